@@ -1,6 +1,7 @@
 """`lmzoo list` and `lmzoo describe`: the rows of the zoo, and what a corpus is."""
 
 import dataclasses
+import inspect
 import json
 import sys
 from collections.abc import Iterator
@@ -20,10 +21,11 @@ from lmzoo.contract import LanguageModel, Task
 from lmzoo.data import unknown
 from lmzoo.data.corpus import CORPORA, corpus_config, open_corpus
 from lmzoo.data.description import describe_data
+from lmzoo.describe.docstrings import explanation
 from lmzoo.describe.equations import cell_equations
 from lmzoo.errors import UserError, near
 from lmzoo.process.streams import echo
-from lmzoo.registry import Row
+from lmzoo.registry import PARTS, Row
 from lmzoo.search_space import Choice, Range, ranges
 from lmzoo.train.packed.compatibility import reason_not_packable
 from lmzoo.train.recipe import Recipe
@@ -189,8 +191,10 @@ def _describe_text(spec: str, settings: dict[str, Any]) -> None:
 
 
 def equations(config: Any) -> Iterator[str]:
-    """Yield the module docstrings of a model config and of its parts."""
-    yield (sys.modules[type(config).__module__].__doc__ or "").strip()
+    """Yield the docstrings, with the equations, of a model config and of its parts."""
+    own = PARTS.get(type(config), config)
+    whole = sys.modules[type(config).__module__].__doc__ or ""
+    yield explanation(inspect.cleandoc(own.__doc__ or ""), whole.strip())
     for field in dataclasses.fields(config):
         part = getattr(config, field.name)
         if dataclasses.is_dataclass(part):

@@ -15,8 +15,7 @@ from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.decode import sampling
 from lmzoo.decode.beam import beam_search
 from lmzoo.errors import UserError
-from lmzoo.models.grammar.pcfg import PCFG
-from lmzoo.models.grammar.trees import draw_tree
+from lmzoo.models.grammar import PCFG, draw_tree
 from lmzoo.process.memory import allocating
 from lmzoo.process.streams import echo
 from lmzoo.train.trained import TrainedRun

@@ -23,9 +23,14 @@ def class_docstring(registry: str, name: str, folder: Path = PACKAGE) -> str:
     return _docstrings(folder).get((registry, name), ("", ""))[0]
 
 
-def module_docstring(registry: str, name: str, folder: Path = PACKAGE) -> str:
-    """Return the docstring of the file that registers `name`; "" if there is none."""
-    return _docstrings(folder).get((registry, name), ("", ""))[1]
+def part_docstring(registry: str, name: str, folder: Path = PACKAGE) -> str:
+    """Return the docstring that explains `name`, see `explanation`; "" if there is none."""
+    return explanation(*_docstrings(folder).get((registry, name), ("", "")))
+
+
+def explanation(own: str, whole: str) -> str:
+    """Return the docstring with the equations: that of the class, or else that of its file."""
+    return own if any(" = " in line for line in first_block(own)) else whole
 
 
 def first_block(docstring: str) -> list[str]:

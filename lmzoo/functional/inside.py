@@ -1,4 +1,4 @@
-r"""The inside algorithm for grammars in Chomsky normal form.
+r"""The inside algorithm and prefix probabilities, for grammars in Chomsky normal form.
 
     β[i, i+1](q) = leaves[i, q]                                           q in Q
     β[i, j](A)   = plus_{k, B, C} rules[A, B, C] times β[i, k](B) times β[k, j](C)
@@ -9,7 +9,20 @@ a list by width: `chart[w-1][:, i]` is the span [i, i+w) for all M symbols (zero
 Autograd would save every split of every span, n³/6 · M elements per sentence. Above `limit`
 elements, spans are processed in chunks, and the backward pass computes their splits again.
 
-Baker 1979; Lari & Young 1990.
+    ψ[i, j](X) = P(X yields a string that begins with w_i .. w_{j-1})
+    ψ[i, j](A) = Σ_BC rules[A, B, C] ( ψ[i, j](B) + Σ_k β[i, k](B) ψ[k, j](C) )
+
+In the first summand B alone covers the prefix, over the same span. This is a linear system in the
+nonterminals, solved once for all spans by the left-corner closure
+
+    L[A, X] = Σ_C rules[A, X, C]        R = (I − L_N)^{-1}        X in N or Q
+    ψ[i, i+1](A) = Σ_q (R L_Q)[A, q] leaves[i, q]
+    ψ[i, j](A)   = Σ_A' R[A, A'] Σ_{k, B, C} rules[A', B, C] β[i, k](B) ψ[k, j](C)
+
+The rows of L_N sum to less than one, so R exists. P(next word | prefix) is exact even if the
+grammar's strings are infinite with positive probability.
+
+Baker 1979; Lari & Young 1990; Jelinek & Lafferty 1991; Stolcke 1995 (arXiv:cmp-lg/9411029).
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +33,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from lmzoo.functional.semiring import Semiring
+from lmzoo.functional.logspace import safe_log
+from lmzoo.functional.semiring import LOG, Semiring
 
 Chart = list[Tensor]
 """By width: (B, n-w+1, M)."""
@@ -89,3 +103,65 @@ def compute_spans(
 def pad(x: Tensor, sides: tuple[int, int], value: float) -> Tensor:
     """Pad the last axis to all M symbols."""
     return torch.nn.functional.pad(x, sides, value=value)
+
+
+def left_corner_closure(
+    log_rules: Float[Tensor, "A M M"],
+) -> tuple[Float[Tensor, "A A"], Float[Tensor, "A Q"]]:
+    """Return R and R L_Q; the inverse is computed in double precision."""
+    nonterminals = len(log_rules)
+    corner = log_rules.double().exp().sum(-1)
+    eye = torch.eye(nonterminals, dtype=corner.dtype, device=corner.device)
+    # `inv` would wait for the device to say whether the inverse exists.
+    closure = torch.linalg.inv_ex(eye - corner[:, :nonterminals]).inverse
+    leaf = closure @ corner[:, nonterminals:]
+    return closure.to(log_rules.dtype), leaf.to(log_rules.dtype)
+
+
+def prefix_chart(
+    log_leaves: Float[Tensor, "B n Q"],
+    log_rules: Float[Tensor, "A M M"],
+    chart: Chart,
+    limit: int = LIMIT,
+) -> Chart:
+    """Return log ψ of all spans, in the layout of the inside chart."""
+    closure, leaf = left_corner_closure(log_rules)
+    words, classes = log_leaves.shape[1:]
+    prefix: Chart = [torch.cat([_log_linear(log_leaves, leaf), log_leaves], dim=-1)]
+
+    def compute(width: int, spans: slice) -> Tensor:
+        left, right = splits(chart, prefix, width, spans)
+        return LOG.bilinear(left, right, log_rules)
+
+    for width in range(2, words + 1):
+        spans = compute_spans(compute, width, log_leaves.shape, log_rules.shape[1], limit)
+        prefix.append(pad(_log_linear(spans, closure), (0, classes), LOG.zero))
+    return prefix
+
+
+def next_class_log_prob(
+    log_rules: Float[Tensor, "A M M"], chart: Chart, like: Float[Tensor, "B n Q"]
+) -> Float[Tensor, "B Q M"]:
+    """Return log P(X yields a string that begins with w_1..w_n and a word of class q).
+
+    This is ψ[0, n+1] with e_q as the last leaf: one column of the chart, computed from the last
+    word to the first, for all classes at once.
+    """
+    closure, leaf = left_corner_closure(log_rules)
+    batch, words, classes = like.shape
+    one_hot = torch.eye(classes, dtype=like.dtype, device=like.device).log().expand(batch, -1, -1)
+    column = [torch.cat([_log_linear(one_hot, leaf), one_hot], dim=-1)]
+    for i in reversed(range(words)):
+        left = torch.stack([chart[k - i - 1][:, i] for k in range(i + 1, words + 1)], dim=1)
+        left = left[:, None].expand(-1, classes, -1, -1)
+        span = LOG.bilinear(left, torch.stack(column, dim=2), log_rules)
+        column.insert(0, pad(_log_linear(span, closure), (0, classes), LOG.zero))
+    return column[0]
+
+
+def _log_linear(
+    log_x: Float[Tensor, "*N I"], weights: Float[Tensor, "J I"]
+) -> Float[Tensor, "*N J"]:
+    """Return log(W exp(log_x)) for a small W without near-zero rows."""
+    top = log_x.detach().amax(-1, keepdim=True)
+    return safe_log((log_x - top).exp() @ weights.T) + top

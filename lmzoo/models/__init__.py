@@ -1,4 +1,4 @@
-r"""Language models, one per file, in one folder per family. Importing this package registers all.
+r"""Language models: a family is one file, or a folder of files. Importing this registers all.
 
 Notation of the docstrings, with shapes:
 

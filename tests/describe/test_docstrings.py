@@ -8,7 +8,7 @@ from lmzoo.data.corpus import (
     CORPORA,
     open_corpus,  # noqa: F401  registers every corpus
 )
-from lmzoo.describe.docstrings import class_docstring, first_block, module_docstring
+from lmzoo.describe.docstrings import class_docstring, first_block, part_docstring
 
 
 def test_every_corpus_has_the_docstring_of_its_class():
@@ -17,11 +17,11 @@ def test_every_corpus_has_the_docstring_of_its_class():
 
 
 def test_a_part_that_is_not_registered_has_none():
-    assert class_docstring("CORPORA", "nothing") == module_docstring("EMISSIONS", "nothing") == ""
+    assert class_docstring("CORPORA", "nothing") == part_docstring("EMISSIONS", "nothing") == ""
 
 
 def test_the_first_block_has_the_equations():
-    lines = first_block(module_docstring("EMISSIONS", "mixture"))
+    lines = first_block(part_docstring("EMISSIONS", "mixture"))
     assert lines[0] == "P(z | y) = softmax_z( A y + a )"
     assert len(lines) == 3
     assert first_block("Prose\n\nonly.") == []

@@ -7,7 +7,7 @@ import pytest
 from lmzoo import zoo
 from lmzoo.data.corpus import EntropyFloor, open_corpus
 from lmzoo.errors import UserError
-from lmzoo.models.count.smoothing import Smoothing
+from lmzoo.models.count import Smoothing
 from lmzoo.store.records import STUDY, read_json
 from lmzoo.sweep import Point
 from lmzoo.trainables import parameter_budget as baselines_module

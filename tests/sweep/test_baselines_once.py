@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from lmzoo import zoo
-from lmzoo.models.count.ngram_count import NgramCount
+from lmzoo.models.count import NgramCount
 from lmzoo.study.planner import Planner
 from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep import Point

@@ -11,7 +11,7 @@ from lmzoo.data.blocks import cut_blocks, cut_windows
 from lmzoo.data.corpus import Corpus
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.errors import UserError
-from lmzoo.models.count.ngram_count import MAX_ORDER
+from lmzoo.models.count import MAX_ORDER
 from lmzoo.study.study import Point
 from lmzoo.train import closed_form
 from lmzoo.train.recipe import Recipe

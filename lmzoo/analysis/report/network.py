@@ -17,7 +17,7 @@ from lmzoo.analysis.records.load import StudyFolder
 from lmzoo.analysis.report.html import code_block, paragraphs
 from lmzoo.analysis.tables.baseline_comparison import FIVE_GRAM, TEXT_BASELINE
 from lmzoo.analysis.tables.ranking import TABLE_KEYS
-from lmzoo.describe.docstrings import class_docstring, first_block, module_docstring
+from lmzoo.describe.docstrings import class_docstring, first_block, part_docstring
 from lmzoo.describe.equations import cell_equations
 from lmzoo.store.records import USER_CODE
 
@@ -68,14 +68,14 @@ def _input_path(ranked: pl.DataFrame) -> str:
 
 def _frame(model: Mapping[str, Any]) -> list[str]:
     """Return the equations around the cell: embedding, normaliser, readout, emission."""
-    lines = first_block(module_docstring("model", str(model["name"])))
+    lines = first_block(part_docstring("model", str(model["name"])))
     norm = str(model.get("norm", "none"))
     if norm != "none":
         lines += [f"N(x) = {rule}" for rule in [_normaliser(norm)] if rule]
     else:
         lines += ["N(x) = x"]
     emission = model.get("emission") or {}
-    rules = first_block(module_docstring("EMISSIONS", str(emission.get("name"))))
+    rules = first_block(part_docstring("EMISSIONS", str(emission.get("name"))))
     size = emission.get("components")
     head = f"emission(y): {emission.get('name')}" + f", {size} components z" * bool(size)
     return [*lines, f"e(s): a learned vector of {model.get('width')} numbers", "", head, *rules]

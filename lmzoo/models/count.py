@@ -1,0 +1,420 @@
+"""Count-based n-gram models: counts of all orders, their smoothing, and the model.
+
+    raw(g)           number of occurrences of the n-gram g
+    continuation(g)  number of different tokens that occur before g
+
+n-grams are sorted integer keys. continuation(g) is the number of different n-grams of the next
+order that end in g. The key of a context of k tokens contains the index of the context that is one
+token shorter, so that all its suffixes are looked up on the way and every key fits 64 bits:
+
+    context key   index(s_{t-k+1..t-1}) · V + s_{t-k}
+    n-gram key    index(s_{t-k..t-1}) · V + s_t
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count, islice, pairwise
+from typing import Annotated, Any, cast
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from lmzoo.config import OptionalName, config
+from lmzoo.contract import START, LanguageModel, Task, model
+from lmzoo.errors import UserError
+from lmzoo.functional.token_scores import scored_mask
+from lmzoo.search_space import Choice, FloatRange, IntRange
+
+LEAST_ORDERS, MAX_ORDER = 5, 10
+"""Number of orders that `order=0` tries."""
+HELD_OUT = 10
+"""One in HELD_OUT training sequences is used to estimate the Jelinek-Mercer weights."""
+FALLBACK = (0.5, 1.0, 1.5)
+"""Discounts used if there are too few n-grams to estimate them, or an estimate is 0 or out of range
+(those of KenLM)."""
+Weights = tuple[Tensor, Tensor]
+"""f of each n-gram and γ of each context."""
+
+
+class Level(nn.Module):
+    """Contexts of one length and the n-grams that extend them by one token, as sorted keys.
+
+    P_k(w | h) = f(h w) + γ(h) P_{k-1}(w | h') with the `share` f of each n-gram and the `backoff` γ
+    of each context.
+    """
+
+    contexts: Tensor
+    grams: Tensor
+    backoff: Tensor
+    share: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("contexts", "grams"):
+            self.register_buffer(name, torch.empty(0, dtype=torch.int64))
+        for name in ("backoff", "share"):
+            self.register_buffer(name, torch.empty(0, dtype=torch.float64))
+        self.register_load_state_dict_pre_hook(_resize_buffers)
+
+    def set_tables(self, contexts: Tensor, grams: Tensor, backoff: Tensor, share: Tensor) -> None:
+        """Replace the level's tables."""
+        self.contexts, self.grams, self.backoff, self.share = contexts, grams, backoff, share
+
+
+def _resize_buffers(level: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:
+    """Resize the buffers to a checkpoint's sizes, which depend on the training data."""
+    for name, old in list(level.named_buffers()):
+        if prefix + name in state:
+            setattr(level, name, old.new_empty(state[prefix + name].shape))
+
+
+def lookup(table: Int[Tensor, "K"], keys: Int[Tensor, "*N"]) -> Int[Tensor, "*N"]:
+    """Return the index of each key in a sorted table, −1 for keys that are not in it."""
+    if len(table) == 0:
+        return torch.full_like(keys, -1)
+    index = torch.searchsorted(table, keys).clamp_max(len(table) - 1)
+    return index.where(table[index] == keys, -1)
+
+
+def shift(tokens: Int[Tensor, "B T"], back: int) -> Int[Tensor, "B T"]:
+    """Return s_{t-back} at each t, −1 before the sequence: no n-gram extends beyond `<start>`."""
+    return nn.functional.pad(tokens, (back, 0), value=-1)[:, : tokens.shape[1]]
+
+
+def extend_keys(
+    shorter: Int[Tensor, "*N"], token: Int[Tensor, "*N"], vocab: int
+) -> Int[Tensor, "*N"]:
+    """Return the keys of contexts or n-grams; −1 where either part is missing."""
+    return torch.where((shorter < 0) | (token < 0), -1, shorter * vocab + token)
+
+
+def take(
+    values: Float[Tensor, "K"], index: Int[Tensor, "*N"], missing: float
+) -> Float[Tensor, "*N"]:
+    """Return the value at each index, `missing` at index −1."""
+    if len(values) == 0:
+        return torch.full(index.shape, missing, dtype=values.dtype, device=index.device)
+    return values[index.clamp_min(0)].where(index >= 0, missing)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The n-grams of one order. All fields but `contexts` have one entry per n-gram."""
+
+    contexts: Tensor
+    """Sorted keys of the contexts."""
+    grams: Tensor
+    """Sorted keys of the n-grams."""
+    context: Tensor
+    """Index of the n-gram's context."""
+    raw: Tensor
+    """Number of occurrences."""
+    suffix: Tensor
+    """Index, one order down, of the n-gram without its first token."""
+    has_start: Tensor
+    """Whether the n-gram begins with `<start>`."""
+
+    def per_context(self, values: Tensor) -> Tensor:
+        """Sum a value of each n-gram over the n-grams of each context."""
+        return values.new_zeros(len(self.contexts)).index_add(0, self.context, values)
+
+
+def count_orders(
+    tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "B"], vocab: int
+) -> Iterator[Counts]:
+    """Yield the n-grams of orders 1, 2, ... that end in a scored token."""
+    scored = scored_mask(tokens, lengths)
+    number = torch.zeros_like(tokens)
+    last: Counts | None = None
+    for k in count():
+        token = shift(tokens, k) if k else torch.zeros_like(tokens)
+        key = extend_keys(number, token, vocab).masked_fill(~scored, -1)
+        known = key >= 0
+        contexts = key[known].unique()
+        number = lookup(contexts, key)
+        grams, raw = extend_keys(number, tokens, vocab)[known].unique(return_counts=True)
+        context = grams // vocab
+        parent, first = contexts[context] // vocab, contexts[context] % vocab
+        word = grams % vocab
+        suffix = lookup(last.grams, parent * vocab + word) if last else torch.zeros_like(grams)
+        has_start = (first if k else word) == START
+        last = Counts(contexts, grams, context, raw, suffix, has_start)
+        yield last
+
+
+def adjusted_counts(levels: list[Counts]) -> list[Tensor]:
+    """Return raw counts for the highest order and continuation counts for the lower ones.
+
+    An n-gram that begins with `<start>` has no predecessor and keeps its raw count (Heafield et al.
+    2013).
+    """
+    lower = []
+    for level, above in pairwise(levels):
+        continuation = torch.bincount(above.suffix, minlength=len(level.raw))
+        lower.append(torch.where(level.has_start, level.raw, continuation))
+    return [*lower, levels[-1].raw]
+
+
+class Smoothing(OptionalName):
+    """Rule that gives probability to n-grams that do not occur in the training data.
+
+        P_k(w | h) = f(h w) + γ(h) P_{k-1}(w | h'),      P_{-1} = 1/V
+
+        none             f = c(hw)/c(h)                    γ = 0
+        add_alpha        f = c(hw)/(c(h) + αV)             γ = αV/(c(h) + αV), with P_{k-1} = 1/V
+        jelinek_mercer   f = λ_k c(hw)/c(h)                γ = 1 − λ_k
+        kneser_ney       f = (a(hw) − D(a(hw)))/a(h)       γ = Σ_w D(a(hw))/a(h)
+
+    h is a context, h' is h without its first token, w a token, c(·) a raw count and a(·) a count of
+    `adjusted_counts`. Modified Kneser-Ney has three discounts per order, computed from the numbers
+    n_i of n-grams with a = i:
+
+        Y = n_1/(n_1 + 2 n_2)     D_i = i − (i + 1) Y n_{i+1}/n_i     i = 1, 2, 3 or more
+
+    Source: Kneser & Ney 1995; Chen & Goodman 1998; Jelinek & Mercer 1980.
+    """
+
+    NONE = "none"
+    ADD_ALPHA = "add_alpha"
+    JELINEK_MERCER = "jelinek_mercer"
+    KNESER_NEY = "kneser_ney"
+
+    @property
+    def interpolates(self) -> bool:
+        """Whether P_{k-1} is the next lower order; otherwise it is 1/V."""
+        return self in (Smoothing.JELINEK_MERCER, Smoothing.KNESER_NEY)
+
+
+def add_alpha(level: Counts, alpha: float, vocab: int) -> Weights:
+    """Add the pseudo-count α to every token; α = 0 is no smoothing."""
+    raw = level.raw.double()
+    total = level.per_context(raw) + alpha * vocab
+    return raw / total[level.context], alpha * vocab / total
+
+
+def jelinek_mercer(level: Counts, weight: float) -> Weights:
+    """Interpolate the relative frequencies of this order with a fixed weight λ_k."""
+    raw = level.raw.double()
+    total = level.per_context(raw)
+    return weight * raw / total[level.context], torch.full_like(total, 1 - weight)
+
+
+def kneser_ney(levels: list[Counts]) -> list[Weights]:
+    """Apply interpolated modified Kneser-Ney to all orders."""
+    return [_discounted(*pair) for pair in zip(levels, adjusted_counts(levels), strict=True)]
+
+
+def _discounted(level: Counts, counts: Int[Tensor, "G"]) -> Weights:
+    by_count = torch.tensor((0.0, *discounts(counts)), dtype=torch.float64, device=counts.device)
+    discount, counts = by_count[counts.clamp_max(3)], counts.double()
+    total = level.per_context(counts)
+    return (counts - discount) / total[level.context], level.per_context(discount) / total
+
+
+def discounts(counts: Int[Tensor, "G"]) -> tuple[float, ...]:
+    """Return D_1, D_2 and D_3+ of one order."""
+    n = [int((counts == i).sum()) for i in range(1, 5)]
+    if 0 in n[:3]:
+        return FALLBACK
+    y = n[0] / (n[0] + 2 * n[1])
+    estimates = tuple(i - (i + 1) * y * n[i] / n[i - 1] for i in (1, 2, 3))
+    # A discount of 0 would leave no probability for tokens that are new in a context.
+    return estimates if all(0 < d <= i for i, d in enumerate(estimates, start=1)) else FALLBACK
+
+
+def estimate_weights(
+    frequencies: Float[Tensor, "K N"], known: Float[Tensor, "K N"], vocab: int, rounds: int = 50
+) -> list[float]:
+    """Estimate the Jelinek-Mercer weights λ_0..λ_{K-1} on held-out tokens, by EM.
+
+    Args:
+        frequencies: Relative frequency of each of the N tokens at each of the K orders.
+        known: 1 where the context of that order occurs in the counts, else 0. An order with an
+            unknown context is skipped.
+        vocab: Vocabulary size V.
+        rounds: Number of EM iterations.
+    """
+    weights = frequencies.new_full((len(frequencies),), 0.5)
+    for _ in range(rounds):
+        below = torch.full_like(frequencies[0], 1 / vocab)
+        own = []  # posterior that order k generated the token, given that no higher order did
+        for k, (frequency, is_known) in enumerate(zip(frequencies, known, strict=True)):
+            weight = weights[k] * is_known
+            mixed = weight * frequency + (1 - weight) * below
+            own.append(weight * frequency / mixed)
+            below = mixed
+        # From the highest order down: `none_above` is the posterior that no higher order
+        # generated the token.
+        none_above = torch.ones_like(below)
+        reached = []
+        for share, is_known in zip(reversed(own), known.flip(0), strict=True):
+            reached.insert(0, none_above * is_known)
+            none_above = none_above * (1 - share)
+        visits = torch.stack(reached)
+        chosen = (visits * torch.stack(own)).sum(1)
+        weights = torch.where(visits.sum(1) > 0, chosen / visits.sum(1).clamp_min(1e-300), weights)
+    return weights.tolist()
+
+
+@model("ngram_count", family="count", document="S4", source="Shannon 1948; Chen & Goodman 1998")
+class NgramCount(LanguageModel):
+    """Count-based n-gram model, by default with modified Kneser-Ney smoothing.
+
+        P(s_t | s_<t) = P_k(s_t | s_{t-k..t-1}),    k = min(order − 1, t)
+        P_k(w | h)    = f(h w) + γ(h) P_{k-1}(w | h'),    h' = h without its first token
+
+    f and γ depend on the smoothing rule: see `Smoothing`. A context that does not occur in the
+    training data has f = 0 and γ = 1. The recursion ends at P_{-1} = 1/V, so all V ids have a total
+    probability of 1. No context extends beyond `<start>`. The weights of Jelinek-Mercer smoothing,
+    one per order, are estimated on every tenth training sequence from the counts of the other
+    sequences, and then used with the counts of all. An unfitted model is uniform.
+
+    `order=0` takes the order with the least validation loss: 1 to 5, then more while the loss
+    falls, at most MAX_ORDER. With `stream=true` the n-grams of a contiguous text are counted across
+    the edges of blocks, and every token is scored with the order − 1 tokens before it
+    (`train/closed_form.py`).
+
+    Source: Shannon 1948; Chen & Goodman 1998; S4.
+    """
+
+    closed_form = True
+
+    @config
+    class Config:
+        """Order and smoothing."""
+
+        order: Annotated[int, IntRange(1, 6)] = Field(3, ge=0)
+        """Length of the n-grams: order − 1 context tokens; 0: chosen on the validation split."""
+        smoothing: Annotated[Smoothing, Choice(tuple(Smoothing))] = Smoothing.KNESER_NEY
+        alpha: Annotated[float, FloatRange(1e-4, 1.0, log=True)] = Field(0.1, ge=0)
+        """Pseudo-count of every token in every context (`add_alpha`)."""
+        stream: bool = Field(default=False, exclude_if=lambda on: not on)
+        """Read a contiguous text as one sequence, in training and evaluation."""
+
+        @model_validator(mode="after")
+        def _can_choose(self) -> Any:
+            if not self.order and self.smoothing is not Smoothing.KNESER_NEY:
+                raise UserError(
+                    f"order=0 chooses the order of kneser_ney, not of {self.smoothing}; give one"
+                )
+            return self
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        order = config.order or MAX_ORDER
+        self.levels = nn.ModuleList(Level() for _ in range(order))
+        self.context_length = order - 1
+
+    def fit_closed_form(
+        self, tokens: Tensor, lengths: Tensor, valid_loss: Callable[[], float] | None = None
+    ) -> None:
+        order = self.config.order
+        if not order and valid_loss is not None:
+            self._choose_order(tokens, lengths, valid_loss)
+            return
+        order = order or LEAST_ORDERS  # no data but these: the order that is usual
+        lambdas = [0.5] * order
+        if self.config.smoothing is Smoothing.JELINEK_MERCER and len(tokens) > 1:
+            held_out = torch.arange(len(tokens), device=tokens.device) % HELD_OUT == 0
+            rest = self._count(tokens[~held_out], lengths[~held_out])
+            self._set_levels([*islice(rest, order)], [1.0] * order)
+            lambdas = self._estimate_lambdas(tokens[held_out], lengths[held_out])
+        self._set_levels([*islice(self._count(tokens, lengths), order)], lambdas)
+
+    def _count(self, tokens: Tensor, lengths: Tensor) -> Iterator[Counts]:
+        return count_orders(tokens, lengths, self.task.vocab)
+
+    def _set_levels(self, counts: list[Counts], lambdas: list[float]) -> None:
+        """Store f and γ of the orders counted; a level without n-grams changes nothing."""
+        weights = self._weights(counts, lambdas)
+        for level, found, (share, backoff) in zip(self._levels, counts, weights, strict=False):
+            level.set_tables(found.contexts, found.grams, backoff, share)
+
+    def _choose_order(
+        self, tokens: Tensor, lengths: Tensor, valid_loss: Callable[[], float]
+    ) -> None:
+        counts, losses = list[Counts](), list[float]()
+        for found in islice(self._count(tokens, lengths), MAX_ORDER):
+            counts.append(found)
+            self._set_levels(counts, [])
+            losses.append(valid_loss())
+            if len(losses) >= LEAST_ORDERS and losses[-1] > min(losses):
+                break
+        empty = Level()
+        for level in self._levels:
+            level.set_tables(empty.contexts, empty.grams, empty.backoff, empty.share)
+        self._set_levels(counts[: 1 + losses.index(min(losses))], [])
+
+    @property
+    def _levels(self) -> list[Level]:
+        return [cast("Level", level) for level in self.levels]
+
+    def report(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> dict[str, float]:
+        if self.config.order:
+            return {}
+        return {"order": float(sum(len(level.grams) > 0 for level in self._levels))}
+
+    def _weights(self, counts: list[Counts], lambdas: list[float]) -> list[Weights]:
+        match self.config.smoothing:
+            case Smoothing.KNESER_NEY:
+                return kneser_ney(counts)
+            case Smoothing.JELINEK_MERCER:
+                return [jelinek_mercer(*pair) for pair in zip(counts, lambdas, strict=True)]
+            case Smoothing.ADD_ALPHA:
+                return [add_alpha(c, self.config.alpha, self.task.vocab) for c in counts]
+            case _:
+                return [add_alpha(c, 0.0, self.task.vocab) for c in counts]
+
+    def _estimate_lambdas(self, tokens: Tensor, lengths: Tensor) -> list[float]:
+        """Estimate λ of each order on tokens that are not in the present counts."""
+        scored = scored_mask(tokens, lengths)
+        pairs = [(share[scored], context[scored]) for _, share, context in self._lookup(tokens)]
+        frequencies = torch.stack([share for share, _ in pairs])
+        known = torch.stack([context >= 0 for _, context in pairs]).double()
+        return estimate_weights(frequencies, known, self.task.vocab)
+
+    def _lookup(
+        self, tokens: Int[Tensor, "B T"]
+    ) -> list[tuple[Level, Float[Tensor, "B T"], Int[Tensor, "B T"]]]:
+        """Return for each order the level, f of each position's n-gram, and its context index."""
+        vocab, number, found = self.task.vocab, torch.zeros_like(tokens), []
+        for k, level in enumerate(self._levels):
+            token = shift(tokens, k) if k else torch.zeros_like(tokens)
+            number = lookup(level.contexts, extend_keys(number, token, vocab))
+            gram = lookup(level.grams, extend_keys(number, tokens, vocab))
+            found.append((level, take(level.share, gram, 0.0), number))
+        return found
+
+    def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        t = torch.arange(tokens.shape[1], device=tokens.device)
+        uniform = torch.full_like(tokens, 1, dtype=torch.float64) / self.task.vocab
+        p = uniform
+        for k, (level, share, context) in enumerate(self._lookup(tokens)):
+            below = p if self.config.smoothing.interpolates else uniform
+            p = torch.where(t < k, p, share + take(level.backoff, context, 1.0) * below)
+        return p[:, 1:].log().to(torch.get_default_dtype())
+
+    def next_log_prob(self, prefix: Tensor) -> Tensor:
+        batch, vocab = len(prefix), self.task.vocab
+        uniform = torch.full((batch, vocab), 1 / vocab, dtype=torch.float64, device=prefix.device)
+        # Contexts are read at the position after the prefix; the token there is not used.
+        extended = nn.functional.pad(prefix, (0, 1))
+        p = uniform
+        for level, _, contexts in self._lookup(extended)[: prefix.shape[1] + 1]:
+            below = p if self.config.smoothing.interpolates else uniform
+            backoff = take(level.backoff, contexts[:, -1], 1.0)
+            p = _dense_shares(level, contexts[:, -1], vocab) + backoff[:, None] * below
+        return p.log().to(torch.get_default_dtype())
+
+
+def _dense_shares(level: Level, context: Int[Tensor, "B"], vocab: int) -> Float[Tensor, "B V"]:
+    """Return f of every token after each context, 0 for n-grams that do not occur."""
+    first = torch.searchsorted(level.grams, context * vocab)
+    counts = torch.searchsorted(level.grams, (context + 1) * vocab) - first  # 0 for context −1
+    rows = torch.arange(len(context), device=context.device).repeat_interleave(counts)
+    within = torch.arange(len(rows), device=context.device) - (counts.cumsum(0) - counts)[rows]
+    grams = first[rows] + within
+    shares = level.share.new_zeros(len(context), vocab)
+    return shares.index_put((rows, level.grams[grams] % vocab), level.share[grams])

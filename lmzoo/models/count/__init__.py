@@ -1,1 +1,0 @@
-"""Count-based n-gram models."""

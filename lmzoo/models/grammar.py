@@ -1,0 +1,271 @@
+"""Probabilistic context-free grammars: the model, an estimate by tree shapes, and drawn trees."""
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmzoo.config import config
+from lmzoo.contract import END, LanguageModel, Task, model
+from lmzoo.errors import UserError
+from lmzoo.functional.inside import (
+    Chart,
+    initial_spans,
+    inside,
+    next_class_log_prob,
+    prefix_chart,
+)
+from lmzoo.functional.semiring import LOG
+from lmzoo.search_space import IntRange
+
+ATTEMPTS = 1000
+"""Draws of one tree before the grammar counts as one of longer sentences."""
+
+
+class LogGrammar(NamedTuple):
+    """Log-probabilities of a grammar."""
+
+    root: Tensor
+    """(1 + M): the empty sentence, then the symbols."""
+    rules: Tensor
+    """(|N|, M, M)."""
+    emission: Tensor
+    """(|Q|, V)."""
+
+
+@model("pcfg", family="grammar", document="S1", source="Baker 1979; Jelinek & Lafferty 1991")
+class PCFG(LanguageModel):
+    """PCFG in Chomsky normal form, scored token by token with prefix probabilities.
+
+        S -> X or ε      P = softmax(root)            X in N or Q
+        A -> B C         P = softmax_BC(rules_A)      A in N;  B, C in N or Q
+        q -> v           P = softmax_v(emission_q)    v any id but `<end>`
+
+        P(v | w_1..w_t)     = prefix(w_1..w_t v) / prefix(w_1..w_t)
+        P(<end> | w_1..w_t) = inside(w_1..w_t)   / prefix(w_1..w_t)
+
+    N are nonterminals (A), Q preterminals (q); M = |N| + |Q|. root is (1 + M), rules is (|N|, M,
+    M), emission is (|Q|, V). inside(w) is the probability that the grammar generates exactly w,
+    prefix(w) the probability that it generates a string that begins with w. The scores of a
+    sentence and its `<end>` sum to log inside(w), while each score depends on earlier tokens only.
+    Infinite derivations are allowed: their strings count as prefixes without an end. Tokens after
+    `<end>` are uniform.
+
+    Source: Baker 1979; Jelinek & Lafferty 1991; S1.
+    """
+
+    @config
+    class Config:
+        """Numbers of symbols."""
+
+        nonterminals: Annotated[int, IntRange(2, 64, log=True)] = Field(8, ge=1)
+        preterminals: Annotated[int, IntRange(2, 64, log=True)] = Field(8, ge=1)
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        if task.vocab <= END:
+            raise UserError(
+                f"pcfg needs <end> (id {END}) in the vocabulary, got vocab={task.vocab}"
+            )
+        labels, classes = config.nonterminals, config.preterminals
+        symbols = labels + classes
+        self.root = nn.Parameter(torch.empty(1 + symbols))
+        self.rules = nn.Parameter(torch.empty(labels, symbols, symbols))
+        self.emission = nn.Parameter(torch.empty(classes, task.vocab))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all logits from N(0, 1): equal symbols would stay equal."""
+        for logits in (self.root, self.rules, self.emission):
+            nn.init.normal_(logits)
+
+    @property
+    def unused(self) -> int:
+        """Logits that no score depends on: those of `<end>`, which no preterminal emits."""
+        return len(self.emission)
+
+    def grammar(self) -> LogGrammar:
+        """Return the normalised grammar."""
+        end = torch.arange(self.task.vocab, device=self.emission.device) == END
+        return LogGrammar(
+            root=torch.log_softmax(self.root, dim=-1),
+            rules=torch.log_softmax(self.rules.flatten(1), dim=-1).view_as(self.rules),
+            emission=torch.log_softmax(self.emission.masked_fill(end, -math.inf), dim=-1),
+        )
+
+    def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        targets, grammar = tokens[:, 1:], self.grammar()
+        log_leaves = leaf_scores(grammar, targets)
+        chart = inside(log_leaves, grammar.rules, LOG)
+        sentences = _sentence_scores(chart, grammar)
+        prefixes = _prefix_scores(log_leaves, chart, grammar)
+        ends = targets == END
+        scores = torch.where(ends, sentences[:, :-1], prefixes[:, 1:]) - prefixes[:, :-1]
+        after_end = ends.cumsum(1) - ends.long() > 0
+        return torch.where(after_end, -math.log(self.task.vocab), scores)
+
+    def next_log_prob(self, prefix: Tensor) -> Tensor:
+        words, grammar = prefix[:, 1:], self.grammar()
+        log_leaves = leaf_scores(grammar, words)
+        chart = inside(log_leaves, grammar.rules, LOG)
+        sentences = _sentence_scores(chart, grammar)
+        prefixes = _prefix_scores(log_leaves, chart, grammar)
+        # P(prefix + v) depends on v through its preterminal only: compute it per preterminal.
+        classes = _root_scores(next_class_log_prob(grammar.rules, chart, log_leaves), grammar)
+        end = torch.tensor([END], device=prefix.device)
+        words_next = LOG.matmul(classes, grammar.emission.index_fill(1, end, 0.0))
+        dense = words_next.index_copy(1, end, sentences[:, -1:]) - prefixes[:, -1:]
+        after_end = (words == END).any(1, keepdim=True)
+        return torch.where(after_end, -math.log(self.task.vocab), dense)
+
+    def sentence_log_prob(self, words: Int[Tensor, "B n"]) -> Float[Tensor, "B"]:
+        """Return log inside(w) of complete sentences: the sum over all labelled trees."""
+        grammar = self.grammar()
+        chart = inside(leaf_scores(grammar, words), grammar.rules, LOG)
+        return _root_scores(initial_spans(chart), grammar)[:, -1]
+
+
+def leaf_scores(grammar: LogGrammar, words: Int[Tensor, "B n"]) -> Float[Tensor, "B n Q"]:
+    """Return log P(w | q). Values at `<end>` are arbitrary: no span that contains it is used."""
+    return grammar.emission.T[words.masked_fill(words == END, 0)]
+
+
+def _sentence_scores(chart: Chart, grammar: LogGrammar) -> Float[Tensor, "B T"]:
+    """Return log inside(w_1..w_t) for t = 0..n."""
+    scores = _root_scores(initial_spans(chart), grammar)
+    return torch.cat([grammar.root[0].expand(len(scores), 1), scores], dim=1)
+
+
+def _prefix_scores(
+    log_leaves: Float[Tensor, "B n Q"], chart: Chart, grammar: LogGrammar
+) -> Float[Tensor, "B T"]:
+    """Return log prefix(w_1..w_t) for t = 0..n."""
+    scores = _root_scores(initial_spans(prefix_chart(log_leaves, grammar.rules, chart)), grammar)
+    return nn.functional.pad(scores, (1, 0))
+
+
+def _root_scores(spans: Float[Tensor, "B *n M"], grammar: LogGrammar) -> Float[Tensor, "B *n"]:
+    return torch.logsumexp(spans + grammar.root[1:], dim=-1)
+
+
+Bracketing = int | tuple[Any, Any]
+"""A binary tree over word positions: a position, or a pair of trees."""
+
+
+def estimate_log_prob(
+    words: Int[Tensor, "B n"], grammar: LogGrammar, samples: int, generator: torch.Generator
+) -> Float[Tensor, "B"]:
+    """Return an estimate of log P(w) from sampled tree shapes.
+
+        P(w) = Σ_b P(w, b)             b: one of Catalan(n-1) binary bracketings
+        P̂(w) = Catalan(n-1) · mean_s P(w, b_s),   b_s uniform
+
+    n is the number of words. P(w, b) sums over all labels of the tree b, so the estimate is
+    unbiased and only the tree shape is sampled. It converges to the result of the inside algorithm.
+
+    Source: S1.
+    """
+    n = words.shape[1]
+    bracketings = [draw_bracketing(0, n, generator) for _ in range(samples)]
+    scores = torch.stack([bracketing_log_prob(b, words, grammar) for b in bracketings])
+    return torch.logsumexp(scores, dim=0) + math.log(catalan(n - 1)) - math.log(samples)
+
+
+def catalan(n: int) -> int:
+    """Return the number of binary trees with n + 1 leaves."""
+    return math.comb(2 * n, n) // (n + 1)
+
+
+def draw_bracketing(first: int, stop: int, generator: torch.Generator) -> Bracketing:
+    """Draw one of all bracketings of the words first..stop-1 uniformly."""
+    words = stop - first
+    if words == 1:
+        return first
+    shares = [float(catalan(k - 1) * catalan(words - k - 1)) for k in range(1, words)]
+    k = first + 1 + int(torch.multinomial(torch.tensor(shares), 1, generator=generator))
+    return draw_bracketing(first, k, generator), draw_bracketing(k, stop, generator)
+
+
+def bracketing_log_prob(
+    bracketing: Bracketing, words: Int[Tensor, "B n"], grammar: LogGrammar
+) -> Float[Tensor, "B"]:
+    """Return log P(w, b), summed over all labels."""
+    return _root_scores(_label_scores(bracketing, leaf_scores(grammar, words), grammar), grammar)
+
+
+def _label_scores(
+    bracketing: Bracketing, log_leaves: Float[Tensor, "B n Q"], grammar: LogGrammar
+) -> Float[Tensor, "B M"]:
+    """Return log P(words and inner brackets of the tree | label) for every label of its root."""
+    labels, classes = len(grammar.rules), log_leaves.shape[2]
+    if isinstance(bracketing, int):
+        return nn.functional.pad(log_leaves[:, bracketing], (labels, 0), value=LOG.zero)
+    left, right = (_label_scores(part, log_leaves, grammar)[:, None] for part in bracketing)
+    whole = LOG.bilinear(left, right, grammar.rules)
+    return nn.functional.pad(whole, (0, classes), value=LOG.zero)
+
+
+def draw_tree(
+    grammar: LogGrammar, words: Sequence[str], most: int, generator: torch.Generator | None = None
+) -> str:
+    """Return a tree in brackets, such as "(A0 (Q1 a) (A2 (Q0 man) (Q3 runs)))"; "()" if empty.
+
+        S -> X or ε ~ softmax(root),   A -> B C ~ rules_A,   q -> v ~ emission_q
+
+    It is drawn top-down, one rule after another. A derivation may be infinite, and a corpus has a
+    longest sentence: trees with more leaves than that are drawn again, so the draws are from the
+    grammar given the length.
+
+    Args:
+        grammar: the log-probabilities of the rules.
+        words: the words by id.
+        most: the largest number of leaves.
+        generator: random generator; None uses the global one.
+
+    Raises:
+        UserError: No tree in `ATTEMPTS` draws has so few leaves.
+    """
+    for _ in range(ATTEMPTS):
+        tree = _draw(grammar, words, most, generator)
+        if tree is not None:
+            return tree
+    raise UserError(
+        f"no tree in {ATTEMPTS:,} draws has at most {most} words; train the grammar longer"
+    )
+
+
+def _draw(
+    grammar: LogGrammar, words: Sequence[str], most: int, generator: torch.Generator | None
+) -> str | None:
+    """Return a tree, or None if it has too many leaves."""
+    labels, symbols = grammar.rules.shape[:2]
+    start = _pick(grammar.root, generator)
+    if start == 0:
+        return "()"
+    # Symbols to expand, the leftmost last; a string is written as it is. Each symbol has a leaf.
+    pending: list[int | str] = [start - 1]
+    text, leaves, open_symbols = "", 0, 1
+    while pending:
+        symbol = pending.pop()
+        if isinstance(symbol, str):
+            text += symbol
+        elif symbol < labels:
+            left, right = divmod(_pick(grammar.rules[symbol].flatten(), generator), symbols)
+            text += f"(A{symbol} "
+            pending += [")", right, " ", left]
+            open_symbols += 1
+        else:
+            word = words[_pick(grammar.emission[symbol - labels], generator)]
+            text += f"(Q{symbol - labels} {word})"
+            leaves, open_symbols = leaves + 1, open_symbols - 1
+        if leaves + open_symbols > most:
+            return None
+    return text
+
+
+def _pick(log_probs: Tensor, generator: torch.Generator | None) -> int:
+    return int(torch.multinomial(log_probs.exp(), 1, generator=generator))

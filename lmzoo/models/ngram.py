@@ -1,0 +1,395 @@
+"""Neural n-gram models: they predict from the embeddings of the last W tokens."""
+
+from abc import abstractmethod
+from enum import StrEnum
+from itertools import pairwise, permutations
+from typing import Annotated, Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmzoo.blocks.config import ComponentConfig, EmbeddingConfig
+from lmzoo.blocks.feature_model import FeatureModel
+from lmzoo.blocks.latent import ComponentModel, LatentModel
+from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.log_weights import LogWeights, Weighting
+from lmzoo.blocks.unique import embed_unique, unique_rows
+from lmzoo.config import config
+from lmzoo.contract import Task, model
+from lmzoo.emissions.components import Components
+from lmzoo.emissions.vector import VectorEmission
+from lmzoo.functional.log_normaliser import log_normalisers
+from lmzoo.functional.normalise import Norm
+from lmzoo.functional.sequence import previous_vectors
+from lmzoo.search_space import IntRange
+from lmzoo.types import Embeddings
+
+
+@model(
+    "ngram_log_bilinear", aliases=("DLM1",), family="ngram", document="S0",
+    source="Mnih & Hinton 2007; S0",
+)  # fmt: skip
+class NgramLogBilinear(FeatureModel):
+    """Log-bilinear n-gram: one linear map of the last W token vectors, tied softmax.
+
+        y_t = Σ_{j=1..W} W_j c_j + b        c_j = e(s_{t-j}), the vector 1 before `<start>`
+        P(s_t | s_<t) = softmax( Emb y_t )
+
+    c_j, y_t and b are (E), W_j is (E, E), Emb is the embedding table (V, E). W = 1 is the
+    log-bilinear bigram. The S0 code leaves out s_{t-1}; this model follows the text of S0 and reads
+    it.
+
+    Source: Mnih & Hinton 2007; S0 (DLM1).
+    """
+
+    @config
+    class Config(EmbeddingConfig):
+        """Embedding and window."""
+
+        window: Annotated[int, IntRange(1, 8)] = Field(5, ge=1)
+        """Number W of context tokens; the model is a (W+1)-gram."""
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
+        self.transition = nn.Linear(config.window * config.width, config.width)
+        self.emission = VectorEmission(VectorEmission.Config(), config.width, Norm.NONE)
+        self.context_length = config.window
+
+    def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
+        context = previous_vectors(self.embedding(tokens), self.config.window)
+        return self.transition(context.flatten(2))
+
+
+class Activation(StrEnum):
+    """Activation function of the hidden layers."""
+
+    TANH = "tanh"
+    RELU = "relu"
+    GELU = "gelu"
+
+
+@model("markov_mlp", family="ngram", document="S4", source="Bengio et al. 2003; S4")
+class MarkovMLP(FeatureModel):
+    """Neural n-gram: a feed-forward network of the last τ token vectors.
+
+        x_t = [ c_1; ..; c_τ ]             c_j = e(s_{t-j}), the vector 1 before `<start>`
+        y_t = MLP( x_t )                   `depth` hidden layers of `hidden` units; 0: a linear map
+        P(s_t | s_<t) = softmax( O y_t )   O = Emb if tied, else a second table
+
+    x_t is (τ·E), y_t is (E), Emb and O are (V, E). With depth=0 and tied=True it is the
+    log-bilinear n-gram.
+
+    Source: Bengio et al. 2003; S4.
+    """
+
+    @config
+    class Config(EmbeddingConfig):
+        """Embedding, window and network."""
+
+        window: Annotated[int, IntRange(1, 8)] = Field(4, ge=1)
+        """Number τ of context tokens."""
+        hidden: Annotated[int, IntRange(16, 512, log=True)] = Field(64, ge=1)
+        """Units per hidden layer."""
+        depth: Annotated[int, IntRange(1, 3)] = Field(1, ge=0)
+        """Number of hidden layers."""
+        activation: Activation = Activation.TANH
+        tied: bool = True
+        """Whether the output table is the embedding table."""
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        width, std = config.width, config.embedding_std
+        sizes = [config.window * width, *[config.hidden] * config.depth, width]
+        self.embedding = EmbeddingTable(task.vocab, width, std)
+        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(sizes))
+        self.emission = VectorEmission(VectorEmission.Config(), width, Norm.NONE)
+        self.output = None if config.tied else EmbeddingTable(task.vocab, width, std)
+        self.context_length = config.window
+
+    @property
+    def output_table(self) -> Embeddings:
+        return (self.embedding if self.output is None else self.output).weight
+
+    def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
+        y = previous_vectors(self.embedding(tokens), self.config.window).flatten(2)
+        activate = getattr(torch.nn.functional, self.config.activation)
+        *hidden, last = self.layers
+        for layer in hidden:
+            y = activate(layer(y))
+        return last(y)
+
+
+class VectorMixture(LatentModel):
+    """Base class of mixtures of log-bilinear n-grams.
+
+        P(s_t | s_<t) = Σ_k P(k) softmax( Emb y_k,t )[s_t]
+
+    A subclass predicts the K vectors y_k,t (E) from the window of the last W tokens, and sets the
+    weights P(k). The softmax normalisers are computed once per distinct window of a batch.
+    """
+
+    weights: LogWeights
+
+    def __init__(self, config: Any, task: Task) -> None:
+        super().__init__(config, task)
+        self.context_length = config.window
+
+    @abstractmethod
+    def predict_vectors(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "K B t E"]:
+        """Return the K vectors y of the token after each position."""
+
+    def joint(self, tokens: Tensor) -> Tensor:
+        table, y = self.embedding.weight, self.predict_vectors(tokens[:, :-1])
+        windows = previous_vectors(tokens[:, :-1, None], self.config.window, pad=-1.0)
+        first, index = unique_rows(windows.flatten(0, 1).squeeze(2))
+        log_z = log_normalisers(y.flatten(1, 2)[:, first], table)[:, index]
+        scores = (y * table[tokens[:, 1:]]).sum(-1) - log_z.unflatten(1, y.shape[1:3])
+        return self.weights()[:, None] + scores.transpose(0, 1)
+
+    def next_joint(self, prefix: Tensor) -> Tensor:
+        y = self.predict_vectors(prefix)[:, :, -1].transpose(0, 1)
+        return self.weights()[:, None] + torch.log_softmax(y @ self.embedding.weight.T, dim=-1)
+
+    def prior(self) -> Tensor:
+        return self.weights()
+
+
+@model("permutation_log_bilinear", aliases=("DLM3",), family="ngram", document="S0", source="S0")
+class PermutationLogBilinear(VectorMixture):
+    """Log-bilinear n-gram, a mixture over all W! permutations of its window.
+
+        P(s_t | s_<t) = Σ_{π ∈ S_W} P(π) softmax( Emb y_π )[s_t]
+        y_π           = Σ_{j=1..W} W_j c_{π(j)} + b
+
+    π is a permutation of 1..W; P(π) is learned, or uniform as in the S0 code. c_j = e(s_{t-j}), y_π
+    and b are (E), W_j is (E, E), Emb is (V, E).
+
+    Every token takes W! softmaxes over the vocabulary: 120 at W = 5, the value of S0, and 6 at the
+    default W = 3, where a training step takes 50 to 65 times as long as one of `aggregate_markov`.
+
+    Source: S0 (DLM3).
+    """
+
+    latent = "permutation of the window"
+
+    @config
+    class Config(EmbeddingConfig):
+        """Embedding, window and P(π)."""
+
+        window: Annotated[int, IntRange(1, 4)] = Field(3, ge=1, le=6)
+        """Number W of context tokens."""
+        weights: Weighting = Weighting.LEARNED
+
+    orders: Tensor
+    """All permutations of 0..W-1, one per row, (W!, W)."""
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        width, window = config.width, config.window
+        orders = torch.tensor(list(permutations(range(window))))
+        self.register_buffer("orders", orders, persistent=False)
+        self.transition = nn.Linear(window * width, width)
+        self.weights = LogWeights(len(orders), config.weights)
+
+    def latent_value_names(self) -> tuple[str, ...]:
+        """Return the lag at each position of the window, such as "2 1 3", for each permutation."""
+        return tuple(" ".join(str(lag + 1) for lag in order) for order in self.orders.tolist())
+
+    def predict_vectors(self, tokens: Tensor) -> Tensor:
+        context = previous_vectors(self.embedding(tokens), self.config.window)
+        maps = self.transition.weight.unflatten(1, (self.config.window, -1))  # E W E
+        # W² products W_j c_i serve all W! permutations: each permutation sums W of them.
+        terms = torch.einsum("ejd,btid->jibte", maps, context)
+        chosen = (terms[j, order] for j, order in enumerate(self.orders.unbind(1)))
+        return sum(chosen, self.transition.bias)
+
+
+@model("log_bilinear_mixture", aliases=("DLM4",), family="ngram", document="S0", source="S0")
+class LogBilinearMixture(VectorMixture):
+    """Mixture of K log-bilinear n-grams, one tied softmax each.
+
+        (y_1 .. y_K)  = Lin(W·E → K·E)( c_1 .. c_W )
+        P(s_t | s_<t) = Σ_k π_k softmax( Emb y_k )[s_t]
+
+    c_j = e(s_{t-j}) and y_k are (E), π is (K), Emb is (V, E). Lin is one affine map. π is uniform,
+    as in the S0 code, or learned (weights=learned). S0 reports that five components are no better
+    than one.
+
+    Source: S0 (DLM4).
+    """
+
+    latent = "component"
+
+    @config
+    class Config(EmbeddingConfig):
+        """Embedding, window, number of components and their weights."""
+
+        window: Annotated[int, IntRange(1, 8)] = Field(5, ge=1)
+        """Number W of context tokens."""
+        components: Annotated[int, IntRange(1, 16, log=True)] = Field(3, ge=1)
+        """Number K of components. Each computes a softmax over the vocabulary per token."""
+        weights: Weighting = Weighting.UNIFORM
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        width, count = config.width, config.components
+        self.transition = nn.Linear(config.window * width, count * width)
+        self.weights = LogWeights(count, config.weights)
+
+    def predict_vectors(self, tokens: Tensor) -> Tensor:
+        context = previous_vectors(self.embedding(tokens), self.config.window)
+        y = self.transition(context.flatten(2))
+        return y.unflatten(2, (self.config.components, -1)).movedim(2, 0)
+
+
+class BigramMixture(LatentModel):
+    """Base class: a unigram and `config.components` log-bilinear bigrams, mixed by λ."""
+
+    context_length = 1
+
+    def __init__(self, config: Any, task: Task) -> None:
+        super().__init__(config, task)
+        width, count = config.width, config.components
+        self.transition = nn.Linear(width, count * width)
+        self.weights = LogWeights(count + 1, config.weights)
+
+    def joint(self, tokens: Tensor) -> Tensor:
+        targets, table = tokens[:, 1:], self.embedding.weight
+        x, at = embed_unique(table, tokens[:, :-1])
+        y = self._transition_vectors(x)
+        log_z = log_normalisers(y, table)
+        y = at(y.flatten(1)).unflatten(2, y.shape[1:])
+        bigrams = (y * table[targets][:, :, None]).sum(-1) - at(log_z)
+        scores = torch.cat([self.unigram()[targets][..., None], bigrams], dim=-1)
+        return (self.weights() + scores).transpose(1, 2)
+
+    def next_joint(self, prefix: Tensor) -> Tensor:
+        bigrams = self._dense(self.embedding(prefix[:, -1]))
+        unigram = self.unigram().expand(len(bigrams), 1, -1)
+        return self.weights()[:, None] + torch.cat([unigram, bigrams], dim=1)
+
+    def prior(self) -> Tensor:
+        return self.weights()
+
+    def unigram(self) -> Float[Tensor, "V"]:
+        """Return log Q."""
+        return self._dense(self.embedding.weight.new_ones(1, self.config.width))[0, 0]
+
+    def _dense(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N K V"]:
+        """Return each bigram's log-probabilities of all tokens after the vectors x."""
+        return torch.log_softmax(self._transition_vectors(x) @ self.embedding.weight.T, dim=-1)
+
+    def _transition_vectors(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N K E"]:
+        """Return M_k x + b_k for every k."""
+        return self.transition(x).unflatten(1, (self.config.components, -1))
+
+
+@model("multi_transition_bigram", aliases=("DLM8",), family="ngram", document="S0", source="S0")
+class MultiTransitionBigram(BigramMixture):
+    """Mixture of a unigram and K log-bilinear bigrams.
+
+        P(s_t | s_<t) = λ_0 Q(s_t) + Σ_{k=1..K} λ_k softmax( Emb (M_k c_1 + b_k) )[s_t]
+        Q = softmax( Emb (M_1·1 + b_1) )
+
+    c_1 = e(s_{t-1}) and b_k are (E), M_k is (E, E), Emb is (V, E), the weights λ are (K+1). K = 1
+    is the interpolated bigram.
+
+    Source: S0 (DLM8).
+    """
+
+    latent = "unigram or transition"
+
+    @config
+    class Config(EmbeddingConfig):
+        """Embedding, number of bigrams and mixing weights."""
+
+        components: Annotated[int, IntRange(1, 16, log=True)] = Field(4, ge=1)
+        """Number K of bigrams. Each computes a softmax over the vocabulary per distinct token."""
+        weights: Weighting = Weighting.LEARNED
+
+
+class Unigram(StrEnum):
+    """How the unigram is parameterised."""
+
+    TIED_TO_PAD = "tied_to_pad"
+    FREE = "free"
+
+
+@model(
+    "interpolated_bigram", aliases=("DLM7",), family="ngram", document="S0",
+    source="Jelinek & Mercer 1980; S0",
+)  # fmt: skip
+class InterpolatedBigram(BigramMixture):
+    """Mixture of a unigram and a log-bilinear bigram.
+
+        P(s_t | s_<t) = λ_0 Q(s_t) + λ_1 softmax( Emb (M c_1 + b) )[s_t]
+        Q = softmax( Emb (M·1 + b) )        unigram=tied_to_pad: the bigram map of the vector 1
+        Q = softmax( q )                    unigram=free: one logit per token
+
+    c_1 = e(s_{t-1}) and b are (E), M is (E, E), Emb is (V, E), q is (V). The weights λ (2) are
+    learned, as in the S0 code, or ½ each (weights=uniform), as in the text of S0.
+
+    Source: Jelinek & Mercer 1980; S0 (DLM7).
+    """
+
+    latent = "unigram or bigram"
+
+    @config
+    class Config(EmbeddingConfig):
+        """Embedding, mixing weights and kind of unigram."""
+
+        components: ClassVar[int] = 1
+        weights: Weighting = Weighting.LEARNED
+        unigram: Unigram = Unigram.TIED_TO_PAD
+
+    free: nn.Parameter | None
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        is_free = config.unigram is Unigram.FREE
+        self.register_parameter("free", nn.Parameter(torch.empty(task.vocab)) if is_free else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the logits of a free unigram to 0 (the uniform distribution)."""
+        if self.free is not None:
+            nn.init.zeros_(self.free)
+
+    def unigram(self) -> Tensor:
+        return super().unigram() if self.free is None else torch.log_softmax(self.free, dim=0)
+
+
+@model("unigram_mixture", aliases=("DLM9",), family="ngram", document="S0", source="S0")
+class UnigramMixture(ComponentModel):
+    """Mixture of K unigrams, a control that ignores the context.
+
+        P(s_t) = Σ_k π_k softmax( Emb v_k )[s_t]
+
+    v_k is (E), π is (K), Emb is (V, E). For every K the mixture is one categorical distribution, so
+    it fits the training data at most as well as the empirical unigram. The S0 code sets every v_k
+    to the vector 1, which makes all components equal; here they are free parameters.
+
+    Source: S0 (DLM9).
+    """
+
+    context_length = 0
+
+    @config
+    class Config(ComponentConfig):
+        """Embedding, number of components and mixing weights."""
+
+        weights: Weighting = Weighting.LEARNED
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        self.weights = LogWeights(config.components, config.weights)
+        self.words = Components(config.components, config.width, Norm.NONE, scaled=False)
+
+    def log_weights(self, tokens: Tensor) -> Tensor:
+        return self.weights().expand(*tokens.shape, -1)
+
+    def prior(self) -> Tensor:
+        return self.weights()

@@ -1,1 +1,0 @@
-"""Neural n-gram models: they predict from the embeddings of the last W tokens."""

@@ -1,0 +1,360 @@
+"""Models with another training objective than the likelihood."""
+
+import math
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, NamedTuple, cast
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
+
+from lmzoo.blocks.attention import Attention
+from lmzoo.blocks.attention_block import AttentionBlock, NormPosition
+from lmzoo.blocks.config import EmbeddingConfig
+from lmzoo.blocks.feed_forward import Activation
+from lmzoo.blocks.latent import EmbeddedModel
+from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.noise_distribution import NoiseDistribution
+from lmzoo.blocks.positions import PositionalEncoding, Positions
+from lmzoo.cells import stack
+from lmzoo.cells.base import CELLS
+from lmzoo.config import config
+from lmzoo.contract import DecodingState, LanguageModel, Score, Task, model
+from lmzoo.emissions.base import EMISSIONS
+from lmzoo.errors import UserError
+from lmzoo.functional.initialisers import Draw
+from lmzoo.functional.normalise import Norm
+from lmzoo.functional.token_scores import mask_scores, scored_mask
+from lmzoo.registry import preset
+from lmzoo.search_space import Choice, FloatRange, IntRange
+from lmzoo.types import Lengths, Mask, Tokens, TokenScores
+
+
+class Masking(NamedTuple):
+    """The input tokens, and which of them are hidden and predicted."""
+
+    tokens: Tokens
+    """The input, with random tokens where they were swapped."""
+    hidden: Mask
+    """Where the mask's vector replaces the token's."""
+    predicted: Mask
+
+
+def mask_tokens(
+    tokens: Tokens, eligible: Mask, vocab: int, *, select: float, hide: float, swap: float
+) -> Masking:
+    """Mask each eligible token independently, with torch's global generator.
+
+        m_t    ~ Bernoulli(select)                                        predicted
+        fate_t ~ hide: the mask   swap: a random token   else: unchanged  of the predicted tokens
+
+    Devlin et al. 2019 (arXiv:1810.04805), 3.1 and A.1.
+
+    Args:
+        tokens: the tokens of a batch.
+        eligible: the tokens that may be predicted.
+        vocab: V.
+        select: the probability that a token is predicted.
+        hide: the share of predicted tokens that are hidden.
+        swap: the share of predicted tokens that a random token replaces.
+    """
+    predicted = eligible & (torch.rand(eligible.shape, device=eligible.device) < select)
+    fate = torch.rand(eligible.shape, device=eligible.device)
+    swapped = predicted & (fate >= hide) & (fate < hide + swap)
+    random = torch.randint(vocab, tokens.shape, device=tokens.device)
+    return Masking(torch.where(swapped, random, tokens), predicted & (fate < hide), predicted)
+
+
+@model(
+    "masked_lm", family="objective", document="S3", source="Devlin et al. 2019 (arXiv:1810.04805)",
+)  # fmt: skip
+class MaskedLM(LanguageModel):
+    """Transformer encoder that predicts hidden tokens from both sides (BERT).
+
+        x_t = e(s_t) + P_t        positions=learned; e(mask) replaces e(s_t) of a hidden token
+        x_t = √E e(s_t) + PE(t)   positions=add
+        x_t = LN(x_t)             with embedding_norm
+        y   = D attention layers over all tokens of the sentence except pads
+        y_t = LN(GELU(W y_t + b)) with head
+        P(s_t | other tokens) = emission(y_t)
+
+    x_t, y_t and e(s) are (E). Training selects each token with probability 0.15; of the selected
+    tokens 80 % are hidden, 10 % are replaced by a random token and 10 % are kept. It maximises
+
+        m_t / 0.15 · log P(s_t | corrupted)        m_t = 1 if s_t is selected, else 0
+
+    which weighs every token once in expectation. `log_prob` is deterministic: it hides every token
+    in turn and returns log P(s_t | s_1..s_{t-1}, mask, s_{t+1}..). The sum over a sentence is a
+    pseudo-log-likelihood, not the probability of the sentence. The score is a reconstruction in
+    nats per hidden token, like that of `span_corruption`; it is not comparable with the score of a
+    left-to-right model. `next_log_prob` hides the token after the prefix.
+
+    BERT has `embedding_norm` and `head`; both are off by default. It also has embeddings of
+    segments, a bias for each token of the vocabulary, and predicts whether two sentences follow
+    each other; this model reads one sentence and does not.
+
+    Source: Devlin et al. 2019 (arXiv:1810.04805); Salazar et al. 2020 (arXiv:1910.14659, the
+    score); S3.
+    """
+
+    score: ClassVar[Score] = Score.RECONSTRUCTION
+    causal: ClassVar[bool] = False
+
+    @config
+    class Config:
+        """Sizes, layers and masking."""
+
+        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
+        """Embedding size E."""
+        layers: Annotated[int, IntRange(1, 6)] = Field(2, ge=1)
+        """Number D of layers."""
+        attention: Attention.Config = Attention.Config()
+        norm: Annotated[NormPosition, Choice(("post", "pre"))] = NormPosition.POST
+        activation: Activation = Activation.GELU
+        positions: Positions = Positions.LEARNED
+        emission: Annotated[Any, EMISSIONS] = "vector"
+        dropout: Annotated[float, FloatRange(0.0, 0.3)] = Field(0.1, ge=0, lt=1)
+        embedding_norm: bool = Field(default=False, exclude_if=lambda on: not on)
+        """A LayerNorm of the sum of embedding and position."""
+        head: bool = Field(default=False, exclude_if=lambda on: not on)
+        """A layer with GELU and LayerNorm before the emission."""
+        spread: float | None = Field(None, gt=0)
+        """Standard deviation of the initial weights of tables, attention and feed-forward layers.
+        None is 1/√E for tables and U(fan-in) for linear maps. The emission is not affected."""
+        select: Annotated[float, FloatRange(0.05, 0.5)] = Field(0.15, gt=0, le=1)
+        """Probability that a token is selected, that is predicted in training."""
+        hide: float = Field(0.8, ge=0, le=1)
+        """Share of the selected tokens that are hidden."""
+        swap: float = Field(0.1, ge=0, le=1)
+        """Share of the selected tokens that are replaced by a random token. The rest is kept."""
+
+        @model_validator(mode="after")
+        def _check_shares(self) -> Any:
+            if self.hide + self.swap > 1:
+                raise UserError(
+                    f"hide={self.hide} and swap={self.swap} exceed 1 together; lower one of them"
+                )
+            return self
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        width, spread = config.width, config.spread
+        self.embedding = EmbeddingTable(task.vocab, width, spread)
+        self.mask = EmbeddingTable(1, width, spread)
+        self.place = PositionalEncoding(config.positions, width, task.length, spread)
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(
+            AttentionBlock(
+                width, config.attention, norm_position=config.norm, activation=config.activation,
+                dropout=config.dropout, std=spread,
+            )
+            for _ in range(config.layers)
+        )  # fmt: skip
+        self.final_norm = nn.LayerNorm(width) if config.norm is NormPosition.PRE else None
+        self.embedding_norm = nn.LayerNorm(width) if config.embedding_norm else None
+        head = (nn.Linear(width, width), nn.GELU("tanh"), nn.LayerNorm(width))
+        self.head = nn.Sequential(*head) if config.head else None
+        self.emission = EMISSIONS.build(config.emission, width, Norm.RMS)
+        self.latent = self.emission.latent
+
+    def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        return self.emission.log_prob(
+            self.masked_features(tokens, lengths), tokens[:, 1:], self.embedding.weight
+        )
+
+    def objective(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
+        c = self.config
+        masking = mask_tokens(
+            tokens, scored_mask(tokens, lengths), self.task.vocab,
+            select=c.select, hide=c.hide, swap=c.swap,
+        )  # fmt: skip
+        y = self.encode(masking.tokens, lengths, masking.hidden)[:, 1:]
+        scores = self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight) / c.select
+        return mask_scores(scores * masking.predicted[:, 1:], lengths)
+
+    def next_log_prob(self, prefix: Tensor) -> Tensor:
+        tokens = nn.functional.pad(prefix, (0, 1))
+        lengths = torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
+        y = self.encode(tokens, lengths, _only(tokens.shape[1] - 1, tokens))[:, -1]
+        return self.emission.dense(y, self.embedding.weight)
+
+    def posterior(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B K T-1"]:
+        if not self.latent:
+            return super().posterior(tokens, lengths)
+        y = self.masked_features(tokens, lengths)
+        return torch.softmax(
+            self.emission.joint(y, tokens[:, 1:], self.embedding.weight), dim=-1
+        ).mT
+
+    def masked_features(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B T-1 E"]:
+        """Return y_t with only s_t hidden, for t = 1..T-1: one pass of the encoder per t."""
+        features = [
+            self.encode(tokens, lengths, _only(t, tokens))[:, t] for t in range(1, tokens.shape[1])
+        ]
+        return torch.stack(features, dim=1)
+
+    def encode(self, tokens: Tokens, lengths: Lengths, hidden: Mask) -> Float[Tensor, "B T E"]:
+        """Return y of every position; every position attends to all tokens but pads."""
+        x = torch.where(hidden[..., None], self.mask.weight[0], self.embedding(tokens))
+        x = self.place(x)
+        x = self.dropout(x if self.embedding_norm is None else self.embedding_norm(x))
+        count = tokens.shape[1]
+        real = torch.arange(count, device=tokens.device) < lengths[:, None]
+        mask = real[:, None].expand(-1, count, -1)
+        for block in self.blocks:
+            x = cast("AttentionBlock", block)(x, mask=mask)
+        x = x if self.final_norm is None else self.final_norm(x)
+        return x if self.head is None else self.head(x)
+
+
+def _only(t: int, tokens: Tokens) -> Mask:
+    """Return the mask of the batch that is True at position t only."""
+    return (torch.arange(tokens.shape[1], device=tokens.device) == t).expand_as(tokens)
+
+
+class Contrast(StrEnum):
+    """The training objective."""
+
+    NCE = "nce"
+    NEGATIVE_SAMPLING = "negative_sampling"
+
+
+def contrastive_objective(
+    data: Float[Tensor, "*N"], noise: Float[Tensor, "*N k"]
+) -> Float[Tensor, "*N"]:
+    """Return log σ(s⁺) + Σ_{j=1..k} log σ(−s_j): words are classified as data or noise.
+
+    With s = c − log k q and u = eᶜ, σ(s) = u / (k q + u). The expectation of the objective,
+
+        J  = Σ_w [ p̃ log u/(kq + u) + k q log kq/(kq + u) ]
+        ∇J = Σ_w kq/(kq + u) (p̃ − u) ∇c                            0 at u = p̃, for every k
+
+    has a gradient that tends to that of the likelihood as k grows. Negative sampling takes s = c,
+    as if k q were 1; its optimum is c = log p̃ / (k q).
+    """
+    return logsigmoid(data) + logsigmoid(-noise).sum(-1)
+
+
+@model(
+    "nce", family="objective", document="S3",
+    source="Gutmann & Hyvärinen 2010; Mnih & Teh 2012 (arXiv:1206.6426)",
+)  # fmt: skip
+class NoiseContrastive(EmbeddedModel):
+    """Recurrent language model trained by noise-contrastive estimation.
+
+        c(w, h)   = e(w) · h + b_w [− log Z]          h = cell over the prefix, h_0 = 1
+        P(w | h)  = e^c(w, h) / Σ_v e^c(v, h)
+        objective = log σ(s⁺) + Σ_{j=1..k} log σ(−s_j)        w_j ~ q
+
+        contrast=nce                 s = c − log k q: the optimum has Σ_v e^c = 1
+        contrast=negative_sampling   s = c: the optimum has P ∝ p̃ / q, which is the distribution p̃
+                                     of the data only if the noise is uniform (noise_exponent=0)
+
+    e(w) and h are (E), b and q are (V); s⁺ is the score of the data token, s_j that of noise token
+    w_j. The score of the model is normalised over all tokens, so it is an exact log-likelihood for
+    both objectives. The initial b is −log V, where Σ_v e^c is about 1; with learned_log_z=True the
+    initial b is 0 and the initial log Z is log V.
+
+    Source: Gutmann & Hyvärinen 2010; Mnih & Teh 2012 (arXiv:1206.6426); Mikolov et al. 2013
+    (arXiv:1310.4546, negative sampling); S3.
+    """
+
+    @config
+    class Config(EmbeddingConfig):
+        """Embedding, cell, objective and noise."""
+
+        cell: Annotated[Any, CELLS] = "lstm"
+        contrast: Contrast = Contrast.NCE
+        negatives: Annotated[int, IntRange(1, 64, log=True)] = Field(16, ge=1)
+        """Number k of noise tokens per token of the data."""
+        noise_exponent: Annotated[float, Choice((0.0, 0.75, 1.0))] = Field(1.0, ge=0)
+        """Exponent α of the noise distribution q(w) ∝ n_w^α."""
+        learned_log_z: bool = False
+        """Whether log Z is a learned parameter; otherwise it is 0."""
+
+    log_z: nn.Parameter | None
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        self.cell = CELLS.build(config.cell, config.width, task.length)
+        self.bias = nn.Parameter(torch.empty(task.vocab))
+        log_z = nn.Parameter(torch.empty(())) if config.learned_log_z else None
+        self.register_parameter("log_z", log_z)
+        self.noise = NoiseDistribution(task.vocab, config.noise_exponent)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set b and log Z such that Σ_v e^c is about 1."""
+        log_vocab = math.log(self.task.vocab)
+        nn.init.constant_(self.bias, 0.0 if self.config.learned_log_z else -log_vocab)
+        if self.log_z is not None:
+            nn.init.constant_(self.log_z, log_vocab)
+
+    def redraw(self, name: str, draw: Draw) -> None:
+        """Ignore named initialisers: b and log Z keep the values of `reset_parameters`."""
+
+    @property
+    def state_size(self) -> int | None:
+        return self.cell.state_size
+
+    def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        dense = torch.log_softmax(self.unnormalised_scores(tokens[:, :-1]), dim=-1)
+        return dense.gather(-1, tokens[:, 1:, None])[..., 0]
+
+    def next_log_prob(self, prefix: Tensor) -> Tensor:
+        return torch.log_softmax(self.unnormalised_scores(prefix)[:, -1], dim=-1)
+
+    def begin(self, batch: int, *sources: Tensor) -> DecodingState:
+        return stack.begin([self.cell], self._start(batch)[:, None])
+
+    def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
+        h, state = stack.advance([self.cell], self.embedding(token), state)
+        return torch.log_softmax(self._vocabulary_scores(h[:, 0]), dim=-1), state
+
+    def objective(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
+        if self.training:
+            self.noise.update(tokens, scored_mask(tokens, lengths))
+        data, h = tokens[:, 1:], self._hidden_states(tokens[:, :-1])
+        noise = self.noise.draw((*data.shape, self.config.negatives))
+        both = torch.cat([data[..., None], noise], dim=-1)
+        s = (self.embedding(both) @ h[..., None])[..., 0] + self._biases()[both]
+        if self.config.contrast is Contrast.NCE:
+            s = s - math.log(self.config.negatives) - self.noise.log_q(s)[both]
+        return mask_scores(contrastive_objective(s[..., 0], s[..., 1:]), lengths)
+
+    def log_normalisers(self, tokens: Tokens, lengths: Lengths) -> TokenScores:
+        """Return log Σ_v e^c(v, h) before each scored token; 0 for a normalised model."""
+        log_z = self.unnormalised_scores(tokens[:, :-1]).logsumexp(-1)
+        return mask_scores(log_z, lengths)
+
+    def report(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> dict[str, float]:
+        """Return the mean and standard deviation of log Σ_v e^c over the scored tokens."""
+        log_z = self.log_normalisers(tokens, lengths)[scored_mask(tokens, lengths)]
+        return {"log Z": log_z.mean().item(), "spread of log Z": log_z.std(correction=0).item()}
+
+    def unnormalised_scores(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "B t V"]:
+        """Return c(v, h) of every token v after each position."""
+        return self._vocabulary_scores(self._hidden_states(tokens))
+
+    def _vocabulary_scores(self, h: Float[Tensor, "*N E"]) -> Float[Tensor, "*N V"]:
+        return h @ self.embedding.weight.T + self._biases()
+
+    def _hidden_states(self, tokens: Tensor) -> Float[Tensor, "B t E"]:
+        return self.cell.scan(self.embedding(tokens), self._start(len(tokens)))
+
+    def _start(self, batch: int) -> Float[Tensor, "B S"]:
+        return self.bias.new_ones(batch, self.cell.num_state_vectors * self.config.width)
+
+    def _biases(self) -> Float[Tensor, "V"]:
+        return self.bias if self.log_z is None else self.bias - self.log_z
+
+
+preset(
+    "negative_sampling", model="nce",
+    fields={"contrast": "negative_sampling", "noise_exponent": 0.0},
+    family="objective", score="exact", document="S3",
+    source="Mikolov et al. 2013 (arXiv:1310.4546)",
+    summary="Recurrent language model trained by negative sampling with uniform noise.",
+)  # fmt: skip

@@ -1,1 +1,0 @@
-"""Models with another training objective than the likelihood."""

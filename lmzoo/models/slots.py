@@ -1,0 +1,345 @@
+"""Slot models: n-gram models whose context positions are soft pointers to earlier tokens.
+
+Source j = 0..S-1 is token s_j. Row t-1 of a pointer belongs to target s_t and is nonzero for
+j < t only: the lower triangle with its diagonal.
+
+    lag      p(j | t) = softmax_{j<t}( Λ[t, j] + score_j )
+    chained  p_n(j | t) = Σ_{i<t} p_{n-1}(i | t) · softmax_{j<t}( score_n[i, j] )
+"""
+
+from abc import abstractmethod
+from enum import StrEnum
+from typing import Annotated, Any
+
+import torch
+from jaxtyping import Bool, Float
+from pydantic import Field, field_validator
+from torch import Tensor, nn
+
+from lmzoo.blocks.config import ComponentConfig
+from lmzoo.blocks.latent import EmbeddedModel
+from lmzoo.cells.lstm import LSTM
+from lmzoo.config import config
+from lmzoo.contract import Task, model
+from lmzoo.emissions.components import Components
+from lmzoo.errors import UserError
+from lmzoo.functional.initialisers import draw_uniform
+from lmzoo.functional.logspace import exact_log_mixture, log_mixture
+from lmzoo.functional.normalise import Norm, normalise_vectors
+from lmzoo.registry import preset
+from lmzoo.search_space import IntRange
+
+BLOCK = 8
+"""Number of targets per block of `chained_pointers`."""
+
+
+def earlier(sources: int, device: torch.device) -> Bool[Tensor, "S S"]:
+    """Return the mask [target, source] that is True where source j < target t."""
+    return torch.ones(sources, sources, dtype=torch.bool, device=device).tril()
+
+
+def lag_pointer(
+    lags: Float[Tensor, "*N S S"], scores: Float[Tensor, "*B S"]
+) -> Float[Tensor, "*B S S"]:
+    """Return p(j | t) = softmax_{j<t}( lags[t, j] + scores[j] ); the last axis is the source."""
+    visible = earlier(scores.shape[-1], scores.device)
+    return (lags + scores[..., None, :]).masked_fill(~visible, -torch.inf).softmax(-1)
+
+
+def unused_lags(sources: int) -> int:
+    """Return how many of S x S lag logits have no effect: j ≥ t, and the only source of t = 1."""
+    return sources**2 - (sources * (sources + 1) // 2 - 1)
+
+
+def chained_pointers(
+    first: Float[Tensor, "B S S"], scores: Float[Tensor, "N B S S"]
+) -> Float[Tensor, "B M S S"]:
+    """Return the first pointer and the N pointers that follow it, N + 1 = M in all.
+
+    The softmax of a chained pointer has one normaliser per (i, t), so a direct computation takes an
+    S x S matrix per target: O(T³) memory per sequence. Targets are processed in blocks instead. All
+    targets of a block see the tokens before the block, so that
+
+        softmax_{j<t} = share · softmax_{before block} + (1 − share) · softmax_{in block, j<t}
+        share         = σ(LSE_before − LSE_in)
+
+    and only the tokens within the block take a matrix per target.
+
+    Args:
+        first: p_1(j | t), indexed [target, source].
+        scores: One matrix per move, indexed [from, to].
+    """
+    sources = first.shape[-1]
+    blocks = []
+    for low in range(0, sources, BLOCK):
+        high = min(low + BLOCK, sources)
+        pointers = [first[:, low:high, :high]]
+        for score in scores:
+            pointers.append(_chain_step(pointers[-1], score[:, :high, :high], low))
+        blocks.append(nn.functional.pad(torch.stack(pointers, dim=1), (0, sources - high)))
+    return torch.cat(blocks, dim=2)
+
+
+def _chain_step(
+    pointer: Float[Tensor, "B b S"], score: Float[Tensor, "B S S"], low: int
+) -> Float[Tensor, "B b S"]:
+    """Move the pointers of a block's targets once; the last target sees all S sources."""
+    in_block = score[:, :, low:]
+    visible = earlier(score.shape[-1], score.device)[low:, None, low:]
+    # Subtracting the maximum over what target t sees keeps the sum at least 1. Masking by
+    # multiplication avoids exp(−∞), which is about thirty times slower on a CPU.
+    peak = in_block.detach().cummax(-1).values.mT[..., None]
+    weights = ((in_block[:, None] - peak) * visible).exp() * visible
+    total = weights.sum(-1)
+    if low == 0:
+        return ((pointer / total)[:, :, None] @ weights)[:, :, 0]
+    before = torch.logsumexp(score[:, :, :low], dim=-1)
+    share = torch.sigmoid(before[:, None] - peak[..., 0] - total.log())
+    to_before = (pointer * share) @ score[:, :, :low].softmax(-1)
+    to_block = (pointer * (1 - share) / total)[:, :, None] @ weights
+    return torch.cat([to_before, to_block[:, :, 0]], dim=-1)
+
+
+@config
+class SlotConfig(ComponentConfig):
+    """Embedding, components, slots and normaliser."""
+
+    slots: Annotated[int, IntRange(2, 8)] = Field(4, ge=1)
+    """Number M of slots."""
+    norm: Norm = Norm.RMS
+    """Normaliser N of each token vector and each component vector."""
+
+    @field_validator("norm")
+    @classmethod
+    def _refuse_norm_over_time(cls, norm: Norm) -> Norm:
+        if norm.over_time:
+            raise UserError(f"slots normalise single vectors: use none, rms, l2 or std, got {norm}")
+        return norm
+
+
+class SlotModel(EmbeddedModel):
+    """Base class of the slot models: M soft pointers, their values, and a mixture emission.
+
+        ê_j     = N(e(s_j))
+        b_{n,t} = Σ_j p_n(j | t) ê_j                  value of slot n = 1..M
+        P(z_t | s_<t) = softmax( A read(b_{1,t}..b_{M,t}) )
+        P(s_t | s_<t) = Σ_z P(z_t | s_<t) P(s_t | z)
+
+    ê_j and b_{n,t} are (E), p_n is a distribution over positions j < t. This is a mean-field model:
+    it averages the values that a pointer may select instead of summing over pointer positions. It
+    is exactly normalised over s_t. A subclass defines `pointers`.
+
+    Args:
+        config: A `SlotConfig`.
+        task: Sizes of the corpus.
+        gate_width: Size of the vectors that `read` returns.
+        appeals: Number of token scores B ê_j.
+
+    Source: S0 (DLM30-35).
+    """
+
+    latent = "source of the first slot"
+
+    def __init__(self, config: Any, task: Task, gate_width: int, appeals: int) -> None:
+        super().__init__(config, task)
+        self.components = Components(config.components, config.width, config.norm, scaled=True)
+        self.gate = nn.Linear(gate_width, config.components)
+        self.lags = nn.Parameter(torch.empty(config.slots, task.length - 1, task.length - 1))
+        self.appeal = nn.Linear(config.width, appeals, bias=False)
+
+    def reset_parameters(self) -> None:
+        """Draw Λ from U(T)."""
+        draw_uniform(self.lags, self.task.length)
+
+    @abstractmethod
+    def pointers(self, tokens: Tensor, vectors: Float[Tensor, "B S E"]) -> Float[Tensor, "B N S S"]:
+        """Return p_n(j | t) of every slot from the source tokens and their vectors ê.
+
+        The last axis is the source position j, the one before it the target t.
+        """
+
+    def read(self, slots: Float[Tensor, "B N S E"]) -> Float[Tensor, "B S G"]:
+        """Return the slot values as one vector per target: their concatenation."""
+        return slots.transpose(1, 2).flatten(2)
+
+    def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        scores = self.components.token_log_probs(tokens[:, 1:], self.embedding.weight)
+        return torch.logsumexp(self.log_components(tokens[:, :-1]) + scores, dim=-1)
+
+    def next_log_prob(self, prefix: Tensor) -> Tensor:
+        words = self.components.log_prob_table(self.embedding.weight)
+        return exact_log_mixture(self.log_components(prefix)[:, -1], words).clamp_max(0)
+
+    def log_components(self, sources: Tensor) -> Float[Tensor, "B S K"]:
+        """Return log P(z | s_0..s_j) of the token after each source position j."""
+        slots = self.source_pointers(sources) @ self.source_vectors(sources)[:, None]
+        return torch.log_softmax(self.gate(self.read(slots)), dim=-1)
+
+    def posterior(self, tokens: Tensor, lengths: Tensor) -> Float[Tensor, "B S S"]:
+        """Return p_1(source | target), which does not depend on s_t (mean field)."""
+        return self.source_pointers(tokens[:, :-1])[:, 0].mT
+
+    def source_pointers(self, sources: Tensor) -> Float[Tensor, "B N S S"]:
+        """Return `pointers` of these tokens.
+
+        Raises:
+            UserError: the sequence is longer than the task's.
+        """
+        if sources.shape[1] >= self.task.length:
+            raise UserError(
+                f"{self.name} is built for {self.task.length} tokens, got {sources.shape[1] + 1}; "
+                "use shorter sequences or a longer task.length"
+            )
+        return self.pointers(sources, self.source_vectors(sources))
+
+    def source_vectors(self, sources: Tensor) -> Float[Tensor, "B S E"]:
+        """Return ê of each token."""
+        return normalise_vectors(self.embedding(sources), self.config.norm)
+
+
+@model("slot_ngram", aliases=("DLM30",), family="slot", document="S0", source="S0")
+class SlotNgram(SlotModel):
+    """N-gram model with M independent soft pointers to earlier tokens, mixture emission.
+
+        p_n(j | t)    = softmax_{j<t}( Λ_n[t, j] + (B ê_j)_n )
+        b_{n,t}       = Σ_j p_n(j | t) ê_j                  ê_j = N(e(s_j))
+        P(z_t | s_<t) = softmax( A [b_{1,t}; ..; b_{M,t}] )
+        P(s_t | s_<t) = Σ_z P(z_t | s_<t) softmax_v( exp(g_z) · Emb N(k_z) )[s_t]
+
+    Λ_n (T-1, T-1) scores positions, B (M, E) scores tokens; B has no bias because the softmax would
+    cancel it. ê_j, b_{n,t} and k_z are (E), A is (K, M·E), g is (K), Emb is (V, E).
+
+    Source: S0 (DLM30).
+    """
+
+    @config
+    class Config(SlotConfig):
+        """Embedding, components, slots and normaliser."""
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task, config.slots * config.width, appeals=config.slots)
+        self.reset_parameters()
+
+    @property
+    def unused(self) -> int:
+        """Logits that no score depends on; see `unused_lags`."""
+        return len(self.lags) * unused_lags(self.lags.shape[1])
+
+    def pointers(self, tokens: Tensor, vectors: Tensor) -> Tensor:
+        size = tokens.shape[1]
+        return lag_pointer(self.lags[:, :size, :size], self.appeal(vectors).mT)
+
+    def prior(self) -> Float[Tensor, "N S S"]:
+        """Return log softmax_{j<t} Λ_n[t, j], the pointers without token scores."""
+        return lag_pointer(self.lags, self.lags.new_zeros(self.lags.shape[:2])).log().mT
+
+
+class Affinity(StrEnum):
+    """How the score of a move from source i to source j is computed."""
+
+    KEY = "key"
+    EMISSION = "emission"
+
+
+class Reader(StrEnum):
+    """How the slot values are combined into one vector."""
+
+    CONCAT = "concat"
+    LSTM = "lstm"
+
+
+@model("chain_slot_ngram", aliases=("DLM31", "DLM32"), family="slot", document="S0", source="S0")
+class ChainSlotNgram(SlotModel):
+    """N-gram model with a Markov chain of soft pointers to earlier tokens.
+
+        p_1(j | t) = softmax_{j<t}( Λ_1[t, j] + B ê_j )
+        p_n(j | t) = Σ_{i<t} p_{n-1}(i | t) softmax_{j<t}( affinity_n(i, j) + Λ_n[i, j] )
+
+        key       affinity_n(i, j) = N(M_n ê_i) · ê_j
+        emission  affinity_n(i, j) = log Σ_z softmax_z( C N(M_n ê_i) ) P(s_j | z)
+
+        concat    P(z_t | s_<t) = softmax( A [b_{1,t}; ..; b_{M,t}] )
+        lstm      P(z_t | s_<t) = softmax( A N(h_M) ),  h_n = LSTM(b_{n,t}, h_{n-1}),  h_0 = c_0 = 1
+        P(s_t | s_<t) = Σ_z P(z_t | s_<t) softmax_v( exp(g_z) · Emb N(k_z) )[s_t]
+
+    ê_j = N(e(s_j)), b_{n,t} = Σ_j p_n(j | t) ê_j and k_z are (E). Λ_n (T-1, T-1) is indexed
+    [target, source] for n = 1 and [from, to] for n = 2..M. B is (1, E), M_n is (E, E), C is (K, E),
+    g is (K), Emb is (V, E). With affinity=emission, a pointer at i moves to tokens s_j that are
+    probable under the components selected by i. DLM32 normalises the affinity over j before the
+    softmax, which changes nothing, so it is an alias of DLM31.
+
+    Source: S0 (DLM31, DLM32; DLM33: affinity=emission; DLM34: and reader=lstm; DLM35: reader=lstm).
+    """
+
+    @config
+    class Config(SlotConfig):
+        """Embedding, components, slots, affinity and reader."""
+
+        slots: Annotated[int, IntRange(2, 8)] = Field(4, ge=2)
+        """Number M of slots. For one slot use `slot_ngram`."""
+        affinity: Affinity = Affinity.KEY
+        reader: Reader = Reader.CONCAT
+
+    def __init__(self, config: Config, task: Task) -> None:
+        width, has_lstm = config.width, config.reader is Reader.LSTM
+        super().__init__(config, task, width if has_lstm else config.slots * width, appeals=1)
+        self.moves = nn.Linear(width, (config.slots - 1) * width)
+        """M_2..M_M, stacked along the output axis."""
+        emits = config.affinity is Affinity.EMISSION
+        self.affinity = nn.Linear(width, config.components) if emits else None
+        self.reader = LSTM(LSTM.Config(), width, config.slots) if has_lstm else None
+        self.reset_parameters()
+
+    @property
+    def unused(self) -> int:
+        """Logits of the first slot that no score depends on; see `unused_lags`."""
+        return unused_lags(self.lags.shape[1])
+
+    def pointers(self, tokens: Tensor, vectors: Tensor) -> Tensor:
+        size = tokens.shape[1]
+        lags = self.lags[:, :size, :size]
+        first = lag_pointer(lags[0], self.appeal(vectors)[..., 0])
+        moved = self.moves(vectors).unflatten(-1, (-1, self.config.width))
+        moved = normalise_vectors(moved, self.config.norm).movedim(2, 0)
+        return chained_pointers(first, self._affinities(moved, tokens, vectors) + lags[1:, None])
+
+    def _affinities(
+        self, moved: Float[Tensor, "N B S E"], tokens: Tensor, vectors: Float[Tensor, "B S E"]
+    ) -> Float[Tensor, "N B S S"]:
+        """Return affinity_n(i, j) of every move n, from N(M_n ê_i)."""
+        if self.affinity is None:
+            return moved @ vectors.mT
+        scores = self.components.token_log_probs(tokens, self.embedding.weight)
+        return log_mixture(torch.softmax(self.affinity(moved), dim=-1), scores.mT)
+
+    def read(self, slots: Tensor) -> Tensor:
+        if self.reader is None:
+            return super().read(slots)
+        by_target = slots.transpose(1, 2)
+        x = by_target.flatten(0, 1)
+        h = self.reader.scan(x, x.new_ones(len(x), 2 * self.config.width))[:, -1]
+        return normalise_vectors(h.unflatten(0, by_target.shape[:2]), self.config.norm)
+
+    def prior(self) -> Float[Tensor, "S S"]:
+        """Return log softmax_{j<t} Λ_1[t, j], the first pointer without token scores."""
+        return lag_pointer(self.lags[0], self.lags.new_zeros(len(self.lags[0]))).log().mT
+
+
+for _name, _alias, _fields, _summary in (
+    (
+        "chain_slot_ngram_emission", "DLM33", {"affinity": "emission"},
+        "Chained slot n-gram whose pointers follow emission probabilities.",
+    ),
+    (
+        "chain_slot_lstm_emission", "DLM34", {"affinity": "emission", "reader": "lstm"},
+        "Chained slot n-gram with emission affinity, slots read by an LSTM.",
+    ),
+    (
+        "chain_slot_lstm", "DLM35", {"reader": "lstm"},
+        "Chained slot n-gram whose slots are read by an LSTM.",
+    ),
+):  # fmt: skip
+    preset(
+        _name, model="chain_slot_ngram", fields=_fields, aliases=(_alias,), family="slot",
+        score="exact", document="S0", source="S0", summary=_summary,
+    )  # fmt: skip

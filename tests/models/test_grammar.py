@@ -1,0 +1,247 @@
+"""PCFG: probabilities are sums over all labelled trees; drawn trees have these probabilities."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from lmzoo import zoo
+from lmzoo.contract import END, START, Task
+from lmzoo.errors import UserError
+from lmzoo.functional.inside import initial_spans, inside, prefix_chart
+from lmzoo.functional.semiring import LOG
+from lmzoo.models.grammar import (
+    PCFG,
+    Bracketing,
+    LogGrammar,
+    bracketing_log_prob,
+    catalan,
+    draw_bracketing,
+    draw_tree,
+    estimate_log_prob,
+    leaf_scores,
+)
+from tests.largest_tensor import LargestTensorMode
+
+Tree = tuple[int, tuple[tuple[int, int, int], ...], tuple[tuple[int, int], ...]]
+"""Root label, rules, and (preterminal, word position) pairs of a tree."""
+WORDS = torch.tensor([[0, 3, 1, 4, 0], [4, 4, 1, 0, 3]])
+NAMES = ["w0", "w1", "end", "w3", "w4"]
+MOST, DRAWS = 3, 3000
+
+
+def tiny_pcfg(vocab: int = 5, length: int = 6, labels: int = 2, classes: int = 2) -> PCFG:
+    config = zoo.config("pcfg", nonterminals=labels, preterminals=classes)
+    model = zoo.build(config, Task(vocab=vocab, length=length), seed=4)
+    assert isinstance(model, PCFG)
+    return model.double()
+
+
+def all_bracketings(first: int, stop: int) -> Iterator[Bracketing]:
+    if stop - first == 1:
+        yield first
+    for k in range(first + 1, stop):
+        for left in all_bracketings(first, k):
+            for right in all_bracketings(k, stop):
+                yield left, right
+
+
+def labelled_trees(bracketing: Bracketing, labels: int, classes: int) -> Iterator[Tree]:
+    """Yield every labelling of a bracketing."""
+    if isinstance(bracketing, int):
+        for q in range(classes):
+            yield labels + q, (), ((q, bracketing),)
+        return
+    for b, left_rules, left_leaves in labelled_trees(bracketing[0], labels, classes):
+        for c, right_rules, right_leaves in labelled_trees(bracketing[1], labels, classes):
+            for a in range(labels):
+                yield a, ((a, b, c), *left_rules, *right_rules), (*left_leaves, *right_leaves)
+
+
+def all_trees(words: int, labels: int, classes: int) -> list[Tree]:
+    shapes = all_bracketings(0, words)
+    return [tree for shape in shapes for tree in labelled_trees(shape, labels, classes)]
+
+
+def tree_log_prob(tree: Tree, words: Tensor, grammar: LogGrammar) -> Tensor:
+    """Return log P(words, tree)."""
+    root, rules, leaves = tree
+    total = grammar.root[1 + root]
+    for rule in rules:
+        total = total + grammar.rules[rule]
+    for q, position in leaves:
+        total = total + grammar.emission[q, words[position]]
+    return total
+
+
+def all_sentences(model: PCFG, words: int) -> Tensor:
+    """Return every string of `words` words (all ids but `<end>`)."""
+    ids = torch.tensor([v for v in range(model.task.vocab) if v != END])
+    return torch.cartesian_prod(*[ids] * words).reshape(-1, words)
+
+
+@pytest.mark.parametrize(("n", "classes"), [(1, 2), (2, 2), (3, 2), (4, 2), (5, 1)])
+def test_inside_probability_is_the_sum_over_all_labelled_trees(n, classes):
+    model = tiny_pcfg(classes=classes)
+    words, grammar = WORDS[:, :n], model.grammar()
+    for sentence, actual in zip(words, model.sentence_log_prob(words), strict=True):
+        listed = [tree_log_prob(tree, sentence, grammar) for tree in all_trees(n, 2, classes)]
+        torch.testing.assert_close(actual, torch.logsumexp(torch.stack(listed), 0))
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_scores_of_a_sentence_sum_to_its_inside_probability(n):
+    model = tiny_pcfg()
+    words = all_sentences(model, n)[:40]
+    edge = torch.ones(len(words), 1, dtype=torch.long)
+    tokens = torch.cat([START * edge, words, END * edge], dim=1)
+    scores = model.log_prob(tokens, torch.full((len(words),), n + 2))
+    torch.testing.assert_close(scores.sum(1), model.sentence_log_prob(words))
+
+
+def test_rule_gradient_is_the_expected_count_minus_the_normalised_count():
+    model = tiny_pcfg()
+    grammar, sentence = model.grammar(), WORDS[0, :4]
+    forest = all_trees(4, 2, 2)
+    posterior = torch.softmax(torch.stack([tree_log_prob(t, sentence, grammar) for t in forest]), 0)
+    counts = torch.zeros_like(grammar.rules)
+    for (_, rules, _), weight in zip(forest, posterior.detach(), strict=True):
+        for rule in rules:
+            counts[rule] += weight
+    expected = counts - counts.sum((1, 2), keepdim=True) * grammar.rules.detach().exp()
+    model.sentence_log_prob(sentence[None]).sum().backward()
+    torch.testing.assert_close(model.rules.grad, expected)
+
+
+def test_next_words_are_normalised_if_most_derivations_are_infinite():
+    model = tiny_pcfg()
+    with torch.no_grad():
+        model.rules[:, :2, :2] += 3.0
+    tokens = torch.cat([torch.full((20, 1), START), all_sentences(model, 3)[:20]], dim=1)
+    dense = model.next_log_prob(tokens)
+    torch.testing.assert_close(dense.logsumexp(-1), torch.zeros(len(tokens)).double())
+
+
+def test_prefix_probability_is_the_mass_of_sentences_with_that_prefix():
+    """The grammar has nearly all its mass on sentences of at most eight words."""
+    model = tiny_pcfg(vocab=4, classes=1)
+    with torch.no_grad():
+        model.rules[:, :2, :2] -= 6.0
+        model.rules[:, 2, 2] += 4.0
+    begin = [0, 3]
+    tokens = torch.tensor([[START, *begin]])
+    prefix = model.log_prob(tokens, torch.tensor([3])).sum().exp()
+    mass = torch.zeros(())
+    for n in range(2, 9):
+        words = all_sentences(model, n)
+        words = words[(words[:, :2] == torch.tensor(begin)).all(1)]
+        mass = mass + model.sentence_log_prob(words).exp().sum()
+    torch.testing.assert_close(mass, prefix, atol=2e-4, rtol=0)
+    assert mass < prefix
+
+
+def test_long_sentences_have_finite_scores_and_gradients():
+    model = tiny_pcfg(vocab=5000, length=60).float()
+    tokens = torch.randint(3, 5000, (2, 60), generator=torch.Generator().manual_seed(0))
+    scores = model.log_prob(tokens, torch.tensor([60, 60]))
+    double = model.double().log_prob(tokens, torch.tensor([60, 60]))
+    torch.testing.assert_close(scores.double(), double, atol=2e-3, rtol=0)
+    double.sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+def _charts(model, words, limit):
+    """Return total, gradient, elements saved for the backward pass, and the largest tensor."""
+    grammar = model.grammar()
+    log_leaves, kept = leaf_scores(grammar, words), {}
+
+    def keep(x):
+        kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes() // x.itemsize
+        return x
+
+    hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x)
+    with LargestTensorMode() as largest, hooks:
+        chart = inside(log_leaves, grammar.rules, LOG, limit)
+        begun = prefix_chart(log_leaves, grammar.rules, chart, limit)
+    total = (initial_spans(chart)[:, 1:, :2] + initial_spans(begun)[:, 1:, :2]).sum()
+    (gradient,) = torch.autograd.grad(total, model.rules)
+    return total, gradient, sum(kept.values()), largest.max_numel
+
+
+def test_chunks_limit_memory_and_do_not_change_values_or_gradients():
+    model = tiny_pcfg(vocab=9, labels=3, classes=9)
+    words = torch.randint(3, 9, (4, 16), generator=torch.Generator().manual_seed(0))
+    whole, piecewise = (_charts(model, words, limit) for limit in (1 << 24, 1500))
+    torch.testing.assert_close(piecewise[0], whole[0])
+    torch.testing.assert_close(piecewise[1], whole[1])
+    assert piecewise[2] < whole[2] / 4
+    assert piecewise[3] < whole[3] / 4
+
+
+def test_saved_memory_grows_with_spans_not_with_splits():
+    """Twice the words are four times the spans and eight times the splits."""
+    model = tiny_pcfg(vocab=9, labels=1, classes=1)
+    words = torch.randint(3, 9, (1, 24), generator=torch.Generator().manual_seed(0))
+    kept = [_charts(model, words[:, :n], 100)[2] for n in (12, 24)]
+    assert kept[1] < 5 * kept[0]
+
+
+def test_bracketings_are_drawn_uniformly_and_sum_to_the_inside_probability():
+    model, n, draws = tiny_pcfg(), 5, 2800
+    every = list(all_bracketings(0, n))
+    assert len(set(every)) == len(every) == catalan(n - 1) == 14
+    scores = torch.stack([bracketing_log_prob(b, WORDS, model.grammar()) for b in every])
+    exact = model.sentence_log_prob(WORDS)
+    torch.testing.assert_close(torch.logsumexp(scores, 0), exact)
+    generator = torch.Generator().manual_seed(0)
+    drawn = Counter(draw_bracketing(0, n, generator) for _ in range(draws))
+    assert stats.chisquare([drawn[b] for b in every]).pvalue > 1e-3
+    estimate = estimate_log_prob(WORDS, model.grammar(), 600, generator)
+    torch.testing.assert_close(estimate, exact, atol=0.1, rtol=0)
+
+
+@torch.no_grad()
+def test_the_frequency_of_a_drawn_sentence_is_its_probability_given_the_length():
+    model = tiny_pcfg()
+    grammar, generator = model.grammar(), torch.Generator().manual_seed(0)
+    trees = [draw_tree(grammar, NAMES, MOST, generator) for _ in range(DRAWS)]
+    drawn = Counter(
+        tuple(NAMES.index(word) for word in re.findall(r"\(Q\d (\w+)\)", tree)) for tree in trees
+    )
+    exact = {(): grammar.root[0].exp().item()}
+    for n in range(1, MOST + 1):
+        sentences = all_sentences(model, n)
+        scores = model.sentence_log_prob(sentences).exp().tolist()
+        exact.update(zip(map(tuple, sentences.tolist()), scores, strict=True))
+    assert set(drawn) <= set(exact)
+    expected = {s: DRAWS * p / sum(exact.values()) for s, p in exact.items()}
+    usual = [s for s in exact if expected[s] >= 5]
+    observed, known = [drawn[s] for s in usual], [expected[s] for s in usual]
+    rare = DRAWS - sum(observed), DRAWS - sum(known)
+    assert stats.chisquare([*observed, rare[0]], [*known, rare[1]]).pvalue > 1e-4
+
+
+@torch.no_grad()
+def test_brackets_match_and_every_rule_has_two_parts():
+    grammar, generator = tiny_pcfg().grammar(), torch.Generator().manual_seed(1)
+    for _ in range(50):
+        tree = draw_tree(grammar, NAMES, 6, generator)
+        for _ in range(12):  # each pass replaces the innermost brackets by a leaf
+            tree = re.sub(r"\(A\d+ • •\)|\(Q\d+ \w+\)", "•", tree)
+        assert tree in {"•", "()"}
+
+
+@torch.no_grad()
+def test_a_grammar_of_long_sentences_and_a_vocabulary_without_end_are_refused():
+    model = tiny_pcfg()
+    model.root[0] = -50.0
+    model.root[1 + len(model.rules) :] = -50.0
+    model.rules[:, len(model.rules) :, :] = -50.0
+    with pytest.raises(UserError, match="at most 3 words; train the grammar longer"):
+        draw_tree(model.grammar(), NAMES, MOST, torch.Generator().manual_seed(0))
+    with pytest.raises(UserError, match="vocab=2"):
+        zoo.build(zoo.config("pcfg"), Task(vocab=2, length=4))

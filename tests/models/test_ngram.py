@@ -1,0 +1,115 @@
+"""The next token's distribution equals the equations, written one term at a time."""
+
+from itertools import permutations
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.laws.support import assert_close, next_log_prob
+from tests.models.equivalence import small
+from tests.tiny import CLOSE, every_sequence
+
+
+def blocks(layer: Any, count: int, dim: int) -> list[Tensor]:
+    return list(layer.weight.chunk(count, dim=dim))
+
+
+def context(model: Any, prefix: Tensor, window: int) -> list[Tensor]:
+    """Return c_1 .. c_W of one prefix: its last token's vector first, then ones before it."""
+    vectors = [model.embedding.weight[v] for v in prefix.tolist()[::-1]]
+    return (vectors + [torch.ones(model.config.width)] * window)[:window]
+
+
+def softmax(model: Any, y: Tensor) -> Tensor:
+    return torch.softmax(model.embedding.weight @ y, 0)
+
+
+def ngram_log_bilinear(model: Any, prefix: Tensor) -> Tensor:
+    window = model.config.window
+    maps, c = blocks(model.transition, window, 1), context(model, prefix, window)
+    y = sum(maps[j] @ c[j] for j in range(window)) + model.transition.bias
+    return softmax(model, y)
+
+
+def permutation_log_bilinear(model: Any, prefix: Tensor) -> Tensor:
+    window = model.config.window
+    maps, c = blocks(model.transition, window, 1), context(model, prefix, window)
+    total = torch.zeros(model.task.vocab)
+    for weight, order in zip(model.weights().exp(), permutations(range(window)), strict=True):
+        y = sum(maps[j] @ c[order[j]] for j in range(window)) + model.transition.bias
+        total += weight * softmax(model, y)
+    return total
+
+
+def log_bilinear_mixture(model: Any, prefix: Tensor) -> Tensor:
+    count, c = model.config.components, torch.cat(context(model, prefix, model.config.window))
+    biases = model.transition.bias.chunk(count)
+    parts = zip(model.weights().exp(), blocks(model.transition, count, 0), biases, strict=True)
+    return sum((weight * softmax(model, m @ c + b) for weight, m, b in parts), torch.zeros(()))
+
+
+def markov_mlp(model: Any, prefix: Tensor) -> Tensor:
+    y = torch.cat(context(model, prefix, model.config.window))
+    activation = {"tanh": torch.tanh, "relu": torch.relu, "gelu": torch.nn.functional.gelu}
+    for layer in model.layers[:-1]:
+        y = activation[model.config.activation](layer.weight @ y + layer.bias)
+    y = model.layers[-1].weight @ y + model.layers[-1].bias
+    table = model.embedding if model.output is None else model.output
+    return torch.softmax(table.weight @ y, 0)
+
+
+def multi_transition_bigram(model: Any, prefix: Tensor) -> Tensor:
+    count, ones = model.config.components, torch.ones(model.config.width)
+    maps, biases = blocks(model.transition, count, 0), model.transition.bias.chunk(count)
+    first, *weights = model.weights().exp()
+    unigram = softmax(model, maps[0] @ ones + biases[0])
+    if getattr(model, "free", None) is not None:
+        unigram = torch.softmax(model.free, 0)
+    (c,) = context(model, prefix, 1)
+    parts = zip(weights, maps, biases, strict=True)
+    return first * unigram + sum(w * softmax(model, m @ c + b) for w, m, b in parts)
+
+
+def unigram_mixture(model: Any, prefix: Tensor) -> Tensor:
+    parts = zip(model.weights().exp(), model.words.means, strict=True)
+    return sum((weight * softmax(model, v) for weight, v in parts), torch.zeros(()))
+
+
+CASES: list[tuple[Any, dict[str, Any]]] = [
+    *((ngram_log_bilinear, {"window": k}) for k in (1, 3)),
+    *((permutation_log_bilinear, {"window": k}) for k in (1, 3)),
+    (permutation_log_bilinear, {"window": 2, "weights": "uniform"}),
+    (log_bilinear_mixture, {"weights": "learned"}),
+    (log_bilinear_mixture, {"components": 1, "window": 3}),
+    (markov_mlp, {"depth": 0, "window": 3}),
+    (markov_mlp, {"depth": 2, "activation": "tanh"}),
+    *((markov_mlp, {"depth": 1, "tied": False, "activation": f}) for f in ("relu", "gelu")),
+    (multi_transition_bigram, {}),
+    (unigram_mixture, {}),
+]
+BIGRAMS = [{}, {"weights": "uniform"}, {"unigram": "free"}]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("name", "equation", "fields"),
+    [
+        *((equation.__name__, equation, fields) for equation, fields in CASES),
+        *(("interpolated_bigram", multi_transition_bigram, fields) for fields in BIGRAMS),
+    ],
+)
+def test_distributions_equal_the_equation(name: str, equation: Any, fields: dict) -> None:
+    model: Any = small(name, **fields)
+    if getattr(model, "free", None) is not None:
+        model.free.normal_()  # it starts at 0
+    for length in (1, 2, 4):
+        prefixes = every_sequence(model.task)[0][:, :length].unique(dim=0)
+        expected = torch.stack([equation(model, prefix) for prefix in prefixes])
+        assert_close(next_log_prob(model, prefixes).exp(), expected, CLOSE, f"{length} tokens")
+
+
+def test_permutations_have_names() -> None:
+    names = small("permutation_log_bilinear", window=3).latent_value_names()
+    assert names == ("1 2 3", "1 3 2", "2 1 3", "2 3 1", "3 1 2", "3 2 1")

@@ -1,0 +1,161 @@
+"""Slot models equal their equations; a pointer selects earlier tokens, a chain sums over paths."""
+
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lmzoo import zoo
+from lmzoo.functional.normalise import normalise_vectors
+from lmzoo.functional.semiring import SUM, chain
+from lmzoo.models import slots as module
+from lmzoo.models.slots import chained_pointers, earlier, lag_pointer
+from tests.tiny import CLOSE, FINE, batch, tiny
+
+CPU = torch.device("cpu")
+ROWS = [name for name in zoo.names() if zoo.row(name).family == "slot"]
+
+
+def draw(*shape, seed=0, spread=1.0):
+    generator = torch.Generator().manual_seed(seed)
+    return spread * torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def expected_log_prob(model, b):
+    """Return log P(v | ..) from the slot values b (B, N·E or E) of one target."""
+    words = torch.log_softmax(model.components.vectors() @ model.embedding.weight.T, -1)
+    gate = torch.log_softmax(b @ model.gate.weight.T + model.gate.bias, -1)
+    return torch.logsumexp(gate[:, :, None] + words, dim=1)
+
+
+def test_one_slot_per_lag_gives_an_n_gram_window():
+    """With Λ_n on lag n and B = 0, slot n has the value ê_{t-n}."""
+    model = tiny("slot_ngram", vocab=6, length=7, slots=3)
+    with torch.no_grad():
+        model.appeal.weight.zero_()
+        model.lags.fill_(-200.0)
+        for n in range(3):
+            for t in range(n, 6):
+                model.lags[n, t, t - n] = 200.0
+    tokens, _ = batch(model.task)
+    e = normalise_vectors(model.embedding(tokens), model.config.norm)
+    window = torch.cat([e[:, 4], e[:, 3], e[:, 2]], dim=-1)
+    actual = model.next_log_prob(tokens[:, :5])
+    torch.testing.assert_close(actual, expected_log_prob(model, window))
+
+
+@pytest.mark.parametrize("name", ["chain_slot_ngram", "chain_slot_ngram_emission"])
+def test_chained_pointers_follow_the_formula(name):
+    """Compute p_2 of the last target with affinity(i, j) + Λ_2[i, j]."""
+    model = tiny(name, vocab=6, length=6)
+    sources = batch(model.task)[0][:, :-1]
+    e = normalise_vectors(model.embedding(sources), model.config.norm)
+    first = torch.softmax(model.lags[0, 4] + (e @ model.appeal.weight.T)[..., 0], -1)
+    keys = normalise_vectors(model.moves(e), model.config.norm)
+    affinity = keys @ e.mT
+    if model.affinity is not None:
+        component = torch.softmax(model.affinity(keys), -1)
+        words = torch.softmax(model.components.vectors() @ model.embedding.weight.T, -1)
+        by_word = torch.log(component @ words)  # B S V
+        affinity = torch.stack([a[:, s] for a, s in zip(by_word, sources, strict=True)])
+    second = (first[:, None] @ torch.softmax(affinity + model.lags[1], -1))[:, 0]
+    actual = model.source_pointers(sources)[:, :, 4]
+    torch.testing.assert_close(actual, torch.stack([first, second], dim=1))
+    b = (actual @ e).flatten(1)
+    torch.testing.assert_close(model.next_log_prob(sources), expected_log_prob(model, b))
+
+
+def test_an_lstm_reads_slots_in_order_from_a_state_of_ones():
+    model = tiny("chain_slot_lstm", vocab=6, length=6, slots=3)
+    library = nn.LSTM(4, 4, batch_first=True)
+    with torch.no_grad():
+        for name, weight in model.reader.w.named_parameters():
+            getattr(library, f"{name}_l0").copy_(weight)
+    sources = batch(model.task)[0][:, :-1]
+    e = normalise_vectors(model.embedding(sources), model.config.norm)
+    b = model.source_pointers(sources)[:, :, 4] @ e
+    ones = torch.ones(1, len(b), 4)
+    y = normalise_vectors(library(b, (ones, ones))[0][:, -1], model.config.norm)
+    torch.testing.assert_close(model.next_log_prob(sources), expected_log_prob(model, y))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_posterior_and_prior_are_the_first_pointer(name):
+    model = tiny(name, vocab=5, length=6, slots=3)
+    tokens, lengths = batch(model.task)
+    first = model.source_pointers(tokens[:, :-1])[:, 0]
+    assert (first.masked_select(~earlier(5, CPU)) == 0).all()
+    torch.testing.assert_close(model.posterior(tokens, lengths)[:, 2, 4], first[:, 4, 2])
+    with torch.no_grad():
+        model.appeal.weight.zero_()  # the prior has no token scores
+    first = model.source_pointers(tokens[:, :-1])[0, 0]
+    prior = model.prior()[0] if name == "slot_ngram" else model.prior()
+    torch.testing.assert_close(prior.exp(), first.mT)
+
+
+def test_a_chained_pointer_sums_over_all_paths():
+    """Compute p_N(j | t) by listing every path i_1, .., i_N = j before t."""
+    sources, moves = 4, 2
+    lags, first = draw(sources, sources), draw(1, sources, seed=1)
+    scores = draw(moves, 1, sources, sources, seed=2, spread=2.0)
+    actual = chained_pointers(lag_pointer(lags, first), scores)[0]
+    for t in range(sources):
+        start = torch.softmax(lags[t, : t + 1] + first[0, : t + 1], 0)
+        steps = [torch.softmax(scores[n, 0, : t + 1, : t + 1], -1) for n in range(moves)]
+        for n in range(moves + 1):
+            expected = torch.zeros(sources, dtype=torch.float64)
+            for path in product(range(t + 1), repeat=n + 1):
+                weight = start[path[0]]
+                for m in range(n):
+                    weight = weight * steps[m][path[m], path[m + 1]]
+                expected[path[-1]] += weight
+            torch.testing.assert_close(actual[n, t], expected)
+
+
+def one_matrix_per_target(first: Tensor, scores: Tensor) -> Tensor:
+    visible = earlier(first.shape[-1], CPU)
+    steps = (s[:, None].masked_fill(~visible[:, None], -torch.inf).softmax(-1) for s in scores)
+    return torch.stack(list(chain(first, steps, SUM)), dim=1)
+
+
+@pytest.mark.parametrize("sources", [1, 7, 8, 9, 20])
+@pytest.mark.parametrize("spread", [1.0, 300.0])
+def test_blocks_of_targets_equal_one_matrix_per_target(sources, spread):
+    """A spread of 300 nats would overflow exponentials of score differences."""
+    first = lag_pointer(draw(sources, sources), draw(2, sources, seed=1)).requires_grad_()
+    scores = draw(2, 2, sources, sources, seed=2, spread=spread).requires_grad_()
+    weights = draw(2, 3, sources, sources, seed=3) * earlier(sources, CPU)
+    actual, reference = (f(first, scores) for f in (chained_pointers, one_matrix_per_target))
+    torch.testing.assert_close(actual, reference, rtol=0, atol=FINE)
+    gradients = [
+        torch.autograd.grad((y * weights).sum(), (first, scores)) for y in (actual, reference)
+    ]
+    for a, b in zip(*gradients, strict=True):
+        # Masked entries of `first` are always zero, so their gradients do not matter.
+        a, b = (g if g.dim() == 4 else g * earlier(sources, CPU) for g in (a, b))
+        torch.testing.assert_close(a, b, rtol=0, atol=FINE)
+
+
+def test_blocks_stay_finite_in_single_precision(monkeypatch):
+    monkeypatch.setattr(module, "BLOCK", 3)
+    first = lag_pointer(draw(10, 10).float(), draw(2, 10).float())
+    scores = draw(2, 2, 10, 10, spread=400.0).float().requires_grad_()
+    actual = chained_pointers(first, scores)
+    actual[..., 0].sum().backward()
+    assert actual.isfinite().all()
+    assert scores.grad is not None
+    assert scores.grad.isfinite().all()
+    torch.testing.assert_close(actual.sum(-1), torch.ones(2, 3, 10), rtol=0, atol=CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("row", "fields", "message"),
+    [
+        ("slot_ngram", {"norm": "time_std_causal"}, "slots normalise single vectors.*causal"),
+        ("chain_slot_ngram", {"slots": 1}, r"slots: .*got 1"),
+    ],
+)
+def test_fields_that_do_not_fit_are_refused(row, fields, message):
+    with pytest.raises(ValueError, match=message):
+        zoo.config(row, **fields)
