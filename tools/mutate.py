@@ -199,7 +199,7 @@ def first_failure(runs: list[list[str]], copy: Path, limit: float) -> tuple[str,
 
 def sample(only: str, size: int, seed: int) -> list[tuple[str, Fault]]:
     """Return faults with their rooms, as many of each room as of any other."""
-    draw, found = random.Random(seed), {}
+    found = {}
     for room in BESIDE:
         files = [f for house in HOUSES for f in ROOT.glob(f"{house}/{room}/**/*.py")]
         names = {str(file.relative_to(ROOT)): file.read_text() for file in sorted(files)}
@@ -207,7 +207,7 @@ def sample(only: str, size: int, seed: int) -> list[tuple[str, Fault]]:
         if only != room:
             faults = [fault for fault in faults if f"{only}:" in f"{fault.path}:{fault.line}:"]
         if faults:
-            found[room] = draw.sample(faults, len(faults))
+            found[room] = random.Random(f"{seed} {room}").sample(faults, len(faults))
     shares = [len(range(i, size, len(found))) for i in range(len(found))]
     return [(r, fault) for r, n in zip(found, shares, strict=True) for fault in found[r][:n]]
 
