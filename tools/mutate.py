@@ -39,7 +39,7 @@ BESIDE = {
 """Room -> tests that can catch its faults, after those of its own folder."""
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv*", "runs", "site", ".*_cache")
 PYTEST = (
-    *("-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:xdist", "-p", "no:cacheprovider"),
+    *("-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider"),
     *("-m", "not slow and not ray", "--timeout", "60"),
 )
 OTHER: dict[type, type] = {
