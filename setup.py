@@ -1,4 +1,4 @@
-"""The studies of `sweeps/` and a cluster file are in the wheel, too (`lmzoo/cli/shipped.py`)."""
+"""The studies of `sweeps/` and a cluster file go into the wheel (`lmzoo/lab/cli/shipped.py`)."""
 
 import shutil
 from pathlib import Path

@@ -5,8 +5,8 @@
 The same as `lmzoo compare`; `--help` lists the options.
 """
 
-from lmzoo.cli.tables import compare
-from lmzoo.command_line import run_command
+from lmzoo.base.command_line import run_command
+from lmzoo.lab.cli.tables import compare
 
 if __name__ == "__main__":
     run_command(compare)

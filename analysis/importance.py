@@ -5,8 +5,8 @@
 The same as `lmzoo importance`; `--help` lists the options.
 """
 
-from lmzoo.cli.tables import importance
-from lmzoo.command_line import run_command
+from lmzoo.base.command_line import run_command
+from lmzoo.lab.cli.tables import importance
 
 if __name__ == "__main__":
     run_command(importance)

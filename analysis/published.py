@@ -5,8 +5,8 @@
 The same as `lmzoo published`; `--help` lists the options.
 """
 
-from lmzoo.cli.tables import published
-from lmzoo.command_line import run_command
+from lmzoo.base.command_line import run_command
+from lmzoo.lab.cli.tables import published
 
 if __name__ == "__main__":
     run_command(published)

@@ -5,8 +5,8 @@
 The same as `lmzoo rank`; `--help` lists the options.
 """
 
-from lmzoo.cli.tables import rank
-from lmzoo.command_line import run_command
+from lmzoo.base.command_line import run_command
+from lmzoo.lab.cli.tables import rank
 
 if __name__ == "__main__":
     run_command(rank)

@@ -5,8 +5,8 @@
 The same as `lmzoo report`; `--help` lists the options.
 """
 
-from lmzoo.cli.report import report
-from lmzoo.command_line import run_command
+from lmzoo.base.command_line import run_command
+from lmzoo.lab.cli.report import report
 
 if __name__ == "__main__":
     run_command(report)

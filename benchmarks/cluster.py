@@ -29,8 +29,8 @@ from rich.console import Console
 from rich.table import Table
 from simulated_cluster import DEVICES, Device, Scenario, simulate
 
-from lmzoo.command_line import run_command
-from lmzoo.study.study import Study
+from lmzoo.base.command_line import run_command
+from lmzoo.lab.study.study import Study
 
 STUDY = "sweeps.gru_ablation"
 

@@ -18,12 +18,12 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+from lmzoo.base.streams import echo
 from lmzoo.data.corpus import open_corpus
-from lmzoo.process.streams import echo
-from lmzoo.study.planned_run import PlannedRun
-from lmzoo.study.planner import Planner
-from lmzoo.study.study import Point, Study
-from lmzoo.study.study_store import StudyStore
+from lmzoo.lab.study.planned_run import PlannedRun
+from lmzoo.lab.study.planner import Planner
+from lmzoo.lab.study.study import Point, Study
+from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.trainables.resolve import corpus_config, resolve
 from lmzoo.trainables.store_name import store_folder
 

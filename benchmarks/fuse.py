@@ -25,11 +25,11 @@ import typer
 from measure import Ratio, Work, interleave, save, speedup
 
 from lmzoo import zoo
-from lmzoo.command_line import run_command
+from lmzoo.base.command_line import run_command
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
-from lmzoo.store.local import Store
+from lmzoo.lab.store.local import Store
 from lmzoo.train.checkpoint import checkpoint_bytes
 from lmzoo.train.packed.compatibility import packing_pays, reason_not_packable
 from lmzoo.train.packed.kept_trainers import KeptTrainers

@@ -40,9 +40,9 @@ from measure import Ratio, device_seconds, interleave, save, speedup, time_ratio
 from roofline import compute_bound, measure_rates, memory_bound
 from torch import Tensor, nn
 
+from lmzoo.base.command_line import run_command
+from lmzoo.base.errors import UserError, describe_error
 from lmzoo.cells.base import CELLS, Cell
-from lmzoo.command_line import run_command
-from lmzoo.errors import UserError, describe_error
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.kernels.precision import WIDEST, Precision, current_precision, use_precision
 from lmzoo.train.capture import stepper

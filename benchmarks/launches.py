@@ -32,7 +32,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 from triton.runtime.interpreter import GridExecutor
 
-from lmzoo.command_line import run_command
+from lmzoo.base.command_line import run_command
 from lmzoo.data.corpus import Corpus
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.train.capture import stepper

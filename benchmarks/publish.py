@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 from measure import table
 
-from lmzoo.command_line import run_command
-from lmzoo.errors import UserError
+from lmzoo.base.command_line import run_command
+from lmzoo.base.errors import UserError
 
 
 def main(

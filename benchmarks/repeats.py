@@ -18,10 +18,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from lmzoo.analysis.records.load import load_study
-from lmzoo.analysis.tables.ranking import rank_points
-from lmzoo.command_line import run_command
-from lmzoo.errors import UserError
+from lmzoo.base.command_line import run_command
+from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.records.load import load_study
+from lmzoo.lab.analysis.tables.ranking import rank_points
 
 
 def main(stores: Annotated[list[Path], typer.Argument(help="Stores of the repetitions.")]) -> None:

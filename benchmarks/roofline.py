@@ -35,7 +35,7 @@ import typer
 from fuse import Shape
 from measure import device_seconds
 
-from lmzoo.command_line import run_command
+from lmzoo.base.command_line import run_command
 from lmzoo.data.corpus import open_corpus
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ import typer
 from measure import Work, interleave
 
 from lmzoo import zoo
+from lmzoo.base.command_line import run_command
 from lmzoo.cli.catalogue import describe_state
-from lmzoo.command_line import run_command
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import epoch_batches, gather_batch
 from lmzoo.data.corpus import Corpus, open_corpus

@@ -38,14 +38,14 @@ from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 from simulated_cluster import MemoryStore
 
-from lmzoo.command_line import run_command
+from lmzoo.base.command_line import run_command
+from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import FloatRange
 from lmzoo.data.corpus import open_corpus
-from lmzoo.errors import UserError
-from lmzoo.search_space import FloatRange
-from lmzoo.statistics.compared import compared
-from lmzoo.study.planned_run import Answer
-from lmzoo.study.planner import Planner
-from lmzoo.study.study import Point, Study
+from lmzoo.lab.statistics.compared import compared
+from lmzoo.lab.study.planned_run import Answer
+from lmzoo.lab.study.planner import Planner
+from lmzoo.lab.study.study import Point, Study
 from lmzoo.trainables.resolve import corpus_config, resolve
 from lmzoo.trainables.rows import RowPoint
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lmzoo.data.corpus import open_corpus
-from lmzoo.study.planner import Planner
-from lmzoo.study.study import Study
-from lmzoo.sweep.fleet.fleet import Fleet
-from lmzoo.sweep.fleet.packing import Packer
-from lmzoo.sweep.messages import Ended, Exchange
+from lmzoo.lab.study.planner import Planner
+from lmzoo.lab.study.study import Study
+from lmzoo.lab.sweep.fleet.fleet import Fleet
+from lmzoo.lab.sweep.fleet.packing import Packer
+from lmzoo.lab.sweep.messages import Ended, Exchange
 from lmzoo.trainables.parameter_budget import BASELINES
 from lmzoo.trainables.resolve import corpus_config, resolve
 

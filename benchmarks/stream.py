@@ -6,15 +6,15 @@ A stream has 1,000 candidates that change nothing. A loss is a number of the see
 of both, and the shape of the noise, are those of the points in `docs/results/records`. All
 candidates of an incumbent share its runs. A kept candidate is the next incumbent, on new seeds.
 
-    lmzoo judge --stream   looks at 3, 6, 12 and 24 seeds; LOND (`lmzoo/statistics/stream.py`)
+    lmzoo judge --stream   looks at 3, 6, 12 and 24 seeds; LOND (`lmzoo/lab/statistics/stream.py`)
     lmzoo judge            the same looks, each candidate by itself
     keep if lower          one run of each
     mean of three          the mean of three runs of each is lower
     fixed five             paired t test of five seeds, 5 %
 
 For 500 candidates of the first stream the fast test that is used here is compared with
-`lmzoo.judging.commands.decide`. The second table has one real effect, in sd of a pair's difference,
-at several places of the series.
+`lmzoo.lab.judging.commands.decide`. The second table has one real effect,
+in sd of a pair's difference, at several places of the series.
 """
 
 import argparse
@@ -25,13 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from lmzoo.analysis.records.confirm_runs import confirm_runs
-from lmzoo.analysis.records.load import load_study
-from lmzoo.errors import UserError
-from lmzoo.judging.commands import KEEP, decide
-from lmzoo.process.streams import echo
-from lmzoo.statistics.compared import ERROR, looks, spend
-from lmzoo.statistics.stream import keep_level
+from lmzoo.base.errors import UserError
+from lmzoo.base.streams import echo
+from lmzoo.lab.analysis.records.confirm_runs import confirm_runs
+from lmzoo.lab.analysis.records.load import load_study
+from lmzoo.lab.judging.commands import KEEP, decide
+from lmzoo.lab.statistics.compared import ERROR, looks, spend
+from lmzoo.lab.statistics.stream import keep_level
 
 Array = NDArray[np.float64]
 RECORDS = Path(__file__).parents[1] / "docs/results/records"

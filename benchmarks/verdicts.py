@@ -17,7 +17,7 @@ import argparse
 import numpy as np
 from numpy.typing import NDArray
 
-from lmzoo.statistics.compared import NEGLIGIBLE, Compared, Look, compared, looks, spend
+from lmzoo.lab.statistics.compared import NEGLIGIBLE, Compared, Look, compared, looks, spend
 
 Array = NDArray[np.float64]
 SD, EFFECT = 0.044 / np.sqrt(2), 0.1

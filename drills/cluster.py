@@ -7,10 +7,10 @@ from typing import Any
 import yaml
 
 from drills.hosts import ROOT, Host
-from lmzoo.analysis.tables.ranking_table import study_ranking
-from lmzoo.store.records import RunFolder, epoch_records
+from lmzoo.lab.analysis.tables.ranking_table import study_ranking
+from lmzoo.lab.store.records import RunFolder, epoch_records
 from lmzoo.trainables.store_name import store_name
-from tests.sweep.processes import wait_until
+from tests.lab.sweep.processes import wait_until
 from tests.toy_study import WORDS
 
 # --fuse off: the packs depend on timing, and the last digits of a loss on the size of its pack

@@ -22,9 +22,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from lmzoo.store.records import CHECKPOINT, CONFIG, RECORDS, RunFolder, find_end
-from tests.store.small_disk import fill_disk
-from tests.sweep.processes import descendants, kill_worker, start
+from lmzoo.lab.store.records import CHECKPOINT, CONFIG, RECORDS, RunFolder, find_end
+from tests.lab.store.small_disk import fill_disk
+from tests.lab.sweep.processes import descendants, kill_worker, start
 
 LOG = logging.getLogger("lmzoo.drills")
 KINDS = ("trial", "raylet", "driver", "readonly", "full", "truncate")

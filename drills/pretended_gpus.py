@@ -24,7 +24,7 @@ def train_on_cpu() -> None:
     import torch
 
     from lmzoo.kernels import device
-    from lmzoo.sweep.worker.pack import Pack
+    from lmzoo.lab.sweep.worker.pack import Pack
 
     def granted_gpu(node: str, share: float) -> torch.device:
         assert len(ray.get_gpu_ids()) == 1, "the worker has no GPU of its own"
@@ -50,8 +50,8 @@ def train_on_cpu() -> None:
 
 def main() -> None:
     """Run the study; all workers run `train_on_cpu` first."""
-    from lmzoo import sweep
-    from lmzoo.cluster import connection
+    from lmzoo.lab import sweep
+    from lmzoo.lab.cluster import connection
     from tests.toy_study import toy_study
 
     connection.runtime_env = lambda: {

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Self
 
 from drills.hosts import ROOT
-from tests.sweep.processes import wait_until
+from tests.lab.sweep.processes import wait_until
 
 PACKAGES = ("slurm-wlm", "munge")
 DAEMONS = ("munged", "slurmctld", "slurmd")

@@ -14,8 +14,8 @@ import pytest
 from drills.autoscaler import AutoscaledCluster
 from drills.cluster import study_folder
 from drills.pretended_gpus import LOG
-from tests.sweep.local_sweep import outcome
-from tests.sweep.processes import wait_until
+from tests.lab.sweep.local_sweep import outcome
+from tests.lab.sweep.processes import wait_until
 from tests.toy_study import WORDS
 
 NODES, GPUS = 3, 2

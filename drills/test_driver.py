@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from drills.cluster import study_folder
-from lmzoo.store.records import CONFIG, RECORDS, STUDY, read_json
-from tests.sweep.conftest import script  # noqa: F401
-from tests.sweep.local_sweep import outcome
-from tests.sweep.processes import descendants, finish, start, wait_until
+from lmzoo.lab.store.records import CONFIG, RECORDS, STUDY, read_json
+from tests.lab.sweep.conftest import script  # noqa: F401
+from tests.lab.sweep.local_sweep import outcome
+from tests.lab.sweep.processes import descendants, finish, start, wait_until
 from tests.toy_study import corpus, corpus_fields, sentences, study, undisturbed  # noqa: F401
 
 

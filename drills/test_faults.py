@@ -9,9 +9,9 @@ import pytest
 
 from drills.cluster import study_folder
 from drills.faults import KINDS, FaultySweep, lines
-from tests.store.small_disk import small_disk
-from tests.sweep.local_sweep import sweep
-from tests.sweep.processes import ROOT
+from tests.lab.store.small_disk import small_disk
+from tests.lab.sweep.local_sweep import sweep
+from tests.lab.sweep.processes import ROOT
 from tests.toy_study import corpus, corpus_fields, sentences, study  # noqa: F401
 
 EPOCHS = 240
@@ -69,7 +69,7 @@ def script(tmp_path, sentences, monkeypatch):
         path.write_text(
             "import dataclasses\n"
             "from pathlib import Path\n"
-            "from lmzoo.sweep import main\n"
+            "from lmzoo import main\n"
             "from tests.toy_study import toy_study\n"
             "if __name__ == '__main__':\n"
             f"    study = toy_study(Path({str(sentences)!r}))\n"

@@ -10,9 +10,9 @@ import torch
 
 from drills.cluster import Cluster
 from drills.hosts import ROOT, Host
-from lmzoo.store.records import CONFIG, read_json
+from lmzoo.lab.store.records import CONFIG, read_json
 from lmzoo.trainables.parameter_budget import BASELINES
-from tests.sweep.local_sweep import outcome
+from tests.lab.sweep.local_sweep import outcome
 
 OTHER_DISK = "mount -t tmpfs tmpfs {0}"
 READ_ONLY = "mount --bind {0} {0} && mount -o remount,bind,ro {0}"

@@ -11,8 +11,8 @@ import pytest
 from drills.cluster import OPTIONS, study_folder, table, write_sentences
 from drills.hosts import ROOT
 from drills.slurm import Slurm, install
-from tests.sweep.local_sweep import outcome
-from tests.sweep.processes import epochs_on_disk, start, wait_until
+from tests.lab.sweep.local_sweep import outcome
+from tests.lab.sweep.processes import epochs_on_disk, start, wait_until
 
 SCRIPT = "clusters/slurm.sh"
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"}

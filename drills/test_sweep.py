@@ -4,10 +4,10 @@ import contextlib
 import time
 
 from drills.cluster import Cluster, table
-from lmzoo.study.point_planner import MOST_AGAIN
+from lmzoo.lab.study.point_planner import MOST_AGAIN
 from lmzoo.trainables.parameter_budget import BASELINES
-from tests.sweep.local_sweep import outcome
-from tests.sweep.processes import wait_until
+from tests.lab.sweep.local_sweep import outcome
+from tests.lab.sweep.processes import wait_until
 
 
 def test_sweep_from_the_head_uses_all_hosts(cluster: Cluster, undisturbed):

@@ -14,64 +14,48 @@
     config = lmzoo.zoo.config("gru_mixture", width=64)   the config of a model
     module = lmzoo.zoo.build(config, task, seed=0)       the model, with initial weights
 
-The subpackages and modules, from the top layer to the bottom layer:
-
-    cli                         the command line: lmzoo list, train, rank, ...
-    api                         build, load_run, run_study: the calls above
-    bench                       a recorded study as a tabular benchmark
-    inspect                     gates, attention, latents and boundaries of trained models
-    judging                     verdicts on results that other programs produced
-    sweep                       studies on Ray Tune
-    analysis                    tables, statistics and plots from the records of studies
-    trainables                  what a run trains: a row of the zoo, a function, a command
-    laws                        what every model, cell, emission and corpus must obey
-    train                       recipes, optimisers, trainer, checkpoints, packed training
-    zoo                         rows, configs and models by name
-    models                      the models, by family
-    data, decode, blocks        corpora; sampling and beam search; parts of models
-    contract, emissions         what a model is; from a vector to a distribution over tokens
-    cells                       recurrent cells
-    catalogue, seeding          rows; initial weights and random seeds
-    functional, kernels         tensor functions; fast recurrences
-    registry, command_line      named parts; helpers for command lines
-    plugins, user_code          parts outside the package
-    config, search_space        validated configs; search ranges
-    store, device               files in folders and S3 buckets; choice of the device
-    types, errors               tensor shapes; UserError
-
 Importing lmzoo is fast: torch is imported at the first use of one of these names.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import sys as _sys
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
-from lmzoo.errors import UserError
-from lmzoo.version import __version__ as __version__
+from lmzoo.base.errors import UserError
+from lmzoo.base.version import OldNames as _OldNames
+from lmzoo.base.version import __version__ as __version__
 
-if TYPE_CHECKING:
+if _TYPE_CHECKING:
     from lmzoo import zoo
     from lmzoo.api import TextModel, build, load_run, run_study
     from lmzoo.inspect.module_cuts import apply_cut, cuts
-    from lmzoo.judging.verdicts import judge
+    from lmzoo.lab.judging.verdicts import judge
+    from lmzoo.lab.sweep import Command, Point, Study, main
     from lmzoo.laws.audit import audit
-    from lmzoo.sweep import Command, Point, Study
+
+_sys.meta_path.append(_OldNames())
 
 __all__ = [
     "Command", "Point", "Study", "TextModel", "UserError", "apply_cut", "audit", "build", "cuts",
-    "judge", "load_run", "run_study", "zoo",
+    "judge", "load_run", "main", "run_study", "zoo",
 ]  # fmt: skip
 _MODULES = {
     **dict.fromkeys(("TextModel", "build", "load_run", "run_study"), "lmzoo.api"),
-    **dict.fromkeys(("Command", "Point", "Study"), "lmzoo.sweep"),
+    **dict.fromkeys(("Command", "Point", "Study", "main"), "lmzoo.lab.sweep"),
     **dict.fromkeys(("apply_cut", "cuts"), "lmzoo.inspect.module_cuts"),
     "audit": "lmzoo.laws.audit",
-    "judge": "lmzoo.judging.verdicts",
+    "judge": "lmzoo.lab.judging.verdicts",
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Any:
     if name == "zoo":
-        return import_module("lmzoo.zoo")
+        return _import_module("lmzoo.zoo")
     if name in _MODULES:
-        return getattr(import_module(_MODULES[name]), name)
+        return getattr(_import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'lmzoo' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lmzoo import zoo
-from lmzoo.cluster.resources import Resources
-from lmzoo.config import from_dict
+from lmzoo.base.config import from_dict
+from lmzoo.base.errors import UserError, writing
 from lmzoo.contract import START, LanguageModel, Score
 from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
 from lmzoo.data.text import encode_sentence
 from lmzoo.decode import sampling
-from lmzoo.errors import UserError, writing
 from lmzoo.kernels.dispatch import without_kernels
-from lmzoo.store.records import CHECKPOINT, PREVIOUS, Record, RunFolder, epoch_records
-from lmzoo.study.study import Study
+from lmzoo.lab.cluster.resources import Resources
+from lmzoo.lab.store.records import CHECKPOINT, PREVIOUS, Record, RunFolder, epoch_records
+from lmzoo.lab.study.study import Study
 from lmzoo.train import trained as trained_runs
 from lmzoo.train.checkpoint import RUN, checkpoint_bytes
 from lmzoo.train.closed_form import evaluate_test
@@ -42,7 +42,7 @@ from lmzoo.train.trainer import Training, fit
 if TYPE_CHECKING:
     import polars as pl
 
-    from lmzoo.analysis.ranking_frame import Ranking
+    from lmzoo.lab.analysis.ranking_frame import Ranking
 
 VOCABULARY = "vocabulary.json"
 """File with the tokens inside of an exported program."""
@@ -324,8 +324,8 @@ def run_study(
         UserError: The study is invalid, or runs failed.
         KeyboardInterrupt: It was interrupted; the same call continues it.
     """
-    from lmzoo.analysis.ranking_frame import read_ranking
-    from lmzoo.sweep.driver.execution import Sweep
+    from lmzoo.lab.analysis.ranking_frame import read_ranking
+    from lmzoo.lab.sweep.driver.execution import Sweep
 
     known = {field.name for field in dataclasses.fields(Study)}
     if unknown := changes.keys() - known:

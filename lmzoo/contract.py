@@ -19,9 +19,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lmzoo.errors import UserError
+from lmzoo.base.errors import UserError
+from lmzoo.base.registry import ROWS, Registry, Row
 from lmzoo.functional.token_scores import mask_scores
-from lmzoo.registry import ROWS, Registry, Row
 from lmzoo.types import END as END
 from lmzoo.types import PAD as PAD
 from lmzoo.types import START as START

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 
 Tokens = Int[Tensor, "B T"]
 Lengths = Int[Tensor, "B"]

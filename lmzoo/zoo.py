@@ -16,13 +16,13 @@ from torch.utils._device import _device_constructors
 
 import lmzoo.decode
 import lmzoo.models  # noqa: F401  both imports register rows
-from lmzoo.config import add_defaults, from_dict, to_dict
+from lmzoo.base.config import add_defaults, from_dict, to_dict
+from lmzoo.base.errors import UserError
+from lmzoo.base.memory import allocating, machine_bytes, require_memory
+from lmzoo.base.own_parts import import_installed
+from lmzoo.base.registry import ROWS, Row, new_parts
 from lmzoo.contract import MODELS, LanguageModel, Task
-from lmzoo.errors import UserError
 from lmzoo.functional.seeding import initialise
-from lmzoo.own_parts.importing import import_installed
-from lmzoo.process.memory import allocating, machine_bytes, require_memory
-from lmzoo.registry import ROWS, Row, new_parts
 
 
 def names() -> list[str]:

@@ -5,9 +5,8 @@ the parameter budget allows. Rows that are the same function are trained once. A
 width (a count model, a grammar) keeps its own size, which the table shows.
 """
 
-from lmzoo import zoo
+from lmzoo import Point, Study, main, zoo
 from lmzoo.contract import Score
-from lmzoo.sweep import Point, Study, main
 
 EXACT = [
     name

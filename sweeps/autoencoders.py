@@ -8,7 +8,7 @@ Scores are reconstruction losses, which can be compared only with each other. Th
     --corpus multi30k_en_char --set corpus.split=seed --set model.emission.components=90
 """
 
-from lmzoo.sweep import Point, Study, main
+from lmzoo import Point, Study, main
 
 PUBLISHED = {"linear": "DLM55", "GRU": "DLM53", "MLP": "DLM56", "tanh": "DLM54"}
 NOISES = (0.1, 0.3, 1.0)

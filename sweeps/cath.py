@@ -15,7 +15,7 @@ of its own, because a store keeps only the last options:
 In `recurrent_cells.py` all rows accept S0's normaliser: `--set model.norm=time_std`.
 """
 
-from lmzoo.sweep import Point, Study, main
+from lmzoo import Point, Study, main
 
 K = {"emission.components": 90}
 MGRU = {"cell": {"name": "mgru", "mutations": [4, 6]}}

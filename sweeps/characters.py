@@ -15,7 +15,7 @@ The transformer does not have it: run it without `model.norm`, into another stor
 a bound, which is ranked separately. DLM47 with {4;6} is the best MGRU of S0 on words.
 """
 
-from lmzoo.sweep import Point, Study, main
+from lmzoo import Point, Study, main
 
 K = {"emission.components": 90}
 MGRU = {"cell": {"name": "mgru", "mutations": [4, 6]}}

@@ -6,7 +6,7 @@ it the best. The units without a gate have fewer weights. The other cuts take aw
 tokens of value or gate, and the residual.
 """
 
-from lmzoo.sweep import Point, Study, main
+from lmzoo import Point, Study, main
 
 ROW = "gated_convolution"
 UNITS = {

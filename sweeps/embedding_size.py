@@ -4,7 +4,7 @@ The study compares four cells with a mixture emission at four widths. It shows w
 width no longer helps, and whether the ranking of the cells depends on the width.
 """
 
-from lmzoo.sweep import Point, Study, main
+from lmzoo import Point, Study, main
 
 CELLS = {"LSTM": "DLM26", "GRU": "DLM44", "MGU": "DLM46", "tanh": "DLM29"}
 WIDTHS = (8, 16, 32, 64)

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from itertools import chain, combinations
 from typing import Any
 
+from lmzoo import Point, Study, main
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
-from lmzoo.errors import UserError
-from lmzoo.sweep import Point, Study, main
 
 SWITCHES = {"mgu": 8, "mgru": 12}
 ROWS = {"mgu": "DLM46", "mgru": "DLM47"}

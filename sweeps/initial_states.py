@@ -6,7 +6,7 @@ state of ones.
 Source: S0.
 """
 
-from lmzoo.sweep import Point, Study, main
+from lmzoo import Point, Study, main
 
 CELLS = {"tanh": "DLM29", "MGU": "DLM46"}
 STARTS = (0, 1, 2, 4, 8)

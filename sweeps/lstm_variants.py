@@ -9,7 +9,7 @@ do no harm; it has music, speech and handwriting, and no language.
     python sweeps/lstm_variants.py lstm_variants_char     # characters
 """
 
-from lmzoo.sweep import Point, Study, main
+from lmzoo import Point, Study, main
 
 VARIANTS = {
     "no input gate": "input_gate",

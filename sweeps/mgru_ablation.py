@@ -4,7 +4,7 @@ The sets of switches that S0 published for its MGRU (DLM47): Bernoulli candidate
 and output (6), and switches that undo or replace them.
 """
 
-from lmzoo.sweep import Point, Study, main
+from lmzoo import Point, Study, main
 
 PUBLISHED = ([4], [5], [4, 6], [4, 6, 7], [4, 6, 8], [4, 6, 9], [4, 6, 10], [4, 6, 11])
 

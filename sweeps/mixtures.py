@@ -5,7 +5,7 @@ The study compares latent parents (which earlier token), latent states (which so
 parameter budget allows.
 """
 
-from lmzoo.sweep import Point, Study, main
+from lmzoo import Point, Study, main
 
 ROWS = {
     "bigram (log-bilinear)": ("DLM1", {"window": 1}),

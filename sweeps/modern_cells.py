@@ -12,7 +12,7 @@ the ablation in the paper of the cell, if it has one; the papers give one run an
 from collections.abc import Sequence
 from typing import Any
 
-from lmzoo.sweep import Point, Study, main
+from lmzoo import Point, Study, main
 
 BOTH = ("convolution", "output_gate")
 """Parts of the block that are left out, because the cell has its own or its paper has none."""

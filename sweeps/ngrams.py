@@ -4,7 +4,7 @@ The study compares count n-grams of orders 1 to 5 and three kinds of smoothing w
 n-gram and the Markov MLP, which read equally many tokens.
 """
 
-from lmzoo.sweep import Point, Study, main
+from lmzoo import Point, Study, main
 
 STUDY = Study(
     name="ngrams",

@@ -6,7 +6,7 @@ sentence, future words included: `time_std`. The study compares it with the spre
 only, `time_std_causal`, and with normalisers of a single vector.
 """
 
-from lmzoo.sweep import Point, Study, main
+from lmzoo import Point, Study, main
 
 NORMS = ("rms", "l2", "std", "time_std", "time_std_causal")
 ROWS = {"LSTM": ("DLM12", "DLM23"), "four lags": ("DLM20", "DLM22")}

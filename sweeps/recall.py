@@ -16,7 +16,7 @@ minGRU and RG-LRU have the block's short convolution, Mamba-2 and Gated DeltaNet
 No run is pruned: the loss stays near that of a guess before it falls.
 """
 
-from lmzoo.sweep import Point, Study, main
+from lmzoo import Point, Study, main
 
 
 def attention(label: str, *cuts: str) -> Point:

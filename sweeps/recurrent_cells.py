@@ -8,7 +8,7 @@ and proteins. Here all cells have the same mixture emission, and no inputs leak.
     --corpus cath
 """
 
-from lmzoo.sweep import Point, Study, main
+from lmzoo import Point, Study, main
 
 STUDY = Study(
     name="recurrent_cells",

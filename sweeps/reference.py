@@ -16,7 +16,7 @@ The same points on proteins and on characters, at a width of 64:
 `make reference` runs these studies in sittings (`tools/reference.py`).
 """
 
-from lmzoo.sweep import Point, Study, main
+from lmzoo import Point, Study, main
 
 PUBLISHED = ([0, 2, 4, 5], [0, 4, 5], [2, 3, 4, 5])
 

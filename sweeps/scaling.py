@@ -5,7 +5,7 @@ fits a power law to each cell and compares them at equal parameters, `--by state
 `--by compute` at equal compute: does the order change?
 """
 
-from lmzoo.sweep import Point, Study, main
+from lmzoo import Point, Study, main
 
 ROWS = ("lstm_lm", "gru", "rnn_lm", "min_gru", "gla", "gated_deltanet", "transformer_decoder")
 WIDTHS = (16, 32, 64, 128)

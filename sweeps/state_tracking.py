@@ -18,8 +18,8 @@ Other tasks:
 
 from typing import Any
 
-from lmzoo.search_space import FloatRange
-from lmzoo.sweep import Point, Study, main
+from lmzoo import Point, Study, main
+from lmzoo.base.search_space import FloatRange
 
 
 def block(label: str, cell: str, layers: int = 1, **fields: Any) -> Point:

@@ -13,7 +13,7 @@ inputs and as published, in the two stores that `lmzoo published` reads:
         --storage runs/published
 """
 
-from lmzoo.sweep import Point, Study, main
+from lmzoo import Point, Study, main
 
 CUTS = (*([i] for i in range(8)), [0, 2, 4, 5], [0, 4, 5], [2, 3, 4, 5])
 SWITCHES = ([4], [5], [4, 6], [4, 6, 7], [4, 6, 8], [4, 6, 9], [4, 6, 10], [4, 6, 11])

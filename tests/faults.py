@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
 from lmzoo.blocks.carried_state import CarriesState
-from lmzoo.config import config
 from lmzoo.contract import START, Task
 from tests.toy_model import Bigram
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import lmzoo.zoo  # noqa: F401  registers what the fixture restores
+from lmzoo.base.registry import PARTS, ROWS
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import CORPORA
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import NORMALISERS
-from lmzoo.registry import PARTS, ROWS
 
 CELL = '''
 """The minGRU of Feng et al. 2024 (arXiv:2410.01201)."""
@@ -24,7 +24,7 @@ from own_gate import gate
 from torch import Tensor
 
 from lmzoo.cells.base import CELLS, Cell, State, Weights
-from lmzoo.config import config
+from lmzoo.base.config import config
 
 
 @CELLS("own_mingru")
@@ -52,7 +52,7 @@ GATE = "import torch\n\n\ndef gate(z):\n    return torch.sigmoid(z)\n"
 STUDY = """
 import own_mingru  # registers the cell
 
-from lmzoo.sweep import Point, Study, main
+from lmzoo import Point, Study, main
 
 STUDY = Study(
     name="own",

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from lmzoo import zoo
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import MODELS, LanguageModel
-from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
 from lmzoo.laws import (
     Law,

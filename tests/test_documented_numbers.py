@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from lmzoo.data.corpus import open_corpus
-from lmzoo.study.planner import Planner
-from lmzoo.study.study import PARALLEL_RUNS
-from lmzoo.study.study_store import ReadOnlyStudyStore
+from lmzoo.lab.study.planner import Planner
+from lmzoo.lab.study.study import PARALLEL_RUNS
+from lmzoo.lab.study.study_store import ReadOnlyStudyStore
 from lmzoo.trainables.resolve import corpus_config, resolve
 
 ROOT = Path(__file__).parents[1]

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo import zoo
+from lmzoo.base.errors import UserError
 from lmzoo.cells.mgru import MGRU
 from lmzoo.cells.mgu import MGU
 from lmzoo.contract import MODELS, Score
 from lmzoo.emissions.vector import VectorEmission
-from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
 from tests.tiny import quick, row_names
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.functional.seeding import initialise
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from lmzoo import Point, Study
 from lmzoo.data.corpus import open_corpus
-from lmzoo.study.planner import Planner
-from lmzoo.study.study_store import StudyStore
-from lmzoo.sweep import Point, Study
+from lmzoo.lab.study.planner import Planner
+from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.trainables.resolve import corpus_config, resolve
-from tests.sweep.local_sweep import sweep
+from tests.lab.sweep.local_sweep import sweep
 
 WORDS = ("a", "man", "dog", "runs", "sits", "in", "the", "park", "two", "red")
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from lmzoo.errors import UserError
+from lmzoo.base.errors import UserError
 
 
 @contextmanager

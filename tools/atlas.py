@@ -17,15 +17,15 @@ import polars as pl
 from polars import selectors as cs
 
 import lmzoo.models  # noqa: F401  registers them
-from lmzoo.analysis.records.load import load_study
-from lmzoo.analysis.report.recipe import run_configs, sweep_command
-from lmzoo.analysis.tables.ranking_statistics import baselines
-from lmzoo.analysis.tables.ranking_table import study_ranking
-from lmzoo.analysis.text.formatting import MISSING, format_mean, format_number
-from lmzoo.analysis.text.render import Report, TextTable
-from lmzoo.analysis.text.verdict_lines import verdict_text
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import MODELS
+from lmzoo.lab.analysis.records.load import load_study
+from lmzoo.lab.analysis.report.recipe import run_configs, sweep_command
+from lmzoo.lab.analysis.tables.ranking_statistics import baselines
+from lmzoo.lab.analysis.tables.ranking_table import study_ranking
+from lmzoo.lab.analysis.text.formatting import MISSING, format_mean, format_number
+from lmzoo.lab.analysis.text.render import Report, TextTable
+from lmzoo.lab.analysis.text.verdict_lines import verdict_text
 
 FILE = "atlas.parquet"
 COLUMNS = {

@@ -15,16 +15,16 @@ from unittest import mock
 from rich.console import Console as RichConsole
 from rich.terminal_theme import TerminalTheme
 
-from lmzoo.analysis.records.study_parquet import restore_study
 from lmzoo.data.corpus import open_corpus
-from lmzoo.store.records import CONFIG, read_json
-from lmzoo.study.planner import Planner
-from lmzoo.study.study import Study
-from lmzoo.study.study_store import StudyStore
-from lmzoo.sweep.fleet.fleet import Fleet
-from lmzoo.sweep.fleet.packing import Packer
-from lmzoo.sweep.messages import Exchange
-from lmzoo.sweep.screen.console import Console
+from lmzoo.lab.analysis.records.study_parquet import restore_study
+from lmzoo.lab.store.records import CONFIG, read_json
+from lmzoo.lab.study.planner import Planner
+from lmzoo.lab.study.study import Study
+from lmzoo.lab.study.study_store import StudyStore
+from lmzoo.lab.sweep.fleet.fleet import Fleet
+from lmzoo.lab.sweep.fleet.packing import Packer
+from lmzoo.lab.sweep.messages import Exchange
+from lmzoo.lab.sweep.screen.console import Console
 from lmzoo.trainables.resolve import corpus_config, resolve
 
 WIDTH, HEIGHT = 80, 24

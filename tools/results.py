@@ -29,18 +29,18 @@ import scaling_picture
 from atlas import FILE, atlas, atlas_report, ranking, width_report
 from published_ablations import ablation_report
 
-from lmzoo.analysis.charts.forest import forest_picture
-from lmzoo.analysis.published.published_table import published_comparison
-from lmzoo.analysis.records.load import load_study
-from lmzoo.analysis.records.tuning import search_ranges
-from lmzoo.analysis.tables.brief import caveats
-from lmzoo.analysis.tables.comparison import study_comparison
-from lmzoo.analysis.tables.effects import study_effects
-from lmzoo.analysis.tables.importance import study_importance
-from lmzoo.analysis.tables.ranking import TABLE_KEYS
-from lmzoo.analysis.tables.scaling import study_scaling
-from lmzoo.analysis.text.render import Report, TextTable, render
-from lmzoo.analysis.text.verdict_lines import answer
+from lmzoo.lab.analysis.charts.forest import forest_picture
+from lmzoo.lab.analysis.published.published_table import published_comparison
+from lmzoo.lab.analysis.records.load import load_study
+from lmzoo.lab.analysis.records.tuning import search_ranges
+from lmzoo.lab.analysis.tables.brief import caveats
+from lmzoo.lab.analysis.tables.comparison import study_comparison
+from lmzoo.lab.analysis.tables.effects import study_effects
+from lmzoo.lab.analysis.tables.importance import study_importance
+from lmzoo.lab.analysis.tables.ranking import TABLE_KEYS
+from lmzoo.lab.analysis.tables.scaling import study_scaling
+from lmzoo.lab.analysis.text.render import Report, TextTable, render
+from lmzoo.lab.analysis.text.verdict_lines import answer
 
 PAGES = Path(__file__).parents[1] / "docs/results"
 FIRST_PAGES = tuple(PAGES.parents[1] / name for name in ("README.md", "docs/index.md"))

@@ -107,9 +107,9 @@ def _catalogue() -> Iterator[tuple[str, str]]:
 
 def _row(row: Any, facts: dict[str, Any], audits: list[dict[str, Any]]) -> str:
     from lmzoo import zoo
+    from lmzoo.base.config import to_dict
+    from lmzoo.base.search_space import ranges
     from lmzoo.cli.catalogue import equations
-    from lmzoo.config import to_dict
-    from lmzoo.search_space import ranges
 
     lines = [f"## {row.name} {{#{row.name}}}", row.summary]
     table = [("aliases", ", ".join(row.aliases)), ("score", MEANINGS.get(row.score, ""))]

@@ -28,11 +28,11 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from lmzoo.base.config import OptionalName, config
+from lmzoo.base.registry import technique
+from lmzoo.base.search_space import Choice
 from lmzoo.blocks.layers import Linear
-from lmzoo.config import OptionalName, config
 from lmzoo.functional.vmapped import is_vmapped
-from lmzoo.registry import technique
-from lmzoo.search_space import Choice
 
 technique(
     "multi_head_attention", family="attention", document="S3",

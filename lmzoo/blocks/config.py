@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lmzoo.config import config
-from lmzoo.search_space import IntRange
+from lmzoo.base.config import config
+from lmzoo.base.search_space import IntRange
 
 
 @config

@@ -16,10 +16,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from lmzoo.base.errors import UserError
 from lmzoo.blocks.latent import LatentModel
 from lmzoo.blocks.unique import embed_unique
 from lmzoo.contract import Task
-from lmzoo.errors import UserError
 from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.types import Prefix, Tokens

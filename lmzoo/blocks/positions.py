@@ -17,10 +17,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lmzoo.base.config import OptionalName
+from lmzoo.base.errors import UserError
+from lmzoo.base.registry import technique
 from lmzoo.blocks.layers import EmbeddingTable, Linear
-from lmzoo.config import OptionalName
-from lmzoo.errors import UserError
-from lmzoo.registry import technique
 
 technique(
     "positional_encoding", document="S3", source="Vaswani et al. 2017 (arXiv:1706.03762)",

@@ -18,9 +18,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from lmzoo.base.config import OptionalName
 from lmzoo.blocks.attention import Attention, KeysAndValues, masked_logits
 from lmzoo.blocks.layers import EmbeddingTable
-from lmzoo.config import OptionalName
 
 
 class Relative(OptionalName):

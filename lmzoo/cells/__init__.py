@@ -3,6 +3,6 @@
 A new cell is one file here; importing this package registers it.
 """
 
-from lmzoo.registry import discover
+from lmzoo.base.registry import discover
 
 discover(__name__)

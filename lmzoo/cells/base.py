@@ -14,10 +14,10 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.errors import UserError
+from lmzoo.base.errors import UserError
+from lmzoo.base.registry import Registry
 from lmzoo.functional.initialisers import Draw, draw_matrices, uniform
 from lmzoo.kernels.tokens import TokenInputs, take_rows
-from lmzoo.registry import Registry
 
 Inputs = Tensor | TokenInputs
 """Inputs of a scan: vectors (B, T, E), or token ids (B, T) with an embedding table (V, E)."""

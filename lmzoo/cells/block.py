@@ -33,11 +33,11 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import WINDOW, MatrixCell, convolve, ones, taps
-from lmzoo.config import config
-from lmzoo.errors import UserError
 from lmzoo.kernels.tokens import TokenInputs
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BeforeValidator
 
-from lmzoo.errors import UserError
+from lmzoo.base.errors import UserError
 
 E = TypeVar("E", bound=StrEnum)
 

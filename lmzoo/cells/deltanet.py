@@ -37,12 +37,12 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, OwnDraw, Reference, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import WINDOW, MatrixCell, head_size, linear, ones, taps
-from lmzoo.config import config
 from lmzoo.functional.matrix_state import Update
-from lmzoo.search_space import Choice
 
 
 class Cut(StrEnum):

@@ -32,12 +32,12 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.gated_deltanet import Cut, GatedConfig, GatedDeltaNet
-from lmzoo.config import config
 from lmzoo.functional.matrix_state import Update, stacked
-from lmzoo.search_space import Choice
 
 
 @CELLS("deltaproduct")

@@ -36,12 +36,12 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, OwnDraw, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.deltanet import DeltaConfig, DeltaRule
 from lmzoo.cells.matrix import delta_bias, log_rates
-from lmzoo.config import config
-from lmzoo.search_space import Choice
 
 
 class Cut(StrEnum):

@@ -20,9 +20,9 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import IntRange
 from lmzoo.cells.base import CELLS, Cell, State, Weights
-from lmzoo.config import config
-from lmzoo.search_space import IntRange
 
 
 class Unit(StrEnum):

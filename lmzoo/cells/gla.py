@@ -34,12 +34,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, OwnDraw, Reference, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import MatrixCell, fixed_log_decays, head_size, linear, ones
-from lmzoo.config import config
 from lmzoo.functional.matrix_state import Update
-from lmzoo.search_space import Choice
 
 RANK = 16
 TEMPERATURE = 16

@@ -25,11 +25,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
 from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import WINDOW, convolve, normal
 from lmzoo.cells.rg_lru import RGLRU
-from lmzoo.config import config
 from lmzoo.functional.affine import affine
 from lmzoo.functional.initialisers import unit_normal
 from lmzoo.kernels.tokens import TokenInputs

@@ -31,10 +31,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, all_gates, gate_shapes, keep_gates
 from lmzoo.cells.cuts import cuts_of, numbered
-from lmzoo.config import config
-from lmzoo.errors import UserError
 from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first
 

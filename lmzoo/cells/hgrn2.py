@@ -35,11 +35,11 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn.functional import logsigmoid, silu
 
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Inputs, Reference, State, Weights, as_published
 from lmzoo.cells.cuts import cuts_of, numbered
 from lmzoo.cells.diagonal import DiagonalCell
-from lmzoo.config import config
-from lmzoo.errors import UserError
 from lmzoo.functional.matrix_state import Update, matrix_scan
 
 

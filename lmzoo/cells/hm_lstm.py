@@ -24,10 +24,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import FloatRange, IntRange
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, keep_drawn
-from lmzoo.config import config
-from lmzoo.errors import UserError
-from lmzoo.search_space import FloatRange, IntRange
 
 MAX_SLOPE = 5.0
 """Final value of an annealed slope."""

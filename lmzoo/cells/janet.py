@@ -18,9 +18,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
 from lmzoo.cells.lstm_peephole import OPEN
-from lmzoo.config import config
 from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first
 

@@ -34,12 +34,12 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
 from lmzoo.cells.base import CELLS, OwnDraw
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.deltanet import DeltaRule
 from lmzoo.cells.gated_deltanet import GatedConfig
 from lmzoo.cells.matrix import delta_bias, linear, log_rates
-from lmzoo.config import config
 from lmzoo.functional.matrix_state import Update
 
 

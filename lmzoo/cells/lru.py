@@ -32,11 +32,11 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Reference, State, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
-from lmzoo.config import config
-from lmzoo.errors import UserError
 from lmzoo.functional.initialisers import unit_normal
 
 

@@ -20,9 +20,9 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from lmzoo.base.config import OptionalName, config
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, gate_shapes
-from lmzoo.config import OptionalName, config
-from lmzoo.errors import UserError
 from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
 from lmzoo.kernels.scan import scan_with_memory
 

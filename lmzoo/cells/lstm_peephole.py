@@ -36,10 +36,10 @@ from jaxtyping import Float
 from pydantic import Field, StrictBool, model_validator
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, all_gates, gate_shapes, keep_gates
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.config import config
-from lmzoo.errors import UserError
 from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
 from lmzoo.kernels.scan import scan_with_memory
 

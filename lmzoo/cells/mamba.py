@@ -36,15 +36,15 @@ from jaxtyping import Float
 from pydantic import Field, StrictBool
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import Choice, IntRange
 from lmzoo.cells.base import CELLS, OwnDraw, Reference, State, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import WINDOW, MatrixCell, delta_bias, linear, ones, tap_bias, taps
-from lmzoo.config import config
 from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.functional.matrix_state import Update
 from lmzoo.functional.selective_scan import selective_scan
 from lmzoo.kernels.dispatch import has_kernels
-from lmzoo.search_space import Choice, IntRange
 
 
 class Cut(StrEnum):

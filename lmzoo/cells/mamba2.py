@@ -37,6 +37,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import Choice, IntRange
 from lmzoo.cells.base import CELLS, OwnDraw, Reference, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import (
@@ -50,9 +52,7 @@ from lmzoo.cells.matrix import (
     tap_bias,
     taps,
 )
-from lmzoo.config import config
 from lmzoo.functional.matrix_state import Update
-from lmzoo.search_space import Choice, IntRange
 
 
 class Cut(StrEnum):

@@ -38,12 +38,12 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import Choice, IntRange
 from lmzoo.cells.base import CELLS, OwnDraw, Reference, State, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import MatrixCell, delta_bias, head_size, linear, ones
-from lmzoo.config import config
 from lmzoo.functional.matrix_state import Update
-from lmzoo.search_space import Choice, IntRange
 
 LEAST_RATE = 1e-4
 """The least decay rate, as in the reference code."""

@@ -45,11 +45,11 @@ from pydantic import Field, StrictBool, model_validator
 from pydantic_core import ArgsKwargs
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
 from lmzoo.cells.cuts import numbered, parse_cuts
 from lmzoo.cells.mgru_carry import BilinearCarry, PriorCarry
-from lmzoo.config import config
-from lmzoo.errors import UserError
 from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.errors import UserError
+from lmzoo.base.errors import UserError
 from lmzoo.functional.initialisers import uniform
 
 

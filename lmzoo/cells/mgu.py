@@ -25,10 +25,10 @@ from pydantic import field_validator, model_validator
 from pydantic_core import ArgsKwargs
 from torch import Tensor
 
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
 from lmzoo.cells.cuts import numbered, parse_cuts
-from lmzoo.config import config
-from lmzoo.errors import UserError
 from lmzoo.kernels.affine import joint_affine
 from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first

@@ -29,11 +29,11 @@ from typing import Annotated, Any
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
 from lmzoo.cells.base import CELLS, OwnDraw, Weights
 from lmzoo.cells.block import Block, normed
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import WINDOW, convolve, linear, ones, tap_bias, taps
-from lmzoo.config import config
 
 
 class Cut(StrEnum):

@@ -41,13 +41,13 @@ import torch
 from pydantic import Field, StrictBool
 from torch import Tensor
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, Reference, State, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.cells.matrix import linear
-from lmzoo.config import config
 from lmzoo.functional.affine import affine
-from lmzoo.search_space import Choice
 
 
 class Cut(StrEnum):

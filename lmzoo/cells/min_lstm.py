@@ -38,10 +38,10 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from lmzoo.base.config import config
 from lmzoo.cells.base import CELLS, Reference, State, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.min_gru import FUNCTIONS, Candidate, Expansion, MinimalCell
-from lmzoo.config import config
 
 
 class Cut(StrEnum):

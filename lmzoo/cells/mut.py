@@ -24,12 +24,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
-from lmzoo.config import config
 from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first
 from lmzoo.kernels.tokens import TokenInputs
-from lmzoo.search_space import Choice
 
 
 @CELLS("mut")

@@ -33,12 +33,12 @@ from jaxtyping import Float
 from pydantic import Field, StrictBool
 from torch import Tensor
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import IntRange
 from lmzoo.cells.base import CELLS, Cell, Inputs, Reference, State, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.config import config
 from lmzoo.functional.affine import affine
 from lmzoo.functional.linear_recurrence import linear_recurrence
-from lmzoo.search_space import IntRange
 
 
 class Cut(StrEnum):

@@ -34,12 +34,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, OwnDraw, Reference, State, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import MatrixCell, fixed_log_decays, head_size, ones
-from lmzoo.config import config
 from lmzoo.functional.matrix_state import Update
-from lmzoo.search_space import Choice
 
 GAIN = 2**-2.5
 """Factor of the initial W_q, W_k, W_v and W_g."""

@@ -39,10 +39,10 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from lmzoo.base.config import config
 from lmzoo.cells.base import CELLS, Inputs, Reference, State, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
-from lmzoo.config import config
 from lmzoo.functional.affine import affine
 from lmzoo.functional.initialisers import unit_normal
 from lmzoo.functional.linear_recurrence import linear_recurrence

@@ -20,8 +20,8 @@ from jaxtyping import Float
 from pydantic import StrictBool
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, gate_shapes, keep_drawn
-from lmzoo.config import config
 from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first
 

@@ -49,6 +49,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
+from lmzoo.base.config import config
 from lmzoo.cells.base import (
     CELLS,
     Cell,
@@ -61,7 +62,6 @@ from lmzoo.cells.base import (
 )
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import WINDOW, convolve, ones, tap_bias, taps
-from lmzoo.config import config
 from lmzoo.functional.affine import affine
 from lmzoo.functional.linear_recurrence import linear_recurrence
 

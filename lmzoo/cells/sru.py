@@ -37,10 +37,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from lmzoo.base.config import config
 from lmzoo.cells.base import CELLS, Reference, State, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
-from lmzoo.config import config
 from lmzoo.functional.affine import affine
 
 

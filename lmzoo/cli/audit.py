@@ -12,17 +12,18 @@ from rich.console import Console
 from rich.progress import track
 
 from lmzoo import zoo
-from lmzoo.cli.common import AsJson, ModelSettings, describe_cuts, new_table
-from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_run
-from lmzoo.command_line import nest_settings, parse_settings
-from lmzoo.errors import UserError
+from lmzoo.base.command_line import nest_settings, parse_settings
+from lmzoo.base.errors import UserError
+from lmzoo.base.streams import echo
+from lmzoo.cli.common import ModelSettings, describe_cuts
+from lmzoo.lab.cli.options import AsJson, new_table
+from lmzoo.lab.cli.run_names import RUN_HELP, RUNS, Runs, find_run
+from lmzoo.lab.store.records import RunFolder
 from lmzoo.laws.audit import LONGEST, Audit, audit, with_published_norm
 from lmzoo.laws.probes import LENGTH
 from lmzoo.laws.subjects import is_outside, load_model
 from lmzoo.laws.tiny import TASK
 from lmzoo.laws_of_training.iid_floor import IidFloor, iid_floor
-from lmzoo.process.streams import echo
-from lmzoo.store.records import RunFolder
 from lmzoo.train.trained import read_model_config
 
 PROGRESS_SECONDS = 10.0

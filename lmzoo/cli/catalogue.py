@@ -13,20 +13,21 @@ from rich.console import Console
 
 import lmzoo.inspect.diagnostics  # noqa: F401  registers rows
 from lmzoo import zoo
+from lmzoo.base.command_line import nest_settings, parse_settings
+from lmzoo.base.config import add_defaults, to_dict
+from lmzoo.base.docstrings import explanation
+from lmzoo.base.equations import cell_equations
+from lmzoo.base.errors import UserError, near
+from lmzoo.base.registry import PARTS, Row
+from lmzoo.base.search_space import Choice, Range, ranges
+from lmzoo.base.streams import echo
 from lmzoo.cells.base import Cell
-from lmzoo.cli.common import AsJson, ModelSettings, describe_cuts, new_table
-from lmzoo.command_line import nest_settings, parse_settings
-from lmzoo.config import add_defaults, to_dict
+from lmzoo.cli.common import ModelSettings, describe_cuts
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.data import unknown
 from lmzoo.data.corpus import CORPORA, corpus_config, open_corpus
 from lmzoo.data.description import describe_data
-from lmzoo.describe.docstrings import explanation
-from lmzoo.describe.equations import cell_equations
-from lmzoo.errors import UserError, near
-from lmzoo.process.streams import echo
-from lmzoo.registry import PARTS, Row
-from lmzoo.search_space import Choice, Range, ranges
+from lmzoo.lab.cli.options import AsJson, new_table
 from lmzoo.train.packed.compatibility import reason_not_packable
 from lmzoo.train.recipe import Recipe
 

@@ -6,9 +6,9 @@ import torch
 import typer
 from rich.console import Console
 
-from lmzoo.errors import UserError, describe_error
+from lmzoo.base.errors import UserError, describe_error
+from lmzoo.base.own_parts import import_source
 from lmzoo.laws_of_training.parts import Check, checks
-from lmzoo.own_parts.importing import import_source
 
 
 def check(

@@ -7,13 +7,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
-from lmzoo.cli.run_names import RUNS, Runs, warn_untrained
+from lmzoo.base.errors import UserError
+from lmzoo.base.streams import echo
+from lmzoo.cli.common import DataDir, ModelSettings
 from lmzoo.cli.subject import CorpusName, RunOrRow, Seed, open_subject
 from lmzoo.data.vocabulary import Vocabulary
-from lmzoo.errors import UserError
 from lmzoo.inspect.word_vectors import analogy, counts_of, neighbours, norm_bands, token_vectors
-from lmzoo.process.streams import echo
+from lmzoo.lab.cli.options import AsJson, new_table
+from lmzoo.lab.cli.run_names import RUNS, Runs, warn_untrained
 
 
 def show_embeddings(

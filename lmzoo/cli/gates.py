@@ -4,14 +4,15 @@ import json
 
 from rich.console import Console
 
-from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
-from lmzoo.cli.run_names import RUNS, Runs, warn_untrained
+from lmzoo.base.streams import echo
+from lmzoo.cli.common import DataDir, ModelSettings
 from lmzoo.cli.subject import CorpusName, RunOrRow, Seed, open_subject
 from lmzoo.inspect.history import Series, gate_events, series
 from lmzoo.inspect.summary import Summary, equal_length_sequences, summarise_activity
 from lmzoo.inspect.summary import as_json as summary_as_json
-from lmzoo.process.streams import echo
-from lmzoo.store.records import RunFolder
+from lmzoo.lab.cli.options import AsJson, new_table
+from lmzoo.lab.cli.run_names import RUNS, Runs, warn_untrained
+from lmzoo.lab.store.records import RunFolder
 
 TABLE_EPOCHS = 6
 """Number of epochs in the table, with the first and the last; `--json` has all."""

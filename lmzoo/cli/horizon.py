@@ -15,17 +15,18 @@ from rich.console import Console
 from torch import Tensor
 
 from lmzoo import zoo
-from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
+from lmzoo.base.errors import UserError
+from lmzoo.base.streams import echo
+from lmzoo.cli.common import DataDir, ModelSettings
 from lmzoo.cli.opened import say_facts
-from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs
 from lmzoo.cli.subject import CorpusName, Seed, Subject, open_subjects, warn_initial
 from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
-from lmzoo.errors import UserError
 from lmzoo.inspect.gradient_horizon import gradient_horizon, gradient_paths, half_life
 from lmzoo.inspect.leak_budget import leak_budget
 from lmzoo.inspect.logit_rank import LogitRank, logit_rank
 from lmzoo.inspect.reach import reach
-from lmzoo.process.streams import echo
+from lmzoo.lab.cli.options import AsJson, new_table
+from lmzoo.lab.cli.run_names import RUN_HELP, RUNS, Runs
 
 SEQUENCES = 64
 """Number of sequences over which the gradient norms are means."""

@@ -14,9 +14,9 @@ from typing import Annotated
 
 import typer
 
-from lmzoo.cli.shipped import shipped_cluster
-from lmzoo.errors import UserError, writing
-from lmzoo.process.streams import echo
+from lmzoo.base.errors import UserError, writing
+from lmzoo.base.streams import echo
+from lmzoo.lab.cli.shipped import shipped_cluster
 
 STARTER = {"study.py": "{}.py", "cell.py": "{}_cell.py"}
 """File in `lmzoo/cli/starter` -> name of the file that is written."""

@@ -10,21 +10,21 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from lmzoo.command_line import run_app
-from lmzoo.own_parts.importing import TRUST, import_plugins
-from lmzoo.process.memory import gc_disabled
-from lmzoo.version import __version__
+from lmzoo.base.command_line import run_app
+from lmzoo.base.memory import gc_disabled
+from lmzoo.base.own_parts import TRUST, import_plugins
+from lmzoo.base.version import __version__
 
 PLUGINS = Annotated[list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="Import parts of your own from a file or module; repeatable.")]  # fmt: skip
 TRUST_CODE = Annotated[bool, typer.Option("--trust", help="Run the code that a run of another account brings.")]  # fmt: skip
 COMPLETE = "_LMZOO_COMPLETE"
 WITHOUT_PLUGINS = (
-    "lmzoo.cli.tables",
-    "lmzoo.cli.report",
-    "lmzoo.cli.serve",
-    "lmzoo.cli.sweep",
-    "lmzoo.cli.judge",
-    "lmzoo.cli.plan",
+    "lmzoo.lab.cli.tables",
+    "lmzoo.lab.cli.report",
+    "lmzoo.lab.cli.serve",
+    "lmzoo.lab.cli.sweep",
+    "lmzoo.lab.cli.judge",
+    "lmzoo.lab.cli.plan",
 )
 """Modules whose commands read records only, or have the option themselves."""
 
@@ -32,7 +32,10 @@ COMMANDS = {
     "list": ("lmzoo.cli.catalogue:list_rows", "List every row of the zoo."),
     "describe": ("lmzoo.cli.catalogue:describe", "Show a row: config, search ranges, equations."),
     "train": ("lmzoo.cli.train:train", "Train one model."),
-    "sweep": ("lmzoo.cli.sweep:sweep", "Run the study in a file: train, tune and rank its points."),
+    "sweep": (
+        "lmzoo.lab.cli.sweep:sweep",
+        "Run the study in a file: train, tune and rank its points.",
+    ),
     "init": ("lmzoo.cli.init:init", "Write a study and a cell of your own to start from."),
     "sample": ("lmzoo.cli.sample:sample", "Generate sentences with a trained run."),
     "score": ("lmzoo.cli.score:score", "Score texts with a trained run, token by token."),
@@ -53,22 +56,25 @@ COMMANDS = {
         "lmzoo.cli.horizon:show_budget",
         "Show what a leak of the bag of tokens is worth.",
     ),
-    "rank": ("lmzoo.cli.tables:rank", "Rank the points of a study."),
-    "compare": ("lmzoo.cli.tables:compare", "Compare points over seeds and test sequences."),
-    "curves": ("lmzoo.cli.tables:curves", "Plot the runs of a study."),
-    "epistasis": ("lmzoo.cli.tables:epistasis", "Estimate effects and interactions of cuts."),
-    "importance": ("lmzoo.cli.tables:importance", "Estimate the importance of tuned fields."),
+    "rank": ("lmzoo.lab.cli.tables:rank", "Rank the points of a study."),
+    "compare": ("lmzoo.lab.cli.tables:compare", "Compare points over seeds and test sequences."),
+    "curves": ("lmzoo.lab.cli.tables:curves", "Plot the runs of a study."),
+    "epistasis": ("lmzoo.lab.cli.tables:epistasis", "Estimate effects and interactions of cuts."),
+    "importance": ("lmzoo.lab.cli.tables:importance", "Estimate the importance of tuned fields."),
     "tuning": (
-        "lmzoo.cli.tables:tuning",
+        "lmzoo.lab.cli.tables:tuning",
         "Show the loss against the number of tuning runs.",
     ),
-    "scaling": ("lmzoo.cli.tables:scaling", "Fit the loss against the size of the models."),
-    "judge": ("lmzoo.cli.judge:judge", "Judge results of any training: ranking and verdicts."),
-    "plan": ("lmzoo.cli.plan:plan", "Plan a study: seeds, hours and money."),
-    "records": ("lmzoo.cli.report:records", "Save or restore the records of a study."),
-    "published": ("lmzoo.cli.tables:published", "Compare studies with published results."),
-    "report": ("lmzoo.cli.report:report", "Write a study as one web page."),
-    "serve": ("lmzoo.cli.serve:serve", "Show all studies in a browser, also while a sweep runs."),
+    "scaling": ("lmzoo.lab.cli.tables:scaling", "Fit the loss against the size of the models."),
+    "judge": ("lmzoo.lab.cli.judge:judge", "Judge results of any training: ranking and verdicts."),
+    "plan": ("lmzoo.lab.cli.plan:plan", "Plan a study: seeds, hours and money."),
+    "records": ("lmzoo.lab.cli.report:records", "Save or restore the records of a study."),
+    "published": ("lmzoo.lab.cli.tables:published", "Compare studies with published results."),
+    "report": ("lmzoo.lab.cli.report:report", "Write a study as one web page."),
+    "serve": (
+        "lmzoo.lab.cli.serve:serve",
+        "Show all studies in a browser, also while a sweep runs.",
+    ),
 }
 """Subcommand -> its function, and its line in `lmzoo --help`, in the order of that list."""
 
@@ -133,7 +139,7 @@ def with_own_parts(function: Callable[..., Any]) -> Callable[..., Any]:
 def main() -> NoReturn:
     """Run the command line of this process and exit."""
     if sys.argv[1:2] == ["sweep"] and len(sys.argv) > 2 and not sys.argv[2].startswith("-"):
-        from lmzoo.cli.sweep import run
+        from lmzoo.lab.cli.sweep import run
 
         run_app(lambda **_: run(sys.argv[2], sys.argv[3:]))
     # A shell that asks for completions passes the words of its line in the environment.

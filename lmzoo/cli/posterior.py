@@ -11,18 +11,18 @@ from typing import Annotated, Any
 import typer
 from torch import Tensor
 
+from lmzoo.base.errors import UserError, writing
+from lmzoo.base.streams import echo
 from lmzoo.cli.common import DataDir
 from lmzoo.cli.opened import open_run
-from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_run
 from lmzoo.cli.sample import encode_source, encode_text
 from lmzoo.contract import END, START, LanguageModel
 from lmzoo.data.corpus import Corpus
-from lmzoo.errors import UserError, writing
 from lmzoo.inspect.attention import attention_maps, has_attention_maps
 from lmzoo.inspect.boundaries import boundaries, has_boundaries
 from lmzoo.inspect.posterior import as_json, keep_largest, posterior, prior
-from lmzoo.process.streams import echo
-from lmzoo.store.records import write_json
+from lmzoo.lab.cli.run_names import RUN_HELP, RUNS, Runs, find_run
+from lmzoo.lab.store.records import write_json
 from lmzoo.train.trained import TrainedRun
 
 PLOTTED_VALUES = 20

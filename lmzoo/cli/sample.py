@@ -7,17 +7,17 @@ import torch
 import typer
 from torch import Tensor
 
+from lmzoo.base.errors import UserError
+from lmzoo.base.memory import allocating
+from lmzoo.base.streams import echo
 from lmzoo.cli.common import DataDir
 from lmzoo.cli.opened import open_run
-from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_run
 from lmzoo.contract import END, Score
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.decode import sampling
 from lmzoo.decode.beam import beam_search
-from lmzoo.errors import UserError
+from lmzoo.lab.cli.run_names import RUN_HELP, RUNS, Runs, find_run
 from lmzoo.models.grammar import PCFG, draw_tree
-from lmzoo.process.memory import allocating
-from lmzoo.process.streams import echo
 from lmzoo.train.trained import TrainedRun
 
 COUNT = 10

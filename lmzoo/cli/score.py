@@ -8,15 +8,16 @@ import typer
 from rich.console import Console
 from torch import Tensor
 
-from lmzoo.analysis.text.formatting import SCORE_KINDS
-from lmzoo.cli.common import AsJson, DataDir, new_table
+from lmzoo.base.errors import UserError
+from lmzoo.base.streams import echo
+from lmzoo.cli.common import DataDir
 from lmzoo.cli.opened import open_run
-from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_run
 from lmzoo.cli.sample import encode_source
 from lmzoo.contract import UNKNOWN
 from lmzoo.data.text import encode_sentence
-from lmzoo.errors import UserError
-from lmzoo.process.streams import echo
+from lmzoo.lab.analysis.text.formatting import SCORE_KINDS
+from lmzoo.lab.cli.options import AsJson, new_table
+from lmzoo.lab.cli.run_names import RUN_HELP, RUNS, Runs, find_run
 from lmzoo.train.trained import TrainedRun
 
 

@@ -7,11 +7,11 @@ from typing import Annotated, NamedTuple
 import typer
 
 from lmzoo import zoo
+from lmzoo.base.command_line import nest_settings, parse_settings
 from lmzoo.cli.opened import open_run, say_facts
-from lmzoo.cli.run_names import RUN_HELP, find_trained, warn_untrained
-from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
+from lmzoo.lab.cli.run_names import RUN_HELP, find_trained, warn_untrained
 
 RunOrRow = Annotated[str, typer.Argument(metavar="RUN_OR_ROW", help=f"{RUN_HELP}, or a row (its latest run, or else its initial weights).")]  # fmt: skip
 CorpusName = Annotated[str, typer.Option(help="Corpus for a row that is not trained.")]

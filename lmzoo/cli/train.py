@@ -11,8 +11,10 @@ from rich.live import Live
 from rich.table import Table
 
 from lmzoo import zoo
+from lmzoo.base.command_line import MOST, MOST_SEED, nest_settings, parse_settings
+from lmzoo.base.memory import allocating
+from lmzoo.base.version import deprecated
 from lmzoo.cli.common import DataDir, describe_cuts
-from lmzoo.command_line import MOST, MOST_SEED, nest_settings, parse_settings
 from lmzoo.contract import LanguageModel, Score
 from lmzoo.data.corpus import Corpus, Sequences, corpus_config, open_corpus
 from lmzoo.data.description import describe_data
@@ -20,16 +22,14 @@ from lmzoo.inspect.history import EVENT, event_fields
 from lmzoo.inspect.summary import equal_length_sequences, require_activity, summarise_activity
 from lmzoo.kernels.device import best_device
 from lmzoo.kernels.precision import check_precision
-from lmzoo.own_parts.source import save
-from lmzoo.process.memory import allocating
-from lmzoo.store.open import open_store
-from lmzoo.store.records import Record, RunFolder, epoch_records, find_end
+from lmzoo.lab.store.open import open_store
+from lmzoo.lab.store.records import Record, RunFolder, epoch_records, find_end
+from lmzoo.lab.store.user_code import save
 from lmzoo.train.carried import check_carry
 from lmzoo.train.evaluate import Losses
 from lmzoo.train.recipe import PUBLISHED, named_recipe
 from lmzoo.train.run import Run
 from lmzoo.train.run_config import parts_code, run_config
-from lmzoo.version import deprecated
 
 SHOWN_EPOCHS = 12
 

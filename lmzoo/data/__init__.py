@@ -5,6 +5,6 @@ Importing this package registers every corpus:
     lmzoo.data.corpus.open_corpus("captions")
 """
 
-from lmzoo.registry import discover
+from lmzoo.base.registry import discover
 
 discover(__name__)

@@ -20,14 +20,14 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
+from lmzoo.base.errors import UserError
+from lmzoo.base.memory import require_memory
 from lmzoo.contract import END, PAD, START
 from lmzoo.data.corpus import Corpus, Sequences, token_dtype
 from lmzoo.data.text_facts import TextFacts
 from lmzoo.data.text_size import TextSize, text_size
 from lmzoo.data.unknown import has_unknown, replace_rare_words
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary, build_vocabulary
-from lmzoo.errors import UserError
-from lmzoo.process.memory import require_memory
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ Source: Warstadt et al. 2023 (arXiv:2301.11796).
 from collections.abc import Sequence
 from typing import Literal
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.download import RemoteFile
 from lmzoo.data.published_text import read_published

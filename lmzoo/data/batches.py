@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from lmzoo.base.seeds import derive_seed
 from lmzoo.data.corpus import Sequences
-from lmzoo.functional.seeding import derive_seed
 from lmzoo.kernels.device import CPU
 
 POOL = 16

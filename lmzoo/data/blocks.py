@@ -22,10 +22,10 @@ import torch
 from jaxtyping import Int, Integer
 from torch import Tensor
 
+from lmzoo.base.errors import UserError
+from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import START
 from lmzoo.data.corpus import Sequences
-from lmzoo.errors import UserError
-from lmzoo.functional.seeding import derive_seed
 
 Stream = Integer[Tensor, "n"]
 """Token ids of a text, without special tokens."""

@@ -16,13 +16,13 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from lmzoo.config import config
+from lmzoo.base.config import config
+from lmzoo.base.seeds import derive_seed
 from lmzoo.data.assemble import encode
 from lmzoo.data.captions_rules import caption_grammar
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, EntropyFloor, Sequences
 from lmzoo.data.grammar import LengthTable
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
-from lmzoo.functional.seeding import derive_seed
 
 MAX_WORDS = 18
 """With `<start>` and `<end>`, T = 20 as in S0."""

@@ -16,7 +16,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 from lmzoo.data.assemble import Split, assemble
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
 from lmzoo.data.download import RemoteFile, locate

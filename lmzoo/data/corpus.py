@@ -19,14 +19,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from lmzoo.config import to_dict
+from lmzoo.base.config import to_dict
+from lmzoo.base.errors import UserError
+from lmzoo.base.memory import allocating, require_memory
+from lmzoo.base.registry import Registry
 from lmzoo.contract import END, UNKNOWN, Task
 from lmzoo.data.text_facts import TextFacts
 from lmzoo.data.text_size import TextSize, text_size
 from lmzoo.data.vocabulary import Vocabulary
-from lmzoo.errors import UserError
-from lmzoo.process.memory import allocating, require_memory
-from lmzoo.registry import Registry
 
 
 def token_dtype(vocab: int) -> torch.dtype:

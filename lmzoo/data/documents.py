@@ -17,8 +17,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from lmzoo.base.errors import UserError
 from lmzoo.data.files import COMPRESSED, Reading, read_bytes, read_text
-from lmzoo.errors import UserError
 
 BLANK_LINES = re.compile(rb"\n(?:[ \t\r]*\n)+")
 Documents = Annotated[bool, Field(exclude_if=lambda whole: not whole)]

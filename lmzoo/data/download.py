@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lmzoo.errors import UserError
-from lmzoo.store.local import Store
+from lmzoo.base.errors import UserError
+from lmzoo.lab.store.local import Store
 
 TIMEOUT = (10, 60)
 """Seconds to connect, and between two parts of the response."""

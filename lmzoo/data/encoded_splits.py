@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Integer
 from torch import Tensor
 
-from lmzoo.config import to_dict
+from lmzoo.base.config import to_dict
+from lmzoo.base.errors import UserError
 from lmzoo.data.corpus import token_dtype
 from lmzoo.data.id_cache import CACHED_FROM, Encoded, cached_ids
 from lmzoo.data.text_facts import TextFacts, read_facts
@@ -23,7 +24,6 @@ from lmzoo.data.text_size import TextSize, count_words
 from lmzoo.data.tokenisers import new_tokeniser
 from lmzoo.data.tokenisers.base import Tokeniser, TokeniserConfig, cut_stretches
 from lmzoo.data.vocabulary import Vocabulary
-from lmzoo.errors import UserError
 
 SPLITS = ("training", "validation", "test")
 

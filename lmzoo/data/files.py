@@ -34,8 +34,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from lmzoo.errors import UserError, user_path
-from lmzoo.process.memory import require_memory
+from lmzoo.base.errors import UserError, user_path
+from lmzoo.base.memory import require_memory
 
 GZIP, BZIP2, XZ, ZIP = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"PK\x03\x04"
 COMPRESSED = (GZIP, BZIP2, XZ, ZIP)

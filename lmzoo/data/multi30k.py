@@ -22,7 +22,8 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt
 
-from lmzoo.config import config
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
 from lmzoo.data.assemble import Pair, Split, assemble, assemble_pairs
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
 from lmzoo.data.download import RemoteFile, locate
@@ -30,7 +31,6 @@ from lmzoo.data.files import read_lines
 from lmzoo.data.text_splits import interleave, shuffled_cut
 from lmzoo.data.unknown import TrainUnk
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary, build_vocabulary
-from lmzoo.errors import UserError
 
 URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/"
 SOURCE = (

@@ -21,10 +21,10 @@ import torch
 from jaxtyping import Int, Integer
 from torch import Tensor
 
+from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import START
 from lmzoo.data.blocks import Blocks, Stream
 from lmzoo.data.corpus import Sequences
-from lmzoo.functional.seeding import derive_seed
 
 
 def num_blocks(data: Blocks, streams: int) -> int:

@@ -15,7 +15,7 @@ Source: Marcus et al. 1993; Mikolov et al. 2010.
 
 from collections.abc import Sequence
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.download import RemoteFile, locate
 from lmzoo.data.files import read_bytes

@@ -8,9 +8,9 @@ Archives are read without unpacking them on disk.
 
 from pathlib import Path
 
+from lmzoo.base.errors import UserError
 from lmzoo.data.download import RemoteFile, locate
 from lmzoo.data.files import read_bytes, read_members
-from lmzoo.errors import UserError
 
 
 def read_published(file: RemoteFile, pattern: str, data_dir: Path | None, corpus: str) -> bytes:

@@ -24,11 +24,11 @@ from jaxtyping import Int
 from pydantic import Field
 from torch import Tensor
 
-from lmzoo.config import config
+from lmzoo.base.config import config
+from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import START
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, EntropyFloor, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
-from lmzoo.functional.seeding import derive_seed
 
 
 class RandomSymbols(CorpusSource):

@@ -16,7 +16,7 @@ Source: Karpathy 2015 (char-rnn); github.com/karpathy/nanoGPT (`shakespeare_char
 from collections.abc import Sequence
 from typing import Literal
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.download import RemoteFile, locate
 from lmzoo.data.files import read_bytes

@@ -16,7 +16,8 @@ from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from lmzoo.config import config
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError, user_path
 from lmzoo.data.blocks import cut_blocks, cut_windows, require_length
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
 from lmzoo.data.documents import Documents, read_documents
@@ -26,7 +27,6 @@ from lmzoo.data.text_facts import TextFacts
 from lmzoo.data.text_splits import Shares, split_characters
 from lmzoo.data.tokenisers import TOKENISERS
 from lmzoo.data.tokenisers.base import TokeniserConfig
-from lmzoo.errors import UserError, user_path
 
 STANDARD: Shares = ((0.0, 0.9), (0.9, 0.95), (0.95, 1.0))
 """The parts that train, validate and test."""

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
+from lmzoo.base.errors import UserError, near
 from lmzoo.contract import END, START, UNKNOWN
 from lmzoo.data.corpus import Corpus
 from lmzoo.data.vocabulary import SPECIALS
-from lmzoo.errors import UserError, near
 
 
 def encode_sentence(corpus: Corpus, text: str) -> tuple[Tensor, Tensor]:

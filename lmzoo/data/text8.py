@@ -17,7 +17,7 @@ Source: Mahoney 2006; Mikolov et al. 2012 (the split); Al-Rfou et al. 2019 (arXi
 
 from collections.abc import Sequence
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.download import RemoteFile
 from lmzoo.data.published_text import read_published

@@ -19,7 +19,8 @@ from jaxtyping import Integer
 from pydantic import model_validator
 from torch import Tensor
 
-from lmzoo.config import config, to_dict
+from lmzoo.base.config import config, to_dict
+from lmzoo.base.errors import user_path
 from lmzoo.data.assemble import Split, assemble
 from lmzoo.data.corpus import CORPORA, Corpus, Sequences
 from lmzoo.data.documents import Documents, DocumentText, decode, read_documents
@@ -30,7 +31,6 @@ from lmzoo.data.text_size import TextSize
 from lmzoo.data.unknown import TrainUnk
 from lmzoo.data.user_files import FastaConfig, Limit, UserFile
 from lmzoo.data.vocabulary import Vocabulary, build_vocabulary
-from lmzoo.errors import user_path
 
 SHARES = (0.8, 0.9)
 """Where training and validation end in a text of documents."""

@@ -18,7 +18,7 @@ Source: Eldan & Li 2023 (arXiv:2305.07759).
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.download import RemoteFile, locate
 from lmzoo.data.files import read_bytes

@@ -30,10 +30,10 @@ from jaxtyping import Integer
 from pydantic import Field
 from torch import Tensor
 
+from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import UNKNOWN
 from lmzoo.data.corpus import Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
-from lmzoo.functional.seeding import derive_seed
 
 UNK = SPECIALS[UNKNOWN]
 TrainUnk = Annotated[bool, Field(exclude_if=bool)]

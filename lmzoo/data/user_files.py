@@ -13,7 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, PositiveInt, field_validator
 
-from lmzoo.config import config
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError, user_path
 from lmzoo.data.assemble import Pair, Split, assemble, assemble_pairs
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
 from lmzoo.data.files import Reading, read_fasta, read_lines
@@ -21,7 +22,6 @@ from lmzoo.data.text_facts import TextFacts
 from lmzoo.data.text_splits import deal, interleave
 from lmzoo.data.unknown import TrainUnk
 from lmzoo.data.vocabulary import build_vocabulary
-from lmzoo.errors import UserError, user_path
 
 T = TypeVar("T")
 Limit = Annotated[int, Field(ge=0, exclude_if=lambda limit: limit == 0)]

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 
+from lmzoo.base.errors import UserError
 from lmzoo.contract import UNKNOWN
-from lmzoo.errors import UserError
 
 SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
 RESERVED = SPECIALS[:UNKNOWN]

@@ -21,7 +21,7 @@ Source: Merity et al. 2017 (arXiv:1609.07843).
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.download import RemoteFile
 from lmzoo.data.published_text import read_published

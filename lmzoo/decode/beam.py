@@ -20,9 +20,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.base.registry import technique
 from lmzoo.contract import LanguageModel
 from lmzoo.decode.start import is_end, select_rows, start_decoding
-from lmzoo.registry import technique
 
 technique(
     "beam_search", family="decoding", document="S3", source="Lowerre 1976; S3",

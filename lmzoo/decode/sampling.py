@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from lmzoo.base.registry import technique
 from lmzoo.contract import PAD, LanguageModel
 from lmzoo.decode.start import is_end, start_decoding
-from lmzoo.registry import technique
 from lmzoo.types import NextScores, StepTokens, Tokens
 
 technique(

@@ -1,5 +1,5 @@
 """Emissions: from a context vector to a distribution over the vocabulary, one per file."""
 
-from lmzoo.registry import discover
+from lmzoo.base.registry import discover
 
 discover(__name__)

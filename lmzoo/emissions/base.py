@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from lmzoo.base.registry import Registry
 from lmzoo.functional.normalise import Norm
-from lmzoo.registry import Registry
 from lmzoo.types import Embeddings
 
 

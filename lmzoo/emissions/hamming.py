@@ -29,11 +29,11 @@ from jaxtyping import Float
 from pydantic import Field, StrictBool, model_validator
 from torch import Tensor, nn
 
-from lmzoo.config import config
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import IntRange
 from lmzoo.emissions.base import EMISSIONS, Emission
-from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
-from lmzoo.search_space import IntRange
 from lmzoo.types import Embeddings
 
 

@@ -17,14 +17,14 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.config import config
+from lmzoo.base.config import config
+from lmzoo.base.registry import technique
+from lmzoo.base.search_space import IntRange
 from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.emissions.components import Components
 from lmzoo.functional.logspace import exact_log_mixture
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.token_mixture import gate_logits, mixture_log_prob
-from lmzoo.registry import technique
-from lmzoo.search_space import IntRange
 from lmzoo.types import Embeddings
 
 technique(

@@ -14,12 +14,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.config import config
+from lmzoo.base.config import config
+from lmzoo.base.registry import technique
+from lmzoo.base.search_space import IntRange
 from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.tied_softmax import tied_log_prob
-from lmzoo.registry import technique
-from lmzoo.search_space import IntRange
 
 technique(
     "mos_emission", family="emission", source="Yang et al. 2018 (arXiv:1711.03953)",

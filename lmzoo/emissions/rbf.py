@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.functional.normalise import Norm
 from lmzoo.types import Embeddings

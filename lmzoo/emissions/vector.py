@@ -8,11 +8,11 @@ Source: S0.
 import torch
 from torch import Tensor, nn
 
-from lmzoo.config import config
+from lmzoo.base.config import config
+from lmzoo.base.registry import technique
 from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.tied_softmax import tied_log_prob
-from lmzoo.registry import technique
 
 technique(
     "vector_emission", family="emission", document="S0",

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.errors import UserError
+from lmzoo.base.errors import UserError
 
 Draw = Callable[[Tensor], Any]
 """Fills a tensor of two or more dimensions with random values, in place."""

@@ -27,10 +27,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmzoo.config import OptionalName
-from lmzoo.errors import UserError
+from lmzoo.base.config import OptionalName
+from lmzoo.base.errors import UserError
+from lmzoo.base.registry import Registry
 from lmzoo.functional.sphere import project_to_sphere
-from lmzoo.registry import Registry
 
 Normaliser = Callable[[Tensor], Tensor]
 NORMALISERS: Registry[Normaliser] = Registry("normaliser")

@@ -1,20 +1,10 @@
-"""Random seeds: one seed per run, and derived seeds for everything that is drawn."""
-
-import hashlib
+"""Initial weights: each module draws from a stream of its own."""
 
 import torch
 from torch import nn
 
+from lmzoo.base.seeds import derive_seed
 from lmzoo.functional.initialisers import redraw_parameter
-
-
-def derive_seed(seed: int, *names: object) -> int:
-    """Return a 63-bit seed for the purpose that `names` describe.
-
-    Different seeds or names give independent random streams.
-    """
-    text = "/".join(map(str, (seed, *names)))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 1
 
 
 def initialise(model: nn.Module, seed: int, init: str = "default") -> None:

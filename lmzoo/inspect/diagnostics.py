@@ -1,6 +1,6 @@
 """Register the diagnostics, which `lmzoo list` shows next to the models."""
 
-from lmzoo.registry import technique
+from lmzoo.base.registry import technique
 
 DIAGNOSTICS = (
     (

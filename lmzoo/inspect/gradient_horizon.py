@@ -24,9 +24,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.base.errors import UserError
 from lmzoo.cells.lstm import LSTM
 from lmzoo.contract import DecodingState, LanguageModel
-from lmzoo.errors import UserError
 from lmzoo.types import Tokens
 
 

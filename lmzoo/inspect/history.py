@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lmzoo.inspect.summary import Summary, as_json
-from lmzoo.store.records import Record
+from lmzoo.lab.store.records import Record
 
 EVENT = "gates"
 EVENT_KEYS = ("gates", "states", "heads")

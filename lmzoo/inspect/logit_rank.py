@@ -20,8 +20,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.base.errors import UserError
 from lmzoo.contract import LanguageModel
-from lmzoo.errors import UserError
 from lmzoo.types import Lengths, Tokens
 
 ENERGY = 0.99

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lmzoo.errors import UserError, describe_error, near
+from lmzoo.base.errors import UserError, describe_error, near
 
 HOLD, ZERO, IDENTITY = "hold", "zero", "identity"
 GATES = {nn.LSTM: 4, nn.GRU: 3, nn.LSTMCell: 4, nn.GRUCell: 3}

@@ -25,8 +25,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.base.errors import UserError
 from lmzoo.contract import LanguageModel
-from lmzoo.errors import UserError
 
 
 @runtime_checkable

@@ -22,9 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lmzoo.base.errors import UserError
 from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus, Sequences
-from lmzoo.errors import UserError
 from lmzoo.inspect.attention import edges, heads
 from lmzoo.inspect.hooks import Activity, CellStep, has_activity, record_activity
 from lmzoo.kernels.device import device_of, device_scope

@@ -18,10 +18,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lmzoo.base.errors import UserError
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus
-from lmzoo.errors import UserError
 from lmzoo.types import Embeddings
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from lmzoo.errors import UserError, describe_error
+from lmzoo.base.errors import UserError, describe_error
 from lmzoo.kernels.dispatch import has_gpu_kernels
 
 CPU = torch.device("cpu")

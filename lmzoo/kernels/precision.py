@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from lmzoo.errors import UserError
+from lmzoo.base.errors import UserError
 
 
 class Precision(StrEnum):

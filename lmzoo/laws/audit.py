@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lmzoo import zoo
-from lmzoo.config import from_dict, to_dict
+from lmzoo.base.config import from_dict, to_dict
+from lmzoo.base.errors import UserError
 from lmzoo.contract import MODELS, LanguageModel, Score, Task
-from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
 from lmzoo.laws.probes import LENGTH, MESSAGES, Probes, Subject, disturbed, model_subject
 from lmzoo.laws.subjects import subject_of

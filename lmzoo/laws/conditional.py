@@ -2,8 +2,8 @@
 
 import torch
 
+from lmzoo.base.errors import UserError
 from lmzoo.contract import LanguageModel
-from lmzoo.errors import UserError
 from lmzoo.laws.probes import disturbed
 from lmzoo.laws.support import assert_close, log_prob, next_log_prob
 from lmzoo.laws.tiny import CLOSE, SAME, batch, every_sequence, sources

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmzoo.config import from_dict, to_dict
+from lmzoo.base.config import from_dict, to_dict
+from lmzoo.base.errors import UserError
 from lmzoo.contract import LanguageModel
-from lmzoo.errors import UserError
 from lmzoo.laws.support import assert_close, log_prob, new_model
 from lmzoo.laws.tiny import batch, default_source
 

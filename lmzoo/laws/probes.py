@@ -27,9 +27,9 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from lmzoo.base.seeds import derive_seed
 from lmzoo.blocks.carried_state import CarriesState, carries_state
 from lmzoo.contract import LanguageModel, Score, Task
-from lmzoo.functional.seeding import derive_seed
 from lmzoo.laws.support import log_prob, new_model, next_log_prob
 from lmzoo.laws.tiny import batch, every_sequence
 

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lmzoo.errors import UserError, describe_error
+from lmzoo.base.errors import UserError, describe_error
+from lmzoo.base.own_parts import import_source
 from lmzoo.laws.probes import Subject, disturb
-from lmzoo.own_parts.importing import import_source
 
 TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-3}
 """Tolerance in nats for outputs of a type; 0.05 for half precision.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lmzoo import zoo
-from lmzoo.config import to_dict
+from lmzoo.base.config import to_dict
 from lmzoo.contract import START, LanguageModel, Task
 
 SAME, CLOSE, FINE = 1e-6, 2e-5, 1e-10

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from lmzoo import zoo
+from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import START, LanguageModel, Task
 from lmzoo.data.corpus import Sequences
 from lmzoo.data.vocabulary import SPECIALS
-from lmzoo.functional.seeding import derive_seed
 from lmzoo.inspect.leak_budget import uniform_bag_floor
 from lmzoo.train.evaluate import evaluate
 from lmzoo.train.recipe import Recipe, make_optimiser

@@ -7,18 +7,18 @@ from enum import StrEnum
 from typing import Any, get_args, get_origin, get_type_hints
 
 from lmzoo import zoo
+from lmzoo.base.errors import UserError
+from lmzoo.base.registry import ROWS, Registry
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import CORPORA
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.errors import UserError
 from lmzoo.functional.normalise import NORMALISERS, Norm
 from lmzoo.laws.cells import CELL_LAWS, UNCUT_LAWS, build_cell
 from lmzoo.laws.corpora import CORPUS_LAWS
 from lmzoo.laws.emissions import EMISSION_LAWS, build_emission
 from lmzoo.laws.tiny import tiny
 from lmzoo.laws_of_training import laws_for
-from lmzoo.registry import ROWS, Registry
 
 
 @dataclass(frozen=True)

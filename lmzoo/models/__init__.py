@@ -15,6 +15,6 @@ Notation of the docstrings, with shapes:
 S0..S4 and DLM1..DLM56 name the documents that the models come from: see `docs/sources.md`.
 """
 
-from lmzoo.registry import discover
+from lmzoo.base.registry import discover
 
 discover(__name__)

@@ -21,11 +21,11 @@ from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from lmzoo.config import OptionalName, config
+from lmzoo.base.config import OptionalName, config
+from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.contract import START, LanguageModel, Task, model
-from lmzoo.errors import UserError
 from lmzoo.functional.token_scores import scored_mask
-from lmzoo.search_space import Choice, FloatRange, IntRange
 
 LEAST_ORDERS, MAX_ORDER = 5, 10
 """Number of orders that `order=0` tries."""

@@ -9,9 +9,10 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.config import config
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import IntRange
 from lmzoo.contract import END, LanguageModel, Task, model
-from lmzoo.errors import UserError
 from lmzoo.functional.inside import (
     Chart,
     initial_spans,
@@ -20,7 +21,6 @@ from lmzoo.functional.inside import (
     prefix_chart,
 )
 from lmzoo.functional.semiring import LOG
-from lmzoo.search_space import IntRange
 
 ATTEMPTS = 1000
 """Draws of one tree before the grammar counts as one of longer sentences."""

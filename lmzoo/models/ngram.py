@@ -10,20 +10,20 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.config import ComponentConfig, EmbeddingConfig
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.latent import ComponentModel, LatentModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.log_weights import LogWeights, Weighting
 from lmzoo.blocks.unique import embed_unique, unique_rows
-from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.emissions.vector import VectorEmission
 from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import previous_vectors
-from lmzoo.search_space import IntRange
 from lmzoo.types import Embeddings
 
 

@@ -10,6 +10,10 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.base.registry import preset
+from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.blocks.attention import Attention
 from lmzoo.blocks.attention_block import AttentionBlock, NormPosition
 from lmzoo.blocks.config import EmbeddingConfig
@@ -20,15 +24,11 @@ from lmzoo.blocks.noise_distribution import NoiseDistribution
 from lmzoo.blocks.positions import PositionalEncoding, Positions
 from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS
-from lmzoo.config import config
 from lmzoo.contract import DecodingState, LanguageModel, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.errors import UserError
 from lmzoo.functional.initialisers import Draw
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.token_scores import mask_scores, scored_mask
-from lmzoo.registry import preset
-from lmzoo.search_space import Choice, FloatRange, IntRange
 from lmzoo.types import Lengths, Mask, Tokens, TokenScores
 
 

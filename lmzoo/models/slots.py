@@ -16,18 +16,18 @@ from jaxtyping import Bool, Float
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.base.registry import preset
+from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.config import ComponentConfig
 from lmzoo.blocks.latent import EmbeddedModel
 from lmzoo.cells.lstm import LSTM
-from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
-from lmzoo.errors import UserError
 from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.functional.logspace import exact_log_mixture, log_mixture
 from lmzoo.functional.normalise import Norm, normalise_vectors
-from lmzoo.registry import preset
-from lmzoo.search_space import IntRange
 
 BLOCK = 8
 """Number of targets per block of `chained_pointers`."""

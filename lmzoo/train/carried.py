@@ -16,6 +16,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from lmzoo.base.errors import UserError
 from lmzoo.blocks.carried_state import CarriesState, carries_state
 from lmzoo.contract import LanguageModel
 from lmzoo.data.blocks import Blocks
@@ -27,7 +28,6 @@ from lmzoo.data.parallel_streams import (
     scored_text,
     stream_batches,
 )
-from lmzoo.errors import UserError
 from lmzoo.functional.token_scores import mask_scores
 from lmzoo.kernels.device import device_of, device_scope
 from lmzoo.train.evaluate import Losses, compute_losses

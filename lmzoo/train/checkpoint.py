@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmzoo.store.saved_run import OtherRunError
+from lmzoo.lab.store.saved_run import OtherRunError
 
 State = dict[str, Any]
 RUN = "run"

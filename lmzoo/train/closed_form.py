@@ -1,7 +1,7 @@
 """Estimates of closed-form models, such as n-gram counts: computed once per corpus and process.
 
 Such a model depends on no seed, so the runs of all seeds load one estimate. The sweep gives them to
-one worker (`lmzoo/sweep/fleet/sharing.py`). The cache is keyed by the model's config, the
+one worker (`lmzoo/lab/sweep/fleet/sharing.py`). The cache is keyed by the model's config, the
 fingerprint of the corpus and the device; it keeps the last `CAPACITY` estimates.
 
 A model with `stream=true` reads a contiguous text as one sequence: the edges of blocks and windows

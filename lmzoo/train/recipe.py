@@ -42,11 +42,11 @@ import torch
 from pydantic import Field, field_validator, model_validator
 from torch.optim.optimizer import ParamsT
 
-from lmzoo.config import config, from_dict, to_dict
-from lmzoo.errors import UserError
+from lmzoo.base.config import config, from_dict, to_dict
+from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import Choice, FloatRange
 from lmzoo.functional.initialisers import INITIALISERS, initialiser
 from lmzoo.kernels.precision import Precision
-from lmzoo.search_space import Choice, FloatRange
 
 
 class Optimiser(StrEnum):

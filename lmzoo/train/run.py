@@ -1,4 +1,4 @@
-"""A run of a row of the zoo on disk: `lmzoo/store/saved_run.py` says what survives what."""
+"""A run of a row of the zoo on disk: `lmzoo/lab/store/saved_run.py` says what survives what."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 from lmzoo import zoo
-from lmzoo.config import from_dict
+from lmzoo.base.config import from_dict
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
 from lmzoo.kernels.device import CPU
 from lmzoo.kernels.precision import use_precision
-from lmzoo.store.records import TEST_LOSSES, Record, RunFolder
-from lmzoo.store.saved_run import SavedRun
-from lmzoo.store.writer import Writer
+from lmzoo.lab.store.records import TEST_LOSSES, Record, RunFolder
+from lmzoo.lab.store.saved_run import SavedRun
+from lmzoo.lab.store.writer import Writer
 from lmzoo.train.checkpoint import RUN, checkpoint_bytes, read_checkpoint
 from lmzoo.train.closed_form import evaluate_test
 from lmzoo.train.evaluate import Losses, model_report

@@ -8,16 +8,16 @@ from typing import Any
 import torch
 
 from lmzoo import zoo
-from lmzoo.config import to_dict
+from lmzoo.base.config import to_dict
+from lmzoo.base.memory import allocating
+from lmzoo.base.registry import part_modules
 from lmzoo.contract import MODELS, Task
 from lmzoo.data.corpus import CORPORA, Corpus
 from lmzoo.inspect.flops import matrix_flops
+from lmzoo.lab.store.code_version import code_version
+from lmzoo.lab.store.records import NUMERICS, SCHEMA, USER_CODE, run_identity
+from lmzoo.lab.store.user_code import UserCode, user_code
 from lmzoo.laws.audit import audit_verdict
-from lmzoo.own_parts.source import UserCode, user_code
-from lmzoo.process.memory import allocating
-from lmzoo.registry import part_modules
-from lmzoo.store.records import NUMERICS, SCHEMA, USER_CODE, run_identity
-from lmzoo.train.code_version import code_version
 from lmzoo.train.recipe import Recipe
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo import zoo
+from lmzoo.base.errors import UserError, user_path
 from lmzoo.contract import MODELS, LanguageModel
 from lmzoo.data.corpus import Corpus, open_corpus
-from lmzoo.errors import UserError, user_path
-from lmzoo.own_parts.source import load
-from lmzoo.store.records import CONFIG, USER_CODE, RunFolder
+from lmzoo.lab.store.records import CONFIG, USER_CODE, RunFolder
+from lmzoo.lab.store.user_code import load
 from lmzoo.train.checkpoint import OtherRunError, read_checkpoint
 
 EARLIER_LIMIT = 40_000

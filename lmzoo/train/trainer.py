@@ -2,7 +2,7 @@
 
     training = Training(model, recipe, seed)
     for record in fit(training, corpus, epochs=12):
-        ...                                  one `epoch` event, see `lmzoo/store/records.py`
+        ...                                  one `epoch` event, see `lmzoo/lab/store/records.py`
 
 Between two epochs `training.dump()` holds the whole state: weights, optimiser state, epoch, and
 the best weights so far. The order of the data and the noise of epoch e are functions of (seed, e).
@@ -20,13 +20,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import epoch_batches, iter_batches
 from lmzoo.data.corpus import Corpus, Sequences
-from lmzoo.functional.seeding import derive_seed
 from lmzoo.kernels.device import device_name, device_of
 from lmzoo.kernels.precision import check_precision, use_precision
-from lmzoo.store.records import Record
+from lmzoo.lab.store.records import Record
 from lmzoo.train.carried import carried_batches, check_carry, evaluate_carried
 from lmzoo.train.closed_form import load_estimate
 from lmzoo.train.evaluate import Losses, evaluate

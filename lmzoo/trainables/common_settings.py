@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lmzoo import zoo
-from lmzoo.config import to_dict
+from lmzoo.base.config import to_dict
+from lmzoo.base.errors import UserError, near
 from lmzoo.data.corpus import Corpus
-from lmzoo.describe.labels import display_label
-from lmzoo.errors import UserError, near
-from lmzoo.study.study import Point, Study
+from lmzoo.lab.labels import display_label
+from lmzoo.lab.study.study import Point, Study
 from lmzoo.trainables.parameter_budget import baselines
 
 

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from lmzoo.errors import UserError
-from lmzoo.own_parts.source import UserCode, user_code
-from lmzoo.store.records import Record
+from lmzoo.base.errors import UserError
+from lmzoo.lab.store.records import Record
+from lmzoo.lab.store.user_code import UserCode, user_code
+from lmzoo.lab.trainables.programs import ProgramRun, Report
 from lmzoo.train.checkpoint import RUN, checkpoint_bytes, read_checkpoint
-from lmzoo.trainables.programs import ProgramRun, Report
 
 ARRAY = "numpy array"
 """Key of an array in a saved state."""

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmzoo import zoo
-from lmzoo.config import from_dict
+from lmzoo.base.config import from_dict
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
-from lmzoo.store.records import PROGRAM
+from lmzoo.lab.store.records import PROGRAM
 from lmzoo.train.packed.compatibility import pack_key, packing_pays, reason_not_packable
 from lmzoo.train.packed.memory import member_bytes
 from lmzoo.train.recipe import Optimiser, Recipe

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from lmzoo import zoo
+from lmzoo.base.errors import UserError
 from lmzoo.contract import MODELS, Score, Task
 from lmzoo.data.blocks import Blocks
 from lmzoo.data.corpus import Corpus
-from lmzoo.errors import UserError
-from lmzoo.study.study import Point
+from lmzoo.lab.study.study import Point
 
 MAX_WIDTH = 4096
 

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lmzoo.command_line import SECTIONS
+from lmzoo.base.command_line import SECTIONS
+from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import Range, middle
 from lmzoo.data.corpus import Corpus
-from lmzoo.errors import UserError
-from lmzoo.own_parts.source import UserCode
-from lmzoo.search_space import Range, middle
-from lmzoo.store.records import NUMERICS, PROGRAM, SCHEMA, USER_CODE, run_identity
-from lmzoo.study.study import Point, Settings, Study
-from lmzoo.study.trainable import Trainable
-from lmzoo.train.code_version import code_version
-from lmzoo.trainables.commands import Command
+from lmzoo.lab.store.code_version import code_version
+from lmzoo.lab.store.records import NUMERICS, PROGRAM, SCHEMA, USER_CODE, run_identity
+from lmzoo.lab.store.user_code import UserCode
+from lmzoo.lab.study.study import Point, Settings, Study
+from lmzoo.lab.study.trainable import Trainable
+from lmzoo.lab.trainables.commands import Command
 from lmzoo.trainables.functions import check_function, function_code, function_facts, takes_epochs
 
 METRIC = "metric"

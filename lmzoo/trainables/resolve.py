@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lmzoo.command_line import nest_settings
+from lmzoo.base.command_line import nest_settings
+from lmzoo.base.errors import UserError
 from lmzoo.data import corpus as corpora
 from lmzoo.data.corpus import Corpus
 from lmzoo.data.description import describe_data
-from lmzoo.errors import UserError
-from lmzoo.study.study import Point, Settings, Study
-from lmzoo.study.trainable import Trainable
+from lmzoo.lab.study.study import Point, Settings, Study
+from lmzoo.lab.study.trainable import Trainable
 from lmzoo.train.recipe import PUBLISHED
 from lmzoo.trainables.parameter_budget import baselines
 from lmzoo.trainables.program_points import of_rows, resolve_program

@@ -13,20 +13,20 @@ from typing import Any
 import torch
 
 from lmzoo import zoo
+from lmzoo.base.command_line import nest_settings
+from lmzoo.base.config import add_defaults, to_dict
+from lmzoo.base.errors import UserError, near
+from lmzoo.base.search_space import Choice, Range, ranges
 from lmzoo.cells.base import CELLS
-from lmzoo.command_line import nest_settings
-from lmzoo.config import add_defaults, to_dict
 from lmzoo.contract import MODELS, LanguageModel
 from lmzoo.data.batches import epoch_batches, gather_batch
 from lmzoo.data.corpus import Corpus, Sequences
-from lmzoo.describe.labels import architecture, display_label
-from lmzoo.errors import UserError, near
 from lmzoo.kernels.device import CPU
 from lmzoo.kernels.precision import check_precision
-from lmzoo.own_parts.source import UserCode
-from lmzoo.search_space import Choice, Range, ranges
-from lmzoo.study.study import Point, Settings, Study
-from lmzoo.study.trainable import Trainable
+from lmzoo.lab.labels import architecture, display_label
+from lmzoo.lab.store.user_code import UserCode
+from lmzoo.lab.study.study import Point, Settings, Study
+from lmzoo.lab.study.trainable import Trainable
 from lmzoo.train.carried import check_carry
 from lmzoo.train.recipe import PUBLISHED, Recipe, named_recipe
 from lmzoo.train.run_config import identity_config, known_model_facts, model_facts, parts_code

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.data.corpus import parse_spec
-from lmzoo.store.open import open_store
-from lmzoo.store.records import STUDY, parse_json
+from lmzoo.lab.store.open import open_store
+from lmzoo.lab.store.records import STUDY, parse_json
 
 SLUG = 24
 """Longest part of a file's name in the name of a folder."""

@@ -1,28 +1,32 @@
 """How a worker trains the runs that it has open, whatever they train."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
 
+from lmzoo.base.errors import UserError
 from lmzoo.data.corpus import Corpus
-from lmzoo.store.records import PROGRAM, RunFolder
-from lmzoo.store.saved_run import SavedRun
-from lmzoo.store.writer import Writer
+from lmzoo.kernels.device import CPU, granted_gpu
+from lmzoo.lab.store.records import PROGRAM, RunFolder
+from lmzoo.lab.store.saved_run import SavedRun
+from lmzoo.lab.store.writer import Writer
+from lmzoo.lab.trainables.commands import CommandRun
 from lmzoo.train.packed.compatibility import pack_key
 from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.run import Run
 from lmzoo.train.run_config import add_model_facts
 from lmzoo.train.trainer import Training
-from lmzoo.trainables.commands import CommandRun
 from lmzoo.trainables.functions import FunctionRun
 
 
 class Trainer:
     """Opens runs, and trains those of rows of the zoo in packs."""
 
-    def __init__(self, corpus: Corpus | None, device: torch.device) -> None:
-        self._corpus, self._device = corpus, device
+    def __init__(self, corpus: Corpus | None, device: torch.device, memory: int = 0) -> None:
+        """`memory` is that of the worker's share of a GPU in bytes; 0: the CPU."""
+        self._corpus, self._device, self.memory = corpus, device, memory
         self._kept = KeptTrainers()
         self._fits: dict[str, int] = {}
         """Key of packs that exceeded the GPU's memory -> members that fit, as far as is known."""
@@ -84,3 +88,19 @@ class Trainer:
         losses = self._kept.test_losses([run.training for run in runs], self._corpus)
         for run, found in zip(runs, losses, strict=False):
             cast(Run, run).known_losses = found
+
+    def is_final(self, error: Exception) -> bool:
+        """Return whether another worker, or another attempt, would meet the error, too."""
+        passing = (OSError, MemoryError, UserError, torch.OutOfMemoryError)
+        return not isinstance(error, passing) and self._device.type == "cpu"
+
+
+def make_trainer(corpus: Corpus | None, threads: int, gpu: float) -> Trainer:
+    """Return the trainer of a worker with a share of a GPU; 0: the CPU."""
+    torch.set_num_threads(threads)
+    device, memory = CPU, 0
+    if gpu:
+        share = min(gpu, 1.0)
+        device = granted_gpu(os.uname().nodename, share)
+        memory = int(share * torch.cuda.get_device_properties(device).total_memory)
+    return Trainer(None if corpus is None else corpus.to(device), device, memory)

@@ -11,9 +11,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from lmzoo import zoo
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import Cell
 from lmzoo.contract import Task
-from lmzoo.errors import UserError
 from lmzoo.kernels.cpu import blas
 from tests.user_errors import raises_user_error
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from lmzoo.base.errors import UserError
 from lmzoo.blocks.positions import PositionalEncoding, Positions, sinusoids
-from lmzoo.errors import UserError
 from tests.laws.support import assert_close
 from tests.tiny import CLOSE, FINE
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.cells.block import Cut
 from lmzoo.cells.matrix import MatrixCell
-from lmzoo.errors import UserError
 from lmzoo.laws.cells import UNCUT_LAWS
 from tests.cells.support import inputs, make, outputs
 from tests.kernels.variants import data, results

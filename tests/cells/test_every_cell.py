@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell
-from lmzoo.errors import UserError
 from lmzoo.laws.cells import UNCUT_LAWS, CellLaw
 from tests.cells.support import make, outputs, own_weights
 from tests.tiny import quick

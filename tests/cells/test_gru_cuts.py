@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
 from lmzoo.cells.gru import Cut
-from lmzoo.errors import UserError
 from tests.cells.support import inputs, make, outputs
 from tests.laws.support import assert_close
 from tests.tiny import FINE

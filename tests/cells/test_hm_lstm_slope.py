@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from lmzoo import zoo
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import Task
 from lmzoo.data.corpus import open_corpus
-from lmzoo.errors import UserError
 from lmzoo.train.packed.compatibility import reason_not_packable
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit

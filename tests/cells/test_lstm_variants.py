@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
 from lmzoo.cells.lstm_peephole import Cut as PeepholeCut
 from lmzoo.cells.lstm_peephole import Peephole
-from lmzoo.errors import UserError
 from tests.cells.support import inputs, make, outputs, trace
 from tests.laws.support import assert_close
 from tests.tiny import FINE

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import Cell
 from lmzoo.cells.mgru import MGRU, Carry, Cut, Gate, Output, Squash
-from lmzoo.errors import UserError
 from tests.cells.support import inputs, make, outputs
 from tests.laws.support import assert_close
 from tests.tiny import FINE, quick

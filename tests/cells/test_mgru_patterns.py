@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
 from lmzoo.cells.mgru import MGRU
-from lmzoo.errors import UserError
 from tests.cells.mgru_equations import mgru, weights
 from tests.cells.support import LENGTH, WIDTH, bits, groups, inputs, make, outputs, subsets
 from tests.laws.support import assert_close

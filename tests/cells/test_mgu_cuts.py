@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import Cell
 from lmzoo.cells.mgu import MGU, Cut
-from lmzoo.errors import UserError
 from tests.cells.mgu_equations import mgu
 from tests.cells.support import bits, groups, inputs, make, outputs, subsets
 from tests.laws.support import assert_close

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lmzoo import zoo
+from lmzoo.base.config import to_dict
 from lmzoo.cells.base import CELLS, Cell, Weights
 from lmzoo.cells.matrix import MatrixCell
-from lmzoo.config import to_dict
 from lmzoo.contract import MODELS
 from lmzoo.laws.cells import UNCUT_LAWS, CellLaw
 from lmzoo.laws.probes import disturb

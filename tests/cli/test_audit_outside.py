@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import lmzoo
-from lmzoo.errors import UserError
+from lmzoo.base.errors import UserError
 
 V = 11
 

@@ -8,7 +8,7 @@ import pytest
 from lmzoo import zoo
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.text_splits import deal
-from lmzoo.store.records import RunFolder
+from lmzoo.lab.store.records import RunFolder
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ def softsign(x):
 MODEL = '''
 from torch import nn
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 from lmzoo.contract import LanguageModel, model
 
 

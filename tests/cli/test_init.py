@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from lmzoo.base.errors import UserError
 from lmzoo.cli.main import COMPLETE
-from lmzoo.cli.shipped import shipped_cluster, shipped_studies
-from lmzoo.cli.sweep import find_studies
-from lmzoo.errors import UserError
+from lmzoo.lab.cli.shipped import shipped_cluster, shipped_studies
+from lmzoo.lab.cli.sweep import find_studies
 from tests.cli.run_lmzoo import run_lmzoo
 
 ROOT = Path(__file__).parents[2]

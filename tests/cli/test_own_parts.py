@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lmzoo.base.registry import PARTS
 from lmzoo.cells.base import CELLS
-from lmzoo.own_parts.source import _module_code
-from lmzoo.registry import PARTS
+from lmzoo.lab.store.user_code import _module_code
 from lmzoo.trainables.store_name import store_name
 from tests.own_part_files import own_parts as own_parts
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmzoo.errors import UserError
+from lmzoo.base.errors import UserError
 from lmzoo.train.trained import load_run
 from tests.cli.run_lmzoo import run_lmzoo
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from lmzoo import zoo
-from lmzoo.analysis.records.load import read_events
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import open_corpus
 from lmzoo.inspect.history import EVENT, event_fields, gate_events, series
 from lmzoo.inspect.summary import equal_length_sequences, summarise_activity
-from lmzoo.store.records import RunFolder, epoch_records, find_end
+from lmzoo.lab.analysis.records.load import read_events
+from lmzoo.lab.store.records import RunFolder, epoch_records, find_end
 from lmzoo.train.run import Run
 
 EPOCHS = 3

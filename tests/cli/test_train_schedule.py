@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from lmzoo.store.records import CHECKPOINT, CONFIG
+from lmzoo.lab.store.records import CHECKPOINT, CONFIG
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 import torch
 
-from lmzoo.config import to_dict
+from lmzoo.base.config import to_dict
 from lmzoo.contract import END, START, UNKNOWN
 from lmzoo.data.captions import sample_captions, word_lengths
 from lmzoo.data.captions_rules import caption_grammar

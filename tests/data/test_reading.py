@@ -16,13 +16,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from lmzoo.base.errors import UserError
 from lmzoo.contract import PAD, START, UNKNOWN
 from lmzoo.data.corpus import corpus_config, open_corpus
 from lmzoo.data.description import describe_data
 from lmzoo.data.files import read_bytes
 from lmzoo.data.text_splits import deal
 from lmzoo.data.vocabulary import RESERVED, SPECIALS
-from lmzoo.errors import UserError
 from tests.tiny import quick
 from tests.user_errors import raises_user_error
 
@@ -442,6 +442,6 @@ def accounts_for(path, data, packed, spec):
 def test_a_gzip_file_that_unpacks_to_more_than_the_memory_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "small.gz"
     path.write_bytes(gzip.compress(b"a b c\n" * 10_000))
-    monkeypatch.setattr("lmzoo.process.memory.machine_bytes", lambda: 100_000)
+    monkeypatch.setattr("lmzoo.base.memory.machine_bytes", lambda: 100_000)
     with pytest.raises(UserError, match=r"the content of .* needs at least"):
         read_bytes(path)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from lmzoo.config import to_dict
+from lmzoo.base.config import to_dict
 from lmzoo.contract import START, UNKNOWN
 from lmzoo.data.corpus import CORPORA, open_corpus
 from lmzoo.data.streams import StreamFileConfig

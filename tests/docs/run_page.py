@@ -17,15 +17,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import lmzoo.analysis.report.page
-import lmzoo.analysis.tables.ranking_table
 import lmzoo.cli.main
 import lmzoo.data.captions as captions
-import lmzoo.sweep.driver.execution as execution
-import lmzoo.sweep.worker.pack
+import lmzoo.lab.analysis.report.page
+import lmzoo.lab.analysis.tables.ranking_table
+import lmzoo.lab.sweep.driver.execution as execution
+import lmzoo.lab.sweep.worker.pack
 import lmzoo.zoo
 from tests.docs.pages import Block, blocks
-from tests.sweep.local_fleet import Fleet, LocalWorker
+from tests.lab.sweep.local_fleet import Fleet, LocalWorker
 
 sample_captions = captions.sample_captions
 HERE = re.compile(r"(?:lmzoo|python [\w./]+\.py)(?:\s|$)")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmzoo.analysis.records.load import load_study
-from lmzoo.study.pruners import PRUNERS
+from lmzoo.lab.analysis.records.load import load_study
+from lmzoo.lab.study.pruners import PRUNERS
 from lmzoo.trainables.resolve import open_data, resolve
 from tests.docs.pages import ROOT
 
@@ -31,7 +31,8 @@ def planned(command, monkeypatch):
     """Return the points that a command would train: id -> labels."""
     studies = []
     monkeypatch.setattr(
-        "lmzoo.sweep.command.Sweep.run", lambda sweep, *_, **__: studies.append(sweep.study) or 0
+        "lmzoo.lab.sweep.command.Sweep.run",
+        lambda sweep, *_, **__: studies.append(sweep.study) or 0,
     )
     monkeypatch.setattr(sys, "argv", command[1:])
     with pytest.raises(SystemExit):

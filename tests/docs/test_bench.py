@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from lmzoo import bench
-from lmzoo.analysis.records.load import load_study
-from lmzoo.errors import UserError
+from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.records.load import load_study
 from tests.docs.pages import ROOT, blocks
 
 RECORDS = ROOT / "docs/results/records"

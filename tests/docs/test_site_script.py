@@ -6,8 +6,8 @@ import markdown
 import polars as pl
 import pytest
 
-from tests.analysis.browser import launched
 from tests.docs.pages import ROOT
+from tests.lab.analysis.browser import launched
 
 pytestmark = pytest.mark.slow
 ATLAS = pl.read_parquet(ROOT / "docs/results/atlas.parquet")

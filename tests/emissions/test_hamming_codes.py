@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from lmzoo.base.errors import UserError
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.emissions.hamming import HammingEmission
-from lmzoo.errors import UserError
 from tests.emissions.support import VOCAB, WIDTH, contexts, make
 from tests.laws.support import assert_close
 from tests.tiny import FINE, SAME

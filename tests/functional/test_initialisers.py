@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from lmzoo.errors import UserError
+from lmzoo.base.errors import UserError
 from lmzoo.functional.initialisers import INITIALISERS, initialiser
 from lmzoo.functional.seeding import initialise
 

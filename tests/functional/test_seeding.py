@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from lmzoo.functional.seeding import derive_seed, initialise
+from lmzoo.base.seeds import derive_seed
+from lmzoo.functional.seeding import initialise
 from tests.tiny import quick, tiny
 
 

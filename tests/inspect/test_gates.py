@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from lmzoo import zoo
+from lmzoo.base.errors import UserError
 from lmzoo.blocks.attention import Attention
 from lmzoo.data.corpus import open_corpus
-from lmzoo.errors import UserError
 from lmzoo.inspect.attention import edges, heads
 from lmzoo.inspect.hooks import Activity, record_activity
 from lmzoo.inspect.summary import equal_length_sequences, gates, state_norms, summarise_activity

@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 from lmzoo import zoo
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import Task
-from lmzoo.errors import UserError
 from lmzoo.inspect.gradient_horizon import (
     _cell_gradients,
     gradient_horizon,

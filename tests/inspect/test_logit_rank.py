@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from lmzoo.base.errors import UserError
 from lmzoo.contract import Task
-from lmzoo.errors import UserError
 from lmzoo.inspect.logit_rank import centred_logits, logit_rank
 from lmzoo.laws.tiny import batch
 from lmzoo.zoo import build, config

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from lmzoo import zoo
+from lmzoo.base.equations import cut_names
+from lmzoo.base.errors import UserError
 from lmzoo.contract import Task
-from lmzoo.describe.equations import cut_names
-from lmzoo.errors import UserError
 from lmzoo.inspect.module_cuts import apply_cut, cuts
 
 V, T = 11, 6

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from lmzoo import zoo
+from lmzoo.base.errors import UserError
 from lmzoo.contract import LanguageModel, Task
-from lmzoo.errors import UserError
 from lmzoo.inspect.reach import reach
 from tests.tiny import tiny
 

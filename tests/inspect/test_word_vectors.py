@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from lmzoo.errors import UserError
+from lmzoo.base.errors import UserError
 from lmzoo.inspect.word_vectors import analogy, neighbours, norm_bands, token_vectors
 from tests.models.equivalence import small
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from lmzoo.base.errors import UserError
 from lmzoo.data.batches import epoch_batches
 from lmzoo.data.corpus import open_corpus
-from lmzoo.errors import UserError
 from lmzoo.kernels import device
 from lmzoo.kernels.device import CPU, device_name, device_of, granted_gpu
 from tests.user_errors import raises_user_error

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell
-from lmzoo.errors import UserError
 from tests.cells.support import subsets
 
 ATTENTION = {10, 11}

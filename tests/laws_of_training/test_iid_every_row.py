@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lmzoo import zoo
-from lmzoo.config import to_dict
+from lmzoo.base.config import to_dict
 from lmzoo.contract import START, LanguageModel, Score, Task
 from lmzoo.data.vocabulary import SPECIALS
 from lmzoo.laws_of_training.iid_floor import measure_iid_floor

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from lmzoo import zoo
-from lmzoo.config import to_dict
+from lmzoo.base.config import to_dict
+from lmzoo.base.errors import UserError
 from lmzoo.contract import END, START, Task
 from lmzoo.data.corpus import open_corpus
-from lmzoo.errors import UserError
 from lmzoo.laws.density import law_sums_to_one
 from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.equivalence import LENGTH, VOCAB, small

@@ -6,19 +6,19 @@ import pytest
 import torch
 
 from lmzoo import zoo
+from lmzoo.base.errors import UserError
 from lmzoo.blocks.dropout import drop_features, dropped_weights
 from lmzoo.contract import MODELS, Task
 from lmzoo.data.corpus import Corpus
-from lmzoo.errors import UserError
+from lmzoo.lab.store.records import CONFIG, read_json
+from lmzoo.lab.study.planned_run import PlannedRun
+from lmzoo.lab.sweep.fleet.packing import Packer
 from lmzoo.laws_of_training.packing import random_corpus
-from lmzoo.store.records import CONFIG, read_json
-from lmzoo.study.planned_run import PlannedRun
-from lmzoo.sweep.fleet.packing import Packer
 from lmzoo.train.packed.compatibility import reason_not_packable
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
 from lmzoo.trainables.resolve import resolve
-from tests.sweep.local_sweep import sweep
+from tests.lab.sweep.local_sweep import sweep
 from tests.toy_study import corpus as corpus
 from tests.toy_study import corpus_fields as corpus_fields
 from tests.toy_study import sentences as sentences

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
+from lmzoo.base.errors import UserError
 from lmzoo.contract import LanguageModel
-from lmzoo.errors import UserError
 from lmzoo.functional.noise import fresh_uniforms, normal, shared_uniforms
 from lmzoo.laws.density import law_causal, law_next_is_a_distribution
 from tests.laws.support import assert_close, is_deterministic, log_prob

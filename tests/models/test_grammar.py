@@ -10,8 +10,8 @@ from scipy import stats
 from torch import Tensor
 
 from lmzoo import zoo
+from lmzoo.base.errors import UserError
 from lmzoo.contract import END, START, Task
-from lmzoo.errors import UserError
 from lmzoo.functional.inside import initial_spans, inside, prefix_chart
 from lmzoo.functional.semiring import LOG
 from lmzoo.models.grammar import (

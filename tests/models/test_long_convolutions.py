@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from lmzoo.base.errors import UserError
 from lmzoo.blocks.layers import Linear
 from lmzoo.contract import MODELS
-from lmzoo.errors import UserError
 from lmzoo.functional.causal_convolution import causal_convolution
 from lmzoo.models.convolution.h3 import H3Mixer
 from tests.laws.support import assert_close

@@ -2,8 +2,8 @@
 
 import pytest
 
+from lmzoo.base.errors import UserError
 from lmzoo.contract import Task
-from lmzoo.errors import UserError
 from tests.laws.support import log_prob, next_log_prob
 from tests.test_contract import CASES, case_id
 from tests.tiny import batch, tiny

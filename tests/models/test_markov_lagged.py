@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lmzoo import zoo
-from lmzoo.errors import UserError
+from lmzoo.base.errors import UserError
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from tests.laws.support import assert_close, next_log_prob
 from tests.models.equivalence import assert_same_model, copy_weights, set_weights, small

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmzoo.errors import UserError
+from lmzoo.base.errors import UserError
 from lmzoo.models.attention.modern_decoder import Cut, ModernDecoder, rotate
 from tests.laws.support import assert_close
 from tests.models.equivalence import assert_same_model, copy_weights, small

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from lmzoo import zoo
+from lmzoo.base.errors import UserError
 from lmzoo.contract import MODELS, START, LanguageModel
-from lmzoo.errors import UserError
 from lmzoo.functional.token_scores import scored_mask
 from lmzoo.models.objective import contrastive_objective, mask_tokens
 from tests.laws.support import assert_close, log_prob, next_log_prob

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from lmzoo import zoo
+from lmzoo.base.config import to_dict
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
-from lmzoo.config import to_dict
-from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm, normalise_sequence
 from lmzoo.kernels.tokens import TokenInputs
 from lmzoo.models.recurrent import recurrent_lm

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from lmzoo import zoo
-from lmzoo.config import to_dict
-from lmzoo.errors import UserError
+from lmzoo.base.config import to_dict
+from lmzoo.base.errors import UserError
 from tests.laws.support import assert_close
 from tests.models.equivalence import LENGTH, assert_same_model, copy_weights, small
 from tests.tiny import CLOSE

@@ -9,16 +9,15 @@ import torch
 from torch import Tensor
 
 import lmzoo
-from lmzoo import zoo
-from lmzoo.config import to_dict
+from lmzoo import Point, Study, main, zoo
+from lmzoo.base.config import to_dict
 from lmzoo.contract import START
 from lmzoo.data.blocks import Blocks
 from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.data.parallel_streams import block_sizes, scored_text, stream_batches
+from lmzoo.lab.store.records import RunFolder, run_identity
+from lmzoo.lab.sweep.fleet.packing import Packer
 from lmzoo.models.recurrent.recurrent_lm import RecurrentLM
-from lmzoo.store.records import RunFolder, run_identity
-from lmzoo.sweep import Point, Study, main
-from lmzoo.sweep.fleet.packing import Packer
 from lmzoo.train import carried
 from lmzoo.train.carried import CarriedObjective, evaluate_carried
 from lmzoo.train.evaluate import evaluate

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lmzoo import zoo
-from lmzoo.config import to_dict
+from lmzoo.base.config import to_dict
 from lmzoo.data.corpus import Corpus
 from lmzoo.kernels import dispatch
 from lmzoo.train.packed.trainer import PackedTrainer

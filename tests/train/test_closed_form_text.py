@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from lmzoo import zoo
+from lmzoo.base.errors import UserError
 from lmzoo.contract import START, Task
 from lmzoo.data.blocks import cut_blocks, cut_windows
 from lmzoo.data.corpus import Corpus
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
-from lmzoo.errors import UserError
+from lmzoo.lab.study.study import Point
 from lmzoo.models.count import MAX_ORDER
-from lmzoo.study.study import Point
 from lmzoo.train import closed_form
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit

@@ -5,8 +5,8 @@ import torch
 
 from lmzoo import zoo
 from lmzoo.data.corpus import Corpus, open_corpus
+from lmzoo.lab.store.records import RunFolder
 from lmzoo.laws_of_training.packing import assert_trainings_equal
-from lmzoo.store.records import RunFolder
 from lmzoo.train.evaluate import evaluate
 from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe

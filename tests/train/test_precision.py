@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from lmzoo import zoo
-from lmzoo.config import from_dict, to_dict
-from lmzoo.errors import UserError
+from lmzoo.base.config import from_dict, to_dict
+from lmzoo.base.errors import UserError
 from lmzoo.kernels.precision import Precision, check_precision, current_precision, use_precision
-from lmzoo.store.records import IDENTITY_FIELDS, run_identity
+from lmzoo.lab.store.records import IDENTITY_FIELDS, run_identity
 from lmzoo.train import step, trainer
 from lmzoo.train.packed import trainer as packed
 from lmzoo.train.packed.compatibility import pack_key

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from lmzoo import zoo
-from lmzoo.config import from_dict
+from lmzoo.base.config import from_dict
+from lmzoo.base.errors import UserError
+from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import Task
 from lmzoo.data.corpus import open_corpus
 from lmzoo.data.parallel_streams import stream_batches
-from lmzoo.errors import UserError
-from lmzoo.functional.seeding import derive_seed
 from lmzoo.models.recurrent import recurrent_lm
 from lmzoo.train.evaluate import evaluate
 from lmzoo.train.packed.compatibility import example_batch, reason_not_packable

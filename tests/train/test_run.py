@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from lmzoo import zoo
-from lmzoo.errors import UserError
-from lmzoo.store.records import (
+from lmzoo.base.errors import UserError
+from lmzoo.lab.store.records import (
     CHECKPOINT,
     PREVIOUS,
     TEST_LOSSES,

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from lmzoo import zoo
+from lmzoo.base.errors import UserError
 from lmzoo.data.corpus import open_corpus
-from lmzoo.errors import UserError
-from lmzoo.store.records import json_bytes
-from lmzoo.study import study_store
-from lmzoo.study.study_store import StudyStore
-from lmzoo.train import code_version as versions
+from lmzoo.lab.store import code_version as versions
+from lmzoo.lab.store.code_version import COMMIT, code_version, find_commit
+from lmzoo.lab.store.records import json_bytes
+from lmzoo.lab.study import study_store
+from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.train import run_config
-from lmzoo.train.code_version import COMMIT, code_version, find_commit
 from lmzoo.train.recipe import Recipe
 
 SPEC = {"name": "captions", "train": 60, "valid": 20, "test": 20}

@@ -4,13 +4,13 @@
 
 import pytest
 
-from lmzoo.store.open import open_store
-from lmzoo.store.records import CHECKPOINT, CONFIG, RECORDS, RunFolder
-from lmzoo.store.s3_bucket import _client
-from lmzoo.store.writer import Writer
+from lmzoo.lab.store.open import open_store
+from lmzoo.lab.store.records import CHECKPOINT, CONFIG, RECORDS, RunFolder
+from lmzoo.lab.store.s3_bucket import _client
+from lmzoo.lab.store.writer import Writer
 from lmzoo.train.run import Run
 from lmzoo.train.trainer import fit
-from tests.store.conftest import bucket, s3_server  # noqa: F401
+from tests.lab.store.conftest import bucket, s3_server  # noqa: F401
 from tests.train.written_runs import BUDGET, KilledError, address, config, events, kill_at, train  # noqa: F401
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")

@@ -5,14 +5,14 @@ import threading
 
 import pytest
 
-from lmzoo.errors import UserError
-from lmzoo.store.local import Store
-from lmzoo.store.open import open_store
-from lmzoo.store.records import CHECKPOINT, RECORDS, RunFolder
-from lmzoo.store.writer import Writer
+from lmzoo.base.errors import UserError
+from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.open import open_store
+from lmzoo.lab.store.records import CHECKPOINT, RECORDS, RunFolder
+from lmzoo.lab.store.writer import Writer
 from lmzoo.train.run import Run
 from lmzoo.train.trainer import fit
-from tests.store.conftest import bucket, s3_server  # noqa: F401
+from tests.lab.store.conftest import bucket, s3_server  # noqa: F401
 from tests.train.written_runs import BUDGET, KilledError, address, config, events, kill_at, train  # noqa: F401
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
@@ -112,7 +112,7 @@ def test_an_error_of_the_writer_is_raised_and_no_record_is_written_without_its_c
         raise OSError(28, "Quota gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr("lmzoo.store.retry.RETRY_SECONDS", 0.0)
+        patch.setattr("lmzoo.lab.store.retry.RETRY_SECONDS", 0.0)
         patch.setattr(type(store), "_write", refuse)
         next(epochs)
         run.save_epoch()

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo import zoo
-from lmzoo.config import from_dict, to_dict
-from lmzoo.errors import UserError
+from lmzoo.base.config import from_dict, to_dict
+from lmzoo.base.errors import UserError
 from lmzoo.laws_of_training.packing import assert_trainings_equal
 from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe, Schedule

@@ -5,16 +5,16 @@ import functools
 import pytest
 
 from lmzoo import zoo
-from lmzoo.store.local import Store
-from lmzoo.store.open import open_store
-from lmzoo.store.records import RECORDS, RunFolder, records_pending
-from lmzoo.store.s3_bucket import Bucket
-from lmzoo.store.writer import Writer
+from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.open import open_store
+from lmzoo.lab.store.records import RECORDS, RunFolder, records_pending
+from lmzoo.lab.store.s3_bucket import Bucket
+from lmzoo.lab.store.writer import Writer
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.run import Run
 from lmzoo.train.run_config import run_config
 from lmzoo.train.trainer import fit
-from tests.store.conftest import bucket, s3_server  # noqa: F401
+from tests.lab.store.conftest import bucket, s3_server  # noqa: F401
 
 BUDGET = 3
 

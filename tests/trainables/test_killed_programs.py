@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.analysis.tables.ranking_table import study_ranking
-from tests.sweep.processes import (
+from lmzoo.lab.analysis.tables.ranking_table import study_ranking
+from tests.lab.sweep.processes import (
     epochs_on_disk,
     finish,
     kill,
@@ -30,7 +30,7 @@ STUDY = """
 import time
 from pathlib import Path
 
-from lmzoo.sweep import Point, main
+from lmzoo import Point, main
 from tests.trainables.test_programs import POINTS, SPACE, own_study
 from tests.toy_study import toy_study
 

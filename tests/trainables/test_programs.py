@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from lmzoo.analysis.tables.ranking_table import study_ranking
-from lmzoo.errors import UserError
-from lmzoo.search_space import FloatRange
-from lmzoo.store.records import RunFolder, epoch_records
-from lmzoo.sweep import Point, Study
-from lmzoo.trainables.commands import Command, CommandRun
+from lmzoo import Point, Study
+from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import FloatRange
+from lmzoo.lab.analysis.tables.ranking_table import study_ranking
+from lmzoo.lab.store.records import RunFolder, epoch_records
+from lmzoo.lab.trainables.commands import Command, CommandRun
 from lmzoo.trainables.functions import FunctionRun
 from lmzoo.trainables.resolve import resolve
-from tests.sweep.local_fleet import fleet_sweep
+from tests.lab.sweep.local_fleet import fleet_sweep
 from tests.toy_study import corpus as corpus
 from tests.toy_study import corpus_fields as corpus_fields
 from tests.toy_study import sentences as sentences

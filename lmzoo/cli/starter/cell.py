@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lmzoo.base.config import config
 from lmzoo.cells.base import CELLS, Cell, State, Weights
-from lmzoo.config import config
 
 
 @CELLS("my_study_cell")

@@ -7,7 +7,7 @@ lmzoo sweep my_study.py --corpus text:my_sentences.txt --parameters 30000
 
 import my_study_cell  # noqa: F401  registers the cell
 
-from lmzoo.sweep import Point, Study, main
+from lmzoo import Point, Study, main
 
 STUDY = Study(
     name="my_study",

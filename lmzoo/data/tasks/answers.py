@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 from lmzoo.data.tasks.base import BLANK, GeneratedTask, Scored, Symbols, TaskConfig
 
 

@@ -26,12 +26,12 @@ import torch
 from jaxtyping import Bool, Int
 from pydantic import Field
 
-from lmzoo.config import config
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import PAD, START
 from lmzoo.data.corpus import Corpus, CorpusSource, EntropyFloor, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
-from lmzoo.errors import UserError
-from lmzoo.functional.seeding import derive_seed
 
 BLANK = -1
 """Symbol after the end of a sequence in the rows of `draw`."""

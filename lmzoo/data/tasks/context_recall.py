@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.tasks.base import MAD, GeneratedTask, Scored, Symbols, TaskConfig, names
 

@@ -23,10 +23,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from lmzoo.config import config
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.tasks.base import MAD, GeneratedTask, Scored, Symbols, TaskConfig, distinct, names
-from lmzoo.errors import UserError
 
 
 class _Copying(GeneratedTask):

@@ -26,7 +26,7 @@ from math import log
 import numpy as np
 from pydantic import Field
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.tasks.base import GeneratedTask, Scored, Symbols, TaskConfig, names
 

@@ -23,10 +23,10 @@ import numpy as np
 from jaxtyping import Bool, Int
 from pydantic import Field, model_validator
 
-from lmzoo.config import config
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.tasks.base import BLANK, MAD, GeneratedTask, Scored, Symbols, TaskConfig, names
-from lmzoo.errors import UserError
 
 
 @CORPORA("fuzzy_recall")

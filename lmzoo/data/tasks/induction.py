@@ -12,7 +12,7 @@ Source: Olsson et al. 2022 (arXiv:2209.11895); Fu et al. 2022 (arXiv:2212.14052)
 import numpy as np
 from pydantic import Field
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.tasks.base import GeneratedTask, Scored, Symbols, TaskConfig, names
 

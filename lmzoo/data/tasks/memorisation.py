@@ -19,11 +19,11 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field, model_validator
 
-from lmzoo.config import config
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.base.seeds import derive_seed
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.tasks.base import MAD, GeneratedTask, Scored, Symbols, TaskConfig, distinct, names
-from lmzoo.errors import UserError
-from lmzoo.functional.seeding import derive_seed
 
 
 @CORPORA("memorisation")

@@ -14,11 +14,11 @@ Source: Delétang et al. 2023 (arXiv:2207.02098), google-deepmind/neural_network
 import numpy as np
 from pydantic import Field, field_validator
 
-from lmzoo.config import config
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.tasks.answers import AnswerTask, LengthConfig
 from lmzoo.data.tasks.base import Symbols
-from lmzoo.errors import UserError
 
 
 @CORPORA("modular_arithmetic")

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from pydantic import Field, model_validator
 
-from lmzoo.config import config
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.tasks.base import GeneratedTask, Scored, Symbols, TaskConfig, distinct, names
-from lmzoo.errors import UserError
 
 
 @CORPORA("mqar")

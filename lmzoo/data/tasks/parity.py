@@ -19,7 +19,7 @@ Source: Delétang et al. 2023 (arXiv:2207.02098), google-deepmind/neural_network
 
 import numpy as np
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.tasks.answers import AnswerTask, LengthConfig
 from lmzoo.data.tasks.base import Symbols

@@ -23,7 +23,7 @@ from itertools import permutations
 import numpy as np
 from pydantic import Field
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.tasks.answers import AnswerTask, LengthConfig
 from lmzoo.data.tasks.base import Symbols

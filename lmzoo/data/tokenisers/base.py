@@ -15,10 +15,10 @@ from jaxtyping import Integer
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from lmzoo.config import config
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
 from lmzoo.data.files import sha256_of
 from lmzoo.data.vocabulary import Vocabulary
-from lmzoo.errors import UserError
 
 STRETCH = 2**20
 """Bytes that are encoded at a time."""

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from lmzoo.base.errors import UserError, user_path
 from lmzoo.contract import UNKNOWN
 from lmzoo.data.files import sha256_of
 from lmzoo.data.tokenisers.base import Ids, Tokeniser
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary, token_of, word_of
-from lmzoo.errors import UserError, user_path
 
 DEFAULT = 8192
 """Vocabulary size of a trained encoding."""

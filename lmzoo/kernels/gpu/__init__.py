@@ -13,7 +13,7 @@ Triton: Tillet, Kung and Cox 2019 (doi:10.1145/3315508.3329973).
 
 import triton
 
-from lmzoo.errors import UserError
+from lmzoo.base.errors import UserError
 
 MINIMUM = (3, 6)
 """The oldest Triton whose compiler accepts all kernels."""

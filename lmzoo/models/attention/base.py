@@ -16,15 +16,15 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import FloatRange, IntRange
 from lmzoo.blocks.attention import Attention
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.positions import PositionalEncoding, Positions
-from lmzoo.config import config
 from lmzoo.contract import DecodingState, Task
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
-from lmzoo.search_space import FloatRange, IntRange
 from lmzoo.types import Embeddings
 
 

@@ -28,18 +28,18 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.blocks.attention import weighted_values
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingTable, Linear
 from lmzoo.blocks.sparse_mask import sparse_causal_mask
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import WINDOW, convolve, taps
-from lmzoo.config import config
 from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
-from lmzoo.search_space import Choice, FloatRange, IntRange
 
 Cache = tuple[Tensor, Tensor, Tensor | None]
 """Keys and values (B, groups, t, d) of a layer, and the inputs (B, 3, E) of its convolution."""

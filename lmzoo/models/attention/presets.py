@@ -9,7 +9,7 @@ package does not.
 from collections.abc import Mapping
 from typing import Any
 
-from lmzoo.registry import preset
+from lmzoo.base.registry import preset
 
 _GPT: Mapping[str, Any] = {
     "norm": "pre",

@@ -17,13 +17,13 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.attention import causal_mask
 from lmzoo.blocks.attention_block import AttentionBlock, Layer, LayerCaches, advance_layers
 from lmzoo.blocks.set_attention import InducedAttention
-from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.models.attention.base import AttentionConfig, AttentionModel
-from lmzoo.search_space import IntRange
 
 
 @model(

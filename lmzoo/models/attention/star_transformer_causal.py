@@ -20,8 +20,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
 from lmzoo.blocks.attention import Attention, KeysAndValues, causal_mask
-from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.models.attention.base import AttentionConfig, AttentionModel
 

@@ -23,16 +23,16 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import Choice, IntRange
 from lmzoo.blocks.attention import KeysAndValues
 from lmzoo.blocks.attention_block import AttentionBlock, LayerCaches, NormPosition
 from lmzoo.blocks.feed_forward import Activation
 from lmzoo.blocks.relative_attention import Relative, attention_part
 from lmzoo.blocks.sparse_mask import sparse_causal_mask
-from lmzoo.config import config
 from lmzoo.contract import Task, model
-from lmzoo.errors import UserError
 from lmzoo.models.attention.base import AttentionConfig, AttentionModel
-from lmzoo.search_space import Choice, IntRange
 
 
 @model(

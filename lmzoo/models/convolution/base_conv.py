@@ -21,15 +21,15 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.layers import Linear
 from lmzoo.blocks.residual_mixers import STD, ResidualMixers
 from lmzoo.cells.base import Reference, as_published
-from lmzoo.config import config
 from lmzoo.contract import model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.causal_convolution import causal_convolution
-from lmzoo.search_space import IntRange
 
 SHORT, UNITS = 3, 16
 

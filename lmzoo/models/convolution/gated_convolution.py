@@ -29,16 +29,16 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingTable, Linear
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.config import config
 from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import previous_vectors
-from lmzoo.search_space import IntRange
 
 
 class Cut(StrEnum):

@@ -30,17 +30,17 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS, Cell
-from lmzoo.config import config
 from lmzoo.contract import DecodingState, LanguageModel, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import reversed_positions
 from lmzoo.functional.token_scores import mask_scores, scored_mask
-from lmzoo.search_space import IntRange
 from lmzoo.types import Lengths, Tokens, TokenScores
 
 

@@ -18,9 +18,9 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.config import config
+from lmzoo.base.config import config
+from lmzoo.base.search_space import IntRange
 from lmzoo.contract import DecodingState, LanguageModel, Task, model
-from lmzoo.search_space import IntRange
 
 
 @model("onehot_embedding", family="embedding", document="S3", source="Elman 1990")

@@ -24,13 +24,13 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import logsigmoid, pad
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.noise_distribution import NoiseDistribution
-from lmzoo.config import config
 from lmzoo.contract import LanguageModel, Score, Task
 from lmzoo.functional.token_scores import mask_scores
-from lmzoo.search_space import Choice, FloatRange, IntRange
 from lmzoo.types import Embeddings, Lengths, Mask, Tokens, TokenScores
 
 

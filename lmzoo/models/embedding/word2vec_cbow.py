@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 from lmzoo.contract import model
 from lmzoo.functional.token_scores import scored_mask
 from lmzoo.models.embedding.word2vec import (

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 from lmzoo.contract import Task, model
 from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.functional.noise import normal, shared_uniforms

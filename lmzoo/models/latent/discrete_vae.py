@@ -22,7 +22,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 from lmzoo.contract import Task
 from lmzoo.functional.initialisers import Draw, draw_matrices, draw_uniform
 from lmzoo.functional.noise import gumbel

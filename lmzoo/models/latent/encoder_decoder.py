@@ -16,11 +16,11 @@ from typing import Annotated, Any, ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.base.config import config
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.encoder import read_reversed
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.cells.base import CELLS
-from lmzoo.config import config
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors

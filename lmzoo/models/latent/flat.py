@@ -26,18 +26,18 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import FloatRange
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.layers import EmbeddingTable
-from lmzoo.config import config
 from lmzoo.contract import LanguageModel, Score, Task
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.errors import UserError
 from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.functional.noise import fresh_uniforms, normal, shared_uniforms
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from lmzoo.functional.token_scores import mask_scores
 from lmzoo.functional.variational import active_units, gaussian_kl
-from lmzoo.search_space import FloatRange
 from lmzoo.types import Lengths, Tokens
 
 

@@ -15,9 +15,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from lmzoo.base.registry import preset
 from lmzoo.contract import Score, model
 from lmzoo.models.latent.encoder_decoder import EncoderDecoderConfig, SentenceEncoderDecoder
-from lmzoo.registry import preset
 
 
 @model("gru_autoencoder", aliases=("DLM53",), family="autoencoder", document="S0", source="S0")

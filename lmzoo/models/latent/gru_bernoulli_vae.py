@@ -12,7 +12,7 @@ Source: S0 (it expects latents of Bernoulli type to fit better than Gaussian one
 2017 (arXiv:1611.01144).
 """
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 from lmzoo.contract import model
 from lmzoo.models.latent.discrete_vae import DiscreteVAE, DiscreteVAEConfig
 

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 from lmzoo.contract import Task, model
 from lmzoo.functional.noise import normal
 from lmzoo.functional.variational import gaussian_log_density

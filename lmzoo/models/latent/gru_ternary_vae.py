@@ -10,7 +10,7 @@ code passes no gradient through the draw; its encoder learns from the KL only.
 Source: S0 (DLM52, code); Kool, van Hoof & Welling 2019; Jang, Gu & Poole 2017 (arXiv:1611.01144).
 """
 
-from lmzoo.config import config
+from lmzoo.base.config import config
 from lmzoo.contract import model
 from lmzoo.models.latent.discrete_vae import DiscreteVAE, DiscreteVAEConfig
 

@@ -16,12 +16,12 @@ DLM50: tanh RNN cells).
 import torch
 from torch import Tensor, nn
 
+from lmzoo.base.registry import preset
 from lmzoo.contract import Task, model
 from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.functional.noise import normal
 from lmzoo.functional.variational import gaussian_kl, gaussian_log_density
 from lmzoo.models.latent.vae import VAE, VAEConfig
-from lmzoo.registry import preset
 
 SOURCE = "Kingma & Welling 2014 (arXiv:1312.6114); Bowman et al. 2016 (arXiv:1511.06349); S0"
 

@@ -15,10 +15,10 @@ from typing import Annotated
 from pydantic import Field
 from torch import nn
 
-from lmzoo.config import config
+from lmzoo.base.config import config
+from lmzoo.base.search_space import IntRange
 from lmzoo.contract import Task, model
 from lmzoo.models.latent.flat import FlatAutoencoder, FlatConfig
-from lmzoo.search_space import IntRange
 
 
 @model("mlp_autoencoder", aliases=("DLM56",), family="autoencoder", document="S0", source="S0")

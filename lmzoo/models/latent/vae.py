@@ -23,8 +23,8 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
+from lmzoo.base.config import config
 from lmzoo.cells import stack
-from lmzoo.config import config
 from lmzoo.contract import DecodingState, Score
 from lmzoo.functional.initial_states import mix_next, start_posterior
 from lmzoo.functional.noise import fresh_uniforms, shared_uniforms

@@ -13,10 +13,10 @@ Source: Saul & Pereira 1997 (arXiv:cmp-lg/9706007); S0 (DLM10, "Remix").
 import torch
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
 from lmzoo.blocks.config import ComponentConfig
 from lmzoo.blocks.latent import ComponentModel
 from lmzoo.blocks.unique import embed_unique
-from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.normalise import Norm

@@ -15,14 +15,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.registry import preset
 from lmzoo.blocks.config import ComponentConfig
 from lmzoo.blocks.parents import Alignment, ParentModel
-from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import Norm
-from lmzoo.registry import preset
 
 
 @model(

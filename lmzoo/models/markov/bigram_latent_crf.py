@@ -18,14 +18,14 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.latent import ComponentModel
 from lmzoo.blocks.unique import embed_unique
-from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.normalise import Norm
-from lmzoo.search_space import IntRange
 
 
 @config

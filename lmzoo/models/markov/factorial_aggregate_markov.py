@@ -26,15 +26,15 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.unique import embed_unique
-from lmzoo.config import config
 from lmzoo.contract import LanguageModel, Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.logspace import exact_log_mixture
 from lmzoo.functional.normalise import Norm
-from lmzoo.search_space import IntRange
 from lmzoo.types import Tokens
 
 

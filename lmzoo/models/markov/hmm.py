@@ -17,10 +17,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
 from lmzoo.blocks.config import ComponentConfig
 from lmzoo.blocks.latent import ComponentModel
 from lmzoo.blocks.log_weights import LogWeights
-from lmzoo.config import config
 from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.initialisers import draw_uniform

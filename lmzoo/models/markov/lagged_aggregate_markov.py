@@ -18,16 +18,16 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.base.registry import preset
+from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.config import ComponentConfig
 from lmzoo.blocks.latent import ComponentModel
-from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components, FreeComponents
-from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm, normalise_sequence
 from lmzoo.functional.sequence import previous_vectors
-from lmzoo.registry import preset
-from lmzoo.search_space import IntRange
 
 
 class WordTable(StrEnum):

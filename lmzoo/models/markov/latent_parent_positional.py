@@ -10,9 +10,9 @@ Source: Saul & Pereira 1997 (mixed-order Markov models, arXiv:cmp-lg/9706007); S
 
 from torch import Tensor
 
+from lmzoo.base.config import config
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.parents import Alignment, TiedParentModel
-from lmzoo.config import config
 from lmzoo.contract import Task, model
 
 

@@ -19,12 +19,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.parents import Alignment, TiedParentModel
-from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.functional.initialisers import draw_uniform
-from lmzoo.search_space import IntRange
 
 
 class Arcs(StrEnum):

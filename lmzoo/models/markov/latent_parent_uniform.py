@@ -15,11 +15,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.parents import TiedParentModel, earlier_mask
-from lmzoo.config import config
 from lmzoo.contract import Task, model
-from lmzoo.search_space import IntRange
 
 
 @model(

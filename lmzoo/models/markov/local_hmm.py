@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.base.config import config
 from lmzoo.blocks.config import ComponentConfig
-from lmzoo.config import config
 from lmzoo.contract import model
 from lmzoo.functional.logspace import log_mixture
 from lmzoo.models.markov.hmm import HiddenChain

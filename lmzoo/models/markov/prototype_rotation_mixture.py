@@ -17,16 +17,16 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.registry import preset
+from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.latent import LatentModel
 from lmzoo.blocks.unique import embed_unique
-from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.normalise import Norm, normalise_vectors
-from lmzoo.registry import preset
-from lmzoo.search_space import IntRange
 
 
 @model(

@@ -18,13 +18,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.base.config import config
+from lmzoo.base.registry import preset
 from lmzoo.blocks.unique import embed_unique
-from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.functional.logspace import log_floored
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from lmzoo.models.markov.bigram_latent_crf import LatentCRF, StatesConfig
-from lmzoo.registry import preset
 
 
 @model(

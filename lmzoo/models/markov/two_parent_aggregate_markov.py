@@ -18,10 +18,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
 from lmzoo.blocks.config import ComponentConfig
 from lmzoo.blocks.latent import LatentModel
 from lmzoo.blocks.parents import check_length, earlier_mask
-from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.initialisers import draw_uniform

@@ -18,9 +18,9 @@ from typing import Annotated, Any, ClassVar
 
 from torch import Tensor
 
-from lmzoo.config import config
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
 from lmzoo.contract import MODELS, DecodingState, LanguageModel, Task, model
-from lmzoo.errors import UserError
 from lmzoo.functional.sequence import reversed_positions
 
 

@@ -5,13 +5,13 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import FloatRange, IntRange
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.cells.base import CELLS
-from lmzoo.config import config
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
-from lmzoo.search_space import FloatRange, IntRange
 
 Dropout = Annotated[
     float, FloatRange(0.0, 0.6), Field(ge=0, lt=1, exclude_if=lambda rate: not rate)

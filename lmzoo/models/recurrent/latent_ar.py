@@ -14,13 +14,13 @@ from typing import Annotated, Any
 
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
 from lmzoo.blocks.carried_state import CarriesState
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS, State
-from lmzoo.config import config
 from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lmzoo.registry import preset
+from lmzoo.base.registry import preset
 
 _BARE: Mapping[str, Any] = {
     "name": "block",

@@ -7,7 +7,7 @@ deviation over time, which leaks the future: `--set model.norm=time_std` reprodu
 from collections.abc import Mapping
 from typing import Any
 
-from lmzoo.registry import preset
+from lmzoo.base.registry import preset
 
 Fields = Mapping[str, Any]
 

@@ -34,6 +34,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lmzoo.base.errors import UserError
 from lmzoo.blocks.carried_state import CarriesState
 from lmzoo.blocks.dropout import drop_features, drop_rows, dropped_weights
 from lmzoo.blocks.initial_states import InitialStates
@@ -42,7 +43,6 @@ from lmzoo.cells import stack
 from lmzoo.cells.base import Cell, Inputs, build_cell
 from lmzoo.contract import DecodingState, LanguageModel, Task, model
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.errors import UserError
 from lmzoo.functional.initial_states import mix_next, mix_starts, start_posterior
 from lmzoo.functional.normalise import Norm, normalise_next, normalise_sequence, normalise_vectors
 from lmzoo.functional.token_scores import mask_scores

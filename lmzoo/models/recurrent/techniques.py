@@ -1,6 +1,6 @@
 """Rows for techniques: options of other rows. The summary names the field that sets the option."""
 
-from lmzoo.registry import technique
+from lmzoo.base.registry import technique
 
 for _name, _document, _source, _summary in (
     ("initial_state_mixture", "S0", "S0",

@@ -18,15 +18,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.cells.base import CELLS
 from lmzoo.cells.hm_lstm import HierarchicalMultiscaleLSTM
-from lmzoo.config import config
 from lmzoo.contract import DecodingState, Score, Task
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
 from lmzoo.types import Lengths, needs_source_message
 

@@ -12,8 +12,8 @@ Source: Sutskever, Vinyals & Le 2014 (arXiv:1409.3215); S3.
 
 from torch import Tensor
 
+from lmzoo.base.config import config
 from lmzoo.cells.base import State
-from lmzoo.config import config
 from lmzoo.contract import model
 from lmzoo.models.seq2seq.base import RecurrentSeq2Seq, Seq2SeqConfig
 from lmzoo.models.seq2seq.encoder import encode

@@ -20,8 +20,8 @@ from jaxtyping import Bool, Float
 from pydantic import StrictBool
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
 from lmzoo.cells.base import CELLS, State
-from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.models.seq2seq.base import RecurrentSeq2Seq, Seq2SeqConfig, Source
 from lmzoo.models.seq2seq.encoder import encode, encode_backward, last_output

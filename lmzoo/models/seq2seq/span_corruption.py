@@ -28,17 +28,17 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import FloatRange
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.positions import PositionalEncoding
-from lmzoo.config import config
 from lmzoo.contract import LanguageModel, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.errors import UserError
 from lmzoo.functional.noise import fresh_uniforms, shared_uniforms
 from lmzoo.functional.normalise import Norm
 from lmzoo.models.seq2seq.spans import Ids, corrupt, sample_spans, sample_spans_around, span_targets
 from lmzoo.models.seq2seq.transformer import EncoderDecoder, TransformerConfig
-from lmzoo.search_space import FloatRange
 from lmzoo.types import Lengths, Mask, Prefix, Tokens
 
 

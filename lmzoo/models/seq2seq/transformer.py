@@ -16,14 +16,14 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.blocks.attention import Attention, KeysAndValues
 from lmzoo.blocks.attention_block import AttentionBlock, NormPosition
 from lmzoo.blocks.cross_block import CrossBlock
 from lmzoo.blocks.feed_forward import Activation
 from lmzoo.blocks.positions import Positions
-from lmzoo.config import config
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.search_space import Choice, FloatRange, IntRange
 from lmzoo.types import Lengths
 
 

@@ -16,13 +16,13 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.positions import PositionalEncoding
-from lmzoo.config import config
 from lmzoo.contract import DecodingState, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
 from lmzoo.models.seq2seq.base import Source
 from lmzoo.models.seq2seq.transformer import EncoderDecoder, TransformerConfig

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from lmzoo.process.memory import gc_disabled
+from lmzoo.base.memory import gc_disabled
 from lmzoo.train.capture.recorder import RecordingError, Work
 
 OTHERS = (str(Path(torch.__file__).parent), warnings.__file__)

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.func import vmap
 from torch.nn import Parameter
 
+from lmzoo.base.config import to_dict
 from lmzoo.cells.base import CELLS, Cell
-from lmzoo.config import to_dict
 from lmzoo.contract import START, LanguageModel, Task
 from lmzoo.functional.seeding import initialise
 from lmzoo.train.recipe import Recipe

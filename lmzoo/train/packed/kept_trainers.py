@@ -20,7 +20,7 @@ import torch
 from lmzoo.data.corpus import Corpus
 from lmzoo.kernels.device import device_of, device_scope
 from lmzoo.kernels.precision import use_precision
-from lmzoo.store.records import Record
+from lmzoo.lab.store.records import Record
 from lmzoo.train.capture import stepper
 from lmzoo.train.evaluate import Losses
 from lmzoo.train.packed.compatibility import pack_key

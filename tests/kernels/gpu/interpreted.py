@@ -11,9 +11,9 @@ import torch
 from torch.func import vmap
 
 from lmzoo import zoo
+from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
 from lmzoo.data.corpus import open_corpus
-from lmzoo.errors import UserError
 from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.kernels.device import CPU, device_of
 from lmzoo.kernels.dispatch import without_kernels

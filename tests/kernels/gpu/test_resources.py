@@ -10,7 +10,7 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is installed on Linux x86-64 only")
 
-from lmzoo.errors import UserError
+from lmzoo.base.errors import UserError
 from lmzoo.kernels.gpu import check_version, scan
 from lmzoo.kernels.gpu.launch import launch
 from lmzoo.kernels.gpu.resources import (

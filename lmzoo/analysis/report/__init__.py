@@ -1,3 +1,0 @@
-"""A study on one HTML page that needs no network: `lmzoo report RUN`."""
-
-from lmzoo.analysis.report.page import render_report as render_report

@@ -1,0 +1,119 @@
+"""Configs: frozen, keyword-only dataclasses that validate their fields.
+
+    @config
+    class Config:
+        '''Size of the model.'''
+        width: Annotated[PositiveInt, IntRange(8, 256, log=True)] = 32
+
+An unknown field, an invalid value and an assignment to a field raise an error. `to_dict` and
+`from_dict` are inverse to each other. They use plain JSON types with sorted sets, so equal configs
+give equal JSON, and its hash identifies the config.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, TypeVar, dataclass_transform
+
+import pydantic
+from pydantic.dataclasses import dataclass
+
+from lmzoo.base.errors import UserError, near
+
+T = TypeVar("T")
+
+
+class OptionalName(StrEnum):
+    """Base class of enums with a member NONE = "none", which may be given as None.
+
+    A command line reads `--set model.norm=none` as None.
+    """
+
+    @classmethod
+    def _missing_(cls, value: object) -> Any:
+        return cls("none") if value is None else None
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def config(cls: type[T]) -> type[T]:
+    """Make `cls` a frozen, keyword-only dataclass with validated fields."""
+    strict = pydantic.ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
+    cls._refuse_bools = _refuse_bools  # type: ignore[attr-defined]
+    return dataclass(cls, frozen=True, kw_only=True, config=strict)  # type: ignore[return-value]
+
+
+@pydantic.model_validator(mode="wrap")
+@classmethod
+def _refuse_bools(cls: type, data: Any, validate: Any) -> Any:
+    """Refuse `lr=true`, which Python takes for 1."""
+    made = validate(data)
+    given = data if isinstance(data, Mapping) else getattr(data, "kwargs", None) or {}
+    for name, value in given.items():
+        if isinstance(value, bool) and type(getattr(made, name)) in (int, float):
+            raise UserError(f"{name}: a number is needed, got {str(value).lower()}")
+    return made
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """Return the fields as plain JSON types; sets become sorted lists."""
+    return _sorted_sets(_adapter(type(config)).dump_python(config, warnings="error"))
+
+
+def add_defaults(config: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config's plain `fields` with those that `to_dict` leaves out at their defaults."""
+    result = dict(fields)
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            result[field.name] = add_defaults(value, result[field.name])
+        else:
+            result.setdefault(field.name, value)
+    return result
+
+
+def from_dict(cls: type[T], fields: Mapping[str, Any]) -> T:
+    """Return the config of type `cls` with these fields.
+
+    Raises:
+        UserError: A field is unknown or its value is invalid; the message names both.
+    """
+    try:
+        return _adapter(cls).validate_python(dict(fields))
+    except pydantic.ValidationError as error:
+        raise UserError(explain(error, cls)) from None
+
+
+def explain(error: pydantic.ValidationError, cls: type | None = None) -> str:
+    """Return a validation error as one line: the field, what is wrong, and the value."""
+    known = [field.name for field in dataclasses.fields(cls)] if cls else None  # type: ignore[arg-type]
+    return "; ".join(_explain_detail(detail, known) for detail in error.errors())
+
+
+_adapter = functools.cache(pydantic.TypeAdapter)
+
+
+def _explain_detail(detail: Any, known: list[str] | None) -> str:
+    field = ".".join(map(str, detail["loc"]))
+    if detail["type"] == "unexpected_keyword_argument":
+        return (
+            f"no field {field!r}{near(field, known or ()) or '; it has no fields' * (known == [])}"
+        )
+    cause = detail.get("ctx", {}).get("error")
+    if isinstance(cause, UserError):
+        message = str(cause)
+    elif detail["type"] == "int_parsing_size":
+        message = f"an integer has at most 64 bits, got {detail['input']!r}"
+    else:
+        message = f"{detail['msg'].removeprefix('Value error, ')}, got {detail['input']!r}"
+    return f"{field}: {message}" if field else message
+
+
+def _sorted_sets(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _sorted_sets(item) for key, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(_sorted_sets(item) for item in value)
+    if isinstance(value, list | tuple):
+        return [_sorted_sets(item) for item in value]
+    return str(value) if isinstance(value, str) else value

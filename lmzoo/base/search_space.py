@@ -1,0 +1,146 @@
+"""Search ranges of config fields, declared with the field's default.
+
+    lr: Annotated[PositiveFloat, FloatRange(1e-4, 1e-1, log=True)] = 3e-3
+
+Sweeps read these ranges. On the command line a range is `1e-4:1e-1:log` or `8:64`, and a choice is
+`8,16,32`.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args, get_type_hints
+
+from lmzoo.base.errors import UserError
+
+
+@dataclass(frozen=True)
+class IntRange:
+    """Integers from `low` to `high`, both included."""
+
+    low: int
+    high: int
+    log: bool = False
+
+
+@dataclass(frozen=True)
+class FloatRange:
+    """Real numbers from `low` to `high`."""
+
+    low: float
+    high: float
+    log: bool = False
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of `values`, without an order."""
+
+    values: tuple[Any, ...]
+
+
+Range = IntRange | FloatRange | Choice
+
+
+def middle(bounds: Range) -> Any:
+    """Return the middle of a range, of its logarithm if it is logarithmic, or the first choice."""
+    if isinstance(bounds, Choice):
+        return bounds.values[0]
+    low, high = bounds.low, bounds.high
+    value = math.sqrt(low * high) if bounds.log else (low + high) / 2
+    return round(value) if isinstance(bounds, IntRange) else float(f"{value:.4g}")
+
+
+def ranges(cls: type) -> dict[str, Range]:
+    """Return the search ranges of a config class, by field name."""
+    hints = get_type_hints(cls, include_extras=True)
+    declared = {
+        name: [x for x in get_args(hint) if isinstance(x, Range)] for name, hint in hints.items()
+    }
+    return {name: marks[0] for name, marks in declared.items() if marks}
+
+
+def parse_range(text: str) -> Range:
+    """Parse `low:high[:log]` or `a,b,c`; a range of two integers is an `IntRange`.
+
+    Raises:
+        UserError: The text has neither form, or low is not below high.
+    """
+    if "," in text:
+        return Choice(tuple(_value(part) for part in text.removesuffix(",").split(",")))
+    low, _, rest = text.partition(":")
+    high, _, scale = rest.partition(":")
+    try:
+        bounds = (_number(low), _number(high))
+    except ValueError:
+        bounds = None
+    if bounds is not None and bounds[0] >= bounds[1]:
+        raise UserError(
+            f"search range {text!r} is not low:high: the first number must be the lower one"
+        )
+    if bounds is None or scale not in ("", "log") or not bounds[0] < bounds[1]:
+        raise UserError(f"search range {text!r} is not low:high, low:high:log or a,b,c")
+    if scale and bounds[0] <= 0:
+        raise UserError(f"search range {text!r}: a log range must start above 0")
+    if isinstance(bounds[0], int) and isinstance(bounds[1], int):
+        return IntRange(bounds[0], bounds[1], log=bool(scale))
+    return FloatRange(float(bounds[0]), float(bounds[1]), log=bool(scale))
+
+
+def range_json(bounds: Range) -> dict[str, Any]:
+    """Return a range as plain data."""
+    if isinstance(bounds, Choice):
+        return {"values": list(bounds.values)}
+    return {"low": bounds.low, "high": bounds.high, "log": bounds.log}
+
+
+def range_text(path: str, bounds: Mapping[str, Any]) -> str:
+    """Return the option with which `changed_search` gives a field this range, as plain data."""
+    if "values" in bounds:
+        values = ",".join(map(str, bounds["values"]))
+        return f"{path}={values}" + "," * (len(bounds["values"]) == 1)
+    return f"{path}={bounds['low']!r}:{bounds['high']!r}" + ":log" * bool(bounds.get("log"))
+
+
+def changed_search(search: Mapping[str, Range | None], options: Iterable[str]) -> dict[str, Any]:
+    """Return the searched fields, changed by options such as `recipe.lr=1e-4:1e-1:log`.
+
+    Raises:
+        UserError: An option is not a field and a range, a choice or `off`.
+    """
+    changed = dict(search)
+    for text in options:
+        path, equals, bounds = text.partition("=")
+        if not equals:
+            raise UserError(f"--search-space {text!r} is not FIELD=LOW:HIGH[:log] or FIELD=a,b,c")
+        if bounds == "off":
+            changed.pop(path, None)
+        else:
+            changed[path] = parse_range(bounds)
+    return changed
+
+
+def near_bound(value: Any, range_: Range, margin: float = 0.02) -> bool:
+    """Return True if `value` is within `margin` of a bound, as a share of the range's width.
+
+    A logarithmic range is measured in logarithms. A choice has no bounds.
+    """
+    if isinstance(range_, Choice):
+        return False
+    scale = math.log if range_.log else float
+    low, high, x = scale(range_.low), scale(range_.high), scale(value)
+    return min(x - low, high - x) <= margin * (high - low)
+
+
+def _number(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+def _value(text: str) -> Any:
+    try:
+        return _number(text)
+    except ValueError:
+        return {"true": True, "false": False, "none": None}.get(text.lower(), text)

@@ -1,0 +1,123 @@
+"""The standard streams of a command: what a terminal lacks is replaced; a broken stream is said.
+
+All output of the package goes through `sys.stdout` and `sys.stderr`. A character that the encoding
+of a stream does not have is replaced by what a reader takes for it: "−" by "-", "─" by "-", "η" by
+"eta", "é" by "e"; another letter by its escape, so that names stay different; a symbol by "?".
+Standard library only.
+"""
+
+import codecs
+import contextlib
+import errno
+import io
+import os
+import sys
+import unicodedata
+from typing import Any
+
+from lmzoo.base.errors import UserError
+
+REPLACE = "lmzoo.replace"
+"""Name of the error handler of the streams."""
+SPELLINGS = {
+    "−‐‑‒–—―⁻": "-", "‖": "||", "±": "+-", "≡": "==", "≈": "~", "≤": "<=", "≥": ">=", "≠": "!=",
+    "→": "->", "←": "<-", "↔": "<->", "×": "x", "·•∘⊙∗": "*", "⊕": "(+)", "√": "sqrt", "∂": "d",
+    "∞": "inf", "∈": " in ", "∪": " or ", "∝": " ~ ", "∇": "grad", "⌈⌊": "[", "⌉⌋": "]",
+    "½": "1/2", "¼": "1/4", "¾": "3/4", "‘’": "'", "“”„": '"', "…": "...", "✓": "v", "ß": "ss",
+}  # fmt: skip
+"""Characters -> how they are written in ASCII; Unicode decomposes the others."""
+_SPELLING = {character: text for group, text in SPELLINGS.items() for character in group} | {
+    "∗": "*"
+}
+
+
+def spell(character: str) -> str:
+    """Return a character in ASCII."""
+    if character in _SPELLING:
+        return _SPELLING[character]
+    if "\u2500" <= character <= "\u259f":  # lines and blocks of tables
+        names = unicodedata.name(character)
+        return "#" if "BLOCK" in names else "-" if names.endswith(("HORIZONTAL",)) else "|"
+    name = unicodedata.name(character, "")
+    if name.startswith("GREEK"):
+        letter = name.split(" WITH ")[0].split()[-1].lower().replace("lamda", "lambda")
+        return letter.capitalize() if "CAPITAL" in name else letter
+    plain = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
+    if plain or unicodedata.category(character).startswith("M"):
+        return plain  # a letter without its accents, or an accent
+    letter = unicodedata.category(character)[0] in "LNC"
+    return character.encode("ascii", "backslashreplace").decode() if letter else "?"
+
+
+def _replace(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(spell, error.object[error.start : error.end])), error.end
+
+
+codecs.register_error(REPLACE, _replace)
+
+
+class Output(io.FileIO):
+    """A standard stream whose reader may end: `lmzoo train | head` trains to its end in silence.
+
+    What does not fit on a disk is dropped, too: in silence from stderr, which has no better place;
+    from stdout with an error at the first time.
+    """
+
+    error: OSError | None = None
+    """Why text was dropped."""
+
+    def write(self, text: Any) -> int:
+        if self.error is None:
+            try:
+                return super().write(text)
+            except OSError as error:
+                self.error = error
+                if self.fileno() == 1 and error.errno != errno.EPIPE:
+                    raise
+        return len(text)
+
+
+def prepare_streams() -> None:
+    """Let the streams replace what they cannot write, and outlive their readers.
+
+    Raises:
+        UserError: stdout is closed, or the working folder was deleted.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            # The next file that is opened would have the stream's number, and get its text.
+            os.open(os.devnull, os.O_RDWR)
+        elif name == "stdin":
+            continue
+        elif stream is getattr(sys, f"__{name}__"):
+            buffer = io.BufferedWriter(Output(stream.fileno(), "w", closefd=False))
+            options = {"line_buffering": stream.line_buffering, "encoding": stream.encoding}
+            setattr(sys, name, io.TextIOWrapper(buffer, errors=REPLACE, **options))
+        else:
+            with contextlib.suppress(AttributeError):  # not a file: a notebook, a test
+                stream.reconfigure(errors=REPLACE)
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
+    if sys.stdout is None:
+        raise UserError("stdout is closed; send it to a file or to /dev/null")
+    try:
+        os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        raise UserError("the working folder was deleted; change to another folder") from None
+
+
+def echo(text: object = "", *, err: bool = False) -> None:
+    """Write a line to stdout, or to stderr."""
+    stream = sys.stderr if err else sys.stdout
+    stream.write(f"{text}\n")
+    stream.flush()
+
+
+def stdout_error() -> OSError | None:
+    """Return why stdout could not be written; None if it was, or if its reader has ended."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    error = getattr(getattr(getattr(sys.stdout, "buffer", None), "raw", None), "error", None)
+    return error if error is not None and error.errno != errno.EPIPE else None

@@ -1,1 +1,0 @@
-"""Labels, equations and docstrings of the parts, as a person reads them."""

@@ -1,0 +1,206 @@
+"""How charts tell the points of a study apart: by their own colours, or by their verdicts."""
+
+import itertools
+import json
+import math
+import re
+import textwrap
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import altair as alt
+import polars as pl
+
+from lmzoo.lab.statistics.compared import (
+    BETTER,
+    BETTER_OPEN,
+    NEGLIGIBLE,
+    UNDECIDED,
+    WORSE,
+    WORSE_OPEN,
+)
+
+REFERENCE, BASELINE = "reference", "baseline"
+GROUPS = (
+    *(BETTER, BETTER_OPEN, REFERENCE, NEGLIGIBLE, UNDECIDED, WORSE_OPEN, WORSE),
+    BASELINE,
+)
+"""Verdicts, and the points that have none, in the order of plots and legends."""
+VERDICT_WORDS = "replace(datum.label, '-open', ' (size open)')"
+"""The words of tables, from the keys of verdicts."""
+PALETTE = (
+    *("#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#59a14f", "#edc948", "#b07aa1", "#ff9da7"),
+    *("#9c755f", "#8a8a8a", "#2b6cb0", "#c05621", "#2c7a7b", "#6b46c1", "#97266d", "#718096"),
+)
+PRINTED = (
+    *("#0068b3", "#3a6ea5", "#16202a", "#00785c", "#64707c", "#96600a", "#b8430a"),
+    "#9a5a97",
+)
+"""Colours of `GROUPS` in pictures; a page has CSS variables with these values in the light."""
+PAGE_COLOURS = {group: f"var(--{group})" for group in GROUPS} | {REFERENCE: "var(--fg)"}
+MANY = 12
+"""Points that a legend can still list."""
+
+
+LABEL_WIDTH, WIDE_LABEL = 26, 46
+"""Letters in a line of a label beside a chart, and on a wide page."""
+NARROW_LINES = 2
+"""Lines of a label on a phone, where all rows should be above the fold."""
+PATH_NAME = re.compile(r"\w+\xa0(?=\(\d+\))")
+NOTE_WIDTH = 90
+"""Letters in a line below the title of a picture."""
+HALF = 0.1791
+"""Relative luminance at which black and white text have the same contrast, 4.58 (WCAG 2.2)."""
+
+
+def label_lines(label: str, width: int = LABEL_WIDTH) -> list[str]:
+    """Return a label in lines; a line that ends between two cuts ends with "+".
+
+    A narrow chart names the paths of many cuts by their numbers only. Labels of single cuts and the
+    ranking have the number and the name of each path.
+    """
+    bound = label.replace(" (", "\xa0(").replace(" +", "\xa0+")
+    lines = textwrap.wrap(bound, width) or [""]
+    if width < WIDE_LABEL and len(lines) > NARROW_LINES:
+        return textwrap.wrap(PATH_NAME.sub("", bound), width)
+    return lines
+
+
+def row_height(labels: Iterable[str], width: int = LABEL_WIDTH) -> int:
+    """Return the height of a row in pixels that fits the label with the most lines."""
+    return 6 + 13 * max(len(label_lines(label, width)) for label in labels)
+
+
+def label_axis(labels: Iterable[str]) -> alt.Axis:
+    """Return the axis of a chart with one row for each label; the chart needs `with_rows`."""
+    names = list(labels)
+    narrow, wide = (
+        json.dumps({name: label_lines(name, width) for name in names}, ensure_ascii=False)
+        for width in (LABEL_WIDTH, WIDE_LABEL)
+    )
+    lines = f"(wide ? {wide} : {narrow})[datum.label]"
+    return alt.Axis(ticks=False, domain=False, labelExpr=lines)
+
+
+def with_rows(chart: Any, labels: Collection[str]) -> Any:
+    """Return a chart with one row for each label, high enough for its lines.
+
+    A wide page sets the parameter `wide` and takes the height from `usermeta` (`page.js`).
+    """
+    narrow, wide = (len(labels) * row_height(labels, w) for w in (LABEL_WIDTH, WIDE_LABEL))
+    chart = chart.add_params(alt.param(name="wide", value=False))
+    return chart.properties(height=narrow, usermeta={"wide": wide})
+
+
+def readable_on(scale: str, field: str) -> Any:
+    """Return the colour of a text on a mark of this colour scale: black or white.
+
+    The one with more contrast is taken, which is at least 4.58.
+    """
+    light = f"luminance(scale('{scale}', datum['{field}'])) > {HALF}"
+    return alt.condition(light, alt.value("#000000"), alt.value("#ffffff"))
+
+
+class Look(NamedTuple):
+    """The colours of a study's points."""
+
+    field: str
+    """`group` in a page and where there are many points, `label` in other pictures."""
+    colours: Mapping[str, str]
+    """Value of the field -> colour, in the order of the legend."""
+    groups: Mapping[str, str]
+    """Label -> verdict, `reference` or `baseline`, in the order of the ranking."""
+
+    def chart(self, frame: pl.DataFrame) -> alt.Chart:
+        """Return a chart of a frame with the column `label`; the column `group` is added."""
+        group = pl.col("label").replace_strict(self.groups, default=BASELINE)
+        return alt.Chart(alt.InlineData(values=frame.with_columns(group=group).to_dicts()))
+
+    def colour(self, labels: Iterable[str] = ()) -> alt.Color:
+        """Return the encoding of the colour; the legend has the colours of these points, or all."""
+        own = {label if self.field == "label" else self.groups.get(label) for label in labels}
+        values = list(self.colours)
+        legend = alt.Legend(
+            values=[value for value in values if value in own or not own],
+            symbolLimit=0, symbolOpacity=1, labelLimit=260, symbolType="circle",
+        )  # fmt: skip
+        title = "point" if self.field == "label" else "verdict"
+        if title == "verdict":
+            legend.labelExpr = VERDICT_WORDS
+        return (
+            alt.Color(f"{self.field}:N", title=title)
+            .scale(domain=values, range=list(self.colours.values()))
+            .legend(legend)
+        )
+
+    def tooltips(self) -> list[Any]:
+        """Return the tooltips that name a point."""
+        return [alt.Tooltip("label:N", title="point"), alt.Tooltip("group:N", title="verdict")]
+
+    def opacity(self, picked: "Picked", most: float = 1.0, least: float = 0.06) -> Any:
+        """Return the opacity of a mark: most for the picked points, least for the others.
+
+        Of many points, the reference stands out until a point is picked.
+        """
+        rest = most * min(1.0, max(0.35, math.sqrt(MANY / len(self.groups))))
+        chosen = alt.when(~picked.legend).then(alt.value(least))
+        chosen = chosen.when(picked.under | picked.named).then(alt.value(most))
+        chosen = chosen.when(f"isValid({picked.named.name}.label)").then(alt.value(least))
+        chosen = chosen.when(alt.datum.group == REFERENCE).then(alt.value(most))
+        return chosen.otherwise(alt.value(rest))
+
+
+class Picked(NamedTuple):
+    """The points that a reader has picked in one chart."""
+
+    legend: Any
+    """By a click on the legend; all if none is."""
+    named: Any
+    """From the list of points, or by a click on a mark; none at first."""
+    under: Any
+    """Under the pointer."""
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """The parameters to add to the marks of the chart."""
+        return tuple(self)
+
+
+def picked(look: Look) -> Picked:
+    """Return the parameters of one chart. Where colours are verdicts, a list names the points."""
+    options = alt.binding_select(
+        options=[None, *look.groups], labels=["all", *look.groups], name="point "
+    )
+    bind = options if look.field == "group" else alt.Undefined
+    named = alt.selection_point(fields=["label"], empty=False, on="click", bind=bind)
+    return Picked(
+        alt.selection_point(fields=[look.field], bind="legend"),
+        named,
+        alt.selection_point(fields=["label"], empty=False, on="pointerover", nearest=True),
+    )
+
+
+def group_of(row: Mapping[str, Any]) -> str:
+    """Return the group of a row of a ranking."""
+    return REFERENCE if row["reference"] else row["verdict"] or BASELINE
+
+
+def look_of(ranked: pl.DataFrame, *, page: bool) -> Look:
+    """Return the look of a study's charts.
+
+    Args:
+        ranked: the ranking.
+        page: take the colours of verdicts from the CSS variables of a page.
+    """
+    rows = ranked.filter(pl.col("label").is_not_null()).to_dicts()
+    groups = {row["label"]: group_of(row) for row in rows}
+    colours = PAGE_COLOURS if page else dict(zip(GROUPS, PRINTED, strict=True))
+    if page or len(groups) > MANY:
+        own = {group: colours[group] for group in GROUPS if group in groups.values()}
+        return Look("group", own, groups)
+    palette = itertools.cycle(PALETTE)
+    own = {
+        label: colours[REFERENCE] if group == REFERENCE else next(palette)
+        for label, group in groups.items()
+    }
+    return Look("label", own, groups)

@@ -1,0 +1,172 @@
+"""The records of a study in one Parquet file, which is small enough for a repository.
+
+    folder    name of the run's folder; "" for the files of the study
+    file      study.json, settings.ndjson, config.json, records.ndjson, test-EPOCH.npy
+    content   the file, byte for byte
+
+The file has what tables are computed from and what a sweep needs to continue: runs that have ended
+are not trained again. It has no checkpoints and no text of the corpus. The name of the machine that
+trained an epoch and the folder of the study's script are left out, and so is an incomplete last
+line.
+"""
+
+import functools
+import io
+import json
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+import polars as pl
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.store.archive import archived_files
+from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.open import open_store
+from lmzoo.lab.store.records import CONFIG, STUDY, TEST_LOSSES, json_bytes, parse_json
+from lmzoo.lab.store.temporary import temporary_folder
+
+SUFFIX = ".parquet"
+SEQUENCES = TEST_LOSSES.format("*")
+"""Files with the loss of every test sequence, which only `lmzoo compare` reads."""
+LINES = "*.ndjson"
+FILES = ("*.json", LINES)
+COLUMNS = pl.Schema({"folder": pl.String, "file": pl.String, "content": pl.Binary})
+PAGE = 1 << 28
+"""Bytes that are compressed together: all, because the configs of a study are nearly equal."""
+
+
+def save_study(store: Store | Path | str, path: Path, *, with_sequences: bool = False) -> int:
+    """Write the records of a study to a Parquet file and return its size in bytes.
+
+    Args:
+        store: the study's folder or bucket; a sweep may be running in it.
+        path: the file, replaced if it exists.
+        with_sequences: also save the loss of every test sequence.
+
+    Raises:
+        UserError: The store has no study, or the file's name does not end in .parquet.
+    """
+    if path.suffix != SUFFIX:
+        raise UserError(f"{str(path)!r} does not end in {SUFFIX}")
+    patterns = (*FILES, SEQUENCES) if with_sequences else FILES
+    folder = open_store(store).local_copy(patterns)
+    if not (folder / STUDY).exists():
+        raise UserError(f"{str(store)!r} has no {STUDY}; give the folder of a study, as runs/NAME")
+    rows = sorted(_rows(folder, patterns), key=lambda row: (row[1], row[0]))
+    buffer = io.BytesIO()
+    pl.DataFrame(rows, COLUMNS, orient="row").write_parquet(
+        buffer, compression="zstd", compression_level=19, statistics=False, data_page_size=PAGE
+    )
+    Store(path.parent).write(path.name, buffer.getvalue())
+    return len(buffer.getvalue())
+
+
+def restore_study(path: Path, store: Store | Path | str) -> int:
+    """Write the runs of a Parquet file into an empty store and return their number.
+
+    Raises:
+        UserError: There is no such file, it has no study, or the store has files.
+    """
+    target = open_store(store)
+    rows = read_rows(path)
+    if target.read(STUDY) is not None or target.prefetch(CONFIG):
+        raise UserError(f"{target} is not empty; give a new folder, or delete it")
+    for folder, file, content in rows:
+        if (folder, file) != ("", STUDY):
+            (target / folder if folder else target).write(file, content)
+    # Last, so that a store that was restored in part is no study.
+    target.write(STUDY, next(content for _, file, content in rows if file == STUDY))
+    return len({folder for folder, _, _ in rows if folder})
+
+
+def read_rows(path: Path) -> list[tuple[str, str, bytes]]:
+    """Return folder, file and content of each file.
+
+    Raises:
+        UserError: There is no such file, or it is not a Parquet file with a study.
+    """
+    try:
+        frame = pl.read_parquet(path)
+    except FileNotFoundError:
+        raise UserError(f"no file {str(path)!r}") from None
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise UserError(f"{str(path)!r} is not a file of records: {error}") from None
+    if frame.schema != COLUMNS:
+        raise UserError(f"{str(path)!r} has no columns {', '.join(COLUMNS)}")
+    rows = frame.rows()
+    names = [name for folder, file, _ in rows for name in (folder, file)]
+    if any("/" in name or name.startswith(".") for name in names):
+        raise UserError(f"{str(path)!r} has a file outside the study's folder")
+    if not any(file == STUDY and not folder for folder, file, _ in rows):
+        raise UserError(f"{str(path)!r} has no {STUDY}; write it with `lmzoo records save`")
+    return rows
+
+
+def unpacked_study(path: Path) -> Path:
+    """Return a temporary folder with the study of a Parquet file.
+
+    Raises:
+        UserError: See `read_rows`.
+    """
+    return _unpacked(path, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+@functools.cache
+def _unpacked(path: Path, changed: int) -> Path:
+    folder = temporary_folder("records") / path.stem
+    restore_study(path, folder)
+    return folder
+
+
+def _rows(folder: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, str, bytes]]:
+    runs = [config.parent for config in folder.glob(f"[!.]*/{CONFIG}")]
+    for parent in (folder, *runs):
+        for path in parent.iterdir():
+            if path.name[0] != "." and any(fnmatch(path.name, p) for p in patterns):
+                content = path.read_bytes()
+                name = "" if parent == folder else parent.name
+                yield name, path.name, _public(path.name, content)
+    archived = {(run, name): content for run, name, content in archived_files(folder, patterns)}
+    for (run, name), content in archived.items():
+        if not (folder / run / CONFIG).exists():
+            yield run, name, _public(name, content)
+
+
+def _public(name: str, content: bytes) -> bytes:
+    """Return a file without the names of machines and their folders."""
+    if name == STUDY:
+        return _without_folder(content)
+    if not fnmatch(name, LINES):
+        return content
+    complete = content[: content.rfind(b"\n") + 1]  # a damaged line is unchanged
+    return b"".join(map(_without_host, complete.splitlines(keepends=True)))
+
+
+def _without_folder(content: bytes) -> bytes:
+    """Return a study without the folders of this machine.
+
+    A script with an absolute path is FOLDER/NAME.py, and the words that the user typed are left
+    out.
+    """
+    study = parse_json(content)
+    if isinstance(study, dict) and "given" in study:
+        del study["given"]
+        content = json_bytes(study)
+    script = (study.get("script") if isinstance(study, dict) else None) or []
+    paths = [Path(word) for word in script]
+    if not any(path.is_absolute() for path in paths):
+        return content
+    study["script"] = [
+        "/".join(path.parts[-2:]) if path.is_absolute() else word
+        for path, word in zip(paths, script, strict=True)
+    ]
+    return json_bytes(study)
+
+
+def _without_host(line: bytes) -> bytes:
+    record = parse_json(line)
+    if not isinstance(record, dict) or "host" not in record:
+        return line
+    del record["host"]
+    return json.dumps(record, allow_nan=False).encode() + b"\n"

@@ -1,0 +1,167 @@
+r"""Units of a loss: nats per token, bits per character, bits per byte, perplexities.
+
+    token      nats per token, every token with the same weight
+    sentence   nats per token, every sentence with the same weight
+    bpc        token · tokens / (ln 2 · characters)      bits per character, or per residue
+    bpb        token · tokens / (ln 2 · bytes)           bits per byte
+    ppl        exp(token)                                perplexity per token
+    wppl       exp(token · tokens / words)               perplexity per word, for any tokens
+
+`token · tokens` is the loss of the whole test split. Every `test` event has the tokens, characters,
+bytes and words of the split; `lmzoo/data/text_size.py` says what is counted. They are equal for all
+runs on one corpus, so intervals and differences are converted by one factor, and verdicts stay. A
+difference of perplexities is that to the reference, exp(loss) − exp(loss − difference); its margin
+of equivalence remains in nats.
+
+A training objective is no loss of the text and has neither bits nor perplexity.
+"""
+
+from collections.abc import Mapping
+from math import log
+from typing import Any
+
+import polars as pl
+
+from lmzoo.base.errors import UserError
+
+UNITS = {
+    "token": "token loss in nats per token",
+    "sentence": "sentence loss in nats per token",
+    "bpc": "loss in bits per character",
+    "bpb": "loss in bits per byte",
+    "ppl": "perplexity per token",
+    "wppl": "perplexity per word",
+}
+"""Unit -> what a table in this unit shows."""
+EFFECTS = {
+    "bpc": "bits per character",
+    "bpb": "bits per byte",
+    "ppl": "of perplexity",
+    "wppl": "of perplexity",
+}
+"""Unit -> the words after a difference; "nats" for the others."""
+OBJECTIVE = "objective"
+"""The kind of score of a training objective."""
+METRIC = "metric"
+"""The kind of score of a metric of the user's programs."""
+PERPLEXITIES = ("ppl", "wppl")
+SIZES = ("characters", "bytes", "words")
+SIZE_OF = {"bpc": "characters_per_token", "bpb": "bytes_per_token", "wppl": "words_per_token"}
+SIZE_COLUMNS = tuple(SIZE_OF.values())
+
+TextSizes = Mapping[str, tuple[int, int, int, int]]
+"""Fingerprint of a corpus -> tokens, characters, bytes and words of its test split."""
+
+
+def metric_of(unit: str, *, linear: bool = False) -> str:
+    """Return the metric, `token` or `sentence`, whose losses are converted to the unit.
+
+    Raises:
+        UserError: The unit is unknown, or `linear` and not proportional to nats.
+    """
+    known = [name for name in UNITS if not linear or name not in PERPLEXITIES]
+    if unit not in known:
+        raise UserError(f"no unit {unit!r} for this table; known: {', '.join(known)}")
+    return "sentence" if unit == "sentence" else "token"
+
+
+def metric_unit(study: Mapping[str, Any]) -> str:
+    """Return the unit of the metric of a study's programs, or the metric's name without one."""
+    asked = study.get("asked", {})
+    return asked.get("unit") or asked.get("metric", "")
+
+
+def effect_words(unit: str) -> str:
+    """Return the words after a difference in this unit; one of the user stays as it is."""
+    return EFFECTS.get(unit, "nats" if unit in UNITS else unit)
+
+
+def margin_words(unit: str) -> str:
+    """Return the words after the margin of equivalence, which is in nats for perplexities."""
+    return effect_words("token" if unit in PERPLEXITIES else unit)
+
+
+def text_sizes(
+    runs: pl.LazyFrame, events: pl.LazyFrame, measured: TextSizes | None = None
+) -> pl.DataFrame:
+    """Return one row for each known corpus: its fingerprint and `SIZE_COLUMNS`.
+
+    Words are null in records of earlier versions.
+
+    Args:
+        runs: the runs, as `load_study` reads them.
+        events: the events of the runs.
+        measured: sizes that replace those of the events.
+    """
+    text = runs.filter(pl.col("score") != OBJECTIVE).select("run", "fingerprint")
+    tests = events.filter(pl.col("event") == "test").drop_nulls(["tokens", "characters", "bytes"])
+    recorded = tests.join(text, on="run").select("fingerprint", "tokens", *SIZES).collect()
+    own = [(name, *sizes) for name, sizes in (measured or {}).items()]
+    frame = pl.concat([pl.DataFrame(own, recorded.schema, orient="row"), recorded])
+    ratios = {f"{name}_per_token": pl.col(name) / pl.col("tokens") for name in SIZES}
+    return frame.unique("fingerprint", keep="first").select("fingerprint", **ratios)
+
+
+def add_sizes(table: pl.DataFrame, sizes: pl.DataFrame) -> pl.DataFrame:
+    """Add `SIZE_COLUMNS` and the token loss in bits to a table with fingerprint, score, loss."""
+    is_text = pl.col("score") != OBJECTIVE
+    return (
+        table.join(sizes, on="fingerprint", how="left", maintain_order="left")
+        .with_columns(pl.when(is_text).then(pl.col(SIZE_COLUMNS)))
+        .with_columns(
+            bits_per_character=pl.col("loss") * bits_per_nat(SIZE_COLUMNS[0]),
+            bits_per_byte=pl.col("loss") * bits_per_nat(SIZE_COLUMNS[1]),
+        )
+    )
+
+
+def bits_per_nat(size: str) -> pl.Expr:
+    """Return bits per character or per byte of one nat per token; `size` is a size column."""
+    return 1 / (log(2) * pl.col(size))
+
+
+def unit_factor(unit: str) -> pl.Expr:
+    """Return bits, or nats per word, of one nat per token, from the size columns of a table."""
+    return 1 / pl.col(SIZE_OF[unit]) if unit == "wppl" else bits_per_nat(SIZE_OF[unit])
+
+
+def unit_per_nat(
+    runs: pl.LazyFrame, events: pl.LazyFrame, unit: str, measured: TextSizes | None = None
+) -> float:
+    """Return the factor from nats per token to a unit, for a study on one corpus.
+
+    Raises:
+        UserError: The unit needs the size of the text, and a run has none.
+    """
+    if unit not in SIZE_OF:
+        return 1.0
+    known = runs.select("fingerprint", "score").unique().collect()
+    known = known.join(text_sizes(runs, events, measured), on="fingerprint", how="left")
+    require_size(known, unit)
+    return known.select(bits_per_nat(SIZE_OF[unit]).max()).item()
+
+
+def size_line(table: pl.DataFrame) -> str:
+    """Return what a nat per token is in bits, from a table with `SIZE_COLUMNS`; "" if unknown."""
+    known = table.drop_nulls(SIZE_COLUMNS[:2])
+    if known.is_empty():
+        return ""
+    characters, size = (known.select(bits_per_nat(name)).item(0, 0) for name in SIZE_COLUMNS[:2])
+    return (
+        f"one nat per token is {characters:.4f} bits per character and {size:.4f} bits per byte "
+        f"of the test text, which has {known[SIZE_COLUMNS[0]].item(0):.2f} characters per token"
+    )
+
+
+def require_size(frame: pl.DataFrame, unit: str) -> None:
+    """Check that the size of the text is known in all rows with the loss of a text.
+
+    Raises:
+        UserError: It is not.
+    """
+    if frame.filter(pl.col("score") != OBJECTIVE)[SIZE_OF[unit]].null_count():
+        raise UserError(
+            f"the records lack the size of the test text, which --unit {unit} needs: residues form "
+            "no words, and earlier versions wrote no size; use --unit token, or --data-dir DIR to "
+            "measure the corpus"
+        )

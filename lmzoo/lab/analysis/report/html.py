@@ -1,0 +1,132 @@
+"""Write one self-contained HTML page: no font, image or script from another file.
+
+Charts are Vega-Lite specifications inside the page. Its scripts (Vega, Vega-Lite and Vega-Embed,
+which `vl_convert` carries) are inlined. A content security policy forbids the page to load
+anything. Colours are CSS variables with a light and a dark value, so that a chart follows the
+reader's setting; `page.js` puts their values into the specifications. The HTML is in `parts.html`.
+"""
+
+import base64
+import functools
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import vl_convert
+from jinja2 import Environment, FileSystemLoader
+
+from lmzoo.lab.analysis.text.render import TextTable
+from lmzoo.lab.statistics.compared import VERDICTS
+
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+    "script-src 'unsafe-inline' 'unsafe-eval'"  # Vega compiles its expressions
+)
+SNIPPET = "window.vegaEmbed = vegaEmbed;"
+FOLDER = Path(__file__).parent
+TEMPLATES = Environment(
+    loader=FileSystemLoader(FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True
+)
+TEMPLATES.globals |= {"zip": zip, "verdicts": VERDICTS}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and its content as HTML."""
+
+    title: str
+    body: str
+    folded: bool = False
+    """A click on the heading shows the content."""
+
+    @property
+    def anchor(self) -> str:
+        """The section's id in the page."""
+        return "-".join(self.title.lower().split())
+
+
+def macro(name: str, *values: Any) -> str:
+    """Return the HTML of a macro of `parts.html`, which escapes its texts.
+
+    It is a plain string: a `Markup` would escape what is added to it.
+    """
+    return str(getattr(TEMPLATES.get_template("parts.html").module, name)(*values))
+
+
+def paragraphs(lines: Iterable[str], kind: str = "note") -> str:
+    """Return one paragraph for each line, of the CSS class `kind`."""
+    return macro("paragraphs", lines, kind)
+
+
+def folded(title: str, body: str) -> str:
+    """Return HTML that a click on its title shows."""
+    return macro("folded", title, body) if body else ""
+
+
+def code_block(text: str) -> str:
+    """Return preformatted text, as for commands and sentences."""
+    return macro("code_block", text)
+
+
+def html_page(title: str, lead: str, sections: Sequence[Section], *, point: str = "") -> str:
+    """Return the whole page: title (plain text), lead, links to the sections, sections.
+
+    The charts show the point with this label at first, or all.
+    """
+    has_charts = any('class="chart"' in body for body in (lead, *(s.body for s in sections)))
+    scripts = [*([_vega()] if has_charts else []), (FOLDER / "page.js").read_text("utf-8")]
+    css = (FOLDER / "page.css").read_text("utf-8")
+    page = macro("page", title, lead, sections, point, POLICY, css, scripts)
+    return _unique_regions(page.lstrip())
+
+
+def _unique_regions(page: str) -> str:
+    """Give a region with the name of an earlier one a number."""
+    seen: Counter[str] = Counter()
+
+    def name(found: re.Match[str]) -> str:
+        seen[found[1]] += 1
+        again = f" ({seen[found[1]]})" if seen[found[1]] > 1 else ""
+        return f'role="region" aria-label="{found[1]}{again}"'
+
+    return re.sub(r'role="region" aria-label="([^"]*)"', name, page)
+
+
+def html_table(
+    table: TextTable, *, kind: str = "", notes: Mapping[str, Sequence[str]] | None = None
+) -> str:
+    """Return a table; columns of text are aligned left, numbers right.
+
+    Args:
+        table: the table.
+        kind: a table that is "sortable" is sorted by a click on a heading, and filtered by a word.
+        notes: lines below the text of a point, by this text.
+    """
+    return macro("table", table, kind, notes or {})
+
+
+def chart_figure(chart: Any) -> str:
+    """Return an altair chart, drawn by the page's script.
+
+    Its title and notes become the caption, which the browser wraps; the title names the chart for a
+    screen reader.
+    """
+    content = chart.to_dict()
+    title = content.pop("title")
+    content["description"] = title["text"]
+    spec = json.dumps(content).replace("<", "\\u003c")
+    return macro("figure", title["text"], title.get("subtitle") or [], spec)
+
+
+def download_link(text: str, name: str) -> str:
+    """Return a link that saves `text` as a file."""
+    return macro("download_link", base64.b64encode(text.encode()).decode(), name)
+
+
+@functools.cache
+def _vega() -> str:
+    return vl_convert.javascript_bundle(SNIPPET).replace("</script", "<\\/script")

@@ -1,0 +1,140 @@
+"""`lmzoo judge`: verdicts on results of other programs, or on two commands."""
+
+import json
+import math
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lmzoo.base.errors import UserError
+from lmzoo.base.streams import echo
+from lmzoo.lab.cli.options import AsJson
+
+
+def judge(
+    results: Annotated[Path | None, typer.Argument(metavar="RESULTS", help="CSV, JSON lines or Parquet, one row per run; a storage of Optuna or MLflow; a folder of MLflow or TensorBoard.")] = None,
+    by: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column that says which variant was trained; repeatable.")] = None,
+    metric: Annotated[str | None, typer.Option(metavar="NAME", help="Column to judge.")] = None,
+    seed: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the seed. Default: seed, if there is one.")] = None,
+    reference: Annotated[str | None, typer.Option(metavar="VARIANT", help="Variant to compare with. Default: the first one.")] = None,
+    margin: Annotated[float, typer.Option(help="Difference below which a variant is negligible, in the metric's unit.")] = 0.0,
+    higher_is_better: Annotated[bool, typer.Option("--higher-is-better", help="For accuracies and scores.")] = False,
+    within: Annotated[str | None, typer.Option(metavar="COLUMN", help="Compare within each value of this column.")] = None,
+    successive: Annotated[bool, typer.Option("--successive", help="Compare each variant with the one before it.")] = False,
+    paired: Annotated[bool | None, typer.Option("--paired/--unpaired", help="Whether equal seeds belong together. Default: if they are shared.")] = None,
+    step: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of steps; the last row of each run counts.")] = None,
+    parse: Annotated[str | None, typer.Option(metavar="REGEX", help="Make columns of the run's name: '(?P<variant>.+)-s(?P<seed>[0-9]+)'.")] = None,
+    base: Annotated[str | None, typer.Option(metavar="COMMAND", help="Command of the baseline, with {seed}: 'python train.py --seed {seed}'.")] = None,
+    candidate: Annotated[str | None, typer.Option(metavar="COMMAND", help="Command of the candidate. Default: that of the baseline, for revisions.")] = None,
+    base_rev: Annotated[str | None, typer.Option(metavar="REVISION", help="Run the baseline at this git revision.")] = None,
+    candidate_rev: Annotated[str | None, typer.Option(metavar="REVISION", help="Run the candidate at this git revision.")] = None,
+    pattern: Annotated[str | None, typer.Option(metavar="REGEX", help="Find the metric in what the commands print: 'val_bpb: ([0-9.]+)'. Default: --metric in JSON lines, or the last line.")] = None,
+    max_seeds: Annotated[int, typer.Option(help="Most seeds of each command.")] = 24,
+    budget: Annotated[float, typer.Option(metavar="MINUTES", help="Start no run after this time.")] = math.inf,
+    stream: Annotated[bool, typer.Option("--stream", help="The candidate is the next one of an endless series, kept in --out: at most 5 % of all keeps are false.")] = False,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the runs of commands; a killed judge goes on from it.")] = Path("judge-runs"),
+    format: Annotated[str, typer.Option(help="table, md, csv, json or latex.")] = "table",
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Rank the variants in a table of results, or run two commands and say whether to keep the candidate.
+
+    Example: lmzoo judge results.csv --by variant --seed seed --metric loss --margin 0.01
+
+    With --base and --candidate, the exit code is 0 (keep), 1 (discard) or 3 (undecided).
+    """
+    if base is not None or candidate is not None:
+        if results is not None:
+            raise UserError(f"give a table of results ({results}) or commands, not both")
+        arms = (base, candidate, base_rev, candidate_rev)
+        raise typer.Exit(_judge_commands(arms, metric, pattern, margin, max_seeds, budget, out, higher_is_better=higher_is_better, stream=stream, as_json=as_json))  # fmt: skip
+    from lmzoo.lab.analysis.text.render import check_format, render
+    from lmzoo.lab.judging.verdicts import Question, judgement
+
+    if stream:
+        raise UserError("--stream judges commands; give --base and --candidate")
+    if results is None:
+        raise UserError("nothing to judge; give a file of results")
+    if not by or metric is None:
+        missing = "--metric NAME" if by else "--by COLUMN"
+        raise UserError(f"judge needs {missing}; {_columns(results)}")
+    format = "json" if as_json else format
+    check_format(format)
+    question = Question(
+        by=by, metric=metric, seed=seed, reference=reference, margin=margin,
+        higher_is_better=higher_is_better, within=within, successive=successive, paired=paired,
+        step=step, parse=parse,
+    )  # fmt: skip
+    report = judgement(results, question)
+    width, terminal = shutil.get_terminal_size((100, 40)).columns, sys.stdout.isatty()
+    echo(render(report, format, width=width, colour=terminal, complete=not terminal))
+
+
+def _columns(results: Path) -> str:
+    from lmzoo.lab.judging.results import read_results
+
+    return f"columns of {results}: {', '.join(read_results(results).columns)}"
+
+
+def _judge_commands(
+    arms: tuple[str | None, str | None, str | None, str | None], metric: str | None, pattern: str | None,
+    margin: float, max_seeds: int, budget: float, out: Path, *, higher_is_better: bool, stream: bool, as_json: bool,
+) -> int:  # fmt: skip
+    """Run two commands, print the answer and return the exit code."""
+    import re
+
+    from lmzoo.lab.analysis.text.verdict_lines import SHOWN
+    from lmzoo.lab.judging.commands import CODES, Metric, Results, judge_commands, revisions
+
+    base, candidate, base_rev, candidate_rev = arms
+    if base is None or (candidate is None and candidate_rev is None):
+        raise UserError(
+            "two commands are compared; give --base and --candidate, or --candidate-rev"
+        )
+    try:
+        groups = 1 if pattern is None else re.compile(pattern).groups
+    except re.error as error:
+        raise UserError(f"--pattern {pattern!r} is no regular expression: {error}") from None
+    if groups != 1:
+        raise UserError(f"--pattern {pattern!r} has {groups} groups; put () around the number only")
+    both = {"base": (base, base_rev), "candidate": (candidate or base, candidate_rev)}
+    with revisions(both, Metric(metric, pattern, higher_is_better)) as (first, second):
+        answer = judge_commands(
+            first, second, Results(out), margin=margin,
+            max_seeds=max_seeds, minutes=budget, stream=stream, say=lambda line: echo(line, err=True),
+        )  # fmt: skip
+    if as_json:
+        echo(json.dumps(answer))
+        return CODES[answer["decision"]]
+    verdict = SHOWN.get(answer["verdict"], answer["verdict"])
+    word = "" if verdict == answer["decision"] else f"{verdict}: "
+    p = "" if answer["p"] is None else f", p {answer['p']:.3g}"
+    numbers = (
+        "no difference is known"
+        if answer["difference"] is None
+        else f"difference {answer['difference']:+.4g}"
+    )
+    if answer["low"] is not None:
+        numbers += f" ({answer['low']:.4g} to {answer['high']:.4g})"
+    diverged = (
+        f"; diverged: {answer['diverged'][0]} of base, {answer['diverged'][1]} of candidate"
+        if any(answer["diverged"])
+        else ""
+    )
+    series = (
+        f"; candidate {answer['candidate']} of the series, kept if p < {answer['level']:.2g}"
+        if stream
+        else ""
+    )
+    late = "; the time is over" if answer["out_of_time"] else ""
+    more = (
+        ""
+        if answer["seeds_needed"] is None
+        else f"; about {answer['seeds_needed']} more seeds would decide it"
+    )
+    echo(
+        f"{answer['decision']}: {word}{numbers}{p}, {min(answer['seeds'])} pairs of seeds{diverged}{late}{series}{more}"
+    )
+    return CODES[answer["decision"]]

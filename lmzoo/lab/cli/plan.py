@@ -1,0 +1,46 @@
+"""`lmzoo plan`: seeds, hours and money before a study."""
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lmzoo.base.errors import UserError
+from lmzoo.base.streams import echo
+from lmzoo.lab.cli.options import AsJson
+
+
+def plan(
+    pilot: Annotated[Path, typer.Argument(metavar="PILOT", help="A study: its folder or its file of records; or a table of results, as for `judge`.")],
+    effect: Annotated[float, typer.Option(help="Difference to show, in the metric's unit.")],
+    power: Annotated[float, typer.Option(help="Probability that it is shown, if it is there.")] = 0.8,
+    contrasts: Annotated[int | None, typer.Option(help="Number of contrasts of the new study. Default: those of the pilot.")] = None,
+    price: Annotated[float | None, typer.Option(help="Price of an hour of one run.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Minutes of one run, for a table of results.")] = None,
+    by: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column of the variant, for a table of results.")] = None,
+    metric: Annotated[str | None, typer.Option(metavar="NAME", help="Column of the metric, for a table of results.")] = None,
+    seed: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the seed. Default: seed, if there is one.")] = None,
+    reference: Annotated[str | None, typer.Option(metavar="VARIANT", help="Variant to compare with. Default: the first one.")] = None,
+    paired: Annotated[bool | None, typer.Option("--paired/--unpaired", help="Whether equal seeds belong together. Default: if they are shared.")] = None,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Plan a study: how many seeds show a difference of a given size, and what they cost.
+
+    Example: lmzoo plan docs/results/records/gru_ablation-captions.parquet --effect 0.02
+    """
+    from lmzoo.lab.analysis.text.render import render
+    from lmzoo.lab.judging import plan as planning
+
+    if planning.is_study(pilot):
+        known = planning.pilot_of_study(pilot)
+    elif not by or metric is None:
+        raise UserError(f"{pilot} is no study; a table of results needs --by and --metric")
+    else:
+        known = planning.pilot_of_results(
+            pilot, by=by, metric=metric, seed=seed, reference=reference, paired=paired,
+            seconds=None if minutes is None else 60 * minutes,
+        )  # fmt: skip
+    report = planning.plan(known, effect, power, price=price, contrasts=contrasts)
+    width = shutil.get_terminal_size((100, 40)).columns
+    echo(render(report, "json" if as_json else "table", width=width))

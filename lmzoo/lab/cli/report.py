@@ -1,0 +1,99 @@
+"""`lmzoo report`: a study, or the comparison of two, as one web page.
+
+`lmzoo records`: the records of a study in one file, and back.
+"""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lmzoo.base.errors import writing
+from lmzoo.base.streams import echo
+from lmzoo.lab.cli.options import Metric
+from lmzoo.lab.cli.run_names import find_studied, find_study
+
+
+def report(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="STUDY",
+            help="A study: its folder, a file of records, or its name (or the beginning) in runs/. "
+            "STUDY:POINT, the folder of a run, or the first digits of its name show this point "
+            "first in the charts.",
+        ),
+    ],
+    other: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[STUDY]",
+            help="A second study, or the same with another version: compare the two.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File of the page. Default: STUDY/report.html.")
+    ] = None,
+    metric: Metric = "token",
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the corpus's files.")] = None,
+    models: Annotated[
+        bool,
+        typer.Option(
+            "--models/--no-models",
+            "--ask/--no-ask",  # the names before
+            help="Sample from the best models and audit them.",
+        ),
+    ] = True,
+) -> None:
+    """Write a study, or the comparison of two, on one HTML page that needs no other file.
+
+    Charts answer to the mouse, tables can be sorted and filtered. Samples and audits of the best
+    models take about 15 seconds each; --no-models leaves them out. `lmzoo compare A B` is the same
+    as `lmzoo report A B`.
+    """
+    from lmzoo.lab.analysis.report import render_report
+    from lmzoo.lab.analysis.report.compare_page import render_two
+    from lmzoo.lab.analysis.text.render import output_path
+
+    study, point = find_studied(name)
+    target = output_path(study, out, "report.html")
+    if out or study.exists():
+        with writing(target):  # before the seconds that the page takes
+            pass
+    if other is not None:
+        text = render_two([study, find_study(other)], metric=metric)
+    else:
+        text = render_report(
+            study, metric=metric, use_models=models, data_dir=data_dir, point=point
+        )
+    with writing(target):
+        target.write_text(text, encoding="utf-8")
+    echo(target)
+
+
+class Action(StrEnum):
+    """What to do with the records."""
+
+    SAVE = "save"
+    RESTORE = "restore"
+
+
+def records(
+    action: Annotated[Action, typer.Argument(help="save STORE FILE, or restore FILE STORE.")],
+    source: Annotated[Path, typer.Argument(help="What is read.")],
+    target: Annotated[Path, typer.Argument(help="What is written.")],
+    with_sequences: Annotated[bool, typer.Option("--with-sequences", help="Also save the loss of every test sequence, for `lmzoo compare`.")] = False,
+) -> None:  # fmt: skip
+    """Save the records of a study as one Parquet file, or restore them.
+
+    The file has all configs and losses, and no checkpoints. Tables read it like a folder:
+    `lmzoo rank FILE.parquet`. A sweep in the restored store trains only the runs that are missing.
+    """
+    from lmzoo.lab.analysis.records.study_parquet import restore_study, save_study
+
+    if action is Action.SAVE:
+        size = save_study(source, target, with_sequences=with_sequences)
+        echo(f"{target}: {size / 1000:.0f} kB")
+    else:
+        echo(f"{target}: {restore_study(source, target)} runs")

@@ -1,0 +1,202 @@
+"""How every subcommand names a run or a study.
+
+    runs/single/1f3a90c2d4e5       the folder of a run
+    1f3a                           the first digits of a run's name, in the folder of the runs
+    gru_ablation:carry             STUDY:POINT, the confirm run with the lowest validation loss
+    DLM46                          a row: its latest run by `lmzoo train`
+
+STUDY is a folder, or the name, or its beginning, of a study in the folder of the runs. POINT is a
+label, a cut by name or number, or a point's id.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lmzoo.base.errors import UserError
+from lmzoo.base.streams import echo
+from lmzoo.lab.labels import find_point, named_points
+from lmzoo.lab.store.archive import read_config, restore_run
+from lmzoo.lab.store.open import S3_SCHEME
+from lmzoo.lab.store.records import CHECKPOINT, CONFIG, STUDY, RunFolder, epoch_records, read_json
+
+RUNS = Path("runs")
+HASH = re.compile("[0-9a-f]{4,12}")
+RUN_HELP = "A folder, the first digits of a run's name, STUDY:POINT (its best confirmed seed)"
+Runs = Annotated[Path, typer.Option("--runs", help="Folder in which runs and studies are found.")]
+
+
+def find_run(text: str, runs: Path = RUNS) -> Path:
+    """Return the folder of the run that a text names; see above.
+
+    Raises:
+        UserError: Nothing or several runs have this name, or the run has no weights.
+    """
+    found = find_trained(text, runs)
+    if found is None:
+        raise UserError(
+            f"no run of {text} in {runs}; train one with `lmzoo train {text}`, or give the folder "
+            "of a run"
+        )
+    return found
+
+
+def find_trained(text: str, runs: Path = RUNS) -> Path | None:
+    """Return the folder of a run, or None for a row without a run, which has no trained weights.
+
+    Raises:
+        UserError: See `find_run`.
+    """
+    path = Path(text)
+    if (path / STUDY).exists():
+        raise UserError(f"{text} is the folder of a study; name a point of it, as in {text}:POINT")
+    restore_run(path.parent, path.name)
+    if path.is_dir():
+        return path
+    study, colon, point = text.partition(":")
+    if colon and not S3_SCHEME.match(text):
+        return _best_seed(find_study(study, runs), point)
+    if len(path.parts) > 1:
+        raise UserError(f"{text} is not the folder of a trained run; {_studies_hint(runs)}")
+    if HASH.fullmatch(text):
+        return _with_prefix(text, runs)
+    return _latest(text, runs)
+
+
+def find_study(text: str, runs: Path = RUNS) -> Path:
+    """Return the folder of a study: a path, a file of records, or a name in the folder of the runs.
+
+    Raises:
+        UserError: No study or several have this name.
+    """
+    path = Path(text)
+    if path.exists() or path.suffix == ".parquet" or len(path.parts) > 1 or S3_SCHEME.match(text):
+        return path
+    known = list_studies(runs)
+    found = [study for study in known if study.name == text]
+    found = found or [study for study in known if study.name.startswith(text)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UserError(f"{text!r} names {len(found)} studies: {_listed(found)}; give one of them")
+    raise UserError(f"no study {text!r}; {_studies_hint(runs)}")
+
+
+def find_studied(text: str, runs: Path = RUNS) -> tuple[Path, str]:
+    """Return the study that a text names, and the point: "" if it names no run and no point.
+
+    The name of a run gives its study and its point.
+
+    Raises:
+        UserError: See `find_study`; or the run belongs to no study.
+    """
+    study, colon, point = text.partition(":")
+    if colon and not S3_SCHEME.match(text):
+        return find_study(study, runs), point
+    run = Path(text)
+    if HASH.fullmatch(text) and not any(path.name.startswith(text) for path in list_studies(runs)):
+        run = _with_prefix(text, runs)
+    config = RunFolder(run).config if (run / CONFIG).exists() else None
+    if config is None:
+        return find_study(text, runs), ""
+    if not (run.parent / STUDY).exists():
+        raise UserError(f"{run} is a run of no study; give a study, or a run of a sweep")
+    return run.parent, config["point"]["id"]
+
+
+def warn_untrained(names: Iterable[str]) -> None:
+    """Say on stderr which models have their initial weights."""
+    if listed := ", ".join(names):
+        echo(f"initial weights, not trained: {listed}", err=True)
+
+
+def _best_seed(study: Path, text: str) -> Path:
+    """Return the confirm run of a point with the lowest validation loss."""
+    content = read_json(study / STUDY) if study.is_dir() else None
+    if not isinstance(content, dict):
+        raise UserError(f"{study} is not the folder of a study, so it has no weights of a point")
+    chosen: Mapping[str, Any] = content["chosen"]
+    models = {}
+    for point, choice in chosen.items():
+        configs = (read_config(study, run) for run in choice["runs"])
+        if config := next(filter(None, configs), None):
+            models[point] = config["model"]
+    point = find_point(named_points(content, models)["points"], text)
+    folders = [RunFolder(study / run) for run in chosen.get(point["id"], {"runs": ()})["runs"]]
+    for folder in folders:
+        restore_run(study, folder.path.name)
+    runs = [run for run in folders if run.checkpoint.exists()]
+    losses = {run.path: _best_loss(run) for run in runs}
+    losses = {path: loss for path, loss in losses.items() if loss is not None}
+    if not losses:
+        raise UserError(
+            f"{study}: point {point['label']!r} has no confirm run with weights; run its sweep "
+            "again (records that were restored from a file have no weights)"
+        )
+    return min(losses, key=lambda path: losses[path])
+
+
+def _best_loss(run: RunFolder) -> float | None:
+    """Return the lowest validation loss of a run; None if it diverged or has no epoch."""
+    records = run.records()
+    if any(record.get("status") == "diverged" for record in records):
+        return None
+    losses = [record["valid_token"] for record in epoch_records(records)]
+    return min((loss for loss in losses if loss is not None), default=None)
+
+
+def _with_prefix(prefix: str, runs: Path) -> Path:
+    """Return the run whose name begins so; equal names in two stores are the same run."""
+    folders = [folder for folder in _run_folders(runs) if folder.name.startswith(prefix)]
+    if len({folder.name for folder in folders}) > 1:
+        raise UserError(
+            f"{prefix!r} begins the names of {len(folders)} runs: {_listed(folders)}; give more "
+            "digits"
+        )
+    trained = [folder for folder in folders if (folder / CHECKPOINT).exists()]
+    if not folders:
+        raise UserError(f"no run in {runs} begins with {prefix!r}; {_studies_hint(runs)}")
+    return (trained or folders)[0]
+
+
+def _latest(name: str, runs: Path) -> Path | None:
+    """Return the most recently trained run of a row; None if there is none."""
+    from lmzoo.lab.trainables.door import open_door  # imports torch
+
+    try:
+        row = open_door().row_name(name)
+    except UserError as error:
+        raise UserError(f"{error}; nor is it a folder or the name of a run") from None
+    trained = [
+        folder
+        for folder in map(RunFolder, _run_folders(runs))
+        if folder.checkpoint.exists() and (folder.config or {}).get("row") == row
+    ]
+    return (
+        max((run.checkpoint.stat().st_mtime, run.path) for run in trained)[1] if trained else None
+    )
+
+
+def _run_folders(runs: Path) -> list[Path]:
+    """Return the folders of all runs: those of `lmzoo train`, and those of studies."""
+    found = {path.parent for depth in ("*", "*/*") for path in runs.glob(f"{depth}/config.json")}
+    return sorted(found)
+
+
+def list_studies(runs: Path) -> list[Path]:
+    """Return the folders of the studies in the folder of the runs."""
+    return sorted(path.parent for path in runs.glob(f"*/{STUDY}"))
+
+
+def _studies_hint(runs: Path) -> str:
+    studies = list_studies(runs)
+    return f"studies in {runs}: {_listed(studies)}" if studies else f"{runs} has no study"
+
+
+def _listed(paths: Iterable[Path], most: int = 8) -> str:
+    names = [str(path) for path in paths]
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest

@@ -1,0 +1,166 @@
+"""`lmzoo serve`: the pages of all studies in a folder, in a browser, also while a sweep runs.
+
+The server listens on loopback only. Other accounts of the machine can reach loopback, and so can
+web pages in the same browser, so every request needs a token, which is drawn at each start. The
+link that is printed has it; the answer stores it in a cookie. A request for another host name is
+refused, because a foreign name may resolve to loopback (DNS rebinding).
+"""
+
+import secrets
+import time
+from collections.abc import Callable
+from html import escape
+from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock
+from typing import Annotated, ClassVar
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+import typer
+
+from lmzoo.base.errors import UserError
+from lmzoo.base.streams import echo
+from lmzoo.lab.cli.run_names import RUNS, list_studies
+
+COOKIE = "lmzoo"
+RELOAD = 15
+"""Seconds after which a browser loads a page again."""
+BUSY = 0.1
+"""Largest share of one core that the pages of a running sweep take."""
+
+
+class Pages:
+    """The pages. A page is kept for a time that grows with the time that its rendering took."""
+
+    def __init__(self, runs: Path, render: Callable[[Path], str]) -> None:
+        self._runs, self._render = runs, render
+        self._kept: dict[str, tuple[float, str]] = {}
+        """Study -> the time until which its page is kept, and the page."""
+        self._lock = Lock()
+
+    def overview(self) -> str:
+        """Return a page with a link to each study."""
+        from lmzoo.lab.analysis.report.html import html_page
+
+        names = [study.name for study in list_studies(self._runs)]
+        links = "".join(f'<li><a href="/{quote(name)}">{escape(name)}</a></li>' for name in names)
+        lead = (
+            f"<ul>{links}</ul>" if names else f"<p>{escape(str(self._runs))} has no study yet</p>"
+        )
+        return html_page("Studies", lead, [])
+
+    def page(self, name: str) -> str | None:
+        """Return the page of a study, or why there is none yet; None if there is no such study."""
+        found = [study for study in list_studies(self._runs) if study.name == name]
+        if not found:
+            return None
+        with self._lock:
+            until, page = self._kept.get(name, (0.0, ""))
+            if time.monotonic() < until:
+                return page
+            begin = time.monotonic()
+            page = self._written(found[0])
+            end = time.monotonic()
+            self._kept[name] = end + (end - begin) / BUSY, page
+            return page
+
+    def _written(self, study: Path) -> str:
+        from lmzoo.lab.analysis.report.html import html_page, paragraphs
+
+        try:
+            return self._render(study)
+        except UserError as error:
+            return html_page(study.name, paragraphs([f"no results yet: {error}"]), [])
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers GET; every other method gets 501."""
+
+    pages: ClassVar[Pages]
+    token: ClassVar[str]
+
+    def do_GET(self) -> None:
+        """Send a page, or store the token of the link and go to the page without it."""
+        port = self.connection.getsockname()[1]
+        hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
+        url = urlsplit(self.path)
+        given = parse_qs(url.query).get("token", [""])[0]
+        if self.headers.get("Host") not in hosts:
+            self._send(HTTPStatus.FORBIDDEN, "another host name")
+        elif given and secrets.compare_digest(given.encode(), self.token.encode()):
+            cookie = f"{COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/"
+            place = "/" + url.path.lstrip("/")
+            self._send(HTTPStatus.SEE_OTHER, "", {"Set-Cookie": cookie, "Location": place})
+        elif not self._has_token():
+            self._send(HTTPStatus.FORBIDDEN, "open the link that lmzoo serve printed")
+        elif url.path == "/":
+            self._send(HTTPStatus.OK, self.pages.overview())
+        elif (page := self.pages.page(unquote(url.path[1:]))) is None:
+            self._send(HTTPStatus.NOT_FOUND, "no such study")
+        else:
+            self._send(HTTPStatus.OK, page)
+
+    def _has_token(self) -> bool:
+        try:
+            morsel = SimpleCookie(self.headers.get("Cookie", "")).get(COOKIE)
+        except CookieError:
+            return False
+        value = morsel.value if morsel else ""
+        return secrets.compare_digest(value.encode(), self.token.encode())
+
+    def _send(self, status: HTTPStatus, page: str, headers: dict[str, str] | None = None) -> None:
+        body = page.encode()
+        self.send_response(status)
+        # A browser reloads a page by itself, so that the file of `lmzoo report` has no clock.
+        fixed = {
+            "Content-Type": "text/html; charset=utf-8",
+            "Content-Length": str(len(body)),
+            "Cache-Control": "no-store",
+            "Referrer-Policy": "no-referrer",
+            "X-Content-Type-Options": "nosniff",
+            "X-Frame-Options": "DENY",
+        }
+        reload = {"Refresh": str(RELOAD)} if status is HTTPStatus.OK else {}
+        for name, value in {**fixed, **reload, **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Print nothing: a line of the log would show the token."""
+
+
+def build_server(runs: Path, port: int, render: Callable[[Path], str]) -> ThreadingHTTPServer:
+    """Return the server of the pages, with a token of its own.
+
+    Raises:
+        UserError: The folder is not there, or the port is in use.
+    """
+    if not runs.is_dir():
+        raise UserError(f"{runs} is not a folder; give the folder of the runs, such as runs")
+    own = {"pages": Pages(runs, render), "token": secrets.token_urlsafe(24)}
+    try:
+        return ThreadingHTTPServer(("127.0.0.1", port), type("OwnHandler", (Handler,), own))
+    except OSError as error:
+        raise UserError(f"port {port} cannot be opened: {error}; choose another --port") from error
+
+
+def serve(
+    runs: Annotated[Path, typer.Argument(help="Folder in which studies are found.")] = RUNS,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0: a free one.")] = 0,
+) -> None:  # fmt: skip
+    """Show the pages of all studies in a browser, also while a sweep runs. Ctrl-C ends it.
+
+    The pages are those of `lmzoo report --no-models`; a browser loads them again every 15 seconds.
+    Only a browser with the printed link, on this machine, is answered. From another machine:
+    ssh -L PORT:127.0.0.1:PORT HOST.
+    """
+    from lmzoo.lab.analysis.report import render_report
+
+    server = build_server(runs, port, lambda study: render_report(study, use_models=False))
+    token = server.RequestHandlerClass.token  # type: ignore[attr-defined]
+    echo(f"http://127.0.0.1:{server.server_port}/?token={token}")
+    with server:
+        server.serve_forever()

@@ -1,0 +1,53 @@
+"""`lmzoo sweep`: a shipped study, or the one in a file or a module of the user's."""
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from lmzoo.base.errors import UserError, near
+from lmzoo.base.own_parts import import_source
+from lmzoo.lab.cli.shipped import shipped_studies
+from lmzoo.lab.study.study import Study
+from lmzoo.lab.sweep.command import run_studies
+
+
+def sweep(
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="A study of the package, such as gru_ablation; a file with a STUDY or STUDIES; or the name of an importable module.")],
+) -> None:  # fmt: skip
+    """Run a study: `lmzoo sweep STUDY [OPTIONS]`.
+
+    The same as `python STUDY.py [OPTIONS]`. `lmzoo sweep STUDY --help` lists the options.
+    """
+    run_studies(find_studies(study))
+
+
+def run(study: str, options: list[str]) -> NoReturn:
+    """Run the command line of a study and exit."""
+    found = find_studies(study)
+    sys.argv = [study, *options]
+    run_studies(found)
+    raise AssertionError("the command line of a study exits")
+
+
+def find_studies(spec: str) -> tuple[Study, ...]:
+    """Return the studies of a file or a module: its `STUDY`, its `STUDIES`, or all studies in it.
+
+    Raises:
+        UserError: The module cannot be imported, or has no study.
+    """
+    if spec.isidentifier() and not Path(spec).exists() and find_spec(spec) is None:
+        known = shipped_studies()
+        if spec not in known:
+            raise UserError(f"no study or module {spec!r}{near(spec, known)}")
+        spec = str(known[spec])
+    module = import_source(spec)
+    if isinstance(study := getattr(module, "STUDY", None), Study):
+        return (study,)
+    values = getattr(module, "STUDIES", vars(module).values())
+    studies = tuple(value for value in values if isinstance(value, Study))
+    if not studies:
+        raise UserError(f"{spec} has no study; write STUDY = Study(...)")
+    return studies

@@ -1,0 +1,260 @@
+"""The workers that a cluster has room for, and those that it may get.
+
+Nothing is fixed at the start: nodes join, are started, are interrupted, or never come. `Growth`
+says which nodes may come. Where it does not say, two rules hold:
+
+- A worker that fits on no node that is there or may come is refused. While a node of unknown
+  resources may still join, the sweep waits for it without a time limit.
+- The device is decided once. If no GPU is there, and either the first machine of an SSH cluster has
+  not joined or no node can run anything, the decision waits for the first node. For machines it
+  waits `JOIN_SECONDS` at most, because the head may have CPUs to work with.
+"""
+
+import contextlib
+import statistics
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.cluster import connection
+from lmzoo.lab.cluster.growth import Growth, read_growth
+from lmzoo.lab.cluster.resources import Resources
+
+LOOK_SECONDS = 1.0
+"""How long a list of the live nodes is used."""
+GROWTH_SECONDS = 120.0
+"""How long a description of the cluster is used; `ray up` may change it while the sweep runs."""
+HEAD_SECONDS = 60.0
+"""How long the head may take to read the description at the start."""
+JOIN_SECONDS = 180.0
+"""How long the first machine may take to join before the device is decided without it."""
+OPEN_WORKERS = 64
+"""Workers worth asking for, beyond the live ones, where unknown nodes start on demand."""
+HEAD = "node:__internal_head__"
+"""The resource by which Ray marks the head."""
+
+Node = Mapping[str, float]
+
+
+class Capacity:
+    """The capacity of the cluster that this process is connected to.
+
+    `show` is called with a line if the device cannot be decided yet.
+
+    Attributes:
+        resources: What each worker needs, with the GPUs decided.
+    """
+
+    def __init__(self, resources: Resources, show: Callable[[str], object] = lambda _: None):
+        self._lock = threading.Lock()
+        self._nodes: dict[str, Node] = {}
+        self._looked = -LOOK_SECONDS
+        self._growth = Growth(nodes=None if connection.ADDRESS else 0)
+        self._reading: ray.ObjectRef[Growth] | None = None
+        self._read = time.monotonic()
+        if connection.ADDRESS:
+            with contextlib.suppress(RayError):
+                self._growth = ray.get(_read_on_head(self._look()), timeout=HEAD_SECONDS)
+        self.resources = self._decide(resources, show)
+
+    @property
+    def autoscaling(self) -> bool:
+        """Whether nodes are started when workers need them, and ended when they are idle."""
+        return self._growth.autoscaling
+
+    def live(self) -> int:
+        """Return how many workers fit on the live nodes."""
+        return self._capped(self.room())
+
+    def limit(self) -> int:
+        """Return how many workers are worth asking for: those that may run at the same time.
+
+        If any node may join, but none starts on demand, these are the workers that fit on the live
+        nodes: further requests would only wait.
+        """
+        asked = self.autoscaling or not self.room()
+        unknown = OPEN_WORKERS if self._growth.nodes is None and asked else 0
+        return self._capped(self.room() + sum(self._coming()) + unknown)
+
+    def room(self) -> int:
+        """Return how many workers fit on the live nodes, without `--max-concurrent`."""
+        return sum(self._live())
+
+    def describe(self) -> str:
+        """Return what the sweep uses: `8 GPUs on 2 nodes`, `2 CPU cores of this machine`."""
+        live, coming = self._live(), self._coming()
+        nodes = _count(sum(map(bool, live + coming)), "node")
+        if not connection.ADDRESS:
+            text = f"{self._amount(sum(live))} of this machine"
+        elif any(coming):
+            text = f"up to {self._amount(sum(live + coming))} on {nodes}, {sum(live)} live"
+        else:
+            text = f"{self._amount(sum(live))} on {nodes}"
+        most = self.resources.concurrent
+        return f"{text}, at most {_count(most, 'worker')}" if most else text
+
+    def waiting(self, wanted: int | None = None) -> str:
+        """Return what the sweep waits for: `waiting for 4 GPUs, 1 of 5 nodes is there`.
+
+        `wanted` is the number of workers that the sweep could use; None: all that may come. The
+        text is "" if as many are live.
+        """
+        live, there = self.live(), len(self._look())
+        verb = "is there" if there == 1 else "are there"
+        if self._growth.nodes is None:
+            waits = f"waiting for a node with {self.resources}, {_count(there, 'node')} {verb}"
+            return "" if live else waits
+        missing = min(self.limit() if wanted is None else wanted, self.limit()) - live
+        nodes, workers = 0, 0
+        for on_node in self._coming():
+            if workers < missing:
+                nodes, workers = nodes + 1, workers + on_node
+        if not nodes:
+            return ""
+        known = self._typical() is not None or all(t.resources for t in self._growth.types)
+        what = self._amount(min(workers, missing)) if known else _count(nodes, "machine")
+        return f"waiting for {what}, {there} of {there + nodes} nodes {verb}"
+
+    def check(self) -> None:
+        """Return if a worker can run on a node that is there, or that may come.
+
+        Raises:
+            UserError: No such node has the resources.
+        """
+        growth = self._growth
+        nodes = [*self._look().values(), *self._startable()]
+        unknown = any(not t.resources for t in growth.types) and self._coming()
+        if growth.nodes is None or unknown or any(map(self.resources.workers_on, nodes)):
+            return
+        cpus, gpus = (max((n.get(key, 0) for n in nodes), default=0) for key in ("CPU", "GPU"))
+        who = (
+            "no node of the cluster has or will have"
+            if connection.ADDRESS
+            else "this machine lacks"
+        )
+        no_gpu = self.resources.gpus and not gpus
+        advice = "use --device cpu" if no_gpu else "lower --cpus-per-trial or --gpus-per-trial"
+        if self.resources.accelerator and not no_gpu:
+            advice = "choose another --accelerator"
+        most = f"at most {cpus:g} CPU, {gpus:g} GPU"
+        raise UserError(f"a worker needs {self.resources}, but {who} that ({most}); {advice}")
+
+    def node_alive(self, node_id: str) -> bool:
+        """Return whether a node was alive at most `LOOK_SECONDS` ago."""
+        return node_id in self._look()
+
+    def _decide(self, resources: Resources, show: Callable[[str], object]) -> Resources:
+        """Decide the GPUs of a worker; wait for the first node if nothing is known without it."""
+        on_gpu, on_cpu = resources.decide(has_gpus=True), resources.decide(has_gpus=False)
+        start, shown = time.monotonic(), False
+        while True:
+            nodes = [*self._look().values(), *self._startable()]
+            if on_cpu == on_gpu or any(map(on_gpu.workers_on, nodes)):
+                return on_gpu
+            if not self._may_show_gpus(on_cpu, time.monotonic() - start):
+                return on_cpu
+            if not shown:
+                show("waiting for the first node, whose GPUs decide the device; or use --device")
+                shown = True
+            time.sleep(LOOK_SECONDS)
+
+    def _may_show_gpus(self, on_cpu: Resources, waited: float) -> bool:
+        """Return whether to wait for the first node before workers are placed on CPUs.
+
+        Raises:
+            UserError: No node would start without a worker, and what would start is not known.
+        """
+        growth, nodes = self._growth, self._look().values()
+        idle = not any(map(on_cpu.workers_on, nodes))
+        if growth.nodes is None and growth.autoscaling and idle:
+            raise UserError(
+                "no worker node is live, and the head may not read which ones the cluster can "
+                "start; choose --device cpu or --device gpu"
+            )
+        if growth.nodes is None or growth.autoscaling:
+            return growth.nodes is None and idle
+        first = any(not t.resources for t in growth.types) and all(HEAD in n for n in nodes)
+        return first and (idle or waited < JOIN_SECONDS)
+
+    def _look(self) -> dict[str, Node]:
+        """Return the resources of each live node, and read the description again if it is old."""
+        with self._lock:
+            if time.monotonic() - self._looked >= LOOK_SECONDS:
+                nodes: list[dict[str, Any]] = ray.nodes()
+                self._nodes = {n["NodeID"]: n["Resources"] for n in nodes if n["Alive"]}
+                self._looked = time.monotonic()
+                if connection.ADDRESS:
+                    self._update_growth()
+            return self._nodes
+
+    def _update_growth(self) -> None:
+        """Ask the head from time to time, and take the answer when it is there."""
+        if self._reading is None:
+            if time.monotonic() - self._read >= GROWTH_SECONDS:
+                self._reading = _read_on_head(self._nodes)
+        elif ray.wait([self._reading], timeout=0)[0]:
+            with contextlib.suppress(RayError):
+                self._growth = ray.get(self._reading)
+            self._reading, self._read = None, time.monotonic()
+
+    def _live(self) -> list[int]:
+        """Return how many workers fit on each live node."""
+        return [self.resources.workers_on(node) for node in self._look().values()]
+
+    def _coming(self) -> list[int]:
+        """Return how many workers fit on each node that may join the live ones, largest first."""
+        live = [node for node in self._look().values() if HEAD not in node]
+        live_types = Counter(map(_shape, live))
+        workers: list[int] = []
+        for node_type in self._growth.types:
+            count, shape = node_type.count, _shape(node_type.resources)
+            on_node = max(1, self._typical() or 1)
+            if node_type.resources:
+                count -= min(count, live_types[shape])
+                live_types[shape] -= node_type.count - count
+                on_node = self.resources.workers_on(node_type.resources)
+            workers += [on_node] * count
+        room = max(0, (self._growth.nodes or 0) - len(live))
+        return sorted(workers, reverse=True)[:room]
+
+    def _startable(self) -> list[Node]:
+        """Return the known resources of the node types, also of those that are all live."""
+        return [t.resources for t in self._growth.types if t.count and t.resources]
+
+    def _typical(self) -> int | None:
+        """Return how many workers fit on the median live worker node; None if none is live."""
+        live = [self.resources.workers_on(n) for n in self._look().values() if HEAD not in n]
+        return int(statistics.median(live)) if live else None
+
+    def _capped(self, workers: int) -> int:
+        return min(workers, self.resources.concurrent or workers)
+
+    def _amount(self, workers: int) -> str:
+        cpus, gpus = self.resources.cpus, self.resources.gpus
+        if gpus == 1 or (not gpus and cpus == 1):
+            return _count(workers, "GPU" if gpus else "CPU core")
+        return f"{_count(workers, 'worker')} of {self.resources}"
+
+
+def _read_on_head(nodes: Mapping[str, Node]) -> "ray.ObjectRef[Growth]":
+    """Read the description on the head, which alone has it: in a task if this is another node."""
+    head = next((node for node, resources in nodes.items() if HEAD in resources), "")
+    if head == ray.get_runtime_context().get_node_id():
+        return ray.put(read_growth())
+    where = NodeAffinitySchedulingStrategy(head, soft=False)
+    return ray.remote(read_growth).options(num_cpus=0, scheduling_strategy=where).remote()
+
+
+def _shape(node: Node) -> tuple[float, float]:
+    return node.get("CPU", 0), node.get("GPU", 0)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("s" if number != 1 else "")

@@ -1,0 +1,199 @@
+"""Starts Ray on this machine, or joins the cluster in RAY_ADDRESS."""
+
+import contextlib
+import functools
+import logging
+import os
+import shutil
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from lmzoo.lab.cluster.address import RAY_ALREADY_IMPORTED, ray_environment
+
+os.environ.update(ray_environment(os.environ))
+
+import ray
+from ray._private import services
+from ray._private import worker as ray_worker
+
+from lmzoo.base.errors import UserError
+from lmzoo.base.stops import STOPS
+from lmzoo.lab.cluster.runtime_env import runtime_env
+
+# Ray's processes have a session of their own: a signal to the whole group of the sweep, as of a
+# terminal that closes, would kill them, and a driver without Ray sometimes ended without cleaning.
+services.ConsolePopen = functools.partial(services.ConsolePopen, start_new_session=True)
+
+_RAY_ADDRESS = os.environ.get("RAY_ADDRESS", "")
+ADDRESS = "" if _RAY_ADDRESS == "local" else _RAY_ADDRESS
+"""Address of the cluster to join; "" starts Ray on this machine."""
+START_ATTEMPTS = 5
+"""How often starting Ray is attempted."""
+CONNECT_SECONDS = 5.0
+"""How long the head may take to accept a connection; Ray itself would try for a minute."""
+LOG = logging.getLogger("lmzoo.lab.sweep")
+
+
+@contextlib.contextmanager
+def cluster(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Join the cluster at `ADDRESS`, or start Ray on loopback; disconnect from it at the end.
+
+    `meanwhile` is called in a thread while Ray starts, which takes seconds; its error is raised
+    here.
+
+    Raises:
+        UserError: Ray was imported too early, or the cluster cannot be joined.
+    """
+    for name in ("ray", "ray.tune"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    # The executor stays open: Ray's processes end when the thread that started them ends.
+    with ThreadPoolExecutor(1) as executor:
+        connected = executor.submit(_join if ADDRESS else _start, quiet)
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                meanwhile()
+            except BaseException as error:
+                errors.append(error)
+
+        others = threading.Thread(target=run, daemon=True)
+        try:
+            others.start()
+            connected.result()
+            STOPS.install()  # at once: Ray has installed a handler of its own
+            others.join()
+            if errors:
+                raise errors[0]
+            with contextlib.redirect_stdout(sys.stderr):  # Ray reports dead processes on stdout
+                yield
+        finally:
+            connected.exception()
+            _disconnect()
+
+
+def _disconnect() -> None:
+    """Leave Ray. Its core takes the handler of SIGTERM with it, some seconds before the end."""
+    node = getattr(ray_worker, "_global_node", None)
+    if node is not None:
+        kill_all = node.kill_all_processes
+        node.kill_all_processes = lambda **how: (STOPS.install(), kill_all(**how))
+    ray.shutdown()
+    STOPS.install()
+    _delete_session()
+
+
+def _delete_session() -> None:
+    """Delete the logs and sockets of the Ray that this process has started; Ray keeps them."""
+    if not ADDRESS:
+        for folder in Path(_temporary_folder(os.environ)[1]).glob(f"ray/session_*_{os.getpid()}"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_ray_unusable() -> bool:
+    """Return whether Ray still starts, or one of its processes on this machine has ended."""
+    node = getattr(ray_worker, "_global_node", None)
+    with contextlib.suppress(Exception):
+        return not ray.is_initialized() or (node is not None and bool(node.dead_processes()))
+    return False
+
+
+def kill_local_ray() -> None:
+    """Kill the Ray that this process started, without waiting for anything."""
+    node = getattr(ray_worker, "_global_node", None)
+    with contextlib.suppress(Exception):
+        if node is not None:
+            node.kill_all_processes(check_alive=False, allow_graceful=False)
+    _delete_session()
+
+
+def _start(quiet: Mapping[str, Any]) -> None:
+    """Start Ray; on a busy machine its processes may time out, so it is attempted several times.
+
+    Raises:
+        UserError: This process imported Ray before the token was set, or no attempt succeeded.
+    """
+    if RAY_ALREADY_IMPORTED:  # Ray's processes would reject this one, and it would wait forever
+        raise UserError(
+            "ray was imported before lmzoo.lab.sweep, which sets Ray's access token; "
+            "remove `import ray` from the study, or put it inside a function"
+        )
+    check_temporary_folder(os.environ)
+    for attempts_left in reversed(range(START_ATTEMPTS)):
+        try:
+            ray.init(address="local", include_dashboard=False, **quiet)
+        except Exception as error:  # Ray raises plain exceptions
+            reason = str(error).partition(".")[0]
+            if not attempts_left or STOPS.requested.is_set():
+                raise UserError(
+                    f"Ray did not start in {START_ATTEMPTS} attempts ({reason}); the machine may "
+                    "be too busy: run the same command again later"
+                ) from error
+            LOG.warning("Ray did not start (%s); trying again", reason)
+        else:
+            return
+
+
+SOCKET = "/ray/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
+"""The longest name of a socket of Ray below the temporary folder."""
+SOCKET_BYTES = 107
+"""Longest name of a socket on Linux."""
+
+
+def _temporary_folder(environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return the variable that names Ray's temporary folder, "" if none does, and the folder."""
+    name = next((n for n in ("RAY_TMPDIR", "TMPDIR") if environ.get(n)), "")
+    return name, environ.get(name, "/tmp")
+
+
+def check_temporary_folder(environ: Mapping[str, str]) -> None:
+    """Check that Ray can make its sockets.
+
+    Raises:
+        UserError: The name of the temporary folder is too long, or the folder cannot be written.
+    """
+    name, folder = _temporary_folder(environ)
+    if (size := len(os.fsencode(folder))) > SOCKET_BYTES - len(SOCKET):
+        raise UserError(
+            f"{name} has a name of {size} bytes ({folder}), but Ray's sockets allow "
+            f"{SOCKET_BYTES - len(SOCKET)}; set RAY_TMPDIR to a shorter one, such as /tmp"
+        )
+
+
+def _join(quiet: Mapping[str, Any]) -> None:
+    """Join the cluster, of which this machine must be a node.
+
+    Raises:
+        UserError: The address is not HOST:PORT, nothing responds there, or this is not a node.
+    """
+    host, _, port = ADDRESS.rpartition(":")
+    if "://" in ADDRESS:
+        raise UserError(
+            f"RAY_ADDRESS={ADDRESS} is not an address that a sweep can join; run it on a node of "
+            "the cluster with RAY_ADDRESS=HOST:6379, or from elsewhere with --submit CLUSTER.yaml"
+        )
+    try:
+        if port.isdecimal():
+            socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        raise UserError(
+            f"no Ray cluster responds at {ADDRESS} ({error}); start it with `ray up`, or set "
+            "RAY_ADDRESS=local to use this machine only"
+        ) from None
+    # A submitted job has its source already.
+    source = {} if "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ else runtime_env()
+    try:
+        ray.init(address="auto", runtime_env=source, **quiet)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UserError(
+            f"this machine cannot join the Ray cluster at {ADDRESS} ("
+            f"{' '.join(str(error).split())[:200]}); run the sweep on a node of the cluster with "
+            "its token (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN), or from elsewhere with --submit "
+            "CLUSTER.yaml; RAY_ADDRESS=local uses this machine only"
+        ) from None

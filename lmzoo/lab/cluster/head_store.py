@@ -1,0 +1,171 @@
+"""The driver's store, reached through Ray by workers that do not see its folder or bucket.
+
+An actor on the driver's machine opens the store and does what a worker asks: so no folder has to be
+shared. It has the lock of the worker. When the sweep regards the worker as gone, it releases that
+lock, and the actor refuses what the worker may still send: nothing is overwritten.
+"""
+
+import os
+import secrets
+from collections.abc import Iterable
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.local_lock import Lock
+from lmzoo.lab.store.open import open_store
+from lmzoo.lab.store.records import NONCE
+from lmzoo.lab.store.temporary import temporary_folder
+
+CALLS = 16
+"""Operations at the same time."""
+
+
+class StoreServer:
+    """Does the operations of workers on the store of the driver."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._stores: dict[str, Store] = {}
+        self._locks: dict[str, Lock] = {}
+
+    def lock(self, owner: str, name: str, patience: float) -> None:
+        """Lock the store for a worker."""
+        store = open_store(self._address)
+        self._locks[owner] = store.lock(name, patience)
+        self._stores[owner] = store
+
+    def close(self, owner: str) -> None:
+        """Release the lock of a worker, which can write nothing more."""
+        self._stores.pop(owner, None)
+        if lock := self._locks.pop(owner, None):
+            lock.close()
+
+    def call(self, owner: str, folders: tuple[str, ...], method: str, *arguments: Any) -> Any:
+        """Return what a method of the store, or of a folder in it, returns.
+
+        Raises:
+            UserError: The worker has no lock.
+        """
+        store = self._stores.get(owner)
+        if store is None:
+            raise UserError(
+                f"{self._address}: the lock of this worker was released, because it did not "
+                "respond; its runs continue on another worker"
+            )
+        for folder in folders:
+            store /= folder
+        return getattr(store, method)(*arguments)
+
+
+class HeadStore(Store):
+    """The store of the driver; `path` is a temporary folder of this process."""
+
+    def __init__(
+        self, server: Any, address: str, owner: str, parent: "HeadStore | None" = None
+    ) -> None:
+        self._server, self._address, self._owner = server, address, owner
+        self._names: tuple[str, ...] = ()
+        super().__init__(parent.path if parent else temporary_folder("scratch"), parent)
+
+    def __truediv__(self, name: str) -> "HeadStore":
+        child = HeadStore(self._server, self._address, self._owner, self)
+        child._names = (*self._names, name)
+        child.path = self.path / name
+        child.path.mkdir(exist_ok=True)  # for event files
+        return child
+
+    def __str__(self) -> str:
+        return "/".join((self._address, *self._names))
+
+    @property
+    def address(self) -> str:
+        return str(self)
+
+    def publish(self, pattern: str) -> None:
+        """Copy the matching files of `path` into the store and delete them."""
+        for file in self.path.glob(pattern):
+            self._write(file.name, file.read_bytes(), "")
+            file.unlink()
+
+    def _new_lock(self, name: str) -> Lock:
+        return _HeadLock(self._server, self._owner, name)
+
+    def _check_lock(self) -> None:
+        """Do nothing: the server checks it."""
+
+    def _folders(self) -> set[str]:
+        return self._call("_folders")
+
+    def _read(self, name: str) -> bytes | None:
+        return self._call("read", name)
+
+    def _write(self, name: str, data: bytes, backup: str) -> None:
+        self._call("write", name, data, backup)
+
+    def _create(self, name: str, data: bytes) -> None:
+        self._call("create", name, data)
+
+    def _append(self, name: str, line: bytes) -> None:
+        self._call("append", name, line.decode().removesuffix("\n"))
+
+    def _take_over(self, appended: Iterable[str]) -> None:
+        self._call("take_over", *appended)
+
+    def _delete(self, name: str) -> None:
+        self._call("delete", name)
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        call = self._server.call.remote(self._owner, self._names, method, *arguments)
+        return ray.get(call)
+
+
+class _HeadLock:
+    """The lock of a worker, which the server has."""
+
+    def __init__(self, server: Any, owner: str, name: str) -> None:
+        self._server, self._owner, self._name = server, owner, name
+
+    def acquire(self, patience: float) -> None:
+        ray.get(self._server.lock.remote(self._owner, self._name, patience))
+
+    def check(self) -> None:
+        """Do nothing: the server checks it."""
+
+    def close(self) -> None:
+        ray.get(self._server.close.remote(self._owner))
+
+
+def start_server(store: Store) -> Any:
+    """Start the server on this machine and return its handle."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": CALLS, "scheduling_strategy": here}
+    return ray.remote(StoreServer).options(**options).remote(store.address)
+
+
+def write_nonce(store: Store) -> str:
+    """Write a number that proves, where it is read, that this is the store; return it."""
+    nonce = secrets.token_hex(8)
+    store.write(NONCE, nonce.encode())
+    return nonce
+
+
+def find_store(address: str, nonce: str, server: Any, worker: str) -> Store:
+    """Return the store of the driver: by its address if this machine sees it, else through Ray.
+
+    Raises:
+        UserError: This machine does not see it, and there is no server.
+    """
+    reason = "the folder has no file of this sweep"
+    try:
+        store = open_store(address)
+        if store.read(NONCE) == nonce.encode():
+            return store
+    except (OSError, UserError) as error:
+        reason = str(error)
+    if server is None:
+        raise UserError(f"{os.uname().nodename} does not see the store {address} ({reason})")
+    return HeadStore(server, address, worker)

@@ -1,0 +1,345 @@
+"""Judge two commands: paired seeds, looks that may stop early, keep or discard.
+
+Each command is run with the seeds 1, 2, ... in place of `{seed}`. After 3, 6, 12, ... seeds of
+both, `statistics.compared` looks; its looks together are wrong with at most 5 %, whenever the run
+ends.
+
+    keep        the candidate is shown to be better
+    discard     it is shown to be worse, or its difference to be smaller than the margin
+    undecided   neither is shown with the seeds or the minutes that there were
+
+The folder of results has `runs.jsonl`, one line per run, and `looks.json`. A judge that was killed
+goes on from there. A run counts for a command only if the text of the command, the files that it
+names, the commit and the metric are the same.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import re
+import shlex
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lmzoo.base.errors import UserError, is_file, near, writing
+from lmzoo.lab.judging.reports import LARGEST, append_object, number, objects, read_objects
+from lmzoo.lab.judging.stream import Stream
+from lmzoo.lab.statistics.compared import (
+    ERROR,
+    NEGLIGIBLE,
+    UNDECIDED,
+    Compared,
+    Look,
+    compared,
+    looks,
+    read_looks,
+    spend,
+)  # fmt: skip
+from lmzoo.lab.statistics.stream import keep_looks
+
+SEED = "{seed}"
+KEEP, DISCARD = "keep", "discard"
+CODES = {KEEP: 0, DISCARD: 1, UNDECIDED: 3}
+"""Decision -> exit code; 2 is bad input."""
+FIRST = 3
+"""Seeds of the first look."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Where a command prints its metric."""
+
+    name: str | None = None
+    """A key of JSON lines; the last line that has it counts."""
+    pattern: str | None = None
+    """A regular expression; the first group of its last match counts."""
+    higher_is_better: bool = False
+
+    def read(self, out: str, err: str) -> float:
+        """Return the metric; NaN and infinity are those of a diverged run.
+
+        Raises:
+            UserError: It is not there, or is no number.
+        """
+        if self.pattern is not None:
+            found = re.findall(self.pattern, f"{out}\n{err}", re.MULTILINE)
+            text = found[-1] if found else None
+            text = text[0] if isinstance(text, tuple) else text
+            where = f"nothing matches --pattern {self.pattern!r}"
+        elif self.name is not None:
+            rows = list(objects(out))
+            text = ([row[self.name] for row in rows if self.name in row] or [None])[-1]
+            names = dict.fromkeys(name for row in rows for name in row)
+            where = f"no JSON line has the key {self.name!r}{near(self.name, names)}"
+        else:
+            lines = [line.strip() for line in out.splitlines() if line.strip()]
+            text, where = (lines or [None])[-1], "it printed nothing; name --metric or --pattern"
+        if text is None:
+            raise UserError(where)
+        try:
+            return number(text)
+        except ValueError:
+            raise UserError(
+                f"the metric is {str(text)[:60]!r}, not a number up to {LARGEST:g}"
+            ) from None
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A command, and where it runs."""
+
+    name: str
+    """`base` or `candidate`."""
+    command: str
+    folder: Path
+    metric: Metric
+    commit: str = ""
+
+    @property
+    def identity(self) -> str:
+        """A hash of the command, the files that it names, the commit and the metric."""
+        digest = hashlib.sha256(f"{self.command}\0{self.commit}\0{self.metric}".encode())
+        with contextlib.suppress(ValueError):
+            for word in shlex.split(self.command):
+                file = self.folder / word
+                if not self.commit and SEED not in word and is_file(file):
+                    digest.update(file.read_bytes())
+        return digest.hexdigest()[:16]
+
+    def run(self, seed: int) -> float:
+        """Run the command with a seed and return its metric.
+
+        Raises:
+            UserError: It failed, with the last line of its stderr, or printed no metric.
+        """
+        command = self.command.replace(SEED, str(seed))
+        process = subprocess.Popen(
+            command, shell=True, cwd=self.folder, text=True, errors="replace",
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            out, err = process.communicate()
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+        if process.returncode:
+            lines = [line.strip() for line in err.splitlines() if line.strip()]
+            last = lines[-1] if lines else "nothing on stderr"
+            raise UserError(f"{self.name}, seed {seed}: exit code {process.returncode}: {last}")
+        try:
+            return self.metric.read(out, err)
+        except UserError as error:
+            raise UserError(f"{self.name}, seed {seed}: {error}") from None
+
+
+class Results:
+    """The runs in a folder: arm and seed -> metric."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._values: dict[tuple[str, int], float] = {}
+        for row in read_objects(folder / "runs.jsonl"):
+            self._values[row["arm"], row["seed"]] = float(row["value"])
+
+    def get(self, arm: Arm, seed: int) -> float | None:
+        """Return the metric of a run; None if it is pending."""
+        return self._values.get((arm.identity, seed))
+
+    def add(self, arm: Arm, seed: int, value: float, seconds: float) -> None:
+        """Store a run."""
+        row = {
+            "arm": arm.identity, "name": arm.name, "command": arm.command, "commit": arm.commit,
+            "seed": seed, "value": str(value), "seconds": round(seconds, 3),
+        }  # fmt: skip
+        append_object(self.folder / "runs.jsonl", row)
+        self._values[arm.identity, seed] = value
+
+    def plan(self, pair: str, most: int) -> tuple[Look, ...]:
+        """Return the looks for at most this number of seeds, after those of an earlier judge."""
+        file = self.folder / "looks.json"
+        stored = json.loads(file.read_text()) if file.exists() else {}
+        made = read_looks(stored[pair], 0) if pair in stored else ()
+        schedule = spend(looks(min(FIRST, most), most), made)
+        new = file.with_suffix(".new")
+        with writing(file):
+            new.write_text(json.dumps({**stored, pair: schedule}))
+            new.replace(file)
+        return schedule
+
+
+def judge_commands(
+    base: Arm,
+    candidate: Arm,
+    results: Results,
+    *,
+    margin: float = 0.0,
+    max_seeds: int = 24,
+    minutes: float = math.inf,
+    stream: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Run both commands until the decision is clear; return it as a dictionary.
+
+    With `stream`, the candidate is the next one of the series in the folder of the results.
+
+    Raises:
+        UserError: A command fails, or an argument is out of range.
+    """
+    if max_seeds < 2:
+        raise UserError(f"--max-seeds {max_seeds} shows nothing; give 2 or more")
+    if not minutes >= 0:
+        raise UserError(f"a budget of {minutes:g} minutes; give 0 or more")
+    if not 0 <= margin < math.inf:
+        raise UserError(f"margin {margin} is not a number of 0 or more; give one, as 0.002")
+    for arm in (base, candidate):
+        if SEED not in arm.command:
+            raise UserError(
+                f"{arm.name} has no {SEED}: {arm.command!r}; write it where the seed goes"
+            )
+    if base.identity == candidate.identity:
+        raise UserError("base and candidate are the same command; change one of them")
+    sign = -1.0 if base.metric.higher_is_better else 1.0
+    pair = f"{base.identity} {candidate.identity}"
+    series = Stream(results.folder) if stream else None
+    place = series.place(pair) if series else None
+    first, level = (place.first_seed, place.level) if place else (1, None)
+    schedule = results.plan(pair, max_seeds)
+    started = time.monotonic()
+    arms = (base, candidate)
+
+    def losses() -> np.ndarray:
+        x = np.full((2, schedule[-1].seeds), np.nan)
+        for i, arm in enumerate(arms):
+            for seed in range(schedule[-1].seeds):
+                value = results.get(arm, first + seed)
+                if value is not None:
+                    x[i, seed] = sign * value if math.isfinite(value) else math.inf
+        return x
+
+    out_of_time = False
+    for wanted in (one.seeds for one in schedule):
+        for seed in range(first, first + wanted):
+            for arm in arms:
+                if results.get(arm, seed) is not None or out_of_time:
+                    continue
+                if time.monotonic() - started > 60 * minutes:
+                    out_of_time = True
+                    continue
+                begun = time.monotonic()
+                value = arm.run(seed)
+                results.add(arm, seed, value, time.monotonic() - begun)
+                say(f"{arm.name}, seed {seed}: {value:g}")
+        if out_of_time or decide(losses(), schedule, margin, level)[0] != UNDECIDED:
+            break
+    x = losses()
+    known = [row[np.isfinite(row)] for row in x]
+    fixed = [arm.name for arm, y in zip(arms, known, strict=True) if len(y) > 1 and np.ptp(y) == 0]
+    if fixed:
+        say(
+            f"warning: {' and '.join(fixed)}: every seed has the same result; a program that does "
+            "not read its seed is judged on one run"
+        )
+    decision, c, p = decide(x, schedule, margin, level)
+    if series and not out_of_time:
+        series.decide(pair, decision)
+    ends = sorted(sign * float(end) for end in (c.low[1], c.high[1]))
+    numbers = {
+        "difference": sign * float(c.mean[1]), "low": ends[0], "high": ends[1], "p": p
+    }  # fmt: skip
+    return {
+        "decision": decision,
+        "verdict": str(c.verdict[1]) or UNDECIDED,
+        **{k: None if math.isnan(v) else v + 0.0 for k, v in numbers.items()},
+        "margin": margin,
+        "seeds": [int((~np.isnan(row)).sum()) for row in x],
+        "diverged": [int(np.isposinf(row).sum()) for row in x],
+        "seeds_needed": None if math.isnan(c.seeds_needed[1]) else int(c.seeds_needed[1]),
+        "out_of_time": out_of_time,
+        **({"candidate": place.number, "kept": place.kept, "level": level} if place else {}),
+    }
+
+
+def decide(
+    x: np.ndarray, schedule: Sequence[Look], margin: float = 0.0, level: float | None = None
+) -> tuple[str, Compared, float]:
+    """Return the decision about a candidate, the comparison and p.
+
+    In a series, a candidate is kept if p is below the `level` of its place; it is discarded as one
+    that is alone.
+
+    Args:
+        x: losses of the base and of the candidate, (2, S); NaN for runs that are pending.
+        schedule: the looks.
+        margin: a smaller difference is negligible.
+        level: that of its place in a series; None: it is alone.
+    """
+    ended = np.array([(np.append(np.isnan(row), True)).argmax() for row in x])
+    c = compared(x, 0, looks=schedule, margin=margin, ended=ended)
+    better, p = bool(c.sign[1] < 0), float(c.p[1])
+    if level is not None:
+        own = compared(x, 0, looks=keep_looks(schedule, level), margin=margin, ended=ended)
+        better = bool(own.sign[1] < 0)
+        if better:
+            p = min(p, float(own.p[1]) * level / ERROR)
+    if str(c.verdict[1]) == NEGLIGIBLE or c.sign[1] > 0:
+        return DISCARD, c, p
+    return KEEP if better else UNDECIDED, c, p
+
+
+@contextlib.contextmanager
+def revisions(arms: dict[str, tuple[str, str | None]], metric: Metric) -> Iterator[list[Arm]]:
+    """Yield the arms; those with a git revision run in a worktree of their own.
+
+    Args:
+        arms: name -> command and revision; None: the working folder as it is.
+        metric: where they print it.
+
+    Raises:
+        UserError: git does not know a revision.
+    """
+    here = Path.cwd()
+    with tempfile.TemporaryDirectory(prefix="lmzoo-judge-") as folder:
+        made: list[Path] = []
+        try:
+            result = []
+            for name, (command, revision) in arms.items():
+                if revision is None:
+                    result.append(Arm(name, command, here, metric))
+                    continue
+                commit = _git(
+                    "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}", of=revision
+                )
+                prefix = _git("rev-parse", "--show-prefix", of=revision)
+                made.append(Path(folder) / name)
+                _git("worktree", "add", "--detach", str(made[-1]), commit, of=revision)
+                result.append(Arm(name, command, made[-1] / prefix, metric, commit))
+            yield result
+        finally:
+            for tree in made:
+                subprocess.run(
+                    ["git", "worktree", "remove", "--force", str(tree)], capture_output=True
+                )
+
+
+def _git(*words: str, of: str) -> str:
+    try:
+        done = subprocess.run(["git", *words], capture_output=True, text=True)
+    except FileNotFoundError:
+        raise UserError("revisions need git, which is not installed") from None
+    if done.returncode:
+        reason = done.stderr.strip().splitlines() or ["no such revision"]
+        raise UserError(f"git revision {of!r}: {reason[-1]}")
+    return done.stdout.strip()

@@ -1,0 +1,214 @@
+"""Plan a study from a pilot: seeds, hours and money, or "cannot be decided with this".
+
+The pilot says how much a difference varies between seeds. It is a study of lmzoo (a folder or a
+file of records) or a table of results. Without a pilot, the records of a similar study serve.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from lmzoo.base.errors import UserError, near
+from lmzoo.lab.analysis.records.confirm_runs import confirm_runs
+from lmzoo.lab.analysis.records.load import load_study
+from lmzoo.lab.analysis.tables.ranking import losses_by_seed, rank_points
+from lmzoo.lab.analysis.tables.ranking_statistics import asked_contrasts
+from lmzoo.lab.analysis.text.formatting import format_duration, format_number
+from lmzoo.lab.analysis.text.render import Report, TextTable
+from lmzoo.lab.judging.verdicts import Question, losses_of, runs_of, share_seeds
+from lmzoo.lab.statistics.compared import MOST_SEEDS, POWER
+from lmzoo.lab.statistics.intervals import Array
+from lmzoo.lab.statistics.power import planned_seeds
+
+
+class Pilot(NamedTuple):
+    """What a pilot measured of P points."""
+
+    labels: list[str]
+    losses: Array
+    """(P, S); infinity for a diverged run, NaN for a missing one."""
+    reference: int
+    asked: np.ndarray
+    """The points that are compared, bool (P,)."""
+    tuning_sd: Array
+    paired: bool
+    seconds: Array
+    """Of one run of each point, (P,); NaN if it is not known."""
+
+
+def is_study(path: Path) -> bool:
+    """Return whether a path is a study of lmzoo: a folder, or a file of records."""
+    if path.suffix == ".parquet" and path.is_file():
+        try:
+            return {"folder", "file", "content"} == set(pl.read_parquet_schema(path))
+        except pl.exceptions.PolarsError:
+            return False
+    return (path / "study.json").exists()
+
+
+def pilot_of_study(path: Path) -> Pilot:
+    """Return the pilot that a study of lmzoo is.
+
+    Raises:
+        UserError: It has no reference with confirm runs.
+    """
+    folder = load_study(path)
+    frame = rank_points(folder.runs, folder.events, folder.study)
+    reference = frame.filter(pl.col("point") == folder.study.get("reference", ""))
+    if reference.is_empty():
+        raise UserError(f"study {path} has no reference with a loss; a plan needs one")
+    keys = ["score", "fingerprint"]
+    part = frame.join(reference.select(keys), on=keys, how="semi", maintain_order="left")
+    confirm, _ = confirm_runs(folder.runs, folder.events, folder.study, "token", None)
+    wide = part.select("point").join(
+        losses_by_seed(confirm), on="point", how="left", maintain_order="left"
+    )
+    chosen = folder.study.get("chosen", {})
+    tuning = [chosen.get(p, {}).get("tuning_sd") or 0.0 for p in part["point"]]
+    return Pilot(
+        part["label"].to_list(),
+        wide.drop("point").cast(pl.Float64).to_numpy(),
+        part["point"].to_list().index(reference["point"].item(0)),
+        asked_contrasts(part, folder.study),
+        np.array(tuning),
+        True,  # noqa: FBT003
+        part["seconds"].cast(pl.Float64).fill_null(float("nan")).to_numpy(),
+    )
+
+
+def pilot_of_results(
+    results: Any,
+    *,
+    by: str | Sequence[str],
+    metric: str,
+    seed: str | None = None,
+    reference: str | None = None,
+    paired: bool | None = None,
+    seconds: float | None = None,
+) -> Pilot:
+    """Return the pilot in a table of results; `seconds` is the time of one run."""
+    if seconds is not None and not 0 <= seconds < float("inf"):
+        raise UserError(f"{seconds / 60:g} minutes are no time of a run; give 0 or more")
+    runs, seed, _ = runs_of(results, Question(by=by, metric=metric, seed=seed))
+    labels = runs["variant"].unique(maintain_order=True).to_list()
+    if reference is not None and reference not in labels:
+        raise UserError(f"no variant {reference!r}{near(reference, labels)}")
+    base = labels.index(reference) if reference is not None else 0
+    asked = np.arange(len(labels)) != base
+    losses = losses_of(runs, labels, 1.0, by_seed=seed is not None)
+    if paired is None:
+        paired = seed is not None and share_seeds(losses, np.full(len(labels), base), asked)
+    if not paired:
+        losses = losses_of(runs, labels, 1.0, by_seed=False)
+    if len(labels) == 1:  # two variants that vary as this one does
+        labels, losses, paired = [labels[0], "another"], np.repeat(losses, 2, axis=0), False
+        asked = np.array([False, True])
+    time = np.full(len(labels), np.nan if seconds is None else seconds)
+    return Pilot(labels, losses, base, asked, np.zeros(len(labels)), bool(paired), time)
+
+
+def plan(
+    pilot: Pilot,
+    effect: float,
+    power: float = POWER,
+    *,
+    price: float | None = None,
+    contrasts: int | None = None,
+) -> Report:
+    """Return the seeds, hours and money that show a difference of this size, for each contrast.
+
+    Args:
+        pilot: what is known.
+        effect: the difference to be shown, in the metric's unit.
+        power: probability that it is shown, if it is there.
+        price: of an hour of one run, in any currency.
+        contrasts: number of contrasts of the new study; None: those of the pilot.
+
+    Raises:
+        UserError: A number is out of range, or the pilot has no two seeds.
+    """
+    if not 0 < effect < float("inf"):
+        raise UserError(f"effect {effect} is not a positive number; give one, as 0.02")
+    if not 0 < power < 1:
+        raise UserError(f"power {power} is not between 0 and 1; give one, as 0.8")
+    if price is not None and not 0 <= price < float("inf"):
+        raise UserError(f"price {price} is not a number of 0 or more; give one, as 2.5")
+    if contrasts is not None and contrasts < 1:
+        raise UserError(f"{contrasts} contrasts; give 1 or more")
+    planned = planned_seeds(
+        pilot.losses, pilot.reference, effect, power, family=pilot.asked,
+        tuning_sd=pilot.tuning_sd, paired=pilot.paired, count=contrasts,
+    )  # fmt: skip
+    seeds, sd = planned.seeds, planned.sd
+    if np.isnan(sd).all():
+        raise UserError("the pilot has no two seeds of two variants; run two seeds of each first")
+    both = pilot.seconds + pilot.seconds[pilot.reference]
+    hours = seeds * both / 3600
+    frame = pl.DataFrame(
+        {
+            "point": pilot.labels,
+            "sd": sd,
+            **{
+                name: pl.Series(own).fill_nan(None).cast(pl.Int64)
+                for name, own in zip(("seeds", "least", "most"), planned, strict=False)
+            },
+            "hours": hours,
+            "price": hours * price if price is not None else np.full(len(hours), np.nan),
+            "tuning_sd": pilot.tuning_sd,
+            "asked": pilot.asked & ~np.isnan(sd),
+        }
+    ).fill_nan(None)
+    frame = frame.filter("asked").drop("asked")
+    return Report(_summary(pilot, frame, effect, power, price), (_text(frame),), (), frame)
+
+
+def _summary(
+    pilot: Pilot, frame: pl.DataFrame, effect: float, power: float, price: float | None
+) -> tuple[str, ...]:
+    name = pilot.labels[pilot.reference]
+    how = "paired by seed" if pilot.paired else "unpaired"
+    lines = [
+        f"to show a difference of {effect:g} from {name!r} with a probability of {power:g}, {how}:"
+    ]
+    known = frame.drop_nulls("seeds")
+    if not known.is_empty():
+        most = int(known["seeds"].max())  # type: ignore[arg-type]
+        lines.append(f"{most} seeds of each point decide all contrasts below that have a number")
+        points = [pilot.labels.index(p) for p in known["point"]]
+        each = np.append(pilot.seconds[points], pilot.seconds[pilot.reference])
+        if not np.isnan(each).any():
+            seconds = most * float(each.sum())
+            cost = "" if price is None else f", {seconds / 3600 * price:,.2f} at {price:g} an hour"
+            lines.append(
+                f"{len(each)} points, {most * len(each)} runs: {format_duration(seconds)}, one run "
+                f"after the other{cost}; tuning is not included"
+            )
+    never = frame.filter(pl.col("seeds").is_null())
+    for row in never.to_dicts():
+        why = f"more than {MOST_SEEDS:,} seeds"
+        if row["tuning_sd"] * 2 > effect:
+            why = "the choice of its setting is too uncertain; more tuning runs first"
+        lines.append(f"cannot be decided with this: {row['point']} ({why})")
+    return tuple(lines)
+
+
+def _text(frame: pl.DataFrame) -> TextTable:
+    rows = [
+        (
+            row["point"],
+            format_number(row["sd"], ".3g"),
+            "cannot be decided" if row["seeds"] is None else str(row["seeds"]),
+            "" if row["least"] is None else f"{row['least']} to {row['most'] or 'more'}",
+            "—" if row["hours"] is None else format_duration(row["hours"] * 3600),
+            format_number(row["price"], ",.2f"),
+        )
+        for row in frame.to_dicts()
+    ]
+    header = ("point", "sd of one difference", "seeds", "80 % range", "time of both", "price")
+    text = TextTable("each contrast by itself", header, rows, frozenset({"point"}))
+    for name, column in (("price", "price"), ("time of both", "hours")):
+        text = text.without(name) if frame[column].is_null().all() else text
+    return text

@@ -1,0 +1,344 @@
+"""Judge results of other programs: a frame of runs -> ranking and verdicts.
+
+The verdicts are those of `statistics.compared`, for any metric and any unit. Runs are paired if the
+seeds are shared: each difference then is that of two runs with one seed. Otherwise the means are
+compared. A run without a number is missing and counts nowhere; a run whose number is NaN or
+infinite has diverged and is a count.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from lmzoo.base.errors import UserError, near
+from lmzoo.lab.analysis.tables.ranking_statistics import order
+from lmzoo.lab.analysis.text import verdict_lines
+from lmzoo.lab.analysis.text.formatting import format_mean, format_number, format_p
+from lmzoo.lab.analysis.text.render import Report, TextTable
+from lmzoo.lab.analysis.text.verdict_lines import SHOWN, verdict_text
+from lmzoo.lab.judging.results import as_frame, last_rows, numbers, parse_column, require
+from lmzoo.lab.statistics.compared import (
+    NEGLIGIBLE,
+    UNDECIDED,
+    VERDICTS,
+    compared,
+)  # fmt: skip
+from lmzoo.lab.statistics.intervals import Array
+from lmzoo.lab.statistics.noise import point_intervals
+
+MEANINGS = {
+    **verdict_lines.MEANINGS,
+    NEGLIGIBLE: "the difference is shown to be smaller than the margin",
+    UNDECIDED: "none of these is shown; the seeds named would decide it in four of five "
+    "repetitions, if the measured difference is the true one",
+}
+"""What each verdict says of any metric."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What to compare; the fields are the arguments of `judge`."""
+
+    by: str | Sequence[str]
+    metric: str
+    seed: str | None = None
+    reference: str | None = None
+    margin: float = 0.0
+    higher_is_better: bool = False
+    within: str | None = None
+    successive: bool = False
+    paired: bool | None = None
+    step: str | None = None
+    parse: str | None = None
+
+
+def judge(
+    results: Any,
+    *,
+    by: str | Sequence[str],
+    metric: str,
+    seed: str | None = None,
+    reference: str | None = None,
+    margin: float = 0.0,
+    higher_is_better: bool = False,
+    within: str | None = None,
+    successive: bool = False,
+    paired: bool | None = None,
+    step: str | None = None,
+    parse: str | None = None,
+) -> pl.DataFrame:
+    """Return the ranking of variants with their verdicts, one row per variant.
+
+    Args:
+        results: one row per run: a polars or pandas frame, columns, rows, or a path that
+            `read_results` reads.
+        by: the columns that say which variant was trained.
+        metric: the column to judge, in any unit.
+        seed: the column of the seed; None: `seed`, if there is one.
+        reference: the variant to compare with; None: the first one.
+        margin: the difference below which a variant is negligible, in the metric's unit; 0: none.
+        higher_is_better: for accuracies and scores.
+        within: a column whose values are tables of their own: data sets, lengths, comparisons.
+        successive: compare each variant with the one before it, in the order of the rows.
+        paired: None: if all variants share seeds with the reference.
+        step: a column of steps; the last row of each run counts.
+        parse: a regular expression with named groups, which become columns; it is searched in the
+            column `run` or `Name`.
+
+    Raises:
+        UserError: A column is missing, a metric is text, or nothing can be compared.
+    """
+    question = Question(
+        by=by, metric=metric, seed=seed, reference=reference, margin=margin,
+        higher_is_better=higher_is_better, within=within, successive=successive, paired=paired,
+        step=step, parse=parse,
+    )  # fmt: skip
+    return judgement(results, question).frame
+
+
+def judgement(results: Any, question: Question) -> Report:
+    """Return the report of `judge`: what was compared, the table, and what its words say."""
+    q = question
+    if not 0 <= q.margin < math.inf:
+        raise UserError(f"margin {q.margin} is not a number of 0 or more; give one, as 0.002")
+    if q.successive and q.reference is not None:
+        raise UserError("--successive has no reference; leave out one of them")
+    runs, seed, notes = runs_of(results, q)
+    if q.paired and seed is None:
+        raise UserError("runs are paired by a column of seeds; name it with --seed")
+    if q.reference is not None and q.reference not in set(runs["variant"]):
+        raise UserError(f"no variant {q.reference!r}{near(q.reference, runs['variant'].unique())}")
+    q = replace(q, seed=seed)
+    parts = [_judged(part, q) for part in runs.partition_by("table", maintain_order=True)]
+    table = pl.concat(parts).with_columns(metric=pl.lit(q.metric), margin=pl.lit(q.margin))
+    if table["verdict"].is_null().all():
+        raise UserError(_nothing(table, q.metric))
+    return _report(table, q, notes)
+
+
+def runs_of(results: Any, question: Question) -> tuple[pl.DataFrame, str | None, list[str]]:
+    """Return the runs (table, variant, seed, value), the column of the seed, and what is left out.
+
+    A value is null for a missing run, and NaN or infinite for one that diverged.
+    """
+    q = question
+    by, metric, seed, within, step = q.by, q.metric, q.seed, q.within, q.step
+    frame = as_frame(results)
+    if q.parse:
+        frame = parse_column(frame, q.parse)
+    columns = [by] if isinstance(by, str) else list(by)
+    if seed is None and "seed" in frame.columns and "seed" not in {*columns, within, step}:
+        seed = "seed"
+    named = [*columns, metric, *(name for name in (seed, within, step) if name is not None)]
+    require(frame, *named)
+    if twice := [name for name, count in Counter(named).items() if count > 1]:
+        raise UserError(f"column {twice[0]!r} is named twice; each of --by, --metric, --seed, "
+                        "--within and --step needs a column of its own")  # fmt: skip
+    known = frame.drop_nulls([*columns, *(name for name in (seed, within) if name)])
+    if known.is_empty():
+        raise UserError(f"no row has a value of {' and '.join(columns)}")
+    left = len(frame) - len(known)
+    rows = "1 row" if left == 1 else f"{left} rows"
+    notes = [f"left out: {rows} without a variant, seed or table"] if left else []
+    keys = [*columns, *(name for name in (seed, within) if name)]
+    if step is not None:
+        if seed is None:
+            raise UserError("--step needs the column of the seed, which tells runs apart: --seed")
+        known = last_rows(known, keys, step)
+    elif seed is not None and known.select(keys).is_duplicated().any():
+        twice = known.filter(known.select(keys).is_duplicated()).row(0, named=True)
+        shown = ", ".join(f"{name} {twice[name]!r}" for name in keys)
+        raise UserError(
+            f"two rows have {shown}; --step COLUMN keeps the last row of each run, --within COLUMN "
+            "compares each value of a column by itself, and more --by tell variants apart"
+        )
+    runs = pl.DataFrame(
+        {
+            "table": known[within].cast(pl.String) if within else [""] * len(known),
+            "variant": [", ".join(map(str, own)) for own in known.select(columns).iter_rows()],
+            "seed": (known[seed].cast(pl.String) if seed else map(str, range(len(known)))),
+            "value": pl.Series(numbers(known, metric), dtype=pl.Float64),
+        }
+    )
+    return runs, seed, notes
+
+
+def _nothing(table: pl.DataFrame, metric: str) -> str:
+    """Return why no variant has a verdict."""
+    if table.group_by("table").len()["len"].max() == 1:
+        return f"there is one variant only, {table['variant'][0]!r}; a verdict compares two"
+    if table["seeds"].max() == 0:
+        return f"no run has a value of {metric}"
+    few = table.filter(pl.col("seeds") < 2)
+    if few.is_empty():
+        return "the variants share no two seeds with a number; give --unpaired"
+    return (
+        f"variant {few['variant'][0]!r} has a single seed; how much a loss varies between seeds "
+        "needs two runs or more of each variant"
+    )
+
+
+def _judged(part: pl.DataFrame, q: Question) -> pl.DataFrame:
+    """Return the rows of one table, the best variant first, or in their order if `successive`."""
+    sign, has_seeds = (-1.0 if q.higher_is_better else 1.0), q.seed is not None
+    variants = part["variant"].unique(maintain_order=True).to_list()
+    losses = losses_of(part, variants, sign, by_seed=has_seeds)
+    base = variants.index(q.reference) if q.reference in variants else 0
+    P = len(variants)
+    to = np.maximum(np.arange(P) - 1, 0) if q.successive else np.full(P, base)
+    compared_with = np.arange(P) != to
+    paired = q.paired
+    if paired is None:
+        paired = has_seeds and share_seeds(losses, to, compared_with)
+    if not paired:
+        losses = losses_of(part, variants, sign, by_seed=False)
+    if q.reference is not None and q.reference not in variants:
+        compared_with[:] = False
+    c = compared(losses, to, family=compared_with, margin=q.margin, paired=paired)
+    interval = point_intervals(losses, paired=paired)
+    ends = np.stack([sign * interval.low, sign * interval.high])
+    change = np.stack([sign * c.low, sign * c.high])
+    words = [str(word) or None for word in c.verdict]
+    against = [variants[r] if own else None for r, own in zip(to, compared_with, strict=True)]
+    diverged, known = np.isposinf(losses).sum(1), (~np.isnan(losses)).sum(1)
+    rows = part.group_by("variant", maintain_order=True).len()["len"].to_numpy()
+    table = pl.DataFrame(
+        {
+            "table": part["table"][0],
+            "rank": order(losses, interval.mean),
+            "variant": variants,
+            "mean": sign * interval.mean,
+            "low": ends.min(0),
+            "high": ends.max(0),
+            "against": pl.Series(against, dtype=pl.String),
+            "verdict": pl.Series(words, dtype=pl.String),
+            "sign": c.sign,
+            "difference": sign * c.mean,
+            "difference_low": change.min(0),
+            "difference_high": change.max(0),
+            "p_raw": c.p_raw,
+            "p": c.p,
+            "probability_worse": c.worse,
+            "probability_within": c.within,
+            "probability_better": c.better,
+            "seeds": known,
+            "missing": rows - known,
+            "diverged": diverged,
+            "p_diverged": c.p_diverged,
+            "seeds_needed": c.seeds_needed,
+            "needs_tuning": c.needs_tuning,
+            "paired": np.full(P, paired),
+        }
+    )  # fmt: skip
+    whole = pl.col("seeds", "missing", "diverged", "seeds_needed", "sign").cast(pl.Int64)
+    table = table.fill_nan(None).with_columns(whole, pl.col("rank").rank("min").cast(pl.Int64))
+    return table if q.successive else table.sort("rank", nulls_last=True, maintain_order=True)
+
+
+def losses_of(part: pl.DataFrame, variants: Sequence[str], sign: float, *, by_seed: bool) -> Array:
+    """Return losses (P, S), lower is better: infinity for a diverged run, NaN for a missing one."""
+    columns = part["seed"].unique(maintain_order=True).to_list() if by_seed else []
+    place = {name: i for i, name in enumerate(columns)}
+    counts = dict.fromkeys(variants, 0)
+    width = len(columns) if by_seed else int(part.group_by("variant").len()["len"].max() or 0)  # type: ignore[arg-type]
+    losses = np.full((len(variants), width), np.nan)
+    index = {name: i for i, name in enumerate(variants)}
+    for variant, seed, value in part.select("variant", "seed", "value").iter_rows():
+        column = place[seed] if by_seed else counts[variant]
+        counts[variant] += 1
+        if value is not None:
+            losses[index[variant], column] = sign * value if math.isfinite(value) else math.inf
+    return losses
+
+
+def share_seeds(losses: Array, to: np.ndarray, asked: np.ndarray) -> bool:
+    """Return whether each variant shares two seeds and half of its seeds with its reference."""
+    known = ~np.isnan(losses)
+    common = (known & known[to]).sum(1)[asked]
+    fewest = np.minimum(known.sum(1), known.sum(1)[to])[asked]
+    return bool(len(common) and ((common >= 2) & (2 * common >= fewest)).all())
+
+
+def _report(table: pl.DataFrame, q: Question, notes: Sequence[str]) -> Report:
+    metric, within, seed = q.metric, q.within, q.seed
+    asked = table.filter(pl.col("verdict").is_not_null())
+    counts = asked["verdict"].value_counts().rows()
+    found = {v: dict(counts)[v] for v in VERDICTS if v in dict(counts)}
+    said = ", ".join(f"{n} {SHOWN.get(v, v)}" for v, n in found.items())
+    references = asked["against"].unique()
+    to = "the one before" if q.successive else f"the first of each {within}"
+    to = repr(references.item(0)) if len(references) == 1 else to
+    heading = [f"{len(asked)} {'contrast' if len(asked) == 1 else 'contrasts'} with {to}: {said}"]
+    better = "higher" if q.higher_is_better else "lower"
+    of_margin = (
+        f"margin {q.margin:g}" if q.margin else "no margin, so nothing is negligible (--margin)"
+    )
+    heading.append(f"{metric}, {better} is better; {of_margin}; means of seeds, 95 % intervals")
+    kinds = set(asked["paired"])
+    if True in kinds:
+        heading.append(f"paired by {seed}: runs of one {seed} are compared with each other")
+    if False in kinds:
+        heading.append("unpaired: means of independent runs are compared")
+    for row in table.filter((pl.col("missing") > 0) | (pl.col("diverged") > 0)).to_dicts():
+        name = " ".join(filter(None, (row["table"], row["variant"])))
+        parts = []
+        if row["missing"]:
+            parts.append(f"{row['missing']} missing (no number, or not finished): not counted")
+        if row["diverged"]:
+            of = f"{row['diverged']} of {row['seeds']}"
+            parts.append(f"{of} diverged (NaN or infinite): counted, and in no mean")
+        heading.append(f"{name}: {'; '.join(parts)}")
+    single = table.filter((pl.col("seeds") == 1) & pl.col("verdict").is_null())
+    if not single.is_empty():
+        names = ", ".join(map(repr, single["variant"].unique(maintain_order=True)))
+        heading.append(f"a single seed, so no verdict: {names}")
+    legend = [f"{SHOWN.get(v, v)}: {MEANINGS[v]}" for v in found]
+    legend.append(
+        f"p: of a difference of 0, corrected for the contrasts of {'its' if within else 'the'} "
+        "table; the sign is shown if it is below 0.05"
+    )
+    if within:
+        legend.append(f"each {within} is a family of its own: nothing is corrected over them")
+    return Report((*heading, *notes), (_text(table, metric, within),), tuple(legend), table)
+
+
+def _text(table: pl.DataFrame, metric: str, within: str | None) -> TextTable:
+    digits = _digits(table)
+    rows = []
+    for row in table.to_dicts():
+        spread = format_mean(row["mean"], row["high"], f".{digits}f")
+        change = format_mean(row["difference"], row["difference_high"], f"+.{digits}f")
+        own = row["against"] is not None
+        rows.append(
+            (
+                *((row["table"],) if within else ()),
+                format_number(row["rank"], "d"),
+                row["variant"],
+                verdict_text(row) if own else "reference",
+                spread,
+                *((change, row["against"], format_p(row["p"])) if own else ("", "", "")),
+                f"{row['seeds']}",
+                f"{row['diverged']}" if row["diverged"] else "",
+            )
+        )
+    header = (
+        *((within,) if within else ()), "rank", "variant", "verdict", metric, "difference",
+        "against", "p", "seeds", "diverged",
+    )  # fmt: skip
+    text = TextTable(
+        "ranking", header, rows, frozenset({within or "variant", "variant", "verdict"})
+    )
+    unused = "" if table["diverged"].sum() else "diverged"
+    return text.without(unused) if unused else text
+
+
+def _digits(table: pl.DataFrame) -> int:
+    """Return the decimals that show two digits of the narrowest half of an interval."""
+    halves = [*(table["high"] - table["mean"]), *(table["difference_high"] - table["difference"])]
+    known = [half for half in halves if half is not None and half > 0]
+    return max(0, min(9, 1 - math.floor(math.log10(min(known))))) if known else 3

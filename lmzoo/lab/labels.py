@@ -1,0 +1,169 @@
+"""Labels of points as people read them: "cut 4" is shown as "cut state_to_candidate (4)".
+
+Studies write points with the numbers of switches, and files keep these labels. The names are those
+of the table in the cell's docstring. The module imports neither torch nor a cell, so that tables of
+stored records can use it.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lmzoo.base.equations import cut_names, equations_left
+from lmzoo.base.errors import UserError
+
+NUMBERS = re.compile(r"(?P<before>(?:cut |mgu |mgru )?)(?P<numbers>\d+(?:,\d+)*)")
+"""A label such as "cut 2,7", "mgru 4,6" or "4,6"."""
+BRACES = re.compile(r"(?P<before>\S+ )\{(?P<numbers>\d+(?:;\d+)*)\}")
+"""A label such as "MGRU {4;6}"."""
+DEFAULTS = {"squash": "tanh", "keep": False, "gate": "raw", "output": "raw", "carry": "state"}
+"""Options of the MGRU before any switch."""
+
+
+def display_label(label: str, cell: Mapping[str, Any] | str | None) -> str:
+    """Return a point's label with the names of its switches: "cut carry (6) + write (7)".
+
+    A label without the numbers of switches is returned as it is.
+
+    Args:
+        label: the label in the study.
+        cell: the stored config of the point's cell, `config["model"].get("cell")`. The name of the
+            cell is enough for labels that start with "cut"; None for a model without a cell.
+    """
+    config = {"name": cell} if isinstance(cell, str) else cell or {}
+    names = cut_names(config.get("name", ""))
+    found = NUMBERS.fullmatch(label) or BRACES.fullmatch(label)
+    if found is None or not names:
+        return label
+    numbers = [int(number) for number in re.split("[,;]", found["numbers"])]
+    if max(numbers) >= len(names) or not _switched(config, found["before"]):
+        return label
+    return found["before"] + " + ".join(f"{names[number]} ({number})" for number in numbers)
+
+
+def architecture(model: Mapping[str, Any]) -> str:
+    """Return the names of a model's stored config and of its cells: "recurrent_lm block gru"."""
+    inside = model.get("cell") or model.get("inner")
+    name = model.get("name", "")
+    return f"{name} {architecture(inside)}" if isinstance(inside, Mapping) else name
+
+
+def run_name(config: Mapping[str, Any]) -> str:
+    """Return the name of a run for people: `POINT · seed SEED · STAGE`, without slashes.
+
+    Args:
+        config: the run's config.
+    """
+    label = display_label(config["point"]["label"], config["model"].get("cell"))
+    return f"{file_name(label)} · seed {config['seed']} · {config['stage']}"
+
+
+def curves_name(config: Mapping[str, Any], *, once: bool = False) -> str:
+    """Return the name of a run in TensorBoard: `POINT · seed SEED · RUN` or `POINT · tune · RUN`.
+
+    Args:
+        config: the run's config; RUN is the start of its name.
+        once: Whether all confirm runs of the point have the same losses, and the name POINT.
+    """
+    label = file_name(display_label(config["point"]["label"], config["model"].get("cell")))
+    if config["stage"] == "tune":
+        return f"{label} · tune · {config['run'][:6]}"
+    return label if once else f"{label} · seed {config['seed']} · {config['run'][:6]}"
+
+
+def file_name(label: str, longest: int = 80, most_bytes: int = 180) -> str:
+    """Return a label as a file name: without slashes, of at most so many letters and bytes.
+
+    A name has 255 bytes, of which `curves_name` needs up to 70 for seed, stage and run.
+    """
+    text = re.sub(r"[/\\\0]", "_", label).lstrip(".") or "_"
+    data = text.encode(errors="replace")
+    if len(text) <= longest and len(data) <= most_bytes:
+        return data.decode()
+    start = text[: longest - 1].encode(errors="replace")[: most_bytes - len("…".encode())]
+    return f"{start.decode(errors='ignore')}…"
+
+
+def named_points(
+    study: Mapping[str, Any],
+    models: Mapping[str, Mapping[str, Any]],
+    folders: Collection[Path] = (),
+) -> dict[str, Any]:
+    """Return the content of `study.json` with labels, aliases and equations for people.
+
+    Each point keeps its label and aliases of the file as `stored_labels`. Its `equations` are those
+    that differ from the reference's.
+
+    Args:
+        study: the content of `study.json`.
+        models: point id -> config of its model, for points that have a run.
+        folders: folders with the source files of cells outside the package.
+    """
+    points = []
+    reference = models.get(study.get("reference", ""), {}).get("cell")
+    for point in study["points"]:
+        model = models.get(point["id"])
+        cell = point.get("cell") if model is None else model.get("cell")
+        cell = cell if isinstance(cell, str | Mapping) else None
+        aliases = point.get("aliases", [])
+        shown = {
+            "label": display_label(point["label"], cell),
+            "aliases": [display_label(alias, cell) for alias in aliases],
+            "stored_labels": [point["label"], *aliases],
+            "equations": equations_left((model or {}).get("cell"), reference, folders),
+        }
+        points.append({**point, **shown})
+    return {**study, "points": points}
+
+
+def find_point(points: Sequence[Mapping[str, Any]], text: str) -> Mapping[str, Any]:
+    """Return the point of `named_points` with this label, alias, cut name or number.
+
+    Raises:
+        UserError: No point has it, or several do; the message lists points.
+    """
+    wanted = _plain(text)
+    for spellings in (_labels, _short_names):
+        found = [point for point in points if wanted in map(_plain, spellings(point))]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            listed = ", ".join(point["label"] for point in found)
+            raise UserError(f"{text!r} names {len(found)} points: {listed}; give the whole label")
+    raise UserError(f"no point {text!r}; known: {', '.join(point['label'] for point in points)}")
+
+
+def short_names(label: str) -> set[str]:
+    """Return the numbers alone, and the names alone, of a label for people.
+
+    "cut carry (6) + write (7)" gives "6,7", "carry,write", "carry (6) + write (7)" and more.
+    """
+    switches = re.findall(r"(?:^| )([\w=]+) \((\d+)\)", label)
+    if not switches:
+        return {label.removeprefix("cut ")}
+    names, numbers = (",".join(column) for column in zip(*switches, strict=True))
+    return {names, numbers, f"cut {names}", f"cut {numbers}", label.removeprefix("cut ")}
+
+
+def _switched(config: Mapping[str, Any], before: str) -> bool:
+    """Return whether the cell has a switch on; without this, "mgu 4" may be a width."""
+    if before == "cut ":
+        return True
+    options = {name: config.get(name, default) for name, default in DEFAULTS.items()}
+    return bool(config.get("cuts")) or options != DEFAULTS
+
+
+def _labels(point: Mapping[str, Any]) -> Iterable[str]:
+    stored = point.get("stored_labels", ())
+    return (point["label"], *point.get("aliases", ()), *stored, point["id"])
+
+
+def _short_names(point: Mapping[str, Any]) -> Iterable[str]:
+    labels = (point["label"], *point.get("aliases", ()))
+    return (name for label in labels for name in short_names(label))
+
+
+def _plain(text: str) -> str:
+    """Return a spelling without the differences that people do not mean."""
+    return re.sub(r"\s*([,;+])\s*", r"\1", text.strip().lower())

@@ -1,0 +1,428 @@
+r"""The verdicts of a study: losses, family, tuning, looks and margin -> words and numbers.
+
+Every table, figure, screen and planner takes its verdicts from `compared`.
+
+    undecided      nothing below is shown
+    worse-open     δ > 0 is shown; whether it exceeds the margin Δ is open
+    worse          δ > Δ is shown
+    negligible     |δ| < Δ is shown; `sign` says on which side of 0, if that is shown
+    better-open, better    the same below 0
+
+**A verdict never turns back.** A study looks at n_1 < n_2 < ... seeds, and look k may be wrong with
+probability α_k. A hypothesis that was rejected at some look stays rejected, and the interval is the
+intersection of those of all looks. So the words move along undecided -> worse-open -> worse or
+negligible, and a shown sign stays, whatever the later seeds are. By the union bound the error over
+all looks is at most Σ α_k, under any dependence and any rule that ends a contrast.
+
+    error of the table    at look k, each contrast has the chain δ = 0, then |δ| ≤ Δ. The next
+                          hypothesis of a chain is rejected if p ≤ α_k / (chains not finished),
+                          until none is (Holm; a graph of Bretz et al. 2009). All words with a sign
+                          are right with probability 1 − Σ α_k, for the whole family
+    error of a point      two one-sided tests at α_k for negligible; the interval has level 1 − α_k
+    p                     min_k of the chain's p · α / α_k: p < α says that the sign is shown
+
+**Looking.** `spend` gives the α_k. The first plan of looks, a number of seeds or the schedule of
+`--until-decided`, has α = 5 %, in proportion to the seeds of each look. A further plan, such as
+`--seeds 10` after `--seeds 5`, has half of what is left of a reserve of 1 %. A single look costs
+nothing, and all together are below 6 %.
+
+**Divergence** is a count. Fisher's exact test, one-sided, compares the numbers of diverged runs
+with the reference's; it is one more hypothesis of the table, if its counts could reject at all
+(Tarone 1990). It says worse or better; the means are of the other runs, and no diverged run enters
+a mean. A point with more diverged runs than the reference is not called better or negligible: this
+alone takes a verdict back.
+
+    seeds needed   the least m with |δ̂| ≥ (z_{1−α/2k} + z_.8) √Var(n + m)
+                                or |δ̂| + (z_{1−α} + z_.8) √Var(n + m) ≤ Δ
+                   k: the chains not finished; α: that of the next look
+
+If the estimate is right, m further seeds decide in about four studies of five. The part of the
+variance that is due to tuning remains: if seeds would be enough with τ = 0 only, the point needs
+more tuning runs.
+
+Where a verdict assumes more than the point's own seeds show, `shared` is true. A noisy reference
+spoils all contrasts: at the next look it has four times as many seeds as the points.
+
+Lan and DeMets 1983 (Biometrika 70:659); Bretz et al. 2009 (Stat. Med. 28:586); Schuirmann 1987;
+Tarone 1990 (Biometrics 46:515).
+"""
+
+import heapq
+from collections.abc import Sequence
+from math import comb
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from lmzoo.lab.statistics.contrasts import Contrasts, contrasts
+from lmzoo.lab.statistics.intervals import Array, mean_and_error
+from lmzoo.lab.statistics.noise import seed_noise
+
+WORSE, WORSE_OPEN, BETTER, BETTER_OPEN = "worse", "worse-open", "better", "better-open"
+NEGLIGIBLE, UNDECIDED = "negligible", "undecided"
+VERDICTS = (BETTER, BETTER_OPEN, NEGLIGIBLE, WORSE_OPEN, WORSE, UNDECIDED)
+MARGIN = 0.02
+"""The default margin, in nats."""
+ERROR, RESERVE = 0.05, 0.01
+POWER = 0.8
+MOST_SEEDS = 1000
+"""A greater number of seeds counts as none."""
+FEW_SEEDS = 3
+"""Up to this number of seeds, a verdict that the point's own seeds do not show is marked."""
+OWN_SEEDS = 4
+"""Seeds of a noisy reference for each seed of the points."""
+
+
+_Indices = NDArray[np.int64]
+"""The reference, or that of each point."""
+
+
+class Look(NamedTuple):
+    """A time at which verdicts are given."""
+
+    seeds: int
+    """n_k."""
+    error: float
+    """α_k."""
+    own: int
+    """Seeds of the reference, if it was noisy at the look before."""
+
+
+class Compared(NamedTuple):
+    """The comparison of P points with the reference; arrays (P,), NaN where nothing is known."""
+
+    verdict: NDArray[np.str_]
+    """One of `VERDICTS`; "" for the reference, outside the family and without an interval."""
+    sign: NDArray[np.int64]
+    """+1 if the point is shown to be worse, −1 if better, else 0."""
+    mean: Array
+    low: Array
+    high: Array
+    p: Array
+    """After the correction for the family and the looks; NaN outside the family."""
+    p_raw: Array
+    """Of this contrast at the last look alone."""
+    worse: Array
+    """P(δ > Δ) under a flat prior."""
+    within: Array
+    better: Array
+    """P(δ < −Δ)."""
+    p_diverged: Array
+    """Of as many diverged runs more, or fewer, than the reference; NaN without any."""
+    seeds_needed: Array
+    """Further seeds of an undecided point; NaN if it is decided or seeds do not suffice."""
+    needs_tuning: NDArray[np.bool_]
+    """Whether seeds do not suffice because of τ, the uncertain choice of the setting."""
+    shared: NDArray[np.bool_]
+    """Whether a verdict of few seeds rests on the noise of the other points."""
+    noisy: NDArray[np.bool_]
+    """Whether the losses vary much more between seeds than those of the other points."""
+    seeds: NDArray[np.int64]
+    """The number of confirm seeds that each point needs."""
+
+
+def looks(start: int, most: int) -> tuple[int, ...]:
+    """Return the numbers of seeds at which to look: `start`, doubled until `most`."""
+    schedule = [start]
+    while schedule[-1] < most:
+        schedule.append(min(2 * schedule[-1], most))
+    return tuple(schedule)
+
+
+def spend(schedule: Sequence[int], made: Sequence[Look] = ()) -> tuple[Look, ...]:
+    """Return the looks made and those of a schedule after them, with the errors to spend.
+
+    A schedule of several looks is one of `--until-decided`, which can give the reference more.
+    """
+    done = made[-1].seeds if made else 0
+    later = [n for n in schedule if n > done]
+    if not later:
+        return tuple(made)
+    spent = sum(look.error for look in made)
+    left = ERROR - spent if spent < ERROR - 1e-9 else (ERROR + RESERVE - spent) / 2
+    before = (done, *later[:-1])
+    span = later[-1] - done
+    own = OWN_SEEDS if len(schedule) > 1 else 1
+    return (
+        *made,
+        *(Look(n, left * ((n - m) / span), own * n) for n, m in zip(later, before, strict=True)),
+    )
+
+
+def read_looks(stored: Sequence[object] | None, seeds: int) -> tuple[Look, ...]:
+    """Return the looks of a `study.json`; those of earlier versions are a schedule, or none."""
+    if stored and all(isinstance(look, Sequence) for look in stored):
+        return tuple(Look(int(n), float(error), int(own)) for n, error, own in stored)  # type: ignore[misc]
+    return spend([int(n) for n in stored or [seeds]])  # type: ignore[call-overload]
+
+
+def compared(
+    losses: ArrayLike,
+    reference: int | ArrayLike,
+    *,
+    family: ArrayLike | None = None,
+    silent: ArrayLike = False,
+    tuning_sd: ArrayLike = 0.0,
+    looks: Sequence[Look] = (),
+    margin: float = MARGIN,
+    ended: ArrayLike | None = None,
+    paired: bool = True,
+) -> Compared:
+    """Return the comparison of all points with the reference.
+
+    Args:
+        losses: (P, S) in nats, confirm seeds in their order; infinity for a run that diverged, NaN
+            for one that failed or has not ended.
+        reference: index of the reference, or of that of each point, int (P,); a point that is its
+            own reference is not compared.
+        family: the contrasts of the study, bool (P,); None: all. The other points have numbers
+            and no verdict, and change no other row.
+        silent: points outside the family that share the noise of those inside, bool (P,).
+        tuning_sd: standard deviation in nats of the loss over repetitions of the tuning, (P,).
+        looks: `spend(schedule)`; (): one look at all seeds.
+        margin: Δ in nats; 0 or less: nothing is negligible.
+        ended: number of the point's first runs that have ended, int (P,): a look that waits for
+            runs decides nothing. None: each look takes the runs that there are.
+        paired: whether the columns are seeds that all points share; if not, means are compared.
+    """
+    x = np.asarray(losses, np.float64)
+    asked = np.ones(len(x), bool) if family is None else np.array(family, bool)
+    to = np.asarray(reference)
+    asked &= np.arange(len(x)) != to
+    references = np.zeros(len(x), bool)
+    references[to if to.ndim == 0 else to[asked]] = True
+    sharing = asked | references | np.asarray(silent, bool)
+    schedule = [*looks] or [*spend([max(x.shape[1], 1)])]
+    done = np.where(np.isnan(x), 0, np.arange(1, x.shape[1] + 1)).max(1, initial=0)
+    waits = ended is not None
+    done = np.asarray(ended) if waits else done
+    state = _State(len(x), asked)
+    seeds = np.full(len(x), schedule[0].seeds)
+    columns = np.arange(x.shape[1])
+    previous, noisy, latest = 0, False, None
+    for k, (n, error, own) in enumerate(schedule):
+        active = asked & ~state.decided
+        grown = (done > previous) & ~references
+        wanted = np.maximum(seeds, n)
+        if active.any() or not previous or not waits:
+            wanted[references] = np.maximum(wanted[references], own if noisy else n)
+            seeds[active], seeds[references] = n, wanted[references]
+            needing = active | references
+        else:  # nothing is left to decide: seeds that were added make the estimates better
+            needing = grown | references
+        if waits and (done[needing] < wanted[needing]).any():
+            break
+        if previous and not grown.any():
+            break
+        most = np.where(references, wanted, n)
+        known = np.where(columns < most[:, None], x, np.nan)
+        noise = seed_noise(known, sharing, paired=paired)
+        c = contrasts(known, to, tuning_sd, family=sharing, noise=noise, paired=paired)
+        state.look(c, known, to, error, margin)
+        varies = np.zeros(len(x), bool) if noise is None else noise.noisy()
+        previous, noisy, latest = n, bool(varies[references].any()), (c, varies, known, k)
+    if latest is None:  # no look yet
+        none = np.full_like(x, np.nan)
+        latest = contrasts(none, to), np.zeros(len(x), bool), none, -1
+    c, varies, known, k = latest
+    rest = schedule[k + 1 :]
+    error = rest[0].error if rest else spend([schedule[-1].seeds + 1], schedule)[-1].error
+    verdict = state.words()
+    needed, needs_tuning = _needs(c, margin, error, state.left, verdict)
+    least = max(margin, 0.0)
+    worse, better = c.tail(least - c.mean), c.tail(least + c.mean)
+    return Compared(
+        verdict,
+        state.sign,
+        c.mean,
+        np.where(np.isinf(state.low), np.nan, state.low),
+        np.where(np.isinf(state.high), np.nan, state.high),
+        state.p,
+        c.p,
+        worse,
+        np.maximum(1 - worse - better, 0.0),
+        better,
+        state.p_diverged,
+        needed,
+        needs_tuning,
+        _shared(c, known, to, verdict, margin) & paired,
+        varies,
+        seeds,
+    )
+
+
+class _State:
+    """What the looks so far have shown; nothing that is shown is withdrawn."""
+
+    def __init__(self, P: int, asked: NDArray[np.bool_]) -> None:
+        self.asked = asked
+        self.sign = np.zeros(P, np.int64)
+        self.exceeds, self.negligible = np.zeros(P, bool), np.zeros(P, bool)
+        self.known = np.zeros(P, bool)
+        self.low, self.high = np.full(P, -np.inf), np.full(P, np.inf)
+        self.p, self.p_diverged = np.full(P, np.nan), np.full(P, np.nan)
+        self.left = 0
+        """Chains that are not finished."""
+
+    @property
+    def decided(self) -> NDArray[np.bool_]:
+        """The points that get no more seeds, (P,)."""
+        return (self.sign != 0) | self.negligible
+
+    def words(self) -> NDArray[np.str_]:
+        """Return the verdicts, (P,)."""
+        up, down = self.sign > 0, self.sign < 0
+        return np.select(
+            [
+                self.exceeds & up,
+                self.exceeds & down,
+                self.negligible,
+                up,
+                down,
+                self.known,
+            ],
+            [WORSE, BETTER, NEGLIGIBLE, WORSE_OPEN, BETTER_OPEN, UNDECIDED],
+            "",
+        )
+
+    def look(self, c: Contrasts, x: Array, to: _Indices, error: float, margin: float) -> None:
+        """Add a look at the losses x (P, S) and their contrasts, with the error α_k."""
+        self._narrow(c, error)
+        more, p_more, least = _divergence(x, to)
+        self.p_diverged = np.where(np.isposinf(x).any(1) | (more != 0), p_more.min(0), np.nan)
+        self.known |= self.asked & (~np.isnan(c.error) | np.isposinf(x).any(1))
+        size, exact = np.abs(c.mean), c.exact & self.asked
+        p_zero = np.where(self.asked & ~exact, 2 * c.tail(size), np.nan)
+        p_margin = np.fmax(2 * c.tail(size - max(margin, 0.0)), p_zero)
+        # A chain starts with what is not shown yet.
+        first = np.where(self.sign != 0, p_margin, p_zero)
+        first[self.exceeds] = np.nan
+        second = np.where(self.sign != 0, np.nan, p_margin)
+        counts = np.where(_could_reject(least, self.asked, error), p_more, np.nan)
+        zero, beyond, of_counts = _adjusted(first, second, counts)
+        self.left = int((~np.isnan(first)).sum())
+        shown = self.sign != 0
+        zero, beyond = np.where(shown, np.nan, zero), np.where(shown, zero, beyond)
+        scale = ERROR / error
+        self.p = np.fmin(self.p, np.minimum(zero * scale, 1.0))
+        direction = np.nan_to_num(np.sign(c.mean)).astype(np.int64)
+        fits = ~((more > 0) & (direction < 0))
+        new = (self.sign == 0) & fits & ((zero < error) | exact)
+        self.sign = np.where(new, direction, self.sign)
+        self.exceeds |= (
+            (self.sign == direction)
+            & (direction != 0)
+            & (size > margin)
+            & ((beyond < error) | exact)
+            & ~self.negligible
+        )
+        within = c.tail(margin - size) < error
+        within = np.where(exact, size < margin, within) & (margin > 0) & (more <= 0)
+        self.negligible |= self.asked & within & ~self.exceeds
+        for side, by_count in zip((1, -1), of_counts, strict=True):
+            new = (by_count < error) & ~self.decided
+            self.sign[new], self.exceeds[new] = side, True
+
+    def _narrow(self, c: Contrasts, error: float) -> None:
+        """Intersect the intervals with those of this look; keep them where nothing is left."""
+        half = c.half(1 - error)
+        low, high = np.fmax(self.low, c.mean - half), np.fmin(self.high, c.mean + half)
+        inside = low <= high
+        self.low, self.high = np.where(inside, low, self.low), np.where(inside, high, self.high)
+
+
+def _adjusted(first: Array, second: Array, counts: Array) -> tuple[Array, Array, Array]:
+    """Return the adjusted p-values of the graph of chains, in the shapes of the arguments.
+
+    A chain of p-values first -> second gives its share to the others when both are rejected.
+    `counts` (2, P) are chains of one p-value. NaN is no hypothesis.
+    """
+    heap = [(p, 0, i) for i, p in enumerate(first) if not np.isnan(p)]
+    heap += [(p, 2, i) for i, p in enumerate(counts.ravel()) if not np.isnan(p)]
+    heapq.heapify(heap)
+    left, level = len(heap), 0.0
+    found = [np.full(a.size, np.nan) for a in (first, second, counts)]
+    while heap:
+        p, stage, i = heapq.heappop(heap)
+        level = max(level, min(1.0, p * left))
+        found[stage][i] = level
+        if stage == 0 and not np.isnan(second[i]):
+            heapq.heappush(heap, (second[i], 1, i))
+        else:
+            left -= 1
+    return found[0], found[1], found[2].reshape(counts.shape)
+
+
+def _divergence(x: Array, to: _Indices) -> tuple[Array, Array, Array]:
+    """Return by how much more often points diverge than the reference (P,), and exact tests.
+
+    The tests, (2, P), are Fisher's one-sided p of more and of fewer diverged runs, and the least p
+    that any division of as many diverged runs has.
+    """
+    diverged, runs = np.isposinf(x).sum(1), (~np.isnan(x)).sum(1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        more = np.nan_to_num(diverged / runs - diverged[to] / runs[to])
+    p, least = np.ones((2, 2, len(x)))
+    for i, r in enumerate(np.broadcast_to(to, len(x))):
+        if i == r or not diverged[i] + diverged[r]:
+            continue
+        a, b = (int(diverged[i]), int(runs[i])), (int(diverged[r]), int(runs[r]))
+        for side, (own, other) in enumerate(((a, b), (b, a))):
+            total = own[0] + other[0]
+            p[side, i] = _fisher(own[0], total, own[1], other[1])
+            least[side, i] = _fisher(min(total, own[1]), total, own[1], other[1])
+    return more, p, least
+
+
+def _fisher(own: int, total: int, n: int, m: int) -> float:
+    """Return P(X ≥ own), X of `total` diverged runs are among the n, the others among m runs."""
+    ways = sum(comb(n, k) * comb(m, total - k) for k in range(own, min(total, n) + 1))
+    return ways / comb(n + m, total)
+
+
+def _could_reject(least: Array, asked: NDArray[np.bool_], error: float) -> NDArray[np.bool_]:
+    """Return which tests could reject at α/k, where k is their number (Tarone)."""
+    possible = least < np.where(asked, error, 0.0)
+    k = 1
+    while (least[possible] <= error / k).sum() > k:
+        k += 1
+    return possible & (least <= error / k)
+
+
+def _shared(
+    c: Contrasts, x: Array, to: _Indices, verdict: NDArray[np.str_], margin: float
+) -> NDArray[np.bool_]:
+    """Return which verdicts of few seeds the point's own paired differences do not show."""
+    finite = np.where(np.isfinite(x), x, np.nan)
+    n, mean, error = mean_and_error(finite - finite[to])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        size = np.where(verdict == NEGLIGIBLE, margin - np.abs(mean), np.abs(mean))
+        p = special.stdtr(n - 1, -size / error) * np.where(verdict == NEGLIGIBLE, 1, 2)
+    few = (n > 1) & (n <= FEW_SEEDS) & ~c.exact
+    return few & ~np.isin(verdict, ["", UNDECIDED]) & ~(p < ERROR)
+
+
+def _needs(
+    c: Contrasts, margin: float, error: float, left: int, verdict: NDArray[np.str_]
+) -> tuple[Array, NDArray[np.bool_]]:
+    """Return the further seeds that undecided points need, and which need more tuning."""
+    needed, with_certain_settings = (
+        np.where(verdict == UNDECIDED, _seeds_needed(of, margin, error, left), np.nan)
+        for of in (c, c._replace(tuning=np.zeros_like(c.tuning)))
+    )
+    return needed, np.isnan(needed) & ~np.isnan(with_certain_settings)
+
+
+def _seeds_needed(c: Contrasts, margin: float, error: float, left: int) -> Array:
+    further = np.arange(1, MOST_SEEDS + 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        after = np.sqrt(c.noise[:, None] / (c.seeds[:, None] + further) + c.tuning[:, None])
+        z = float(special.ndtri(POWER))
+        apart = -float(special.ndtri(error / 2 / max(left, 1))) + z
+        within = -float(special.ndtri(error)) + z
+        size = np.abs(c.mean)[:, None]
+        shown = (size > 0) & (size >= apart * after)
+        enough = shown | ((margin > 0) & (size + within * after <= margin))
+    return np.where(enough.any(1), further[enough.argmax(1)], np.nan)

@@ -1,0 +1,251 @@
+"""A store in a local or mounted folder, and the interface of every store.
+
+A file is replaced atomically: a reader sees the old content or the new one. A line is appended
+whole or not at all. One process at a time has a lock of a store, which protects the stores of its
+subfolders too. Every operation is retried while the store is unavailable (`lab/store/retry.py`).
+
+A process that was frozen in the middle of a write, and whose lock a file server gave to another
+one, writes nothing when it wakes up. It checks its lock as late as possible: when the new content
+is in an unfinished file, or when the file is open. The next owner deletes unfinished files, so that
+they cannot replace anything, and replaces files that may be open by copies (`take_over`).
+
+`lmzoo/lab/store/s3.py` implements the same interface in an S3 bucket. Standard library only.
+"""
+
+import contextlib
+import errno
+import functools
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.store.local_lock import LocalLock, Lock
+from lmzoo.lab.store.retry import retry
+
+UNFINISHED = ".{}.{}"
+"""A file that is being written, by its name and the id of the process."""
+THREADS = 16
+"""Requests at the same time."""
+
+
+class Store:
+    """Files in one folder, which is created by the first write."""
+
+    save_seconds = 1.0
+    """Seconds for which a run with a `Writer` may collect epochs and write them together."""
+
+    def __init__(self, path: Path, parent: "Store | None" = None) -> None:
+        self.path = path
+        self._parent = parent
+        self._lock: Lock | None = None
+
+    def __truediv__(self, name: str) -> "Store":
+        return Store(self.path / name, self)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def address(self) -> str:
+        """The argument with which `open_store` opens this store on any machine that sees it."""
+        return str(self.path.resolve())
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file, or None if there is no such file."""
+        return retry(lambda: self._read(name), f"{self}/{name}")
+
+    def prefetch(self, name: str) -> set[str]:
+        """Return the names of the subfolders; a bucket reads the file `name` of each in advance."""
+        return retry(self._folders, str(self))
+
+    def read_ahead(self, names: Iterable[str]) -> None:
+        """Read files of subfolders together, for one `read` each; a local store does nothing."""
+
+    def create(self, name: str, data: bytes) -> None:
+        """Write a file that must not exist.
+
+        Raises:
+            FileExistsError: It exists.
+        """
+        retry(lambda: self._create(name, data), f"{self}/{name}")
+
+    def write(self, name: str, data: bytes, backup: str = "") -> None:
+        """Replace a file atomically.
+
+        Args:
+            name: The file.
+            data: The new content.
+            backup: A name under which the old file is kept; a bucket keeps none.
+        """
+        retry(lambda: self._write(name, data, backup), f"{self}/{name}")
+
+    def append(self, name: str, line: str) -> None:
+        """Append a line and flush it to disk; an incomplete last line is removed first."""
+        retry(lambda: self._append(name, line.encode() + b"\n"), f"{self}/{name}")
+
+    def delete(self, *names: str) -> None:
+        """Delete files; missing files are ignored."""
+        for name in names:
+            retry(functools.partial(self._delete, name), f"{self}/{name}")
+
+    def lock(self, name: str, patience: float = 0.0) -> Lock:
+        """Lock the store until the lock is closed or the process ends.
+
+        Args:
+            name: The lock file.
+            patience: Seconds to wait for another process.
+
+        Raises:
+            UserError: Another process still has the lock; the message names it.
+        """
+        lock = self._new_lock(name)
+        lock.acquire(patience)
+        self._lock = lock
+        return lock
+
+    def clear_locks(self, pattern: str, patience: float) -> None:
+        """Wait until no process has a lock whose name matches the pattern; delete the lock files.
+
+        Raises:
+            UserError: A process still has one after `patience` seconds; the message names it.
+        """
+
+        def clear(name: str) -> None:
+            lock = self._new_lock(name)
+            lock.acquire(patience)
+            lock.close()
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(clear, retry(lambda: self._lock_names(pattern), str(self))))
+
+    def remember(self, name: str, data: bytes) -> None:
+        """Declare the content of a file that only this process appends to, as it has the lock.
+
+        A bucket needs it for an append and need not read it again. A local store does nothing.
+        """
+
+    def take_over(self, *appended: str) -> None:
+        """Keep a process that had the lock before from writing here, wherever it was stopped.
+
+        `appended` are the files that it may have open; a bucket needs none of this.
+        """
+        retry(lambda: self._take_over(appended), str(self))
+
+    def publish(self, pattern: str) -> None:
+        """Copy the matching files of `path` into the store; a local store has them already."""
+
+    def local_copy(self, patterns: Iterable[str]) -> Path:
+        """Return a local folder with the files, at any depth, whose names match a pattern."""
+        return self.path
+
+    def _new_lock(self, name: str) -> Lock:
+        return LocalLock(self.path / name, str(self))
+
+    def _lock_names(self, pattern: str) -> list[str]:
+        return [file.name for file in self.path.glob(pattern)]
+
+    def _is_locked(self) -> bool:
+        """Return whether this process has a lock of this store or of one above it."""
+        return self._lock is not None or (self._parent is not None and self._parent._is_locked())
+
+    def _folders(self) -> set[str]:
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
+            return {entry.name for entry in entries if entry.is_dir()}
+        return set()
+
+    def _check_lock(self) -> None:
+        """Raise if this process has lost the lock of this store or of one above it."""
+        if self._lock is not None:
+            self._lock.check()
+        if self._parent is not None:
+            self._parent._check_lock()
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            return (self.path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def _write(self, name: str, data: bytes, backup: str) -> None:
+        self._replace(name, data, backup)
+
+    def _replace(self, name: str, data: bytes, backup: str = "", *, sync: bool = False) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        path = self.path / name
+        partial = path.with_name(UNFINISHED.format(name, os.getpid()))
+        try:
+            with partial.open("wb") as file:
+                file.write(data)
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
+            self._check_lock()
+        except (OSError, UserError):
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)  # frees space on a full disk
+            raise
+        if backup and path.exists():
+            _keep(path, self.path / backup)
+        try:
+            partial.replace(path)
+        except FileNotFoundError:
+            self._check_lock()  # another process has taken over, and deleted the unfinished file
+            raise
+
+    def _create(self, name: str, data: bytes) -> None:
+        if (self.path / name).exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self.path / name))
+        self._write(name, data, "")  # only the owner of the lock writes
+
+    def _append(self, name: str, line: bytes) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / name).open("a+b", buffering=0) as file:
+            self._check_lock()
+            size = _remove_incomplete_line(file)
+            try:
+                written = file.write(line)
+                if written < len(line):
+                    file.write(line[written:])  # raises the error that cut the first write short
+                os.fsync(file.fileno())
+            except OSError:
+                with contextlib.suppress(OSError):
+                    file.truncate(size)
+                raise
+
+    def _take_over(self, appended: Iterable[str]) -> None:
+        for unfinished in self.path.glob(UNFINISHED.format("*", "*")):
+            if unfinished.suffix[1:].isdecimal():
+                unfinished.unlink(missing_ok=True)
+        for name in appended:
+            if (data := self._read(name)) is not None:
+                self._replace(name, data, sync=True)
+
+    def _delete(self, name: str) -> None:
+        self._check_lock()
+        (self.path / name).unlink(missing_ok=True)
+
+
+def _keep(path: Path, backup: Path) -> None:
+    """Keep a file under a second name, so that `path` has a content at every moment."""
+    backup.unlink(missing_ok=True)
+    try:
+        os.link(path, backup)
+    except OSError:  # a file system without links
+        path.replace(backup)
+
+
+def _remove_incomplete_line(file: IO[bytes]) -> int:
+    """Truncate the file after its last newline and return its size."""
+    size = file.seek(0, os.SEEK_END)
+    if size == 0:
+        return 0
+    file.seek(size - 1)
+    if file.read(1) == b"\n":
+        return size
+    file.seek(0)
+    end = file.read().rfind(b"\n") + 1
+    file.truncate(end)
+    return end

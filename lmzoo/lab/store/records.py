@@ -1,0 +1,270 @@
+"""The files of a run: its config, its events and their names. Standard library only.
+
+    RUNS/<study>/study.json           the question, the search, the points, the chosen settings
+    RUNS/<study>/settings.ndjson      every suggested setting
+    RUNS/<study>/user_code/<hash>/    source files of parts from outside the package
+    RUNS/<study>/<identity>/          one run
+        config.json                   everything that decides the result, and labels
+        records.ndjson                one event per line, appended and flushed
+        checkpoint.pt                 the state after the last epoch, replaced atomically
+        checkpoint-previous.pt        the state one epoch earlier, used if the last is damaged; a
+                                      bucket has none
+        traceback.txt                 of the error with which the run failed
+        test-EPOCH.npy                float32 (2, N): NLL in nats and tokens of each test sequence
+    RUNS/<study>/ended/NNNNN.zip      ended runs of a sweep with `--archive` (`archive.py`)
+    RUNS/<study>/tensorboard/<point · seed · identity>/
+        events.out.tfevents.*         the same numbers for TensorBoard
+
+RUNS is a folder or a prefix of a bucket (`lab/store/open.py`). The identity of a run is the hash
+of everything that decides its result, so a finished run is never trained again. Every event has
+`event` and `epoch`:
+
+    epoch   train_token, valid_token, valid_sentence (nats per token), seconds, tokens_per_second,
+            host: the machine that trained this epoch;
+            valid_accuracy, valid_sequence_accuracy: in a task, which scores some tokens only
+    test    token, sentence, tokens, sequences, best_epoch: the test split, scored once per budget;
+            characters, bytes, words: the size of its scored text;
+            accuracy, sequence_accuracy: in a task; report: further numbers of some models
+    end     status: finished | pruned | diverged | failed; `reason`; nodes: where it failed
+    note    `reason`: a fact for the reader, for example that a checkpoint was damaged
+    gates   gates, states, heads: statistics of the weights after this epoch, 0 before the first
+            (`lmzoo/inspect/history.py`); only written by `train --gates`
+
+Numbers are finite or null, so every line is valid JSON.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.open import open_store
+
+Record = dict[str, Any]
+
+SCHEMA = 2
+"""Version of the files. Raise it when a reader of the old files would fail or be wrong."""
+NUMERICS = 1
+"""Version of the numbers: every run's identity contains it.
+
+Raise it when the same config gives other losses: another order of batches, another initial weight,
+another draw of noise, a corrected equation. Leave it when losses differ by rounding only. A sweep
+refuses a store of another version, because its old and new runs would be compared with each other.
+"""
+CONFIG, RECORDS, STUDY = "config.json", "records.ndjson", "study.json"
+SETTINGS = "settings.ndjson"
+NONCE = ".sweep"
+"""Written by each driver: a worker that reads it sees the same store."""
+CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"
+TEST_LOSSES = "test-{}.npy"
+TRACEBACK, WORKER_LOCK = "traceback.txt", ".worker-{}"
+STATUSES = ("finished", "pruned", "diverged", "failed")
+IDENTITY_FIELDS = (
+    *("numerics", "model", "recipe", "corpus"),
+    *("fingerprint", "vocab", "length", "seed"),
+)
+"""Keys of the config that decide the result of a run."""
+ORDERED: Any = {"sort_keys": True, "allow_nan": False}
+"""How the identity is written as JSON."""
+BOARD = "tensorboard"
+"""Folder of the curves in the folder of a study."""
+TRACKING = "tracking"
+"""Folder of the files of trackers such as W&B in the folder of a study."""
+VERDICT_METRICS = {
+    "loss": "verdict/loss",
+    "difference": "verdict/difference",
+    "difference_low": "verdict/low",
+    "difference_high": "verdict/high",
+    "p": "verdict/p",
+}
+"""Column of a ranking -> its metric in TensorBoard."""
+PROGRAM = "program"
+"""Key of a config whose run is trained by a function or a command of the user; says which."""
+USER_CODE = "user_code"
+"""Key of a config with parts from outside the package, and the folder of their files."""
+
+
+def run_identity(run: Mapping[str, Any]) -> str:
+    """Return the identity of a run, 12 hexadecimal digits.
+
+    It is a hash of `IDENTITY_FIELDS`, and of the user's code if there is any (`user_code.py`).
+    """
+    return next(_identities(run, [run["seed"]]))
+
+
+def with_seeds(config: Mapping[str, Any], seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Yield the config of each run that differs in the seed only."""
+    for seed, identity in zip(seeds, _identities(config, seeds), strict=True):
+        yield {**config, "seed": seed, "run": identity}
+
+
+def _identities(run: Mapping[str, Any], seeds: Iterable[Any]) -> Iterator[str]:
+    """Yield identities: hashes of the sorted JSON, of which all is written once but the seed."""
+    fields = {key: run[key] for key in IDENTITY_FIELDS if key != "seed"}
+    if USER_CODE in run:
+        fields[USER_CODE] = run[USER_CODE]["hash"]
+    before = json.dumps({k: v for k, v in fields.items() if k < "seed"}, **ORDERED)
+    after = json.dumps({k: v for k, v in fields.items() if k > "seed"}, **ORDERED)
+    for seed in seeds:
+        text = f'{before[:-1]}, "seed": {json.dumps(seed, **ORDERED)}, {after[1:]}'
+        yield hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as JSON; the file is replaced atomically."""
+    Store(path.parent).write(path.name, json_bytes(value))
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return the value as the content of a JSON file."""
+    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
+
+
+def read_json(path: Path) -> Any:
+    """Return the value of a JSON file, or None if it is missing or not valid JSON."""
+    return parse_json(Store(path.parent).read(path.name))
+
+
+def parse_json(data: bytes | None) -> Any:
+    """Return the value of JSON text, or None if `data` is None or not valid JSON."""
+    try:
+        return None if data is None else json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+class RunFolder:
+    """The folder of one run."""
+
+    def __init__(self, address: Store | Path | str) -> None:
+        self.store = open_store(address)
+        self.path = self.store.path
+
+    def create(self, config: Mapping[str, Any], *, new: bool = False) -> None:
+        """Write the config, unless the folder has a readable one.
+
+        Args:
+            config: The config.
+            new: The store has no such folder, so nothing is read.
+
+        Raises:
+            UserError: `new` is wrong.
+        """
+        if new:
+            try:
+                self.store.create(CONFIG, json_bytes(dict(config)))
+            except FileExistsError:
+                raise UserError(
+                    f"{self.store} was created by another process; run the same command again"
+                ) from None
+        elif self.config is None:
+            self.store.write(CONFIG, json_bytes(dict(config)))
+
+    def append(self, *records: Mapping[str, Any]) -> None:
+        """Append events together and flush them to disk; non-finite numbers become null."""
+        lines = [
+            json.dumps({k: replace_non_finite(v) for k, v in record.items()}, allow_nan=False)
+            for record in records
+        ]
+        self.store.append(RECORDS, "\n".join(lines))
+
+    def open_records(self, *, new: bool = False) -> list[Record]:
+        """Return all events and remember the file; this process must have the lock of the run."""
+        data = b"" if new else self.store.read(RECORDS) or b""
+        self.store.remember(RECORDS, data)
+        return parse_records(data)
+
+    def records(self) -> list[Record]:
+        """Return all events; see `parse_records`."""
+        return parse_records(self.store.read(RECORDS) or b"")
+
+    def drop_checkpoints(self) -> None:
+        """Delete the checkpoints of a run that will not be continued."""
+        self.store.delete(CHECKPOINT, PREVIOUS)
+
+    @property
+    def config(self) -> dict[str, Any] | None:
+        """The config, or None if it is missing or damaged."""
+        config = parse_json(self.store.read(CONFIG))
+        return config if isinstance(config, dict) else None
+
+    @property
+    def checkpoint(self) -> Path:
+        """Path of the last checkpoint."""
+        return self.path / CHECKPOINT
+
+
+def parse_records(data: bytes) -> list[Record]:
+    """Return the events, the last one of each (event, epoch); damaged lines are ignored."""
+    records: dict[tuple[Any, Any], Record] = {}
+    lines = [line for line in data.splitlines() if line]
+    parsed = parse_json(b"[" + b",".join(lines) + b"]")  # one call takes half of the time
+    if parsed is None or len(parsed) != len(lines):
+        parsed = map(parse_json, lines)
+    for record in parsed:
+        if isinstance(record, dict) and {"event", "epoch"} <= record.keys():
+            records[record["event"], record["epoch"]] = record
+    return list(records.values())
+
+
+def epoch_records(records: list[Record]) -> list[Record]:
+    """Return the epoch events in order of their epochs."""
+    return sorted((r for r in records if r["event"] == "epoch"), key=lambda r: r["epoch"])
+
+
+def find_end(records: list[Record], budget: int) -> Record | None:
+    """Return the end event of a run for a budget in epochs, or None if training is pending.
+
+    Epochs beyond the budget do not count: a run that was pruned or diverged there is finished for
+    this budget. A failed run is pending, because the cause may be gone.
+    """
+    ends = [r for r in records if r["event"] == "end" and r["status"] != "failed"]
+    for end in sorted(ends, key=lambda r: r["epoch"], reverse=True):
+        # A run is never pruned at the end of its budget; that was a rung of a larger budget.
+        at_budget = end["epoch"] == budget and end["status"] != "diverged"
+        if end["epoch"] > budget or at_budget:
+            return {**end, "status": "finished"}
+        if end["status"] != "finished":
+            return end
+    return None
+
+
+def is_pending(folder: RunFolder, budget: int, *, test: bool) -> bool:
+    """Return whether a run is pending for a budget; see `records_pending`."""
+    return records_pending(folder.records(), budget, test=test)
+
+
+def records_pending(records: list[Record], budget: int, *, test: bool) -> bool:
+    """Return whether training or the test is pending for a budget.
+
+    Args:
+        records: The events of the run.
+        budget: Epochs.
+        test: Whether the run must be tested at the budget.
+
+    Raises:
+        UserError: The test is pending, but training already continued beyond the budget.
+    """
+    end = find_end(records, budget)
+    tested = any(r["event"] == "test" and r["epoch"] == budget for r in records)
+    untested = test and not tested and (end is None or end["status"] == "finished")
+    done = max((r["epoch"] for r in records if r["event"] == "epoch"), default=0) if untested else 0
+    if done > budget:
+        raise UserError(
+            f"a run was trained for {done} epochs and not tested at {budget}, whose weights are "
+            f"gone; ask for {done} epochs or more, or choose another store"
+        )
+    return untested or end is None
+
+
+def replace_non_finite(value: Any) -> Any:
+    """Replace NaN and infinities by None, also inside lists and dictionaries."""
+    if isinstance(value, list):
+        return [replace_non_finite(item) for item in value]
+    if isinstance(value, dict):
+        return {key: replace_non_finite(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,250 @@
+"""A run on disk: a training that saves every epoch and resumes after an interruption.
+
+An interruption at any moment loses no record and duplicates none. The checkpoint, which contains
+the records that the records file may not have yet, is written first; then they are appended to the
+records file. A resumed run appends the missing records of its checkpoint. A folder keeps the
+previous checkpoint: if the last one cannot be read, its epochs are trained again and yield the same
+records.
+
+With a `Writer`, files are written in the background while the next epoch is trained. A folder then
+gets the epochs of a second together, a bucket those of ten seconds: on a fast GPU the checkpoints
+of a pack take as long as its epoch, and in a bucket every file is a request. An interruption loses
+these epochs, which are trained again. An error of a write is raised by the next call; the run must
+then be closed.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, Protocol
+
+from lmzoo.lab.store.records import CHECKPOINT, PREVIOUS, RECORDS, Record, RunFolder
+from lmzoo.lab.store.writer import Writer
+
+
+class OtherRunError(Exception):
+    """The checkpoint belongs to another run."""
+
+
+class Training(Protocol):
+    """What a run needs of its training."""
+
+    epoch: int
+    record: Record
+    """The record of the last epoch."""
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the loss of the last epoch was NaN or infinite."""
+        ...
+
+
+class SavedRun(ABC):
+    """One run in its folder. Only one process at a time may have it open."""
+
+    training: Any
+    """A `Training`."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        config: Mapping[str, Any],
+        *,
+        patience: float = 0.0,
+        lock: bool = True,
+        new: bool = False,
+        writer: Writer | None = None,
+    ) -> None:
+        """Lock the folder, write `config` if it is new, and load the last readable checkpoint.
+
+        Args:
+            folder: The folder, which need not exist.
+            config: The config of the run.
+            patience: Seconds to wait for another process that has the run open.
+            lock: False if this process has a lock of a store above the folder.
+            new: The store has no such folder, so nothing is read.
+            writer: Writes the files in the background; None: every call writes its files.
+
+        Raises:
+            UserError: Another process has had the run open for `patience` seconds.
+        """
+        self.folder = folder
+        self._identity = config.get("run", "")
+        self.note = ""
+        """What was wrong with the checkpoints; "" if nothing."""
+        self._writer, self.key = writer, str(folder.store)
+        self._collected: list[Record] = []  # events that are not yet given to the writer, in order
+        self._unsaved: Callable[[], bytes] | None = None
+        """Makes the checkpoint of the last epoch, if it is not yet given to the writer."""
+        self._save_seconds = folder.store.save_seconds if writer else 0.0
+        self._saved_at = time.monotonic()
+        with ExitStack() as locks:
+            if lock:
+                locks.callback(folder.store.lock(".lock", patience).close)
+            self._open(config, new=new)
+            self._locks = locks.pop_all()
+
+    @property
+    def epoch(self) -> int:
+        """Number of finished epochs."""
+        return self.training.epoch
+
+    @abstractmethod
+    def train_epoch(self, budget: int) -> None:
+        """Train one epoch of a training of `budget` epochs; `training.record` is its record."""
+
+    @abstractmethod
+    def test(self) -> Any:
+        """Test the run at its current epoch, and append a `test` event."""
+
+    @abstractmethod
+    def _new_training(self, config: Mapping[str, Any]) -> Any:
+        """Return a training that begins."""
+
+    @abstractmethod
+    def _dump(self, records: list[Record]) -> Callable[[], bytes] | None:
+        """Return a function that makes a checkpoint with the records; None if there is none.
+
+        A thread may call it while the next epoch is trained.
+        """
+
+    @abstractmethod
+    def _load(self, data: bytes) -> list[Record]:
+        """Continue the training from a checkpoint, and return its records.
+
+        Raises:
+            OtherRunError: The checkpoint is that of another run.
+            Exception: Of any type, if it is damaged.
+        """
+
+    def save_epoch(self) -> None:
+        """Save the checkpoint and record of the last epoch; wait until those before are written."""
+        self._wait()
+        self._collect(self.training.record)
+        self._unsaved = self._dump([*self._collected])
+        if self._unsaved is None:
+            self.flush()
+        else:
+            self._flush_if_due()
+
+    def end(self, status: str, reason: str = "") -> None:
+        """Append the `end` event: how and why the run ended."""
+        self._append({"event": "end", "epoch": self.epoch, "status": status, "reason": reason})
+
+    def prune(self, epoch: int) -> None:
+        """Record that the pruner stopped the run at an epoch, and delete the checkpoints."""
+        end = {"event": "end", "epoch": epoch, "status": "pruned", "reason": f"rung {epoch}"}
+        self._unsaved = None
+        self._append(end)
+        self._submit(self.folder.drop_checkpoints)
+
+    def publish(self, pattern: str) -> None:
+        """Copy matching files of the run's local folder into the store."""
+        self._submit(partial(self.folder.store.publish, pattern))
+
+    def has_event(self, event: str) -> bool:
+        """Whether an event of this name is recorded for the current epoch."""
+        return (event, self.epoch) in self._known
+
+    def add_event(self, event: str, facts: Mapping[str, Any]) -> None:
+        """Append an event with these facts for the current epoch, unless it is recorded already."""
+        self._append({"event": event, "epoch": self.epoch, **facts})
+
+    def stop(self) -> None:  # noqa: B027  most have none
+        """End the program that trains the run, if there is one."""
+
+    def flush(self) -> None:
+        """Write what was saved. Flush all runs before closing them one after another."""
+        if (dump := self._unsaved) is not None:
+            store, self._unsaved = self.folder.store, None
+            self._submit(lambda: store.write(CHECKPOINT, dump(), backup=PREVIOUS))
+        if self._collected:
+            records, self._collected = self._collected, []
+            self._submit(partial(self.folder.append, *records))
+            self._saved_at = time.monotonic()
+
+    def close(self) -> None:
+        """Wait until the writes with the key `key` are done, and release the lock."""
+        try:
+            self.stop()
+            self.flush()
+            self._wait()
+        finally:
+            self._locks.close()
+
+    def _open(self, config: Mapping[str, Any], *, new: bool) -> None:
+        if not new:
+            self.folder.store.take_over(RECORDS)
+        self._submit(partial(self.folder.create, config, new=new))
+        self.records = self.folder.open_records(new=new)
+        """The events of the run, those that are not yet written included."""
+        self._known = {(r["event"], r["epoch"]) for r in self.records}
+        self.training = self._new_training(config)
+        if not new:
+            self._resume(config)
+
+    def _resume(self, config: Mapping[str, Any]) -> None:
+        """Load the last readable checkpoint; append a `note` event if a newer one is damaged."""
+        errors, records = [], []
+        for name in (CHECKPOINT, PREVIOUS):
+            if (data := self.folder.store.read(name)) is None:
+                continue
+            try:
+                records = self._load(data)
+                break
+            except Exception as error:
+                named = isinstance(error, OtherRunError)
+                errors.append(str(error) if named else type(error).__name__)
+                self.training = self._new_training(config)  # the state may be partly loaded
+                self.folder.store.delete(name)  # or the next save would keep it as the previous one
+        if errors:
+            action = f"going on from epoch {self.epoch}" if self.epoch else "starting over"
+            self.note = f"checkpoint is damaged, {action}: {', '.join(errors)}"
+            self._append({"event": "note", "epoch": self.epoch, "reason": self.note})
+        for record in records:
+            self._append(record)
+
+    def _append(self, record: Record) -> None:
+        self._collect(record)
+        self._flush_if_due()
+
+    def _collect(self, record: Record) -> None:
+        """Collect a record unless one of its event and epoch exists; always collect an `end` event.
+
+        A run that starts over repeats its records. A run that failed in its last epoch may finish
+        later, with a second `end` event.
+        """
+        key = record["event"], record["epoch"]
+        if key[0] == "end" or key not in self._known:
+            self._known.add(key)
+            self.records.append(record)
+            self._collected.append(record)
+
+    def _flush_if_due(self) -> None:
+        """Write if the run has ended or the last write is `save_seconds` ago."""
+        waited = time.monotonic() - self._saved_at
+        if waited >= self._save_seconds or any(r["event"] == "end" for r in self._collected):
+            self.flush()
+
+    def _submit(self, action: Callable[[], object]) -> None:
+        with self._discard_after_error():
+            if self._writer is None:
+                action()
+            else:
+                self._writer.submit(self.key, action)
+
+    def _wait(self) -> None:
+        with self._discard_after_error():
+            if self._writer is not None:
+                self._writer.wait(self.key)
+
+    @contextmanager
+    def _discard_after_error(self) -> Iterator[None]:
+        """Discard what was saved if a write failed: the store has no checkpoint of it."""
+        try:
+            yield
+        except BaseException:
+            self._collected, self._unsaved = [], None
+            raise

@@ -1,0 +1,236 @@
+"""The source files of a run's parts that are outside the package. Standard library only.
+
+A run whose model, cell, emission, normaliser or corpus is defined outside `lmzoo` depends on these
+files, so its identity contains their hash. Its config has
+
+    "user_code": {"hash": ..., "modules": {"mingru": "/home/me/study"}}
+
+the hash, and the folder from which each module was imported. `user_code/HASH` in the store of the
+run has a copy of the files. A worker, and a command that opens the run, import the modules from the
+recorded folder if its files are unchanged, and from the copy otherwise.
+
+A run folder from somebody else could run any code that way. So a command that opens a run imports
+only code that a run of this account has saved (its digest is in `trust_file()`), or all code if the
+user trusts it (`--trust`, or LMZOO_TRUST=1).
+
+The files of a module are its own and those that it imports from the same folder, at any depth; in a
+package, all files of the package. Only `.py` files count.
+"""
+
+import ast
+import contextlib
+import functools
+import hashlib
+import logging
+import os
+import sys
+import sysconfig
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lmzoo.base import own_parts as plugins
+from lmzoo.base.errors import UserError
+from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.records import USER_CODE
+from lmzoo.lab.store.temporary import temporary_folder
+
+LOG = logging.getLogger("lmzoo")
+PACKAGE = __name__.partition(".")[0]
+Files = dict[str, bytes]
+"""Path relative to the folder on `sys.path` -> content."""
+
+
+@dataclass(frozen=True)
+class UserCode:
+    """Modules from outside the package, and their files; false if there are none."""
+
+    modules: Mapping[str, str] = field(default_factory=dict)
+    """Module -> folder from which it was imported."""
+    files: Files = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.modules)
+
+    def __or__(self, other: "UserCode") -> "UserCode":
+        return UserCode({**self.modules, **other.modules}, {**self.files, **other.files})
+
+    @property
+    def hash(self) -> str:
+        """The hash of paths and contents, 12 hexadecimal digits."""
+        return files_hash(self.files)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the config of a run says about its code."""
+        return {"hash": self.hash, "modules": dict(self.modules)}
+
+
+def files_hash(files: Files) -> str:
+    """Return the hash of paths and contents, 12 hexadecimal digits."""
+    return _digest(files)[:12]
+
+
+def _digest(files: Files) -> str:
+    digest = hashlib.sha256()
+    for path, content in sorted(files.items()):
+        digest.update(f"{path}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
+
+
+def user_code(modules: Iterable[str]) -> UserCode:
+    """Return the code of those modules that are outside the package.
+
+    Raises:
+        UserError: A module has no file.
+    """
+    code = UserCode()
+    for name in sorted(set(modules)):
+        if name.partition(".")[0] != PACKAGE:
+            code |= _module_code(name)
+    return code
+
+
+def load(facts: Mapping[str, Any], copy: Path, *, own: bool = False) -> None:
+    """Import the modules of a run, and log a warning if their source has changed since.
+
+    Args:
+        facts: `user_code` of the run's config.
+        copy: The folder with the copy of the files.
+        own: Whether this account has sent the code; otherwise it must be trusted.
+
+    Raises:
+        UserError: Another version of a module is imported already, the copy is damaged, or nobody
+            trusts the code.
+    """
+    modules, names = facts["modules"], ", ".join(facts["modules"])
+    imported = user_code(name for name in modules if name in sys.modules)
+    if imported.hash == facts["hash"]:
+        return
+    files: Files = {}
+    for name, root in modules.items():
+        files |= _files_below(Path(root), name)
+    if files_hash(files) != facts["hash"]:
+        changed = bool(files)
+        files = {p.relative_to(copy).as_posix(): p.read_bytes() for p in copy.rglob("*.py")}
+        if files_hash(files) != facts["hash"]:
+            state = "is damaged" if files else "does not exist"
+            raise UserError(f"the source of {names} has changed, and its copy {copy} {state}")
+        if changed:
+            LOG.warning("%s has changed since the run; its copy %s is used", names, copy)
+        modules = dict.fromkeys(modules, str(copy))
+    if any(files.get(path) != content for path, content in imported.files.items()):
+        raise UserError(
+            f"{names}: the version of the run differs from the one that is imported; its source "
+            f"is in {copy}; put that folder first in PYTHONPATH"
+        )
+    if not own and not _is_trusted(files):
+        raise UserError(
+            f"the run brings code of its own ({names}) that no run of this account has saved; "
+            f"read {copy}, then repeat the command with --trust"
+        )
+    for name, root in modules.items():
+        plugins.import_from(root, name)
+
+
+def trust_file() -> Path:
+    """Return the file with the digests of the code that this account has saved."""
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
+    return Path(data) / PACKAGE / "trusted_code"
+
+
+def _is_trusted(files: Files) -> bool:
+    if os.environ.get(plugins.TRUST, "") not in ("", "0"):
+        return True
+    try:
+        return _digest(files) in trust_file().read_text(encoding="ascii").split()
+    except (OSError, RuntimeError, ValueError):  # no home
+        return False
+
+
+def _trust(files: Files) -> None:
+    """Add a digest; without a writable home, opening the runs needs --trust."""
+    if not _is_trusted(files):
+        with contextlib.suppress(OSError, RuntimeError):
+            trust_file().parent.mkdir(parents=True, exist_ok=True)
+            with trust_file().open("a", encoding="ascii") as file:
+                file.write(_digest(files) + "\n")
+
+
+def save(code: UserCode, store: Store) -> None:
+    """Write the files of some code into `user_code/HASH` of a store, if there are any."""
+    if code:
+        _trust(code.files)
+    for path, content in code.files.items():
+        folder = store / USER_CODE / code.hash
+        *parents, name = path.split("/")
+        for parent in parents:
+            folder /= parent
+        if folder.read(name) != content:
+            folder.write(name, content)
+
+
+def import_shipped(code: UserCode) -> None:
+    """Import code that another process has sent, from the sender's files if they are here too."""
+    folder = temporary_folder("code")  # until the process ends: a module may import late
+    save(code, Store(folder))
+    load(code.facts, folder / USER_CODE / code.hash, own=True)
+
+
+@functools.cache
+def _module_code(name: str) -> UserCode:
+    """Return the code of an imported module. Cached: a process does not import a module again."""
+    module = sys.modules[name]
+    path = Path(getattr(module, "__file__", None) or "").resolve()
+    if not path.is_file():
+        raise UserError(
+            f"a part is defined in {name}, which is not a file, so that no other process can "
+            "import it; write the part to a file and import that"
+        )
+    if name == "__main__":  # `python FILE` or `python -m MODULE`
+        name = module.__spec__.name if module.__spec__ else plugins.locate(path)[1]
+    depth = name.count(".") + (path.name == "__init__.py")
+    root = path.parents[depth]
+    return UserCode({name: str(root)}, _files_below(root, name))
+
+
+def _files_below(root: Path, name: str) -> Files:
+    """Return the files of a module that is imported from the folder `root`."""
+    files: Files = {}
+    others = root in {Path(sysconfig.get_path(key)) for key in ("purelib", "platlib", "stdlib")}
+    pending = {name}
+    while pending:
+        for path in _module_files(root, pending.pop()):
+            relative = path.relative_to(root).as_posix()
+            if relative not in files:
+                files[relative] = path.read_bytes()
+                if not others:  # the folder has packages of other people
+                    pending |= _imports(files[relative])
+    return files
+
+
+def _module_files(root: Path, name: str) -> list[Path]:
+    """Return the file of a module, or all files of its package; [] if they are not in `root`."""
+    top, *below = name.split(".")
+    if top == PACKAGE:
+        return []
+    if (root / top / "__init__.py").is_file():
+        return sorted((root / top).rglob("*.py"))
+    parts = [root.joinpath(top, *below[:n]).with_suffix(".py") for n in range(len(below) + 1)]
+    return [path for path in parts if path.is_file()]
+
+
+def _imports(source: bytes) -> set[str]:
+    """Return the names that a file imports from other modules, relative imports excluded."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):  # nobody has imported this file
+        return set()
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names

@@ -1,0 +1,134 @@
+"""The comparison of the points of a study by the runs that have ended, and what it asks for.
+
+`lab/statistics/compared.py` gives the verdicts; the tables call it with the same losses, family
+and looks. `study.json` keeps the looks, so that a study that is run again with more seeds has spent
+what it has spent.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lmzoo.lab.statistics.compared import Compared, Look, compared, looks, read_looks, spend
+from lmzoo.lab.statistics.contrasts import unfair
+from lmzoo.lab.statistics.intervals import Array
+from lmzoo.lab.statistics.power import planned_seeds
+from lmzoo.lab.study.point_planner import PointPlanner
+from lmzoo.lab.study.study import Study
+
+Mask = NDArray[np.bool_]
+Facts = Mapping[PointPlanner, Mapping[str, Any]]
+"""The facts about the model of each point that is known: its score, whether it leaks."""
+
+
+def plan_looks(
+    study: Study, before: Mapping[str, Any], reference: PointPlanner
+) -> tuple[Look, ...]:
+    """Return the looks of a study: those made before, and those of its number of seeds.
+
+    Args:
+        study: the study.
+        before: the content of `study.json` before, {} for a new study. A look at which the runs of
+            the reference have not ended was not made.
+        reference: the reference; all its runs that have ended are read.
+    """
+    made: tuple[Look, ...] = ()
+    if before:
+        ended = sum(bool(run.status) for run in reference.confirm_runs[: study.seeds])
+        known = read_looks(before.get("looks"), before["budget"]["seeds"])
+        made = tuple(takewhile(lambda look: not ended < look.seeds <= study.seeds, known))
+    most = max(study.max_seeds, study.seeds)
+    return spend(looks(study.seeds, most), made)
+
+
+def comparison(
+    points: Facts,
+    reference: PointPlanner,
+    study_looks: Sequence[Look],
+    margin: float,
+    *,
+    waits: bool = False,
+) -> tuple[list[PointPlanner], Compared]:
+    """Return the points with the reference's kind of score, and their comparison.
+
+    `waits`: a look that needs runs which have not ended decides nothing.
+    """
+    own, losses, honest, rivals = _measured(points, reference)
+    return own, compared(
+        losses,
+        own.index(reference),
+        family=honest & ~rivals,
+        silent=honest & rivals,
+        tuning_sd=[point.tuning_sd for point in own],
+        looks=study_looks,
+        margin=margin,
+        ended=[len(p.confirm_runs) for p in own] if waits else None,
+    )
+
+
+def seeds_for(points: Facts, reference: PointPlanner, effect: float) -> Array:
+    """Return the seeds that show a difference, for each point that is compared.
+
+    The runs that have ended are the pilot: infinity is more than any plan has, NaN not known.
+    """
+    own, losses, honest, rivals = _measured(points, reference)
+    at, family = own.index(reference), honest & ~rivals
+    family[at] = False
+    planned = planned_seeds(
+        losses, at, effect, family=family, tuning_sd=[point.tuning_sd for point in own]
+    )
+    seeds = np.where(np.isnan(planned.seeds) & ~np.isnan(planned.sd), np.inf, planned.seeds)
+    return seeds[family]
+
+
+def _measured(
+    points: Facts, reference: PointPlanner
+) -> tuple[list[PointPlanner], Array, Mask, Mask]:
+    """Return the points with the reference's kind of score, and their losses.
+
+    Then which of them are neither leaking nor baselines, and which are another architecture at one
+    untuned setting.
+    """
+    score = points[reference]["score"]
+    own = [p for p, facts in points.items() if facts["score"] == score and p.confirm_runs]
+    losses = np.full((len(own), max(len(p.confirm_runs) for p in own)), math.nan)
+    for row, point in zip(losses, own, strict=True):
+        row[: len(point.confirm_runs)] = [_loss(run) for run in point.confirm_runs]
+    honest = np.array([not points[p]["leaks"] and not p.point.baseline for p in own])
+    rivals = unfair(
+        [p.point.architecture for p in own], [p.is_tuned for p in own], own.index(reference)
+    )
+    return own, losses, honest, rivals
+
+
+def plan_more_seeds(
+    study: Study,
+    points: Sequence[PointPlanner],
+    reference_id: str,
+    study_looks: Sequence[Look],
+) -> bool:
+    """Plan the confirm runs that the losses ask for; return whether there are any.
+
+    All planned runs have ended.
+    """
+    reference = next((p for p in points if p.point.id == reference_id), None)
+    if reference is None or not reference.confirm_runs:
+        return False
+    facts = {point: point.point.facts() for point in points}
+    own, found = comparison(facts, reference, study_looks, study.margin, waits=True)
+    planned = [
+        point.plan_confirm_runs(point.best_setting or {}, int(count))
+        for point, count in zip(own, found.seeds, strict=True)
+    ]
+    return any(planned)
+
+
+def _loss(run: Any) -> float:
+    """Return the test loss: infinite if the run diverged, NaN if it failed or has not ended."""
+    if run.status == "diverged":
+        return math.inf
+    return math.nan if run.test_loss is None else run.test_loss

@@ -1,0 +1,276 @@
+"""The planner of a study: which run starts next, which runs continue, when the study is done.
+
+A planner is built from the study store each time a sweep starts; it saves no state of its own. It
+does not know Ray: the fleet requests runs from it, and reports every epoch and every end. Workers
+write the run folders; the planner writes new settings and `study.json`. No call scans all points
+or all runs. Points are independent of each other (`point_planner.py`).
+
+When the start design of many points has ended, Optuna suggests a setting for each, which takes a
+second for a thousand. So each call of `new_ready` plans those of `AT_ONCE` points, and workers
+train them meanwhile; the settings are the same.
+"""
+
+import functools
+import itertools
+import json
+import math
+import operator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from lmzoo.lab.statistics.intervals import choice_spread
+from lmzoo.lab.store.user_code import UserCode
+from lmzoo.lab.study.comparison import plan_looks, plan_more_seeds
+from lmzoo.lab.study.planned_run import Answer, PlannedRun
+from lmzoo.lab.study.point_planner import PointPlanner, two_digits
+from lmzoo.lab.study.shared_tuning import SharedTuning
+from lmzoo.lab.study.study import Study
+from lmzoo.lab.study.study_json import study_json
+from lmzoo.lab.study.study_store import StudyStore
+from lmzoo.lab.study.trainable import Trainable, reference_id
+
+AT_ONCE = 100
+"""Points whose settings after the start design are planned at once."""
+
+
+class Planner:
+    """Plans the runs of a study's `points`, all of which `study.json` lists.
+
+    Only the baselines and the points with a label in `needed` are trained; None trains all points.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        points: Sequence[Trainable],
+        store: StudyStore,
+        needed: Collection[str] | None = None,
+    ) -> None:
+        self.study, self.store = study, store
+        self.failed_runs: list[PlannedRun] = []
+        self._runs: dict[str, PlannedRun] = {}
+        """All planned runs; a run of two points is trained once."""
+        self._ready: dict[str, PlannedRun] = {}
+        self._new: dict[str, PlannedRun] = {}
+        """The ready runs that `new_ready` has not returned."""
+        self._points: dict[str, list[PointPlanner]] = {}
+        """Identity of a ready or running run -> its points; the first one judges it."""
+        self._all_points = [
+            PointPlanner(study, point, position, store, self._runs)
+            for position, point in enumerate(points)
+        ]
+        self.points = self._all_points
+        self._repeated: dict[PointPlanner, list[PointPlanner]] = {}
+        """Point -> the planners that tune it again."""
+        self._reference = reference_id(study, points)
+        if needed is not None:
+            self.points = [p for p in self.points if p.point.baseline or p.point.labels & {*needed}]
+        self._pruned: list[PlannedRun] = []
+        """Runs that were pruned and that `new_pruned` has not returned."""
+        groups: dict[str, list[PointPlanner]] = {}
+        for planner in self.points if study.repeat_tuning > 1 else ():
+            if planner.is_tuned and not planner.point.closed_form:
+                self._repeated[planner] = [
+                    PointPlanner(study, planner.point, self._all_points.index(planner), store,
+                                 self._runs, repetition)
+                    for repetition in range(1, study.repeat_tuning)
+                ]  # fmt: skip
+        for planner in self.planners:
+            self._add_planned(planner)
+        self._needed = {*self.planners}
+        for planner in dict.fromkeys([*self._all_points, *self.planners]):
+            if planner.space and (planner in self._needed or planner.tuned):
+                space = json.dumps([repr(planner.space), planner.design, planner.repetition])
+                groups.setdefault(space, []).append(planner)
+        self._behind: dict[PointPlanner, None] = {}
+        """Points whose settings after the start design are not planned yet."""
+        self._tuning: dict[PointPlanner, SharedTuning] = {}
+        for group in groups.values():
+            self._tuning |= dict.fromkeys(group, SharedTuning(group))
+        for group in groups.values():
+            self._decide(group[0])
+        self._catch_up(math.inf)
+        self.looks = plan_looks(study, store.study(), self.reference)
+        self._measure_spread()
+        self._look()
+        self.write_study()
+
+    @property
+    def planners(self) -> list[PointPlanner]:
+        """The planners of `points`, and those that tune a point again."""
+        return [*self.points, *itertools.chain(*self._repeated.values())]
+
+    @property
+    def reference(self) -> PointPlanner:
+        """The point that the others are compared with."""
+        return next(p for p in self._all_points if p.point.id == self._reference)
+
+    @property
+    def code(self) -> UserCode:
+        """The code of all points that is outside the package."""
+        return functools.reduce(operator.or_, (p.point.code for p in self._all_points), UserCode())
+
+    def ready(self) -> list[PlannedRun]:
+        """Return the runs that can start now, in order of priority."""
+        if self._catch_up(math.inf):
+            self.write_study()
+        return sorted(self._ready.values(), key=lambda run: run.priority)
+
+    def new_ready(self) -> list[PlannedRun]:
+        """Return the runs that became ready since the last call, in order of priority.
+
+        Runs of points beyond the first `AT_ONCE` follow with the next calls.
+        """
+        if self._catch_up(AT_ONCE):
+            self.write_study()
+        runs = sorted(self._new.values(), key=lambda run: run.priority)
+        self._new.clear()
+        return runs
+
+    def new_pruned(self) -> list[PlannedRun]:
+        """Return the runs that were pruned, while no worker had them, since the last call."""
+        runs, self._pruned = self._pruned, []
+        return runs
+
+    def start(self, run: PlannedRun) -> None:
+        """Mark a ready run as running."""
+        del self._ready[run.id]
+        self._new.pop(run.id, None)
+
+    def requeue(self, run_id: str) -> None:
+        """Mark a running run as ready again, or as waiting if it has to wait at its epoch.
+
+        Its worker may have created its folder.
+        """
+        run, points = self._runs[run_id], self._points[run_id]
+        run.is_new = False
+        if points[0].answer(run, run.last_epoch) is not Answer.WAIT:
+            self._ready[run_id] = self._new[run_id] = run
+            return
+        del self._points[run_id]
+        for point in points:
+            point.mark_closed(run)
+        if self._decide(points[0]):
+            self.write_study()
+
+    @property
+    def done(self) -> bool:
+        """True if no run is ready or running."""
+        return not self._points and not self._behind
+
+    def report(self, run_id: str, record: Mapping[str, Any]) -> Answer:
+        """Add an `epoch` event to the run's curve; return what the run does next.
+
+        The same event may be reported again, and gets the same answer.
+        """
+        answers, run, epoch = [], self._runs[run_id], record["epoch"]
+        run.repeats = epoch if epoch < run.last_epoch else 0
+        for point in self._points[run_id]:
+            answers.append(point.report(run_id, epoch, record["valid_token"]))
+            self._add_planned(point)
+        return answers[0]
+
+    def end(
+        self, run_id: str, status: str, reason: str = "", test_loss: float | None = None
+    ) -> PlannedRun:
+        """Record the end of a running run, and plan the runs that waited for it.
+
+        The worker has written the `end` event, unless the status is "failed".
+        """
+        run = self._runs[run_id]
+        run.status, run.reason, run.test_loss = status, reason, test_loss
+        if status == "failed":
+            run.add_failure(reason, run.nodes)
+            self.failed_runs.append(run)
+        else:
+            self.store.end_run(run_id)
+        for point in self._points.pop(run_id):
+            point.end(run_id)
+            self._add_planned(point)
+            if run.stage == "tune":
+                decided = self._decide(point)
+            else:
+                decided = self._measure_spread() | self._look()
+            if decided:
+                self.write_study()
+        return run
+
+    def write_failures(self) -> None:
+        """Write the end events of failed runs; call it only after a sweep that completed.
+
+        In an interrupted sweep, a run may have failed because of the interruption.
+        """
+        for run in self.failed_runs:
+            end = {"event": "end", "epoch": run.last_epoch, "status": "failed"}
+            self.store.run(run.id).append({**end, "reason": run.reason, "nodes": run.nodes})
+
+    def pending(self) -> Iterator[tuple[PointPlanner, int, int]]:
+        """Yield (point, runs, epochs): upper bounds on the work left for each unfinished point."""
+        for point in self.points:
+            left = [own.pending() for own in (point, *self._repeated.get(point, ()))]
+            runs, epochs = map(sum, zip(*left, strict=True))
+            if runs:
+                yield point, runs, epochs
+
+    def write_study(self) -> None:
+        """Write `study.json`, with the best settings found so far."""
+        study = study_json(self.study, self._all_points, self.looks)
+        self.store.write_study(study)
+
+    def _decide(self, point: PointPlanner) -> bool:
+        """Make the decisions of a point's group that are due; return whether there was one."""
+        tuning, decided = self._tuning[point], False
+        while (step := tuning.advance())[0]:
+            decided = True
+            self._pruned += step[1]
+            self._behind |= dict.fromkeys(other for other in tuning.points if other.behind)
+            for other in self._needed.intersection(tuning.points):
+                self._add_planned(other)
+        return decided
+
+    def _catch_up(self, most: float) -> bool:
+        """Plan the settings of at most `most` points that are behind, or until a run is ready.
+
+        Returns:
+            Whether a decision was made.
+        """
+        decided = False
+        while self._behind and (most > 0 or not self._new):
+            most -= 1
+            del self._behind[point := next(iter(self._behind))]
+            point.catch_up()
+            if point in self._needed:
+                self._add_planned(point)
+            decided |= self._decide(point)
+        return decided
+
+    def _measure_spread(self) -> bool:
+        """Add the spread of the choices to each point's `tuning_sd`; return if one is measured."""
+        measured = False
+        for point, others in self._repeated.items():
+            runs = [own.confirm_runs[: self.study.seeds] for own in (point, *others)]
+            if point.tunings or not all(own and all(run.status for run in own) for own in runs):
+                continue
+            losses = [[math.nan if r.test_loss is None else r.test_loss for r in o] for o in runs]
+            point.tunings = [own.best_setting for own in others]
+            point.tuning_sd = max(point.tuning_sd, two_digits(choice_spread(losses)))
+            measured = True
+        return measured
+
+    def _look(self) -> bool:
+        """Plan more seeds when all planned runs have ended; return whether there are any."""
+        planned = False
+        while self.study.max_seeds and self.done:
+            if not plan_more_seeds(self.study, self.points, self._reference, self.looks):
+                break
+            planned = True
+            for point in self.points:
+                self._add_planned(point)
+        return planned
+
+    def _add_planned(self, point: PointPlanner) -> None:
+        """Mark the runs that the point has just planned as ready."""
+        for run in point.new_runs():
+            if run.id not in self._points:
+                self._ready[run.id] = self._new[run.id] = run
+            self._points.setdefault(run.id, []).append(point)

@@ -1,0 +1,407 @@
+"""The planner of one point: its runs, what the store knows of them, and the choice of a setting.
+
+The tune runs come in order of the settings: the start design, the suggestions of the sampler, and
+runs that measure again. The confirm runs of the best setting follow. `start_rules.py` says when a
+setting may start; `shared_tuning.py` compares the points, asks for more runs and chooses the best
+settings. A run is open while it is ready or running.
+"""
+
+import logging
+import math
+from typing import Any
+
+from lmzoo.base.errors import UserError
+from lmzoo.base.seeds import derive_seed
+from lmzoo.lab.store.records import epoch_records, find_end, records_pending, with_seeds
+from lmzoo.lab.study.design import edges, start_design
+from lmzoo.lab.study.planned_run import Answer, PlannedRun
+from lmzoo.lab.study.pruners import make_pruner, rungs, until
+from lmzoo.lab.study.samplers import Result, Search, Setting, make_sampler
+from lmzoo.lab.study.start_rules import StartRules
+from lmzoo.lab.study.study import Study
+from lmzoo.lab.study.study_store import StudyStore
+from lmzoo.lab.study.trainable import Trainable
+
+LOG = logging.getLogger("lmzoo.lab.sweep")
+MOST_AGAIN = 3
+"""Most runs that measure a point again: its two best settings, and one beyond those tried."""
+FIRST_TUNE_SEED = 1_000_000_000
+"""Tune seeds start here, so that no confirm run has the seed of a tune run."""
+
+
+class PointPlanner:
+    """Plans the runs of a point and reads their records from the store."""
+
+    def __init__(
+        self,
+        study: Study,
+        point: Trainable,
+        position: int,
+        store: StudyStore,
+        runs: dict[str, PlannedRun],
+        repetition: int = 0,
+    ) -> None:
+        """`runs` are all runs of the study: a run of two points is trained once.
+
+        A `repetition` tunes the point again, with other seeds and another sampler.
+        """
+        self.study, self.point, self.store, self.repetition = study, point, store, repetition
+        self._key = f"{point.id}.{repetition}" if repetition else point.id
+        seed = derive_seed(study.seed, "tuning", repetition) if repetition else study.seed
+        self._seed = seed
+        self._position, self._runs = position, runs
+        self.tune_runs: list[PlannedRun] = []
+        self.confirm_runs: list[PlannedRun] = []
+        self.open: dict[str, PlannedRun] = {}
+        self._new: list[PlannedRun] = []
+        # Each point has its own: the luck of one seed must not favour the same points everywhere.
+        self.tune_seed = FIRST_TUNE_SEED + derive_seed(seed, point.id) % FIRST_TUNE_SEED
+        """Training seed of the tune runs that are not repeated."""
+        self.repeats: list[int] = []
+        """0 for each tune run with `tune_seed`, 1 for those with the next seed, and so on."""
+        self.space, self.design = point.search_space, list[Setting]()
+        self.settings: list[Setting] = []
+        """The settings of the tune runs."""
+        self.best_setting: Setting | None = None
+        self.tuning_sd = 0.0
+        """Root mean square of the loss that the choice adds, in nats per token."""
+        self.tunings: list[Setting | None] = []
+        """The settings that other tunings of the point chose, once their spread is measured."""
+        self.samples, self.rung, self.first_rung = 0, 0, 0
+        self.measured_again = False
+        """Whether the runs that measure again are planned."""
+        self.behind = False
+        """Whether the start design has ended and `catch_up` was not called since."""
+        self._design_ended = False
+        self._smoothed: list[float] = []
+        self._beyond: Setting | None = None
+        if not self.space:
+            self._confirm({})
+            return
+        self.design = start_design(self.space, point.default_setting, study.samples, study.seed)
+        self.samples = study.samples
+        if study.pruner == "asha" and not point.closed_form:
+            self.rung = self.first_rung = next(iter(rungs(study)), 0)
+        self._rules = StartRules(study, len(self.design))
+        self._pruner = make_pruner(study)
+        sampler = make_sampler(study, self.space, derive_seed(seed, point.id))
+        self._search = Search(self.space, sampler, self._rules.lag, len(self.design))
+        self._advance()
+
+    def new_runs(self) -> list[PlannedRun]:
+        """Return the open runs that were planned since the last call."""
+        new, self._new = self._new, []
+        return new
+
+    def report(self, run_id: str, epoch: int, loss: float | None) -> Answer:
+        """Add an epoch's validation loss; return what the run does next."""
+        run = self.open[run_id]
+        run.add_epoch(epoch, loss)
+        if run.stage == "tune":
+            self._advance()
+        return self.answer(run, epoch)
+
+    def end(self, run_id: str) -> None:
+        """Plan the runs that waited for an open run, which has ended."""
+        run = self.open.pop(run_id)
+        if run.stage == "tune":
+            self._advance()
+
+    def answer(self, run: PlannedRun, epoch: int) -> Answer:
+        """Return what a run does after an epoch, which is not after its last one."""
+        if run.stage == "confirm" or epoch not in run.curve or epoch >= self.study.epochs:
+            return Answer.CONTINUE
+        if run.index >= self.samples:
+            return Answer.CONTINUE
+        if run.index < len(self.design) and self.study.pruner == "asha":
+            return Answer.WAIT if self.rung and epoch >= self.rung else Answer.CONTINUE
+        known = self.tune_runs[: self._rules.compared(run.index, epoch)]
+        earlier = (until(epoch, other.curve) for other in known)
+        prunes = self._pruner.prunes(epoch, until(epoch, run.curve), earlier)
+        return Answer.PRUNE if prunes else Answer.CONTINUE
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether its setting is chosen among several, or it has none to choose, as counts have."""
+        return self.samples > 1 or self.point.closed_form
+
+    @property
+    def at_rung(self) -> bool:
+        """Whether all runs of the start design have ended, have passed the rung or wait there."""
+        runs = [r for r in self._design_runs if r.id in self.open or (r.status and not r.ended)]
+        return not self.rung or all(run.last_epoch > self.rung for run in runs)
+
+    @property
+    def design_ended(self) -> bool:
+        """Whether all runs of the start design have ended."""
+        runs = self._design_runs
+        return len(runs) == len(self.design) and all(run.ended for run in runs)
+
+    @property
+    def tuned(self) -> bool:
+        """Whether all planned tune runs have ended, at least those of `samples` settings."""
+        return len(self.tune_runs) >= self.samples and all(run.ended for run in self.tune_runs)
+
+    def favours(self) -> list[bool]:
+        """Return which settings of the start design ASHA continues at the rung."""
+        curves = [until(self.first_rung, run.curve) for run in self._design_runs]
+        return [
+            self.first_rung in own
+            and not self._pruner.prunes(self.first_rung, own, [*curves[:i], *curves[i + 1 :]])
+            for i, own in enumerate(curves)
+        ]
+
+    @property
+    def diverged(self) -> bool:
+        """Whether all runs that decide about the point have diverged."""
+        runs = self.confirm_runs or self.tune_runs
+        return bool(runs) and all(run.status == "diverged" for run in runs)
+
+    def losses_at_rung(self) -> list[float]:
+        """Return the loss of each run at the first rung; infinity if there is none.
+
+        A setting that was suggested twice has the run of the first one, and none of its own.
+        """
+        return [
+            run.curve.get(self.first_rung, math.inf)
+            if self.tune_runs.index(run) == index
+            else math.inf
+            for index, run in enumerate(self.tune_runs)
+        ]
+
+    def losses(self) -> list[float]:
+        """Return the final loss of each run: infinity if there is none.
+
+        It is NaN for a run that was pruned, and for a setting that was suggested twice.
+        """
+        seen: set[str] = set()
+        losses = list[float]()
+        for run in self.tune_runs:
+            unknown = run.status == "pruned" or (run.id != "" and run.id in seen)
+            losses.append(math.nan if unknown else self._value(run, math.inf))
+            seen.add(run.id)
+        return losses
+
+    def pass_rung(self, kept: set[int]) -> list[PlannedRun]:
+        """Continue the runs of these settings; prune and return those of the others."""
+        rung, self.rung, pruned = self.rung, 0, []
+        for index, run in enumerate(self._design_runs if rung else []):
+            passed = run.last_epoch > rung  # before an interruption, or with a smaller budget
+            if run.id in self.open:
+                continue
+            if not run.status and (passed or index in kept):
+                self.mark_open(run)
+            elif not run.status:
+                self.store.prune(run.id, rung)
+                run.status = "pruned"
+                pruned.append(run)
+        self._advance()
+        return pruned
+
+    def end_design(self, smoothed: list[float], beyond: Setting | None) -> None:
+        """Allow the settings after the start design; `catch_up` plans the first ones.
+
+        Args:
+            smoothed: Losses of the start design according to the fit to all points.
+            beyond: The first of these settings; None: the sampler suggests it.
+        """
+        self._smoothed, self._beyond = smoothed, beyond
+        self._design_ended = self.behind = True
+
+    def catch_up(self) -> None:
+        """Plan the first settings after the start design."""
+        self.behind = False
+        self._advance()
+
+    def measure_again(self, runs: list[tuple[Setting, int]]) -> None:
+        """Plan tune runs of these settings, each with its number in `repeats`."""
+        self.measured_again = True
+        for setting, repeat in runs:
+            self.settings.append(setting)
+            self._plan_tune_run(len(self.tune_runs), setting, repeat)
+
+    def choose(self, index: int, tuning_sd: float) -> None:
+        """Plan the confirm runs of the setting of a tune run."""
+        # The choice of a closed form is no matter of chance.
+        self.tuning_sd = 0.0 if self.point.closed_form else two_digits(tuning_sd)
+        self._confirm(self.settings[index])
+
+    def plan_confirm_runs(self, setting: Setting, count: int) -> int:
+        """Plan runs of the best setting until there are `count`; return how many are new."""
+        seeds = self.study.confirm_seeds(count)[len(self.confirm_runs) :]
+        if not seeds:
+            return 0
+        first = self.point.run_config(setting, seeds[0])
+        for seed, config in zip(seeds, with_seeds(first, seeds), strict=True):
+            self.confirm_runs.append(self._plan("confirm", seed, setting, config))
+        return len(seeds)
+
+    def mark_open(self, run: PlannedRun) -> None:
+        """Mark a run as open."""
+        self.open[run.id] = run
+        self._new.append(run)
+
+    def mark_closed(self, run: PlannedRun) -> None:
+        """Mark a run as not open."""
+        if self.open.pop(run.id, None) and run in self._new:
+            self._new.remove(run)
+
+    def pending(self) -> tuple[int, int]:
+        """Return upper bounds on the runs and epochs left; pruning may make them fewer."""
+        later = max(0, self.samples - len(self.tune_runs))
+        if self.best_setting is None:
+            later += self.study.seeds
+            if not self.measured_again and not self.point.closed_form:
+                later += MOST_AGAIN
+        runs = [run for run in (*self.tune_runs, *self.confirm_runs) if not run.status]
+        done = sum(run.last_epoch for run in runs)
+        return later + len(runs), (later + len(runs)) * self.study.epochs - done
+
+    def best_setting_json(self) -> dict[str, Any]:
+        """Return the best setting, its confirm runs and its values at the edge of their ranges."""
+        assert self.best_setting is not None
+        edge = edges(self.space, self.settings, self.best_setting)
+        runs = [run.id for run in self.confirm_runs]
+        found = {"setting": self.best_setting, "runs": runs, "edge": edge}
+        found["tuning_sd"] = self.tuning_sd
+        return {**found, "tunings": self.tunings} if self.tunings else found
+
+    @property
+    def _design_runs(self) -> list[PlannedRun]:
+        return self.tune_runs[: len(self.design)]
+
+    def _advance(self) -> None:
+        """Plan the settings that may start."""
+        while indices := range(len(self.tune_runs), self._startable()):
+            self._plan_settings(indices)
+
+    def _startable(self) -> int:
+        """Return the number of settings, from the first one on, that may start."""
+        if self.rung:
+            return len(self.design)
+        most = self.samples if self._design_ended else len(self.design)
+        return self._rules.startable(self.tune_runs, most)
+
+    def _plan_settings(self, indices: range) -> None:
+        """Plan and store these settings; one that the model refuses has no run."""
+        settings, new = self.store.settings(self._key), dict[int, Setting]()
+        for index in indices:
+            if index not in settings:
+                settings[index] = new[index] = self._suggest([settings[i] for i in range(index)])
+        for index in indices:
+            self.settings.append(settings[index])
+            self._plan_tune_run(index, settings[index])
+            # The sweep may have been interrupted after this epoch and before the run was pruned.
+            run = self.tune_runs[-1]
+            answer = Answer.CONTINUE if run.status else self.answer(run, run.last_epoch)
+            if answer is not Answer.CONTINUE:
+                self.mark_closed(run)
+            if answer is Answer.PRUNE:
+                self.store.prune(run.id, run.last_epoch)
+                run.status = "pruned"
+        refusals = [run.reason for run in self.tune_runs if run.status == "refused"]
+        if len(refusals) == len(self.tune_runs) >= len(self.design):
+            raise UserError(
+                f"point {self.point.display_label!r}: no suggested setting is valid: "
+                f"{refusals[0]}; "
+                "change the search space"
+            )
+        if new:
+            self.store.add_settings(self._key, new)
+
+    def _plan_tune_run(self, index: int, setting: Setting, repeat: int = 0) -> None:
+        """Plan a run of a setting; one that the model refuses has ended without training."""
+        seed = self.tune_seed
+        if repeat:
+            derived = derive_seed(self._seed, self.point.id, "again", repeat)
+            seed = FIRST_TUNE_SEED + derived % FIRST_TUNE_SEED
+        self.repeats.append(repeat)
+        try:
+            config = self.point.run_config(setting, seed)
+        except UserError as error:
+            LOG.warning(
+                "%s: setting %s is not trained: %s", self.point.display_label, setting, error
+            )
+            run = PlannedRun("", self.point.label, "tune", index, {"setting": setting}, 0)
+            run.status, run.reason = "refused", str(error)
+        else:
+            run = self._plan("tune", index, setting, config)
+        self.tune_runs.append(run)
+
+    def _plan(self, stage: str, index: int, setting: Setting, config: dict[str, Any]) -> PlannedRun:
+        """Return the run of a config, open unless the store shows its end."""
+        run_id = config["run"]
+        if run_id in self._runs:  # two samples, or two points, have the same setting
+            run = self._runs[run_id]
+        else:
+            config |= {
+                "study": self.study.name,
+                "point": {"id": self.point.id, "label": self.point.label},
+                "stage": stage,
+                "setting": dict(setting),
+            }
+            run = PlannedRun(run_id, self.point.label, stage, index, config, self.study.epochs)
+            run.priority = (len(self.tune_runs) + len(self.confirm_runs), self._position)
+            self._runs[run_id] = run
+            self._read(run)
+        if not run.status and run_id not in self.open:
+            self.mark_open(run)
+        return run
+
+    def _read(self, run: PlannedRun) -> None:
+        """Read the run's curve and its end, if it has ended, from the store."""
+        run.is_new = run.id not in self.store.known_runs
+        if run.is_new:
+            return
+        records = self.store.records(run.id)
+        known = epoch_records(records)
+        for record in known:
+            # The first record always counts: the only epoch of a count model has the number of
+            # the budget of the sweep that trained it.
+            if record["epoch"] <= max(self.study.epochs, known[0]["epoch"]):
+                run.add_epoch(record["epoch"], record["valid_token"])
+        try:
+            pending = records_pending(records, self.study.epochs, test=run.stage == "confirm")
+        except UserError as error:
+            raise UserError(f"point {self.point.display_label!r}: {error}") from None
+        for record in records:
+            if record.get("status") == "failed":
+                run.add_failure(record.get("reason", ""), record.get("nodes", ()))
+        if not pending:
+            end = find_end(records, self.study.epochs)
+            run.status = end["status"] if end else "failed"
+            self.store.end_run(run.id)
+        else:
+            self.store.continue_run(run.id)
+        tests = [r for r in records if r["event"] == "test" and r["epoch"] == run.budget]
+        run.test_loss = tests[-1]["token"] if tests else None
+
+    def _suggest(self, earlier: list[Setting]) -> Setting:
+        """Return the setting after `earlier`."""
+        if len(earlier) < len(self.design):
+            return self.design[len(earlier)]
+        if self._beyond and len(earlier) == len(self.design):
+            return self._beyond
+        return self._search.suggest(earlier, self._result)
+
+    def _result(self, index: int) -> Result:
+        """Return the result of a setting that has ended."""
+        run = self.tune_runs[index]
+        value = self._value(run, self.point.failure_loss)
+        if run.status == "finished" and index < len(self._smoothed):
+            value = self._smoothed[index]
+        return Result(value, run.status == "pruned", run.curve)
+
+    def _value(self, run: PlannedRun, otherwise: float) -> float:
+        """Return the lowest loss of a finished or pruned run."""
+        loss = run.best_loss if run.status in ("finished", "pruned") else None
+        return otherwise if loss is None else loss
+
+    def _confirm(self, setting: Setting) -> None:
+        self.best_setting = dict(setting)
+        self.plan_confirm_runs(setting, self.study.seeds)
+
+
+def two_digits(sd: float) -> float:
+    """Return a standard deviation as `study.json` has it: less varies with the losses' rounding."""
+    return round(float(f"{sd:.2g}"), 6)

@@ -1,0 +1,200 @@
+"""Where the settings of a search come from: a sampler, asked as a pure function of the results.
+
+tpe     Optuna's tree-structured Parzen estimator; it models the results from the third on
+gp      Optuna's Gaussian process, from the third result on; needs scipy
+cmaes   Optuna's CMA-ES, for two or more ranges of numbers; needs the package cmaes
+qmc     a scrambled Sobol sequence, which covers the space evenly; needs scipy
+random  independent random settings
+
+An object of the user's is any `optuna.samplers.BaseSampler` that was built with a seed, or a
+function that takes `seed` and returns one: `functools.partial(TPESampler, n_startup_trials=3)`. Two
+copies of the sampler must suggest the same settings if they get the same results in the same
+order. An object is copied for each point; a function gives each point a seed of its own.
+
+Ray Tune's Optuna integration asks for a suggestion whenever a worker is free, so its suggestions
+depend on the order in which trials end. Here the sampler of a point suggests the settings 0, 1, 2,
+... in this order. The first settings are the start design, which the sampler does not choose.
+Before setting i it gets the results of the start design and of the settings 0 to i-`lag`, in this
+order. The losses of the start design are those of the fit to all points, so that the sampler knows
+what the other points know. The settings between them are running trials for it. After a restart the
+same calls are repeated, which gives the same suggestions, also from a sampler that keeps a state.
+"""
+
+import copy
+import importlib.util
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import optuna
+from optuna import samplers
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler
+from optuna.trial import TrialState
+
+from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import Choice, FloatRange, IntRange, Range
+from lmzoo.lab.study.study import Study
+
+STARTUP = 3
+"""Results that a model of the results needs; until then suggestions are random."""
+
+Space = Mapping[str, Range]
+
+
+def _tpe(study: Study, space: Space, seed: int) -> samplers.BaseSampler:
+    several = len(space) > 1
+    return samplers.TPESampler(
+        seed=seed, n_startup_trials=STARTUP, multivariate=several, constant_liar=True
+    )
+
+
+def _gp(study: Study, space: Space, seed: int) -> samplers.BaseSampler:
+    _need("gp", "scipy")
+    return samplers.GPSampler(seed=seed, n_startup_trials=STARTUP, warn_independent_sampling=False)
+
+
+def _cmaes(study: Study, space: Space, seed: int) -> samplers.BaseSampler:
+    _need("cmaes", "cmaes")
+    if sum(not isinstance(bounds, Choice) for bounds in space.values()) < 2:
+        raise UserError(
+            f"sampler 'cmaes' needs two or more ranges of numbers, not {', '.join(space)}; "
+            "choose tpe, gp or qmc"
+        )
+    return samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
+
+
+def _qmc(study: Study, space: Space, seed: int) -> samplers.BaseSampler:
+    _need("qmc", "scipy")
+    return samplers.QMCSampler(scramble=True, seed=seed, warn_independent_sampling=False)
+
+
+SAMPLERS: dict[str, Callable[[Study, Space, int], samplers.BaseSampler]] = {
+    "tpe": _tpe,
+    "gp": _gp,
+    "cmaes": _cmaes,
+    "qmc": _qmc,
+    "random": lambda study, space, seed: samplers.RandomSampler(seed),
+}
+
+
+def make_sampler(study: Study, space: Space, seed: int) -> samplers.BaseSampler:
+    """Return a new sampler for one point of a study.
+
+    Raises:
+        UserError: It is neither a known name nor a sampler, or it cannot search this space.
+    """
+    sampler, seed = study.sampler, seed % 2**32
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        if isinstance(sampler, str) and sampler in SAMPLERS:
+            return SAMPLERS[sampler](study, space, seed)
+        if callable(sampler):
+            sampler = sampler(seed=seed)
+    if isinstance(sampler, samplers.BaseSampler):
+        return copy.deepcopy(sampler)
+    raise UserError(
+        f"no sampler {study.sampler!r}; choose {', '.join(SAMPLERS)}, or give a sampler of Optuna"
+    )
+
+
+def _need(sampler: str, package: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise UserError(f"sampler {sampler!r} needs the package {package}: pip install {package}")
+
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+Setting = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a tried setting."""
+
+    value: float
+    """Lowest validation loss; a fixed high loss for a setting that gave none."""
+    pruned: bool = False
+    curve: Mapping[int, float] = field(default_factory=dict)
+    """Epoch -> lowest validation loss up to that epoch."""
+
+
+class Search:
+    """Suggests the settings of one point, one after the other."""
+
+    def __init__(
+        self, space: Mapping[str, Range], sampler: BaseSampler, lag: int, design: int = 0
+    ) -> None:
+        """`design` is the number of settings of the start design."""
+        self._distributions = {path: distribution(bounds) for path, bounds in space.items()}
+        self._study = optuna.create_study(sampler=sampler)
+        self._lag, self._design, self._told = lag, design, 0
+        self._trials = list[optuna.Trial | None]()
+        """None: a setting of the start design, which Optuna gets with its result."""
+        # These two ignore pruned trials. A pruned setting counts with its lowest loss instead.
+        self._ignores_pruned = isinstance(sampler, GPSampler | CmaEsSampler)
+
+    def suggest(self, settings: Sequence[Setting], result: Callable[[int], Result]) -> Setting:
+        """Return the setting that follows `settings`.
+
+        Args:
+            settings: All earlier settings; a setting that the sampler did not suggest replaces its
+                suggestion.
+            result: Returns the result of a setting; it is called for the start design and for the
+                settings at least `lag` places before the new one.
+        """
+        for index in range(len(self._trials), len(settings) + 1):
+            known = index - self._lag + 1
+            if index >= self._design:
+                known = max(known, self._design)
+            while self._told < known:
+                self._tell(settings[self._told], result(self._told))
+                self._told += 1
+            if index < min(self._design, len(settings)):
+                self._trials.append(None)
+                continue
+            trial = self._study.ask(self._distributions)
+            if index < len(settings) and trial.params != settings[index]:
+                self._study.tell(trial, state=TrialState.FAIL)
+                self._study.enqueue_trial(settings[index])
+                trial = self._study.ask(self._distributions)
+            self._trials.append(trial)
+        last = self._trials[-1]
+        assert last is not None, "settings beyond the known ones are needed"
+        return {path: last.params[path] for path in self._distributions}
+
+    def _tell(self, setting: Setting, result: Result) -> None:
+        pruned = result.pruned and not self._ignores_pruned
+        trial, curve = self._trials[self._told], dict(result.curve) if pruned else {}
+        if trial is None:
+            known = optuna.trial.create_trial(
+                state=TrialState.PRUNED if pruned else TrialState.COMPLETE,
+                value=None if pruned else result.value,
+                params=setting,
+                distributions=self._distributions,
+                intermediate_values=curve,
+            )
+            self._study.add_trial(known)
+            return
+        for epoch, loss in curve.items():
+            trial.report(loss, epoch)
+        if pruned:
+            self._study.tell(trial, state=TrialState.PRUNED)
+        else:
+            self._study.tell(trial, result.value)
+
+
+def distribution(bounds: Range) -> BaseDistribution:
+    """Return a range as Optuna describes it."""
+    if isinstance(bounds, IntRange):
+        return IntDistribution(bounds.low, bounds.high, log=bounds.log)
+    if isinstance(bounds, FloatRange):
+        return FloatDistribution(bounds.low, bounds.high, log=bounds.log)
+    assert isinstance(bounds, Choice)
+    return CategoricalDistribution(bounds.values)

@@ -1,0 +1,315 @@
+"""A study: plain data that states a question, the points it compares, and the training budget.
+
+    STUDY = Study(
+        name="gru_ablation",
+        question="Which single path of the minimal gated unit can be cut at least cost?",
+        points=(Point("wild type", "DLM46"), Point("cut 4", "DLM46", {"cell.cuts": [4]})),
+    )
+
+A sweep trains each point in two stages:
+
+1. tune: it tries `samples` settings of the searched fields, one training each. The first ones are
+   the same for all points, the sampler proposes the others, and a pruner stops settings early.
+   A fit to the validation losses of all points chooses the setting of each point.
+2. confirm: it trains the best setting in full on `seeds` new seeds.
+
+Tables read confirm runs only. A field path is dotted and starts with `model`, `recipe` or `corpus`:
+`recipe.lr`, `model.cell.cuts`.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from numbers import Integral, Real
+from typing import Any, Self
+
+from lmzoo.base.command_line import MOST, MOST_SEED
+from lmzoo.base.errors import UserError, near
+from lmzoo.base.search_space import Range
+
+DIRECTIONS = ("minimize", "maximize")
+Settings = Mapping[str, Any]
+"""Dotted field path -> value: `{"recipe.lr": 0.01}`."""
+Ranges = Mapping[str, Range | None]
+"""Dotted field path -> search range; None: the one declared with the field."""
+KINDS: dict[Any, tuple[Any, str]] = {
+    str: (str, "text"),
+    int: (Integral, "a whole number"),
+    float: (Real, "a number"),
+    Settings: (Any, "{FIELD: VALUE}"),
+    Ranges: (Range | None, "{FIELD: RANGE}, such as {'recipe.lr': FloatRange(1e-3, 1e-1)}"),
+}
+"""Types of fields -> what values are, of mappings their values, and how a message says it."""
+
+NAME_BYTES = 160
+"""Longest name of a study; a name of a folder has 255 bytes, with the corpus and a hash."""
+MOST_RUNS = 10_000_000
+"""Runs of a study that the memory of a driver can hold."""
+PARALLEL_RUNS = 160
+"""Tune runs of a whole study that start together with `parallel=0`, if it has enough samples."""
+
+
+class Declared:
+    """A class whose constructor suggests the field that an unknown name may mean."""
+
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        known = [each.name for each in fields(cls)]  # type: ignore[arg-type]
+        for name in given:
+            if name not in known:
+                raise UserError(f"a {cls.__name__} has no field {name!r}{near(name, known)}")
+        return super().__new__(cls)
+
+
+@dataclass(frozen=True)
+class Point(Declared):
+    """One alternative in a comparison: what it trains, with some settings changed."""
+
+    label: str
+    row: Any
+    """A row of the zoo (`mutable_mgu_mixture`, `DLM46`), a Python function or a `Command`."""
+    fields: Settings = field(default_factory=dict)
+    """Model fields without the leading `model.`: `{"cell.cuts": [4]}`; of a function or a command
+    its settings: `{"lr": 0.01}`."""
+    search: Ranges | None = None
+    """Searched fields of this point; None uses `Study.search`."""
+
+    @property
+    def is_row(self) -> bool:
+        """Whether it trains a row of the zoo."""
+        return isinstance(self.row, str)
+
+
+@dataclass(frozen=True)
+class Option:
+    """How a field of a study is set on the command line."""
+
+    help: str
+    flag: str = ""
+    """By default the name of the field: `--max-seeds`."""
+    low: float | None = None
+    """Lowest value."""
+    switch: str = ""
+    """A flag without which the field is 0."""
+    switch_help: str = ""
+    switched: int = 0
+    """Value with the switch alone, if the script sets none."""
+
+
+def option(help: str, *, default: Any, **declared: Any) -> Any:
+    """Return a field that is an option of the command line and that `study.json` contains.
+
+    The command line (`lab/sweep/command.py`), `study.json` and the command that runs the study
+    again (`study_json.py`) follow from this declaration.
+    """
+    metadata = {"option": Option(help, **declared)}
+    if isinstance(default, Mapping):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def options(study: "Study | type[Study]") -> dict[str, Option]:
+    """Return field -> option of all fields that decide what a study trains and how it is judged."""
+    return {
+        x.name: replace(own, flag=own.flag or f"--{x.name.replace('_', '-')}")
+        for x in fields(study)
+        if (own := x.metadata.get("option"))
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study(Declared):
+    """A question, the points it compares, the searched fields and the budget of each point."""
+
+    name: str
+    question: str
+    points: tuple[Point, ...]
+    reference: str = ""
+    """Label of the point that the others are compared with; "" selects the first."""
+    corpus: str = option("captions, multi30k_en, cath, text:PATH, ...", default="captions")
+    recipe: str = option(
+        "default, published (reproduces S0), zaremba_small or awd_lstm.", default="default"
+    )
+    parameters: int = option(
+        "Parameter budget that sets each point's width; 0 keeps the widths.", low=0, default=0
+    )
+    fields: Settings = option(
+        "FIELD=VALUE for all points: model.width=128, or on GPUs recipe.precision=tf32x3 "
+        "(default), tf32, bf16",
+        flag="--set",
+        default={},
+    )
+    """Fields of all points, with the leading `model.`, `recipe.` or `corpus.`."""
+    search: Ranges = option(
+        "FIELD=LOW:HIGH[:log], FIELD=a,b,c or FIELD=off",
+        flag="--search-space",
+        default={"recipe.lr": None},
+    )
+    """Searched field path -> range; None selects the range declared with the field."""
+    off: tuple[str, ...] = option(
+        "Searched fields of the script that the command line switched off.",
+        flag="--search-space",
+        default=(),
+    )
+    epochs: int = option("Epochs of every run that is not stopped early.", low=1, default=10)
+    samples: int = option("Settings tried for each point.", low=1, default=5)
+    """The first setting is the default one, if the search range has it."""
+    parallel: int = option(
+        "Settings that a point starts together; 0: chosen so that the study starts about "
+        f"{PARALLEL_RUNS} runs together.",
+        low=0,
+        default=0,
+    )
+    """More start when these reach the first rung, and again at later rungs (`start_rules.py`)."""
+    sampler: Any = option("tpe, gp, cmaes, qmc or random.", default="tpe")
+    """Where the settings come from: a name of `samplers.py`, or a sampler of Optuna."""
+    pruner: Any = option("asha, halving, median or none.", default="asha")
+    """Which tune runs stop early: a name of `pruners.py`, or an object with its method."""
+    grace: int = option(
+        "First epoch at which a tune run may stop; 0: half of the epochs.", low=0, default=0
+    )
+    reduction: int = option(
+        "About one in this number of runs continues past each rung of asha and halving.",
+        low=2,
+        default=2,
+    )
+    """η of ASHA."""
+    seeds: int = option(
+        "New seeds on which each point's best setting is trained.", low=1, default=5
+    )
+    repeat_tuning: int = option(
+        "Times that each point is tuned, with other seeds; the measured spread of the choice "
+        "enters the intervals.",
+        low=1,
+        default=1,
+    )
+    max_seeds: int = option(
+        "Most seeds of a point with --until-decided.",
+        low=1,
+        switch="--until-decided",
+        switch_help="Add seeds to points whose difference from the reference is undecided.",
+        switched=24,
+        default=0,
+    )
+    """0: `seeds` only."""
+    margin: float = option(
+        "Difference that counts as negligible, in nats or in the unit of --metric.",
+        low=0,
+        default=0.02,
+    )
+    metric: str = option(
+        "Metric of functions and commands by which settings are chosen.", default="valid"
+    )
+    test_metric: str = option(
+        "Metric by which their points are compared; the last value of --metric if there is none.",
+        default="test",
+    )
+    direction: str = option("minimize or maximize --metric.", default="minimize")
+    unit: str = option("Unit of --metric: %, seconds, nats per token.", default="")
+    seed: int = option("Seed of the study; all training seeds derive from it.", low=0, default=0)
+    script: tuple[str, ...] = ()
+    """The words of the command that runs the study, without its options."""
+    given: tuple[str, ...] = field(default=(), compare=False)
+    """The options that the command line gave, as words."""
+
+    def __repr__(self) -> str:
+        reference = self.reference or (self.points[0].label if self.points else "")
+        return (
+            f"Study {self.name!r}: {self.question} {len(self.points)} points, reference "
+            f"{reference!r}; {self.corpus}, {self.epochs} epochs, {self.samples} settings and "
+            f"{self.seeds} seeds for each point"
+        )
+
+    def check(self) -> None:
+        """Check what can be checked without a corpus; a sweep does it before anything else.
+
+        Raises:
+            UserError: A field has a value of another type or outside its range, the name is not
+                that of a folder, or two points have one label.
+        """
+        self._check_types()
+        if not self.name.strip() or self.name.startswith(".") or not self.name.isprintable():
+            raise UserError(f"study name {self.name!r} is not a name of a folder; change it")
+        if found := re.search(r"[/\\]", self.name):
+            raise UserError(f"study name {self.name!r} has a {found[0]!r}; take another character")
+        if (size := len(self.name.encode())) > NAME_BYTES:
+            raise UserError(
+                f"study name {self.name[:20]!r}... has {size} bytes; shorten it to {NAME_BYTES}"
+            )
+        if not self.points:
+            raise UserError(f"study {self.name} has no points to compare")
+        counts = Counter(" ".join(point.label.split()) for point in self.points)
+        if "" in counts:
+            raise UserError("a point has a blank label; give it a name")
+        label, count = counts.most_common(1)[0]
+        if count > 1:
+            raise UserError(f"{count} points have the label {label!r}; give each its own label")
+        runs = len(self.points) * (self.samples + max(self.seeds, self.max_seeds))
+        if runs > MOST_RUNS:
+            raise UserError(f"the study has {runs:,} runs; lower samples or seeds")
+        if self.direction not in DIRECTIONS:
+            raise UserError(f"direction {self.direction!r} is not {' or '.join(DIRECTIONS)}")
+        if self.direction != DIRECTIONS[0] and any(point.is_row for point in self.points):
+            raise UserError(
+                "direction 'maximize': rows of the zoo have a loss, which is minimized; let the "
+                "functions and commands report a loss in nats per token, too"
+            )
+
+    def _check_types(self) -> None:
+        if not isinstance(self.points, tuple | list):
+            raise UserError(f"points is {self.points!r}; give (Point(LABEL, ROW), ...)")
+        for point in self.points:
+            if not isinstance(point, Point):
+                raise UserError(f"{point!r} is not a point; write Point(LABEL, ROW)")
+            _check_types(point, f"point {point.label!r}: ")
+        _check_types(self)
+        for name, own in options(self).items():
+            value, most = getattr(self, name), MOST_SEED if name == "seed" else MOST
+            if own.low is None or own.low <= value <= most or (own.switch and value == 0):
+                continue
+            raise UserError(f"{name} is {value!r}; give {own.low:g} to {most:,}")
+
+    @property
+    def sign(self) -> int:
+        """The metric is `sign` times the loss in records."""
+        return 1 if self.direction == DIRECTIONS[0] else -1
+
+    @property
+    def shown_unit(self) -> str:
+        """The unit of losses, as a console shows it."""
+        rows = any(point.is_row for point in self.points)
+        return "nats/token" if rows else self.unit or self.metric
+
+    @property
+    def settings_in_parallel(self) -> int:
+        """`parallel`, chosen if it is 0: the same on every cluster.
+
+        At most half of the settings start together, so that the others are compared with them.
+        """
+        half, share = math.ceil(self.samples / 2), math.ceil(PARALLEL_RUNS / len(self.points))
+        return self.parallel or min(half, share)
+
+    def confirm_seeds(self, count: int) -> range:
+        """Return the first training seeds of confirm runs; tuning does not use them."""
+        first = self.seed * 1000 + 1
+        return range(first, first + count)
+
+
+def _check_types(declared: Any, where: str = "") -> None:
+    for each in fields(declared):
+        value, kind = getattr(declared, each.name), each.type
+        if kind == Ranges | None:
+            kind = Ranges if value is not None else None
+        wanted, said = KINDS.get(kind, (None, ""))
+        if wanted is None:
+            continue
+        if kind in (Settings, Ranges):
+            fits = isinstance(value, Mapping) and all(
+                isinstance(k, str) and (wanted is Any or isinstance(v, wanted))
+                for k, v in value.items()
+            )
+        else:
+            fits = isinstance(value, wanted) and not isinstance(value, bool)
+        if not fits:
+            raise UserError(f"{where}{each.name} is {value!r}; give {said}")

@@ -1,0 +1,199 @@
+"""The store of a study: its runs, the suggested settings, and `study.json`.
+
+The store is the only state of a sweep. A sweep that starts again reads from it which runs have
+ended, which were interrupted and which are pending. A background thread writes in order, so that no
+call waits for the store. `ReadOnlyStudyStore` reads a store while a sweep runs, or before the store
+exists.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.store.archive import RUNS, archive_runs, archived_runs, restore_run
+from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.open import open_store
+from lmzoo.lab.store.records import (
+    NUMERICS,
+    RECORDS,
+    SCHEMA,
+    SETTINGS,
+    STUDY,
+    WORKER_LOCK,
+    Record,
+    RunFolder,
+    json_bytes,
+    parse_json,
+    parse_records,
+)
+from lmzoo.lab.store.retry import retry
+from lmzoo.lab.store.writer import Writer
+
+DRIVER_LOCK = ".driver"
+"""Lock of the sweep, and of the worker with this identity, which trains some of the runs."""
+WORKER_SECONDS = 60.0
+"""How long to wait for the workers of an interrupted sweep to end."""
+
+
+class StudyStore:
+    """The store of one study, in a folder or a bucket, locked by this process until closed."""
+
+    def __init__(self, location: Store | Path | str, *, archives: bool = False) -> None:
+        """`archives` moves the files of ended runs into an archive (`lmzoo/lab/store/archive.py`).
+
+        Raises:
+            UserError: Another process has the lock, the store has another version, or it is a
+                bucket that should have an archive.
+        """
+        self.store = open_store(location)
+        self.path, self.archives = self.store.path, archives
+        if archives and type(self.store) is not Store:
+            raise UserError(f"--archive needs a folder; {self.store} is a bucket")
+        self._check_version()
+        self._open()
+        self._folders = self.store.prefetch(RECORDS)
+        self._archived = {run: records for run, _, records in archived_runs(self.path)}
+        """Run -> its records, until they are read."""
+        self._ended: list[str] = []
+        """Runs that wait for the archive."""
+        self.known_runs = self._folders | self._archived.keys()
+        """Names of the runs that the store had when it was opened."""
+        self._settings = self._read_settings()
+        self._study = b""
+
+    def run(self, run_id: str) -> RunFolder:
+        """Return the folder of a run, which need not exist."""
+        return RunFolder(self.store / run_id)
+
+    def records(self, run_id: str) -> list[Record]:
+        """Return the events of a run that the store had when it was opened."""
+        archived = self._archived.pop(run_id, None)
+        if archived is None or (run_id in self._folders and self.run(run_id).config):
+            return self.run(run_id).records()
+        return parse_records(archived)
+
+    def continue_run(self, run_id: str) -> None:
+        """Write the folder of an archived run again, because it is pending."""
+        if run_id not in self._folders:
+            restore_run(self.path, run_id)
+
+    def end_run(self, run_id: str) -> None:
+        """Archive a run that has ended, together with others or when the store is closed."""
+        if self.archives:
+            self._ended.append(run_id)
+            if len(self._ended) >= RUNS:
+                self._archive()
+
+    def _archive(self) -> None:
+        runs, self._ended = self._ended, []
+        self._submit(lambda: retry(lambda: archive_runs(self.path, runs), str(self.store)))
+
+    def settings(self, point_id: str) -> dict[int, dict[str, Any]]:
+        """Return sample number -> setting, for all settings suggested for a point."""
+        return dict(self._settings.get(point_id, {}))
+
+    def add_settings(self, point_id: str, settings: Mapping[int, Mapping[str, Any]]) -> None:
+        """Append suggested settings, one line each; call it before they are trained.
+
+        Raises:
+            UserError: An earlier write failed.
+        """
+        new = {index: dict(setting) for index, setting in settings.items()}
+        lines = [json.dumps({"point": point_id, "index": i, "setting": s}) for i, s in new.items()]
+        self._submit(lambda: self.store.append(SETTINGS, "\n".join(lines)))
+        self._settings.setdefault(point_id, {}).update(new)
+
+    def prune(self, run_id: str, epoch: int) -> None:
+        """Record that ASHA stopped a run, and delete its checkpoints."""
+        record = {"event": "end", "epoch": epoch, "status": "pruned", "reason": f"rung {epoch}"}
+        folder = self.run(run_id)
+        self._submit(lambda: (folder.append(record), folder.drop_checkpoints()))
+        self.end_run(run_id)
+
+    def study(self) -> dict[str, Any]:
+        """Return the content of `study.json` when a sweep starts; {} for a new study."""
+        study = parse_json(self.store.read(STUDY))
+        return study if isinstance(study, dict) else {}
+
+    def write_study(self, study: Mapping[str, Any]) -> None:
+        """Write `study.json`, if its content has changed.
+
+        Raises:
+            UserError: An earlier write failed.
+        """
+        content = json_bytes({"schema": SCHEMA, "numerics": NUMERICS, **study})
+        if content != self._study:
+            self._study = content
+            self._submit(lambda: self._write_latest(content))
+
+    def close(self) -> None:
+        """Wait until everything is written, and release the lock.
+
+        Raises:
+            UserError: A write failed.
+        """
+        try:
+            if self._ended:
+                self._archive()
+            self._writer.close()
+        finally:
+            self._lock.close()
+
+    def _open(self) -> None:
+        """Lock the store, and wait until the workers of an interrupted sweep have ended."""
+        self._lock = self.store.lock(DRIVER_LOCK)
+        self._writer = Writer(threads=1)
+        try:
+            self.store.clear_locks(WORKER_LOCK.format("*"), WORKER_SECONDS)
+            self.store.take_over(SETTINGS)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _submit(self, action: Callable[[], object]) -> None:
+        self._writer.submit(self, action)
+
+    def _write_latest(self, content: bytes) -> None:
+        """Write `study.json`, unless newer content waits to be written."""
+        if content is self._study:
+            self.store.write(STUDY, content)
+
+    def _read_settings(self) -> dict[str, dict[int, dict[str, Any]]]:
+        """Read the suggested settings; a damaged line is skipped, and its setting is recomputed."""
+        known: dict[str, dict[int, dict[str, Any]]] = {}
+        for line in (self.store.read(SETTINGS) or b"").splitlines():
+            entry = parse_json(line)
+            if isinstance(entry, dict) and entry.keys() >= {"point", "index", "setting"}:
+                known.setdefault(entry["point"], {}).setdefault(entry["index"], entry["setting"])
+        return known
+
+    def _check_version(self) -> None:
+        study = parse_json(self.store.read(STUDY))
+        for name, version in {"schema": SCHEMA, "numerics": NUMERICS}.items():
+            if isinstance(study, dict) and study.get(name) != version:
+                raise UserError(
+                    f"{self.store} has {name} version {study.get(name)!r}, but this program "
+                    f"writes version {version}; choose another --storage, or continue with the "
+                    "version of lmzoo that wrote it"
+                )
+
+
+class ReadOnlyStudyStore(StudyStore):
+    """A study store that takes no lock and writes nothing; new settings are kept in memory."""
+
+    def prune(self, run_id: str, epoch: int) -> None:
+        """Do nothing: the sweep prunes the run when it starts."""
+
+    def continue_run(self, run_id: str) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _open(self) -> None:
+        """Take no lock."""
+
+    def _submit(self, action: Callable[[], object]) -> None:
+        """Do nothing."""

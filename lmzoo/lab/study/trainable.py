@@ -1,0 +1,138 @@
+"""What a point trains, as the study machine knows it: settings and a seed in, a run's config out.
+
+`lmzoo/trainables/` has the kinds: a row of the zoo, a Python function, a command. The planner, the
+fleet and the tables know no other interface, so that none of them knows language models.
+"""
+
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lmzoo.base.errors import UserError, near
+from lmzoo.base.search_space import Range
+from lmzoo.lab.store.user_code import UserCode
+from lmzoo.lab.study.study import Settings, Study
+
+
+@dataclass
+class Trainable(ABC):
+    """A point with what it trains and what it searches."""
+
+    id: str
+    label: str
+    search_space: dict[str, Range]
+    epochs: int
+    """Epochs of the study."""
+    aliases: list[str] = field(default_factory=list, kw_only=True)
+    """Labels of other points that train the same."""
+    baseline: bool = field(default=False, kw_only=True)
+    """Whether the point is a baseline, which is trained even if it is not selected."""
+
+    @property
+    def display_label(self) -> str:
+        """The label with the names of its cuts; see `lmzoo/lab/labels.py`."""
+        return self.label
+
+    @property
+    def display_aliases(self) -> list[str]:
+        """The aliases with the names of their cuts."""
+        return self.aliases
+
+    @property
+    def labels(self) -> set[str]:
+        """The label and all aliases."""
+        return {self.label, *self.aliases}
+
+    @property
+    @abstractmethod
+    def code(self) -> UserCode:
+        """The code that trains it and is outside the package."""
+
+    @property
+    @abstractmethod
+    def default_setting(self) -> dict[str, Any]:
+        """The values of the searched fields before the search."""
+
+    @property
+    @abstractmethod
+    def failure_loss(self) -> float:
+        """The loss that the sampler gets for a setting without one: worse than any useful loss."""
+
+    @abstractmethod
+    def run_config(self, setting: Settings, seed: int) -> dict[str, Any]:
+        """Return the identity config of the run with this setting and seed.
+
+        Raises:
+            UserError: The setting is not valid.
+        """
+
+    @abstractmethod
+    def facts(self) -> Mapping[str, Any]:
+        """Return its `score`, the kind of its loss, and whether it `leaks`; may take 0.1 s."""
+
+    def known_facts(self) -> Mapping[str, Any]:
+        """Return the facts if they are computed already; else {}."""
+        return self.facts()
+
+    @property
+    def closed_form(self) -> bool:
+        """Whether it is estimated in one pass, as counts are: without noise, in one epoch."""
+        return False
+
+    @property
+    def architecture(self) -> str:
+        """What it is apart from its settings; "" for programs, of which nothing is known."""
+        return ""
+
+    @property
+    def cell(self) -> str | None:
+        """Name of its recurrent cell; None if it has none."""
+        return None
+
+    @property
+    def data_facts(self) -> Mapping[str, Any] | None:
+        """What reading the user's data gave and lost; None if there is nothing to say."""
+        return None
+
+    def sizes(self) -> Mapping[str, int]:
+        """Return its `width` and `parameters` before the search, as far as they are known."""
+        return {}
+
+    def check_on_cpu(self) -> None:  # noqa: B027  most can
+        """Raise a UserError if it cannot be trained without a GPU."""
+
+    def seconds_per_epoch(self) -> float | None:
+        """Return the estimated seconds of an epoch on one thread; None if it is not known."""
+        return None
+
+
+def reference_id(study: Study, points: Sequence[Trainable]) -> str:
+    """Return the id of the point that the others are compared with.
+
+    Raises:
+        UserError: The study has no such point; the message names similar ones.
+    """
+    if not study.reference:
+        return points[0].id
+    for point in points:
+        if study.reference in point.labels | {point.display_label, *point.display_aliases}:
+            return point.id
+    labels = [label for point in points for label in (point.label, *point.aliases)]
+    raise UserError(f"reference: no point {study.reference!r}{near(study.reference, labels)}")
+
+
+def check_selection(study: Study, points: Sequence[Trainable], needed: Collection[str]) -> None:
+    """Check that the reference is among the points to train.
+
+    Raises:
+        UserError: The reference is unknown or left out.
+    """
+    wanted = reference_id(study, points)
+    reference = next(point for point in points if point.id == wanted)
+    if not reference.baseline and not reference.labels & {*needed}:
+        raise UserError(
+            f"--points leaves out the reference {reference.label!r}, with which the points are "
+            f"compared; add it: --points {shlex.quote(reference.label)},..."
+        )

@@ -1,0 +1,150 @@
+"""The command line of a study: `python sweeps/NAME.py [options]`.
+
+The options that change the question are the fields of `Study`, which declare them; those that
+change how and where it runs are the parameters of `_run`.
+"""
+
+import dataclasses
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from lmzoo.base.command_line import MOST, MOST_SEED, parse_settings, run_app
+from lmzoo.base.own_parts import import_plugins
+from lmzoo.base.search_space import changed_search
+from lmzoo.lab.cluster.resources import Resources
+from lmzoo.lab.study.study import Study, options
+from lmzoo.lab.sweep.driver.execution import Sweep
+
+Texts = list[str] | None
+SWITCH = "with_"
+"""Prefix of the parameter of an option's switch."""
+Plugins = Annotated[Texts, typer.Option("--plugin", help="FILE.py or module with parts of your own; repeatable.")]  # fmt: skip
+
+
+def run_studies(studies: Sequence[Study]) -> None:
+    """Run the command line of a study, or of several with a subcommand each, and exit.
+
+    The exit code is 0 if the study is done, 1 if a run failed, 2 after invalid input, 130 after an
+    interruption.
+    """
+    app = typer.Typer(
+        add_completion=False, pretty_exceptions_enable=False, no_args_is_help=len(studies) > 1
+    )
+    for study in studies:
+        own = (*_script(), study.name) if len(studies) > 1 else _script()
+        given = tuple(sys.argv[2 if len(studies) > 1 else 1 :])
+        app.command(study.name)(_command(dataclasses.replace(study, script=own, given=given)))
+    run_app(app)
+
+
+def _script() -> tuple[str, ...]:
+    """Return the words of this process's command before the options."""
+    path = Path(sys.argv[0])
+    if path.suffix != ".py":
+        return "lmzoo", "sweep", sys.argv[0]
+    below = path.is_absolute() and path.is_relative_to(Path.cwd())
+    return "python", str(path.relative_to(Path.cwd()) if below else path)
+
+
+def _command(study: Study) -> Callable[..., None]:
+    """Return the command of a study: its own options, with its values as defaults, and `_run`'s."""
+
+    def command(**given: Any) -> None:
+        own = {name: given.pop(name) for name in list(given) if name not in EXECUTION}
+        _run(study, own, **given)
+
+    parameters = [*_parameters(study), *EXECUTION.values()]
+    vars(command)["__signature__"] = inspect.Signature(parameters)
+    command.__doc__ = study.question
+    return command
+
+
+def _parameters(study: Study) -> Iterator[inspect.Parameter]:
+    """Yield the parameters of the study's options."""
+    hints = get_type_hints(type(study))
+    for name, option in options(study).items():
+        value, flag = getattr(study, name), option.flag
+        if option.switch:
+            help_ = option.switch_help
+            yield _parameter(SWITCH + name, bool, bool(value), option.switch, help=help_)
+            value = value or option.switched
+        if isinstance(value, Mapping):
+            yield _parameter(name, Texts, None, flag, help=option.help)
+        elif hints[name] in (int, float):
+            most = MOST_SEED if name == "seed" else MOST
+            limits = {"min": option.low, "max": most}
+            yield _parameter(name, hints[name], value, flag, help=option.help, **limits)
+        elif not isinstance(value, tuple):  # `off` belongs to the searched fields
+            named = value if isinstance(value, str) else None  # the script gives an object
+            yield _parameter(name, str | None, named, flag, help=option.help)
+
+
+def _parameter(name: str, kind: Any, default: Any, flag: str, **declared: Any) -> inspect.Parameter:
+    annotation = Annotated[kind, typer.Option(flag, **declared)]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
+
+
+def changed_study(study: Study, given: Mapping[str, Any]) -> Study:
+    """Return the study with the values of its options that the command line gives."""
+    changes = {name: given[name] for name in options(study) if given.get(name) is not None}
+    for name, option in options(study).items():
+        if option.switch and not given[SWITCH + name]:
+            changes[name] = 0
+    search = changed_search(study.search, given["search"] or [])
+    changes["fields"] = {**study.fields, **parse_settings(given["fields"] or [])}
+    changes["search"], changes["off"] = search, tuple(sorted(study.search.keys() - search.keys()))
+    return dataclasses.replace(study, **changes)
+
+
+def _run(
+    study: Study,
+    own: Mapping[str, Any],
+    *,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the corpus files; default: download them.")] = None,
+    points: Annotated[str, typer.Option(help="LABEL,LABEL: train only these points and the baselines.")] = "",
+    storage: Annotated[Path, typer.Option(envvar="LMZOO_STORAGE", help="Folder of the study stores, or s3://bucket/prefix.")] = Path("runs"),
+    max_concurrent: Annotated[int, typer.Option(min=0, max=MOST, help="Maximum number of concurrent workers; 0: as many as fit.")] = 0,
+    max_cost: Annotated[float, typer.Option(min=0.0, help="Hours of all workers together, after which the sweep stops; 0: no limit.")] = 0.0,
+    device: Annotated[str, typer.Option(help="auto uses the GPUs of the cluster if there are any; cpu, gpu.")] = "auto",
+    cpus_per_trial: Annotated[float, typer.Option(min=0.01, help="CPUs of each worker.")] = 1.0,
+    gpus_per_trial: Annotated[float | None, typer.Option(min=0.0, help="GPUs of each worker, or a share of one GPU: 0.25. Default: 1 where there are GPUs.")] = None,
+    accelerator: Annotated[str, typer.Option(metavar="KIND", help="Use only nodes with this kind of GPU, by Ray's name: A100.")] = "",
+    no_accelerator: Annotated[str, typer.Option(metavar="KIND,KIND", help="Leave out nodes with these kinds of GPU.")] = "",
+    fuse: Annotated[str, typer.Option(help="Maximum number of runs trained together as a pack: auto, off or a number.")] = "auto",
+    track: Annotated[Texts, typer.Option(help="Also log each run to wandb or mlflow.")] = None,
+    archive: Annotated[bool, typer.Option("--archive", help="Keep ended runs in files of a thousand, without TensorBoard curves.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points, their pending runs and a time estimate.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished run to stdout.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and the ranking only.")] = False,
+    plugins: Plugins = None,
+    submit: Annotated[Path | None, typer.Option(metavar="CLUSTER.yaml", help="Run on this cluster; start it if it is down.")] = None,
+    attach: Annotated[Path | None, typer.Option(metavar="CLUSTER.yaml", help="Follow the study's last job on this cluster.")] = None,
+) -> None:  # fmt: skip
+    """Run a study; `own` are the values of its options."""
+    study.check()
+    if submit or attach:
+        from lmzoo.lab.cluster.submit import run_on_cluster
+
+        raise SystemExit(run_on_cluster(study.name, sys.argv, submit=submit, attach=attach))
+    import_plugins(plugins)
+    changed = changed_study(study, own)
+    without = tuple(filter(None, no_accelerator.split(",")))
+    resources = Resources(
+        *(cpus_per_trial, gpus_per_trial, max_concurrent, device, max_cost, accelerator, without)
+    )
+    sweep = Sweep(
+        changed, resources, fuse, track or [], archive=archive, as_json=as_json, quiet=quiet
+    )
+    settings = parse_settings(own["fields"] or [])
+    raise SystemExit(sweep.run(data_dir, storage, points, settings, dry_run=dry_run))
+
+
+EXECUTION = dict(list(inspect.signature(_run).parameters.items())[2:])
+"""The options that change how and where a study runs, not what it asks."""

@@ -1,0 +1,297 @@
+"""One execution of a study: plans it, trains its pending runs on Ray, prints the ranking.
+
+The first line of output appears before torch and Ray are imported, which takes seconds.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console as RichConsole
+
+from lmzoo.base.errors import UserError
+from lmzoo.base.memory import gc_disabled
+from lmzoo.base.stops import STOPS
+from lmzoo.lab.cluster.resources import Resources
+from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.records import TRACEBACK, TRACKING, WORKER_LOCK
+from lmzoo.lab.store.temporary import temporary_folder
+from lmzoo.lab.store.user_code import save as save_code
+from lmzoo.lab.study.study import Study
+from lmzoo.lab.sweep.tracking import check_trackers, open_tracker
+
+if TYPE_CHECKING:
+    from lmzoo.lab.study.planner import Planner
+    from lmzoo.lab.study.study_store import StudyStore
+    from lmzoo.lab.sweep.fleet.packing import Packer
+
+LOCK_SECONDS = 3.0
+"""How long the end of an interrupted sweep waits for its workers to end."""
+GPU_BYTES = 16 * 2**30
+"""Assumed memory of a GPU until the first worker reports it."""
+TRACKER_SECONDS, INTERRUPTED_TRACKER_SECONDS = 600.0, 10.0
+"""How long the end of a sweep waits for trackers such as W&B."""
+
+
+class Sweep:
+    """One execution of a study.
+
+    Attributes:
+        folder: The store of the study, known when `run` has started.
+        failed: Whether runs have failed.
+    """
+
+    folder: Path
+    failed = False
+    _ranking: subprocess.Popen[bytes] | None = None
+
+    def __init__(
+        self,
+        study: Study,
+        resources: Resources,
+        fuse: str = "auto",
+        track: Sequence[str] = (),
+        *,
+        archive: bool = False,
+        as_json: bool = False,
+        quiet: bool = False,
+        prints_ranking: bool = True,
+    ) -> None:
+        self.study, self.resources, self.fuse, self.track = study, resources, fuse, [*track]
+        self.archive = archive
+        self.as_json, self.prints_ranking = as_json, prints_ranking and not as_json
+        self.quiet = quiet
+        self._last_words = ["interrupted; run the same command again to continue"]
+        self.left_out: Mapping[str, str] = {}
+        """Nodes that got no work, and why."""
+        self.stderr = RichConsole(stderr=True, highlight=False, soft_wrap=True)
+
+    def run(
+        self,
+        data_dir: Path | None,
+        storage: Path,
+        labels: str,
+        settings: dict[str, Any],
+        *,
+        dry_run: bool,
+    ) -> int:
+        """Plan the study, train its pending runs and print the ranking; return the exit code.
+
+        `settings` are the fields of all points from the command line.
+        """
+        with self._ended_by_signals():
+            self.study.check()
+            check_trackers(self.track)
+            if not dry_run and not self.quiet:
+                self.stderr.print(f"[bold]{self.study.name}[/]: {self.study.question}")
+                self.stderr.print("loading torch and the corpus, which takes seconds")
+            with gc_disabled():
+                from lmzoo.lab.study.planner import Planner
+                from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore
+                from lmzoo.lab.study.trainable import check_selection
+                from lmzoo.lab.sweep.fleet.packing import Packer, parse_fuse
+                from lmzoo.lab.sweep.screen.dry_run import print_dry_run
+                from lmzoo.lab.trainables.door import open_door
+
+                door = open_door()
+
+            size = parse_fuse(self.fuse)
+            door.check_settings(self.study, settings)
+            data = door.open_data(self.study, data_dir)
+            fields, corpus = data.fields, data.corpus
+            if not self.quiet:
+                for line in data.lines:
+                    self.stderr.print(line, markup=False)
+            needed = door.select_labels(self.study, corpus, labels)
+            points = door.resolve(self.study, corpus, fields, needed)
+            check_selection(self.study, points, needed)
+            self.folder = door.store_folder(storage, self.study.name, fields)
+            if not self.quiet and (
+                earlier := door.describe_earlier(storage, self.study.name, fields)
+            ):
+                self.stderr.print(earlier, markup=False)
+            with closing(
+                ReadOnlyStudyStore(self.folder)
+                if dry_run
+                else StudyStore(self.folder, archives=self.archive)
+            ) as store:
+                with gc_disabled():  # a large store makes millions of objects that stay
+                    planner = Planner(self.study, points, store, needed)
+                if not self.quiet and any(point.design for point in planner.points):
+                    self.stderr.print(_searched(self.study))
+                if dry_run:
+                    print_dry_run(planner, data.source, self.resources, as_json=self.as_json)
+                    return 0
+                save_code(planner.code, store.store)
+                return self._train(planner, Packer(corpus, size))
+        return 130
+
+    @contextlib.contextmanager
+    def _ended_by_signals(self) -> Iterator[None]:
+        """Handle signals; one of them ends the block with a line that says how to continue."""
+        with STOPS.installed():
+            try:
+                yield
+            except (KeyboardInterrupt, Exception):  # what waits for Ray fails when Ray is ended
+                if not STOPS.requested.is_set():
+                    raise
+                self._say_interrupted()
+
+    def _say_interrupted(self) -> None:
+        """Print how to continue, once."""
+        with contextlib.suppress(OSError, IndexError):  # the terminal may have gone
+            self.stderr.print(self._last_words.pop())
+
+    def _train(self, planner: "Planner", packer: "Packer") -> int:
+        """Train the pending runs and print the ranking; return the exit code."""
+        with contextlib.ExitStack() as ending:
+            with contextlib.ExitStack() as ray:
+                ray.callback(_clear_worker_locks, planner.store.store)
+                if planner.done and not self.quiet:
+                    self.stderr.print(f"nothing left to do in {planner.store.store}")
+                if not planner.done and not self._train_pending(planner, packer, ray):
+                    raise UserError("the workers have ended before the runs; run the command again")
+                diverged = self._report_failures(planner)
+                # Ray takes more than a second to shut down; the ranking is computed meanwhile.
+                if self.prints_ranking:
+                    self._ranking = _start_ranking(planner.store.store.address)
+                    ending.callback(self._ranking.terminate)  # does nothing if it has ended
+            code = self._ranking.wait() if self._ranking else 0
+        return 1 if self.failed or diverged else code
+
+    def _report_failures(self, planner: "Planner") -> bool:
+        """Print what failed, before the ranking; return whether all runs of a point diverged."""
+        for run in planner.failed_runs:
+            where = f"; on {' and '.join(run.nodes)}" if run.nodes else ""
+            line = f"failed: {run.display_label}, {run.stage} {run.id}: {run.reason}{where}"
+            folder = planner.store.run(run.id).store
+            has_traceback = folder.read(TRACEBACK) is not None
+            self.stderr.print(f"{line}; {folder}/{TRACEBACK}" if has_traceback else line)
+        for node, reason in self.left_out.items():
+            self.stderr.print(f"left out: {node}: {reason}", markup=False)
+        self.failed = bool(planner.failed_runs)
+        if diverged := [point.point.display_label for point in planner.points if point.diverged]:
+            self.stderr.print(f"diverged: all runs of {', '.join(diverged)}", markup=False)
+        return bool(diverged)
+
+    def _train_pending(
+        self, planner: "Planner", packer: "Packer", ray: contextlib.ExitStack
+    ) -> bool:
+        """Train the pending runs on Ray, which ends with `ray`; return whether all are done.
+
+        Raises:
+            KeyboardInterrupt: A signal has ended it.
+        """
+        from lmzoo.lab.cluster.connection import cluster, is_ray_unusable, kill_local_ray
+
+        scratch = str(temporary_folder("sweep"))
+        ray.callback(shutil.rmtree, scratch, ignore_errors=True)
+
+        def end() -> None:
+            """End this process now: an orderly end takes too long, or is impossible."""
+            try:
+                self._say_interrupted()
+                if self._ranking:
+                    self._ranking.terminate()
+                kill_local_ray()
+                shutil.rmtree(scratch, ignore_errors=True)
+                _clear_worker_locks(planner.store.store)
+                closing = threading.Thread(target=_close, args=(planner.store,), daemon=True)
+                closing.start()
+                closing.join(LOCK_SECONDS)
+            finally:
+                os._exit(130)
+
+        STOPS.install()  # the import of Ray has installed handlers
+        ray.enter_context(STOPS.deadline(end, is_ray_unusable))
+        from lmzoo.lab.sweep.screen.console import Console
+
+        # Before `cluster` redirects stdout.
+        console = Console(as_json=self.as_json, quiet=self.quiet, stderr=self.stderr)
+        if not self.quiet:
+            runs = sum(count for _, count, _ in planner.pending())
+            self.stderr.print(f"{len(planner.points)} points, at most {runs} runs; starting Ray")
+        stopped = threading.Event()
+        ray.callback(stopped.set)
+        prepared = threading.Thread(target=packer.prepare, args=(planner.ready(), stopped))
+        ray.enter_context(cluster(meanwhile=lambda: _import_ray_tune(prepared)))
+
+        from lmzoo.lab.cluster.capacity import Capacity
+        from lmzoo.lab.sweep.driver.ray_backend import train
+        from lmzoo.lab.sweep.fleet.fleet import Fleet
+
+        capacity = Capacity(self.resources, self.stderr.print)
+        capacity.check()
+        if not capacity.resources.gpus:
+            for point in planner.points:
+                point.point.check_on_cpu()
+        console.devices = capacity.describe()
+        if not self.quiet:
+            self.stderr.print(f"{console.devices}; {planner.store.store}")
+        path = planner.store.path
+        trackers = [open_tracker(name, path.name, path / TRACKING) for name in self.track]
+        memory = GPU_BYTES if capacity.resources.gpus else 0
+        fleet = Fleet(planner, packer, [console, *trackers], memory)
+        console.fleet, console.workers = fleet, capacity.live
+        console.waiting = lambda: capacity.waiting(fleet.wanted(capacity.limit()))
+        self.left_out = fleet.health.left_out
+        complete = False
+        try:
+            with console:
+                complete = train(fleet, capacity, scratch)
+        finally:
+            for tracker in trackers:
+                tracker.close(TRACKER_SECONDS if complete else INTERRUPTED_TRACKER_SECONDS)
+        if STOPS.requested.is_set():
+            raise KeyboardInterrupt
+        return complete
+
+
+def _import_ray_tune(prepared: threading.Thread) -> None:
+    """Import what the sweep needs while Ray starts, and start to prepare the first runs."""
+    prepared.start()
+    with gc_disabled():
+        import lmzoo.lab.sweep.driver.ray_backend  # noqa: F401
+
+
+def _clear_worker_locks(store: Store) -> None:
+    """Delete the locks of the workers after an interruption."""
+    if STOPS.requested.is_set():
+        with contextlib.suppress(UserError, OSError):  # a worker on another machine may last longer
+            store.clear_locks(WORKER_LOCK.format("*"), LOCK_SECONDS)
+
+
+def _close(store: "StudyStore") -> None:
+    """Close the store, and delete the temporary folders that libraries have made."""
+    with contextlib.suppress(Exception):  # the main thread may be closing it
+        store.close()
+    weakref.finalize._exitfunc()  # type: ignore[attr-defined]  # what Python calls at its end
+
+
+def _searched(study: "Study") -> str:
+    """Return the line that says where settings come from and which runs end early."""
+    sampler, pruner = (
+        x if isinstance(x, str) else type(x).__name__ for x in (study.sampler, study.pruner)
+    )
+    early = {"asha": "ASHA's rule ends runs early", "none": "no run ends early"}
+    return (
+        f"settings: a start design, then Optuna's suggestions ({sampler}); "
+        f"{early.get(pruner, f'the pruner {pruner} ends runs early')}"
+    )
+
+
+def _start_ranking(store: str) -> subprocess.Popen[bytes]:
+    """Start a process that prints the ranking and writes its verdicts for TensorBoard.
+
+    It gets no signal of a terminal or a job; this process ends it.
+    """
+    words = [sys.executable, "-m", "lmzoo", "rank", store, "--tensorboard"]
+    return subprocess.Popen(words, start_new_session=True)

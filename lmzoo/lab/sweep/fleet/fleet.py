@@ -1,0 +1,393 @@
+"""The fleet: which worker trains which runs. Knows neither Ray nor the clock.
+
+A worker reports after every epoch and gets its next assignment. Runs leave its pack when they have
+ended, are pruned or move to another worker; pending runs of the same shape join it (`sharing.py`).
+
+A run that failed, or whose worker died, is pending again until `health.py` says whose fault it was.
+Its node leaves runs of the same shape to the others until it has trained or failed elsewhere.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from lmzoo.lab.store.records import Record
+from lmzoo.lab.study.planned_run import Answer, PlannedRun
+from lmzoo.lab.study.planner import Planner
+from lmzoo.lab.sweep.fleet.health import Health
+from lmzoo.lab.sweep.fleet.pace import COMPILATION, Pace
+from lmzoo.lab.sweep.fleet.packing import Packer
+from lmzoo.lab.sweep.fleet.sharing import (
+    ReadyRuns,
+    Share,
+    Sharing,
+    WorkerState,
+)
+from lmzoo.lab.sweep.messages import Assignment, Ended, Exchange, Job, Report
+
+MIN_SECONDS_LEFT = 1.0
+"""Runs move to another worker only if their pack still needs this many seconds."""
+LATE, LATE_SECONDS = 1.3, 10.0
+"""An epoch is overdue after so many times its expected seconds, and so many seconds more: a
+heartbeat brings the news. Its worker may lose its runs."""
+
+
+class Listener(Protocol):
+    """Is informed of what the runs do: the console, the trackers."""
+
+    def start(self, run: PlannedRun) -> None: ...
+    def epoch(self, run: PlannedRun, record: Record) -> None: ...
+    def end(self, run: PlannedRun, test: Record | None) -> None: ...
+
+
+class Fleet:
+    """Assigns the ready runs of a planner to workers."""
+
+    def __init__(
+        self,
+        planner: Planner,
+        packer: Packer,
+        listeners: Sequence[Listener] = (),
+        memory: int = 0,
+    ) -> None:
+        """`memory` is assumed of a worker's GPU until the first one reports it; 0 is a CPU."""
+        self.planner, self.packer, self.listeners = planner, packer, listeners
+        self.workers: dict[str, WorkerState] = {}
+        self.idle: set[str] = set()
+        """Workers that wait for an assignment."""
+        self.dismissed: set[str] = set()
+        """Workers that end after their epoch: other sweeps get their place."""
+        self.ready = ReadyRuns(packer.pack_key)
+        self.pace = Pace()
+        """How long the epochs of packs take."""
+        self.sharing = Sharing(self.ready, packer, self.pace, memory)
+        self.health = Health()
+        self._suspects: dict[str, PlannedRun] = {}
+        """Runs that failed, and have neither trained nor ended since."""
+        self._started: set[str] = set()
+        self._revoked: set[str] = set()
+        """Runs that were taken from a worker in the middle of an epoch, and have not trained since:
+        their next worker may take its time, because the shape may."""
+        self._now = 0.0
+        """Time of the last exchange."""
+        self._collect()
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is pending, in training or leaving."""
+        return self.planner.done
+
+    def wanted(self, limit: int) -> int:
+        """Return how many workers, of at most `limit`, are worth their cost at this moment."""
+        return self.sharing.worth(self._working(), limit, self._now)
+
+    def exchange(
+        self, message: Exchange, *, live: int, now: float, node: str = ""
+    ) -> Assignment | None:
+        """Take a worker's reports and return its next assignment; None if it has to wait.
+
+        Args:
+            message: Its reports are in the order of the epochs.
+            live: Number of workers that the cluster has room for.
+            now: Time in seconds, from any start.
+            node: The machine of the worker.
+        """
+        name, opened, reports = message.worker, message.opened, message.reports
+        self._now = now
+        worker = self.workers.get(name)
+        if worker is None:
+            self.sharing.version += 1
+            state = WorkerState(message.memory, node or name, replied_at=now, since=now)
+            worker = self.workers[name] = state
+        self.idle.discard(name)
+        if worker.overdue:
+            self.pace.late(worker.node, (now - worker.replied_at) / worker.expected)
+        elif worker.training:
+            worker.epoch_seconds = now - worker.replied_at
+            self._add_pace(worker, reports)
+        for run_id, record in reports:
+            self._report(worker, run_id, record)
+        self._collect()  # a report may let other runs start
+        for run_id in sorted(worker.leaving.keys() - set(opened)):
+            # The worker closed the run while it had no contact; it is opened again and ends then.
+            self._return(worker, run_id)
+        if worker.node in self.health.left_out or name in self.dismissed:
+            self._give_away(worker, len(worker.training))
+        else:
+            self._avoid(worker)
+            worker.replied_at, worker.overdue = now, 0.0
+            working = self._working()
+            shares = self.sharing.shares(working, live - len(self.parked), now, name)
+            # A run that has moved is first reported again: it must train before it moves again.
+            least = COMPILATION if worker.memory else MIN_SECONDS_LEFT
+            if worker.settled and worker.seconds_left() >= least:
+                self._give_away(worker, self._surplus(name, working, shares))
+            self._take(worker, shares[name])
+        worker.replied_at, worker.overdue = now, 0.0
+        assignment = Assignment(
+            members=list(worker.training),
+            packed=bool(worker.training) and self._is_packed(worker),
+            join=[self._job(run) for run in worker.training.values() if run.id not in opened],
+            prune=[run for run in worker.pruned if run in worker.leaving],
+            release=[run for run in worker.released if run in worker.leaving],
+        )
+        if not assignment.members and not assignment.prune and not assignment.release:
+            self.idle.add(name)
+            return None
+        return assignment
+
+    @property
+    def parked(self) -> list[str]:
+        """Workers on nodes that are left out: they keep Ray from starting others there."""
+        nodes = self.health.left_out
+        return [name for name, w in self.workers.items() if w.node in nodes] if nodes else []
+
+    @property
+    def nodes(self) -> set[str]:
+        """The nodes that have workers."""
+        return {worker.node for worker in self.workers.values()}
+
+    def ended(self, name: str, end: Ended) -> None:
+        """Record that a worker has written the end of a run.
+
+        A run that failed is pending again, unless the failure is its own fault.
+        """
+        worker = self.workers.get(name)
+        if worker is None:
+            return
+        for report in end.reports:
+            self._report(worker, *report)
+        run = self._remove(worker, end.run)
+        if run and end.status == "failed":
+            self._failed([run], worker.node, end.reason)
+            self._collect()
+        elif run:
+            self._finish(run, end.status, end.reason, end.test)
+
+    def released(self, name: str, run_id: str) -> None:
+        """Record that a worker has closed a run without ending it."""
+        worker = self.workers.get(name)
+        if worker and run_id in worker.released:
+            self._return(worker, run_id)
+
+    def gone(self, name: str, *, interrupted: bool = False) -> list[PlannedRun]:
+        """Forget a worker that has ended; return the runs that it had, for `give_back`."""
+        worker = self.workers.pop(name, None)
+        self.idle.discard(name)
+        self.dismissed.discard(name)
+        if worker is None:
+            return []
+        self.sharing.released.subtract(worker.released.values())
+        self.sharing.lose(self._now - worker.since, lost=interrupted)
+        runs = [self.sharing.remove(worker, run_id) for run_id in [*worker.training]]
+        return [*runs, *worker.leaving.values()]
+
+    def give_back(
+        self, runs: Sequence[PlannedRun], *, interrupted: bool, reason: str = "", node: str = ""
+    ) -> None:
+        """Make the runs of a worker that is gone pending again.
+
+        Args:
+            runs: What `gone` returned.
+            interrupted: Whether the machine went away, which is not the fault of any run.
+            reason: The error that ended the worker; "" if it died without one.
+            node: The machine of the worker.
+        """
+        if interrupted:
+            for run in runs:
+                self.planner.requeue(run.id)
+        elif runs:
+            self._failed(runs, node, reason)
+        self._collect()
+
+    def _failed(self, runs: Sequence[PlannedRun], node: str, reason: str) -> None:
+        """End the run whose fault it was, or make all pending again; try some in halves."""
+        in_use = self.nodes | {node}
+        self.health.failed([run.id for run in runs], node, in_use, reason)
+        if len(runs) == 1 and self.health.decides(runs[0].id, in_use):
+            runs[0].nodes = sorted(filter(None, self.health.failed_on(runs[0].id)))
+            self._finish(runs[0], "failed", reason or "its workers died without progress")
+            return
+        single = self.packer.max_members(runs[0], self.sharing.memory(self.workers)) == 1
+        apart = [run for run in runs if single or self.health.is_apart(run.id, in_use)]
+        half = (len(apart) + 1) // 2
+        for group in filter(None, (apart[:half], apart[half:])):
+            self.packer.keep_apart(group)
+        for run in runs:
+            if self.health.failed_on(run.id):
+                self._suspects[run.id] = run
+            self.planner.requeue(run.id)
+
+    def _report(self, worker: WorkerState, run_id: str, record: Record) -> None:
+        run = worker.training.get(run_id)
+        if run is None:
+            return
+        if record["epoch"] > run.last_epoch or record["valid_token"] is None:
+            self.health.trained(run_id, worker.node)
+            self._suspects.pop(run_id, None)
+            self._revoked.discard(run_id)
+            self.packer.join(run)
+            for listener in self.listeners:
+                listener.epoch(run, record)
+        answer = self.planner.report(run_id, record)
+        trained = record["epoch"] >= run.budget or record["valid_token"] is None
+        if trained or answer is not Answer.CONTINUE:
+            self._leave(worker, run_id)
+        if not trained and answer is Answer.PRUNE:
+            worker.pruned.add(run_id)
+        elif not trained and answer is Answer.WAIT:
+            self._release(worker, run_id)
+
+    def _add_pace(self, worker: WorkerState, reports: Sequence[Report]) -> None:
+        """Add the epoch of a pack, without members that reported an earlier epoch again."""
+        runs = worker.training
+        trained = sum(i in runs and record["epoch"] > runs[i].last_epoch for i, record in reports)
+        if trained:
+            worker.settled = True
+            first = worker.key not in worker.trained
+            seconds, node = worker.epoch_seconds, worker.node
+            self.pace.add(worker.key, trained, seconds, first=first, worker=node)
+            worker.trained.add(worker.key)
+
+    def dismiss(self, count: int) -> None:
+        """Let workers go after their epoch, those first that train the fewest runs."""
+        by_runs = sorted(self._working().items(), key=lambda item: len(item[1].training))
+        self.dismissed.update(name for name, _ in by_runs[:count])
+        self.sharing.version += count
+
+    def _working(self) -> dict[str, WorkerState]:
+        """Return the workers that may get work."""
+        left_out, gone = self.health.left_out, self.dismissed
+        workers = self.workers.items()
+        return {name: w for name, w in workers if w.node not in left_out and name not in gone}
+
+    def _surplus(
+        self,
+        name: str,
+        working: Mapping[str, WorkerState],
+        shares: Mapping[str, Mapping[str, Share]],
+    ) -> int:
+        """Return the number of runs of a worker that others train sooner, and can take."""
+        worker = working[name]
+        own = shares[name].get(worker.key, Share(0, 0))
+        if (surplus := len(worker.training) - own.keeps) <= 0:
+            return 0
+        room = 0
+        for other, state in working.items():
+            share = shares[other].get(worker.key)
+            if share and other != name and (state.key == worker.key or not state.training):
+                room += max(0, share.runs - len(state.training))
+        room -= self.sharing.released[worker.key] + self.ready.count(worker.key)
+        return max(0, min(surplus, room))
+
+    def overdue(self, live: int, now: float) -> dict[str, list[str]]:
+        """Release runs of workers whose epoch lasts too long; return them by worker.
+
+        Others that are expected to end sooner take them, and the worker does not save the epoch.
+        """
+        working, late = self._working(), list[str]()
+        for name, worker in working.items():
+            elapsed = now - worker.replied_at
+            waits = not self._revoked.isdisjoint(worker.training)
+            if not worker.training or not self.pace.known or worker.leaving or waits:
+                continue
+            first = worker.key not in worker.trained
+            expected = self.pace.expected(worker.key, len(worker.training), first=first)
+            slowness = self.pace.slowness(worker.node)
+            usual = max(expected * slowness, worker.overdue)
+            if elapsed > max(LATE * usual, usual + LATE_SECONDS):
+                late.append(name)
+                worker.expected, worker.overdue = expected, elapsed
+                self.pace.late(worker.node, elapsed / expected)
+        revoked = dict[str, list[str]]()
+        if late:
+            shares = self.sharing.shares(working, live - len(self.parked), now)
+            for name in late:
+                worker = working[name]
+                before = {*worker.training}
+                self._give_away(worker, self._surplus(name, working, shares))
+                if gone := before - worker.training.keys():
+                    revoked[name] = sorted(gone)
+                    self._revoked |= gone
+        return revoked
+
+    def _give_away(self, worker: WorkerState, count: int) -> None:
+        """Release the last `count` runs of a worker."""
+        for run_id in list(worker.training)[len(worker.training) - count :]:
+            self._leave(worker, run_id)
+            self._release(worker, run_id)
+
+    def _release(self, worker: WorkerState, run_id: str) -> None:
+        worker.released[run_id] = worker.key
+        self.sharing.released[worker.key] += 1
+
+    def _avoid(self, worker: WorkerState) -> None:
+        """Leave runs that failed on the worker's node to the others, while there are others."""
+        if worker.training and not any(map(self.packer.is_apart, worker.training.values())):
+            key = self.packer.pack_key(next(iter(worker.training.values())))
+            if key != worker.key:
+                self.sharing.rename(worker, key)
+        in_use = self.nodes
+        suspects = self._suspects.items() if {*self.health.usable(in_use)} - {worker.node} else ()
+        nodes = ((run, self.health.avoided_by(i, in_use)) for i, run in suspects)
+        worker.avoid = {self.packer.pack_key(run) for run, avoid in nodes if worker.node in avoid}
+
+    def _take(self, worker: WorkerState, share: Mapping[str, Share]) -> None:
+        """Assign pending runs to a worker, up to its share."""
+        if not worker.training:
+            worker.key = self.ready.first_key([key for key, own in share.items() if own.runs])
+        if not worker.key or worker.key not in share:
+            return
+        most = min(share[worker.key].runs, self._limit(worker))
+        for run in self.ready.take(worker.key, most - len(worker.training)):
+            self.sharing.add(worker, run)
+            worker.settled = False
+            self.planner.start(run)
+            if run.id not in self._started:
+                self._started.add(run.id)
+                for listener in self.listeners:
+                    listener.start(run)
+
+    def _limit(self, worker: WorkerState) -> int:
+        return self.sharing.limit(worker.key, worker.memory)
+
+    def _job(self, run: PlannedRun) -> Job:
+        # The last epoch is reported again, because the reply to its report may be lost.
+        epoch, is_new = max(0, run.last_epoch - 1), run.is_new and not run.last_epoch
+        return Job(self.packer.config(run), run.budget, epoch, is_new)
+
+    def _is_packed(self, worker: WorkerState) -> bool:
+        return self.packer.is_packed(next(iter(worker.training.values())), worker.memory)
+
+    def _leave(self, worker: WorkerState, run_id: str) -> None:
+        worker.leaving[run_id] = self.sharing.remove(worker, run_id)
+
+    def _return(self, worker: WorkerState, run_id: str) -> None:
+        self._remove(worker, run_id)
+        self.planner.requeue(run_id)
+        self._collect()
+
+    def _remove(self, worker: WorkerState, run_id: str) -> PlannedRun | None:
+        if run_id in worker.training:  # it had ended before the worker opened it
+            self._leave(worker, run_id)
+        worker.pruned.discard(run_id)
+        if key := worker.released.pop(run_id, None):
+            self.sharing.released[key] -= 1
+        return worker.leaving.pop(run_id, None)
+
+    def _finish(
+        self, run: PlannedRun, status: str, reason: str = "", test: Record | None = None
+    ) -> None:
+        self.health.forget(run.id)
+        self._suspects.pop(run.id, None)
+        run = self.planner.end(run.id, status, reason, test["token"] if test else None)
+        for listener in self.listeners:
+            listener.end(run, dict(test) if test else None)
+        self._collect()
+
+    def _collect(self) -> None:
+        for run in self.planner.new_ready():
+            self.sharing.changes += 1
+            self.ready.add(run)
+        for run in self.planner.new_pruned():
+            for listener in self.listeners:
+                listener.end(run, None)

@@ -1,0 +1,312 @@
+"""How the runs are shared among the workers: the placement, applied to the workers one by one.
+
+A worker without runs takes the first pending runs of its share. A worker with runs takes more of
+their shape, or releases some if others are faster with them. One worker takes all runs that load
+the same closed-form estimate (`lmzoo/train/closed_form.py`).
+
+A placement takes time in proportion to the number of shapes. So with many of them it is used for
+several changes of the runs, and computed again when workers come or go, or one has nothing to do.
+
+Room for workers that are not there yet is part of the placement for `PATIENCE` seconds, so that the
+first worker does not take what the others will train.
+
+Where workers are lost after L seconds in the mean, the epoch in training is lost with them. Packs
+then have about the n runs for which n exp(−c(n) / L) / c(n), the runs of a second, is the largest.
+"""
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from lmzoo.lab.study.planned_run import PlannedRun
+from lmzoo.lab.sweep.fleet.pace import Pace
+from lmzoo.lab.sweep.fleet.packing import Packer
+from lmzoo.lab.sweep.fleet.placement import Cost, Load, Placement, Share, Slot, place
+
+
+class ReadyRuns:
+    """The runs that can start, by pack key and in order of priority.
+
+    Each operation takes time that does not grow with their number.
+    """
+
+    def __init__(self, pack_key: Callable[[PlannedRun], str]) -> None:
+        self._pack_key = pack_key
+        self._heaps: dict[str, list[tuple[tuple[int, int], int, PlannedRun]]] = {}
+        self._samples: dict[str, PlannedRun] = {}
+        self._epochs: dict[str, int] = {}
+        self._count = 0
+        self._added = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, run: PlannedRun) -> None:
+        """Add a run."""
+        self._added += 1  # orders runs of equal priority, which cannot be compared themselves
+        key = self._pack_key(run)
+        heapq.heappush(self._heaps.setdefault(key, []), (run.priority, self._added, run))
+        self._samples.setdefault(key, run)
+        self._epochs[key] = max(self._epochs.get(key, 0), run.budget - run.trained)
+        self._count += 1
+
+    def counts(self) -> Counter[str]:
+        """Return the number of runs of each pack key."""
+        return Counter({key: len(heap) for key, heap in self._heaps.items()})
+
+    def count(self, key: str) -> int:
+        """Return the number of runs of a pack key."""
+        return len(self._heaps.get(key, ()))
+
+    def epochs_left(self, key: str) -> int:
+        """Return the most epochs that a run with this key has had left since there were none."""
+        return self._epochs.get(key, 0)
+
+    def first_key(self, keys: Collection[str]) -> str:
+        """Return the pack key of the first run that has one of these keys; "" if there is none."""
+        found = self._heaps.keys() & keys
+        return min(found, key=lambda key: self._heaps[key][0][:2], default="")
+
+    def sample(self, key: str) -> PlannedRun:
+        """Return a run with this key, which need not be ready any more."""
+        return self._samples[key]
+
+    def take(self, key: str, count: int) -> list[PlannedRun]:
+        """Remove and return the first `count` runs of a pack key, or fewer."""
+        heap = self._heaps.get(key, [])
+        runs = [heapq.heappop(heap)[2] for _ in range(min(count, len(heap)))]
+        if key in self._heaps and not heap:
+            del self._heaps[key], self._epochs[key]
+        self._count -= len(runs)
+        return runs
+
+
+SHAPES = 10
+"""A placement of n shapes is used for the next n // SHAPES changes of the runs."""
+PATIENCE = 30.0
+"""Seconds for which runs are kept for workers that the cluster has room for."""
+LEAST_LOST = 2
+"""Workers that must be lost before their mean life counts."""
+GPU_SLOPE = 1 / 16
+"""Assumed b / (a + b) of packs on a GPU until two sizes were measured."""
+PRICE = 0.2
+"""A number of workers W is worth its cost where seconds · W^PRICE is the least."""
+
+
+@dataclass
+class WorkerState:
+    """What the fleet knows of a worker."""
+
+    memory: int = 0
+    """Bytes of its GPU; 0 if it uses a CPU."""
+    node: str = ""
+    training: dict[str, PlannedRun] = field(default_factory=dict)
+    leaving: dict[str, PlannedRun] = field(default_factory=dict)
+    """Runs that the worker is ending or releasing; they stay its own until it confirms."""
+    pruned: set[str] = field(default_factory=set)
+    released: dict[str, str] = field(default_factory=dict)
+    """Run -> its pack key."""
+    key: str = ""
+    """Pack key of the runs in training."""
+    trained: set[str] = field(default_factory=set)
+    """Pack keys of which it has trained an epoch."""
+    replied_at: float = 0.0
+    epoch_seconds: float = 0.0
+
+    avoid: Collection[str] = ()
+    """Pack keys that it leaves to the others: their runs failed on its node."""
+    since: float = 0.0
+    settled: bool = False
+    """Whether it has trained an epoch since it took runs the last time."""
+    expected: float = 0.0
+    """Seconds that its epoch would take on a usual worker, once it is overdue; else 0."""
+    overdue: float = 0.0
+    """Seconds after which it was regarded as overdue the last time; 0 if it is not."""
+
+    def epochs_left(self) -> int:
+        """Return the number of epochs until all its runs have ended."""
+        return max((run.budget - run.trained for run in self.training.values()), default=0)
+
+    def seconds_left(self) -> float:
+        """Return the expected time until all its runs have ended."""
+        return self.epoch_seconds * self.epochs_left()
+
+
+class Sharing:
+    """Decides how many of the ready runs a worker takes, and how many runs it releases."""
+
+    def __init__(self, ready: ReadyRuns, packer: Packer, pace: Pace, memory: int = 0) -> None:
+        """`memory` is assumed of a worker's GPU until the first one reports it."""
+        self.ready, self.packer, self.pace, self._memory = ready, packer, pace, memory
+        self.runs: Counter[str] = Counter()
+        """Pack key -> runs in training."""
+        self.released: Counter[str] = Counter()
+        """Pack key -> runs that a worker must release and has not released yet."""
+        self.version = 0
+        """It grows when workers have come or gone."""
+        self.changes = 0
+        """It grows when runs have come or gone."""
+        self._plan = dict[str, dict[str, Share]]()
+        self._planned_for: tuple[object, object] = (None, None)
+        self._uses_left = 0
+        """Changes of the runs for which the plan may still be used."""
+        self._wanted: tuple[object, int] = (None, 0)
+        self._expected_since = 0.0
+        self._most: dict[str, int] = {}
+        """Pack key -> the largest pack, where workers are lost."""
+        self._life = (0.0, 0)
+        """Seconds of the workers that are gone, and number of those that were lost."""
+
+    def add(self, worker: WorkerState, run: PlannedRun) -> None:
+        """Add a run to a worker's pack."""
+        self.runs[worker.key] += 1
+        worker.training[run.id] = run
+
+    def remove(self, worker: WorkerState, run_id: str) -> PlannedRun:
+        """Remove a run from a worker's pack."""
+        self.changes += 1
+        self.runs[worker.key] -= 1
+        return worker.training.pop(run_id)
+
+    def rename(self, worker: WorkerState, key: str) -> None:
+        """Give the runs of a worker's pack another pack key."""
+        self.version += 1
+        self.runs[worker.key] -= len(worker.training)
+        self.runs[key] += len(worker.training)
+        worker.key = key
+
+    def lose(self, seconds: float, *, lost: bool) -> None:
+        """Count a worker that is gone after so many seconds."""
+        self.version += 1
+        self._life = self._life[0] + seconds, self._life[1] + lost
+
+    def shares(
+        self, workers: Mapping[str, WorkerState], live: int, now: float, name: str = ""
+    ) -> dict[str, dict[str, Share]]:
+        """Return the share of each worker.
+
+        Args:
+            workers: Those that may work.
+            live: Number of workers that the cluster has room for.
+            now: Time in seconds.
+            name: The worker that asks; "" needs the placement of this moment.
+        """
+        expected = max(0, live - len(workers))
+        if not expected:
+            self._expected_since = now
+        elif now - self._expected_since > PATIENCE:
+            expected = 0
+        state = (self.version, expected), (self.changes, self.pace.version, len(self.ready))
+        if self._planned_for == state:
+            return self._plan
+        self._uses_left -= 1
+        fits = self._planned_for[0] == state[0] and self._plan.keys() == workers.keys()
+        if not (fits and self._uses_left >= 0 and self._serves(workers.get(name), name)):
+            slots = [self._slot(worker, now) for worker in workers.values()]
+            slots += [Slot(memory=self.memory(workers))] * expected
+            loads = [*self._loads(workers, slots, now)]
+            placement = place(loads, slots)
+            self._plan = dict(zip(workers, placement.shares, strict=False))
+            self._uses_left, self._planned_for = len(loads) // SHAPES, state
+        return self._plan
+
+    def worth(self, workers: Mapping[str, WorkerState], limit: int, now: float) -> int:
+        """Return how many workers, of at most `limit`, are worth their cost."""
+        counts = self.runs + self.released + self.ready.counts()
+        loads = counts.total()
+        if not loads or not limit:
+            return 0
+        sizes = tuple(sorted((key, count.bit_length()) for key, count in counts.items()))
+        state: object = (self.pace.version, limit, sizes, len(workers))
+        if len(counts) > SHAPES:  # a few placements of many shapes take seconds
+            numbers = (self.pace.version, loads, len(counts), len(workers))
+            state = limit, [round(2 * math.log2(1 + number)) for number in numbers]
+        if self._wanted[0] != state:
+            slots = [self._slot(worker, now) for worker in workers.values()]
+            slots = sorted(slots, key=lambda slot: slot.slowness)[:limit]
+            slots += [Slot(memory=self.memory(workers))] * (min(limit, loads) - len(slots))
+            seconds = {
+                count: self._place(workers, slots[:count], now).seconds
+                for count in _counts(len(slots))
+            }
+            best = min(seconds, key=lambda count: seconds[count] * count**PRICE)
+            self._wanted = state, best
+        return self._wanted[1]
+
+    def memory(self, workers: Mapping[str, WorkerState]) -> int:
+        """Return the memory of a GPU of the workers."""
+        return max((worker.memory for worker in workers.values()), default=self._memory)
+
+    def limit(self, key: str, memory: int) -> int:
+        """Return the maximum number of runs of a key that a worker trains together."""
+        limit = self.packer.max_members(self.ready.sample(key), memory)
+        return min(limit, self._most.get(key, limit))
+
+    def _serves(self, worker: WorkerState | None, name: str) -> bool:
+        """Return whether a worker has something to do by its share of an earlier placement."""
+        share = self._plan.get(name, {})
+        if worker is None or worker.training:
+            return worker is not None and worker.key in share
+        return any(own.runs and self.ready.count(key) for key, own in share.items())
+
+    def _place(
+        self, workers: Mapping[str, WorkerState], slots: list[Slot], now: float
+    ) -> Placement:
+        return place([*self._loads(workers, slots, now)], slots)
+
+    def _loads(
+        self, workers: Mapping[str, WorkerState], slots: list[Slot], now: float
+    ) -> Iterator[Load]:
+        epochs: dict[str, int] = {}
+        for worker in workers.values():
+            if worker.training:
+                epochs[worker.key] = max(epochs.get(worker.key, 1), worker.epochs_left())
+        life, memories = self._mean_life(workers, now), {slot.memory for slot in slots}
+        for key, runs in (self.runs + self.released + self.ready.counts()).items():
+            first = self.ready.sample(key)
+            limits = {memory: self.packer.max_members(first, memory) for memory in memories}
+            cost = self.pace.cost(key, GPU_SLOPE if self._memory else 1.0)
+            left = max(epochs.get(key, 1), self.ready.epochs_left(key))
+            if self.packer.shares_estimate(first):
+                left, cost = 1, Cost(cost.seconds(1), 0.0)
+            elif life:
+                self._most[key] = _best_size(cost, life, max(limits.values()))
+                limits = {memory: self.limit(key, memory) for memory in limits}
+            yield Load(key, runs, left, cost, limits)
+
+    def _slot(self, worker: WorkerState, now: float) -> Slot:
+        """Return what the placement knows of a worker."""
+        key = worker.key if worker.training else ""
+        slowness, busy = self.pace.slowness(worker.node), 0.0
+        if worker.overdue:  # what is overdue is expected to last as long again
+            busy = now - worker.replied_at
+            slowness = max(slowness, 2 * busy / worker.expected)
+        return Slot(slowness, worker.memory, key, len(worker.training), busy, worker.avoid)
+
+    def _mean_life(self, workers: Mapping[str, WorkerState], now: float) -> float:
+        """Return the mean seconds until a worker is lost; 0 if hardly any were."""
+        seconds, lost = self._life
+        seconds += sum(now - worker.since for worker in workers.values())
+        return seconds / lost if lost >= LEAST_LOST else 0.0
+
+
+def _counts(most: int) -> Iterator[int]:
+    """Yield numbers of workers up to `most`, each about 1.2 times the one before."""
+    count = 1
+    while count < most:
+        yield count
+        count = max(count + 1, round(1.2 * count))
+    yield most
+
+
+def _best_size(cost: Cost, life: float, most: int) -> int:
+    """Return the size of a pack that trains about the most where workers live so long."""
+
+    def trained(size: int) -> float:
+        return size * math.exp(-cost.seconds(size) / life) / cost.seconds(size)
+
+    sizes = [*_counts(most)]
+    best = max(map(trained, sizes))
+    return max(size for size in sizes if trained(size) >= 0.95 * best)

@@ -1,0 +1,225 @@
+"""The console of a running sweep: progress on stderr, one JSON line per finished run on stdout.
+
+On a terminal, one table shows the points, the workers and the time left; its last state stays on
+the screen. Elsewhere, one line is printed per finished run, and the progress at most every
+`PROGRESS_SECONDS`.
+"""
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console as RichConsole
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from lmzoo.lab.statistics.entropy_floor import is_impossible
+from lmzoo.lab.store.records import Record
+from lmzoo.lab.study.planned_run import PlannedRun
+from lmzoo.lab.sweep.fleet.fleet import Fleet
+from lmzoo.lab.sweep.fleet.time_left import (
+    Interval,
+    describe,
+    elapsed,
+    epochs_done,
+    gain,
+    time_left,
+    work_left,
+)
+from lmzoo.lab.sweep.screen.point_table import UNIT, point_table
+from lmzoo.lab.sweep.screen.verdicts_so_far import so_far
+
+PROGRESS_SECONDS = 10.0
+"""Least time between two lines of progress where there is no terminal."""
+LOOK_SECONDS = 1.0
+"""How long an estimate and the verdicts are used."""
+FORGET_SECONDS = 30.0
+"""The share busy is a mean over about this time."""
+
+
+class Console:
+    """Prints the progress of a sweep; the fleet is known when its context is entered."""
+
+    def __init__(
+        self, *, as_json: bool, quiet: bool = False, stderr: RichConsole | None = None
+    ) -> None:
+        self.as_json, self.quiet = as_json, quiet
+        self.stderr, self._stdout = stderr or RichConsole(stderr=True), sys.stdout
+        self.fleet: Fleet | None = None
+        self.workers: Callable[[], int] = lambda: 0
+        """Returns for how many workers there is room."""
+        self.devices = ""
+        """What the workers use: `2 CPU cores of this machine`."""
+        self.waiting: Callable[[], str] = str
+        """Returns what the sweep waits for; "" if nothing."""
+        self.left: Interval | None = None
+        """The seconds left, as shown last."""
+        self.start_time = time.monotonic()
+        self._running: dict[str, None] = {}
+        self._recent: dict[str, None] = {}
+        """Labels of points, the one that changed last at the end."""
+        self._looked, self._busy, self._busy_at = -LOOK_SECONDS, 0.0, 0.0
+        self._known: dict[Any, Any] = {}
+        self._done, self._left, self._note = 0.0, 1.0, ""
+        self._stopped = threading.Event()
+        self._live: Live | None = None
+
+    def __enter__(self) -> "Console":
+        if self.quiet:
+            return self
+        # JSON lines on the same terminal would break the table.
+        if self.stderr.is_terminal and not (self.as_json and self._stdout.isatty()):
+            self._live = Live(get_renderable=self.panel, console=self.stderr, refresh_per_second=2)
+            self._live.start()
+        else:
+            threading.Thread(target=self._print_progress, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        if self._live is not None:
+            self._looked = -LOOK_SECONDS
+            self._live.stop()
+            self.stderr.print()
+
+    def start(self, run: PlannedRun) -> None:
+        """Count a run among the running ones."""
+        self._running[run.id] = None
+        self._touch(run)
+
+    def epoch(self, run: PlannedRun, record: Record) -> None:
+        """Do nothing: the planner has the curves."""
+
+    def end(self, run: PlannedRun, test: Record | None) -> None:
+        """Print one line about a run that has ended."""
+        self._running.pop(run.id, None)
+        self._touch(run)
+        floor = (run.config.get("floor") or {}).get("token")
+        if test and is_impossible(
+            test["token"], floor, run.config.get("vocab"), test.get("sequences")
+        ):
+            self._print(
+                f"WARNING: {run.display_label}, seed {run.config['seed']}: the test loss "
+                f"{test['token']:.4f} is below the entropy of the source, {floor:.4f}; "
+                "the model sees what it predicts, or is no density"
+            )
+        if self.as_json:
+            self._stdout.write(json.dumps(_run_json(run)) + "\n")
+            self._stdout.flush()
+        elif self._live is None and not self.quiet:
+            study = self.fleet.planner.study if self.fleet else None
+            unit, sign = (study.shown_unit, study.sign) if study else (UNIT, 1)
+            loss = f"{sign * run.best_loss:.4f} {unit}" if run.best_loss is not None else "—"
+            self._print(
+                f"{run.status:9} {run.stage:7} loss {loss}  epoch {run.last_epoch}/{run.budget}"
+                f"  {run.id}  {run.display_label}"
+            )
+
+    def panel(self) -> RenderableType:
+        """Return the table of points, the workers and the progress; it fits the screen."""
+        if self.fleet is None:
+            return Text("")
+        self._look()
+        waiting = self.waiting()
+        width, height = self.stderr.size
+        planner, room = self.fleet.planner, height - 4 - bool(waiting)
+        table = point_table(
+            planner.points, self._known, self._running, [*self._recent], max(3, room), width
+        )
+        bar = ProgressBar(
+            total=self._done + self._left,
+            completed=self._done,
+            width=24,
+            complete_style="cyan",
+            finished_style="cyan",
+        )
+        progress = Table.grid(padding=(0, 2, 0, 0))
+        progress.add_row(bar, Text(self._progress(), no_wrap=True, overflow="ellipsis"))
+        workers = Text(self._workers(), style="dim", no_wrap=True, overflow="ellipsis")
+        waits = [Text(waiting, style="yellow", no_wrap=True, overflow="ellipsis")]
+        return Group(table, workers, progress, *(waits if waiting else []))
+
+    def _touch(self, run: PlannedRun) -> None:
+        self._recent.pop(run.label, None)
+        self._recent[run.label] = None
+
+    def _look(self) -> None:
+        """Renew the verdicts, the estimate and the share busy, if they are old."""
+        now = time.monotonic()
+        if self.fleet is None or now - self._looked < LOOK_SECONDS:
+            return
+        fleet, planner = self.fleet, self.fleet.planner
+        self._looked = now
+        states = [*fleet.workers.values()]
+        room = max(len(states), self.workers())
+        share = sum(bool(state.training) for state in states) / max(1, room)
+        forget = min(1.0, (now - self._busy_at) / FORGET_SECONDS) if self._busy_at else 1.0
+        self._busy, self._busy_at = self._busy + forget * (share - self._busy), now
+        memory = max((state.memory for state in states), default=0)
+        work = [*work_left(planner, fleet.packer, memory)]
+        self._done = epochs_done(planner)
+        self._left = sum(part.runs * part.epochs for part in work)
+        self.left = time_left(work, fleet.pace, room if states else 0)
+        self._note = "no epoch has ended yet"
+        if self.left:
+            self._note = describe(self.left) + gain(work, fleet.pace, room)
+        self._known = so_far(planner)
+
+    def _progress(self) -> str:
+        assert self.fleet is not None
+        spent = elapsed(time.monotonic() - self.start_time)
+        if self.fleet.done:
+            return f"100 % of the epochs, {spent}"
+        share = self._done / max(1e-9, self._done + self._left)
+        note = self._note if self._left else "the last runs end"
+        return f"{min(99, round(100 * share))} % of the epochs, {spent} so far, {note}"
+
+    def _workers(self) -> str:
+        assert self.fleet is not None
+        states = [*self.fleet.workers.values()]
+        training = [len(state.training) for state in states if state.training]
+        room = max(len(states), self.workers())
+        packs = f" {sum(training)} run{'s' if sum(training) > 1 else ''}" if training else ""
+        devices = f" ({self.devices})" if self.devices else ""
+        if self.fleet.done:
+            return f"{room} worker{'s' if room > 1 else ''}{devices}"
+        busy = f"{100 * self._busy:.0f} % busy"
+        return f"{len(training)} of {room} workers train{packs}, {busy}{devices}"
+
+    def _print_progress(self) -> None:
+        """Print the progress, and what the sweep waits for whenever it changes."""
+        shown, printed, last = "", time.monotonic(), ""
+        while not self._stopped.wait(1.0):
+            waiting = self.waiting()
+            if waiting != shown:
+                self._print(waiting or "all workers have room")
+            shown = waiting
+            if self.fleet is not None and time.monotonic() - printed >= PROGRESS_SECONDS:
+                self._look()
+                line, printed = f"{self._progress()}; {self._workers()}", time.monotonic()
+                if line != last:
+                    self._print(line)
+                last = line
+
+    def _print(self, line: str) -> None:
+        self.stderr.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _run_json(run: PlannedRun) -> dict[str, Any]:
+    return {
+        "run": run.id,
+        "point": run.display_label,
+        "stage": run.stage,
+        "seed": run.config["seed"],
+        "setting": run.config["setting"],
+        "status": run.status,
+        "epochs": run.last_epoch,
+        "valid_token": run.best_loss,
+        "test_token": run.test_loss,
+    }

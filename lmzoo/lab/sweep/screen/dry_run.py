@@ -1,0 +1,82 @@
+"""A dry run: prints the pending work of a study, with a time estimate from a few real steps."""
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.console import Console as RichConsole
+
+from lmzoo.base.errors import UserError, describe_error
+from lmzoo.base.streams import echo
+from lmzoo.lab.statistics.compared import POWER
+from lmzoo.lab.study.comparison import seeds_for
+from lmzoo.lab.study.planner import Planner
+from lmzoo.lab.sweep.fleet.time_left import duration
+
+if TYPE_CHECKING:
+    from lmzoo.lab.cluster.resources import Resources
+
+
+def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_json: bool) -> None:
+    """Print the pending runs of each point, their time at most, and the seeds of a plan.
+
+    The time of a function or a command is not known. `source` says what the data are.
+    """
+    slots = resources.concurrent or max(1, int((os.cpu_count() or 1) / resources.cpus))
+    rows, total, unknown = [], 0.0, 0
+    for point, runs, epochs in planner.pending():
+        try:
+            seconds = point.point.seconds_per_epoch()
+        except Exception as error:
+            raise UserError(
+                f"point {point.point.label!r} cannot be trained: {describe_error(error)}"
+            ) from error
+        total += (seconds or 0.0) * epochs / slots
+        unknown += seconds is None
+        rows.append(
+            {
+                "point": point.point.display_label,
+                "aliases": point.point.display_aliases,
+                **point.point.sizes(),
+                "runs": runs,
+                "epochs": epochs,
+                "seconds_per_epoch": None if seconds is None else round(seconds, 3),
+            }
+        )
+    if as_json:
+        echo(json.dumps({"points": rows, "seconds": round(total), "slots": slots}))
+        return
+    out = RichConsole()
+    out.print(f"[bold]{planner.study.question}[/]\n{source}")
+    for row in rows:
+        seconds = row["seconds_per_epoch"]
+        aliases = f" ≡ {', '.join(row['aliases'])}" if row["aliases"] else ""
+        out.print(
+            f"  {row['point']}{aliases}: {row['runs']} runs, at most {row['epochs']} epochs"
+            + ("" if seconds is None else f" of {seconds:.2f} s")
+            + "".join(f"; {name} {row[name]:,}" for name in ("width", "parameters") if name in row),
+            highlight=False,
+        )
+    time_left = f"at most about {duration(total)}" if rows else "nothing left to do"
+    if unknown:
+        time_left = (f"{time_left}, and " if total else "") + "epochs whose time is not known"
+    out.print(_planned(planner), highlight=False)
+    out.print(f"{time_left}, {slots} runs at a time, in {planner.store.store}")
+
+
+def _planned(planner: Planner) -> str:
+    """Return how many seeds show a difference of the margin; the ended runs are the pilot."""
+    margin, command = planner.study.margin, f"lmzoo plan {planner.store.store} --effect"
+    pilot = [p for p in planner.points if sum(r.test_loss is not None for r in p.confirm_runs) > 1]
+    if not margin or planner.reference not in pilot:
+        return f"after a sweep, {command} X says how many seeds show a difference of X"
+    facts = {point: point.point.facts() for point in pilot}
+    seeds = seeds_for(facts, planner.reference, margin)
+    known, never = seeds[np.isfinite(seeds)], int(np.isinf(seeds).sum())
+    parts = [f"{known.min():.0f} to {known.max():.0f} seeds by point"] if len(known) else []
+    parts += [f"{never} of {len(seeds)} points cannot be decided"] if never else []
+    said = ", ".join(parts) or "nothing is compared"
+    return (
+        f"a difference of {margin:g} with a probability of {POWER:g}: {said}; {command} {margin:g}"
+    )

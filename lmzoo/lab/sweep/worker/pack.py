@@ -1,0 +1,274 @@
+"""The runs that a worker has open, and how it trains them.
+
+A `Writer` writes the files of an epoch while the next one is trained (`lab/store/saved_run.py`).
+A death loses the epoch in training and those that were not yet written. The end of a run, and its
+release for another worker, are confirmed after its last write. A run may be revoked while its epoch
+is trained, because another worker is faster: then the epoch is not saved.
+"""
+
+import math
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+
+from lmzoo.base.errors import describe_error
+from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.records import (
+    CHECKPOINT,
+    CONFIG,
+    RECORDS,
+    TRACEBACK,
+    Record,
+    RunFolder,
+    epoch_records,
+    find_end,
+    records_pending,
+)
+from lmzoo.lab.store.writer import Writer
+from lmzoo.lab.sweep.messages import Assignment, Ended, Job, Released, Report
+from lmzoo.lab.sweep.worker.tensorboard import RunWriter
+from lmzoo.lab.trainables.door import Trainer, open_door
+
+
+class TrainingRun:
+    """A run of this worker, with its TensorBoard curves."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        job: Job,
+        trainer: Trainer,
+        writer: Writer,
+        *,
+        curves: bool = True,
+    ) -> None:
+        config = trainer.with_facts(job.config)
+        self.id, self.budget = config["run"], job.budget
+        self._test = config["stage"] == "confirm"
+        self.run = trainer.open(folder, config, new=job.is_new, writer=writer)
+        records = epoch_records(self.run.records)
+        once = open_door().is_counted(config)
+        self._curves = RunWriter(
+            folder.path, config, self.run.epoch, records, once=once, writes=curves
+        )
+        # A run that starts over, because its checkpoint is gone, trains its recorded epochs again.
+        last = math.inf if self.has_ended else self.run.epoch
+        self.unreported = [(self.id, r) for r in records if job.epoch < r["epoch"] <= last]
+        """Reports of epochs that a worker wrote and did not report before it died."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the store shows the end of the run for its budget."""
+        return not records_pending(self.run.records, self.budget, test=self._test)
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the run has reached its budget or has diverged."""
+        return self.run.epoch >= self.budget or self.run.training.diverged
+
+    def save_epoch(self) -> Report:
+        """Write the last epoch; return its report."""
+        self.run.save_epoch()
+        self._curves.write_epoch(self.run.training.record)
+        return self.id, self.run.training.record
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether the test split is scored when the run ends."""
+        return self._test and not self.run.training.diverged
+
+    def end(self) -> None:
+        """Write how the run ended, after its test if there is one."""
+        if self.run.training.diverged:
+            self.run.end("diverged", f"the loss is not finite at epoch {self.run.epoch}")
+            return
+        if self._test:
+            self.run.test()
+            self._curves.write_test(self._tested() or {})
+        self.run.end("finished")
+
+    def ended(self) -> Ended:
+        """Return what a worker confirms about a run that has ended."""
+        end = find_end(self.run.records, self.budget) or {}
+        return Ended(self.id, end["status"], end.get("reason", ""), self._tested(), self.unreported)
+
+    def _tested(self) -> Record | None:
+        """Return the last test record at the budget; None if there is none."""
+        records = reversed(self.run.records)
+        tests = (r for r in records if r["event"] == "test" and r["epoch"] == self.budget)
+        return next(tests, None)
+
+    def close(self) -> None:
+        """End its program, close the TensorBoard curves and give the last records to the writer."""
+        self.run.stop()
+        self._curves.close()
+        self.run.flush()
+        self.run.publish("events.*")
+
+
+class Pack:
+    """Opens, trains and closes the runs of a worker's assignments."""
+
+    def __init__(
+        self,
+        store: Store,
+        trainer: Trainer,
+        confirm: Callable[[Ended | Released], None],
+        *,
+        curves: bool = True,
+    ) -> None:
+        """`confirm` is called from any thread.
+
+        `curves` says whether runs write curves for TensorBoard.
+        """
+        self._curves = curves
+        self.store = store
+        self.writer = Writer()
+        self._trainer = trainer
+        self._confirm = confirm
+        self._mutex = threading.RLock()
+        """Not taken while an epoch is trained: then runs may be revoked."""
+        self._open: dict[str, TrainingRun] = {}
+        self._closing: dict[str, str] = {}
+        """Runs whose last writes are not confirmed, with their keys of the writer."""
+
+    @property
+    def opened(self) -> list[str]:
+        """Identities of the runs that are open or whose end is not confirmed yet."""
+        return [*self._open, *self._closing.copy()]
+
+    def apply(self, assignment: Assignment) -> list[Report]:
+        """Close runs and open others; return the reports of epochs that were not reported."""
+        with self._mutex:
+            return self._apply(assignment)
+
+    def _apply(self, assignment: Assignment) -> list[Report]:
+        for run_id in assignment.prune:
+            if run_id in self._open:
+                run = self._open[run_id].run
+                run.prune(run.epoch)
+                self._close(run_id)
+        for run_id in assignment.release:
+            if run_id in self._open:
+                self._close(run_id, Released(run_id))
+        reports = []
+        for job, folder in self._read(assignment.join):
+            try:
+                run = TrainingRun(folder, job, self._trainer, self.writer, curves=self._curves)
+            except Exception as error:
+                self._raise_unless_final(error)
+                self._fail(folder, error)
+                continue
+            self._open[run.id] = run
+            reports += run.unreported
+            if run.has_ended:
+                self._close(run.id)
+        return reports
+
+    def train_epoch(self, members: Sequence[str], *, packed: bool) -> list[Report]:
+        """Train one epoch of the members that have nothing unreported; return their reports."""
+        runs = [self._open[run_id] for run_id in members if run_id in self._open]
+        unreported = [run for run in runs if run.unreported]
+        active = [run for run in runs if not run.unreported and not run.is_trained]
+        trained = self._train(active, packed=packed)
+        with self._mutex:
+            return self._save_epoch(runs, trained, unreported, packed=packed)
+
+    def _save_epoch(
+        self,
+        runs: Sequence[TrainingRun],
+        trained: Sequence[TrainingRun],
+        unreported: Sequence[TrainingRun],
+        *,
+        packed: bool,
+    ) -> list[Report]:
+        """Save the epoch of the runs that were not revoked; end those that are trained."""
+        reports = [run.save_epoch() for run in trained if run.id in self._open]
+        ended = [run for run in runs if run.id in self._open and run.is_trained]
+        if packed:
+            self._trainer.test_packed([run.run for run in ended if run.is_tested])
+        for run in ended:
+            run.end()
+            run.unreported = [(run.id, run.run.training.record)]
+            self._close(run.id)
+        for run in unreported:
+            run.unreported = []
+        for key in [*self._closing.values()]:
+            self.writer.done(key)  # raises the error of a write that failed
+        return reports
+
+    def revoke(self, run_ids: Sequence[str]) -> None:
+        """Close runs, also in the middle of an epoch; called from another thread."""
+        with self._mutex:
+            for run_id in run_ids:
+                if run_id in self._open:
+                    self._close(run_id, Released(run_id))
+
+    def suspend(self) -> None:
+        """Close all runs without ending them: the sweep may give them to another worker."""
+        for run_id in [*self._open]:
+            self._open.pop(run_id).close()
+        self.writer.wait()
+
+    def _train(self, runs: list[TrainingRun], *, packed: bool) -> list[TrainingRun]:
+        """Train one epoch of each run, and return those that did not fail.
+
+        An error in a pack ends the worker, because some members may have taken a step; then its
+        runs are trained alone.
+        """
+        if packed and len(runs) > 1:
+            self._trainer.train_packed([run.run for run in runs])
+            return runs
+        trained = []
+        for run in runs:
+            try:
+                if packed:
+                    self._trainer.train_packed([run.run])
+                else:
+                    run.run.train_epoch(run.budget)
+            except Exception as error:
+                self._raise_unless_final(error)
+                self._open.pop(run.id).close()
+                self._fail(run.run.folder, error)
+            else:
+                trained.append(run)
+        return trained
+
+    def _read(self, jobs: Sequence[Job]) -> list[tuple[Job, RunFolder]]:
+        """Return the folder of each job, and read the folders of continued runs together."""
+        folders = [(job, RunFolder(self.store / job.config["run"])) for job in jobs]
+        continued = [folder for job, folder in folders if not job.is_new]
+        if continued:
+            files = (CONFIG, RECORDS, CHECKPOINT)
+            self.store.read_ahead([f"{f.path.name}/{name}" for f in continued for name in files])
+        return folders
+
+    def _close(self, run_id: str, released: Released | None = None) -> None:
+        """Close a run that has ended or is released, and confirm it after its last write."""
+        run = self._open.pop(run_id)
+        outcome = released or run.ended()
+        run.close()
+        self._confirm_later(run.run.key, outcome)
+
+    def _fail(self, folder: RunFolder, error: Exception) -> None:
+        """End a run, and write the traceback of its error into its folder."""
+        text = "".join(traceback.format_exception(error)).encode()
+        key, name = str(folder.store), folder.path.name
+        self.writer.submit(key, lambda: folder.store.write(TRACEBACK, text))
+        self._confirm_later(key, Ended(name, "failed", describe_error(error)))
+        self.writer.wait()  # until then the sweep would assign the run again
+
+    def _raise_unless_final(self, error: Exception) -> None:
+        """Raise an error that another worker, or another attempt, may not meet."""
+        if not self._trainer.is_final(error):
+            raise error
+
+    def _confirm_later(self, key: str, outcome: Ended | Released) -> None:
+        """Confirm the end or the release of a run after its last write."""
+        self._closing[outcome.run] = key
+
+        def confirm() -> None:
+            self._confirm(outcome)
+            del self._closing[outcome.run]
+
+        self.writer.submit(key, confirm)

@@ -1,0 +1,1 @@
+"""Programs of the user as things that a study can train."""

@@ -1,0 +1,272 @@
+r"""A command of the user: any program that prints its metrics, or writes them into a file.
+
+    Command("python train.py --lr {lr} --seed {seed} --epochs {epochs}")
+
+`{seed}`, `{epochs}`, `{folder}` and the point's settings are replaced. The program reports
+
+    JSON lines   {"epoch": 3, "valid": 1.27, "test": 1.31} on its output: the default
+    pattern      lines of its output that a regular expression finds: `epoch (?P<epoch>\d+) val
+                 (?P<valid>\S+)`; a single group without a name is the study's metric
+    csv          rows of this file; rows without the metric are left out
+    tensorboard  scalars of the event files below this folder; the step is the epoch
+
+A report counts if it has the study's metric. Of reports without an epoch, the last one counts.
+Most programs count steps: with `every=500`, the reports of steps 500, 1000, ... are those of epochs
+1, 2, ...
+
+The program runs in the folder in which the study was started. The environment variable
+`LMZOO_FOLDER`, and `{folder}`, name a folder of the run that outlives the process: a program that
+saves its state there and loads it at its start goes on after an interruption. A program that keeps
+no state begins again. `output.txt` in the run's folder has all that it printed.
+"""
+
+import contextlib
+import csv
+import hashlib
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lmzoo.base.errors import UserError, is_file, near
+from lmzoo.lab.trainables.programs import ProgramRun, Report
+
+FOLDER = "LMZOO_FOLDER"
+"""Environment variable with the folder of the run's state."""
+STATE, OUTPUT = "state", "output.txt"
+SHORTEST, LONGEST = 0.02, 0.5
+"""Seconds between two looks at what a program has reported; they grow while there is nothing."""
+GIVEN = ("seed", "epochs", "folder")
+"""Names that a command may have besides the settings."""
+NAME = re.compile(r"(?<!\$)\{(\w+)\}")
+"""`{lr}`; not the `${HOME}` of a shell."""
+GUARD = "exec 3<&0 </dev/null\n(cat <&3 >/dev/null 2>&1; kill -9 0) &\nexec 3<&-\n"
+"""Ends the program's process group when the worker dies, which holds the other end of the pipe."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A shell command that trains, and where it reports its metrics."""
+
+    text: str
+    pattern: str = ""
+    csv: str = ""
+    """A file, relative to the working folder; as `tensorboard`, it may contain `{folder}`."""
+    tensorboard: str = ""
+    first_epoch: int = 1
+    """The number of the first epoch in the program's reports."""
+    every: int = 1
+    """Steps that are one epoch, for a program that reports steps; other steps are left out."""
+
+    def check(self, settings: Mapping[str, Any]) -> None:
+        """Check that the command uses the seed and all settings, and nothing else.
+
+        Raises:
+            UserError: It does not.
+        """
+        if sum(map(bool, (self.pattern, self.csv, self.tensorboard))) > 1:
+            raise UserError(f"command {self.text!r}: give one of pattern, csv and tensorboard")
+        names = set(NAME.findall(self.text))
+        if "seed" not in names:
+            raise UserError(f"command {self.text!r} has no {{seed}}; write it where the seed goes")
+        for name in sorted(names - {*GIVEN, *settings}):
+            hint = near(name, settings)
+            raise UserError(f"command {self.text!r}: no setting {name!r}{hint}; add it to `fields`")
+        for name in sorted(settings.keys() - names):
+            raise UserError(f"command {self.text!r} has no {{{name}}}, a setting of the point")
+        if self.every < 1:
+            raise UserError(f"every={self.every} steps are no epoch; give 1 or more")
+        try:
+            re.compile(self.pattern)
+        except re.error as error:
+            raise UserError(f"pattern {self.pattern!r}: {error}") from None
+
+    def numbered(self, row: dict[str, Any]) -> dict[str, Any] | None:
+        """Return a report whose epochs count from 1; None if its step is inside of an epoch.
+
+        Raises:
+            RuntimeError: The epoch or the step is not a number.
+        """
+        name = "step" if self.every > 1 and "step" in row else "epoch"
+        own = {key: value for key, value in row.items() if key != "epoch"}
+        if row.get(name) in (None, ""):
+            return own
+        try:
+            epoch, rest = divmod(float(row[name]), self.every)
+            return None if rest else {**own, "epoch": int(epoch) + 1 - self.first_epoch}
+        except (TypeError, ValueError):
+            raise RuntimeError(f"{name} is {str(row[name])[:60]!r}, not a number") from None
+
+    @property
+    def takes_epochs(self) -> bool:
+        """Whether the number of epochs decides what it does."""
+        return "epochs" in NAME.findall(self.text)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what decides the results: the text, the reading, the files that it names."""
+        files = {}
+        with contextlib.suppress(ValueError):  # quotes that the shell will complain about
+            words = [word for word in shlex.split(self.text) if is_file(Path(word))]
+            files = {word: hashlib.sha256(Path(word).read_bytes()).hexdigest() for word in words}
+        read = {k: v for k, v in asdict(self).items() if v != getattr(Command, k, self.text)}
+        return {"name": "command", "command": self.text, "read": read, "files": files}
+
+
+class CommandRun(ProgramRun):
+    """A run of a command. Its state is a folder, so it has no checkpoint."""
+
+    _process: subprocess.Popen[bytes] | None = None
+
+    def start(self, budget: int) -> Iterator[Report]:
+        """Start the command, and yield what it reports, until it ends.
+
+        Raises:
+            RuntimeError: It ended with an error.
+        """
+        state = self._folder / STATE
+        state.mkdir(parents=True, exist_ok=True)
+        values = {**self.config["recipe"], "seed": self.config["seed"], "epochs": budget}
+        values["folder"] = str(state)
+        model, where = self.config["model"], Path(self.config["working_folder"])
+        read = Command(model["command"], **model["read"])
+        output = self._folder / OUTPUT
+        with output.open("ab") as file:
+            begin = file.tell()
+            self._process = process = subprocess.Popen(
+                ["/bin/sh", "-c", GUARD + _filled(read.text, values)],
+                cwd=where if where.is_dir() else None,
+                env={**os.environ, FOLDER: str(state), "PYTHONUNBUFFERED": "1"},
+                stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
+        look = _reader(read, output, begin, where, values)
+        pause = SHORTEST
+        while True:
+            ended = process.poll() is not None  # before the look, so that nothing is missed
+            found = [(row, None) for row in map(read.numbered, look()) if row is not None]
+            pause = SHORTEST if found else min(LONGEST, 1.5 * pause)
+            yield from found
+            if ended:
+                break
+            time.sleep(pause)
+        if process.returncode:
+            with output.open("rb") as file:
+                file.seek(begin)
+                printed = file.read().decode(errors="replace").strip().splitlines()
+            last = printed[-1].strip() if printed else "it printed nothing"
+            raise RuntimeError(f"exit code {process.returncode}: {last}")
+
+    @property
+    def has_state(self) -> bool:
+        return any((self._folder / STATE).glob("*"))
+
+    def forget_state(self) -> None:
+        shutil.rmtree(self._folder / STATE, ignore_errors=True)
+
+    def stop(self) -> None:
+        """End the program and all processes that it started."""
+        self._stream = None
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            if self._process.stdin:
+                self._process.stdin.close()
+            self._process = None
+
+    @property
+    def _folder(self) -> Path:
+        return self.folder.path.absolute()
+
+
+def _filled(text: str, values: Mapping[str, Any]) -> str:
+    def fill(found: re.Match[str]) -> str:
+        name = found[1]
+        return shlex.quote(str(values[name])) if name in values else found[0]
+
+    return NAME.sub(fill, text)
+
+
+def _reader(
+    command: Command, output: Path, begin: int, where: Path, values: Mapping[str, Any]
+) -> Callable[[], list[dict[str, Any]]]:
+    """Return a function that returns the reports since its last call."""
+    if command.csv:
+        return _Rows(where / NAME.sub(lambda m: str(values[m[1]]), command.csv))
+    if command.tensorboard:
+        return _Events(where / NAME.sub(lambda m: str(values[m[1]]), command.tensorboard))
+    return _Lines(output, begin, re.compile(command.pattern) if command.pattern else None)
+
+
+class _Lines:
+    """Whole lines that were added to a file: JSON objects, or matches of a pattern."""
+
+    def __init__(self, file: Path, begin: int, pattern: re.Pattern[str] | None) -> None:
+        self._file, self._at, self._pattern = file, begin, pattern
+
+    def __call__(self) -> list[dict[str, Any]]:
+        with self._file.open("rb") as file:
+            file.seek(self._at)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._at += len(whole)
+        return [row for line in re.split(r"[\r\n]+", whole.decode(errors="replace"))
+                if (row := self._row(line))]  # fmt: skip
+
+    def _row(self, line: str) -> dict[str, Any] | None:
+        if self._pattern is None:
+            with contextlib.suppress(ValueError):
+                row = json.loads(line)
+                return row if isinstance(row, dict) else None
+            return None
+        found = self._pattern.search(line)
+        if found is None:
+            return None
+        named = {k: v for k, v in found.groupdict().items() if v is not None}
+        return named or {"": found[1] if found.re.groups else found[0]}
+
+
+class _Rows:
+    """Whole rows that were added to a CSV file; a file that shrank is read again."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._seen = file, 0
+
+    def __call__(self) -> list[dict[str, Any]]:
+        try:
+            text = self._file.read_text()
+        except FileNotFoundError:
+            return []
+        rows = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
+        first, self._seen = self._seen if len(rows) >= self._seen else 0, len(rows)
+        return [{k: v for k, v in row.items() if k and v} for row in rows[first:]]
+
+
+class _Events:
+    """Steps that were added to TensorBoard's event files; the last one may be incomplete."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._seen = folder, dict[int, dict[str, Any]]()
+
+    def __call__(self) -> list[dict[str, Any]]:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        steps: dict[int, dict[str, Any]] = {}
+        for folder in sorted({file.parent for file in self._folder.glob("**/*tfevents*")}):
+            events = EventAccumulator(str(folder), {"scalars": 0})
+            events.Reload()
+            for tag in events.Tags()["scalars"]:
+                for event in events.Scalars(tag):
+                    steps.setdefault(event.step, {"epoch": event.step})[tag] = event.value
+        new = [row for step, row in sorted(steps.items()) if self._seen.get(step) != row]
+        self._seen = steps
+        return new

@@ -1,0 +1,181 @@
+"""A run of a program of the user, a function or a command: its reports become records.
+
+    {"epoch": 3, "valid": 1.27, "test": 1.31}   a report: any numbers by name
+
+The study names the metric by which settings are chosen and runs are stopped (`Study.metric`) and
+the one by which points are compared (`Study.test_metric`; without it, the last value of the first).
+In records, `valid_token` and `token` are losses: metrics of which the highest is the best change
+their sign. The reports themselves are kept as `metrics`.
+
+Epochs that are on disk already are skipped, so that a program which begins again, or goes on from
+an earlier state, gives each record once. If its state is ahead of the records, it begins again.
+"""
+
+import math
+import socket
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lmzoo.lab.store.records import Record, RunFolder, epoch_records
+from lmzoo.lab.store.saved_run import SavedRun
+from lmzoo.lab.store.writer import Writer
+
+Report = tuple[Mapping[str, Any], Any]
+"""Metrics by name, and the state after them."""
+
+
+@dataclass
+class Progress:
+    """How far a program has come."""
+
+    epoch: int = 0
+    record: Record = field(default_factory=dict)
+    state: Any = None
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the last metric was NaN or infinite."""
+        return bool(self.record) and self.record["valid_token"] is None
+
+
+class ProgramRun(SavedRun):
+    """A run of a program in its folder."""
+
+    training: Progress
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        config: Mapping[str, Any],
+        *,
+        lock: bool = True,
+        new: bool = False,
+        writer: Writer | None = None,
+    ) -> None:
+        self.config = config
+        self._stream: Iterator[Report] | None = None
+        self._resumed = False
+        """Whether the program that runs went on from a state."""
+        self._new = 0
+        """Its reports that were not known before."""
+        super().__init__(folder, config, lock=lock, new=new, writer=writer)
+
+    @abstractmethod
+    def start(self, budget: int) -> Iterator[Report]:
+        """Start the program, from its state if it has one, and yield what it reports."""
+
+    @property
+    @abstractmethod
+    def has_state(self) -> bool:
+        """Whether the program would go on from a state."""
+
+    @abstractmethod
+    def forget_state(self) -> None:
+        """Delete the state, so that the program begins again."""
+
+    def train_epoch(self, budget: int) -> None:
+        """Wait for the next epoch that the program reports.
+
+        A program that ends before the budget has stopped early: its last report counts.
+
+        Raises:
+            RuntimeError: It failed, or reported no metric.
+        """
+        begun, last, seen = time.perf_counter(), None, set[str]()
+        if self._stream is None:
+            self._resumed, self._new = self.has_state, 0
+            self._stream = self.start(budget)
+        for metrics, state in self._stream:
+            seen.update(metrics)
+            if self._metric not in metrics and "" not in metrics:
+                continue
+            epoch = metrics.get("epoch")
+            if epoch is None:
+                last = metrics, state
+            elif epoch == self.epoch + 1:
+                self._new += 1
+                self._add(int(epoch), metrics, state, begun)
+                return
+            elif epoch > self.epoch + 1 and not self._resumed:
+                raise RuntimeError(
+                    f"it reported epoch {epoch} after epoch {self.epoch}; if it counts steps, say "
+                    f"how many are an epoch: Command(..., every={epoch - self.epoch})"
+                )
+            elif epoch > self.epoch + 1:
+                self._begin_again()
+                return self.train_epoch(budget)
+        self.stop()
+        if self._resumed and not self._new and last is None:
+            self._begin_again()
+            return self.train_epoch(budget)
+        if last is None and not self.training.record:
+            found = f"it reported {', '.join(sorted(seen))}" if seen else "it reported nothing"
+            raise RuntimeError(f"{found}, not {self._metric!r}; name the metric: --metric NAME")
+        metrics, state = last or (self.training.record["metrics"], self.training.state)
+        self._add(budget, metrics, state, begun)
+
+    def test(self) -> Record:
+        """Append the `test` event: the test metric at the epoch of the best validation metric."""
+        records = epoch_records(self.records)
+        known = [r for r in records if r["valid_token"] is not None and r["epoch"] <= self.epoch]
+        best = min(known, key=lambda record: record["valid_token"])
+        name = self.config["model"]["test_metric"]
+        tested = [record for record in known if name in record["metrics"]]
+        chosen = best if best in tested else (tested or known)[-1]
+        value = self._loss(chosen["metrics"][name]) if tested else chosen["valid_token"]
+        record = {
+            "event": "test", "epoch": self.epoch, "best_epoch": chosen["epoch"], "token": value,
+            "metrics": chosen["metrics"],
+        }  # fmt: skip
+        self._append(record)
+        return record
+
+    def prune(self, epoch: int) -> None:
+        """End the program and delete its state."""
+        super().prune(epoch)
+        self._begin_again()
+
+    @property
+    def _metric(self) -> str:
+        return self.config["model"]["metric"]
+
+    def _loss(self, value: float) -> float | None:
+        sign = -1.0 if self.config["model"]["direction"] == "maximize" else 1.0
+        return sign * value if math.isfinite(value) else None
+
+    def _begin_again(self) -> None:
+        self.stop()
+        self.forget_state()
+
+    def _add(self, epoch: int, metrics: Mapping[str, Any], state: Any, begun: float) -> None:
+        numbers: dict[str, float] = {}
+        for name, value in metrics.items():
+            try:
+                numbers[name or self._metric] = float(value)
+            except (TypeError, ValueError):
+                if name in (self._metric, ""):
+                    text = f"{self._metric} is {str(value)[:60]!r}, not a number"
+                    raise RuntimeError(text) from None
+        numbers.pop("epoch", None)
+        self.training.epoch, self.training.state = epoch, state
+        self.training.record = {
+            "event": "epoch",
+            "epoch": epoch,
+            "valid_token": self._loss(numbers[self._metric]),
+            "metrics": {name: x for name, x in numbers.items() if math.isfinite(x)},
+            "seconds": round(time.perf_counter() - begun, 4),
+            "host": socket.gethostname(),
+        }
+
+    def _new_training(self, config: Mapping[str, Any]) -> Progress:
+        known = epoch_records(self.records)
+        return Progress(known[-1]["epoch"], known[-1]) if known else Progress()
+
+    def _dump(self, records: list[Record]) -> Callable[[], bytes] | None:
+        return None
+
+    def _load(self, data: bytes) -> list[Record]:
+        raise ValueError("a program of this kind has no checkpoint")

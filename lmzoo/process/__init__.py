@@ -1,1 +1,0 @@
-"""This process: its memory, its signals, its output."""

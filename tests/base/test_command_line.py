@@ -1,0 +1,97 @@
+"""Garbage collection at the start and at the exit of command lines; fields of parts."""
+
+import contextlib
+import gc
+import itertools
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from lmzoo.base.command_line import EXTRAS, nest_settings, parse_settings, run_app
+from lmzoo.base.errors import UserError
+from lmzoo.base.memory import gc_disabled
+
+EXIT_SCRIPT = """
+import atexit, gc
+from lmzoo.base.command_line import run_app
+
+atexit.register(lambda: print(gc.get_freeze_count() > 10_000))  # registered first, called last
+run_app(lambda standalone_mode: 3)
+"""
+
+
+def test_garbage_collection_is_disabled_during_imports() -> None:
+    with gc_disabled():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(ImportError), gc_disabled():
+        import lmzoo.no_such_module  # type: ignore[import-not-found]  # noqa: F401
+    assert gc.isenabled()
+
+
+def test_disabled_garbage_collection_stays_disabled() -> None:
+    gc.disable()
+    try:
+        with gc_disabled():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_objects_are_not_collected_at_exit() -> None:
+    done = subprocess.run([sys.executable, "-c", EXIT_SCRIPT], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "True\n", "")
+
+
+def test_a_part_and_its_fields_are_set_in_any_order() -> None:
+    texts = ("model.cell=block", "model.cell.inner=mgu", "model.cell.inner.cuts=[4]")
+    cell = {"name": "block", "inner": {"name": "mgu", "cuts": [4]}}
+    for order in itertools.permutations(texts):
+        assert nest_settings(parse_settings(order), "model") == {"cell": cell}
+    given = {"model.cell": {"name": "mgu"}, "model.cell.cuts": [4]}
+    nest_settings(given, "model")
+    assert given["model.cell"] == {"name": "mgu"}, "the user's mapping was changed"
+    with pytest.raises(UserError, match="too large"):
+        parse_settings([f"recipe.batch={10**20}"])
+    with pytest.raises(UserError, match=r"'model.width.x': 4 is not a part"):
+        nest_settings({"model.width.x": 1, "model.width": 4}, "model")
+
+
+def test_a_missing_package_is_one_line_with_the_extra_that_brings_it(monkeypatch, capsys) -> None:
+    monkeypatch.setitem(sys.modules, "altair", None)
+    with pytest.raises(SystemExit) as stop:
+        run_app(lambda **_: __import__("altair"))
+    assert stop.value.code == 2
+    said = "error: altair is missing; run: pip install 'lmzoo-ablations[figures]'\n"
+    assert capsys.readouterr().err == said
+
+
+def test_an_error_after_a_stop_is_a_stop(capsys) -> None:
+    def stopped(**_: object) -> None:
+        with contextlib.suppress(KeyboardInterrupt):  # as a callback of a C library does
+            signal.raise_signal(signal.SIGTERM)
+        raise RuntimeError("no compiled object yet")
+
+    with pytest.raises(SystemExit) as stop:
+        run_app(stopped)
+    assert stop.value.code == 130
+    assert capsys.readouterr().err == "stopped; RuntimeError: no compiled object yet\n"
+
+
+def test_a_missing_module_of_the_users_is_no_fault_of_the_package() -> None:
+    with pytest.raises(ModuleNotFoundError):
+        run_app(lambda **_: __import__("no_such_module"))
+
+
+def test_the_extras_bring_the_modules() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    dists = {"sklearn": "scikit-learn", "vl_convert": "vl-convert-python"}
+    for module, extra in EXTRAS.items():
+        brought = [re.split(r"[^\w-]", d)[0] for d in project["optional-dependencies"][extra]]
+        assert dists.get(module, module) in brought

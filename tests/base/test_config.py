@@ -1,0 +1,160 @@
+import dataclasses
+import json
+from enum import StrEnum
+from typing import Annotated, Any
+
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmzoo.base.config import OptionalName, config, explain, from_dict, to_dict
+from lmzoo.base.errors import UserError
+from lmzoo.base.registry import Registry
+from tests.tiny import quick
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+    ROSE = "rose"
+    GREY = "grey"
+    GOLD = "gold"
+
+
+PARTS: Registry[Any] = Registry("part")
+
+
+@PARTS("wheel")
+class Wheel:
+    @config
+    class Config:
+        spokes: int = pydantic.Field(8, ge=1)
+
+
+@PARTS("axle")
+class Axle:
+    @config
+    class Config:
+        colours: frozenset[Colour] = frozenset()
+
+
+@config
+class Cart:
+    """A config with one field of every kind."""
+
+    width: int = pydantic.Field(32, ge=2)
+    rate: float | None = None
+    loud: bool = False
+    colour: Colour = Colour.RED
+    colours: frozenset[Colour] = frozenset()
+    part: Annotated[Any, PARTS] = "wheel"
+
+
+parts = st.one_of(
+    st.builds(Wheel.Config, spokes=st.integers(1, 99)),
+    st.builds(Axle.Config, colours=st.frozensets(st.sampled_from(Colour))),
+)
+carts = st.builds(
+    Cart,
+    width=st.integers(2, 999),
+    rate=st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    loud=st.booleans(),
+    colour=st.sampled_from(Colour),
+    colours=st.frozensets(st.sampled_from(Colour)),
+    part=parts,
+)
+
+
+@quick
+@given(carts)
+def test_a_config_is_unchanged_by_a_json_round_trip(cart: Cart) -> None:
+    assert from_dict(Cart, json.loads(json.dumps(to_dict(cart), allow_nan=False))) == cart
+
+
+@quick
+@given(carts, carts)
+def test_json_is_equal_if_and_only_if_configs_are_equal(first: Cart, second: Cart) -> None:
+    assert (json.dumps(to_dict(first)) == json.dumps(to_dict(second))) == (first == second)
+    assert json.dumps(to_dict(first)) == json.dumps(to_dict(dataclasses.replace(first)))
+
+
+@quick
+@given(carts)
+def test_to_dict_returns_plain_json_types(cart: Cart) -> None:
+    def plain(value: Any) -> bool:
+        if isinstance(value, dict):
+            return all(type(key) is str and plain(item) for key, item in value.items())
+        if isinstance(value, list):
+            return all(map(plain, value)) and value == sorted(value)
+        return type(value) in (str, int, float, bool, type(None))
+
+    assert plain(to_dict(cart))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"width": 1}, r"^width: .*greater than or equal to 2, got 1$"),
+        ({"width": "wide"}, r"^width: .*'wide'$"),
+        ({"colour": "green"}, r"^colour: .*'red', .*, got 'green'$"),
+        ({"colours": ["red", "green"]}, r"^colours\.\d: .*got 'green'$"),
+        ({"widht": 4}, r"widht"),
+        ({"part": "whel"}, r"^part: no part 'whel'; near: wheel$"),
+        ({"part": {"name": "wheel", "spokes": 0}}, r"^part: spokes: .*got 0$"),
+        ({"part": {"spokes": 3}}, r"^part: a part is a name or a mapping with 'name', got .*3"),
+        ({"part": 7}, r"^part: a part is a name .*got 7$"),
+        ({"rate": False}, r"^rate: a number is needed, got false$"),
+        ({"part": {"name": "wheel", "spokes": True}}, r"^part: spokes: a number is needed"),
+        ({"width": 1e23}, r"^width: an integer has at most 64 bits, got 1e\+23$"),
+        ({"width": 1, "loud": "very"}, r"^width: .*got 1; loud: .*got 'very'$"),
+    ],
+)
+def test_an_error_is_one_line_with_field_and_value(fields: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        from_dict(Cart, fields)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_config_is_keyword_only_and_frozen() -> None:
+    with pytest.raises(pydantic.ValidationError):
+        Axle.Config(frozenset())  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Cart().width = 3  # type: ignore[misc]
+
+
+def test_the_constructor_validates_fields() -> None:
+    with pytest.raises(pydantic.ValidationError) as caught:
+        Cart(width=1)
+    assert explain(caught.value) == "width: Input should be greater than or equal to 2, got 1"
+
+
+def test_a_default_is_validated() -> None:
+    @config
+    class Broken:
+        width: int = pydantic.Field(1, ge=2)
+
+    with pytest.raises(pydantic.ValidationError):
+        Broken()
+
+
+@quick
+@given(carts)
+def test_equal_configs_have_equal_hashes(cart: Cart) -> None:
+    assert hash(from_dict(Cart, to_dict(cart))) == hash(cart)
+
+
+def test_none_is_the_member_none_of_an_enum() -> None:
+    """A command line reads `--set model.norm=none` as None."""
+
+    class Norm(OptionalName):
+        NONE = "none"
+        RMS = "rms"
+
+    @config
+    class Config:
+        norm: Norm = Norm.RMS
+
+    assert from_dict(Config, {"norm": None}) == from_dict(Config, {"norm": "none"})
+    with pytest.raises(UserError, match="norm"):
+        from_dict(Config, {"norm": 1})

@@ -1,0 +1,35 @@
+"""Docstrings of registered parts, read without importing them, are those of the classes."""
+
+import inspect
+import subprocess
+import sys
+
+from lmzoo.base.docstrings import class_docstring, first_block, part_docstring
+from lmzoo.data.corpus import (
+    CORPORA,
+    open_corpus,  # noqa: F401  registers every corpus
+)
+
+
+def test_every_corpus_has_the_docstring_of_its_class():
+    for name in CORPORA:
+        assert class_docstring("CORPORA", name) == inspect.getdoc(CORPORA[name]) != "", name
+
+
+def test_a_part_that_is_not_registered_has_none():
+    assert class_docstring("CORPORA", "nothing") == part_docstring("EMISSIONS", "nothing") == ""
+
+
+def test_the_first_block_has_the_equations():
+    lines = first_block(part_docstring("EMISSIONS", "mixture"))
+    assert lines[0] == "P(z | y) = softmax_z( A y + a )"
+    assert len(lines) == 3
+    assert first_block("Prose\n\nonly.") == []
+
+
+def test_reading_a_docstring_imports_no_torch():
+    code = (
+        "import sys; from lmzoo.base.docstrings import class_docstring; "
+        "assert class_docstring('CORPORA', 'captions'); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

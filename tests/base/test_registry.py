@@ -1,0 +1,123 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.base.registry import Registry, discover
+
+
+@pytest.fixture
+def tools() -> Registry:
+    registry: Registry = Registry("tool")
+
+    @registry("hammer")
+    class Hammer:
+        @config
+        class Config:
+            weight: int = 1
+
+        def __init__(self, config: Config, length: int) -> None:
+            self.config, self.length = config, length
+
+    @registry("pliers")
+    class Pliers:
+        @config
+        class Config:
+            pass
+
+    return registry
+
+
+def test_a_name_belongs_to_one_part(tools: Registry) -> None:
+    with pytest.raises(
+        UserError, match=r"tool 'hammer' is registered already, by .*Hammer; choose"
+    ):
+        tools.add("hammer", object())
+
+
+def test_a_class_that_is_defined_again_replaces_the_old_one(tools: Registry) -> None:
+    def define() -> type:
+        @tools("saw")
+        class Saw:
+            @config
+            class Config:
+                teeth: int = 9
+
+        return Saw
+
+    define()
+    again = define()
+    assert tools["saw"] is again
+    assert tools.name_of(tools.parse("saw")) == "saw"
+
+
+def test_a_config_belongs_to_one_part(tools: Registry) -> None:
+    class Mallet:
+        Config = tools["hammer"].Config
+
+    with pytest.raises(UserError, match=r"'mallet' has the Config of .*Hammer; define its own"):
+        tools.add("mallet", Mallet)
+
+
+def test_registering_sets_the_name_of_a_part(tools: Registry) -> None:
+    assert tools["hammer"].name == "hammer"
+    assert list(tools) == ["hammer", "pliers"]
+    assert "hammer" in tools
+    assert "saw" not in tools
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("hamer", "no tool 'hamer'; near: hammer"), ("xyz", "no tool 'xyz'; known: hammer, pliers")],
+)
+def test_an_unknown_name_suggests_similar_names(tools: Registry, name: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        tools[name]
+    assert str(caught.value) == message
+
+
+def test_parse_accepts_a_name_a_mapping_or_a_config(tools: Registry) -> None:
+    hammer = tools["hammer"].Config
+    assert tools.parse("hammer") == hammer()
+    assert tools.parse({"name": "hammer", "weight": 3}) == hammer(weight=3)
+    assert tools.parse(hammer(weight=3)) == hammer(weight=3)
+
+
+def test_dump_is_the_inverse_of_parse(tools: Registry) -> None:
+    for value in ("pliers", {"name": "hammer", "weight": 3}):
+        dumped = tools.dump(tools.parse(value))
+        assert tools.parse(dumped) == tools.parse(value)
+        assert tools.dump(tools.parse(dumped)) == dumped
+
+
+def test_parts_with_equal_fields_stay_different(tools: Registry) -> None:
+    @tools("mallet")
+    class Mallet:
+        @config
+        class Config:
+            weight: int = 1
+
+    assert tools.name_of(tools.parse("mallet")) == "mallet"
+    assert tools.name_of(tools.parse("hammer")) == "hammer"
+
+
+def test_build_passes_config_and_sizes(tools: Registry) -> None:
+    built = tools.build(tools.parse({"name": "hammer", "weight": 2}), length=7)
+    assert (type(built), built.config.weight, built.length) == (tools["hammer"], 2, 7)
+
+
+def test_discover_imports_every_module_below_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nested = tmp_path / "shed" / "shelf"
+    nested.mkdir(parents=True)
+    for folder in (nested.parent, nested):
+        (folder / "__init__.py").touch()
+        (folder / "thing.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    discover("shed")
+    assert {"shed.thing", "shed.shelf.thing"} <= set(sys.modules)
+    for name in [name for name in sys.modules if name.split(".")[0] == "shed"]:
+        monkeypatch.delitem(sys.modules, name)

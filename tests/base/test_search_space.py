@@ -1,0 +1,110 @@
+import math
+from typing import Annotated
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmzoo import zoo
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import (
+    Choice,
+    FloatRange,
+    IntRange,
+    Range,
+    near_bound,
+    parse_range,
+    ranges,
+)
+from lmzoo.contract import MODELS
+from tests.tiny import quick
+
+finite = st.floats(-1e9, 1e9)
+
+
+def range_text(low: float, high: float, *, log: bool) -> str:
+    return f"{low!r}:{high!r}{':log' if log else ''}"
+
+
+@quick
+@given(st.integers(), st.integers(), st.booleans())
+def test_two_integer_bounds_give_an_integer_range(low: int, high: int, log: bool) -> None:  # noqa: FBT001
+    if low < high and (low > 0 or not log):
+        assert parse_range(range_text(low, high, log=log)) == IntRange(low, high, log=log)
+    else:
+        with pytest.raises(UserError, match=str(high)):
+            parse_range(range_text(low, high, log=log))
+
+
+@quick
+@given(finite, finite, st.booleans())
+def test_other_bounds_give_a_float_range(low: float, high: float, log: bool) -> None:  # noqa: FBT001
+    if low < high and (low > 0 or not log):
+        assert parse_range(range_text(low, high, log=log)) == FloatRange(low, high, log=log)
+    else:
+        with pytest.raises(UserError, match="search range"):
+            parse_range(range_text(low, high, log=log))
+
+
+def test_one_float_bound_gives_a_float_range() -> None:
+    assert parse_range("1:2.5") == FloatRange(1.0, 2.5)
+    assert parse_range("1e-4:1:log") == FloatRange(1e-4, 1.0, log=True)
+
+
+def test_commas_give_a_choice_of_typed_values() -> None:
+    assert parse_range("8,1e-2,rms,true,False,none") == Choice((8, 0.01, "rms", True, False, None))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "8", "8:", ":8", "a:b", "1:2:lin", "1:2:log:3", "2:1", "nan:1"]
+)
+def test_an_invalid_range_is_an_error_with_the_text(text: str) -> None:
+    with pytest.raises(UserError, match="low:high") as caught:
+        parse_range(text)
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize("low", ["0", "-1", "0.0", "-1e-3"])
+def test_a_log_range_must_start_above_zero(low: str) -> None:
+    with pytest.raises(UserError, match=f"'{low}:8:log': a log range must start above 0"):
+        parse_range(f"{low}:8:log")
+
+
+def test_ranges_returns_the_ranges_of_annotated_fields() -> None:
+    @config
+    class Config:
+        width: Annotated[int, IntRange(8, 64, log=True)] = 8
+        rate: Annotated[float, "not a range", FloatRange(0.0, 1.0)] = 0.5
+        norm: Annotated[str, Choice(("a", "b"))] = "a"
+        depth: int = 1
+
+    assert ranges(Config) == {
+        "width": IntRange(8, 64, log=True),
+        "rate": FloatRange(0.0, 1.0),
+        "norm": Choice(("a", "b")),
+    }
+
+
+@pytest.mark.parametrize("name", sorted({zoo.row(n).model for n in zoo.names()} - {None}))
+def test_every_bound_of_a_search_range_is_a_valid_value(name: str) -> None:
+    cls = MODELS[name].Config
+    for field, range_ in ranges(cls).items():
+        choice = isinstance(range_, Choice)
+        for value in range_.values if choice else (range_.low, range_.high):
+            assert getattr(cls(**{field: value}), field) == value
+
+
+@quick
+@given(st.floats(0, 1), st.booleans())
+def test_near_bound_means_within_two_percent_of_the_range(share: float, log: bool) -> None:  # noqa: FBT001
+    range_: Range = FloatRange(1e-4, 1e-1, log=log)
+    value = 10 ** (-4 + 3 * share) if log else 1e-4 + share * (1e-1 - 1e-4)
+    distance = min(share, 1 - share)
+    if not math.isclose(distance, 0.02, abs_tol=1e-9):
+        assert near_bound(value, range_) == (distance < 0.02)
+
+
+def test_a_choice_has_no_bounds() -> None:
+    assert not near_bound(8, Choice((8, 16)))
+    assert near_bound(8, IntRange(8, 16))

@@ -1,0 +1,295 @@
+"""Published tables: which run belongs to which row, the four variants, and the tables as text."""
+
+import json
+
+import polars as pl
+import pytest
+
+from lmzoo import zoo
+from lmzoo.base.errors import UserError
+from lmzoo.contract import MODELS
+from lmzoo.lab.analysis.published.published_rows import (
+    KIND_OF_MODEL,
+    LEAKING,
+    TABLES,
+    PublishedRow,
+    matches_row,
+)
+from lmzoo.lab.analysis.published.published_runs import VARIANTS, compare_with_published, variant_of
+from lmzoo.lab.analysis.published.published_table import (
+    agreement_lines,
+    explain_difference,
+    ngram_lines,
+    published_comparison,
+)
+from lmzoo.lab.analysis.records.load import load_study
+from lmzoo.lab.analysis.text.render import render
+
+WORD = TABLES[0]
+ROWS = [(table, row) for table in TABLES for row in table.rows()]
+NAMES = [f"{table.name}: {row.label}" for table, row in ROWS]
+
+
+def config_of(row: PublishedRow, width: int = 128, **options):
+    """Return the model config that the zoo builds from the published positions and sizes."""
+    fields = {"width": row.sizes.get("E", width), **options}
+    cell = {"DLM46": "mgu", "DLM51": "mgu", "DLM47": "mgru"}.get(row.model)
+    if row.positions and cell:
+        key = "mutations" if cell == "mgru" else "cuts"
+        fields["cell"] = {"name": cell, key: sorted(row.positions)}
+    if row.model == "DLM40":
+        fields |= {"attention": {"heads": 8}, "layers": row.sizes.get("D", 1)}
+    elif "W" in row.sizes:
+        fields["starts"] = row.sizes["W"]
+    return MODELS.dump(zoo.config(row.model, **fields))
+
+
+def test_the_tables_have_the_published_rows():
+    assert [len(table.rows()) for table in TABLES] == [22, 11, 5, 5, 5, 6, 3]
+    first = WORD.rows()[0]
+    assert (first.label, first.e20, first.e30) == ("DLM47 {4;6}", 3.739, 3.56)
+    short, named = TABLES[2].rows(), TABLES[3].rows()
+    assert [(r.label, r.e20, r.e30) for r in short] == [(r.label, r.e20, r.e30) for r in named]
+    assert sum(row.e20 is None for _, row in ROWS) == 2
+
+
+@pytest.mark.parametrize(("table", "row"), ROWS, ids=NAMES)
+def test_the_zoos_model_of_a_row_matches_that_row_only(table, row):
+    model = config_of(row)
+    assert [other.label for other in table.rows() if matches_row(model, other, table)] == [
+        row.label
+    ]
+
+
+@pytest.mark.parametrize("row", sorted({row.model for _, row in ROWS}))
+def test_the_score_kind_of_each_row_is_the_zoos(row):
+    assert zoo.row(row).score == KIND_OF_MODEL.get(row, "exact")
+
+
+def test_a_model_with_other_options_matches_no_row():
+    plain = {"DLM26": {"num_layers": 2}, "DLM55": {"noise_std": 0.1}, "DLM29": {"starts": 3}}
+    for name, fields in plain.items():
+        model = MODELS.dump(zoo.config(name, width=128, **fields))
+        assert not any(matches_row(model, row, table) for table, row in ROWS)
+
+
+@pytest.mark.parametrize(
+    ("norm", "accumulate", "expected"),
+    [
+        ("time_std", "epoch", "published"),
+        ("time_std", "step", "leaking"),
+        ("rms", "epoch", "accumulated"),
+        ("rms", "step", "sound"),
+    ],
+)
+def test_the_four_variants(norm, accumulate, expected):
+    config = {"model": {"norm": norm}, "recipe": {"accumulate": accumulate}}
+    assert variant_of(config, PublishedRow("DLM46", frozenset(), {}, 1.0, None)) == expected
+    causal = variant_of(
+        {**config, "model": {"norm": "pre"}}, PublishedRow("DLM40", frozenset(), {}, 1.0, None)
+    )
+    assert causal == ("published" if accumulate == "epoch" else "sound")
+    assert ("DLM46" in LEAKING, "DLM40" in LEAKING) == (True, False)
+
+
+@pytest.fixture
+def study(toy):
+    """Five rows of the word table, sound and as published; the wild type in all four variants."""
+    toy.epochs = 20
+    rows = {row.label: row for row in WORD.rows()}
+    order = ("DLM46 {4}", "DLM46 {5}", "DLM46 {0}", "DLM46", "DLM46 {7}")
+    common = {"corpus": {"name": "multi30k_en"}, "length": 20, "unit": "word", "vocab": 14_450}
+    for number, label in enumerate(order):
+        for norm, accumulate, loss in (
+            ("rms", "step", 5 - number / 10),  # the reverse of the published order
+            ("time_std", "epoch", 3 + number / 10),  # the published order
+            *((("time_std", "step", 3.5), ("rms", "epoch", 5.5)) if label == "DLM46" else ()),
+        ):
+            name = f"{label} {norm} {accumulate}"
+            losses = [2 * loss, 2 * loss + 0.2, None if label == "DLM46 {7}" else 2 * loss - 0.2]
+            model, recipe = config_of(rows[label], norm=norm), {"accumulate": accumulate}
+            toy.add_point(name, losses, model=model, recipe=recipe, **common)
+    return toy.path
+
+
+def test_runs_are_shown_next_to_the_published_numbers(study):
+    frame = compare_with_published(WORD, [load_study(study)])
+    rows = {row["row"]: row for row in frame.to_dicts()}
+    wild = rows["DLM46"]
+    assert [wild[name] for name in VARIANTS] == pytest.approx([3.3, 3.5, 5.5, 4.7])
+    # three seeds 0.1 apart: t(2) · 0.1 / √3
+    assert wild["sound_half"] == pytest.approx(4.302653 * 0.1 / 3**0.5, rel=1e-5)
+    assert (wild["e20"], wild["e30"], wild["sound_epoch"]) == (3.8209, 3.72316, 20)
+    partial = rows["DLM46 {7}"]
+    assert (partial["sound_seeds"], partial["sound_diverged"]) == (3, 1)
+    assert rows["DLM47 {4}"]["sound"] is None
+    assert rows["DLM47 {4}"]["sound_seeds"] == 0
+
+
+def test_the_reasons_have_the_measured_changes(study):
+    frame = compare_with_published(WORD, [load_study(study)])
+    reason = {row["row"]: explain_difference(WORD, row) for row in frame.to_dicts()}
+    assert "leak the future (−1.200)" in reason["DLM46"]
+    assert "accumulated for an epoch (+0.800)" in reason["DLM46"]
+    assert "both together −1.400" in reason["DLM46"]
+    assert "V=14,450, not 38,783" in reason["DLM46"]
+    assert "K=32, not 400" in reason["DLM46"]
+    assert "E=" not in reason["DLM46"]
+    assert "ours has" not in reason["DLM47 {4}"]
+    assert reason["DLM51 {0;4;5}"].startswith("a bound; ")
+    assert "gate_bias (2), write (7)" in reason["DLM46 {2;3;4;5}"]
+
+
+def test_orders_are_compared_within_a_kind_of_score(study):
+    frame = compare_with_published(WORD, [load_study(study)])
+    lines = agreement_lines(WORD, frame)
+    assert len(lines) == 1  # a single bound has no order
+    assert "ours as published +1.00" in lines[0]
+    assert "; sound −1.00" in lines[0]
+    assert lines[0].count("over 5 rows") == 2
+
+
+def test_another_corpus_is_included_only_with_any_corpus(toy):
+    model = config_of(WORD.rows()[3])
+    toy.add_point("a", [2.0, 2.0], model=model, unit="word")
+    studies = [load_study(toy.path)]
+    assert compare_with_published(WORD, studies)["sound_seeds"].sum() == 0
+    included = compare_with_published(WORD, studies, any_corpus=True)
+    assert included["sound_seeds"].sum() == 2
+    reason = explain_difference(WORD, included.filter(pl.col("sound_seeds") > 0).row(0, named=True))
+    assert "ours on ptb" in reason
+    assert "after 3 epochs" in reason
+
+
+def test_without_runs_every_row_is_shown_as_not_run():
+    text = render(published_comparison([]), "json")
+    rows = json.loads(text)["rows"]
+    assert len(rows) == len(ROWS)
+    assert all(row[f"{name}_seeds"] == 0 for row in rows for name in VARIANTS)
+    assert render(published_comparison([], table="cath_l20"), "md").count("not run") == 10
+
+
+def test_mutations_are_shown_by_name():
+    text = render(published_comparison([], table="multi30k_word"), "md")
+    assert r"| DLM46 cut state\_to\_candidate (4) |" in text
+    assert "| DLM47 squash=sigmoid (4), gate=output=centred (6) |" in text
+
+
+def test_an_unknown_table_is_refused():
+    with pytest.raises(UserError, match="no published table 'cath'; known: multi30k_word"):
+        published_comparison([], table="cath")
+
+
+COMMON = {"corpus": {"name": "multi30k_en"}, "length": 20, "unit": "word"}
+
+
+def _config(label, norm="rms"):
+    cuts = sorted(next(row.positions for row in WORD.rows() if row.label == label))
+    fields = {"width": 128, "norm": norm, "cell": {"name": "mgu", "cuts": cuts}}
+    return MODELS.dump(zoo.config("DLM46", **fields))
+
+
+def _ngram(order):
+    return {"name": "ngram_count", "order": order, "smoothing": "kneser_ney", "alpha": 0.1}
+
+
+def test_a_reconstruction_does_not_leak_the_future():
+    frames = {table.name: compare_with_published(table, []) for table in TABLES}
+    words = next(table for table in TABLES if table.name == "autoencoder_word_l20")
+    reasons = {row["row"]: explain_difference(words, row) for row in frames[words.name].to_dicts()}
+    assert all(reason.startswith("a reconstruction") for reason in reasons.values())
+    assert not any("leak the future" in reason for reason in reasons.values())
+    assert "divided by their deviation, no leak" in reasons["DLM53 E=128 K=400"]
+    bound = next(row for row in frames["multi30k_char_l100"].to_dicts() if row["row"] == "DLM51")
+    assert explain_difference(TABLES[1], bound).startswith("a bound; inputs leak the future")
+
+
+@pytest.fixture
+def with_ngrams(toy):
+    """Three sound rows with sentence losses 5, 4.7 and 4.4; n-gram models with 5.8 and 4.6."""
+    toy.epochs = 20
+    for label, loss in (("DLM46", 5.0), ("DLM46 {4}", 4.7), ("DLM46 {5}", 4.4)):
+        losses = [2 * loss + step for step in (-0.1, 0.0, 0.1)]
+        recipe = {"accumulate": "step"}
+        toy.add_point(label, losses, model=_config(label), recipe=recipe, **COMMON)
+    for order, loss in ((1, 11.6), (5, 9.2)):
+        toy.add_point(f"count {order}", [loss] * 3, model=_ngram(order), **COMMON)
+    return toy
+
+
+def _reasons(toy, label="DLM46"):
+    frame = compare_with_published(WORD, [load_study(toy.path)])
+    return explain_difference(WORD, next(row for row in frame.to_dicts() if row["row"] == label))
+
+
+def test_the_legend_has_the_ngram_losses_and_the_rows_that_lose_to_them(with_ngrams):
+    line = (
+        "multi30k_word, n-gram models on the same data: Kneser-Ney 5-gram 4.600, unigram 5.800; "
+        "loses to Kneser-Ney 5-gram (4.600): DLM46; "
+        "no clear difference from it: DLM46 cut state_to_candidate (4)"
+    )
+    assert ngram_lines(WORD, compare_with_published(WORD, [load_study(with_ngrams.path)])) == [line]
+    assert line in render(published_comparison([with_ngrams.path]), "table", width=300)
+
+
+def test_an_ngram_model_counted_after_the_published_epoch_is_included(with_ngrams):
+    """A count model has one epoch, that of the budget, which may be later than the published."""
+    for run in with_ngrams.study_json["chosen"]["count 5"]["runs"]:
+        file = with_ngrams.records_path(run)
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        late = next(line for line in lines if line.get("epoch") == 20) | {"epoch": 30}
+        end = {"event": "end", "epoch": 30, "status": "finished"}
+        file.write_text(f"{json.dumps(late)}\n{json.dumps(end)}\n")
+    frame = compare_with_published(WORD, [load_study(with_ngrams.path)])
+    assert frame.filter(row="DLM46")["kn5"].to_list() == pytest.approx([4.6])
+    assert frame.filter(row="DLM46")["sound_epoch"].to_list() == [20]
+
+
+def test_ngram_models_of_other_data_are_not_included(toy):
+    toy.epochs = 20
+    recipe = {"accumulate": "step"}
+    toy.add_point("DLM46", [10.0, 10.2], model=_config("DLM46"), recipe=recipe, **COMMON)
+    toy.add_point("count", [9.2] * 2, model=_ngram(5), fingerprint="beef", **COMMON)
+    frame = compare_with_published(WORD, [load_study(toy.path)])
+    assert set(frame["kn5"]) == {None}
+    assert ngram_lines(WORD, frame) == []
+
+
+def test_the_reason_lists_differences_of_the_recipe(toy):
+    toy.epochs = 20
+    sound = {"optimiser": "adam", "lr": 0.0123456, "batch": 100, "accumulate": "step"}
+    published = {"optimiser": "rmsprop", "lr": 0.001, "batch": 100, "accumulate": "epoch"}
+    toy.add_point("sound", [10.0, 10.2], model=_config("DLM46"), recipe=sound, **COMMON)
+    assert "recipe" not in _reasons(toy)
+    norm = _config("DLM46", norm="time_std")
+    toy.add_point("published", [9.0, 9.2], model=norm, recipe=published, **COMMON)
+    text = "also has optimiser adam instead of rmsprop, lr 0.0123 instead of 0.001;"
+    assert text in _reasons(toy)
+    same = {**published, "optimiser": "adam", "lr": sound["lr"]}
+    toy.add_point("accumulated", [9.0, 9.2], model=_config("DLM46"), recipe=same, **COMMON)
+    assert "recipe" not in _reasons(toy)
+
+
+@pytest.mark.parametrize(("split", "expected"), [("official", True), ("seed", False)])
+def test_the_reason_names_another_split(toy, split, expected):
+    toy.epochs = 20
+    common = {**COMMON, "corpus": {"name": "multi30k_en", "split": split}}
+    toy.add_point("a", [10.0, 10.2], model=_config("DLM46"), **common)
+    assert ("ours has split=official, not seed" in _reasons(toy)) == expected
+
+
+def test_only_columns_of_the_table_are_explained(with_ngrams):
+    text = render(published_comparison([with_ngrams.path], table="multi30k_word"), "md")
+    assert "; sound: neither" in text
+    assert "leaking: only" not in text
+    assert "accumulated: only" not in text
+    row = next(row for row in WORD.rows() if row.label == "DLM46")
+    with_ngrams.add_point(
+        "accumulated", [9.0], model=_config(row.label), recipe={"accumulate": "epoch"}, **COMMON
+    )
+    text = render(published_comparison([with_ngrams.path], table="multi30k_word"), "md")
+    assert (
+        "gradients accumulated for an epoch; accumulated: only the gradients; sound: neither"
+        in text
+    )
+    assert "leaking: only" not in text

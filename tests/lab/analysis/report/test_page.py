@@ -1,0 +1,245 @@
+"""A study's page: complete, escaped, and self-contained in a browser without a network."""
+
+import base64
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from html import escape
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from lmzoo.lab.analysis.report import best, render_report
+from lmzoo.lab.analysis.report.best import CommandResult, run_lmzoo
+from lmzoo.lab.analysis.report.html import Section, html_page
+from lmzoo.lab.analysis.tables.ranking_table import study_ranking
+from lmzoo.lab.analysis.text.render import render
+from tests.lab.analysis.browser import browse, open_page
+
+ROOT = Path(__file__).parents[4]
+RECORDS = ROOT / "docs/results/records/gru_ablation-captions.parquet"
+
+
+@pytest.fixture
+def study(toy):
+    toy.study_json["question"] = "Is a < b & 'c' <script>alert(1)</script>?"
+    toy.add_point("full", [2.0, 2.1, 2.3])
+    toy.add_point("part", [2.5, None, 2.7], leaks="sees <itself>")
+    toy.add_run("full", 10, 3.0, setting={"lr": 0.001})
+    return toy.write()
+
+
+SECTIONS = ("Ranking", "Learning curves", "The search", "What it costs", "Audit")
+
+
+def specs(text: str) -> list[dict]:
+    """Return the specifications of the page's charts."""
+    return [json.loads(spec) for spec in re.findall(r"application/json\">(.*?)</script>", text)]
+
+
+def markup(text: str) -> str:
+    """Return the page without its scripts."""
+    return re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
+
+
+def test_the_page_has_every_section_and_loads_nothing(study):
+    text = render_report(study, use_models=False)
+    for part in (*SECTIONS, "Spent and reproduce"):
+        assert f">{part}</h2>" in text
+    assert len(text) < 3_000_000
+    assert len(specs(text)) == 3
+    page = markup(text)
+    assert "Is a &lt; b &amp; &#39;c&#39; &lt;script&gt;" in page
+    assert "cut part: sees &lt;itself&gt;" in page
+    assert "1 of 2 points passed" in page
+    links = re.findall(r'(?:src|href|xlink:href)="([^"]*)"', page)
+    assert all(link.startswith(("#", "data:")) for link in links)
+    assert not re.search(r"url\((?!#|&quot;#)", page)
+
+
+def test_table_chart_and_file_have_the_numbers_of_the_ranking(study):
+    text = render_report(study, use_models=False)
+    ranked = study_ranking(study)
+    data = re.search(r'download="toy.csv" href="data:text/csv;base64,([^"]*)"', text)
+    assert data is not None
+    assert base64.b64decode(data[1]).decode() == render(ranked, "csv")
+    forest = next(spec for spec in specs(text) if "Differences" in spec["description"])
+    (rows,) = (data for data in forest["datasets"].values() if "group" in data[0])
+    expected = {row["label"]: row["difference"] or 0.0 for row in ranked.frame.to_dicts()}
+    assert {row["label"]: row["difference"] for row in rows} == expected
+    for row in ranked.tables[0].rows:
+        assert all(f">{escape(cell)}</td>" in text for cell in row)
+
+
+def test_report_ranking_json_and_csv_have_the_same_numbers():
+    """All columns of the file, the JSON and the table of the recorded gate ablation."""
+    text, ranked = render_report(RECORDS, use_models=False), study_ranking(RECORDS)
+    names = list(ranked.frame.columns)
+    own = json.loads(render(ranked, "json"))["rows"]
+    data = re.search(r'href="data:text/csv;base64,([^"]*)"', text)
+    assert data is not None
+    stored = list(csv.DictReader(io.StringIO(base64.b64decode(data[1]).decode())))
+    assert [*stored[0]] == names == [*own[0]]
+    for row, line, value in zip(own, stored, ranked.frame.to_dicts(), strict=True):
+        for name in names:
+            assert _plain(row[name]) == _plain(value[name], name) == _plain(line[name], name), name
+    for table in ranked.tables:
+        for cells in table.rows:
+            for name, cell in zip(table.header, cells, strict=True):
+                assert f">{escape(cell)}<" in text, name
+    charted = {row["label"]: row for row in ranked.frame.to_dicts()}
+    compared = 0
+    for spec in specs(text):
+        for row in (row for rows in spec.get("datasets", {}).values() for row in rows):
+            if {"loss", "parameters"} <= set(row):
+                compared += 1
+                same = {key: charted[row["label"]][key] for key in row if key != "group"}
+                assert same == {key: value for key, value in row.items() if key != "group"}
+    assert compared >= len(own)
+
+
+def _plain(value: object, name: str = "setting") -> object:
+    """Return the value of a column as JSON, CSV and the frame all can say it."""
+    if isinstance(value, str) and name in ("setting", "corpus") and value.startswith("{"):
+        value = json.loads(value)
+    if isinstance(value, list):
+        value = "; ".join(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None or value == "":
+        return ""
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return value
+
+
+def test_every_chart_has_a_tooltip(study):
+    for path in (RECORDS, study):
+        for spec in specs(render_report(path, use_models=False)):
+            assert '"tooltip"' in json.dumps(spec), spec["description"]
+
+
+def test_the_table_shows_the_equation_that_each_cut_leaves():
+    page = markup(render_report(RECORDS, use_models=False))
+    assert "h_t = (1 − f_t) ⊙ h_{t-1} + f_t ⊙ c_t" in page  # of the reference
+    leaves = '<span class="equation">h_t = f_t ⊙ c_t</span></td>'
+    assert f"cut carry (6){leaves}" in page
+    labels = study_ranking(RECORDS).frame.filter(~pl.col("reference"), pl.col("parameters") > 0)
+    assert all(lines for lines in labels["equations"].to_list())
+
+
+def test_the_marked_settings_of_the_search_are_those_of_the_table():
+    """In the recorded study of the gate ablation."""
+    text = render_report(RECORDS, use_models=False)
+    search = next(spec for spec in specs(text) if "of every setting" in spec["description"])
+    rows = [row for data in search["datasets"].values() for row in data if row.get("chosen")]
+    chosen = {row["label"]: {"recipe.lr": row["value"]} for row in rows}
+    ranked = study_ranking(RECORDS).frame.filter(pl.col("parameters") > 0).to_dicts()
+    assert chosen == {row["label"]: json.loads(row["setting"]) for row in ranked}
+
+
+def test_samples_and_audit_are_of_the_best_model(study, monkeypatch):
+    sampled = []
+
+    def sample(run, *, count=8, data_dir=None):
+        sampled.append((run.name, data_dir))
+        return CommandResult("lmzoo sample", "a <b> dog", ok=True)
+
+    audit = {"name": "m", "score": "exact", "faults": [], "future": 0.25, "total": None}
+    monkeypatch.setattr(best, "draw_samples", sample)
+    result = CommandResult("lmzoo audit", "", ok=True)
+    monkeypatch.setattr(best, "audit_model", lambda *_: (result, audit))
+    text = render_report(study, data_dir=Path("there"))
+    assert sampled == [("full-confirm-1", Path("there"))]
+    assert "a &lt;b&gt; dog" in text
+    assert "2.5e-01" in text
+    assert "m, exact: passes" in text
+
+
+def test_a_failed_command_returns_its_error(study):
+    result = run_lmzoo(["sample", str(study / "nowhere")])
+    assert not result.ok
+    assert result.text.startswith("error: ")
+    assert result.command.startswith("lmzoo sample ")
+
+
+def test_a_browser_shows_the_complete_page_without_requests(study):
+    path = study / "report.html"
+    path.write_text(render_report(study, use_models=False), encoding="utf-8")
+    loaded = open_page(path)
+    assert (loaded.requests, loaded.messages) == ([], [])
+    assert "<script>alert(1)</script>" in loaded.title
+    assert "cut part" in loaded.text
+    assert loaded.width <= 1100
+    assert len(loaded.figures) == 3
+    assert all(box["width"] > 100 and box["height"] > 40 for box in loaded.figures)
+    assert open_page(path, width=390).width == 390
+    with browse(path) as tab:
+        labels = tab.eval_on_selector_all(".chart", "all => all.map(x => x.ariaLabel)")
+    assert "validation loss by epoch" in labels
+    assert len(set(labels)) == 3
+
+
+def test_a_browser_sorts_and_filters_the_ranking(study):
+    path = study / "report.html"
+    path.write_text(render_report(study, use_models=False), encoding="utf-8")
+    with browse(path) as tab:
+
+        def labels() -> list[str]:
+            return tab.locator(
+                "table.sortable >> nth=0 >> tbody tr:visible td.point"
+            ).all_inner_texts()
+
+        before = labels()
+        heading = tab.locator("table.sortable >> nth=0 >> th", has_text="point")
+        for _ in range(2):
+            heading.locator("button").click()
+        assert heading.get_attribute("aria-sort") == "descending"
+        assert labels() == sorted(before, reverse=True) != before
+        tab.locator("input[type=search] >> nth=0").fill("part")
+        assert labels() == ["cut part"]
+
+
+def test_a_browser_reports_a_page_that_loads_other_files(tmp_path):
+    """The test above detects requests and scripts."""
+    path = tmp_path / "bad.html"
+    body = '<img src="http://127.0.0.1:9/x.png"><script>throw Error("no")</script>'
+    text = html_page("bad", "", [Section("x", body)])
+    path.write_text(text)
+    assert open_page(path).messages  # the policy in the page's head refuses both
+    path.write_text(re.sub(r"<meta http-equiv[^>]*>", "", text))
+    loaded = open_page(path)
+    assert loaded.requests == ["http://127.0.0.1:9/x.png"]
+    assert any("no" in message for message in loaded.messages)
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.timeout(1200)
+def test_the_page_of_a_real_sweep(tmp_path):
+    command = ["sweeps/gru_ablation.py", "--points", "wild type,cut 4", "--epochs", "2"]
+    command += ["--samples", "2", "--seeds", "2", "--set", "corpus.train=200"]
+    command += ["--storage", str(tmp_path)]
+    subprocess.run([sys.executable, *command], cwd=ROOT, check=True, timeout=800)
+    path = tmp_path / "report.html"
+    path.write_text(render_report(tmp_path / "gru_ablation-captions"), encoding="utf-8")
+    loaded = open_page(path)
+    assert (loaded.requests, loaded.messages) == ([], [])
+    for part in ("Over seeds and sequences", "exact: passes", "lmzoo sample"):
+        assert part in loaded.text
+
+
+def test_warnings_about_the_text_are_in_the_ranking_and_in_the_page(toy):
+    toy.study_json["data"] = {"warnings": ["9 of 10 lines are cut", "1 of 2 test lines is seen"]}
+    toy.add_point("full", [2.0, 2.1, 2.3])
+    toy.add_point("part", [2.5, 2.6, 2.7])
+    folder = toy.write()
+    heading, page = study_ranking(folder).heading, render_report(folder, use_models=False)
+    for warning in toy.study_json["data"]["warnings"]:
+        assert f"WARNING: {warning}" in heading
+        assert page.count(f"WARNING: {warning}") == 1

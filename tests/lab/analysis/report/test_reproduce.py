@@ -1,0 +1,259 @@
+"""The commands of the page run the same study, whichever version wrote it."""
+
+import dataclasses
+import shlex
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmzoo import Point, Study, main
+from lmzoo.base.search_space import Choice, FloatRange, IntRange
+from lmzoo.data.corpus import open_corpus
+from lmzoo.lab.analysis.records.load import load_study
+from lmzoo.lab.analysis.report.recipe import reproduce_commands
+from lmzoo.lab.store.records import STUDY, read_json
+from lmzoo.lab.study.planner import Planner
+from lmzoo.lab.study.study import option, options
+from lmzoo.lab.study.study_json import option_words
+from lmzoo.lab.study.study_store import StudyStore
+from lmzoo.trainables.resolve import corpus_config, resolve
+
+SMALL = ("--set", "corpus.train=200")
+PLAIN = Study(name="toy", question="?", points=(Point("wild type", "DLM46"),))
+OWN = Study(
+    name="toy",
+    question="?",
+    points=(
+        Point(
+            "count",
+            "ngram_count",
+            {"order": 2, "smoothing": "add_alpha"},
+            search={"model.alpha": None},
+        ),
+        Point(
+            "cut 4,5",
+            "DLM46",
+            {"cell.cuts": [4, 5]},
+            search={"recipe.lr": FloatRange(1e-5, 1.0, log=True)},
+        ),
+        Point("MGU", "DLM46"),
+        Point("LSTM", "DLM26"),
+    ),
+    search={
+        "recipe.lr": FloatRange(1.0, 2.0),
+        "recipe.batch": IntRange(8, 64),
+        "recipe.clip": Choice((1.0, None)),
+    },
+    seeds=2,
+)
+
+
+def study_of(study, options, monkeypatch):
+    """Return the study that a script runs with these options."""
+    studies = []
+    monkeypatch.setattr(
+        "lmzoo.lab.sweep.command.Sweep.run", lambda self, *_, **__: studies.append(self.study) or 0
+    )
+    monkeypatch.setattr(sys, "argv", ["sweeps/toy.py", *options])
+    with pytest.raises(SystemExit) as ended:
+        main(*(study if isinstance(study, tuple) else (study,)))
+    assert ended.value.code == 0
+    return studies[0]
+
+
+def begin(study, path):
+    """Return the folder of a study whose sweep has just begun."""
+    fields = corpus_config(study, study.fields)
+    corpus = open_corpus(fields)
+    store = StudyStore(path / "toy")
+    Planner(study, resolve(study, corpus, fields), store)
+    store.close()
+    return path / "toy"
+
+
+GIVEN = {
+    "corpus": ("captions_char", "captions_char"),
+    "recipe": ("published", "published"),
+    "parameters": ("5000", 5000),
+    "fields": ("model.norm=l2", {"model.norm": "l2"}),
+    "search": ("recipe.lr=1:8", {"recipe.lr": IntRange(1, 8)}),
+    "off": ("recipe.lr=off", ("recipe.lr",)),
+    "sampler": ("qmc", "qmc"),
+    "pruner": ("median", "median"),
+    "margin": ("0.125", 0.125),
+    "max_seeds": ("7", 7),
+    "metric": ("loss", "loss"),
+    "test_metric": ("final", "final"),
+    "direction": ("maximize", "maximize"),
+    "unit": ("%", "%"),
+}
+"""Field -> words of its option and its value; others are 4, as a number or as a text."""
+STATED = {"name", "question", "points", "reference", "script", "given"}
+"""What only the script states."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Grown(Study):
+    """A study with one more option of each type."""
+
+    patience: int = option("Epochs without progress.", low=1, default=2)
+    decay: float = option("Rate.", default=0.5)
+    order_of_points: str = option("How points are sorted.", default="as given")
+
+
+def command_of(study, tmp_path):
+    """Return the words after `python sweeps/toy.py` that run the study again."""
+    path = begin(study, tmp_path)
+    words = shlex.split(reproduce_commands(path, load_study(path)).splitlines()[0])
+    assert words[:2] == ["python", "sweeps/toy.py"]
+    return words[2:]
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Grown)])
+def test_a_field_of_a_study_is_an_option_everywhere(name, tmp_path, monkeypatch):
+    """It is on the command line, in study.json and in the command that runs the study again."""
+    if name in STATED:
+        return
+    study = Grown(name="toy", question="?", points=PLAIN.points)
+    default = getattr(study, name)
+    words, value = GIVEN[name] if name in GIVEN else ("4", type(default)(4))
+    own = options(study)[name]
+    given = [own.flag, words, *([own.switch] if own.switch else [])]
+    changed = study_of(study, [*given, *SMALL], monkeypatch)
+    got = getattr(changed, name)
+    assert (
+        (got | {"corpus.train": 200} == value | {"corpus.train": 200})
+        if name == "fields"
+        else got == value
+    )
+    assert got != getattr(study, name)
+    if name == "direction":
+        return  # the rows of this study have a loss
+    assert study_of(study, command_of(changed, tmp_path), monkeypatch) == changed
+    asked = read_json(tmp_path / "toy" / STUDY)["asked"]
+    assert asked.keys() == {field.name for field in dataclasses.fields(Grown)} - STATED
+
+
+TEXTS = st.text("ab1.,: {}[]\"'=", min_size=1, max_size=5)
+NUMBERS = st.floats(1e-6, 1e6) | st.integers(1, 99)
+RANGES = st.one_of(
+    st.builds(
+        lambda low, width, log: FloatRange(low, low + width, log),
+        st.floats(1e-6, 1e3), st.floats(1e-3, 1e3), st.booleans(),
+    ),
+    st.builds(
+        lambda low, width, log: IntRange(low, low + width, log),
+        st.integers(1, 99), st.integers(1, 99), st.booleans(),
+    ),
+    st.lists(NUMBERS | st.none() | st.booleans() | st.sampled_from(["a", "b"]), min_size=1).map(
+        lambda values: Choice(tuple(values))
+    ),
+)  # fmt: skip
+
+
+@given(
+    fields=st.dictionaries(
+        st.sampled_from(["model.a", "recipe.b"]),
+        st.recursive(TEXTS | NUMBERS | st.none() | st.booleans(), st.lists, max_leaves=4),
+    ),
+    search=st.dictionaries(st.sampled_from(["model.c", "recipe.lr"]), RANGES | st.none()),
+    numbers=st.fixed_dictionaries(
+        {"margin": st.floats(0, 9), "max_seeds": st.integers(0, 99), "seeds": st.integers(1, 99)}
+    ),
+)
+def test_the_stored_words_give_the_same_study(fields, search, numbers):
+    study = dataclasses.replace(PLAIN, fields=fields, search=search, **numbers)
+    given = dataclasses.replace(PLAIN, search=dict.fromkeys([*search, "recipe.off"]))
+    study = dataclasses.replace(study, off=("recipe.off",))
+    run = []
+    with pytest.MonkeyPatch.context() as patched:
+        run.append(study_of(given, option_words(study), patched))
+    assert dataclasses.replace(run[0], script=()) == study
+
+
+OPTIONS = [
+    (),
+    ("--search-space", "recipe.lr=1:8", "--search-space", "recipe.batch=16,32"),
+    ("--set", "recipe.init=default", "--set", "recipe.clip=none"),
+]
+MODEL = ("--set", "model.width=8", "--set", 'model.emission={"name": "mixture", "components": 5}')
+
+
+@pytest.mark.parametrize(
+    ("study", "options"), [(OWN, options) for options in OPTIONS] + [(PLAIN, MODEL)]
+)
+def test_the_command_runs_the_same_study(study, options, tmp_path, monkeypatch):
+    first = study_of(study, [*options, *SMALL], monkeypatch)
+    assert study_of(study, command_of(first, tmp_path), monkeypatch) == first
+
+
+def test_the_command_of_one_of_several_studies_names_it(tmp_path, monkeypatch):
+    studies = PLAIN, dataclasses.replace(PLAIN, name="second")
+    first = study_of(studies, ["second", *SMALL], monkeypatch)
+    path = begin(first, tmp_path)
+    words = shlex.split(reproduce_commands(path, load_study(path)).splitlines()[0])
+    assert words[:3] == ["python", "sweeps/toy.py", "second"]
+    assert study_of(studies, words[2:], monkeypatch) == first
+
+
+def test_points_without_a_chosen_setting_are_left_out(toy):
+    toy.add_point("full", [2.0])
+    toy.add_point("a,b", [2.0])
+    toy.study_json["points"].append({"id": "late", "label": "late", "aliases": []})
+    toy.write()
+    words = shlex.split(reproduce_commands(toy.path, load_study(toy.path)).splitlines()[0])
+    assert words[words.index("--points") + 1] == "cut full,cut a,b"
+
+
+def test_points_that_the_sweep_left_out_are_left_out(toy):
+    toy.add_point("full", [2.0])
+    toy.study_json["left_out"] = ["minGPT"]
+    toy.write()
+    words = shlex.split(reproduce_commands(toy.path, load_study(toy.path)).splitlines()[0])
+    assert words[words.index("--points") + 1] == "cut full"
+
+
+@pytest.fixture
+def old(toy):
+    """A study as an older version wrote it."""
+    toy.add_point("full", [2.0, 2.1, 2.3])
+    toy.add_point("part", [2.5, None, 2.7])
+    setting = {"lr": 0.001, "model.width": 32, "recipe.clip": None}
+    for point in ("full", "part"):
+        toy.add_run(point, 10, 3.0, setting=setting)
+    return toy
+
+
+def test_the_command_of_an_older_study_is_inferred_from_its_runs(old):
+    lines = reproduce_commands(old.path, load_study(old.path)).splitlines()
+    assert lines[0].startswith("python sweeps/toy.py --epochs 3")
+    assert lines[0].endswith(f" --storage {old.path.parent}")
+    assert "--samples 2 --seeds 3 --corpus ptb --set corpus.lines=100" in lines[0]
+    assert "lr=0.0001:0.1:log" in lines[0]
+    assert "model.width=8:256 " in lines[0]
+    assert "recipe.clip=1.0,None" in lines[0]
+    assert lines[1:3] == [f"lmzoo {name} {old.path}" for name in ("rank", "report")]
+    assert "An older version wrote this study" in lines[4]
+
+
+def test_a_field_that_few_points_of_an_older_study_searched_is_left_out(old):
+    old.add_point("count", [3.0])
+    old.add_run("count", 10, 3.0, setting={"model.alpha": 0.5})
+    old.study_json["search"]["model.alpha"] = {"low": 0.01, "high": 1.0, "log": True}
+    old.write()
+    line = reproduce_commands(old.path, load_study(old.path)).splitlines()[0]
+    assert "alpha" not in line
+    assert "--search-space lr=" in line
+
+
+CUTS = "cut state_to_candidate (4) + candidate_bias (5)"
+
+
+def test_the_cell_of_a_point_is_stored_before_any_run(tmp_path):
+    """It distinguishes an unconfirmed wild type from a model without a cell."""
+    study = load_study(begin(OWN, tmp_path)).study
+    cells = {point["label"]: point["cell"] for point in study["points"]}
+    baselines = {"unigram count": None, "Kneser-Ney 5-gram": None}
+    assert cells == {"count": None, CUTS: "mgu", "MGU": "mgu", "LSTM": "lstm", **baselines}

@@ -1,0 +1,158 @@
+"""The page in a real browser, from phone to wide screen, light and dark."""
+
+import functools
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from lmzoo.lab.analysis.report import render_report
+from lmzoo.lab.analysis.report.html import Section, html_page
+from tests.lab.analysis.browser import browse as browse_page
+from tests.lab.analysis.browser import launched
+from tests.lab.analysis.factorial import add_mutants, full
+from tests.lab.analysis.toy_study import ToyStudy
+
+RECORDS = Path(__file__).parents[4] / "docs/results/records/gru_ablation-captions.parquet"
+SCREENS = [(390, "light"), (768, "dark"), (1440, "light")]
+"""The width decides what overflows, the scheme what is hard to read."""
+CLIPPED = """() => [...document.querySelectorAll(".chart svg")].flatMap((svg) => {
+  const outer = svg.getBoundingClientRect();
+  return [...svg.querySelectorAll("text")].filter((text) => {
+    const box = text.getBoundingClientRect();
+    return text.textContent.includes("…") || (box.width && (box.left < outer.left - 1
+      || box.right > outer.right + 1 || box.top < outer.top - 1 || box.bottom > outer.bottom + 1));
+  }).map((text) => text.textContent);
+})"""
+"""Labels of charts that leave their chart or are shortened."""
+UNREADABLE = """() => {
+  const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const luminance = (colour) => {
+    const [r, g, b] = parts(colour).map((x) => x / 255)
+      .map((x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (element) => {
+    const box = element.getBoundingClientRect();
+    const [x, y] = [box.left + box.width / 2, box.top + box.height / 2];
+    for (const square of element.ownerSVGElement?.querySelectorAll(".mark-rect path") ?? []) {
+      const own = square.getBoundingClientRect();
+      if (own.left < x && x < own.right && own.top < y && y < own.bottom) {
+        return getComputedStyle(square).fill;
+      }
+    }
+    for (let at = element; at; at = at.parentElement) {
+      const colour = getComputedStyle(at).backgroundColor;
+      if ((parts(colour)[3] ?? 1) > 0) return colour;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const out = [];
+  for (const element of document.body.querySelectorAll("*")) {
+    const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if (!own || !element.getClientRects().length || element.closest("script, style")) continue;
+    const style = getComputedStyle(element);
+    const colour = element.ownerSVGElement ? style.fill : style.color;
+    const [low, high] = [luminance(colour), luminance(behind(element))].sort((a, b) => a - b);
+    const ratio = (high + 0.05) / (low + 0.05);
+    window.texts = (window.texts ?? 0) + 1;
+    if (ratio < 4.5) out.push(`${element.textContent}: ${ratio.toFixed(2)}`);
+  }
+  return out;
+}"""
+"""Texts with a contrast below 4.5 to their background."""
+
+POINT, SQUARE = ".mark-symbol.role-mark path", ".mark-rect.role-mark path"
+
+
+@pytest.fixture(scope="module")
+def browse():
+    """Opens pages in one browser."""
+    with launched() as browser:
+        yield functools.partial(browse_page, browser=browser)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """A page with every chart but the heat map, and one with it."""
+    folder = tmp_path_factory.mktemp("pages")
+    toy = ToyStudy(folder / "toy")
+    loss = {0: 3.0, 1: 2.8, 2: 3.9, 3: 3.3}
+    add_mutants(toy, full(3).tolist(), lambda cuts, seed: loss[len(cuts)] + 0.01 * seed)
+    paths = []
+    for name, study in (("records", RECORDS), ("map", toy.write())):
+        paths.append(folder / f"{name}.html")
+        paths[-1].write_text(render_report(study, use_models=False), encoding="utf-8")
+    return paths
+
+
+@pytest.mark.parametrize(("width", "scheme"), SCREENS)
+def test_nothing_overflows_is_clipped_or_hard_to_read(browse, pages, width, scheme):
+    for page in pages:
+        with browse(page, width, scheme) as tab:
+            assert tab.evaluate("document.documentElement.scrollWidth") == width
+            assert tab.evaluate(CLIPPED) == []
+            assert tab.evaluate(UNREADABLE) == []
+            assert tab.evaluate("window.texts") > 50
+            squares = tab.locator(".mark-rect path").count()
+            assert squares >= 9 or page.stem != "map"
+
+
+@pytest.mark.parametrize(("width", "height", "rows"), [(1440, 900, 12), (390, 844, 6)])
+def test_the_first_screen_has_the_answer_and_the_forest_plot(browse, pages, width, height, rows):
+    with browse(pages[0], width) as tab:
+        box = "x => { const b = x.getBoundingClientRect(); return [b.top, b.bottom]; }"
+        answer = tab.locator("p.lead").evaluate(box)
+        marks = tab.locator(".chart").first.locator(POINT).evaluate_all(f"all => all.map({box})")
+        assert answer[1] < marks[0][0]
+        assert sum(bottom < height for _, bottom in marks) >= rows
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_violation(browse, pages, scheme):
+    pytest.importorskip("axe_playwright_python", reason="needs axe-playwright-python")
+    script = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
+    for page in pages:
+        with browse(page, 390, scheme) as tab:
+            tab.evaluate(script)
+            found = tab.evaluate("axe.run().then((result) => result.violations)")
+            assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found] == []
+
+
+def test_every_chart_shows_a_tooltip(browse, pages):
+    for page in pages:
+        with browse(page, 1440) as tab:
+            for chart in tab.query_selector_all(".chart"):
+                chart.scroll_into_view_if_needed()
+                marks = map(chart.query_selector, (POINT, SQUARE))
+                next(filter(None, marks)).hover(force=True)
+                tab.wait_for_selector("#vg-tooltip-element.visible")
+                tab.mouse.move(1, 1)
+
+
+def test_a_point_chosen_in_one_chart_is_chosen_in_all(browse, pages):
+    with browse(pages[0], 1440) as tab:
+        lists = tab.locator(".vega-bind select")
+        names = lists.nth(0).locator("option").all_inner_texts()
+        lists.nth(0).select_option(label=names[2])
+        chosen = lists.evaluate_all("all => all.map(x => x.selectedOptions[0].label)")
+        assert chosen == [names[2]] * lists.count()
+        assert lists.count() > 3
+
+
+def test_the_checks_find_what_they_look_for(browse, tmp_path):
+    """A page that is too wide, a shortened label, and texts that are too pale."""
+    body = (
+        '<p style="width: 2000px; color: #999; background: #fff">pale</p>'
+        '<div class="chart"><svg width="50" height="20"><g class="mark-rect">'
+        '<path d="M0 0H50V20H0Z" fill="#4393c3"/></g>'
+        '<text x="5" y="15" fill="#fff">0.2…</text></svg></div>'
+    )
+    path = tmp_path / "bad.html"
+    text = html_page("bad", "", [Section("x", body)])
+    path.write_text(text.replace("<html", '<html data-drawn="yes"'), encoding="utf-8")
+    with browse(path, 390) as tab:
+        assert tab.evaluate("document.documentElement.scrollWidth") > 390
+        assert tab.evaluate(CLIPPED) == ["0.2…"]
+        found = tab.evaluate(UNREADABLE)
+        assert [text.split(":")[0] for text in found] == ["pale", "0.2…"]

@@ -1,0 +1,108 @@
+"""Loss against size: curves from labels, comparison at shared sizes, changes of order."""
+
+import numpy as np
+import pytest
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.records.load import load_study
+from lmzoo.lab.analysis.tables.scaling import scaling_curves, study_scaling
+
+WIDTHS = (8, 16, 32, 64)
+
+
+@pytest.fixture
+def scaled(toy):
+    """Two curves that cross: `gru` is better at small sizes, `lstm` at large ones."""
+    rng = np.random.default_rng(0)
+    for name, exponent, constant in (("gru", 0.05, 2.0), ("lstm", 0.15, 3.0)):
+        for width in WIDTHS:
+            size = 100 * width**2
+            loss = np.exp(constant - exponent * np.log(size))
+            losses = [float(loss * np.exp(0.003 * z)) for z in rng.standard_normal(4)]
+            facts = {"parameters": size, "state_size": width * (1 + (name == "lstm"))}
+            toy.add_point(f"{name} E={width}", losses, **facts)
+    toy.study_json["reference"] = "gru E=8"
+    toy.write()
+    return toy
+
+
+def test_curves_have_the_exponents_of_their_losses(scaled):
+    frame, *_ = scaling_curves(load_study(scaled.path), by="parameters")
+    assert frame["curve"].to_list() == ["cut gru", "cut lstm"]
+    assert frame["reference"].to_list() == [True, False]
+    for row, exponent in zip(frame.to_dicts(), (0.05, 0.15), strict=True):
+        assert row["points"] == 4
+        assert row["exponent"] == pytest.approx(exponent, abs=0.01)
+
+
+def test_the_band_holds_the_points_of_an_exact_power_law(scaled):
+    points = scaling_curves(load_study(scaled.path), by="parameters").points
+    assert points.shape[0] == 2 * len(WIDTHS)
+    for row in points.to_dicts():
+        assert row["fitted_low"] < row["fitted"] < row["fitted_high"]
+        assert row["fitted_low"] < row["loss"] < row["fitted_high"]
+
+
+def test_curves_that_cross_change_their_order(scaled):
+    frame, changes, *_ = scaling_curves(load_study(scaled.path), by="parameters")
+    assert changes == [("cut gru", "cut lstm")]
+    lstm = frame.to_dicts()[1]
+    assert lstm["ratio_low_size_low"] > 1 > lstm["ratio_high_size_high"]
+    text = " ".join(study_scaling(scaled.path).heading)
+    assert "cut gru and cut lstm change their order" in text
+
+
+def test_curves_are_compared_at_equal_state_where_both_have_points(scaled):
+    frame, *_ = scaling_curves(load_study(scaled.path), by="state")
+    assert (frame["low_size"][0], frame["high_size"][0]) == (16, 64)
+
+
+def test_a_curve_without_a_shared_size_is_left_out(scaled):
+    for width in WIDTHS:
+        scaled.add_point(f"big E={width}", [2.0, 2.01, 1.99], parameters=10**8 * width)
+    scaled.write()
+    frame, _, left_out, _ = scaling_curves(load_study(scaled.path), by="parameters")
+    assert frame["curve"].to_list() == ["cut gru", "cut lstm"]
+    assert left_out == {"cut big": (8e8, 64e8)}
+    assert "cut big (800,000,000 to 6,400,000,000)" in study_scaling(scaled.path).heading[-1]
+
+
+def test_curves_that_share_one_size_are_compared_there(scaled):
+    for width in WIDTHS:
+        scaled.add_point(f"big E={width}", [2.0, 2.01, 1.99], parameters=100 * 64**2 * width // 8)
+    scaled.write()
+    frame, _, left_out, _ = scaling_curves(load_study(scaled.path), by="parameters")
+    assert (frame["low_size"][0], frame["high_size"][0]) == (100 * 64**2, 100 * 64**2)
+    assert not left_out
+    report = study_scaling(scaled.path)
+    assert "the curves share one size, 409,600" in report.heading[-1]
+    assert report.tables[0].header == (
+        "curve",
+        "points",
+        "parameters",
+        "exponent",
+        "at 409,600",
+        "fit",
+    )
+
+
+def test_curves_that_share_nothing_are_an_error(scaled):
+    for width in WIDTHS:
+        scaled.add_point(f"big E={width}", [2.0, 2.1], state_size=10**6 * width)
+    scaled.study_json["reference"] = "big E=8"
+    scaled.write()
+    with pytest.raises(UserError, match="the curves share no size"):
+        scaling_curves(load_study(scaled.path), by="state")
+
+
+def test_a_study_without_curves_is_an_error(toy):
+    toy.add_point("full", [2.0, 2.1])
+    with pytest.raises(UserError, match="has no curve"):
+        scaling_curves(load_study(toy.path), by="parameters")
+    with pytest.raises(UserError, match="known: parameters, state, compute"):
+        scaling_curves(load_study(toy.path), by="height")
+
+
+def test_an_unknown_size_is_an_error(scaled):
+    with pytest.raises(UserError, match="has no curve"):
+        scaling_curves(load_study(scaled.path), by="compute")

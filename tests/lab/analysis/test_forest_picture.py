@@ -1,0 +1,63 @@
+"""The forest plot as a picture: the data of the report, in the colours of the verdicts."""
+
+import re
+import xml.etree.ElementTree as ET
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from lmzoo.lab.analysis.charts.colours import GROUPS, REFERENCE, WIDE_LABEL, label_lines
+from lmzoo.lab.analysis.charts.forest import forest_picture, forest_rows
+from lmzoo.lab.analysis.tables.ranking import TABLE_KEYS
+from lmzoo.lab.analysis.tables.ranking_table import study_ranking
+from tests.lab.analysis.toy_study import rank
+
+RESULTS = Path(__file__).parents[3] / "docs/results"
+RECORDS = ("gru_ablation-captions", "reference-words", "recall-mqar")
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_every_point_has_the_colour_of_its_verdict(name):
+    frame = study_ranking(RESULTS / f"records/{name}.parquet").frame
+    part = frame.partition_by(TABLE_KEYS, maintain_order=True)[0]
+    svg = forest_picture(part)
+    (symbols,) = re.findall(r'<g class="mark-symbol role-mark.*?</g>', svg)
+    marks = re.findall(r'fill="var\(--([\w-]+)\)"', symbols)
+    far = re.search(r"not shown: ([^<\"]*)", svg)  # baselines far from the other points
+    expected = Counter(row["group"] for row in forest_rows(part))
+    expected["fg"] = expected.pop(REFERENCE)
+    expected["baseline"] -= len(re.findall(r" [+−]\d", far[1])) if far else 0
+    assert Counter(marks) == +expected
+    assert f"±{part['margin'].item(0):g} nats" in svg
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*-forest.svg")), ids=lambda path: path.stem)
+def test_a_published_picture_is_complete_and_follows_the_reader(path):
+    text = path.read_text("utf-8")
+    ET.fromstring(text)
+    light, dark = (
+        set(re.findall(r"--([\w-]+):", block)) for block in re.findall(r":root \{.*?\}", text)
+    )
+    assert set(GROUPS) - {REFERENCE} <= light
+    assert set(re.findall(r"var\(--([\w-]+)\)", text)) <= light & dark
+    assert "prefers-color-scheme: dark" in text
+    assert not re.search(r"url\([^#]", text)
+
+
+def test_a_label_in_lines_keeps_its_plus(toy):
+    toy.add_point("full", [2.0, 2.1, 2.2])
+    toy.add_point("one (1) + the_other_name (2) + a_third_name (3) + a_fourth (4)", [2.5, 2.6, 2.4])
+    svg = forest_picture(rank(toy))
+    lines = [text.replace("\xa0", " ") for text in re.findall(r"<tspan[^>]*>(.*?)</tspan>", svg)]
+    assert [line for line in lines if line.endswith("+")]
+
+
+def test_a_label_beside_a_narrow_chart_has_two_lines_where_numbers_can_name_its_paths():
+    paths = ("input_to_gate (0)", "gate_bias (2)", "state_to_candidate (4)", "candidate_bias (5)")
+    label = "cut " + " + ".join(paths)
+    narrow, wide = label_lines(label), label_lines(label, WIDE_LABEL)
+    assert " ".join(narrow).replace("\xa0", " ") == "cut (0) + (2) + (4) + (5)"
+    assert " ".join(wide).replace("\xa0", " ") == label
+    other = "a long label without any number of a path, of more than two lines"
+    assert " ".join(label_lines(other)) == other

@@ -1,0 +1,156 @@
+"""Write a study's folder as a sweep does, with losses that a test chooses."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike
+
+from lmzoo.lab.analysis.records.load import load_study
+from lmzoo.lab.analysis.tables.ranking import rank_points
+from lmzoo.lab.store.records import (
+    CONFIG,
+    NUMERICS,
+    RECORDS,
+    SCHEMA,
+    STUDY,
+    TEST_LOSSES,
+    RunFolder,
+    write_json,
+)
+
+
+@dataclass
+class ToyStudy:
+    """A study's folder to which a test adds points and runs."""
+
+    path: Path
+    epochs: int = 3
+    study_json: dict[str, Any] = field(init=False)
+    """The content of `study.json`."""
+
+    def __post_init__(self) -> None:
+        self.path.mkdir(parents=True)
+        self.study_json = {
+            "schema": SCHEMA,
+            "numerics": NUMERICS,
+            "name": "toy",
+            "question": "Which path can be cut?",
+            "reference": "full",
+            "budget": {"epochs": self.epochs, "samples": 2, "seeds": 3},
+            "search": {
+                "lr": {"low": 1e-4, "high": 0.1, "log": True},
+                "model.width": {"low": 8, "high": 256, "log": False},
+                "recipe.clip": {"values": [1.0, None]},
+            },
+            "points": [],
+            "chosen": {},
+        }
+
+    def write(self) -> Path:
+        """Write `study.json` and return the study's folder."""
+        write_json(self.path / STUDY, self.study_json)
+        return self.path
+
+    def add_point(
+        self,
+        name: str,
+        losses: list[float | None],
+        *,
+        aliases: tuple[str, ...] = (),
+        edge: tuple[str, ...] = (),
+        **config: Any,
+    ) -> list[str]:
+        """Add a point whose confirm runs (seeds 1, 2, ...) have these test losses.
+
+        None is a diverged run. The sentence loss is half the token loss, and the validation loss at
+        epoch e is loss + (epochs − e) / 10. `config` has further fields of the runs' config.
+
+        Returns:
+            The identities of the runs.
+        """
+        runs = [
+            self.add_run(name, seed, loss, stage="confirm", **config)
+            for seed, loss in enumerate(losses, start=1)
+        ]
+        label = f"cut {name}"
+        self.study_json["points"].append({"id": name, "label": label, "aliases": list(aliases)})
+        setting = {"lr": 0.003, "model.width": 32}
+        chosen = {"setting": setting, "runs": runs, "edge": list(edge)}
+        self.study_json["chosen"][name] = chosen
+        self.write()
+        return runs
+
+    def add_run(
+        self,
+        point: str,
+        seed: int,
+        loss: float | None,
+        *,
+        stage: str = "tune",
+        status: str | None = None,
+        sentence: float | None = None,
+        test: bool | None = None,
+        **config: Any,
+    ) -> str:
+        """Write one run's folder and return the run's identity."""
+        run = f"{point}-{stage}-{seed}"
+        folder = RunFolder(self.path / run)
+        folder.create(
+            {
+                "schema": SCHEMA, "numerics": NUMERICS,
+                "run": run, "study": "toy", "stage": stage, "seed": seed,
+                "point": {"id": point, "label": f"cut {point}"}, "model": {"name": "m"},
+                "recipe": {"lr": 0.003}, "corpus": {"name": "ptb", "lines": 100},
+                "fingerprint": "f00d", "vocab": 30, "length": 20, "setting": {"lr": 0.003},
+                "parameters": 12345, "score": "exact", "leaks": "", "floor": None,
+                "environment": {"torch": "2"}, **config,
+            }
+        )  # fmt: skip
+        status = status or ("diverged" if loss is None else "finished")
+        lines: list[dict[str, Any]] = []
+        for epoch in range(1, self.epochs + 1):
+            valid = None if loss is None else loss + (self.epochs - epoch) / 10
+            lines.append(
+                {
+                    "event": "epoch", "epoch": epoch, "train_token": valid, "valid_token": valid,
+                    "valid_sentence": None if valid is None else valid / 2,
+                    "seconds": 0.5, "tokens_per_second": 1000,
+                }
+            )  # fmt: skip
+        if loss is not None and (stage == "confirm" if test is None else test):
+            half = loss / 2 if sentence is None else sentence
+            scored = {"tokens": 99, "sequences": 9, "best_epoch": 2}
+            test_event = {"event": "test", "epoch": self.epochs, "token": loss, "sentence": half}
+            lines.append({**test_event, **scored})
+        lines.append({"event": "end", "epoch": self.epochs, "status": status, "reason": ""})
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (folder.path / RECORDS).write_text(text)
+        return run
+
+    def write_test_losses(self, run: str, nll: ArrayLike, tokens: ArrayLike) -> None:
+        """Write the test losses of each sequence."""
+        path = self.path / run / TEST_LOSSES.format(self.epochs)
+        np.save(path, np.stack([np.asarray(nll, "f4"), np.asarray(tokens, "f4")]))
+
+    def records_path(self, run: str) -> Path:
+        """Return the file of a run's records."""
+        return self.path / run / RECORDS
+
+    def config_path(self, run: str) -> Path:
+        """Return the file of a run's config."""
+        return self.path / run / CONFIG
+
+
+def rank(toy: ToyStudy, **options: Any) -> pl.DataFrame:
+    """Write `study.json` and return the ranking of the study."""
+    folder = load_study(toy.write())
+    return rank_points(folder.runs, folder.events, folder.study, **options)
+
+
+def row(frame: pl.DataFrame, point: str) -> dict[str, Any]:
+    """Return the row of a point."""
+    return frame.filter(pl.col("point") == point).row(0, named=True)

@@ -1,0 +1,171 @@
+"""One way to name a run in every subcommand that reads one."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.cli.run_names import find_run, find_studied, find_study, find_trained
+from lmzoo.lab.store.records import RECORDS, STUDY, RunFolder, write_json
+from tests.cli.run_lmzoo import run_lmzoo
+
+COMMANDS = ("sample", "score", "posterior", "gates", "horizon", "audit")
+"""Subcommands that read a run."""
+
+
+def arguments(command: str) -> list[str]:
+    """Return what a command needs besides the run."""
+    return ["a man runs"] if command == "score" else []
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """The folder of two runs of DLM46 with one cut, by seed."""
+    out = tmp_path_factory.mktemp("trained")
+    text = out / "own.txt"
+    text.write_text("a man runs\na dog sits\ntwo men run\n" * 20)
+    small = ["--set", "model.width=4", "--set", "model.emission.components=3"]
+    small += ["--set", "corpus.length=6", "--corpus", f"text:{text}", "--epochs", "1"]
+    for seed in (1, 2):
+        options = ["--cuts", "4", "--seed", seed, "--out", out / "runs"]
+        assert run_lmzoo("train", "DLM46", *small, *options) == 0
+    return out / "runs"
+
+
+@pytest.fixture
+def runs(trained, tmp_path, monkeypatch) -> Path:
+    """A folder `runs` with a study of these two runs, in the working folder."""
+    runs = tmp_path / "runs"
+    study = runs / "toy-text"
+    shutil.copytree(trained, study)
+    names = sorted(path.name for path in study.iterdir())
+    point = {"id": "aa11", "label": "cut 4", "aliases": [], "cell": "mgu"}
+    other = {"id": "bb22", "label": "wild type", "aliases": [], "cell": "mgu"}
+    chosen = {"aa11": {"runs": names, "setting": {}}}
+    write_json(study / STUDY, {"name": "toy", "points": [point, other], "chosen": chosen})
+    for name, loss in zip(names, (2.0, 1.0), strict=True):
+        line = {"event": "epoch", "epoch": 1, "valid_token": loss}
+        (study / name / RECORDS).write_text(json.dumps(line) + "\n")
+    monkeypatch.chdir(tmp_path)
+    return runs
+
+
+def best(runs: Path) -> Path:
+    return sorted(path for path in (runs / "toy-text").iterdir() if path.is_dir())[1]
+
+
+@pytest.mark.parametrize(
+    "point", ["cut 4", "4", "state_to_candidate", "cut state_to_candidate (4)", "aa11"]
+)
+@pytest.mark.parametrize("study", ["toy-text", "toy", "runs/toy-text"])
+def test_a_point_is_its_confirm_run_with_the_lowest_validation_loss(runs, study, point):
+    assert find_run(f"{study}:{point}").resolve() == best(runs)
+
+
+def test_a_diverged_run_is_never_the_best(runs):
+    end = {"event": "end", "epoch": 1, "status": "diverged", "reason": ""}
+    RunFolder(best(runs)).append(end)
+    assert find_run("toy:4").name != best(runs).name
+
+
+def test_a_hash_prefix_and_a_row_name_a_run(runs, trained):
+    run = best(runs)
+    assert find_run(run.name[:8]).resolve() == run
+    assert find_run(str(run)) == run
+    latest = max(trained.iterdir(), key=lambda path: (path / "checkpoint.pt").stat().st_mtime)
+    assert find_run("DLM46", trained).name == latest.name
+
+
+def test_a_row_without_a_run_has_no_trained_weights(runs):
+    assert find_trained("gru") is None
+    with pytest.raises(UserError, match="no run of gru in runs; train one with `lmzoo train gru`"):
+        find_run("gru")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("toy:9", "no point '9'; known: cut state_to_candidate (4), wild type"),
+        ("toy:wild type", "point 'wild type' has no confirm run with weights"),
+        ("toyy:4", "no study 'toyy'; studies in runs: runs/toy-text"),
+        ("0000", "no run in runs begins with '0000'; studies in runs: runs/toy-text"),
+        ("grru", "no row of the zoo 'grru'"),
+        ("no/such/folder", "no/such/folder is not the folder of a trained run"),
+        (
+            "runs/toy-text",
+            "is the folder of a study; name a point of it, as in runs/toy-text:POINT",
+        ),
+        ("runs/none:4", "is not the folder of a study"),
+    ],
+)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unknown_name_gives_one_line_in_every_command(runs, command, name, message, lmzoo):
+    code, out, err = lmzoo(command, name, *arguments(command))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+
+
+def test_an_ambiguous_prefix_lists_its_runs_or_studies(runs):
+    names = ("abcd00000000", "abcd11111111")
+    for name in names:
+        shutil.copytree(best(runs), runs / "single" / name)
+    with pytest.raises(UserError, match=f"begins the names of 2 runs: .*{names[0]}, .*{names[1]}"):
+        find_run("abcd")
+    shutil.copytree(runs / "toy-text", runs / "toy-words")
+    with pytest.raises(UserError, match="'toy' names 2 studies: runs/toy-text, runs/toy-words"):
+        find_study("toy")
+    # The same run in two stores is one run.
+    assert find_run(best(runs).name[:8]).name == best(runs).name
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", ["toy:4", "hash"])
+def test_every_command_reads_the_named_run(runs, command, name, lmzoo):
+    name = best(runs).name[:8] if name == "hash" else name
+    code, out, err = lmzoo(command, name, *arguments(command))
+    assert code == 0
+    assert "error" not in err
+    assert out
+
+
+@pytest.mark.parametrize("command", ["gates", "horizon"])
+def test_initial_weights_are_said_to_be_untrained(runs, command, lmzoo):
+    code, _, err = lmzoo(command, "gru", "--set", "model.width=4")
+    assert (code, err.splitlines()[-1]) == (0, "initial weights, not trained: gru")
+    said = lmzoo(command, "DLM46", "--runs", "runs")[2]  # its run is in runs/toy-text
+    assert "not trained" not in said
+
+
+def test_the_weights_of_a_row_are_those_of_its_run(runs, lmzoo):
+    by_row = json.loads(lmzoo("gates", "DLM46", "--json")[1])
+    by_folder = json.loads(lmzoo("gates", str(find_run("DLM46")), "--json")[1])
+    initial = json.loads(lmzoo("gates", "DLM46", "--json", "--set", "model.width=4")[1])
+    assert by_row == by_folder != initial
+
+
+@pytest.mark.parametrize("command", ["rank", "compare", "report", "curves", "importance"])
+def test_a_study_is_named_in_every_table(runs, command, lmzoo):
+    code, out, err = lmzoo(command, "nothing")
+    assert (code, out) == (2, "")
+    assert err == "error: no study 'nothing'; studies in runs: runs/toy-text\n"
+    assert "no study" not in lmzoo(command, "toy")[2]  # it is found; its files are not a sweep's
+
+
+def test_a_report_takes_a_study_a_point_and_a_run(runs):
+    study, run = runs / "toy-text", best(runs)
+    assert find_studied("toy") == (Path("runs/toy-text"), "")
+    assert find_studied("toy:state_to_candidate") == (Path("runs/toy-text"), "state_to_candidate")
+    config = json.loads((run / "config.json").read_text())
+    write_json(run / "config.json", config | {"point": {"id": "aa11", "label": "cut 4"}})
+    for text in (run.name[:8], str(run)):
+        found, point = find_studied(text)
+        assert (found.resolve(), point) == (study, "aa11")
+
+
+def test_a_run_of_no_study_has_no_report(trained):
+    run = next(path for path in trained.iterdir() if path.is_dir())
+    for text in (run.name, str(run)):
+        with pytest.raises(UserError, match="is a run of no study"):
+            find_studied(text, trained.parent if text == run.name else trained)

@@ -1,0 +1,112 @@
+"""`lmzoo serve`: pages of studies, only for who has the token, only on this machine."""
+
+import http.client
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.report import render_report
+from lmzoo.lab.cli.serve import build_server
+from tests.lab.analysis.toy_study import ToyStudy
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    toy = ToyStudy(folder / "toy-captions")
+    toy.add_point("full", [3.0, 3.01, 3.02])
+    toy.add_point("carry", [3.5, 3.51, 3.52])
+    (folder / "secret").mkdir()
+    return folder
+
+
+@pytest.fixture
+def server(runs):
+    served = build_server(runs, 0, lambda study: render_report(study, use_models=False))
+    Thread(target=served.serve_forever, daemon=True).start()
+    yield served
+    served.shutdown()
+    served.server_close()
+
+
+def get(server, path: str, method: str = "GET", headers: Mapping[str, str | bytes] | None = None):
+    """Return status, headers and text of the answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port)
+    connection.request(method, path, headers=headers or {})
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, answer.headers, text
+
+
+def signed_in(server) -> dict[str, str]:
+    token = server.RequestHandlerClass.token
+    status, headers, _ = get(server, f"//evil.example/?token={token}")
+    assert (status, headers["Location"]) == (303, "/evil.example/"), "it never leaves this server"
+    cookie = headers["Set-Cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    return {"Cookie": cookie.partition(";")[0]}
+
+
+def test_the_pages_of_the_studies_are_shown(server):
+    known = signed_in(server)
+    status, headers, overview = get(server, "/", headers=known)
+    assert (status, headers["Refresh"]) == (200, "15")
+    links = re.findall(r'href="(/[^"]+)"', overview)
+    assert links == ["/toy-captions"]
+    status, _, page = get(server, links[0], headers=known)
+    assert status == 200
+    assert "cut carry" in page
+
+
+def test_without_the_token_nothing_is_shown(server):
+    known = signed_in(server)
+    for path, headers in (
+        ("/", {}),
+        ("/toy-captions", {"Cookie": "lmzoo=é"}),
+        ("/?token=", {}),
+        ("/?token=wrong", {}),
+        ("/", {**known, "Host": f"evil.example:{server.server_port}"}),
+    ):
+        sent = {name: value.encode("latin-1") for name, value in headers.items()}
+        status, _, text = get(server, path, headers=sent)
+        assert status == 403, path
+        assert "toy-captions" not in text
+    assert get(server, "/", method="POST", headers=known)[0] == 501
+    assert server.server_address[0] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("path", ["/secret", "/..", "/%2e%2e/x", "/toy-captions/study.json", "/x"])
+def test_only_studies_of_the_folder_are_shown(server, path):
+    assert get(server, path, headers=signed_in(server))[0] == 404
+
+
+def test_a_study_without_results_says_so_until_it_has_some(tmp_path):
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new/study.json").write_text("{}")
+    results = iter([UserError("no point is confirmed yet")])
+
+    def render(_: Path) -> str:
+        for error in results:
+            raise error
+        return "the page"
+
+    server = build_server(tmp_path, 0, render)
+    pages = server.RequestHandlerClass.pages  # type: ignore[attr-defined]
+    server.server_close()
+    assert "no point is confirmed yet" in str(pages.page("new"))
+    assert pages._kept["new"][0] > 0
+    pages._kept.clear()
+    assert pages.page("new") == "the page"
+
+
+def test_a_busy_port_and_a_missing_folder_are_one_line(server, runs):
+    with pytest.raises(UserError, match="choose another --port"):
+        build_server(runs, server.server_port, str)
+    with pytest.raises(UserError, match="not a folder"):
+        build_server(runs / "none", 0, str)

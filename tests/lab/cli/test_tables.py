@@ -1,0 +1,196 @@
+"""The subcommands that read a study: their output, their errors, what they import."""
+
+import csv
+import io
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmzoo.cli.main import COMMANDS as COMMANDS_OF_THE_CLI
+from lmzoo.data.corpus import open_corpus
+from lmzoo.lab.analysis.published.published_rows import TABLES
+from lmzoo.lab.analysis.records.load import load_study
+from tests.lab.analysis.toy_study import ToyStudy
+
+ROOT = Path(__file__).parents[3]
+COMMANDS = (
+    "rank",
+    "compare",
+    "curves",
+    "epistasis",
+    "importance",
+    "published",
+    "report",
+    "scaling",
+    "tuning",
+)
+
+
+@pytest.fixture
+def toy(tmp_path):
+    toy = ToyStudy(tmp_path / "toy")
+    toy.add_point("full", [3.0, 3.1])
+    toy.add_point("gate", [3.2, 3.4])
+    return toy
+
+
+def test_rank_prints_a_table_as_wide_as_the_terminal(toy, lmzoo, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")
+    options = ("--metric", "sentence", "--at", 2)
+    code, out, err = lmzoo("rank", toy.path, *options, "--explain")
+    assert (code, err) == (0, "")
+    what = "sentence loss in nats per token, validation at epoch 2"
+    assert what in out
+    assert "1.575 ±" in out
+    assert what in lmzoo("rank", toy.path, *options)[1]
+    assert 100 < max(map(len, out.splitlines())) <= 140
+
+
+def test_sizes_of_old_records_are_measured_with_a_data_dir(toy, lmzoo, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"line number{i}\n" for i in range(20)))
+    spec = {"name": "text", "path": str(path)}
+    corpus = open_corpus(spec)
+    toy.add_point("text", [3.0, 3.1], corpus=spec, fingerprint=corpus.fingerprint)
+    toy.study_json["points"] = toy.study_json["points"][-1:]
+    toy.write()
+    for run in toy.path.glob("[fg]*"):
+        shutil.rmtree(run)
+    code, _, err = lmzoo("rank", toy.path, "--unit", "bpc")
+    assert code == 2
+    assert "--data-dir" in err
+    code, out, _ = lmzoo(
+        "rank", toy.path, "--unit", "bpc", "--data-dir", tmp_path, "--format", "csv"
+    )
+    # Test lines 10 and 20 have 13 and 14 characters with their newlines, and 3 scored tokens each.
+    assert (corpus.test.num_scored, corpus.test_size.characters) == (6, 13 + 14)
+    loss = float(next(csv.DictReader(io.StringIO(out)))["loss"])
+    assert (code, loss) == (0, pytest.approx(3.05 * 6 / math.log(2) / 27))
+    path.write_text("".join(f"other number{i}\n" for i in range(20)))
+    code, _, err = lmzoo("rank", toy.path, "--unit", "bpc", "--data-dir", tmp_path)
+    assert code == 2
+    assert "is not the one of the runs" in err
+
+
+def test_a_script_of_analysis_is_the_same_as_the_subcommand(toy, lmzoo):
+    arguments = [str(toy.path), "--format", "csv"]
+    done = subprocess.run(
+        [sys.executable, "analysis/rank.py", *arguments],
+        capture_output=True, text=True, encoding="utf-8", cwd=ROOT, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert lmzoo("rank", *arguments) == (0, done.stdout, "")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_subcommand_has_a_script(command):
+    script = (ROOT / "analysis" / f"{command}.py").read_text()
+    module = COMMANDS_OF_THE_CLI[command][0].partition(":")[0]
+    assert f"from {module} import {command}\n" in script
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_missing_folder_is_one_line_and_exit_code_2(command, lmzoo, tmp_path):
+    code, out, err = lmzoo(command, tmp_path / "nowhere")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "no folder" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("rank", "--at", 99), "at epoch 99"),
+        (("curves", "--format", "gif"), "no format 'gif'"),
+        (("report", "--metric", "words", "--no-models"), "no metric 'words'"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_exit_code_2(toy, lmzoo, arguments, message):
+    command, *options = arguments
+    code, out, err = lmzoo(command, toy.path, *options)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+
+
+def test_an_unknown_format_is_refused_before_the_study_is_read(lmzoo, tmp_path):
+    code, _, err = lmzoo("rank", tmp_path / "nowhere", "--format", "html")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "no format 'html'; known: table, md, csv, json, latex" in err
+
+
+def test_rank_imports_neither_torch_nor_ray(toy):
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from lmzoo.lab.cli.tables import rank\n"
+        f"rank(Path({str(toy.path)!r}))\n"
+        "print(sorted({'torch', 'ray', 'optuna', 'altair', 'boto3'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(("format", "start"), [("png", b"\x89PNG"), ("html", b"<!DOCTYPE html>")])
+def test_curves_writes_one_file_per_chart(toy, lmzoo, tmp_path, format, start):
+    toy.add_run("full", 10, 3.0, setting={"lr": 0.001})
+    folder = tmp_path / "out"
+    code, out, _ = lmzoo("curves", toy.path, "--out", folder, "--format", format)
+    files = sorted(folder.iterdir())
+    assert (code, [file.stem for file in files]) == (0, ["learning", "setting-lr"])
+    assert sorted(out.split()) == [str(file) for file in files]
+    for file in files:
+        data = file.read_bytes()
+        assert data.lstrip().startswith(start)
+        assert b"<script src=" not in data
+
+
+def test_report_writes_the_page_into_the_studys_folder(toy, lmzoo):
+    assert lmzoo("report", toy.path, "--no-ask")[0] == 0
+    assert (toy.path / "report.html").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("command", ["report", "curves"])
+@pytest.mark.parametrize("out", [[], ["--out", "s3://bucket/there"]])
+def test_an_output_in_a_bucket_is_refused_before_the_study_is_read(
+    command, out, lmzoo, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for module in ("records.load", "report.page"):
+        fail = lambda path: pytest.fail(f"{path} was read")  # noqa: E731
+        monkeypatch.setattr(f"lmzoo.lab.analysis.{module}.load_study", fail)
+    code, _, err = lmzoo(command, "s3://bucket/runs/toy", *out)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "error: s3://bucket/" in err
+    assert "--out" in err
+    assert not [*tmp_path.iterdir()]
+
+
+def test_report_of_a_study_in_a_bucket_is_written_to_another_folder(
+    toy, lmzoo, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(
+        "lmzoo.lab.analysis.report.page.load_study", lambda path: load_study(toy.path)
+    )
+    page = tmp_path / "new" / "page.html"
+    assert lmzoo("report", "s3://bucket/runs/toy", "--no-models", "--out", page)[0] == 0
+    assert "--storage s3://bucket/runs\n" in page.read_text()
+    assert "lmzoo report s3://bucket/runs/toy --out report.html" in page.read_text()
+
+
+def test_published_leaves_out_folders_without_a_study(toy, lmzoo, tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (tmp_path / "notes.txt").write_text("x")
+    options = ["--format", "json", "--table", TABLES[0].name]
+    code, out, err = lmzoo("published", *sorted(tmp_path.iterdir()), *options)
+    assert code == 0
+    assert len(json.loads(out)["rows"]) == len(TABLES[0].rows())
+    assert [line.rsplit("/", 1)[1] for line in err.splitlines()] == ["empty", "notes.txt"]
+    for paths in ([empty], [empty, empty], [toy.path, "nowhere"]):
+        code, _, err = lmzoo("published", *paths)
+        assert (code, err.count("\n")) == (2, 1)

@@ -1,0 +1,243 @@
+"""Which workers a cluster has room for now, which may come, and on which device they run."""
+
+# ruff: noqa: F811  fixtures are imported, and then requested by name
+import itertools
+
+import pytest
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.cluster import capacity as capacities
+from lmzoo.lab.cluster import connection
+from lmzoo.lab.cluster.capacity import OPEN_WORKERS
+from lmzoo.lab.cluster.growth import Growth, NodeType
+from lmzoo.lab.cluster.resources import Resources
+from tests.lab.cluster.fake_cluster import fake, join  # noqa: F401
+
+GPU_TYPE = {"CPU": 8.0, "GPU": 4.0}
+A100, T4 = ({**GPU_TYPE, f"accelerator_type:{kind}": 1.0} for kind in ("A100", "T4"))
+CPU_TYPE = {"CPU": 16.0}
+AWS = Growth((NodeType(GPU_TYPE, 4), NodeType(CPU_TYPE, 2)), 5, autoscaling=True)
+MACHINES = Growth((NodeType({}, 10),), 10)
+ONE_CPU = Resources(device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("growth", "nodes", "device", "gpus"),
+    [
+        (AWS, [{"CPU": 3}], "auto", 1.0),
+        (AWS, [{"CPU": 3}], "cpu", 0.0),
+        (Growth(), [{"CPU": 3}, GPU_TYPE], "auto", 1.0),
+        (Growth(), [{"CPU": 3}, CPU_TYPE], "auto", 0.0),
+        (Growth(), [{"CPU": 3}, CPU_TYPE], "gpu", 1.0),
+        (Growth((NodeType(GPU_TYPE, 0),), 4, autoscaling=True), [{"CPU": 3}], "auto", 0.0),
+    ],
+)
+def test_workers_use_gpus_where_there_are_or_may_be_some(join, growth, nodes, device, gpus):
+    assert join(growth, *nodes, needs=Resources(device=device)).resources.gpus == gpus
+
+
+def test_a_share_or_a_number_of_gpus_is_kept(join):
+    assert join(AWS, {}, needs=Resources(gpus=0.25)).resources.gpus == 0.25
+    assert join(AWS, {}, needs=Resources(gpus=0.0)).resources.gpus == 0.0
+
+
+@pytest.mark.parametrize(
+    ("growth", "nodes", "needs", "live", "limit"),
+    [
+        # 4 GPU nodes of 4, and the fifth node is one without a GPU
+        (AWS, [{"CPU": 3}], Resources(), 0, 16),
+        (AWS, [{"CPU": 3}, GPU_TYPE], Resources(), 4, 16),
+        (AWS, [{"CPU": 3}, GPU_TYPE], Resources(gpus=0.25), 8, 32),
+        (AWS, [{"CPU": 3}, GPU_TYPE], Resources(cpus=4), 2, 8),
+        (AWS, [{"CPU": 3}], ONE_CPU, 3, 3 + 2 * 16 + 3 * 8),
+        # two live CPU nodes leave room for three GPU nodes until they end
+        (AWS, [{"CPU": 3}, CPU_TYPE, CPU_TYPE], Resources(), 0, 12),
+        # machines are counted one by one, and the missing ones are like the median
+        (MACHINES, [{"CPU": 2}] + [{"CPU": 8.0}] * 5, ONE_CPU, 42, 82),
+        (MACHINES, [{"CPU": 2}] + [{"CPU": 8.0}] * 4 + [{"CPU": 64.0}], ONE_CPU, 98, 138),
+        (MACHINES, [{"CPU": 2}], ONE_CPU, 2, 12),
+        (MACHINES, [{"CPU": 2}] + [{"CPU": 8.0}] * 10, ONE_CPU, 82, 82),
+        (Growth(), [{"CPU": 2}, {"CPU": 2}], ONE_CPU, 4, 4),
+        (AWS, [{"CPU": 3}, GPU_TYPE], Resources(concurrent=3), 3, 3),
+        # kinds of GPU
+        (Growth(), [{}, A100, T4, T4], Resources(), 12, 12),
+        (Growth(), [{}, A100, T4, T4], Resources(accelerator="A100"), 4, 4),
+        (Growth(), [{}, A100, T4, T4], Resources(without=("T4",)), 4, 4),
+        (Growth(), [{}, A100, T4, GPU_TYPE], Resources(without=("T4", "A100")), 4, 4),
+        # 0.6 of a GPU is never split over two
+        (Growth(nodes=1), [{}, {"CPU": 8.0, "GPU": 2.0}], Resources(gpus=0.6), 2, 2),
+        (Growth(nodes=1), [{}, {"CPU": 7.0}], Resources(cpus=0.07), 100, 100),
+    ],
+)
+def test_workers_are_counted_node_by_node(join, growth, nodes, needs, live, limit):
+    capacity = join(growth, *nodes, needs=needs)
+    assert (capacity.live(), capacity.limit()) == (live, limit)
+
+
+def test_nodes_that_join_and_leave_are_counted_within_a_second(join, fake):
+    capacity = join(AWS, {"CPU": 3})
+    counts = []
+    for number in (0, 1, 4, 2):
+        fake.set({"CPU": 3}, *[GPU_TYPE] * number)
+        counts.append((capacity.live(), capacity.limit()))
+    assert counts == [(0, 16), (4, 16), (16, 16), (8, 16)]
+    assert capacity.node_alive("n2")
+    assert not capacity.node_alive("n3")
+    assert not capacity.node_alive("dead")
+
+
+def test_the_nodes_are_listed_once_a_second_at_most(join, fake):
+    capacity = join(AWS, {"CPU": 3})
+    before = fake.looks
+    for _ in range(1000):
+        capacity.live()
+        capacity.limit()
+        capacity.node_alive("n0")
+    assert fake.looks - before <= 1
+
+
+def test_a_changed_description_of_the_cluster_is_taken_over(join, fake):
+    capacity = join(AWS, {"CPU": 3})
+    fake.growth = Growth((NodeType(GPU_TYPE, 8),), 8, autoscaling=True)
+    fake.now += capacities.GROWTH_SECONDS
+    limits = []
+    for _ in range(3):
+        fake.now += capacities.LOOK_SECONDS
+        limits.append(capacity.limit())
+    assert limits[-1] == 32, limits
+
+
+@pytest.mark.parametrize(
+    ("growth", "nodes", "needs", "text"),
+    [
+        (AWS, [{"CPU": 3}], Resources(), "up to 16 GPUs on 4 nodes, 0 live"),
+        (AWS, [{"CPU": 3}], Resources(concurrent=2),
+         "up to 16 GPUs on 4 nodes, 0 live, at most 2 workers"),
+        (Growth(), [{"CPU": 3}, GPU_TYPE, GPU_TYPE], Resources(), "8 GPUs on 2 nodes"),
+        (Growth(), [{"CPU": 3}, GPU_TYPE], Resources(gpus=0.5),
+         "8 workers of 1 CPU and 0.5 GPU on 1 node"),
+        (Growth(nodes=0), [{"CPU": 3}], Resources(), "3 CPU cores on 1 node"),
+    ],
+)  # fmt: skip
+def test_the_first_line_says_what_the_sweep_uses(join, growth, nodes, needs, text):
+    assert join(growth, *nodes, needs=needs).describe() == text
+
+
+def test_one_machine_is_described_without_nodes(join, monkeypatch):
+    monkeypatch.setattr(connection, "ADDRESS", "")
+    assert join(AWS, {"CPU": 2}).describe() == "2 CPU cores of this machine"
+    assert join(AWS, {"CPU": 2, "GPU": 1}).describe() == "1 GPU of this machine"
+
+
+@pytest.mark.parametrize(
+    ("growth", "nodes", "needs", "wanted", "text"),
+    [
+        (AWS, [{"CPU": 3}], Resources(), None, "waiting for 16 GPUs, 1 of 5 nodes is there"),
+        (AWS, [{"CPU": 3}], Resources(), 3, "waiting for 3 GPUs, 1 of 2 nodes is there"),
+        (AWS, [{"CPU": 3}, GPU_TYPE], Resources(), 8, "waiting for 4 GPUs, 2 of 3 nodes are there"),
+        (AWS, [{"CPU": 3}, GPU_TYPE], Resources(), 4, ""),
+        (AWS, [{"CPU": 3}, GPU_TYPE], Resources(concurrent=4), 99, ""),
+        (MACHINES, [{"CPU": 2}], ONE_CPU, None, "waiting for 10 machines, 1 of 11 nodes is there"),
+        (MACHINES, [{"CPU": 2}, {"CPU": 4.0}], ONE_CPU, None,
+         "waiting for 36 CPU cores, 2 of 11 nodes are there"),
+        (Growth(), [{"CPU": 2}], Resources(device="gpu"), 4,
+         "waiting for a node with 1 CPU and 1 GPU, 1 node is there"),
+        (Growth(), [{"CPU": 2}, GPU_TYPE], Resources(device="gpu"), 9, ""),
+    ],
+)  # fmt: skip
+def test_the_console_says_what_is_missing(join, growth, nodes, needs, wanted, text):
+    assert join(growth, *nodes, needs=needs).waiting(wanted) == text
+
+
+@pytest.mark.parametrize(
+    ("growth", "nodes", "needs", "message"),
+    [
+        (AWS, [{"CPU": 3}], Resources(gpus=8.0),
+         r"needs 1 CPU and 8 GPU.*at most 16 CPU, 4 GPU.*lower"),
+        (AWS, [{"CPU": 3}], Resources(cpus=17.0, device="cpu"), r"needs 17 CPU.*lower --cpus"),
+        (Growth((NodeType(CPU_TYPE, 4),), 4, autoscaling=True), [{"CPU": 3}],
+         Resources(device="gpu"), r"no node of the cluster has or will have.*use --device cpu"),
+        (MACHINES, [{"CPU": 2}] + [CPU_TYPE] * 10, Resources(device="gpu"), "use --device cpu"),
+        (Growth(nodes=0), [{"CPU": 2}], Resources(cpus=3.0), "lower"),
+    ],
+)  # fmt: skip
+def test_a_worker_that_can_never_run_is_refused_at_once(join, growth, nodes, needs, message, fake):
+    capacity = join(growth, *nodes, needs=needs)
+    before = fake.now
+    with pytest.raises(UserError, match=message):
+        capacity.check()
+    assert fake.now == before
+
+
+@pytest.mark.parametrize(
+    ("growth", "nodes", "needs"),
+    [
+        (AWS, [{}], Resources()),
+        (MACHINES, [{"CPU": 2}] + [CPU_TYPE] * 9, Resources(device="gpu")),
+        (Growth(), [{}], Resources(device="gpu")),
+        (Growth(nodes=0), [{"CPU": 2}], Resources()),
+    ],
+)
+def test_a_worker_that_may_run_is_accepted(join, growth, nodes, needs):
+    join(growth, *nodes, needs=needs).check()
+
+
+def test_the_device_waits_for_the_first_machine_but_not_for_ever(join, fake, monkeypatch):
+    lines = []
+    arrives = itertools.count(1)
+
+    def sleep(seconds: float) -> None:
+        fake.now += seconds
+        if next(arrives) == 20:
+            fake.nodes.append(GPU_TYPE)
+
+    monkeypatch.setattr("time.sleep", sleep)
+    assert join(MACHINES, {"CPU": 2}, show=lines.append).resources.gpus == 1.0
+    assert len(lines) == 1
+
+    monkeypatch.setattr("time.sleep", fake.sleep)
+    start = fake.now
+    assert join(MACHINES, {"CPU": 2}).resources.gpus == 0.0
+    assert capacities.JOIN_SECONDS <= fake.now - start < capacities.JOIN_SECONDS + 5
+    start = fake.now
+    assert join(MACHINES, {"CPU": 2}, needs=Resources(device="gpu")).resources.gpus == 1.0
+    assert join(MACHINES, {"CPU": 2}, CPU_TYPE).resources.gpus == 0.0
+    assert fake.now - start < 5
+
+
+def test_an_empty_cluster_that_any_node_may_join_is_waited_for(join, fake, monkeypatch):
+    def sleep(seconds: float) -> None:
+        fake.now += seconds
+        if fake.now > 10_000:
+            fake.nodes = [{}, GPU_TYPE]
+
+    monkeypatch.setattr("time.sleep", sleep)
+    assert join(Growth(), {}).resources.gpus == 1.0
+    assert fake.now > 10_000
+
+
+def test_no_node_is_awaited_that_only_a_worker_would_start(join, fake):
+    unknown_type = Growth((NodeType({}, 4),), 4, autoscaling=True)
+    start = fake.now
+    assert join(unknown_type, {}).resources.gpus == 0.0
+    unreadable = Growth(autoscaling=True)
+    with pytest.raises(UserError, match="choose --device cpu or --device gpu"):
+        join(unreadable, {})
+    assert join(unreadable, {}, needs=Resources(device="gpu")).limit() == OPEN_WORKERS
+    assert join(unreadable, {}, GPU_TYPE).resources.gpus == 1.0
+    assert join(unreadable, {}, CPU_TYPE).resources.gpus == 0.0
+    assert fake.now - start < 10
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"gpus": 1.5}, r"--gpus-per-trial 1\.5"),
+        ({"device": "tpu"}, "--device 'tpu' is unknown"),
+        ({"device": "cpu", "gpus": 1.0}, "--device cpu contradicts --gpus-per-trial 1"),
+        ({"device": "gpu", "gpus": 0.0}, "--device gpu contradicts --gpus-per-trial 0"),
+    ],
+)
+def test_resources_that_contradict_each_other_are_refused(fields, message):
+    with pytest.raises(UserError, match=message):
+        Resources(**fields)

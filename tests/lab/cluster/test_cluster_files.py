@@ -1,0 +1,133 @@
+"""The cluster configs are valid for Ray and AWS, private and complete."""
+
+import copy
+import re
+from pathlib import Path
+
+import botocore.session
+import botocore.validate
+import pytest
+import yaml
+from moto.ec2.models.instance_types import INSTANCE_TYPES
+from ray.autoscaler._private.util import prepare_config, validate_config
+
+from lmzoo.cli.init import cluster_file
+
+ROOT = Path(__file__).parents[3]
+FILES = {"aws": ROOT / "cluster.yaml", "onprem": ROOT / "clusters/onprem.yaml"}
+
+
+@pytest.fixture(params=[*FILES, "init"], scope="module")
+def cluster(request):
+    path = FILES.get(request.param)
+    return yaml.safe_load(path.read_text() if path else cluster_file("gates"))
+
+
+@pytest.fixture(scope="module")
+def run_instances():
+    model = botocore.session.get_session().get_service_model("ec2")
+    return model.operation_model("RunInstances").input_shape
+
+
+def validation_errors(node: dict, shape) -> str:
+    """Validate Ray's request for this node, one machine in one of its subnets, as AWS does."""
+    request = {**node, "MinCount": 1, "MaxCount": 1}
+    request["SubnetId"] = request.pop("SubnetIds", ["subnet-0"])[0]
+    return botocore.validate.ParamValidator().validate(request, shape).generate_report()
+
+
+def test_ray_accepts_the_config(cluster):
+    validate_config(prepare_config(copy.deepcopy(cluster)))
+
+
+def test_ray_refuses_a_misspelt_field(cluster):
+    with pytest.raises(Exception, match="idle_timeout"):
+        validate_config(prepare_config({**cluster, "idle_timeout": 5}))
+
+
+def test_aws_accepts_the_nodes(run_instances):
+    nodes = yaml.safe_load(FILES["aws"].read_text())["available_node_types"]
+    for name, node in nodes.items():
+        assert not validation_errors(node["node_config"], run_instances), name
+        assert "InstanceTyp" in validation_errors({"InstanceTyp": "x"}, run_instances)
+
+
+def test_aws_nodes_have_security_groups_and_only_the_head_has_permissions():
+    config = yaml.safe_load(FILES["aws"].read_text())
+    assert "security_group" not in config["provider"]  # Ray would open its SSH port to everyone
+    for name, node in config["available_node_types"].items():
+        node_config = node["node_config"]
+        assert node_config["SecurityGroupIds"], name
+        assert node_config["MetadataOptions"] == {"HttpTokens": "required"}
+        assert ("IamInstanceProfile" in node_config) == (name == config["head_node_type"])
+
+
+def test_workers_are_spot_machines_that_start_on_demand_and_end_when_idle():
+    config = yaml.safe_load(FILES["aws"].read_text())
+    workers = {n: t for n, t in config["available_node_types"].items() if n != "head"}
+    for worker in workers.values():
+        assert worker["min_workers"] == 0 < worker["max_workers"]
+        assert worker["node_config"]["InstanceMarketOptions"] == {"MarketType": "spot"}
+    assert sum(w["max_workers"] for w in workers.values()) == config["max_workers"]
+    assert {n for n, t in workers.items() if "GPU" in t["resources"]} == {"gpu"}
+    assert "GPU" not in config["available_node_types"]["head"]["resources"]
+    assert 0 < config["idle_timeout_minutes"] <= 10
+
+
+def test_every_machine_offers_all_its_cpus_and_gpus():
+    """The machines named in comments too; the head keeps one CPU for the driver."""
+    text = FILES["aws"].read_text()
+    types = yaml.safe_load(text)["available_node_types"]
+    machines = {t["node_config"]["InstanceType"]: t["resources"] for t in types.values()}
+    comments = dict(re.findall(r"#   (\S+\.\d*xlarge) +({.*})", text))
+    assert len(comments) == 3
+    machines |= {name: yaml.safe_load(resources) for name, resources in comments.items()}
+    for name, resources in machines.items():
+        facts = INSTANCE_TYPES[name]
+        gpus = sum(gpu["Count"] for gpu in facts.get("GpuInfo", {}).get("Gpus", []))
+        reserved = name == types["head"]["node_config"]["InstanceType"]
+        assert resources["CPU"] == facts["VCpuInfo"]["DefaultVCpus"] - reserved, name
+        assert resources.get("GPU", 0) == gpus, name
+
+
+def test_machines_without_a_gpu_are_not_asked_for_one():
+    config = yaml.safe_load(FILES["aws"].read_text())
+    assert any("cuda" in command for command in config["worker_setup_commands"])
+    cpu = config["available_node_types"]["cpu"]["worker_setup_commands"]
+    assert not any("cuda" in command for command in cpu)
+    assert cpu[0] == config["head_setup_commands"][0]
+
+
+def test_the_cluster_is_private(cluster):
+    head, worker = cluster["head_start_ray_commands"][-1], cluster["worker_start_ray_commands"][-1]
+    assert "--dashboard-host=127.0.0.1" in head
+    assert all("umask 077" in command for command in (head, worker))
+    text = yaml.safe_dump(cluster)
+    assert "0.0.0.0" not in text
+    assert "~/.ray" in cluster["cluster_synced_files"]
+    assert not re.search(r"\b[0-9a-f]{32,}\b", text), "the file contains a token"
+    profile = next(command for command in cluster["setup_commands"] if "printf" in command)
+    for setting in ("RAY_AUTH_MODE=token", "RAY_enable_metrics_collection=0"):
+        assert setting in profile
+    for port in ("AUTOSCALER_METRIC_PORT=-1", "DASHBOARD_METRIC_PORT=-1"):
+        assert port in profile
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_file_mounts_exist_and_contain_all_that_an_installation_needs(name):
+    cluster = yaml.safe_load(FILES[name].read_text())
+    paths = [ROOT / local for local in cluster["file_mounts"].values()]
+    assert all(path.exists() for path in paths)
+    files = {"pyproject.toml", "constraints.txt", "README.md"}
+    assert {path.name for path in paths} == {"lmzoo", "sweeps", "analysis", *files}
+    commands = [c for part in ("setup", "head_setup", "worker_setup")
+                for c in cluster.get(f"{part}_commands", [])]  # fmt: skip
+    installs = [command for command in commands if "pip install" in command]
+    assert installs
+    assert all("-c ~/lmzoo/constraints.txt" in command for command in installs)
+
+
+def test_machines_reached_by_ssh_use_version_1_of_the_autoscaler():
+    """Version 2 would leave one of them idle."""
+    start = yaml.safe_load(FILES["onprem"].read_text())["head_start_ray_commands"][-1]
+    assert "RAY_enable_autoscaler_v2=0 ray start --head" in start

@@ -1,0 +1,183 @@
+"""Starting Ray on this machine: attempts, parallel preparation, signals."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.cluster import connection as clusters
+
+ACTOR_PROCESS = """
+import os
+from lmzoo.lab.cluster.connection import cluster
+import lmzoo.lab.sweep.driver.ray_backend
+import ray
+from ray.tune.execution.class_cache import _ActorClassCache
+from tests.lab.sweep.processes import descendants, wait_until
+
+class Trainable:
+    def process(self):
+        return os.getpid()
+
+def idle():
+    return {pid for pid, name in descendants(os.getpid()).items() if name.startswith("ray::IDLE")}
+
+with cluster():
+    wait_until(lambda: bool(idle()), 60)
+    before = idle()
+    actor = _ActorClassCache().get(Trainable).remote()
+    reused = ray.get(actor.process.remote()) in before
+print(reused)
+"""
+
+
+def run_python(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run Python on this machine, outside any cluster."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env={**os.environ, "RAY_ADDRESS": "local", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def replace_init(monkeypatch):
+    """Replaces `ray.init`."""
+
+    def replace(init) -> None:
+        monkeypatch.setattr(clusters, "ADDRESS", "")
+        monkeypatch.setattr(clusters, "RAY_ALREADY_IMPORTED", False)  # by other tests
+        monkeypatch.setattr(clusters.ray, "init", init)
+
+    return replace
+
+
+@pytest.mark.parametrize("failures", [0, clusters.START_ATTEMPTS - 1, clusters.START_ATTEMPTS])
+def test_a_start_that_fails_is_attempted_again(replace_init, failures):
+    calls = []
+
+    def init(**_):
+        calls.append(1)
+        if len(calls) <= failures:
+            raise Exception("The current node timed out during startup. This could")
+
+    replace_init(init)
+    fails = failures == clusters.START_ATTEMPTS
+    ends = pytest.raises(UserError, match="timed out") if fails else contextlib.nullcontext()
+    with ends, clusters.cluster():
+        assert len(calls) == failures + 1
+    assert len(calls) == min(failures + 1, clusters.START_ATTEMPTS)
+
+
+@pytest.fixture
+def slow_ray(replace_init, monkeypatch):
+    """A Ray that starts when an event is set; returns the event and a log of the calls."""
+    may_start, log = threading.Event(), []
+
+    def init(**_):
+        assert may_start.wait(60)
+        log.append("started")
+
+    replace_init(init)
+    monkeypatch.setattr(clusters.ray, "shutdown", lambda: log.append("ended"))
+    return may_start, log
+
+
+def test_meanwhile_runs_while_ray_starts(slow_ray):
+    may_start, log = slow_ray
+
+    def meanwhile():
+        log.append("meanwhile")
+        may_start.set()
+
+    with clusters.cluster(meanwhile):
+        assert log == ["meanwhile", "started"]
+    assert log[2:] == ["ended"]
+
+
+@pytest.mark.parametrize("error", [UserError("no such thing"), KeyboardInterrupt()])
+def test_ray_is_shut_down_after_its_start_if_meanwhile_fails(slow_ray, error):
+    may_start, log = slow_ray
+
+    def meanwhile():
+        threading.Timer(0.1, may_start.set).start()
+        raise error
+
+    with pytest.raises(type(error)), clusters.cluster(meanwhile):
+        log.append("never")
+    assert log == ["started", "ended"]
+
+
+def test_ray_outlives_its_start_and_sigterm_acts_as_ctrl_c():
+    """Ray's processes end within two seconds of the end of the thread that started them."""
+    code = (
+        "import os, signal, time\n"
+        "from lmzoo.lab.cluster.connection import cluster\n"
+        "import ray\n"
+        "try:\n"
+        "    with cluster():\n"
+        "        time.sleep(3)\n"
+        "        answer = ray.get(ray.remote(lambda: 'alive').remote(), timeout=60)\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        time.sleep(60)\n"
+        "except KeyboardInterrupt:\n"
+        "    print(answer)\n"
+    )
+    done = run_python("-c", code)
+    assert (done.returncode, done.stdout.strip()) == (0, "alive"), done.stderr
+    assert "SIGTERM received" not in done.stderr, "Ray's own handler is installed"
+
+
+def test_a_study_that_imports_ray_first_is_refused(tmp_path):
+    """Ray would start with a token that this process never read, and wait forever."""
+    study = tmp_path / "early.py"
+    study.write_text(
+        "import ray\nfrom sweeps.gru_ablation import STUDY\nfrom lmzoo import main\nmain(STUDY)\n"
+    )
+    done = run_python(study, "--storage", tmp_path / "runs")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("error: ray was imported before"), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("ray://10.0.0.1:10001", "ray://10.0.0.1:10001 is not an address that a sweep can join"),
+        ("http://127.0.0.1:8265", "RAY_ADDRESS=HOST:6379, or from elsewhere with --submit"),
+        ("127.0.0.1:1", "no Ray cluster responds at 127.0.0.1:1"),
+        ("nonsense", "this machine cannot join the Ray cluster at nonsense"),
+    ],
+)
+def test_an_address_that_cannot_be_joined_is_one_line(monkeypatch, address, message):
+    monkeypatch.setattr(clusters, "ADDRESS", address)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(UserError, match=message), clusters.cluster():
+        pytest.fail("it joins")
+
+
+def test_a_machine_that_is_no_node_of_the_cluster_is_told_so(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        address = f"127.0.0.1:{head.getsockname()[1]}"
+        monkeypatch.setattr(clusters, "ADDRESS", address)
+
+        def init(**_):
+            raise ConnectionError(f"Failed to connect to Ray cluster at {address}")
+
+        monkeypatch.setattr(clusters.ray, "init", init)
+        with (
+            pytest.raises(UserError, match="run the sweep on a node of the cluster"),
+            clusters.cluster(),
+        ):
+            pytest.fail("it joins")
+
+
+@pytest.mark.slow
+def test_actors_of_ray_tune_use_the_processes_that_ray_has_started():
+    done = run_python("-c", ACTOR_PROCESS)
+    assert done.stdout.strip() == "True", done.stderr

@@ -1,0 +1,88 @@
+"""A worker that does not see the driver's folder reaches it through the driver's machine."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.cluster import head_store as module
+from lmzoo.lab.cluster.head_store import HeadStore, StoreServer, find_store, write_nonce
+from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.records import NONCE, RunFolder
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """The server without Ray: calls are done at once."""
+    monkeypatch.setattr(module.ray, "get", lambda value: value)
+    local = StoreServer(str(tmp_path / "store"))
+    methods = {m: SimpleNamespace(remote=getattr(local, m)) for m in ("lock", "close", "call")}
+    yield SimpleNamespace(**methods)
+    for owner in [*local._locks]:
+        local.close(owner)
+
+
+@pytest.fixture
+def store(server, tmp_path):
+    store = HeadStore(server, str(tmp_path / "store"), "w1")
+    store.lock(".worker-w1")
+    return store
+
+
+def test_files_arrive_in_the_folder(store, tmp_path):
+    run = store / "run"
+    run.create("config.json", b"{}")
+    with pytest.raises(FileExistsError):
+        run.create("config.json", b"{}")
+    run.append("lines", "first")
+    run.append("lines", "second")
+    for text in (b"one", b"two"):
+        run.write("state", text, backup="before")
+    there = tmp_path / "store" / "run"
+    assert {f.name: f.read_bytes() for f in there.iterdir()} == {
+        "config.json": b"{}", "lines": b"first\nsecond\n", "state": b"two", "before": b"one",
+    }  # fmt: skip
+    run.delete("before", "never")
+    assert (run.read("state"), run.read("before")) == (b"two", None)
+    assert store.prefetch("x") == {"run"}
+
+
+def test_event_files_are_published(store, tmp_path):
+    folder = store / "tensorboard"
+    (folder.path / "events.out.1").write_bytes(b"events")
+    folder.publish("events.*")
+    assert (tmp_path / "store/tensorboard/events.out.1").read_bytes() == b"events"
+    assert not list(folder.path.iterdir())
+
+
+def test_records_of_a_run_are_those_of_a_folder(store, tmp_path):
+    folder = RunFolder(store / "run")
+    folder.open_records()
+    folder.append({"event": "epoch", "epoch": 1})
+    assert [r["epoch"] for r in RunFolder(tmp_path / "store/run").records()] == [1]
+
+
+def test_a_worker_that_the_sweep_has_given_up_writes_nothing(store, server, tmp_path):
+    run = store / "run"
+    run.append("lines", "first")
+    server.close.remote("w1")
+    Store(tmp_path / "store").lock(".worker-w1").close()  # the lock is free
+    for change in (lambda: run.append("lines", "late"), lambda: run.write("lines", b"late")):
+        with pytest.raises(UserError, match="lock of this worker was released"):
+            change()
+    assert (tmp_path / "store/run/lines").read_bytes() == b"first\n"
+
+
+@pytest.mark.parametrize("sees", ["the store", "an older sweep", "nothing"])
+def test_the_store_is_opened_directly_only_where_it_is_the_same(sees, server, tmp_path):
+    nonce = write_nonce(Store(tmp_path / "store"))
+    if sees == "an older sweep":
+        (tmp_path / "store" / NONCE).write_text("0123456789abcdef")
+    elif sees == "nothing":
+        (tmp_path / "store" / NONCE).unlink()
+    address = str(tmp_path / "store")
+    found = find_store(address, nonce, server, "w1")
+    assert type(found) is (Store if sees == "the store" else HeadStore)
+    if sees != "the store":
+        with pytest.raises(UserError, match=r"\S+ does not see the store \S+store \("):
+            find_store(address, nonce, None, "w1")

@@ -1,0 +1,141 @@
+"""Two commands: decisions and exit codes, looks, resumption, revisions, errors."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmzoo.lab.judging.commands import Results
+
+TRAIN = """
+import json, pathlib, random, sys
+effect, seed = float(sys.argv[1]), int(sys.argv[2])
+pathlib.Path("count").open("a").write("x")
+if effect == 9: sys.exit("boom")
+if effect == 7: print('{"valid": true}'); sys.exit()
+if effect == 8 and seed > 1: print('{"valid": NaN}'); sys.exit()
+common, own = random.Random(seed), random.Random(f"{effect} {seed}")
+print("step 1")
+print(json.dumps({"valid": 7.0}))
+print(json.dumps({"valid": 1 + effect + common.gauss(0, 0.3) + own.gauss(0, 0.01)}))
+print("done 5")
+"""
+SEEDS = "{seed}"
+
+
+@pytest.fixture
+def call(lmzoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(TRAIN)
+
+    def judge(effect: float, *options: object, metric: tuple[str, ...] = ("--metric", "valid")):
+        commands = [f"{sys.executable} train.py {own:g} {SEEDS}" for own in (0, effect)]
+        return lmzoo("judge", "--base", commands[0], "--candidate", commands[1], *metric, *options)
+
+    return judge
+
+
+@pytest.mark.parametrize(
+    ("effect", "options", "code", "word"),
+    [
+        (-0.3, (), 0, "keep"),
+        (0.3, (), 1, "discard"),
+        (-0.3, ("--higher-is-better",), 1, "discard"),
+        (0.0001, ("--margin", "0.2"), 1, "discard"),
+        (0.0001, ("--max-seeds", "3"), 3, "undecided"),
+        (-0.3, ("--budget", "0"), 3, "undecided"),
+    ],
+)
+def test_the_decision_is_the_exit_code(call, effect, options, code, word) -> None:
+    found, out, _ = call(effect, *options)
+    assert (found, out.split(":")[0]) == (code, word)
+    found, out, _ = call(effect, *options, "--json")
+    assert (found, json.loads(out)["decision"]) == (code, word)
+
+
+def test_a_clear_answer_needs_no_more_than_the_first_look(call) -> None:
+    code, _, err = call(-0.3, "--max-seeds", "24")
+    assert (code, "warning" in err) == (0, False)
+    assert len(Path("count").read_text()) == 6
+
+
+def test_a_killed_judge_goes_on_from_its_runs(call) -> None:
+    whole = call(0.0005, "--max-seeds", "6", "--json", "--out", "whole")[1]
+    file = Path("whole/runs.jsonl")
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([*lines[:5], lines[5][:20]]))  # killed while it wrote
+    Path("count").unlink()
+    assert call(0.0005, "--max-seeds", "6", "--json", "--out", "whole")[1] == whole
+    assert len(Path("count").read_text()) == 12 - 5
+
+
+def test_another_metric_or_an_edited_script_is_another_run(call) -> None:
+    call(-0.3)
+    assert "no JSON line has the key 'vald'" in call(-0.3, metric=("--metric", "vald"))[2]
+    Path("train.py").write_text(TRAIN.replace("1 + effect", "1 - effect"))
+    assert call(-0.3)[0] == 1
+
+
+def test_the_metric_is_found_by_a_pattern_or_in_the_last_line(call) -> None:
+    assert call(-0.3, metric=("--pattern", r"valid\D+([0-9.]+)"))[0] == 0
+    code, _, err = call(-0.3, metric=())
+    assert code == 2
+    assert "the metric is 'done 5', not a number" in err
+
+
+def test_a_candidate_that_diverges_is_not_kept(call) -> None:
+    code, out, _ = call(8, "--max-seeds", "12")
+    assert code == 1
+    assert "diverged: 0 of base" in out
+
+
+def test_failing_commands_and_bad_options_are_one_line(call, lmzoo) -> None:
+    for (code, out, err), word in (
+        (call(9), "candidate, seed 1: exit code 1: boom"),
+        (call(-0.3, "--max-seeds", "1"), "--max-seeds 1"),
+        (call(-0.3, "--budget", "nan"), "a budget of nan minutes"),
+        (call(-0.3, metric=("--metric", "vali")), "no JSON line has the key 'vali'; near: valid"),
+        (call(7), "the metric is 'True', not a number"),
+        (call(-0.3, "--margin", "-1"), "margin -1.0"),
+        (call(-0.3, metric=("--pattern", "(")), "no regular expression"),
+        (call(-0.3, metric=("--pattern", "x")), "0 groups"),
+        (call(-0.3, "--base-rev", "nothing"), "git revision 'nothing'"),
+        (lmzoo("judge", "--base", "true", "--candidate", "false"), "no {seed}"),
+        (lmzoo("judge", "--base", "true {seed}", "--candidate", "true {seed}"), "the same command"),
+        (lmzoo("judge", "--base", "true {seed}"), "--candidate"),
+        (lmzoo("judge", "--base", "true {seed}", "--candidate", "echo {seed}"), "printed nothing"),
+    ):
+        lines = [line for line in err.splitlines() if line.startswith("error")]
+        assert (code, out, len(lines)) == (2, "", 1)
+        assert word in lines[0]
+        assert "Traceback" not in err
+
+
+def test_equal_results_need_no_seeds_and_no_terminal(lmzoo, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands = ("--base", "cat; echo 1 # {seed}", "--candidate", f"echo 1 # {300 * 'x'} {{seed}}")
+    code, out, err = lmzoo("judge", *commands, "--max-seeds", "3")
+    assert (code, out) == (3, "undecided: difference +0 (0 to 0), 3 pairs of seeds\n")
+    assert "warning: base and candidate: every seed has the same result" in err
+    assert lmzoo("judge", *commands, "--margin", "0.1")[0] == 1
+
+
+def test_two_revisions_of_one_command(lmzoo, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b")
+    subprocess.run(["git", "init", "-q"], check=True)
+    for text in (TRAIN, TRAIN.replace("1 + effect", "0.5 + effect")):
+        Path("train.py").write_text(text)
+        subprocess.run([*git, "add", "train.py"], check=True)
+        subprocess.run([*git, "commit", "-qm", "x"], check=True)
+    Path("train.py").write_text("broken")
+    command = f"{sys.executable} train.py 0 {SEEDS}"
+    revisions = ("--base-rev", "HEAD~1", "--candidate-rev", "HEAD")
+    code, out, err = lmzoo("judge", "--base", command, *revisions, "--metric", "valid")
+    assert code == 0, err
+    assert out.startswith("keep")
+    trees = subprocess.run(["git", "worktree", "list"], capture_output=True, text=True).stdout
+    assert len(trees.splitlines()) == 1
+    assert len(Results(Path("judge-runs"))._values) == 6

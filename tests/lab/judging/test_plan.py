@@ -1,0 +1,100 @@
+"""Plans: seeds of a t-test of known power, costs, what cannot be decided."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.judging.plan import pilot_of_results, plan
+from lmzoo.lab.statistics.power import planned_seeds
+
+RECORDS = "docs/results/records/gru_ablation-captions.parquet"
+
+
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("effect", [0.3, 0.7, 1.5])
+def test_two_variants_need_the_seeds_of_a_t_test(paired: bool, effect: float) -> None:  # noqa: FBT001
+    x = np.random.default_rng(0).normal(size=(2, 8))
+    plan = planned_seeds(x, 0, effect, paired=paired)
+    seeds, sd = plan.seeds[1], plan.sd[1]
+    rng, n = np.random.default_rng(1), int(seeds)
+    for count, is_enough in ((n, True), (n - 1, False)):
+        if count < 2:
+            continue
+        if paired:
+            p = stats.ttest_1samp(rng.normal(effect, sd, (20000, count)), 0, axis=1).pvalue
+        else:
+            a, b = rng.normal(0, sd / np.sqrt(2), (2, 20_000, count))
+            p = stats.ttest_ind(a, b + effect, axis=1).pvalue
+        reached = (p < 0.05).mean()
+        assert reached > 0.79 if is_enough else reached < 0.81
+
+
+@pytest.mark.parametrize("points", [2, 8])
+def test_a_plan_is_too_small_as_often_as_too_large(points: int) -> None:
+    """Of pilots with three seeds; the expected variance planned too many seeds more often."""
+    rng = np.random.default_rng(0)
+    pilots = rng.normal(size=(200 if points == 2 else 80, points, 3))
+    planned = [np.sqrt(0.5) * planned_seeds(x, 0, 0.7, count=1).sd[1] for x in pilots]
+    assert 0.4 < np.mean(np.array(planned) < 1) < 0.6
+
+
+def test_the_range_of_four_plans_of_five_holds_the_seeds_of_the_true_variance() -> None:
+    rng, effect = np.random.default_rng(0), 0.8
+    true = planned_seeds(rng.normal(size=(2, 3000)), 0, effect).seeds[1]
+    plans = [planned_seeds(rng.normal(size=(2, 4)), 0, effect) for _ in range(150)]
+    held = [plan.least[1] <= true <= plan.most[1] for plan in plans]
+    assert 0.73 < np.mean(held) < 0.88
+
+
+def test_a_smaller_effect_and_more_contrasts_need_more_seeds() -> None:
+    x = np.random.default_rng(0).normal(size=(6, 5))
+    by_effect = [np.nanmax(planned_seeds(x, 0, effect).seeds) for effect in (2.0, 1.0, 0.5)]
+    by_count = [np.nanmax(planned_seeds(x, 0, 1.0, count=k).seeds) for k in (1, 5, 50)]
+    assert by_effect == sorted(set(by_effect))
+    assert by_count == sorted(set(by_count))
+
+
+def test_what_no_seeds_can_show_is_said() -> None:
+    x = np.random.default_rng(0).normal(size=(2, 5))
+    assert np.isnan(planned_seeds(x, 0, 0.001).seeds).all()
+    assert np.isnan(planned_seeds(x, 0, 1.0, tuning_sd=1.0).seeds).all()
+
+
+def test_a_plan_names_seeds_time_and_price(lmzoo) -> None:
+    code, out, _ = lmzoo("plan", RECORDS, "--effect", "0.2", "--price", "3", "--json")
+    rows = json.loads(out)["rows"]
+    assert code == 0
+    assert all(row["seeds"] >= 2 for row in rows if row["seeds"] is not None)
+    known = [row for row in rows if row["seeds"] is not None]
+    assert known
+    assert all(row["price"] == pytest.approx(3 * row["hours"]) for row in known)
+    code, out, _ = lmzoo("plan", RECORDS, "--effect", "0.000001")
+    assert code == 0
+    assert "cannot be decided with this" in out
+
+
+def test_one_variant_is_a_pilot_of_unpaired_runs() -> None:
+    rows = [{"v": "a", "x": x} for x in np.random.default_rng(0).normal(size=6)]
+    pilot = pilot_of_results(rows, by="v", metric="x")
+    assert plan(pilot, 1.0).frame["seeds"].item() > 2
+
+
+def test_bad_numbers_are_one_line(tmp_path: Path, lmzoo) -> None:
+    rows = [{"v": v, "x": float(x)} for v in "ab" for x in range(4)]
+    pilot = pilot_of_results(rows, by="v", metric="x")
+    for effect, power in ((0.0, 0.8), (-1.0, 0.8), (1.0, 1.0), (1.0, 0.0)):
+        with pytest.raises(UserError, match="give one"):
+            plan(pilot, effect, power)
+    with pytest.raises(UserError, match="no two seeds"):
+        plan(pilot_of_results(rows[::4], by="v", metric="x"), 1.0)
+    with pytest.raises(UserError, match="price nan"):
+        plan(pilot, 1.0, price=float("nan"))
+    with pytest.raises(UserError, match="-1 minutes"):
+        pilot_of_results(rows, by="v", metric="x", seconds=-60)
+    code, _, err = lmzoo("plan", "docs/assets/judge/results.csv", "--effect", "0.1")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "--by" in err

@@ -1,0 +1,170 @@
+"""Verdicts of one or two points, against a second writing with scipy's distributions.
+
+With fewer than four points nothing is shared, so each test is Student's on the differences (paired)
+or on the means (Welch), and every verdict changes at a size that scipy gives.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from lmzoo.lab.statistics.compared import (
+    BETTER,
+    BETTER_OPEN,
+    ERROR,
+    NEGLIGIBLE,
+    UNDECIDED,
+    WORSE,
+    WORSE_OPEN,
+    Look,
+    compared,
+)
+
+NOISE = np.array([0.004, -0.001, 0.013, -0.007, 0.002, -0.011])
+"""Of six differences, in nats; they sum to 0."""
+SEEDS = np.array([0.31, 0.36, 0.29, 0.4, 0.33, 0.32])
+"""Losses of the reference."""
+
+
+class Error(NamedTuple):
+    """The error of a mean difference and its degrees of freedom."""
+
+    sd: float
+    freedom: float
+
+    def above(self, p: float) -> float:
+        """Return the size that the error exceeds with probability p."""
+        return float(stats.t.isf(p, self.freedom)) * self.sd
+
+
+def student(x: np.ndarray, tuning_sd: float = 0.0) -> Error:
+    """The error of a mean, with a known variance of Satterthwaite's kind."""
+    seeds, known = x.var(ddof=1) / len(x), 2 * tuning_sd**2
+    return Error((seeds + known) ** 0.5, (len(x) - 1) * (1 + known / seeds) ** 2)
+
+
+def welch(x: np.ndarray, y: np.ndarray) -> Error:
+    parts = [(a.var(ddof=1) / len(a), len(a) - 1) for a in (x, y)]
+    total = sum(v for v, _ in parts)
+    return Error(total**0.5, total**2 / sum(v**2 / f for v, f in parts))
+
+
+OWN, TUNED = student(NOISE), student(NOISE, 0.003)
+APART = welch(SEEDS, SEEDS + NOISE)
+CASES = [
+    # size at which the verdict changes, verdicts below and above it, arguments of `compared`
+    (OWN.above(0.025), UNDECIDED, WORSE_OPEN, {"margin": 0.004}),
+    (0.02 + OWN.above(0.025), WORSE_OPEN, WORSE, {}),
+    (0.02 - OWN.above(0.05), NEGLIGIBLE, WORSE_OPEN, {}),
+    (0.008 - OWN.above(0.05), NEGLIGIBLE, UNDECIDED, {"margin": 0.008}),
+    (OWN.above(0.025), UNDECIDED, WORSE, {"margin": 0.0}),
+    (OWN.above(0.01), UNDECIDED, WORSE_OPEN, {"looks": [Look(6, 0.02, 6)], "margin": 0.004}),
+    (0.02 + OWN.above(0.015), WORSE_OPEN, WORSE, {"looks": [Look(6, 0.03, 6)]}),
+    (0.02 + TUNED.above(0.025), WORSE_OPEN, WORSE, {"tuning_sd": 0.003}),
+    (0.06 - APART.above(0.05), NEGLIGIBLE, UNDECIDED, {"paired": False, "margin": 0.06}),
+    (0.02 + APART.above(0.025), WORSE_OPEN, WORSE, {"paired": False}),
+    # a third point without an effect, with one that is all shown, with one that is not all shown
+    (OWN.above(0.0125), UNDECIDED, WORSE_OPEN, {"margin": 0.004, "third": 0.0}),
+    (OWN.above(0.025), UNDECIDED, WORSE_OPEN, {"margin": 0.004, "third": 0.5}),
+    (OWN.above(0.0125), UNDECIDED, WORSE_OPEN, {"margin": 0.01, "third": 0.02}),
+    (0.02 + OWN.above(0.0125), WORSE_OPEN, WORSE, {"third": 0.0}),
+]
+OPPOSITE = {WORSE: BETTER, WORSE_OPEN: BETTER_OPEN}
+
+
+@pytest.mark.parametrize(("size", "below", "above", "options"), CASES)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_verdict_changes_at_the_size_that_scipy_gives(size, below, above, options, sign):
+    words = [OPPOSITE.get(word, word) if sign < 0 else word for word in (below, above)]
+    options = dict(options)
+    others = [SEEDS - NOISE + third] if (third := options.pop("third", None)) is not None else []
+    for factor, word in zip((1 - 1e-6, 1 + 1e-6), words, strict=True):
+        x = np.stack([SEEDS, SEEDS + NOISE + sign * size * factor, *others])
+        assert compared(x, 0, **options).verdict[1] == word
+
+
+def p_of(mean: float, error: Error) -> float:
+    return float(2 * stats.t.sf(abs(mean) / error.sd, error.freedom))
+
+
+@pytest.mark.parametrize("mean", [0.006, -0.0095])
+@pytest.mark.parametrize(("error", "options"), [(OWN, {}), (TUNED, {"tuning_sd": 0.003})])
+def test_the_numbers_of_one_look_are_those_of_the_t_test(mean, error, options):
+    x = np.stack([SEEDS, SEEDS + NOISE + mean])
+    found, half = compared(x, 0, margin=0.005, **options), error.above(0.025)
+    numbers = [found.mean, found.low, found.high, found.p, found.p_raw]
+    p = p_of(mean, error)
+    assert np.transpose(numbers)[1] == pytest.approx([mean, mean - half, mean + half, p, p])
+    above, below = (stats.t.sf((0.005 - m) / error.sd, error.freedom) for m in (mean, -mean))
+    sides = [found.worse[1], found.within[1], found.better[1]]
+    assert sides == pytest.approx([above, 1 - above - below, below])
+
+
+def test_p_values_of_two_points_share_the_error():
+    p, other = p_of(0.008, OWN), p_of(0.011, OWN)
+    for margin, expected in ((0.0, max(2 * other, p)), (0.01, 2 * p)):
+        x = np.stack([SEEDS, SEEDS + NOISE + 0.008, SEEDS - NOISE - 0.011])
+        assert compared(x, 0, margin=margin).p[1:] == pytest.approx([expected, 2 * other])
+
+
+def test_a_second_look_has_its_own_error_and_the_intersection_of_the_intervals():
+    x = np.stack([SEEDS, SEEDS + NOISE + 0.004])
+    three, six = student(NOISE[:3]), OWN
+    for first, second in ((0.02, 0.03), (0.03, 0.002)):
+        found = compared(x, 0, looks=[Look(3, first, 3), Look(6, second, 6)])
+        means = (NOISE[:3].mean() + 0.004, 0.004)
+        halves = three.above(first / 2), six.above(second / 2)
+        assert found.low[1] == pytest.approx(max(m - h for m, h in zip(means, halves, strict=True)))
+        assert found.high[1] == pytest.approx(
+            min(m + h for m, h in zip(means, halves, strict=True))
+        )
+        p = [p_of(means[0], three) * ERROR / first, p_of(means[1], six) * ERROR / second]
+        assert found.p[1] == pytest.approx(min(*p, 1))
+
+
+@pytest.mark.parametrize(
+    ("mean", "margin", "options"),
+    [
+        (0.004, 0.001, {}),
+        (0.004, 0.01, {}),
+        (0.005, 0.001, {"tuning_sd": 0.0005}),
+        (0.005, 0.001, {"tuning_sd": 0.001}),  # no number of seeds suffices
+        (0.005, 0.001, {"looks": [Look(6, 0.02, 6), Look(12, 0.03, 12)]}),
+        (0.0001, 0.0, {}),
+    ],
+)
+def test_seeds_needed_are_the_least_that_suffice(mean, margin, options):
+    """With a power of 80 %, at the error of the next look: of the reserve, or of the schedule."""
+    found = compared(np.stack([SEEDS, SEEDS + NOISE + mean]), 0, margin=margin, **options)
+    error, known = (0.03 if "looks" in options else 0.005), 2 * options.get("tuning_sd", 0.0) ** 2
+    enough = []
+    for more in range(1, 1001):
+        sd = (NOISE.var(ddof=1) / (6 + more) + known) ** 0.5
+        apart = mean >= (stats.norm.isf(error / 2) + stats.norm.isf(0.2)) * sd
+        within = margin > 0 and mean + (stats.norm.isf(error) + stats.norm.isf(0.2)) * sd <= margin
+        enough += [more] if apart or within else []
+    assert found.verdict[1] == UNDECIDED
+    assert found.seeds_needed[1] == pytest.approx(min(enough, default=np.nan), nan_ok=True)
+    assert found.needs_tuning[1] == (not enough and known > 0)
+
+
+@pytest.mark.parametrize(
+    ("lost", "of_reference", "runs", "word"),
+    [
+        (4, 0, 4, WORSE),
+        (3, 0, 3, UNDECIDED),
+        (0, 4, 4, BETTER),
+        (6, 1, 7, WORSE),
+        (5, 1, 6, UNDECIDED),
+    ],
+)
+def test_diverged_runs_are_compared_by_fishers_exact_test(lost, of_reference, runs, word):
+    x = np.where(np.arange(runs) < np.array([[of_reference], [lost]]), np.inf, 1.0)
+    found = compared(x, 0)
+    table = [[lost, runs - lost], [of_reference, runs - of_reference]]
+    p = min(stats.fisher_exact(table, alternative=side).pvalue for side in ("greater", "less"))
+    assert found.p_diverged[1] == pytest.approx(p)
+    assert found.verdict[1] == word
+    assert (2 * p < ERROR) == (word != UNDECIDED)

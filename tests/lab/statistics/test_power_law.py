@@ -1,0 +1,107 @@
+"""Power laws: exact without noise, and intervals that hold the truth as often as they say."""
+
+import numpy as np
+import pytest
+
+from lmzoo.lab.statistics.power_law import fit_power_laws, log_ratio
+
+SIZES = np.array([1e3, 4e3, 1.6e4, 6.4e4])
+
+
+def curve(
+    exponent: float,
+    constant: float,
+    rng: np.random.Generator,
+    noise: float = 0.0,
+    seeds: int = 4,
+    bend: float = 0.0,
+    common: float | np.ndarray = 0.0,
+) -> np.ndarray:
+    """Return the losses of the seeds at each size, (sizes, seeds)."""
+    x = np.log(SIZES)
+    logs = constant - exponent * x + bend * (x - x.mean()) ** 2
+    return np.exp(logs[:, None] + common + noise * rng.standard_normal((len(x), seeds)))
+
+
+def test_a_power_law_without_noise_is_found_exactly() -> None:
+    rng = np.random.default_rng(0)
+    noisy = curve(0.1, 2.0, rng, noise=1e-9)
+    [law] = fit_power_laws([SIZES], [noisy], [np.zeros(4)])
+    assert law.exponent(1e4)[0] == pytest.approx(0.1, abs=1e-8)
+    assert law.band(1e4)[0] == pytest.approx(np.exp(2.0) * 1e4**-0.1)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.8])
+def test_intervals_hold_the_truth_in_95_percent_of_studies(correlation: float) -> None:
+    rng = np.random.default_rng(1)
+    held = {"exponent": 0, "band": 0, "ratio": 0}
+    studies = 600
+    for _ in range(studies):
+        common = 0.02 * np.sqrt(correlation) * rng.standard_normal(4)
+        own = 0.02 * np.sqrt(1 - correlation)
+        losses = [
+            curve(exponent, constant, rng, own, common=common)
+            for exponent, constant in ((0.08, 2.0), (0.11, 2.2))
+        ]
+        first, second = fit_power_laws([SIZES] * 2, losses, [np.zeros(4)] * 2)
+        _, low, high = first.exponent(5e3)
+        held["exponent"] += low < 0.08 < high
+        _, low, high = first.band(2e3)
+        held["band"] += low < np.exp(2.0) * 2e3**-0.08 < high
+        _, low, high = log_ratio(first, second, 2e3)
+        held["ratio"] += low < -0.2 + 0.03 * np.log(2e3) < high
+    for name, count in held.items():
+        # Birge's ratio only widens, so the intervals may hold the truth more often.
+        assert 0.93 < count / studies <= 0.995, (name, count / studies)
+
+
+def test_the_exponent_of_a_curve_that_bends_changes_with_the_size() -> None:
+    noisy = curve(0.1, 2.0, np.random.default_rng(2), 1e-9, bend=0.02)
+    [law] = fit_power_laws([SIZES], [noisy], [np.zeros(4)])
+    u = np.log(1e3) - np.log(SIZES).mean()
+    assert law.exponent(1e3)[0] == pytest.approx(0.1 - 2 * 0.02 * u, abs=1e-6)
+    assert law.log_loss(1e3)[0] == pytest.approx(2.0 - 0.1 * np.log(1e3) + 0.02 * u**2)
+
+
+def test_sizes_off_the_curve_widen_the_band() -> None:
+    smooth, rough = (curve(0.1, 2.0, np.random.default_rng(3), 0.01) for _ in range(2))
+    rough[1] = rough[1] * 1.1
+    laws = fit_power_laws([SIZES] * 2, [smooth, rough], [np.zeros(4)] * 2)
+    assert laws[0].birge < 2 < laws[1].birge
+    assert laws[1].log_loss(1e4)[1] > 2 * laws[0].log_loss(1e4)[1]
+
+
+def test_the_spread_of_the_tuning_widens_the_band() -> None:
+    losses = [curve(0.1, 2.0, np.random.default_rng(3), 0.01)]
+    [sure] = fit_power_laws([SIZES], losses, [np.zeros(4)])
+    [unsure] = fit_power_laws([SIZES], losses, [np.full(4, 0.5)])
+    assert unsure.log_loss(1e4)[1] > 2 * sure.log_loss(1e4)[1]
+
+
+def test_what_a_seed_has_in_common_cancels_in_ratios_and_exponents() -> None:
+    rng = np.random.default_rng(5)
+    losses = [curve(0.08, 2.0, rng, 0.01), curve(0.11, 2.2, rng, 0.01)]
+    shift = np.exp(np.array([-0.3, 0.1, 0.4, -0.2]))
+    apart = fit_power_laws([SIZES] * 2, losses, [np.zeros(4)] * 2)
+    together = fit_power_laws([SIZES] * 2, [x * shift for x in losses], [np.zeros(4)] * 2)
+    assert log_ratio(*together, 2e3) == pytest.approx(log_ratio(*apart, 2e3))
+    assert together[0].exponent(2e3) == pytest.approx(apart[0].exponent(2e3))
+    assert together[0].band(2e3)[2] > 1.3 * apart[0].band(2e3)[2]
+
+
+def test_a_missing_seed_does_not_shift_its_size() -> None:
+    common = np.array([-0.3, 0.1, 0.4, -0.2])
+    losses = curve(0.1, 2.0, np.random.default_rng(6), 1e-6, common=common)
+    losses[1, 2] = np.inf
+    [law] = fit_power_laws([SIZES], [losses], [np.zeros(4)])
+    assert law.exponent(1e4)[0] == pytest.approx(0.1, abs=1e-4)
+
+
+def test_diverged_seeds_are_left_out_and_single_seeds_have_no_band() -> None:
+    losses = curve(0.1, 2.0, np.random.default_rng(4), 0.01)
+    losses = np.column_stack([losses, [np.inf] * 4, [np.nan] * 4])
+    [law] = fit_power_laws([SIZES], [losses], [np.zeros(4)])
+    assert np.isfinite(law.band(1e4)).all()
+    [single] = fit_power_laws([SIZES], [losses[:, :1]], [np.zeros(4)])
+    assert np.isfinite(single.band(1e4)[0])
+    assert np.isnan(single.band(1e4)[1])

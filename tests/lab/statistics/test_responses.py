@@ -1,0 +1,246 @@
+"""Laws of the fitted responses: what they ignore, what they gain, what they say about repeats."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lmzoo.lab.statistics import responses
+from lmzoo.lab.statistics.responses import MOST, SETTINGS, fit_responses
+
+X = np.linspace(-0.8, 0.8, 5)[:, None]
+NOISE = 0.03
+
+
+def parabolas(points: int, seed: int, spread: float = 0.15) -> np.ndarray:
+    """Return expected losses (P, 5): parabolas whose minima differ by `spread`."""
+    rng = np.random.default_rng(seed)
+    best = 0.1 + spread * rng.standard_normal((points, 1))
+    return 2 + rng.standard_normal((points, 1)) + 0.2 * (X.T - best) ** 2
+
+
+def noisy(truth: np.ndarray, seed: int) -> np.ndarray:
+    return truth + NOISE * np.random.default_rng([seed, 1]).standard_normal(truth.shape)
+
+
+def regret(truth: np.ndarray, best: np.ndarray) -> np.ndarray:
+    return truth[np.arange(len(truth)), best] - truth.min(1)
+
+
+def alone(losses: np.ndarray) -> np.ndarray:
+    return np.concatenate([fit_responses(row[None], X).best for row in losses])
+
+
+SHARED = [(parabolas(12, seed), noisy(parabolas(12, seed), seed)) for seed in range(12)]
+
+
+def test_the_points_gain_from_each_other_and_from_neighbouring_settings():
+    def mean_regret(choose):
+        return np.mean([regret(truth, choose(losses)) for truth, losses in SHARED])
+
+    together = mean_regret(lambda losses: fit_responses(losses, X).best)
+    assert together < 0.8 * mean_regret(alone)
+    assert together < 0.5 * mean_regret(lambda losses: losses.argmin(1))
+
+
+def test_settings_that_no_point_has_do_not_matter():
+    """Early stopping ends the same settings of most points."""
+    for truth, losses in SHARED[:4]:
+        fewer = np.where(np.arange(5) < 2, np.nan, losses)
+        full, rest = fit_responses(fewer, X), fit_responses(losses[:, 2:], X[2:])
+        assert np.array_equal(full.best, rest.best + 2)
+        assert np.allclose(full.mean[:, 2:], rest.mean, atol=1e-4)
+        assert (regret(truth, full.best) < 0.1).all()
+
+
+def test_points_of_little_noise_keep_their_small_differences():
+    """Half of the points vary a hundred times more; the others lose with the rate."""
+    truth = np.stack([2 + 0.02 * (X[:, 0] + 0.8)] * 6 + [2 + (X[:, 0] - 0.4) ** 2] * 6)
+    rng = np.random.default_rng(0)
+    noise = np.repeat([0.001, 0.1], 6)[:, None] * rng.standard_normal(truth.shape)
+    assert regret(truth, fit_responses(truth + noise, X).best)[:6].max() < 0.016
+
+
+def test_a_point_that_differs_clearly_keeps_its_own_minimum():
+    for seed in range(20):
+        truth = parabolas(12, seed)
+        truth[3] = 2 + 0.8 * (X[:, 0] + 0.8) ** 2  # its best setting is the first one
+        losses = noisy(truth, seed)
+        chosen = losses[3, fit_responses(losses, X).best[3]]
+        assert chosen - losses[3].min() < 6 * NOISE
+
+
+def test_further_settings_near_the_best_do_not_hide_that_a_point_differs():
+    """One point likes a setting outside the shared ones and has tried one beyond it, too."""
+    x = np.append(X, [[1.0]], 0)
+    chosen, least = [], []
+    for seed in range(8):
+        truth = np.append(parabolas(12, seed, spread=0.05), np.full((12, 1), np.nan), 1)
+        truth[3] = 2 + np.array([0.28, 0.22, 0.16, 0.05, 0.0, 0.04])
+        losses = noisy(truth, seed)
+        losses[np.arange(12) != 3, 4:] = np.nan
+        best = [fit_responses(losses, x, shared=4).best[3], losses[3].argmin()]
+        for regrets, setting in zip((chosen, least), best, strict=True):
+            regrets.append(truth[3, setting] - 2)
+    assert np.mean(chosen) < 2 * np.mean(least)
+
+
+def test_a_slope_is_not_continued_beyond_the_settings_that_all_points_have():
+    """One point tries a further setting, which is measured to be worse: it is measured again."""
+    challenged = 0
+    for seed in range(5):
+        losses = np.full((8, 5), np.nan)
+        losses[:, :4] = 2 - 0.15 * X[:4, 0]
+        losses[0, 4] = losses[0, 3] + 0.02
+        losses += 0.01 * np.random.default_rng([seed, 2]).standard_normal(losses.shape)
+        fit = fit_responses(losses, X, shared=4)
+        least = losses[0].argmin()  # its setting may be measured to be better by chance
+        assert fit.best[0] == least
+        challenged += fit.challenger[0] == 4 != least
+        losses[0, 4] -= 0.12
+        assert fit_responses(losses, X, shared=4).best[0] == 4
+    assert challenged > 1
+
+
+def test_the_stated_deviation_is_that_of_repeated_tunings():
+    """Over studies with the same truth, the loss of the choice varies as the fits say."""
+    truth = parabolas(12, 5)
+    fits = [fit_responses(noisy(truth, seed), X) for seed in range(60)]
+    chosen = np.array([regret(truth, fit.best) for fit in fits])
+    stated = np.sqrt(np.mean([fit.tuning_sd**2 for fit in fits]))
+    assert 0.5 < stated / np.sqrt(chosen.var(0).mean()) < 2
+
+
+@given(seed=st.integers(0, 50), points=st.integers(1, 6))
+@settings(max_examples=15)
+def test_the_order_and_the_level_of_the_points_do_not_matter(seed, points):
+    losses = noisy(parabolas(points, seed), seed)
+    order = np.random.default_rng(seed).permutation(points)
+    level = np.random.default_rng(seed).normal(0, 3, (points, 1))
+    fit, moved = fit_responses(losses, X), fit_responses((losses + level)[order], X)
+    np.testing.assert_allclose(moved.mean, (fit.mean + level)[order], atol=1e-4)
+    assert (moved.best == fit.best[order]).all()
+
+
+@given(seed=st.integers(0, 50))
+@settings(max_examples=15)
+def test_a_missing_or_diverged_setting_is_not_chosen(seed):
+    losses, rng = noisy(parabolas(6, seed), seed), np.random.default_rng(seed)
+    for row in losses:
+        gone = rng.permutation(5)[:2]
+        row[gone] = [np.nan, np.inf]
+    fit = fit_responses(losses, X)
+    assert np.isfinite(losses[np.arange(6), fit.best]).all()
+    assert np.isfinite([*fit.mean.flat, *fit.tuning_sd]).all()
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        [2.00, 1.50, 3.28, 3.3, 3.3],
+        [1.754, 1.659, 3.284, 3.3, 3.3],
+        [1.60, 1.50, np.inf, np.inf, np.inf],
+        [np.inf, np.inf, 3.3, 1.5, 2.0],
+    ],
+)
+@pytest.mark.parametrize("points", [1, 2, 6])
+def test_a_cliff_does_not_hide_the_measured_minimum(losses, points):
+    ordinary = noisy(parabolas(points, 3), 3)[1:]
+    fit = fit_responses(np.concatenate([[losses], ordinary]), X)
+    assert fit.best[0] == np.argmin(losses)
+
+
+def test_a_clear_measurement_is_never_overruled():
+    """Beside eleven points that agree, a point keeps its minimum at the other end."""
+    for seed in range(10):
+        losses = noisy(parabolas(12, seed, spread=0.0), seed)
+        losses[3] = 2 + 0.4 * np.abs(X[:, 0] + 0.8)
+        assert fit_responses(losses, X).best[3] == 0
+
+
+def test_runs_with_a_new_seed_settle_what_one_seed_leaves_open():
+    """The two best settings of each point, measured four times more with seeds that they share."""
+    once, more = [], []
+    for truth, losses in SHARED[:6]:
+        rng, rows = np.random.default_rng(7), np.arange(12)[:, None]
+        first = fit_responses(losses, X)
+        two = np.stack([first.best, first.challenger], 1)
+        again = truth[rows, np.tile(two, 4)] + NOISE * rng.standard_normal((12, 8))
+        x = np.concatenate([np.broadcast_to(X, (12, 5, 1)), X[np.tile(two, 4)]], 1)
+        seeds = np.broadcast_to([0] * 5 + [1, 1, 2, 2, 3, 3, 4, 4], (12, 13))
+        fit = fit_responses(np.concatenate([losses, again], 1), x, seeds=seeds, shared=5)
+        chosen = np.concatenate([np.broadcast_to(np.arange(5), (12, 5)), np.tile(two, 4)], 1)
+        more.append(regret(truth, chosen[np.arange(12), fit.best]))
+        once.append(regret(truth, first.best))
+    assert np.mean(more) < 0.8 * np.mean(once)
+
+
+def test_runs_that_stopped_early_inform_the_fit_and_are_not_chosen():
+    stopped = []
+    for truth, losses in SHARED[:6]:
+        early = losses + 0.5 + 0.1 * X.T
+        known = losses.copy()
+        worst = early.argmax(1)
+        known[np.arange(12), worst] = np.nan
+        fit = fit_responses(known, X, early=early)
+        assert (fit.best != worst).all()
+        stopped.append(regret(truth, fit.best).mean())
+    full = np.mean([regret(truth, fit_responses(losses, X).best) for truth, losses in SHARED[:6]])
+    assert np.mean(stopped) < full + 0.003
+
+
+@pytest.mark.parametrize("losses", [[[2.0] * 5], [[2.0, np.nan, np.inf, np.inf, np.nan]]])
+def test_without_a_difference_there_is_nothing_to_fit(losses):
+    fit = fit_responses(losses, X)
+    assert [fit.best.tolist(), fit.tuning_sd.tolist()] == [[0], [0.0]]
+
+
+def test_very_high_losses_are_left_out():
+    """A rate at which training breaks down must not bend the response elsewhere."""
+    losses = noisy(parabolas(8, 2), 2)
+    losses[:, 4] = losses.min(1) + 10
+    worse = losses.copy()
+    worse[:, 4] += 100
+    np.testing.assert_allclose(fit_responses(losses, X).mean, fit_responses(worse, X).mean)
+
+
+@pytest.mark.parametrize("points", [4, 12])
+def test_many_settings_cost_no_more_and_choose_as_well(points, monkeypatch):
+    """The hyperparameters come from some of the settings, the choice from all of them."""
+    solve, costs = responses._Fit._solve, []
+
+    def counted(self, h, read):
+        costs.append(read[0].size * read[1].size ** 3)
+        return solve(self, h, read)
+
+    monkeypatch.setattr(responses._Fit, "_solve", counted)
+    rng = np.random.default_rng(points)
+    x = rng.uniform(-1, 1, (150, 1))
+    truth = 2 + 0.2 * (x[:, 0] - 0.1 - 0.15 * rng.standard_normal((points, 1))) ** 2
+    losses = noisy(truth, 0)
+    fit = fit_responses(losses, x, shared=38)
+    assert costs.pop() == points * 150**3
+    assert max(costs) <= MOST * SETTINGS**3
+    assert regret(truth, fit.best).mean() < 0.3 * regret(truth, losses.argmin(1)).mean()
+    assert (fit.challenger != fit.best).all()
+
+
+@pytest.mark.parametrize("wall", [0, 5], ids=["smooth", "cliff"])
+@pytest.mark.parametrize("fields", [1, 3])
+def test_many_settings_do_not_hide_what_the_choice_may_cost(fields, wall):
+    """The best of many settings differ by noise; the stated deviation must not be that of luck."""
+    regrets, stated, lucky = [], [], []
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        x = rng.uniform(-1, 1, (12, 100, fields))
+        x[:, :25] = x[0, :25]
+        best = 0.2 * rng.standard_normal((12, 1, fields))
+        steep = wall * np.maximum((x - best)[..., 0] - 0.3, 0) ** 0.7
+        truth = 2 + 0.2 * ((x - best) ** 2).sum(-1) + steep
+        losses = noisy(truth, seed)
+        fit = fit_responses(losses, x, shared=25)
+        regrets += [*regret(truth, fit.best)]
+        lucky += [*regret(truth, losses.argmin(1))]
+        stated += [*fit.tuning_sd]
+    assert np.mean(regrets) < 0.7 * np.mean(lucky)
+    assert np.sqrt(np.mean(np.square(regrets))) < 3 * np.mean(stated)

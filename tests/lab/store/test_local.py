@@ -1,0 +1,149 @@
+"""A folder that is full, forbidden or damaged loses nothing and has no incomplete files."""
+
+import fcntl
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.store import retry as retry_module
+from lmzoo.lab.store.local import Store
+from tests.lab.store.small_disk import fill_disk, small_disk
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store")
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda store: store.read("state"),
+        lambda store: store.write("state", b""),
+        lambda store: store.append("lines", "one"),
+        lambda store: store.delete("state"),
+        lambda store: store.lock(".lock"),
+    ],
+)
+def test_store_below_a_file_is_refused_in_one_line(tmp_path, operation):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"file/x.*: Not a directory; fix this"):
+        operation(Store(tmp_path / "file" / "x"))
+
+
+def test_store_of_another_account_is_refused_in_one_line(tmp_path):
+    """Run as another account, because root may read everything."""
+    code = (
+        "import os, sys; from pathlib import Path; from lmzoo.lab.store.local import Store\n"
+        "os.setgid(65534); os.setuid(65534)\n"
+        "Store(Path(sys.argv[1])).lock('.driver')"
+    )
+    if os.getuid():
+        pytest.skip("only root can change its account")
+    (tmp_path / "private").mkdir(mode=0o700)
+    path = str(tmp_path / "private" / "store")
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].endswith(
+        "store: Permission denied; fix this or choose another store"
+    )
+    assert "UserError" in done.stderr
+
+
+def test_write_keeps_the_replaced_file_as_backup(store):
+    for text in (b"one", b"two", b"three"):
+        store.write("state", text, backup="before")
+    assert (store.read("state"), store.read("before")) == (b"three", b"two")
+    store.delete("state", "before", "never")
+    assert (store.read("state"), store.read("before")) == (None, None)
+
+
+@pytest.mark.parametrize("torn", [b"{", b'{"epoch": 3', b"x" * 70_000])
+def test_append_removes_an_incomplete_last_line(store, torn):
+    store.append("lines", "one")
+    with (store.path / "lines").open("ab") as file:
+        file.write(torn)
+    store.append("lines", "two")
+    assert store.read("lines") == b"one\ntwo\n"
+
+
+def test_append_removes_an_incomplete_first_line(store):
+    store.path.mkdir()
+    (store.path / "lines").write_bytes(b"{torn")
+    store.append("lines", "one")
+    assert store.read("lines") == b"one\n"
+
+
+def test_full_disk_damages_nothing_and_writing_continues_when_there_is_space(disk):
+    store = Store(disk)
+    store.write("state", b"s" * 100_000)
+    store.append("lines", "first")
+    filler = disk / "filler"
+    fill_disk(filler)
+
+    pauses = []
+
+    def check_and_free_space(*_):
+        assert {p.name for p in disk.iterdir()} - {"filler"} == {"state", "lines"}
+        assert store.read("state") == b"s" * 100_000
+        assert store.read("lines") == b"first\n"
+        filler.unlink()
+        pauses.append(1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retry_module.time, "sleep", check_and_free_space)
+        store.write("state", b"t" * 100_000)
+    assert pauses == [1]
+    fill_disk(filler)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retry_module.time, "sleep", lambda _: filler.unlink())
+        store.append("lines", "x" * 50_000)
+    assert store.read("state") == b"t" * 100_000
+    assert store.read("lines") == b"first\n" + b"x" * 50_000 + b"\n"
+
+
+@pytest.fixture
+def disk(tmp_path):
+    try:
+        with small_disk(tmp_path / "disk", 1) as path:
+            yield path
+    except PermissionError as error:
+        pytest.skip(f"{error}; the test needs root")
+
+
+def test_lock_names_its_owner_and_is_released_when_the_owner_is_killed(store):
+    code = (
+        "import sys, time; from pathlib import Path; from lmzoo.lab.store.local import Store\n"
+        "lock = Store(Path(sys.argv[1])).lock('.lock'); print('locked', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(store.path)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "locked\n"
+    with pytest.raises(UserError, match=rf"is in use by process {process.pid} on \S+; wait"):
+        store.lock(".lock")
+    process.kill()
+    process.communicate()
+    store.lock(".lock", patience=5.0).close()
+
+
+def test_process_that_lost_its_lock_does_not_write(store, monkeypatch):
+    """A file server released the lock and another process took it."""
+    lock = store.lock(".lock")
+    store.append("records", "one")
+    fcntl.flock(lock._file, fcntl.LOCK_UN)
+    other = Store(store.path)
+    monkeypatch.setattr("lmzoo.lab.store.local_lock.process_name", lambda: "process 7 on elsewhere")
+    other_lock = other.lock(".lock")
+    other.append("records", "two")
+    for write in (lambda: store.append("records", "three"), lambda: store.write("state", b"")):
+        with pytest.raises(UserError, match="locked by another process, process 7 on elsewhere"):
+            write()
+    other.append("records", "four")
+    assert store.read("records") == b"one\ntwo\nfour\n"
+    assert store.read("state") is None
+    other_lock.close()
+    lock.close()

@@ -1,0 +1,147 @@
+"""The lock of a folder has one owner, protects subfolders, and leaves no file."""
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.store.local import Store
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store")
+
+
+def test_close_deletes_the_lock_file_and_may_be_repeated(store):
+    lock = store.lock(".worker-1")
+    assert (store.path / ".worker-1").read_text().startswith("process ")
+    lock.close()
+    lock.close()
+    assert not list(store.path.iterdir())
+
+
+def test_one_of_many_has_the_lock_although_every_owner_deletes_the_file(store):
+    """A process that opened the file before it was deleted must not think that it has the lock."""
+    owners, most, acquired = [], [], []
+
+    def take_turns():
+        for _ in range(15):
+            try:
+                lock = store.lock(".lock")
+            except UserError:
+                continue
+            owners.append(1)
+            most.append(len(owners))
+            acquired.append(1)
+            time.sleep(1e-4)
+            owners.pop()
+            lock.close()
+
+    threads = [threading.Thread(target=take_turns) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert acquired
+    assert max(most) == 1
+
+
+def test_a_file_deleted_between_opening_and_locking_is_not_the_lock(store, monkeypatch):
+    first = store.lock(".lock")
+    flock, others = fcntl.flock, []
+
+    def close_first(file, operation):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        first.close()  # deletes the file that the second process has opened
+        others.append(Store(store.path).lock(".lock"))
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", close_first)
+    with pytest.raises(UserError, match="in use"):
+        Store(store.path).lock(".lock")
+    others[0].close()
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_refused_in_one_line(store, monkeypatch, number):
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(
+        UserError, match=r"store: the file system has no file locks \(.*\); mount"
+    ) as e:
+        store.lock(".lock", patience=60.0)
+    assert "\n" not in str(e.value)
+
+
+def test_a_lock_protects_the_stores_of_subfolders(store):
+    child = store / "study" / "run"
+    child.append("records", "before the lock")
+    lock = store.lock(".worker-1")
+    child.append("records", "one")
+    (store.path / ".worker-1").write_text("process 7 on elsewhere")
+    for write in (
+        lambda: child.append("records", "two"),
+        lambda: child.write("state", b""),
+        lambda: child.create("new", b""),
+        lambda: child.delete("records"),
+    ):
+        with pytest.raises(UserError, match="locked by another process, process 7 on elsewhere"):
+            write()
+    assert child.read("records") == b"before the lock\none\n"
+    lock.close()
+    assert (store.path / ".worker-1").exists(), "it belongs to the other process"
+
+
+def test_an_owner_whose_lock_was_cleared_does_not_write(store):
+    """A file server released the lock of a suspended worker, and a new sweep cleared it."""
+    lock = store.lock(".worker-1")
+    fcntl.flock(lock._file, fcntl.LOCK_UN)
+    Store(store.path).clear_locks(".worker-*", 0.0)
+    assert not list(store.path.iterdir())
+    with pytest.raises(UserError, match="locked by another process, which has ended"):
+        (store / "run").append("records", "too late")
+    lock.close()
+
+
+def test_clear_locks_waits_for_living_workers_and_deletes_the_files_of_dead_ones(store):
+    code = (
+        "import sys, time; from pathlib import Path; from lmzoo.lab.store.local import Store\n"
+        "lock = Store(Path(sys.argv[1])).lock('.worker-2'); print('locked', flush=True)\n"
+        "time.sleep(600)"
+    )
+    command = [sys.executable, "-c", code, str(store.path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "locked\n"
+    (store.path / ".worker-1").write_text("process 1 on elsewhere")
+    (store.path / ".driver").write_text("process 1 on elsewhere")
+    with pytest.raises(UserError, match=rf"in use by process {process.pid} on"):
+        store.clear_locks(".worker-*", 0.3)
+    threading.Timer(0.3, process.kill).start()
+    store.clear_locks(".worker-*", 60.0)
+    process.communicate()
+    assert [file.name for file in store.path.iterdir()] == [".driver"]
+    store.clear_locks(".worker-*", 0.0)
+
+
+def test_create_refuses_to_replace_a_file(store):
+    store.create("config", b"one")
+    with pytest.raises(FileExistsError):
+        store.create("config", b"two")
+    assert store.read("config") == b"one"
+
+
+def test_prefetch_returns_the_subfolders(store):
+    assert store.prefetch("records") == set()
+    (store / "run").write("config", b"")
+    store.write("study.json", b"")
+    assert store.prefetch("records") == {"run"}

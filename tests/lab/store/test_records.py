@@ -1,0 +1,237 @@
+import hashlib
+import itertools
+import json
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.store.records import (
+    IDENTITY_FIELDS,
+    RECORDS,
+    STATUSES,
+    USER_CODE,
+    RunFolder,
+    epoch_records,
+    find_end,
+    read_json,
+    records_pending,
+    replace_non_finite,
+    run_identity,
+    with_seeds,
+    write_json,
+)
+from tests.tiny import quick
+
+RUN = {key: 1 for key in IDENTITY_FIELDS}
+
+json_values = st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    folder = RunFolder(tmp_path / "study" / "run")
+    folder.create(RUN)
+    return folder
+
+
+def test_identity_depends_on_exactly_the_identity_fields() -> None:
+    identity = run_identity(RUN)
+    assert len(identity) == 12
+    assert all(run_identity({**RUN, key: 2}) != identity for key in IDENTITY_FIELDS)
+    assert run_identity({**RUN, "label": "tuned", "epochs": 30}) == identity
+    assert run_identity(dict(reversed(RUN.items()))) == identity
+
+
+def test_identity_is_the_hash_of_sorted_json() -> None:
+    """The names of all folders of earlier stores depend on it."""
+    fields = {key: {"b": [1, "é"], "a": 0.1} for key in IDENTITY_FIELDS}
+    user = {USER_CODE: {"hash": "12ab", "files": []}}
+    for run, hashed in (fields, fields), ({**fields, **user}, {**fields, USER_CODE: "12ab"}):
+        for config in with_seeds({**run, "run": ""}, [3, 10**6]):
+            text = json.dumps({**hashed, "seed": config["seed"]}, sort_keys=True)
+            assert config["run"] == hashlib.sha256(text.encode()).hexdigest()[:12]
+            assert config["run"] == run_identity(config)
+            assert config == {**run, "seed": config["seed"], "run": config["run"]}
+
+
+def test_identity_does_not_depend_on_the_order_of_fields() -> None:
+    fields: dict[str, Any] = {"width": 8, "cell": {"name": "mgu", "cuts": [0, 2]}}
+    reordered = {"cell": {"cuts": [0, 2], "name": "mgu"}, "width": 8}
+    assert run_identity({**RUN, "model": fields}) == run_identity({**RUN, "model": reordered})
+    fields["cell"]["cuts"] = [2, 0]
+    assert run_identity({**RUN, "model": fields}) != run_identity({**RUN, "model": reordered})
+
+
+def test_identity_requires_every_field_and_no_nan() -> None:
+    with pytest.raises(KeyError):
+        run_identity({key: 1 for key in IDENTITY_FIELDS[1:]})
+    with pytest.raises(ValueError, match="JSON"):
+        run_identity({**RUN, "recipe": {"lr": math.nan}})
+
+
+def test_folder_keeps_its_first_config(folder: RunFolder) -> None:
+    folder.create({**RUN, "seed": 2})
+    assert folder.config == RUN
+
+
+@settings(quick, max_examples=8)
+@given(st.lists(st.dictionaries(st.text(), json_values, max_size=3), max_size=4))
+def test_appended_records_are_read_back(contents: list[dict]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = RunFolder(Path(name))
+        records = [{**content, "event": "e", "epoch": i} for i, content in enumerate(contents)]
+        for record in records:
+            folder.append(record)
+        expected = [
+            {key: replace_non_finite(value) for key, value in record.items()} for record in records
+        ]
+        assert folder.records() == expected
+
+
+def test_non_finite_numbers_become_null(folder: RunFolder) -> None:
+    folder.append({"event": "epoch", "epoch": 1, "loss": math.nan, "other": -math.inf})
+    line = (folder.path / RECORDS).read_text()
+    assert json.loads(line) == {"event": "epoch", "epoch": 1, "loss": None, "other": None}
+
+
+def test_last_of_equal_events_counts(folder: RunFolder) -> None:
+    for loss in (3, 2):
+        folder.append({"event": "epoch", "epoch": 1, "loss": loss})
+    folder.append({"event": "test", "epoch": 1, "loss": 9})
+    assert [record["loss"] for record in folder.records()] == [2, 9]
+
+
+@pytest.mark.parametrize("length", range(1, 40))
+def test_line_torn_anywhere_is_ignored_and_removed(folder: RunFolder, length: int) -> None:
+    complete = {"event": "epoch", "epoch": 1, "text": "ä"}
+    folder.append(complete)
+    path = folder.path / RECORDS
+    line = path.read_bytes()
+    torn = line.replace(b"1", b"2")[:length].rstrip(b"\n}")
+    path.write_bytes(line + torn)
+    assert folder.records() == [complete]
+    folder.append({"event": "epoch", "epoch": 3})
+    assert [record["epoch"] for record in folder.records()] == [1, 3]
+    assert path.read_bytes().startswith(line + b'{"event"')
+
+
+@pytest.mark.parametrize("line", [b'{"version": 9}', b'{"event": "end"}', b"[1]", b"\0\0", b"7"])
+def test_a_line_that_is_no_event_is_ignored(folder: RunFolder, line: bytes) -> None:
+    complete = {"event": "end", "epoch": 1, "status": "finished"}
+    folder.append(complete)
+    path = folder.path / RECORDS
+    path.write_bytes(line + b"\n" + path.read_bytes())
+    assert folder.records() == [complete]
+    assert find_end(folder.records(), 1) == complete
+
+
+@pytest.mark.parametrize("damaged", [b"", b"{torn", b"[1]", b"\xff\xfe"])
+def test_damaged_config_is_none_and_is_written_again(folder: RunFolder, damaged: bytes) -> None:
+    (folder.path / "config.json").write_bytes(damaged)
+    assert folder.config is None
+    folder.create(RUN)
+    assert folder.config == RUN
+
+
+def test_write_json_replaces_the_file_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "value.json"
+    write_json(path, {"a": 1})
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(path, {"a": math.nan})
+    assert read_json(path) == {"a": 1}
+    assert [file.name for file in tmp_path.iterdir()] == ["value.json"]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"{]", b"\xff"])
+def test_missing_file_and_invalid_json_are_none(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "value.json"
+    if content is not None:
+        path.write_bytes(content)
+    assert read_json(path) is None
+
+
+def is_training_pending(status: str, epoch: int, budget: int) -> bool:
+    return find_end([{"event": "end", "status": status, "epoch": epoch}], budget) is None
+
+
+@pytest.mark.parametrize(("done", "budget"), list(itertools.product((1, 5, 9), repeat=2)))
+def test_only_short_and_failed_runs_are_pending(done: int, budget: int) -> None:
+    assert set(STATUSES) == {"finished", "pruned", "diverged", "failed"}
+    assert is_training_pending("finished", done, budget) == (done < budget)
+    assert not is_training_pending("pruned", done, budget)
+    assert not is_training_pending("diverged", done, budget)
+    assert is_training_pending("failed", done, budget)
+
+
+@pytest.mark.parametrize(
+    ("status", "epoch", "budget", "counts_as"),
+    [
+        ("pruned", 6, 20, "pruned"),
+        ("pruned", 6, 7, "pruned"),
+        ("pruned", 6, 6, "finished"),  # a budget has no rung at its end
+        ("pruned", 6, 2, "finished"),
+        ("diverged", 6, 20, "diverged"),
+        ("diverged", 6, 6, "diverged"),
+        ("diverged", 6, 5, "finished"),
+    ],
+)
+def test_epochs_beyond_the_budget_do_not_count(status, epoch, budget, counts_as) -> None:
+    before = {"event": "end", "status": "finished", "epoch": 2}
+    end = find_end([before, {"event": "end", "status": status, "epoch": epoch}], budget)
+    assert end is not None
+    assert end["status"] == counts_as
+
+
+def _trained(epochs_done: int, *tested: int) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = [
+        {"event": "epoch", "epoch": e} for e in range(1, epochs_done + 1)
+    ]
+    for epoch in tested:
+        records.append({"event": "test", "epoch": epoch})
+        records.append({"event": "end", "epoch": epoch, "status": "finished"})
+    return records
+
+
+def test_test_is_pending_at_the_budget_itself() -> None:
+    assert records_pending(_trained(5), 5, test=True)
+    assert not records_pending(_trained(5, 5), 5, test=True)
+    assert not records_pending(_trained(9, 5, 9), 5, test=True)
+    assert not records_pending(_trained(8, 5), 5, test=True)
+    assert records_pending(_trained(8, 5), 9, test=True)
+    assert not records_pending(_trained(9, 9), 5, test=False)
+
+
+@pytest.mark.parametrize("status", ["finished", "diverged", None])
+def test_missed_test_is_refused(status: str | None) -> None:
+    records = _trained(9)
+    if status:
+        records.append({"event": "end", "epoch": 9, "status": status})
+    with pytest.raises(
+        UserError, match=r"trained for 9 epochs and not tested at 5, .* for 9 epochs"
+    ):
+        records_pending(records, 5, test=True)
+    diverged_before = {"event": "end", "epoch": 4, "status": "diverged"}
+    assert not records_pending([*_trained(4), diverged_before], 5, test=True)
+
+
+def test_failure_before_a_finish_does_not_count() -> None:
+    ends = [
+        {"event": "end", "status": status, "epoch": epoch}
+        for status, epoch in [("failed", 2), ("finished", 5)]
+    ]
+    for records in (ends, ends[::-1]):
+        assert find_end(records, 5) == ends[1]
+        assert find_end(records, 6) is None
+    assert find_end([], 0) is None
+
+
+def test_epoch_records_are_sorted_and_exclude_other_events() -> None:
+    records: list[dict[str, Any]] = [{"event": "epoch", "epoch": e} for e in (3, 1, 2)]
+    records.append({"event": "test", "epoch": 0})
+    assert [record["epoch"] for record in epoch_records(records)] == [1, 2, 3]

@@ -1,0 +1,240 @@
+"""A store in a bucket behaves like one in a folder."""
+
+import errno
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.store import retry as retry_module
+from lmzoo.lab.store import s3_bucket
+from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.open import open_store
+from lmzoo.lab.store.s3 import S3Store
+
+# moto's server does not close its sockets
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+
+
+@pytest.fixture
+def store(bucket):
+    return open_store(f"{bucket}/a/b")
+
+
+def fail(*_, **__):
+    raise OSError("away")
+
+
+def test_bucket_address_may_be_a_path(bucket):
+    store = open_store(Path(f"{bucket}/a") / "b")
+    assert str(store) == f"{bucket}/a/b" == store.address
+    assert type(open_store("runs/a")) is Store
+
+
+def test_files_are_read_by_another_process_and_no_backup_is_kept(store):
+    assert store.read("state") is None
+    for text in (b"one", b"two"):
+        store.write("state", text, backup="before")
+    store.append("lines", "first")
+    store.append("lines", "second")
+    other = open_store(str(store))
+    assert (other.read("state"), other.read("before")) == (b"two", None)
+    assert other.read("lines") == b"first\nsecond\n"
+    store.delete("state", "before", "never")
+    assert other.read("state") is None
+
+
+def test_local_copy_has_the_named_files_of_all_subfolders(store):
+    for i in range(3):
+        (store / f"run{i}").write("config.json", b"c%d" % i)
+        (store / f"run{i}").write("checkpoint.pt", b"heavy")
+    store.write("study.json", b"s")
+    (open_store(f"{store}c")).write("config.json", b"a longer prefix with the same start")
+    folder = store.local_copy(["config.json", "study.json"])
+    files = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    assert files == {
+        "run0/config.json": b"c0", "run1/config.json": b"c1", "run2/config.json": b"c2",
+        "study.json": b"s",
+    }  # fmt: skip
+
+
+def test_errors_name_the_store_and_the_cause(bucket, monkeypatch):
+    with pytest.raises(UserError, match="'s3://' has no bucket"):
+        open_store("s3://")
+    with pytest.raises(UserError, match=r"s3://no-such-bucket/x/a: S3 refuses .*NoSuchBucket"):
+        open_store("s3://no-such-bucket/x").write("a", b"")
+    monkeypatch.setattr(retry_module, "RETRY_SECONDS", 0.1)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    s3_bucket._client.cache_clear()
+    for operation in (lambda s: s.read("a"), lambda s: s.delete("a"), lambda s: s.names()):
+        with pytest.raises(UserError, match="S3 does not answer"):
+            operation(open_store(f"{bucket}/x"))
+
+
+def test_scratch_folder_belongs_to_one_process(store, tmp_path):
+    assert store.path.is_relative_to(tmp_path)
+    folder = store.path.parents[2]
+    assert folder.parent == tmp_path
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert open_store(str(store)).path == store.path, "a run is opened again in the same process"
+    code = (
+        "import os, sys; from lmzoo.lab.store.open import open_store\n"
+        "def folder(): return open_store(sys.argv[1]).path.parents[2]\n"
+        "parent = folder(); child = os.fork()\n"
+        "if not child: print(folder()); sys.exit()\n"
+        "os.waitpid(child, 0); print(parent); print(parent.exists())"
+    )
+    command = [sys.executable, "-c", code, str(store)]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    child, parent, exists_after_child = out
+    assert len({child, parent, str(folder)}) == 3
+    assert exists_after_child == "True"
+    assert not Path(parent).exists()
+    assert not Path(child).exists()
+    assert folder.exists()
+
+
+def test_publish_moves_files_from_the_scratch_folder_to_the_bucket(store, monkeypatch):
+    store.path.mkdir(parents=True)
+    (store.path / "events.1").write_bytes(b"curve")
+    with monkeypatch.context() as patch:
+        patch.setattr(store.bucket, "put", fail)
+        store.publish("events.*")
+    assert (store.path / "events.1").exists()
+    store.publish("events.*")
+    assert store.read("events.1") == b"curve"
+    assert not list(store.path.iterdir())
+
+
+def test_prefetch_reads_in_parallel_and_its_result_is_returned_once(store, monkeypatch):
+    for i in range(4):
+        (store / f"run{i}").write("records", b"old%d\n" % i)
+    barrier, read = threading.Barrier(4, timeout=60), S3Store._read
+
+    def read_together(self, name):
+        barrier.wait()
+        return read(self, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(S3Store, "_read", read_together)
+        store.prefetch("records")
+    other = open_store(str(store))
+    (other / "run0").write("records", b"new")
+    assert (store / "run0").read("records") == b"old0\n", "it was not prefetched"
+    assert (store / "run0").read("records") == b"new"
+    (store / "run1").append("records", "more")
+    assert (store / "run1").read("records") == b"old1\nmore\n"
+    assert (store / "run9").read("records") is None
+
+
+def test_prefetch_returns_the_subfolders(store):
+    assert store.prefetch("records") == set()
+    (store / "run").write("config", b"")
+    store.write("study.json", b"")
+    assert store.prefetch("records") == {"run"}
+
+
+def test_read_ahead_sends_the_requests_together_and_remembers_missing_files(store, monkeypatch):
+    (store / "run0").write("config", b"c0")
+    barrier, read, reads = threading.Barrier(4, timeout=60), S3Store._get, []
+
+    def read_together(self, name):
+        reads.append(name)
+        barrier.wait()
+        return read(self, name)
+
+    monkeypatch.setattr(S3Store, "_get", read_together)
+    store.read_ahead(f"run{i}/{name}" for i in range(2) for name in ("config", "records"))
+    assert len(reads) == 4
+    assert [(store / "run0").read(name) for name in ("config", "records")] == [b"c0", None]
+    assert [(store / "run1").read(name) for name in ("config", "records")] == [None, None]
+    assert len(reads) == 4
+
+
+def test_the_owner_of_a_lock_reads_a_file_once_to_append_to_it(store, monkeypatch):
+    child, reads, read = store / "run", [], S3Store._read
+    monkeypatch.setattr(S3Store, "_read", lambda self, name: reads.append(name) or read(self, name))
+    child.append("lines", "zero")
+    child.append("lines", "one")
+    assert reads == ["lines"] * 2, "without a lock another process may append"
+    lock = store.lock(".worker-1")
+    child.append("lines", "two")
+    child.append("lines", "three")
+    assert reads == ["lines"] * 3
+    fresh = store / "fresh"
+    fresh.remember("lines", b"")
+    fresh.append("lines", "one")
+    assert reads == ["lines"] * 3
+    assert child.read("lines") == b"zero\none\ntwo\nthree\n"
+    assert fresh.read("lines") == b"one\n"
+    child.delete("lines")
+    child.append("lines", "anew")
+    assert child.read("lines") == b"anew\n"
+    lock.close()
+
+
+def test_an_append_that_failed_after_it_was_written_is_not_written_twice(store, monkeypatch):
+    lock, put, failures = store.lock(".lock"), s3_bucket.Bucket.put, []
+    store.append("lines", "one")
+
+    def lose_answer(*args, **options):
+        put(*args, **options)
+        if not failures:
+            failures.append(1)
+            raise OSError(errno.EHOSTUNREACH, "the answer was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(s3_bucket.Bucket, "put", lose_answer)
+        patch.setattr(retry_module.time, "sleep", lambda _: None)
+        store.append("lines", "two")
+    assert failures
+    assert store.read("lines") == b"one\ntwo\n"
+    lock.close()
+
+
+def test_create_refuses_to_replace_an_object(store):
+    store.create("config", b"one")
+    with pytest.raises(FileExistsError):
+        store.create("config", b"two")
+    assert store.read("config") == b"one"
+
+
+@pytest.mark.parametrize("operation", ["append", "write"])
+def test_a_frozen_writer_erases_nothing(store, operation, monkeypatch):
+    """B writes while A is frozen between its check of the lock and its request."""
+    a, b = store / "run", open_store(str(store)) / "run"
+
+    def change(writer, text):
+        getattr(writer, operation)("file", text if operation == "append" else text.encode())
+
+    change(a, "1")
+    put = s3_bucket.Bucket.put
+
+    def frozen(self, key, data, **condition):
+        monkeypatch.setattr(s3_bucket.Bucket, "put", put)
+        change(b, "of B")
+        return put(self, key, data, **condition)
+
+    monkeypatch.setattr(s3_bucket.Bucket, "put", frozen)
+    with pytest.raises(UserError, match="was written by another process"):
+        change(a, "2")
+    assert b"of B" in b.read("file")
+    assert b"2" not in b.read("file")
+
+
+def test_a_request_that_was_repeated_is_not_a_conflict(store, monkeypatch):
+    store.write("state", b"1")
+    put = s3_bucket.Bucket.put
+
+    def twice(self, key, data, **condition):
+        put(self, key, data, **condition)  # succeeded, but the answer was lost
+        return put(self, key, data, **condition)
+
+    monkeypatch.setattr(s3_bucket.Bucket, "put", twice)
+    store.write("state", b"2")
+    store.write("state", b"3")
+    assert open_store(str(store)).read("state") == b"3"

@@ -1,0 +1,165 @@
+"""The code of a user's parts: which files it has, its identity, and how it is imported again."""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from lmzoo import zoo
+from lmzoo.base.errors import UserError
+from lmzoo.base.own_parts import import_source
+from lmzoo.data.corpus import open_corpus
+from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.records import USER_CODE
+from lmzoo.lab.store.user_code import UserCode, _module_code, load, save, user_code
+from lmzoo.train.recipe import Recipe
+from lmzoo.train.run_config import identity_config
+from tests.own_part_files import own_parts as own_parts
+
+FILES = {"own_mingru.py", "own_gate.py"}
+
+
+@pytest.fixture(autouse=True)
+def forget_files() -> None:
+    _module_code.cache_clear()
+
+
+@pytest.fixture
+def code(own_parts: Path) -> UserCode:
+    import_source(own_parts / "own_mingru.py")
+    return user_code(["own_mingru"])
+
+
+def forget(*modules: str) -> None:
+    """Behave like another process, which has imported none of these modules."""
+    _module_code.cache_clear()
+    for name in modules:
+        del sys.modules[name]
+
+
+def test_the_files_are_those_that_the_module_imports_from_its_folder(code: UserCode) -> None:
+    assert set(code.files) == FILES
+    assert not user_code(["lmzoo.cells.mgu", "lmzoo"])
+
+
+@pytest.mark.parametrize(("name", "changes"), [("own_gate.py", "yes"), ("own_study.py", "")])
+def test_only_these_files_change_the_hash(
+    name: str, changes: str, code: UserCode, own_parts: Path
+) -> None:
+    with (own_parts / name).open("a") as file:
+        file.write("# changed\n")
+    _module_code.cache_clear()
+    assert (user_code(["own_mingru"]).hash != code.hash) is bool(changes)
+
+
+def test_all_files_of_a_package_count(own_parts: Path) -> None:
+    package = own_parts / "own_package"
+    (package / "below").mkdir(parents=True)
+    for path in ("__init__.py", "a.py", "below/__init__.py", "below/b.py"):
+        (package / path).write_text("import own_gate\n")
+    import_source(package / "a.py")
+    code = user_code(["own_package.a"])
+    assert len(code.files) == 5
+    assert code.modules == {"own_package.a": str(own_parts)}
+
+
+def test_a_script_is_known_by_the_name_of_its_file(own_parts: Path, monkeypatch) -> None:
+    script = ModuleType("__main__")
+    script.__file__ = str(own_parts / "own_mingru.py")
+    script.__spec__ = None
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    assert user_code(["__main__"]).facts["modules"] == {"own_mingru": str(own_parts)}
+
+
+def test_a_part_of_a_notebook_is_refused(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    with pytest.raises(UserError, match="defined in __main__, which is not a file"):
+        user_code(["__main__"])
+
+
+def test_the_identity_of_a_run_contains_the_code(own_parts: Path) -> None:
+    spec = {"name": "iid"}
+    corpus = open_corpus(spec)
+
+    def config(cell: str) -> dict:
+        model = zoo.config("recurrent_lm", cell=cell)
+        return identity_config(model, Recipe(), corpus, spec, seed=0)
+
+    assert USER_CODE not in config("mgu")
+    import_source(own_parts / "own_mingru.py")
+    first = config("own_mingru")
+    assert first[USER_CODE]["modules"] == {"own_mingru": str(own_parts)}
+    (own_parts / "own_gate.py").write_text("from torch import sigmoid as gate\n")
+    _module_code.cache_clear()
+    second = config("own_mingru")
+    assert second["run"] != first["run"]
+    own_parts.rename(own_parts.with_name("moved"))
+    sys.modules["own_mingru"].__file__ = str(own_parts.with_name("moved") / "own_mingru.py")
+    _module_code.cache_clear()
+    assert config("own_mingru")["run"] == second["run"], "the folder is no part of the identity"
+
+
+def saved(code: UserCode, folder: Path) -> Path:
+    save(code, Store(folder))
+    return folder / USER_CODE / code.hash
+
+
+@pytest.mark.parametrize("state", ["same", "changed", "deleted"])
+def test_the_copy_is_imported_unless_the_source_is_the_same(
+    state: str, code: UserCode, own_parts: Path, tmp_path: Path, caplog
+) -> None:
+    copy = saved(code, tmp_path / "store")
+    if state == "changed":
+        (own_parts / "own_gate.py").write_text("1 / 0\n")
+    elif state == "deleted":
+        own_parts.rename(tmp_path / "away")
+    forget("own_mingru", "own_gate")
+    sys.path.remove(str(own_parts))
+    load(code.facts, copy)
+    root = own_parts if state == "same" else copy
+    assert str(sys.modules["own_mingru"].__file__) == str(root / "own_mingru.py")
+    assert ("own_mingru has changed since the run" in caplog.text) is (state == "changed")
+
+
+def test_another_version_that_is_imported_is_refused(
+    code: UserCode, own_parts: Path, tmp_path: Path
+) -> None:
+    copy = saved(code, tmp_path / "store")
+    (own_parts / "own_gate.py").write_text("from torch import sigmoid as gate\n")
+    forget("own_gate")
+    with pytest.raises(UserError, match=r"differs from the one that is imported; .* PYTHONPATH"):
+        load(code.facts, copy)
+
+
+@pytest.mark.parametrize("damage", ["is damaged", "does not exist"])
+def test_a_copy_that_is_not_the_code_of_the_run_is_refused(
+    damage: str, code: UserCode, own_parts: Path, tmp_path: Path
+) -> None:
+    copy = saved(code, tmp_path / "store")
+    forget("own_mingru", "own_gate")
+    (own_parts / "own_gate.py").unlink()
+    if damage == "is damaged":
+        (copy / "own_gate.py").write_text("")
+    else:
+        copy.rename(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match=damage):
+        load(code.facts, copy)
+
+
+@pytest.mark.parametrize("where", ["the recorded folder", "the copy"])
+def test_code_that_another_account_has_saved_is_not_run(
+    where: str, code: UserCode, own_parts: Path, tmp_path: Path, monkeypatch
+) -> None:
+    copy = saved(code, tmp_path / "store")
+    if where == "the copy":
+        own_parts.rename(tmp_path / "away")
+    forget("own_mingru", "own_gate")
+    load(code.facts, copy)
+    forget("own_mingru", "own_gate")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "another account"))
+    with pytest.raises(UserError, match=r"own_mingru.* no run of this account .*--trust"):
+        load(code.facts, copy)
+    assert "own_mingru" not in sys.modules
+    monkeypatch.setenv("LMZOO_TRUST", "1")
+    load(code.facts, copy)

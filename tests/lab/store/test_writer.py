@@ -1,0 +1,160 @@
+"""Actions of one key run in order, those of different keys together, and no error is lost."""
+
+import random
+import threading
+import time
+
+import pytest
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.writer import Writer
+from tests.lab.store.small_disk import fill_disk, small_disk
+
+
+@pytest.fixture
+def writer():
+    writer = Writer(threads=8)
+    yield writer
+    writer._pool.shutdown()
+
+
+def fail():
+    raise UserError("the disk is full")
+
+
+def test_actions_of_a_key_run_in_order_and_one_at_a_time(writer):
+    done: dict[int, list[int]] = {key: [] for key in range(20)}
+    running: set[int] = set()
+
+    def act(key: int, number: int) -> None:
+        assert key not in running
+        running.add(key)
+        time.sleep(random.random() * 2e-3)
+        done[key].append(number)
+        running.remove(key)
+
+    for number in range(20):
+        for key in done:
+            writer.submit(key, lambda key=key, number=number: act(key, number))
+    writer.wait()
+    assert all(numbers == list(range(20)) for numbers in done.values())
+
+
+def test_actions_of_one_key_submitted_by_several_threads_all_run(writer):
+    total = [0]
+
+    def add() -> None:
+        value = total[0]
+        time.sleep(0)  # another thread may run here
+        total[0] = value + 1
+
+    def submit() -> None:
+        for _ in range(200):
+            writer.submit("key", add)
+
+    threads = [threading.Thread(target=submit) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writer.wait("key")
+    assert total == [1600]
+    assert not writer._queues
+
+
+def test_keys_run_at_the_same_time(writer):
+    barrier = threading.Barrier(8, timeout=60)
+    for key in range(8):
+        writer.submit(key, barrier.wait)
+    writer.wait()
+
+
+def test_wait_for_a_key_does_not_wait_for_others(writer):
+    slow = threading.Event()
+    writer.submit("slow", slow.wait)
+    done = []
+    writer.submit("fast", lambda: done.append(1))
+    writer.wait("fast")
+    assert done
+    assert writer.done("fast")
+    assert not writer.done("slow")
+    slow.set()
+    writer.wait()
+    assert writer.done("slow")
+
+
+@pytest.mark.parametrize("call", ["submit", "wait", "done", "wait for all", "close"])
+def test_a_failed_action_drops_the_later_ones_of_its_key_and_is_raised_once(writer, call):
+    begin, done = threading.Event(), []
+    writer.submit("a", lambda: begin.wait() and fail())
+    writer.submit("a", lambda: done.append("after the failure"))
+    writer.submit("b", lambda: done.append("other"))
+    begin.set()
+    while "a" in writer._queues:
+        time.sleep(1e-3)
+    calls = {
+        "submit": lambda: writer.submit("a", lambda: done.append("refused")),
+        "wait": lambda: writer.wait("a"),
+        "done": lambda: writer.done("a"),
+        "wait for all": writer.wait,
+        "close": writer.close,
+    }
+    writer.wait("b")
+    with pytest.raises(UserError, match="the disk is full"):
+        calls[call]()
+    writer.wait()
+    assert done == ["other"]
+
+
+def test_a_key_is_free_again_after_its_error_was_raised(writer):
+    done = []
+    for _ in range(50):
+        writer.submit("a", fail)
+        with pytest.raises(UserError):
+            writer.wait("a")
+        writer.submit("a", lambda: done.append(1))
+        writer.wait("a")
+    assert len(done) == 50
+
+
+def test_close_runs_everything_that_was_submitted():
+    writer, done = Writer(threads=1), []
+    for number in range(5):
+        writer.submit(number, lambda number=number: (time.sleep(0.01), done.append(number)))
+    writer.close()
+    assert done == [0, 1, 2, 3, 4]
+
+
+def test_a_slow_retry_keeps_the_order_of_its_key_and_holds_up_no_other(writer):
+    """A full disk: the action waits in its thread while other keys are written."""
+    space, done = threading.Event(), []
+    writer.submit("full", lambda: (space.wait(60), done.append("checkpoint")))
+    writer.submit("full", lambda: done.append("record"))
+    writer.submit("other", lambda: done.append("other"))
+    writer.wait("other")
+    assert done == ["other"]
+    space.set()
+    writer.wait("full")
+    assert done == ["other", "checkpoint", "record"]
+
+
+def test_writes_to_a_full_disk_are_done_in_order_when_there_is_space(writer, tmp_path):
+    try:
+        with small_disk(tmp_path / "disk", 1) as path:
+            store, filler = Store(path), path / "filler"
+            fill_disk(filler)
+            sizes = []
+            for number in range(3):
+                data = b"s" * (100_000 + number)
+                writer.submit("run", lambda data=data: store.write("checkpoint", data))
+                writer.submit("run", lambda: sizes.append(len(store.read("checkpoint") or b"")))
+                writer.submit("run", lambda number=number: store.append("records", str(number)))
+            time.sleep(0.3)
+            assert not sizes
+            filler.unlink()
+            writer.wait("run")
+            assert sizes == [100_000, 100_001, 100_002]
+            assert store.read("records") == b"0\n1\n2\n"
+    except PermissionError as error:
+        pytest.skip(f"{error}; the test needs root")

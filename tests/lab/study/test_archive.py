@@ -1,0 +1,196 @@
+"""A study whose ended runs are archived decides, continues and reads as one with folders."""
+
+import dataclasses
+import json
+import os
+import shutil
+import zipfile
+from functools import partial
+
+import pytest
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.records import load
+from lmzoo.lab.analysis.records.load import load_study
+from lmzoo.lab.analysis.records.study_parquet import read_rows, save_study
+from lmzoo.lab.store import archive
+from lmzoo.lab.store.archive import archive_runs, archived_runs, read_run_file, restore_run
+from lmzoo.lab.store.records import CONFIG, RECORDS, STUDY
+from lmzoo.lab.study import study_store
+from lmzoo.lab.study.study_store import StudyStore
+from tests.lab.store.conftest import bucket, s3_server  # noqa: F401
+from tests.lab.sweep import local_sweep
+from tests.lab.sweep.fake_runs import open_fake_run
+from tests.toy_study import toy_study
+
+FACTS = {"score": "exact", "leaks": "", "parameters": 1}
+
+
+def open_run(store, planned, corpus):
+    planned.config |= FACTS
+    return open_fake_run(store, planned, corpus)
+
+
+sweep = partial(local_sweep.sweep, open_run=open_run)
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch):
+    """Nothing waits for the disk."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Three runs in each file."""
+    monkeypatch.setattr(archive, "RUNS", 3)
+    monkeypatch.setattr(study_store, "RUNS", 3)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, sentences, corpus, corpus_fields):
+    path = tmp_path_factory.mktemp("store") / "toy"
+    assert sweep(toy_study(sentences), corpus, corpus_fields, path)
+    return path
+
+
+@pytest.fixture
+def undisturbed(tmp_path, finished):
+    return shutil.copytree(finished, tmp_path / "undisturbed")
+
+
+def lines(path):
+    """Return run -> its records, after the archived runs got folders again."""
+    for run in [run for run, _, _ in archived_runs(path)]:
+        restore_run(path, run)
+    return {file.parent.name: file.read_text() for file in path.glob(f"*/{RECORDS}")}
+
+
+@pytest.mark.parametrize("steps", [25, 10**6])
+def test_the_records_and_decisions_are_those_of_folders(
+    steps, small, tmp_path, study, corpus, corpus_fields, undisturbed
+):
+    path = tmp_path / "toy"
+    for life in range(200):
+        if sweep(study, corpus, corpus_fields, path, seed=life, steps=steps, archives=True):
+            break
+    assert not [*path.glob(f"*/{CONFIG}")]
+    assert len([*path.rglob("*")]) < len([*undisturbed.rglob("*")]) / 3
+    assert (path / STUDY).read_text() == (undisturbed / STUDY).read_text()
+    assert lines(path) == lines(undisturbed)
+
+
+def test_a_larger_budget_continues_archived_runs(
+    small, tmp_path, study, corpus, corpus_fields, undisturbed
+):
+    longer = dataclasses.replace(study, epochs=6)
+    path = tmp_path / "toy"
+    assert sweep(study, corpus, corpus_fields, path, archives=True)
+    for each in (path, undisturbed):
+        assert sweep(longer, corpus, corpus_fields, each, archives=each is path)
+    assert lines(path) == lines(undisturbed)
+
+
+def test_a_store_with_folders_is_archived_by_the_next_sweep_and_read_without_the_option(
+    tmp_path, study, corpus, corpus_fields, undisturbed
+):
+    before = lines(undisturbed)
+    assert sweep(study, corpus, corpus_fields, undisturbed, archives=True)
+    assert not [*undisturbed.glob(f"*/{CONFIG}")]
+    assert sweep(study, corpus, corpus_fields, undisturbed)
+    assert not [*undisturbed.glob(f"*/{CONFIG}")], "a run was trained again"
+    assert lines(undisturbed) == before
+
+
+@pytest.mark.parametrize("stage", ["partial file", "config", "folder"])
+def test_a_death_while_runs_are_archived_loses_none(stage, small, undisturbed, monkeypatch):
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = load_study(undisturbed)
+    runs = [path.parent.name for path in sorted(undisturbed.glob(f"*/{CONFIG}"))]
+    where, name = {
+        "partial file": (os, "fsync"),
+        "config": (archive.Path, "unlink"),
+        "folder": (archive.shutil, "rmtree"),
+    }[stage]
+    with monkeypatch.context() as patch:
+        patch.setattr(where, name, die)
+        with pytest.raises(KeyboardInterrupt):
+            archive_runs(undisturbed, runs)
+    _assert_equal(load_study(undisturbed), before)
+    archive_runs(undisturbed, runs)
+    _assert_equal(load_study(undisturbed), before)
+    assert not [*undisturbed.glob("ended/.*")]
+
+
+@pytest.mark.parametrize("after", ["the archive was read", "a config was read"])
+def test_runs_that_are_archived_while_they_are_read_are_not_missing(
+    after, undisturbed, monkeypatch
+):
+    before = load_study(undisturbed)
+    runs = [path.parent.name for path in undisturbed.glob(f"*/{CONFIG}")]
+    name = "archived_runs" if after == "the archive was read" else "_bytes"
+    inner = getattr(load, name)
+
+    def then_archive(*arguments):
+        found = inner(*arguments) if name == "_bytes" else [*inner(*arguments)]
+        archive_runs(undisturbed, runs)
+        return found
+
+    monkeypatch.setattr(load, name, then_archive)
+    _assert_equal(load_study(undisturbed), before)
+
+
+def test_tables_and_saved_records_are_those_of_the_folders(small, undisturbed, tmp_path):
+    runs = [path.parent.name for path in undisturbed.glob(f"*/{CONFIG}")]
+    (undisturbed / runs[0] / "test-4.npy").write_bytes(b"losses")
+    before = load_study(undisturbed)
+    save_study(undisturbed, tmp_path / "before.parquet", with_sequences=True)
+    archive_runs(undisturbed, runs)
+    _assert_equal(load_study(undisturbed), before)
+    save_study(undisturbed, tmp_path / "after.parquet", with_sequences=True)
+    assert read_rows(tmp_path / "after.parquet") == read_rows(tmp_path / "before.parquet")
+    assert read_run_file(undisturbed, runs[0], "test-4.npy") == b"losses"
+    assert read_run_file(undisturbed, runs[1], "test-4.npy") is None
+    assert read_run_file(undisturbed, "unknown", RECORDS) is None
+
+
+def test_a_folder_counts_before_the_archive(undisturbed):
+    run = next(undisturbed.glob(f"*/{CONFIG}")).parent
+    shutil.copytree(run, undisturbed / "kept")
+    archive_runs(undisturbed, [run.name])
+    restore_run(undisturbed, run.name)
+    (run / RECORDS).write_text("newer\n")
+    restore_run(undisturbed, run.name)
+    assert read_run_file(undisturbed, run.name, RECORDS) == b"newer\n"
+
+
+def test_an_archive_of_an_earlier_version_is_read(undisturbed):
+    expected = load_study(undisturbed)
+    archive_runs(undisturbed, [folder.parent.name for folder in undisturbed.glob("*/config.json")])
+    runs = [*archived_runs(undisturbed)]
+    for path in sorted((undisturbed / "ended").glob("*.zip")):
+        with zipfile.ZipFile(path) as file:
+            files = {name: file.read(name) for name in file.namelist()}
+        sizes, _ = json.loads(files.pop("index.json")), files.pop("index.data")
+        own = {name: (config, records) for name, config, records in runs}
+        lines = [json.dumps([name, *map(bytes.decode, own[name])]) for name, _, _ in sizes]
+        with zipfile.ZipFile(path, "w") as file:
+            for name, data in {**files, "index.ndjson": "\n".join(lines)}.items():
+                file.writestr(name, data)
+    assert [*archived_runs(undisturbed)] == runs
+    found = load_study(undisturbed)
+    assert found.runs.collect().equals(expected.runs.collect())
+    assert found.events.collect().equals(expected.events.collect())
+
+
+def test_a_bucket_has_no_archive(bucket):  # noqa: F811
+    with pytest.raises(UserError, match="--archive needs a folder"):
+        StudyStore(bucket, archives=True)
+
+
+def _assert_equal(actual, expected) -> None:
+    assert actual.damaged == expected.damaged
+    assert actual.runs.collect().equals(expected.runs.collect())
+    assert actual.events.collect().equals(expected.events.collect())

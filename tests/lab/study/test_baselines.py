@@ -1,0 +1,137 @@
+"""The count-model baselines are in every study that needs them, once, with fixed configs."""
+
+import dataclasses
+
+import pytest
+
+from lmzoo import zoo
+from lmzoo.base.errors import UserError
+from lmzoo.data.corpus import EntropyFloor, open_corpus
+from lmzoo.lab.store.records import STUDY, read_json
+from lmzoo.lab.sweep import Point
+from lmzoo.models.count import Smoothing
+from lmzoo.trainables import parameter_budget as baselines_module
+from lmzoo.trainables.common_settings import select_labels
+from lmzoo.trainables.parameter_budget import baselines
+from lmzoo.trainables.resolve import resolve
+from sweeps import cath, ngrams
+from tests.lab.sweep.local_sweep import outcome, sweep
+
+LABELS = ["unigram count", "Kneser-Ney 5-gram"]
+WILD = Point("wild type", "DLM46")
+
+
+@pytest.fixture
+def small(study):
+    return dataclasses.replace(study, points=(WILD,), samples=1)
+
+
+def _labels(points):
+    return [p.label for p in points]
+
+
+def test_the_baselines_are_two_count_models_after_the_studys_own_points(
+    study, corpus, corpus_fields
+):
+    points = resolve(study, corpus, corpus_fields)
+    assert _labels(points)[-2:] == LABELS
+    assert [p.baseline for p in points] == [False] * 3 + [True] * 2
+    orders = [(p.model.order, p.model.smoothing) for p in points[-2:]]
+    assert orders == [(1, Smoothing.KNESER_NEY), (5, Smoothing.KNESER_NEY)]
+
+
+def test_options_of_the_other_points_do_not_change_the_baselines(study, corpus, corpus_fields):
+    """Common fields, a parameter budget and searched model fields do not change their runs."""
+    plain = resolve(study, corpus, corpus_fields)[-2:]
+    fields = {path: value for path, value in study.fields.items() if path != "model.width"}
+    options = {"parameters": 5000, "search": {"recipe.lr": None, "model.starts": None}}
+    changed = dataclasses.replace(study, fields={**fields, "model.norm": "l2"}, **options)
+    points = resolve(changed, corpus, corpus_fields)
+    assert [p.id for p in points[-2:]] == [p.id for p in plain]
+    assert not any(p.search_space for p in points[-2:])
+    assert points[0].model.width != 4
+    assert points[0].model.norm == "l2"
+
+
+@pytest.mark.parametrize("script", [cath, ngrams])
+def test_a_study_with_a_baseline_of_its_own_has_it_once(script, study, corpus, corpus_fields):
+    """The first script has a unigram model among its points, the second has both baselines."""
+    own = tuple(p for p in script.STUDY.points if p.row == "ngram_count")
+    changed = dataclasses.replace(study, points=(WILD, *own))
+    points = resolve(changed, corpus, corpus_fields)
+    counts = [p.model for p in points if not p.search_space and p.label != "wild type"]
+    assert [counts.count(zoo.config("ngram_count", order=n)) for n in (1, 5)] == [1, 1]
+    added = LABELS[1:] if script is cath else []
+    assert _labels(points) == [WILD.label, *_labels(own), *added]
+    assert _labels([p for p in points if p.baseline]) == added  # the others are points of the study
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (["DLM46"], LABELS),
+        (["DLM55"], []),
+        (["seq2seq"], []),
+        (["gru_vae"], []),
+        (["DLM55", "DLM46"], LABELS),
+    ],
+)
+@pytest.mark.parametrize("floor", [None, EntropyFloor(1.0, 1.0)])
+def test_exact_densities_on_texts_get_baselines(rows, expected, floor, corpus):
+    """Whether the entropy of the text is known or not."""
+    corpus = dataclasses.replace(corpus, floor=floor)
+    assert _labels(baselines([Point(row, row) for row in rows], corpus)) == expected
+
+
+def test_a_task_has_no_baselines():
+    assert not baselines([WILD], open_corpus("parity"))
+
+
+def test_baselines_are_always_selected(study, corpus):
+    assert select_labels(study, corpus, "cut 4") == {"cut 4", *LABELS}
+    assert select_labels(study, corpus, LABELS[0]) == {*LABELS}
+
+
+def test_count_models_ignore_a_common_width_but_unknown_fields_are_refused(
+    study, corpus, corpus_fields
+):
+    count = Point("count", "ngram_count", {"order": 2})
+    fields = {"model.width": 6, "model.alpha": 0.5}
+    both = dataclasses.replace(study, points=(WILD, count), fields=fields)
+    with pytest.raises(UserError, match="point 'wild type': no field 'alpha'"):
+        resolve(both, corpus, corpus_fields)
+    both = dataclasses.replace(both, fields={"model.width": 6})
+    wild, second, *_ = resolve(both, corpus, corpus_fields)
+    assert (wild.model.width, second.model.order) == (6, 2)
+    alone = dataclasses.replace(both, points=(count,))
+    with pytest.raises(UserError, match="point 'count': no field 'width'"):
+        resolve(alone, corpus, corpus_fields)
+
+
+def test_baselines_are_added_to_a_store_without_them_and_no_run_is_repeated(
+    small, corpus, corpus_fields, tmp_path, monkeypatch
+):
+    path = tmp_path / "toy"
+    with monkeypatch.context() as without:
+        without.setattr(baselines_module, "BASELINES", ())
+        assert sweep(small, corpus, corpus_fields, path)
+    before, chosen = outcome(path), read_json(path / STUDY)["chosen"]
+    times = {p: p.stat().st_mtime_ns for p in path.glob("*/records.ndjson")}
+    assert sweep(small, corpus, corpus_fields, path)
+    after, study = outcome(path), read_json(path / STUDY)
+    assert {run: after[run] for run in before} == before
+    assert {p: p.stat().st_mtime_ns for p in times} == times
+    assert [point["label"] for point in study["points"]] == [WILD.label, *LABELS]
+    assert {point: study["chosen"][point] for point in chosen} == chosen
+    assert len(after) - len(before) == small.seeds * 2
+    unigram, fivegram = ({_test_loss(after[run]) for run in _runs(study, n)} for n in (1, 2))
+    assert len(unigram) == len(fivegram) == 1, "a count model depends on no seed"
+    assert unigram != fivegram
+
+
+def _runs(study, number):
+    return study["chosen"][study["points"][number]["id"]]["runs"]
+
+
+def _test_loss(records):
+    return next(r["token"] for r in records if r["event"] == "test")

@@ -1,0 +1,126 @@
+"""Settings, prunes and best settings do not depend on timing, deaths and restarts."""
+
+import dataclasses
+import functools
+import json
+
+import optuna
+import pytest
+
+from lmzoo.base.search_space import FloatRange, IntRange
+from lmzoo.lab.store.records import STUDY, read_json
+from lmzoo.lab.study.planner import Planner
+from lmzoo.lab.study.pruners import PRUNERS, rungs
+from lmzoo.lab.study.samplers import SAMPLERS
+from lmzoo.lab.study.study_store import SETTINGS
+from tests.lab.sweep.fake_runs import open_fake_run
+from tests.lab.sweep.local_sweep import outcome, sweep
+
+SEARCH = {"recipe.lr": FloatRange(1e-4, 1e-1, log=True), "recipe.batch": IntRange(8, 32)}
+
+
+@pytest.fixture
+def fake_sweep(corpus, corpus_fields):
+    return functools.partial(sweep, corpus=corpus, fields=corpus_fields, open_run=open_fake_run)
+
+
+@pytest.fixture
+def searched(study):
+    """Two points with nine settings of two fields, and three rungs."""
+    return dataclasses.replace(
+        study, points=study.points[:2], search=SEARCH, samples=9, epochs=8, reduction=2, parallel=2
+    )
+
+
+def settings_in(path) -> dict:
+    lines = (path / SETTINGS).read_text().splitlines()
+    return {(line["point"], line["index"]): line["setting"] for line in map(json.loads, lines)}
+
+
+def decided(path) -> tuple:
+    """Return the settings, the records of all runs, and the best settings of a store."""
+    return settings_in(path), outcome(path), read_json(path / STUDY)["chosen"]
+
+
+class EveryOther:
+    """A user's pruner, which also shows what a pruner may see."""
+
+    def prunes(self, epoch, curve, earlier):
+        earlier = list(earlier)
+        assert max(curve) == epoch
+        assert all(max(other, default=0) <= epoch for other in earlier)
+        return epoch == 2 and len(earlier) % 2 == 1
+
+
+CHOICES = [
+    *({"sampler": name} for name in SAMPLERS),
+    *({"pruner": name} for name in PRUNERS),
+    {"sampler": optuna.samplers.RandomSampler(seed=3), "pruner": EveryOther()},
+    {"pruner": optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=2)},
+    {"parallel": 1},
+    {"parallel": 5},
+]
+
+
+def name_of(choice: dict) -> str:
+    """Return a name that is the same in every process."""
+    names = (x if isinstance(x, str) else type(x).__name__ for x in choice.values())
+    return "-".join(names)
+
+
+SHORT_LIVES = ((4, 15),)
+"""Runs at a time, and epochs after which the sweep dies: about twenty lives."""
+LIVES = ((8, 40),)
+
+
+@pytest.mark.parametrize(
+    "lives", [LIVES, pytest.param(SHORT_LIVES, marks=pytest.mark.slow)], ids=["long", "short"]
+)
+@pytest.mark.parametrize("choice", CHOICES, ids=name_of)
+def test_timing_deaths_and_restarts_change_no_decision(
+    choice, lives, searched, fake_sweep, tmp_path
+):
+    study = dataclasses.replace(searched, **choice)
+    assert fake_sweep(study, path=tmp_path / "undisturbed", slots=1)
+    expected = decided(tmp_path / "undisturbed")
+    for slots, steps in lives:
+        path = tmp_path / f"disturbed-{steps}"
+        for life in range(500):
+            if fake_sweep(study, path=path, slots=slots, seed=life, steps=steps, deaths=0.2):
+                break
+        assert decided(path) == expected
+
+
+@pytest.mark.parametrize("name", PRUNERS)
+def test_each_pruner_prunes(name, searched, fake_sweep, tmp_path):
+    study = dataclasses.replace(searched, pruner=name)
+    assert fake_sweep(study, path=tmp_path, slots=3)
+    ends = [r for records in outcome(tmp_path).values() for r in records if r["event"] == "end"]
+    pruned = [end["epoch"] for end in ends if end["status"] == "pruned"]
+    assert bool(pruned) == (name != "none")
+    if name in ("asha", "halving"):
+        assert set(pruned) <= set(rungs(study))
+
+
+def test_results_of_a_larger_budget_do_not_change_the_settings_in_the_store(
+    searched, fake_sweep, tmp_path
+):
+    assert fake_sweep(searched, path=tmp_path, slots=3)
+    before = settings_in(tmp_path)
+    longer = dataclasses.replace(searched, epochs=12, samples=11, sampler="cmaes")
+    assert fake_sweep(longer, path=tmp_path, slots=2)
+    after = settings_in(tmp_path)
+    assert {key: after[key] for key in before} == before
+    assert len(after) == len(before) + 2 * len(searched.points)
+
+
+def test_points_planned_one_by_one_get_the_same_settings(
+    searched, fake_sweep, tmp_path, monkeypatch
+):
+    assert fake_sweep(searched, path=tmp_path / "at once", seed=1)
+    catch_up = Planner._catch_up
+    monkeypatch.setattr(Planner, "_catch_up", lambda self, most: catch_up(self, 1))
+    for life in range(100):
+        if fake_sweep(searched, path=tmp_path / "one", seed=life, steps=20, slots=3):
+            break
+    assert decided(tmp_path / "one") == decided(tmp_path / "at once")

@@ -1,0 +1,136 @@
+"""Suggestions are a pure function of the results, from every sampler, and improve with them."""
+
+import dataclasses
+import functools
+import math
+
+import optuna
+import pytest
+
+from lmzoo import Point, Study
+from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import Choice, FloatRange, IntRange
+from lmzoo.lab.study.samplers import SAMPLERS, Result, Search, make_sampler
+
+SPACE = {
+    "recipe.lr": FloatRange(1e-3, 1e-1, log=True),
+    "model.width": IntRange(8, 64),
+    "model.norm": Choice(("rms", "l2")),
+}
+STUDY = Study(name="s", question="?", points=(Point("one", "DLM46"),), samples=12)
+
+DESIGN = [
+    {"recipe.lr": 0.01 if w < 60 else 0.1, "model.width": w, "model.norm": "l2"}
+    for w in (8, 20, 40, 60)
+]
+names = pytest.mark.parametrize(
+    "name",  # gp takes seconds a suggestion; test_decisions.py has it in every run
+    [pytest.param(name, marks=[pytest.mark.slow] if name == "gp" else []) for name in SAMPLERS],
+)
+
+
+def new_search(sampler="tpe", *, space=SPACE, seed=1, lag=2, design=0) -> Search:
+    study = dataclasses.replace(STUDY, sampler=sampler)
+    return Search(space, make_sampler(study, space, seed), lag, design)
+
+
+def loss(setting: dict) -> float:
+    return (math.log10(setting["recipe.lr"]) + 2) ** 2 + setting["model.width"] / 100
+
+
+def run(search: Search, count: int, settings=(), restart=None) -> list[dict]:
+    """Return `count` settings after `settings`; `restart` replaces some searches."""
+    settings = list(settings)
+
+    def result(index: int) -> Result:
+        assert index <= len(settings) - 2 or settings[index] in DESIGN, "it is not known yet"
+        value = loss(settings[index])
+        return Result(value, value > 1, {1: value + 1, 2: value})
+
+    for _ in range(count):
+        search = restart() if restart and len(settings) % 4 == 0 else search
+        settings.append(search.suggest(settings, result))
+    return settings
+
+
+@names
+def test_a_restart_does_not_change_the_suggestions(name):
+    undisturbed = run(new_search(name), 12)
+    assert run(None, 12, restart=lambda: new_search(name)) == undisturbed
+    assert len({str(setting) for setting in undisturbed}) > 6
+    for setting in undisturbed:
+        assert 1e-3 <= setting["recipe.lr"] <= 1e-1
+        assert setting["model.width"] in range(8, 65)
+        assert setting["model.norm"] in ("rms", "l2")
+
+
+@names
+def test_the_start_design_decides_the_suggestions(name):
+    """The sampler receives its results at once, also those of runs that were stopped."""
+    settings = run(new_search(name, design=4), 8, DESIGN)
+    assert settings[:4] == DESIGN
+    assert run(None, 8, DESIGN, restart=lambda: new_search(name, design=4)) == settings
+
+
+def test_optuna_knows_how_the_runs_of_the_start_design_ended():
+    search = new_search(design=4)
+    run(search, 1, DESIGN)
+    states = [trial.state.name for trial in search._study.get_trials()]
+    assert states == ["COMPLETE"] * 3 + ["PRUNED", "RUNNING"]
+
+
+@names
+def test_each_seed_gives_other_suggestions(name):
+    assert run(new_search(name), 4) != run(new_search(name, seed=2), 4)
+
+
+@names
+def test_settings_that_the_sampler_did_not_suggest_are_used_as_they_are(name):
+    given = [{"recipe.lr": 0.01, "model.width": w, "model.norm": "l2"} for w in range(8, 20)]
+    settings = run(new_search(name), 2, given)
+    assert settings[:12] == given
+    assert run(None, 2, given, restart=lambda: new_search(name)) == settings
+
+
+@pytest.mark.parametrize("name", ["tpe", "gp", "cmaes"])
+def test_suggestions_improve_with_the_results(name):
+    space = {"recipe.lr": FloatRange(1e-4, 1.0, log=True), "model.width": IntRange(8, 64)}
+    settings = run(new_search(name, space=space), 25)
+    early, late = ([loss(s) for s in part] for part in (settings[:8], settings[-8:]))
+    assert sum(late) < sum(early) / 2
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        optuna.samplers.TPESampler(seed=5, n_startup_trials=3),
+        optuna.samplers.RandomSampler(seed=5),
+        functools.partial(optuna.samplers.TPESampler, n_startup_trials=3),
+        optuna.samplers.RandomSampler,
+    ],
+)
+def test_a_sampler_of_the_user(sampler):
+    undisturbed = run(new_search(sampler), 8)
+    assert run(None, 8, restart=lambda: new_search(sampler)) == undisturbed
+    assert len({str(setting) for setting in undisturbed}) == 8
+    seeds_matter = run(new_search(sampler, seed=2), 8) != undisturbed
+    assert seeds_matter == callable(sampler)
+
+
+@pytest.mark.parametrize("wrong", ["bohb", 3, None, dict])
+def test_an_unknown_sampler_is_refused_in_one_line(wrong):
+    with pytest.raises(UserError, match=r"^no sampler .*tpe, gp, cmaes, qmc, random") as caught:
+        new_search(wrong)
+    assert "\n" not in str(caught.value)
+
+
+def test_cmaes_needs_two_ranges():
+    with pytest.raises(UserError, match=r"^sampler 'cmaes' needs two or more ranges"):
+        new_search("cmaes", space={"recipe.lr": SPACE["recipe.lr"], "x": SPACE["model.norm"]})
+
+
+@pytest.mark.parametrize(("name", "package"), [("cmaes", "cmaes"), ("gp", "scipy")])
+def test_a_missing_package_is_named(name, package, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(UserError, match=f"needs the package {package}: pip install {package}"):
+        new_search(name)

@@ -1,0 +1,150 @@
+"""The points of a study are tuned together: one rung, one fit, results shared with the sampler."""
+
+import collections
+import dataclasses
+import functools
+import math
+from typing import ClassVar
+
+import numpy as np
+import optuna
+import pytest
+
+from lmzoo.base.search_space import FloatRange
+from lmzoo.lab.statistics.responses import fit_responses
+from lmzoo.lab.store.records import CONFIG, read_json
+from lmzoo.lab.study.design import CELLS, coordinates, start_design
+from lmzoo.lab.study.pruners import KEEP, rungs
+from tests.lab.sweep.fake_runs import open_fake_run
+from tests.lab.sweep.local_sweep import outcome, sweep
+
+SPACE = {"recipe.lr": FloatRange(1e-3, 2e-1, log=True)}
+DEFAULT = {"recipe.lr": 1e-2}
+
+
+@pytest.fixture
+def tuned(study):
+    """Four points with the start design, whose highest rate diverges, and a rung at epoch 2."""
+    return dataclasses.replace(study, search=SPACE, samples=CELLS, epochs=12)
+
+
+@pytest.fixture
+def fake_sweep(corpus, corpus_fields, tmp_path):
+    return functools.partial(
+        sweep, corpus=corpus, fields=corpus_fields, open_run=open_fake_run, path=tmp_path
+    )
+
+
+def tune_runs(path, study) -> list[list[list[dict]]]:
+    """Return the records of the tune runs: points, settings in the order of the design."""
+    design, records = start_design(SPACE, DEFAULT, study.samples, study.seed), outcome(path)
+    configs = [read_json(path / run / CONFIG) for run in records]
+    counts = collections.Counter(c["seed"] for c in configs if c["stage"] == "tune")
+    configs = [c for c in configs if counts[c["seed"]] > 2]  # not measured again
+    return [
+        [
+            records[config["run"]]
+            for setting in design
+            for config in configs
+            if config["stage"] == "tune"
+            and config["point"]["label"] == point.label
+            and config["setting"] == setting
+        ]
+        for point in study.points
+        if any(config["point"]["label"] == point.label for config in configs)
+    ]
+
+
+def losses(points, status: str, last: int) -> np.ndarray:
+    """Return the lowest loss of each run up to an epoch: infinity if diverged, NaN if pruned."""
+
+    def loss(records) -> float:
+        curve = [r["valid_token"] for r in records if r["event"] == "epoch" and r["epoch"] <= last]
+        end = next(r for r in records if r["event"] == "end")
+        if status != "rung" and end["status"] == "pruned":
+            return math.nan
+        return math.inf if None in curve else min(curve)
+
+    return np.array([[loss(records) for records in settings] for settings in points])
+
+
+def test_the_rung_keeps_what_a_point_favours_and_what_all_points_do(tuned, fake_sweep, tmp_path):
+    assert fake_sweep(tuned, slots=3)
+    points, (rung, *_) = tune_runs(tmp_path, tuned), rungs(tuned)
+    design = start_design(SPACE, DEFAULT, tuned.samples, tuned.seed)
+    at_rung = losses(points, "rung", rung)
+    order = fit_responses(at_rung, coordinates(SPACE, design)).order
+    assert len(points) == 3, "the fourth is the same function"
+    for settings, own, best in zip(points, at_rung, order, strict=True):
+        ends = [next(r for r in records if r["event"] == "end") for records in settings]
+        passed = {i for i, end in enumerate(ends) if end["status"] == "finished"}
+        favoured = {*np.argsort(own)[:2].tolist(), *best[: int(KEEP * len(design))].tolist()}
+        assert passed == {i for i in favoured if np.isfinite(own[i])}
+        assert all(end["epoch"] == rung for end in ends if end["status"] == "pruned")
+
+
+class Listening(optuna.samplers.RandomSampler):
+    """A random sampler that lists the losses it was given before each suggestion."""
+
+    known: ClassVar[list[list[float]]] = []
+    """Of all points, which copy the sampler."""
+
+    def sample_independent(self, study, trial, param_name, param_distribution):
+        complete = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE])
+        self.known.append([t.values[0] for t in complete])
+        return super().sample_independent(study, trial, param_name, param_distribution)
+
+
+def test_the_sampler_is_asked_by_default_with_the_losses_of_the_fit(tuned, fake_sweep):
+    Listening.known.clear()
+    assert fake_sweep(dataclasses.replace(tuned, sampler=Listening(seed=0)), slots=3)
+    assert all(len(values) >= CELLS - 2 for values in Listening.known)
+    assert 0 < len(Listening.known) <= 3, "where no setting beyond the best one comes first"
+
+
+class Low(optuna.samplers.RandomSampler):
+    """A sampler that suggests a bad setting."""
+
+    def sample_independent(self, study, trial, param_name, param_distribution):
+        return param_distribution.low
+
+
+def test_the_fit_knows_every_run_that_was_stopped_early(tuned, fake_sweep, monkeypatch):
+    """Also those whose settings the sampler suggested, far from the best ones."""
+    known = []
+
+    def fit(losses, settings, **given):
+        known.append((losses, given.get("early")))
+        return fit_responses(losses, settings, **given)
+
+    monkeypatch.setattr("lmzoo.lab.study.shared_tuning.fit_responses", fit)
+    assert fake_sweep(dataclasses.replace(tuned, sampler=Low(seed=0)), slots=3)
+    losses, early = known[-1]
+    stopped = np.isnan(losses[:, CELLS - 1])
+    assert stopped.any(), "some suggestion was stopped early"
+    assert np.isfinite(early[stopped, CELLS - 1]).all()
+
+
+def test_without_a_rung_nothing_is_pruned(tuned, fake_sweep, tmp_path):
+    short = dataclasses.replace(tuned, epochs=1, grace=0)
+    assert rungs(short) == ()
+    assert fake_sweep(short, slots=3)
+    ends = [r for records in outcome(tmp_path).values() for r in records if r["event"] == "end"]
+    assert {end["status"] for end in ends} == {"finished"}
+
+
+def test_the_least_sure_point_is_measured_again_with_one_new_seed(tuned, fake_sweep, tmp_path):
+    assert fake_sweep(tuned, slots=3)
+    configs = [read_json(p) for p in tmp_path.glob(f"*/{CONFIG}")]
+    seeds = {
+        point.label: [
+            c["seed"]
+            for c in configs
+            if c["stage"] == "tune" and c["point"]["label"] == point.label
+        ]
+        for point in tuned.points[:3]
+    }
+    again = {label: own for label, own in seeds.items() if len({*own}) > 1}
+    assert len(again) == 1, "15 % of three points, at least one"
+    (own,) = again.values()
+    assert min(own.count(seed) for seed in {*own}) == 2, "two settings share the new seed"

@@ -1,0 +1,102 @@
+"""The study store writes in order in the background, and no error of a write is lost."""
+
+import threading
+from contextlib import closing
+
+import pytest
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.open import open_store
+from lmzoo.lab.store.records import NUMERICS, SCHEMA, STUDY, parse_json
+from lmzoo.lab.study import study_store
+from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore
+from tests.lab.store.conftest import bucket, s3_server  # noqa: F401
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def address(request, tmp_path):
+    return tmp_path / "toy" if request.param == "folder" else request.getfixturevalue("bucket")
+
+
+def test_known_runs_are_those_of_the_opening(address):
+    with closing(StudyStore(address)) as store:
+        assert store.known_runs == set()
+        store.run("one").append({"event": "epoch", "epoch": 1})
+        store.write_study({})
+        assert store.known_runs == set()
+    with closing(StudyStore(address)) as store:
+        assert store.known_runs == {"one"}
+    assert ReadOnlyStudyStore(address).known_runs == {"one"}
+
+
+def test_what_was_written_is_read_by_the_next_sweep(address):
+    with closing(StudyStore(address)) as store:
+        store.add_settings("a", {0: {"lr": 1.0}, 1: {"lr": 2.0}})
+        store.add_settings("a", {2: {"lr": 3.0}})
+        for number in range(5):
+            store.write_study({"number": number})
+    with closing(StudyStore(address)) as store:
+        assert store.settings("a") == {0: {"lr": 1.0}, 1: {"lr": 2.0}, 2: {"lr": 3.0}}
+        assert parse_json(store.store.read(STUDY)) == {
+            "schema": SCHEMA,
+            "numerics": NUMERICS,
+            "number": 4,
+        }
+
+
+def test_calls_do_not_wait_for_the_store_and_only_the_latest_study_is_written(
+    tmp_path, monkeypatch
+):
+    begin, write, written = threading.Event(), Store._write, []
+
+    def write_slowly(self, name, data, backup):
+        begin.wait(60)
+        written.append(parse_json(data)["number"])
+        write(self, name, data, backup)
+
+    monkeypatch.setattr(Store, "_write", write_slowly)
+    with closing(StudyStore(tmp_path / "toy")) as store:
+        for number in range(100):
+            store.write_study({"number": number})
+        store.write_study({"number": 99})
+        begin.set()
+    assert len(written) <= 2
+    assert written[-1] == 99
+
+
+@pytest.mark.parametrize("call", ["next call", "close"])
+def test_an_error_is_raised_by_the_next_call_or_by_close_which_releases_the_lock(
+    tmp_path, monkeypatch, call
+):
+    def refuse(*_):
+        raise OSError(13, "Permission denied")
+
+    store = StudyStore(tmp_path / "toy")
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "_append", refuse)
+        store.add_settings("a", {0: {}})
+        while store._writer._queues:
+            pass
+    if call == "next call":
+        with pytest.raises(UserError, match=r"settings.ndjson: Permission denied"):
+            store.write_study({})
+        store.close()
+    else:
+        with pytest.raises(UserError, match=r"settings.ndjson: Permission denied"):
+            store.close()
+    StudyStore(tmp_path / "toy").close()
+
+
+def test_a_sweep_waits_for_the_workers_of_the_one_before(address, monkeypatch):
+    worker = open_store(address).lock(study_store.WORKER_LOCK.format("1"))
+    monkeypatch.setattr(study_store, "WORKER_SECONDS", 0.3)
+    with pytest.raises(UserError, match=r"is in use by process \d+ on"):
+        StudyStore(address)
+    monkeypatch.setattr(study_store, "WORKER_SECONDS", 60.0)
+    timer = threading.Timer(0.5, worker.close)
+    timer.start()
+    StudyStore(address).close()
+    timer.join()

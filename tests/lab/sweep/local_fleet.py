@@ -1,0 +1,103 @@
+"""Runs a sweep with a fleet and packs in this process: no Ray, any order of workers, deaths."""
+
+import itertools
+import random
+from pathlib import Path
+
+from lmzoo.kernels.device import CPU
+from lmzoo.lab.store.records import WORKER_LOCK
+from lmzoo.lab.study.planner import Planner
+from lmzoo.lab.study.study_store import StudyStore
+from lmzoo.lab.sweep.fleet.fleet import Fleet
+from lmzoo.lab.sweep.fleet.packing import Packer
+from lmzoo.lab.sweep.messages import Exchange, Released
+from lmzoo.lab.sweep.worker.pack import Pack
+from lmzoo.trainables.resolve import resolve
+from lmzoo.trainables.trainer import Trainer
+
+
+class LocalWorker:
+    """A worker whose messages reach the fleet at once."""
+
+    def __init__(self, name: str, fleet: Fleet, path: Path, corpus, memory=0, live=2) -> None:
+        self.name, self.fleet, self.memory, self.live = name, fleet, memory, live
+        store = fleet.planner.store.store
+        self.lock = type(store)(path).lock(WORKER_LOCK.format(name))
+        self.confirmed: list = []
+        self.pack = Pack(store, Trainer(corpus, CPU), self.confirm)
+        self.reports: list = []
+
+    def confirm(self, run) -> None:
+        self.confirmed.append(run)
+
+    def exchange(self, now: float):
+        """Return the next assignment, after all that the worker has to report."""
+        opened = self.pack.opened
+        confirmed, self.confirmed = self.confirmed, []
+        for run in confirmed:
+            if isinstance(run, Released):
+                self.fleet.released(self.name, run.run)
+            else:
+                self.fleet.ended(self.name, run)
+        message = Exchange(self.name, 0, opened, self.reports, memory=self.memory)
+        return self.fleet.exchange(message, live=self.live, now=now)
+
+    def train(self, assignment) -> None:
+        """Train one epoch of an assignment."""
+        self.reports = self.pack.apply(assignment)
+        self.reports += self.pack.train_epoch(assignment.members, packed=assignment.packed)
+        self.pack.writer.wait()
+
+
+class Events:
+    """Counts what the fleet tells its listeners."""
+
+    def __init__(self) -> None:
+        self.started, self.epochs, self.ended = [], [], []
+
+    def start(self, run) -> None:
+        self.started.append(run.id)
+
+    def epoch(self, run, record) -> None:
+        self.epochs.append((run.id, record["epoch"]))
+
+    def end(self, run, test) -> None:
+        self.ended.append((run.id, run.status, test))
+
+
+def fleet_sweep(
+    study, corpus, fields, path: Path, *, size=None, workers=2, seed=0, deaths=()
+) -> tuple[Events, list[int]]:
+    """Sweep the study; a random worker makes each step. Return events and pack sizes.
+
+    In the steps in `deaths` a worker dies after its epoch is on disk and before it reports.
+    """
+    generator, names = random.Random(seed), itertools.count()
+    store, events, sizes = StudyStore(path), Events(), []
+    planner = Planner(study, resolve(study, corpus, fields), store)
+    fleet = Fleet(planner, Packer(corpus, size), [events])
+    crew: dict[str, LocalWorker] = {}
+    for step in itertools.count():
+        while len(crew) < workers:
+            name = str(next(names))
+            crew[name] = LocalWorker(name, fleet, path, corpus)
+        if fleet.done:
+            break
+        assert step < 10_000, "the sweep does not end"
+        worker = crew[generator.choice(sorted(crew))]
+        assignment = worker.exchange(float(step))
+        if assignment is None:
+            continue
+        others = {run for w in crew.values() if w is not worker for run in w.pack.opened}
+        assert others.isdisjoint(assignment.members), "a run is open on two workers"
+        sizes.append(len(assignment.members))
+        worker.train(assignment)
+        if step in deaths:
+            del crew[worker.name]
+            worker.lock.close()
+            fleet.give_back(fleet.gone(worker.name), interrupted=True)
+    for worker in crew.values():
+        worker.pack.suspend()
+        worker.lock.close()
+    store.close()
+    return events, sizes

@@ -1,0 +1,136 @@
+"""A dry run reads a store without changing it, also while a sweep uses the store."""
+
+import dataclasses
+import json
+import shutil
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lmzoo import main
+from lmzoo.lab.cluster.resources import Resources
+from lmzoo.lab.judging.plan import pilot_of_study, plan
+from lmzoo.lab.store.records import RECORDS, RunFolder
+from lmzoo.lab.study.comparison import seeds_for
+from lmzoo.lab.study.planner import Planner
+from lmzoo.lab.study.point_planner import MOST_AGAIN
+from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore
+from lmzoo.lab.sweep.screen.dry_run import print_dry_run
+from lmzoo.trainables.parameter_budget import BASELINES
+from lmzoo.trainables.resolve import resolve
+from lmzoo.trainables.store_name import store_name
+from tests.toy_study import small_study
+
+from .local_sweep import sweep
+
+
+@pytest.fixture(scope="module")
+def study(sentences):
+    return dataclasses.replace(small_study(sentences), samples=4)
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory, study, corpus, corpus_fields) -> Path:
+    """The store of a sweep that died in its second generation."""
+    path = tmp_path_factory.mktemp("interrupted") / "toy-text"
+    assert not sweep(study, corpus, corpus_fields, path, slots=3, steps=28)
+    return path
+
+
+@pytest.fixture
+def store(interrupted, corpus_fields, tmp_path) -> Path:
+    return shutil.copytree(interrupted, tmp_path / "runs" / store_name("toy", corpus_fields))
+
+
+@pytest.fixture
+def dry_run(study, tmp_path, monkeypatch, capsys):
+    """Runs the study's command line with --dry-run; returns (point, runs, epochs) of each point."""
+
+    def run(*options: str) -> list[tuple[str, int, int]]:
+        command = ["study", "--dry-run", "--json", "--storage", str(tmp_path / "runs"), *options]
+        monkeypatch.setattr(sys, "argv", command)
+        monkeypatch.setattr("lmzoo.trainables.rows.RowPoint.seconds_per_epoch", lambda *_: 0.0)
+        with pytest.raises(SystemExit) as stop:
+            main(study)
+        output = capsys.readouterr()
+        assert not stop.value.code, output.err
+        rows = json.loads(output.out)["points"]
+        return [(row["point"], row["runs"], row["epochs"]) for row in rows]
+
+    return run
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("options", [(), ("--epochs", "9"), ("--samples", "6"), ("--seeds", "3")])
+def test_a_dry_run_does_not_change_the_store(store, dry_run, options):
+    before = read_files(store)
+    assert dry_run(*options)
+    assert read_files(store) == before
+
+
+def test_a_dry_run_does_not_prune_an_interrupted_run(study, corpus, corpus_fields, store):
+    """The sweep itself prunes the run, and deletes its checkpoint, when it starts again."""
+    pruned = next(p for p in store.glob(f"*/{RECORDS}") if '"pruned"' in p.read_text())
+    lines = [line for line in pruned.read_text().splitlines(keepends=True) if "pruned" not in line]
+    pruned.write_text("".join(lines))
+    checkpoint = RunFolder(pruned.parent).checkpoint
+    checkpoint.touch()
+    before, points = read_files(store), resolve(study, corpus, corpus_fields)
+    Planner(study, points, ReadOnlyStudyStore(store))
+    assert read_files(store) == before
+    with closing(StudyStore(store)) as locked:
+        Planner(study, points, locked)
+    assert not checkpoint.exists()
+    assert '"pruned"' in pruned.read_text()
+
+
+def test_a_dry_run_reports_the_pending_work_of_the_sweep(
+    study, corpus, corpus_fields, store, dry_run
+):
+    rows = dry_run()
+    with closing(StudyStore(store)) as locked:
+        planner = Planner(study, resolve(study, corpus, corpus_fields), locked)
+        assert (
+            [(point.point.display_label, *work) for point, *work in planner.pending()] == rows != []
+        )
+        assert dry_run() == rows, "a dry run must work while the store is locked"
+
+
+def test_a_store_without_runs_is_read(study, corpus, corpus_fields, tmp_path, dry_run):
+    """It has a study and the settings of the first generation."""
+    with closing(StudyStore(tmp_path / "runs" / "toy-text")) as locked:
+        Planner(study, resolve(study, corpus, corpus_fields), locked)
+    runs = [runs for _, runs, _ in dry_run()]
+    most = study.samples + MOST_AGAIN + study.seeds
+    assert runs == [most] * 2 + [study.seeds] * len(BASELINES)
+
+
+def test_a_dry_run_plans_the_seeds_of_lmzoo_plan(
+    study, corpus, corpus_fields, interrupted, tmp_path, capsys
+):
+    """The ended runs are the pilot; without two seeds of the reference there is no plan."""
+    ended = tmp_path / "toy"
+    assert sweep(study, corpus, corpus_fields, ended, slots=3)
+    said = {}
+    for store in (interrupted, ended):
+        points = resolve(study, corpus, corpus_fields)
+        planner = Planner(study, points, ReadOnlyStudyStore(store))
+        print_dry_run(planner, "", Resources(), as_json=False)
+        said[store] = " ".join(capsys.readouterr().out.split())
+    facts = {point: point.point.facts() for point in planner.points}
+    finite = 0
+    for effect in (study.margin, 0.1, 0.5):
+        seeds = seeds_for(facts, planner.reference, effect)
+        frame = plan(pilot_of_study(ended), effect).frame
+        assert sorted(seeds) == sorted(frame["seeds"].cast(float).fill_null(float("inf")))
+        finite += np.isfinite(seeds).sum()
+    assert finite
+    effect = study.margin
+    assert f"a difference of {effect:g} with a probability of 0.8: " in said[ended]
+    assert "after a sweep, lmzoo plan" in said[interrupted]

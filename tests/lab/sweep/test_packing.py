@@ -1,0 +1,111 @@
+"""Which runs share a pack, and how many."""
+
+import threading
+
+import pytest
+import torch
+
+from lmzoo import zoo
+from lmzoo.base.errors import UserError
+from lmzoo.contract import Task
+from lmzoo.lab.sweep.fleet.packing import CPU_PACK_SIZE, GPU_PACK_SIZE, Packer, parse_fuse
+from lmzoo.lab.sweep.fleet.sharing import ReadyRuns
+from lmzoo.train import run_config
+from lmzoo.train.packed.memory import member_bytes
+
+
+@pytest.fixture
+def run(planner):
+    return planner.ready()[0]
+
+
+@pytest.mark.parametrize(("text", "size"), [("auto", None), ("off", 0), ("8", 8)])
+def test_fuse_is_parsed(text, size):
+    assert parse_fuse(text) == size
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "2.5", ""])
+def test_an_invalid_fuse_is_refused(text):
+    with pytest.raises(UserError, match=r"--fuse .* is not auto, off or a number"):
+        parse_fuse(text)
+
+
+@pytest.mark.parametrize(("size", "most"), [(None, CPU_PACK_SIZE), (0, 1), (3, 3)])
+def test_the_size_of_a_pack_on_a_cpu(run, corpus, size, most):
+    packer = Packer(corpus, size)
+    assert packer.max_members(run) == most
+    assert packer.is_packed(run) == (size != 0)
+
+
+def test_the_size_of_a_pack_on_a_gpu_follows_from_its_memory(run, corpus):
+    packer = Packer(corpus, None)
+    assert packer.max_members(run, memory=2**40) == GPU_PACK_SIZE
+    model = zoo.build(zoo.MODELS.parse(run.config["model"]), corpus.task)
+    needed = member_bytes(model, run.config["recipe"]["batch"])
+    assert packer.max_members(run, memory=20 * needed) == 8  # a power of two
+    assert packer.max_members(run, memory=1) == 1
+
+
+def test_limits_measured_on_cpus_do_not_hold_on_gpus(run, corpus, monkeypatch):
+    monkeypatch.setattr("lmzoo.trainables.packs.packing_pays", lambda *_: False)
+    packer = Packer(corpus, None)
+    assert not packer.is_packed(run)
+    assert packer.is_packed(run, memory=2**30)
+
+
+def test_runs_that_are_kept_apart_share_packs_with_each_other_only(planner, corpus):
+    packer = Packer(corpus, None)
+    runs = planner.ready()[:3]
+    (usual,) = {packer.pack_key(run) for run in runs}
+    assert packer.keep_apart(runs[:2]) == packer.pack_key(runs[1]) != usual
+    assert packer.pack_key(runs[2]) == usual
+    assert packer.max_members(runs[0]) == CPU_PACK_SIZE
+    packer.join(runs[0])
+    assert packer.pack_key(runs[0]) == usual
+
+
+def test_prepare_computes_what_the_start_of_a_run_needs(planner, corpus, monkeypatch):
+    monkeypatch.setattr(run_config, "_FACTS", {})
+    packer = Packer(corpus, None)
+    run = planner.ready()[0]
+    assert "parameters" not in packer.config(run)
+    packer.prepare(planner.ready(), threading.Event())
+    monkeypatch.setattr("lmzoo.trainables.packs.reason_not_packable", None)  # a call would fail
+    assert packer.is_packed(run)
+    assert packer.config(run)["parameters"] > 0
+
+
+def test_prepare_ends_when_the_sweep_ends(planner, corpus, monkeypatch):
+    monkeypatch.setattr(run_config, "_FACTS", {})
+    stopped = threading.Event()
+    stopped.set()
+    Packer(corpus, None).prepare(planner.ready(), stopped)
+    assert not run_config._FACTS
+
+
+def test_the_memory_of_a_member_grows_with_batch_length_and_vocabulary():
+    def estimate(batch=8, length=10, vocab=50):
+        task = Task(vocab=vocab, length=length)
+        return member_bytes(zoo.build(zoo.config("recurrent_lm", width=8), task), batch)
+
+    assert estimate() < estimate(batch=64) < estimate(batch=64, length=40)
+    assert estimate() < estimate(vocab=500)
+    model = zoo.build(zoo.config("recurrent_lm", width=8), Task(vocab=50, length=10))
+    state = 4 * sum(p.nbytes for p in model.parameters())
+    logits = 8 * 9 * 50 * torch.float32.itemsize
+    assert state + logits <= member_bytes(model, 8) < state + 20 * logits
+
+
+def test_ready_runs_keep_the_order_of_priority(planner):
+    runs = planner.ready()
+    ready = ReadyRuns(lambda run: run.label)
+    for run in reversed(runs):
+        ready.add(run)
+    assert len(ready) == len(runs)
+    labels = {run.label for run in runs}
+    assert ready.first_key(labels) == runs[0].label
+    other = ready.first_key(labels - {runs[0].label})
+    assert other == next(run.label for run in runs if run.label != runs[0].label)
+    assert ready.take(other, 99) == [run for run in runs if run.label == other]
+    assert ready.count(other) == 0
+    assert ready.sample(other).label == other

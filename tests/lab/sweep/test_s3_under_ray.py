@@ -1,0 +1,68 @@
+"""A sweep into a bucket under Ray, with a killed worker, equals a sweep into a folder."""
+
+import subprocess
+import sys
+
+import pytest
+
+from lmzoo.lab.store.open import open_store
+from lmzoo.lab.store.records import CONFIG, RECORDS, STUDY, TEST_LOSSES
+from lmzoo.lab.store.s3 import S3Store
+from lmzoo.trainables.store_name import store_name
+from tests.lab.store.conftest import bucket, s3_server  # noqa: F401
+from tests.toy_study import small_study
+
+from .local_sweep import outcome, sweep
+from .processes import ROOT, finish, kill_worker, wait_until
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.ray,
+    pytest.mark.timeout(3600),
+    pytest.mark.xdist_group("ray"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),
+]
+
+
+def epochs_in(address: str) -> int:
+    """Return the number of epoch records of all runs."""
+    store = open_store(address)
+    assert isinstance(store, S3Store)
+    files = filter(lambda name: name.endswith(RECORDS), store.names())
+    return sum((store.read(name) or b"").count(b'"event": "epoch"') for name in files)
+
+
+def ranking(address: object) -> str:
+    """Return the ranking with all digits."""
+    rank = [sys.executable, "-m", "lmzoo", "rank", str(address), "--format", "csv"]
+    return subprocess.run(rank, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+
+def test_a_killed_worker_does_not_change_the_results_in_a_bucket(
+    bucket,  # noqa: F811
+    script,
+    start_sweep,
+    sentences,
+    corpus,
+    corpus_fields,
+    tmp_path,
+    monkeypatch,
+):
+    monkeypatch.setenv("RAY_TMPDIR", "/tmp")  # the path of a socket must be short
+    small = script.read_text().replace("import toy_study", "import small_study")
+    script.write_text(small.replace("main(toy_study(", "main(small_study("))
+    name = store_name("toy", corpus_fields)
+    address, folder = f"{bucket}/runs/{name}", tmp_path / "undisturbed"
+
+    driver = start_sweep(storage=f"{bucket}/runs")
+    wait_until(lambda: epochs_in(address) >= 3 or driver.poll() is not None, 900)
+    assert driver.poll() is None, finish(driver)
+    assert kill_worker(driver.pid)
+    code, _, err = finish(driver, 1800)
+    assert code == 0, err
+
+    assert sweep(small_study(sentences), corpus, corpus_fields, folder)
+    fetched = open_store(address).local_copy([CONFIG, RECORDS, STUDY, TEST_LOSSES.format("*")])
+    assert outcome(fetched) == outcome(folder)
+    assert ranking(address) == ranking(folder)
+    assert "wild type" in ranking(folder)

@@ -1,0 +1,154 @@
+"""SIGTERM and SIGHUP end a sweep in seconds, with one line and nothing left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from lmzoo.base.stops import GRACE_SECONDS
+from lmzoo.lab.sweep.driver.execution import _start_ranking
+
+from .processes import ROOT, descendants, epochs_on_disk, kill, wait_until
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300), pytest.mark.xdist_group("ray")]
+SECONDS = GRACE_SECONDS + 10
+"""How long the end may take on a busy machine."""
+ENDLESS = ("--epochs", "100000", "--samples", "1", "--seeds", "1", "--max-concurrent", "1")
+
+
+def handle_as_default(ignored: tuple[int, ...] = ()) -> None:
+    """Let a new process ignore these signals only, also if the tests run under nohup."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
+
+
+def start(script: Path, folder: Path, ignored: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
+    """Start an endless sweep as the leader of a group of processes, with `folder` for all files."""
+
+    (folder / "tmp").mkdir()
+    env = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONFAULTHANDLER": "1",
+        "TMPDIR": str(folder / "tmp"),
+        "RAY_TMPDIR": "/tmp",
+    }
+    env.pop("RAY_ADDRESS", None)
+    words = [sys.executable, str(script), *ENDLESS, "--storage", str(folder / "runs")]
+    with (folder / "log").open("wb") as log:
+        return subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT, env=env,
+            start_new_session=True, preexec_fn=partial(handle_as_default, ignored),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("number", "group", "ignored", "while_ray_starts"),
+    [
+        (signal.SIGTERM, False, (signal.SIGINT, signal.SIGHUP), True),
+        (signal.SIGTERM, True, (), True),
+        (signal.SIGTERM, True, (signal.SIGINT,), False),
+        pytest.param(signal.SIGHUP, False, (), False, marks=pytest.mark.slow),
+    ],
+    ids=["nohup-starting", "group-starting", "group-training", "hangup-training"],
+)
+def test_a_signal_ends_the_sweep(number, group, ignored, while_ray_starts, script, tmp_path):
+    driver = start(script, tmp_path, ignored)
+    try:
+        log = tmp_path / "log"
+        if while_ray_starts:
+            wait_until(lambda: b"starting Ray" in log.read_bytes())
+            time.sleep(1)
+        else:
+            stores = tmp_path / "runs"
+            wait_until(lambda: driver.poll() or any(map(epochs_on_disk, stores.glob("*"))))
+            below = descendants(driver.pid).items()
+            raylets = [pid for pid, command in below if "raylet/raylet" in command.split("\0")[0]]
+            assert raylets, f"{driver.returncode}: {log.read_text()}"
+            assert driver.pid not in map(os.getpgid, raylets), "the signal would reach Ray"
+        (os.killpg if group else os.kill)(driver.pid, number)
+        code = driver.wait(SECONDS)
+        assert code == 130, f"{code}: {log.read_text()}"
+        assert log.read_text().splitlines()[-1].startswith("interrupted; run the same command")
+        assert "Traceback" not in log.read_text()
+        assert not list((tmp_path / "tmp").iterdir()), "temporary files are left"
+        assert not [*Path("/tmp/ray").glob(f"session_*_{driver.pid}")], "Ray's logs are left"
+        assert not [*tmp_path.glob("runs/*/.driver"), *tmp_path.glob("runs/*/.worker-*")]
+    finally:
+        kill(driver)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_every_command_says_that_it_was_stopped(number):
+    """Typer turns the interrupt into an exit code without a line."""
+    program = (
+        "import os, time\n"
+        "from lmzoo.base.command_line import run_command\n"
+        "def command():\n"
+        f"    os.kill(os.getpid(), {int(number)})\n"
+        "    time.sleep(60)\n"
+        "run_command(command)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True, text=True, cwd=ROOT, preexec_fn=handle_as_default,
+    )  # fmt: skip
+    assert (run.returncode, run.stdout, run.stderr.strip()) == (130, "", "stopped")
+
+
+def test_an_ignored_hangup_is_ignored(tmp_path):
+    """As under nohup, where the same process still ends by SIGTERM."""
+    program = (
+        "import signal, os, time\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "from lmzoo.base.command_line import run_app\n"
+        "def app(**_):\n"
+        "    for number in (signal.SIGHUP, signal.SIGINT): os.kill(os.getpid(), number)\n"
+        "    print('alive', flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(60)\n"
+        "run_app(app)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert (run.returncode, run.stdout, run.stderr) == (130, "alive\n", "stopped\n")
+
+
+ENDING = """
+import signal
+from lmzoo.lab.cluster import connection
+from lmzoo.base.stops import STOPS
+
+def report():
+    caught = next(line for line in open("/proc/self/status") if line.startswith("SigCgt"))
+    print(bool(int(caught.split()[1], 16) >> signal.SIGTERM - 1 & 1), flush=True)
+
+with STOPS.installed():
+    with connection.cluster():
+        node = connection.ray_worker._global_node
+        end, node.kill_all_processes = node.kill_all_processes, lambda **how: (report(), end(**how))
+    report()
+"""
+
+
+def test_sigterm_is_handled_while_ray_ends():
+    """Ray's core sets the default action, which ended the driver without a line."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env.pop("RAY_ADDRESS", None)
+    words = [sys.executable, "-c", ENDING]
+    run = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, env=env)
+    assert (run.returncode, run.stdout) == (0, "True\nTrue\n"), run.stderr
+
+
+def test_a_signal_of_the_terminal_does_not_reach_the_ranking(tmp_path):
+    ranking = _start_ranking(str(tmp_path))
+    try:
+        assert os.getsid(ranking.pid) != os.getsid(0)
+    finally:
+        ranking.kill()
+        ranking.wait()

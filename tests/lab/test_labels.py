@@ -1,0 +1,124 @@
+"""Labels of points show cuts by name, with the numbers of each cell's own enum."""
+
+import subprocess
+import sys
+
+import pytest
+
+from lmzoo import zoo
+from lmzoo.base.config import to_dict
+from lmzoo.base.equations import cut_names
+from lmzoo.base.errors import UserError
+from lmzoo.cells.mgru import NUMBERS, from_numbers
+from lmzoo.cells.mgu import MGU
+from lmzoo.lab.labels import display_label, find_point, named_points, short_names
+from tests.base.test_equations import all_cuts
+
+CELL = {"name": "mgu", "cuts": ["state_to_candidate"]}
+MGRU = {"name": "mgru", "cuts": [], "squash": "sigmoid", "gate": "centred", "output": "centred"}
+
+
+NEEDS = {7: [6], 8: [6], 9: [6]}
+"""Switches of the MGRU that have an effect only with another one."""
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_a_cut_of_the_mgu_has_the_name_of_its_number(number):
+    assert MGU.Config(mutations=[number]) == MGU.Config(cuts=[cut_names("mgu")[number]])
+
+
+@pytest.mark.parametrize("number", range(NUMBERS))
+def test_a_switch_of_the_mgru_has_the_name_of_its_number(number):
+    *fields, value = cut_names("mgru")[number].split("=")
+    on = from_numbers([*NEEDS.get(number, []), number])
+    assert all(on[field] == value for field in fields)
+    assert fields or value in on["cuts"] or on.get(value) is True
+
+
+def test_the_name_of_every_cut_is_shown():
+    for name, cuts in all_cuts():
+        for number, cut in enumerate(cuts):
+            assert display_label(f"cut {number}", name) == f"cut {cut} ({number})"
+
+
+@pytest.mark.parametrize(
+    ("label", "cell", "shown"),
+    [
+        ("cut 4", CELL, "cut state_to_candidate (4)"),
+        ("cut 4", "mgu", "cut state_to_candidate (4)"),
+        ("cut 3,2", CELL, "cut input_to_candidate (3) + gate_bias (2)"),
+        ("mgu 4,6", CELL, "mgu state_to_candidate (4) + carry (6)"),
+        ("4,6,10", MGRU, "squash=sigmoid (4) + gate=output=centred (6) + carry=prior (10)"),
+        ("MGRU {4;6}", MGRU, "MGRU squash=sigmoid (4) + gate=output=centred (6)"),
+    ],
+)
+def test_numbers_of_switches_are_shown_by_name(label, cell, shown):
+    assert display_label(label, cell) == shown
+
+
+@pytest.mark.parametrize(
+    ("label", "cell"),
+    [
+        ("wild type", CELL),
+        ("LSTM E=32", {"name": "lstm"}),
+        ("cut 4", {"name": "lstm"}),
+        ("cut 4", None),
+        ("cut 9", CELL),
+        ("mgu 4", {"name": "mgu", "cuts": []}),  # the number is no cut, as of a width
+        ("4", {"name": "mgru", "cuts": []}),
+    ],
+)
+def test_other_labels_stay(label, cell):
+    assert display_label(label, cell) == label
+
+
+def test_the_config_of_a_row_is_enough():
+    cell = to_dict(zoo.config("DLM47", cell={"mutations": [4, 6]}))["cell"]
+    assert display_label("4,6", cell) == "squash=sigmoid (4) + gate=output=centred (6)"
+
+
+def points():
+    study = {
+        "points": [
+            {"id": "a1", "label": "wild type", "cell": "mgu"},
+            {"id": "b2", "label": "cut 4", "aliases": [], "cell": "mgu"},
+            {"id": "c3", "label": "cut 2,3,4,5", "aliases": ["cut 2,7"], "cell": "mgu"},
+            {"id": "d4", "label": "mgru 4", "aliases": []},
+        ]
+    }
+    return named_points(study, {"d4": {"cell": MGRU}})["points"]
+
+
+@pytest.mark.parametrize(
+    ("text", "point"),
+    [
+        *((text, "b2") for text in ("cut 4", "cut state_to_candidate (4)", "state_to_candidate")),
+        *((text, "c3") for text in ("2,7", "cut 2, 7", "gate_bias,write", "c3", "CUT 2,3,4,5")),
+        ("mgru squash=sigmoid (4)", "d4"),
+        ("wild type", "a1"),
+    ],
+)
+def test_a_point_is_found_by_label_alias_name_or_number(text, point):
+    assert find_point(points(), text)["id"] == point
+
+
+def test_an_ambiguous_number_lists_its_points():
+    with pytest.raises(UserError, match=r"'4' names 2 points: cut state_to_candidate \(4\), mgru"):
+        find_point(points(), "4")
+
+
+def test_an_unknown_point_lists_all():
+    with pytest.raises(UserError, match=r"no point 'cut 8'; known: wild type, cut state_to_cand"):
+        find_point(points(), "cut 8")
+
+
+def test_a_stored_label_is_kept():
+    assert points()[2]["stored_labels"] == ["cut 2,3,4,5", "cut 2,7"]
+    assert points()[2]["aliases"] == ["cut gate_bias (2) + write (7)"]
+    assert short_names("wild type") == {"wild type"}
+
+
+def test_labels_need_no_torch():
+    absent = "assert not {'torch', 'polars', 'ray'} & set(sys.modules)"
+    code = f"import sys, lmzoo.lab.labels; {absent}"
+    subprocess.run([sys.executable, "-c", code], check=True)
