@@ -9,7 +9,7 @@ COPY pyproject.toml setup.py constraints.txt README.md LICENSE /src/
 COPY lmzoo /src/lmzoo
 COPY sweeps /src/sweeps
 COPY clusters /src/clusters
-RUN pip install --no-cache-dir -c /src/constraints.txt --extra-index-url "$TORCH" "/src[sweeps,analysis,figures]" \
+RUN pip install --no-cache-dir -c /src/constraints.txt --extra-index-url "$TORCH" "/src[zoo,sweeps,figures]" \
     && rm -rf /src
 WORKDIR /work
 ENTRYPOINT ["lmzoo"]

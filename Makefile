@@ -24,7 +24,7 @@ lowest:
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt setuptools
 	.venv-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt --no-build-isolation \
-		-e ".[sweeps,bpe,analysis,figures,test]"
+		-e ".[zoo,sweeps,bpe,figures,test]"
 	.venv-lowest/bin/python -m pytest -m "not slow" tests/lab/store tests/lab/study tests/trainables tests/lab/judging tests/lab/statistics \
 		tests/lab/analysis/tables tests/lab/analysis/records tests/train tests/data tests/laws tests/cells/test_every_cell.py \
 		tests/lab/sweep/test_ray_names.py
@@ -102,7 +102,7 @@ format: $(ALL)
 # What a sweep and its tables need.
 $(SWEEP): .venv/.made pyproject.toml constraints.txt
 	$(INSTALL) setuptools
-	$(INSTALL) --no-build-isolation -e ".[sweeps,analysis,figures]"
+	$(INSTALL) --no-build-isolation -e ".[zoo,sweeps,figures]"
 	touch $@
 
 # The rest: tests, checks, documentation, clusters.

@@ -15,6 +15,7 @@ import pydantic
 
 from lmzoo.base.config import explain
 from lmzoo.base.errors import UserError, near
+from lmzoo.base.parts import install_command, missing_parts
 from lmzoo.base.stops import STOPS
 from lmzoo.base.streams import prepare_streams, stdout_error
 from lmzoo.base.version import DeprecatedName
@@ -29,16 +30,10 @@ OF_THE_MACHINE = {
     *(errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EMFILE, errno.ENODEV, errno.EFBIG),
 }
 """Error numbers that are not a fault of the program."""
-EXTRAS = {
-    **dict.fromkeys(("ray", "optuna", "tensorboard"), "sweeps"),
-    **dict.fromkeys(("polars", "jinja2", "sklearn", "scipy"), "analysis"),
-    **dict.fromkeys(("altair", "vl_convert"), "figures"),
-}
-"""Module that may be missing -> the extra of the package that brings it (`pyproject.toml`)."""
 
 
-def run_app(app: Callable[..., Any]) -> NoReturn:
-    """Run a typer app and exit.
+def run_app(app: Callable[..., Any], needs: tuple[str, ...] = ()) -> NoReturn:
+    """Run a typer app and exit; `needs` are the parts of the installation that it uses.
 
     The exit code is 0 on success, 2 after invalid input (one line on stderr), 130 after Ctrl-C,
     SIGTERM or SIGHUP, 1 if stdout cannot be written; a reader that ends changes nothing.
@@ -46,10 +41,10 @@ def run_app(app: Callable[..., Any]) -> NoReturn:
     with contextlib.ExitStack() as ending:
         ending.callback(_check_stdout)
         ending.enter_context(STOPS.installed())
-        _run_app(app)
+        _run_app(app, needs)
 
 
-def _run_app(app: Callable[..., Any]) -> NoReturn:
+def _run_app(app: Callable[..., Any], needs: tuple[str, ...]) -> NoReturn:
     warnings.showwarning = _show_warning
     # Skip the collection of all objects at exit, which takes 0.2 to 0.4 s.
     atexit.register(gc.freeze)
@@ -66,10 +61,11 @@ def _run_app(app: Callable[..., Any]) -> NoReturn:
         sys.stderr.write("stopped\n")
         raise SystemExit(130) from None
     except ModuleNotFoundError as error:
-        extra = EXTRAS.get(str(error.name).partition(".")[0])
-        if extra is None:
+        name = str(error.name).partition(".")[0]
+        extras = missing_parts(name, needs)
+        if not extras:
             raise
-        _exit_with_error(f"{error.name} is missing; run: pip install 'lmzoo-ablations[{extra}]'")
+        _exit_with_error(f"{name} is missing; run: {install_command(extras)}")
     except OSError as error:
         if stdout_error():
             raise SystemExit(1) from None

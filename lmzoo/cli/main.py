@@ -141,7 +141,9 @@ def main() -> NoReturn:
     if sys.argv[1:2] == ["sweep"] and len(sys.argv) > 2 and not sys.argv[2].startswith("-"):
         from lmzoo.lab.cli.sweep import run
 
-        run_app(lambda **_: run(sys.argv[2], sys.argv[3:]))
+        run_app(lambda **_: run(sys.argv[2], sys.argv[3:]), needs=("zoo", "sweeps"))
     # A shell that asks for completions passes the words of its line in the environment.
     words = os.environ.get("COMP_WORDS", "").split() if COMPLETE in os.environ else sys.argv
-    run_app(lambda **options: build_app("".join(words[1:2]))(prog_name="lmzoo", **options))
+    command = "".join(words[1:2])
+    needs = ("zoo",) if COMMANDS.get(command, ("",))[0].startswith("lmzoo.cli.") else ()
+    run_app(lambda **options: build_app(command)(prog_name="lmzoo", **options), needs=needs)

@@ -3,16 +3,13 @@
 import contextlib
 import gc
 import itertools
-import re
 import signal
 import subprocess
 import sys
-import tomllib
-from pathlib import Path
 
 import pytest
 
-from lmzoo.base.command_line import EXTRAS, nest_settings, parse_settings, run_app
+from lmzoo.base.command_line import nest_settings, parse_settings, run_app
 from lmzoo.base.errors import UserError
 from lmzoo.base.memory import gc_disabled
 
@@ -63,15 +60,6 @@ def test_a_part_and_its_fields_are_set_in_any_order() -> None:
         nest_settings({"model.width.x": 1, "model.width": 4}, "model")
 
 
-def test_a_missing_package_is_one_line_with_the_extra_that_brings_it(monkeypatch, capsys) -> None:
-    monkeypatch.setitem(sys.modules, "altair", None)
-    with pytest.raises(SystemExit) as stop:
-        run_app(lambda **_: __import__("altair"))
-    assert stop.value.code == 2
-    said = "error: altair is missing; run: pip install 'lmzoo-ablations[figures]'\n"
-    assert capsys.readouterr().err == said
-
-
 def test_an_error_after_a_stop_is_a_stop(capsys) -> None:
     def stopped(**_: object) -> None:
         with contextlib.suppress(KeyboardInterrupt):  # as a callback of a C library does
@@ -87,11 +75,3 @@ def test_an_error_after_a_stop_is_a_stop(capsys) -> None:
 def test_a_missing_module_of_the_users_is_no_fault_of_the_package() -> None:
     with pytest.raises(ModuleNotFoundError):
         run_app(lambda **_: __import__("no_such_module"))
-
-
-def test_the_extras_bring_the_modules() -> None:
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    dists = {"sklearn": "scikit-learn", "vl_convert": "vl-convert-python"}
-    for module, extra in EXTRAS.items():
-        brought = [re.split(r"[^\w-]", d)[0] for d in project["optional-dependencies"][extra]]
-        assert dists.get(module, module) in brought

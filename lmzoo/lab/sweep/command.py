@@ -39,7 +39,7 @@ def run_studies(studies: Sequence[Study]) -> None:
         own = (*_script(), study.name) if len(studies) > 1 else _script()
         given = tuple(sys.argv[2 if len(studies) > 1 else 1 :])
         app.command(study.name)(_command(dataclasses.replace(study, script=own, given=given)))
-    run_app(app)
+    run_app(app, needs=("zoo", "sweeps"))
 
 
 def _script() -> tuple[str, ...]:

@@ -79,7 +79,7 @@ def _script(study: Mapping[str, Any]) -> list[str]:
 INSTALL = (
     "# In a clone of the repository of lmzoo{commit}; Python 3.11 to 3.13.",
     "python3 -m venv .venv && source .venv/bin/activate",
-    "pip install --constraint constraints.txt --editable '.[sweeps,analysis,figures]'",
+    "pip install --constraint constraints.txt --editable '.[zoo,sweeps,figures]'",
 )
 DATA = (
     "# The sweep generates or downloads its data; --data-dir FOLDER reads files that you have.\n"

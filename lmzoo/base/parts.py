@@ -1,0 +1,56 @@
+"""The parts of an installation: what a command needs, what is missing, and how to install it.
+
+The base installation judges, plans and ranks. The extras of `pyproject.toml` bring the rest.
+"""
+
+import json
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+DISTRIBUTION = "lmzoo-ablations"
+PARTS = {
+    "zoo": ("torch", "numba", "llvmlite", "jaxtyping", "pooch", "filelock"),
+    "sweeps": ("ray", "optuna", "tensorboard", "cmaes"),
+    "figures": ("altair", "vl_convert"),
+    "bpe": ("tokenizers",),
+    "track": ("mlflow", "wandb"),
+    "cluster": ("boto3",),
+}
+"""Extra -> the modules that it brings."""
+
+
+def missing_parts(module: str, needs: tuple[str, ...] = ()) -> list[str]:
+    """Return the extras to install: those of a command that lack a module, and that of `module`.
+
+    It is empty if no extra brings the module.
+    """
+    own = [extra for extra, modules in PARTS.items() if module in modules]
+    if not own:
+        return []
+    lacking = [extra for extra in needs if not all(map(_is_installed, PARTS[extra]))]
+    return [*dict.fromkeys([*lacking, *own])]
+
+
+def install_command(extras: list[str]) -> str:
+    """Return the command that adds extras to this installation: a clone, a wheel or an index's."""
+    names = ",".join(extras)
+    clone = Path(__file__).parents[2]
+    if (clone / "pyproject.toml").exists():
+        return f"pip install -c {clone}/constraints.txt -e '{clone}[{names}]'"
+    try:
+        origin = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:
+        origin = {}
+    path = unquote(urlparse(origin.get("url", "")).path)
+    if path and Path(path).exists():
+        return f"pip install '{path}[{names}]'"
+    return f"pip install '{DISTRIBUTION}[{names}]'"
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ValueError:  # a module that a test has replaced
+        return False
