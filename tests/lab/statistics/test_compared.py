@@ -15,6 +15,7 @@ from lmzoo.lab.statistics.compared import (
     UNDECIDED,
     WORSE,
     WORSE_OPEN,
+    Look,
     compared,
     looks,
     read_looks,
@@ -84,7 +85,7 @@ def test_rows_outside_the_family_change_no_other_row(seed, offset, diverges):
     before = compared(x, 0, family=asked)
     x[7] = offset
     x[8] = offset + rng.normal(0, 5, 4)
-    x[8, 0] = np.inf if diverges else x[8, 0]
+    x[8, : 4 * diverges] = np.inf
     after = compared(x, 0, family=asked)
     assert (after.verdict == before.verdict).all()
     assert (after.verdict[7:] == "").all()
@@ -103,6 +104,7 @@ def test_a_single_look_costs_nothing_and_all_are_below_six_percent():
     assert sum(look.error for look in made) < ERROR + RESERVE
     assert np.isclose(sum(look.error for look in spend(looks(3, 50))), ERROR)
     assert spend([3], made) == made
+    assert spend([6], [Look(3, 0.02, 3)])[-1].error == pytest.approx(0.03)
     assert read_looks([[3, 0.05, 3], [5, 0.005, 5]], 5) == ((3, 0.05, 3), (5, 0.005, 5))
     assert read_looks([5, 10], 5) == spend([5, 10])  # of an earlier version
     assert read_looks([], 5) == spend([5])

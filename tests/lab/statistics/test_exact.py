@@ -100,6 +100,7 @@ def test_the_numbers_of_one_look_are_those_of_the_t_test(mean, error, options):
     above, below = (stats.t.sf((0.005 - m) / error.sd, error.freedom) for m in (mean, -mean))
     sides = [found.worse[1], found.within[1], found.better[1]]
     assert sides == pytest.approx([above, 1 - above - below, below])
+    assert np.isnan(found.p_diverged).all()
 
 
 def test_p_values_of_two_points_share_the_error():
@@ -132,6 +133,7 @@ def test_a_second_look_has_its_own_error_and_the_intersection_of_the_intervals()
         (0.005, 0.001, {"tuning_sd": 0.0005}),
         (0.005, 0.001, {"tuning_sd": 0.001}),  # no number of seeds suffices
         (0.005, 0.001, {"looks": [Look(6, 0.02, 6), Look(12, 0.03, 12)]}),
+        (0.0105, 0.001, {"looks": [Look(6, 0.02, 6), Look(12, 0.03, 12)]}),  # one seed
         (0.0001, 0.0, {}),
     ],
 )
@@ -151,20 +153,53 @@ def test_seeds_needed_are_the_least_that_suffice(mean, margin, options):
 
 
 @pytest.mark.parametrize(
-    ("lost", "of_reference", "runs", "word"),
+    ("lost", "runs", "of_reference", "its_runs", "word"),
     [
-        (4, 0, 4, WORSE),
-        (3, 0, 3, UNDECIDED),
-        (0, 4, 4, BETTER),
-        (6, 1, 7, WORSE),
-        (5, 1, 6, UNDECIDED),
+        (4, 4, 0, 4, WORSE),
+        (3, 3, 0, 3, UNDECIDED),
+        (0, 4, 4, 4, BETTER),
+        (6, 7, 1, 7, WORSE),
+        (5, 6, 1, 6, UNDECIDED),
+        (2, 4, 2, 4, NEGLIGIBLE),  # the other runs are equal
+        (1, 7, 1, 4, NEGLIGIBLE),
+        (0, 5, 2, 2, BETTER),  # more diverged runs of the point could not be shown: one test
     ],
 )
-def test_diverged_runs_are_compared_by_fishers_exact_test(lost, of_reference, runs, word):
-    x = np.where(np.arange(runs) < np.array([[of_reference], [lost]]), np.inf, 1.0)
+def test_diverged_runs_are_compared_by_fishers_exact_test(lost, runs, of_reference, its_runs, word):
+    seeds = np.arange(7)
+    x = np.where(seeds < np.array([[its_runs], [runs]]), 1.0, np.nan)
+    x[seeds < np.array([[of_reference], [lost]])] = np.inf
     found = compared(x, 0)
-    table = [[lost, runs - lost], [of_reference, runs - of_reference]]
+    table = [[lost, runs - lost], [of_reference, its_runs - of_reference]]
     p = min(stats.fisher_exact(table, alternative=side).pvalue for side in ("greater", "less"))
     assert found.p_diverged[1] == pytest.approx(p)
     assert found.verdict[1] == word
-    assert (2 * p < ERROR) == (word != UNDECIDED)
+    tests = 1 if runs != its_runs else 2
+    assert (tests * p < ERROR) == (word in (WORSE, BETTER))
+
+
+def test_a_shown_sign_is_not_that_of_a_later_size():
+    x = np.stack([np.zeros(40), np.where(np.arange(40) < 3, 0.02, -0.5)])
+    x[1] += np.resize(NOISE, 40) / 100
+    assert compared(x[:, :3], 0).verdict[1] == WORSE_OPEN
+    assert compared(x, 0, looks=[Look(3, 0.025, 3), Look(40, 0.025, 40)]).verdict[1] == WORSE_OPEN
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 4])
+def test_a_verdict_is_marked_that_few_seeds_of_its_own_do_not_show(seeds):
+    x = (
+        np.random.default_rng(0).normal(0, 0.006, (200, seeds))
+        + np.linspace(-0.04, 0.04, 200)[:, None]
+    )
+    x[1] = np.inf  # worse by its count of diverged runs, which are its own
+    found = compared(x, 0)
+    for point, word in enumerate(found.verdict):
+        d = x[point] - x[0]
+        if word in ("", UNDECIDED) or point == 1:
+            expected = False
+        elif word == NEGLIGIBLE:
+            size = np.sign(d.mean()) * d
+            expected = stats.ttest_1samp(size, 0.02, alternative="less").pvalue >= ERROR
+        else:
+            expected = stats.ttest_1samp(d, 0).pvalue >= ERROR
+        assert found.shared[point] == (expected and seeds <= 3)
