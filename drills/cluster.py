@@ -68,11 +68,21 @@ class Cluster:
         storage = f"--storage /mnt/{name}"
         return f"python sweeps/gru_ablation.py {corpus} {OPTIONS} {storage} {shlex.join(options)}"
 
-    def from_laptop(self, name: str, *options: str) -> str:
-        """Return the same command for the laptop, in a folder outside the repository."""
-        command = self.sweep(name, *options)
-        python = command.replace("python ", f"{ROOT}/.venv/bin/python {ROOT}/", 1)
-        return f"mkdir -p ~/work && cd ~/work && PYTHONPATH={ROOT} {python}"
+    def from_laptop(self, command: str) -> str:
+        """Return the script in which the laptop calls `ray job` through a new tunnel."""
+        ray = f"{ROOT}/.venv/bin/ray"
+        tunnel = f"{ray} dashboard /mnt/cluster.yaml"
+        return "\n".join(
+            (
+                f"cd {ROOT} && mkdir -p ~/.ray",
+                f"{ray} rsync-down /mnt/cluster.yaml '~/.ray/auth_token' ~/.ray/auth_token",
+                f"{tunnel} > /dev/null 2>&1 < /dev/null &",
+                "trap 'kill %1' EXIT",
+                "export RAY_AUTH_MODE=token RAY_API_SERVER_ADDRESS=http://127.0.0.1:8265",
+                "for n in $(seq 60); do curl -s $RAY_API_SERVER_ADDRESS && break; sleep 1; done",
+                f"{ray} job {command}",
+            )
+        )
 
     def store(self, name: str) -> Path:
         """Return the folder of the study in the store `name`."""

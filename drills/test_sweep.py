@@ -4,6 +4,7 @@ import contextlib
 import time
 
 from drills.cluster import Cluster, table
+from drills.hosts import ROOT
 from lmzoo.lab.study.point_planner import MOST_AGAIN
 from lmzoo.trainables.parameter_budget import BASELINES
 from tests.lab.sweep.local_sweep import outcome
@@ -25,8 +26,8 @@ def test_request_that_no_node_can_fulfil_is_refused(cluster: Cluster):
 
 def test_lost_laptop_host_and_network_change_no_digit(cluster: Cluster, undisturbed):
     first, second = cluster.workers
-    submit = cluster.from_laptop("disturbed", "--submit", "/mnt/cluster.yaml")
-    submitted = cluster.laptop.start(submit)
+    sweep = f"--submission-id disturbed --working-dir . -- {cluster.sweep('disturbed')}"
+    submitted = cluster.laptop.start(cluster.from_laptop(f"submit {sweep}"))
     first_run = wait_until(lambda: cluster.unfinished_run("disturbed", first), 1200)
     with contextlib.ExitStack() as contexts:
         with cluster.laptop.disconnect():  # the laptop sleeps
@@ -34,20 +35,21 @@ def test_lost_laptop_host_and_network_change_no_digit(cluster: Cluster, undistur
             second_run = wait_until(lambda: cluster.unfinished_run("disturbed", second), 1200)
             contexts.enter_context(second.disconnect())
             time.sleep(30)  # longer than SSH waits for an answer
-        attach = cluster.from_laptop("disturbed", "--attach", "/mnt/cluster.yaml")
-        attached = cluster.laptop.run(attach, seconds=1800)
-        output, _ = submitted.communicate(timeout=900)
+        follow = cluster.from_laptop("logs --follow disturbed")
+        followed = cluster.laptop.run(follow, seconds=1800)
+        submitted.communicate(timeout=900)  # it ends when its tunnel does
+        ended = cluster.laptop.run(cluster.from_laptop("status disturbed"))
 
-    assert submitted.returncode == 0, output
-    assert "connection lost" in output
-    assert attached.returncode == 0, attached.stdout + attached.stderr
+    assert "next: lmzoo report" in followed.stdout, followed.stdout + followed.stderr
+    assert "succeeded" in ended.stdout, ended.stdout + ended.stderr
     for run, lost in ((first_run, first), (second_run, second)):
         assert lost.name in cluster.hosts_of(run)
         assert len(cluster.hosts_of(run)) > 1, f"{run.name} was not continued on another host"
     assert outcome(cluster.store("disturbed")) == outcome(undisturbed)
     assert table(cluster.store("disturbed")) == table(cluster.store("undisturbed"))
-    fetched = f"runs/lmzoo/{cluster.store('disturbed').name}"
-    assert f"fetched: lmzoo rank {fetched}" in attached.stderr
-    fetched = cluster.laptop.home / "work" / fetched
+    fetch = f"{ROOT}/.venv/bin/ray rsync-down /mnt/cluster.yaml /mnt/disturbed/ ~/runs/"
+    done = cluster.laptop.run(f"mkdir -p ~/runs && cd {ROOT} && {fetch}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    fetched = cluster.laptop.home / "runs" / cluster.store("disturbed").name
     assert outcome(fetched) == outcome(undisturbed)
     assert not list(fetched.glob("*/checkpoint.pt"))

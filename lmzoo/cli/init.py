@@ -69,7 +69,7 @@ def init(
 def cluster_file(name: str) -> str:
     """Return the cluster file of the study NAME.py."""
     text = shipped_cluster().replace("clusters/onprem.yaml", CLUSTER.format(name))
-    text = text.replace("sweeps/gru_ablation.py", f"{name}.py")
+    text = text.replace("python sweeps/gru_ablation.py", f"lmzoo sweep {name}.py")
     for pattern, replacement in INSTALLED:
         text, count = re.subn(pattern, lambda _, new=replacement: new, text)
         assert count, pattern

@@ -24,7 +24,7 @@ def run(*words: object, folder: Path, **env: str) -> subprocess.CompletedProcess
 
 def test_the_files_of_init_obey_the_laws_and_are_a_study(tmp_path, monkeypatch, capsys):
     done = run("init", "gates", folder=tmp_path)
-    assert "#   python gates.py --submit gates_cluster.yaml" in (
+    assert "#   ray job submit --working-dir . -- lmzoo sweep gates.py" in (
         tmp_path / "gates_cluster.yaml"
     ).read_text("utf-8")
     assert (

@@ -23,12 +23,14 @@ from ray._private import worker as ray_worker
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.stops import STOPS
-from lmzoo.lab.cluster.runtime_env import runtime_env
+from lmzoo.lab.store.code_version import ROOT
 
 # Ray's processes have a session of their own: a signal to the whole group of the sweep, as of a
 # terminal that closes, would kill them, and a driver without Ray sometimes ended without cleaning.
 services.ConsolePopen = functools.partial(services.ConsolePopen, start_new_session=True)
 
+EXCLUDED = [".git", ".venv", "runs", "docs", "tests", "benchmarks", "drills", "**/__pycache__"]
+"""Parts of the repository that a node does not need."""
 _RAY_ADDRESS = os.environ.get("RAY_ADDRESS", "")
 ADDRESS = "" if _RAY_ADDRESS == "local" else _RAY_ADDRESS
 """Address of the cluster to join; "" starts Ray on this machine."""
@@ -37,6 +39,16 @@ START_ATTEMPTS = 5
 CONNECT_SECONDS = 5.0
 """How long the head may take to accept a connection; Ray itself would try for a minute."""
 LOG = logging.getLogger("lmzoo.lab.sweep")
+
+
+def runtime_env() -> dict[str, Any]:
+    """Return Ray's runtime environment with the repository; {} if the package is installed.
+
+    The version installed on a node may be older than the one that started the sweep.
+    """
+    if not (ROOT / "pyproject.toml").exists():
+        return {}
+    return {"working_dir": str(ROOT), "excludes": EXCLUDED}
 
 
 @contextlib.contextmanager
@@ -176,7 +188,7 @@ def _join(quiet: Mapping[str, Any]) -> None:
     if "://" in ADDRESS:
         raise UserError(
             f"RAY_ADDRESS={ADDRESS} is not an address that a sweep can join; run it on a node of "
-            "the cluster with RAY_ADDRESS=HOST:6379, or from elsewhere with --submit CLUSTER.yaml"
+            "the cluster with RAY_ADDRESS=HOST:6379, or from elsewhere with `ray job submit`"
         )
     try:
         if port.isdecimal():
@@ -194,6 +206,6 @@ def _join(quiet: Mapping[str, Any]) -> None:
         raise UserError(
             f"this machine cannot join the Ray cluster at {ADDRESS} ("
             f"{' '.join(str(error).split())[:200]}); run the sweep on a node of the cluster with "
-            "its token (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN), or from elsewhere with --submit "
-            "CLUSTER.yaml; RAY_ADDRESS=local uses this machine only"
+            "its token (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN), or from elsewhere with `ray job "
+            "submit`; RAY_ADDRESS=local uses this machine only"
         ) from None

@@ -124,15 +124,9 @@ def _run(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished run to stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and the ranking only.")] = False,
     plugins: Plugins = None,
-    submit: Annotated[Path | None, typer.Option(metavar="CLUSTER.yaml", help="Run on this cluster; start it if it is down.")] = None,
-    attach: Annotated[Path | None, typer.Option(metavar="CLUSTER.yaml", help="Follow the study's last job on this cluster.")] = None,
 ) -> None:  # fmt: skip
     """Run a study; `own` are the values of its options."""
     study.check()
-    if submit or attach:
-        from lmzoo.lab.cluster.submit import run_on_cluster
-
-        raise SystemExit(run_on_cluster(study.name, sys.argv, submit=submit, attach=attach))
     import_plugins(plugins)
     changed = changed_study(study, own)
     without = tuple(filter(None, no_accelerator.split(",")))

@@ -16,8 +16,7 @@ import boto3
 import pytest
 import yaml
 
-from lmzoo.lab.cluster.remote import ROOT, ray_command
-from tests.lab.sweep.processes import wait_until
+from tests.lab.sweep.processes import ROOT, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -93,7 +92,7 @@ def test_ray_up_launches_the_head_of_the_config(aws):
 
     with (aws / "up.log").open("w") as log:
         up = subprocess.Popen(
-            [*ray_command("up"), "-y", str(path)],
+            [str(Path(sys.executable).with_name("ray")), "up", "-y", str(path)],
             cwd=ROOT, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
     try:

@@ -149,7 +149,7 @@ def test_a_study_that_imports_ray_first_is_refused(tmp_path):
     ("address", "message"),
     [
         ("ray://10.0.0.1:10001", "ray://10.0.0.1:10001 is not an address that a sweep can join"),
-        ("http://127.0.0.1:8265", "RAY_ADDRESS=HOST:6379, or from elsewhere with --submit"),
+        ("http://127.0.0.1:8265", "RAY_ADDRESS=HOST:6379, or from elsewhere with `ray job submit`"),
         ("127.0.0.1:1", "no Ray cluster responds at 127.0.0.1:1"),
         ("nonsense", "this machine cannot join the Ray cluster at nonsense"),
     ],
