@@ -1,12 +1,47 @@
-"""Rank the points of a study by test loss.
+"""Rank the points of a study: mean test loss over seeds, and the difference to the reference.
 
-    python analysis/rank.py runs/gru_ablation-captions
+    python analysis/rank.py gru_ablation
+    python analysis/rank.py docs/results/records/gru_ablation-captions.parquet
 
-The same as `lmzoo rank`; `--help` lists the options.
+The study is a folder, a file of records, or a name in runs/. The verdicts are those of
+`lmzoo rank`, which has more columns. A difference is the mean over pairs of runs with equal seeds.
 """
 
+import polars as pl
+
+import lmzoo
 from lmzoo.base.command_line import run_command
-from lmzoo.lab.cli.tables import rank
+
+
+def ranking(study: str) -> pl.DataFrame:
+    """Return one row a point, the best first."""
+    runs = lmzoo.runs(study).filter("chosen")
+    reference = runs.filter("reference").select("seed", base="test")
+    points = (
+        runs.join(reference, on="seed", how="left")
+        .with_columns(difference=pl.col("test") - pl.col("base"))
+        .group_by("label")
+        .agg(
+            pl.col("test").mean().alias("mean"),
+            pl.col("test").std().alias("sd"),
+            pl.col("test").count().alias("seeds"),
+            pl.col("difference").mean(),
+            pl.col("difference").std().alias("sd of difference"),
+            pl.col("parameters").first(),
+        )
+    )
+    verdicts = lmzoo.rank(study).select("rank", "label", "verdict")
+    return verdicts.join(points, on="label").sort("rank", nulls_last=True)
+
+
+def main(study: str) -> None:
+    """Print the ranking of a study."""
+    with pl.Config(
+        tbl_rows=-1, tbl_cols=-1, tbl_width_chars=240, fmt_str_lengths=99,
+        float_precision=4, tbl_hide_column_data_types=True, tbl_hide_dataframe_shape=True,
+    ):  # fmt: skip
+        print(ranking(study))
+
 
 if __name__ == "__main__":
-    run_command(rank)
+    run_command(main)

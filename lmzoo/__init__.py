@@ -1,20 +1,33 @@
 """lmzoo: train, ablate and compare small sequence models.
 
-    import lmzoo
+Models:
 
-    model = lmzoo.build("DLM46", "captions", width=64)   a row of the zoo, for a corpus
-    model.fit(epochs=3)
+    model = lmzoo.build("DLM46", "captions", width=64)   a row of the zoo, a TextModel
+    model.fit(epochs=3)                                  recipe=lmzoo.Recipe(lr=0.03) to build it
     model.score("a man rides a horse")                   log-probability in nats
-    model.sample(3)
-    lmzoo.run_study(lmzoo.Study(...))                    a polars frame: the ranking
-    lmzoo.judge("results.csv", by="variant", metric="loss")    verdicts on anybody's results
+    model = lmzoo.load_run("runs/single/1f3a90c2d4e5")   a trained run
+    lmzoo.cuts(model.module)                             parts to cut; lmzoo.apply_cut cuts one
     lmzoo.audit(function_or_module, vocab=50).faults     () for a normalised causal density
-
     lmzoo.zoo.names()                                    all rows of the zoo
-    config = lmzoo.zoo.config("gru_mixture", width=64)   the config of a model
-    module = lmzoo.zoo.build(config, task, seed=0)       the model, with initial weights
 
-Importing lmzoo is fast: torch is imported at the first use of one of these names.
+Studies:
+
+    lmzoo.Study(..., points=(lmzoo.Point("cut 4", "DLM46", {"cell.cuts": [4]}), ...))
+    lmzoo.main(study)                                    its command line
+    lmzoo.run_study(study)                               trains it, and returns the ranking
+    lmzoo.Point("mine", lmzoo.Command("python train.py --lr {lr}"))   another program
+    search={"recipe.lr": lmzoo.FloatRange(1e-3, 1e-1)}   also lmzoo.IntRange and lmzoo.Choice
+
+Results, as polars frames; STUDY is a folder, a file of records, or a name in runs/:
+
+    lmzoo.rank(STUDY)                                    one row a point, with verdicts
+    lmzoo.runs(STUDY)                                    one row a run
+    lmzoo.curves(STUDY)                                  one row an epoch of a run
+    lmzoo.judge("results.csv", by="variant", metric="loss")    verdicts on anybody's results
+    lmzoo.plan(STUDY, effect=0.02)                       seeds, hours and money of the next study
+
+Bad input raises `lmzoo.UserError`. Importing lmzoo imports neither torch nor polars; a name that
+needs one of them imports it at its first use.
 """
 
 import sys as _sys
@@ -23,37 +36,49 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.base.version import OldNames as _OldNames
 from lmzoo.base.version import __version__ as __version__
+from lmzoo.lab.study.study import Point, Study
+from lmzoo.lab.sweep import main
+from lmzoo.lab.trainables.commands import Command
 
 if _TYPE_CHECKING:
     from lmzoo import zoo
     from lmzoo.api import TextModel, build, load_run, run_study
     from lmzoo.inspect.module_cuts import apply_cut, cuts
+    from lmzoo.lab.analysis.frames import curves, runs
+    from lmzoo.lab.analysis.ranking_frame import rank
+    from lmzoo.lab.judging.plan import plan
     from lmzoo.lab.judging.verdicts import judge
-    from lmzoo.lab.sweep import Command, Point, Study, main
     from lmzoo.laws.audit import audit
+    from lmzoo.train.recipe import Recipe
 
 _sys.meta_path.append(_OldNames())
 
 __all__ = [
-    "Command", "Point", "Study", "TextModel", "UserError", "apply_cut", "audit", "build", "cuts",
-    "judge", "load_run", "main", "run_study", "zoo",
+    "Choice", "Command", "FloatRange", "IntRange", "Point", "Recipe", "Study", "TextModel",
+    "UserError", "apply_cut", "audit", "build", "curves", "cuts", "judge", "load_run", "main",
+    "plan", "rank", "run_study", "runs", "zoo",
 ]  # fmt: skip
-_MODULES = {
+_LAZY = {
     **dict.fromkeys(("TextModel", "build", "load_run", "run_study"), "lmzoo.api"),
-    **dict.fromkeys(("Command", "Point", "Study", "main"), "lmzoo.lab.sweep"),
     **dict.fromkeys(("apply_cut", "cuts"), "lmzoo.inspect.module_cuts"),
+    **dict.fromkeys(("curves", "runs"), "lmzoo.lab.analysis.frames"),
     "audit": "lmzoo.laws.audit",
     "judge": "lmzoo.lab.judging.verdicts",
+    "plan": "lmzoo.lab.judging.plan",
+    "rank": "lmzoo.lab.analysis.ranking_frame",
+    "Recipe": "lmzoo.train.recipe",
 }
+"""Public name -> its module, which imports torch or polars."""
 
 
 def __getattr__(name: str) -> _Any:
     if name == "zoo":
         return _import_module("lmzoo.zoo")
-    if name in _MODULES:
-        return getattr(_import_module(_MODULES[name]), name)
+    if name in _LAZY:
+        return getattr(_import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'lmzoo' has no attribute {name!r}")
 
 

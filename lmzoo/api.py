@@ -324,7 +324,7 @@ def run_study(
         UserError: The study is invalid, or runs failed.
         KeyboardInterrupt: It was interrupted; the same call continues it.
     """
-    from lmzoo.lab.analysis.ranking_frame import read_ranking
+    from lmzoo.lab.analysis.ranking_frame import rank
     from lmzoo.lab.sweep.driver.execution import Sweep
 
     known = {field.name for field in dataclasses.fields(Study)}
@@ -337,4 +337,4 @@ def run_study(
         raise KeyboardInterrupt
     if sweep.failed:
         raise UserError(f"runs of study {study.name} failed; the lines above say why")
-    return read_ranking(sweep.folder)
+    return rank(sweep.folder)

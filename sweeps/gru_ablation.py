@@ -13,8 +13,7 @@ asked before version 0.3:
         --set recipe.schedule=constant --search-space recipe.lr=0.001:0.1:log
 """
 
-from lmzoo import Point, Study, main
-from lmzoo.base.search_space import FloatRange
+from lmzoo import FloatRange, Point, Study, main
 
 PUBLISHED = ([0, 2, 4, 5], [0, 4, 5], [2, 3, 4, 5])
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from itertools import chain, combinations
 from typing import Any
 
-from lmzoo import Point, Study, main
-from lmzoo.base.errors import UserError
+from lmzoo import Point, Study, UserError, main
 from lmzoo.cells.base import CELLS
 
 SWITCHES = {"mgu": 8, "mgru": 12}

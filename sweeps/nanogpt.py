@@ -14,8 +14,7 @@ those of the cell, if it has them, or those of the block:
 import dataclasses
 from typing import Any
 
-from lmzoo import Point, Study, main
-from lmzoo.base.search_space import FloatRange
+from lmzoo import FloatRange, Point, Study, main
 
 GPT = {"attention.heads": 4, "tied": True, "dropout": 0.0}
 

@@ -18,8 +18,7 @@ Other tasks:
 
 from typing import Any
 
-from lmzoo import Point, Study, main
-from lmzoo.base.search_space import FloatRange
+from lmzoo import FloatRange, Point, Study, main
 
 
 def block(label: str, cell: str, layers: int = 1, **fields: Any) -> Point:

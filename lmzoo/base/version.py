@@ -29,7 +29,7 @@ MOVED = {
     "lmzoo.config": "lmzoo.base.config",
     "lmzoo.errors": "lmzoo.base.errors",
     "lmzoo.search_space": "lmzoo.base.search_space",
-    "lmzoo.sweep": "lmzoo.lab.sweep",
+    "lmzoo.sweep": "lmzoo",
 }
 """Public modules by their names before 0.3."""
 
@@ -44,9 +44,9 @@ class OldNames(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         old, new = module.__name__, MOVED[module.__name__]
-        public = "lmzoo" if new == "lmzoo.lab.sweep" else new
         warnings.warn(
-            f"{old} is deprecated and will be removed in lmzoo 0.4; use {public}",
-            DeprecatedName, stacklevel=2,
-        )  # fmt: skip
+            f"{old} is deprecated and will be removed in lmzoo 0.4; use {new}",
+            DeprecatedName,
+            stacklevel=2,
+        )
         sys.modules[old] = importlib.import_module(new)

@@ -17,8 +17,9 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.streams import echo
 from lmzoo.cli.common import ModelSettings, describe_cuts
 from lmzoo.lab.cli.options import AsJson, new_table
-from lmzoo.lab.cli.run_names import RUN_HELP, RUNS, Runs, find_run
+from lmzoo.lab.cli.run_names import RUN_HELP, Runs, find_run
 from lmzoo.lab.store.records import RunFolder
+from lmzoo.lab.store.studies import RUNS
 from lmzoo.laws.audit import LONGEST, Audit, audit, with_published_norm
 from lmzoo.laws.probes import LENGTH
 from lmzoo.laws.subjects import is_outside, load_model

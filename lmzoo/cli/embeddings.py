@@ -14,7 +14,8 @@ from lmzoo.cli.subject import CorpusName, RunOrRow, Seed, open_subject
 from lmzoo.data.vocabulary import Vocabulary
 from lmzoo.inspect.word_vectors import analogy, counts_of, neighbours, norm_bands, token_vectors
 from lmzoo.lab.cli.options import AsJson, new_table
-from lmzoo.lab.cli.run_names import RUNS, Runs, warn_untrained
+from lmzoo.lab.cli.run_names import Runs, warn_untrained
+from lmzoo.lab.store.studies import RUNS
 
 
 def show_embeddings(

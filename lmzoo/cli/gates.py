@@ -11,8 +11,9 @@ from lmzoo.inspect.history import Series, gate_events, series
 from lmzoo.inspect.summary import Summary, equal_length_sequences, summarise_activity
 from lmzoo.inspect.summary import as_json as summary_as_json
 from lmzoo.lab.cli.options import AsJson, new_table
-from lmzoo.lab.cli.run_names import RUNS, Runs, warn_untrained
+from lmzoo.lab.cli.run_names import Runs, warn_untrained
 from lmzoo.lab.store.records import RunFolder
+from lmzoo.lab.store.studies import RUNS
 
 TABLE_EPOCHS = 6
 """Number of epochs in the table, with the first and the last; `--json` has all."""

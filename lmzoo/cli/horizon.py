@@ -26,7 +26,8 @@ from lmzoo.inspect.leak_budget import leak_budget
 from lmzoo.inspect.logit_rank import LogitRank, logit_rank
 from lmzoo.inspect.reach import reach
 from lmzoo.lab.cli.options import AsJson, new_table
-from lmzoo.lab.cli.run_names import RUN_HELP, RUNS, Runs
+from lmzoo.lab.cli.run_names import RUN_HELP, Runs
+from lmzoo.lab.store.studies import RUNS
 
 SEQUENCES = 64
 """Number of sequences over which the gradient norms are means."""

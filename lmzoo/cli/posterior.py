@@ -21,8 +21,9 @@ from lmzoo.data.corpus import Corpus
 from lmzoo.inspect.attention import attention_maps, has_attention_maps
 from lmzoo.inspect.boundaries import boundaries, has_boundaries
 from lmzoo.inspect.posterior import as_json, keep_largest, posterior, prior
-from lmzoo.lab.cli.run_names import RUN_HELP, RUNS, Runs, find_run
+from lmzoo.lab.cli.run_names import RUN_HELP, Runs, find_run
 from lmzoo.lab.store.records import write_json
+from lmzoo.lab.store.studies import RUNS
 from lmzoo.train.trained import TrainedRun
 
 PLOTTED_VALUES = 20

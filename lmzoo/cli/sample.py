@@ -16,7 +16,8 @@ from lmzoo.contract import END, Score
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.decode import sampling
 from lmzoo.decode.beam import beam_search
-from lmzoo.lab.cli.run_names import RUN_HELP, RUNS, Runs, find_run
+from lmzoo.lab.cli.run_names import RUN_HELP, Runs, find_run
+from lmzoo.lab.store.studies import RUNS
 from lmzoo.models.grammar import PCFG, draw_tree
 from lmzoo.train.trained import TrainedRun
 

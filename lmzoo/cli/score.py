@@ -17,7 +17,8 @@ from lmzoo.contract import UNKNOWN
 from lmzoo.data.text import encode_sentence
 from lmzoo.lab.analysis.text.formatting import SCORE_KINDS
 from lmzoo.lab.cli.options import AsJson, new_table
-from lmzoo.lab.cli.run_names import RUN_HELP, RUNS, Runs, find_run
+from lmzoo.lab.cli.run_names import RUN_HELP, Runs, find_run
+from lmzoo.lab.store.studies import RUNS
 from lmzoo.train.trained import TrainedRun
 
 

@@ -1,7 +1,9 @@
-"""The page of the public names lists names that exist, and all that a user is shown."""
+"""The front door: its names, its docstring, and the page that lists what is public."""
 
 import importlib
 import re
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -15,32 +17,61 @@ PUBLIC = {
     module: re.findall(r"`(\w+)`", names)
     for module, names in re.findall(r"^\| `([\w.]+)` \| (.*?) \|", PAGE.read_text(), re.M)
 }
-SHOWN = [*ROOT.glob("docs/tutorials/*.md"), *ROOT.glob("sweeps/*.py"), ROOT / "README.md"]
+SHOWN = [
+    *ROOT.glob("docs/tutorials/*.md"),
+    *ROOT.glob("sweeps/*.py"),
+    *ROOT.glob("analysis/*.py"),
+    *ROOT.glob("lmzoo/cli/starter/*.py"),
+    ROOT / "README.md",
+]
+HEAVY = {"torch", "ray", "optuna", "polars", "numpy", "typer", "rich"}
 
 
-@pytest.mark.parametrize("module", PUBLIC)
-def test_public_names_exist(module: str) -> None:
-    loaded = importlib.import_module(module)
-    assert [name for name in PUBLIC[module] if not hasattr(loaded, name)] == []
+def test_public_names_exist() -> None:
+    missing = {
+        f"{module}.{name}"
+        for module, names in PUBLIC.items()
+        for name in names
+        if not hasattr(importlib.import_module(module), name)
+    }
+    assert missing == set()
 
 
-def test_the_top_level_is_complete() -> None:
-    assert sorted(PUBLIC["lmzoo"]) == sorted(lmzoo.__all__)
+def test_the_names_of_the_front_door_are_those_of_the_page_and_of_the_docstring() -> None:
+    names = sorted(lmzoo.__all__)
+    assert names == sorted(PUBLIC["lmzoo"])
+    shown = set(re.findall(r"lmzoo\.(\w+)", lmzoo.__doc__ or ""))
+    assert shown == {*names} - {"TextModel"}
+    assert {*dir(lmzoo)} == {*names, "__version__"}
+    assert all(getattr(lmzoo, name).__doc__ for name in names)
+    with pytest.raises(AttributeError, match="no attribute 'ranks'"):
+        _ = lmzoo.ranks  # type: ignore[attr-defined]
 
 
-def test_what_tutorials_and_studies_import_is_public() -> None:
+def test_importing_the_front_door_imports_nothing_heavy() -> None:
+    code = "import sys, lmzoo; lmzoo.Study; print(*sorted(set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert HEAVY & set(done.stdout.split()) == set()
+
+
+def test_studies_have_one_home_and_the_old_one_warns() -> None:
+    code = "import lmzoo; from lmzoo.sweep import Point, Study, main; assert lmzoo.main is main"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "lmzoo.sweep is deprecated and will be removed in lmzoo 0.4; use lmzoo" in done.stderr
+
+
+def test_what_tutorials_studies_and_scripts_import_is_public() -> None:
     used = defaultdict(set)
     for path in SHOWN:
-        for module, names in re.findall(
-            r"^from (lmzoo[\w.]*) import (.+)$", path.read_text(), re.M
-        ):
+        text = path.read_text()
+        for module, names in re.findall(r"^from (lmzoo[\w.]*) import (.+)$", text, re.M):
             used[module] |= set(re.findall(r"\w+", names))
+        if "import lmzoo\n" in text:
+            used["lmzoo"] |= set(re.findall(r"\blmzoo\.(\w+)\(", text))
     assert used["lmzoo.cells.base"] >= {"CELLS", "Cell"}
-    assert {
-        m: names - set(PUBLIC.get(m, ()))
-        for m, names in used.items()
-        if names - set(PUBLIC.get(m, ()))
-    } == {}
+    assert used["lmzoo"] >= {"Study", "Point", "main", "audit"}
+    private = {module: names - {*PUBLIC.get(module, ())} for module, names in used.items()}
+    assert {module: names for module, names in private.items() if names} == {}
 
 
 def test_every_folder_is_on_the_page_of_layers() -> None:

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from lmzoo.base.errors import UserError
 from lmzoo.base.streams import echo
 from lmzoo.lab.cli.options import AsJson
 
@@ -30,17 +29,11 @@ def plan(
     Example: lmzoo plan docs/results/records/gru_ablation-captions.parquet --effect 0.02
     """
     from lmzoo.lab.analysis.text.render import render
-    from lmzoo.lab.judging import plan as planning
+    from lmzoo.lab.judging.plan import plan_report
 
-    if planning.is_study(pilot):
-        known = planning.pilot_of_study(pilot)
-    elif not by or metric is None:
-        raise UserError(f"{pilot} is no study; a table of results needs --by and --metric")
-    else:
-        known = planning.pilot_of_results(
-            pilot, by=by, metric=metric, seed=seed, reference=reference, paired=paired,
-            seconds=None if minutes is None else 60 * minutes,
-        )  # fmt: skip
-    report = planning.plan(known, effect, power, price=price, contrasts=contrasts)
+    report = plan_report(
+        pilot, effect, power, price=price, contrasts=contrasts, minutes=minutes, by=by,
+        metric=metric, seed=seed, reference=reference, paired=paired,
+    )  # fmt: skip
     width = shutil.get_terminal_size((100, 40)).columns
     echo(render(report, "json" if as_json else "table", width=width))

@@ -12,7 +12,8 @@ import typer
 from lmzoo.base.errors import writing
 from lmzoo.base.streams import echo
 from lmzoo.lab.cli.options import Metric
-from lmzoo.lab.cli.run_names import find_studied, find_study
+from lmzoo.lab.cli.run_names import find_studied
+from lmzoo.lab.store.studies import find_study
 
 
 def report(

@@ -22,8 +22,8 @@ from lmzoo.lab.labels import find_point, named_points
 from lmzoo.lab.store.archive import read_config, restore_run
 from lmzoo.lab.store.open import S3_SCHEME
 from lmzoo.lab.store.records import CHECKPOINT, CONFIG, STUDY, RunFolder, epoch_records, read_json
+from lmzoo.lab.store.studies import RUNS, find_study, list_studies, listed, studies_hint
 
-RUNS = Path("runs")
 HASH = re.compile("[0-9a-f]{4,12}")
 RUN_HELP = "A folder, the first digits of a run's name, STUDY:POINT (its best confirmed seed)"
 Runs = Annotated[Path, typer.Option("--runs", help="Folder in which runs and studies are found.")]
@@ -60,29 +60,10 @@ def find_trained(text: str, runs: Path = RUNS) -> Path | None:
     if colon and not S3_SCHEME.match(text):
         return _best_seed(find_study(study, runs), point)
     if len(path.parts) > 1:
-        raise UserError(f"{text} is not the folder of a trained run; {_studies_hint(runs)}")
+        raise UserError(f"{text} is not the folder of a trained run; {studies_hint(runs)}")
     if HASH.fullmatch(text):
         return _with_prefix(text, runs)
     return _latest(text, runs)
-
-
-def find_study(text: str, runs: Path = RUNS) -> Path:
-    """Return the folder of a study: a path, a file of records, or a name in the folder of the runs.
-
-    Raises:
-        UserError: No study or several have this name.
-    """
-    path = Path(text)
-    if path.exists() or path.suffix == ".parquet" or len(path.parts) > 1 or S3_SCHEME.match(text):
-        return path
-    known = list_studies(runs)
-    found = [study for study in known if study.name == text]
-    found = found or [study for study in known if study.name.startswith(text)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise UserError(f"{text!r} names {len(found)} studies: {_listed(found)}; give one of them")
-    raise UserError(f"no study {text!r}; {_studies_hint(runs)}")
 
 
 def find_studied(text: str, runs: Path = RUNS) -> tuple[Path, str]:
@@ -153,12 +134,12 @@ def _with_prefix(prefix: str, runs: Path) -> Path:
     folders = [folder for folder in _run_folders(runs) if folder.name.startswith(prefix)]
     if len({folder.name for folder in folders}) > 1:
         raise UserError(
-            f"{prefix!r} begins the names of {len(folders)} runs: {_listed(folders)}; give more "
+            f"{prefix!r} begins the names of {len(folders)} runs: {listed(folders)}; give more "
             "digits"
         )
     trained = [folder for folder in folders if (folder / CHECKPOINT).exists()]
     if not folders:
-        raise UserError(f"no run in {runs} begins with {prefix!r}; {_studies_hint(runs)}")
+        raise UserError(f"no run in {runs} begins with {prefix!r}; {studies_hint(runs)}")
     return (trained or folders)[0]
 
 
@@ -184,19 +165,3 @@ def _run_folders(runs: Path) -> list[Path]:
     """Return the folders of all runs: those of `lmzoo train`, and those of studies."""
     found = {path.parent for depth in ("*", "*/*") for path in runs.glob(f"{depth}/config.json")}
     return sorted(found)
-
-
-def list_studies(runs: Path) -> list[Path]:
-    """Return the folders of the studies in the folder of the runs."""
-    return sorted(path.parent for path in runs.glob(f"*/{STUDY}"))
-
-
-def _studies_hint(runs: Path) -> str:
-    studies = list_studies(runs)
-    return f"studies in {runs}: {_listed(studies)}" if studies else f"{runs} has no study"
-
-
-def _listed(paths: Iterable[Path], most: int = 8) -> str:
-    names = [str(path) for path in paths]
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest

@@ -22,7 +22,7 @@ import typer
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.streams import echo
-from lmzoo.lab.cli.run_names import RUNS, list_studies
+from lmzoo.lab.store.studies import RUNS, list_studies
 
 COOKIE = "lmzoo"
 RELOAD = 15

@@ -14,7 +14,7 @@ import typer
 from lmzoo.base.errors import UserError, writing
 from lmzoo.base.streams import echo
 from lmzoo.lab.cli.options import Metric
-from lmzoo.lab.cli.run_names import find_study
+from lmzoo.lab.store.studies import find_study
 
 if TYPE_CHECKING:
     from lmzoo.lab.analysis.text.render import Report
@@ -70,15 +70,12 @@ def rank(
     ] = False,
 ) -> None:
     """Rank the points of a study: means, intervals, paired differences, verdicts."""
-    from lmzoo.lab.analysis.records.load import load_study
-    from lmzoo.lab.analysis.tables.brief import brief_report
-    from lmzoo.lab.analysis.tables.ranking_table import study_ranking
+    from lmzoo.lab.analysis.ranking_frame import rank as ranked
 
     def read() -> "Report":
-        folder, measured = load_study(study), _measured_sizes(study, unit, data_dir)
-        report = study_ranking(folder, unit=unit, at=at, margin=margin, measured=measured)
-        short = format == "table" and not explain
-        return brief_report(report, folder, study) if short else report
+        measured = _measured_sizes(study, unit, data_dir)
+        ranking = ranked(study, unit=unit, at=at, margin=margin, measured=measured)
+        return ranking.brief if format == "table" and not explain else ranking.report
 
     report = _show(format, read)
     if board and study.is_dir():

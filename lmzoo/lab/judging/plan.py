@@ -4,6 +4,7 @@ The pilot says how much a difference varies between seeds. It is a study of lmzo
 file of records) or a table of results. Without a pilot, the records of a similar study serve.
 """
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,11 +18,12 @@ from lmzoo.lab.analysis.records.load import load_study
 from lmzoo.lab.analysis.tables.ranking import losses_by_seed, rank_points
 from lmzoo.lab.analysis.tables.ranking_statistics import asked_contrasts
 from lmzoo.lab.analysis.text.formatting import format_duration, format_number
-from lmzoo.lab.analysis.text.render import Report, TextTable
+from lmzoo.lab.analysis.text.render import Report, TextTable, render
 from lmzoo.lab.judging.verdicts import Question, losses_of, runs_of, share_seeds
 from lmzoo.lab.statistics.compared import MOST_SEEDS, POWER
 from lmzoo.lab.statistics.intervals import Array
 from lmzoo.lab.statistics.power import planned_seeds
+from lmzoo.lab.store.studies import find_study
 
 
 class Pilot(NamedTuple):
@@ -111,6 +113,70 @@ def pilot_of_results(
 
 
 def plan(
+    pilot: Any,
+    effect: float,
+    power: float = POWER,
+    *,
+    price: float | None = None,
+    contrasts: int | None = None,
+    minutes: float | None = None,
+    by: str | Sequence[str] | None = None,
+    metric: str | None = None,
+    seed: str | None = None,
+    reference: str | None = None,
+    paired: bool | None = None,
+) -> dict[str, Any]:
+    """Return how many seeds show a difference of a given size, and what they cost.
+
+    Args:
+        pilot: A study: its folder, its file of records or its name; or results, as for `judge`.
+        effect: The difference to be shown, in the metric's unit.
+        power: Probability that it is shown, if it is there.
+        price: Of an hour of one run, in any currency.
+        contrasts: Number of contrasts of the new study; None: those of the pilot.
+        minutes: Of one run, for results.
+        by: The columns of the variant, for results; as `judge` has them, like those below.
+        metric: The column of the metric.
+        seed: The column of the seed; None: `seed`, if there is one.
+        reference: The variant to compare with; None: the first one.
+        paired: Whether equal seeds belong together; None: if they are shared.
+
+    Returns:
+        What `lmzoo plan --json` prints: `rows`, one for each contrast, with `point`, `sd` of a
+        difference, `seeds` (None: cannot be decided), `least` and `most`, `hours` and `price`; and
+        `heading`, which says it in words.
+
+    Raises:
+        UserError: There is no such pilot, it has no two seeds, or a number is out of range.
+    """
+    report = plan_report(
+        pilot, effect, power, price=price, contrasts=contrasts, minutes=minutes, by=by,
+        metric=metric, seed=seed, reference=reference, paired=paired,
+    )  # fmt: skip
+    return json.loads(render(report, "json"))
+
+
+def plan_report(
+    pilot: Any, effect: float, power: float, *, price: float | None, contrasts: int | None,
+    minutes: float | None = None, by: str | Sequence[str] | None = None, metric: str | None = None,
+    **columns: Any,
+) -> Report:  # fmt: skip
+    """Return the report of `plan`."""
+    study = None
+    if isinstance(pilot, str | Path):
+        study = Path(pilot) if by else find_study(pilot)
+    if study is not None and is_study(study):
+        known = pilot_of_study(study)
+    elif not by or metric is None:
+        name = pilot if isinstance(pilot, str | Path) else "the pilot"
+        raise UserError(f"{name} is no study; a table of results needs --by and --metric")
+    else:
+        seconds = None if minutes is None else 60 * minutes
+        known = pilot_of_results(pilot, by=by, metric=metric, seconds=seconds, **columns)
+    return planned(known, effect, power, price=price, contrasts=contrasts)
+
+
+def planned(
     pilot: Pilot,
     effect: float,
     power: float = POWER,
@@ -138,11 +204,11 @@ def plan(
         raise UserError(f"price {price} is not a number of 0 or more; give one, as 2.5")
     if contrasts is not None and contrasts < 1:
         raise UserError(f"{contrasts} contrasts; give 1 or more")
-    planned = planned_seeds(
+    found = planned_seeds(
         pilot.losses, pilot.reference, effect, power, family=pilot.asked,
         tuning_sd=pilot.tuning_sd, paired=pilot.paired, count=contrasts,
     )  # fmt: skip
-    seeds, sd = planned.seeds, planned.sd
+    seeds, sd = found.seeds, found.sd
     if np.isnan(sd).all():
         raise UserError("the pilot has no two seeds of two variants; run two seeds of each first")
     both = pilot.seconds + pilot.seconds[pilot.reference]
@@ -153,7 +219,7 @@ def plan(
             "sd": sd,
             **{
                 name: pl.Series(own).fill_nan(None).cast(pl.Int64)
-                for name, own in zip(("seeds", "least", "most"), planned, strict=False)
+                for name, own in zip(("seeds", "least", "most"), found, strict=False)
             },
             "hours": hours,
             "price": hours * price if price is not None else np.full(len(hours), np.nan),

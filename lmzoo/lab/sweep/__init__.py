@@ -1,9 +1,7 @@
 """The sweep engine: trains the runs of a study on Ray."""
 
 from lmzoo.base.own_parts import importing
-from lmzoo.lab.study.study import Point as Point
-from lmzoo.lab.study.study import Study as Study
-from lmzoo.lab.trainables.commands import Command as Command
+from lmzoo.lab.study.study import Study
 
 
 def main(*studies: Study) -> None:
@@ -14,6 +12,6 @@ def main(*studies: Study) -> None:
     """
     if importing():
         return
-    from lmzoo.lab.sweep.command import run_studies  # here, because it imports torch
+    from lmzoo.lab.sweep.command import run_studies  # here, because it is slow to import
 
     run_studies(studies)

@@ -5,14 +5,14 @@ import re
 
 import polars as pl
 
-from lmzoo.lab.analysis.ranking_frame import WIDTH, read_ranking
+from lmzoo.lab.analysis.ranking_frame import WIDTH, rank
 from lmzoo.lab.analysis.tables.ranking_table import study_ranking
 
 
 def test_a_ranking_is_a_frame_that_shows_its_answer(toy):
     toy.add_point("full", [2.0, 2.01, 1.99])
     toy.add_point("part", [2.5, 2.51, 2.49])
-    ranking = read_ranking(toy.write())
+    ranking = rank(toy.write())
     assert ranking.equals(study_ranking(toy.path).frame)
     assert str(ranking) == repr(ranking)
     question, doubt, answer = str(ranking).splitlines()[:3]

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.cli.run_names import find_run, find_studied, find_study, find_trained
+from lmzoo.lab.cli.run_names import find_run, find_studied, find_trained
 from lmzoo.lab.store.records import RECORDS, STUDY, RunFolder, write_json
+from lmzoo.lab.store.studies import find_study
 from tests.cli.run_lmzoo import run_lmzoo
 
 COMMANDS = ("sample", "score", "posterior", "gates", "horizon", "audit")

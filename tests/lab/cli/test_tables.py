@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.cli.main import COMMANDS as COMMANDS_OF_THE_CLI
 from lmzoo.data.corpus import open_corpus
 from lmzoo.lab.analysis.published.published_rows import TABLES
 from lmzoo.lab.analysis.records.load import load_study
@@ -75,23 +74,6 @@ def test_sizes_of_old_records_are_measured_with_a_data_dir(toy, lmzoo, tmp_path)
     code, _, err = lmzoo("rank", toy.path, "--unit", "bpc", "--data-dir", tmp_path)
     assert code == 2
     assert "is not the one of the runs" in err
-
-
-def test_a_script_of_analysis_is_the_same_as_the_subcommand(toy, lmzoo):
-    arguments = [str(toy.path), "--format", "csv"]
-    done = subprocess.run(
-        [sys.executable, "analysis/rank.py", *arguments],
-        capture_output=True, text=True, encoding="utf-8", cwd=ROOT, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    assert lmzoo("rank", *arguments) == (0, done.stdout, "")
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_subcommand_has_a_script(command):
-    script = (ROOT / "analysis" / f"{command}.py").read_text()
-    module = COMMANDS_OF_THE_CLI[command][0].partition(":")[0]
-    assert f"from {module} import {command}\n" in script
 
 
 @pytest.mark.parametrize("command", COMMANDS)

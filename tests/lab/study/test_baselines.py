@@ -8,7 +8,7 @@ from lmzoo import zoo
 from lmzoo.base.errors import UserError
 from lmzoo.data.corpus import EntropyFloor, open_corpus
 from lmzoo.lab.store.records import STUDY, read_json
-from lmzoo.lab.sweep import Point
+from lmzoo.lab.study.study import Point
 from lmzoo.models.count import Smoothing
 from lmzoo.trainables import parameter_budget as baselines_module
 from lmzoo.trainables.common_settings import select_labels

@@ -7,11 +7,12 @@ from contextlib import closing
 import optuna
 import pytest
 
+from lmzoo import Point
 from lmzoo.base.search_space import Choice, FloatRange
 from lmzoo.lab.store.records import STUDY, read_json
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study_store import StudyStore
-from lmzoo.lab.sweep import Point, command, main
+from lmzoo.lab.sweep import command, main
 from lmzoo.trainables.resolve import resolve
 
 

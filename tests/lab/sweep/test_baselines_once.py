@@ -8,8 +8,8 @@ import pytest
 
 from lmzoo import zoo
 from lmzoo.lab.study.planner import Planner
+from lmzoo.lab.study.study import Point
 from lmzoo.lab.study.study_store import StudyStore
-from lmzoo.lab.sweep import Point
 from lmzoo.lab.sweep.fleet.fleet import Fleet
 from lmzoo.lab.sweep.fleet.packing import Packer
 from lmzoo.lab.sweep.messages import Exchange

@@ -12,7 +12,7 @@ import pytest
 
 from lmzoo import main
 from lmzoo.lab.cluster.resources import Resources
-from lmzoo.lab.judging.plan import pilot_of_study, plan
+from lmzoo.lab.judging.plan import pilot_of_study, planned
 from lmzoo.lab.store.records import RECORDS, RunFolder
 from lmzoo.lab.study.comparison import seeds_for
 from lmzoo.lab.study.planner import Planner
@@ -127,7 +127,7 @@ def test_a_dry_run_plans_the_seeds_of_lmzoo_plan(
     finite = 0
     for effect in (study.margin, 0.1, 0.5):
         seeds = seeds_for(facts, planner.reference, effect)
-        frame = plan(pilot_of_study(ended), effect).frame
+        frame = planned(pilot_of_study(ended), effect).frame
         assert sorted(seeds) == sorted(frame["seeds"].cast(float).fill_null(float("inf")))
         finite += np.isfinite(seeds).sum()
     assert finite

@@ -49,6 +49,7 @@ from lmzoo.lab.analysis.text.verdict_lines import (
     verdict_groups,
 )
 from lmzoo.lab.labels import find_point
+from lmzoo.lab.store.studies import find_study
 
 COSTLY, SEARCHED = "What it costs", "The search"
 COMPUTED = {
@@ -75,17 +76,17 @@ SECOND = (
 
 
 def render_report(
-    path: Path,
+    study: Path | str,
     *,
     metric: str = "token",
     use_models: bool = True,
     data_dir: Path | None = None,
     point: str = "",
 ) -> str:
-    """Return the page of the study in folder `path`.
+    """Return the page of a study.
 
     Args:
-        path: the study's folder.
+        study: its folder, a file of records, or its name (or the beginning) in `runs/`.
         metric: `token` or `sentence`.
         use_models: sample from the best models and audit them, which loads the models.
         data_dir: folder of the corpus's files, for the samples.
@@ -94,6 +95,7 @@ def render_report(
     Raises:
         UserError: Nothing can be ranked, or a name is unknown.
     """
+    path = find_study(study)
     folder = load_study(path)
     label = find_point(folder.study["points"], point)["label"] if point else ""
     ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric)

@@ -1,0 +1,150 @@
+"""The records of a study as polars frames: one row a run, and one row an epoch of a run.
+
+    lmzoo.runs("gru_ablation").group_by("label").agg(pl.col("test").mean())
+
+The commands that print tables and charts read the same runs. `ranking_frame.py` ranks points.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from lmzoo.lab.analysis.records.load import StudyFolder, load_study
+from lmzoo.lab.store.studies import find_study
+
+LOSSES = ("train", "valid", "valid_sentence", "test", "test_sentence")
+ACCURACIES = ("accuracy", "sequence_accuracy")
+FACTS = (
+    *("parameters", "state_size", "flops", "score", "leaks", "program", "model"),
+    *("corpus", "fingerprint", "vocab", "length", "floor_token", "floor_sentence", "ceiling"),
+)
+"""Columns of `load_study`'s runs that are facts of the model or of its data."""
+
+
+def runs(study: Path | str) -> pl.DataFrame:
+    """Return all runs of a study, one row a run; a run that two points share has a row for each.
+
+    Args:
+        study: Its folder, a file of records, or its name (or the beginning) in `runs/`.
+
+    Returns:
+        A frame with these columns. A number that is not known is null.
+
+        - `point`, `label`, `reference`: the point's id, its label (null if the study no longer has
+          the point), and if it is the reference.
+        - `stage`, `seed`, `chosen`: `tune` or `confirm`; the seed of the training; whether the run
+          has the chosen setting of its point, so that `lmzoo rank` counts it.
+        - one column a searched field, as `recipe.lr`.
+        - `status`, `epochs`: `finished`, `pruned`, `diverged`, `failed` or null; epochs trained.
+        - `train`, `valid`, `test`: losses in nats per token, or the study's own metric; the first
+          two of the last epoch, the test of the weights of `best_epoch`. `valid_sentence` and
+          `test_sentence` weigh every sentence equally. `accuracy` and `sequence_accuracy` of
+          tasks are of the test split.
+        - `seconds`, `parameters`, `state_size`, `flops` and other facts of the model and its data;
+          `model` and `corpus` are their configs as JSON.
+        - `run`, `folder`: its name, and its folder; null for runs of a file of records.
+
+    Raises:
+        UserError: There is no such study.
+    """
+    path = find_study(study)
+    frame = run_frame(load_study(path))
+    folder = pl.lit(f"{path}/") + pl.col("run") if path.is_dir() else pl.lit(None, pl.String)
+    return frame.with_columns(folder=folder)
+
+
+def curves(study: Path | str) -> pl.DataFrame:
+    """Return the epochs of all runs of a study, one row an epoch of a run.
+
+    Args:
+        study: Its folder, a file of records, or its name (or the beginning) in `runs/`.
+
+    Returns:
+        A frame with `label`, `stage`, `seed`, `chosen` and the searched fields of `runs`; with
+        `epoch`, the losses `train`, `valid` and `valid_sentence`, the validation accuracies of
+        tasks, `seconds` and `tokens_per_second` of this epoch; and with `run`.
+
+    Raises:
+        UserError: There is no such study.
+    """
+    folder = load_study(find_study(study))
+    fields = _searched(folder)
+    own = run_frame(folder).select("run", "point", "label", "stage", "seed", "chosen", *fields)
+    numbers = {"accuracy": "valid_accuracy", "sequence_accuracy": "valid_sequence_accuracy"}
+    epochs = _of_metric(_events(folder, "epoch"), folder.study).select(
+        *("run", "epoch", "train", "valid", "valid_sentence", "seconds", "tokens_per_second"),
+        **{name: pl.col(old) for name, old in numbers.items()},
+    )
+    named = own.join(epochs, on="run").sort("label", "stage", "seed", "run", "epoch")
+    return named.select(pl.exclude("run"), "run")
+
+
+def run_frame(folder: StudyFolder) -> pl.DataFrame:
+    """Return the frame of `runs` without `folder`, in the order of the study's points."""
+    study = folder.study
+    points = pl.DataFrame(
+        [(i, p["id"], p["label"], p["id"] == study.get("reference"))
+         for i, p in enumerate(study["points"])],
+        {"place": pl.Int64, "point": pl.String, "label": pl.String, "reference": pl.Boolean},
+        orient="row",
+    )  # fmt: skip
+    chosen = pl.DataFrame(
+        [(run, point) for point, choice in study["chosen"].items() for run in choice["runs"]],
+        {"run": pl.String, "point": pl.String}, orient="row",
+    )  # fmt: skip
+    epochs = _of_metric(_events(folder, "epoch"), study).group_by("run").agg(
+        pl.col("epoch").max().alias("epochs"), pl.col("seconds").sum(),
+        pl.col("train", "valid", "valid_sentence").sort_by("epoch").last(),
+    )  # fmt: skip
+    tests = _of_metric(_tests(folder), study)
+    tests = tests.select("run", "test", "test_sentence", "best_epoch", *ACCURACIES)
+    own = folder.runs.collect()
+    of_points = pl.concat([own.select("run", "point"), chosen]).unique(maintain_order=True)
+    own = of_points.join(own.drop("point"), on="run")
+    settings = [json.loads(text) for text in own["setting"]]
+    fields = [
+        pl.Series(name, [setting.get(name) for setting in settings], strict=False)
+        for name in _searched(folder)
+    ]
+    return (
+        own.with_columns(fields)
+        .join(chosen.with_columns(chosen=True), on=["run", "point"], how="left")
+        .with_columns(pl.col("chosen").fill_null(value=False))
+        .join(points, on="point", how="left")
+        .join(epochs, on="run", how="left")
+        .join(tests, on="run", how="left")
+        .sort("place", pl.col("stage") == "confirm", "seed", "run", nulls_last=True)
+        .select(
+            *("point", "label", "reference", "stage", "seed", "chosen"),
+            *(field.name for field in fields),
+            *("status", "epochs", "best_epoch", *LOSSES, *ACCURACIES, "seconds", *FACTS, "run"),
+        )
+    )
+
+
+def _searched(folder: StudyFolder) -> list[str]:
+    """Return the fields of all settings of a study."""
+    texts = folder.runs.select("setting").unique().collect()["setting"]
+    return sorted({name for text in texts for name in json.loads(text)})
+
+
+def _events(folder: StudyFolder, event: str) -> pl.DataFrame:
+    return folder.events.filter(pl.col("event") == event).drop("event").collect()
+
+
+def _tests(folder: StudyFolder) -> pl.DataFrame:
+    """Return the tests at the epoch that a ranking compares: the last one within the budget."""
+    tests = _events(folder, "test").filter(pl.col("epoch") <= folder.study["budget"]["epochs"])
+    return tests.filter(pl.col("epoch") == pl.col("epoch").max())
+
+
+def _of_metric(events: pl.DataFrame, study: Any) -> pl.DataFrame:
+    """Return events with the names of `runs`; a metric to maximize is stored with a minus sign."""
+    sign = -1 if study.get("asked", {}).get("direction") == "maximize" else 1
+    names = {
+        "train": "train_token", "valid": "valid_token", "valid_sentence": "valid_sentence",
+        "test": "token", "test_sentence": "sentence",
+    }  # fmt: skip
+    return events.with_columns((sign * pl.col(old)).alias(name) for name, old in names.items())

@@ -1,0 +1,88 @@
+"""`lmzoo.runs` and `lmzoo.curves`: all facts of a study, from which tables are made."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import lmzoo
+from lmzoo.base.errors import UserError
+
+ROOT = Path(__file__).parents[3]
+RECORDS = ROOT / "docs/results/records"
+GRU = RECORDS / "gru_ablation-captions.parquet"
+
+
+@pytest.mark.parametrize("name", ["gru_ablation-captions", "state_tracking-parity"])
+def test_the_chosen_runs_have_the_losses_of_the_ranking(name: str) -> None:
+    path = RECORDS / f"{name}.parquet"
+    chosen = lmzoo.runs(path).filter("chosen")
+    own = chosen.group_by("label").agg(
+        pl.col("test", "seconds", "accuracy").mean(), pl.col("test").count().alias("count")
+    )
+    both = lmzoo.rank(path).join(own, on="label")
+    assert both.height > 5
+    for ours, theirs in (
+        ("test", "loss"),
+        ("seconds_right", "seconds"),
+        ("accuracy_right", "accuracy"),
+    ):
+        assert both.filter((pl.col(ours) - pl.col(theirs)).abs() > 1e-6).is_empty(), ours
+    assert (both["count"] == both["runs"]).all()
+
+
+def test_the_last_epoch_of_a_curve_is_that_of_the_run() -> None:
+    runs, curves = lmzoo.runs(GRU), lmzoo.curves(GRU)
+    last = curves.sort("epoch").group_by("run").agg(
+        pl.col("epoch", "train", "valid").last(), pl.col("seconds").sum()
+    )  # fmt: skip
+    both = runs.join(last, on="run", suffix="_last")
+    assert both.height == runs.height == 134
+    assert (both["epochs"] == both["epoch"]).all()
+    assert (both["valid"] == both["valid_last"]).all()
+    assert (both["seconds"] - both["seconds_last"]).abs().max() < 1e-9
+    assert both.filter(pl.col("status") == "pruned")["epochs"].max() < 10
+    assert runs["label"].unique(maintain_order=True)[:2].to_list() == [
+        "wild type", "cut input_to_gate (0)",
+    ]  # fmt: skip
+    assert runs.filter("reference")["label"].unique().to_list() == ["wild type"]
+
+
+def test_a_run_is_in_its_folder_and_a_diverged_one_has_no_test(toy) -> None:
+    toy.add_point("full", [3.0, 3.1])
+    toy.add_point("gate", [3.2, None])
+    toy.add_run("gate", 9, 2.0, setting={"lr": 0.1})
+    runs = lmzoo.runs(toy.write())
+    assert all((Path(folder) / "config.json").exists() for folder in runs["folder"])
+    gate = runs.filter(pl.col("label") == "cut gate")
+    assert gate["stage"].to_list() == ["tune", "confirm", "confirm"]
+    assert gate["test"].to_list() == [None, 3.2, None]
+    assert gate["lr"].to_list()[0] == 0.1
+    assert gate["status"].to_list()[2] == "diverged"
+
+
+def test_runs_that_two_points_share_and_points_that_went(toy) -> None:
+    shared = toy.add_point("full", [3.0, 3.1])
+    toy.add_point("gate", [3.2, 3.3])
+    toy.study_json["chosen"]["gate"]["runs"] = shared
+    toy.study_json["points"].append({"id": "later", "label": "later", "aliases": []})
+    del toy.study_json["points"][0]
+    runs = lmzoo.runs(toy.write())
+    assert runs.filter(pl.col("label") == "cut gate", "chosen")["test"].to_list() == [3.0, 3.1]
+    assert runs.filter(pl.col("point") == "full")["label"].to_list() == [None, None]
+    assert runs.height == 6
+
+
+def test_a_metric_to_maximize_has_its_own_sign(toy) -> None:
+    toy.study_json["asked"] = {"direction": "maximize", "metric": "bleu"}
+    toy.add_point("full", [-30.0, -31.0])
+    path = toy.write()
+    assert lmzoo.runs(path)["test"].to_list() == [30.0, 31.0]
+    assert lmzoo.curves(path).filter(pl.col("epoch") == 3)["valid"].to_list() == [30.0, 31.0]
+
+
+def test_a_study_that_is_not_there_is_one_line(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for function in (lmzoo.runs, lmzoo.curves, lmzoo.rank):
+        with pytest.raises(UserError, match="no study 'gru'; runs has no study"):
+            function("gru")

@@ -1,0 +1,114 @@
+"""The scripts in `analysis/`: a number of each is that of the command's table."""
+
+import json
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+
+from lmzoo.base.command_line import run_command
+from tests.cli.run_lmzoo import run_lmzoo
+
+ROOT = Path(__file__).parents[1]
+RECORDS = ROOT / "docs/results/records"
+GRU, SIZES = (str(RECORDS / f"{name}-captions.parquet") for name in ("gru_ablation", "scaling"))
+SCRIPTS = sorted(path.stem for path in (ROOT / "analysis").glob("*.py"))
+
+
+def script(name: str) -> SimpleNamespace:
+    return SimpleNamespace(**runpy.run_path(str(ROOT / "analysis" / f"{name}.py")))
+
+
+def table(capsys, *words: str) -> dict[str, dict]:
+    """Return the rows of a command's table by their first text."""
+    capsys.readouterr()
+    assert run_lmzoo(*words, "--format", "json") == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    return {row.get("label") or " × ".join(filter(None, _pair(row))): row for row in rows}
+
+
+def _pair(row: dict) -> tuple[str, str | None]:
+    return row["first"], row["second"]
+
+
+def test_the_ranking_has_the_means_and_differences_of_the_command(capsys) -> None:
+    own, rows = script("rank").ranking(GRU), table(capsys, "rank", GRU)
+    assert own["label"].to_list() == list(rows)
+    for row in own.to_dicts():
+        command = rows[row["label"]]
+        assert row["mean"] == pytest.approx(command["loss"])
+        assert row["verdict"] == command["verdict"]
+        assert row["seeds"] == command["runs"] == 5
+        if not command["reference"]:
+            assert row["difference"] == pytest.approx(command["difference"])
+
+
+def test_a_comparison_is_paired_by_seed(capsys) -> None:
+    compare, rows = script("compare"), table(capsys, "rank", GRU)
+    pairs = compare.pairs(GRU, "cut carry (6)")
+    assert pairs["difference"].mean() == pytest.approx(rows["cut carry (6)"]["difference"])
+    other = compare.pairs(GRU, "cut carry (6)", "cut write (7)")
+    between = rows["cut carry (6)"]["loss"] - rows["cut write (7)"]["loss"]
+    assert other["difference"].mean() == pytest.approx(between)
+
+
+def test_the_median_and_the_quartiles_are_those_of_the_seeds(tmp_path) -> None:
+    curves = script("curves")
+    last = curves.losses(GRU).filter(pl.col("label") == "wild type", pl.col("epoch") == 10)
+    losses = script("curves").lmzoo.runs(GRU).filter("reference", "chosen")["valid"].sort()
+    assert last.row(0)[2:] == (losses[1], losses[2], losses[3], 5)
+    curves.main(GRU, tmp_path / "curves.html")
+    assert "vega" in (tmp_path / "curves.html").read_text()
+
+
+def test_effects_and_interactions_are_those_of_the_command(capsys) -> None:
+    rows = table(capsys, "epistasis", GRU)
+    own = dict(script("epistasis").effects(GRU).select("cut", "effect").iter_rows())
+    known = {name: row["effect"] for name, row in rows.items() if row["effect"] is not None}
+    assert own == pytest.approx(known)
+    assert len(own) == 9
+
+
+def test_sizes_and_gains(capsys) -> None:
+    own = script("scaling").sizes(SIZES).filter(pl.col("architecture") == "gru")
+    rows = [row for name, row in table(capsys, "rank", SIZES).items() if name.startswith("gru E=")]
+    rows.sort(key=lambda row: row["parameters"])
+    assert own["loss"].to_list() == pytest.approx([row["loss"] for row in rows])
+    assert own["gain"].to_list()[1] == pytest.approx(0.0743, abs=5e-5)
+    assert own["gain"].to_list()[0] is None
+
+
+def test_the_page_and_the_runs_are_written(tmp_path, monkeypatch) -> None:
+    pages: list[tuple] = []
+    monkeypatch.setattr(
+        "lmzoo.lab.analysis.report.render_report", lambda *own, **_: pages.append(own) or "page"
+    )
+    script("report").main(GRU, tmp_path / "gru.html")
+    assert (pages, (tmp_path / "gru.html").read_text()) == ([(GRU,)], "page")
+    runs = pl.read_csv(tmp_path / "gru.csv", infer_schema_length=None)
+    assert runs.height == 134
+    assert "recipe.lr" in runs.columns
+
+
+def test_every_script_is_short_and_fails_in_one_line(capsys, monkeypatch) -> None:
+    assert {"compare", "curves", "epistasis", "rank", "report"} <= set(SCRIPTS)
+    for name in SCRIPTS:
+        lines = (ROOT / "analysis" / f"{name}.py").read_text().splitlines()
+        assert 15 <= len(lines) <= 52, name
+        monkeypatch.setattr(
+            "sys.argv", [name, "nowhere", *(["a point"] if name == "compare" else [])]
+        )
+        with pytest.raises(SystemExit) as stop:
+            run_command(script(name).main)
+        assert (stop.value.code, capsys.readouterr().err.count("\n")) == (2, 1), name
+
+
+def test_a_script_prints_a_table(capsys, monkeypatch) -> None:
+    monkeypatch.setattr("sys.argv", ["rank.py", GRU])
+    with pytest.raises(SystemExit) as stop:
+        run_command(script("rank").main)
+    printed = capsys.readouterr().out
+    assert (stop.value.code, printed.count("negligible")) == (0, 5)
+    assert "cut gate_bias (2) + input_to_candidate (3) + state_to_candidate (4)" in printed
