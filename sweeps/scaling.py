@@ -1,6 +1,6 @@
 """How does the loss of classic and modern cells fall with their size?
 
-Seven cells at four widths, all in a network of one layer with a tied softmax. `lmzoo scaling STUDY`
+Seven cells at four widths, all in a network of one layer with a tied softmax. `tools/scaling.py`
 fits a power law to each cell and compares them at equal parameters, `--by state` at equal state and
 `--by compute` at equal compute: does the order change?
 """

@@ -3,7 +3,7 @@
 The rows of S0's table of Multi30k words (T=20, K=400): cuts of the minimal gated unit, switches of
 the MGRU, a tanh recurrence, and one VAE, whose bound is ranked separately. By default the corpus is
 the words of the built-in captions, at a quarter of S0's width. S0's corpus and width, with sound
-inputs and as published, in the two stores that `lmzoo published` reads:
+inputs and as published, in the two stores that `tools/published_table.py` reads:
 
     --corpus multi30k_en --set corpus.split=seed --set model.width=128 \
         --set model.emission.components=400 --epochs 20

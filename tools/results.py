@@ -28,17 +28,16 @@ import ranking_picture
 import scaling_picture
 from atlas import FILE, atlas, atlas_report, ranking, width_report
 from published_ablations import ablation_report
+from published_table import published_comparison
+from scaling import study_scaling
 
 from lmzoo.lab.analysis.charts.forest import forest_picture
-from lmzoo.lab.analysis.published.published_table import published_comparison
 from lmzoo.lab.analysis.records.load import load_study
-from lmzoo.lab.analysis.records.tuning import search_ranges
+from lmzoo.lab.analysis.records.search_ranges import search_ranges
 from lmzoo.lab.analysis.tables.brief import caveats
 from lmzoo.lab.analysis.tables.comparison import study_comparison
 from lmzoo.lab.analysis.tables.effects import study_effects
-from lmzoo.lab.analysis.tables.importance import study_importance
 from lmzoo.lab.analysis.tables.ranking import TABLE_KEYS
-from lmzoo.lab.analysis.tables.scaling import study_scaling
 from lmzoo.lab.analysis.text.render import Report, TextTable, render
 from lmzoo.lab.analysis.text.verdict_lines import answer
 
@@ -55,7 +54,6 @@ COMMANDS: dict[str, Callable[..., Report]] = {
     "rank": ranking,
     "compare": study_comparison,
     "epistasis": study_effects,
-    "importance": study_importance,
     "scaling": study_scaling,
     "ablation": ablation_report,
     "atlas": atlas_report,

@@ -9,8 +9,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from scaling import scaling_curves
+
 from lmzoo.lab.analysis.records.load import load_study
-from lmzoo.lab.analysis.tables.scaling import scaling_curves
 
 COLOURS = ("#1f6fb2", "#b3541e", "#2a7f4f", "#8a3f9c", "#9a7b00", "#c2326b", "#4a5865")
 DARK = ("#7fb8ee", "#f0a06a", "#79c79a", "#d49be3", "#e0c04a", "#f08db1", "#b4c0cb")

@@ -60,16 +60,9 @@ COMMANDS = {
     "compare": ("lmzoo.lab.cli.tables:compare", "Compare points over seeds and test sequences."),
     "curves": ("lmzoo.lab.cli.tables:curves", "Plot the runs of a study."),
     "epistasis": ("lmzoo.lab.cli.tables:epistasis", "Estimate effects and interactions of cuts."),
-    "importance": ("lmzoo.lab.cli.tables:importance", "Estimate the importance of tuned fields."),
-    "tuning": (
-        "lmzoo.lab.cli.tables:tuning",
-        "Show the loss against the number of tuning runs.",
-    ),
-    "scaling": ("lmzoo.lab.cli.tables:scaling", "Fit the loss against the size of the models."),
     "judge": ("lmzoo.lab.cli.judge:judge", "Judge results of any training: ranking and verdicts."),
     "plan": ("lmzoo.lab.cli.plan:plan", "Plan a study: seeds, hours and money."),
     "records": ("lmzoo.lab.cli.report:records", "Save or restore the records of a study."),
-    "published": ("lmzoo.lab.cli.tables:published", "Compare studies with published results."),
     "report": ("lmzoo.lab.cli.report:report", "Write a study as one web page."),
     "serve": (
         "lmzoo.lab.cli.serve:serve",

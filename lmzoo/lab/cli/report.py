@@ -73,6 +73,9 @@ def report(
     echo(target)
 
 
+OPTUNA_FILES = (".db", ".sqlite3", ".journal", ".log")
+
+
 class Action(StrEnum):
     """What to do with the records."""
 
@@ -90,10 +93,20 @@ def records(
 
     The file has all configs and losses, and no checkpoints. Tables read it like a folder:
     `lmzoo rank FILE.parquet`. A sweep in the restored store trains only the runs that are missing.
+
+    With FILE.db or FILE.journal, `save` writes the tune runs as an Optuna study, which
+    `optuna-dashboard sqlite:///FILE.db` opens.
     """
     from lmzoo.lab.analysis.records.study_parquet import restore_study, save_study
 
-    if action is Action.SAVE:
+    if action is Action.SAVE and target.suffix in OPTUNA_FILES:
+        from lmzoo.lab.analysis.records.load import load_study
+        from lmzoo.lab.analysis.records.optuna_file import export_to_optuna
+
+        folder = load_study(source)
+        with writing(target):
+            echo(f"{target}: {export_to_optuna(folder, target)} tune runs")
+    elif action is Action.SAVE:
         size = save_study(source, target, with_sequences=with_sequences)
         echo(f"{target}: {size / 1000:.0f} kB")
     else:

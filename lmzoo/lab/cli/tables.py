@@ -5,7 +5,7 @@ Each function imports what it needs, so a table is not delayed by the chart libr
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,9 +62,6 @@ def rank(
         ),
     ] = None,
     data_dir: DataDir = None,
-    board: Annotated[
-        bool, typer.Option("--tensorboard", help="Also write the verdicts for TensorBoard.")
-    ] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print all columns, notes and chosen settings.")
     ] = False,
@@ -77,13 +74,7 @@ def rank(
         ranking = ranked(study, unit=unit, at=at, margin=margin, measured=measured)
         return ranking.brief if format == "table" and not explain else ranking.report
 
-    report = _show(format, read)
-    if board and study.is_dir():
-        from lmzoo.lab.analysis.tables.verdict_board import write_verdicts
-        from lmzoo.lab.store.records import BOARD
-
-        with writing(study / BOARD / "verdict"):
-            write_verdicts(study, report.frame)
+    _show(format, read)
 
 
 def compare(
@@ -167,110 +158,12 @@ def epistasis(
     )
 
 
-def scaling(
-    study: Study,
-    by: Annotated[str, typer.Option(help="parameters, state or compute.")] = "parameters",
-    format: Format = "table",
-    metric: Metric = "token",
-) -> None:
-    """Fit the loss against the size of the models, one curve per architecture; compare at equal size.
-
-    A curve has the points whose labels are equal up to the last word: `LSTM E=8`, `LSTM E=16`.
-    """
-    from lmzoo.lab.analysis.tables.scaling import study_scaling
-
-    _show(format, lambda: study_scaling(study, by=by, metric=metric))
-
-
-def tuning(study: Study, format: Format = "table") -> None:
-    """Show the loss of each point against the number of tuning runs, and whether the order changes.
-
-    A curve that still falls asks for more `--samples`.
-    """
-    from lmzoo.lab.analysis.tables.tuning import study_tuning
-
-    _show(format, lambda: study_tuning(study))
-
-
-def importance(
-    study: Study,
-    format: Format = "table",
-    point: Annotated[str | None, typer.Option(help="Label of the only point to include.")] = None,
-    at: Annotated[
-        int | None,
-        typer.Option(
-            help="Compare losses up to this epoch. Default: the last that every run has reached."
-        ),
-    ] = None,
-    export: Annotated[
-        Path | None, typer.Option(help="Also write an Optuna study to this file: .db or .journal.")
-    ] = None,
-) -> None:
-    """Estimate the importance of the searched fields by fANOVA over the tune runs.
-
-    `optuna-dashboard sqlite:///FILE.db` opens an exported study.
-    """
-    from lmzoo.lab.analysis.tables.importance import study_importance
-
-    _show(format, lambda: study_importance(study, point=point, at=at, export=export))
-
-
-def published(
-    studies: Annotated[list[Path] | None, typer.Argument(help="Folders of studies.")] = None,
-    format: Format = "table",
-    table: Annotated[
-        str | None, typer.Option(help="Name of the only table to show, as multi30k_word.")
-    ] = None,
-    any_corpus: Annotated[
-        bool,
-        typer.Option(
-            "--any-corpus", help="Include runs on other data; only the order of rows is comparable."
-        ),
-    ] = False,
-) -> None:
-    """Show the published tables of source document S0 next to our runs of their rows.
-
-    The config of a run decides to which row it belongs. Folders without a study are left out.
-    """
-    from lmzoo.lab.analysis.published.published_table import published_comparison
-
-    paths = list(_study_folders(studies or []))
-    _show(
-        format,
-        lambda: published_comparison(paths, table=table, any_corpus=any_corpus),
-        default_width=120,
-        min_width=100,
-    )
-
-
-def _show(
-    format: str, read: "Callable[[], Report]", *, default_width: int = 100, min_width: int = 0
-) -> "Report":
-    """Print and return the report of `read`; an unknown format is refused before it is called."""
+def _show(format: str, read: "Callable[[], Report]") -> None:
+    """Print the report of `read`; an unknown format is refused before it is called."""
     from lmzoo.lab.analysis.text.render import check_format, render
 
     check_format(format)
-    width = max(shutil.get_terminal_size((default_width, 40)).columns, min_width)
+    width = shutil.get_terminal_size((100, 40)).columns
     report = read()
     terminal = sys.stdout.isatty()
     echo(render(report, format, width=width, colour=terminal, complete=not terminal))
-    return report
-
-
-def _study_folders(paths: Sequence[Path]) -> Iterator[Path]:
-    """Yield the folders of studies, so that `runs/*` may match other files too.
-
-    If no path is a study, all are returned, and reading the first raises an error.
-    """
-    from lmzoo.lab.store.records import STUDY
-
-    others = [
-        path
-        for path in paths
-        if path.exists() and path.suffix != ".parquet" and not (path / STUDY).exists()
-    ]
-    for path in paths:
-        if path in others and len(others) < len(paths):
-            echo(f"left out, no {STUDY}: {path}", err=True)
-        else:
-            yield path

@@ -74,14 +74,6 @@ BOARD = "tensorboard"
 """Folder of the curves in the folder of a study."""
 TRACKING = "tracking"
 """Folder of the files of trackers such as W&B in the folder of a study."""
-VERDICT_METRICS = {
-    "loss": "verdict/loss",
-    "difference": "verdict/difference",
-    "difference_low": "verdict/low",
-    "difference_high": "verdict/high",
-    "p": "verdict/p",
-}
-"""Column of a ranking -> its metric in TensorBoard."""
 PROGRAM = "program"
 """Key of a config whose run is trained by a function or a command of the user; says which."""
 USER_CODE = "user_code"

@@ -146,7 +146,7 @@ def test_the_weights_of_a_row_are_those_of_its_run(runs, lmzoo):
     assert by_row == by_folder != initial
 
 
-@pytest.mark.parametrize("command", ["rank", "compare", "report", "curves", "importance"])
+@pytest.mark.parametrize("command", ["rank", "compare", "report", "curves"])
 def test_a_study_is_named_in_every_table(runs, command, lmzoo):
     code, out, err = lmzoo(command, "nothing")
     assert (code, out) == (2, "")

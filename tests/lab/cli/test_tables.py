@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import math
 import shutil
 import subprocess
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from lmzoo.data.corpus import open_corpus
-from lmzoo.lab.analysis.published.published_rows import TABLES
 from lmzoo.lab.analysis.records.load import load_study
 from tests.lab.analysis.toy_study import ToyStudy
 
@@ -22,11 +20,7 @@ COMMANDS = (
     "compare",
     "curves",
     "epistasis",
-    "importance",
-    "published",
     "report",
-    "scaling",
-    "tuning",
 )
 
 
@@ -162,17 +156,3 @@ def test_report_of_a_study_in_a_bucket_is_written_to_another_folder(
     assert lmzoo("report", "s3://bucket/runs/toy", "--no-models", "--out", page)[0] == 0
     assert "--storage s3://bucket/runs\n" in page.read_text()
     assert "lmzoo report s3://bucket/runs/toy --out report.html" in page.read_text()
-
-
-def test_published_leaves_out_folders_without_a_study(toy, lmzoo, tmp_path):
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    (tmp_path / "notes.txt").write_text("x")
-    options = ["--format", "json", "--table", TABLES[0].name]
-    code, out, err = lmzoo("published", *sorted(tmp_path.iterdir()), *options)
-    assert code == 0
-    assert len(json.loads(out)["rows"]) == len(TABLES[0].rows())
-    assert [line.rsplit("/", 1)[1] for line in err.splitlines()] == ["empty", "notes.txt"]
-    for paths in ([empty], [empty, empty], [toy.path, "nowhere"]):
-        code, _, err = lmzoo("published", *paths)
-        assert (code, err.count("\n")) == (2, 1)

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from lmzoo.lab.analysis.records.load import StudyFolder
-from lmzoo.lab.analysis.records.tuning import is_number, search_ranges
+from lmzoo.lab.analysis.records.search_ranges import is_number, search_ranges
 from lmzoo.lab.statistics.intervals import mean_interval
 from lmzoo.lab.statistics.responses import fit_responses
 

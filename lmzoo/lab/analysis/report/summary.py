@@ -16,7 +16,7 @@ from lmzoo.lab.analysis.records.curve_data import (
     tuned_settings,
 )
 from lmzoo.lab.analysis.records.load import StudyFolder
-from lmzoo.lab.analysis.records.tuning import search_ranges
+from lmzoo.lab.analysis.records.search_ranges import search_ranges
 from lmzoo.lab.analysis.records.units import METRIC, UNITS, effect_words
 from lmzoo.lab.analysis.report.html import macro
 from lmzoo.lab.analysis.report.network import baseline_points, cut_points

@@ -282,12 +282,6 @@ def _wins(row: Row, _: int) -> str:
     return f"{row['win_rate'] * row['paired']:g} of {row['paired']}"
 
 
-def _share(row: Row, _: int) -> str:
-    if row["low"] is None:
-        return MISSING
-    return " to ".join(format_number(row[end], ".0%") for end in ("low", "high"))
-
-
 RESULTS, PROVENANCE, BRIEF = ("results",), ("provenance",), ("brief",)
 SIZES = tuple(SIZE_OF.values())
 PERPLEXITY = pl.col("loss").exp()
@@ -435,25 +429,9 @@ EFFECTS = (
 )  # fmt: skip
 """Effects of the switches of a cell, and interactions of pairs."""
 
-IMPORTANCE = (
-    Column("field", None, "field", lambda row, _: row["field"], ("searched",), is_text=True),
-    Column("share", None, "share", ".0%", ("searched",)),
-    Column("low", None, "95 %", _share, ("searched",), ends=("high",)),
-    Column(
-        "chance",
-        None,
-        "by chance",
-        ".0%",
-        ("searched",),
-        legend="a field without effect exceeds this share in 5 % of studies",
-    ),
-)
-"""Shares of the searched fields."""
-
 FRAMES: dict[str, tuple[Column, ...]] = {
     "ranking": RANKING,
     "comparison": COMPARISON,
     "effects": EFFECTS,
-    "importance": IMPORTANCE,
 }
 """Frame of a command -> its columns, in order; intervals are null for a single seed."""

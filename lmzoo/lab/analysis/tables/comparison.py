@@ -9,8 +9,8 @@
     from_seeds   the share of the variance that is due to the seeds
     from_tuning  the share that is due to the choice of the setting; sequences have the rest
 
-`lmzoo/lab/statistics/two_way.py` and `agreement.py` have the equations. The losses are those of the
-confirm runs, over the seeds that both points have:
+`lmzoo/lab/statistics/two_way.py` has the equations. The losses are those of the confirm runs, over
+the seeds that both points have:
 
     test-EPOCH.npy   float32 (2, N): NLL of each test sequence in nats, tokens scored in it
 
@@ -30,7 +30,6 @@ from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.records.confirm_runs import confirm_runs, losses_by_seed
 from lmzoo.lab.analysis.records.load import StudyFolder, load_study
 from lmzoo.lab.analysis.records.units import UNITS, TextSizes, metric_of
-from lmzoo.lab.analysis.tables.agreement import win_rate
 from lmzoo.lab.analysis.tables.columns import (
     add_values,
     in_unit,
@@ -50,6 +49,7 @@ from lmzoo.lab.statistics.two_way import (
     loss_contributions,
     two_way_difference,
     two_way_rank_intervals,
+    win_rate,
 )
 from lmzoo.lab.store.archive import read_run_file
 from lmzoo.lab.store.records import TEST_LOSSES

@@ -14,7 +14,7 @@ import polars as pl
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.records.load import StudyFolder, load_study
-from lmzoo.lab.analysis.records.tuning import distinct_ranges
+from lmzoo.lab.analysis.records.search_ranges import distinct_ranges
 from lmzoo.lab.analysis.records.units import METRIC, SIZE_OF, UNITS, TextSizes, metric_of, size_line
 from lmzoo.lab.analysis.tables.baseline_comparison import baseline_lines
 from lmzoo.lab.analysis.tables.columns import (

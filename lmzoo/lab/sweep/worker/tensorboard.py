@@ -26,12 +26,12 @@ from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from lmzoo.lab.labels import curves_name, display_label
-from lmzoo.lab.store.records import BOARD, VERDICT_METRICS, Record
+from lmzoo.lab.store.records import BOARD, Record
 from lmzoo.lab.store.retry import LOG
 
 FLUSH_SECONDS = 10
 """A thread of the event file writes the new numbers this often; training does not wait for it."""
-METRICS = ("valid/token", "test/token", *VERDICT_METRICS.values())
+METRICS = ("valid/token", "test/token")
 CURVES = {
     "train_token": "train/token",
     "valid_token": "valid/token",

@@ -1,4 +1,4 @@
-r"""Rank agreement of two tables, and the win rate of one point over another.
+r"""Rank agreement of two tables.
 
     τ_b = (C − D) / √((C + D + T_x)(C + D + T_y))       C, D, T: concordant, discordant, tied pairs
     interval   tanh(atanh τ ± z_.975 √(0.437 / (n − 4)))         n > 4 rows both tables have
@@ -8,12 +8,7 @@ The interval treats the rows as a random sample of rows. It is wide for few rows
 an infinite atanh: its interval is that of a table with half a pair out of order, and its upper end
 is 1.
 
-    win rate   (wins + ties / 2) / n over paired seeds, with Wilson's interval
-
-A diverged run counts in a win rate: it loses to every finite loss and ties with another diverged
-run. A mean can only leave it out.
-
-Kendall 1938; Fieller, Hartley & Pearson 1957 (the 0.437); Wilson 1927.
+Kendall 1938; Fieller, Hartley & Pearson 1957 (the 0.437).
 """
 
 from typing import NamedTuple
@@ -37,15 +32,6 @@ class Agreement(NamedTuple):
     rows: int
 
 
-class WinRate(NamedTuple):
-    """Share of paired seeds for which the first point has the lower loss, with its interval."""
-
-    rate: float
-    low: float
-    high: float
-    seeds: int
-
-
 def kendall(x: ArrayLike, y: ArrayLike, level: float = LEVEL) -> Agreement:
     """Return the rank agreement of two tables' losses of the same rows; NaN marks no loss."""
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
@@ -62,21 +48,3 @@ def kendall(x: ArrayLike, y: ArrayLike, level: float = LEVEL) -> Agreement:
     low = -1.0 if tau < -bound else float(np.tanh(middle - half))
     high = 1.0 if tau > bound else float(np.tanh(middle + half))
     return Agreement(tau, low, high, p, n)
-
-
-def win_rate(values: ArrayLike, reference: ArrayLike, level: float = LEVEL) -> WinRate:
-    """Return how often `values` has the lower loss.
-
-    Infinity stands for a diverged run, NaN for a missing one.
-    """
-    x, y = np.asarray(values, np.float64), np.asarray(reference, np.float64)
-    paired = ~np.isnan(x) & ~np.isnan(y)
-    x, y = x[paired], y[paired]
-    n = len(x)
-    if n == 0:
-        return WinRate(NAN, NAN, NAN, 0)
-    rate = float(((x < y) + 0.5 * (x == y)).mean())
-    z = float(stats.norm.ppf((1 + level) / 2))
-    centre = (rate + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z * np.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
-    return WinRate(rate, float(centre - half), float(centre + half), n)

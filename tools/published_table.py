@@ -1,27 +1,26 @@
 """The published tables of S0 next to our runs as text: numbers, reasons, agreement of the orders.
 
+    python tools/published_table.py runs/* --table multi30k_word
+
 The orders of the rows are compared by Kendall's τ within one kind of score.
 """
 
+import argparse
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+from agreement import Agreement, kendall
+from published_rows import LEAKING, TABLES, PublishedTable
+from published_runs import PUBLISHED_EPOCH, VARIANTS, compare_with_published
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.published.published_rows import LEAKING, TABLES, PublishedTable
-from lmzoo.lab.analysis.published.published_runs import (
-    PUBLISHED_EPOCH,
-    VARIANTS,
-    compare_with_published,
-)
 from lmzoo.lab.analysis.records.load import load_study
-from lmzoo.lab.analysis.tables.agreement import Agreement, kendall
 from lmzoo.lab.analysis.tables.baseline_comparison import FIVE_GRAM_NAME, outcome, outcome_line
 from lmzoo.lab.analysis.text.formatting import MISSING, format_number
-from lmzoo.lab.analysis.text.render import Report, TextTable
+from lmzoo.lab.analysis.text.render import Report, TextTable, render
 
 NOT_RUN = "not run"
 OPTIONAL_VARIANTS = {
@@ -256,3 +255,20 @@ def _setting_differences(table: PublishedTable, row: Mapping[str, Any]) -> list[
         unit = "epoch" if epochs == {1} else "epochs"
         parts.append(f"ours after {', '.join(map(str, sorted(epochs)))} {unit}")
     return parts
+
+
+def main() -> None:
+    """Print the published tables next to the runs of some studies."""
+    parser = argparse.ArgumentParser(description="Compare studies with published results.")
+    parser.add_argument("studies", nargs="*", type=Path)
+    parser.add_argument("--table", help="Name of the only table to show.")
+    parser.add_argument("--any-corpus", action="store_true", help="Include runs on other data.")
+    options = parser.parse_args()
+    report = published_comparison(
+        options.studies, table=options.table, any_corpus=options.any_corpus
+    )
+    print(render(report, "table", width=120))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

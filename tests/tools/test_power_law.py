@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-
-from lmzoo.lab.statistics.power_law import fit_power_laws, log_ratio
+from power_law import fit_power_laws, log_ratio
 
 SIZES = np.array([1e3, 4e3, 1.6e4, 6.4e4])
 

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
+from agreement import kendall
 from scipy import stats
-
-from lmzoo.lab.analysis.tables.agreement import kendall, win_rate
 
 RNG = np.random.default_rng
 NAN, INF = float("nan"), float("inf")
@@ -54,17 +53,3 @@ def test_too_few_different_values_have_no_tau(table):
     result = kendall(table, range(len(table)))
     assert np.isnan(result.tau)
     assert np.isnan(result.low)
-
-
-def test_the_win_rates_interval_equals_scipys_wilson_interval():
-    x, y = RNG(1).normal(size=(2, 12))
-    result = win_rate(x, y)
-    expected = stats.binomtest(int((x < y).sum()), 12).proportion_ci(0.95, method="wilson")
-    assert np.allclose([result.low, result.high], [expected.low, expected.high])
-    assert result.rate == (x < y).mean()
-
-
-def test_a_diverged_run_loses_and_is_counted():
-    result = win_rate([INF, 1.0, 1.0, INF, 1.0], [2.0, 2.0, INF, INF, NAN])
-    assert (result.rate, result.seeds) == ((0 + 1 + 1 + 0.5) / 4, 4)
-    assert np.isnan(win_rate([NAN], [1.0]).rate)

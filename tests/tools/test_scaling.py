@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from scaling import scaling_curves, study_scaling
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.records.load import load_study
-from lmzoo.lab.analysis.tables.scaling import scaling_curves, study_scaling
 
 WIDTHS = (8, 16, 32, 64)
 

@@ -1,11 +1,14 @@
 """Loss against the size of a model: one fitted curve per architecture, compared at equal size.
 
+    python tools/scaling.py runs/scaling-captions --by state
+
 A curve has the points whose labels are equal up to the last word, such as `LSTM E=8` and
 `LSTM E=16`. Curves are compared where all of them were measured: at the smallest and the largest
 shared size and at their geometric mean. A curve that shares no size with the others is left out.
-`lmzoo/lab/statistics/power_law.py` has the equations.
+`power_law.py` has the equations.
 """
 
+import argparse
 from collections.abc import Mapping, Sequence
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -13,13 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from power_law import PowerLaw, fit_power_laws, log_ratio
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.records.confirm_runs import confirm_runs
 from lmzoo.lab.analysis.records.load import StudyFolder, load_study
 from lmzoo.lab.analysis.text.formatting import MISSING, format_mean, format_number
-from lmzoo.lab.analysis.text.render import Report, TextTable
-from lmzoo.lab.statistics.power_law import PowerLaw, fit_power_laws, log_ratio
+from lmzoo.lab.analysis.text.render import Report, TextTable, render
 
 SIZES = {"parameters": "parameters", "state": "state_size", "compute": "flops"}
 """Kind of size -> its column of the runs. Compute is that of the matrix products of a token."""
@@ -252,3 +255,16 @@ def _ratio(row: Mapping[str, Any], where: str) -> str:
     if ratio is None:
         return MISSING
     return format_mean(100 * (ratio - 1), None if high is None else 100 * (high - 1), "+.1f") + " %"
+
+
+def main() -> None:
+    """Print the curves of a study."""
+    parser = argparse.ArgumentParser(description="Fit the loss against the size of the models.")
+    parser.add_argument("study", type=Path)
+    parser.add_argument("--by", default="parameters", choices=SIZES)
+    options = parser.parse_args()
+    print(render(study_scaling(options.study, by=options.by), "table", width=120))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -4,30 +4,29 @@ import json
 
 import polars as pl
 import pytest
-
-from lmzoo import zoo
-from lmzoo.base.errors import UserError
-from lmzoo.contract import MODELS
-from lmzoo.lab.analysis.published.published_rows import (
+from published_rows import (
     KIND_OF_MODEL,
     LEAKING,
     TABLES,
     PublishedRow,
     matches_row,
 )
-from lmzoo.lab.analysis.published.published_runs import VARIANTS, compare_with_published, variant_of
-from lmzoo.lab.analysis.published.published_table import (
+from published_runs import VARIANTS, compare_with_published, variant_of
+from published_table import (
     agreement_lines,
     explain_difference,
     ngram_lines,
     published_comparison,
 )
+
+from lmzoo import zoo
+from lmzoo.base.errors import UserError
+from lmzoo.contract import MODELS
 from lmzoo.lab.analysis.records.load import load_study
 from lmzoo.lab.analysis.text.render import render
 
 WORD = TABLES[0]
 ROWS = [(table, row) for table in TABLES for row in table.rows()]
-NAMES = [f"{table.name}: {row.label}" for table, row in ROWS]
 
 
 def config_of(row: PublishedRow, width: int = 128, **options):
@@ -53,17 +52,12 @@ def test_the_tables_have_the_published_rows():
     assert sum(row.e20 is None for _, row in ROWS) == 2
 
 
-@pytest.mark.parametrize(("table", "row"), ROWS, ids=NAMES)
-def test_the_zoos_model_of_a_row_matches_that_row_only(table, row):
-    model = config_of(row)
-    assert [other.label for other in table.rows() if matches_row(model, other, table)] == [
-        row.label
-    ]
-
-
-@pytest.mark.parametrize("row", sorted({row.model for _, row in ROWS}))
-def test_the_score_kind_of_each_row_is_the_zoos(row):
-    assert zoo.row(row).score == KIND_OF_MODEL.get(row, "exact")
+def test_the_zoos_model_of_a_row_matches_that_row_only_and_has_its_kind_of_score():
+    for table, row in ROWS:
+        model = config_of(row)
+        found = [other.label for other in table.rows() if matches_row(model, other, table)]
+        assert found == [row.label]
+        assert zoo.row(row.model).score == KIND_OF_MODEL.get(row.model, "exact")
 
 
 def test_a_model_with_other_options_matches_no_row():

@@ -4,11 +4,11 @@ import json
 import shutil
 
 import pytest
+from published_rows import TABLES
+from published_runs import compare_with_published
 
 from lmzoo import zoo
 from lmzoo.contract import MODELS
-from lmzoo.lab.analysis.published.published_rows import TABLES
-from lmzoo.lab.analysis.published.published_runs import compare_with_published
 from lmzoo.lab.analysis.records.load import load_study
 
 WORD = TABLES[0]

@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-
-from lmzoo.lab.analysis.published.published_rows import (
+from published_rows import (
     KIND_OF_MODEL,
     LEAKING,
     PublishedRow,
     PublishedTable,
     matches_row,
 )
+
 from lmzoo.lab.analysis.records.load import StudyFolder
 from lmzoo.lab.analysis.tables.baseline_comparison import FIVE_GRAM
 from lmzoo.lab.analysis.text.formatting import format_value

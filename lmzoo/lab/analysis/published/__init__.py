@@ -1,1 +1,0 @@
-"""Published tables and our runs of their rows."""
