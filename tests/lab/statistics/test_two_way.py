@@ -8,6 +8,7 @@ from lmzoo.lab.statistics.two_way import (
     loss_contributions,
     two_way_difference,
     two_way_rank_intervals,
+    win_rate,
 )
 
 RNG = np.random.default_rng
