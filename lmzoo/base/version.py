@@ -12,7 +12,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 class DeprecatedName(FutureWarning):
