@@ -1,9 +1,9 @@
-r"""The equations of a cell without the terms that are cut, as text. Standard library only.
+r"""The equations of a cell, and what its cuts replace, as text. Standard library only.
 
 The docstring of the cell's module is the source. Its indented lines are the equations, and its
 table of cuts says what each cut replaces:
 
-    f_t = σ( x_t W_xf + b_f )           gate                three spaces end an equation
+    f_t = σ( x_t W_xf + b_f )           gate                a comment, behind three spaces
     c_t = tanh( x_t W_xh )              squash=tanh         the equation with this option
         | σ( x_t W_xh )                 squash=sigmoid      or with this one
 
@@ -12,188 +12,72 @@ table of cuts says what each cut replaces:
     2  write            f_t = 1 − i_t   another equation of f_t
     3  norm             N(u) → u        a function becomes the identity
 
-Several replacements of a cut are separated by "; ", and a comment follows ": ". After a replacement
-what has no effect is left out. An expression has products with ⊙ or a space, sums with " + ", and
-functions with parentheses.
+Several replacements of a cut are separated by "; ", and a comment follows ": ".
 """
 
 import functools
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
-
-
-def precedence(rule: str) -> tuple[int, int]:
-    """Return a key: equations come first, then long terms before their symbols, then functions."""
-    old, arrow, _ = rule.partition(" → ")
-    if not arrow and " = " in rule:
-        return (0, 0)
-    return (2, 0) if old.endswith("(u)") else (1, -len(old))
-
-
-def replaced(pairs: Sequence[tuple[str, str]], rule: str) -> list[tuple[str, str]]:
-    """Return left and right sides after a replacement.
-
-    The equation of a symbol that is replaced is left out.
-    """
-    old, arrow, new = rule.partition(" → ")
-    if not arrow and " = " in rule:
-        left, _, right = rule.partition(" = ")
-        return [(name, right if name == left else before) for name, before in pairs]
-    if old.endswith("(u)"):
-        return [(left, _without(right, old.removesuffix("u)"))) for left, right in pairs]
-    pattern = word(old)
-    return [
-        (left, pattern.sub(lambda _: new if arrow else "0", right))
-        for left, right in pairs
-        if left != old
-    ]
-
-
-def word(text: str, after: str = r"(?![\w'²])") -> re.Pattern[str]:
-    """Return a pattern of a term that is no part of a longer symbol."""
-    before = r"(?<![\w'_^])" if re.match(r"\w", text) else ""
-    return re.compile(before + re.escape(text) + (after if re.search(r"\w$", text) else ""))
-
-
-def _without(text: str, function: str) -> str:
-    """Remove a function, written with its parenthesis, from around its argument."""
-    return word(function).sub("(", text)
-
-
-SIMPLER = [
-    (re.compile(pattern), new)
-    for pattern, new in (
-        (r"(?<![\w.])0 \+ ", ""), (r" \+ 0(?![\w.^])", ""), (r"\(1 − 0\)", "1"),
-        (r"(?<![\w.])1 ⊙ ", ""), (r" ⊙ 1(?![\w.^ᵀ])", ""),
-        (r"(?<![\w.])1 (?=[\w(√])", ""), (r"(?<=[\w)}]) 1(?= ?\)| ⊙|$)", ""),
-        (r"(?<=[ (=])I (?=\w)", ""), (r"σ\( ?0 ?\)", "½"), (r"tanh\( ?0 ?\)", "0"),
-    )
-]  # fmt: skip
-"""Replacements that keep the value of an expression."""
-SINGLE = re.compile(r"[\w^{}ᵀ-]*(\(.*\))?", re.DOTALL)
-"""A symbol, or one pair of parentheses, perhaps of a function."""
-
-
-def simplified(text: str) -> str:
-    """Return an expression without zeros that are added, and ones that are factors."""
-    before = ""
-    while text != before:
-        before = text
-        for pattern, new in SIMPLER:
-            text = pattern.sub(new, text)
-        text = _without_parentheses(text)
-    return text
-
-
-def _without_parentheses(text: str) -> str:
-    """Remove one pair of parentheses around a single part, or around the whole expression."""
-    for start, end in _pairs(text):
-        inner = text[start + 1 : end].strip()
-        function = start > 0 and re.match(r"[\w'²^)}]", text[start - 1]) is not None
-        whole = start == 0 and end == len(text) - 1
-        nested = inner.startswith("(") and _is_single(inner)
-        if nested or whole or (_is_single(inner) and not function):
-            kept = f"({inner[1:-1]})" if nested else inner
-            return text[:start] + kept + text[end + 1 :]
-    return text
-
-
-def _is_single(text: str) -> bool:
-    found = SINGLE.fullmatch(text)
-    if found is None or not text:
-        return False
-    return found[1] is None or (found.start(1), len(text) - 1) in _pairs(text)
-
-
-def _pairs(text: str) -> list[tuple[int, int]]:
-    """Return the positions of matching parentheses."""
-    opened: list[int] = []
-    pairs = []
-    for place, letter in enumerate(text):
-        if letter == "(":
-            opened.append(place)
-        elif letter == ")" and opened:
-            pairs.append((opened.pop(), place))
-    return sorted(pairs)
-
-
-def reads(left: str, pairs: Iterable[tuple[str, str]], *, now: bool = False) -> bool:
-    """Whether an equation of another quantity has one of the quantities in `left`.
-
-    Args:
-        left: a left side, as "q_t" or "r_t, k_t".
-        pairs: left and right sides.
-        now: look only for the quantity at this step, not for the one at t − 1.
-    """
-    symbols = [re.sub(r"_t$|\(u\)$", "", symbol) for symbol in left.split(", ")]
-    after = r"(?=_t|[^\w'_]|$)" if now else r"(?=_t|_\{t-1\}|[^\w'_]|$)"
-    patterns = [word(symbol, after) for symbol in symbols]
-    return any(
-        pattern.search(right) for name, right in pairs if name != left for pattern in patterns
-    )
-
 
 CELLS = Path(__file__).parents[1] / "cells"
 ROW = re.compile(
     r"(?:^ {4}| {2,})(\d+)  ([\w=]+)(?: {2,}(?!\d+  \S)(\S.*?))?(?= {2,}\d+  [\w=]+(?: {2}|$)|$)"
 )
 """A row of a table of cuts: number, name, replacements; a line can have two rows."""
-OPTION = re.compile(r"(\w+)=(\w+)")
+FORM = re.compile(r"(?:(.*?) = |\| )(.*?) {2,}(\w+)=(\w+)")
+"""A form of an equation under an option: left side or "| ", right side, field, value."""
 REGISTERED = re.compile(r'^@CELLS\("(\w+)"\)', re.MULTILINE)
 
 
-class Equation(NamedTuple):
-    """An equation, and its other forms under options."""
+class Form(NamedTuple):
+    """An equation under an option."""
 
-    left: str
-    forms: tuple[tuple[tuple[str, str] | None, str], ...]
-    """(field, value) of the option, or None, and the right side."""
+    field: str
+    value: str
+    line: str
 
 
 class CellText(NamedTuple):
     """What the docstring of a cell's module says."""
 
-    equations: tuple[Equation, ...]
-    cuts: Mapping[str, tuple[str, ...]]
+    equations: tuple[str | tuple[Form, ...], ...]
+    """Lines, and the forms of an equation that has several; the first form is the default."""
+    cuts: Mapping[str, str]
     """Name of a cut -> its replacements, in the order of the numbers."""
 
     def lines(self, config: Mapping[str, Any]) -> list[str]:
-        """Return the equations of a cell with this config: its options and its `cuts`."""
-        pairs = [(equation.left, _form(equation, config)) for equation in self.equations]
-        rules = [rule for cut in self.cuts if cut in _names(config) for rule in self.cuts[cut]]
-        for rule in sorted(rules, key=precedence):
-            pairs = replaced(pairs, rule)
-        pairs = [(left, simplified(right)) for left, right in pairs]
-        return [f"{left} = {right}" for left, right in self._used(pairs)]
+        """Return the equations of a cell with the options of a config."""
+        return [_of(item, config) for item in self.equations]
 
-    def _used(self, pairs: Sequence[tuple[str, str]]) -> Iterable[tuple[str, str]]:
-        """Yield the equations, without those whose quantity is not used any more."""
-        every = [(e.left, right) for e in self.equations for _, right in e.forms]
-        kept = list(pairs)
-        while True:
-            used = [pair for pair in kept if reads(pair[0], every, now=True)]
-            idle = [pair for pair in used if not reads(pair[0], kept)]
-            if not idle:
-                return kept
-            kept = [pair for pair in kept if pair not in idle]
+    def replaced(self, config: Mapping[str, Any]) -> list[str]:
+        """Return what the cuts of a config replace: "input_to_gate (0): x_t W_xf → 0"."""
+        cuts = {str(cut) for cut in config.get("cuts", ())}
+        rules = enumerate(self.cuts.items())
+        return [f"{cut} ({number}): {rule}" for number, (cut, rule) in rules if cut in cuts]
+
+    def switched(self, config: Mapping[str, Any]) -> list[str]:
+        """Return the equations that options of a config decide, and what its cuts replace."""
+        forms = [_of(item, config) for item in self.equations if not isinstance(item, str)]
+        return [*forms, *self.replaced(config)]
 
 
-def cell_equations(
-    config: Mapping[str, Any] | None, folders: Collection[Path] = ()
-) -> list[str]:  # fmt: skip
-    """Return the equations of a cell from its stored config; [] if no file describes the cell.
+def cell_equations(config: Mapping[str, Any] | None, folders: Collection[Path] = ()) -> list[str]:
+    """Return the equations of a cell from its stored config; below them, what its cuts replace.
 
     Args:
         config: `config["model"].get("cell")`, or a part of it with the key "name".
         folders: folders with the source files of cells outside the package.
+
+    Returns:
+        The lines; [] if no file describes the cell.
     """
-    text = None if config is None else cell_text(str(config.get("name")), folders)
-    if config is None or text is None:
-        return []
-    inner = config.get("inner")
-    return text.lines(config) + (cell_equations(inner, folders) if _is_part(inner) else [])
+    return [
+        line
+        for part, text in _parts(config, folders)
+        for line in (*text.lines(part), *(f"cut {cut}" for cut in text.replaced(part)))
+    ]
 
 
 def equations_left(
@@ -201,7 +85,7 @@ def equations_left(
     reference: Mapping[str, Any] | None = None,
     folders: Collection[Path] = (),
 ) -> list[str]:
-    """Return those equations of a cell that the reference does not have.
+    """Return the options' equations and the replacements that the reference does not have.
 
     Args:
         config: the stored config of the cell.
@@ -209,11 +93,15 @@ def equations_left(
             itself, without options and cuts.
         folders: folders with the source files of cells outside the package.
     """
-    if not _is_part(config):
-        return []
-    same = _is_part(reference) and _plain(reference) == _plain(config)
-    before = cell_equations(reference if same else _plain(config), folders)
-    return [line for line in cell_equations(config, folders) if line not in before]
+    parts, base = _parts(config, folders), _parts(reference, folders)
+    same = [part["name"] for part, _ in parts] == [part["name"] for part, _ in base]
+    plain = [part for part, _ in base] if same else [{}] * len(parts)
+    return [
+        line
+        for (part, text), before in zip(parts, plain, strict=True)
+        for line in text.switched(part)
+        if line not in text.switched(before)
+    ]
 
 
 def cut_names(cell: str) -> tuple[str, ...]:
@@ -233,49 +121,50 @@ def cell_text(name: str, folders: Collection[Path] = ()) -> CellText | None:
 
 def parse_equations(docstring: str) -> CellText:
     """Return the equations and cuts of a docstring."""
-    equations: list[Equation] = []
-    cuts: dict[int, tuple[str, tuple[str, ...]]] = {}
+    equations: list[str | tuple[Form, ...]] = []
+    cuts: dict[int, tuple[str, str]] = {}
+    left = ""
     for line in docstring.splitlines():
-        if line.startswith("    ") and (rows := ROW.findall(line)) and line[4:5].strip():
-            for number, cut, rule in rows:
-                rules = rule.partition(": ")[0].split("; ") if rule else ()
-                cuts[int(number)] = (cut, tuple(rules))
-        elif line.startswith("    ") and not cuts:
-            _add_equations(equations, line)
+        if not line.startswith("    "):
+            continue
+        if line[4:5].strip() and (rows := ROW.findall(line)):
+            cuts |= {int(number): (cut, _replacements(rules)) for number, cut, rules in rows}
+        elif not cuts and (found := FORM.match(line.strip())):
+            left = (found[1] or left).strip()
+            form = Form(found[3], found[4], f"{left} = {found[2].strip()}")
+            earlier = equations.pop() if found[1] is None and equations else ()
+            equations.append((*(earlier if isinstance(earlier, tuple) else ()), form))
+        elif not cuts and (" = " in line or line.strip().startswith("| ")):
+            equations.append(line[4:])
     return CellText(tuple(equations), dict(cuts[number] for number in sorted(cuts)))
 
 
-def _add_equations(equations: list[Equation], line: str) -> None:
-    """Add the equations of one line, or another form of the last equation."""
-    line = re.sub(" +(?== )", " ", line)  # left sides are padded, so that equal signs align
-    for chunk in re.split(r" {3,}", line.strip()):
-        left, equals, right = chunk.rstrip(",").partition(" = ")
-        if option := OPTION.match(chunk):
-            last = equations.pop()
-            *forms, (_, form) = last.forms
-            equations.append(Equation(last.left, (*forms, (option.groups(), form))))  # type: ignore[arg-type]
-        elif chunk.startswith("| ") and equations:
-            last = equations.pop()
-            equations.append(Equation(last.left, (*last.forms, (None, chunk[2:]))))
-        elif equals:
-            equations.append(Equation(left, ((None, re.sub(" +", " ", right)),)))
+def _replacements(rules: str) -> str:
+    """Return what a cut replaces; a term without an arrow becomes 0."""
+    changes, colon, comment = rules.partition(": ")
+    parts = [part for part in changes.split("; ") if part]
+    arrows = [part if " → " in part or " = " in part else f"{part} → 0" for part in parts]
+    return "; ".join(arrows) + colon + comment
 
 
-def _form(equation: Equation, config: Mapping[str, Any]) -> str:
-    """Return the right side under the options of a config; the first one by default."""
-    for option, right in equation.forms:
-        if option is not None and str(config.get(option[0])) == option[1]:
-            return right
-    return equation.forms[0][1]
+def _of(item: str | tuple[Form, ...], config: Mapping[str, Any]) -> str:
+    """Return a line, or the form of an equation under the options of a config."""
+    if isinstance(item, str):
+        return item
+    chosen = (form for form in item if str(config.get(form.field)) == form.value)
+    return next(chosen, item[0]).line
 
 
-def _names(config: Mapping[str, Any]) -> set[str]:
-    return {str(cut) for cut in config.get("cuts", ())}
-
-
-def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    inner = config.get("inner")
-    return {"name": config["name"], **({"inner": _plain(inner)} if _is_part(inner) else {})}
+def _parts(
+    config: Mapping[str, Any] | None, folders: Collection[Path]
+) -> list[tuple[Mapping[str, Any], CellText]]:
+    """Return the config of a cell, and of the cells inside it, each with its text."""
+    found = []
+    while _is_part(config):
+        text = cell_text(str(config["name"]), folders)
+        found += [] if text is None else [(config, text)]
+        config = config.get("inner")
+    return found
 
 
 def _is_part(value: Any) -> TypeGuard[Mapping[str, Any]]:

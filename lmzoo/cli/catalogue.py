@@ -22,7 +22,7 @@ from lmzoo.base.registry import PARTS, Row
 from lmzoo.base.search_space import Choice, Range, ranges
 from lmzoo.base.streams import echo
 from lmzoo.cells.base import Cell
-from lmzoo.cli.common import ModelSettings, describe_cuts
+from lmzoo.cli.common import ModelSettings
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.data import unknown
 from lmzoo.data.corpus import CORPORA, corpus_config, open_corpus
@@ -78,7 +78,7 @@ def describe(
 ) -> None:
     """Show a row: its default config, the search ranges of its fields, and its equations.
 
-    With --set model.cell.cuts=[4], the equations of the cell without what is cut come first. For a corpus: its origin, its fields, and how its tokens are made; for text:FILE, fasta:FILE, pairs:FILE and stream:FILE, what is read, cut and left out.
+    With --set model.cell.cuts=[4], the equations of the cell, and what is cut, come first. For a corpus: its origin, its fields, and how its tokens are made; for text:FILE, fasta:FILE, pairs:FILE and stream:FILE, what is read, cut and left out.
     """
     settings = parse_settings(fields or [])
     if name in CORPORA:
@@ -123,14 +123,12 @@ def _model_fields(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_cell(console: Console, config: Any, default: Any) -> None:
-    """Print the equations of a model's cell; an arrow marks those that the default does not have."""
+    """Print a cell's equations and cuts; an arrow marks what the default does not have."""
     cell = getattr(config, "cell", None)
     if not dataclasses.is_dataclass(cell):
         return
     folders = [Path(str(sys.modules[type(cell).__module__].__file__)).parent]
     before, after = (cell_equations(to_dict(c)["cell"], folders) for c in (default, config))
-    if cuts := describe_cuts(config):
-        console.print(f"[bold]{cuts}[/]")
     for line in after:
         console.print(f"{'  ' if line in before else '→ '}{line}", markup=False, soft_wrap=True)
 

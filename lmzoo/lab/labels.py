@@ -92,8 +92,8 @@ def named_points(
 ) -> dict[str, Any]:
     """Return the content of `study.json` with labels, aliases and equations for people.
 
-    Each point keeps its label and aliases of the file as `stored_labels`. Its `equations` are those
-    that differ from the reference's.
+    Each point keeps its label and aliases of the file as `stored_labels`. Its `equations` say what
+    it changes in those of the reference.
 
     Args:
         study: the content of `study.json`.

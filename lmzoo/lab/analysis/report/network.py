@@ -22,11 +22,10 @@ from lmzoo.lab.analysis.tables.ranking import TABLE_KEYS
 from lmzoo.lab.store.records import USER_CODE
 
 FUNCTIONS = Path(__file__).parents[3] / "functional"
-GATE_ONLY = "h_t = (1 − f_t) ⊙ h_{t-1}"
-"""The state where nothing is written."""
+INPUT_PATH = "No connection skips the cell: the input x_t reaches the output through h_t only."
 
 
-def network_section(folder: StudyFolder, ranked: pl.DataFrame) -> str:
+def network_section(folder: StudyFolder) -> str:
     """Return the equations of the reference's network and of the other cells; "" without a cell."""
     models = point_models(folder)
     reference = models.get(folder.study.get("reference", ""))
@@ -39,7 +38,7 @@ def network_section(folder: StudyFolder, ranked: pl.DataFrame) -> str:
     code += paragraphs([f"The network of {name!r}, the reference:"], "text")
     code += code_block("\n".join(lines).strip())
     if "cell(x_t, h_{t-1})" in "".join(lines):
-        code += paragraphs([_input_path(ranked)], "text")
+        code += paragraphs([INPUT_PATH], "text")
     for point, cell in _other_cells(
         {p: models[p] for p in labels if p in models}, reference
     ).items():
@@ -50,20 +49,6 @@ def network_section(folder: StudyFolder, ranked: pl.DataFrame) -> str:
             )
             code += paragraphs([text], "text") + code_block("\n".join(equations))
     return code
-
-
-def _input_path(ranked: pl.DataFrame) -> str:
-    """Return by which path the input reaches the output."""
-    text = "No connection skips the cell: the input x_t reaches the output through h_t only."
-    lines = {line for own in ranked["equations"].to_list() for line in own}
-    if GATE_ONLY in lines:
-        text += (
-            f" Where `write` is cut, {GATE_ONLY}: the input is not added to the state. It "
-            "still changes the state through the gate f_t, which scales h_{t-1}, so the "
-            "loss can be "
-            "below that of a unigram model."
-        )
-    return text
 
 
 def _frame(model: Mapping[str, Any]) -> list[str]:

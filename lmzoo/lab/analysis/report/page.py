@@ -103,7 +103,7 @@ def render_report(
     verdicts = verdict_groups(ranked)
     words = paragraphs(summary(folder, ranked, verdicts), "text")
     words += answer_lists(verdicts, set(cut_points(folder)))
-    network = network_section(folder, ranked)
+    network = network_section(folder)
     alarms = (*data_warnings(folder.study, folder.damaged), *impossible_warnings(ranked))
     known = len(verdicts) + len(alarms)
     sections = [
@@ -151,9 +151,8 @@ def _ranking(folder: StudyFolder, ranked: pl.DataFrame, report: Report, above: i
     )
     if any(left.values()):
         note = (
-            "Below a point are its equations that differ from those of its cell without cuts "
-            f"(section {NETWORK!r}). An equation that a point does not use any more is left out. "
-            "The number behind a cut is its number in `lmzoo describe`."
+            "Below a point is what it changes in the equations of its cell without cuts "
+            f"(section {NETWORK!r}). The number behind a cut is its number in `lmzoo describe`."
         )
         tables = paragraphs([note], "text") + tables
     notes = paragraphs(report.heading[1 + above :]) + paragraphs(report.legend)
