@@ -12,6 +12,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -127,20 +128,19 @@ class Wandb(Tracker):
         if not local and not wandb.login(prompt=False, verify=False):
             raise UserError("no account; set WANDB_API_KEY, or WANDB_MODE=offline")
         folder.mkdir(parents=True, exist_ok=True)
-        self._settings: Any = {
-            "project": os.environ.get("WANDB_PROJECT", experiment),
-            "group": experiment,
-            "dir": str(folder),
-            "resume": "allow",
-            "reinit": "create_new",  # many runs are open at the same time
-            "settings": wandb.Settings(console="off", silent=True),
-        }
+        self._init = partial(
+            wandb.init,
+            project=os.environ.get("WANDB_PROJECT", experiment),
+            group=experiment,
+            dir=folder,
+            resume="allow",
+            reinit="create_new",  # many runs are open at the same time
+            settings=wandb.Settings(console="off", silent=True),
+        )
         super().__init__()
 
     def _open(self, run_id: str, name: str, config: dict[str, Any]) -> Any:
-        import wandb
-
-        return wandb.init(id=run_id, name=name, config=config, **self._settings)
+        return self._init(id=run_id, name=name, config=config)
 
     def _show(self, opened: Any, metrics: dict[str, Any], epoch: int) -> None:
         opened.log(metrics, step=epoch)

@@ -226,11 +226,12 @@ def test_mlflow_has_the_params_and_metrics_of_every_run(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")  # of W&B's messages
 def test_wandb_has_the_config_and_metrics_of_a_run_and_continues_it(tmp_path, monkeypatch):
-    pytest.importorskip("wandb", reason="needs wandb: the extra `track`")
+    wandb = pytest.importorskip("wandb", reason="needs wandb: the extra `track`")
     monkeypatch.setenv("WANDB_MODE", "offline")
     interrupt_and_continue("wandb", tmp_path)
-    paths = tmp_path.glob(f"wandb/offline-run-*-{0:012x}/*.wandb")
-    files = sorted(paths, key=lambda path: path.stat().st_mtime)
+    wandb.teardown()  # as at the end of a process; `finish` does not wait for the file
+    # A folder is named by second and id; another one of the same second and id ends in `-1`.
+    files = sorted(tmp_path.glob(f"wandb/offline-run-*/run-{0:012x}.wandb"))
     (first, first_rows), (second, second_rows) = map(read, files)
     assert first == second
     assert first["id"] == f"{0:012x}"
@@ -243,7 +244,7 @@ def test_wandb_has_the_config_and_metrics_of_a_run_and_continues_it(tmp_path, mo
         expected = make_record(row["_step"])
         assert {key: row[key] for key in LOSSES} == {key: expected[key] for key in LOSSES}
     assert rows[-1]["test_token"] == 1.25
-    (program,) = tmp_path.glob(f"wandb/offline-run-*-{1:012x}/*.wandb")
+    (program,) = tmp_path.glob(f"wandb/offline-run-*/run-{1:012x}.wandb")
     assert [row[OWN] for row in read(program)[1]] == [0.1, 0.2]
 
 
