@@ -194,6 +194,7 @@ def interrupt_and_continue(name, folder):
     tracker.epoch(make_run(), make_record(1))
     tracker.close()
     tracker = open_tracker(name, "toy-captions", folder)
+    tracker.start(make_run(1))  # two runs are open at the same time
     train(tracker, make_run(epochs_done=1), (2, 3))
     train(tracker, make_run(1), (1, 2), None, "pruned", program_record)
     tracker.close()
