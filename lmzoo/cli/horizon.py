@@ -1,32 +1,29 @@
 """`lmzoo horizon`: the gradient horizons of rows or trained runs, or what their predictions read.
 
 `lmzoo budget`: the most that a leak of the bag of tokens is worth on a corpus.
-
-`lmzoo logit-rank`: the rank of the logits of rows or trained runs.
 """
 
-import dataclasses
 import json
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
 from torch import Tensor
 
 from lmzoo import zoo
+from lmzoo.base.command_line import nest_settings, parse_settings
 from lmzoo.base.errors import UserError
 from lmzoo.base.streams import echo
 from lmzoo.cli.common import DataDir, ModelSettings
-from lmzoo.cli.opened import say_facts
-from lmzoo.cli.subject import CorpusName, Seed, Subject, open_subjects, warn_initial
+from lmzoo.cli.opened import open_run, say_facts
+from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
 from lmzoo.inspect.gradient_horizon import gradient_horizon, gradient_paths, half_life
 from lmzoo.inspect.leak_budget import leak_budget
-from lmzoo.inspect.logit_rank import LogitRank, logit_rank
 from lmzoo.inspect.reach import reach
 from lmzoo.lab.cli.options import AsJson, new_table
-from lmzoo.lab.cli.run_names import RUN_HELP, Runs
+from lmzoo.lab.cli.run_names import RUN_HELP, Runs, find_trained
 from lmzoo.lab.store.studies import RUNS
 
 SEQUENCES = 64
@@ -44,12 +41,19 @@ DEFAULT_ROWS: dict[str, tuple[str, dict[str, Any]]] = {
 """Label -> row and model fields: the comparison of S4 with two more rows."""
 
 
+class Subject(NamedTuple):
+    """A model and the corpus of its run."""
+
+    model: LanguageModel
+    corpus: Corpus
+
+
 def show_horizon(
     names: Annotated[list[str] | None, typer.Argument(help=f"{RUN_HELP}, or rows (their latest runs, or else their initial weights). Default: a comparison of RNN, LSTM and GRU before training.")] = None,
-    corpus: CorpusName = "captions",
+    corpus: Annotated[str, typer.Option(help="Corpus for a row that is not trained.")] = "captions",
     data_dir: DataDir = None,
     fields: ModelSettings = None,
-    seed: Seed = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the initial weights of a row.")] = 0,
     runs: Runs = RUNS,
     inputs: Annotated[bool, typer.Option("--inputs", help="Show how much another token d steps back changes the prediction of any causal row, and another order of all but the last token (0: a bag of words, 1: as much as other tokens).")] = False,
     paths: Annotated[bool, typer.Option("--paths", help="Split the gradient in the cell of an LSTM: from cell to cell alone, and through the gates.")] = False,
@@ -60,15 +64,23 @@ def show_horizon(
         raise UserError("--paths and --inputs ask different questions; give one of them")
     if paths and not names:
         names = ["lstm_lm"]
-    if names:
-        rows = open_subjects(names, corpus, data_dir, fields, seed, runs)
-    else:
-        data = open_corpus(corpus_config(corpus), data_dir)
-        built = {
-            label: zoo.build(zoo.config(name, **model_fields), data.task, seed)
-            for label, (name, model_fields) in DEFAULT_ROWS.items()
-        }
-        rows = {label: Subject(model, data, None, label) for label, model in built.items()}
+    data = None
+    trained = {} if fields else {name: find_trained(name, runs) for name in names or []}
+    settings = nest_settings(parse_settings(fields or []), "model")
+    rows, said = dict[str, Subject](), set[str]()
+    for name, folder in trained.items():
+        if folder is not None:
+            run = open_run(folder, data_dir, said)
+            rows[name] = Subject(run.model, run.corpus)
+    built = {name: (name, settings) for name in names} if names else DEFAULT_ROWS
+    untrained = [name for name in built if name not in rows]
+    for name in untrained:
+        if data is None:
+            data = open_corpus(corpus_config(corpus), data_dir)
+            say_facts(data, said)
+        row, model_fields = built[name]
+        rows[name] = Subject(zoo.build(zoo.config(row, **model_fields), data.task, seed), data)
+    rows = {name: rows[name] for name in built}
     order: dict[str, float] = {}
     if inputs:
         found = {label: reach(row.model, _equal_lengths(row.corpus)) for label, row in rows.items()}
@@ -85,7 +97,8 @@ def show_horizon(
             label: gradient_horizon(row.model, _equal_lengths(row.corpus))
             for label, row in rows.items()
         }
-    warn_initial(rows)
+    if names and untrained:
+        echo(f"initial weights, not trained: {', '.join(untrained)}", err=True)
     if as_json:
         values = {name: values.tolist() for name, values in norms.items()}
         echo(json.dumps({"back": values, "order": order} if inputs else values))
@@ -148,37 +161,3 @@ def show_budget(
     console.print(f"  maximal gain by a leak of the bag       {budget.gain:.3f}")
     if data.floor:
         console.print(f"  entropy floor of causal models          {data.floor.token:.3f}")
-
-
-def show_logit_rank(
-    names: Annotated[list[str], typer.Argument(metavar="RUN_OR_ROW...", help=f"{RUN_HELP}, or rows (their latest runs, or else their initial weights).")],
-    sequences: Annotated[int, typer.Option(min=1, help="Number of test sequences, whose prefixes are the contexts.")] = 64,
-    corpus: CorpusName = "captions",
-    data_dir: DataDir = None,
-    fields: ModelSettings = None,
-    seed: Seed = 0,
-    runs: Runs = RUNS,
-    as_json: AsJson = False,
-) -> None:  # fmt: skip
-    """Show the rank of the matrix of log-probabilities, contexts by tokens, and the width E.
-
-    A softmax of E features has a rank of at most E.
-    """
-    found: dict[str, tuple[int | None, LogitRank]] = {}
-    rows = open_subjects(names, corpus, data_dir, fields, seed, runs)
-    for name, row in rows.items():
-        part = row.corpus.test
-        rank = logit_rank(row.model, part.tokens[:sequences], part.lengths[:sequences])
-        found[name] = (getattr(row.model.config, "width", None), rank)
-    warn_initial(rows)
-    if as_json:
-        rows = {n: {"width": e, **dataclasses.asdict(rank)} for n, (e, rank) in found.items()}
-        echo(json.dumps(rows))
-        return
-    table = new_table("row", right=("E", "rank", "effective", "99 %", "contexts", "V"))
-    for name, (width, rank) in found.items():
-        table.add_row(
-            name, "" if width is None else str(width), str(rank.rank), f"{rank.effective:.1f}",
-            str(rank.energy), str(rank.contexts), str(rank.vocab),
-        )  # fmt: skip
-    Console().print(table)

@@ -28,48 +28,37 @@ WITHOUT_PLUGINS = (
 )
 """Modules whose commands read records only, or have the option themselves."""
 
-COMMANDS = {
-    "list": ("lmzoo.cli.catalogue:list_rows", "List every row of the zoo."),
-    "describe": ("lmzoo.cli.catalogue:describe", "Show a row: config, search ranges, equations."),
-    "train": ("lmzoo.cli.train:train", "Train one model."),
-    "sweep": (
-        "lmzoo.lab.cli.sweep:sweep",
-        "Run the study in a file: train, tune and rank its points.",
-    ),
-    "init": ("lmzoo.cli.init:init", "Write a study and a cell of your own to start from."),
-    "sample": ("lmzoo.cli.sample:sample", "Generate sentences with a trained run."),
-    "score": ("lmzoo.cli.score:score", "Score texts with a trained run, token by token."),
-    "posterior": (
-        "lmzoo.cli.posterior:write_posterior",
-        "Plot latents, attention and boundaries of sentences.",
-    ),
-    "gates": ("lmzoo.cli.gates:show_gates", "Show statistics of gates, states and attention."),
-    "horizon": ("lmzoo.cli.horizon:show_horizon", "Show how far back gradients reach."),
-    "logit-rank": ("lmzoo.cli.horizon:show_logit_rank", "Show the rank of the logits."),
-    "embeddings": (
-        "lmzoo.cli.embeddings:show_embeddings",
-        "Show norms, neighbours and analogies of token embeddings.",
-    ),
-    "audit": ("lmzoo.cli.audit:audit_rows", "Test whether rows are normalised and causal."),
-    "check": ("lmzoo.cli.check:check", "Run the laws on the parts in a file of your own."),
-    "budget": (
-        "lmzoo.cli.horizon:show_budget",
-        "Show what a leak of the bag of tokens is worth.",
-    ),
-    "rank": ("lmzoo.lab.cli.tables:rank", "Rank the points of a study."),
-    "compare": ("lmzoo.lab.cli.tables:compare", "Compare points over seeds and test sequences."),
-    "curves": ("lmzoo.lab.cli.tables:curves", "Plot the runs of a study."),
-    "epistasis": ("lmzoo.lab.cli.tables:epistasis", "Estimate effects and interactions of cuts."),
-    "judge": ("lmzoo.lab.cli.judge:judge", "Judge results of any training: ranking and verdicts."),
-    "plan": ("lmzoo.lab.cli.plan:plan", "Plan a study: seeds, hours and money."),
-    "records": ("lmzoo.lab.cli.report:records", "Save or restore the records of a study."),
-    "report": ("lmzoo.lab.cli.report:report", "Write a study as one web page."),
-    "serve": (
-        "lmzoo.lab.cli.serve:serve",
-        "Show all studies in a browser, also while a sweep runs.",
-    ),
+PANELS = {
+    "Ask a question": {
+        "init": ("lmzoo.cli.init:init", "Write a study and a cell of your own to start from."),
+        "sweep": ("lmzoo.lab.cli.sweep:sweep", "Run a study: train, tune and rank its points."),
+        "rank": ("lmzoo.lab.cli.tables:rank", "Rank the points of a study."),
+        "report": ("lmzoo.lab.cli.report:report", "Write a study as one web page."),
+        "judge": ("lmzoo.lab.cli.judge:judge", "Judge results of any training."),
+        "plan": ("lmzoo.lab.cli.plan:plan", "Plan a study: seeds, hours and money."),
+    },
+    "Models": {
+        "list": ("lmzoo.cli.catalogue:list_rows", "List every row of the zoo."),
+        "describe": ("lmzoo.cli.catalogue:describe", "Show a row: config, ranges, equations."),
+        "train": ("lmzoo.cli.train:train", "Train one model."),
+        "sample": ("lmzoo.cli.sample:sample", "Generate sentences with a trained run."),
+        "score": ("lmzoo.cli.score:score", "Score texts with a trained run, token by token."),
+        "audit": ("lmzoo.cli.audit:audit_rows", "Test whether models are normalised and causal."),
+        "check": ("lmzoo.cli.check:check", "Run the laws on the parts in a file of your own."),
+    },
+    "More": {
+        "compare": ("lmzoo.lab.cli.tables:compare", "Compare points over seeds and sequences."),
+        "curves": ("lmzoo.lab.cli.tables:curves", "Plot the runs of a study."),
+        "epistasis": ("lmzoo.lab.cli.tables:epistasis", "Estimate effects of cuts, and of pairs."),
+        "records": ("lmzoo.lab.cli.report:records", "Save or restore the records of a study."),
+        "serve": ("lmzoo.lab.cli.serve:serve", "Show all studies in a browser, also running ones."),
+        "posterior": ("lmzoo.cli.posterior:write_posterior", "Plot latents and attention."),
+        "horizon": ("lmzoo.cli.horizon:show_horizon", "Show how far back gradients reach."),
+        "budget": ("lmzoo.cli.horizon:show_budget", "Show what a leak of tokens is worth."),
+    },
 }
-"""Subcommand -> its function, and its line in `lmzoo --help`, in the order of that list."""
+"""Panel of `lmzoo --help` -> subcommand -> its function, and its line in that list."""
+COMMANDS = {name: own for panel in PANELS.values() for name, own in panel.items()}
 
 
 def print_version(is_asked: bool) -> None:  # noqa: FBT001
@@ -87,14 +76,16 @@ def build_app(command: str) -> typer.Typer:
         help="Train, inspect and compare small sequence models.",
         callback=_global_options,
     )
-    for name, (path, summary) in COMMANDS.items():
-        module, _, function = path.partition(":")
-        if name == command:
-            with gc_disabled():
-                run = getattr(importlib.import_module(module), function)
-                app.command(name)(run if module in WITHOUT_PLUGINS else with_own_parts(run))
-        else:
-            app.command(name, help=summary)(lambda: None)
+    for panel, commands in PANELS.items():
+        for name, (path, summary) in commands.items():
+            module, _, function = path.partition(":")
+            if name == command:
+                with gc_disabled():
+                    run = getattr(importlib.import_module(module), function)
+                run = run if module in WITHOUT_PLUGINS else with_own_parts(run)
+                app.command(name, rich_help_panel=panel)(run)
+            else:
+                app.command(name, help=summary, rich_help_panel=panel)(lambda: None)
     return app
 
 

@@ -16,10 +16,8 @@ from lmzoo.base.memory import allocating
 from lmzoo.base.version import deprecated
 from lmzoo.cli.common import DataDir, describe_cuts
 from lmzoo.contract import LanguageModel, Score
-from lmzoo.data.corpus import Corpus, Sequences, corpus_config, open_corpus
+from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
 from lmzoo.data.description import describe_data
-from lmzoo.inspect.history import EVENT, event_fields
-from lmzoo.inspect.summary import equal_length_sequences, require_activity, summarise_activity
 from lmzoo.kernels.device import best_device
 from lmzoo.kernels.precision import check_precision
 from lmzoo.lab.store.open import open_store
@@ -44,7 +42,6 @@ def train(
     fields: Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of model, recipe or corpus, such as model.width=64; repeatable. On a GPU recipe.precision=tf32x3 (default), tf32 or bf16 says how it multiplies.")] = None,
     cuts: Annotated[str | None, typer.Option(help="Cuts of the cell by number or name, such as 4 or state_to_candidate; `lmzoo describe ROW` lists them.")] = None,
     mutations: Annotated[str | None, typer.Option(hidden=True)] = None,
-    gates: Annotated[bool, typer.Option("--gates", help="Record statistics of gates, states and attention after each epoch; `lmzoo gates RUN` shows them.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/single"),
 ) -> int:  # fmt: skip
     """Train one model. Repeat the command to continue an interrupted run."""
@@ -61,8 +58,6 @@ def train(
     corpus_fields = {**published.get("corpus", {}), **nest_settings(settings, "corpus")}
     spec = corpus_config(corpus, corpus_fields)
     data = open_corpus(spec, data_dir)
-    if gates:
-        require_activity(zoo.build(model, data.task), zoo.row(name).name)
     settings_of_training = own_recipe.with_budget(epochs)
     check_precision(settings_of_training.precision, best_device())
     if settings_of_training.carry_state:
@@ -83,26 +78,16 @@ def train(
     if run.note:
         console.print(run.note, markup=False, soft_wrap=True)
     with contextlib.closing(run), allocating(f"training {zoo.row(name).name}"):
-        _train(run, epochs, console, data, gates=gates)
+        _train(run, epochs, console, data)
         return _finish(run, epochs, console, data)
 
 
-def _train(run: Run, budget: int, console: Console, corpus: Corpus, *, gates: bool) -> None:
+def _train(run: Run, budget: int, console: Console, corpus: Corpus) -> None:
     records = epoch_records(run.folder.records())
-    sequences = equal_length_sequences(corpus) if gates else None
-    _record_activity(run, sequences)
     with Live(console=console, auto_refresh=False, transient=not console.is_terminal) as live:
         for record in run.train(budget):
-            _record_activity(run, sequences)
             records.append(record)
             live.update(_loss_table(records[-SHOWN_EPOCHS:], budget, corpus), refresh=True)
-
-
-def _record_activity(run: Run, sequences: Sequences | None) -> None:
-    """Append a `gates` event for the current epoch, unless a previous process has done so."""
-    if sequences is not None and not run.training.diverged and not run.has_event(EVENT):
-        model = run.training.model
-        run.add_event(EVENT, event_fields(summarise_activity(model, sequences, model.name)))
 
 
 def _loss_table(records: list[Record], budget: int, corpus: Corpus) -> Table:

@@ -32,22 +32,6 @@ DIAGNOSTICS = (
         "Bag of words, n-gram or moving average: what a prediction reads (horizon --inputs).",
     ),
     (
-        "logit_rank", "S1", "Yang et al. 2018 (arXiv:1711.03953); S1",
-        "Rank of the matrix of logits beside the width (logit-rank).",
-    ),
-    (
-        "embedding_norms", "S0", "Schakel & Wilson 2015 (arXiv:1508.02297); S0",
-        "Whether the norm of an embedding stores the frequency of its token (embeddings).",
-    ),
-    (
-        "word_analogies", "S3", "Mikolov, Yih & Zweig 2013; S3",
-        "Nearest words, and the word that is to C as B is to A (embeddings).",
-    ),
-    (
-        "gate_and_attention_report", "S1", "derived from S1",
-        "Statistics of gates, states and attention, also by epoch (gates).",
-    ),
-    (
         "transformer_toy_diagnostic", "S2", "S2",
         "A regression that needs warm-up; measured, no longer code (decisions/transformer_toy.md).",
     ),

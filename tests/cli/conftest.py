@@ -18,3 +18,17 @@ def lmzoo(capsys: pytest.CaptureFixture[str]) -> Call:
         return code, output.out, output.err
 
     return call
+
+
+@pytest.fixture
+def refused(lmzoo: Call) -> Callable[..., str]:
+    """Run `lmzoo` with bad input and return the one line of its error."""
+
+    def call(*arguments: object) -> str:
+        code, out, err = lmzoo(*arguments)
+        assert (code, out, err.count("error: ")) == (2, "", 1), (arguments, err)
+        line = err.splitlines()[-1]
+        assert line.startswith("error: "), err
+        return line
+
+    return call

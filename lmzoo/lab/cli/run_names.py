@@ -10,14 +10,13 @@ label, a cut by name or number, or a point's id.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from lmzoo.base.errors import UserError
-from lmzoo.base.streams import echo
 from lmzoo.lab.labels import find_point, named_points
 from lmzoo.lab.store.archive import read_config, restore_run
 from lmzoo.lab.store.open import S3_SCHEME
@@ -86,12 +85,6 @@ def find_studied(text: str, runs: Path = RUNS) -> tuple[Path, str]:
     if not (run.parent / STUDY).exists():
         raise UserError(f"{run} is a run of no study; give a study, or a run of a sweep")
     return run.parent, config["point"]["id"]
-
-
-def warn_untrained(names: Iterable[str]) -> None:
-    """Say on stderr which models have their initial weights."""
-    if listed := ", ".join(names):
-        echo(f"initial weights, not trained: {listed}", err=True)
 
 
 def _best_seed(study: Path, text: str) -> Path:

@@ -27,8 +27,6 @@ of everything that decides its result, so a finished run is never trained again.
             accuracy, sequence_accuracy: in a task; report: further numbers of some models
     end     status: finished | pruned | diverged | failed; `reason`; nodes: where it failed
     note    `reason`: a fact for the reader, for example that a checkpoint was damaged
-    gates   gates, states, heads: statistics of the weights after this epoch, 0 before the first
-            (`lmzoo/inspect/history.py`); only written by `train --gates`
 
 Numbers are finite or null, so every line is valid JSON.
 """

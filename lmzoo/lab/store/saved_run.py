@@ -144,14 +144,6 @@ class SavedRun(ABC):
         """Copy matching files of the run's local folder into the store."""
         self._submit(partial(self.folder.store.publish, pattern))
 
-    def has_event(self, event: str) -> bool:
-        """Whether an event of this name is recorded for the current epoch."""
-        return (event, self.epoch) in self._known
-
-    def add_event(self, event: str, facts: Mapping[str, Any]) -> None:
-        """Append an event with these facts for the current epoch, unless it is recorded already."""
-        self._append({"event": event, "epoch": self.epoch, **facts})
-
     def stop(self) -> None:  # noqa: B027  most have none
         """End the program that trains the run, if there is one."""
 

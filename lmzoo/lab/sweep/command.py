@@ -1,15 +1,17 @@
 """The command line of a study: `python sweeps/NAME.py [options]`.
 
 The options that change the question are the fields of `Study`, which declare them; those that
-change how and where it runs are the parameters of `_run`.
+change how and where it runs are the parameters of `_run`. `--help` shows the usual ones, and
+`--help-all` all.
 """
 
+import copy
 import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
@@ -20,9 +22,15 @@ from lmzoo.lab.cluster.resources import Resources
 from lmzoo.lab.study.study import Study, options
 from lmzoo.lab.sweep.driver.execution import Sweep
 
+HELP_ALL = "--help-all"
 Texts = list[str] | None
 SWITCH = "with_"
 """Prefix of the parameter of an option's switch."""
+USUAL = (
+    *("corpus", "fields", "search", "epochs", "samples", "seeds", f"{SWITCH}max_seeds", "points"),
+    *("storage", "device", "max_concurrent", "dry_run", "help_all"),
+)
+"""Parameters of the options that `--help` shows."""
 Plugins = Annotated[Texts, typer.Option("--plugin", help="FILE.py or module with parts of your own; repeatable.")]  # fmt: skip
 
 
@@ -32,13 +40,16 @@ def run_studies(studies: Sequence[Study]) -> None:
     The exit code is 0 if the study is done, 1 if a run failed, 2 after invalid input, 130 after an
     interruption.
     """
+    every = HELP_ALL in sys.argv
+    sys.argv = ["--help" if word == HELP_ALL else word for word in sys.argv]
     app = typer.Typer(
         add_completion=False, pretty_exceptions_enable=False, no_args_is_help=len(studies) > 1
     )
     for study in studies:
         own = (*_script(), study.name) if len(studies) > 1 else _script()
         given = tuple(sys.argv[2 if len(studies) > 1 else 1 :])
-        app.command(study.name)(_command(dataclasses.replace(study, script=own, given=given)))
+        asked = dataclasses.replace(study, script=own, given=given)
+        app.command(study.name)(_command(asked, every=every))
     run_app(app, needs=("zoo", "sweeps"))
 
 
@@ -51,17 +62,28 @@ def _script() -> tuple[str, ...]:
     return "python", str(path.relative_to(Path.cwd()) if below else path)
 
 
-def _command(study: Study) -> Callable[..., None]:
-    """Return the command of a study: its own options, with its values as defaults, and `_run`'s."""
+def _command(study: Study, *, every: bool = False) -> Callable[..., None]:
+    """Return the command of a study: its own options, with its values as defaults, and `_run`'s.
+
+    Unless `every` option is shown, those that are not `USUAL` are hidden from `--help`.
+    """
 
     def command(**given: Any) -> None:
         own = {name: given.pop(name) for name in list(given) if name not in EXECUTION}
         _run(study, own, **given)
 
     parameters = [*_parameters(study), *EXECUTION.values()]
+    parameters = [p if every or p.name in USUAL else _hidden(p) for p in parameters]
     vars(command)["__signature__"] = inspect.Signature(parameters)
     command.__doc__ = study.question
     return command
+
+
+def _hidden(parameter: inspect.Parameter) -> inspect.Parameter:
+    kind, option = get_args(parameter.annotation)
+    option = copy.copy(option)
+    option.hidden = True
+    return parameter.replace(annotation=Annotated[kind, option])
 
 
 def _parameters(study: Study) -> Iterator[inspect.Parameter]:
@@ -77,7 +99,7 @@ def _parameters(study: Study) -> Iterator[inspect.Parameter]:
             yield _parameter(name, Texts, None, flag, help=option.help)
         elif hints[name] in (int, float):
             most = MOST_SEED if name == "seed" else MOST
-            limits = {"min": option.low, "max": most}
+            limits = {"min": option.low, "max": most, "metavar": "N" if hints[name] is int else "X"}
             yield _parameter(name, hints[name], value, flag, help=option.help, **limits)
         elif not isinstance(value, tuple):  # `off` belongs to the searched fields
             named = value if isinstance(value, str) else None  # the script gives an object
@@ -110,7 +132,7 @@ def _run(
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the corpus files; default: download them.")] = None,
     points: Annotated[str, typer.Option(help="LABEL,LABEL: train only these points and the baselines.")] = "",
     storage: Annotated[Path, typer.Option(envvar="LMZOO_STORAGE", help="Folder of the study stores, or s3://bucket/prefix.")] = Path("runs"),
-    max_concurrent: Annotated[int, typer.Option(min=0, max=MOST, help="Maximum number of concurrent workers; 0: as many as fit.")] = 0,
+    max_concurrent: Annotated[int, typer.Option(min=0, max=MOST, metavar="N", help="Maximum number of concurrent workers; 0: as many as fit.")] = 0,
     max_cost: Annotated[float, typer.Option(min=0.0, help="Hours of all workers together, after which the sweep stops; 0: no limit.")] = 0.0,
     device: Annotated[str, typer.Option(help="auto uses the GPUs of the cluster if there are any; cpu, gpu.")] = "auto",
     cpus_per_trial: Annotated[float, typer.Option(min=0.01, help="CPUs of each worker.")] = 1.0,
@@ -124,6 +146,7 @@ def _run(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished run to stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and the ranking only.")] = False,
     plugins: Plugins = None,
+    help_all: Annotated[bool, typer.Option(HELP_ALL, help="Show all options.")] = False,
 ) -> None:  # fmt: skip
     """Run a study; `own` are the values of its options."""
     study.check()

@@ -1,1 +1,2 @@
 from tests.cli.conftest import lmzoo as lmzoo
+from tests.cli.conftest import refused as refused
