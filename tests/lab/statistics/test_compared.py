@@ -104,6 +104,7 @@ def test_a_single_look_costs_nothing_and_all_are_below_six_percent():
     assert sum(look.error for look in made) < ERROR + RESERVE
     assert np.isclose(sum(look.error for look in spend(looks(3, 50))), ERROR)
     assert spend([3], made) == made
+    assert spend((3, 6)) == ((3, pytest.approx(0.025), 12), (6, pytest.approx(0.025), 24))
     assert spend([6], [Look(3, 0.02, 3)])[-1].error == pytest.approx(0.03)
     assert read_looks([[3, 0.05, 3], [5, 0.005, 5]], 5) == ((3, 0.05, 3), (5, 0.005, 5))
     assert read_looks([5, 10], 5) == spend([5, 10])  # of an earlier version

@@ -162,6 +162,7 @@ def test_seeds_needed_are_the_least_that_suffice(mean, margin, options):
         (5, 6, 1, 6, UNDECIDED),
         (2, 4, 2, 4, NEGLIGIBLE),  # the other runs are equal
         (1, 7, 1, 4, NEGLIGIBLE),
+        (1, 4, 1, 7, UNDECIDED),  # equal, but it diverges more often
         (0, 5, 2, 2, BETTER),  # more diverged runs of the point could not be shown: one test
     ],
 )
@@ -174,6 +175,7 @@ def test_diverged_runs_are_compared_by_fishers_exact_test(lost, runs, of_referen
     p = min(stats.fisher_exact(table, alternative=side).pvalue for side in ("greater", "less"))
     assert found.p_diverged[1] == pytest.approx(p)
     assert found.verdict[1] == word
+    assert found.sign[1] == {WORSE: 1, BETTER: -1}.get(word, 0)
     tests = 1 if runs != its_runs else 2
     assert (tests * p < ERROR) == (word in (WORSE, BETTER))
 
