@@ -5,7 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from lmzoo.lab.judging.commands import Results
 
@@ -44,7 +46,7 @@ def call(lmzoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (0.3, (), 1, "discard"),
         (-0.3, ("--higher-is-better",), 1, "discard"),
         (0.0001, ("--margin", "0.2"), 1, "discard"),
-        (0.0001, ("--max-seeds", "3"), 3, "undecided"),
+        (0.0001, ("--max-seeds", "2"), 3, "undecided"),
         (-0.3, ("--budget", "0"), 3, "undecided"),
     ],
 )
@@ -116,10 +118,34 @@ def test_failing_commands_and_bad_options_are_one_line(call, lmzoo) -> None:
 def test_equal_results_need_no_seeds_and_no_terminal(lmzoo, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     commands = ("--base", "cat; echo 1 # {seed}", "--candidate", f"echo 1 # {300 * 'x'} {{seed}}")
-    code, out, err = lmzoo("judge", *commands, "--max-seeds", "3")
+    code, out, err = lmzoo("judge", *commands, "--max-seeds", "3", "--higher-is-better")
     assert (code, out) == (3, "undecided: difference +0 (0 to 0), 3 pairs of seeds\n")
     assert "warning: base and candidate: every seed has the same result" in err
     assert lmzoo("judge", *commands, "--margin", "0.1")[0] == 1
+
+
+@pytest.mark.parametrize(("extra", "sign"), [((), 1), (("--higher-is-better",), -1)])
+def test_the_answer_of_two_looks_is_that_of_scipy(
+    extra, sign, lmzoo, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    base = np.array([3.1, 2.9, 3.3, 3.0, 2.8, 3.2])
+    change = np.array([0.02, 0.3, 0.13, 0.16, 0.14, 0.15])
+    arms = [
+        f"echo {' '.join(map(str, x))} | cut -d' ' -f{SEEDS}" for x in (base, base - sign * change)
+    ]
+    options = ("--base", arms[0], "--candidate", arms[1], "--max-seeds", "6", "--margin", "0.05")
+    code, out, _ = lmzoo("judge", *options, *extra, "--json")
+    answer, better = json.loads(out), -sign * change
+    looks = [stats.ttest_1samp(better[:n], 0) for n in (3, 6)]  # each look has half of the error
+    first, second = (look.confidence_interval(0.975) for look in looks)
+    numbers = [answer.pop(name) for name in ("difference", "low", "high", "p")]
+    low, high = max(first.low, second.low), min(first.high, second.high)
+    assert numbers == pytest.approx([better.mean(), low, high, 2 * looks[1].pvalue])
+    assert (code, answer) == (0, {
+        "decision": "keep", "verdict": "better-open", "margin": 0.05, "seeds": [6, 6],
+        "diverged": [0, 0], "seeds_needed": None, "out_of_time": False,
+    })  # fmt: skip
 
 
 def test_two_revisions_of_one_command(lmzoo, tmp_path, monkeypatch) -> None:

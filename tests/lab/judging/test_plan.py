@@ -86,7 +86,7 @@ def test_one_variant_is_a_pilot_of_unpaired_runs() -> None:
 def test_bad_numbers_are_one_line(tmp_path: Path, lmzoo) -> None:
     rows = [{"v": v, "x": float(x)} for v in "ab" for x in range(4)]
     pilot = pilot_of_results(rows, by="v", metric="x")
-    for effect, power in ((0.0, 0.8), (-1.0, 0.8), (1.0, 1.0), (1.0, 0.0)):
+    for effect, power in ((0.0, 0.8), (np.inf, 0.8), (1.0, 1.0), (1.0, 0.0)):
         with pytest.raises(UserError, match="give one"):
             planned(pilot, effect, power)
     with pytest.raises(UserError, match="no two seeds"):

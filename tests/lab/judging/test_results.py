@@ -2,6 +2,7 @@
 
 import json
 import math
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from scipy import stats
 
 import lmzoo
 from lmzoo.base.errors import UserError
-from lmzoo.lab.judging.results import read_results
+from lmzoo.lab.judging.results import as_frame, read_results
 from lmzoo.lab.judging.verdicts import Question, judgement
 
 EXAMPLE = Path("docs/assets/judge/results.csv")
@@ -135,20 +136,6 @@ def test_a_higher_metric_is_the_mirror_of_a_lower_one(losses: list[list[float]])
     ends = low.select("difference_low", "difference_high").fill_null(math.nan).to_numpy()
     mirrored = high.select("difference_high", "difference_low").fill_null(math.nan).to_numpy()
     np.testing.assert_allclose(ends, -mirrored)
-
-
-def test_two_unpaired_variants_are_compared_by_welch() -> None:
-    rng = np.random.default_rng(0)
-    a, b = rng.normal(0, 1, 5), rng.normal(1, 3, 9)
-    rows = [{"v": "a", "x": x} for x in a] + [{"v": "b", "x": x} for x in b]
-    row = lmzoo.judge(rows, by="v", metric="x").filter(variant="b").row(0, named=True)
-    test = stats.ttest_ind(b, a, equal_var=False)
-    interval = test.confidence_interval()
-    assert not row["paired"]
-    np.testing.assert_allclose(
-        [row["p"], row["difference_low"], row["difference_high"]],
-        [test.pvalue, interval.low, interval.high],
-    )
 
 
 def test_the_records_of_the_speedrun_are_judged_as_by_scipy_and_as_the_page_says() -> None:
@@ -298,6 +285,83 @@ def test_a_damaged_file_is_one_line(name: str, content: bytes | None, tmp_path: 
         read_results(tmp_path / name)
     assert name in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_storage_of_mlflow_holds_its_active_runs(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "mlflow.db") as db:
+        db.execute("CREATE TABLE runs (run_uuid, name, status, lifecycle_stage, start_time)")
+        db.execute("CREATE TABLE latest_metrics (run_uuid, key, value, is_nan)")
+        runs = [("1", "b", "FINISHED", "active", 2), ("2", "", "FAILED", "active", 1)]
+        db.executemany(
+            "INSERT INTO runs VALUES (?, ?, ?, ?, ?)", [*runs, ("3", *runs[0][1:3], "deleted", 0)]
+        )
+        metrics = [("1", "loss", 0.5, 0), ("2", "loss", 0.0, 1), ("3", "loss", 9.0, 0)]
+        db.executemany("INSERT INTO latest_metrics VALUES (?, ?, ?, ?)", metrics)
+        for table in ("params", "tags"):
+            db.execute(f"CREATE TABLE {table} (run_uuid, key, value)")
+            rows = [
+                ("1", table, "x"),
+                ("2", "both", table),
+                ("1", "mlflow.user", "y"),
+                ("3", "z", ""),
+            ]
+            db.executemany(f"INSERT INTO {table} VALUES (?, ?, ?)", rows)
+    db.close()
+    expected = [
+        {"run": "2", "status": "FAILED", "both": "params", "loss": math.nan},
+        {"run": "b", "status": "FINISHED", "loss": 0.5, "params": "x", "tags": "x"},
+    ]
+    assert read_results(tmp_path).equals(as_frame(expected).select(read_results(tmp_path).columns))
+
+
+def test_a_storage_of_optuna_holds_values_settings_and_states(tmp_path: Path) -> None:
+    optuna = pytest.importorskip("optuna")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    storage = f"sqlite:///{tmp_path / 'o.db'}"
+    study = optuna.create_study(storage=storage, study_name="s", directions=["minimize"] * 2)
+    study.enqueue_trial({"kind": "b", "rate": 0.25})
+    study.optimize(
+        lambda t: (
+            math.inf,
+            t.suggest_float("rate", 0, 1) + (t.suggest_categorical("kind", "ab") == "b"),
+        ),
+        n_trials=1,
+    )
+    study.tell(study.ask(), state=optuna.trial.TrialState.FAIL)
+    rows = read_results(tmp_path / "o.db").to_dicts()
+    shared = {"study": "s", "number": 0, "state": "COMPLETE", "value": math.inf, "value_1": 1.25}
+    assert rows[0] == {**shared, "rate": 0.25, "kind": "b"}
+    assert [rows[1][name] for name in ("number", "state", "value", "kind")] == [
+        1,
+        "FAIL",
+        None,
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns"),
+    [
+        ("r.json", '{"rows": [{"a": 1}]}', {"a": [1]}),
+        ("r.json", '{"data": [{"a": {"b": 2, "c": [3]}}]}', {"a.b": [2], "a.c": ["[3]"]}),
+        ("r.json", '{"a": [1, 2], "n": 3}', {"a": [1, 2]}),
+        ("r.json", '{"a": 1}', {"a": [1]}),
+        ("r.json", '{"a": 1}\n{"a": 2.5}\n', {"a": [1.0, 2.5]}),
+        (
+            "r.jsonl",
+            '{"a": 1}\n\n{"a": "x"}\n{"b": 2}',
+            {"a": ["1", "x", None], "b": [None, None, 2]},
+        ),
+        ("r.txt", " a ;b\n1;2", {"a": ["1"], "b": ["2"]}),
+        ("c.csv", "Step,r - x - l,r - x - l__MIN\n0,3,\n1,2,\n2,,", {"run": ["r - x"], "l": ["2"]}),
+    ],
+)
+def test_a_file_has_the_rows_of_its_runs(
+    name: str, content: str, columns: Any, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    found = read_results(tmp_path / name).to_dict(as_series=False)
+    assert (found, list(found)) == (columns, list(columns))
 
 
 def test_an_address_of_a_storage_names_its_file(tmp_path: Path, monkeypatch) -> None:

@@ -21,7 +21,6 @@ from lmzoo.lab.statistics.compared import (
     read_looks,
     spend,
 )
-from lmzoo.lab.statistics.contrasts import contrasts
 
 RNG = np.random.default_rng
 OFFSETS = np.array([0, 0.2, -0.2, 0.001, 0.02, -0.02, 0.02])
@@ -112,53 +111,11 @@ def test_a_single_look_costs_nothing_and_all_are_below_six_percent():
     assert looks(5, 12) == (5, 10, 12)
 
 
-@pytest.mark.parametrize("by_hand", [False, True])
-def test_each_look_has_its_own_error_only(by_hand):
-    """Whether looks are planned or made by hand: p and interval are those that it can spend."""
-    x = losses(seeds=6, sd=0.03)
-    made = spend([6], spend([3])) if by_hand else spend((6, 24))
-    error = next(look.error for look in made if look.seeds == 6)
-    assert error < ERROR / 3
-    found, alone = compared(x, 0, looks=made), compared(x, 0)
-    half = contrasts(x, 0).half(1 - error)[1:]
-    if by_hand:  # the interval is the intersection with that of the look at three seeds
-        first = compared(x[:, :3], 0)
-        low, high = alone.mean[1:] - half, alone.mean[1:] + half
-        assert np.allclose(found.low[1:], np.maximum(low, first.low[1:]))
-        assert np.allclose(found.high[1:], np.minimum(high, first.high[1:]))
-        return
-    assert np.allclose((found.high - found.low)[1:] / 2, half)
-    small = alone.p * ERROR / error < 1
-    assert small.any()
-    assert np.allclose(found.p[small], alone.p[small] * ERROR / error)
-
-
 def test_the_p_value_is_that_of_the_verdict():
     x = RNG(3).normal(0, 0.02, (12, 10)) + np.linspace(0, 0.06, 12)[:, None]
     for made in ((), spend([5, 10]), spend([10], spend([5]))):
         found = compared(x, 0, looks=made)
         assert ((found.p < ERROR) == (found.sign != 0))[1:].all()
-
-
-def test_the_seeds_needed_decide():
-    """More than half of the points that are undecided are decided by that many seeds."""
-    noisy = compared(losses(sd=0.3), 0)
-    assert noisy.verdict[1] == UNDECIDED
-    more = int(noisy.seeds_needed[1])
-    made = spend([4 + more], spend([4]))
-    means, sd = np.nan_to_num(noisy.mean)[:, None], (losses(sd=0.3).T - OFFSETS).std()
-    decided = [
-        compared(means + RNG(i).normal(0, sd, (7, 4 + more)), 0, looks=made).verdict[1]
-        for i in range(60)
-    ]
-    assert decided.count(UNDECIDED) < 24
-
-
-def test_tuning_that_exceeds_the_effect_cannot_be_outweighed_by_seeds():
-    found = compared(losses(), 0, tuning_sd=np.full(7, 1.0))
-    assert (found.verdict[1:] == UNDECIDED).all()
-    assert np.isnan(found.seeds_needed).all()
-    assert found.needs_tuning.tolist() == [False] + [True] * 6
 
 
 @pytest.mark.parametrize("row", [0, 1])

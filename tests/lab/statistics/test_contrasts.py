@@ -9,17 +9,6 @@ from lmzoo.lab.statistics.contrasts import contrasts
 RNG = np.random.default_rng
 
 
-def test_few_points_have_the_paired_t_test():
-    x = RNG(0).normal(size=(3, 6))
-    ours = contrasts(x, 0)
-    for point in (1, 2):
-        theirs = stats.ttest_rel(x[point], x[0])
-        interval = theirs.confidence_interval(0.95)
-        assert np.isclose(ours.p[point], theirs.pvalue)
-        ends = ours.mean[point] + ours.half()[point] * np.array([-1, 1])
-        assert np.allclose(ends, [interval.low, interval.high])
-
-
 def test_the_reference_has_no_contrast():
     ours = contrasts(RNG(1).normal(size=(6, 4)), 2)
     assert np.flatnonzero(np.isnan(ours.mean)).tolist() == [2]

@@ -1,0 +1,49 @@
+"""Whole reports of `lmzoo judge` and `lmzoo plan`, as they are in `reports.txt`."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+EXPECTED = Path(__file__).with_name("reports.txt")
+JUDGE = ("judge", "runs.csv", "--by", "variant", "--metric", "loss")
+PLAN = ("plan", "runs.csv", "--by", "variant", "--metric", "loss", "--effect")
+REPORTS = [
+    (*JUDGE, "--seed", "seed", "--within", "table", "--margin", "0.02"),
+    (*JUDGE, "--within", "table", "--higher-is-better", "--successive", "--unpaired"),
+    (*JUDGE, "--by", "table", "--reference", "base, a", "--margin", "0.02"),
+    (*PLAN, "0.02", "--by", "table", "--minutes", "3", "--price", "2"),
+    ("plan", "a.csv", *PLAN[2:], "0.002", "--power", "0.9", "--contrasts", "1", "--minutes", "0.5"),
+    ("plan", "a.csv", *PLAN[2:], "0.0002", "--reference", "init"),
+]
+
+
+def write_runs(path: Path) -> None:
+    """Write six seeds of variants in two tables: missing, diverged and single runs among them."""
+    rng, rows = np.random.default_rng(0), []
+    common = rng.normal(0, 0.02, 6)
+    for table, scale in (("a", 0.004), ("b", 0.02)):
+        effects = {"base": 0.0, "wider": -0.03, "no_gate": 0.05, "init": 0.001, "slow": 0.02}
+        for variant, effect in effects.items():
+            losses = 2 + effect + common + scale * rng.normal(size=6)
+            rows += [
+                {"table": table, "variant": variant, "seed": seed, "loss": f"{loss:.6f}"}
+                for seed, loss in enumerate(losses)
+            ]
+    rows[7]["loss"], rows[8]["loss"], rows[20]["loss"] = "", "nan", "inf"
+    rows.append({"table": "b", "variant": "once", "seed": 0, "loss": "2.5"})
+    rows.append({"table": "b", "variant": None, "seed": 1, "loss": "2.5"})
+    pl.DataFrame(rows).write_csv(path)
+    pl.DataFrame(rows[:30]).write_csv(path.with_name("a.csv"))
+
+
+@pytest.mark.parametrize("place", range(len(REPORTS)))
+def test_a_report_is_the_expected_one(place, lmzoo, tmp_path, monkeypatch) -> None:
+    expected = EXPECTED.read_text() if EXPECTED.exists() else ""
+    monkeypatch.chdir(tmp_path)
+    write_runs(Path("runs.csv"))
+    code, out, err = lmzoo(*REPORTS[place])
+    report = f"$ lmzoo {' '.join(REPORTS[place])}\n{out}"
+    assert (code, err) == (0, "")
+    assert report in expected, report
