@@ -17,7 +17,7 @@ def main(study: str, out: Path = Path("report.html")) -> None:
     """Write the page of a study to OUT, and its runs to a CSV file with the same name."""
     runs = lmzoo.runs(study)
     runs.write_csv(out.with_suffix(".csv"))
-    out.write_text(render_report(study, use_models=False), encoding="utf-8")
+    out.write_text(render_report(study), encoding="utf-8")
     print(f"{out}, {out.with_suffix('.csv')}: {runs.height} runs")
 
 

@@ -20,7 +20,7 @@ import lmzoo.models  # noqa: F401  registers them
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import MODELS
 from lmzoo.lab.analysis.records.load import load_study
-from lmzoo.lab.analysis.report.recipe import run_configs, sweep_command
+from lmzoo.lab.analysis.report.recipe import sweep_command
 from lmzoo.lab.analysis.tables.ranking_statistics import baselines
 from lmzoo.lab.analysis.tables.ranking_table import study_ranking
 from lmzoo.lab.analysis.text.formatting import MISSING, format_mean, format_number
@@ -88,10 +88,9 @@ def atlas(records: Path) -> pl.DataFrame:
 def _points(path: Path) -> pl.DataFrame:
     """Return the rows of one study."""
     folder, frame = load_study(path), ranking(path).frame
-    configs = run_configs(folder)
     references = {row["corpus"]: row for row in frame.filter("reference").sort("score").to_dicts()}
     own: dict[str, list[dict[str, Any]]] = {}
-    for config in configs:
+    for config in run_configs(folder):
         own.setdefault(config["point"]["id"], []).append(config)
     seconds = (
         folder.events.filter(pl.col("event") == "epoch")
@@ -127,7 +126,7 @@ def _points(path: Path) -> pl.DataFrame:
                 "minutes": sum(minutes.get(point, 0.0) for point in both),
                 "commit": commits.most_common(1)[0][0] or None,
                 "changed": any(older(own[point][0]["model"]) for point in both if point in own),
-                "command": shlex.join(sweep_command(folder, configs, both)),
+                "command": shlex.join(sweep_command(folder.study, both)),
             }
         )
     schema = {name: kind for name, (kind, _) in COLUMNS.items()}

@@ -112,7 +112,7 @@ def test_a_deleted_working_folder_is_one_line(tmp_path):
     assert run.stderr.startswith(b"error: the working folder was deleted")
 
 
-@pytest.mark.parametrize("words", [("report", "--no-ask"), ("curves",)], ids=lambda words: words[0])
+@pytest.mark.parametrize("words", [("report",), ("curves",)], ids=lambda words: words[0])
 @pytest.mark.parametrize("place", ["file/page.html", "/proc/no/page.html"])
 def test_a_place_that_cannot_be_written_is_one_line(words, place, tmp_path, capsys):
     (tmp_path / "file").touch()

@@ -37,26 +37,23 @@ def report(
         Path | None, typer.Option(help="File of the page. Default: STUDY/report.html.")
     ] = None,
     metric: Metric = "token",
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the corpus's files.")] = None,
-    models: Annotated[
-        bool,
-        typer.Option(
-            "--models/--no-models",
-            "--ask/--no-ask",  # the names before
-            help="Sample from the best models and audit them.",
-        ),
-    ] = True,
-) -> None:
+    models: Annotated[bool, typer.Option("--models/--no-models", "--ask/--no-ask", hidden=True)] = False,
+) -> None:  # fmt: skip
     """Write a study, or the comparison of two, on one HTML page that needs no other file.
 
-    Charts answer to the mouse, tables can be sorted and filtered. Samples and audits of the best
-    models take about 15 seconds each; --no-models leaves them out. `lmzoo compare A B` is the same
-    as `lmzoo report A B`.
+    Charts answer to the mouse, tables can be sorted and filtered. The page is made of records and
+    loads no model; it has the commands that audit the best model and sample from it. `lmzoo compare
+    A B` is the same as `lmzoo report A B`.
     """
     from lmzoo.lab.analysis.report import render_report
     from lmzoo.lab.analysis.report.compare_page import render_two
     from lmzoo.lab.analysis.text.render import output_path
 
+    if models:
+        echo(
+            "note: --models has no effect; the page has the commands for samples and audits",
+            err=True,
+        )
     study, point = find_studied(name)
     target = output_path(study, out, "report.html")
     if out or study.exists():
@@ -65,9 +62,7 @@ def report(
     if other is not None:
         text = render_two([study, find_study(other)], metric=metric)
     else:
-        text = render_report(
-            study, metric=metric, use_models=models, data_dir=data_dir, point=point
-        )
+        text = render_report(study, metric=metric, point=point)
     with writing(target):
         target.write_text(text, encoding="utf-8")
     echo(target)

@@ -153,13 +153,13 @@ def serve(
 ) -> None:  # fmt: skip
     """Show the pages of all studies in a browser, also while a sweep runs. Ctrl-C ends it.
 
-    The pages are those of `lmzoo report --no-models`; a browser loads them again every 15 seconds.
+    The pages are those of `lmzoo report`; a browser loads them again every 15 seconds.
     Only a browser with the printed link, on this machine, is answered. From another machine:
     ssh -L PORT:127.0.0.1:PORT HOST.
     """
     from lmzoo.lab.analysis.report import render_report
 
-    server = build_server(runs, port, lambda study: render_report(study, use_models=False))
+    server = build_server(runs, port, lambda study: render_report(study))
     token = server.RequestHandlerClass.token  # type: ignore[attr-defined]
     echo(f"http://127.0.0.1:{server.server_port}/?token={token}")
     with server:

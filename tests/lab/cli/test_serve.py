@@ -26,7 +26,7 @@ def runs(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def server(runs):
-    served = build_server(runs, 0, lambda study: render_report(study, use_models=False))
+    served = build_server(runs, 0, lambda study: render_report(study))
     Thread(target=served.serve_forever, daemon=True).start()
     yield served
     served.shutdown()

@@ -82,7 +82,7 @@ def test_a_missing_folder_is_one_line_and_exit_code_2(command, lmzoo, tmp_path):
     [
         (("rank", "--at", 99), "at epoch 99"),
         (("curves", "--format", "gif"), "no format 'gif'"),
-        (("report", "--metric", "words", "--no-models"), "no metric 'words'"),
+        (("report", "--metric", "words"), "no metric 'words'"),
     ],
 )
 def test_a_wrong_option_is_one_line_and_exit_code_2(toy, lmzoo, arguments, message):
@@ -126,7 +126,7 @@ def test_curves_writes_one_file_per_chart(toy, lmzoo, tmp_path, format, start):
 
 
 def test_report_writes_the_page_into_the_studys_folder(toy, lmzoo):
-    assert lmzoo("report", toy.path, "--no-ask")[0] == 0
+    assert lmzoo("report", toy.path)[0] == 0
     assert (toy.path / "report.html").read_text().startswith("<!doctype html>")
 
 
@@ -153,6 +153,6 @@ def test_report_of_a_study_in_a_bucket_is_written_to_another_folder(
         "lmzoo.lab.analysis.report.page.load_study", lambda path: load_study(toy.path)
     )
     page = tmp_path / "new" / "page.html"
-    assert lmzoo("report", "s3://bucket/runs/toy", "--no-models", "--out", page)[0] == 0
+    assert lmzoo("report", "s3://bucket/runs/toy", "--out", page)[0] == 0
     assert "--storage s3://bucket/runs\n" in page.read_text()
     assert "lmzoo report s3://bucket/runs/toy --out report.html" in page.read_text()

@@ -1,5 +1,6 @@
 """A study with a cell of the user, in a folder outside the package, is swept by real workers."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.lab.analysis.report.best import audit_model
 from lmzoo.lab.store.records import USER_CODE, read_json
 from tests.lab.sweep.processes import ROOT
 from tests.own_part_files import own_parts as own_parts
@@ -40,15 +40,14 @@ def test_a_sweep_of_an_own_cell_on_two_workers(own_parts: Path, tmp_path: Path) 
     assert len(own) >= 4, "a run may be measured again"
     [copy] = (store / USER_CODE).iterdir()
     assert {path.name for path in copy.iterdir()} == {"own_mingru.py", "own_gate.py"}
-    report = ("report", str(store), "--out", str(tmp_path / "report.html"), "--no-models")
+    report = ("report", str(store), "--out", str(tmp_path / "report.html"))
     reported = run(own_parts, "-m", "lmzoo", *report)
     assert reported.returncode == 0, reported.stderr
     assert "minGRU" in (tmp_path / "report.html").read_text()
     config = next(config for config in own if config["stage"] == "confirm")
     (own_parts / "own_gate.py").write_text("this file has changed\n")
-    result, audit = audit_model(config, store / config["run"])
-    assert audit is not None, result.text
-    assert audit["faults"] == []
+    audit = run(own_parts, "-m", "lmzoo", "audit", str(store / config["run"]), "--json")
+    assert json.loads(audit.stdout)[0]["faults"] == [], audit.stderr
 
 
 @pytest.mark.slow

@@ -2,11 +2,14 @@
 
 The data of a study: what the corpus is, how it was read, and the sizes of its test split.
 
+The audit of its points, as they were trained.
+
 The kinds of a study's points: cuts of the reference's cell, count models, baselines.
 """
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +20,10 @@ from lmzoo.base.docstrings import class_docstring, first_block, part_docstring
 from lmzoo.base.equations import cell_equations
 from lmzoo.lab.analysis.records.load import StudyFolder
 from lmzoo.lab.analysis.report.html import code_block, paragraphs
+from lmzoo.lab.analysis.report.recipe import portable
 from lmzoo.lab.analysis.tables.baseline_comparison import FIVE_GRAM, TEXT_BASELINE
 from lmzoo.lab.analysis.tables.ranking import TABLE_KEYS
+from lmzoo.lab.analysis.text.render import store_address
 from lmzoo.lab.store.records import USER_CODE
 
 FUNCTIONS = Path(__file__).parents[3] / "functional"
@@ -121,6 +126,29 @@ def _test_size(folder: StudyFolder, fingerprint: str) -> str:
         return ""
     tokens, sequences = sizes.row(0)
     return f" The test loss is a mean over {tokens:,} tokens of {sequences:,} sequences."
+
+
+def audit_section(path: Path, folder: StudyFolder, ranked: pl.DataFrame) -> str:
+    """Return the audit results of all points, from their training, and commands for two models.
+
+    The two are the best one that neither leaks nor is a count model, and the reference.
+    """
+    counts, programs = count_points(folder), program_points(folder)
+    leaking = ranked.filter(pl.col("leaks") != "")
+    lines = [f"{row['label']}: {row['leaks']}" for row in leaking.to_dicts()]
+    models = ranked.filter(pl.col("score").is_not_null() & ~pl.col("point").is_in(programs))
+    audited = models.height
+    passed = f"{audited - len(lines)} of {audited} points passed the audit when they were trained"
+    if programs:
+        lines.append(f"{len(programs)} points train programs of the user, which are not audited")
+    own = models.filter(pl.col("leaks") == "", ~pl.col("point").is_in(counts)).drop_nulls("rank")
+    code = ""
+    shown = pl.concat([own.head(1), own.filter("reference")]).unique(maintain_order=True)
+    store = store_address(portable(path, folder.study))
+    for row in shown.to_dicts():
+        run = shlex.quote(f"{store}/{folder.study['chosen'][row['point']]['runs'][0]}")
+        code += f"# {row['label']}\nlmzoo audit {run}\nlmzoo sample {run}\n"
+    return paragraphs([passed, *lines], "text") + (code_block(code.strip()) if code else "")
 
 
 BASELINE_ORDERS = (1, FIVE_GRAM["order"], TEXT_BASELINE["order"])

@@ -1,4 +1,4 @@
-"""The sections of a study's page: answer, ranking, curves, search, costs, audit, samples."""
+"""The sections of a study's page: answer, ranking, curves, search, costs, audit."""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +22,6 @@ from lmzoo.lab.analysis.records.curve_data import (
 )
 from lmzoo.lab.analysis.records.load import StudyFolder, load_study
 from lmzoo.lab.analysis.records.mutants import read_mutants
-from lmzoo.lab.analysis.report.best import audit_section, samples_section
 from lmzoo.lab.analysis.report.html import (
     Section,
     chart_figure,
@@ -33,7 +32,12 @@ from lmzoo.lab.analysis.report.html import (
     macro,
     paragraphs,
 )
-from lmzoo.lab.analysis.report.network import cut_points, data_section, network_section
+from lmzoo.lab.analysis.report.network import (
+    audit_section,
+    cut_points,
+    data_section,
+    network_section,
+)
 from lmzoo.lab.analysis.report.recipe import cost_line, recipe_section
 from lmzoo.lab.analysis.report.summary import answer_lists, summary
 from lmzoo.lab.analysis.tables.brief import caveats, diagnoses
@@ -79,8 +83,6 @@ def render_report(
     study: Path | str,
     *,
     metric: str = "token",
-    use_models: bool = True,
-    data_dir: Path | None = None,
     point: str = "",
 ) -> str:
     """Return the page of a study.
@@ -88,8 +90,6 @@ def render_report(
     Args:
         study: its folder, a file of records, or its name (or the beginning) in `runs/`.
         metric: `token` or `sentence`.
-        use_models: sample from the best models and audit them, which loads the models.
-        data_dir: folder of the corpus's files, for the samples.
         point: label, cut or id of the point that the charts show at first; "" is all.
 
     Raises:
@@ -101,8 +101,8 @@ def render_report(
     ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric)
     ranking = ranking_report(folder, ranked)
     verdicts = verdict_groups(ranked)
-    words = paragraphs(summary(folder, ranked, verdicts), "text")
-    words += answer_lists(verdicts, set(cut_points(folder)))
+    words = answer_lists(verdicts, set(cut_points(folder)))
+    words += paragraphs(summary(folder, ranked), "text")
     network = network_section(folder)
     alarms = (*data_warnings(folder.study, folder.damaged), *impossible_warnings(ranked))
     known = len(verdicts) + len(alarms)
@@ -115,11 +115,8 @@ def render_report(
         Section("Spent and reproduce", recipe_section(path, folder)),
         *([Section(NETWORK, network, folded=True)] if network else []),
         Section("The data", data_section(folder, ranked), folded=True),
-        Section("Audit", audit_section(folder, ranked, run=use_models), folded=True),
+        Section("Audit", audit_section(path, folder, ranked), folded=True),
     ]
-    if use_models:
-        samples = samples_section(path, folder, ranked, data_dir)
-        sections.append(Section("Samples", samples, folded=True))
     first = " ".join(filter(None, [*caveats(folder, ranked), answer(ranked)]))
     lead = paragraphs(filter(None, [first]), "lead")
     lead += paragraphs([*diagnoses(folder, ranked), cost_line(folder)]) + _forests(ranked)

@@ -2,11 +2,9 @@
 
 `study.json` stores the options of the sweep, those of the command line and those of the script
 alike, so giving all of them runs the same study. A study of an older version stores some of them,
-the oldest ones none. The others are inferred from its runs as far as possible, and a comment lists
-what is missing.
+and a comment lists what is missing.
 """
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -106,7 +104,7 @@ def recipe_section(path: Path, folder: StudyFolder) -> str:
     body = html_table(spent_table(folder)) + paragraphs(notes, "text")
     if configs:
         body += html_table(recipe_table(folder, configs))
-    commands = reproduce_commands(_portable(path, folder.study), folder)
+    commands = reproduce_commands(portable(path, folder.study), folder)
     return body + code_block(f"{install}\n{DATA}\n{commands}")
 
 
@@ -146,7 +144,7 @@ def _listed(counts: Counter[str]) -> str:
     return " or ".join(sorted(counts))
 
 
-def _portable(path: Path, study: Mapping[str, Any]) -> Path:
+def portable(path: Path, study: Mapping[str, Any]) -> Path:
     """Return where the commands write: a bucket, or a folder of the reader's own."""
     if S3_SCHEME.match(str(path)):
         return path
@@ -168,20 +166,16 @@ def run_configs(folder: StudyFolder) -> list[dict[str, Any]]:
     return [config for run in runs if (config := read_config(folder.path, run))]
 
 
-def sweep_command(
-    folder: StudyFolder, configs: list[dict[str, Any]], points: Collection[str] = ()
-) -> list[str]:
+def sweep_command(study: Mapping[str, Any], points: Collection[str] = ()) -> list[str]:
     """Return the sweep with all its options, for these points or for all that were trained.
 
     Args:
-        folder: the study.
-        configs: those of its runs.
+        study: the content of `study.json`.
         points: ids.
     """
-    study = folder.study
     chosen = points or study["chosen"]
     labels = [point["stored_labels"][0] for point in study["points"] if point["id"] in chosen]
-    options = [*(study.get("options") or _older_options(folder, configs))]
+    options = [*(study.get("options") or _older_options(study))]
     some = len(labels) < len(study["points"]) or study.get("left_out")
     return [*_script(study), *options, *(("--points", ",".join(labels)) if some else ())]
 
@@ -192,7 +186,7 @@ def reproduce_commands(path: Path, folder: StudyFolder) -> str:
     if str(path).endswith(SUFFIX):  # the sweep runs into the default store
         path = Path("runs") / path.stem
     configs = run_configs(folder)
-    sweep = [*sweep_command(folder, configs), "--storage", store_address(path.parent)]
+    sweep = [*sweep_command(study), "--storage", store_address(path.parent)]
     address = store_address(path)
     out = ["--out", "report.html"] if address.startswith("s3:") else []  # no pages in buckets
     lines = [sweep, ["lmzoo", "rank", address], ["lmzoo", "report", address, *out]]
@@ -212,15 +206,13 @@ def _environment(configs: list[dict[str, Any]]) -> str:
     return ", ".join(parts) + CHANGED * any("+" in c for c in values.get("commit", ()))
 
 
-def _older_options(folder: StudyFolder, configs: list[dict[str, Any]]) -> Iterator[str]:
+def _older_options(study: Mapping[str, Any]) -> Iterator[str]:
     """Yield the options of a study whose version did not store them as words."""
-    study = folder.study
     for name in ("epochs", "samples", "seeds"):
         yield from (f"--{name}", str(study["budget"][name]))
     if "margin" in study:
         yield from ("--margin", str(study["margin"]))
     if "asked" not in study:
-        yield from _inferred_options(folder, configs)
         return
     options = study["asked"]
     for name in ("corpus", "recipe", "seed", "parameters"):
@@ -239,23 +231,3 @@ def _older_options(folder: StudyFolder, configs: list[dict[str, Any]]) -> Iterat
             yield from ("--search-space", range_text(field, search_range))
     for field in options["off"]:
         yield from ("--search-space", f"{field}=off")
-
-
-def _inferred_options(folder: StudyFolder, configs: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield the options of an older study that its runs show."""
-    corpora = [config["corpus"] for config in configs]
-    if corpora and all(corpus == corpora[0] for corpus in corpora):
-        yield from ("--corpus", corpora[0]["name"])
-        for name, value in corpora[0].items():
-            if name != "name" and value is not None:
-                yield from ("--set", setting_text(f"corpus.{name}", value))
-    if configs and all(config["recipe"].get("accumulate") == "epoch" for config in configs):
-        yield from ("--recipe", "published")
-    settings = (
-        folder.runs.filter(pl.col("stage") == "tune").select("point", "setting").unique("point")
-    )
-    tuned = [json.loads(setting) for _, setting in settings.collect().iter_rows()]
-    points = Counter(field for setting in tuned for field in setting)
-    for field, search_range in search_ranges(folder.study).items():
-        if 2 * points[field] > len(tuned):  # a field of few points belongs to these points only
-            yield from ("--search-space", range_text(field, search_range))

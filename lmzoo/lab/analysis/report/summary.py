@@ -1,7 +1,6 @@
-"""The answer of a study: paragraphs on free cuts, losses, choices; and its verdicts as lists."""
+"""The answer of a study: its verdicts as lists, and paragraphs on losses, intervals and choices."""
 
 import json
-from collections import Counter
 from collections.abc import Collection, Sequence
 from math import exp
 
@@ -19,22 +18,12 @@ from lmzoo.lab.analysis.records.load import StudyFolder
 from lmzoo.lab.analysis.records.search_ranges import search_ranges
 from lmzoo.lab.analysis.records.units import METRIC, UNITS, effect_words
 from lmzoo.lab.analysis.report.html import macro
-from lmzoo.lab.analysis.report.network import baseline_points, cut_points
+from lmzoo.lab.analysis.report.network import baseline_points
 from lmzoo.lab.analysis.text.formatting import format_number
-from lmzoo.lab.analysis.text.verdict_lines import MEANINGS, VerdictGroup, effect_range, verdict_text
+from lmzoo.lab.analysis.text.verdict_lines import MEANINGS, VerdictGroup
 from lmzoo.lab.statistics.compared import (
-    BETTER,
-    BETTER_OPEN,
-    NEGLIGIBLE,
-    UNDECIDED,
-    WORSE,
-    WORSE_OPEN,
     read_looks,
 )
-
-MOST = 8
-"""Free cuts that the first sentence names; the list below it has all."""
-
 
 LISTED = 20
 """Points of a verdict that a list has; the ranking has all."""
@@ -42,10 +31,10 @@ FIELD_WORDS = {"recipe.lr": "learning rate (recipe.lr)"}
 """Searched field -> its name in a sentence; other fields have the names of their configs."""
 
 
-def summary(folder: StudyFolder, ranked: pl.DataFrame, answer: Sequence[VerdictGroup]) -> list[str]:
-    """Return the paragraphs: the answer, the verdicts, the losses, the intervals, the tuning."""
+def summary(folder: StudyFolder, ranked: pl.DataFrame) -> list[str]:
+    """Return the paragraphs: the points and the margin, the losses, the intervals, the tuning."""
     paragraphs = [
-        *_answer(folder, ranked, answer),
+        _points(ranked),
         _losses(folder, ranked),
         _intervals(folder, ranked),
         " ".join(choice_sentences(folder)),
@@ -53,92 +42,17 @@ def summary(folder: StudyFolder, ranked: pl.DataFrame, answer: Sequence[VerdictG
     return [text for text in paragraphs if text]
 
 
-def _answer(folder: StudyFolder, ranked: pl.DataFrame, answer: Sequence[VerdictGroup]) -> list[str]:
-    count = Counter(group.verdict for group in answer for _ in group.points)
+def _points(ranked: pl.DataFrame) -> str:
+    """Return what a point, the reference and the margin are; "" without a verdict."""
     reference = ranked.filter("reference")["label"]
-    if reference.is_empty() or not count:
-        return []
-    name, total = reference.item(0), sum(count.values())
+    if reference.is_empty() or not ranked["verdict"].count():
+        return ""
     margin, metric = ranked["margin"].item(0), ranked["metric"].item(0)
-    within = f"{margin:g} {effect_words(metric)}"
     share = f": it is {100 * (exp(margin) - 1):.1f} % of the perplexity" * (metric in UNITS)
-    free, open_ = count[NEGLIGIBLE], count[UNDECIDED]
-    worse, better = (
-        sum(count[verdict] for verdict in side)
-        for side in ((WORSE, WORSE_OPEN), (BETTER, BETTER_OPEN))
-    )
-    cuts = ranked.filter(pl.col("point").is_in(cut_points(folder)), pl.col("verdict").is_not_null())
-    first = (
-        _cuts(cuts, name, within)
-        if cuts.height
-        else (
-            f"{_points(better)} shown to be better than {name!r}, and {_are(free)} shown to be "
-            f"different from it by less than {within}. {_best(ranked, name)}".strip()
-        )
-    )
-    second = (
-        f"{_definition(name, has_cuts=cuts.height > 0)} Of the {total} points compared with it, "
-        f"{_are(better)} better, {_are(free)} negligible, {_are(worse)} worse and "
-        f"{_are(open_)} undecided. "
-        f"The margin of {within} is a choice of the study{share}."
-    )
-    return [first, f"{second} {_best(ranked, name)}" if cuts.height else second]
-
-
-def _definition(name: str, *, has_cuts: bool) -> str:
-    """Return what a point and the reference are."""
-    without = ", the model without cuts" if has_cuts else ""
     return (
         "A point is one model with its training recipe, trained with several seeds. All points are "
-        f"compared with the reference {name!r}{without}."
-    )
-
-
-def _cuts(cuts: pl.DataFrame, reference: str, within: str) -> str:
-    """Return which cuts are free, and what is known about cuts that are made together."""
-    free = cuts.filter(pl.col("verdict").is_in([NEGLIGIBLE, BETTER, BETTER_OPEN])).sort(
-        "difference"
-    )
-    together = cuts.filter(pl.col("label").str.contains(" + ", literal=True))
-    named = [
-        f"{row['label']} ({effect_range(row['difference_low'], row['difference_high'], least=3)}"
-        f"{'; better' * (row['verdict'] != NEGLIGIBLE)})"
-        for row in free.to_dicts()
-    ]
-    more = [f"and {len(named) - MOST} more"] if len(named) > MOST else []
-    text = (
-        f"These cuts are free, each made alone: {', '.join(named[:MOST] + more)}. Free means that "
-        f"the loss is shown to be within {within} of {reference!r}, or below it."
-        if named
-        else f"No cut is shown to be free: none is within {within} of {reference!r}, "
-        "and none is better."
-    )
-    if not together.height:
-        return f"{text} No combination of cuts is in the study."
-    free, worse = (
-        int(together["verdict"].is_in(list(words)).sum())
-        for words in ((BETTER, BETTER_OPEN, NEGLIGIBLE), (WORSE, WORSE_OPEN))
-    )
-    return (
-        f"{text} Of {together.height} combinations of cuts in the study, "
-        f"{_are(free)} shown to be free and {_are(worse)} worse. "
-        "Other combinations are not in the study."
-    )
-
-
-def _best(ranked: pl.DataFrame, reference: str) -> str:
-    """Return a sentence on the point with the lowest loss among those that have a verdict."""
-    rows = ranked.filter(pl.col("verdict").is_not_null(), pl.col("difference").is_not_null())
-    row = rows.sort("difference").row(0, named=True)
-    if row["score"] == METRIC:
-        return ""
-    side = "below" if row["difference"] < 0 else "above"
-    between = effect_range(row["difference_low"], row["difference_high"], least=3)
-    loss = format_number(row["loss"], ".3f")
-    return (
-        f"The lowest loss of the points compared has {row['label']!r}: {loss}, "
-        f"which is {abs(row['difference']):.3f} {side} {reference!r} (difference {between}; "
-        f"{verdict_text(row)})."
+        f"compared with the reference {reference.item(0)!r}. "
+        f"The margin of {margin:g} {effect_words(metric)} is a choice of the study{share}."
     )
 
 
@@ -201,14 +115,6 @@ def _intervals(folder: StudyFolder, ranked: pl.DataFrame) -> str:
         "fixed. A verdict also corrects for the number of points (Holm), so the range of an "
         f"undecided point may exclude 0.{again}"
     )
-
-
-def _points(count: int) -> str:
-    return f"{count} points are" if count > 1 else "1 point is" if count else "No point is"
-
-
-def _are(count: int) -> str:
-    return "none is" if not count else "1 is" if count == 1 else f"{count} are"
 
 
 def answer_lists(groups: Sequence[VerdictGroup], cuts: Collection[str]) -> str:

@@ -23,7 +23,7 @@ def no_curves(monkeypatch):
 
 def interactions(toy) -> str:
     """Return the section, or an empty string."""
-    text = render_report(toy.write(), use_models=False)
+    text = render_report(toy.write())
     result = re.search(r'<section id="interactions".*?</section>', text, re.DOTALL)
     return result.group() if result else ""
 
@@ -31,7 +31,7 @@ def interactions(toy) -> str:
 def test_a_browser_shows_the_heat_map(toy):
     add_mutants(toy, full(2).tolist(), loss)
     toy.add_run("wild type", 9, 3.0, model={"name": "m", "cell": {"name": "mgu", "cuts": []}})
-    text = render_report(toy.path, use_models=False)
+    text = render_report(toy.path)
     path = toy.path / "report.html"
     path.write_text(text, encoding="utf-8")
     loaded = open_page(path)
@@ -46,7 +46,7 @@ def test_a_browser_shows_the_heat_map(toy):
 @pytest.mark.usefixtures("no_curves")
 def test_the_heat_map_is_of_the_selected_metric(toy):
     add_mutants(toy, full(2).tolist(), loss)
-    text = render_report(toy.path, metric="sentence", use_models=False)
+    text = render_report(toy.path, metric="sentence")
     assert "Means over 3 seeds of the sentence loss" in text
     assert text.count('"text": "+0.13"') == 2
     assert '"text": "+0.25"' not in text

@@ -5,16 +5,13 @@ import csv
 import io
 import json
 import re
-import subprocess
-import sys
 from html import escape
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from lmzoo.lab.analysis.report import best, render_report
-from lmzoo.lab.analysis.report.best import CommandResult, run_lmzoo
+from lmzoo.lab.analysis.report import render_report
 from lmzoo.lab.analysis.report.html import Section, html_page
 from lmzoo.lab.analysis.tables.ranking_table import study_ranking
 from lmzoo.lab.analysis.text.render import render
@@ -47,7 +44,7 @@ def markup(text: str) -> str:
 
 
 def test_the_page_has_every_section_and_loads_nothing(study):
-    text = render_report(study, use_models=False)
+    text = render_report(study)
     for part in (*SECTIONS, "Spent and reproduce"):
         assert f">{part}</h2>" in text
     assert len(text) < 3_000_000
@@ -62,7 +59,7 @@ def test_the_page_has_every_section_and_loads_nothing(study):
 
 
 def test_table_chart_and_file_have_the_numbers_of_the_ranking(study):
-    text = render_report(study, use_models=False)
+    text = render_report(study)
     ranked = study_ranking(study)
     data = re.search(r'download="toy.csv" href="data:text/csv;base64,([^"]*)"', text)
     assert data is not None
@@ -77,7 +74,7 @@ def test_table_chart_and_file_have_the_numbers_of_the_ranking(study):
 
 def test_report_ranking_json_and_csv_have_the_same_numbers():
     """All columns of the file, the JSON and the table of the recorded gate ablation."""
-    text, ranked = render_report(RECORDS, use_models=False), study_ranking(RECORDS)
+    text, ranked = render_report(RECORDS), study_ranking(RECORDS)
     names = list(ranked.frame.columns)
     own = json.loads(render(ranked, "json"))["rows"]
     data = re.search(r'href="data:text/csv;base64,([^"]*)"', text)
@@ -120,12 +117,12 @@ def _plain(value: object, name: str = "setting") -> object:
 
 def test_every_chart_has_a_tooltip(study):
     for path in (RECORDS, study):
-        for spec in specs(render_report(path, use_models=False)):
+        for spec in specs(render_report(path)):
             assert '"tooltip"' in json.dumps(spec), spec["description"]
 
 
 def test_the_table_shows_what_each_cut_replaces():
-    page = markup(render_report(RECORDS, use_models=False))
+    page = markup(render_report(RECORDS))
     assert "h_t = (1 − f_t) ⊙ h_{t-1} + f_t ⊙ c_t" in page  # of the reference
     replaced = "carry (6): (1 − f_t) ⊙ h_{t-1} → 0"
     assert f'cut carry (6)<span class="equation">{replaced}</span></td>' in page
@@ -135,7 +132,7 @@ def test_the_table_shows_what_each_cut_replaces():
 
 def test_the_marked_settings_of_the_search_are_those_of_the_table():
     """In the recorded study of the gate ablation."""
-    text = render_report(RECORDS, use_models=False)
+    text = render_report(RECORDS)
     search = next(spec for spec in specs(text) if "of every setting" in spec["description"])
     rows = [row for data in search["datasets"].values() for row in data if row.get("chosen")]
     chosen = {row["label"]: {"recipe.lr": row["value"]} for row in rows}
@@ -143,34 +140,20 @@ def test_the_marked_settings_of_the_search_are_those_of_the_table():
     assert chosen == {row["label"]: json.loads(row["setting"]) for row in ranked}
 
 
-def test_samples_and_audit_are_of_the_best_model(study, monkeypatch):
-    sampled = []
-
-    def sample(run, *, count=8, data_dir=None):
-        sampled.append((run.name, data_dir))
-        return CommandResult("lmzoo sample", "a <b> dog", ok=True)
-
-    audit = {"name": "m", "score": "exact", "faults": [], "future": 0.25, "total": None}
-    monkeypatch.setattr(best, "draw_samples", sample)
-    result = CommandResult("lmzoo audit", "", ok=True)
-    monkeypatch.setattr(best, "audit_model", lambda *_: (result, audit))
-    text = render_report(study, data_dir=Path("there"))
-    assert sampled == [("full-confirm-1", Path("there"))]
-    assert "a &lt;b&gt; dog" in text
-    assert "2.5e-01" in text
-    assert "m, exact: passes" in text
-
-
-def test_a_failed_command_returns_its_error(study):
-    result = run_lmzoo(["sample", str(study / "nowhere")])
-    assert not result.ok
-    assert result.text.startswith("error: ")
-    assert result.command.startswith("lmzoo sample ")
+def test_the_audit_has_commands_for_the_best_honest_model_and_the_reference(toy):
+    toy.add_point("leaky", [1.0, 1.1], leaks="sees itself")
+    toy.add_point("count", [1.2, 1.2], model={"name": "ngram_count", "order": 5})
+    toy.add_point("best", [1.9, 2.0])
+    toy.add_point("full", [2.0, 2.1])
+    audit = markup(render_report(toy.write())).split(">Audit</h2>")[1].split("</section>")[0]
+    assert "3 of 4 points passed the audit when they were trained" in audit
+    runs = re.findall("lmzoo (?:audit|sample) runs/toy/(.*)-confirm-1", audit)
+    assert runs == ["best", "best", "full", "full"]
 
 
 def test_a_browser_shows_the_complete_page_without_requests(study):
     path = study / "report.html"
-    path.write_text(render_report(study, use_models=False), encoding="utf-8")
+    path.write_text(render_report(study), encoding="utf-8")
     loaded = open_page(path)
     assert (loaded.requests, loaded.messages) == ([], [])
     assert "<script>alert(1)</script>" in loaded.title
@@ -187,7 +170,7 @@ def test_a_browser_shows_the_complete_page_without_requests(study):
 
 def test_a_browser_sorts_and_filters_the_ranking(study):
     path = study / "report.html"
-    path.write_text(render_report(study, use_models=False), encoding="utf-8")
+    path.write_text(render_report(study), encoding="utf-8")
     with browse(path) as tab:
 
         def labels() -> list[str]:
@@ -218,28 +201,12 @@ def test_a_browser_reports_a_page_that_loads_other_files(tmp_path):
     assert any("no" in message for message in loaded.messages)
 
 
-@pytest.mark.slow
-@pytest.mark.ray
-@pytest.mark.timeout(1200)
-def test_the_page_of_a_real_sweep(tmp_path):
-    command = ["sweeps/gru_ablation.py", "--points", "wild type,cut 4", "--epochs", "2"]
-    command += ["--samples", "2", "--seeds", "2", "--set", "corpus.train=200"]
-    command += ["--storage", str(tmp_path)]
-    subprocess.run([sys.executable, *command], cwd=ROOT, check=True, timeout=800)
-    path = tmp_path / "report.html"
-    path.write_text(render_report(tmp_path / "gru_ablation-captions"), encoding="utf-8")
-    loaded = open_page(path)
-    assert (loaded.requests, loaded.messages) == ([], [])
-    for part in ("Over seeds and sequences", "exact: passes", "lmzoo sample"):
-        assert part in loaded.text
-
-
 def test_warnings_about_the_text_are_in_the_ranking_and_in_the_page(toy):
     toy.study_json["data"] = {"warnings": ["9 of 10 lines are cut", "1 of 2 test lines is seen"]}
     toy.add_point("full", [2.0, 2.1, 2.3])
     toy.add_point("part", [2.5, 2.6, 2.7])
     folder = toy.write()
-    heading, page = study_ranking(folder).heading, render_report(folder, use_models=False)
+    heading, page = study_ranking(folder).heading, render_report(folder)
     for warning in toy.study_json["data"]["warnings"]:
         assert f"WARNING: {warning}" in heading
         assert page.count(f"WARNING: {warning}") == 1

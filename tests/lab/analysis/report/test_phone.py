@@ -20,7 +20,7 @@ RIGHT_EDGES = """() => {
 def test_verdict_and_difference_are_on_the_screen(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "curve_charts", lambda *_, **__: {})
     path = tmp_path / "report.html"
-    path.write_text(render_report(RECORDS, use_models=False), encoding="utf-8")
+    path.write_text(render_report(RECORDS), encoding="utf-8")
     with browse(path, width=WIDTH) as tab:
         point, verdict, difference = tab.evaluate(RIGHT_EDGES)
     assert point < verdict < difference <= WIDTH

@@ -82,7 +82,7 @@ def pages(tmp_path_factory):
     paths = []
     for name, study in (("records", RECORDS), ("map", toy.write())):
         paths.append(folder / f"{name}.html")
-        paths[-1].write_text(render_report(study, use_models=False), encoding="utf-8")
+        paths[-1].write_text(render_report(study), encoding="utf-8")
     return paths
 
 

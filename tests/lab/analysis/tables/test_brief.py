@@ -102,7 +102,7 @@ def test_a_study_whose_last_epoch_gains_is_named_in_the_first_sentence(toy, fall
     falling(toy, {3: fall, 4: 0.0}, 4)
     sentence = "The curves still fall, by 0.011 nats in the last epoch."
     assert doubts(toy) == [sentence] * said
-    lead = render_report(toy.path, use_models=False).partition('class="lead">')[2]
+    lead = render_report(toy.path).partition('class="lead">')[2]
     assert lead.startswith(sentence) is said
     assert (sentence in " ".join(brief(toy.path)[:3])) is said
 

@@ -135,7 +135,7 @@ def test_a_column_is_added_in_one_place(toy, half_column):
         text = render(report, format, width=200)
         assert (str(value) if format in ("csv", "json") else shown) in text
         assert format == "csv" or "half of it: half of the loss's interval" in text
-    page = unescape(render_report(toy.path, use_models=False))
+    page = unescape(render_report(toy.path))
     assert "half of the loss's interval" in page
     assert f">{shown}</td>" in page
     bits = study_ranking(toy.path, unit="bpc")
