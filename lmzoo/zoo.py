@@ -20,7 +20,7 @@ from lmzoo.base.config import add_defaults, from_dict, to_dict
 from lmzoo.base.errors import UserError
 from lmzoo.base.memory import allocating, machine_bytes, require_memory
 from lmzoo.base.own_parts import import_installed
-from lmzoo.base.registry import ROWS, Row, new_parts
+from lmzoo.base.registry import ROWS, Row
 from lmzoo.contract import MODELS, LanguageModel, Task
 from lmzoo.functional.seeding import initialise
 
@@ -59,12 +59,11 @@ def config(name: str, **fields: Any) -> Any:
     if entry.model is None:
         raise UserError(f"{entry.name} has no model to build: it is a row of family {entry.family}")
     preset = to_dict(from_dict(MODELS[entry.model].Config, entry.fields))
-    with new_parts():
-        return MODELS.parse({"name": entry.model, **overlay(preset, fields)})
+    return MODELS.parse({"name": entry.model, **overlay(preset, fields)})
 
 
 def change(model_config: Any, fields: Mapping[str, Any]) -> Any:
-    """Return a model's config with some fields changed; a part that is named anew is a new one.
+    """Return a model's config with some fields changed.
 
     Raises:
         UserError: A field is invalid.
@@ -72,8 +71,7 @@ def change(model_config: Any, fields: Mapping[str, Any]) -> Any:
     if not fields:
         return model_config
     kept = add_defaults(model_config, MODELS.dump(model_config))
-    with new_parts():
-        return MODELS.parse(overlay(kept, fields))
+    return MODELS.parse(overlay(kept, fields))
 
 
 def overlay(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,8 +5,8 @@ combinations that it published. The cuts 2,3,4,5 leave the same function as the 
 
 The emission is a softmax tied to the embeddings, and the rate falls to zero: with the mixture of
 S0 on a small vocabulary, seeds differ more than most cuts. The rates searched are a decade around
-the best ones of all points. S0's own emission, as in `reference.py`, and the question as it was
-asked before version 0.3:
+the best ones of all points. S0's own emission, as in `reference.py`, and the question with a
+constant rate:
 
     --set model.emission=mixture --set model.emission.components=64
     --set model.emission=mixture --set model.emission.components=64 \

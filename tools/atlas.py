@@ -16,9 +16,6 @@ import numpy as np
 import polars as pl
 from polars import selectors as cs
 
-import lmzoo.models  # noqa: F401  registers them
-from lmzoo.cells.base import CELLS
-from lmzoo.contract import MODELS
 from lmzoo.lab.analysis.records.load import load_study
 from lmzoo.lab.analysis.report.recipe import sweep_command
 from lmzoo.lab.analysis.tables.ranking_statistics import baselines
@@ -26,6 +23,8 @@ from lmzoo.lab.analysis.tables.ranking_table import study_ranking
 from lmzoo.lab.analysis.text.formatting import MISSING, format_mean, format_number
 from lmzoo.lab.analysis.text.render import Report, TextTable
 from lmzoo.lab.analysis.text.verdict_lines import verdict_text
+from lmzoo.lab.store.records import NUMERICS
+from lmzoo.train.trained import OTHER_FORMS
 
 FILE = "atlas.parquet"
 COLUMNS = {
@@ -60,7 +59,7 @@ COLUMNS = {
     ),
     "changed": (
         pl.Boolean,
-        "the cell has other defaults now, so the command must run at that commit",
+        "the cell has other fields now, so the command must run at that commit",
     ),
     "command": (
         pl.String,
@@ -125,7 +124,7 @@ def _points(path: Path) -> pl.DataFrame:
                 "kn5": row["kn5"],
                 "minutes": sum(minutes.get(point, 0.0) for point in both),
                 "commit": commits.most_common(1)[0][0] or None,
-                "changed": any(older(own[point][0]["model"]) for point in both if point in own),
+                "changed": any(changed(own[point][0]) for point in both if point in own),
                 "command": shlex.join(sweep_command(folder.study, both)),
             }
         )
@@ -133,16 +132,18 @@ def _points(path: Path) -> pl.DataFrame:
     return pl.DataFrame(rows, schema)
 
 
-def older(model: Mapping[str, Any]) -> bool:
-    """Return whether a stored config lacks `reference`, which new configs of its cell have.
+def changed(config: Mapping[str, Any]) -> bool:
+    """Return whether a run was trained with fields of a cell or model that have gone since."""
+    return config.get("numerics") != NUMERICS and _has_other_form(config["model"])
 
-    Without it a cell has initial values that are not those of its reference code.
-    """
-    name = model.get("name", "")
-    new = getattr(CELLS.get(name) or MODELS.get(name), "fields_of_new", {})
-    lacks = "reference" in new and "reference" not in model
+
+def _has_other_form(model: Mapping[str, Any]) -> bool:
     inside = (value for value in model.values() if isinstance(value, Mapping))
-    return lacks or any(map(older, inside))
+    return (
+        "reference" in model
+        or model.get("name") in OTHER_FORMS
+        or any(map(_has_other_form, inside))
+    )
 
 
 def atlas_report(records: Path) -> Report:
@@ -228,7 +229,7 @@ def _cell(row: Mapping[str, Any], name: str) -> str:
     if name == "difference":
         return format_mean(row["difference"], row["high"], "+.3f")
     if name == "command":
-        old = f"at {row['commit']}: " if row["changed"] else ""
+        old = f"at {row['commit'] or 'an earlier commit'}: " if row["changed"] else ""
         return f"{old}python tools/repeat.py {row['study']} {shlex.quote(row['point'])}"
     value = row[name]
     return format_number(value, "d") if name in NUMBERS else value or MISSING

@@ -17,7 +17,7 @@ from rich.terminal_theme import TerminalTheme
 
 from lmzoo.data.corpus import open_corpus
 from lmzoo.lab.analysis.records.study_parquet import restore_study
-from lmzoo.lab.store.records import CONFIG, read_json
+from lmzoo.lab.store.records import CONFIG, STUDY, read_json
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study import Study
 from lmzoo.lab.study.study_store import StudyStore
@@ -79,7 +79,12 @@ def _panel(study: Study, records: Path) -> RichConsole:
     with tempfile.TemporaryDirectory() as folder:
         restore_study(records, Path(folder))
         _forget_runs(Path(folder))
-        with closing(StudyStore(Path(folder))) as store:
+        numerics = read_json(Path(folder, STUDY))["numerics"]
+        with (
+            mock.patch("lmzoo.lab.study.study_store.NUMERICS", numerics),
+            mock.patch("lmzoo.train.run_config.NUMERICS", numerics),
+            closing(StudyStore(Path(folder))) as store,
+        ):
             planner = Planner(study, resolve(study, corpus, fields), store)
             with mock.patch("time.monotonic", return_value=SECONDS):
                 console = Console(as_json=False, stderr=screen)

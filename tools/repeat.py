@@ -73,7 +73,7 @@ def found(frame: pl.DataFrame, study: str | None, point: str | None) -> dict[str
     row = rows[labels.index(point)]
     if row["changed"]:
         raise UserError(
-            f"{point!r} of {study} has had other defaults since; run this at commit "
+            f"{point!r} of {study} has other fields now; run this at commit "
             f"{row['commit']}: {row['command']}"
         )
     return row

@@ -10,13 +10,11 @@ Most rows are presets: a registered model with some config fields set. A row wit
 technique, a diagnostic, a decoder) is listed and described, but cannot be built.
 """
 
-import contextlib
 import dataclasses
 import importlib
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -28,26 +26,6 @@ from lmzoo.base.errors import UserError, near
 T = TypeVar("T")
 PARTS: dict[type, Any] = {}
 """The class of a config -> the part to which it belongs, in any registry."""
-_NEW: ContextVar[bool] = ContextVar("new parts", default=False)
-
-
-@contextlib.contextmanager
-def new_parts() -> Iterator[None]:
-    """Give parts that are parsed in the context the values of `fields_of_new`.
-
-    A part has them where a default has changed. A stored config that lacks such a field means the
-    value before, which is the field's default; a config that a user asks for means the new one.
-    """
-    token = _NEW.set(True)
-    try:
-        yield
-    finally:
-        _NEW.reset(token)
-
-
-def fields_of_new(part: Any) -> Mapping[str, Any]:
-    """Return the fields that configs of a part get in `new_parts`; {} outside."""
-    return getattr(part, "fields_of_new", {}) if _NEW.get() else {}
 
 
 class Registry(Generic[T]):
@@ -120,7 +98,7 @@ class Registry(Generic[T]):
             raise UserError(f"a {self.kind} is a name or a mapping with 'name', got {value!r}")
         part = self[fields["name"]]
         rest = {key: item for key, item in fields.items() if key != "name"}
-        return from_dict(part.Config, {**fields_of_new(part), **rest})  # type: ignore[attr-defined]
+        return from_dict(part.Config, rest)  # type: ignore[attr-defined]
 
     def name_of(self, part_config: Any) -> str:
         """Return the name of the part to which this config belongs."""

@@ -18,13 +18,13 @@ STD = 0.02
 class ResidualMixers(FeatureModel):
     """x^{d+1} = x^d + mixer_d(N(x^d)), P = emission(N(x^D)); a subclass defines `mixer`.
 
-    N is LayerNorm with learned scales. The config has `width`, `layers`, `emission`,
-    `embedding_std` and `reference`, with which embeddings start at N(0, 0.02²).
+    N is LayerNorm with learned scales. The config has `width`, `layers`, `emission` and
+    `embedding_std`; embeddings start at N(0, 0.02²) by default.
     """
 
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task)
-        std = config.embedding_std or (STD if config.reference else None)
+        std = config.embedding_std or STD
         self.embedding = EmbeddingTable(task.vocab, config.width, std)
         self.mixers = nn.ModuleList(self.mixer(depth) for depth in range(config.layers))
         self.norms = nn.ModuleList(nn.LayerNorm(config.width) for _ in range(config.layers + 1))

@@ -7,11 +7,10 @@ has one, otherwise with a loop over `step`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.errors import UserError
@@ -23,15 +22,6 @@ Inputs = Tensor | TokenInputs
 """Inputs of a scan: vectors (B, T, E), or token ids (B, T) with an embedding table (V, E)."""
 State = tuple[Tensor, ...]
 """The state of a cell; the first tensor is h, (B, H)."""
-Reference = Annotated[bool, Field(exclude_if=lambda on: not on)]
-"""A field `reference`: draws, projections, scales and start state are those of the reference code
-that the cell's docstring names. Configs of new runs have it; False, the default of stored configs,
-is not written."""
-
-
-def as_published(**sizes: Any) -> Mapping[str, Any]:
-    """Return the `fields_of_new` of a cell with a field `reference`, and its published sizes."""
-    return {"reference": True, **sizes}
 
 
 class Cell(nn.Module, ABC):
@@ -56,8 +46,11 @@ class Cell(nn.Module, ABC):
     """Boundary detectors of a cell that segments its input; see `boundaries`."""
     takes_inputs: ClassVar[bool] = False
     """Whether the class has an argument `inputs`: the width E of the inputs, if it is not H."""
-    fields_of_new: ClassVar[Mapping[str, Any]] = {}
-    """Fields that the configs of new runs have (`registry.new_parts`)."""
+    zero_start: float = 0.0
+    """The constant start vector that means a state of zeros.
+
+    1 for cells whose published start is 0: models start from a vector of ones.
+    """
 
     def __init__(self, config: Any, width: int, length: int) -> None:
         super().__init__()
@@ -82,14 +75,6 @@ class Cell(nn.Module, ABC):
     def initial_state(self, start: Float[Tensor, "B S"]) -> State:
         """Return the state whose vectors are concatenated in `start`, S = num_state_vectors · H."""
         return self.shift_start(start).chunk(self.num_state_vectors, dim=-1)
-
-    @property
-    def zero_start(self) -> float:
-        """The constant start vector that means a state of zeros.
-
-        1 for cells whose published start is 0: models start from a vector of ones.
-        """
-        return float(getattr(self.config, "reference", False))
 
     def shift_start(self, start: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
         """Return the start vector in units of the state."""

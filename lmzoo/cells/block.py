@@ -104,6 +104,7 @@ class Block(Cell):
         self.inner = CELLS.build(config.inner, width, length)
         self.num_state_vectors = self.inner.num_state_vectors
         self.spare_start = self.inner.spare_start
+        self.zero_start = self.inner.zero_start
         self.w, self._windows = self._draw()
 
     def _draw(self) -> tuple[Weights, dict[str, int]]:
@@ -126,10 +127,6 @@ class Block(Cell):
         kinds = ("conv", *(f"canon_{place}" for place in sorted(config.canon)))
         windows = {name: shapes[name][0] for name in kinds if name not in cut}
         return Weights(shapes, cut, fan_in=h, own=own), windows
-
-    @property
-    def zero_start(self) -> float:
-        return self.inner.zero_start
 
     def initial_state(self, start: Tensor) -> State:
         rows = (len(start), WINDOW - 1)

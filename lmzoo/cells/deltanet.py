@@ -22,9 +22,6 @@ Differences from the code of flash-linear-attention (`layers/delta_net.py`, bc3b
     4 heads                            2 heads                     widths of 32 to 256
     models redraw at N(0, 0.02²)       U(±1/√fan-in) of the layer  `recipe.init=normal_0.02` does
 
-`reference=false` is the cell of records before version 0.3: no 1/√K, scales of N per channel of
-every head.
-
 Schlag et al. 2021 (arXiv:2102.11174); Yang et al. 2024 (arXiv:2406.06484); Grazzi et al. 2025
 (arXiv:2411.12537); N is RMSNorm per head, with the same scales for all heads.
 """
@@ -39,7 +36,7 @@ from torch import Tensor
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, OwnDraw, Reference, Weights, as_published
+from lmzoo.cells.base import CELLS, OwnDraw, Weights
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import WINDOW, MatrixCell, head_size, linear, ones, taps
 from lmzoo.functional.matrix_state import Update
@@ -55,16 +52,16 @@ class Cut(StrEnum):
     NORM = "norm"
 
 
+BetaMax = Annotated[float, Choice((1.0, 2.0))]
+
+
 @config
 class DeltaConfig:
     """Fields of the cells with the delta rule."""
 
     heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
-    beta_max: Annotated[float, Choice((1.0, 2.0))] = Field(
-        1.0, gt=0, le=2, exclude_if=lambda most: most == 1
-    )
+    beta_max: BetaMax = Field(1.0, gt=0, le=2)
     """The largest β; above 1, steps have negative eigenvalues."""
-    reference: Reference = False
 
     @model_validator(mode="after")
     def _no_range_without_beta(self) -> Any:
@@ -76,12 +73,11 @@ class DeltaConfig:
 class DeltaRule(MatrixCell):
     """Base class of DeltaNet and gated DeltaNet: linear attention with the delta rule."""
 
-    fields_of_new = as_published()
     convolved = ("q", "k", "v")
 
     def __init__(self, config: Any, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        size, reference = head_size(width, config.heads), config.reference
+        size = head_size(width, config.heads)
         self.shape_state(config.heads, size, getattr(config, "expand_v", 1) * size)
         keys, values = config.heads * size, config.heads * self.values
         n = self.substeps
@@ -90,12 +86,12 @@ class DeltaRule(MatrixCell):
         shapes: dict[str, tuple[int, ...]]
         shapes = {name: (rows, width) for name, rows in columns.items()}
         shapes |= {"conv": (keys + n * (keys + values), WINDOW), "out": (width, values)}
-        shapes["norm"] = (self.values if reference else values,)
+        shapes["norm"] = (self.values,)
         further = self.further_weights()
         shapes |= {name: shape for name, (shape, _) in further.items()}
         cut = self.cut_weights()
-        own = {"norm": ones, "conv": taps, **{name: draw for name, (_, draw) in further.items()}}
-        own |= {"out": linear(values)} if reference else {}
+        own = {"norm": ones, "conv": taps, "out": linear(values)}
+        own |= {name: draw for name, (_, draw) in further.items()}
         self.w = Weights(shapes, cut, fan_in=width, own=own)
         self.set_projections(columns, set(columns) - cut)
 
@@ -120,8 +116,7 @@ class DeltaRule(MatrixCell):
         q, k, v = (self.split_heads(z[name]) for name in self.convolved)
         if "unit" not in self.config.cuts:
             q, k = unit(q), unit(k)
-        if self.config.reference:
-            q = q / self.keys**0.5
+        q = q / self.keys**0.5
         beta = self.config.beta_max * torch.sigmoid(z["beta"])[..., None] if "beta" in z else 1.0
         log_alpha, written = self.log_alpha(z, q), beta * k
         if "delta" in self.config.cuts:

@@ -34,8 +34,9 @@ from torch import Tensor
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, as_published
+from lmzoo.cells.base import CELLS
 from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.deltanet import BetaMax
 from lmzoo.cells.gated_deltanet import Cut, GatedConfig, GatedDeltaNet
 from lmzoo.functional.matrix_state import Update, stacked
 
@@ -44,14 +45,13 @@ from lmzoo.functional.matrix_state import Update, stacked
 class DeltaProduct(GatedDeltaNet):
     """Gated DeltaNet with several steps of the memory per token."""
 
-    fields_of_new = as_published(expand_v=2, beta_max=2.0)
-
     @config
     class Config(GatedConfig):
         """Number of heads and of steps, sizes, range of β, and the cuts, by name or number."""
 
         products: Annotated[int, Choice((1, 2, 3, 4))] = Field(2, ge=1)
         """n, the steps per token."""
+        beta_max: BetaMax = Field(2.0, gt=0, le=2)
         cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = frozenset()
 
     def __init__(self, config: Config, width: int, length: int) -> None:

@@ -20,6 +20,8 @@ from lmzoo.functional.linear_recurrence import linear_recurrence
 class DiagonalCell(Cell):
     """A cell with an elementwise recurrence; its state is s, (B, H), real or complex."""
 
+    zero_start = 1.0
+
     @abstractmethod
     def coefficients(
         self, projected: Float[Tensor, "*N G"], s: Num[Tensor, "*N H"] | None

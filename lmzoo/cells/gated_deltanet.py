@@ -23,9 +23,6 @@ Differences from the code of flash-linear-attention (`layers/gated_deltanet.py`,
     6 heads with K = 256               2 heads with K = E / 2      widths of 32 to 256
     models redraw at N(0, 0.02²)       U(±1/√fan-in) of the layer  `recipe.init=normal_0.02` does
 
-`reference=false` is the cell of records before version 0.3: no 1/√K, A at log U(1, 16), V = K,
-scales of N per channel of every head.
-
 Yang et al. 2025 (arXiv:2412.06464); N is RMSNorm per head, with the same scales for all heads.
 """
 
@@ -38,7 +35,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, OwnDraw, as_published
+from lmzoo.cells.base import CELLS, OwnDraw
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.deltanet import DeltaConfig, DeltaRule
 from lmzoo.cells.matrix import delta_bias, log_rates
@@ -60,15 +57,13 @@ class Cut(StrEnum):
 class GatedConfig(DeltaConfig):
     """Fields of the cells with the gated delta rule."""
 
-    expand_v: Annotated[int, Choice((1, 2))] = Field(1, ge=1, exclude_if=lambda n: n == 1)
+    expand_v: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
     """V / K."""
 
 
 @CELLS("gated_deltanet")
 class GatedDeltaNet(DeltaRule):
     """DeltaNet with a decay and an output gate."""
-
-    fields_of_new = as_published(expand_v=2)
 
     @config
     class Config(GatedConfig):
@@ -80,8 +75,7 @@ class GatedDeltaNet(DeltaRule):
         return {"alpha": self.config.heads, "gate": values}
 
     def further_weights(self) -> dict[str, tuple[tuple[int, ...], OwnDraw]]:
-        rates = partial(log_rates, low=0.0) if self.config.reference else log_rates
-        heads = (self.config.heads,)
+        heads, rates = (self.config.heads,), partial(log_rates, low=0.0)
         return {"log_rate": (heads, rates), "bias_alpha": (heads, delta_bias)}
 
     def cut_weights(self) -> set[str]:

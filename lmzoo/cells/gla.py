@@ -20,9 +20,6 @@ Differences from the code of flash-linear-attention (`layers/gla.py`, bc3b101):
     4 heads                            2 heads                     widths of 32 to 256
     models redraw at N(0, 0.02²)       U(±1/√fan-in) of the layer  `recipe.init=normal_0.02` does
 
-`reference=false` is the cell of records before version 0.3: K = V, W_α2 and b_α at U(±1/√E)
-instead of U(±1/4), scales of N per channel of every head.
-
 Yang et al. 2024 (arXiv:2312.06635); N is RMSNorm per head, with the same scales for all heads.
 """
 
@@ -36,7 +33,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, OwnDraw, Reference, Weights, as_published
+from lmzoo.cells.base import CELLS, OwnDraw, Weights
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import MatrixCell, fixed_log_decays, head_size, linear, ones
 from lmzoo.functional.matrix_state import Update
@@ -67,18 +64,13 @@ def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
 class GatedLinearAttention(MatrixCell):
     """Linear attention with a decay that depends on the token."""
 
-    fields_of_new = as_published(expand_k=0.5)
-
     @config
     class Config:
         """Number of heads, size of the keys, and the cuts, by name or number."""
 
         heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
-        expand_k: Annotated[float, Choice((0.5, 1.0))] = Field(
-            1.0, gt=0, le=4, exclude_if=lambda share: share == 1
-        )
+        expand_k: Annotated[float, Choice((0.5, 1.0))] = Field(0.5, gt=0, le=4)
         """K / V; K is rounded up."""
-        reference: Reference = False
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
 
     log_decay: Tensor | None
@@ -90,15 +82,14 @@ class GatedLinearAttention(MatrixCell):
         keys, inner, rank = config.heads * self.keys, config.heads * size, min(RANK, width)
         columns = {"q": keys, "k": keys, "v": inner, "gate": inner, "low": rank}
         shapes = {name: (rows, width) for name, rows in columns.items()}
-        shapes |= {"norm": (size if config.reference else inner,), "out": (width, inner)}
+        shapes |= {"norm": (size,), "out": (width, inner)}
         rows = config.heads if Cut.VECTOR in cuts else keys
         shapes |= {"alpha": (rows, rank), "bias_alpha": (rows,)}
         cut = {name for name in ("gate", "norm") if name in cuts}
         fixed = bool(cuts & {Cut.DATA, Cut.DECAY})
         cut |= {"low", "alpha", "bias_alpha"} if fixed else set()
-        own: dict[str, OwnDraw] = {"norm": ones}
-        if config.reference:
-            own |= {"alpha": linear(rank), "bias_alpha": linear(rank), "out": linear(inner)}
+        own: dict[str, OwnDraw] = {"norm": ones, "out": linear(inner)}
+        own |= {"alpha": linear(rank), "bias_alpha": linear(rank)}
         self.w = Weights(shapes, cut, fan_in=width, own=own)
         self.set_projections(columns, set(columns) - cut)
         decays = [0.0] * config.heads if Cut.DECAY in cuts else fixed_log_decays(config.heads)

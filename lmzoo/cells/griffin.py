@@ -59,7 +59,8 @@ class Griffin(Cell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.inner = RGLRU(RGLRU.Config(reference=True), width, length)
+        self.inner = RGLRU(RGLRU.Config(), width, length)
+        self.zero_start = self.inner.zero_start
         h, shapes = width, dict[str, tuple[int, ...]]()
         for name in PARTS.values():
             shapes |= {f"w{name}": (h, h), f"b{name}": (h,)}
@@ -73,10 +74,6 @@ class Griffin(Cell):
         }
         cut |= {"conv", "bias_conv"} if Cut.CONVOLUTION in config.cuts else set()
         self.w = Weights(shapes, cut, fan_in=h, biases={"bx", "by", "bo"}, own=own)
-
-    @property
-    def zero_start(self) -> float:
-        return self.inner.zero_start
 
     @property
     def state_size(self) -> int:

@@ -21,23 +21,20 @@ Differences from the code of flash-linear-attention (`layers/hgrn2.py`, bc3b101)
                                        from ½
     heads of 128 channels              1 head                      widths of 32 to 256
 
-`reference=false` is the cell of records before version 0.3: h_t = q_t S_t without 1/√d, and S_0 of
-ones; norm (6) cuts nothing there.
-
 Qin et al. 2024 (arXiv:2404.07904); Qin et al. 2023 (arXiv:2311.04823).
 """
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import logsigmoid, silu
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.cells.base import CELLS, Inputs, Reference, State, Weights, as_published
+from lmzoo.cells.base import CELLS, Inputs, State, Weights
 from lmzoo.cells.cuts import cuts_of, numbered
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.functional.matrix_state import Update, matrix_scan
@@ -76,7 +73,6 @@ class HGRN2(DiagonalCell):
     """A linear recurrence with one matrix as the state of each head, and decays by row."""
 
     num_state_vectors = 2
-    fields_of_new = as_published()
 
     @config
     class Config:
@@ -84,27 +80,20 @@ class HGRN2(DiagonalCell):
 
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
         heads: int = Field(1, ge=1)
-        reference: Reference = False
-
-        @model_validator(mode="after")
-        def _drop_cuts_of_absent_parts(self) -> Any:
-            if not self.reference:
-                object.__setattr__(self, "cuts", self.cuts - {Cut.NORM})
-            return self
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
         if width % config.heads:
             raise UserError(f"heads={config.heads} must divide width={width}")
         self.cuts, h = config.cuts, width
-        shapes = {"xf": (h, h), "xq": (h, h), "xv": (h, h), "bound": (h,)}
-        paths = {"bound": Cut.LOWER_BOUND, "xf": Cut.INPUT_TO_FORGET, "xq": Cut.QUERY}
+        shapes = {"xf": (h, h), "xq": (h, h), "xv": (h, h), "bound": (h,), "norm": (h,)}
+        shapes |= {"out": (h, h)}
+        paths = {
+            "bound": Cut.LOWER_BOUND, "xf": Cut.INPUT_TO_FORGET, "xq": Cut.QUERY, "norm": Cut.NORM,
+        }  # fmt: skip
         cut = {name for name, path in paths.items() if path in self.cuts}
         if self.cuts >= {Cut.TIED_WRITE, Cut.CARRY}:  # f has no effect
             cut |= {"bound", "xf"}
-        if config.reference:
-            shapes |= {"norm": (h,), "out": (h, h)}
-            cut |= {"norm"} if Cut.NORM in self.cuts else set()
         self.w = Weights(shapes, cut, fan_in=h, own={"bound": torch.zeros, "norm": torch.ones})
         self.names = [name for name in ("xv", "xf", "xq") if name not in cut]
 
@@ -176,12 +165,10 @@ class HGRN2(DiagonalCell):
         elif Cut.SQUASH not in self.cuts:
             q = silu(q)
         q = self._by_head(q)
-        return q / q.shape[-1] ** 0.5 if self.config.reference else q
+        return q / q.shape[-1] ** 0.5
 
     def _leave(self, h: Tensor) -> Tensor:
         """Return N(h) W_h."""
-        if not self.config.reference:
-            return h
         if self.w.norm is not None:
             h = h * torch.rsqrt(h.square().mean(-1, keepdim=True) + 1e-5) * self.w.norm
         return h @ self.w.out

@@ -30,6 +30,7 @@ class Janet(Cell):
     """An LSTM without input gate, output gate and output activation; its state is c."""
 
     recurrent_weights = ("weight_hh",)
+    zero_start = 1.0
 
     @config
     class Config:
@@ -48,10 +49,6 @@ class Janet(Cell):
         matrix = (2 * width, width)
         shapes = {"weight_ih": matrix, "weight_hh": matrix, "bias": (2 * width,)}
         self.w = Weights(shapes, cut=set(), fan_in=width, own={"bias": bias})
-
-    @property
-    def zero_start(self) -> float:
-        return 1.0
 
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.w.weight_ih, self.w.bias)

@@ -32,9 +32,11 @@ from enum import StrEnum
 from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
+from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, OwnDraw
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.deltanet import DeltaRule
@@ -69,6 +71,7 @@ class KDA(DeltaRule):
     class Config(GatedConfig):
         """Number of heads, size of the values, range of β, and the cuts, by name or number."""
 
+        expand_v: Annotated[int, Choice((1, 2))] = Field(1, ge=1)
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
 
     def further_columns(self, values: int) -> dict[str, int]:

@@ -19,8 +19,6 @@ Differences from the paper's appendix A:
     there                              here                        why
     a gated linear unit after it       none                        the block has one
 
-`reference=false` is the cell of records before version 0.3, with a start state of 1 + i.
-
 Orvieto et al. 2023 (arXiv:2303.06349).
 """
 
@@ -34,7 +32,7 @@ from torch import Tensor
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.cells.base import CELLS, Reference, State, Weights, as_published
+from lmzoo.cells.base import CELLS, State, Weights
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.functional.initialisers import unit_normal
@@ -65,14 +63,11 @@ class LRU(DiagonalCell):
 
     num_state_vectors = 2
 
-    fields_of_new = as_published()
-
     @config
     class Config:
         """The cuts, by name or number, and the ring of the initial eigenvalues."""
 
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
-        reference: Reference = False
         r_min: float = Field(0.0, ge=0, lt=1)
         r_max: float = Field(1.0, gt=0, le=1)
         max_phase: float = Field(6.28, gt=0, allow_inf_nan=False)

@@ -35,7 +35,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice, IntRange
-from lmzoo.cells.base import CELLS, OwnDraw, Reference, Weights, as_published
+from lmzoo.cells.base import CELLS, OwnDraw, Weights
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import (
     WINDOW,
@@ -73,7 +73,6 @@ class M2RNN(MatrixCell):
     """A tanh recurrence of a matrix per head, with a forget gate that reads the token."""
 
     gpu_growth = "each token is a loop of torch operations"
-    fields_of_new = as_published()
     convolved = ("q", "k", "v")
 
     @config
@@ -83,7 +82,6 @@ class M2RNN(MatrixCell):
         heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(4, ge=1)
         keys: Annotated[int, IntRange(4, 64, log=True)] = Field(16, ge=1)
         """K, the rows of S."""
-        reference: Reference = False
         cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = frozenset()
 
     def __init__(self, config: Config, width: int, length: int) -> None:

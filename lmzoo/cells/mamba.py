@@ -21,9 +21,6 @@ Differences from the code of state-spaces/mamba (`modules/mamba_simple.py`, e959
     models scale W_y by 1/√layers      not scaled                  a cell does not know its depth
     embeddings of N(0, 0.02²)          those of the model          `model.embedding_std=0.02` does
 
-`reference=false` is the cell of records before version 0.3: all matrices at U(±1/√E), no bias of
-the convolution.
-
 Gu & Dao 2023 (arXiv:2312.00752); Grazzi et al. 2025 (arXiv:2411.12537).
 """
 
@@ -38,7 +35,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice, IntRange
-from lmzoo.cells.base import CELLS, OwnDraw, Reference, State, Weights, as_published
+from lmzoo.cells.base import CELLS, OwnDraw, State, Weights
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import WINDOW, MatrixCell, delta_bias, linear, ones, tap_bias, taps
 from lmzoo.functional.linear_recurrence import linear_recurrence
@@ -62,7 +59,6 @@ class Cut(StrEnum):
 class Mamba(MatrixCell):
     """A diagonal state space whose step size, input map and output map read the token."""
 
-    fields_of_new = as_published()
     gpu_growth = ""
     convolved = ("x",)
 
@@ -76,7 +72,6 @@ class Mamba(MatrixCell):
         """Channels of x per column of the input."""
         signed: StrictBool = Field(default=False, exclude_if=lambda on: not on)
         """Let a_t be negative."""
-        reference: Reference = False
         cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = frozenset()
 
     def __init__(self, config: Config, width: int, length: int) -> None:
@@ -96,14 +91,11 @@ class Mamba(MatrixCell):
             "log_rate": (n * d,), "skip": (d,), "out": (width, d),
         }  # fmt: skip
         own: dict[str, OwnDraw] = {
-            "conv": taps, "fixed_b": ones, "fixed_c": torch.randn,
-            "bias_delta": delta_bias, "log_rate": partial(_log_integers, n), "skip": ones,
+            "conv": taps, "bias_conv": tap_bias, "fixed_b": ones, "fixed_c": torch.randn,
+            "delta": linear(rank), "bias_delta": delta_bias,
+            "log_rate": partial(_log_integers, n), "skip": ones,
         }  # fmt: skip
-        if config.reference:
-            own |= {name: linear(d) for name in ("b", "c", "low_delta", "out")}
-            own |= {"delta": linear(rank), "bias_conv": tap_bias}
-        else:
-            del shapes["bias_conv"]
+        own |= {name: linear(d) for name in ("b", "c", "low_delta", "out")}
         self.w = Weights(shapes, cut, fan_in=width, own=own)
         self.set_projections(columns, set(columns) - cut)
 

@@ -23,9 +23,6 @@ Differences from the code of state-spaces/mamba (`modules/mamba2.py`, e9594ce):
     heads of 64 channels               2 heads                     the same
     models scale W_y by 1/√layers      not scaled                  a cell does not know its depth
 
-`reference=false` is the cell of records before version 0.3: W_y at U(±1/√E), no bias of the
-convolution.
-
 Dao & Gu 2024 (arXiv:2405.21060); the cuts of selection are the ablation of Gu & Dao 2023
 (arXiv:2312.00752). N is RMSNorm.
 """
@@ -39,7 +36,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice, IntRange
-from lmzoo.cells.base import CELLS, OwnDraw, Reference, Weights, as_published
+from lmzoo.cells.base import CELLS, OwnDraw, Weights
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import (
     WINDOW,
@@ -72,7 +69,6 @@ class Cut(StrEnum):
 class Mamba2(MatrixCell):
     """A state space whose step size, input map and output map read the token."""
 
-    fields_of_new = as_published()
     convolved = ("x", "b", "c")
 
     @config
@@ -84,7 +80,6 @@ class Mamba2(MatrixCell):
         """N, the states of each channel."""
         expand: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
         """Channels of x per column of the input."""
-        reference: Reference = False
         cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = frozenset()
 
     def __init__(self, config: Config, width: int, length: int) -> None:
@@ -105,15 +100,13 @@ class Mamba2(MatrixCell):
             "conv": (convolved, WINDOW),
             "fixed_b": (config.states,), "fixed_c": (config.states,),
             "log_rate": (n,), "bias_delta": (n,), "skip": (n,), "norm": (inner,),
-            "out": (width, inner),
+            "out": (width, inner), "bias_conv": (convolved,),
         }  # fmt: skip
         own: dict[str, OwnDraw] = {
             "conv": taps, "fixed_b": ones, "fixed_c": torch.randn,
             "log_rate": log_rates, "bias_delta": delta_bias, "skip": ones, "norm": ones,
+            "out": linear(inner), "bias_conv": tap_bias,
         }  # fmt: skip
-        if config.reference:
-            shapes |= {"bias_conv": (convolved,)}
-            own |= {"bias_conv": tap_bias, "out": linear(inner)}
         self.w = Weights(shapes, cut, fan_in=width, own=own)
         self.set_projections(columns, present)
 

@@ -40,7 +40,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice, IntRange
-from lmzoo.cells.base import CELLS, OwnDraw, Reference, State, Weights, as_published
+from lmzoo.cells.base import CELLS, OwnDraw, State, Weights
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import MatrixCell, delta_bias, head_size, linear, ones
 from lmzoo.functional.matrix_state import Update
@@ -71,7 +71,6 @@ WEIGHTS = {
 class Mamba3(MatrixCell):
     """A state space with a scalar decay per head, the trapezoidal rule and a rotation."""
 
-    fields_of_new = as_published()
     substeps = 2
 
     @config
@@ -83,7 +82,6 @@ class Mamba3(MatrixCell):
         """N, the states of each channel."""
         expand: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
         """Channels of x per column of the input."""
-        reference: Reference = False
         cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = frozenset()
 
     def __init__(self, config: Config, width: int, length: int) -> None:

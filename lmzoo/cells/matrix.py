@@ -37,6 +37,7 @@ class MatrixCell(Cell):
     """Packs of eight take 0.60 to 0.68 of the time alone at 41,000 numbers, and 0.94 to 1.33 at
     410,000 (GLA, Mamba, RWKV-7)."""
     gpu_growth = "chunks of tokens are torch operations"
+    zero_start = 1.0
     convolved: tuple[str, ...] = ()
     """Projections that pass a causal depthwise convolution (`w.conv`) and SiLU; they come first."""
     _columns: Mapping[str, int] = {}
@@ -155,10 +156,6 @@ class MatrixCell(Cell):
         matrix = self.shift_start(start)[:, : self._matrix]
         matrix = matrix.unflatten(-1, (self.heads, self.keys, self.values))
         return (matrix, *self.initial_memory(start))
-
-    @property
-    def zero_start(self) -> float:
-        return 1.0
 
     @property
     def state_size(self) -> int | None:

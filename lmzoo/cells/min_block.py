@@ -45,7 +45,7 @@ class Cut(StrEnum):
     RESIDUAL = "residual"
 
 
-INNER = {"name": "min_gru", "reference": True, "expansion": 1.5}
+INNER = {"name": "min_gru", "expansion": 1.5}
 
 
 @CELLS("min_block")

@@ -28,8 +28,6 @@ Differences from lucidrains' code (`minGRU.py`, 38b26e1):
     expansion 1.5 in the model         expansion 1                 the cell `min_block` has it
     computed with logarithms           products and sums           equal; no overflow below 1
 
-`reference=false` is the cell of records before version 0.3, with a start state of ones.
-
 Feng et al. 2024 (arXiv:2410.01201).
 """
 
@@ -43,7 +41,7 @@ from torch import Tensor
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, Reference, State, Weights, as_published
+from lmzoo.cells.base import CELLS, State, Weights
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.cells.matrix import linear
@@ -129,14 +127,11 @@ class MinimalCell(DiagonalCell):
 class MinGRU(MinimalCell):
     """A recurrence with one gate that reads the token only; each of six terms can be cut."""
 
-    fields_of_new = as_published()
-
     @config
     class Config:
         """The cuts, by name or number, and two choices of the GRU that can be put back."""
 
         cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = frozenset()
-        reference: Reference = False
         expansion: Expansion = Field(1.0, ge=1, exclude_if=lambda factor: factor == 1)
         """Columns of the state per column of the input."""
         candidate: Candidate = Candidate.POSITIVE

@@ -24,8 +24,6 @@ Differences from lucidrains' code (`minLSTM.py`, 38b26e1):
                                                                    cuts 1, 3 and 5 remove them
     expansion 1.5 in the model         expansion 1                 the cell `min_block` has it
 
-`reference=false` is the cell of records before version 0.3, with a start state of ones.
-
 Feng et al. 2024 (arXiv:2410.01201).
 """
 
@@ -39,7 +37,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from lmzoo.base.config import config
-from lmzoo.cells.base import CELLS, Reference, State, as_published
+from lmzoo.cells.base import CELLS, State
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.min_gru import FUNCTIONS, Candidate, Expansion, MinimalCell
 
@@ -76,14 +74,11 @@ def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
 class MinLSTM(MinimalCell):
     """A recurrence with two normalised gates that read the token only."""
 
-    fields_of_new = as_published()
-
     @config
     class Config:
         """The cuts, by name or number; cuts that leave the same function give equal configs."""
 
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
-        reference: Reference = False
         expansion: Expansion = Field(1.0, ge=1, exclude_if=lambda factor: factor == 1)
         """Columns of the state per column of the input."""
         candidate: Candidate = Candidate.POSITIVE

@@ -29,24 +29,19 @@ Differences from the code of NX-AI/xlstm (`blocks/mlstm`, 032a6fb):
     max(|n · q|, 1) + 10⁻⁶             without 10⁻⁶                N removes it, up to its ε
     W_y at N(0, (2/blocks)²/E)         N(0, 4/E)                   a cell does not know its depth
 
-`reference=false` is the cell of records before version 0.3: full W_q, W_k and W_v that read x_t,
-the convolution after them, gates that read x_t, o_t = σ(W_o x_t), RMSNorm, no s, matrices at
-U(±1/√E); skip (7) cuts nothing there.
-
 Beck et al. 2024 (arXiv:2405.04517); N is LayerNorm per head, without bias.
 """
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
-from jaxtyping import Float
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, OwnDraw, Reference, State, Weights, as_published
+from lmzoo.cells.base import CELLS, OwnDraw, State, Weights
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import WINDOW, MatrixCell, head_size, normal, ones, tap_bias, taps
 from lmzoo.functional.matrix_state import Update
@@ -76,51 +71,40 @@ def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
 class MLSTM(MatrixCell):
     """An LSTM with a matrix as memory and gates that do not read the state."""
 
-    convolved = ("q", "k")
-    fields_of_new = as_published(expand=2)
+    convolved = ("u",)
 
     @config
     class Config:
         """Number of heads, channels, and the cuts, by name or number."""
 
         heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
-        expand: Annotated[int, Choice((1, 2))] = Field(1, ge=1, exclude_if=lambda n: n == 1)
+        expand: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
         """Channels of u per column of the input."""
-        reference: Reference = False
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
-
-        @model_validator(mode="after")
-        def _drop_cuts_of_absent_parts(self) -> Any:
-            if not self.reference:
-                object.__setattr__(self, "cuts", self.cuts - {Cut.SKIP})
-            return self
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        n, cuts, reference = config.heads, config.cuts, config.reference
+        n, cuts = config.heads, config.cuts
         size = head_size(config.expand * width, n)
         self._normalised = Cut.NORMALISER not in cuts
         self._exponential = not cuts & {Cut.INPUT_GATE, Cut.EXPONENTIAL}
         self.shape_state(n, size, size + self._normalised)  # n is one more column of C
         inner = n * size
-        columns = {"q": inner, "k": inner, "v": inner, "o": inner, "i": n, "f": n}
-        if reference:
-            columns = {"u": inner, "o": inner}
-            self.convolved = ("u",)
-        shapes: dict[str, tuple[int, ...]]
-        shapes = {name: (rows, width) for name, rows in columns.items()}
-        shapes |= {"conv": (sum(columns[name] for name in self.convolved), WINDOW)}
-        shapes |= {"bias_i": (n,), "bias_f": (n,), "norm": (inner,), "out": (width, inner)}
-        own: dict[str, OwnDraw]
-        own = {"norm": ones, "conv": taps, "bias_i": normal(0.1), "bias_f": _three_to_six}
-        if reference:
-            block = next(size for size in (4, 2, 1) if inner % size == 0)
-            shapes |= {name: (inner // block, block, block) for name in ("q", "k", "v")}
-            shapes |= {"i": (n, 3 * inner), "f": (n, 3 * inner)}
-            shapes |= {"bias_conv": (inner,), "skip": (inner,)}
-            own |= {name: normal((0.4 / width) ** 0.5) for name in ("u", "o", "q", "k", "v")}
-            own |= {"i": torch.zeros, "f": torch.zeros, "out": normal(2 / width**0.5)}
-            own |= {"bias_conv": tap_bias, "skip": ones}
+        block = next(size for size in (4, 2, 1) if inner % size == 0)
+        blocks = (inner // block, block, block)
+        columns = {"u": inner, "o": inner}
+        shapes = {
+            "u": (inner, width), "o": (inner, width), "conv": (inner, WINDOW),
+            "bias_i": (n,), "bias_f": (n,), "norm": (inner,), "out": (width, inner),
+            "q": blocks, "k": blocks, "v": blocks, "i": (n, 3 * inner), "f": (n, 3 * inner),
+            "bias_conv": (inner,), "skip": (inner,),
+        }  # fmt: skip
+        own: dict[str, OwnDraw] = {
+            "conv": taps, "bias_i": normal(0.1), "bias_f": _three_to_six, "norm": ones,
+            "out": normal(2 / width**0.5), "i": torch.zeros, "f": torch.zeros,
+            "bias_conv": tap_bias, "skip": ones,
+        }  # fmt: skip
+        own |= dict.fromkeys(("u", "o", "q", "k", "v"), normal((0.4 / width) ** 0.5))
         weights = {
             Cut.INPUT_GATE: {"i", "bias_i"}, Cut.FORGET_GATE: {"f", "bias_f"},
             Cut.OUTPUT_GATE: {"o"}, Cut.NORM: {"norm"}, Cut.CONVOLUTION: {"conv", "bias_conv"},
@@ -151,8 +135,6 @@ class MLSTM(MatrixCell):
     def _named(self, projected: Tensor, window: State) -> tuple[dict[str, Tensor], State]:
         """Return the named projections of T steps, and the next window."""
         z, after = super().prepare(projected, window)
-        if not self.config.reference:
-            return z, after
         w, u = self.w, projected[..., : self._columns["u"]]
         for name, inputs in (("q", z["u"]), ("k", z["u"]), ("v", u)):
             blocks = getattr(w, name)
@@ -175,18 +157,7 @@ class MLSTM(MatrixCell):
         if self._normalised:
             floor = (-z["m"]).clamp(-80, 80).exp() if "m" in z else torch.ones_like(o[..., 0])
             o = o[..., :-1] / torch.maximum(o[..., -1].abs(), floor)[..., None]
-        w = self.w
-        if self.config.reference:
-            return self._leave(o, z)
-        if w.norm is not None:
-            o = o * torch.rsqrt(o.square().mean(-1, keepdim=True) + 1e-5)
-            o = o * w.norm.view(self.heads, -1)
-        o = o.flatten(-2)
-        return nn.functional.linear(o * torch.sigmoid(z["o"]) if "o" in z else o, w.out)
-
-    def _leave(self, h: Float[Tensor, "*N n V"], z: dict[str, Tensor]) -> Tensor:
-        """Return y from the readout of the memory."""
-        w, h = self.w, h.flatten(-2)
+        w, h = self.w, o.flatten(-2)
         if w.norm is not None:
             flat = h.reshape(-1, h.shape[-1])
             h = torch.group_norm(flat, self.heads, w.norm, eps=1e-5).view(h.shape)

@@ -20,8 +20,6 @@ Differences from salesforce/pytorch-qrnn (`torchqrnn/qrnn.py`):
     there                              here                        why
     window 1 by default                window 2                    the paper's language models
 
-`reference=false` is the cell of records before version 0.3, with a start state of ones.
-
 Bradbury et al. 2017 (arXiv:1611.01576).
 """
 
@@ -35,7 +33,7 @@ from torch import Tensor
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import IntRange
-from lmzoo.cells.base import CELLS, Cell, Inputs, Reference, State, Weights, as_published
+from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.functional.affine import affine
 from lmzoo.functional.linear_recurrence import linear_recurrence
@@ -57,14 +55,13 @@ class Cut(StrEnum):
 class QRNN(Cell):
     """Gated pooling of a causal convolution; its state is c and the last k − 1 inputs."""
 
-    fields_of_new = as_published()
+    zero_start = 1.0
 
     @config
     class Config:
         """The cuts, by name or number, the window k and the kind of pooling."""
 
         cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = frozenset()
-        reference: Reference = False
         window: Annotated[int, IntRange(1, 6)] = Field(2, ge=1)
         write_gate: StrictBool = False
         """Put an input gate of its own in the place of 1 − f (ifo-pooling)."""

@@ -20,9 +20,6 @@ Differences from the code of torchscale (`component/multiscale_retention.py`, 05
     less, before N
     pairs are channels 2i, 2i + 1      i, i + K/2                  the same up to their order
 
-`reference=false` is the cell of records before version 0.3: matrices at U(±1/√E), V = K, angles
-t 10000^(−2i/K), and an N with learned scales.
-
 Sun et al. 2023 (arXiv:2307.08621), with the cuts of its ablation; N is RMSNorm per head, without
 learned scales.
 """
@@ -36,9 +33,9 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, OwnDraw, Reference, State, Weights, as_published
+from lmzoo.cells.base import CELLS, OwnDraw, State, Weights
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.cells.matrix import MatrixCell, fixed_log_decays, head_size, ones
+from lmzoo.cells.matrix import MatrixCell, fixed_log_decays, head_size
 from lmzoo.functional.matrix_state import Update
 
 GAIN = 2**-2.5
@@ -64,16 +61,13 @@ def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
 class Retention(MatrixCell):
     """Linear attention with a fixed decay per head."""
 
-    fields_of_new = as_published(expand_v=2)
-
     @config
     class Config:
         """Number of heads, size of the values, and the cuts, by name or number."""
 
         heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
-        expand_v: Annotated[int, Choice((1, 2))] = Field(1, ge=1, exclude_if=lambda n: n == 1)
+        expand_v: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
         """V / K."""
-        reference: Reference = False
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
 
     log_decay: Tensor
@@ -85,12 +79,9 @@ class Retention(MatrixCell):
         keys, values = config.heads * size, config.heads * self.values
         columns = {"q": keys, "k": keys, "v": values, "gate": values}
         shapes = {name: (rows, width) for name, rows in columns.items()}
-        shapes |= {"norm": (values,), "out": (width, values)}
-        cut = {name for name in ("gate", "norm") if name in cuts}
-        own: dict[str, OwnDraw] = {"norm": ones}
-        if config.reference:
-            cut.add("norm")
-            own |= {name: glorot(GAIN) for name in columns} | {"out": glorot(1.0)}
+        shapes |= {"out": (width, values)}
+        cut = {"gate"} if Cut.GATE in cuts else set[str]()
+        own = {**dict.fromkeys(columns, glorot(GAIN)), "out": glorot(1.0)}
         self.w = Weights(shapes, cut, fan_in=width, own=own)
         self.set_projections(columns, set(columns) - cut)
         decays = fixed_log_decays(config.heads, scales=Cut.SCALES not in cuts)
@@ -112,15 +103,13 @@ class Retention(MatrixCell):
     def update(self, z: dict[str, Tensor]) -> Update:
         q, k, v = (self.split_heads(z[name]) for name in ("q", "k", "v"))
         if "t" in z:
-            # torchscale's angles end at 1/10000, those of records before 0.3 above it.
-            pairs = self.keys // 2
-            last = max(1.0, pairs - 1.0) if self.config.reference else self.keys / 2
+            last = max(1.0, self.keys // 2 - 1.0)
             q, k = rotate(q, z["t"], last), rotate(k, z["t"], last)
         log_decay = self.log_decay[:, None].expand(*q.shape[:-1], 1)
         return Update(q / self.keys**0.5, k, v, log_decay)
 
     def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
-        if self.config.reference and Cut.NORM not in self.config.cuts:
+        if Cut.NORM not in self.config.cuts:
             o = o * torch.rsqrt(o.square().mean(-1, keepdim=True) + 1e-5)
         return super().output(o, z, update)
 

@@ -23,9 +23,6 @@ Differences from the code of recurrentgemma (`torch/layers.py`, 2efa84d):
     the root's gradient is at most     √(max(1 − a², 10⁻⁶)),       a gradient of the function that
     1000                               gradient at most 500        is computed
 
-`reference=false` is the cell of records before version 0.3: h_0 of ones, and the root at the first
-token, too.
-
 De et al. 2024 (arXiv:2402.19427).
 """
 
@@ -40,7 +37,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from lmzoo.base.config import config
-from lmzoo.cells.base import CELLS, Inputs, Reference, State, Weights, as_published
+from lmzoo.cells.base import CELLS, Inputs, State, Weights
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.functional.affine import affine
@@ -82,8 +79,6 @@ def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
 class RGLRU(DiagonalCell):
     """A diagonal recurrence whose decay and input are gated by the token."""
 
-    fields_of_new = as_published()
-
     @config
     class Config:
         """The cuts, by name or number; cuts that leave the same function give equal configs."""
@@ -91,7 +86,6 @@ class RGLRU(DiagonalCell):
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
         c: float = Field(8.0, gt=0, allow_inf_nan=False)
         """The constant c of the decay."""
-        reference: Reference = False
 
         def uncut(self) -> Any:
             """Return the config without the cuts that zero weights can express."""
@@ -145,7 +139,7 @@ class RGLRU(DiagonalCell):
 
     @property
     def _marks_first(self) -> bool:
-        return self.config.reference and Cut.ROOT not in self.cuts
+        return Cut.ROOT not in self.cuts
 
     @property
     def state_size(self) -> int:

@@ -36,8 +36,6 @@ Differences from the code of flash-linear-attention (`layers/rwkv7.py`, bc3b101)
     value residual                     none                        it reads another layer
     scales of N at (1/layers)^0.7      at 1                        a cell does not know its depth
 
-`reference=false` is the cell of records before version 0.3: matrices at U(±1/√E), N is RMSNorm.
-
 Peng et al. 2025 (arXiv:2503.14456); N is LayerNorm per head, with a bias and ε = 10⁻⁵ K.
 """
 
@@ -50,9 +48,8 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, OwnDraw, Reference, State, Weights, as_published
+from lmzoo.cells.base import CELLS, OwnDraw, State, Weights
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.cells.deltanet import unit
 from lmzoo.cells.matrix import MatrixCell, head_size, ones
 from lmzoo.functional.matrix_state import Update
 
@@ -93,14 +90,11 @@ def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
 class RWKV7(MatrixCell):
     """Linear attention with a vector decay, a vector rate and a removal key."""
 
-    fields_of_new = as_published()
-
     @config
     class Config:
         """Number of heads and the cuts, by name or number."""
 
         heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
-        reference: Reference = False
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
 
     def __init__(self, config: Config, width: int, length: int) -> None:
@@ -116,9 +110,8 @@ class RWKV7(MatrixCell):
             "a1": (rank, width), "a2": (a_rows, rank), "bias_a": (a_rows,),
             "g1": (rank, width), "g2": (inner, rank),
             "xi": (inner,), "alpha": (inner,), "rho": (inner,),
-            "norm": (inner,), "out": (width, inner),
+            "norm": (inner,), "out": (width, inner), "bias_norm": (inner,),
         }  # fmt: skip
-        shapes |= {"bias_norm": (inner,)} if config.reference else {}
         weights = {
             Cut.TOKEN_SHIFT: {"mu"}, Cut.DECAY: {"w1", "w2", "bias_w"}, Cut.BONUS: {"rho"},
             Cut.RATE: {"a1", "a2", "bias_a", "alpha"}, Cut.REMOVAL: {"xi"},
@@ -129,10 +122,9 @@ class RWKV7(MatrixCell):
             "mu": _shifts, "bias_w": _decay_bias(n), "bias_a": _rate_bias(n),
             "xi": _removal_scales, "alpha": _constant(1.02), "rho": _constant(-0.04), "norm": ones,
         }  # fmt: skip
-        if config.reference:
-            own |= {name: torch.zeros for name in ("w1", "a1", "g1", "out", "bias_norm")}
-            own |= {"r": _orthogonal(1.0), "v": _orthogonal(1.0), "k": _orthogonal(0.1)}
-            own |= {name: _low_rank for name in ("w2", "a2", "g2")}
+        own |= dict.fromkeys(("w1", "a1", "g1", "out", "bias_norm"), torch.zeros)
+        own |= {"r": _orthogonal(1.0), "v": _orthogonal(1.0), "k": _orthogonal(0.1)}
+        own |= dict.fromkeys(("w2", "a2", "g2"), _low_rank)
         self.w = Weights(shapes, cut, fan_in=width, own=own)
 
     def project(self, x: Tensor) -> Tensor:
@@ -172,19 +164,16 @@ class RWKV7(MatrixCell):
         if Cut.REMOVAL in self.config.cuts:
             return Update(r, written, v, log_w)
         key = k if w.xi is None else k * w.xi.view(self.heads, -1)
-        key = nn.functional.normalize(key, dim=-1) if self.config.reference else unit(key)
+        key = nn.functional.normalize(key, dim=-1)
         return Update(r, written, v, log_w, rate * key, key)
 
     def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
         w, heads = self.w, self.heads
-        if w.norm is not None and self.config.reference:
+        if w.norm is not None:
             o = o.flatten(-2)
             flat, eps = o.reshape(-1, o.shape[-1]), 1e-5 * self.keys
             flat = torch.group_norm(flat, heads, w.norm, w.bias_norm, eps)
             o = self.split_heads(flat.view(o.shape))
-        elif w.norm is not None:
-            scale = torch.rsqrt(o.square().mean(-1, keepdim=True) + 1e-5)
-            o = o * scale * w.norm.view(heads, -1)
         if w.rho is not None:
             weight = (update.query * w.rho.view(heads, -1) * update.key).sum(-1, keepdim=True)
             o = o + weight * update.value

@@ -32,9 +32,6 @@ Differences from the code of NX-AI/xlstm (`blocks/slstm`, 032a6fb):
     b_i                                only with cut 8 or 9        it has no effect on h
     exponent 0.3 to 1.6 over blocks    0.3                         a cell does not know its depth
 
-`reference=false` is the cell of records before version 0.3: one head, no convolution and no N (cuts
-11 and 12 remove nothing), R within ±1/√H, h_0 of ones.
-
 Beck et al. 2024 (arXiv:2405.04517); N is LayerNorm per head, without bias.
 """
 
@@ -45,21 +42,12 @@ from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from lmzoo.base.config import config
-from lmzoo.cells.base import (
-    CELLS,
-    Cell,
-    Inputs,
-    OwnDraw,
-    Reference,
-    State,
-    Weights,
-    as_published,
-)
+from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import WINDOW, convolve, ones, tap_bias, taps
 from lmzoo.functional.affine import affine
@@ -109,21 +97,14 @@ class SLSTM(Cell):
     """An LSTM whose memory is a weighted average; its state is (h, c, n, m)."""
 
     gpu_growth = "each token is a loop of torch operations"
-    fields_of_new = as_published(heads=4)
+    zero_start = 1.0
 
     @config
     class Config:
         """The cuts, by name or number; cuts that leave the same function give equal configs."""
 
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
-        heads: int = Field(1, ge=1, exclude_if=lambda heads: heads == 1)
-        reference: Reference = False
-
-        @model_validator(mode="after")
-        def _drop_cuts_of_absent_parts(self) -> Any:
-            if not self.reference:
-                object.__setattr__(self, "cuts", self.cuts - {Cut.CONVOLUTION, Cut.NORM})
-            return self
+        heads: int = Field(4, ge=1)
 
         def uncut(self) -> Any:
             """Return the config without the cuts that zero weights can express."""
@@ -151,13 +132,12 @@ class SLSTM(Cell):
         own: dict[str, OwnDraw] = {f"x{gate}": partial(_small_normal, width=h) for gate in GATES}
         own |= {f"b{gate}": power_law if gate == "f" else torch.zeros for gate in GATES}
         biases = {f"b{gate}" for gate in GATES}
-        if config.reference:
-            shapes |= {"conv": (h, WINDOW), "bias_conv": (h,), "norm": (h,)}
-            own |= {f"h{gate}": torch.zeros for gate in GATES}
-            own |= {"conv": taps, "bias_conv": tap_bias, "norm": ones}
-            cut |= {"conv", "bias_conv"} if Cut.CONVOLUTION in config.cuts else set()
-            cut |= {"norm"} if Cut.NORM in config.cuts else set()
-        self.convolves = config.reference and Cut.CONVOLUTION not in config.cuts
+        shapes |= {"conv": (h, WINDOW), "bias_conv": (h,), "norm": (h,)}
+        own |= {f"h{gate}": torch.zeros for gate in GATES}
+        own |= {"conv": taps, "bias_conv": tap_bias, "norm": ones}
+        self.convolves = Cut.CONVOLUTION not in config.cuts
+        cut |= set() if self.convolves else {"conv", "bias_conv"}
+        cut |= {"norm"} if Cut.NORM in config.cuts else set()
         self.w = Weights(shapes, cut, fan_in=h, biases=biases, own=own)
 
     @property
@@ -261,11 +241,10 @@ class SLSTM(Cell):
 
     def _normed(self, h: Float[Tensor, "*N H"]) -> Float[Tensor, "*N H"]:
         """Return N(h), the output."""
-        scales = getattr(self.w, "norm", None)
-        if scales is None:
+        if self.w.norm is None:
             return h
         flat = h.reshape(-1, self.width)
-        return torch.group_norm(flat, self.heads, scales, eps=1e-5).view(h.shape)
+        return torch.group_norm(flat, self.heads, self.w.norm, eps=1e-5).view(h.shape)
 
 
 def _least_like(start: Tensor) -> Tensor:

@@ -22,8 +22,6 @@ Differences from the authors' code (asappresearch/sru, `modules.py`):
     there                              here                        why
     layers of their own width          H = E                       cells here have one width
 
-`reference=false` is the cell of records before version 0.3, with a start state of ones.
-
 Lei et al. 2018 (arXiv:1709.02755).
 """
 
@@ -38,7 +36,7 @@ from pydantic import Field
 from torch import Tensor
 
 from lmzoo.base.config import config
-from lmzoo.cells.base import CELLS, Reference, State, Weights, as_published
+from lmzoo.cells.base import CELLS, State, Weights
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.functional.affine import affine
@@ -75,14 +73,11 @@ def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
 class SRU(DiagonalCell):
     """An elementwise recurrence with a highway to its input."""
 
-    fields_of_new = as_published()
-
     @config
     class Config:
         """The cuts, by name or number; cuts that leave the same function give equal configs."""
 
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
-        reference: Reference = False
         highway_bias: float = Field(0.0, ge=-8, le=8)
         """The initial b_r."""
 

@@ -173,7 +173,6 @@ def _describe_corpus(name: str) -> None:
         texts.append(str(unknown.__doc__).strip())
     for field in fields:
         default = getattr(field.default, "default", field.default)  # of a pydantic field
-        default = corpus.fields_of_new.get(field.name, default)
         console.print(f"corpus.{field.name}={default}", markup=False)
     for text in texts:
         console.print(f"\n{text}", markup=False, soft_wrap=True)

@@ -222,9 +222,6 @@ class CorpusSource(ABC):
 
     name: ClassVar[str]
     Config: ClassVar[type]
-    fields_of_new: ClassVar[Mapping[str, Any]] = {}
-    """Fields of the corpus of new runs. A config without them has the defaults of `Config`, which
-    are what earlier versions did."""
 
     def __init__(self, config: Any, data_dir: Path | None) -> None:
         self.config = config
@@ -256,14 +253,12 @@ def parse_spec(spec: str | Mapping[str, Any]) -> dict[str, Any]:
 def corpus_config(
     spec: str | Mapping[str, Any], fields: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the config of a corpus for new runs, with these fields and `fields_of_new`.
+    """Return the config of a corpus, with these fields.
 
     Raises:
         UserError: The corpus is unknown, or an option is invalid.
     """
-    given = {**parse_spec(spec), **(fields or {})}
-    source = CORPORA.get(given.get("name", ""))
-    return CORPORA.dump(CORPORA.parse({**(source.fields_of_new if source else {}), **given}))
+    return CORPORA.dump(CORPORA.parse({**parse_spec(spec), **(fields or {})}))
 
 
 def open_corpus(spec: str | Mapping[str, Any], data_dir: Path | None = None) -> Corpus:

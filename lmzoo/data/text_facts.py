@@ -18,7 +18,6 @@ WARNING = "WARNING: "
 DEALT = {
     "hash": "split by a hash of each {unit}, equal {unit}s together",
     "single": "split by a hash, too few different {unit}s to keep equal ones together",
-    "interleave": "split by place: of ten {unit}s, eight train, one validates, one tests",
     "documents": "split at ends of documents",
     "place": "split by place in the text",
 }
@@ -89,10 +88,7 @@ class TextFacts:
         if self.lost > LOST * self.tokens:
             lines.append(self.lost_line)
         if self.seen_share > (SEEN if self.room else SEEN_TEXT):
-            remedy = "; remove duplicates" if self.dealt != "interleave" else (
-                "; set corpus.split=hash, which keeps equal ones together"
-            )  # fmt: skip
-            lines.append(self.seen_line + remedy)
+            lines.append(f"{self.seen_line}; remove duplicates")
         return lines
 
     def lines(self, token: str, vocab: int) -> list[str]:

@@ -16,11 +16,9 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Integer
-from pydantic import model_validator
 from torch import Tensor
 
 from lmzoo.base.config import config, to_dict
-from lmzoo.base.errors import user_path
 from lmzoo.data.assemble import Split, assemble
 from lmzoo.data.corpus import CORPORA, Corpus, Sequences
 from lmzoo.data.documents import Documents, DocumentText, decode, read_documents
@@ -50,12 +48,6 @@ class TextConfig(FastaConfig):
     unknown words, so that its probability is learned (`unknown.py`)."""
     documents: Documents = False
     """Blank lines end documents, and no document is in two splits; in a folder, files end, too."""
-
-    @model_validator(mode="after")
-    def _deal_lines_only(self) -> "TextConfig":
-        if self.documents or user_path(self.path).is_dir():
-            object.__setattr__(self, "split", "interleave")  # documents are not dealt
-        return self
 
 
 @CORPORA("text")

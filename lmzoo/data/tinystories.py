@@ -15,8 +15,8 @@ DIR/tinystories. The SHA-256 are those that Hugging Face publishes for this revi
 Source: Eldan & Li 2023 (arXiv:2305.07759).
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 from lmzoo.base.config import config
 from lmzoo.data.corpus import CORPORA
@@ -47,6 +47,7 @@ class TinyStoriesConfig(StreamConfig):
     """The version, the tokens, the blocks of training and the windows of evaluation."""
 
     unit: Unit = "bpe"
+    separator: str = "<|endoftext|>"
     version: Literal["v1", "v2"] = "v1"
 
 
@@ -55,7 +56,6 @@ class TinyStories(TextStream):
     """Stories by GPT-3.5 and GPT-4 with the vocabulary of small children."""
 
     Config = TinyStoriesConfig
-    fields_of_new: ClassVar[Mapping[str, Any]] = {"separator": "<|endoftext|>"}
     origin = "TinyStories (Eldan & Li 2023, arXiv:2305.07759), CDLA-Sharing-1.0"
 
     def texts(self) -> Sequence[bytes | memoryview]:

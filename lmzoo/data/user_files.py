@@ -7,9 +7,9 @@ follows every sequence that is not cut; in pairs, it follows cut sequences too. 
 training words are `<unk>` if validation or test has unknown words (`train_unk`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
 from pydantic import Field, PositiveInt, field_validator
 
@@ -19,7 +19,7 @@ from lmzoo.data.assemble import Pair, Split, assemble, assemble_pairs
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
 from lmzoo.data.files import Reading, read_fasta, read_lines
 from lmzoo.data.text_facts import TextFacts
-from lmzoo.data.text_splits import deal, interleave
+from lmzoo.data.text_splits import deal
 from lmzoo.data.unknown import TrainUnk
 from lmzoo.data.vocabulary import build_vocabulary
 
@@ -38,11 +38,6 @@ class FastaConfig:
     """Padded length T, `<start>` included."""
     min_count: PositiveInt = 1
     """Tokens that are rarer in the training split become `<unk>`."""
-    split: Annotated[
-        Literal["hash", "interleave"], Field(exclude_if=lambda split: split == "interleave")
-    ] = "interleave"
-    """How sequences are dealt: by a hash, as in all new runs, or by place in the file, as earlier
-    versions did, whose configs have no such field."""
 
     @field_validator("path")
     @classmethod
@@ -68,7 +63,6 @@ class PairsConfig(FastaConfig):
 class UserFile(CorpusSource):
     """A corpus of one file, `config.path`."""
 
-    fields_of_new: ClassVar[Mapping[str, Any]] = {"split": "hash"}
     sequence: ClassVar[str] = "line"
     """What a sequence is in the file."""
 
@@ -86,12 +80,8 @@ class UserFile(CorpusSource):
         self, items: Sequence[T], keys: Sequence[str], reading: Reading
     ) -> tuple[list[list[T]], TextFacts]:
         """Return the items that train, validate and test, and the facts; equal keys are equal."""
-        dealt = self.config.split
-        if dealt == "interleave":
-            places = interleave(range(len(items)), (8, 1, 1))
-        else:
-            *places, together = deal(keys)
-            dealt = "hash" if together else "single"
+        *places, together = deal(keys)
+        dealt = "hash" if together else "single"
         train, test = (
             [] if dealt == "hash" else [keys[i] for i in part] for part in (places[0], places[2])
         )

@@ -14,7 +14,7 @@ from lmzoo.contract import MODELS
 from lmzoo.data.corpus import CORPORA
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import NORMALISERS, Norm
-from lmzoo.laws.cells import CELL_LAWS, UNCUT_LAWS, build_cell
+from lmzoo.laws.cells import CELL_LAWS, UNCUT_LAWS, disturbed_cell
 from lmzoo.laws.corpora import CORPUS_LAWS
 from lmzoo.laws.emissions import EMISSION_LAWS, build_emission
 from lmzoo.laws.tiny import tiny
@@ -66,7 +66,7 @@ def cell_checks(name: str) -> Iterator[Check]:
     for config in [{"name": name}, *_single_cuts(name)]:
         cut = [f"{key}={value[0]}" for key, value in config.items() if key != "name"]
         label = ", ".join([f"cell {name}", *cut])
-        build = functools.partial(build_cell, config)
+        build = functools.partial(disturbed_cell, config)
         yield from (Check(label, law, build) for law in (CELL_LAWS if cut else UNCUT_LAWS))
         yield from _model_checks(f"{label} in", "recurrent_lm", cell=config)
     yield from _model_checks(f"cell {name} in", "recurrent_lm", cell={"name": name}, starts=2)

@@ -4,7 +4,7 @@ from lmzoo import zoo
 from lmzoo.trainables.common_settings import check_settings, select_labels
 from lmzoo.trainables.packs import Shapes, is_counted
 from lmzoo.trainables.resolve import open_data, resolve
-from lmzoo.trainables.store_name import describe_earlier, store_folder
+from lmzoo.trainables.store_name import store_folder
 from lmzoo.trainables.text_sizes import measured_sizes
 from lmzoo.trainables.trainer import make_trainer
 
@@ -17,6 +17,6 @@ def row_name(name: str) -> str:
 
 
 __all__ = [
-    "check_settings", "describe_earlier", "is_counted", "make_shapes", "make_trainer",
-    "measured_sizes", "open_data", "resolve", "row_name", "select_labels", "store_folder",
+    "check_settings", "is_counted", "make_shapes", "make_trainer", "measured_sizes", "open_data",
+    "resolve", "row_name", "select_labels", "store_folder",
 ]  # fmt: skip

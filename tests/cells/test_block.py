@@ -69,7 +69,7 @@ WITH_MEMORY = [name for name in CELLS if issubclass(CELLS[name], MatrixCell) and
 @pytest.mark.parametrize("inner", WITH_MEMORY)
 def test_canon_b_convolves_what_becomes_queries_keys_and_values(inner: str) -> None:
     """The projections, before a convolution of the cell's own; gates and decays stay."""
-    fields = {"inner": {"name": inner, **CELLS[inner].fields_of_new}, "cuts": ["convolution"]}
+    fields = {"inner": inner, "cuts": ["convolution"]}
     cell: Any = make("block", width=8, length=6, canon="b", **fields)
     x, start = data(cell, 3, 6)
     fast, naive = (results(cell, x, start, fast=fast) for fast in (True, False))

@@ -5,6 +5,7 @@ import torch
 
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.cells.matrix import MatrixCell
+from lmzoo.laws.probes import disturb
 from tests.cells.support import make
 from tests.kernels.variants import data, results
 from tests.laws.support import assert_close
@@ -25,6 +26,7 @@ def variants() -> list[tuple[str, dict]]:
 
 def agree(cell: Cell, count: int, length: int) -> None:
     """Assert that both scans agree in outputs and in all gradients."""
+    disturb(cell)
     x, start = data(cell, count, length)
     fast, naive = (results(cell, x, start, fast=fast) for fast in (True, False))
     names = ["outputs", "inputs", "start", *(name for name, _ in cell.named_parameters())]

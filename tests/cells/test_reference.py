@@ -1,8 +1,7 @@
-"""Cells as new runs have them are the systems whose names they bear."""
+"""Cells are the systems whose names they bear."""
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -10,31 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lmzoo import zoo
-from lmzoo.base.config import to_dict
 from lmzoo.cells.base import CELLS, Cell, Weights
 from lmzoo.cells.matrix import MatrixCell
-from lmzoo.contract import MODELS
-from lmzoo.laws.cells import UNCUT_LAWS, CellLaw
 from lmzoo.laws.probes import disturb
 from tests.cells.reference_forms import FORMS
 from tests.cells.support import make
 
-NEW = [name for name in CELLS if CELLS[name].fields_of_new.get("reference")]
 T = 12
-
-
-def published(name: str, width: int = 16, seed: int = 0, **fields: Any) -> Cell:
-    """Return a cell as a new run has it, in float64."""
-    return make(name, width, T, seed, **{**CELLS[name].fields_of_new, **fields})
 
 
 def weights(cell: Cell) -> dict[str, Tensor]:
     return {name.removeprefix("w."): w.detach() for name, w in cell.named_parameters()}
 
 
-def test_every_cell_with_a_reference_has_a_form() -> None:
-    assert set(NEW) <= set(FORMS)
+def test_every_form_has_draws() -> None:
     assert set(FORMS) == set(DRAWS)
 
 
@@ -46,7 +34,7 @@ def test_outputs_are_those_of_the_reference_code(
     name: str, *, disturbed: bool, seed: int, width: int
 ) -> None:
     """From the start state of a model, with the initial weights and with others."""
-    cell = published(name, width, seed)
+    cell = make(name, width, T, seed)
     if disturbed:
         disturb(cell)
     generator = torch.Generator().manual_seed(seed)
@@ -57,14 +45,6 @@ def test_outputs_are_those_of_the_reference_code(
         expected = FORMS[name](cell, weights(cell), x)
     # Decays are stored in single precision.
     assert (actual - expected).abs().max() <= 1e-7 * (1 + expected.abs().max())
-
-
-@pytest.mark.parametrize("law", UNCUT_LAWS, ids=lambda law: law.__name__)
-@pytest.mark.parametrize("name", NEW)
-def test_laws(name: str, law: CellLaw) -> None:
-    cell = published(name, width=8)
-    disturb(cell)  # some weights start at zero, and hide what they multiply
-    law(cell)
 
 
 Draw = Callable[[Tensor], bool]
@@ -270,74 +250,19 @@ DRAWS: dict[str, dict[str, tuple[tuple[int, ...], Draw]]] = {
 @settings(max_examples=5)
 @given(seed=st.integers(0, 2**20))
 def test_initial_weights_are_those_of_the_reference_code(name: str, seed: int) -> None:
-    drawn = weights(published(name, E, seed))
+    drawn = weights(make(name, E, T, seed))
     assert drawn.keys() == DRAWS[name].keys()
     for weight, (shape, draw) in DRAWS[name].items():
         assert tuple(drawn[weight].shape) == shape, weight
         assert draw(drawn[weight]), f"{weight}: sd {drawn[weight].std()}"
 
 
-@pytest.mark.parametrize("name", NEW)
+@pytest.mark.parametrize("name", FORMS)
 def test_a_model_starts_from_a_state_of_zeros(name: str) -> None:
-    cell = published(name)
-    start = torch.full((1, cell.num_state_vectors * cell.width), cell.zero_start).double()
-    state = cell.initial_state(start)
-    assert not state[0].any()
+    cell = make(name)
     assert cell.zero_start == 1
-    assert make(name).zero_start == float(isinstance(make(name), MatrixCell))
-
-
-def test_stored_configs_keep_their_meaning() -> None:
-    """A config without the field is that of an old record; new configs have another identity."""
-    for name in NEW:
-        stored = {"name": name, "cuts": []}
-        old = CELLS.parse(stored)
-        assert not old.reference
-        assert "reference" not in CELLS.dump(old)
-        assert CELLS.parse(CELLS.dump(old)) == old
-        new = zoo.config("recurrent_lm", cell=name)
-        assert new.cell.reference
-        assert MODELS.parse(MODELS.dump(new)) == new
-        assert zoo.change(new, {"width": 8}).cell == new.cell
-        kept = zoo.config("recurrent_lm", cell={**stored, "reference": False})
-        assert "reference" not in to_dict(kept)["cell"]
-        assert not zoo.change(kept, {"width": 8}).cell.reference
-
-
-def test_a_cell_that_a_setting_names_is_new() -> None:
-    old = MODELS.parse({"name": "recurrent_lm", "cell": "gru"})
-    assert zoo.change(old, {"cell": "mamba"}).cell.reference
-
-
-BEFORE = {
-    "mamba": 757.2792,
-    "mamba2": 196.9501,
-    "gla": 89.9758,
-    "retention": 62.6183,
-    "deltanet": 78.9088,
-    "gated_deltanet": 104.2227,
-    "mlstm": 96.0280,
-    "slstm": 129.1855,
-    "rwkv7": 132.0446,
-    "hgrn2": 34.2834,
-    "rg_lru": 60.1779,
-    "min_gru": 25.3753,
-    "min_lstm": 37.5863,
-    "qrnn": 51.0751,
-    "sru": 57.2202,
-    "lru": 84.9121,
-}
-"""Sums of the magnitudes of the initial weights before version 0.3, at width 8 with seed 0."""
-
-
-@pytest.mark.parametrize("name", BEFORE)
-def test_the_weights_of_stored_configs_are_as_before(name: str) -> None:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        cell = CELLS.build(CELLS.parse(name), 8, 6)
-    assert sum(w.detach().double().abs().sum().item() for w in cell.parameters()) == pytest.approx(
-        BEFORE[name], abs=1e-3
-    )
+    start = torch.ones(1, cell.num_state_vectors * cell.width, dtype=torch.float64)
+    assert not cell.initial_state(start)[0].any()
 
 
 def test_beta_above_one_reflects() -> None:

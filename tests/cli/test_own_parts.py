@@ -112,8 +112,7 @@ def test_a_file_of_several_studies_runs_the_one_that_is_named(
     code, out, _ = lmzoo("sweep", "two_studies.py", "second", "--dry-run")
     assert code == 0
     assert re.search(r"minGRU: \d runs", out)
-    dealt = {"name": "text", "path": "sentences.txt", "split": "hash"}
-    assert f"in runs/{store_name('second', dealt)}" in " ".join(out.split())
+    assert f"in runs/{store_name('second', 'text:sentences.txt')}" in " ".join(out.split())
     code, out, err = lmzoo("sweep", "two_studies.py", "third", "--dry-run")
     assert (code, err.count("\n")) == (2, 1)
     assert "'third'" in err

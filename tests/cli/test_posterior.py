@@ -118,6 +118,14 @@ def test_a_run_is_not_opened_with_another_corpus(runs: dict[str, Path], tmp_path
         load_run(copy)
 
 
+def test_a_run_of_numerics_1_is_opened(runs: dict[str, Path], tmp_path: Path) -> None:
+    copy = shutil.copytree(runs["slot_ngram"], tmp_path / "run")
+    config = json.loads((copy / "config.json").read_text())
+    config |= {"numerics": 1, "corpus": {**config["corpus"], "split": "hash"}}
+    (copy / "config.json").write_text(json.dumps(config))
+    assert load_run(copy).row_name == "slot_ngram"
+
+
 def test_a_damaged_checkpoint_is_rejected(runs: dict[str, Path], tmp_path: Path) -> None:
     copy = shutil.copytree(runs["slot_ngram"], tmp_path / "run") / "checkpoint.pt"
     copy.write_bytes(copy.read_bytes()[:-100])

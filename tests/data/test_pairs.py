@@ -14,7 +14,7 @@ from tests.user_errors import raises_user_error
 
 @pytest.fixture
 def path(tmp_path):
-    """A file of ten pairs, one with a longer source, and a blank line."""
+    """A file of ten pairs, one with a longer source, and a blank line; 4 validates, 2 tests."""
     lines = [f"eins wort{i}\tone word{i} here" for i in range(10)]
     lines[7] = "a b c d e f\tlong"
     path = tmp_path / "pairs.tsv"
@@ -30,16 +30,14 @@ def decode_pairs(corpus: Corpus, part: Sequences) -> list[tuple[str, str]]:
 
 
 def test_each_side_has_its_own_vocabulary_and_sources_have_no_start(path):
-    corpus = open_corpus(
-        {"name": "pairs", "path": str(path), "split": "interleave", "train_unk": False}
-    )
-    assert decode_pairs(corpus, corpus.train)[3] == ("eins wort3", "one word3 here")
+    corpus = open_corpus({"name": "pairs", "path": str(path), "train_unk": False})
+    assert decode_pairs(corpus, corpus.train)[2] == ("eins wort3", "one word3 here")
     assert list(map(len, (corpus.train, corpus.valid, corpus.test))) == [8, 1, 1]
     assert "eins" in corpus.source_vocabulary.tokens
     assert "eins" not in corpus.vocabulary.tokens
     source, n = corpus.train.sources
     assert not source.eq(START).any()
-    assert n.tolist() == [3] * 7 + [7]
+    assert n.tolist() == [3] * 5 + [7, 3, 3]
     assert source[0, :4].tolist()[2:] == [END, PAD]
     assert corpus.train.tokens[:, 0].eq(START).all()
     task = corpus.task
@@ -48,9 +46,9 @@ def test_each_side_has_its_own_vocabulary_and_sources_have_no_start(path):
 
 
 def test_both_sides_are_cut(path):
-    spec = {"name": "pairs", "path": str(path), "split": "interleave", "train_unk": False}
+    spec = {"name": "pairs", "path": str(path), "train_unk": False}
     corpus = open_corpus({**spec, "length": 4})
-    assert decode_pairs(corpus, corpus.train)[7] == ("a b", "long")
+    assert decode_pairs(corpus, corpus.train)[5] == ("a b", "long")
     assert decode_pairs(corpus, corpus.train)[0] == ("eins wort0", "one word0")
     assert corpus.train.sources[1].max() == 3
 
@@ -78,8 +76,8 @@ def test_a_missing_path_and_a_short_file_are_rejected(path):
 
 
 def test_a_batch_contains_its_sources_trimmed(path):
-    corpus = open_corpus({"name": "pairs", "path": str(path), "split": "interleave"})
-    rows = torch.tensor([5, 2])
+    corpus = open_corpus({"name": "pairs", "path": str(path)})
+    rows = torch.tensor([4, 2])
     batch = gather_batch(corpus.train, rows)
     source, n = batch.sources
     assert source.equal(corpus.train.sources[0][rows, :3])

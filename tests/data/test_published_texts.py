@@ -193,8 +193,8 @@ def test_the_separator_of_tinystories_is_one_token(tmp_path: Path) -> None:
         "Story 0 of a cat.\nThe end.\n<|"
     )
     assert len(corpus.vocabulary) == 300
-    earlier = open_corpus({"name": "tinystories", **fields}, tmp_path)
-    assert "<|endoftext|>" not in earlier.vocabulary.ids
+    without = open_corpus({"name": "tinystories", "separator": "", **fields}, tmp_path)
+    assert "<|endoftext|>" not in without.vocabulary.ids
     words = open_corpus(corpus_config("tinystories", {"unit": "word", "block": 4}), tmp_path)
     assert "<|endoftext|>" in words.vocabulary.ids
 

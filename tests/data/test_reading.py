@@ -330,22 +330,10 @@ def test_a_text_with_a_period_is_dealt_like_any_other(path, period):
 
 
 def test_test_lines_of_the_training_split_are_a_warning(path):
-    for spec in ({"split": "interleave"}, {"name": "stream", "block": 4}, {"documents": True}):
+    for spec in ({"name": "stream", "block": 4}, {"documents": True}):
         corpus = load(path, (TEXT + "\n") * 8, **spec)
         assert "also stand in training" in "".join(corpus.facts.warnings)
     assert load(path, TEXT * 8).facts.warnings == []
-
-
-def test_the_stored_split_decides(path):
-    path.write_text(TEXT)
-    new = corpus_config(f"text:{path}")
-    stored = {name: value for name, value in new.items() if name != "split"}
-    assert new["split"] == "hash"
-    by_place = open_corpus(stored)
-    rows = [by_place.vocabulary.decode(row) for row in by_place.test.tokens.tolist()]
-    assert rows == [(LINES * 3)[i] for i in range(9, 48, 10)]
-    for whole in ({"documents": True}, {"path": str(path.parent)}):  # dealt as they always were
-        assert "split" not in corpus_config({"name": "text", "path": str(path), **whole})
 
 
 # Any bytes

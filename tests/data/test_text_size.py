@@ -10,6 +10,7 @@ from lmzoo.data import assemble as assembling
 from lmzoo.data.assemble import Split, assemble
 from lmzoo.data.corpus import open_corpus
 from lmzoo.data.text_size import TextSize, text_size
+from lmzoo.data.text_splits import deal
 from lmzoo.data.vocabulary import build_vocabulary
 from tests.tiny import quick
 
@@ -86,7 +87,7 @@ def test_a_text_has_the_size_of_its_file(tmp_path):
     lines = [f"Zeile {i} für Leser" for i in range(30)]
     path = tmp_path / "text.txt"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    test = "".join(f"{line}\n" for line in lines[9::10])
+    test = "".join(f"{lines[i]}\n" for i in deal(lines).test)
     for unit in ("word", "char"):
         corpus = open_corpus({"name": "text", "path": str(path), "unit": unit})
         assert corpus.test_size == TextSize(len(test), len(test.encode()), 5 * 3)

@@ -201,5 +201,5 @@ def test_the_line_about_unk(zipf, tmp_path):
     assert "no training token is rare" not in line
     assert describe_unknown(dataclasses.replace(corpus, valid=plain.train, test=plain.train)) == ""
     path = tmp_path / "frequent.txt"
-    path.write_text("a man runs\n" * 8 + "a dog runs\na dog runs\n")
+    path.write_text("a man runs\n" * 8 + "a dog runs\na cat runs\n")
     assert "no training token is rare, and training has none" in describe_unknown(open_text(path))

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.contract import END, UNKNOWN
-from lmzoo.data.corpus import corpus_config, open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.data.files import read_lines
+from lmzoo.data.text_splits import deal
 from tests.tiny import quick
 from tests.user_errors import raises_user_error
 
@@ -30,15 +31,14 @@ def decoded(corpus, part) -> list[str]:
     return [corpus.vocabulary.decode(row) for row in part.tokens.tolist()]
 
 
-def test_a_text_of_an_earlier_version_is_dealt_by_place(text):
-    spec = {"name": "text", "path": str(text), "split": "interleave"}
-    assert "split" not in corpus_config(spec)  # the identities of its runs
-    corpus = open_corpus({**corpus_config(spec), "train_unk": False})
-    assert decoded(corpus, corpus.valid) == [
-        corpus.vocabulary.decode(corpus.vocabulary.encode(LINES[i].split())) for i in (8, 18)
-    ]
-    assert [len(part) for part in (corpus.train, corpus.valid, corpus.test)] == [16, 2, 2]
-    assert decoded(corpus, corpus.train) == [LINES[i] for i in range(20) if i % 10 < 8]
+def test_the_lines_of_a_text_are_dealt_by_their_hash(text):
+    corpus = open_corpus({"name": "text", "path": str(text), "train_unk": False})
+    train, valid, test, _ = deal(LINES)
+    assert (len(train), len(valid), len(test)) == (16, 2, 2)
+    assert decoded(corpus, corpus.train) == [LINES[i] for i in train]
+    for part, places in ((corpus.valid, valid), (corpus.test, test)):
+        ids = [corpus.vocabulary.encode(LINES[i].split()) for i in places]
+        assert decoded(corpus, part) == [corpus.vocabulary.decode(row) for row in ids]
     assert (corpus.name, corpus.unit, corpus.task.length) == ("text", "word", 64)
     assert corpus.train.tokens[:, 4].eq(END).all()
     assert corpus.floor is None
@@ -46,9 +46,10 @@ def test_a_text_of_an_earlier_version_is_dealt_by_place(text):
 
 
 def test_the_vocabulary_has_only_training_tokens(text):
-    corpus = open_corpus({"name": "text", "path": str(text), "split": "interleave"})
-    assert "7" in corpus.vocabulary.tokens
-    assert not {"8", "9", "18", "19"} & set(corpus.vocabulary.tokens)
+    corpus = open_corpus(f"text:{text}")
+    train, valid, test, _ = deal(LINES)
+    assert str(train[0]) in corpus.vocabulary.tokens
+    assert not set(map(str, valid + test)) & set(corpus.vocabulary.tokens)
     assert corpus.valid.tokens[0, 2] == UNKNOWN
 
 
@@ -100,10 +101,9 @@ def test_an_unreadable_file_is_named_in_the_error(tmp_path, spec):
             open_corpus(spec_without_path)
 
 
-@pytest.mark.parametrize(("n", "part"), [(8, "valid"), (9, "test")])
-def test_too_few_lines_are_rejected(tmp_path, n, part):
-    path = write(tmp_path / "few.txt", LINES[:n])
-    with raises_user_error("text", f"{part} split is empty", "= 8 +", "longer file"):
+def test_too_few_lines_are_rejected(tmp_path):
+    path = write(tmp_path / "few.txt", LINES[:9])
+    with raises_user_error("text", "valid split is empty", "= 9 +", "longer file"):
         open_corpus(f"text:{path}")
 
 

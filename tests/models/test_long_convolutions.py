@@ -9,7 +9,6 @@ from torch import Tensor
 
 from lmzoo.base.errors import UserError
 from lmzoo.blocks.layers import Linear
-from lmzoo.contract import MODELS
 from lmzoo.functional.causal_convolution import causal_convolution
 from lmzoo.models.convolution.h3 import H3Mixer
 from tests.laws.support import assert_close
@@ -97,14 +96,11 @@ def test_a_head_of_h3_divides_the_width() -> None:
 
 
 @pytest.mark.parametrize("name", ["h3", "base_conv"])
-def test_new_models_start_as_those_of_zoology(name: str) -> None:
-    """Matrices and embeddings at N(0, 0.02²), biases of linear layers at 0; old configs differ."""
+def test_models_start_as_those_of_zoology(name: str) -> None:
+    """Matrices and embeddings at N(0, 0.02²), biases of linear layers at 0."""
     model: Any = tiny(name, layers=2, width=64)
     drawn = [module for module in model.modules() if isinstance(module, Linear)]
     assert len(drawn) == {"h3": 8, "base_conv": 4}[name]
     for weight in (model.embedding.weight, *(module.weight for module in drawn)):
         assert abs(weight.std() / 0.02 - 1) < 4 / (2 * weight.numel()) ** 0.5
     assert all((module.bias == 0).all() for module in drawn)
-    old: Any = tiny(name, layers=2, width=64, reference=False)
-    assert old.embedding.weight.std() > 0.1
-    assert not MODELS.parse(name).reference  # a stored config

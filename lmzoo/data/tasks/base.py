@@ -54,8 +54,12 @@ class TaskConfig:
     """The tokens that the training loss counts."""
 
 
-MAD = {"train": 12_800, "test": 1_280}
-"""Defaults of mad-lab that the fields of earlier versions do not have."""
+@config
+class MadConfig(TaskConfig):
+    """The fields of a task with mad-lab's numbers of sequences."""
+
+    train: int = Field(12_800, ge=1)
+    test: int = Field(1_280, ge=1)
 
 
 class GeneratedTask(CorpusSource):

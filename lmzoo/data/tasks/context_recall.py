@@ -13,15 +13,12 @@ sequence, 12,800 training and 1,280 test sequences.
 Source: Poli et al. 2024 (arXiv:2403.17844); athms/mad-lab `mad/data/instances.py`.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
 import numpy as np
 from pydantic import Field
 
 from lmzoo.base.config import config
 from lmzoo.data.corpus import CORPORA
-from lmzoo.data.tasks.base import MAD, GeneratedTask, Scored, Symbols, TaskConfig, names
+from lmzoo.data.tasks.base import GeneratedTask, MadConfig, Scored, Symbols, names
 
 
 @CORPORA("in_context_recall")
@@ -29,10 +26,9 @@ class InContextRecall(GeneratedTask):
     """Recall the values of keys that occurred before."""
 
     citation = "Poli et al. 2024"
-    fields_of_new: ClassVar[Mapping[str, Any]] = MAD
 
     @config
-    class Config(TaskConfig):
+    class Config(MadConfig):
         """Length and vocabulary."""
 
         length: int = Field(128, ge=4, multiple_of=2)

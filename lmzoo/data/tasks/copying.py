@@ -10,15 +10,13 @@ may use its answers so far. In mad-lab's compression, a network decodes all symb
 at `?`, so it tests that vector. Here a recurrent model is tested for what its state holds, and
 attention may look back. The defaults are mad-lab's, with 12,800 training and 1,280 test sequences.
 
-In mad-lab each blank is before one of the symbols, all of which have the same chance
-(`blanks=gaps`), so that the last symbol is directly before `?`; with `blanks=places` all places of
-the symbols have the same chance.
+Each blank is before one of the symbols, all of which have the same chance, so the last symbol is
+directly before `?`.
 
 Source: Poli et al. 2024 (arXiv:2403.17844); athms/mad-lab `mad/data/instances.py`.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -26,27 +24,23 @@ from pydantic import Field, model_validator
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.data.corpus import CORPORA
-from lmzoo.data.tasks.base import MAD, GeneratedTask, Scored, Symbols, TaskConfig, distinct, names
+from lmzoo.data.tasks.base import GeneratedTask, MadConfig, Scored, Symbols, names
 
 
 class _Copying(GeneratedTask):
     citation = "Poli et al. 2024"
-    fields_of_new: ClassVar[Mapping[str, Any]] = MAD
 
     @property
     def symbols(self) -> tuple[str, ...]:
         return ("?", "blank", *names("x", self.config.values))
 
     def with_blanks(
-        self, random: np.random.Generator, values: Symbols, blanks: int, *, gaps: bool = False
+        self, random: np.random.Generator, values: Symbols, blanks: int
     ) -> tuple[Symbols, Scored]:
         """Return the values with blanks at random places, the sign and the values."""
         count, n = values.shape
-        if gaps:
-            before = random.multinomial(blanks, np.full(n, 1 / n), count)
-            places = np.arange(n) + before.cumsum(axis=1)
-        else:
-            places = np.sort(distinct(random, count, n, n + blanks), axis=1)
+        before = random.multinomial(blanks, np.full(n, 1 / n), count)
+        places = np.arange(n) + before.cumsum(axis=1)
         tokens = np.ones((count, n + blanks), dtype=np.int64)
         np.put_along_axis(tokens, places, values, axis=1)
         tokens = np.concatenate([tokens, np.zeros((count, 1), np.int64), values], axis=1)
@@ -58,10 +52,8 @@ class _Copying(GeneratedTask):
 class SelectiveCopying(_Copying):
     """Repeat the symbols that are not blank."""
 
-    fields_of_new: ClassVar[Mapping[str, Any]] = {**MAD, "blanks": "gaps"}
-
     @config
-    class Config(TaskConfig):
+    class Config(MadConfig):
         """Length, symbols to copy and vocabulary."""
 
         length: int = Field(256, ge=4)
@@ -70,8 +62,6 @@ class SelectiveCopying(_Copying):
         """Number of symbols to copy."""
         values: int = Field(14, ge=2)
         """Number of different symbols."""
-        blanks: Literal["places", "gaps"] = Field("places", exclude_if=lambda by: by == "places")
-        """How blanks are distributed."""
 
         @model_validator(mode="after")
         def _has_room(self) -> Any:
@@ -86,7 +76,7 @@ class SelectiveCopying(_Copying):
         c = self.config
         values = random.integers(2, 2 + c.values, (count, c.copied))
         blanks = c.length - 2 * c.copied - 1
-        return self.with_blanks(random, values, blanks, gaps=c.blanks == "gaps")
+        return self.with_blanks(random, values, blanks)
 
 
 @CORPORA("compression")
@@ -94,7 +84,7 @@ class Compression(_Copying):
     """Repeat the whole sequence."""
 
     @config
-    class Config(TaskConfig):
+    class Config(MadConfig):
         """Length and vocabulary."""
 
         length: int = Field(31, ge=1)

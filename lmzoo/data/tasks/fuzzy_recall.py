@@ -16,8 +16,7 @@ Its defaults are otherwise the same: 7 symbols for keys and 8 for values, 128 sy
 Source: Poli et al. 2024 (arXiv:2403.17844); athms/mad-lab `mad/data/instances.py`.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -26,7 +25,7 @@ from pydantic import Field, model_validator
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.data.corpus import CORPORA
-from lmzoo.data.tasks.base import BLANK, MAD, GeneratedTask, Scored, Symbols, TaskConfig, names
+from lmzoo.data.tasks.base import BLANK, GeneratedTask, MadConfig, Scored, Symbols, names
 
 
 @CORPORA("fuzzy_recall")
@@ -34,31 +33,25 @@ class FuzzyRecall(GeneratedTask):
     """Recall values of several symbols by keys of several symbols."""
 
     citation = "Poli et al. 2024"
-    fields_of_new: ClassVar[Mapping[str, Any]] = {**MAD, "value_letters": 8}
 
     @config
-    class Config(TaskConfig):
+    class Config(MadConfig):
         """Length, vocabulary, and sizes of keys and values."""
 
         length: int = Field(128, ge=4)
         """Most symbols of a sequence; the last pair is complete."""
         letters: int = Field(7, ge=1)
         """Number of symbols for keys."""
-        value_letters: int = Field(0, ge=0, exclude_if=lambda count: not count)
-        """Number of symbols for values; 0: as many as for keys."""
+        value_letters: int = Field(8, ge=1)
+        """Number of symbols for values."""
         key_size: int = Field(3, ge=1)
         value_size: int = Field(3, ge=1)
         distinct_keys: int = Field(8, ge=1)
         """Keys of one sequence."""
 
-        @property
-        def values(self) -> int:
-            """The number of symbols for values."""
-            return self.value_letters or self.letters
-
         @model_validator(mode="after")
         def _has_room(self) -> Any:
-            values = self.values
+            values = self.value_letters
             if self.key_size > self.letters or self.value_size > values:
                 raise UserError(
                     f"letters={self.letters} or value_letters={values} is less than a key or a "
@@ -71,7 +64,7 @@ class FuzzyRecall(GeneratedTask):
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        return (*names("k", self.config.letters), *names("v", self.config.values))
+        return (*names("k", self.config.letters), *names("v", self.config.value_letters))
 
     def draw(self, random: np.random.Generator, count: int, split: str) -> tuple[Symbols, Scored]:
         tokens = np.full((count, self.config.length), BLANK)
@@ -95,7 +88,7 @@ class FuzzyRecall(GeneratedTask):
         keys = [random.permutation(c.letters)[:size] for size in sizes]
         distinct_keys = list({key.tobytes(): key for key in keys}.values())
         values = [
-            c.letters + random.permutation(c.values)[: random.integers(1, c.value_size + 1)]
+            c.letters + random.permutation(c.value_letters)[: random.integers(1, c.value_size + 1)]
             for _ in distinct_keys
         ]
         while True:

@@ -13,8 +13,7 @@ sequences.
 Source: Poli et al. 2024 (arXiv:2403.17844); athms/mad-lab `mad/data/instances.py`.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -23,7 +22,7 @@ from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.seeds import derive_seed
 from lmzoo.data.corpus import CORPORA
-from lmzoo.data.tasks.base import MAD, GeneratedTask, Scored, Symbols, TaskConfig, distinct, names
+from lmzoo.data.tasks.base import GeneratedTask, MadConfig, Scored, Symbols, distinct, names
 
 
 @CORPORA("memorisation")
@@ -31,15 +30,15 @@ class Memorisation(GeneratedTask):
     """Learn a fixed map from keys to values by heart."""
 
     citation = "Poli et al. 2024"
-    fields_of_new: ClassVar[Mapping[str, Any]] = {**MAD, "train": 256, "keys": 127}
 
     @config
-    class Config(TaskConfig):
+    class Config(MadConfig):
         """Length and size of the dictionary."""
 
+        train: int = Field(256, ge=1)
         length: int = Field(32, ge=2, multiple_of=2)
         """Symbols of a sequence."""
-        keys: int = Field(128, ge=2)
+        keys: int = Field(127, ge=2)
         """Number K of keys, and of values."""
 
         @model_validator(mode="after")

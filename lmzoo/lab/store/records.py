@@ -46,7 +46,7 @@ Record = dict[str, Any]
 
 SCHEMA = 2
 """Version of the files. Raise it when a reader of the old files would fail or be wrong."""
-NUMERICS = 1
+NUMERICS = 2
 """Version of the numbers: every run's identity contains it.
 
 Raise it when the same config gives other losses: another order of batches, another initial weight,

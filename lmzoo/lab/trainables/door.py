@@ -130,10 +130,6 @@ class Door(Protocol):
         """Return the folder of a study's store."""
         ...
 
-    def describe_earlier(self, storage: Path, study: str, corpus: Any) -> str:
-        """Return a line about the runs of an earlier version; "" if there are none."""
-        ...
-
     def make_shapes(self, corpus: Any) -> Shapes:
         """Return the shapes of the runs of a study."""
         ...

@@ -5,8 +5,7 @@ r"""BaseConv: a convolution times a linear map of the same input.
     conv(u)_t = u_t + Σ_j f_j ⊙ u_{t-j}                               layers 2, 4, ...
     f_j = W_2 relu(W_1 (j/(T−1), cos ε_j, −sin ε_j) + b_1) + b_2       ε_j = 10^−4 · 2πj/T
 
-The long kernel f is the output of a network of 16 units. All matrices start at N(0, 0.02²), the
-embeddings of records before version 0.3 (`reference=false`) at N(0, 1/E).
+The long kernel f is the output of a network of 16 units. All matrices start at N(0, 0.02²).
 
 Difference from zoology's code: no FFT.
 
@@ -26,7 +25,6 @@ from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.layers import Linear
 from lmzoo.blocks.residual_mixers import STD, ResidualMixers
-from lmzoo.cells.base import Reference, as_published
 from lmzoo.contract import model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.causal_convolution import causal_convolution
@@ -64,8 +62,6 @@ class BaseConvMixer(nn.Module):
 class BaseConv(ResidualMixers):
     """Language model of gated convolutions, short and long ones by turns."""
 
-    fields_of_new = as_published()
-
     @config
     class Config(EmbeddingConfig):
         """Embedding, emission and depth."""
@@ -73,7 +69,6 @@ class BaseConv(ResidualMixers):
         emission: Annotated[Any, EMISSIONS] = "vector"
         layers: Annotated[int, IntRange(1, 6)] = Field(4, ge=1)
         """Number D of layers."""
-        reference: Reference = False
 
     def mixer(self, depth: int) -> nn.Module:
         return BaseConvMixer(self.config.width, self.task.length, long=depth % 2 == 1)

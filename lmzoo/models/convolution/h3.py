@@ -12,8 +12,6 @@ U(±1/√(T−1)), matrices and embeddings at N(0, 0.02²), b at 0. There are E 
 head by its d channels of q.
 
 Differences from zoology's code: the vector B of both state spaces is part of their C; no FFT.
-`reference=false` is the model of records before version 0.3: matrices and b at U(±1/√E), as torch
-draws them, embeddings at N(0, 1/E).
 
 Fu et al. 2023 (arXiv:2212.14052); HazyResearch/zoology `mixers/h3`.
 """
@@ -32,7 +30,6 @@ from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.layers import Linear
 from lmzoo.blocks.residual_mixers import STD, ResidualMixers
-from lmzoo.cells.base import Reference, as_published
 from lmzoo.contract import model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.causal_convolution import causal_convolution
@@ -44,14 +41,12 @@ STEPS = (0.001, 0.1)
 class H3Mixer(nn.Module):
     """One layer without its residual and norm."""
 
-    def __init__(
-        self, width: int, size: int, states: int, length: int, std: float | None = None
-    ) -> None:
+    def __init__(self, width: int, size: int, states: int, length: int) -> None:
         super().__init__()
         self.size = size
         heads = width // size
         self.query, self.key, self.value, self.output = (
-            Linear(width, width, std) for _ in range(4)
+            Linear(width, width, STD) for _ in range(4)
         )
         self.shift = nn.Parameter(torch.empty(width, length))
         self.shift_skip = nn.Parameter(torch.empty(width))
@@ -108,8 +103,6 @@ class H3Mixer(nn.Module):
 class H3(ResidualMixers):
     """Language model of H3 layers: gated long convolutions whose kernels are state spaces."""
 
-    fields_of_new = as_published()
-
     @config
     class Config(EmbeddingConfig):
         """Embedding, emission, depth, and sizes of a layer."""
@@ -121,7 +114,6 @@ class H3(ResidualMixers):
         """Channels d of a head; divides `width`."""
         states: int = Field(32, ge=1)
         """Complex states N of a head."""
-        reference: Reference = False
 
         @model_validator(mode="after")
         def _size_divides_width(self) -> Any:
@@ -131,5 +123,4 @@ class H3(ResidualMixers):
 
     def mixer(self, depth: int) -> nn.Module:
         c = self.config
-        std = STD if c.reference else None
-        return H3Mixer(c.width, c.size, c.states, self.task.length - 1, std)
+        return H3Mixer(c.width, c.size, c.states, self.task.length - 1)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lmzoo.data.corpus import CORPORA, corpus_config, open_corpus
+from lmzoo.data.corpus import CORPORA, open_corpus
 from lmzoo.laws.corpora import CORPUS_LAWS
 from tests.data.tasks.test_ceilings import SMALL, TASKS, small
 from tests.user_errors import raises_user_error
@@ -76,17 +76,16 @@ def test_a_mistake_gives_one_line(fields, message):
         ("compression", 12_800, 17),  # `blank` does not occur
     ],
 )
-def test_new_corpora_have_the_sizes_of_mad_lab(name, train, symbols):
-    config = CORPORA.parse(corpus_config(name))
+def test_tasks_have_the_sizes_of_mad_lab(name, train, symbols):
+    config = CORPORA.parse(name)
     assert config.train == train
     assert len(CORPORA.build(config, None).symbols) == symbols
-    assert CORPORA.parse({"name": name}).train == 10_000  # what earlier versions stored
 
 
 def test_blanks_of_selective_copying_are_those_of_mad_lab():
     """Each of 32 blanks is inserted before one of 4 symbols; none follows the last symbol."""
     sizes = {"length": 41, "copied": 4, "train": 2000, "valid": 1, "test": 1}
-    corpus = open_corpus({"name": "selective_copying", "blanks": "gaps", **sizes})
+    corpus = open_corpus({"name": "selective_copying", **sizes})
     blank = corpus.vocabulary.ids["blank"]
     text = corpus.train.tokens[:, 1:37]
     assert (text[:, -1] != blank).all()

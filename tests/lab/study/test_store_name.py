@@ -1,8 +1,7 @@
-"""Each text of a study has a store of its own, and a store of an earlier version is continued."""
+"""Each text of a study has a store of its own."""
 
 import dataclasses
 import json
-import shutil
 import sys
 from pathlib import Path
 
@@ -11,8 +10,7 @@ import pytest
 from lmzoo import main
 from lmzoo.data.corpus import corpus_config, open_corpus
 from lmzoo.lab.analysis.tables.ranking_table import study_ranking
-from lmzoo.lab.store.open import open_store
-from lmzoo.trainables.store_name import describe_earlier, store_folder, store_name
+from lmzoo.trainables.store_name import store_folder, store_name
 from tests.lab.sweep.local_sweep import sweep
 from tests.toy_study import WORDS, small_study
 
@@ -82,39 +80,3 @@ def test_both_texts_of_a_study_are_in_the_tables(
         assert study_ranking(store).frame.equals(frame)
     first, second = losses.values()
     assert first["loss"].to_list() != second["loss"].to_list()
-
-
-@pytest.mark.parametrize("where", ["corpus", "field"])
-def test_a_store_of_an_earlier_version_is_continued_with_its_text_only(
-    sentences: Path, corpus_fields, tmp_path: Path, monkeypatch, capsys, where: str
-) -> None:
-    study, runs = dataclasses.replace(small_study(sentences), epochs=2), tmp_path / "runs"
-    if where == "field":
-        fields = {**study.fields, "corpus.path": str(sentences)}
-        study = dataclasses.replace(study, corpus="text", fields=fields)
-    earlier = {name: value for name, value in corpus_fields.items() if name != "split"}
-    assert sweep(study, open_corpus(earlier), earlier, runs / "toy-text")
-    new_deal, pending = dry_run(study, runs, monkeypatch, capsys)
-    assert (new_deal != "toy-text", pending > 0) == (True, True)
-    assert "add --set corpus.split=interleave" in describe_earlier(runs, "toy", corpus_fields)
-    assert describe_earlier(runs, "toy", earlier) == describe_earlier(runs, "toy", "captions") == ""
-    by_place = {**study.fields, "corpus.split": "interleave"}
-    study = dataclasses.replace(study, fields=by_place)
-    assert dry_run(study, runs, monkeypatch, capsys) == ("toy-text", 0)
-    copy = tmp_path / "copy.txt"
-    shutil.copy(sentences, copy)
-    new = store_folder(runs, "toy", f"text:{copy}")
-    assert new.name != "toy-text"
-    assert describe_earlier(runs, "toy", corpus_config(f"text:{copy}")) == ""
-    study = dataclasses.replace(small_study(copy), epochs=2)
-    by_place = {**study.fields, "corpus.split": "interleave"}
-    study = dataclasses.replace(study, fields=by_place)
-    name, pending = dry_run(study, runs, monkeypatch, capsys)
-    assert name == new.name
-    assert pending > 0
-
-
-def test_a_damaged_store_of_an_earlier_version_is_left_alone(tmp_path: Path) -> None:
-    folder = store_folder(tmp_path, "toy", "text:a.txt")
-    open_store(tmp_path / "toy-text").write("study.json", b"{damaged")
-    assert store_folder(tmp_path, "toy", "text:a.txt") == folder

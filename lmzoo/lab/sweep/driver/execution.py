@@ -114,10 +114,6 @@ class Sweep:
             points = door.resolve(self.study, corpus, fields, needed)
             check_selection(self.study, points, needed)
             self.folder = door.store_folder(storage, self.study.name, fields)
-            if not self.quiet and (
-                earlier := door.describe_earlier(storage, self.study.name, fields)
-            ):
-                self.stderr.print(earlier, markup=False)
             with closing(
                 ReadOnlyStudyStore(self.folder)
                 if dry_run
