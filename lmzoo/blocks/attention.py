@@ -53,12 +53,8 @@ class Normed(OptionalName):
     BOTH = "both"
 
 
-class Pick(StrEnum):
-    """What a query returns: the mean of the values under α, or a single value."""
-
-    MEAN = "mean"
-    ARGMAX = "argmax"
-    SAMPLE = "sample"
+Pick = StrEnum("Pick", "MEAN ARGMAX SAMPLE")
+"""What a query returns: the mean of the values under α, or a single value."""
 
 
 class Attention(nn.Module):

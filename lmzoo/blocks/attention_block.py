@@ -19,12 +19,8 @@ from torch import Tensor, nn
 from lmzoo.blocks.attention import Attention, KeysAndValues
 from lmzoo.blocks.feed_forward import Activation, FeedForward
 
-
-class NormPosition(StrEnum):
-    """Position of the LayerNorm: after the residual sum, or before each part."""
-
-    POST = "post"
-    PRE = "pre"
+NormPosition = StrEnum("NormPosition", "POST PRE")
+"""Position of the LayerNorm: after the residual sum, or before each part."""
 
 
 class AttentionBlock(nn.Module):

@@ -12,12 +12,8 @@ from torch import Tensor, nn
 
 from lmzoo.blocks.layers import Linear
 
-
-class Activation(StrEnum):
-    """The nonlinearity between the two linear layers."""
-
-    RELU = "relu"
-    GELU = "gelu"
+Activation = StrEnum("Activation", "RELU GELU")
+"""The nonlinearity between the two linear layers."""
 
 
 class FeedForward(nn.Module):

@@ -8,12 +8,8 @@ from torch import Tensor, nn
 
 from lmzoo.functional.initialisers import draw_uniform
 
-
-class Weighting(StrEnum):
-    """Learned or uniform mixing weights."""
-
-    LEARNED = "learned"
-    UNIFORM = "uniform"
+Weighting = StrEnum("Weighting", "LEARNED UNIFORM")
+"""Learned or uniform mixing weights."""
 
 
 class LogWeights(nn.Module):

@@ -40,31 +40,11 @@ from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import WINDOW, MatrixCell, convolve, ones, taps
 from lmzoo.kernels.tokens import TokenInputs
 
-
-class Cut(StrEnum):
-    """A part of the block that can be removed; its number is its position."""
-
-    CONVOLUTION = "convolution"
-    OUTPUT_GATE = "output_gate"
-    NORM = "norm"
-    FEED_FORWARD = "feed_forward"
-    RESIDUAL = "residual"
-
-
-class GateReads(StrEnum):
-    """The input of the output gate."""
-
-    CONVOLVED = "convolved"
-    INPUT = "input"
-
-
-class Canon(StrEnum):
-    """A place of a Canon layer."""
-
-    A = "a"
-    B = "b"
-    C = "c"
-    D = "d"
+Cut = StrEnum("Cut", "CONVOLUTION OUTPUT_GATE NORM FEED_FORWARD RESIDUAL")
+GateReads = StrEnum("GateReads", "CONVOLVED INPUT")
+"""The input of the output gate."""
+Canon = StrEnum("Canon", "A B C D")
+"""A place of a Canon layer."""
 
 
 @CELLS("block")

@@ -41,17 +41,7 @@ from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import WINDOW, MatrixCell, head_size, linear, ones, taps
 from lmzoo.functional.matrix_state import Update
 
-
-class Cut(StrEnum):
-    """A part of the cell that can be removed; its number is its position."""
-
-    BETA = "beta"
-    DELTA = "delta"
-    CONVOLUTION = "convolution"
-    UNIT = "unit"
-    NORM = "norm"
-
-
+Cut = StrEnum("Cut", "BETA DELTA CONVOLUTION UNIT NORM")
 BetaMax = Annotated[float, Choice((1.0, 2.0))]
 
 

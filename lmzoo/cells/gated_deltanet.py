@@ -40,17 +40,7 @@ from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.deltanet import DeltaConfig, DeltaRule
 from lmzoo.cells.matrix import delta_bias, log_rates
 
-
-class Cut(StrEnum):
-    """A part of the cell that can be removed; its number is its position."""
-
-    BETA = "beta"
-    DELTA = "delta"
-    CONVOLUTION = "convolution"
-    UNIT = "unit"
-    NORM = "norm"
-    ALPHA = "alpha"
-    GATE = "gate"
+Cut = StrEnum("Cut", "BETA DELTA CONVOLUTION UNIT NORM ALPHA GATE")
 
 
 @config

@@ -24,15 +24,8 @@ from lmzoo.base.config import config
 from lmzoo.base.search_space import IntRange
 from lmzoo.cells.base import CELLS, Cell, State, Weights
 
-
-class Unit(StrEnum):
-    """The recurrence of each layer."""
-
-    TANH = "tanh"
-    LSTM = "lstm"
-    GRU = "gru"
-
-
+Unit = StrEnum("Unit", "TANH LSTM GRU")
+"""The recurrence of each layer."""
 GATES = {Unit.TANH: "", Unit.LSTM: "ifo", Unit.GRU: "rz"}
 """Names of the gates inside a layer."""
 

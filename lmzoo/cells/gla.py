@@ -41,16 +41,7 @@ from lmzoo.functional.matrix_state import Update
 RANK = 16
 TEMPERATURE = 16
 """The root of σ: α starts near 1."""
-
-
-class Cut(StrEnum):
-    """A part of the cell that can be removed; its number is its position."""
-
-    VECTOR = "vector"
-    DATA = "data"
-    DECAY = "decay"
-    GATE = "gate"
-    NORM = "norm"
+Cut = StrEnum("Cut", "VECTOR DATA DECAY GATE NORM")
 
 
 def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:

@@ -34,12 +34,8 @@ class Squash(StrEnum):
     OUTSIDE = "outside"  # o ⊙ tanh(m')
 
 
-class Along(StrEnum):
-    """The function along the depth dimension."""
-
-    LSTM = "lstm"
-    TANH = "tanh"
-    IDENTITY = "identity"
+Along = StrEnum("Along", "LSTM TANH IDENTITY")
+"""The function along the depth dimension."""
 
 
 @CELLS("grid_lstm")

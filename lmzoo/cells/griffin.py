@@ -34,16 +34,7 @@ from lmzoo.functional.affine import affine
 from lmzoo.functional.initialisers import unit_normal
 from lmzoo.kernels.tokens import TokenInputs
 
-
-class Cut(StrEnum):
-    """A part of the block that can be removed; its number is its position."""
-
-    INPUT_MAP = "input_map"
-    CONVOLUTION = "convolution"
-    GATE = "gate"
-    OUTPUT_MAP = "output_map"
-
-
+Cut = StrEnum("Cut", "INPUT_MAP CONVOLUTION GATE OUTPUT_MAP")
 PARTS = {Cut.INPUT_MAP: "x", Cut.GATE: "y", Cut.OUTPUT_MAP: "o"}
 
 

@@ -47,29 +47,13 @@ class Reset(StrEnum):
     INPUT = "input"  # x
 
 
-class Update(StrEnum):
-    """The effect of z = 1: keep the old state, or write the candidate."""
-
-    Z_KEEPS = "z_keeps"
-    Z_WRITES = "z_writes"
-
-
-class Cut(StrEnum):
-    """A path of the recurrence that can be removed; its number is its position."""
-
-    INPUT_TO_RESET = "input_to_reset"
-    STATE_TO_RESET = "state_to_reset"
-    RESET_BIAS = "reset_bias"
-    INPUT_TO_UPDATE = "input_to_update"
-    STATE_TO_UPDATE = "state_to_update"
-    UPDATE_BIAS = "update_bias"
-    INPUT_TO_CANDIDATE = "input_to_candidate"
-    STATE_TO_CANDIDATE = "state_to_candidate"
-    CANDIDATE_BIAS = "candidate_bias"
-    RESET = "reset"
-    UPDATE = "update"
-
-
+Update = StrEnum("Update", "Z_KEEPS Z_WRITES")
+"""The effect of z = 1: keep the old state, or write the candidate."""
+Cut = StrEnum(
+    "Cut",
+    "INPUT_TO_RESET STATE_TO_RESET RESET_BIAS INPUT_TO_UPDATE STATE_TO_UPDATE UPDATE_BIAS "
+    "INPUT_TO_CANDIDATE STATE_TO_CANDIDATE CANDIDATE_BIAS RESET UPDATE",
+)
 INTO_RESET, INTO_UPDATE, INTO_CANDIDATE = (frozenset([*Cut][i : i + 3]) for i in (0, 3, 6))
 ROWS = {"weight_ih": 0, "weight_hh": 1, "bias_ih": 2, "bias_hh": 2}
 """The place of a weight's cut among those of each gate."""

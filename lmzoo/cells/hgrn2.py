@@ -39,19 +39,7 @@ from lmzoo.cells.cuts import cuts_of, numbered
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.functional.matrix_state import Update, matrix_scan
 
-
-class Cut(StrEnum):
-    """A term of the recurrence that can be removed; its number is its position."""
-
-    LOWER_BOUND = "lower_bound"  # f = σ(x W_f)
-    INPUT_TO_FORGET = "input_to_forget"  # f = γ: a constant decay
-    TIED_WRITE = "tied_write"  # S = diag(f) S + 1ᵀ (x W_v)
-    QUERY = "query"  # h = 1 S
-    SQUASH = "squash"  # q = x W_q
-    CARRY = "carry"  # S = (1 − f)ᵀ (x W_v): no memory
-    NORM = "norm"  # h = q S W_h
-
-
+Cut = StrEnum("Cut", "LOWER_BOUND INPUT_TO_FORGET TIED_WRITE QUERY SQUASH CARRY NORM")
 SMALL = 16
 """The largest heads for which the elementwise scan is faster than that in chunks, on a CPU."""
 

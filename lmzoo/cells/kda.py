@@ -44,18 +44,7 @@ from lmzoo.cells.gated_deltanet import GatedConfig
 from lmzoo.cells.matrix import delta_bias, linear, log_rates
 from lmzoo.functional.matrix_state import Update
 
-
-class Cut(StrEnum):
-    """A part of the cell that can be removed; its number is its position."""
-
-    BETA = "beta"
-    DELTA = "delta"
-    CONVOLUTION = "convolution"
-    UNIT = "unit"
-    NORM = "norm"
-    ALPHA = "alpha"
-    GATE = "gate"
-    VECTOR = "vector"
+Cut = StrEnum("Cut", "BETA DELTA CONVOLUTION UNIT NORM ALPHA GATE VECTOR")
 
 
 def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:

@@ -37,15 +37,7 @@ from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.functional.initialisers import unit_normal
 
-
-class Cut(StrEnum):
-    """A term of the recurrence that can be removed; its number is its position."""
-
-    PHASE = "phase"  # λ = exp(−exp(ν))
-    NORMALISER = "normaliser"  # s = λ ⊙ s + x B
-    EXPONENTIAL = "exponential"  # λ = ν exp(iθ)
-    SKIP = "skip"  # y = Re(s C)
-    CARRY = "carry"  # s = γ ⊙ (x B): no memory
+Cut = StrEnum("Cut", "PHASE NORMALISER EXPONENTIAL SKIP CARRY")
 
 
 def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:

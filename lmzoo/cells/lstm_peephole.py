@@ -54,18 +54,9 @@ class Peephole(StrEnum):
     DIAGONAL = "diagonal"  # channel by channel; o reads c_t
 
 
-class Cut(StrEnum):
-    """A part of the cell that can be removed; its number is its position."""
-
-    INPUT_GATE = "input_gate"
-    FORGET_GATE = "forget_gate"
-    OUTPUT_GATE = "output_gate"
-    INPUT_ACTIVATION = "input_activation"
-    OUTPUT_ACTIVATION = "output_activation"
-    COUPLED = "coupled"
-    PEEPHOLES = "peepholes"
-
-
+Cut = StrEnum(
+    "Cut", "INPUT_GATE FORGET_GATE OUTPUT_GATE INPUT_ACTIVATION OUTPUT_ACTIVATION COUPLED PEEPHOLES"
+)
 CONSTANT = {"i": Cut.INPUT_GATE, "f": Cut.FORGET_GATE, "o": Cut.OUTPUT_GATE}
 """The cuts that make a gate 1."""
 

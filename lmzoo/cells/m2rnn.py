@@ -49,19 +49,7 @@ from lmzoo.cells.matrix import (
 )
 from lmzoo.functional.matrix_state import Update
 
-
-class Cut(StrEnum):
-    """A part of the cell that can be removed; its number is its position."""
-
-    TANH = "tanh"
-    TRANSITION = "transition"
-    FORGET = "forget"
-    CONVOLUTION = "convolution"
-    SKIP = "skip"
-    GATE = "gate"
-    NORM = "norm"
-
-
+Cut = StrEnum("Cut", "TANH TRANSITION FORGET CONVOLUTION SKIP GATE NORM")
 WEIGHTS = {
     Cut.TANH: set[str](), Cut.TRANSITION: {"mix"}, Cut.FORGET: {"f", "log_rate", "bias_f"},
     Cut.CONVOLUTION: {"conv"}, Cut.SKIP: {"skip"}, Cut.GATE: {"gate"}, Cut.NORM: {"norm"},

@@ -43,16 +43,7 @@ from lmzoo.functional.matrix_state import Update
 from lmzoo.functional.selective_scan import selective_scan
 from lmzoo.kernels.dispatch import has_kernels
 
-
-class Cut(StrEnum):
-    """A part of the cell that can be removed; its number is its position."""
-
-    DELTA = "delta"
-    B = "b"
-    C = "c"
-    SKIP = "skip"
-    CONVOLUTION = "convolution"
-    GATE = "gate"
+Cut = StrEnum("Cut", "DELTA B C SKIP CONVOLUTION GATE")
 
 
 @CELLS("mamba")

@@ -51,18 +51,7 @@ from lmzoo.cells.matrix import (
 )
 from lmzoo.functional.matrix_state import Update
 
-
-class Cut(StrEnum):
-    """A part of the cell that can be removed; its number is its position."""
-
-    DELTA = "delta"
-    B = "b"
-    C = "c"
-    DECAY = "decay"
-    SKIP = "skip"
-    CONVOLUTION = "convolution"
-    GATE = "gate"
-    NORM = "norm"
+Cut = StrEnum("Cut", "DELTA B C DECAY SKIP CONVOLUTION GATE NORM")
 
 
 @CELLS("mamba2")

@@ -47,20 +47,7 @@ from lmzoo.functional.matrix_state import Update
 
 LEAST_RATE = 1e-4
 """The least decay rate, as in the reference code."""
-
-
-class Cut(StrEnum):
-    """A part of the cell that can be removed; its number is its position."""
-
-    TRAPEZOID = "trapezoid"
-    ROTATION = "rotation"
-    BIAS = "bias"
-    DECAY = "decay"
-    NORM = "norm"
-    SKIP = "skip"
-    GATE = "gate"
-
-
+Cut = StrEnum("Cut", "TRAPEZOID ROTATION BIAS DECAY NORM SKIP GATE")
 WEIGHTS = {
     Cut.TRAPEZOID: {"trap"}, Cut.ROTATION: {"angle"}, Cut.BIAS: {"bias_b", "bias_c"},
     Cut.DECAY: {"rate"}, Cut.NORM: {"norm_b", "norm_c"}, Cut.SKIP: {"skip"}, Cut.GATE: {"gate"},

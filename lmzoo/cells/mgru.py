@@ -53,14 +53,7 @@ from lmzoo.cells.mgru_carry import BilinearCarry, PriorCarry
 from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first
 
-
-class Cut(StrEnum):
-    """A term of the recurrence that can be removed; its number is its position."""
-
-    STATE_TO_GATE = "state_to_gate"  # f ≡ ½: averaging at a fixed rate
-    INPUT_TO_CANDIDATE = "input_to_candidate"  # g ≡ act(0): blind to the input
-    CARRY = "carry"  # h = f ⊙ g
-    WRITE = "write"  # h = (1 − f) ⊙ j: blind to the input
+Cut = StrEnum("Cut", "STATE_TO_GATE INPUT_TO_CANDIDATE CARRY WRITE")
 
 
 class Squash(StrEnum):

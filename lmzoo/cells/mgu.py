@@ -33,20 +33,11 @@ from lmzoo.kernels.affine import joint_affine
 from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first
 
-
-class Cut(StrEnum):
-    """A term of the recurrence that can be removed; its number is its position."""
-
-    INPUT_TO_GATE = "input_to_gate"  # f = σ(h W_hf + b_f)
-    STATE_TO_GATE = "state_to_gate"  # f = σ(x W_xf + b_f): the gate reads the token only
-    GATE_BIAS = "gate_bias"  # f = σ(x W_xf + h W_hf)
-    INPUT_TO_CANDIDATE = "input_to_candidate"  # c = tanh((h ⊙ f) W_hh + b_h)
-    STATE_TO_CANDIDATE = "state_to_candidate"  # c = tanh(x W_xh + b_h): f does not reset
-    CANDIDATE_BIAS = "candidate_bias"  # c = tanh(x W_xh + (h ⊙ f) W_hh)
-    CARRY = "carry"  # h = f ⊙ c: no leaky memory
-    WRITE = "write"  # h = (1 − f) ⊙ h: the token only controls the decay
-
-
+Cut = StrEnum(
+    "Cut",
+    "INPUT_TO_GATE STATE_TO_GATE GATE_BIAS INPUT_TO_CANDIDATE STATE_TO_CANDIDATE "
+    "CANDIDATE_BIAS CARRY WRITE",
+)
 Cuts = frozenset[Cut]
 CANDIDATE = frozenset({Cut.INPUT_TO_CANDIDATE, Cut.STATE_TO_CANDIDATE, Cut.CANDIDATE_BIAS})
 

@@ -35,16 +35,7 @@ from lmzoo.cells.block import Block, normed
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import WINDOW, convolve, linear, ones, tap_bias, taps
 
-
-class Cut(StrEnum):
-    """A part of the block that can be removed; its number is its position."""
-
-    CONVOLUTION = "convolution"
-    NORM = "norm"
-    FEED_FORWARD = "feed_forward"
-    RESIDUAL = "residual"
-
-
+Cut = StrEnum("Cut", "CONVOLUTION NORM FEED_FORWARD RESIDUAL")
 INNER = {"name": "min_gru", "expansion": 1.5}
 
 

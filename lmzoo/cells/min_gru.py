@@ -47,28 +47,11 @@ from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.cells.matrix import linear
 from lmzoo.functional.affine import affine
 
-
-class Cut(StrEnum):
-    """A term of the recurrence that can be removed; its number is its position."""
-
-    INPUT_TO_GATE = "input_to_gate"  # z = σ(b_z): a moving average with a learned decay
-    GATE_BIAS = "gate_bias"  # z = σ(x W_xz)
-    INPUT_TO_CANDIDATE = "input_to_candidate"  # c = g(b_h): the token only controls the decay
-    CANDIDATE_BIAS = "candidate_bias"  # c = g(x W_xh)
-    CARRY = "carry"  # h = z ⊙ c: no memory
-    WRITE_GATE = "write_gate"  # h = (1 − z) ⊙ h + c
-
-
+Cut = StrEnum("Cut", "INPUT_TO_GATE GATE_BIAS INPUT_TO_CANDIDATE CANDIDATE_BIAS CARRY WRITE_GATE")
 ZERO_WEIGHTS = {Cut.INPUT_TO_GATE, Cut.GATE_BIAS, Cut.INPUT_TO_CANDIDATE, Cut.CANDIDATE_BIAS}
 """Cuts that equal a weight of zero."""
-
-
-class Candidate(StrEnum):
-    """The function g."""
-
-    POSITIVE = "positive"
-    LINEAR = "linear"
-    TANH = "tanh"
+Candidate = StrEnum("Candidate", "POSITIVE LINEAR TANH")
+"""The function g."""
 
 
 def positive(u: Tensor) -> Tensor:

@@ -41,21 +41,11 @@ from lmzoo.cells.base import CELLS, State
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.min_gru import FUNCTIONS, Candidate, Expansion, MinimalCell
 
-
-class Cut(StrEnum):
-    """A term of the recurrence that can be removed; its number is its position."""
-
-    INPUT_TO_FORGET = "input_to_forget"  # f = σ(b_f)
-    FORGET_BIAS = "forget_bias"  # f = σ(x W_xf)
-    INPUT_TO_WRITE = "input_to_write"  # i = σ(b_i)
-    WRITE_BIAS = "write_bias"  # i = σ(x W_xi)
-    INPUT_TO_CANDIDATE = "input_to_candidate"  # c = g(b_h)
-    CANDIDATE_BIAS = "candidate_bias"  # c = g(x W_xh)
-    CARRY = "carry"  # h = i' ⊙ c: no memory
-    NORMALISER = "normaliser"  # h = f ⊙ h + i ⊙ c
-    WRITE_GATE = "write_gate"  # i = 1 − f: the minimal GRU
-
-
+Cut = StrEnum(
+    "Cut",
+    "INPUT_TO_FORGET FORGET_BIAS INPUT_TO_WRITE WRITE_BIAS INPUT_TO_CANDIDATE CANDIDATE_BIAS "
+    "CARRY NORMALISER WRITE_GATE",
+)
 WEIGHTS = list(Cut)[:6]
 """Cuts that equal a weight of zero, in the order of the weights."""
 

@@ -46,18 +46,9 @@ from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import WINDOW, MatrixCell, head_size, normal, ones, tap_bias, taps
 from lmzoo.functional.matrix_state import Update
 
-
-class Cut(StrEnum):
-    """A part of the cell that can be removed; its number is its position."""
-
-    INPUT_GATE = "input_gate"
-    FORGET_GATE = "forget_gate"
-    EXPONENTIAL = "exponential"
-    NORMALISER = "normaliser"
-    OUTPUT_GATE = "output_gate"
-    NORM = "norm"
-    CONVOLUTION = "convolution"
-    SKIP = "skip"
+Cut = StrEnum(
+    "Cut", "INPUT_GATE FORGET_GATE EXPONENTIAL NORMALISER OUTPUT_GATE NORM CONVOLUTION SKIP"
+)
 
 
 def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:

@@ -38,17 +38,7 @@ from lmzoo.cells.cuts import cuts_of
 from lmzoo.functional.affine import affine
 from lmzoo.functional.linear_recurrence import linear_recurrence
 
-
-class Cut(StrEnum):
-    """A term of the recurrence that can be removed; its number is its position."""
-
-    PAST_INPUTS = "past_inputs"
-    INPUT_TO_FORGET = "input_to_forget"
-    INPUT_TO_OUTPUT = "input_to_output"
-    CARRY = "carry"
-    SQUASH = "squash"
-    OUTPUT_GATE = "output_gate"
-    BIASES = "biases"
+Cut = StrEnum("Cut", "PAST_INPUTS INPUT_TO_FORGET INPUT_TO_OUTPUT CARRY SQUASH OUTPUT_GATE BIASES")
 
 
 @CELLS("qrnn")

@@ -40,16 +40,7 @@ from lmzoo.functional.matrix_state import Update
 
 GAIN = 2**-2.5
 """Factor of the initial W_q, W_k, W_v and W_g."""
-
-
-class Cut(StrEnum):
-    """A part of the cell that can be removed; its number is its position."""
-
-    ROTATION = "rotation"
-    DECAY = "decay"
-    SCALES = "scales"
-    GATE = "gate"
-    NORM = "norm"
+Cut = StrEnum("Cut", "ROTATION DECAY SCALES GATE NORM")
 
 
 def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:

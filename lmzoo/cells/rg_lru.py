@@ -44,20 +44,11 @@ from lmzoo.functional.affine import affine
 from lmzoo.functional.initialisers import unit_normal
 from lmzoo.functional.linear_recurrence import linear_recurrence
 
-
-class Cut(StrEnum):
-    """A term of the recurrence that can be removed; its number is its position."""
-
-    INPUT_TO_RECURRENCE = "input_to_recurrence"  # r = σ(b_a): a constant decay
-    RECURRENCE_BIAS = "recurrence_bias"  # r = σ(x W_a)
-    INPUT_TO_INPUT_GATE = "input_to_input_gate"  # i = σ(b_x)
-    INPUT_GATE_BIAS = "input_gate_bias"  # i = σ(x W_x)
-    RECURRENCE_GATE = "recurrence_gate"  # a = exp(−c softplus(Λ)): a linear recurrence
-    INPUT_GATE = "input_gate"  # h = a ⊙ h + √(1 − a²) ⊙ x
-    ROOT = "root"  # h = a ⊙ h + i ⊙ x
-    CARRY = "carry"  # h = √(1 − a²) ⊙ i ⊙ x: no memory
-
-
+Cut = StrEnum(
+    "Cut",
+    "INPUT_TO_RECURRENCE RECURRENCE_BIAS INPUT_TO_INPUT_GATE INPUT_GATE_BIAS RECURRENCE_GATE "
+    "INPUT_GATE ROOT CARRY",
+)
 WEIGHTS = list(Cut)[:4]
 """Cuts that equal a weight of zero, in the order of the weights."""
 RING = 0.9, 0.999

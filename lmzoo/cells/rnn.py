@@ -25,16 +25,8 @@ from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, gate_shapes, k
 from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first
 
-
-class Activation(StrEnum):
-    """The activation function."""
-
-    TANH = "tanh"
-    SIGMOID = "sigmoid"
-    RELU = "relu"
-    IDENTITY = "identity"
-
-
+Activation = StrEnum("Activation", "TANH SIGMOID RELU IDENTITY")
+"""The activation function."""
 FUNCTIONS = {
     Activation.TANH: torch.tanh,
     Activation.SIGMOID: torch.sigmoid,

@@ -58,21 +58,9 @@ SHIFT_POWERS = {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}
 """Exponents of the initial μ."""
 MAX_RATE = 0.6065306597126334
 """e^(−½): the largest −log w."""
-
-
-class Cut(StrEnum):
-    """A part of the cell that can be removed; its number is its position."""
-
-    TOKEN_SHIFT = "token_shift"
-    DECAY = "decay"
-    VECTOR_DECAY = "vector_decay"
-    RATE = "rate"
-    VECTOR_RATE = "vector_rate"
-    REMOVAL = "removal"
-    REMOVAL_KEY = "removal_key"
-    BONUS = "bonus"
-    GATE = "gate"
-    NORM = "norm"
+Cut = StrEnum(
+    "Cut", "TOKEN_SHIFT DECAY VECTOR_DECAY RATE VECTOR_RATE REMOVAL REMOVAL_KEY BONUS GATE NORM"
+)
 
 
 def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:

@@ -53,25 +53,12 @@ from lmzoo.cells.matrix import WINDOW, convolve, ones, tap_bias, taps
 from lmzoo.functional.affine import affine
 from lmzoo.functional.linear_recurrence import linear_recurrence
 
-
-class Cut(StrEnum):
-    """A term of the recurrence that can be removed; its number is its position."""
-
-    INPUT_TO_WRITE = "input_to_write"
-    INPUT_TO_FORGET = "input_to_forget"
-    INPUT_TO_OUTPUT = "input_to_output"
-    FORGET_GATE = "forget_gate"  # f = 1
-    STATE_TO_WRITE = "state_to_write"
-    STATE_TO_FORGET = "state_to_forget"
-    STATE_TO_OUTPUT = "state_to_output"
-    STATE_TO_CANDIDATE = "state_to_candidate"
-    EXPONENTIAL = "exponential"  # i = σ(ĩ)
-    NORMALISER = "normaliser"  # h = σ(õ) ⊙ tanh(c)
-    OUTPUT_GATE = "output_gate"  # h = c / n
-    CONVOLUTION = "convolution"  # u = x
-    NORM = "norm"
-
-
+Cut = StrEnum(
+    "Cut",
+    "INPUT_TO_WRITE INPUT_TO_FORGET INPUT_TO_OUTPUT FORGET_GATE STATE_TO_WRITE "
+    "STATE_TO_FORGET STATE_TO_OUTPUT STATE_TO_CANDIDATE EXPONENTIAL NORMALISER OUTPUT_GATE "
+    "CONVOLUTION NORM",
+)
 GATES = "ifoz"
 INPUT = {"xi": Cut.INPUT_TO_WRITE, "xf": Cut.INPUT_TO_FORGET, "xo": Cut.INPUT_TO_OUTPUT}
 MIXING = {

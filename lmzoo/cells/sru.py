@@ -41,22 +41,11 @@ from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.functional.affine import affine
 
-
-class Cut(StrEnum):
-    """A term of the recurrence that can be removed; its number is its position."""
-
-    INPUT_TO_FORGET = "input_to_forget"
-    STATE_TO_FORGET = "state_to_forget"
-    FORGET_BIAS = "forget_bias"
-    INPUT_TO_RESET = "input_to_reset"
-    STATE_TO_RESET = "state_to_reset"
-    RESET_BIAS = "reset_bias"
-    CARRY = "carry"  # c = (1 − f) ⊙ (x W): no memory but v_f ⊙ c
-    SKIP = "skip"  # h = r ⊙ c
-    RESET_GATE = "reset_gate"  # h = c + α x
-    SCALE = "scale"  # h = r ⊙ c + (1 − r) ⊙ x
-
-
+Cut = StrEnum(
+    "Cut",
+    "INPUT_TO_FORGET STATE_TO_FORGET FORGET_BIAS INPUT_TO_RESET STATE_TO_RESET RESET_BIAS "
+    "CARRY SKIP RESET_GATE SCALE",
+)
 WEIGHTS = dict(zip(("xf", "cf", "bf", "xr", "cr", "br"), Cut, strict=False))
 """The cut of each weight that a cut sets to zero."""
 RESET = {Cut.INPUT_TO_RESET, Cut.STATE_TO_RESET, Cut.RESET_BIAS}

@@ -22,15 +22,8 @@ import torch
 
 from lmzoo.base.errors import UserError
 
-
-class Precision(StrEnum):
-    """How a GPU multiplies float32 numbers."""
-
-    TF32X3 = "tf32x3"
-    TF32 = "tf32"
-    BF16 = "bf16"
-
-
+Precision = StrEnum("Precision", "TF32X3 TF32 BF16")
+"""How a GPU multiplies float32 numbers."""
 WIDEST = {Precision.TF32X3: 64, Precision.TF32: 128, Precision.BF16: 128}
 """Largest width at which the weights of a recurrence stay on the chip: up to it a thread has enough
 registers, or spills a few bytes (`gpu/resources.py`)."""

@@ -63,12 +63,8 @@ class NgramLogBilinear(FeatureModel):
         return self.transition(context.flatten(2))
 
 
-class Activation(StrEnum):
-    """Activation function of the hidden layers."""
-
-    TANH = "tanh"
-    RELU = "relu"
-    GELU = "gelu"
+Activation = StrEnum("Activation", "TANH RELU GELU")
+"""Activation function of the hidden layers."""
 
 
 @model("markov_mlp", family="ngram", document="S4", source="Bengio et al. 2003; S4")
@@ -311,11 +307,8 @@ class MultiTransitionBigram(BigramMixture):
         weights: Weighting = Weighting.LEARNED
 
 
-class Unigram(StrEnum):
-    """How the unigram is parameterised."""
-
-    TIED_TO_PAD = "tied_to_pad"
-    FREE = "free"
+Unigram = StrEnum("Unigram", "TIED_TO_PAD FREE")
+"""How the unigram is parameterised."""
 
 
 @model(

@@ -214,11 +214,8 @@ def _only(t: int, tokens: Tokens) -> Mask:
     return (torch.arange(tokens.shape[1], device=tokens.device) == t).expand_as(tokens)
 
 
-class Contrast(StrEnum):
-    """The training objective."""
-
-    NCE = "nce"
-    NEGATIVE_SAMPLING = "negative_sampling"
+Contrast = StrEnum("Contrast", "NCE NEGATIVE_SAMPLING")
+"""The training objective."""
 
 
 def contrastive_objective(

@@ -234,18 +234,10 @@ class SlotNgram(SlotModel):
         return lag_pointer(self.lags, self.lags.new_zeros(self.lags.shape[:2])).log().mT
 
 
-class Affinity(StrEnum):
-    """How the score of a move from source i to source j is computed."""
-
-    KEY = "key"
-    EMISSION = "emission"
-
-
-class Reader(StrEnum):
-    """How the slot values are combined into one vector."""
-
-    CONCAT = "concat"
-    LSTM = "lstm"
+Affinity = StrEnum("Affinity", "KEY EMISSION")
+"""How the score of a move from source i to source j is computed."""
+Reader = StrEnum("Reader", "CONCAT LSTM")
+"""How the slot values are combined into one vector."""
 
 
 @model("chain_slot_ngram", aliases=("DLM31", "DLM32"), family="slot", document="S0", source="S0")

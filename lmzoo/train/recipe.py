@@ -73,16 +73,8 @@ class Weighting(StrEnum):
     SENTENCE = "sentence"  # every sequence has the same weight
 
 
-class Schedule(StrEnum):
-    """How the learning rate falls after the warm-up."""
-
-    CONSTANT = "constant"
-    LINEAR = "linear"
-    COSINE = "cosine"
-    STEP = "step"
-    PLATEAU = "plateau"
-
-
+Schedule = StrEnum("Schedule", "CONSTANT LINEAR COSINE STEP PLATEAU")
+"""How the learning rate falls after the warm-up."""
 TO_AN_END = (Schedule.LINEAR, Schedule.COSINE)
 """Schedules that are defined by their last epoch."""
 BY_A_FACTOR = (Schedule.STEP, Schedule.PLATEAU)

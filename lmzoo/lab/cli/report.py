@@ -69,13 +69,8 @@ def report(
 
 
 OPTUNA_FILES = (".db", ".sqlite3", ".journal", ".log")
-
-
-class Action(StrEnum):
-    """What to do with the records."""
-
-    SAVE = "save"
-    RESTORE = "restore"
+Action = StrEnum("Action", "SAVE RESTORE")
+"""What to do with the records."""
 
 
 def records(

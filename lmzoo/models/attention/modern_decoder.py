@@ -59,16 +59,7 @@ def rotate(z: Float[Tensor, "*N t d"], first: int = 0) -> Float[Tensor, "*N t d"
     return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)
 
 
-class Cut(StrEnum):
-    """A part of the layer that can be removed; its number is its position."""
-
-    CONVOLUTION = "convolution"
-    ROTATION = "rotation"
-    GROUPS = "groups"
-    WINDOW = "window"
-    GATE = "gate"
-    NORM = "norm"
-    FEED_FORWARD = "feed_forward"
+Cut = StrEnum("Cut", "CONVOLUTION ROTATION GROUPS WINDOW GATE NORM FEED_FORWARD")
 
 
 def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:

@@ -40,23 +40,9 @@ from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import previous_vectors
 
-
-class Cut(StrEnum):
-    """A part of every layer that can be removed; its number is its position."""
-
-    GATE = "gate"
-    SQUASH = "squash"
-    VALUE_PAST = "value_past"
-    GATE_PAST = "gate_past"
-    RESIDUAL = "residual"
-
-
-class Activation(StrEnum):
-    """The function f of the value."""
-
-    IDENTITY = "identity"
-    TANH = "tanh"
-    RELU = "relu"
+Cut = StrEnum("Cut", "GATE SQUASH VALUE_PAST GATE_PAST RESIDUAL")
+Activation = StrEnum("Activation", "IDENTITY TANH RELU")
+"""The function f of the value."""
 
 
 def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:

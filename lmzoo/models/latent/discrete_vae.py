@@ -30,12 +30,8 @@ from lmzoo.functional.token_scores import scored_mask
 from lmzoo.functional.variational import categorical_kl
 from lmzoo.models.latent.vae import VAE, VAEConfig, share_over_tokens
 
-
-class Estimator(StrEnum):
-    """Gradient estimator of the discrete draw."""
-
-    SCORE = "score"
-    GUMBEL = "gumbel"
+Estimator = StrEnum("Estimator", "SCORE GUMBEL")
+"""Gradient estimator of the discrete draw."""
 
 
 class DiscreteLatent(nn.Module):

@@ -37,12 +37,8 @@ from lmzoo.functional.logspace import exact_log_mixture
 from lmzoo.functional.normalise import Norm
 from lmzoo.types import Tokens
 
-
-class Objective(StrEnum):
-    """The score in training mode."""
-
-    EXACT = "exact"
-    BOUND = "bound"
+Objective = StrEnum("Objective", "EXACT BOUND")
+"""The score in training mode."""
 
 
 @model(

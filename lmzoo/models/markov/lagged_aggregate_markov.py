@@ -29,19 +29,10 @@ from lmzoo.emissions.components import Components, FreeComponents
 from lmzoo.functional.normalise import Norm, normalise_sequence
 from lmzoo.functional.sequence import previous_vectors
 
-
-class WordTable(StrEnum):
-    """How P(v | z) is parameterised: tied to the embeddings or a free table."""
-
-    TIED = "tied"
-    FREE = "free"
-
-
-class Pad(StrEnum):
-    """The context vector before `<start>`: all 1, or all 1/√E (unit length)."""
-
-    ONES = "ones"
-    UNIT = "unit"
+WordTable = StrEnum("WordTable", "TIED FREE")
+"""How P(v | z) is parameterised: tied to the embeddings or a free table."""
+Pad = StrEnum("Pad", "ONES UNIT")
+"""The context vector before `<start>`: all 1, or all 1/√E (unit length)."""
 
 
 @model(

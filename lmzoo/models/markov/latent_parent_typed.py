@@ -26,12 +26,8 @@ from lmzoo.blocks.parents import Alignment, TiedParentModel
 from lmzoo.contract import Task, model
 from lmzoo.functional.initialisers import draw_uniform
 
-
-class Arcs(StrEnum):
-    """What the prior over arc types depends on."""
-
-    SHARED = "shared"
-    POSITIONAL = "positional"
+Arcs = StrEnum("Arcs", "SHARED POSITIONAL")
+"""What the prior over arc types depends on."""
 
 
 @model("latent_parent_typed", aliases=("DLM6",), family="latent-markov", document="S0", source="S0")
