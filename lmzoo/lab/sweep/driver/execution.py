@@ -285,9 +285,9 @@ def _searched(study: "Study") -> str:
 
 
 def _start_ranking(store: str) -> subprocess.Popen[bytes]:
-    """Start a process that prints the ranking and writes its verdicts for TensorBoard.
+    """Start a process that prints the ranking.
 
     It gets no signal of a terminal or a job; this process ends it.
     """
-    words = [sys.executable, "-m", "lmzoo", "rank", store, "--tensorboard"]
+    words = [sys.executable, "-m", "lmzoo", "rank", store]
     return subprocess.Popen(words, start_new_session=True)
