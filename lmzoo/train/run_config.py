@@ -14,9 +14,8 @@ from lmzoo.base.registry import part_modules
 from lmzoo.contract import MODELS, Task
 from lmzoo.data.corpus import CORPORA, Corpus
 from lmzoo.inspect.flops import matrix_flops
-from lmzoo.lab.store.code_version import code_version
 from lmzoo.lab.store.records import NUMERICS, SCHEMA, USER_CODE, run_identity
-from lmzoo.lab.store.user_code import UserCode, user_code
+from lmzoo.lab.store.user_code import UserCode, code_version, user_code
 from lmzoo.laws.audit import audit_verdict
 from lmzoo.train.recipe import Recipe
 

@@ -17,9 +17,8 @@ from lmzoo.base.command_line import SECTIONS
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Range, middle
 from lmzoo.data.corpus import Corpus
-from lmzoo.lab.store.code_version import code_version
 from lmzoo.lab.store.records import NUMERICS, PROGRAM, SCHEMA, USER_CODE, run_identity
-from lmzoo.lab.store.user_code import UserCode
+from lmzoo.lab.store.user_code import UserCode, code_version
 from lmzoo.lab.study.study import Point, Settings, Study
 from lmzoo.lab.study.trainable import Trainable
 from lmzoo.lab.trainables.commands import Command

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,6 @@ from lmzoo.lab.study.trainable import Trainable
 from lmzoo.train.carried import check_carry
 from lmzoo.train.recipe import PUBLISHED, Recipe, named_recipe
 from lmzoo.train.run_config import identity_config, known_model_facts, model_facts, parts_code
-from lmzoo.trainables.common_settings import paths
 from lmzoo.trainables.parameter_budget import count_parameters, fit_width
 from lmzoo.trainables.program_points import of_rows
 
@@ -279,3 +278,11 @@ def _remove_field(tree: dict[str, Any], path: str) -> None:
     for parent in parents:
         tree = tree[parent]
     tree.pop(leaf, None)
+
+
+def paths(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the path of every field, nested fields too."""
+    for key, value in fields.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from paths(value, f"{prefix}{key}.")

@@ -9,9 +9,9 @@ import pytest
 from lmzoo import zoo
 from lmzoo.base.errors import UserError
 from lmzoo.data.corpus import open_corpus
-from lmzoo.lab.store import code_version as versions
-from lmzoo.lab.store.code_version import COMMIT, code_version, find_commit
+from lmzoo.lab.store import user_code as versions
 from lmzoo.lab.store.records import json_bytes
+from lmzoo.lab.store.user_code import COMMIT, code_version, find_commit
 from lmzoo.lab.study import study_store
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.train import run_config

@@ -6,7 +6,7 @@ import pytest
 
 from lmzoo.lab.store.open import open_store
 from lmzoo.lab.store.records import CHECKPOINT, CONFIG, RECORDS, RunFolder
-from lmzoo.lab.store.s3_bucket import _client
+from lmzoo.lab.store.s3 import _client
 from lmzoo.lab.store.writer import Writer
 from lmzoo.train.run import Run
 from lmzoo.train.trainer import fit

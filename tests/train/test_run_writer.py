@@ -112,7 +112,7 @@ def test_an_error_of_the_writer_is_raised_and_no_record_is_written_without_its_c
         raise OSError(28, "Quota gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr("lmzoo.lab.store.retry.RETRY_SECONDS", 0.0)
+        patch.setattr("lmzoo.lab.store.writer.RETRY_SECONDS", 0.0)
         patch.setattr(type(store), "_write", refuse)
         next(epochs)
         run.save_epoch()

@@ -23,7 +23,7 @@ from ray._private import worker as ray_worker
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.stops import STOPS
-from lmzoo.lab.store.code_version import ROOT
+from lmzoo.lab.store.user_code import ROOT
 
 # Ray's processes have a session of their own: a signal to the whole group of the sweep, as of a
 # terminal that closes, would kill them, and a driver without Ray sometimes ended without cleaning.

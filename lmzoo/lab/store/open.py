@@ -5,8 +5,7 @@ from pathlib import Path
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store.local import Store
-from lmzoo.lab.store.s3 import S3Store
-from lmzoo.lab.store.s3_bucket import Bucket
+from lmzoo.lab.store.s3 import Bucket, S3Store
 
 S3_SCHEME = re.compile("s3:/+")
 """Start of the address of a bucket; `Path` removes one of its slashes."""

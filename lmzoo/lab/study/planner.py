@@ -23,11 +23,10 @@ from lmzoo.lab.store.user_code import UserCode
 from lmzoo.lab.study.comparison import plan_looks, plan_more_seeds
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
 from lmzoo.lab.study.point_planner import PointPlanner, two_digits
-from lmzoo.lab.study.shared_tuning import SharedTuning
 from lmzoo.lab.study.study import Study
-from lmzoo.lab.study.study_json import study_json
-from lmzoo.lab.study.study_store import StudyStore
+from lmzoo.lab.study.study_store import StudyStore, study_json
 from lmzoo.lab.study.trainable import Trainable, reference_id
+from lmzoo.lab.study.tuning import SharedTuning
 
 AT_ONCE = 100
 """Points whose settings after the start design are planned at once."""

@@ -1,8 +1,8 @@
 """The planner of one point: its runs, what the store knows of them, and the choice of a setting.
 
 The tune runs come in order of the settings: the start design, the suggestions of the sampler, and
-runs that measure again. The confirm runs of the best setting follow. `start_rules.py` says when a
-setting may start; `shared_tuning.py` compares the points, asks for more runs and chooses the best
+runs that measure again. The confirm runs of the best setting follow. `tuning.py` says when a
+setting may start; `tuning.py` compares the points, asks for more runs and chooses the best
 settings. A run is open while it is ready or running.
 """
 
@@ -13,14 +13,13 @@ from typing import Any
 from lmzoo.base.errors import UserError
 from lmzoo.base.seeds import derive_seed
 from lmzoo.lab.store.records import epoch_records, find_end, records_pending, with_seeds
-from lmzoo.lab.study.design import edges, start_design
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
 from lmzoo.lab.study.pruners import make_pruner, rungs, until
 from lmzoo.lab.study.samplers import Result, Search, Setting, make_sampler
-from lmzoo.lab.study.start_rules import StartRules
 from lmzoo.lab.study.study import Study
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.lab.study.trainable import Trainable
+from lmzoo.lab.study.tuning import StartRules, edges, start_design
 
 LOG = logging.getLogger("lmzoo.lab.sweep")
 MOST_AGAIN = 3

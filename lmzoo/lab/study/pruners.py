@@ -1,12 +1,12 @@
 """Pruners: which tune runs stop early.
 
 A pruner compares a run with earlier settings of its point at the same epoch. Which settings these
-are is fixed before the run starts (`start_rules.py`). So a sweep stops the same runs regardless
+are is fixed before the run starts (`tuning.py`). So a sweep stops the same runs regardless
 of the order of execution, deaths and restarts.
 
 asha     stops a run at a rung (epoch grace·η^k) if its loss is above the best 1/η quantile of the
          other losses known there (Li et al. 2020, arXiv:1810.05934). The runs of the start design
-         wait at the first rung for each other (`shared_tuning.py`), and the best ones of the fit to
+         wait at the first rung for each other (`tuning.py`), and the best ones of the fit to
          all points continue, too.
 halving  Optuna's `SuccessiveHalvingPruner`.
 median   Optuna's `MedianPruner`, from `grace` on, once `STARTUP` runs have ended.

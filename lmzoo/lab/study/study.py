@@ -101,7 +101,7 @@ def option(help: str, *, default: Any, **declared: Any) -> Any:
     """Return a field that is an option of the command line and that `study.json` contains.
 
     The command line (`lab/sweep/command.py`), `study.json` and the command that runs the study
-    again (`study_json.py`) follow from this declaration.
+    again (`study_store.py`) follow from this declaration.
     """
     metadata = {"option": Option(help, **declared)}
     if isinstance(default, Mapping):
@@ -161,7 +161,7 @@ class Study(Declared):
         low=0,
         default=0,
     )
-    """More start when these reach the first rung, and again at later rungs (`start_rules.py`)."""
+    """More start when these reach the first rung, and again at later rungs (`tuning.py`)."""
     sampler: Any = option("tpe, gp, cmaes, qmc or random.", default="tpe")
     """Where the settings come from: a name of `samplers.py`, or a sampler of Optuna."""
     pruner: Any = option("asha, halving, median or none.", default="asha")

@@ -4,14 +4,30 @@ The store is the only state of a sweep. A sweep that starts again reads from it 
 ended, which were interrupted and which are pending. A background thread writes in order, so that no
 call waits for the store. `ReadOnlyStudyStore` reads a store while a sweep runs, or before the store
 exists.
+
+`study.json` has the question, the options, the points and their best settings.
+
+    asked       what the script and its options set: field -> value
+    options     the same as words of the command line, which run the same study again
+    given       those of them that the user typed
+    looks       numbers of seeds at which verdicts are given, each with the error spent there, and
+                the seeds of the reference, should it be noisy
+    points      each point with its search space, which may differ from the study's, and whether the
+                study added it as a baseline
+    chosen      point id -> its best setting and confirm runs
+    data        what reading the user's text gave and lost, with `warnings`; else absent
+    left_out    points that do not accept a field that the study sets for all points
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from lmzoo.base.command_line import setting_text
 from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import Range, range_json, range_text
+from lmzoo.lab.statistics.compared import Look
 from lmzoo.lab.store.archive import RUNS, archive_runs, archived_runs, restore_run
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.open import open_store
@@ -28,8 +44,12 @@ from lmzoo.lab.store.records import (
     parse_json,
     parse_records,
 )
-from lmzoo.lab.store.retry import retry
-from lmzoo.lab.store.writer import Writer
+from lmzoo.lab.store.writer import Writer, retry
+from lmzoo.lab.study.study import Study, options
+from lmzoo.lab.study.trainable import reference_id
+
+if TYPE_CHECKING:
+    from lmzoo.lab.study.point_planner import PointPlanner
 
 DRIVER_LOCK = ".driver"
 """Lock of the sweep, and of the worker with this identity, which trains some of the runs."""
@@ -197,3 +217,76 @@ class ReadOnlyStudyStore(StudyStore):
 
     def _submit(self, action: Callable[[], object]) -> None:
         """Do nothing."""
+
+
+def study_json(
+    study: Study, planners: "Sequence[PointPlanner]", looks: Sequence[Look]
+) -> dict[str, Any]:
+    """Return the content of `study.json` at this moment."""
+    points = [planner.point for planner in planners]
+    spaces = [_plain(point.search_space) for point in points]
+    labels = {label for point in points for label in point.labels}
+    facts = next((point.data_facts for point in points if point.data_facts), None)
+    return {
+        "name": study.name,
+        "question": study.question,
+        "script": list(study.script),
+        "given": list(study.given),
+        "reference": reference_id(study, points),
+        "budget": {"epochs": study.epochs, "samples": study.samples, "seeds": study.seeds},
+        "margin": study.margin,
+        "looks": [[look.seeds, float(f"{look.error:.6g}"), look.own] for look in looks],
+        "asked": {name: _plain(getattr(study, name)) for name in options(study)},
+        "options": option_words(study),
+        "search": {path: bounds for space in spaces for path, bounds in space.items()},
+        "points": [
+            {
+                "id": point.id,
+                "label": point.label,
+                "aliases": point.aliases,
+                "baseline": point.baseline,
+                "search": space,
+                "cell": point.cell,
+            }
+            for point, space in zip(points, spaces, strict=True)
+        ],
+        **({"data": facts} if facts else {}),
+        "left_out": [point.label for point in study.points if point.label not in labels],
+        "chosen": {
+            planner.point.id: planner.best_setting_json()
+            for planner in planners
+            if planner.best_setting is not None
+        },
+    }
+
+
+def option_words(study: Study) -> list[str]:
+    """Return the options of the command line that set all fields to the study's values."""
+    words: list[str] = []
+    for name, option in options(study).items():
+        value = getattr(study, name)
+        if option.switch:
+            words += [option.switch, option.flag, str(value)] if value else []
+        elif isinstance(value, Mapping):
+            for path, x in value.items():
+                if name != "search":
+                    words += [option.flag, setting_text(path, x)]
+                elif x is not None:  # None is the default range of the field
+                    words += [option.flag, range_text(path, range_json(x))]
+        elif isinstance(value, tuple):
+            for path in value:
+                words += [option.flag, f"{path}=off"]
+        elif isinstance(value, str | int | float):  # the script makes other objects
+            words += [option.flag, str(value)]
+    return words
+
+
+def _plain(value: Any) -> Any:
+    """Return the value of an option as JSON, and an object of the script as its class's name."""
+    if isinstance(value, Range):
+        return range_json(value)
+    if isinstance(value, Mapping):
+        return {path: _plain(x) for path, x in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(x) for x in value]
+    return value if isinstance(value, str | int | float | None) else type(value).__name__

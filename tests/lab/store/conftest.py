@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from lmzoo.lab.store import s3, s3_bucket
+from lmzoo.lab.store import s3
 
 
 @pytest.fixture(scope="session")
@@ -38,10 +38,10 @@ def bucket(s3_server, monkeypatch, tmp_path):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    s3_bucket._client.cache_clear()
+    s3._client.cache_clear()
     s3._scratch_folder.cache_clear()
     name = f"runs-{next(BUCKET_NUMBERS)}"
     boto3.client("s3").create_bucket(Bucket=name)
     yield f"s3://{name}"
-    s3_bucket._client.cache_clear()
+    s3._client.cache_clear()
     s3._scratch_folder.cache_clear()

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store import retry as retry_module
+from lmzoo.lab.store import writer as retry_module
 from lmzoo.lab.store.local import Store
 from tests.lab.store.small_disk import fill_disk, small_disk
 
@@ -136,7 +136,7 @@ def test_process_that_lost_its_lock_does_not_write(store, monkeypatch):
     store.append("records", "one")
     fcntl.flock(lock._file, fcntl.LOCK_UN)
     other = Store(store.path)
-    monkeypatch.setattr("lmzoo.lab.store.local_lock.process_name", lambda: "process 7 on elsewhere")
+    monkeypatch.setattr("lmzoo.lab.store.local.process_name", lambda: "process 7 on elsewhere")
     other_lock = other.lock(".lock")
     other.append("records", "two")
     for write in (lambda: store.append("records", "three"), lambda: store.write("state", b"")):

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store import retry as retry_module
-from lmzoo.lab.store.retry import RETRY_SECONDS, retry
+from lmzoo.lab.store import writer as retry_module
+from lmzoo.lab.store.writer import RETRY_SECONDS, retry
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store import retry as retry_module
-from lmzoo.lab.store import s3_bucket
+from lmzoo.lab.store import s3
+from lmzoo.lab.store import writer as retry_module
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.open import open_store
 from lmzoo.lab.store.s3 import S3Store
@@ -69,7 +69,7 @@ def test_errors_name_the_store_and_the_cause(bucket, monkeypatch):
         open_store("s3://no-such-bucket/x").write("a", b"")
     monkeypatch.setattr(retry_module, "RETRY_SECONDS", 0.1)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    s3_bucket._client.cache_clear()
+    s3._client.cache_clear()
     for operation in (lambda s: s.read("a"), lambda s: s.delete("a"), lambda s: s.names()):
         with pytest.raises(UserError, match="S3 does not answer"):
             operation(open_store(f"{bucket}/x"))
@@ -178,7 +178,7 @@ def test_the_owner_of_a_lock_reads_a_file_once_to_append_to_it(store, monkeypatc
 
 
 def test_an_append_that_failed_after_it_was_written_is_not_written_twice(store, monkeypatch):
-    lock, put, failures = store.lock(".lock"), s3_bucket.Bucket.put, []
+    lock, put, failures = store.lock(".lock"), s3.Bucket.put, []
     store.append("lines", "one")
 
     def lose_answer(*args, **options):
@@ -188,7 +188,7 @@ def test_an_append_that_failed_after_it_was_written_is_not_written_twice(store, 
             raise OSError(errno.EHOSTUNREACH, "the answer was lost")
 
     with monkeypatch.context() as patch:
-        patch.setattr(s3_bucket.Bucket, "put", lose_answer)
+        patch.setattr(s3.Bucket, "put", lose_answer)
         patch.setattr(retry_module.time, "sleep", lambda _: None)
         store.append("lines", "two")
     assert failures
@@ -212,14 +212,14 @@ def test_a_frozen_writer_erases_nothing(store, operation, monkeypatch):
         getattr(writer, operation)("file", text if operation == "append" else text.encode())
 
     change(a, "1")
-    put = s3_bucket.Bucket.put
+    put = s3.Bucket.put
 
     def frozen(self, key, data, **condition):
-        monkeypatch.setattr(s3_bucket.Bucket, "put", put)
+        monkeypatch.setattr(s3.Bucket, "put", put)
         change(b, "of B")
         return put(self, key, data, **condition)
 
-    monkeypatch.setattr(s3_bucket.Bucket, "put", frozen)
+    monkeypatch.setattr(s3.Bucket, "put", frozen)
     with pytest.raises(UserError, match="was written by another process"):
         change(a, "2")
     assert b"of B" in b.read("file")
@@ -228,13 +228,13 @@ def test_a_frozen_writer_erases_nothing(store, operation, monkeypatch):
 
 def test_a_request_that_was_repeated_is_not_a_conflict(store, monkeypatch):
     store.write("state", b"1")
-    put = s3_bucket.Bucket.put
+    put = s3.Bucket.put
 
     def twice(self, key, data, **condition):
         put(self, key, data, **condition)  # succeeded, but the answer was lost
         return put(self, key, data, **condition)
 
-    monkeypatch.setattr(s3_bucket.Bucket, "put", twice)
+    monkeypatch.setattr(s3.Bucket, "put", twice)
     store.write("state", b"2")
     store.write("state", b"3")
     assert open_store(str(store)).read("state") == b"3"

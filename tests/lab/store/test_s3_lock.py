@@ -6,7 +6,7 @@ import time
 import pytest
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store import s3_lock
+from lmzoo.lab.store import s3
 from lmzoo.lab.store.open import open_store
 from tests.lab.sweep.processes import wait_until
 
@@ -83,7 +83,7 @@ def test_owner_that_cannot_renew_stops_writing_before_the_lock_expires(store, mo
         patch.setattr(lock._bucket, "put", fail)
         lock._renew()
     store.write("state", b"in time")
-    lock._renewed_at -= 0.85 * s3_lock.EXPIRY
+    lock._renewed_at -= 0.85 * s3.EXPIRY
     with pytest.raises(UserError, match="the lock was lost"):
         store.write("state", b"too late")
     lock.close()
@@ -94,7 +94,7 @@ def test_a_lock_protects_the_stores_of_subfolders(store):
     lock = store.lock(".worker-1")
     child = store / "study" / "run"
     child.append("records", "one")
-    lock._renewed_at -= 0.85 * s3_lock.EXPIRY
+    lock._renewed_at -= 0.85 * s3.EXPIRY
     for write in (
         lambda: child.append("records", "two"),
         lambda: child.write("state", b""),
@@ -129,9 +129,9 @@ def test_time_in_which_the_machine_is_suspended_counts(store, monkeypatch):
     lock, clock_gettime = store.lock(".driver"), time.clock_gettime
 
     def after_a_suspend(clock):
-        return clock_gettime(clock) + s3_lock.EXPIRY * (clock == time.CLOCK_BOOTTIME)
+        return clock_gettime(clock) + s3.EXPIRY * (clock == time.CLOCK_BOOTTIME)
 
-    monkeypatch.setattr(s3_lock.time, "clock_gettime", after_a_suspend)
+    monkeypatch.setattr(s3.time, "clock_gettime", after_a_suspend)
     with pytest.raises(UserError, match="could not be renewed in time"):
         lock.check()
     lock.close()

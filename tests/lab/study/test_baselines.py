@@ -11,9 +11,8 @@ from lmzoo.lab.store.records import STUDY, read_json
 from lmzoo.lab.study.study import Point
 from lmzoo.models.count import Smoothing
 from lmzoo.trainables import parameter_budget as baselines_module
-from lmzoo.trainables.common_settings import select_labels
 from lmzoo.trainables.parameter_budget import baselines
-from lmzoo.trainables.resolve import resolve
+from lmzoo.trainables.resolve import resolve, select_labels
 from sweeps import cath, ngrams
 from tests.lab.sweep.local_sweep import outcome, sweep
 

@@ -4,7 +4,7 @@ import pytest
 
 from lmzoo import Point, Study
 from lmzoo.base.errors import UserError
-from lmzoo.trainables.common_settings import check_settings
+from lmzoo.trainables.resolve import check_settings
 
 CUTS = (Point("wild type", "DLM46"), Point("cut 4", "DLM46", {"cell.cuts": [4]}))
 CELLS = (Point("LSTM", "DLM26"), Point("GRU", "DLM44"))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
-from lmzoo.lab.study.design import CELLS, beyond, coordinates, edges, start_design
+from lmzoo.lab.study.tuning import CELLS, beyond, coordinates, edges, start_design
 
 RANGES = st.one_of(
     st.builds(FloatRange, st.floats(1e-5, 1e-2), st.floats(0.1, 10), st.booleans()),

@@ -13,8 +13,8 @@ import pytest
 from lmzoo.base.search_space import FloatRange
 from lmzoo.lab.statistics.responses import fit_responses
 from lmzoo.lab.store.records import CONFIG, read_json
-from lmzoo.lab.study.design import CELLS, coordinates, start_design
 from lmzoo.lab.study.pruners import KEEP, rungs
+from lmzoo.lab.study.tuning import CELLS, coordinates, start_design
 from tests.lab.sweep.fake_runs import open_fake_run
 from tests.lab.sweep.local_sweep import outcome, sweep
 
@@ -117,7 +117,7 @@ def test_the_fit_knows_every_run_that_was_stopped_early(tuned, fake_sweep, monke
         known.append((losses, given.get("early")))
         return fit_responses(losses, settings, **given)
 
-    monkeypatch.setattr("lmzoo.lab.study.shared_tuning.fit_responses", fit)
+    monkeypatch.setattr("lmzoo.lab.study.tuning.fit_responses", fit)
     assert fake_sweep(dataclasses.replace(tuned, sampler=Low(seed=0)), slots=3)
     losses, early = known[-1]
     stopped = np.isnan(losses[:, CELLS - 1])

@@ -17,8 +17,7 @@ from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.lab.sweep.fleet.fleet import Fleet
 from lmzoo.lab.sweep.fleet.packing import Packer
 from lmzoo.lab.sweep.screen.console import Console
-from lmzoo.lab.sweep.screen.point_table import choose, counts
-from lmzoo.lab.sweep.screen.verdicts_so_far import so_far
+from lmzoo.lab.sweep.screen.point_table import choose, counts, so_far
 from lmzoo.trainables.resolve import resolve
 
 from .fake_fleet import drive

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmzoo.lab.sweep.fleet.fleet import Fleet
-from lmzoo.lab.sweep.fleet.pace import COMPILATION, UNCERTAIN, UNSEEN, Interval, Pace
-from lmzoo.lab.sweep.fleet.packing import Packer
-from lmzoo.lab.sweep.fleet.time_left import (
+from lmzoo.lab.sweep.fleet.costs import (
+    COMPILATION,
+    UNCERTAIN,
+    UNSEEN,
+    Interval,
+    Pace,
     Work,
     describe,
     elapsed,
@@ -19,6 +21,8 @@ from lmzoo.lab.sweep.fleet.time_left import (
     time_left,
     work_left,
 )
+from lmzoo.lab.sweep.fleet.fleet import Fleet
+from lmzoo.lab.sweep.fleet.packing import Packer
 from lmzoo.lab.sweep.messages import Exchange
 from lmzoo.lab.sweep.screen.console import Console
 

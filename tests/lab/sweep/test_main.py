@@ -15,9 +15,8 @@ from lmzoo.lab.cli.sweep import find_studies
 from lmzoo.lab.store.records import STUDY, read_json
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study_store import StudyStore
-from lmzoo.trainables.common_settings import select_labels
 from lmzoo.trainables.parameter_budget import count_parameters
-from lmzoo.trainables.resolve import corpus_config, resolve
+from lmzoo.trainables.resolve import corpus_config, resolve, select_labels
 
 SCRIPTS = sorted(Path(__file__).parents[3].joinpath("sweeps").glob("[!_]*.py"))
 STUDIES = {

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.lab.sweep.driver.coordinator import LOOK_SECONDS
-from lmzoo.lab.sweep.driver.other_sweeps import Demand, OtherSweeps, fair_shares
+from lmzoo.lab.sweep.driver.mailbox import Demand, OtherSweeps, fair_shares
 from tests.lab.sweep.manual_coordinator import sweep  # noqa: F401
 
 WANTED = st.lists(st.integers(0, 40), min_size=1, max_size=8)
@@ -99,7 +99,7 @@ def test_the_demands_of_sweeps_that_have_ended_are_forgotten(monkeypatch):
         wait=lambda refs, timeout: (refs, []),
         get=lambda answer: answer,
     )
-    monkeypatch.setattr("lmzoo.lab.sweep.driver.other_sweeps.ray", fake)
+    monkeypatch.setattr("lmzoo.lab.sweep.driver.mailbox.ray", fake)
     sweeps = OtherSweeps(boxes["sweep-3"], "sweep-3")
     assert sweeps.look(own) == ([own], 0), "nobody has answered yet"
     assert sweeps.look(own) == ([demand, own], 1)

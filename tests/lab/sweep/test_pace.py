@@ -2,7 +2,7 @@
 
 import pytest
 
-from lmzoo.lab.sweep.fleet.pace import Pace
+from lmzoo.lab.sweep.fleet.costs import Pace
 
 
 def after(epochs, seconds, sizes=(1,)):

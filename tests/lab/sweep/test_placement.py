@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmzoo.lab.sweep.fleet.placement import PRECISION, STAY, Cost, Load, Slot, place
+from lmzoo.lab.sweep.fleet.costs import PRECISION, STAY, Cost, Load, Slot, place
 
 MEMORIES = (0, 1)
 COSTS = st.builds(Cost, st.floats(0, 5), st.floats(0, 5)).filter(lambda cost: sum(cost) > 0.1)

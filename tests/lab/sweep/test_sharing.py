@@ -7,7 +7,7 @@ import pytest
 
 from lmzoo.lab.study.planned_run import PlannedRun
 from lmzoo.lab.sweep.fleet import sharing as module
-from lmzoo.lab.sweep.fleet.pace import Pace
+from lmzoo.lab.sweep.fleet.costs import Pace
 from lmzoo.lab.sweep.fleet.sharing import SHAPES, ReadyRuns, Sharing, WorkerState
 
 

@@ -24,7 +24,7 @@ from lmzoo.lab.cluster.capacity import Capacity
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import WORKER_LOCK
 from lmzoo.lab.study.planned_run import PlannedRun
-from lmzoo.lab.sweep.driver.other_sweeps import Demand, OtherSweeps, fair_shares
+from lmzoo.lab.sweep.driver.mailbox import Demand, OtherSweeps, fair_shares
 from lmzoo.lab.sweep.fleet.fleet import Fleet
 from lmzoo.lab.sweep.messages import (
     Assignment,

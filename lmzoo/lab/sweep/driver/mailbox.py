@@ -4,19 +4,106 @@ The mailbox is a small Ray actor on the driver's node. It stores messages and de
 coordinator, a thread of the driver, fetches the messages and sends the replies. If the mailbox is
 killed, Ray restarts it and repeats the calls that were not answered; so every message may arrive
 twice.
+
+**Sweeps on one cluster share it**: each gets an equal part, and what the others do not want.
+The mailbox of each sweep is an actor with a name, which says how many workers the sweep wants. Each
+driver asks the others about once a second and computes the same shares. A sweep that has more than
+its share, while another one has less, lets workers go after their epoch.
 """
 
 import asyncio
 import contextlib
+import secrets
+import time
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import ray
+from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from lmzoo.lab.sweep.driver.other_sweeps import NAMESPACE, Demand
 from lmzoo.lab.sweep.messages import Assignment, Exchange, Message
+
+NAMESPACE, PREFIX = "lmzoo", "sweep-"
+"""Namespace and prefix of the names of mailboxes."""
+
+
+class Demand(NamedTuple):
+    """What a sweep wants of the cluster."""
+
+    kind: str
+    """Of the devices: sweeps on GPUs and on CPUs do not share."""
+    wanted: int
+    """Workers that it could use, at least those that it has."""
+    workers: int
+    """Those that it has."""
+    room: int
+    """How many workers of its size fit on the live nodes."""
+
+
+def mailbox_name() -> str:
+    """Return a new name; names sort in the order of the starts."""
+    return f"{PREFIX}{time.time_ns():020d}-{secrets.token_hex(4)}"
+
+
+def fair_shares(demands: Sequence[Demand]) -> list[int]:
+    """Return the workers of each sweep.
+
+    One at a time goes to the sweep that has the smallest part of the cluster and wants more, the
+    first one of equal ones. Each gets one, also where there is no room for it now.
+    """
+    shares, left = [0] * len(demands), 1.0
+
+    def open_(i: int) -> bool:
+        room = demands[i].room
+        fits = room and 1 / room <= left + 1e-9
+        return shares[i] < demands[i].wanted and bool(fits or not shares[i])
+
+    while takers := [i for i in range(len(demands)) if open_(i)]:
+        taker = min(takers, key=lambda i: shares[i] / max(1, demands[i].room))
+        shares[taker] += 1
+        left -= 1 / max(1, demands[taker].room)
+    return shares
+
+
+class OtherSweeps:
+    """The demands of the other sweeps on the cluster that this process has joined."""
+
+    def __init__(self, mailbox: Any, name: str) -> None:
+        """`mailbox` is that of this sweep, and `name` its name."""
+        self._mailbox, self._name = mailbox, name
+        self._asked: dict[str, ray.ObjectRef[Demand | None]] = {}
+        self._demands: dict[str, Demand] = {}
+
+    def look(self, own: Demand) -> tuple[list[Demand], int]:
+        """Say what this sweep wants; return what all of its kind want, and its own place there.
+
+        The answers of the others are those to the question of the last call: nothing waits.
+        """
+        self._mailbox.announce.remote(own)
+        actors: list[Any] = ray.util.list_named_actors(all_namespaces=True)
+        names = {a["name"] for a in actors if a["namespace"] == NAMESPACE} - {self._name}
+        self._demands = {n: demand for n, demand in self._demands.items() if n in names}
+        self._asked = {name: answer for name, answer in self._asked.items() if name in names}
+        for name in names:
+            with contextlib.suppress(RayError, ValueError):  # it has ended meanwhile
+                self._ask(name)
+        others = [(n, demand) for n, demand in self._demands.items() if demand.kind == own.kind]
+        ordered = sorted([*others, (self._name, own)])
+        return [demand for _, demand in ordered], [name for name, _ in ordered].index(self._name)
+
+    def _ask(self, name: str) -> None:
+        """Take the answer of a sweep, if it is there, and ask again."""
+        if answer := self._asked.get(name):
+            if not ray.wait([answer], timeout=0)[0]:
+                return
+            del self._asked[name]
+            if demand := ray.get(answer):
+                self._demands[name] = demand
+        mailbox = ray.get_actor(name, NAMESPACE)
+        self._asked[name] = mailbox.demand.remote()
+
 
 CALLS = 100_000
 """Maximum number of unanswered calls; each worker has at most three."""

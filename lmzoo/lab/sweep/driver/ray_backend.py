@@ -30,8 +30,7 @@ from lmzoo.lab.cluster.capacity import Capacity
 from lmzoo.lab.cluster.head_store import start_server, write_nonce
 from lmzoo.lab.cluster.resources import Resources
 from lmzoo.lab.sweep.driver.coordinator import Coordinator
-from lmzoo.lab.sweep.driver.mailbox import start_mailbox
-from lmzoo.lab.sweep.driver.other_sweeps import OtherSweeps, mailbox_name
+from lmzoo.lab.sweep.driver.mailbox import OtherSweeps, mailbox_name, start_mailbox
 from lmzoo.lab.sweep.fleet.fleet import Fleet
 from lmzoo.lab.sweep.worker.worker import Worker
 

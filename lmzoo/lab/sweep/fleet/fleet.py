@@ -13,8 +13,8 @@ from typing import Protocol
 from lmzoo.lab.store.records import Record
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
 from lmzoo.lab.study.planner import Planner
+from lmzoo.lab.sweep.fleet.costs import COMPILATION, Pace
 from lmzoo.lab.sweep.fleet.health import Health
-from lmzoo.lab.sweep.fleet.pace import COMPILATION, Pace
 from lmzoo.lab.sweep.fleet.packing import Packer
 from lmzoo.lab.sweep.fleet.sharing import (
     ReadyRuns,

@@ -21,9 +21,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from lmzoo.lab.study.planned_run import PlannedRun
-from lmzoo.lab.sweep.fleet.pace import Pace
+from lmzoo.lab.sweep.fleet.costs import Cost, Load, Pace, Placement, Share, Slot, place
 from lmzoo.lab.sweep.fleet.packing import Packer
-from lmzoo.lab.sweep.fleet.placement import Cost, Load, Placement, Share, Slot, place
 
 
 class ReadyRuns:

@@ -22,8 +22,7 @@ from rich.text import Text
 from lmzoo.lab.statistics.entropy_floor import is_impossible
 from lmzoo.lab.store.records import Record
 from lmzoo.lab.study.planned_run import PlannedRun
-from lmzoo.lab.sweep.fleet.fleet import Fleet
-from lmzoo.lab.sweep.fleet.time_left import (
+from lmzoo.lab.sweep.fleet.costs import (
     Interval,
     describe,
     elapsed,
@@ -32,8 +31,8 @@ from lmzoo.lab.sweep.fleet.time_left import (
     time_left,
     work_left,
 )
-from lmzoo.lab.sweep.screen.point_table import UNIT, point_table
-from lmzoo.lab.sweep.screen.verdicts_so_far import so_far
+from lmzoo.lab.sweep.fleet.fleet import Fleet
+from lmzoo.lab.sweep.screen.point_table import UNIT, point_table, so_far
 
 PROGRESS_SECONDS = 10.0
 """Least time between two lines of progress where there is no terminal."""

@@ -12,7 +12,7 @@ from lmzoo.base.streams import echo
 from lmzoo.lab.statistics.compared import POWER
 from lmzoo.lab.study.comparison import seeds_for
 from lmzoo.lab.study.planner import Planner
-from lmzoo.lab.sweep.fleet.time_left import duration
+from lmzoo.lab.sweep.fleet.costs import duration
 
 if TYPE_CHECKING:
     from lmzoo.lab.cluster.resources import Resources

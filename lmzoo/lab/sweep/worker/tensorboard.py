@@ -27,7 +27,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from lmzoo.lab.labels import curves_name, display_label
 from lmzoo.lab.store.records import BOARD, Record
-from lmzoo.lab.store.retry import LOG
+from lmzoo.lab.store.writer import LOG
 
 FLUSH_SECONDS = 10
 """A thread of the event file writes the new numbers this often; training does not wait for it."""
