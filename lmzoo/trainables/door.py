@@ -3,7 +3,7 @@
 from lmzoo import zoo
 from lmzoo.trainables.packs import Shapes, is_counted
 from lmzoo.trainables.resolve import check_settings, open_data, resolve, select_labels
-from lmzoo.trainables.store_name import describe_earlier, store_folder
+from lmzoo.trainables.store_name import store_folder
 from lmzoo.trainables.text_sizes import measured_sizes
 from lmzoo.trainables.trainer import make_trainer
 

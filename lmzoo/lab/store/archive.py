@@ -5,7 +5,6 @@
         index.json                    for each run its name, and the sizes of its config and records
         index.data                    configs and records, one after another
 
-Earlier archives have `index.ndjson` instead: a line for each run, its name, config and records.
 
 The archive is written and renamed before the folders are deleted, their configs first. So a folder
 with a config is the run, also when a sweep continues it; without one, the archive has the run. If
@@ -25,7 +24,7 @@ from typing import Any
 
 from lmzoo.lab.store.records import CONFIG, PREVIOUS, RECORDS, parse_json
 
-FOLDER, INDEX, DATA, EARLIER = "ended", "index.json", "index.data", "index.ndjson"
+FOLDER, INDEX, DATA = "ended", "index.json", "index.data"
 RUNS, BYTES = 1000, 1 << 28
 """Most runs of a file, and the bytes after which another one begins."""
 
@@ -34,11 +33,6 @@ def archived_runs(study: Path) -> Iterator[tuple[str, bytes, bytes]]:
     """Yield name, config and records of each archived run; the last one of a name counts."""
     for path in _files(study):
         with zipfile.ZipFile(path) as file:
-            if EARLIER in file.NameToInfo:
-                for line in file.read(EARLIER).splitlines():
-                    name, config, records = json.loads(line)
-                    yield name, config.encode(), records.encode()
-                continue
             data, at = file.read(DATA), 0
             for name, config, records in json.loads(file.read(INDEX)):
                 end = at + config + records

@@ -50,7 +50,7 @@ def test_one_of_many_gets_the_lock(store):
 
 
 def test_lock_is_renewed_until_it_is_closed(store, monkeypatch):
-    monkeypatch.setattr(s3_lock, "EXPIRY", 1.0)
+    monkeypatch.setattr(s3, "EXPIRY", 1.0)
     lock = store.lock(".lock")
     wait_until(lambda: lock._renewals >= 4)
     lock.close()
@@ -62,7 +62,7 @@ def test_owner_stops_writing_when_another_process_takes_the_expired_lock(store, 
     first_lock = first.lock(".lock")
     first.write("state", b"first")
     with monkeypatch.context() as patch:
-        patch.setattr(s3_lock, "EXPIRY", -1.0)  # every lock is expired
+        patch.setattr(s3, "EXPIRY", -1.0)  # every lock is expired
         second_lock = second.lock(".lock")
     first_lock._renew()
     with pytest.raises(UserError, match="the lock was lost"):
@@ -110,7 +110,7 @@ def test_a_lock_protects_the_stores_of_subfolders(store):
 def test_clear_locks_waits_for_living_workers_and_deletes_the_locks_of_dead_ones(
     store, monkeypatch
 ):
-    monkeypatch.setattr(s3_lock, "EXPIRY", 2.0)
+    monkeypatch.setattr(s3, "EXPIRY", 2.0)
     dead, alive = (open_store(str(store)).lock(f".worker-{i}") for i in range(2))
     driver = store.lock(".driver")
     (store / "run").write(".worker-7", b"a file of a run")

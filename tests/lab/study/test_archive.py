@@ -1,10 +1,8 @@
 """A study whose ended runs are archived decides, continues and reads as one with folders."""
 
 import dataclasses
-import json
 import os
 import shutil
-import zipfile
 from functools import partial
 
 import pytest
@@ -154,35 +152,6 @@ def test_tables_and_saved_records_are_those_of_the_folders(small, undisturbed, t
     assert read_run_file(undisturbed, runs[0], "test-4.npy") == b"losses"
     assert read_run_file(undisturbed, runs[1], "test-4.npy") is None
     assert read_run_file(undisturbed, "unknown", RECORDS) is None
-
-
-def test_a_folder_counts_before_the_archive(undisturbed):
-    run = next(undisturbed.glob(f"*/{CONFIG}")).parent
-    shutil.copytree(run, undisturbed / "kept")
-    archive_runs(undisturbed, [run.name])
-    restore_run(undisturbed, run.name)
-    (run / RECORDS).write_text("newer\n")
-    restore_run(undisturbed, run.name)
-    assert read_run_file(undisturbed, run.name, RECORDS) == b"newer\n"
-
-
-def test_an_archive_of_an_earlier_version_is_read(undisturbed):
-    expected = load_study(undisturbed)
-    archive_runs(undisturbed, [folder.parent.name for folder in undisturbed.glob("*/config.json")])
-    runs = [*archived_runs(undisturbed)]
-    for path in sorted((undisturbed / "ended").glob("*.zip")):
-        with zipfile.ZipFile(path) as file:
-            files = {name: file.read(name) for name in file.namelist()}
-        sizes, _ = json.loads(files.pop("index.json")), files.pop("index.data")
-        own = {name: (config, records) for name, config, records in runs}
-        lines = [json.dumps([name, *map(bytes.decode, own[name])]) for name, _, _ in sizes]
-        with zipfile.ZipFile(path, "w") as file:
-            for name, data in {**files, "index.ndjson": "\n".join(lines)}.items():
-                file.writestr(name, data)
-    assert [*archived_runs(undisturbed)] == runs
-    found = load_study(undisturbed)
-    assert found.runs.collect().equals(expected.runs.collect())
-    assert found.events.collect().equals(expected.events.collect())
 
 
 def test_a_bucket_has_no_archive(bucket):  # noqa: F811

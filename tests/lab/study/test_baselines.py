@@ -12,7 +12,7 @@ from lmzoo.lab.study.study import Point
 from lmzoo.models.count import Smoothing
 from lmzoo.trainables import parameter_budget as baselines_module
 from lmzoo.trainables.parameter_budget import baselines
-from lmzoo.trainables.resolve import resolve, select_labels
+from lmzoo.trainables.resolve import resolve
 from sweeps import cath, ngrams
 from tests.lab.sweep.local_sweep import outcome, sweep
 
@@ -84,11 +84,6 @@ def test_exact_densities_on_texts_get_baselines(rows, expected, floor, corpus):
 
 def test_a_task_has_no_baselines():
     assert not baselines([WILD], open_corpus("parity"))
-
-
-def test_baselines_are_always_selected(study, corpus):
-    assert select_labels(study, corpus, "cut 4") == {"cut 4", *LABELS}
-    assert select_labels(study, corpus, LABELS[0]) == {*LABELS}
 
 
 def test_count_models_ignore_a_common_width_but_unknown_fields_are_refused(

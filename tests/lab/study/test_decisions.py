@@ -76,7 +76,14 @@ LIVES = ((8, 40),)
 @pytest.mark.parametrize(
     "lives", [LIVES, pytest.param(SHORT_LIVES, marks=pytest.mark.slow)], ids=["long", "short"]
 )
-@pytest.mark.parametrize("choice", CHOICES, ids=name_of)
+@pytest.mark.parametrize(
+    "choice",
+    [
+        pytest.param(choice, id=name_of(choice), marks=[] if fast else [pytest.mark.slow])
+        for choice in CHOICES
+        for fast in [name_of(choice) in ("tpe", "asha", "RandomSampler-EveryOther", "5")]
+    ],
+)
 def test_timing_deaths_and_restarts_change_no_decision(
     choice, lives, searched, fake_sweep, tmp_path
 ):

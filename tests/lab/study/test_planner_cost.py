@@ -6,7 +6,6 @@ from contextlib import closing
 
 import pytest
 
-from lmzoo import zoo
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import RECORDS, STUDY
 from lmzoo.lab.study import planner as planners
@@ -36,23 +35,6 @@ def calls(monkeypatch):
 
         monkeypatch.setattr(Store, name, counted)
     return counter
-
-
-@pytest.fixture
-def built(monkeypatch):
-    """The arguments of all calls of `zoo.build`."""
-    models, build = [], zoo.build
-    monkeypatch.setattr(zoo, "build", lambda *args, **_: models.append(args) or build(*args))
-    return models
-
-
-def test_a_planner_builds_no_model(study, points, corpus, tmp_path, built):
-    with closing(StudyStore(tmp_path)) as store:
-        planner = Planner(study, points, store)
-        for run in planner.ready():
-            planner.start(run)
-            planner.end(run.id, "finished")
-    assert not built
 
 
 def test_a_start_reads_each_run_once_and_writes_no_known_setting(
@@ -86,13 +68,6 @@ def test_study_json_is_written_when_a_best_setting_is_found_and_not_at_every_end
     assert len(contents) <= 1 + points
     assert calls["write", STUDY] <= 1 + points
     assert len(contents[-1]["chosen"]) == points
-
-
-def test_settings_that_start_together_are_written_at_once(study, points, corpus, tmp_path, calls):
-    with closing(StudyStore(tmp_path)) as store:
-        Planner(study, points, store)
-        assert all(len(store.settings(point.id)) == 3 for point in points)
-    assert calls["append", SETTINGS] == len(points)
 
 
 def test_a_report_reads_and_writes_nothing(study, points, corpus, tmp_path, calls):

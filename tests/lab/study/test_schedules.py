@@ -32,15 +32,6 @@ def test_a_run_of_another_length_is_another_run_only_if_its_rate_falls(
         assert (len(ids) == 1) == same
 
 
-def test_a_searched_schedule_ends_with_the_study(study, corpus, corpus_fields):
-    search = {"recipe.schedule": Choice(("constant", "linear", "cosine"))}
-    study = dataclasses.replace(study, search=search, pruner="none")
-    point = resolve(study, corpus, corpus_fields)[0]
-    assert point.default_setting == {"recipe.schedule": "constant"}
-    recipe = point.with_setting({"recipe.schedule": "linear"})[1]
-    assert recipe.schedule_epochs == study.epochs
-
-
 @pytest.mark.parametrize("path", ["recipe.schedule", "recipe.schedule_epochs", "recipe.final_lr"])
 def test_runs_at_different_places_of_their_schedules_are_not_compared(
     path, study, corpus, corpus_fields

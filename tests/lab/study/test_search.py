@@ -92,6 +92,7 @@ def test_settings_that_the_sampler_did_not_suggest_are_used_as_they_are(name):
     assert run(None, 2, given, restart=lambda: new_search(name)) == settings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tpe", "gp", "cmaes"])
 def test_suggestions_improve_with_the_results(name):
     space = {"recipe.lr": FloatRange(1e-4, 1.0, log=True), "model.width": IntRange(8, 64)}

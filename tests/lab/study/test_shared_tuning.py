@@ -125,14 +125,6 @@ def test_the_fit_knows_every_run_that_was_stopped_early(tuned, fake_sweep, monke
     assert np.isfinite(early[stopped, CELLS - 1]).all()
 
 
-def test_without_a_rung_nothing_is_pruned(tuned, fake_sweep, tmp_path):
-    short = dataclasses.replace(tuned, epochs=1, grace=0)
-    assert rungs(short) == ()
-    assert fake_sweep(short, slots=3)
-    ends = [r for records in outcome(tmp_path).values() for r in records if r["event"] == "end"]
-    assert {end["status"] for end in ends} == {"finished"}
-
-
 def test_the_least_sure_point_is_measured_again_with_one_new_seed(tuned, fake_sweep, tmp_path):
     assert fake_sweep(tuned, slots=3)
     configs = [read_json(p) for p in tmp_path.glob(f"*/{CONFIG}")]

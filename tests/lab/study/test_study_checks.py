@@ -44,9 +44,15 @@ def test_two_points_with_one_label_are_refused(study, second):
         dataclasses.replace(study, points=points).check()
 
 
-@pytest.mark.parametrize(
-    "field", [f for f in dataclasses.fields(Study) if f.name in options(Study)]
-)
+OF_EACH_TYPE = {
+    (f.type, options(Study)[f.name].low): f
+    for f in dataclasses.fields(Study)
+    if f.name in options(Study)
+}
+"""One option of each type and lower bound."""
+
+
+@pytest.mark.parametrize("field", OF_EACH_TYPE.values(), ids=lambda field: field.name)
 @pytest.mark.parametrize(
     "value",
     [None, True, -1, 2.5, 1e30, math.nan, math.inf, "x", b"x", (), {5: 1}, {"recipe.lr": "x"}],

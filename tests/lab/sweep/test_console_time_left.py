@@ -15,7 +15,6 @@ from lmzoo.lab.sweep.fleet.costs import (
     Pace,
     Work,
     describe,
-    elapsed,
     epochs_done,
     gain,
     time_left,
@@ -74,18 +73,6 @@ def test_the_interval_contains_the_time_of_list_scheduling(work, seconds, worker
     assert left.low * 0.999 <= _makespan(work, seconds, workers) <= left.high * 1.001
 
 
-@settings(max_examples=80)
-@given(WORK, SECONDS, WORKERS, st.integers(2, 16))
-def test_less_work_never_takes_longer(work, seconds, workers, limit):
-    pace = _pace(seconds, (1, 4), 0.3)
-    whole = [Work(w.stage, w.shape, w.runs, w.epochs, limit) for w in work]
-    fewer = [Work(w.stage, w.shape, w.runs, w.epochs / 2, limit) for w in work]
-    one, two = time_left(whole, pace, workers), time_left(fewer, pace, workers)
-    assert one.low <= one.high
-    assert two.low == pytest.approx(one.low / 2)
-    assert two.high == pytest.approx(one.high / 2)
-
-
 @given(st.floats(0.1, 5), st.floats(0, 1), st.integers(1, 32), st.lists(st.integers(1, 16)))
 def test_the_seconds_of_a_pack_are_within_their_bounds(seconds, slope, members, sizes):
     left = _pace((seconds,) * 3, (*sizes, 3), slope).seconds("a", members)
@@ -98,13 +85,6 @@ def test_nothing_is_estimated_before_an_epoch_or_without_a_worker():
     assert time_left(work, Pace(), 2) is None
     assert time_left(work, _pace((1.0,) * 3), 0) is None
     assert time_left([], Pace(), 0) == (0, 0)
-
-
-def test_a_shape_without_an_epoch_widens_the_interval():
-    pace = _pace((1.0, 2.0, 3.0))
-    known, unknown = (time_left([Work(0, shape, 9, 9)], pace, 1) for shape in ("b", "new"))
-    assert unknown.low < known.low
-    assert unknown.high > known.high
 
 
 @given(st.floats(2, 60), st.floats(0, COMPILATION), st.integers(1, 16))
@@ -178,12 +158,3 @@ def test_the_work_left_of_a_study_falls_to_zero_and_its_total_is_what_is_trained
     assert left == 0
     truth = totals[-1]
     assert all(math.isclose(total, truth, rel_tol=0.25) for total in totals)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(89.9, "90 s"), (91.4, "1 min 31 s"), (119.9, "1 min 59 s"), (599, "9 min 59 s"),
-     (600, "10 min"), (7200, "2.0 h")],
-)  # fmt: skip
-def test_the_time_so_far_has_no_jumps(seconds, text):
-    assert elapsed(seconds) == text

@@ -75,14 +75,6 @@ def test_prepare_computes_what_the_start_of_a_run_needs(planner, corpus, monkeyp
     assert packer.config(run)["parameters"] > 0
 
 
-def test_prepare_ends_when_the_sweep_ends(planner, corpus, monkeypatch):
-    monkeypatch.setattr(run_config, "_FACTS", {})
-    stopped = threading.Event()
-    stopped.set()
-    Packer(corpus, None).prepare(planner.ready(), stopped)
-    assert not run_config._FACTS
-
-
 def test_the_memory_of_a_member_grows_with_batch_length_and_vocabulary():
     def estimate(batch=8, length=10, vocab=50):
         task = Task(vocab=vocab, length=length)
