@@ -71,11 +71,9 @@ def _cell(value: str | list[str]) -> str:
 
 
 def describe(
-    name: Annotated[
-        str, typer.Argument(help="A row, an id such as DLM46, a corpus, or text:FILE.")
-    ],
+    name: Annotated[str, typer.Argument(help="A row, an id such as DLM46, a corpus, or text:FILE.")],
     fields: ModelSettings = None,
-) -> None:
+) -> None:  # fmt: skip
     """Show a row: its default config, the search ranges of its fields, and its equations.
 
     With --set model.cell.cuts=[4], the equations of the cell, and what is cut, come first. For a corpus: its origin, its fields, and how its tokens are made; for text:FILE, fasta:FILE, pairs:FILE and stream:FILE, what is read, cut and left out.

@@ -169,12 +169,15 @@ def _sentences(
     user_source = encode_source(trained, source) if source is not None else ()
     if conditional and (text is None) is not (source is None):
         raise UserError(f"{trained.row_name} reads a source: give both --text and --source")
-    rows = _test_rows(corpus, count) if text is None else [_encode_text(text, corpus)]
+    test = corpus.test
+    lengths = test.lengths[:count].tolist()
+    rows = [ids[:n] for ids, n in zip(test.tokens[:count].tolist(), lengths, strict=True)]
+    rows = rows if text is None else [_encode_text(text, corpus)]
     for number, ids in enumerate(rows):
         sources = user_source
         if conditional and not user_source:
-            tokens, lengths = (column[number : number + 1] for column in corpus.test.sources)
-            sources = (tokens[:, : int(lengths)], lengths)
+            source_row, length = (column[number : number + 1] for column in test.sources)
+            sources = (source_row[:, : int(length)], length)
         tokens, decoded = [corpus.vocabulary.tokens[i] for i in ids], corpus.vocabulary.decode(ids)
         if not sources or corpus.source_vocabulary is None:
             yield Sentence(ids, tokens, decoded, (), [])
@@ -183,13 +186,6 @@ def _sentences(
         decoded = f"{corpus.source_vocabulary.decode(source_ids)}  →  {decoded}"
         source_tokens = [corpus.source_vocabulary.tokens[i] for i in source_ids]
         yield Sentence(ids, tokens, decoded, sources, source_tokens)
-
-
-def _test_rows(corpus: Corpus, count: int) -> list[list[int]]:
-    """Return the ids of the first test sentences, without padding."""
-    part = corpus.test
-    pairs = zip(part.tokens[:count].tolist(), part.lengths[:count].tolist(), strict=True)
-    return [ids[:length] for ids, length in pairs]
 
 
 def _encode_text(text: str, corpus: Corpus) -> list[int]:

@@ -110,31 +110,23 @@ def _judge_commands(
         return CODES[answer["decision"]]
     verdict = SHOWN.get(answer["verdict"], answer["verdict"])
     word = "" if verdict == answer["decision"] else f"{verdict}: "
-    p = "" if answer["p"] is None else f", p {answer['p']:.3g}"
-    numbers = (
-        "no difference is known"
-        if answer["difference"] is None
-        else f"difference {answer['difference']:+.4g}"
-    )
+    numbers = "no difference is known"
+    if answer["difference"] is not None:
+        numbers = f"difference {answer['difference']:+.4g}"
     if answer["low"] is not None:
         numbers += f" ({answer['low']:.4g} to {answer['high']:.4g})"
-    diverged = (
-        f"; diverged: {answer['diverged'][0]} of base, {answer['diverged'][1]} of candidate"
-        if any(answer["diverged"])
-        else ""
-    )
-    series = (
-        f"; candidate {answer['candidate']} of the series, kept if p < {answer['level']:.2g}"
-        if stream
-        else ""
-    )
-    late = "; the time is over" if answer["out_of_time"] else ""
-    more = (
-        ""
-        if answer["seeds_needed"] is None
-        else f"; about {answer['seeds_needed']} more seeds would decide it"
-    )
-    echo(
-        f"{answer['decision']}: {word}{numbers}{p}, {min(answer['seeds'])} pairs of seeds{diverged}{late}{series}{more}"
-    )
+    if answer["p"] is not None:
+        numbers += f", p {answer['p']:.3g}"
+    parts = [f"{answer['decision']}: {word}{numbers}, {min(answer['seeds'])} pairs of seeds"]
+    if any(answer["diverged"]):
+        base, candidate = answer["diverged"]
+        parts.append(f"diverged: {base} of base, {candidate} of candidate")
+    if answer["out_of_time"]:
+        parts.append("the time is over")
+    if stream:
+        place, level = answer["candidate"], answer["level"]
+        parts.append(f"candidate {place} of the series, kept if p < {level:.2g}")
+    if answer["seeds_needed"] is not None:
+        parts.append(f"about {answer['seeds_needed']} more seeds would decide it")
+    echo("; ".join(parts))
     return CODES[answer["decision"]]

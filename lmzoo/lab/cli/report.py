@@ -17,25 +17,9 @@ from lmzoo.lab.store.studies import find_study
 
 
 def report(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="STUDY",
-            help="A study: its folder, a file of records, or its name (or the beginning) in runs/. "
-            "STUDY:POINT, the folder of a run, or the first digits of its name show this point "
-            "first in the charts.",
-        ),
-    ],
-    other: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[STUDY]",
-            help="A second study, or the same with another version: compare the two.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="File of the page. Default: STUDY/report.html.")
-    ] = None,
+    name: Annotated[str, typer.Argument(metavar="STUDY", help="A study: its folder, a file of records, or its name (or the beginning) in runs/. STUDY:POINT, the folder of a run, or the first digits of its name show this point first in the charts.")],
+    other: Annotated[str | None, typer.Argument(metavar="[STUDY]", help="A second study, or the same with another version: compare the two.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File of the page. Default: STUDY/report.html.")] = None,
     metric: Metric = "token",
     models: Annotated[bool, typer.Option("--models/--no-models", "--ask/--no-ask", hidden=True)] = False,
 ) -> None:  # fmt: skip

@@ -6,6 +6,7 @@ Each function imports what it needs, so a table is not delayed by the chart libr
 import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,21 +22,8 @@ if TYPE_CHECKING:
 
 Study = Annotated[Path, typer.Argument(callback=lambda path: find_study(str(path)), metavar="STUDY", help="A study: its folder, a file of records, or its name (or the beginning) in runs/.")]  # fmt: skip
 Format = Annotated[str, typer.Option(help="table, md, csv, json or latex.")]
-Unit = Annotated[
-    str,
-    typer.Option(
-        "--unit",
-        "--metric",
-        help="token or sentence: nats per token, averaged over tokens or sentences; bpc, bpb: bits "
-        "per character or byte; ppl, wppl: perplexity per token or word (rank only).",
-    ),
-]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder of the corpus's files; for bpc, bpb and wppl of records without sizes."
-    ),
-]
+Unit = Annotated[str, typer.Option("--unit", "--metric", help="token or sentence: nats per token, averaged over tokens or sentences; bpc, bpb: bits per character or byte; ppl, wppl: perplexity per token or word (rank only).")]  # fmt: skip
+DataDir = Annotated[Path | None, typer.Option(help="Folder of the corpus's files; for bpc, bpb and wppl of records without sizes.")]  # fmt: skip
 
 
 def _measured_sizes(study: Path, unit: str, data_dir: Path | None) -> Any:
@@ -51,21 +39,11 @@ def rank(
     study: Study,
     format: Format = "table",
     unit: Unit = "token",
-    at: Annotated[
-        int | None,
-        typer.Option(help="Rank by the validation loss at this epoch instead of the test loss."),
-    ] = None,
-    margin: Annotated[
-        float | None,
-        typer.Option(
-            help="Difference in nats below which a point is negligible. Default: the study's."
-        ),
-    ] = None,
+    at: Annotated[int | None, typer.Option(help="Rank by the validation loss at this epoch instead of the test loss.")] = None,
+    margin: Annotated[float | None, typer.Option(help="Difference in nats below which a point is negligible. Default: the study's.")] = None,
     data_dir: DataDir = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Print all columns, notes and chosen settings.")
-    ] = False,
-) -> None:
+    explain: Annotated[bool, typer.Option("--explain", help="Print all columns, notes and chosen settings.")] = False,
+) -> None:  # fmt: skip
     """Rank the points of a study: means, intervals, paired differences, verdicts."""
     from lmzoo.lab.analysis.ranking_frame import rank as ranked
 
@@ -80,10 +58,7 @@ def rank(
 def compare(
     study: Study,
     other: Annotated[str | None, typer.Argument(metavar="[STUDY]", help="A second study: write the page of both, as `lmzoo report A B` does.")] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option(help="Label of the reference point. Default: the study's reference."),
-    ] = None,
+    reference: Annotated[str | None, typer.Option(help="Label of the reference point. Default: the study's reference.")] = None,
     format: Format = "table",
     unit: Unit = "token",
     data_dir: DataDir = None,
@@ -102,22 +77,18 @@ def compare(
         report(str(study), other, metric=unit)
         return
 
+    measured = partial(_measured_sizes, study, unit, data_dir)
     _show(
-        format,
-        lambda: study_comparison(
-            study, unit=unit, reference=reference, measured=_measured_sizes(study, unit, data_dir)
-        ),
+        format, lambda: study_comparison(study, unit=unit, reference=reference, measured=measured())
     )
 
 
 def curves(
     study: Study,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the charts. Default: STUDY/.curves.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the charts. Default: STUDY/.curves.")] = None,
     format: Annotated[str, typer.Option(help="png, svg or html.")] = "png",
     metric: Metric = "token",
-) -> None:
+) -> None:  # fmt: skip
     """Draw the curves of a study, one file each.
 
     They show learning curves, tuned settings, costs, and how many settings trained each epoch.
@@ -142,20 +113,14 @@ def epistasis(
     study: Study,
     format: Format = "table",
     unit: Unit = "token",
-    figure: Annotated[
-        Path | None, typer.Option(help="Also write heat maps to this file: .png, .svg or .html.")
-    ] = None,
+    figure: Annotated[Path | None, typer.Option(help="Also write heat maps to this file: .png, .svg or .html.")] = None,
     data_dir: DataDir = None,
-) -> None:
+) -> None:  # fmt: skip
     """Estimate the effect of each switch of a cell, and the interaction of each pair."""
     from lmzoo.lab.analysis.tables.effects import study_effects
 
-    _show(
-        format,
-        lambda: study_effects(
-            study, unit=unit, figure=figure, measured=_measured_sizes(study, unit, data_dir)
-        ),
-    )
+    measured = partial(_measured_sizes, study, unit, data_dir)
+    _show(format, lambda: study_effects(study, unit=unit, figure=figure, measured=measured()))
 
 
 def _show(format: str, read: "Callable[[], Report]") -> None:

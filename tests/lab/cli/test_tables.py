@@ -44,7 +44,7 @@ def test_rank_prints_a_table_as_wide_as_the_terminal(toy, lmzoo, monkeypatch):
     assert 100 < max(map(len, out.splitlines())) <= 140
 
 
-def test_sizes_of_old_records_are_measured_with_a_data_dir(toy, lmzoo, tmp_path):
+def test_sizes_of_old_records_are_measured_with_a_data_dir(toy, lmzoo, refused, tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("".join(f"line number{i}\n" for i in range(20)))
     spec = {"name": "text", "path": str(path)}
@@ -54,9 +54,7 @@ def test_sizes_of_old_records_are_measured_with_a_data_dir(toy, lmzoo, tmp_path)
     toy.write()
     for run in toy.path.glob("[fg]*"):
         shutil.rmtree(run)
-    code, _, err = lmzoo("rank", toy.path, "--unit", "bpc")
-    assert code == 2
-    assert "--data-dir" in err
+    assert "--data-dir" in refused("rank", toy.path, "--unit", "bpc")
     code, out, _ = lmzoo(
         "rank", toy.path, "--unit", "bpc", "--data-dir", tmp_path, "--format", "csv"
     )
@@ -65,37 +63,22 @@ def test_sizes_of_old_records_are_measured_with_a_data_dir(toy, lmzoo, tmp_path)
     loss = float(next(csv.DictReader(io.StringIO(out)))["loss"])
     assert (code, loss) == (0, pytest.approx(3.05 * 6 / math.log(2) / 27))
     path.write_text("".join(f"other number{i}\n" for i in range(20)))
-    code, _, err = lmzoo("rank", toy.path, "--unit", "bpc", "--data-dir", tmp_path)
-    assert code == 2
-    assert "is not the one of the runs" in err
+    error = refused("rank", toy.path, "--unit", "bpc", "--data-dir", tmp_path)
+    assert "is not the one of the runs" in error
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_missing_folder_is_one_line_and_exit_code_2(command, lmzoo, tmp_path):
-    code, out, err = lmzoo(command, tmp_path / "nowhere")
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "no folder" in err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("rank", "--at", 99), "at epoch 99"),
-        (("curves", "--format", "gif"), "no format 'gif'"),
-        (("report", "--metric", "words"), "no metric 'words'"),
-    ],
-)
-def test_a_wrong_option_is_one_line_and_exit_code_2(toy, lmzoo, arguments, message):
-    command, *options = arguments
-    code, out, err = lmzoo(command, toy.path, *options)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert message in err
-
-
-def test_an_unknown_format_is_refused_before_the_study_is_read(lmzoo, tmp_path):
-    code, _, err = lmzoo("rank", tmp_path / "nowhere", "--format", "html")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "no format 'html'; known: table, md, csv, json, latex" in err
+def test_a_wrong_option_is_one_line_and_exit_code_2(toy, refused, tmp_path):
+    for command in COMMANDS:
+        assert "no folder" in refused(command, tmp_path / "nowhere")
+    # An unknown format is refused before the study is read.
+    error = refused("rank", tmp_path / "nowhere", "--format", "html")
+    assert "no format 'html'; known: table, md, csv, json, latex" in error
+    for command, options, message in (
+        ("rank", ("--at", 99), "at epoch 99"),
+        ("curves", ("--format", "gif"), "no format 'gif'"),
+        ("report", ("--metric", "words"), "no metric 'words'"),
+    ):
+        assert message in refused(command, toy.path, *options)
 
 
 def test_rank_imports_neither_torch_nor_ray(toy):
@@ -111,18 +94,16 @@ def test_rank_imports_neither_torch_nor_ray(toy):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize(("format", "start"), [("png", b"\x89PNG"), ("html", b"<!DOCTYPE html>")])
-def test_curves_writes_one_file_per_chart(toy, lmzoo, tmp_path, format, start):
+def test_curves_writes_one_file_per_chart(toy, lmzoo, tmp_path):
     toy.add_run("full", 10, 3.0, setting={"lr": 0.001})
-    folder = tmp_path / "out"
-    code, out, _ = lmzoo("curves", toy.path, "--out", folder, "--format", format)
-    files = sorted(folder.iterdir())
-    assert (code, [file.stem for file in files]) == (0, ["learning", "setting-lr"])
-    assert sorted(out.split()) == [str(file) for file in files]
-    for file in files:
-        data = file.read_bytes()
-        assert data.lstrip().startswith(start)
-        assert b"<script src=" not in data
+    for format, start in (("png", b"\x89PNG"), ("html", b"<!DOCTYPE html>")):
+        code, out, _ = lmzoo("curves", toy.path, "--out", tmp_path / format, "--format", format)
+        files = sorted((tmp_path / format).iterdir())
+        assert (code, [file.stem for file in files]) == (0, ["learning", "setting-lr"])
+        assert sorted(out.split()) == [str(file) for file in files]
+        for data in (file.read_bytes() for file in files):
+            assert data.lstrip().startswith(start)
+            assert b"<script src=" not in data
 
 
 def test_report_writes_the_page_into_the_studys_folder(toy, lmzoo):
@@ -130,19 +111,16 @@ def test_report_writes_the_page_into_the_studys_folder(toy, lmzoo):
     assert (toy.path / "report.html").read_text().startswith("<!doctype html>")
 
 
-@pytest.mark.parametrize("command", ["report", "curves"])
-@pytest.mark.parametrize("out", [[], ["--out", "s3://bucket/there"]])
-def test_an_output_in_a_bucket_is_refused_before_the_study_is_read(
-    command, out, lmzoo, tmp_path, monkeypatch
-):
+def test_an_output_in_a_bucket_is_refused_before_the_study_is_read(refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for module in ("records.load", "report.page"):
         fail = lambda path: pytest.fail(f"{path} was read")  # noqa: E731
         monkeypatch.setattr(f"lmzoo.lab.analysis.{module}.load_study", fail)
-    code, _, err = lmzoo(command, "s3://bucket/runs/toy", *out)
-    assert (code, err.count("\n")) == (2, 1)
-    assert "error: s3://bucket/" in err
-    assert "--out" in err
+    for command in ("report", "curves"):
+        for out in ((), ("--out", "s3://bucket/there")):
+            error = refused(command, "s3://bucket/runs/toy", *out)
+            assert "error: s3://bucket/" in error
+            assert "--out" in error
     assert not [*tmp_path.iterdir()]
 
 
