@@ -52,13 +52,14 @@ def test_local_copy_has_the_named_files_of_all_subfolders(store):
     for i in range(3):
         (store / f"run{i}").write("config.json", b"c%d" % i)
         (store / f"run{i}").write("checkpoint.pt", b"heavy")
+    (store / "run0").write("study.json", b"in the same folder")
     store.write("study.json", b"s")
     (open_store(f"{store}c")).write("config.json", b"a longer prefix with the same start")
     folder = store.local_copy(["config.json", "study.json"])
     files = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     assert files == {
         "run0/config.json": b"c0", "run1/config.json": b"c1", "run2/config.json": b"c2",
-        "study.json": b"s",
+        "study.json": b"s", "run0/study.json": b"in the same folder",
     }  # fmt: skip
 
 

@@ -62,15 +62,6 @@ def test_the_best_setting_of_each_point_is_confirmed(undisturbed):
         assert all(config["setting"] == chosen["setting"] for config in confirmed)
 
 
-def test_only_tune_runs_are_pruned(undisturbed):
-    stages = {
-        read_json(undisturbed / run / "config.json")["stage"]
-        for run, records in outcome(undisturbed).items()
-        if any(r.get("status") == "pruned" for r in records)
-    }
-    assert stages == {"tune"}
-
-
 @pytest.mark.parametrize(
     ("slots", "seed"),
     [(5, 2), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((2, 1), (5, 3)))],

@@ -123,20 +123,3 @@ def test_the_fit_knows_every_run_that_was_stopped_early(tuned, fake_sweep, monke
     stopped = np.isnan(losses[:, CELLS - 1])
     assert stopped.any(), "some suggestion was stopped early"
     assert np.isfinite(early[stopped, CELLS - 1]).all()
-
-
-def test_the_least_sure_point_is_measured_again_with_one_new_seed(tuned, fake_sweep, tmp_path):
-    assert fake_sweep(tuned, slots=3)
-    configs = [read_json(p) for p in tmp_path.glob(f"*/{CONFIG}")]
-    seeds = {
-        point.label: [
-            c["seed"]
-            for c in configs
-            if c["stage"] == "tune" and c["point"]["label"] == point.label
-        ]
-        for point in tuned.points[:3]
-    }
-    again = {label: own for label, own in seeds.items() if len({*own}) > 1}
-    assert len(again) == 1, "15 % of three points, at least one"
-    (own,) = again.values()
-    assert min(own.count(seed) for seed in {*own}) == 2, "two settings share the new seed"

@@ -106,6 +106,11 @@ def test_a_point_has_diverged_if_all_runs_that_decide_about_it_have(planner, sta
     assert point.diverged
 
 
+@pytest.mark.parametrize(("direction", "sign"), [("minimize", 1), ("maximize", -1)])
+def test_a_metric_to_maximize_is_a_negative_loss(study, direction, sign):
+    assert dataclasses.replace(study, direction=direction).sign == sign
+
+
 @pytest.mark.parametrize(
     ("cls", "given"), [(Study, {"epoch": 3}), (Point, {"feilds": {}}), (Study, {"refrence": "a"})]
 )

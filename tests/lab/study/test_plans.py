@@ -1,0 +1,95 @@
+"""Whole plans of small studies, as they are in `plans.txt`: settings, seeds, ends and choices."""
+
+import dataclasses
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import FloatRange, IntRange
+from lmzoo.lab.store.records import read_json, run_identity
+from lmzoo.lab.store.user_code import UserCode
+from lmzoo.lab.study.planner import Planner
+from lmzoo.lab.study.study import Point, Study
+from lmzoo.lab.study.study_store import StudyStore
+from lmzoo.lab.study.trainable import Trainable
+from tests.lab.sweep import local_sweep
+from tests.lab.sweep.fake_runs import open_fake_run
+
+EXPECTED = Path(__file__).with_name("plans.txt")
+RATE, BATCH = FloatRange(1e-4, 0.1, log=True), IntRange(8, 64, log=True)
+ONE, TWO = {"recipe.lr": RATE}, {"recipe.lr": RATE, "recipe.batch": BATCH}
+STUDY = Study(
+    name="s", question="?", points=(Point("a", "r"), Point("b", "r"), Point("c", "r")),
+    search=ONE, samples=7, epochs=12, seeds=2, sampler="random",
+)  # fmt: skip
+STUDIES = {
+    "asha, a diverged setting": {"search": {"recipe.lr": FloatRange(1e-4, 0.3, log=True)}},
+    "asha, the best is the last": {
+        "search": {"recipe.lr": FloatRange(5e-4, 8e-3, log=True)},
+        "points": tuple(Point(name, "r") for name in "abcde"),
+        "samples": 8,
+    },
+    "asha, early rungs, two fields": {"grace": 2, "search": TWO, "samples": 9, "epochs": 9},
+    "median, one after the other": {"pruner": "median", "parallel": 1, "grace": 2, "samples": 9},
+    "halving": {"pruner": "halving", "grace": 2, "reduction": 3, "search": TWO, "samples": 8},
+    "tuned twice, other seed": {"repeat_tuning": 2, "seed": 5, "samples": 4, "epochs": 4},
+    "one setting": {"samples": 1, "epochs": 2},
+    "until decided": {"max_seeds": 12, "seeds": 3, "search": {}, "epochs": 2, "margin": 0.05},
+}
+
+
+class Toy(Trainable):
+    """A point whose losses are those of `fake_runs.py`."""
+
+    code = UserCode()
+    failure_loss = 9.0
+
+    @property
+    def default_setting(self):
+        return {path: {"recipe.lr": 0.01, "recipe.batch": 16}[path] for path in self.search_space}
+
+    def run_config(self, setting, seed):
+        if setting.get("recipe.lr", 0) > 0.05:
+            raise UserError("no rate is so high")
+        recipe = {"lr": 0.01, **{path.partition(".")[2]: x for path, x in setting.items()}}
+        fields = dict.fromkeys(("numerics", "corpus", "fingerprint", "vocab", "length"))
+        config = {**fields, "model": self.id, "recipe": recipe, "seed": seed}
+        return {**config, "run": run_identity(config)}
+
+    def facts(self):
+        return {"score": "exact", "leaks": ""}
+
+
+def plan(study: Study, path: Path) -> str:
+    """Return the runs and choices of a finished sweep."""
+    space = dict(study.search)
+    points = [Toy(p.label, p.label, space, study.epochs) for p in study.points]
+    with ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(local_sweep, "resolve", lambda *_: points)
+        sweep = {"slots": 3, "open_run": open_fake_run}
+        for steps in (40, 10**6):  # an interruption
+            local_sweep.sweep(study, None, None, path, steps=steps, **sweep)
+        store = StudyStore(path)
+        stack.callback(store.close)
+        planner = Planner(study, points, store)
+    lines = []
+    for own in planner.planners:
+        lines.append(f"{own.point.label}.{own.repetition}")
+        for run in (*own.tune_runs, *own.confirm_runs):
+            setting = " ".join(f"{x:.3g}" for x in run.config["setting"].values())
+            seed, loss = run.config.get("seed"), f"{run.best_loss or 9:.3f}"
+            lines.append(f"  {run.stage} {setting} {seed} {run.status} {run.last_epoch} {loss}")
+    for label, chosen in read_json(path / "study.json")["chosen"].items():
+        chosen["tuning_sd"], chosen["runs"] = chosen["tuning_sd"] > 0, len(chosen["runs"])
+        lines.append(f"{label}: {chosen}")
+    return "\n".join([*lines, f"looks {[*map(tuple, planner.looks)]}"])
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_plan_is_the_expected_one(name, tmp_path):
+    expected = EXPECTED.read_text() if EXPECTED.exists() else ""
+    text = f"== {name}\n{plan(dataclasses.replace(STUDY, **STUDIES[name]), tmp_path)}\n"
+    assert text in expected, text
