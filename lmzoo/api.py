@@ -25,7 +25,7 @@ from lmzoo.base.config import from_dict
 from lmzoo.base.errors import UserError, writing
 from lmzoo.contract import START, LanguageModel, Score
 from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
-from lmzoo.data.text import encode_sentence
+from lmzoo.data.sequences import encode_sentence
 from lmzoo.decode import sampling
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.lab.cluster.resources import Resources

@@ -10,7 +10,7 @@ import torch
 
 import lmzoo
 from lmzoo.data.corpus import open_corpus
-from lmzoo.data.text import encode_sentence
+from lmzoo.data.sequences import encode_sentence
 from tests.toy_study import WORDS
 from tests.toy_study import sentences as sentences
 

@@ -25,8 +25,7 @@ from lmzoo.cells.base import Cell
 from lmzoo.cli.common import ModelSettings
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.data import unknown
-from lmzoo.data.corpus import CORPORA, corpus_config, open_corpus
-from lmzoo.data.description import describe_data
+from lmzoo.data.corpus import CORPORA, corpus_config, describe_data, open_corpus
 from lmzoo.lab.cli.options import AsJson, new_table
 from lmzoo.train.packed.compatibility import reason_not_packable
 from lmzoo.train.recipe import Recipe

@@ -6,8 +6,7 @@ The block goes to stderr, so that the results of a command can be piped.
 from pathlib import Path
 
 from lmzoo.base.streams import echo
-from lmzoo.data.corpus import Corpus
-from lmzoo.data.description import describe_data
+from lmzoo.data.corpus import Corpus, describe_data
 from lmzoo.train.trained import TrainedRun, load_run
 
 

@@ -16,8 +16,7 @@ from lmzoo.base.memory import allocating
 from lmzoo.base.version import deprecated
 from lmzoo.cli.common import DataDir, describe_cuts
 from lmzoo.contract import LanguageModel, Score
-from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
-from lmzoo.data.description import describe_data
+from lmzoo.data.corpus import Corpus, corpus_config, describe_data, open_corpus
 from lmzoo.kernels.device import best_device
 from lmzoo.kernels.precision import check_precision
 from lmzoo.lab.store.open import open_store

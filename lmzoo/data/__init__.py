@@ -1,6 +1,15 @@
-"""Corpora, one per file, and the code that turns text into batches.
+"""Corpora, and the one road from bytes to batches.
 
-Importing this package registers every corpus:
+    download.py, files.py         bytes: a published file or archive, a file or folder of the user
+    splits.py                     what trains, validates and tests
+    vocabulary.py, unknown.py     words and their ids; `<unk>` in the training split
+    sequences.py                  lines, records and pairs as padded sequences
+    tokenisers.py, streams.py     a contiguous text as ids (cached by id_cache.py)
+    blocks.py, batches.py         what a training epoch reads
+
+`corpus.py` defines a corpus and opens one by name, `text_facts.py` says what reading a text gave.
+Corpora: user_files.py and streams.py (files of the user), published_texts.py, multi30k.py, cath.py,
+captions.py, random_symbols.py, tasks/. Importing this package registers them:
 
     lmzoo.data.corpus.open_corpus("captions")
 """

@@ -18,10 +18,10 @@ from pydantic import Field
 
 from lmzoo.base.config import config
 from lmzoo.base.seeds import derive_seed
-from lmzoo.data.assemble import encode
-from lmzoo.data.captions_rules import caption_grammar
+from lmzoo.data.captions_grammar import caption_grammar
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, EntropyFloor, Sequences
 from lmzoo.data.grammar import LengthTable
+from lmzoo.data.sequences import encode
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 
 MAX_WORDS = 18
@@ -83,7 +83,7 @@ class Captions(CorpusSource):
             valid=part("valid"),
             test=part("test"),
             unit=self.unit,
-            source="sampled from the grammar of lmzoo.data.captions_rules; MIT",
+            source="sampled from the grammar of lmzoo.data.captions_grammar; MIT",
             floor=EntropyFloor(
                 token=lengths.entropy / lengths.mean, sentence=lengths.entropy_per_unit
             ),
@@ -110,10 +110,6 @@ class CaptionCharacters(Captions):
     """
 
     unit: ClassVar[str] = "character"
-
-    @config
-    class Config(Captions.Config):
-        """Sentences per split, and the random seed."""
 
     def vocabulary(self) -> Vocabulary:
         characters = sorted({character for word in caption_grammar().words for character in word})

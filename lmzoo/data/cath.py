@@ -17,11 +17,11 @@ from typing import Literal
 from pydantic import Field
 
 from lmzoo.base.config import config
-from lmzoo.data.assemble import Split, assemble
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
 from lmzoo.data.download import RemoteFile, locate
 from lmzoo.data.files import read_fasta
-from lmzoo.data.text_splits import interleave
+from lmzoo.data.sequences import Split, assemble
+from lmzoo.data.splits import interleave
 from lmzoo.data.vocabulary import build_vocabulary
 
 URL = "https://download.cathdb.info/cath/releases/all-releases/"

@@ -19,13 +19,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from lmzoo.base.config import to_dict
+from lmzoo.base.config import config, to_dict
 from lmzoo.base.errors import UserError
 from lmzoo.base.memory import allocating, require_memory
 from lmzoo.base.registry import Registry
 from lmzoo.contract import END, UNKNOWN, Task
-from lmzoo.data.text_facts import TextFacts
-from lmzoo.data.text_size import TextSize, text_size
+from lmzoo.data.text_facts import TextFacts, TextSize, text_size
 from lmzoo.data.vocabulary import Vocabulary
 
 
@@ -94,6 +93,11 @@ class Sequences:
     def counts(self) -> Tensor:
         """Number of scored tokens of each sequence (N,)."""
         return self.lengths - 1 if self.scored is None else self.scored.sum(1)
+
+    @property
+    def unknown_share(self) -> float:
+        """`<unk>` as a share of the scored tokens."""
+        return float((self.ids == UNKNOWN).sum()) / max(1, self.num_scored)
 
     def to(self, device: torch.device) -> "Sequences":
         """Return the sequences on `device`, or self if they are there already."""
@@ -222,6 +226,17 @@ class CorpusSource(ABC):
 
     name: ClassVar[str]
     Config: ClassVar[type]
+    """Its fields. A subclass without one gets a subclass of the inherited one."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        inherited = getattr(cls, "Config", None)
+        if inherited is not None and "Config" not in cls.__dict__:  # a config names one corpus
+            names = {"__doc__": inherited.__doc__, "__module__": cls.__module__}
+            own = type(
+                "Config", (inherited,), {**names, "__qualname__": f"{cls.__qualname__}.Config"}
+            )
+            cls.Config = config(own)
 
     def __init__(self, config: Any, data_dir: Path | None) -> None:
         self.config = config
@@ -280,3 +295,24 @@ def open_corpus(spec: str | Mapping[str, Any], data_dir: Path | None = None) -> 
     require_memory(sequences * int(fields.get("length") or 1), f"corpus {name}")
     with allocating(f"corpus {name}"):
         return CORPORA.build(config, data_dir).load()
+
+
+def describe_data(corpus: Corpus) -> list[str]:
+    """Return what every command says first of a corpus: the facts of a user's text, and `<unk>`."""
+    facts = corpus.facts.lines(corpus.unit, len(corpus.vocabulary)) if corpus.facts else []
+    unknown = describe_unknown(corpus)
+    return [*facts, *([unknown] if unknown else [])]
+
+
+def describe_unknown(corpus: Corpus) -> str:
+    """Return one line about `<unk>` in the splits; "" if validation and test have none."""
+    train, valid, test = (getattr(corpus, name).unknown_share for name in SPLITS)
+    if not (valid or test):
+        return ""
+    held_out = f"{valid:.2%} of the validation and {test:.2%} of the test tokens"
+    if train:
+        return f"<unk> is {train:.2%} of the training, {held_out}"
+    ids = corpus.train.ids
+    rare = bool((ids[ids > UNKNOWN].int().bincount() == 1).any())
+    reason = "" if rare else "no training token is rare, and "
+    return f"<unk> is {held_out}, but {reason}training has none: its probability is not learned"

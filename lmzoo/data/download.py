@@ -1,11 +1,14 @@
 """Locate data files that are not part of this repository because of their licences.
 
-    locate(file, data_dir, corpus)   in the user's folder if there is one, else downloaded
+    locate(file, data_dir, corpus)               the user's folder if given, else downloaded
+    read_published(file, pattern, ...)           the text of an archive, or of its unpacked files
 
 The download cache is the folder LMZOO_CACHE, by default `pooch.os_cache("lmzoo")`. The checksum of
 a download is checked, whenever the file is opened. A file gets its name after the check, so nothing
 is half-written. Files in the user's folder are not checked, as they may be repacked or shortened on
-purpose; the corpus fingerprint in every record distinguishes them.
+purpose; the corpus fingerprint in every record distinguishes them. They are in DIR or DIR/FOLDER,
+plain or .gz; of an archive, the files that it contains may be there instead. Archives are read
+without unpacking them on disk.
 
 Where nobody publishes a checksum (`first_use`), the SHA-256 of the first download is written to
 `NAME.sha256` in the cache, and the file must have it from then on.
@@ -18,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.base.errors import UserError
+from lmzoo.data.files import read_bytes, read_members
 from lmzoo.lab.store.local import Store
 
 TIMEOUT = (10, 60)
@@ -159,3 +163,41 @@ def _record(cache: Path, name: str) -> None:
     with (cache / name).open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     Store(cache).write(f"{name}.sha256", f"{digest}\n".encode())
+
+
+def read_published(file: RemoteFile, pattern: str, data_dir: Path | None, corpus: str) -> bytes:
+    """Return the text of the files in an archive whose names end in `pattern`, in their order.
+
+    Raises:
+        UserError: The files are missing or broken, or their download fails.
+    """
+    if data_dir is not None and (found := _unpacked(file, pattern, data_dir)):
+        texts = [read_bytes(path) for path in found]
+    else:
+        path = _archive(file, pattern, data_dir, corpus)
+        texts = list(read_members(path, pattern).values())
+        if not texts:
+            raise UserError(f"{corpus}: {path} has no {pattern}; download {file.url}, which has it")
+    return b"\n".join([*(text.removesuffix(b"\n") for text in texts[:-1]), texts[-1]])
+
+
+def _archive(file: RemoteFile, pattern: str, data_dir: Path | None, corpus: str) -> Path:
+    if data_dir is None or not data_dir.is_dir():
+        return locate(file, data_dir, corpus)
+    for folder in (data_dir, data_dir / file.folder):
+        if (folder / file.name).is_file():
+            return folder / file.name
+    raise UserError(
+        f"{corpus}: neither {pattern} nor {file.name} is in {data_dir} or its folder "
+        f"{file.folder}; download {file.url}"
+    )
+
+
+def _unpacked(file: RemoteFile, pattern: str, data_dir: Path) -> list[Path]:
+    for folder in (data_dir / file.folder, data_dir):
+        if not folder.is_dir():
+            continue
+        for name in (pattern, f"{pattern}.gz"):
+            if found := sorted(path for path in folder.glob(name) if path.is_file()):
+                return found
+    return []

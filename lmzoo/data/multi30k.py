@@ -24,11 +24,11 @@ from pydantic import Field, PositiveInt
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.data.assemble import Pair, Split, assemble, assemble_pairs
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
 from lmzoo.data.download import RemoteFile, locate
 from lmzoo.data.files import read_lines
-from lmzoo.data.text_splits import interleave, shuffled_cut
+from lmzoo.data.sequences import Pair, Split, assemble, assemble_pairs
+from lmzoo.data.splits import interleave, shuffled_cut
 from lmzoo.data.unknown import TrainUnk
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary, build_vocabulary
 

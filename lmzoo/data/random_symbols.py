@@ -118,7 +118,3 @@ class ReverseTask(CopyTask):
     """The target is the source in reverse order."""
 
     reverse = True
-
-    @config
-    class Config(CopyTask.Config):
-        """The same fields as `copy`."""

@@ -1,17 +1,59 @@
-"""What reading a user's text gave and lost, as one block of text and as facts of a study.
+"""The size of a text, and what reading a user's file gave and lost.
 
-Every command that reads a text of the user begins with this block. What is above a limit is a
+    bits per character = Σ NLL / (ln 2 · characters)         bits per byte = Σ NLL / (ln 2 · bytes)
+    perplexity per word = exp(Σ NLL / words)                 a newline counts as a word
+
+Σ NLL is the loss of all scored tokens of the test split in nats. The text of a sequence is what its
+scored tokens stand for: words as they are spelled (after lower-casing, if the corpus lower-cases),
+also those that are `<unk>`; one blank between two words; a newline for `<end>`. A model pays for
+`<unk>` and not for the spelling of the word. So bits per character of corpora by word compare
+models by word with one vocabulary; beside a model by character they are too low.
+
+Of a contiguous text, the raw text is counted, whatever its tokens are: perplexity per word of a
+model by byte pair is comparable with that of a model by word. Tokens after a cut are neither scored
+nor counted. A character is a Unicode code point; bytes are those of UTF-8.
+
+Every command that reads a text of the user begins with its facts. What is above a limit is a
 warning, which the ranking and the report repeat:
 
     LOST    of the tokens stand after the place where their sequence is cut
     SEEN    of the test sequences also stand in training; of a stream, lines with this share of the
             characters of the test text (`SEEN_TEXT`), because short lines of a text are often equal
+
+Source: Mikolov et al. 2010 and Merity et al. 2017 (arXiv:1609.07843; an end of line is a word);
+Mikolov et al. 2012 (bits per character); Gao et al. 2020 (arXiv:2101.00027; bits per byte).
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class TextSize(NamedTuple):
+    """The size of the scored text of a split."""
+
+    characters: int
+    bytes: int
+    words: int | None
+    """Words between blanks, and newlines, as PTB and WikiText count them. A cut line ends a word.
+    None for residues, which form no words."""
+
+
+def text_size(texts: Iterable[tuple[str, bool]], *, words: bool = True) -> TextSize:
+    """Return the size of texts, given as (text, whether a newline ends it), with their words."""
+    characters = size = count = 0
+    for text, ends in texts:
+        characters += len(text) + ends
+        size += (len(text) if text.isascii() else len(text.encode())) + ends
+        count += count_words(text) + ends if words else 0
+    return TextSize(characters, size, count if words else None)
+
+
+def count_words(text: str) -> int:
+    """Return the number of words and newlines."""
+    return len(text.split()) + text.count("\n")
+
 
 LOST, SEEN, SEEN_TEXT = 0.05, 0.01, 0.1
 WARNING = "WARNING: "

@@ -32,7 +32,6 @@ from torch import Tensor
 
 from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import UNKNOWN
-from lmzoo.data.corpus import Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 
 UNK = SPECIALS[UNKNOWN]
@@ -124,8 +123,3 @@ def replacement_constant(counts: Mapping[str, int], wanted: float) -> float:
     while low < (middle := (low + high) / 2) < high:
         low, high = (middle, high) if expected(middle) < wanted else (low, middle)
     return high
-
-
-def has_unknown(*parts: Sequences) -> bool:
-    """Whether any of the parts contains `<unk>`."""
-    return any(bool((part.ids == UNKNOWN).any()) for part in parts)

@@ -1,7 +1,7 @@
 """Training and evaluation with a state that is carried from block to block (`carry_state`).
 
 Backpropagation is truncated at the beginning of a block, whose length is `corpus.block` + 1, or
-random with `random_blocks` (`lmzoo/data/parallel_streams.py`). The state of every stream is the
+random with `random_blocks` (`lmzoo/data/blocks.py`). The state of every stream is the
 initial state at the beginning of an epoch, so that a checkpoint between two epochs needs no state.
 Evaluation is one pass over a whole split from the initial state: each token is scored with all
 tokens before it as context. The loss of a window is that of the tokens that it scores, so that it
@@ -19,15 +19,15 @@ from torch import Tensor
 from lmzoo.base.errors import UserError
 from lmzoo.blocks.carried_state import CarriesState, carries_state
 from lmzoo.contract import LanguageModel
-from lmzoo.data.blocks import Blocks
-from lmzoo.data.corpus import Corpus, Sequences
-from lmzoo.data.parallel_streams import (
+from lmzoo.data.blocks import (
+    Blocks,
     block_sizes,
     cut_in_order,
     num_blocks,
     scored_text,
     stream_batches,
 )
+from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.functional.token_scores import mask_scores
 from lmzoo.kernels.device import device_of, device_scope
 from lmzoo.train.evaluate import Losses, compute_losses

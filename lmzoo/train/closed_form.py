@@ -18,9 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from lmzoo.contract import MODELS, START, LanguageModel
-from lmzoo.data.blocks import Blocks
+from lmzoo.data.blocks import Blocks, scored_text
 from lmzoo.data.corpus import Corpus, Sequences
-from lmzoo.data.parallel_streams import scored_text
 from lmzoo.kernels.device import device_of
 from lmzoo.train.carried import evaluate_carried, text_losses
 from lmzoo.train.evaluate import Losses, evaluate

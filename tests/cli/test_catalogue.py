@@ -7,7 +7,7 @@ import pytest
 
 from lmzoo import zoo
 from lmzoo.data.corpus import CORPORA
-from lmzoo.data.text_splits import deal
+from lmzoo.data.splits import deal
 from lmzoo.lab.store.records import RunFolder
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.contract import END, PAD, START
-from lmzoo.data.assemble import encode
+from lmzoo.data.sequences import encode
 from lmzoo.data.vocabulary import build_vocabulary
 from tests.tiny import quick
 

@@ -10,8 +10,7 @@ import torch
 from lmzoo.base.config import to_dict
 from lmzoo.contract import END, START, UNKNOWN
 from lmzoo.data.captions import sample_captions, word_lengths
-from lmzoo.data.captions_rules import caption_grammar
-from lmzoo.data.captions_words import SCENES
+from lmzoo.data.captions_grammar import SCENES, caption_grammar
 from lmzoo.data.corpus import CORPORA, Corpus, open_corpus
 from lmzoo.data.grammar import Grammar, is_nonterminal
 from tests.data.english_agreement import agreement_errors

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.data.corpus import open_corpus
-from lmzoo.data.documents import DocumentText, document_ends, read_documents
+from lmzoo.data.splits import DocumentText, document_ends, read_documents
 from tests.tiny import quick
 from tests.user_errors import raises_user_error
 

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.contract import START
-from lmzoo.data.blocks import cut_blocks, cut_windows
-from lmzoo.data.parallel_streams import (
+from lmzoo.data.blocks import (
     block_sizes,
+    cut_blocks,
     cut_in_order,
+    cut_windows,
     num_blocks,
     scored_text,
     stream_batches,

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from lmzoo import zoo
-from lmzoo.data.assemble import Split, assemble
 from lmzoo.data.corpus import open_corpus
 from lmzoo.data.files import read_lines
+from lmzoo.data.sequences import Split, assemble
 from lmzoo.data.vocabulary import build_vocabulary
 from lmzoo.train.evaluate import evaluate
 

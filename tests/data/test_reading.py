@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 
 from lmzoo.base.errors import UserError
 from lmzoo.contract import PAD, START, UNKNOWN
-from lmzoo.data.corpus import corpus_config, open_corpus
-from lmzoo.data.description import describe_data
+from lmzoo.data.corpus import corpus_config, describe_data, open_corpus
 from lmzoo.data.files import read_bytes
-from lmzoo.data.text_splits import deal
+from lmzoo.data.splits import deal
 from lmzoo.data.vocabulary import RESERVED, SPECIALS
 from tests.tiny import quick
 from tests.user_errors import raises_user_error

@@ -6,7 +6,7 @@ import hashlib
 import pytest
 
 from lmzoo.data.corpus import open_corpus
-from lmzoo.data.shakespeare_char import FILE
+from lmzoo.data.published_texts import FILE
 from tests.user_errors import raises_user_error
 
 TEXT = "First Citizen:\nBefore we proceed any further, hear me speak.\n\n" * 40

@@ -3,7 +3,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmzoo.data.text_splits import interleave, shuffled_cut
+from lmzoo.data.splits import interleave, shuffled_cut
 from tests.tiny import quick
 
 sizes = st.integers(0, 60)

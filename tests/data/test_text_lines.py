@@ -9,8 +9,8 @@ import torch
 
 from lmzoo.data import id_cache, text_lines
 from lmzoo.data.corpus import Corpus, open_corpus
-from lmzoo.data.text_lines import Words, pack_corpus, unpack_sequences
 from lmzoo.data.unknown import replace_rare_words
+from lmzoo.data.user_files import Words, pack_corpus, unpack_sequences
 from lmzoo.data.vocabulary import build_vocabulary
 from tests.user_errors import raises_user_error
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.data import assemble as assembling
-from lmzoo.data.assemble import Split, assemble
 from lmzoo.data.corpus import open_corpus
-from lmzoo.data.text_size import TextSize, text_size
-from lmzoo.data.text_splits import deal
+from lmzoo.data.sequences import Split, assemble
+from lmzoo.data.splits import deal
+from lmzoo.data.text_facts import TextSize, text_size
 from lmzoo.data.vocabulary import build_vocabulary
 from tests.tiny import quick
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.data import text_splits
-from lmzoo.data.text_splits import split_bytes, split_characters, split_documents
+from lmzoo.data.splits import split_bytes, split_characters, split_documents
 from tests.tiny import quick
 
 texts = st.text(st.sampled_from("ab é日😀\n"), min_size=4, max_size=60)

@@ -5,9 +5,9 @@ import hashlib
 import pytest
 import torch
 
-from lmzoo.data.assemble import CHUNK, encode
 from lmzoo.data.batches import epoch_batches, gather_batch, iter_batches
 from lmzoo.data.corpus import HASHED_ROWS, Corpus, Sequences, token_dtype
+from lmzoo.data.sequences import CHUNK, encode
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.kernels.device import CPU
 
@@ -47,7 +47,7 @@ def test_fingerprint_and_encoding_do_not_depend_on_their_chunks(monkeypatch):
     sentences = [["w1", "w2"][: i % 3] for i in range(50)]
     words = corpus(9).vocabulary
     whole, fingerprint = encode(sentences, words, length=4, end=True), corpus(9).fingerprint
-    monkeypatch.setattr("lmzoo.data.assemble.CHUNK", 7)
+    monkeypatch.setattr("lmzoo.data.sequences.CHUNK", 7)
     monkeypatch.setattr("lmzoo.data.corpus.HASHED_ROWS", 3)
     parts = encode(sentences, words, length=4, end=True)
     assert parts.ids.equal(whole.ids)

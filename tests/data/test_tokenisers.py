@@ -16,9 +16,8 @@ from lmzoo.base.config import to_dict
 from lmzoo.contract import START, UNKNOWN
 from lmzoo.data.corpus import CORPORA, open_corpus
 from lmzoo.data.streams import StreamFileConfig
-from lmzoo.data.text_size import TextSize
-from lmzoo.data.tokenisers import base
-from lmzoo.data.tokenisers.base import cut_stretches
+from lmzoo.data.text_facts import TextSize
+from lmzoo.data.tokenisers import base, cut_stretches
 from lmzoo.data.vocabulary import SPECIALS
 from tests.data.small_text import TEXT, UNITS, spec, tokeniser
 from tests.tiny import quick

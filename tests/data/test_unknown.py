@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from lmzoo import zoo
 from lmzoo.contract import UNKNOWN
 from lmzoo.data import unknown
-from lmzoo.data.corpus import CORPORA, open_corpus
-from lmzoo.data.description import describe_unknown
+from lmzoo.data.corpus import CORPORA, describe_unknown, open_corpus
 from lmzoo.data.unknown import (
     UNK,
     replace_rare_words,

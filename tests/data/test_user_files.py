@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lmzoo.contract import END, UNKNOWN
 from lmzoo.data.corpus import open_corpus
 from lmzoo.data.files import read_lines
-from lmzoo.data.text_splits import deal
+from lmzoo.data.splits import deal
 from tests.tiny import quick
 from tests.user_errors import raises_user_error
 

@@ -12,9 +12,8 @@ import lmzoo
 from lmzoo import Point, Study, main, zoo
 from lmzoo.base.config import to_dict
 from lmzoo.contract import START
-from lmzoo.data.blocks import Blocks
+from lmzoo.data.blocks import Blocks, block_sizes, scored_text, stream_batches
 from lmzoo.data.corpus import Corpus, open_corpus
-from lmzoo.data.parallel_streams import block_sizes, scored_text, stream_batches
 from lmzoo.lab.store.records import RunFolder, run_identity
 from lmzoo.lab.sweep.fleet.packing import Packer
 from lmzoo.models.recurrent.recurrent_lm import RecurrentLM

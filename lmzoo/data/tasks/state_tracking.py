@@ -1,0 +1,266 @@
+"""State tracking: one question about a whole string, at several lengths.
+
+    x_1 .. x_n =  y          the last symbol is scored
+
+    parity               0 1 1 0 1 =  1          Σ_t x_t mod 2
+    modular_arithmetic   1 + 2 * 3 =  2          mod 5; a product is computed before a sum
+    s5, a5, s4, s3       g_1 g_2 .. g_n =  p     p = g_n ∘ .. ∘ g_2 ∘ g_1
+    z60                  the same with sums modulo 60
+
+The length of a training or validation string is uniform in 1..n; every test string has
+`test_length` symbols, so the test measures generalisation to longer strings. Short strings teach a
+model what one symbol does; without them, gradient descent rarely finds the rule from the answers of
+long strings. The input determines the answer: accuracy 1, entropy 0.
+
+A recurrence h_t = a h_{t-1} + b(x_t) with a > 0 fixed, as in most linear diagonal cells, cannot
+represent parity at all lengths; a tanh RNN or an LSTM can.
+
+S5 has the 120 permutations of five things, A5 the 60 even ones. Neither is solvable, so the word
+problem is complete for NC¹, and no transformer or diagonal linear recurrence of fixed depth solves
+all lengths unless TC⁰ = NC¹. The permutations of four and of three things, S4 and S3, are solvable
+groups, and Z60, the numbers modulo 60, is commutative. With `generators`, the g_t are two
+generators of the group only: a 3-cycle for A5 or a swap, and a cycle of all things; 1 and 59 for
+Z60. Long words are as hard as before, and a step is learned from few examples.
+
+Differences from the Chomsky benchmark: a finite training split, where it draws new strings at every
+step; a test at one length, where it tests lengths 41 to 500. From jopetty/word-problem: it labels
+every prefix with its product, here the product of the whole word is asked for.
+
+Source: Delétang et al. 2023 (arXiv:2207.02098), google-deepmind/neural_networks_chomsky_hierarchy
+`tasks/regular/`; Sarrof et al. 2024 (arXiv:2405.17394); Grazzi et al. 2025 (arXiv:2411.12537);
+Merrill, Petty & Sabharwal 2024 (arXiv:2404.08819), jopetty/word-problem `src/generate_data.py`;
+Barrington 1989.
+"""
+
+from abc import abstractmethod
+from functools import cache
+from itertools import permutations
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.data.corpus import CORPORA
+from lmzoo.data.tasks.base import BLANK, GeneratedTask, Scored, Symbols, TaskConfig
+
+
+@config
+class LengthConfig(TaskConfig):
+    """Lengths, sequences per split, and the random seed."""
+
+    length: int = Field(40, ge=1)
+    """Most symbols n of a training or validation string."""
+    test_length: int = Field(100, ge=1)
+    """Symbols of a test string."""
+
+
+class AnswerTask(GeneratedTask):
+    """A string and one answer; a subclass draws strings and answers all their prefixes."""
+
+    Config = LengthConfig
+    letters: ClassVar[tuple[str, ...]]
+    """Names of the symbols of strings and answers; the sign `=` comes after them."""
+    step = 1
+    """Lengths of strings are 1, 1 + step, ..."""
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return (*self.letters, "=")
+
+    @abstractmethod
+    def question(self, random: np.random.Generator, count: int, length: int) -> Symbols:
+        """Draw strings (count, length)."""
+
+    @abstractmethod
+    def answers(self, question: Symbols) -> Symbols:
+        """Return the answer of every prefix (count, length)."""
+
+    def draw(self, random: np.random.Generator, count: int, split: str) -> tuple[Symbols, Scored]:
+        c = self.config
+        steps = ((c.test_length if split == "test" else c.length) - 1) // self.step
+        drawn = steps if split == "test" else random.integers(0, steps + 1, count)
+        lengths = np.full(count, 1) + self.step * drawn
+        longest = 1 + self.step * steps
+        question = self.question(random, count, longest)
+        tokens = np.full((count, longest + 2), BLANK)
+        inside = np.arange(longest) < lengths[:, None]
+        tokens[:, :-2] = np.where(inside, question, BLANK)
+        rows = np.arange(count)
+        tokens[rows, lengths] = len(self.symbols) - 1
+        tokens[rows, lengths + 1] = self.answers(question)[rows, lengths - 1]
+        scored = np.zeros(tokens.shape, dtype=bool)
+        scored[rows, lengths + 1] = True
+        return tokens, scored
+
+
+@CORPORA("parity")
+class Parity(AnswerTask):
+    """Whether a bit string has an odd number of ones."""
+
+    citation = "Delétang et al. 2023"
+    letters = ("0", "1")
+
+    def question(self, random: np.random.Generator, count: int, length: int) -> Symbols:
+        return random.integers(0, 2, (count, length))
+
+    def answers(self, question: Symbols) -> Symbols:
+        return question.cumsum(1) % 2
+
+
+@CORPORA("modular_arithmetic")
+class ModularArithmetic(AnswerTask):
+    """The value of an expression modulo m."""
+
+    citation = "Delétang et al. 2023"
+    step = 2
+
+    @config
+    class Config(LengthConfig):
+        """Modulus, operators, lengths, sequences per split, and the random seed."""
+
+        modulus: int = Field(5, ge=2)
+        operators: str = "+-*"
+        """The operators that occur."""
+
+        @field_validator("operators")
+        @classmethod
+        def _known(cls, operators: str) -> str:
+            if not operators or set(operators) - set("+-*"):
+                raise UserError(f"operators={operators!r} are not some of + - *; give one or more")
+            return operators
+
+    @property
+    def letters(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (*map(str, range(self.config.modulus)), *self.config.operators)
+
+    def question(self, random: np.random.Generator, count: int, length: int) -> Symbols:
+        m = self.config.modulus
+        tokens = random.integers(0, m, (count, length))
+        operators = tokens[:, 1::2]
+        operators[...] = random.integers(m, m + len(self.config.operators), operators.shape)
+        return tokens
+
+    def answers(self, question: Symbols) -> Symbols:
+        m, letters = self.config.modulus, np.array(self.letters)
+        total, product = np.zeros(len(question), np.int64), question[:, 0]
+        values = [product % m]
+        for operator, number in zip(question[:, 1::2].T, question[:, 2::2].T, strict=True):
+            times, minus = letters[operator] == "*", letters[operator] == "-"
+            total = np.where(times, total, total + product) % m
+            product = np.where(times, product * number, np.where(minus, -number, number)) % m
+            values += [values[-1], (total + product) % m]
+        return np.stack(values, axis=1)
+
+
+Permutation = tuple[int, ...]
+
+
+@cache
+def elements(things: int, *, even: bool) -> tuple[Permutation, ...]:
+    """Return the permutations of so many things, or the even ones, in lexicographic order."""
+    return tuple(p for p in permutations(range(things)) if not even or _is_even(p))
+
+
+@cache
+def products(things: int, *, even: bool) -> Symbols:
+    """Return the table [g, p] -> g ∘ p of the group: first p, then g."""
+    group = elements(things, even=even)
+    number = {p: i for i, p in enumerate(group)}
+    return np.array([[number[tuple(g[i] for i in p)] for p in group] for g in group])
+
+
+@config
+class WordConfig(LengthConfig):
+    """Letters, lengths, sequences per split, and the random seed."""
+
+    length: int = Field(20, ge=1)
+    """Most letters n of a training or validation word."""
+    test_length: int = Field(40, ge=1)
+    """Letters of a test word."""
+    generators: bool = False
+    """Words of two generators only."""
+
+
+class _WordProblem(AnswerTask):
+    Config = WordConfig
+    citation = "Merrill et al. 2024"
+    things, even = 5, False
+    generators: tuple[Permutation, ...]
+
+    @property
+    def letters(self) -> tuple[str, ...]:  # type: ignore[override]
+        group = elements(self.things, even=self.even)
+        return tuple("".join(str(1 + i) for i in p) for p in group)
+
+    def table(self) -> Symbols:
+        """Return the products [g, p] -> g ∘ p, by number."""
+        return products(self.things, even=self.even)
+
+    def generator_numbers(self) -> list[int]:
+        """Return the numbers of two elements that generate the group."""
+        group = elements(self.things, even=self.even)
+        return [group.index(g) for g in self.generators]
+
+    def question(self, random: np.random.Generator, count: int, length: int) -> Symbols:
+        if not self.config.generators:
+            return random.integers(0, len(self.letters), (count, length))
+        used = np.array(self.generator_numbers())
+        return used[random.integers(0, len(used), (count, length))]
+
+    def answers(self, question: Symbols) -> Symbols:
+        table, values = self.table(), [question[:, 0]]
+        for g in question[:, 1:].T:
+            values.append(table[g, values[-1]])
+        return np.stack(values, axis=1)
+
+
+@CORPORA("s5")
+class S5(_WordProblem):
+    """The product of permutations of five things."""
+
+    generators = ((1, 0, 2, 3, 4), (1, 2, 3, 4, 0))
+
+
+@CORPORA("a5")
+class A5(_WordProblem):
+    """The product of even permutations of five things."""
+
+    even = True
+    generators = ((1, 2, 0, 3, 4), (1, 2, 3, 4, 0))
+
+
+@CORPORA("s4")
+class S4(_WordProblem):
+    """The product of permutations of four things."""
+
+    things = 4
+    generators = ((1, 0, 2, 3), (1, 2, 3, 0))
+
+
+@CORPORA("s3")
+class S3(_WordProblem):
+    """The product of permutations of three things."""
+
+    things = 3
+    generators = ((1, 0, 2), (1, 2, 0))
+
+
+@CORPORA("z60")
+class Z60(_WordProblem):
+    """The sum of numbers modulo 60: a commutative group as large as A5."""
+
+    @property
+    def letters(self) -> tuple[str, ...]:
+        return tuple(map(str, range(60)))
+
+    def table(self) -> Symbols:
+        return np.add.outer(np.arange(60), np.arange(60)) % 60
+
+    def generator_numbers(self) -> list[int]:
+        return [1, 59]
+
+
+def _is_even(p: Permutation) -> bool:
+    return sum(p[i] > p[j] for j in range(len(p)) for i in range(j)) % 2 == 0
