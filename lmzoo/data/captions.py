@@ -3,7 +3,7 @@
     captions        by word:       <start> ≤18 words <end>              T = 20
     captions_char   by character:  <start> the same sentences <end>     T from the grammar
 
-No sentence has two derivations (`captions_rules`), so −log P(sentence) is that of its derivation
+No sentence has two derivations (`captions_grammar`), so −log P(sentence) is that of its derivation
 and both entropy floors are exact expectations under the grammar. Each split is sampled from its
 own random stream. Both corpora have the same sentences. The grammar was written for this project
 and has its licence, MIT.

@@ -91,7 +91,12 @@ def read_bytes(path: Path, reading: Reading | None = None) -> bytes:
         if path.suffix == ".gz" and text is raw and raw:
             reading.notes.append(f"{path.name} is not compressed; it is read as plain text")
         if found := re.match(ARCHIVE, text) if reading.binary else NO_TEXT.match(text):
-            raise _refusal(path, text[: found.end()], "no plain text", "write its text to a file")
+            raise _refusal(
+                path,
+                found[0],
+                "no text in UTF-8",
+                "unpack it, or convert it: iconv -f ENCODING -t utf-8",
+            )
         if text.startswith(GZIP):
             raise _refusal(path, text, "compressed twice", "decompress it first")
     text = text.removeprefix(BOM_UTF8)
@@ -243,7 +248,7 @@ def _gunzip(path: Path, raw: bytes) -> bytes:
 
 
 def _refusal(path: Path, raw: bytes, what: str, remedy: str) -> UserError:
-    return UserError(f"{path} is {what}: it begins with {raw[:16]!r}; {remedy}")
+    return UserError(f"{path} is {what}: it begins with {raw[:24]!r}; {remedy}")
 
 
 def _clean(path: Path, raw: bytes, reading: Reading) -> bytes:

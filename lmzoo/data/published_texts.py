@@ -270,8 +270,8 @@ class TinyStories(PublishedText):
 
     def texts(self) -> Sequence[bytes | memoryview]:
         name = {"v1": "TinyStories", "v2": "TinyStoriesV2-GPT4"}[self.config.version]
-        valid, test = split_documents(self.read(f"{name}-valid.txt"), b"<|endoftext|>\n")
-        return [self.read(f"{name}-train.txt"), valid, test]
+        train, valid = (self.read(f"{name}-{split}.txt") for split in ("train", "valid"))
+        return [train, *split_documents(valid, b"<|endoftext|>\n")]
 
 
 @CORPORA("babylm")

@@ -58,12 +58,6 @@ def test_release_s35_needs_a_local_copy(folder):
         open_corpus({"name": "cath", "release": "S35-v4_3_0"}, folder)
 
 
-@pytest.mark.parametrize("field", [{"length": 1}, {"length": 513}, {"release": "S99"}])
-def test_an_invalid_option_is_rejected(folder, field):
-    with raises_user_error(*field, *field.values()):
-        open_corpus({"name": "cath", **field}, folder)
-
-
 def test_the_checksum_matches_the_real_file(real_data):
     packed = (real_data / "cath" / "cath-dataset-nonredundant-S20-v4_1_0.fa.gz").read_bytes()
     assert hashlib.sha256(gzip.decompress(packed)).hexdigest() == RELEASES["S20-v4_1_0"].sha256

@@ -2,7 +2,7 @@
 
 import gc
 import hashlib
-import socket
+import itertools
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -11,7 +11,7 @@ from threading import Thread
 
 import pytest
 
-from lmzoo.data.download import RemoteFile, cache_dir, locate
+from lmzoo.data.download import RemoteFile, locate
 from tests.user_errors import raises_user_error
 
 CONTENT = b"two men play in the snow .\n"
@@ -104,13 +104,6 @@ def test_without_a_published_checksum_the_first_download_decides(server, cache, 
     assert list((cache / "toy").iterdir()) == [recorded]
 
 
-def test_a_truncated_first_download_is_not_recorded(server, cache):
-    url = remote(server.server_port, "short.en").url
-    with raises_user_error("toy", "/short.en", "check the network"):
-        locate(RemoteFile("toy", url, first_use=True), None, "toy")
-    assert list((cache / "toy").iterdir()) == []
-
-
 def test_an_interrupted_download_leaves_nothing(server, cache, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -142,13 +135,6 @@ def test_a_truncated_response_is_rejected_and_deleted(server, cache):
     assert list((cache / "toy").iterdir()) == []
 
 
-def test_a_refused_connection_suggests_to_check_the_network():
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    with raises_user_error("toy", "check the network", "--data-dir DIR with train.en"):
-        locate(remote(port), None, "toy")
-
-
 def test_an_unwritable_cache_is_named_in_the_error(server, cache):
     cache.write_text("a file where the folder should be")
     with raises_user_error("toy", cache, "LMZOO_CACHE"):
@@ -162,14 +148,14 @@ def test_a_file_without_checksum_is_not_downloaded(server):
     assert server.requests == []
 
 
-@pytest.mark.parametrize("where", [".", "toy"])
-@pytest.mark.parametrize("name", ["train.en", "train.en.gz"])
-@pytest.mark.parametrize("published", ["train.en", "train.en.gz"])
-def test_the_users_folder_may_have_the_file_plain_or_gzipped(tmp_path, where, name, published):
-    path = tmp_path / where / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(CONTENT)
-    assert locate(remote(1, published), tmp_path, "toy") == path
+def test_the_users_folder_may_have_the_file_plain_or_gzipped(tmp_path):
+    names = ("train.en", "train.en.gz")
+    for where, name, published in itertools.product((".", "toy"), names, names):
+        path = tmp_path / where / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(CONTENT)
+        assert locate(remote(1, published), tmp_path, "toy") == path
+        path.unlink()
 
 
 def test_nothing_is_downloaded_if_there_is_a_users_folder(server, tmp_path):
@@ -179,8 +165,3 @@ def test_nothing_is_downloaded_if_there_is_a_users_folder(server, tmp_path):
     with raises_user_error("toy", "does not exist", tmp_path / "none"):
         locate(remote(server.server_port), tmp_path / "none", "toy")
     assert server.requests == []
-
-
-def test_the_cache_has_a_default(monkeypatch):
-    monkeypatch.delenv("LMZOO_CACHE")
-    assert "lmzoo" in str(cache_dir())

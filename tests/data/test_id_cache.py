@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from lmzoo.data import encoded_splits, id_cache
+from lmzoo.data import id_cache, streams, tokenisers
 from lmzoo.data.corpus import open_corpus
-from lmzoo.data.tokenisers import TOKENISERS, base
+from lmzoo.data.tokenisers import TOKENISERS
 from lmzoo.data.vocabulary import build_vocabulary
 
 TEXT = "".join(random.Random(0).choices("abc é漢\n😀", [9, 5, 5, 3, 2, 1, 2, 1], k=3000)) + "ß"
@@ -17,8 +17,8 @@ UNITS = tuple(TOKENISERS)
 @pytest.fixture
 def file(tmp_path, monkeypatch):
     monkeypatch.setenv("LMZOO_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(encoded_splits, "CACHED_FROM", 0)
-    monkeypatch.setattr(base, "STRETCH", 700)
+    monkeypatch.setattr(streams, "CACHED_FROM", 0)
+    monkeypatch.setattr(tokenisers, "STRETCH", 700)
     path = tmp_path / "text.txt"
     path.write_text(TEXT, encoding="utf-8")
     return path
@@ -33,7 +33,7 @@ def folders(file):
 
 
 def forbid_encoding(monkeypatch):
-    monkeypatch.setattr(encoded_splits, "_encode", lambda *_: pytest.fail("encoded again"))
+    monkeypatch.setattr(streams, "_encode", lambda *_: pytest.fail("encoded again"))
 
 
 def test_ids_and_vocabulary_are_those_of_the_plain_encoding(file):

@@ -1,6 +1,5 @@
 """Corpora of pairs: vocabularies, cuts and batches of sources and targets."""
 
-import gzip
 import hashlib
 
 import pytest
@@ -51,13 +50,6 @@ def test_both_sides_are_cut(path):
     assert decode_pairs(corpus, corpus.train)[5] == ("a b", "long")
     assert decode_pairs(corpus, corpus.train)[0] == ("eins wort0", "one word0")
     assert corpus.train.sources[1].max() == 3
-
-
-def test_a_gzipped_file_gives_the_same_corpus(path, tmp_path):
-    gzipped = tmp_path / "pairs.tsv.gz"
-    gzipped.write_bytes(gzip.compress(path.read_bytes()))
-    plain, unzipped = open_corpus(f"pairs:{path}"), open_corpus(f"pairs:{gzipped}")
-    assert plain.fingerprint == unzipped.fingerprint
 
 
 @pytest.mark.parametrize("line", ["no tab", "two\ttabs\there", "\tno source", "no target\t "])

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from lmzoo.data import id_cache, text_lines
+from lmzoo.data import id_cache, user_files
 from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.data.unknown import replace_rare_words
 from lmzoo.data.user_files import Words, pack_corpus, unpack_sequences
 from lmzoo.data.vocabulary import build_vocabulary
-from tests.user_errors import raises_user_error
 
 FIELDS: list[dict[str, Any]] = [
     {},
@@ -48,7 +47,7 @@ def folders(file: Path) -> list[Path]:
 def test_the_corpus_of_the_cache_is_the_corpus(file, monkeypatch, fields) -> None:
     expected = open_text(file, **fields)
     assert not folders(file)
-    monkeypatch.setattr(text_lines, "CACHED_FROM", 0)
+    monkeypatch.setattr(user_files, "CACHED_FROM", 0)
     for _ in range(2):  # encoded, then from the cache
         found = open_text(file, **fields)
         assert found.fingerprint == expected.fingerprint
@@ -60,12 +59,12 @@ def test_the_corpus_of_the_cache_is_the_corpus(file, monkeypatch, fields) -> Non
 
 
 def test_a_text_is_encoded_again_only_if_it_or_a_field_changes(file, monkeypatch) -> None:
-    monkeypatch.setattr(text_lines, "CACHED_FROM", 0)
+    monkeypatch.setattr(user_files, "CACHED_FROM", 0)
     open_text(file)
     copy = file.with_name("copy.txt")
     copy.write_bytes(file.read_bytes())
     with monkeypatch.context() as patch:
-        patch.setattr(text_lines, "assemble", lambda *_, **__: pytest.fail("encoded again"))
+        patch.setattr(user_files, "assemble", lambda *_, **__: pytest.fail("encoded again"))
         assert "copy.txt" in open_text(copy).source
     open_text(file, length=5)
     copy.write_text(file.read_text() + "one more line\n")
@@ -73,17 +72,8 @@ def test_a_text_is_encoded_again_only_if_it_or_a_field_changes(file, monkeypatch
     assert len(folders(file)) == 3
 
 
-def test_a_damaged_cache_is_encoded_again(file, monkeypatch) -> None:
-    monkeypatch.setattr(text_lines, "CACHED_FROM", 0)
-    expected = open_text(file).fingerprint
-    (folder,) = folders(file)
-    ids = folder / "ids.bin"
-    ids.write_bytes(ids.read_bytes()[:-3])
-    assert open_text(file).fingerprint == expected
-
-
 def test_ids_are_mapped_and_no_worker_changes_those_of_another(file, monkeypatch) -> None:
-    monkeypatch.setattr(text_lines, "CACHED_FROM", 0)
+    monkeypatch.setattr(user_files, "CACHED_FROM", 0)
     open_text(file)
     expected = (folders(file)[0] / "ids.bin").read_bytes()
     monkeypatch.setattr(id_cache, "_write", lambda *_: pytest.fail("written again"))
@@ -123,11 +113,3 @@ def test_rare_words_are_replaced_alike_at_every_reading() -> None:
     replaced = replace_rare_words(sentences, build_vocabulary(sentences))
     assert [*replaced] == [*replaced] != sentences
     assert replaced[3:5] == [*replaced][3:5]
-
-
-def test_an_error_of_the_text_names_its_line_also_if_it_is_cached(file, monkeypatch) -> None:
-    monkeypatch.setattr(text_lines, "CACHED_FROM", 0)
-    file.write_bytes(b"one\ntwo \xff\n")
-    with raises_user_error("line 2", "not UTF-8"):
-        open_text(file)
-    assert not folders(file)

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmzoo.data import assemble as assembling
 from lmzoo.data.corpus import open_corpus
 from lmzoo.data.sequences import Split, assemble
 from lmzoo.data.splits import deal
-from lmzoo.data.text_facts import TextSize, text_size
+from lmzoo.data.text_facts import TextSize
 from lmzoo.data.vocabulary import build_vocabulary
 from tests.tiny import quick
 
@@ -91,10 +90,3 @@ def test_a_text_has_the_size_of_its_file(tmp_path):
     for unit in ("word", "char"):
         corpus = open_corpus({"name": "text", "path": str(path), "unit": unit})
         assert corpus.test_size == TextSize(len(test), len(test.encode()), 5 * 3)
-
-
-def test_a_size_without_newlines_is_detected(monkeypatch):
-    faulty = lambda texts, **words: text_size(((t, False) for t, _ in texts), **words)  # noqa: E731
-    monkeypatch.setattr(assembling, "text_size", faulty)
-    with pytest.raises(AssertionError):
-        test_by_hand()

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from lmzoo import zoo
 from lmzoo.contract import UNKNOWN
-from lmzoo.data import unknown
 from lmzoo.data.corpus import CORPORA, describe_unknown, open_corpus
 from lmzoo.data.unknown import (
     UNK,
@@ -19,12 +17,7 @@ from lmzoo.data.unknown import (
     replacement_constant,
 )
 from lmzoo.data.vocabulary import build_vocabulary
-from lmzoo.functional.token_scores import scored_mask
-from lmzoo.train.recipe import Recipe
-from lmzoo.train.run_config import identity_config
-from lmzoo.trainables.resolve import resolve
 from tests.tiny import quick
-from tests.toy_study import toy_study
 
 STANDARD_DEVIATIONS = 4.5
 
@@ -76,22 +69,6 @@ def test_the_share_is_that_of_good_and_turing_on_a_zipf_text(zipf):
         assert share == pytest.approx(words_of(corpus, part).count(UNK) / 4_000, abs=0.03)
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        lambda counts, wanted: 2 * replacement_constant(counts, wanted),
-        lambda counts, wanted: replacement_constant(counts, 0.9 * wanted),
-        lambda counts, wanted: 0.25,
-    ],
-)
-def test_another_share_is_detected(zipf, monkeypatch, fault):
-    plain = open_text(zipf, train_unk=False)
-    monkeypatch.setattr(unknown, "replacement_constant", fault)
-    faulty = open_text(zipf)
-    with pytest.raises(AssertionError):
-        assert_share_is_good_turing(words_of(plain, plain.train), words_of(faulty, faulty.train))
-
-
 def test_the_share_of_the_real_words(real_data):
     spec = {"name": "multi30k_en", "max_words": 100}  # no caption is cut
     plain = open_corpus({**spec, "train_unk": False}, real_data)
@@ -109,25 +86,6 @@ def test_validation_test_and_vocabulary_stay_and_the_draw_is_fixed(zipf):
         assert getattr(corpus, part).tokens.equal(getattr(plain, part).tokens)
     assert corpus.train.lengths.equal(plain.train.lengths)
     assert corpus.train.tokens.ne(plain.train.tokens).sum() == corpus.train.tokens.eq(3).sum() > 0
-
-
-def test_the_loss_of_unknown_words_falls_and_so_does_the_total(zipf):
-    nats = {}
-    for train_unk in (False, True):
-        corpus = open_text(zipf, train_unk=train_unk)
-        model = zoo.build(zoo.config("ngram_count", order=1), corpus.task)
-        model.fit_closed_form(corpus.train.tokens, corpus.train.lengths)
-        tokens, lengths = corpus.test.tokens, corpus.test.lengths
-        loss = -model.log_prob(tokens, lengths)
-        is_unknown = tokens == UNKNOWN
-        nats[train_unk] = (
-            float(loss[is_unknown].mean()),
-            float(loss[scored_mask(tokens, lengths)].mean()),
-        )
-        share = float(is_unknown.sum()) / corpus.test.num_scored
-    assert nats[True][0] == pytest.approx(-math.log(share), abs=0.3)
-    assert nats[False][0] > nats[True][0] + 3
-    assert nats[False][1] > nats[True][1] + 0.1
 
 
 @quick
@@ -167,18 +125,6 @@ def test_words_that_are_unknown_already_count(zipf):
     plain, corpus = open_text(zipf, min_count=2, train_unk=False), open_text(zipf, min_count=2)
     assert UNK in words_of(plain, plain.train)
     assert corpus.fingerprint == plain.fingerprint
-
-
-def test_runs_on_changed_data_are_other_runs_and_other_points(zipf):
-    study = toy_study(zipf)
-    points, runs = [], []
-    for train_unk in (False, True):
-        corpus = open_text(zipf, train_unk=train_unk)
-        fields = CORPORA.dump(CORPORA.parse({"name": "text", "path": str(zipf)}))
-        points.append({point.id for point in resolve(study, corpus, fields)})
-        runs.append(identity_config(zoo.config("DLM46"), Recipe(), corpus, fields, 0)["run"])
-    assert not points[0] & points[1]
-    assert runs[0] != runs[1]
 
 
 def test_both_sides_of_pairs_are_replaced_on_their_own(zipf, tmp_path):

@@ -62,12 +62,6 @@ def test_lower_case_characters_of_cut_lines(text):
     assert not corpus.train.tokens.eq(END).any()  # every line was cut
 
 
-def test_rare_words_become_unk(text):
-    corpus = open_corpus({"name": "text", "path": str(text), "min_count": 2})
-    assert corpus.vocabulary.tokens[4:] == ("Line", "here")
-    assert corpus.train.tokens.eq(UNKNOWN).sum() == 16
-
-
 @quick
 @given(st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]))))
 def test_read_lines_inverts_writing(tmp_path_factory, lines):
@@ -125,9 +119,3 @@ def test_an_invalid_fasta_line_is_located(tmp_path, lines, parts):
     path = write(tmp_path / "bad.fa", lines)
     with raises_user_error(path, *parts):
         open_corpus(f"fasta:{path}")
-
-
-@pytest.mark.parametrize("field", [{"unit": "byte"}, {"length": 1}, {"min_count": 0}, {"low": 1}])
-def test_an_invalid_option_is_rejected(text, field):
-    with raises_user_error(*field):
-        open_corpus({"name": "text", "path": str(text), **field})

@@ -9,10 +9,10 @@ from tests.data.tasks.test_ceilings import SMALL, TASKS, small
 from tests.user_errors import raises_user_error
 
 
-@pytest.mark.parametrize("law", CORPUS_LAWS)
 @pytest.mark.parametrize("name", TASKS)
-def test_a_task_obeys_the_laws_of_corpora(name, law):
-    law(CORPORA.build(CORPORA.parse({"name": name, **SMALL}), None))
+def test_a_task_obeys_the_laws_of_corpora(name):
+    for law in CORPUS_LAWS:
+        law(CORPORA.build(CORPORA.parse({"name": name, **SMALL}), None))
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -97,7 +97,7 @@ def test_blanks_of_selective_copying_are_those_of_mad_lab():
     assert (gaps.double().var(0) - 6).abs().max() < 1
 
 
-@pytest.mark.parametrize("name", ["in_context_recall", "fuzzy_recall", "parity"])
+@pytest.mark.parametrize("name", ["fuzzy_recall"])
 def test_training_may_count_all_tokens(name):
     answers, everything = small(name), small(name, train_on="all")
     inside = torch.arange(everything.train.tokens.shape[1]) < everything.train.lengths[:, None]
