@@ -68,7 +68,9 @@ def test_bytes_are_those_of_the_sizes_up_to_a_character(text):
     assert 0 <= len(exact[0]) - len(whole[0].encode()) < 4
 
 
-@pytest.mark.parametrize("last", ["a", "é", "\u07ff", "ก", "\uffee", "😀"])  # the ends of 1 to 4 bytes
+@pytest.mark.parametrize(
+    "last", ["a", "é", "\u07ff", "ก", "\uffee", "😀"]
+)  # the ends of 1 to 4 bytes
 def test_a_last_character_that_is_not_complete_is_left_out(last):
     raw = ("ab " + last).encode()
     assert b"".join(map(bytes, split_bytes(raw, (1, 1, 1)))) == raw
