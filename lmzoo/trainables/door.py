@@ -1,11 +1,10 @@
 """What the study machine gets from the zoo; see `lmzoo/lab/trainables/door.py`."""
 
 from lmzoo import zoo
-from lmzoo.trainables.packs import Shapes, is_counted
 from lmzoo.trainables.resolve import check_settings, open_data, resolve, select_labels
 from lmzoo.trainables.store_name import store_folder
 from lmzoo.trainables.text_sizes import measured_sizes
-from lmzoo.trainables.trainer import make_trainer
+from lmzoo.trainables.trainer import Shapes, is_counted, make_trainer
 
 make_shapes = Shapes
 

@@ -4,7 +4,7 @@
 
 import pytest
 
-from lmzoo.lab.store.open import open_store
+from lmzoo.lab.store.local import open_store
 from lmzoo.lab.store.records import CHECKPOINT, CONFIG, RECORDS, RunFolder
 from lmzoo.lab.store.s3 import _client
 from lmzoo.lab.store.writer import Writer

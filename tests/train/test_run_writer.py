@@ -6,8 +6,7 @@ import threading
 import pytest
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store.local import Store
-from lmzoo.lab.store.open import open_store
+from lmzoo.lab.store.local import Store, open_store
 from lmzoo.lab.store.records import CHECKPOINT, RECORDS, RunFolder
 from lmzoo.lab.store.writer import Writer
 from lmzoo.train.run import Run

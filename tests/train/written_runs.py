@@ -5,8 +5,7 @@ import functools
 import pytest
 
 from lmzoo import zoo
-from lmzoo.lab.store.local import Store
-from lmzoo.lab.store.open import open_store
+from lmzoo.lab.store.local import Store, open_store
 from lmzoo.lab.store.records import RECORDS, RunFolder, records_pending
 from lmzoo.lab.store.s3 import Bucket
 from lmzoo.lab.store.writer import Writer

@@ -19,7 +19,7 @@ import typer
 from lmzoo.base.errors import UserError
 from lmzoo.lab.labels import find_point, named_points
 from lmzoo.lab.store.archive import read_config, restore_run
-from lmzoo.lab.store.open import S3_SCHEME
+from lmzoo.lab.store.local import S3_SCHEME
 from lmzoo.lab.store.records import CHECKPOINT, CONFIG, STUDY, RunFolder, epoch_records, read_json
 from lmzoo.lab.store.studies import RUNS, find_study, list_studies, listed, studies_hint
 

@@ -14,8 +14,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store.local import Lock, Store
-from lmzoo.lab.store.open import open_store
+from lmzoo.lab.store.local import Lock, Store, open_store
 from lmzoo.lab.store.records import NONCE
 from lmzoo.lab.store.temporary import temporary_folder
 

@@ -14,6 +14,8 @@ they cannot replace anything, and replaces files that may be open by copies (`ta
 **The lock** is a file that is locked by `flock` and has the name of its owner. The kernel releases
 the lock of a process that ends, however it ends. `close` deletes the file; a process that opened
 the file before it was deleted notices this and opens the new one. Standard library only.
+
+`open_store` opens a store by its address: the path of a folder, or `s3://bucket/prefix`.
 """
 
 import contextlib
@@ -21,6 +23,7 @@ import errno
 import fcntl
 import functools
 import os
+import re
 import socket
 import time
 from collections.abc import Iterable
@@ -380,3 +383,27 @@ def _remove_incomplete_line(file: IO[bytes]) -> int:
     end = file.read().rfind(b"\n") + 1
     file.truncate(end)
     return end
+
+
+S3_SCHEME = re.compile("s3:/+")
+"""Start of the address of a bucket; `Path` removes one of its slashes."""
+
+
+def open_store(address: Store | Path | str) -> Store:
+    """Return the store at an address; a store is returned unchanged.
+
+    Raises:
+        UserError: The address has no bucket.
+    """
+    if isinstance(address, Store):
+        return address
+    text = str(address)
+    scheme = S3_SCHEME.match(text)
+    if scheme is None:
+        return Store(Path(address))
+    from lmzoo.lab.store.s3 import Bucket, S3Store  # here, because it imports this module
+
+    bucket, _, prefix = text[scheme.end() :].partition("/")
+    if not bucket:
+        raise UserError(f"{text!r} has no bucket; write s3://bucket/prefix")
+    return S3Store(Bucket(bucket), prefix.strip("/"))

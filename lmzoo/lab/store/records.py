@@ -15,7 +15,7 @@
     RUNS/<study>/tensorboard/<point · seed · identity>/
         events.out.tfevents.*         the same numbers for TensorBoard
 
-RUNS is a folder or a prefix of a bucket (`lab/store/open.py`). The identity of a run is the hash
+RUNS is a folder or a prefix of a bucket (`lab/store/local.py`). The identity of a run is the hash
 of everything that decides its result, so a finished run is never trained again. Every event has
 `event` and `epoch`:
 
@@ -39,8 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store.local import Store
-from lmzoo.lab.store.open import open_store
+from lmzoo.lab.store.local import Store, open_store
 
 Record = dict[str, Any]
 

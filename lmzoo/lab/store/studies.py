@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store.open import S3_SCHEME
+from lmzoo.lab.store.local import S3_SCHEME
 from lmzoo.lab.store.records import STUDY
 
 RUNS = Path("runs")

@@ -29,8 +29,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Range, range_json, range_text
 from lmzoo.lab.statistics.compared import Look
 from lmzoo.lab.store.archive import RUNS, archive_runs, archived_runs, restore_run
-from lmzoo.lab.store.local import Store
-from lmzoo.lab.store.open import open_store
+from lmzoo.lab.store.local import Store, open_store
 from lmzoo.lab.store.records import (
     NUMERICS,
     RECORDS,

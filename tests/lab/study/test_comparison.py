@@ -12,7 +12,7 @@ from lmzoo.lab.statistics.compared import ERROR
 from lmzoo.lab.store.records import STUDY, read_json
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study_store import StudyStore
-from lmzoo.lab.sweep.screen.point_table import so_far
+from lmzoo.lab.sweep.screen.console import so_far
 from lmzoo.train.run_config import model_facts
 from lmzoo.trainables.resolve import resolve
 from tests.lab.sweep.fake_runs import FakeRun

@@ -9,7 +9,7 @@ import pytest
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.records.load import TABLE_FILES
 from lmzoo.lab.analysis.tables.ranking_table import study_ranking
-from lmzoo.lab.store.open import open_store
+from lmzoo.lab.store.local import open_store
 from lmzoo.lab.store.records import CHECKPOINT
 from lmzoo.lab.study.study_store import SETTINGS, StudyStore
 from tests.lab.store.conftest import bucket, s3_server  # noqa: F401

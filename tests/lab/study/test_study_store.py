@@ -6,8 +6,7 @@ from contextlib import closing
 import pytest
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store.local import Store
-from lmzoo.lab.store.open import open_store
+from lmzoo.lab.store.local import Store, open_store
 from lmzoo.lab.store.records import NUMERICS, SCHEMA, STUDY, parse_json
 from lmzoo.lab.study import study_store
 from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore

@@ -16,8 +16,7 @@ from lmzoo.lab.study.point_planner import MOST_AGAIN
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.lab.sweep.fleet.fleet import Fleet
 from lmzoo.lab.sweep.fleet.packing import Packer
-from lmzoo.lab.sweep.screen.console import Console
-from lmzoo.lab.sweep.screen.point_table import choose, counts, so_far
+from lmzoo.lab.sweep.screen.console import Console, choose, counts, so_far
 from lmzoo.trainables.resolve import resolve
 
 from .fake_fleet import drive

@@ -47,7 +47,7 @@ def test_the_size_of_a_pack_on_a_gpu_follows_from_its_memory(run, corpus):
 
 
 def test_limits_measured_on_cpus_do_not_hold_on_gpus(run, corpus, monkeypatch):
-    monkeypatch.setattr("lmzoo.trainables.packs.packing_pays", lambda *_: False)
+    monkeypatch.setattr("lmzoo.trainables.trainer.packing_pays", lambda *_: False)
     packer = Packer(corpus, None)
     assert not packer.is_packed(run)
     assert packer.is_packed(run, memory=2**30)
@@ -70,7 +70,7 @@ def test_prepare_computes_what_the_start_of_a_run_needs(planner, corpus, monkeyp
     run = planner.ready()[0]
     assert "parameters" not in packer.config(run)
     packer.prepare(planner.ready(), threading.Event())
-    monkeypatch.setattr("lmzoo.trainables.packs.reason_not_packable", None)  # a call would fail
+    monkeypatch.setattr("lmzoo.trainables.trainer.reason_not_packable", None)  # a call would fail
     assert packer.is_packed(run)
     assert packer.config(run)["parameters"] > 0
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from lmzoo.lab.store.open import open_store
+from lmzoo.lab.store.local import open_store
 from lmzoo.lab.store.records import CONFIG, RECORDS, STUDY, TEST_LOSSES
 from lmzoo.lab.store.s3 import S3Store
 from lmzoo.trainables.store_name import store_name

@@ -25,8 +25,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.records.study_parquet import SUFFIX, unpacked_study
 from lmzoo.lab.labels import named_points
 from lmzoo.lab.store.archive import FOLDER, archived_runs, read_config, read_run_file
-from lmzoo.lab.store.local import Store
-from lmzoo.lab.store.open import open_store
+from lmzoo.lab.store.local import Store, open_store
 from lmzoo.lab.store.records import (
     BOARD,
     CONFIG,

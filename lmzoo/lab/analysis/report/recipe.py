@@ -22,7 +22,7 @@ from lmzoo.lab.analysis.report.html import code_block, html_table, paragraphs
 from lmzoo.lab.analysis.text.formatting import format_duration, format_value
 from lmzoo.lab.analysis.text.render import TextTable, store_address
 from lmzoo.lab.store.archive import read_config
-from lmzoo.lab.store.open import S3_SCHEME
+from lmzoo.lab.store.local import S3_SCHEME
 
 
 def spent_table(folder: StudyFolder) -> TextTable:

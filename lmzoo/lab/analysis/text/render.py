@@ -27,7 +27,7 @@ from rich.text import Text
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.records.study_parquet import SUFFIX
-from lmzoo.lab.store.open import S3_SCHEME
+from lmzoo.lab.store.local import S3_SCHEME
 
 
 @dataclass(frozen=True)

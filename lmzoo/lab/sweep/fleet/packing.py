@@ -4,7 +4,7 @@ The members of a pack stay separate runs: each has its own folder, curve and rec
 by itself. Whether the packed or the single trainer is used depends on a run's model, its recipe and
 the kind of device only, not on the other runs.
 
-`lmzoo/trainables/packs.py` knows which runs share a pack.
+`lmzoo/trainables/trainer.py` knows which runs share a pack.
 """
 
 import contextlib

@@ -16,8 +16,7 @@ from lmzoo.lab.analysis.records.study_parquet import read_rows, restore_study, s
 from lmzoo.lab.analysis.tables.comparison import study_comparison
 from lmzoo.lab.analysis.tables.ranking_table import study_ranking
 from lmzoo.lab.analysis.text.render import FORMATS, render
-from lmzoo.lab.store.local import Store
-from lmzoo.lab.store.open import open_store
+from lmzoo.lab.store.local import Store, open_store
 from lmzoo.lab.store.records import RECORDS, STUDY, find_end, parse_records, write_json
 from lmzoo.lab.study.study_store import ReadOnlyStudyStore
 from tests.lab.analysis.toy_study import ToyStudy
