@@ -14,16 +14,13 @@ from lmzoo.lab.analysis.report.network import (
 from lmzoo.lab.analysis.report.page import terms
 from lmzoo.lab.analysis.report.recipe import recipe_section
 from lmzoo.lab.analysis.report.summary import answer_lists, choice_sentences, summary
-from lmzoo.lab.analysis.tables.ranking import rank_points
 from lmzoo.lab.analysis.text.verdict_lines import verdict_groups
-
-WORDS = Path(__file__).parents[4] / "docs/results/records/reference-words.parquet"
+from tests.lab.analysis.recorded import folder_of, frame_of
 
 
 @pytest.fixture(scope="module")
 def words():
-    folder = load_study(WORDS)
-    return folder, rank_points(folder.runs, folder.events, folder.study)
+    return folder_of("reference-words"), frame_of("reference-words")
 
 
 def test_the_network_has_every_part_and_the_base_equations_of_every_cell(words):

@@ -6,7 +6,6 @@ import io
 import json
 import re
 from html import escape
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -16,9 +15,7 @@ from lmzoo.lab.analysis.report.html import Section, html_page
 from lmzoo.lab.analysis.tables.ranking_table import study_ranking
 from lmzoo.lab.analysis.text.render import render
 from tests.lab.analysis.browser import browse, open_page
-
-ROOT = Path(__file__).parents[4]
-RECORDS = ROOT / "docs/results/records/gru_ablation-captions.parquet"
+from tests.lab.analysis.recorded import page_of, report_of
 
 
 @pytest.fixture
@@ -74,7 +71,7 @@ def test_table_chart_and_file_have_the_numbers_of_the_ranking(study):
 
 def test_report_ranking_json_and_csv_have_the_same_numbers():
     """All columns of the file, the JSON and the table of the recorded gate ablation."""
-    text, ranked = render_report(RECORDS), study_ranking(RECORDS)
+    text, ranked = page_of("gru_ablation-captions"), report_of("gru_ablation-captions")
     names = list(ranked.frame.columns)
     own = json.loads(render(ranked, "json"))["rows"]
     data = re.search(r'href="data:text/csv;base64,([^"]*)"', text)
@@ -116,27 +113,29 @@ def _plain(value: object, name: str = "setting") -> object:
 
 
 def test_every_chart_has_a_tooltip(study):
-    for path in (RECORDS, study):
-        for spec in specs(render_report(path)):
+    for text in (page_of("gru_ablation-captions"), render_report(study)):
+        for spec in specs(text):
             assert '"tooltip"' in json.dumps(spec), spec["description"]
 
 
 def test_the_table_shows_what_each_cut_replaces():
-    page = markup(render_report(RECORDS))
+    page = markup(page_of("gru_ablation-captions"))
     assert "h_t = (1 − f_t) ⊙ h_{t-1} + f_t ⊙ c_t" in page  # of the reference
     replaced = "carry (6): (1 − f_t) ⊙ h_{t-1} → 0"
     assert f'cut carry (6)<span class="equation">{replaced}</span></td>' in page
-    labels = study_ranking(RECORDS).frame.filter(~pl.col("reference"), pl.col("parameters") > 0)
+    labels = report_of("gru_ablation-captions").frame.filter(
+        ~pl.col("reference"), pl.col("parameters") > 0
+    )
     assert all(lines for lines in labels["equations"].to_list())
 
 
 def test_the_marked_settings_of_the_search_are_those_of_the_table():
     """In the recorded study of the gate ablation."""
-    text = render_report(RECORDS)
+    text = page_of("gru_ablation-captions")
     search = next(spec for spec in specs(text) if "of every setting" in spec["description"])
     rows = [row for data in search["datasets"].values() for row in data if row.get("chosen")]
     chosen = {row["label"]: {"recipe.lr": row["value"]} for row in rows}
-    ranked = study_ranking(RECORDS).frame.filter(pl.col("parameters") > 0).to_dicts()
+    ranked = report_of("gru_ablation-captions").frame.filter(pl.col("parameters") > 0).to_dicts()
     assert chosen == {row["label"]: json.loads(row["setting"]) for row in ranked}
 
 

@@ -5,7 +5,7 @@ import shlex
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmzoo import Point, Study, main
@@ -152,6 +152,7 @@ RANGES = st.one_of(
 )  # fmt: skip
 
 
+@settings(max_examples=25)
 @given(
     fields=st.dictionaries(
         st.sampled_from(["model.a", "recipe.b"]),

@@ -2,7 +2,6 @@
 
 import functools
 from importlib.resources import files
-from pathlib import Path
 
 import pytest
 
@@ -11,9 +10,9 @@ from lmzoo.lab.analysis.report.html import Section, html_page
 from tests.lab.analysis.browser import browse as browse_page
 from tests.lab.analysis.browser import launched
 from tests.lab.analysis.factorial import add_mutants, full
+from tests.lab.analysis.recorded import page_of
 from tests.lab.analysis.toy_study import ToyStudy
 
-RECORDS = Path(__file__).parents[4] / "docs/results/records/gru_ablation-captions.parquet"
 SCREENS = [(390, "light"), (768, "dark"), (1440, "light")]
 """The width decides what overflows, the scheme what is hard to read."""
 CLIPPED = """() => [...document.querySelectorAll(".chart svg")].flatMap((svg) => {
@@ -80,9 +79,10 @@ def pages(tmp_path_factory):
     loss = {0: 3.0, 1: 2.8, 2: 3.9, 3: 3.3}
     add_mutants(toy, full(3).tolist(), lambda cuts, seed: loss[len(cuts)] + 0.01 * seed)
     paths = []
-    for name, study in (("records", RECORDS), ("map", toy.write())):
+    texts = {"records": page_of("gru_ablation-captions"), "map": render_report(toy.write())}
+    for name, text in texts.items():
         paths.append(folder / f"{name}.html")
-        paths[-1].write_text(render_report(study), encoding="utf-8")
+        paths[-1].write_text(text, encoding="utf-8")
     return paths
 
 

@@ -2,16 +2,13 @@
 
 import re
 from collections import Counter
-from pathlib import Path
 
 import polars as pl
 import pytest
 
-from lmzoo.lab.analysis.records.load import load_study
-from lmzoo.lab.analysis.tables.ranking_table import study_ranking
 from lmzoo.lab.analysis.text.verdict_lines import verdict_text
+from tests.lab.analysis.recorded import PAGES, folder_of, frame_of
 
-PAGES = Path(__file__).parents[4] / "docs/results"
 CLAIMS = [
     ("reference", "differs from the wild\ntype by less than 0.02", "reference-words",
      {"cut gate_bias (2)": "negligible", "cut input_to_gate (0)": "negligible",
@@ -115,7 +112,7 @@ CLAIMS = [
 @pytest.mark.parametrize(("page", "sentence", "record", "rows"), CLAIMS)
 def test_a_sentence_is_that_of_its_record(page, sentence, record, rows):
     assert sentence in (PAGES / f"{page}.md").read_text(encoding="utf-8")
-    frame = study_ranking(PAGES / f"records/{record}.parquet").frame
+    frame = frame_of(record)
     known = {row["label"]: row for row in frame.to_dicts()}
     for label, claim in rows.items():
         row = known[label]
@@ -132,7 +129,7 @@ def test_the_five_gram_beats_every_modern_cell_on_shakespeare():
     text = (PAGES / "modern_cells.md").read_text(encoding="utf-8")
     assert "better than every cell of this page on Shakespeare, by 0.38 nats or more" in text
     for cell in ("gla", "gated_deltanet", "hgrn2", "retnet"):
-        frame = study_ranking(PAGES / f"records/modern_{cell}-text.parquet").frame
+        frame = frame_of(f"modern_{cell}-text")
         assert set(frame["kn5"].drop_nulls()) == {"loses"}
         assert frame["kn5_difference"].drop_nulls().min() > 0.375
 
@@ -140,7 +137,7 @@ def test_the_five_gram_beats_every_modern_cell_on_shakespeare():
 def test_the_five_gram_on_words_has_the_loss_of_the_page_of_guarantees():
     text = (PAGES.parent / "guarantees/validity.md").read_text(encoding="utf-8")
     assert "the Kneser-Ney 5-gram has 3.822 nats per token" in text
-    frame = study_ranking(PAGES / "records/reference-words.parquet").frame
+    frame = frame_of("reference-words")
     losses = dict(zip(frame["label"], frame["loss"], strict=True))
     assert losses["Kneser-Ney 5-gram"] == pytest.approx(3.822, abs=5e-4)
 
@@ -160,7 +157,7 @@ def test_what_is_published_of_a_cut_agrees_where_our_verdict_has_a_sign():
 def test_nothing_is_decided():
     text = (PAGES / "modern_cells_more.md").read_text(encoding="utf-8")
     assert "nothing is decided about the mLSTM" in text
-    frame = study_ranking(PAGES / "records/modern_mlstm-captions.parquet").frame
+    frame = frame_of("modern_mlstm-captions")
     assert set(frame["verdict"].drop_nulls()) == {"undecided"}
 
 
@@ -174,8 +171,7 @@ def test_nothing_is_decided():
     ],
 )
 def test_the_seeds_that_track_a_state_are_those_of_the_records(name, heading):
-    file = PAGES / f"records/{name}.parquet"
-    study, labels = load_study(file), study_ranking(file).frame.select("point", "label")
+    study, labels = folder_of(name), frame_of(name).select("point", "label")
     runs = study.runs.filter(pl.col("stage") == "confirm").select("run", "point").collect()
     tests = study.events.filter(pl.col("event") == "test").select("run", "accuracy").collect()
     right = runs.join(tests, on="run").join(labels, on="point").group_by("label")
@@ -195,7 +191,7 @@ def test_nanogpt_reaches_the_loss_of_the_readme_and_loses_to_the_five_gram():
     assert "1.902 nats per character, where nanoGPT's README states 1.88" in text
     assert "not shown to differ from a Kneser-Ney 5-gram" in text
     assert "has 1.517 nats per character, less than every\nmodel of this page" in text
-    frame = study_ranking(PAGES / "records/nanogpt-shakespeare_char.parquet").frame
+    frame = frame_of("nanogpt-shakespeare_char")
     rows = {row["label"]: row for row in frame.to_dicts()}
     assert rows["GPT"]["loss"] == pytest.approx(1.902, abs=5e-4)
     assert rows["GPT"]["low"] < 1.88
@@ -208,7 +204,7 @@ def test_nanogpt_reaches_the_loss_of_the_readme_and_loses_to_the_five_gram():
 
 def test_all_six_cells_are_better_than_gpt_at_equal_parameters():
     text = (PAGES / "nanogpt.md").read_text(encoding="utf-8")
-    frame = study_ranking(PAGES / "records/nanogpt_cells-shakespeare_char.parquet").frame
+    frame = frame_of("nanogpt_cells-shakespeare_char")
     cells = frame.filter(pl.col("verdict") == "better")
     names = cells["label"].to_list()
     assert f"{', '.join(names[:-1])} and {names[-1]} gain 0.13 to 0.21 nats" in text
@@ -254,7 +250,7 @@ def test_a_page_begins_with_its_question_and_how_sure_its_studies_are(page):
     assert ranked <= known
     assert not known or first.start() < re.search(r"^(\*\*|## )", text, re.MULTILINE).start()
     for record in known:
-        frame = study_ranking(PAGES / f"records/{record}.parquet").frame
+        frame = frame_of(record)
         seeds = frame.filter(pl.col("parameters") != 0)["runs"].min()
         assert NUMBERS.get(seeds, "") in text
 
@@ -311,7 +307,7 @@ def test_the_table_of_the_regime_of_s0_is_that_of_its_records():
     assert len(rows) == len(REGIMES)
     for row in rows:
         record = REGIMES[f"{row['recipe']}, {row['inputs']}"] + "-captions"
-        frame = study_ranking(PAGES / f"records/{record}.parquet").frame
+        frame = frame_of(record)
         losses = {r["label"]: f"{r['loss']:.3f}" for r in frame.to_dicts()}
         cut = "cut state_to_candidate (4)"
         assert (row["wild type"], row["cut 4"]) == (losses["wild type"], losses[cut])
@@ -341,7 +337,7 @@ def test_what_the_page_of_recall_says_is_what_the_models_recall():
     text = (PAGES / "recall.md").read_text(encoding="utf-8")
     assert all(sentence in text for sentence in SENTENCES)
     for record, claims in RECALLED.items():
-        frame = study_ranking(PAGES / f"records/{record}.parquet").frame
+        frame = frame_of(record)
         rows = {row["label"]: row for row in frame.to_dicts()}
         assert {k: round(100 * rows[k]["accuracy"], 1) for k in claims} == claims
         if record == "recall-mqar":
@@ -387,7 +383,7 @@ def table(page: str, first: str) -> list[dict[str, str]]:
 
 def cell(record: str, label: str) -> tuple[str, str]:
     """Difference and verdict as the page writes them."""
-    frame = study_ranking(PAGES / f"records/{record}.parquet").frame
+    frame = frame_of(record)
     row = next(row for row in frame.to_dicts() if row["label"] == label)
     half = (row["difference_high"] - row["difference_low"]) / 2
     return f"{row['difference']:+.3f} ±{half:.3f}".replace("-", "−"), verdict_text(row)
@@ -410,6 +406,6 @@ def test_two_seeds_do_not_show_that_a_mutant_beats_the_five_gram():
     text = (PAGES / "factorial.md").read_text(encoding="utf-8")
     assert "No mutant is shown to beat the Kneser-Ney 5-gram" in text
     assert "eight are shown to lose" in text
-    words = study_ranking(PAGES / "records/reference-mutants.parquet").frame["kn5"].to_list()
+    words = frame_of("reference-mutants")["kn5"].to_list()
     assert "wins" not in words
     assert words.count("loses") == 8
