@@ -40,12 +40,6 @@ def test_windows_score_every_character_once_with_enough_context(n, block, data):
         assert context >= block + 1 - stride or first == 4
 
 
-def test_windows_of_stride_block_have_nanogpts_contexts():
-    windows = cut_windows(STREAM, 4, 4)
-    assert windows.tokens[1].tolist() == [START, 8, 9, 10, 11, 12]
-    assert windows.scored[1].tolist() == [False, False, True, True, True, True]
-
-
 @quick
 @given(n=st.integers(5, 60), block=st.integers(1, 4), epoch=st.integers(0, 9))
 def test_a_pass_has_every_character_at_most_once_and_leaves_out_less_than_two_blocks(

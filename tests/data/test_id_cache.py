@@ -58,14 +58,6 @@ def test_a_corpus_from_the_cache_is_the_same(file, unit, monkeypatch):
     assert again.vocabulary.split("a b\nc") == first.vocabulary.split("a b\nc")
 
 
-def test_every_tokeniser_has_a_folder_of_its_own(file):
-    for unit in UNITS:
-        load(file, unit)
-    load(file, "bpe", vocab=270)
-    load(file, "word", min_count=2)
-    assert len(folders(file)) == len(UNITS) + 2
-
-
 def test_a_text_is_encoded_once_until_it_changes(file, monkeypatch):
     load(file)
     with monkeypatch.context() as patch:
@@ -75,12 +67,6 @@ def test_a_text_is_encoded_once_until_it_changes(file, monkeypatch):
     changed = load(file)
     assert changed.vocabulary.tokens[int(changed.train.stream[0])] == "ß"
     assert len(folders(file)) == 2
-
-
-def test_another_split_of_the_same_text_is_another_entry(file, monkeypatch):
-    load(file)
-    monkeypatch.setattr("lmzoo.data.streams.STANDARD", ((0.0, 0.5), (0.5, 0.9), (0.9, 1.0)))
-    assert len(load(file).train.stream) == 1500
 
 
 def swap_sizes(data):

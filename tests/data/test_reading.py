@@ -6,10 +6,8 @@ import io
 import lzma
 import pickle
 import random
-import tempfile
 import unicodedata
 import zipfile
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -182,13 +180,6 @@ def test_the_bytes_of_an_archive_are_no_tokens(path, kind):
         load(path, NO_TEXT[kind][0], **by_byte)
     latin = NO_TEXT["Latin-1"][0]
     assert load(path, latin, **by_byte).facts.tokens == len(latin)
-
-
-@pytest.mark.parametrize("encoding", ["UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE"])
-@given(words=st.lists(st.text("abcäßжшλאب語文한", min_size=1, max_size=6), min_size=9, max_size=30))
-def test_an_encoding_without_a_mark_is_refused(words, encoding):
-    with tempfile.NamedTemporaryFile() as file, raises_user_error("iconv -f ENCODING -t utf-8"):
-        load(Path(file.name), "\n".join(words).encode(encoding))
 
 
 def test_the_place_of_a_wrong_byte_is_right_in_every_stretch(path, monkeypatch):

@@ -73,15 +73,6 @@ def test_without_a_measurement_unknown_words_have_no_size():
     assert dataclasses.replace(corpus, test_text=None).test_size is None
 
 
-@pytest.mark.parametrize("name", ["captions", "captions_char"])
-def test_captions_have_the_same_text_by_word_and_by_character(name):
-    corpus = open_corpus({"name": name, "train": 5, "valid": 5, "test": 40})
-    assert (
-        corpus.test_size
-        == open_corpus({"name": "captions", "train": 5, "valid": 5, "test": 40}).test_size
-    )
-
-
 def test_a_text_has_the_size_of_its_file(tmp_path):
     lines = [f"Zeile {i} für Leser" for i in range(30)]
     path = tmp_path / "text.txt"

@@ -37,7 +37,7 @@ RECOMPUTING = {"count", "ngram", "latent-markov", "autoencoder"}
 """Families that may compute each step from the prefix, although their state has a fixed size."""
 
 RECURRENT: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in STATEFUL),
+    *((name, {}) for name in {zoo.row(name).model: name for name in STATEFUL}.values()),
     *(("recurrent_lm", {"cell": cell, "starts": 2}) for cell in CELLS),
     ("recurrent_lm", {"norm": "time_std_causal"}),
     ("recurrent_lm", {"num_layers": 3, "starts": 2}),
