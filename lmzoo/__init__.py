@@ -47,8 +47,7 @@ if _TYPE_CHECKING:
     from lmzoo import zoo
     from lmzoo.api import TextModel, build, load_run, run_study
     from lmzoo.inspect.module_cuts import apply_cut, cuts
-    from lmzoo.lab.analysis.frames import curves, runs
-    from lmzoo.lab.analysis.ranking_frame import rank
+    from lmzoo.lab.analysis.frames import curves, rank, runs
     from lmzoo.lab.judging.plan import plan
     from lmzoo.lab.judging.verdicts import judge
     from lmzoo.laws.audit import audit
@@ -68,7 +67,7 @@ _LAZY = {
     "audit": "lmzoo.laws.audit",
     "judge": "lmzoo.lab.judging.verdicts",
     "plan": "lmzoo.lab.judging.plan",
-    "rank": "lmzoo.lab.analysis.ranking_frame",
+    "rank": "lmzoo.lab.analysis.frames",
     "Recipe": "lmzoo.train.recipe",
 }
 """Public name -> its module, which imports torch or polars."""

@@ -42,7 +42,7 @@ from lmzoo.train.trainer import Training, fit
 if TYPE_CHECKING:
     import polars as pl
 
-    from lmzoo.lab.analysis.ranking_frame import Ranking
+    from lmzoo.lab.analysis.frames import Ranking
 
 VOCABULARY = "vocabulary.json"
 """File with the tokens inside of an exported program."""
@@ -324,7 +324,7 @@ def run_study(
         UserError: The study is invalid, or runs failed.
         KeyboardInterrupt: It was interrupted; the same call continues it.
     """
-    from lmzoo.lab.analysis.ranking_frame import rank
+    from lmzoo.lab.analysis.frames import rank
     from lmzoo.lab.sweep.driver.execution import Sweep
 
     known = {field.name for field in dataclasses.fields(Study)}

@@ -18,7 +18,7 @@ from polars import selectors as cs
 
 from lmzoo.lab.analysis.records.load import load_study
 from lmzoo.lab.analysis.report.recipe import run_configs, sweep_command
-from lmzoo.lab.analysis.tables.ranking_statistics import baselines
+from lmzoo.lab.analysis.tables.ranking import baselines
 from lmzoo.lab.analysis.tables.ranking_table import study_ranking
 from lmzoo.lab.analysis.text.formatting import MISSING, format_mean, format_number
 from lmzoo.lab.analysis.text.render import Report, TextTable

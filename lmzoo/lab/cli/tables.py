@@ -45,7 +45,7 @@ def rank(
     explain: Annotated[bool, typer.Option("--explain", help="Print all columns, notes and chosen settings.")] = False,
 ) -> None:  # fmt: skip
     """Rank the points of a study: means, intervals, paired differences, verdicts."""
-    from lmzoo.lab.analysis.ranking_frame import rank as ranked
+    from lmzoo.lab.analysis.frames import rank as ranked
 
     def read() -> "Report":
         measured = _measured_sizes(study, unit, data_dir)

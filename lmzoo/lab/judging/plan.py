@@ -15,8 +15,7 @@ import polars as pl
 from lmzoo.base.errors import UserError, near
 from lmzoo.lab.analysis.records.confirm_runs import confirm_runs
 from lmzoo.lab.analysis.records.load import load_study
-from lmzoo.lab.analysis.tables.ranking import losses_by_seed, rank_points
-from lmzoo.lab.analysis.tables.ranking_statistics import asked_contrasts
+from lmzoo.lab.analysis.tables.ranking import asked_contrasts, losses_by_seed, rank_points
 from lmzoo.lab.analysis.text.formatting import format_duration, format_number
 from lmzoo.lab.analysis.text.render import Report, TextTable, render
 from lmzoo.lab.judging.verdicts import Question, losses_of, runs_of, share_seeds

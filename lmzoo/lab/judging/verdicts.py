@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from lmzoo.base.errors import UserError, near
-from lmzoo.lab.analysis.tables.ranking_statistics import order
+from lmzoo.lab.analysis.tables.ranking import order
 from lmzoo.lab.analysis.text import verdict_lines
 from lmzoo.lab.analysis.text.formatting import format_mean, format_number, format_p
 from lmzoo.lab.analysis.text.render import Report, TextTable

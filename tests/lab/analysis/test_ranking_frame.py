@@ -5,7 +5,7 @@ import re
 
 import polars as pl
 
-from lmzoo.lab.analysis.ranking_frame import WIDTH, rank
+from lmzoo.lab.analysis.frames import WIDTH, rank
 from lmzoo.lab.analysis.tables.ranking_table import study_ranking
 
 

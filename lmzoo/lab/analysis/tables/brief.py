@@ -26,8 +26,7 @@ from lmzoo.lab.analysis.records.load import StudyFolder
 from lmzoo.lab.analysis.records.units import UNITS, effect_words
 from lmzoo.lab.analysis.tables.baseline_comparison import LOSES, baseline_name
 from lmzoo.lab.analysis.tables.columns import text_table
-from lmzoo.lab.analysis.tables.ranking import TABLE_KEYS
-from lmzoo.lab.analysis.tables.ranking_statistics import baselines
+from lmzoo.lab.analysis.tables.ranking import TABLE_KEYS, baselines
 from lmzoo.lab.analysis.tables.ranking_table import MARKS, as_metric, result_columns
 from lmzoo.lab.analysis.text.formatting import SCORE_KINDS, format_number
 from lmzoo.lab.analysis.text.render import Report, store_address

@@ -38,8 +38,12 @@ from lmzoo.lab.analysis.tables.columns import (
     shown_columns,
     text_table,
 )
-from lmzoo.lab.analysis.tables.ranking import TABLE_KEYS, accuracy_lines, rank_points
-from lmzoo.lab.analysis.tables.ranking_statistics import asked_contrasts
+from lmzoo.lab.analysis.tables.ranking import (
+    TABLE_KEYS,
+    accuracy_lines,
+    asked_contrasts,
+    rank_points,
+)
 from lmzoo.lab.analysis.text.formatting import table_title
 from lmzoo.lab.analysis.text.render import Report
 from lmzoo.lab.labels import find_point
