@@ -67,7 +67,7 @@ def read_files(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-@pytest.mark.parametrize("options", [(), ("--epochs", "9"), ("--samples", "6"), ("--seeds", "3")])
+@pytest.mark.parametrize("options", [(), ("--epochs", "9", "--samples", "6", "--seeds", "3")])
 def test_a_dry_run_does_not_change_the_store(store, dry_run, options):
     before = read_files(store)
     assert dry_run(*options)
