@@ -35,7 +35,7 @@ def study() -> np.ndarray:
 
 def long_reference() -> np.ndarray:
     """Return losses whose reference is noisy and has three times as many seeds."""
-    x = 0.01 * RNG(3).normal(size=(8, 12)) + 0.02 * RNG(4).normal(size=12)
+    x = 0.01 * RNG(3).normal(size=(8, 12)) + 0.1 * RNG(4).normal(size=12)
     x[0] += 0.2 * RNG(5).normal(size=12)
     x[1:, 4:] = np.nan
     return x

@@ -8,7 +8,7 @@ import pytest
 
 from lmzoo.base.search_space import FloatRange
 from lmzoo.lab.store.records import STUDY, read_json
-from lmzoo.lab.study.planned_run import failure_counts
+from lmzoo.lab.study.planned_run import PlannedRun
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.trainables.resolve import resolve
@@ -82,8 +82,19 @@ def test_a_failure_on_two_machines_counts_in_the_same_sweep_and_in_the_next(driv
     assert drive(tmp_path, fails) == chosen
 
 
-def test_two_different_failures_say_nothing_about_the_run():
-    assert not failure_counts([])
-    assert not failure_counts(["a"])
-    assert not failure_counts(["a", "a", "b"])
-    assert failure_counts(["b", "a", "a"])
+@pytest.mark.parametrize(
+    ("failures", "ended"),
+    [
+        ([], False),
+        ([("a", 1)], False),
+        ([("a", 1), ("b", 1)], False),
+        ([("a", 2), ("b", 1)], False),
+        ([("b", 1), ("a", 1), ("a", 1)], True),
+        ([("a", 2)], True),
+    ],
+)
+def test_a_failure_ends_a_run_if_it_repeats_or_occurs_on_two_machines(failures, ended):
+    run = PlannedRun("", "point", "tune", 0, {}, 1, status="failed")
+    for reason, nodes in failures:
+        run.add_failure(reason, "hg"[:nodes])
+    assert run.ended == ended

@@ -72,11 +72,20 @@ def test_the_start_design_decides_the_suggestions(name):
     assert run(None, 8, DESIGN, restart=lambda: new_search(name, design=4)) == settings
 
 
-def test_optuna_knows_how_the_runs_of_the_start_design_ended():
-    search = new_search(design=4)
-    run(search, 1, DESIGN)
-    states = [trial.state.name for trial in search._study.get_trials()]
-    assert states == ["COMPLETE"] * 3 + ["PRUNED", "RUNNING"]
+def test_optuna_knows_how_the_runs_ended():
+    search = new_search("random", design=4)
+    known = run(search, 12, DESIGN)[:-2]
+    *trials, before, last = search._study.get_trials()
+    values = [loss(setting) for setting in known]
+    assert [trial.params for trial in trials] == known
+    assert [trial.values[0] for trial in trials] == values
+    assert [trial.state.name for trial in trials] == [
+        "PRUNED" if value > 1 else "COMPLETE" for value in values
+    ]
+    curves = [{1: value + 1, 2: value} if value > 1 else {} for value in values]
+    assert [trial.intermediate_values for trial in trials] == curves
+    assert before.state == last.state == optuna.trial.TrialState.RUNNING
+    assert any(value > 1 for value in values[4:])
 
 
 @names
