@@ -8,7 +8,9 @@ A fault is a changed comparison, constant, operator or condition inside a functi
 same share of the sample. The tests run in a copy of the tree, the nearest and cheapest first, until
 one fails or `--limit` seconds are over. At the end, all tests that failed run without a fault and
 must pass. Exit code 1: a fault survives. A person judges whether it matters: a bound that is never
-met does not. A line with the comment `# no mutation` has no faults.
+met does not. What cannot matter has no faults: messages, types, tolerances below 1e-5, lines with
+the comment `# no mutation`. `<` becomes `<=` beside whole numbers and `>` elsewhere, because two
+measured numbers are never equal.
 """
 
 import argparse
@@ -43,7 +45,7 @@ PYTEST = (
     *("-m", "not slow and not ray", "--timeout", "60"),
 )
 OTHER: dict[type, type] = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
+    ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE,
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
@@ -51,7 +53,7 @@ OTHER: dict[type, type] = {
     ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
 }  # fmt: skip
 """Operator -> the one that a fault has."""
-BOUNDS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+BOUNDS: dict[type, type] = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 SILENT = (ast.Raise, ast.Assert, ast.JoinedStr, ast.pattern)
 MESSAGE = re.compile(r"(Error|Warning)$|\b(log|logger|logging|warn|warnings|cast)\b")
 """Called functions whose arguments are messages or types."""
@@ -109,8 +111,9 @@ def _changes(node: ast.AST, *, inside: bool) -> Iterator[tuple[ast.expr, ast.exp
 def _wrong(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
     match node:
         case ast.Compare(left, ops, right):
+            other = OTHER | BOUNDS if any(map(_whole, [left, *right])) else OTHER
             for i, op in enumerate(ops):
-                yield node, ast.Compare(left, [*ops[:i], OTHER[type(op)](), *ops[i + 1 :]], right)
+                yield node, ast.Compare(left, [*ops[:i], other[type(op)](), *ops[i + 1 :]], right)
         case ast.BoolOp(op, values):
             yield node, ast.BoolOp(OTHER[type(op)](), values)
         case ast.BinOp(left, op, right) if type(op) in OTHER:
@@ -119,12 +122,22 @@ def _wrong(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
             yield node, operand
         case ast.Constant(bool(value)):
             yield node, ast.Constant(not value)
-        case ast.Constant(int(value) | float(value)):
-            yield node, ast.Constant(value + 1 if isinstance(value, int) else 1.5 * value or 1.0)
+        case ast.Constant(int(value)):
+            yield node, ast.Constant(value + 1)
+        case ast.Constant(float(value)) if not 0 < value < 1e-5:
+            yield node, ast.Constant(1.5 * value or 1.0)
         case ast.If(test) | ast.While(test) | ast.IfExp(test):
             yield from _negated(test)
         case ast.comprehension(ifs=tests):
             yield from (pair for test in tests for pair in _negated(test))
+
+
+def _whole(node: ast.expr) -> bool:
+    """Return whether a side of a comparison is certainly a whole number."""
+    match node:
+        case ast.Constant(int()) | ast.Call(ast.Name("len")):
+            return True
+    return False
 
 
 def _negated(test: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -132,7 +145,9 @@ def _negated(test: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
     match test:
         case ast.UnaryOp(ast.Not()):
             return
-        case ast.Compare(ops=[op]) if not isinstance(op, BOUNDS):
+        case ast.Compare(left, [op], [right]) if not (
+            type(op) in BOUNDS and (_whole(left) or _whole(right))
+        ):
             return
     yield test, ast.UnaryOp(ast.Not(), test)
 

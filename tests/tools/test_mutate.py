@@ -11,7 +11,7 @@ LIMIT = 3
 
 def loss(x: Float[Tensor, "3"], size: int = 2) -> float:
     """Return 4 ≤ 5."""
-    y: Float[Tensor, "3"] = -x if x < size and not x else 0.5
+    y: Float[Tensor, "3"] = -x if x < size and not x > 0 else 0.5 + 1e-9
     if x:
         raise UserError(f"{x + 1} is above", 2)
     z = 9  # no mutation
@@ -34,11 +34,14 @@ def test_faults_are_inside_functions_and_outside_messages_and_types(mutate):
     faults = mutate.faults_of("part.py", SOURCE)
     assert {(fault.line, fault.before, fault.after) for fault in faults} == {
         (4, "2", "3"),
-        (6, "x < size and (not x)", "x < size or not x"),
-        (6, "x < size and (not x)", "not (x < size and (not x))"),
-        (6, "x < size", "x <= size"),
-        (6, "not x", "x"),
+        (6, "x < size and (not x > 0)", "x < size or not x > 0"),
+        (6, "x < size and (not x > 0)", "not (x < size and (not x > 0))"),
+        (6, "x < size", "x > size"),
+        (6, "x > 0", "x >= 0"),
+        (6, "0", "1"),
+        (6, "not x > 0", "x > 0"),
         (6, "-x", "x"),
+        (6, "0.5 + 1e-09", "0.5 - 1e-09"),
         (6, "0.5", "0.75"),
         (7, "x", "not x"),
         (10, "'µ' != i", "'µ' == i"),

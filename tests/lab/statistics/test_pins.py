@@ -14,7 +14,7 @@ import pytest
 from lmzoo.lab.statistics import responses
 from lmzoo.lab.statistics.compared import compared, looks, spend
 from lmzoo.lab.statistics.contrasts import contrasts
-from lmzoo.lab.statistics.noise import point_intervals, seed_noise
+from lmzoo.lab.statistics.noise import point_intervals, posterior, seed_noise
 from lmzoo.lab.statistics.power import planned_seeds
 from lmzoo.lab.statistics.ranks import rank_intervals
 from lmzoo.lab.statistics.two_way import two_way_difference, two_way_rank_intervals
@@ -25,7 +25,7 @@ RNG = np.random.default_rng
 
 def study() -> np.ndarray:
     """Return losses (12, 6): one point is noisy, one exact; some runs are missing or diverged."""
-    x = 0.01 * RNG(0).normal(size=(12, 6)) + 0.02 * RNG(1).normal(size=6)
+    x = 0.01 * RNG(0).normal(size=(12, 6)) + 0.05 * RNG(1).normal(size=6)
     x += np.linspace(0, 0.05, 12)[:, None]
     x[2] += 0.2 * RNG(2).normal(size=6)
     x[3], x[4, 4:], x[5, 1], x[6, 0] = 0.02, np.nan, np.nan, np.inf
@@ -39,6 +39,12 @@ def long_reference() -> np.ndarray:
     x[0] += 0.2 * RNG(5).normal(size=12)
     x[1:, 4:] = np.nan
     return x
+
+
+def number_of_outliers(freedom: float) -> int:
+    """Return how many variances, up to 60 times the usual one, are not shared."""
+    variances = np.append(RNG(16).chisquare(freedom, 20) / freedom, np.geomspace(2, 60, 80))
+    return posterior(variances, np.full(100, freedom), np.arange(100) < 20).outlier.sum()
 
 
 H = responses.PRIOR + np.array([0.3, -0.2, 0.1, 0.2, -1.0])
@@ -93,6 +99,8 @@ def two_way(values: int) -> Any:
 SIX, SD = spend(looks(3, 6)), np.linspace(0, 0.02, 12)
 FITS = {
     "noise": lambda: seed_noise(study())[2:],
+    "noise of four": lambda: seed_noise(study()[8:]).expected(),
+    "outliers": lambda: [number_of_outliers(freedom) for freedom in (1.0, 2.0, 2.75, 3.0, 5.0)],
     "expected noise": lambda: seed_noise(study()).expected(),
     "unpaired noise": lambda: seed_noise(study(), np.arange(12) < 9, paired=False).expected(),
     "contrasts": lambda: contrasts(study(), 0)[:6],

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store import s3
@@ -96,6 +97,28 @@ def test_scratch_folder_belongs_to_one_process(store, tmp_path):
     assert not Path(parent).exists()
     assert not Path(child).exists()
     assert folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (404, "NoSuchKey", FileNotFoundError),
+        (404, "NoSuchBucket", UserError),
+        (403, "AccessDenied", UserError),
+        (409, "ConditionalRequestConflict", FileExistsError),
+        (412, "PreconditionFailed", FileExistsError),
+        (428, "?", UserError),
+        (429, "SlowDown", OSError),
+        (500, "InternalError", OSError),
+        (503, "SlowDown", OSError),
+    ],
+)
+def test_an_answer_of_s3_is_the_error_of_a_file(status, code, kind):
+    answer = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    with pytest.raises(kind) as caught, s3._translate_errors("x"):
+        raise ClientError(answer, "PutObject")
+    assert caught.type is kind
+    assert kind is not OSError or caught.value.errno in retry_module.TRANSIENT_ERRORS
 
 
 def test_publish_moves_files_from_the_scratch_folder_to_the_bucket(store, monkeypatch):
