@@ -46,7 +46,7 @@ def test_rank_prints_a_table_as_wide_as_the_terminal(toy, lmzoo, monkeypatch):
 
 def test_sizes_of_old_records_are_measured_with_a_data_dir(toy, lmzoo, refused, tmp_path):
     path = tmp_path / "text.txt"
-    path.write_text("".join(f"line number{i}\n" for i in range(20)))
+    path.write_text("".join(f"line number{i:02}\n" for i in range(20)))
     spec = {"name": "text", "path": str(path)}
     corpus = open_corpus(spec)
     toy.add_point("text", [3.0, 3.1], corpus=spec, fingerprint=corpus.fingerprint)
@@ -58,10 +58,11 @@ def test_sizes_of_old_records_are_measured_with_a_data_dir(toy, lmzoo, refused, 
     code, out, _ = lmzoo(
         "rank", toy.path, "--unit", "bpc", "--data-dir", tmp_path, "--format", "csv"
     )
-    # Test lines 10 and 20 have 13 and 14 characters with their newlines, and 3 scored tokens each.
-    assert (corpus.test.num_scored, corpus.test_size.characters) == (6, 13 + 14)
+    # A line has 14 characters with its newline, and 3 scored tokens.
+    lines = len(corpus.test.tokens)
+    assert (corpus.test.num_scored, corpus.test_size.characters) == (3 * lines, 14 * lines)
     loss = float(next(csv.DictReader(io.StringIO(out)))["loss"])
-    assert (code, loss) == (0, pytest.approx(3.05 * 6 / math.log(2) / 27))
+    assert (code, loss) == (0, pytest.approx(3.05 * 3 / math.log(2) / 14))
     path.write_text("".join(f"other number{i}\n" for i in range(20)))
     error = refused("rank", toy.path, "--unit", "bpc", "--data-dir", tmp_path)
     assert "is not the one of the runs" in error
