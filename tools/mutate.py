@@ -54,7 +54,7 @@ OTHER: dict[type, type] = {
 }  # fmt: skip
 """Operator -> the one that a fault has."""
 BOUNDS: dict[type, type] = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
-SILENT = (ast.Raise, ast.Assert, ast.JoinedStr, ast.pattern)
+SILENT = ast.Raise | ast.Assert | ast.JoinedStr | ast.pattern
 MESSAGE = re.compile(r"(Error|Warning)$|\b(log|logger|logging|warn|warnings|cast)\b")
 """Called functions whose arguments are messages or types."""
 
@@ -126,30 +126,19 @@ def _wrong(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
             yield node, ast.Constant(value + 1)
         case ast.Constant(float(value)) if not 0 < value < 1e-5:
             yield node, ast.Constant(1.5 * value or 1.0)
-        case ast.If(test) | ast.While(test) | ast.IfExp(test):
+        case ast.If(test) | ast.While(test) | ast.IfExp(test) | ast.comprehension(ifs=[test]):
             yield from _negated(test)
-        case ast.comprehension(ifs=tests):
-            yield from (pair for test in tests for pair in _negated(test))
 
 
 def _whole(node: ast.expr) -> bool:
     """Return whether a side of a comparison is certainly a whole number."""
-    match node:
-        case ast.Constant(int()) | ast.Call(ast.Name("len")):
-            return True
-    return False
+    return isinstance(getattr(node, "value", None), int) or ast.unparse(node).startswith("len(")
 
 
 def _negated(test: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield the condition negated, if no other fault negates it."""
-    match test:
-        case ast.UnaryOp(ast.Not()):
-            return
-        case ast.Compare(left, [op], [right]) if not (
-            type(op) in BOUNDS and (_whole(left) or _whole(right))
-        ):
-            return
-    yield test, ast.UnaryOp(ast.Not(), test)
+    """Yield the condition negated, if no other fault does nearly the same."""
+    if not isinstance(test, ast.UnaryOp | ast.Compare):
+        yield test, ast.UnaryOp(ast.Not(), test)
 
 
 def runs_of(root: Path, room: str, path: str) -> list[list[str]]:
