@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lmzoo.lab.judging.commands import Results
+from lmzoo.lab.judging.commands import Metric, Results
 
 TRAIN = """
 import json, pathlib, random, sys
@@ -81,6 +81,8 @@ def test_another_metric_or_an_edited_script_is_another_run(call) -> None:
 
 
 def test_the_metric_is_found_by_a_pattern_or_in_the_last_line(call) -> None:
+    assert Metric(pattern=r"a=(\d+)").read("a=12\na=34", "") == 34
+    assert Metric(pattern=r"a=(\d+)(\d)").read("a=12\n", "a=345") == 34
     assert call(-0.3, metric=("--pattern", r"valid\D+([0-9.]+)"))[0] == 0
     code, _, err = call(-0.3, metric=())
     assert code == 2
