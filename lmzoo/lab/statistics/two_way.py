@@ -148,7 +148,8 @@ def win_rate(values: ArrayLike, reference: ArrayLike, level: float = LEVEL) -> W
     x, y = x[paired], y[paired]
     n = len(x)
     if n == 0:
-        return WinRate(*[float("nan")] * 3, 0)
+        nan = float("nan")
+        return WinRate(nan, nan, nan, 0)
     rate = float(((x < y) + 0.5 * (x == y)).mean())
     z = float(special.ndtri((1 + level) / 2))
     centre = (rate + z**2 / (2 * n)) / (1 + z**2 / n)
