@@ -42,7 +42,7 @@ class GpuRecurrence(ABC):
     """Recurrent weights (H, H) of the recurrence without cuts."""
     vectors: ClassVar[int] = 1
     """Vectors of width H in the state."""
-    precision: str = field(default_factory=lambda: current_precision().value)
+    precision: str = field(default_factory=lambda: str(current_precision()))
     """How the kernels multiply (`kernels/precision.py`)."""
 
     @abstractmethod
