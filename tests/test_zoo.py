@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from lmzoo import zoo
 from lmzoo.base.errors import UserError
-from lmzoo.cells.mgru import MGRU
-from lmzoo.cells.mgu import MGU
+from lmzoo.cells.mgu import MGRU, MGU
 from lmzoo.contract import MODELS, Score
 from lmzoo.emissions.vector import VectorEmission
 from lmzoo.functional.normalise import Norm

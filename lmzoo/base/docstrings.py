@@ -51,7 +51,10 @@ def _docstrings(folder: Path) -> dict[tuple[str, str], tuple[str, str]]:
         text = path.read_text(encoding="utf-8")
         if "\n@" not in text:
             continue
-        module = ast.parse(text)
+        try:
+            module = ast.parse(text)
+        except SyntaxError:  # a file that is being written
+            continue
         whole = ast.get_docstring(module) or ""
         for node in module.body:
             if isinstance(node, ast.ClassDef):

@@ -1,6 +1,6 @@
 r"""The equations of a cell, and what its cuts replace, as text. Standard library only.
 
-The docstring of the cell's module is the source. Its indented lines are the equations, and its
+The docstring of the cell is the source. Its indented lines are the equations, and its
 table of cuts says what each cut replaces:
 
     f_t = σ( x_t W_xf + b_f )           gate                a comment, behind three spaces
@@ -21,6 +21,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
+from lmzoo.base.docstrings import part_docstring
+
 CELLS = Path(__file__).parents[1] / "cells"
 ROW = re.compile(
     r"(?:^ {4}| {2,})(\d+)  ([\w=]+)(?: {2,}(?!\d+  \S)(\S.*?))?(?= {2,}\d+  [\w=]+(?: {2}|$)|$)"
@@ -28,7 +30,6 @@ ROW = re.compile(
 """A row of a table of cuts: number, name, replacements; a line can have two rows."""
 FORM = re.compile(r"(?:(.*?) = |\| )(.*?) {2,}(\w+)=(\w+)")
 """A form of an equation under an option: left side or "| ", right side, field, value."""
-REGISTERED = re.compile(r'^@CELLS\("(\w+)"\)', re.MULTILINE)
 
 
 class Form(NamedTuple):
@@ -40,7 +41,7 @@ class Form(NamedTuple):
 
 
 class CellText(NamedTuple):
-    """What the docstring of a cell's module says."""
+    """What the docstring of a cell says."""
 
     equations: tuple[str | tuple[Form, ...], ...]
     """Lines, and the forms of an equation that has several; the first form is the default."""
@@ -111,14 +112,12 @@ def cut_names(cell: str) -> tuple[str, ...]:
 
 
 def cell_text(name: str, folders: Collection[Path] = ()) -> CellText | None:
-    """Return what the module of a registered cell says; None if no file registers it."""
-    for folder in (CELLS, *folders):
-        path = _files(folder).get(name)
-        if path is not None:
-            return _parsed(path)
-    return None
+    """Return what the docstring of a registered cell says; None if no file registers it."""
+    texts = (part_docstring("CELLS", name, folder) for folder in (CELLS, *folders))
+    return next((parse_equations(text) for text in texts if text), None)
 
 
+@functools.cache
 def parse_equations(docstring: str) -> CellText:
     """Return the equations and cuts of a docstring."""
     equations: list[str | tuple[Form, ...]] = []
@@ -170,19 +169,3 @@ def _parts(
 def _is_part(value: Any) -> TypeGuard[Mapping[str, Any]]:
     """Whether a value is the stored config of a part."""
     return isinstance(value, Mapping) and "name" in value
-
-
-@functools.cache
-def _files(folder: Path) -> dict[str, Path]:
-    """Return the files of a folder that register cells, by the names of the cells."""
-    found = {}
-    for path in sorted(folder.rglob("*.py")):
-        for name in REGISTERED.findall(path.read_text(encoding="utf-8")):
-            found[name] = path
-    return found
-
-
-@functools.cache
-def _parsed(path: Path) -> CellText:
-    found = re.search(r'^r?"""(.*?)"""', path.read_text(encoding="utf-8"), re.DOTALL)
-    return parse_equations(found[1] if found else "")

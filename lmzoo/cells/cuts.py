@@ -26,7 +26,7 @@ def parse_cuts(kind: type[E], value: object) -> frozenset[E]:
     elif isinstance(value, int):
         value = [value]
     if not isinstance(value, Iterable):
-        raise UserError(f"{kind.__name__.lower()}s are names or numbers, got {value!r}")
+        raise UserError(f"{_noun(kind)}s are names or numbers, got {value!r}")
     return frozenset(_parse_member(kind, item) for item in value)
 
 
@@ -52,6 +52,10 @@ def numbered(cuts: Iterable[StrEnum]) -> str:
     return ", ".join(f"{cut} ({i})" for i, cut in enumerate(members) if cut in cuts)
 
 
+def _noun(kind: type[StrEnum]) -> str:
+    return "cut" if kind.__name__.endswith("Cut") else kind.__name__.lower()
+
+
 def _parse_member(kind: type[E], item: object) -> E:
     members, text = list(kind), str(item).strip().lower()
     if text.isdecimal() and int(text) < len(members):
@@ -59,4 +63,4 @@ def _parse_member(kind: type[E], item: object) -> E:
     for member in members:
         if text in (member.value, member.name.lower()):
             return member
-    raise UserError(f"no {kind.__name__.lower()} {item!r}; known: {numbered(kind)}")
+    raise UserError(f"no {_noun(kind)} {item!r}; known: {numbered(kind)}")

@@ -1,37 +1,55 @@
-r"""The minimal gated unit (MGU) and its eight cuts.
+"""The minimal gated unit (MGU), and its cut of four terms with options, the MGRU."""
 
-    f_t = σ( x_t W_xf + h_{t-1} W_hf + b_f )                gate
-    c_t = tanh( x_t W_xh + (h_{t-1} ⊙ f_t) W_hh + b_h )     candidate
-    h_t = (1 − f_t) ⊙ h_{t-1} + f_t ⊙ c_t                   blend
-
-S0 calls it a GRU; a GRU with one gate in both roles is the MGU. A cut replaces a term by zero:
-
-    0  input_to_gate           x_t W_xf            4  state_to_candidate   (h_{t-1} ⊙ f_t) W_hh
-    1  state_to_gate           h_{t-1} W_hf        5  candidate_bias       b_h
-    2  gate_bias               b_f                 6  carry                (1 − f_t) ⊙ h_{t-1}
-    3  input_to_candidate      x_t W_xh            7  write                f_t ⊙ c_t
-
-The variants of Heck & Salem 2017 (arXiv:1701.03452) are cuts: MGU1 is input_to_gate (0), MGU2 also
-gate_bias (2), MGU3 is input_to_gate (0) and state_to_gate (1).
-
-Zhou et al. 2016 (arXiv:1603.09420). Source: S0 (DLM46).
-"""
-
+import dataclasses
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from pydantic import field_validator, model_validator
+from pydantic import Field, StrictBool, field_validator, model_validator
 from pydantic_core import ArgsKwargs
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
 from lmzoo.cells.cuts import numbered, parse_cuts
+from lmzoo.cells.mgru_carry import BilinearCarry, PriorCarry
 from lmzoo.kernels.affine import joint_affine
 from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first
+
+
+class Minimal(Cell):
+    """What the two cells share: their kernels."""
+
+    pair: ClassVar[bool]
+    """Whether `project` gives columns of gate and candidate; otherwise those of an activated c."""
+    cuts: frozenset[Any]
+    w: Weights
+
+    def fast_states(
+        self, x: Inputs, start: Tensor, *, sigmoid: bool = False, **options: Any
+    ) -> Tensor | None:
+        """Return h after every step; None without a kernel for this width, device and dtype."""
+        w = [getattr(self.w, name, None) for name in ("xf", "hf", "bf", "xh", "hh", "bh")]
+        options |= {"carry": "carry" not in self.cuts, "write": "write" not in self.cuts}
+        if has_gpu_kernels(start):
+            from lmzoo.kernels.gpu.mgu import MGUGpuScan
+            from lmzoo.kernels.gpu.scan import gpu_scan
+
+            present = {"gate": w[1] is not None, "candidate": w[4] is not None}
+            recurrence = MGUGpuScan(pair=self.pair, **present, **options)
+            if not recurrence.fits(start):
+                return None
+            weights = [weight for weight in (w[1], w[4]) if weight is not None]
+            return gpu_scan(recurrence, self.project_inputs(x), start, weights)
+        if not has_product_kernels(start):
+            return None
+        from lmzoo.kernels.cpu.mgu import MGUScan
+
+        return scan_batch_first(MGUScan(sigmoid=sigmoid, **options), x, start, w)
+
 
 Cut = StrEnum(
     "Cut",
@@ -61,9 +79,27 @@ def canonical(cuts: Cuts) -> Cuts:
 
 
 @CELLS("mgu")
-class MGU(Cell):
-    """A recurrence with one gate that both updates and resets; each of eight terms can be cut."""
+class MGU(Minimal):
+    """The minimal gated unit (MGU) and its eight cuts.
 
+        f_t = σ( x_t W_xf + h_{t-1} W_hf + b_f )                gate
+        c_t = tanh( x_t W_xh + (h_{t-1} ⊙ f_t) W_hh + b_h )     candidate
+        h_t = (1 − f_t) ⊙ h_{t-1} + f_t ⊙ c_t                   blend
+
+    S0 calls it a GRU; a GRU with one gate in both roles is the MGU. A cut replaces a term by zero:
+
+        0  input_to_gate           x_t W_xf            4  state_to_candidate   (h_{t-1} ⊙ f_t) W_hh
+        1  state_to_gate           h_{t-1} W_hf        5  candidate_bias       b_h
+        2  gate_bias               b_f                 6  carry                (1 − f_t) ⊙ h_{t-1}
+        3  input_to_candidate      x_t W_xh            7  write                f_t ⊙ c_t
+
+    The variants of Heck & Salem 2017 (arXiv:1701.03452) are cuts: MGU1 is input_to_gate (0), MGU2
+    also gate_bias (2), MGU3 is input_to_gate (0) and state_to_gate (1).
+
+    Zhou et al. 2016 (arXiv:1603.09420). Source: S0 (DLM46).
+    """
+
+    pair = True
     outputs_state = True
     recurrent_weights = ("hf", "hh")
 
@@ -137,31 +173,265 @@ class MGU(Cell):
         return h, (h,)
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
-        if has_gpu_kernels(start):
-            return self._gpu_scan(x, start)
-        if not has_product_kernels(start):
-            return None
-        from lmzoo.kernels.cpu.mgu import MGUScan
-
-        w, recurrence = self.w, MGUScan(carry=Cut.CARRY not in self.cuts)
-        return scan_batch_first(recurrence, x, start, (w.xf, w.hf, w.bf, w.xh, w.hh, w.bh))
-
-    def _gpu_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
-        from lmzoo.kernels.gpu.mgu import MGUGpuScan
-        from lmzoo.kernels.gpu.scan import gpu_scan
-
-        w, cuts = self.w, self.cuts
-        weights = [weight for weight in (w.hf, w.hh) if weight is not None]
-        recurrence = MGUGpuScan(
-            gate=w.hf is not None, candidate=w.hh is not None,
-            carry=Cut.CARRY not in cuts, write=Cut.WRITE not in cuts,
-        )  # fmt: skip
-        if not recurrence.fits(start):
-            return None
-        return gpu_scan(recurrence, self.project_inputs(x), start, weights)
+        return self.fast_states(x, start)
 
 
 def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """Return x W + b; a missing weight or bias counts as zero."""
     y = torch.zeros_like(x) if weight is None else x @ weight
     return y if bias is None else y + bias
+
+
+MGRUCut = StrEnum("MGRUCut", "STATE_TO_GATE INPUT_TO_CANDIDATE CARRY WRITE")
+
+
+class Squash(StrEnum):
+    """The activation of the candidate."""
+
+    TANH = "tanh"
+    SIGMOID = "sigmoid"  # with h_0 in [0, 1] the state stays in [0, 1]
+
+
+class Gate(StrEnum):
+    """The function of the state that the gate reads."""
+
+    RAW = "raw"
+    CENTRED = "centred"  # h − ½
+    LOGIT = "logit"  # atanh(clip(2h − 1)) = ½ logit(h)
+
+
+class Output(StrEnum):
+    """The function of the state that the emission reads."""
+
+    RAW = "raw"
+    CENTRED = "centred"  # h − ½
+
+
+class Carry(StrEnum):
+    """The carried vector j: the last state, or attention over earlier outputs."""
+
+    STATE = "state"
+    PRIOR = "prior"  # per-channel softmax of a learned prior plus a key
+    BILINEAR = "bilinear"  # per-channel softmax of multi-head bilinear scores
+
+
+NUMBERS = 12
+"""Count of switches."""
+
+
+def from_numbers(mutations: object) -> dict[str, Any]:
+    """Return the config fields for a set of switch numbers; see the table above.
+
+    Raises:
+        UserError: A number is not in 0..11.
+    """
+    if isinstance(mutations, str):
+        mutations = [p for p in mutations.replace(";", ",").split(",") if p.strip()]
+    items = list(mutations) if isinstance(mutations, Iterable) else [mutations]
+    texts = [str(item).strip() for item in items]
+    if not all(text.isdecimal() and int(text) < NUMBERS for text in texts):
+        raise UserError(
+            f"mutations of the mgru cell are numbers 0..{NUMBERS - 1}, got {mutations!r}"
+        )
+    on = {int(text) for text in texts}
+    gate = Gate.RAW
+    if 6 in on and 7 not in on:
+        gate = Gate.LOGIT if 9 in on else Gate.CENTRED
+    return {
+        "cuts": frozenset(cut for i, cut in enumerate(MGRUCut) if i in on),
+        "squash": Squash.SIGMOID if 4 in on else Squash.TANH,
+        "keep": 5 in on,
+        "gate": gate,
+        "output": Output.CENTRED if 6 in on and 8 not in on else Output.RAW,
+        "carry": Carry.PRIOR if 10 in on else Carry.BILINEAR if 11 in on else Carry.STATE,
+    }
+
+
+def canonical_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the one setting that stands for all settings of the same function.
+
+    Args:
+        fields: Config fields, possibly partial, or `mutations` with switch numbers.
+
+    Raises:
+        UserError: The state would be zero at every step.
+    """
+    fields = dict(fields)
+    if "mutations" in fields:
+        # Numbers set every switch: other fields are defaults merged from a full config.
+        fields |= from_numbers(fields.pop("mutations"))
+    cuts = parse_cuts(MGRUCut, fields.get("cuts", ()))
+    keep, squash = fields.get("keep", False), str(fields.get("squash", Squash.TANH))
+    if MGRUCut.CARRY in cuts and not keep:
+        zero_candidate = MGRUCut.INPUT_TO_CANDIDATE in cuts and squash == Squash.TANH
+        if MGRUCut.WRITE in cuts or zero_candidate:
+            raise UserError(
+                f"cuts {numbered(cuts)} leave h = 0 at every step; "
+                "remove one of them, or set keep=True"
+            )
+        if "carry" in fields:
+            fields["carry"] = Carry.STATE  # j is unused
+    if MGRUCut.STATE_TO_GATE in cuts:
+        fields["gate"] = Gate.RAW  # the gate reads nothing
+        if MGRUCut.CARRY in cuts and keep:  # f = 1 − f = ½: `keep` adds the term that is cut
+            cuts, fields["keep"] = cuts - {MGRUCut.CARRY}, False
+    carry = str(fields.get("carry", Carry.STATE))
+    # Drop options that have no effect. An invalid value stays, and its validation fails.
+    if carry != Carry.BILINEAR and isinstance(heads := fields.get("heads"), int) and heads > 0:
+        del fields["heads"]
+    if carry != Carry.PRIOR and isinstance(fields.get("prior"), bool):
+        del fields["prior"]
+    return {**fields, "cuts": cuts}
+
+
+@CELLS("mgru")
+class MGRU(Minimal):
+    """The minimal gated recurrent unit (MGRU) and its twelve switches.
+
+        q_t = h_{t-1}                                                   gate=raw
+            | h_{t-1} − ½                                               gate=centred
+            | atanh(clip(2 h_{t-1} − 1))                                gate=logit
+        f_t = σ( q_t W_hf )
+        g_t = tanh( x_t W_xh )                                          squash=tanh
+            | σ( x_t W_xh )                                             squash=sigmoid
+        j_t = h_{t-1}                                                   carry=state
+            | attention over o_0 .. o_{t-1} with a learned prior        carry=prior
+            | bilinear attention over o_0 .. o_{t-1}                    carry=bilinear
+        h_t = (1 − f_t) ⊙ j_t + f_t ⊙ g_t                               keep=False
+            | (1 − f_t) ⊙ j_t + f_t ⊙ g_t + f_t ⊙ j_t                   keep=True
+        o_t = h_t                                                       output=raw
+            | h_t − ½                                                   output=centred
+
+    The first form of each is the wild type. The switches 0 to 3 cut a term, the others set an
+    option:
+
+        0  state_to_gate         q_t W_hf                   6  gate=output=centred
+        1  input_to_candidate    x_t W_xh                   7  gate=raw
+        2  carry                 (1 − f_t) ⊙ j_t            8  output=raw
+        3  write                 f_t ⊙ g_t                  9  gate=logit
+        4  squash=sigmoid                                  10  carry=prior
+        5  keep                                            11  carry=bilinear
+
+    With 6, the switch 7 lets the gate read h_{t-1} again, 8 the emission h_t, and 9 without 7 lets
+    the gate read the logit; without 6 they have no effect. Switch 10 wins over 11. 1,024 of the
+    4,096 patterns of numbers depend on the input; they are 148 distinct functions, and
+    `canonical_fields` maps all settings of a function to one.
+
+    The wild type equals the MGU with the cuts input_to_gate (0), gate_bias (2), state_to_candidate
+    (4) and candidate_bias (5). With `squash=sigmoid` and h_0 in [0, 1], every h_t is a vector of
+    Bernoulli parameters.
+
+    Source: S0 (DLM47).
+    """
+
+    pair = False
+    recurrent_weights = ("hf",)
+
+    @config
+    class Config:
+        """Four cuts and five options; `mutations=` sets all by number."""
+
+        cuts: frozenset[MGRUCut] = frozenset()
+        squash: Squash = Squash.TANH
+        keep: StrictBool = False
+        """Add f ⊙ j, so that nothing is forgotten."""
+        gate: Gate = Gate.RAW
+        output: Output = Output.RAW
+        carry: Carry = Carry.STATE
+        heads: int = Field(4, ge=1)
+        """Heads of the bilinear carry."""
+        prior: bool = True
+        """Give carry=prior its prior Λ; the published code has none."""
+
+        @model_validator(mode="before")
+        @classmethod
+        def _canonical(cls, value: Any) -> Any:
+            fields = value.kwargs if isinstance(value, ArgsKwargs) else value
+            return canonical_fields(fields or {})
+
+        def uncut(self) -> Any:
+            """Return the config without those cuts that zero weights can express.
+
+            Zero weights give f = σ(0) = ½ and g = act(0).
+            """
+            weights = {MGRUCut.STATE_TO_GATE, MGRUCut.INPUT_TO_CANDIDATE}
+            if self.squash is Squash.TANH:
+                weights.add(MGRUCut.WRITE)  # g = tanh(0) = 0
+            return dataclasses.replace(self, cuts=self.cuts - weights)
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        self.cuts = config.cuts
+        names = {"hf": MGRUCut.STATE_TO_GATE, "xh": MGRUCut.INPUT_TO_CANDIDATE}
+        cut = {name for name, path in names.items() if path in self.cuts}
+        if MGRUCut.WRITE in self.cuts:
+            cut.add("xh")
+        self.w = Weights({"hf": (width, width), "xh": (width, width)}, cut, fan_in=width)
+        self.attend: nn.Module | None = None
+        if config.carry is Carry.PRIOR:
+            self.attend = PriorCarry(width, length, prior=config.prior)
+        elif config.carry is Carry.BILINEAR:
+            self.attend = BilinearCarry(width, config.heads)
+
+    @property
+    def input_blind(self) -> bool:
+        return bool(self.cuts & {MGRUCut.INPUT_TO_CANDIDATE, MGRUCut.WRITE})
+
+    @property
+    def state_size(self) -> int | None:
+        return self.width if self.attend is None else None
+
+    def initial_state(self, start: Tensor) -> State:
+        return (
+            (start,) if self.attend is None else (start, start.new_zeros(len(start), 0, self.width))
+        )
+
+    def constrain_start(self, vectors: Tensor) -> Tensor:
+        """Map vectors to [0, 1] if the state holds Bernoulli parameters."""
+        return torch.sigmoid(vectors) if self.config.squash is Squash.SIGMOID else vectors
+
+    def project(self, x: Tensor) -> Tensor:
+        act = torch.tanh if self.config.squash is Squash.TANH else torch.sigmoid
+        return act(torch.zeros_like(x) if self.w.xh is None else x @ self.w.xh)
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        h, hf = state[0], self.w.hf
+        half = torch.full_like(h, 0.5)
+        return {"f": half if hf is None else torch.sigmoid(self._gate_input(h) @ hf)}
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        h, g, f = state[0], projected, self.gates(projected, state)["f"]
+        j = h
+        if self.attend is not None and state[1].shape[1]:
+            j = self.attend(state[1], h)
+        h = torch.zeros_like(h) if MGRUCut.CARRY in self.cuts else (1 - f) * j
+        if MGRUCut.WRITE not in self.cuts:
+            h = h + f * g
+        if self.config.keep:
+            h = h + f * j
+        o = h - 0.5 if self.config.output is Output.CENTRED else h
+        if self.attend is None:
+            return o, (h,)
+        return o, (h, torch.cat([state[1], o[:, None]], dim=1))
+
+    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
+        done = self.fast_scan_from(x, self.initial_state(start))
+        return done and done[0]
+
+    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
+        if self.attend is not None:
+            return None
+        c = self.config
+        options = {"keep": c.keep, "sigmoid": c.squash is Squash.SIGMOID, "read": c.gate.value}
+        states = self.fast_states(x, state[0], **options)
+        if states is None:
+            return None
+        outputs = states - 0.5 if c.output is Output.CENTRED else states
+        return outputs, (states[:, -1],)
+
+    def _gate_input(self, h: Tensor) -> Tensor:
+        if self.config.gate is Gate.CENTRED:
+            return h - 0.5
+        if self.config.gate is Gate.LOGIT:
+            return torch.atanh((2 * h - 1).clamp(-0.9999, 0.9999))
+        return h

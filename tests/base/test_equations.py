@@ -17,7 +17,7 @@ from lmzoo.base.equations import (
 )
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
-from lmzoo.cells.mgru import NUMBERS
+from lmzoo.cells.mgu import NUMBERS
 
 TEXT = """A cell.
 

@@ -1,63 +1,149 @@
-"""Properties of particular patterns of the minimal gated recurrent unit (MGRU)."""
+"""All 4,096 patterns of the MGRU against its equations, and its options."""
+
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from lmzoo.base.errors import UserError
-from lmzoo.cells.base import Cell
-from lmzoo.cells.mgru import MGRU, Carry, Cut, Gate, Output, Squash
-from tests.cells.support import inputs, make, outputs
+from lmzoo.cells.base import CELLS
+from lmzoo.cells.mgu import MGRU, Carry, Gate, MGRUCut, Output, Squash
+from tests.cells.support import LENGTH, WIDTH, bits, groups, inputs, make, outputs, subsets
 from tests.laws.support import assert_close
-from tests.tiny import FINE, quick
+from tests.tiny import FINE
+
+PATTERNS = subsets(12)
 
 
-def mutant(*mutations: int) -> Tensor:
-    """Return the outputs with these switches on."""
-    return outputs(make("mgru", mutations=mutations))
+def weights(width: int = WIDTH, length: int = LENGTH) -> dict[str, Tensor]:
+    """Return all weights that a pattern may use: gate, candidate, and both kinds of attention."""
+    key = make("mgru", width, length, carry="prior", prior=False)
+    bilinear = make("mgru", width, length, carry="bilinear", heads=2)
+    names = {"w.hf": key, "w.xh": key, "attend.key": key}
+    names |= {"attend.form": bilinear, "attend.mix.weight": bilinear}
+    return {name: dict(cell.named_parameters())[name].detach() for name, cell in names.items()}
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ([4, 6, 7, 8], [4]),
-        ([4, 6, 7, 9], [4, 6, 7]),
-        ([7], []),
-        ([8], []),
-        ([9], []),
-        ([7, 8, 9], []),
-        ([10, 11], [10]),
-        ([0, 2, 5], [0]),
-        ([0, 6, 8], [0]),
-        ([2, 10], [2]),
-    ],
-)
-def test_patterns_of_the_same_function_give_equal_configs(
-    first: list[int], second: list[int]
+def gate_input(h: Tensor, m: Mapping[int, Tensor]) -> Tensor:
+    """Return what the gate reads: h; h − ½ with 6 but not 7; ½ logit(h) with 9 as well."""
+    logit = torch.atanh((2 * h - 1).clamp(-0.9999, 0.9999))
+    return torch.where(m[6] & ~m[7], torch.where(m[9], logit, h - 0.5), h)
+
+
+def carried(outputs: list[Tensor], h: Tensor, w: dict[str, Tensor], m: Mapping) -> Tensor:
+    """Return j after the first step: h, or attention over o_0..o_{t-1}; 10 wins over 11."""
+    earlier = torch.stack(outputs, dim=2)  # P B s H
+    by_key = ((earlier @ w["attend.key"]).softmax(2) * earlier).sum(2)
+    scores = torch.einsum("pbsh,whk,pbk->pbsw", earlier, w["attend.form"], h)
+    by_query = ((scores @ w["attend.mix.weight"].T).softmax(2) * earlier).sum(2)
+    return torch.where(m[10], by_key, torch.where(m[11], by_query, h))
+
+
+def mgru(w: dict[str, Tensor], mutated: Tensor, x: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    """Return outputs and states (P, B, T, H) of P patterns, rows of `mutated`, without Λ."""
+    m = dict(enumerate(mutated.T[:, :, None, None]))
+    u = {i: (~on).to(x.dtype) for i, on in m.items()}
+    h, outputs, states = start.expand(len(mutated), *start.shape), [], []
+    for x_t in x.unbind(1):
+        f = torch.sigmoid(u[0] * (gate_input(h, m) @ w["w.hf"]))
+        candidate = u[1] * (x_t @ w["w.xh"])
+        g = torch.where(m[4], torch.sigmoid(candidate), torch.tanh(candidate))
+        j = carried(outputs, h, w, m) if outputs else h
+        h = u[2] * (1 - f) * j + u[3] * f * g + m[5] * f * j
+        states.append(h)
+        outputs.append(torch.where(m[6] & ~m[8], h - 0.5, h))
+    return torch.stack(outputs, dim=2), torch.stack(states, dim=2)
+
+
+def config_of(mutations: tuple[int, ...]) -> Any:
+    """Return the config of a pattern, or None if it is an error."""
+    try:
+        return CELLS.parse({"name": "mgru", "mutations": mutations, "prior": False, "heads": 2})
+    except UserError:
+        return None
+
+
+@pytest.fixture(scope="module")
+def configs() -> list[Any]:
+    return [config_of(mutations) for mutations in PATTERNS]
+
+
+@pytest.fixture(scope="module")
+def expected() -> tuple[Tensor, Tensor]:
+    return mgru(weights(), bits(12), *inputs(make("mgru")))
+
+
+@pytest.fixture(scope="module")
+def blind(expected: tuple[Tensor, Tensor]) -> list[bool]:
+    """Return for every pattern whether its outputs ignore the inputs, by the equations."""
+    cell = make("mgru")
+    other, _ = mgru(weights(), bits(12), inputs(cell, seed=2)[0], inputs(cell)[1])
+    return ((expected[0] - other).abs().amax((1, 2, 3)) < FINE).tolist()
+
+
+def run(config: Any, weights_: dict[str, Tensor]) -> Tensor:
+    """Return the outputs of a cell with these weights."""
+    cell = MGRU(config, WIDTH, LENGTH).double()
+    with torch.no_grad():
+        for name, parameter in cell.named_parameters():
+            parameter.copy_(weights_[name])
+    return outputs(cell)
+
+
+def test_every_pattern_computes_its_equation(
+    configs: list[Any], expected: tuple[Tensor, Tensor]
 ) -> None:
-    assert MGRU.Config(mutations=first) == MGRU.Config(mutations=second)
-    assert_close(mutant(*first), mutant(*second), 0, "outputs")
+    all_weights = weights()
+    results = {config: run(config, all_weights) for config in set(configs) - {None}}
+    for config, states, mutations in zip(configs, expected[0], PATTERNS, strict=True):
+        if config is not None:
+            assert_close(results[config], states, FINE, f"outputs of {mutations}")
 
 
-@pytest.mark.parametrize(("raw", "centred"), [([4], [4, 6, 7]), ([4, 6, 8], [4, 6])])
-def test_centred_outputs_are_the_states_minus_one_half(raw: list[int], centred: list[int]) -> None:
-    assert_close(mutant(*centred), mutant(*raw) - 0.5, FINE, "outputs − ½")
+def test_exactly_the_patterns_with_zero_state_are_errors(
+    configs: list[Any], expected: tuple[Tensor, Tensor]
+) -> None:
+    zero = expected[1].abs().amax((1, 2, 3)) == 0
+    assert [config is None for config in configs] == zero.tolist()
 
 
-@pytest.mark.parametrize("switch", [0, 2, 4, 5, 6, 10, 11])
-def test_each_switch_alone_changes_the_outputs(switch: int) -> None:
-    assert (mutant(switch) - mutant()).abs().max() > 1e-3
+def test_the_error_names_the_cuts() -> None:
+    with pytest.raises(
+        UserError, match=r"cuts carry \(2\), write \(3\) leave h = 0 at every step; "
+    ):
+        make("mgru", mutations=[2, 3])
 
 
-def test_attention_over_one_output_returns_that_output() -> None:
-    wild, attention = mutant(), mutant(10)
-    assert_close(attention[:, :2], wild[:, :2], FINE, "first two steps")
-    assert (attention[:, 2:] - wild[:, 2:]).abs().max() > 1e-3
-    centred = (mutant(6, 10) - mutant(6)).abs()
-    assert centred[:, 0].max() <= FINE
-    assert centred[:, 1].max() > 1e-3
+def test_exactly_3072_patterns_are_input_blind(configs: list[Any], blind: list[bool]) -> None:
+    cells = {config: MGRU(config, WIDTH, LENGTH) for config in set(configs) - {None}}
+    result = [config is None or cells[config].input_blind for config in configs]
+    assert result == blind == [bool({1, 3} & set(mutations)) for mutations in PATTERNS]
+    assert sum(result) == 3072
+
+
+def test_configs_are_equal_exactly_if_functions_are_equal(
+    configs: list[Any], expected: tuple[Tensor, Tensor], blind: list[bool]
+) -> None:
+    reading = [i for i, is_blind in enumerate(blind) if not is_blind]
+    named = [configs[i] for i in reading]
+    assert groups(expected[0][reading]) == [named.index(config) for config in named]
+    assert (len(reading), len(set(named))) == (1024, 148)
+
+
+def test_exactly_the_used_weights_are_allocated(configs: list[Any]) -> None:
+    for config, mutations in zip(configs, PATTERNS, strict=True):
+        if config is None or {1, 3} & set(mutations):
+            continue
+        on, carried = set(mutations), {2, 5} & set(mutations) != {2}
+        names = {"w.xh"} | (set() if 0 in on else {"w.hf"})
+        # With state_to_gate (0), the cut carry (2) and keep (5) cancel, so that j is used.
+        if carried and 10 in on:
+            names |= {"attend.key"}
+        elif carried and 11 in on:
+            names |= {"attend.form", "attend.mix.weight"}
+        assert {name for name, _ in MGRU(config, 2, 2).named_parameters()} == names, mutations
 
 
 def test_the_prior_weights_equal_keys() -> None:
@@ -72,56 +158,12 @@ def test_the_prior_weights_equal_keys() -> None:
     assert_close(cell.scan(x, start)[:, 2], third, FINE, "third state")
 
 
-def scaled_cell(scale: float, seed: int, mutations: tuple[int, ...]) -> tuple[Cell, Tensor]:
-    """Return a cell with weights multiplied by `scale`, and its states, h_0 first."""
-    cell = make("mgru", seed=seed, mutations=mutations)
-    with torch.no_grad():
-        for weight in cell.parameters():
-            weight.mul_(scale)
-        x, start = inputs(cell, seed=seed)
-        o = cell.scan(x, start)
-    h = o + 0.5 if cell.config.output is Output.CENTRED else o
-    return cell, torch.cat([start[:, None], h], dim=1)
-
-
-BERNOULLI = [(4,), (4, 6), (4, 6, 7), (4, 6, 8), (4, 6, 9), (0, 4)]
-
-
-@quick
-@given(
-    st.floats(0.1, 100), st.integers(0, 9), st.sampled_from([*BERNOULLI, (2, 4), (4, 10), (4, 11)])
-)
-def test_bernoulli_states_stay_in_the_unit_interval(scale: float, seed: int, on: tuple) -> None:
-    _, states = scaled_cell(scale, seed, on)
-    assert states.min() >= 0
-    assert states.max() <= 1
-
-
-def test_with_keep_the_state_leaves_the_unit_interval() -> None:
-    assert scaled_cell(1.0, 0, (4, 5))[1].max() > 1
-
-
-@quick
-@given(st.floats(0.1, 100), st.integers(0, 9), st.sampled_from(BERNOULLI))
-def test_a_bernoulli_state_changes_at_most_by_its_gate(scale: float, seed: int, on: tuple) -> None:
-    cell, states = scaled_cell(scale, seed, on)
-    before, after = states[:, :-1], states[:, 1:]
-    gate_input = before
-    if cell.config.gate is Gate.CENTRED:
-        gate_input = before - 0.5
-    elif cell.config.gate is Gate.LOGIT:
-        gate_input = 0.5 * torch.logit(before.clamp(0.00005, 0.99995))
-    half = torch.full_like(gate_input, 0.5)
-    f = half if cell.w.hf is None else torch.sigmoid(gate_input @ cell.w.hf)
-    assert ((after - before).abs() <= f + FINE).all()
-
-
 def test_numbers_and_names_give_equal_configs() -> None:
     assert MGRU.Config(mutations=[4, 6]) == MGRU.Config(
         squash=Squash.SIGMOID, gate=Gate.CENTRED, output=Output.CENTRED
     )
     assert MGRU.Config(mutations="0;4,10") == MGRU.Config(
-        cuts=[Cut.STATE_TO_GATE], squash="sigmoid", carry=Carry.PRIOR
+        cuts=[MGRUCut.STATE_TO_GATE], squash="sigmoid", carry=Carry.PRIOR
     )
 
 

@@ -9,8 +9,7 @@ from lmzoo import zoo
 from lmzoo.base.config import to_dict
 from lmzoo.base.equations import cut_names
 from lmzoo.base.errors import UserError
-from lmzoo.cells.mgru import NUMBERS, from_numbers
-from lmzoo.cells.mgu import MGU
+from lmzoo.cells.mgu import MGU, NUMBERS, from_numbers
 from lmzoo.lab.labels import display_label, find_point, named_points, short_names
 from tests.base.test_equations import all_cuts
 

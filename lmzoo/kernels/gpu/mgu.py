@@ -1,19 +1,21 @@
-r"""The kernels of the minimal gated unit, in the symbols of `kernels/cpu/mgu.py`.
+r"""The kernels of the minimal gated unit and of the MGRU that carries its last state.
 
-A program computes `ROWS` sequences of one pack member for all steps; both recurrent weights stay on
-the chip. `projected` has the columns x W_xf + b_f and x W_xh + b_h, zero where cut.
+In the symbols of `kernels/cpu/mgu.py`. A program computes `ROWS` sequences of one pack member for
+all steps; the recurrent weights stay on the chip. `projected` has the columns x W_xf + b_f and
+x W_xh + b_h, zero where cut; or, if they are no `pair`, the columns of the activated candidate. The
+kernel returns the states h.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, no_type_check
+from typing import no_type_check
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmzoo.kernels.gpu.blocks import load_weight, product, tanh
+from lmzoo.kernels.gpu.blocks import load_weight, product, read_state, tanh
 from lmzoo.kernels.gpu.scan import GpuRecurrence, weight_gradient
 
 
@@ -21,38 +23,48 @@ from lmzoo.kernels.gpu.scan import GpuRecurrence, weight_gradient
 class MGUGpuScan(GpuRecurrence):
     """Weights hf and hh, those that are not cut."""
 
-    num_weights: ClassVar[int] = 2
-    gate: bool
+    pair: bool = True
+    gate: bool = True
     """Whether there is hf."""
-    candidate: bool
+    candidate: bool = True
     """Whether there is hh."""
-    carry: bool
-    write: bool
+    carry: bool = True
+    write: bool = True
+    keep: bool = False
+    read: str = "raw"
+
+    @property
+    def num_weights(self) -> int:  # type: ignore[override]
+        return 1 + self.pair
 
     def forward(self, projected: Tensor, start: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-        pair = self._pair(weights, start)
         shape = *projected.shape[:-1], start.shape[-1]
         saved = [projected.new_empty(shape) for _ in range(3)]
+        pair = self._pair(weights, start)
         self.launch(_forward, saved[0], projected, *pair, start, *saved, flags=self._flags)
         return saved
 
     def backward(
         self, upstream: Tensor, start: Tensor, weights: Sequence[Tensor], saved: Sequence[Tensor]
     ) -> list[Tensor]:
-        tensors = upstream, *self._pair(weights, start), start
-        dprojected = upstream.new_empty(*upstream.shape[:-1], 2 * upstream.shape[-1])
-        before, reset = torch.empty_like(upstream), torch.empty_like(upstream)
+        width = upstream.shape[-1]
+        dprojected = upstream.new_empty(*upstream.shape[:-1], (1 + self.pair) * width)
+        deltas = dprojected if self.pair else torch.empty_like(upstream)
+        read = torch.empty_like(upstream)
+        reset = torch.empty_like(upstream) if self.candidate else read
         dstart = torch.empty_like(start)
-        rest = *saved, dprojected, dstart, before, reset
+        tensors = upstream, *self._pair(weights, start), start, *saved
+        rest = dprojected, dstart, deltas, read, reset
         self.launch(_backward, upstream, *tensors, *rest, flags=self._flags)
-        df, dc = dprojected.chunk(2, dim=-1)
-        gradients = [weight_gradient(before, df)] if self.gate else []
-        gradients += [weight_gradient(reset, dc)] if self.candidate else []
+        gradients = [weight_gradient(read, deltas[..., :width])] if self.gate else []
+        if self.candidate:
+            gradients.append(weight_gradient(reset, dprojected[..., -width:]))
         return [dprojected, dstart, *gradients]
 
     @property
-    def _flags(self) -> tuple[bool, bool, bool, bool]:
-        return self.gate, self.candidate, self.carry, self.write
+    def _flags(self) -> tuple[int, bool, bool, bool, bool, bool, str]:
+        kinds = self.gate, self.candidate, self.carry, self.write, self.keep
+        return 1 + self.pair, *kinds, self.read
 
     def _pair(self, weights: Sequence[Tensor], start: Tensor) -> tuple[Tensor, Tensor]:
         """Return hf and hh; a weight that is cut is another tensor, which is never read."""
@@ -63,8 +75,8 @@ class MGUGpuScan(GpuRecurrence):
 @no_type_check
 def _forward(
     projected, hf, hh, start, states, fs, cs, B, T, H, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
-    GATE: tl.constexpr, CANDIDATE: tl.constexpr, CARRY: tl.constexpr, WRITE: tl.constexpr,
-    PRECISION: tl.constexpr,
+    PARTS: tl.constexpr, GATE: tl.constexpr, CANDIDATE: tl.constexpr, CARRY: tl.constexpr,
+    WRITE: tl.constexpr, KEEP: tl.constexpr, READ: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -78,18 +90,25 @@ def _forward(
     h = tl.load(start + at_row * H + i[None, :], mask=ok, other=0.0)
     for t in range(T):
         at = (at_row * T + t) * H + i[None, :]
-        at_projected = (at_row * T + t) * 2 * H + i[None, :]
-        a = tl.load(projected + at_projected, mask=ok, other=0.0)
+        at_projected = (at_row * T + t) * PARTS * H + i[None, :]
+        a = tl.zeros((ROWS, COLUMNS), tl.float32)
+        if PARTS == 2:
+            a += tl.load(projected + at_projected, mask=ok, other=0.0)
         if GATE:
-            a += product(h, w_f, PRECISION)
+            q, _ = read_state(h, READ)
+            a += product(q, w_f, PRECISION)
         f = tl.sigmoid(a)
         c = tl.zeros((ROWS, COLUMNS), tl.float32)
         if WRITE:
-            a = tl.load(projected + at_projected + H, mask=ok, other=0.0)
+            c = tl.load(projected + at_projected + (PARTS - 1) * H, mask=ok, other=0.0)
             if CANDIDATE:
-                a += product(h * f, w_h, PRECISION)
-            c = tanh(a)
-        h = f * c + (1 - f) * h if CARRY else f * c
+                c += product(h * f, w_h, PRECISION)
+            if PARTS == 2:
+                c = tanh(c)
+        j = h
+        h = f * c + (1 - f) * j if CARRY else f * c
+        if KEEP:
+            h += f * j
         tl.store(states + at, h, mask=ok)
         tl.store(fs + at, f, mask=ok)
         tl.store(cs + at, c, mask=ok)
@@ -98,9 +117,10 @@ def _forward(
 @triton.jit
 @no_type_check
 def _backward(
-    upstream, hf, hh, start, states, fs, cs, dprojected, dstart, before, reset, B, T, H,
-    COLUMNS: tl.constexpr, ROWS: tl.constexpr, GATE: tl.constexpr, CANDIDATE: tl.constexpr,
-    CARRY: tl.constexpr, WRITE: tl.constexpr, PRECISION: tl.constexpr,
+    upstream, hf, hh, start, states, fs, cs, dprojected, dstart, deltas, read, reset, B, T, H,
+    COLUMNS: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr, GATE: tl.constexpr,
+    CANDIDATE: tl.constexpr, CARRY: tl.constexpr, WRITE: tl.constexpr, KEEP: tl.constexpr,
+    READ: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -113,35 +133,41 @@ def _backward(
     at_row = p * B + row[:, None]
     h_0 = tl.load(start + at_row * H + i[None, :], mask=ok, other=0.0)
     carried = tl.zeros((ROWS, COLUMNS), tl.float32)
-    # Three are the default; with two, registers are enough at width 32 too.
-    for back in tl.range(0, T, num_stages=2 if COLUMNS < 64 else 3):
+    # Three loads ahead are the default. With two, registers are enough at width 32 too, and the
+    # shared memory of the MGRU is that of one weight.
+    for back in tl.range(0, T, num_stages=2 if COLUMNS < 64 or PARTS == 1 else 3):
         t = T - 1 - back
         at = (at_row * T + t) * H + i[None, :]
-        at_projected = (at_row * T + t) * 2 * H + i[None, :]
+        at_projected = (at_row * T + t) * PARTS * H + i[None, :]
         h = tl.load(states + at - H, mask=ok & (t > 0), other=0.0)
         h = tl.where(t > 0, h, h_0)
         f = tl.load(fs + at, mask=ok, other=0.0)
-        c = tl.load(cs + at, mask=ok, other=0.0)
         delta = tl.load(upstream + at, mask=ok, other=0.0) + carried
-        d_c = tl.zeros((ROWS, COLUMNS), tl.float32)
-        if WRITE:
-            d_c = delta * f * (1 - c * c)
-        difference = c - h if CARRY else c
-        d_f = delta * difference
+        zeros = tl.zeros((ROWS, COLUMNS), tl.float32)
+        d_f, carried, d_c = zeros, zeros, zeros
         if CARRY:
-            carried = (1 - f) * delta
-        else:
-            carried = tl.zeros((ROWS, COLUMNS), tl.float32)
+            d_f -= delta * h
+            carried += (1 - f) * delta
+        if KEEP:
+            d_f += delta * h
+            carried += f * delta
+        if WRITE:
+            c = tl.load(cs + at, mask=ok, other=0.0)
+            d_f += delta * c
+            d_c = f * delta
+            if PARTS == 2:
+                d_c *= 1 - c * c
         if CANDIDATE:
             s = product(d_c, w_h, PRECISION)
             d_f += s * h
             carried += f * s
+            tl.store(reset + at, h * f, mask=ok)
         d_f = d_f * f * (1 - f)
         if GATE:
-            carried += product(d_f, w_f, PRECISION)
-        # The inputs of both state products, h_{t-1} and h_{t-1} f_t, for the weights' gradients.
-        tl.store(before + at, h, mask=ok)
-        tl.store(reset + at, h * f, mask=ok)
-        tl.store(dprojected + at_projected, d_f, mask=ok)
-        tl.store(dprojected + at_projected + H, d_c, mask=ok)
+            # What the gate read, and h_{t-1} f_t above, are needed for the weights' gradients.
+            q, slope = read_state(h, READ)
+            carried += product(d_f, w_f, PRECISION) * slope
+            tl.store(read + at, q, mask=ok)
+        tl.store(deltas + at_projected, d_f, mask=ok)
+        tl.store(dprojected + at_projected + (PARTS - 1) * H, d_c, mask=ok)
     tl.store(dstart + at_row * H + i[None, :], carried, mask=ok)

@@ -23,7 +23,6 @@ from lmzoo.kernels.gpu import (
     linear_recurrence,
     log_normaliser,
     lstm,
-    mgru,
     mgu,
     rnn,
     rows,
@@ -36,11 +35,11 @@ from lmzoo.kernels.gpu.scan import ROWS, padded, warps
 SHARED_LIMIT = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024}
 """Compute capability (A100, H100, B200, RTX 5090) -> shared memory of one program, in bytes."""
 RECURRENCES = {
-    "mgu": mgu.MGUGpuScan,
-    "mgru": mgru.MGRUGpuScan,
-    "rnn": rnn.RNNGpuScan,
-    "gru": gru.GRUGpuScan,
-    "lstm": lstm.LSTMGpuScan,
+    "mgu": mgu.MGUGpuScan(),
+    "mgru": mgu.MGUGpuScan(pair=False, candidate=False),
+    "rnn": rnn.RNNGpuScan(),
+    "gru": gru.GRUGpuScan(),
+    "lstm": lstm.LSTMGpuScan(),
 }
 WIDTHS = (32, 64, 128)
 """Widths at which the weights of some recurrence stay on the chip."""
@@ -66,9 +65,8 @@ class Resources:
 def recurrences() -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """Yield (name, module, constants) of every recurrence with matrix products, uncut."""
     flags: dict[str, Any] = dict.fromkeys(("GATE", "CANDIDATE", "CARRY", "WRITE"), True)
-    yield "mgu", mgu, flags
-    plain = {"KEEP": True, "READ": "logit"}
-    yield "mgru", mgru, {**plain, **dict.fromkeys(("GATE", "CARRY", "WRITE"), True)}
+    yield "mgu", mgu, {**flags, "PARTS": 2, "KEEP": False, "READ": "raw"}
+    yield "mgru", mgu, {**flags, "PARTS": 1, "CANDIDATE": False, "KEEP": True, "READ": "logit"}
     yield "rnn", rnn, {"ACTIVATION": "tanh"}
     yield "gru", gru, {"BEFORE": False, "Z_KEEPS": True}
     yield "lstm", lstm, {"FORGET": "gate"}

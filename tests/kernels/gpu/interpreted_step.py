@@ -35,7 +35,7 @@ STEP = {"adam", "log_normaliser", "rows", "sphere", "token_mixture", "token_scor
 on_the_interpreter = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="a test of Triton's interpreter"
 )
-RECURRENCES = {"gru", "lstm", "mgru", "mgu", "rnn", "linear_recurrence"}
+RECURRENCES = {"gru", "lstm", "mgu", "rnn", "linear_recurrence"}
 """Modules of kernels with a test here, and those with a test in `interpreted.py`."""
 
 

@@ -120,8 +120,7 @@ def test_a_kernel_runs_only_where_it_fits(name: str, limit: int, monkeypatch) ->
     monkeypatch.setattr(scan, "memory_of_program", lambda _: limit)
     names = (f"{name} forward", f"{name} backward")
     needed = max(compile_kernel(*USED[key], 80).shared for key in names)
-    scan_type = RECURRENCES[name]
-    recurrence = scan_type(*(True,) * 4) if name == "mgu" else scan_type()
+    recurrence = RECURRENCES[name]
     for width in (33, 50, 64):
         start = torch.empty(1, 1, width * recurrence.vectors).as_subclass(OnGPU)
         assert recurrence.fits(start) == (needed <= limit)
