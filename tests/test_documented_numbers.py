@@ -56,7 +56,7 @@ def test_the_lowest_versions_are_the_bounds() -> None:
     assert dict(line.split("==") for line in pins if not line.startswith("#")) == bounds
 
 
-INSTALLED = ("sweeps", "bpe", "cluster", "figures", "analysis")
+INSTALLED = ("zoo", "sweeps", "bpe", "cluster", "figures")
 """Extras that a user installs. Those of trackers are tested with the newest version only."""
 
 

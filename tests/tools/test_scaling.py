@@ -1,11 +1,23 @@
 """Loss against size: curves from labels, comparison at shared sizes, changes of order."""
 
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 import pytest
-from scaling import scaling_curves, study_scaling
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.records.load import load_study
+
+# `sweeps/scaling.py` has the same name.
+SPEC = importlib.util.spec_from_file_location(
+    "tools_scaling", Path(__file__).parents[2] / "tools/scaling.py"
+)
+assert SPEC is not None
+assert SPEC.loader is not None
+SCALING = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(SCALING)
+scaling_curves, study_scaling = SCALING.scaling_curves, SCALING.study_scaling
 
 WIDTHS = (8, 16, 32, 64)
 

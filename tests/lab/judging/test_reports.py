@@ -42,6 +42,7 @@ def write_runs(path: Path) -> None:
 def test_a_report_is_the_expected_one(place, lmzoo, tmp_path, monkeypatch) -> None:
     expected = EXPECTED.read_text() if EXPECTED.exists() else ""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
     write_runs(Path("runs.csv"))
     code, out, err = lmzoo(*REPORTS[place])
     report = f"$ lmzoo {' '.join(REPORTS[place])}\n{out}"
