@@ -16,7 +16,7 @@ from torch.utils._device import _device_constructors
 
 import lmzoo.decode
 import lmzoo.models  # noqa: F401  both imports register rows
-from lmzoo.base.config import add_defaults, from_dict, to_dict
+from lmzoo.base.config import from_dict, to_dict
 from lmzoo.base.errors import UserError
 from lmzoo.base.memory import allocating, machine_bytes, require_memory
 from lmzoo.base.own_parts import import_installed
@@ -68,10 +68,7 @@ def change(model_config: Any, fields: Mapping[str, Any]) -> Any:
     Raises:
         UserError: A field is invalid.
     """
-    if not fields:
-        return model_config
-    kept = add_defaults(model_config, MODELS.dump(model_config))
-    return MODELS.parse(overlay(kept, fields))
+    return MODELS.parse(overlay(MODELS.dump(model_config), fields)) if fields else model_config
 
 
 def overlay(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
