@@ -9,7 +9,7 @@ same share of the sample. The tests run in a copy of the tree, the nearest and c
 one fails or `--limit` seconds are over. At the end, all tests that failed run without a fault and
 must pass. Exit code 1: a fault survives. A person judges whether it matters: a bound that is never
 met does not. What cannot matter has no faults: messages, types, tolerances below 1e-5, lines with
-the comment `# no mutation`. `<` becomes `<=` beside whole numbers and `>` elsewhere, because two
+the comment `# no mutation`. `<` becomes `<=` only next to whole numbers and `>` elsewhere, because two
 measured numbers are never equal.
 """
 
@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 HOUSES = ("lmzoo", "lmzoo/lab")
-BESIDE = {
+RELATED = {
     "statistics": "judging/|analysis/tables/test_ranking|study/test_until",
     "study": "trainables/|sweep/test_(main|dry_run|coordinator)",
     "store": "train/test_run|cluster/test_head|analysis/records/",
@@ -145,7 +145,7 @@ def runs_of(root: Path, room: str, path: str) -> list[list[str]]:
     """Return the arguments of the runs of pytest that can catch faults of a file, in their order.
 
     Pins and laws of the rows that use the file; tests with its name; in the mirrored folder, those
-    that import it and the others; `BESIDE`; all others that import it.
+    that import it and the others; `RELATED`; all others that import it.
     """
     stem, package = Path(path).stem, ".".join(Path(path).parent.parts)
     imports = re.compile(rf"{package}\.{stem}\b|from {package} import .*\b{stem}\b")
@@ -153,8 +153,8 @@ def runs_of(root: Path, room: str, path: str) -> list[list[str]]:
     for test in root.glob("tests/*/**/test_*.py"):
         name, uses = str(test.relative_to(root)), bool(imports.search(test.read_text()))
         own = re.match(f"tests/(lab/)?{room}/", name)
-        beside = re.match(f"tests/(lab/)?({BESIDE[room]})", name)
-        near = [own and f"test_{stem}" in name, own and uses, own, beside, uses, True]
+        related = re.match(f"tests/(lab/)?({RELATED[room]})", name)
+        near = [own and f"test_{stem}" in name, own and uses, own, related, uses, True]
         ranked.append((list(map(bool, near)).index(True), test.stat().st_size, name))
     runs = [[name for rank, _, name in sorted(ranked) if rank < 5]]
     if room in ("cells", "models"):
@@ -204,7 +204,7 @@ def first_failure(runs: list[list[str]], copy: Path, limit: float) -> tuple[str,
 def sample(only: str, size: int, seed: int) -> list[tuple[str, Fault]]:
     """Return faults with their rooms, as many of each room as of any other."""
     found = {}
-    for room in BESIDE:
+    for room in RELATED:
         files = [f for house in HOUSES for f in ROOT.glob(f"{house}/{room}/**/*.py")]
         names = {str(file.relative_to(ROOT)): file.read_text() for file in sorted(files)}
         faults = [fault for name in names.items() for fault in faults_of(*name)]
@@ -221,7 +221,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sample", type=int, default=60, help="number of faults")
     parser.add_argument("--seed", type=int, default=0, help="another seed draws other faults")
-    parser.add_argument("--only", default="", help=f"FILE, FILE:LINE or one of {', '.join(BESIDE)}")
+    parser.add_argument("--only", default="", help=f"FILE, FILE:LINE or one of {', '.join(RELATED)}")
     parser.add_argument("--limit", type=float, default=120, help="seconds of tests for a fault")
     parser.add_argument("--list", action="store_true", help="print the faults and run nothing")
     options = parser.parse_args()

@@ -63,6 +63,6 @@ def test_the_nearest_tests_run_first_and_a_model_runs_its_rows(mutate):
 
 def test_each_room_has_the_same_share_of_a_sample(mutate):
     rooms = [room for room, _ in mutate.sample("", 14, seed=1)]
-    assert sorted(map(rooms.count, mutate.BESIDE)) == [2, 2, 2, 2, 3, 3]
+    assert sorted(map(rooms.count, mutate.RELATED)) == [2, 2, 2, 2, 3, 3]
     assert mutate.sample("", 14, seed=1)[:2] == mutate.sample("", 60, seed=1)[:2]
     assert set(mutate.sample("store", 2, seed=1)) < set(mutate.sample("", 14, seed=1))

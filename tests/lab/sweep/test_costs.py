@@ -1,4 +1,4 @@
-"""Costs: slow workers are told from shapes that take long; placements are complete; the time left
+"""Costs: slow workers are distinguished from slow shapes; placements are complete; the time left
 contains the truth wherever the truth is known.
 """
 
