@@ -221,7 +221,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sample", type=int, default=60, help="number of faults")
     parser.add_argument("--seed", type=int, default=0, help="another seed draws other faults")
-    parser.add_argument("--only", default="", help=f"FILE, FILE:LINE or one of {', '.join(RELATED)}")
+    parser.add_argument(
+        "--only", default="", help=f"FILE, FILE:LINE or one of {', '.join(RELATED)}"
+    )
     parser.add_argument("--limit", type=float, default=120, help="seconds of tests for a fault")
     parser.add_argument("--list", action="store_true", help="print the faults and run nothing")
     options = parser.parse_args()
