@@ -1,4 +1,4 @@
-"""`lmzoo horizon`: the gradient horizons of rows or trained runs, or what their predictions read.
+"""`lmzoo horizon`: the gradient horizons of rows or trained runs.
 
 `lmzoo budget`: the most that a leak of the bag of tokens is worth on a corpus.
 """
@@ -19,9 +19,8 @@ from lmzoo.cli.common import DataDir, ModelSettings
 from lmzoo.cli.opened import open_run, say_facts
 from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
-from lmzoo.inspect.gradient_horizon import gradient_horizon, gradient_paths, half_life
+from lmzoo.inspect.gradient_horizon import gradient_horizon, half_life
 from lmzoo.inspect.leak_budget import leak_budget
-from lmzoo.inspect.reach import reach
 from lmzoo.lab.cli.options import AsJson, new_table
 from lmzoo.lab.cli.run_names import RUN_HELP, Runs, find_trained
 from lmzoo.lab.store.studies import RUNS
@@ -55,15 +54,9 @@ def show_horizon(
     fields: ModelSettings = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the initial weights of a row.")] = 0,
     runs: Runs = RUNS,
-    inputs: Annotated[bool, typer.Option("--inputs", help="Show how much another token d steps back changes the prediction of any causal row, and another order of all but the last token (0: a bag of words, 1: as much as other tokens).")] = False,
-    paths: Annotated[bool, typer.Option("--paths", help="Split the gradient in the cell of an LSTM: from cell to cell alone, and through the gates.")] = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show the gradient of the last token's loss in the state d steps before, relative to d = 1."""
-    if paths and inputs:
-        raise UserError("--paths and --inputs ask different questions; give one of them")
-    if paths and not names:
-        names = ["lstm_lm"]
     data = None
     trained = {} if fields else {name: find_trained(name, runs) for name in names or []}
     settings = nest_settings(parse_settings(fields or []), "model")
@@ -81,29 +74,16 @@ def show_horizon(
         row, model_fields = built[name]
         rows[name] = Subject(zoo.build(zoo.config(row, **model_fields), data.task, seed), data)
     rows = {name: rows[name] for name in built}
-    order: dict[str, float] = {}
-    if inputs:
-        found = {label: reach(row.model, _equal_lengths(row.corpus)) for label, row in rows.items()}
-        norms = {label: back for label, (back, _) in found.items()}
-        order = {label: share for label, (_, share) in found.items()}
-    elif paths:
-        norms = {
-            label if path == "all" else f"{label}, {path}": values
-            for label, row in rows.items()
-            for path, values in gradient_paths(row.model, _equal_lengths(row.corpus)).items()
-        }
-    else:
-        norms = {
-            label: gradient_horizon(row.model, _equal_lengths(row.corpus))
-            for label, row in rows.items()
-        }
+    norms = {
+        label: gradient_horizon(row.model, _equal_lengths(row.corpus))
+        for label, row in rows.items()
+    }
     if names and untrained:
         echo(f"initial weights, not trained: {', '.join(untrained)}", err=True)
     if as_json:
-        values = {name: values.tolist() for name, values in norms.items()}
-        echo(json.dumps({"back": values, "order": order} if inputs else values))
+        echo(json.dumps({name: values.tolist() for name, values in norms.items()}))
         return
-    _print(norms, order, absolute=paths)
+    _print(norms)
 
 
 def _equal_lengths(corpus: Corpus) -> Tensor:
@@ -117,26 +97,16 @@ def _equal_lengths(corpus: Corpus) -> Tensor:
     return corpus.test.tokens[lengths == length][:SEQUENCES, :length]
 
 
-def _print(norms: dict[str, Tensor], order: dict[str, float], *, absolute: bool) -> None:
+def _print(norms: dict[str, Tensor]) -> None:
     table = new_table(right=("steps back", *norms))
     for d in range(max(map(len, norms.values()))):
-        cells = [
-            f"{float(g[d] / (1 if absolute else g[0] or 1)):.3g}" if d < len(g) else ""
-            for g in norms.values()
-        ]
+        cells = [f"{float(g[d] / (g[0] or 1)):.3g}" if d < len(g) else "" for g in norms.values()]
         table.add_row(str(d + 1), *cells)
     half_lives = [half_life(values) for values in norms.values()]
     table.add_row("half at", *(str(d) if d else "never" for d in half_lives))
-    if order:
-        table.add_row("order", *(f"{share:.2f}" for share in order.values()))
     console = Console()
     console.print(table)
-    what = "gradient of the last token's loss, relative to one step back"
-    if order:
-        what = "change of the prediction by another token, relative to the last token"
-    elif absolute:
-        what = "gradient of the last token's loss in the cell state, by paths"
-    console.print(what, style="dim")
+    console.print("gradient of the last token's loss, relative to one step back", style="dim")
 
 
 def show_budget(

@@ -9,15 +9,13 @@ Source: Chung et al. 2017 (arXiv:1609.01704); S2.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeGuard
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmzoo.cells.base import Cell
 from lmzoo.contract import LanguageModel
-from lmzoo.inspect.hooks import record_activity
 from lmzoo.inspect.posterior import number_tokens
 from lmzoo.models.recurrent.recurrent_lm import RecurrentLM
 
@@ -33,7 +31,7 @@ class Boundaries:
     ended: Float[Tensor, "layers n"]
 
 
-def has_boundaries(model: LanguageModel) -> bool:
+def has_boundaries(model: LanguageModel) -> TypeGuard[RecurrentLM]:
     """Return whether the model has a cell with boundary detectors and one initial state."""
     return (
         isinstance(model, RecurrentLM)
@@ -43,16 +41,15 @@ def has_boundaries(model: LanguageModel) -> bool:
 
 
 @torch.no_grad()
-def boundaries(model: LanguageModel, ids: Sequence[int], tokens: Sequence[str]) -> Boundaries:
+def boundaries(model: RecurrentLM, ids: Sequence[int], tokens: Sequence[str]) -> Boundaries:
     """Compute the boundaries of one sentence, given as ids and as text, `<start>` first."""
-    was_training, row = model.training, torch.tensor([list(ids)])
-    with record_activity(model.eval()) as activity:
-        model.log_prob(row, torch.tensor([len(ids)]))
+    was_training = model.training
+    state, columns = model.eval().begin(1), []
+    for token in ids[:-1]:
+        _, state = model.advance(state, torch.tensor([token]))
+        layers = [model.cell.boundaries(layer).flatten() for layer in state.layers]
+        columns.append(torch.cat(layers))
     model.train(was_training)
-    by_cell = []
-    for name, steps in activity.cell_steps.items():
-        cell = cast("Cell", model.get_submodule(name))
-        by_cell.append(torch.cat([cell.boundaries(step.state) for step in steps]).T)
-    ended = torch.cat(by_cell)
+    ended = torch.stack(columns, dim=1)
     names = tuple(f"layer {n}" for n in range(1, len(ended) + 1))
     return Boundaries(names, number_tokens(tokens[:-1]), ended)

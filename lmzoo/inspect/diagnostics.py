@@ -28,10 +28,6 @@ DIAGNOSTICS = (
         "How much of the gradient of a loss reaches earlier states (horizon).",
     ),
     (
-        "reach", "S2", "S2",
-        "Bag of words, n-gram or moving average: what a prediction reads (horizon --inputs).",
-    ),
-    (
         "transformer_toy_diagnostic", "S2", "S2",
         "A regression that needs warm-up; measured, no longer code (decisions/transformer_toy.md).",
     ),

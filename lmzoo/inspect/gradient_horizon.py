@@ -8,13 +8,6 @@ The gradient of a weight is a sum over steps and need not vanish, as the last st
 
     f_t ≡ f      ∂c_t/∂c_{t−d} = f^d  along the cell alone, and exactly I for f ≡ 1
 
-The gradient in c_{t−d} of an LSTM is a sum over paths. Those from cell to cell are the highway,
-which no gate leaves; all others pass through h and the gates of a later step. With h_u constant,
-
-    H_d = ∂ℓ_t / ∂c_{t−d} along the highway = f_{t−1} ⊙ .. ⊙ f_{t−d+1} ⊙ H_1
-
-(Peepholes would read c without h, so that no such split exists.)
-
 Source: Hochreiter 1991; Bengio et al. 1994; S3, S4.
 """
 
@@ -25,7 +18,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.base.errors import UserError
-from lmzoo.cells.lstm import LSTM
 from lmzoo.contract import DecodingState, LanguageModel
 from lmzoo.types import Tokens
 
@@ -55,45 +47,6 @@ def gradient_horizon(model: LanguageModel, tokens: Tokens) -> Float[Tensor, "T-2
     loss = -scores.gather(1, tokens[:, -1:]).sum()
     # The last copy, of h_t, is made after its scores, so the loss does not depend on it.
     return _gradient_norms(loss, states[:-1])
-
-
-def gradient_paths(model: LanguageModel, tokens: Tokens) -> dict[str, Float[Tensor, "T-2"]]:
-    """Return the mean norms of ∂ℓ/∂c_{t−d} by paths: all, highway, gates (all less highway).
-
-    Args:
-        model: A recurrent language model with one LSTM layer.
-        tokens: Sequences (B, T) without padding.
-
-    Raises:
-        UserError: The model has no LSTM, or several layers.
-    """
-    cell = getattr(model, "cell", None)
-    if not isinstance(cell, LSTM) or len(model.begin(1).layers) != 1:
-        raise UserError(
-            f"{model.name} has no highway from cell to cell; use a row with one layer of the cell "
-            "lstm, such as lstm_lm"
-        )
-    every, highway = (_cell_gradients(model, tokens, alone=alone) for alone in (False, True))
-    gates = [a - b for a, b in zip(every, highway, strict=True)]
-    return {
-        name: torch.stack([g.flatten(1).norm(dim=1).mean() for g in gradients])
-        for name, gradients in (("all", every), ("highway", highway), ("gates", gates))
-    }
-
-
-def _cell_gradients(model: Any, tokens: Tokens, *, alone: bool) -> list[Tensor]:
-    """Return ∂ℓ/∂c_{t−d} for d = 1, 2, ..; `alone` leaves out the paths through h."""
-    model.eval()
-    state, scores, cells = model.begin(len(tokens)), None, []
-    for token in tokens[:, :-1].unbind(1):
-        scores, state = model.advance(state, token)
-        ((h, c),) = state.layers
-        c = c + 0 if c.requires_grad else c.clone().requires_grad_()
-        cells.append(c)
-        state = state._replace(layers=((h.detach() if alone else h, c),))
-    assert scores is not None
-    loss = -scores.gather(1, tokens[:, -1:]).sum()
-    return [*reversed(torch.autograd.grad(loss, cells[:-1]))]
 
 
 def _no_state_message(model: LanguageModel) -> str:

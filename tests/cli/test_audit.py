@@ -96,17 +96,5 @@ def test_the_horizon_of_rows(lmzoo):
     assert len(norms["gru"]) == len(norms["lstm_lm"]) > 5
 
 
-def test_what_the_predictions_of_rows_read(lmzoo):
-    """Of a Transformer, too, which has no recurrent state."""
-    names = ("gpt", "rnn_lm")
-    code, out, _ = lmzoo("horizon", *names, "--inputs", "--set", "model.width=8", "--json")
-    found = json.loads(out)
-    assert code == 0
-    assert found["back"]["rnn_lm"][8] < 0.2 * found["back"]["rnn_lm"][0]
-    assert found["order"]["gpt"] < found["order"]["rnn_lm"]
-    code, out, _ = lmzoo("horizon", *names, "--inputs", "--set", "model.width=8")
-    assert [line.split()[0] for line in out.splitlines()][-3:-1] == ["half", "order"]
-
-
 def test_a_row_without_recurrent_state_has_no_horizon(refused):
     assert "transformer_decoder has no recurrent state" in refused("horizon", "gpt")

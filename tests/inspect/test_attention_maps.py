@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from torch import Tensor
 
+from lmzoo.blocks.attention import Attention
 from lmzoo.contract import START
 from lmzoo.inspect.attention import attention_maps, has_attention_maps
-from lmzoo.inspect.hooks import record_activity
-from tests.laws.support import assert_close
+from tests.laws.support import assert_close, log_prob
 from tests.tiny import CLOSE, tiny
 
 IDS, TOKENS = [START, 0, 2, 1], ["<start>", "a", "c", "b"]
@@ -14,7 +15,7 @@ SOURCE = torch.tensor([[2, 0, 1]])
 
 
 @pytest.mark.parametrize("name", ["gpt", "gpt_mixture", "transformer_decoder", "hard_attention"])
-def test_a_decoder_attends_to_its_prefix(name: str) -> None:
+def test_a_decoder_attends_to_its_prefix(name: str, monkeypatch) -> None:
     model = tiny(name, spread=0.5)
     maps = attention_maps(model, IDS, TOKENS)
     assert has_attention_maps(model)
@@ -23,16 +24,15 @@ def test_a_decoder_attends_to_its_prefix(name: str) -> None:
     assert maps.looking == maps.looked_at == ("0 <start>", "1 a", "2 c")
     assert_close(maps.weight.sum(-1), torch.ones(2, 2, 3), CLOSE, "weights of a query")
     assert not maps.weight.triu(1).any()
-    with torch.no_grad(), record_activity(model.eval()) as activity:
-        model.log_prob(torch.tensor([IDS]), torch.tensor([4]))
-    for layer, calls in enumerate(activity.attention_calls.values()):
-        attention, (call,) = model.blocks[layer].attention, calls
-        weights = attention.attention_weights(
-            attention.logits_for_keys(call.x, call.cache[0], call.mask)
-        )
-        assert_close(
-            maps.weight[layer], weights[0].detach(), CLOSE, f"weights of layer {layer + 1}"
-        )
+    calls, attend = [], Attention.attend
+
+    def recorded(self: Attention, x: Tensor, cache, mask=None) -> Tensor:
+        calls.append(self.attention_weights(self.logits_for_keys(x, cache[0], mask))[0])
+        return attend(self, x, cache, mask)
+
+    monkeypatch.setattr(Attention, "attend", recorded)
+    log_prob(model.eval(), torch.tensor([IDS]), torch.tensor([4]))
+    assert_close(maps.weight, torch.stack(calls).detach(), CLOSE, "weights in use")
 
 
 @torch.no_grad()

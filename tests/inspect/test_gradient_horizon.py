@@ -8,12 +8,7 @@ from lmzoo import zoo
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import Task
-from lmzoo.inspect.gradient_horizon import (
-    _cell_gradients,
-    gradient_horizon,
-    gradient_paths,
-    half_life,
-)
+from lmzoo.inspect.gradient_horizon import gradient_horizon, half_life
 from lmzoo.laws.probes import disturb
 from tests.tiny import FINE, batch, tiny
 
@@ -106,52 +101,3 @@ def test_every_recurrent_row_has_a_positive_horizon() -> None:
         assert (g > 0).all(), name
         checked += 1
     assert checked > 15
-
-
-def _lstm(name: str = "lstm_lm", **fields: object):
-    torch.manual_seed(0)
-    model = zoo.build(zoo.config(name, width=5, **fields), Task(vocab=9, length=8)).double()
-    for weight in model.parameters():
-        torch.nn.init.normal_(weight)
-    return model, torch.randint(9, (4, 8))
-
-
-@pytest.mark.parametrize("name", ["lstm_lm", "lstm_no_forget"])
-def test_the_highway_is_the_product_of_the_forget_gates(name: str) -> None:
-    model, tokens = _lstm(name)
-    cell, state = model.cell, model.cell.initial_state(torch.ones(4, 10, dtype=torch.float64))
-    forget = []
-    for x in model.embedding(tokens[:, :-1]).unbind(1):
-        projected = cell.project(x[:, None])[:, 0]
-        forget.append(cell.gates(projected, state).get("f", torch.ones(4, 5)))
-        _, state = cell.step(projected, state)
-    highway = _cell_gradients(model, tokens, alone=True)
-    expected = highway[0][:, 0]
-    for d, gradient in enumerate(highway[1:], start=2):
-        expected = expected * forget[-d]
-        torch.testing.assert_close(gradient[:, 0], expected)
-
-
-def test_the_gates_carry_what_the_highway_does_not() -> None:
-    model, tokens = _lstm()
-    paths = gradient_paths(model, tokens)
-    assert (paths["gates"][1:] > 1e-3).all()
-    assert paths["gates"][0] < 1e-12  # c_{t−1} and the last token are one step apart
-    with torch.no_grad():
-        model.cell.w.weight_hh.zero_()
-    paths = gradient_paths(model, tokens)
-    assert (paths["gates"] < 1e-12).all()
-    torch.testing.assert_close(paths["all"], paths["highway"])
-    assert (paths["all"] > 0).all()
-
-
-def test_models_without_a_highway_are_refused() -> None:
-    for name, fields in (
-        ("gru", {}),
-        ("lstm_peephole", {}),
-        ("lstm_lm", {"num_layers": 2}),
-        ("gpt", {}),
-    ):
-        model = zoo.build(zoo.config(name, **fields), Task(vocab=9, length=8))
-        with pytest.raises(UserError, match="no highway from cell to cell"):
-            gradient_paths(model, torch.ones(2, 8).long())
