@@ -26,7 +26,7 @@ lowest:
 	.venv-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt --no-build-isolation \
 		-e ".[zoo,sweeps,bpe,figures,test]"
 	.venv-lowest/bin/python -m pytest -m "not slow" tests/lab/store tests/lab/study tests/trainables tests/lab/judging tests/lab/statistics \
-		tests/lab/analysis/tables tests/lab/analysis/records tests/train tests/data tests/laws tests/cells/test_every_cell.py \
+		tests/lab/analysis tests/train tests/data tests/laws tests/cells/test_every_cell.py \
 		tests/lab/sweep/test_ray_names.py
 
 # What changed since main, in less than a minute; `check` and `test` are complete.

@@ -20,8 +20,8 @@ from rich.table import Table
 
 from lmzoo.base.command_line import run_command
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.records.load import load_study
-from lmzoo.lab.analysis.tables.ranking import rank_points
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking import rank_points
 
 
 def main(stores: Annotated[list[Path], typer.Argument(help="Stores of the repetitions.")]) -> None:

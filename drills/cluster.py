@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from drills.hosts import ROOT, Host
-from lmzoo.lab.analysis.tables.ranking_table import study_ranking
+from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.store.records import RunFolder, epoch_records
 from lmzoo.trainables.store_name import store_name
 from tests.lab.sweep.processes import wait_until

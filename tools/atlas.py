@@ -16,13 +16,13 @@ import numpy as np
 import polars as pl
 from polars import selectors as cs
 
-from lmzoo.lab.analysis.records.load import load_study
+from lmzoo.lab.analysis.formatting import MISSING, format_mean, format_number
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking import baselines
+from lmzoo.lab.analysis.ranking_table import study_ranking
+from lmzoo.lab.analysis.render import Report, TextTable
 from lmzoo.lab.analysis.report.recipe import run_configs, sweep_command
-from lmzoo.lab.analysis.tables.ranking import baselines
-from lmzoo.lab.analysis.tables.ranking_table import study_ranking
-from lmzoo.lab.analysis.text.formatting import MISSING, format_mean, format_number
-from lmzoo.lab.analysis.text.render import Report, TextTable
-from lmzoo.lab.analysis.text.verdict_lines import verdict_text
+from lmzoo.lab.analysis.verdict_lines import verdict_text
 from lmzoo.lab.store.records import NUMERICS
 from lmzoo.train.trained import OTHER_FORMS
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import gallery_charts
 import gallery_console
 
-from lmzoo.lab.analysis.records.curve_data import learning_curves, tuned_settings
-from lmzoo.lab.analysis.records.load import load_study
-from lmzoo.lab.analysis.tables.ranking import rank_points
+from lmzoo.lab.analysis.curve_data import learning_curves, tuned_settings
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking import rank_points
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs/assets/gallery"

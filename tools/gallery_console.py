@@ -16,7 +16,7 @@ from rich.console import Console as RichConsole
 from rich.terminal_theme import TerminalTheme
 
 from lmzoo.data.corpus import open_corpus
-from lmzoo.lab.analysis.records.study_parquet import restore_study
+from lmzoo.lab.analysis.study_parquet import restore_study
 from lmzoo.lab.store.records import CONFIG, STUDY, read_json
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study import Study

@@ -31,9 +31,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 HOUSES = ("lmzoo", "lmzoo/lab")
 RELATED = {
-    "statistics": "judging/|analysis/tables/test_ranking|study/test_until",
+    "statistics": "judging/|analysis/test_ranking|study/test_until",
     "study": "trainables/|sweep/test_(main|dry_run|coordinator)",
-    "store": "train/test_run|cluster/test_head|analysis/records/",
+    "store": "train/test_run|cluster/test_head|analysis/test_load|analysis/test_study_parquet",
     "judging": "cli/test_(judge|plan)",
     "cells": "kernels/test_|inspect/test_module_cuts",
     "models": "decode/",

@@ -11,10 +11,10 @@ import csv
 import math
 from pathlib import Path
 
-from lmzoo.lab.analysis.records.load import load_study
-from lmzoo.lab.analysis.tables.ranking import rank_points
-from lmzoo.lab.analysis.text.formatting import format_mean
-from lmzoo.lab.analysis.text.render import Report, TextTable
+from lmzoo.lab.analysis.formatting import format_mean
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking import rank_points
+from lmzoo.lab.analysis.render import Report, TextTable
 
 TABLE = Path(__file__).with_suffix(".csv")
 SIGNS = {1: "agrees", -1: "disagrees", 0: "undecided"}

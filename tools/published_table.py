@@ -17,10 +17,10 @@ from published_rows import LEAKING, TABLES, PublishedTable
 from published_runs import PUBLISHED_EPOCH, VARIANTS, compare_with_published
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.records.load import load_study
-from lmzoo.lab.analysis.tables.baseline_comparison import FIVE_GRAM_NAME, outcome, outcome_line
-from lmzoo.lab.analysis.text.formatting import MISSING, format_number
-from lmzoo.lab.analysis.text.render import Report, TextTable, render
+from lmzoo.lab.analysis.baseline_comparison import FIVE_GRAM_NAME, outcome, outcome_line
+from lmzoo.lab.analysis.formatting import MISSING, format_number
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.render import Report, TextTable, render
 
 NOT_RUN = "not run"
 OPTIONAL_VARIANTS = {

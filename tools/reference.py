@@ -21,7 +21,7 @@ from pathlib import Path
 from published_studies import EVERY, REFERENCE, STUDIES, PublishedStudy
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.records.study_parquet import read_rows, restore_study, save_study
+from lmzoo.lab.analysis.study_parquet import read_rows, restore_study, save_study
 from lmzoo.lab.store.records import STUDY
 from lmzoo.trainables.store_name import store_folder
 

@@ -25,9 +25,9 @@ import polars as pl
 from atlas import atlas
 
 from lmzoo.base.errors import UserError, near
-from lmzoo.lab.analysis.tables.ranking_table import study_ranking
-from lmzoo.lab.analysis.text.formatting import format_mean
-from lmzoo.lab.analysis.text.verdict_lines import verdict_text
+from lmzoo.lab.analysis.formatting import format_mean
+from lmzoo.lab.analysis.ranking_table import study_ranking
+from lmzoo.lab.analysis.verdict_lines import verdict_text
 
 ROOT = Path(__file__).parents[1]
 STORES = ROOT / "runs/repeat"

@@ -31,15 +31,15 @@ from published_ablations import ablation_report
 from published_table import published_comparison
 from scaling import study_scaling
 
-from lmzoo.lab.analysis.charts.forest import forest_picture
-from lmzoo.lab.analysis.records.load import load_study
-from lmzoo.lab.analysis.records.search_ranges import search_ranges
-from lmzoo.lab.analysis.tables.brief import caveats
-from lmzoo.lab.analysis.tables.comparison import study_comparison
-from lmzoo.lab.analysis.tables.effects import study_effects
-from lmzoo.lab.analysis.tables.ranking import TABLE_KEYS
-from lmzoo.lab.analysis.text.render import Report, TextTable, render
-from lmzoo.lab.analysis.text.verdict_lines import answer
+from lmzoo.lab.analysis.brief import caveats
+from lmzoo.lab.analysis.comparison import study_comparison
+from lmzoo.lab.analysis.effects import study_effects
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking import TABLE_KEYS
+from lmzoo.lab.analysis.render import Report, TextTable, render
+from lmzoo.lab.analysis.report.forest import forest_picture
+from lmzoo.lab.analysis.search_ranges import search_ranges
+from lmzoo.lab.analysis.verdict_lines import answer
 
 PAGES = Path(__file__).parents[1] / "docs/results"
 FIRST_PAGES = tuple(PAGES.parents[1] / name for name in ("README.md", "docs/index.md"))

@@ -11,7 +11,7 @@ from typing import Any
 
 from scaling import scaling_curves
 
-from lmzoo.lab.analysis.records.load import load_study
+from lmzoo.lab.analysis.load import load_study
 
 COLOURS = ("#1f6fb2", "#b3541e", "#2a7f4f", "#8a3f9c", "#9a7b00", "#c2326b", "#4a5865")
 DARK = ("#7fb8ee", "#f0a06a", "#79c79a", "#d49be3", "#e0c04a", "#f08db1", "#b4c0cb")

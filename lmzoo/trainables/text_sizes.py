@@ -5,8 +5,8 @@ from pathlib import Path
 
 from lmzoo.base.errors import UserError
 from lmzoo.data.corpus import open_corpus
-from lmzoo.lab.analysis.records.load import load_study
-from lmzoo.lab.analysis.records.units import TextSizes
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.units import TextSizes
 from lmzoo.train.trained import found_from
 
 

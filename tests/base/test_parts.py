@@ -64,7 +64,7 @@ def test_the_laboratory_needs_no_package_but_those_of_the_base() -> None:
         "sys.meta_path.insert(0, Missing())\n"
         "import lmzoo.lab.cli.judge, lmzoo.lab.cli.plan, lmzoo.lab.cli.tables\n"
         "import lmzoo.lab.judging.verdicts, lmzoo.lab.judging.plan, lmzoo.lab.judging.commands\n"
-        "import lmzoo.lab.analysis.tables.ranking, lmzoo.lab.analysis.tables.comparison\n"
+        "import lmzoo.lab.analysis.ranking, lmzoo.lab.analysis.comparison\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr

@@ -19,8 +19,8 @@ from typing import Any
 
 import lmzoo.cli.main
 import lmzoo.data.captions as captions
+import lmzoo.lab.analysis.ranking_table
 import lmzoo.lab.analysis.report.page
-import lmzoo.lab.analysis.tables.ranking_table
 import lmzoo.lab.sweep.driver.execution as execution
 import lmzoo.lab.sweep.worker.pack
 import lmzoo.zoo

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmzoo.lab.analysis.records.load import load_study
+from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.study.pruners import PRUNERS
 from lmzoo.trainables.resolve import open_data, resolve
 from tests.docs.pages import ROOT

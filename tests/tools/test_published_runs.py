@@ -9,7 +9,7 @@ from published_runs import compare_with_published
 
 from lmzoo import zoo
 from lmzoo.contract import MODELS
-from lmzoo.lab.analysis.records.load import load_study
+from lmzoo.lab.analysis.load import load_study
 
 WORD = TABLES[0]
 COMMON = {

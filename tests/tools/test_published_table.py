@@ -22,8 +22,8 @@ from published_table import (
 from lmzoo import zoo
 from lmzoo.base.errors import UserError
 from lmzoo.contract import MODELS
-from lmzoo.lab.analysis.records.load import load_study
-from lmzoo.lab.analysis.text.render import render
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.render import render
 
 WORD = TABLES[0]
 ROWS = [(table, row) for table in TABLES for row in table.rows()]

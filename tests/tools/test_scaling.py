@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.records.load import load_study
+from lmzoo.lab.analysis.load import load_study
 
 # `sweeps/scaling.py` has the same name.
 SPEC = importlib.util.spec_from_file_location(

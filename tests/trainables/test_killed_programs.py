@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.lab.analysis.tables.ranking_table import study_ranking
+from lmzoo.lab.analysis.ranking_table import study_ranking
 from tests.lab.sweep.processes import (
     epochs_on_disk,
     finish,

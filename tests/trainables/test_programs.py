@@ -11,7 +11,7 @@ import torch
 from lmzoo import Point, Study
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import FloatRange
-from lmzoo.lab.analysis.tables.ranking_table import study_ranking
+from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.store.records import RunFolder, epoch_records
 from lmzoo.lab.trainables.commands import Command, CommandRun
 from lmzoo.trainables.functions import FunctionRun

@@ -14,12 +14,12 @@ from typing import Any
 
 import polars as pl
 
-from lmzoo.lab.analysis.records.load import StudyFolder, load_study
-from lmzoo.lab.analysis.records.units import TextSizes
-from lmzoo.lab.analysis.tables.brief import brief_report
-from lmzoo.lab.analysis.tables.ranking import TABLE_KEYS
-from lmzoo.lab.analysis.tables.ranking_table import study_ranking
-from lmzoo.lab.analysis.text.render import Report, render
+from lmzoo.lab.analysis.brief import brief_report
+from lmzoo.lab.analysis.load import StudyFolder, load_study
+from lmzoo.lab.analysis.ranking import TABLE_KEYS
+from lmzoo.lab.analysis.ranking_table import study_ranking
+from lmzoo.lab.analysis.render import Report, render
+from lmzoo.lab.analysis.units import TextSizes
 from lmzoo.lab.store.studies import find_study
 
 LOSSES = ("train", "valid", "valid_sentence", "test", "test_sentence")
@@ -180,7 +180,7 @@ class Ranking(pl.DataFrame):
 
     def _repr_html_(self, *, _from_series: bool = False) -> str:
         del _from_series
-        from lmzoo.lab.analysis.charts.forest import forest_chart, forest_picture
+        from lmzoo.lab.analysis.report.forest import forest_chart, forest_picture
 
         parts = self.partition_by(TABLE_KEYS, maintain_order=True)
         pictures = [forest_picture(part) for part in parts if forest_chart(part) is not None]

@@ -50,7 +50,7 @@ def judge(
             raise UserError(f"give a table of results ({results}) or commands, not both")
         arms = (base, candidate, base_rev, candidate_rev)
         raise typer.Exit(_judge_commands(arms, metric, pattern, margin, max_seeds, budget, out, higher_is_better=higher_is_better, stream=stream, as_json=as_json))  # fmt: skip
-    from lmzoo.lab.analysis.text.render import check_format, render
+    from lmzoo.lab.analysis.render import check_format, render
     from lmzoo.lab.judging.verdicts import Question, judgement
 
     if stream:
@@ -85,7 +85,7 @@ def _judge_commands(
     """Run two commands, print the answer and return the exit code."""
     import re
 
-    from lmzoo.lab.analysis.text.verdict_lines import SHOWN
+    from lmzoo.lab.analysis.verdict_lines import SHOWN
     from lmzoo.lab.judging.commands import CODES, Metric, Results, judge_commands, revisions
 
     base, candidate, base_rev, candidate_rev = arms

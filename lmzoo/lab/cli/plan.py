@@ -28,7 +28,7 @@ def plan(
 
     Example: lmzoo plan docs/results/records/gru_ablation-captions.parquet --effect 0.02
     """
-    from lmzoo.lab.analysis.text.render import render
+    from lmzoo.lab.analysis.render import render
     from lmzoo.lab.judging.plan import plan_report
 
     report = plan_report(

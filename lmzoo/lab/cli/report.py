@@ -29,9 +29,9 @@ def report(
     loads no model; it has the commands that audit the best model and sample from it. `lmzoo compare
     A B` is the same as `lmzoo report A B`.
     """
+    from lmzoo.lab.analysis.render import output_path
     from lmzoo.lab.analysis.report import render_report
     from lmzoo.lab.analysis.report.compare_page import render_two
-    from lmzoo.lab.analysis.text.render import output_path
 
     if models:
         echo(
@@ -71,11 +71,11 @@ def records(
     With FILE.db or FILE.journal, `save` writes the tune runs as an Optuna study, which
     `optuna-dashboard sqlite:///FILE.db` opens.
     """
-    from lmzoo.lab.analysis.records.study_parquet import restore_study, save_study
+    from lmzoo.lab.analysis.study_parquet import restore_study, save_study
 
     if action is Action.SAVE and target.suffix in OPTUNA_FILES:
-        from lmzoo.lab.analysis.records.load import load_study
-        from lmzoo.lab.analysis.records.optuna_file import export_to_optuna
+        from lmzoo.lab.analysis.load import load_study
+        from lmzoo.lab.analysis.optuna_file import export_to_optuna
 
         folder = load_study(source)
         with writing(target):

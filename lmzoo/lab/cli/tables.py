@@ -18,7 +18,7 @@ from lmzoo.lab.cli.options import Metric
 from lmzoo.lab.store.studies import find_study
 
 if TYPE_CHECKING:
-    from lmzoo.lab.analysis.text.render import Report
+    from lmzoo.lab.analysis.render import Report
 
 Study = Annotated[Path, typer.Argument(callback=lambda path: find_study(str(path)), metavar="STUDY", help="A study: its folder, a file of records, or its name (or the beginning) in runs/.")]  # fmt: skip
 Format = Annotated[str, typer.Option(help="table, md, csv, json or latex.")]
@@ -67,7 +67,7 @@ def compare(
 
     `rank` considers other seeds on the same test split; this table considers other test splits too.
     """
-    from lmzoo.lab.analysis.tables.comparison import study_comparison
+    from lmzoo.lab.analysis.comparison import study_comparison
 
     if other is not None:
         from lmzoo.lab.cli.report import report
@@ -93,10 +93,10 @@ def curves(
 
     They show learning curves, tuned settings, costs, and how many settings trained each epoch.
     """
-    from lmzoo.lab.analysis.charts.curve_charts import SAVE_OPTIONS, curve_charts, save_chart
-    from lmzoo.lab.analysis.records.load import load_study
-    from lmzoo.lab.analysis.tables.ranking import rank_points
-    from lmzoo.lab.analysis.text.render import output_path
+    from lmzoo.lab.analysis.load import load_study
+    from lmzoo.lab.analysis.ranking import rank_points
+    from lmzoo.lab.analysis.render import output_path
+    from lmzoo.lab.analysis.report.curve_charts import SAVE_OPTIONS, curve_charts, save_chart
 
     if format not in SAVE_OPTIONS:
         raise UserError(f"no format {format!r}; known: {', '.join(SAVE_OPTIONS)}")
@@ -117,7 +117,7 @@ def epistasis(
     data_dir: DataDir = None,
 ) -> None:  # fmt: skip
     """Estimate the effect of each switch of a cell, and the interaction of each pair."""
-    from lmzoo.lab.analysis.tables.effects import study_effects
+    from lmzoo.lab.analysis.effects import study_effects
 
     measured = partial(_measured_sizes, study, unit, data_dir)
     _show(format, lambda: study_effects(study, unit=unit, figure=figure, measured=measured()))
@@ -125,7 +125,7 @@ def epistasis(
 
 def _show(format: str, read: "Callable[[], Report]") -> None:
     """Print the report of `read`; an unknown format is refused before it is called."""
-    from lmzoo.lab.analysis.text.render import check_format, render
+    from lmzoo.lab.analysis.render import check_format, render
 
     check_format(format)
     width = shutil.get_terminal_size((100, 40)).columns

@@ -13,11 +13,11 @@ import numpy as np
 import polars as pl
 
 from lmzoo.base.errors import UserError, near
-from lmzoo.lab.analysis.records.confirm_runs import confirm_runs
-from lmzoo.lab.analysis.records.load import load_study
-from lmzoo.lab.analysis.tables.ranking import asked_contrasts, losses_by_seed, rank_points
-from lmzoo.lab.analysis.text.formatting import format_duration, format_number
-from lmzoo.lab.analysis.text.render import Report, TextTable, render
+from lmzoo.lab.analysis.confirm_runs import confirm_runs
+from lmzoo.lab.analysis.formatting import format_duration, format_number
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking import asked_contrasts, losses_by_seed, rank_points
+from lmzoo.lab.analysis.render import Report, TextTable, render
 from lmzoo.lab.judging.verdicts import Question, losses_of, runs_of, share_seeds
 from lmzoo.lab.statistics.compared import MOST_SEEDS, POWER
 from lmzoo.lab.statistics.intervals import Array

@@ -16,11 +16,11 @@ import numpy as np
 import polars as pl
 
 from lmzoo.base.errors import UserError, near
-from lmzoo.lab.analysis.tables.ranking import order
-from lmzoo.lab.analysis.text import verdict_lines
-from lmzoo.lab.analysis.text.formatting import format_mean, format_number, format_p
-from lmzoo.lab.analysis.text.render import Report, TextTable
-from lmzoo.lab.analysis.text.verdict_lines import SHOWN, verdict_text
+from lmzoo.lab.analysis import verdict_lines
+from lmzoo.lab.analysis.formatting import format_mean, format_number, format_p
+from lmzoo.lab.analysis.ranking import order
+from lmzoo.lab.analysis.render import Report, TextTable
+from lmzoo.lab.analysis.verdict_lines import SHOWN, verdict_text
 from lmzoo.lab.judging.results import as_frame, last_rows, numbers, parse_column, require
 from lmzoo.lab.statistics.compared import (
     NEGLIGIBLE,

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import numpy as np
 
-from lmzoo.lab.analysis.records.mutants import Mutants
+from lmzoo.lab.analysis.mutants import Mutants
 from tests.lab.analysis.toy_study import ToyStudy
 
 MGU = ("input_to_gate", "state_to_gate", "gate_bias", "input_to_candidate",

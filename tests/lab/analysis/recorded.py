@@ -5,10 +5,10 @@ from pathlib import Path
 
 import polars as pl
 
-from lmzoo.lab.analysis.records.load import StudyFolder, load_study
+from lmzoo.lab.analysis.load import StudyFolder, load_study
+from lmzoo.lab.analysis.ranking_table import study_ranking
+from lmzoo.lab.analysis.render import Report
 from lmzoo.lab.analysis.report import render_report
-from lmzoo.lab.analysis.tables.ranking_table import study_ranking
-from lmzoo.lab.analysis.text.render import Report
 
 PAGES = Path(__file__).parents[3] / "docs/results"
 RECORDS = PAGES / "records"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.lab.analysis.charts.colours import GROUPS, REFERENCE, WIDE_LABEL, label_lines
-from lmzoo.lab.analysis.charts.forest import forest_picture, forest_rows
-from lmzoo.lab.analysis.tables.ranking import TABLE_KEYS
+from lmzoo.lab.analysis.ranking import TABLE_KEYS
+from lmzoo.lab.analysis.report.colours import GROUPS, REFERENCE, WIDE_LABEL, label_lines
+from lmzoo.lab.analysis.report.forest import forest_picture, forest_rows
 from tests.lab.analysis.recorded import frame_of
 from tests.lab.analysis.toy_study import rank
 

@@ -6,7 +6,7 @@ import re
 import polars as pl
 
 from lmzoo.lab.analysis.frames import WIDTH, rank
-from lmzoo.lab.analysis.tables.ranking_table import study_ranking
+from lmzoo.lab.analysis.ranking_table import study_ranking
 
 
 def test_a_ranking_is_a_frame_that_shows_its_answer(toy):

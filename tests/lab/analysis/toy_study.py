@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from lmzoo.lab.analysis.records.load import load_study
-from lmzoo.lab.analysis.tables.ranking import rank_points
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.store.records import (
     CONFIG,
     NUMERICS,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lmzoo.data.corpus import open_corpus
-from lmzoo.lab.analysis.records.load import load_study
+from lmzoo.lab.analysis.load import load_study
 from tests.lab.analysis.toy_study import ToyStudy
 
 ROOT = Path(__file__).parents[3]

@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.records import load
-from lmzoo.lab.analysis.records.load import load_study
-from lmzoo.lab.analysis.records.study_parquet import read_rows, save_study
+from lmzoo.lab.analysis import load
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.study_parquet import read_rows, save_study
 from lmzoo.lab.store import archive
 from lmzoo.lab.store.archive import archive_runs, archived_runs, read_run_file, restore_run
 from lmzoo.lab.store.records import CONFIG, RECORDS, STUDY

@@ -7,8 +7,8 @@ import pytest
 
 from lmzoo import Point
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.records.load import load_study
-from lmzoo.lab.analysis.tables.ranking import rank_points
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.store.records import STUDY, RunFolder, read_json
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore

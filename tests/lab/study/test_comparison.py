@@ -6,8 +6,8 @@ import functools
 import pytest
 
 from lmzoo import Point
-from lmzoo.lab.analysis.records.load import load_study
-from lmzoo.lab.analysis.tables.ranking import rank_points
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.statistics.compared import ERROR
 from lmzoo.lab.store.records import STUDY, read_json
 from lmzoo.lab.study.planner import Planner

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from lmzoo.base.search_space import FloatRange
-from lmzoo.lab.analysis.records.load import load_study
-from lmzoo.lab.analysis.tables.ranking import rank_points
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.statistics.intervals import choice_spread
 from lmzoo.lab.store.records import STUDY, read_json
 from lmzoo.train.run_config import model_facts

@@ -7,8 +7,8 @@ from contextlib import closing
 import pytest
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.records.load import TABLE_FILES
-from lmzoo.lab.analysis.tables.ranking_table import study_ranking
+from lmzoo.lab.analysis.load import TABLE_FILES
+from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.store.local import open_store
 from lmzoo.lab.store.records import CHECKPOINT
 from lmzoo.lab.study.study_store import SETTINGS, StudyStore

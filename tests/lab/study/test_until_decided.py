@@ -7,8 +7,8 @@ import hashlib
 import pytest
 
 from lmzoo import Point
-from lmzoo.lab.analysis.records.load import load_study
-from lmzoo.lab.analysis.tables.ranking import rank_points
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.store.records import STUDY, read_json
 from lmzoo.train.run_config import model_facts
 from tests.lab.sweep.fake_runs import FakeRun

@@ -19,9 +19,12 @@ import altair as alt
 import polars as pl
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.charts.forest import difference_chart, forest_chart
-from lmzoo.lab.analysis.records.confirm_runs import confirm_runs, losses_by_seed
-from lmzoo.lab.analysis.records.load import StudyFolder, load_study
+from lmzoo.lab.analysis.confirm_runs import confirm_runs, losses_by_seed
+from lmzoo.lab.analysis.formatting import MISSING, format_mean
+from lmzoo.lab.analysis.load import StudyFolder, load_study
+from lmzoo.lab.analysis.ranking import rank_points
+from lmzoo.lab.analysis.render import TextTable
+from lmzoo.lab.analysis.report.forest import difference_chart, forest_chart
 from lmzoo.lab.analysis.report.html import (
     Section,
     chart_figure,
@@ -31,9 +34,6 @@ from lmzoo.lab.analysis.report.html import (
     paragraphs,
 )
 from lmzoo.lab.analysis.report.recipe import reproduce_commands
-from lmzoo.lab.analysis.tables.ranking import rank_points
-from lmzoo.lab.analysis.text.formatting import MISSING, format_mean
-from lmzoo.lab.analysis.text.render import TextTable
 from lmzoo.lab.statistics.intervals import paired_difference
 
 NAMES = ("A", "B")

@@ -19,7 +19,7 @@ from typing import Any
 import vl_convert
 from jinja2 import Environment, FileSystemLoader
 
-from lmzoo.lab.analysis.text.render import TextTable
+from lmzoo.lab.analysis.render import TextTable
 from lmzoo.lab.statistics.compared import VERDICTS
 
 POLICY = (

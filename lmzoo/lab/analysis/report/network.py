@@ -18,12 +18,12 @@ import polars as pl
 
 from lmzoo.base.docstrings import class_docstring, first_block, part_docstring
 from lmzoo.base.equations import cell_equations
-from lmzoo.lab.analysis.records.load import StudyFolder
+from lmzoo.lab.analysis.baseline_comparison import FIVE_GRAM, TEXT_BASELINE
+from lmzoo.lab.analysis.load import StudyFolder
+from lmzoo.lab.analysis.ranking import TABLE_KEYS
+from lmzoo.lab.analysis.render import store_address
 from lmzoo.lab.analysis.report.html import code_block, paragraphs
 from lmzoo.lab.analysis.report.recipe import portable
-from lmzoo.lab.analysis.tables.baseline_comparison import FIVE_GRAM, TEXT_BASELINE
-from lmzoo.lab.analysis.tables.ranking import TABLE_KEYS
-from lmzoo.lab.analysis.text.render import store_address
 from lmzoo.lab.store.records import USER_CODE
 
 FUNCTIONS = Path(__file__).parents[3] / "functional"

@@ -12,16 +12,22 @@ import altair as alt
 import polars as pl
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.charts.curve_charts import HEIGHT, curve_charts
-from lmzoo.lab.analysis.charts.forest import forest_chart
-from lmzoo.lab.analysis.charts.heat_map import heat_maps
-from lmzoo.lab.analysis.records.curve_data import (
+from lmzoo.lab.analysis.brief import caveats, diagnoses
+from lmzoo.lab.analysis.comparison import compare_points, comparison_report
+from lmzoo.lab.analysis.curve_data import (
     equal_costs,
     equal_survival,
     survival,
 )
-from lmzoo.lab.analysis.records.load import StudyFolder, load_study
-from lmzoo.lab.analysis.records.mutants import read_mutants
+from lmzoo.lab.analysis.effects import estimate_effects
+from lmzoo.lab.analysis.load import StudyFolder, load_study
+from lmzoo.lab.analysis.mutants import read_mutants
+from lmzoo.lab.analysis.ranking import TABLE_KEYS, rank_points
+from lmzoo.lab.analysis.ranking_table import ranking_report
+from lmzoo.lab.analysis.render import Report, TextTable, render
+from lmzoo.lab.analysis.report.curve_charts import HEIGHT, curve_charts
+from lmzoo.lab.analysis.report.forest import forest_chart
+from lmzoo.lab.analysis.report.heat_map import heat_maps
 from lmzoo.lab.analysis.report.html import (
     Section,
     chart_figure,
@@ -40,13 +46,7 @@ from lmzoo.lab.analysis.report.network import (
 )
 from lmzoo.lab.analysis.report.recipe import cost_line, recipe_section
 from lmzoo.lab.analysis.report.summary import answer_lists, summary
-from lmzoo.lab.analysis.tables.brief import caveats, diagnoses
-from lmzoo.lab.analysis.tables.comparison import compare_points, comparison_report
-from lmzoo.lab.analysis.tables.effects import estimate_effects
-from lmzoo.lab.analysis.tables.ranking import TABLE_KEYS, rank_points
-from lmzoo.lab.analysis.tables.ranking_table import ranking_report
-from lmzoo.lab.analysis.text.render import Report, TextTable, render
-from lmzoo.lab.analysis.text.verdict_lines import (
+from lmzoo.lab.analysis.verdict_lines import (
     answer,
     data_warnings,
     impossible_warnings,

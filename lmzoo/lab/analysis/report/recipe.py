@@ -15,12 +15,12 @@ import polars as pl
 
 from lmzoo.base.command_line import setting_text
 from lmzoo.base.search_space import range_text
-from lmzoo.lab.analysis.records.load import StudyFolder
-from lmzoo.lab.analysis.records.search_ranges import search_ranges
-from lmzoo.lab.analysis.records.study_parquet import SUFFIX
+from lmzoo.lab.analysis.formatting import format_duration, format_value
+from lmzoo.lab.analysis.load import StudyFolder
+from lmzoo.lab.analysis.render import TextTable, store_address
 from lmzoo.lab.analysis.report.html import code_block, html_table, paragraphs
-from lmzoo.lab.analysis.text.formatting import format_duration, format_value
-from lmzoo.lab.analysis.text.render import TextTable, store_address
+from lmzoo.lab.analysis.search_ranges import search_ranges
+from lmzoo.lab.analysis.study_parquet import SUFFIX
 from lmzoo.lab.store.archive import read_config
 from lmzoo.lab.store.local import S3_SCHEME
 

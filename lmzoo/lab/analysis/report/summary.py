@@ -6,7 +6,7 @@ from math import exp
 
 import polars as pl
 
-from lmzoo.lab.analysis.records.curve_data import (
+from lmzoo.lab.analysis.curve_data import (
     epochs_of,
     learning_curves,
     numeric_fields,
@@ -14,13 +14,13 @@ from lmzoo.lab.analysis.records.curve_data import (
     stopped_beside,
     tuned_settings,
 )
-from lmzoo.lab.analysis.records.load import StudyFolder
-from lmzoo.lab.analysis.records.search_ranges import search_ranges
-from lmzoo.lab.analysis.records.units import METRIC, UNITS, effect_words
+from lmzoo.lab.analysis.formatting import format_number
+from lmzoo.lab.analysis.load import StudyFolder
 from lmzoo.lab.analysis.report.html import macro
 from lmzoo.lab.analysis.report.network import baseline_points
-from lmzoo.lab.analysis.text.formatting import format_number
-from lmzoo.lab.analysis.text.verdict_lines import MEANINGS, VerdictGroup
+from lmzoo.lab.analysis.search_ranges import search_ranges
+from lmzoo.lab.analysis.units import METRIC, UNITS, effect_words
+from lmzoo.lab.analysis.verdict_lines import MEANINGS, VerdictGroup
 from lmzoo.lab.statistics.compared import (
     read_looks,
 )

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.records.load import load_study
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.analysis.report.compare_page import matched_rows, render_two, seed_losses
-from lmzoo.lab.analysis.tables.ranking import rank_points
 from tests.lab.analysis.toy_study import ToyStudy
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmzoo.lab.analysis.charts.colours import GROUPS, PAGE_COLOURS, PRINTED, REFERENCE, look_of
-from lmzoo.lab.analysis.charts.heat_map import heat_maps
-from lmzoo.lab.analysis.charts.search_charts import survival_chart
+from lmzoo.lab.analysis.report.colours import GROUPS, PAGE_COLOURS, PRINTED, REFERENCE, look_of
+from lmzoo.lab.analysis.report.heat_map import heat_maps
+from lmzoo.lab.analysis.report.search_charts import survival_chart
 
 LEAST = 4.5
 RULE = re.compile(r"luminance\(scale\('color', datum\['\w+'\]\)\) > ([\d.]+)")

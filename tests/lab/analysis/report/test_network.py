@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.lab.analysis.records.load import load_study
+from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.report.network import (
     baseline_points,
     cut_points,
@@ -14,7 +14,7 @@ from lmzoo.lab.analysis.report.network import (
 from lmzoo.lab.analysis.report.page import terms
 from lmzoo.lab.analysis.report.recipe import recipe_section
 from lmzoo.lab.analysis.report.summary import answer_lists, choice_sentences, summary
-from lmzoo.lab.analysis.text.verdict_lines import verdict_groups
+from lmzoo.lab.analysis.verdict_lines import verdict_groups
 from tests.lab.analysis.recorded import folder_of, frame_of
 
 

@@ -10,10 +10,10 @@ from html import escape
 import polars as pl
 import pytest
 
+from lmzoo.lab.analysis.ranking_table import study_ranking
+from lmzoo.lab.analysis.render import render
 from lmzoo.lab.analysis.report import render_report
 from lmzoo.lab.analysis.report.html import Section, html_page
-from lmzoo.lab.analysis.tables.ranking_table import study_ranking
-from lmzoo.lab.analysis.text.render import render
 from tests.lab.analysis.browser import browse, open_page
 from tests.lab.analysis.recorded import page_of, report_of
 

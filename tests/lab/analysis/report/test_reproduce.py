@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lmzoo import Point, Study, main
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.data.corpus import open_corpus
-from lmzoo.lab.analysis.records.load import load_study
+from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.report.recipe import reproduce_commands
 from lmzoo.lab.store.records import STUDY, read_json
 from lmzoo.lab.study.planner import Planner

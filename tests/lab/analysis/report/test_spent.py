@@ -2,7 +2,7 @@
 
 import json
 
-from lmzoo.lab.analysis.records.load import load_study
+from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.report.recipe import spent_table
 from lmzoo.lab.store.records import RECORDS
 

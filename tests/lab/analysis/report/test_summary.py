@@ -2,11 +2,11 @@
 
 import pytest
 
-from lmzoo.lab.analysis.records.load import load_study
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking import rank_points
+from lmzoo.lab.analysis.ranking_table import provenance_table
 from lmzoo.lab.analysis.report.summary import summary
-from lmzoo.lab.analysis.tables.ranking import rank_points
-from lmzoo.lab.analysis.tables.ranking_table import provenance_table
-from lmzoo.lab.analysis.text.verdict_lines import verdict_groups
+from lmzoo.lab.analysis.verdict_lines import verdict_groups
 
 NEAR = [3.0, 3.001, 3.002, 3.001]
 

@@ -1,0 +1,180 @@
+"""A ranking for a terminal of 80 x 24: what is doubtful, the answer, the points, the next command.
+
+`ranking_table.py` has all columns, notes and settings. A diagnosis says what makes numbers worth
+little, before them:
+
+    no model below the unigram    the loss of the best trained point is not below that of the
+                                  worst model of counts
+    models lose to the 5-gram     as `baseline_comparison.py` says
+    curves still fall             the last epoch gained more than half of the margin, the median
+                                  over points; or, at a constant rate, if each doubling of the
+                                  epochs gains as much less as the last one did, the next one gains
+                                  more than the margin; so do all up to the epochs named
+    marks                         those of a ranking, such as a chosen setting at an edge
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from lmzoo.lab.analysis.baseline_comparison import LOSES, baseline_name
+from lmzoo.lab.analysis.columns import text_table
+from lmzoo.lab.analysis.curve_data import learning_curves
+from lmzoo.lab.analysis.formatting import SCORE_KINDS, format_number
+from lmzoo.lab.analysis.load import StudyFolder
+from lmzoo.lab.analysis.ranking import TABLE_KEYS, baselines
+from lmzoo.lab.analysis.ranking_table import MARKS, as_metric, result_columns
+from lmzoo.lab.analysis.render import Report, store_address
+from lmzoo.lab.analysis.units import UNITS, effect_words
+from lmzoo.lab.analysis.verdict_lines import answer, data_warnings
+from lmzoo.lab.statistics.compared import UNDECIDED
+
+RUNS = Path("runs")
+"""Where commands find a study by its name."""
+WIDTH = 80
+MOST_TIMES = 32
+"""Epochs are not predicted further than this many times those of the study."""
+MOST_NAMED = 3
+"""Points that a line names."""
+COUNTS = (pl.col("parameters") == 0).fill_null(value=False)
+"""Models of counts, baselines or points; the parameters of the user's programs are not known."""
+
+
+def brief_report(report: Report, folder: StudyFolder, path: Path) -> Report:
+    """Return the short form of a ranking's report.
+
+    Args:
+        report: what `ranking_report` returns.
+        folder: the study.
+        path: its folder, as the user would write it.
+    """
+    frame = report.frame
+    baseline = pl.col("point").is_in(baselines(folder.study))
+    parts = frame.filter(~baseline).partition_by(TABLE_KEYS, maintain_order=True)
+    tables = [
+        text_table(
+            SCORE_KINDS.get(part["score"].item(0), "") * (len(parts) > 1),
+            part.to_dicts(),
+            result_columns(part, "brief"),
+        )
+        for part in parts
+    ]
+    known = frame.filter(baseline).select("label", "loss").drop_nulls()
+    listed = ", ".join(f"{label} {format_number(loss, '.3f')}" for label, loss in known.iter_rows())
+    row = frame.row(0, named=True)
+    usual = (row["metric"], row["split"]) == ("token", "test")
+    unit = UNITS.get(row["metric"], row["metric"])
+    what = "" if usual else f"{unit}, {row['split']} at epoch {row['epoch']}"
+    losses = as_metric(folder.study, frame)
+    heading = (folder.study["question"], *caveats(folder, losses), answer(losses), what)
+    return replace(
+        report,
+        heading=(*filter(None, heading), *diagnoses(folder, losses)),
+        tables=tuple(tables),
+        legend=(
+            f"baselines: {listed}; more with --explain" if listed else "more with --explain",
+            *_last_lines(frame, folder.study, path),
+        ),
+    )
+
+
+def diagnoses(folder: StudyFolder, frame: pl.DataFrame) -> Iterator[str]:
+    """Yield what makes some of the numbers doubtful, the gravest first."""
+    yield from data_warnings(folder.study, folder.damaged)
+    for mark, text in MARKS.items():
+        marked = pl.col("marks").list.contains(mark)
+        if mark == "noisy":  # the verdict of a point says it all, if it has one
+            marked &= pl.col("reference") | (pl.col("verdict") == UNDECIDED)
+        own = frame.filter(marked)["label"].to_list()
+        if own and mark != "fixed":
+            yield f"{mark}: {_named(own)}: {text.partition('.')[0]}"
+
+
+def caveats(folder: StudyFolder, frame: pl.DataFrame) -> list[str]:
+    """Return what makes all numbers doubtful; a page, a report and a ranking start with it."""
+    found = list[str]()
+    epochs, fall = _epochs_needed(folder, frame), _last_fall(folder)
+    raised = f"raise --epochs to about {epochs}" if epochs else "raise --epochs"
+    losses = frame.sort("loss").drop_nulls("loss")
+    worst, best = losses.filter(COUNTS).tail(1), losses.filter(~COUNTS).head(1)
+    if worst.height and best.height and best["loss"].item() >= worst["loss"].item():
+        name, loss = worst.select("label", "loss").row(0)
+        return [f"No point is better than {name} ({loss:.3f}): they are hardly trained; {raised}."]
+    compared = frame.drop_nulls("kn5")
+    losing = compared.filter(kn5=LOSES)
+    if losing.height:
+        labels, row = losing["label"].to_list(), losing.row(0, named=True)
+        if len(labels) == 1:
+            who = f"{labels[0]} loses"
+        elif len(labels) == compared.height:
+            who = "Both models lose" if len(labels) == 2 else f"All {len(labels)} models lose"
+        elif len(labels) <= MOST_NAMED:
+            who = f"{', '.join(labels)} lose"
+        else:
+            who = f"{len(labels)} of {compared.height} models lose"
+        loss = row["loss"] - row["kn5_difference"]
+        found.append(f"{who} to the {baseline_name(frame)} ({loss:.3f}), a model of counts.")
+    if epochs:
+        found.append(f"The curves still fall at the last epoch: {raised}.")
+    elif 2 * fall > frame["margin"].item(0) > 0:
+        unit = effect_words(frame["metric"].item(0))
+        found.append(f"The curves still fall, by {fall:.3f} {unit} in the last epoch.")
+    return found
+
+
+def _last_fall(folder: StudyFolder) -> float:
+    """Return by how much the loss fell in the last epoch, the median over points; 0: unknown."""
+    curves = learning_curves(folder)
+    last = curves.filter(pl.col("epoch") == pl.col("epoch").max())
+    before = curves.filter(pl.col("epoch") == pl.col("epoch").max() - 1)
+    falls = before.join(last, on="label").select(pl.col("loss") - pl.col("loss_right"))
+    return falls["loss"].median() or 0.0  # pyright: ignore[reportReturnType]
+
+
+def _named(labels: Sequence[str]) -> str:
+    """Return the first labels, and the number of the others."""
+    rest = f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else ""
+    return f"{', '.join(labels[:MOST_NAMED])}{rest}"
+
+
+def _epochs_needed(folder: StudyFolder, frame: pl.DataFrame) -> int | None:
+    """Return the epochs that the curves ask for; None if those of the study are enough."""
+    fields = (folder.study.get("asked") or {}).get("fields", {})
+    curves = learning_curves(folder)
+    last = curves["epoch"].max()
+    margin = frame["margin"].item(0)
+    if "recipe.schedule" in fields or not margin or not isinstance(last, int) or last < 4:
+        return None  # a rate that falls to zero makes every curve flat at its end
+    quarter, half, end = (curves.filter(epoch=at) for at in (last // 4, last // 2, last))
+    early, late = (
+        a.join(b, on="label").select((pl.col("loss") - pl.col("loss_right")).median()).item() or 0.0
+        for a, b in ((quarter, half), (half, end))
+    )
+    ratio = min(1.0, late / early) if early > 0 else 1.0
+    epochs = last
+    while (late := late * ratio) > margin and epochs < MOST_TIMES * last:
+        epochs *= 2
+    return epochs if epochs > last else None
+
+
+def _last_lines(frame: pl.DataFrame, study: Mapping[str, Any], path: Path) -> tuple[str, ...]:
+    """Return the study's folder and the next command: one that decides, or the report.
+
+    A command that does not fit behind the folder has its own line: it is copied from there.
+    """
+    address = store_address(path)
+    undecided = frame.filter(verdict=UNDECIDED)
+    if undecided.is_empty() or not study.get("script") or "given" not in study:
+        name = path.name if path.parent == RUNS else address
+        return (f"{address}; next: lmzoo report {shlex.quote(name)}",)
+    command = [*study["script"], *study["given"]]
+    if undecided["needs_tuning"].any():
+        command += ["--samples", str(2 * study["budget"]["samples"])]
+    if undecided["seeds_needed"].count() and "--until-decided" not in command:
+        command += ["--until-decided"]
+    lines = address, f"to decide more: {shlex.join(command)}"
+    return lines if len("; ".join(lines)) > WIDTH else ("; ".join(lines),)

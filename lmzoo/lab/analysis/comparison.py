@@ -1,0 +1,272 @@
+"""Compare every point with one reference, over seeds and test sequences.
+
+    difference   over the seeds both have and the sequences of the test split (two-way), and over
+                 the tuning
+    better       P(difference < 0)
+    win rate     of paired seeds; a diverged run loses
+    p            with Holm's correction over all points but baselines and leaking rows
+    rank         interval when seeds and sequences are resampled
+    from_seeds   the share of the variance that is due to the seeds
+    from_tuning  the share that is due to the choice of the setting; sequences have the rest
+
+`lmzoo/lab/statistics/two_way.py` has the equations. The losses are those of the confirm runs, over
+the seeds that both points have:
+
+    test-EPOCH.npy   float32 (2, N): NLL of each test sequence in nats, tokens scored in it
+
+A run that diverged, or that an older version trained, has no such file and counts as missing.
+"""
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.columns import (
+    add_values,
+    in_unit,
+    json_columns,
+    legends,
+    shown_columns,
+    text_table,
+)
+from lmzoo.lab.analysis.confirm_runs import confirm_runs, losses_by_seed
+from lmzoo.lab.analysis.formatting import table_title
+from lmzoo.lab.analysis.load import StudyFolder, load_study
+from lmzoo.lab.analysis.ranking import (
+    TABLE_KEYS,
+    accuracy_lines,
+    asked_contrasts,
+    rank_points,
+)
+from lmzoo.lab.analysis.render import Report
+from lmzoo.lab.analysis.units import UNITS, TextSizes, metric_of
+from lmzoo.lab.labels import find_point
+from lmzoo.lab.statistics.contrasts import holm
+from lmzoo.lab.statistics.intervals import Array
+from lmzoo.lab.statistics.two_way import (
+    loss_contributions,
+    two_way_difference,
+    two_way_rank_intervals,
+    win_rate,
+)
+from lmzoo.lab.store.archive import read_run_file
+from lmzoo.lab.store.records import TEST_LOSSES
+
+SCHEMA = pl.Schema(
+    {
+        **{"point": pl.String, "label": pl.String, "reference": pl.Boolean},
+        **{"seeds": pl.Int64, "sequences": pl.Int64},
+        **{"difference": pl.Float64, "difference_low": pl.Float64, "difference_high": pl.Float64},
+        **{"p_raw": pl.Float64, "better": pl.Float64},
+        **{"from_seeds": pl.Float64, "from_tuning": pl.Float64},
+        **{"win_rate": pl.Float64, "win_low": pl.Float64, "win_high": pl.Float64},
+        "paired": pl.Int64,
+    }
+)
+
+
+class SequenceLosses(NamedTuple):
+    """Contribution of each test sequence to the loss, for all seeds of one point."""
+
+    seeds: tuple[int, ...]
+    contributions: Array
+    """(S, N) nats per token, rows in the order of `seeds`."""
+
+
+def compare_points(
+    folder: StudyFolder,
+    *,
+    metric: str = "token",
+    reference: str | None = None,
+    measured: TextSizes | None = None,
+) -> pl.DataFrame:
+    """Compare the points of the reference's table with the reference, one row per point.
+
+    Args:
+        folder: the study, as `load_study` reads it.
+        metric: `token` or `sentence`.
+        reference: label of the reference point; None is the study's reference.
+        measured: sizes of the test text of corpora; they replace those of the records.
+
+    Raises:
+        UserError: There is no such point, or it has no stored losses of test sequences.
+    """
+    ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric, measured=measured)
+    epoch = ranked["epoch"].item(0)
+    reference_id = _point_id(folder.study, reference)
+    losses = read_sequence_losses(folder.path, folder.study, folder.runs.collect(), epoch, metric)
+    if reference_id not in losses:
+        raise UserError(
+            f"{str(folder.path)!r} has no per-sequence test losses of its reference point; "
+            "run its confirm stage with this version, or give another --reference"
+        )
+    by_seed = losses_by_seed(confirm_runs(folder.runs, folder.events, folder.study, metric)[0])
+    home = ranked.filter(pl.col("point") == reference_id).select(TABLE_KEYS)
+    part = ranked.join(home, on=TABLE_KEYS, how="semi", maintain_order="left")
+    chosen = folder.study["chosen"]
+    tuning = {p: (chosen.get(p, {}).get("tuning_sd") or 0.0) ** 2 for p in part["point"]}
+    rows = [
+        {
+            "point": row["point"],
+            "label": row["label"],
+            "reference": row["point"] == reference_id,
+            **_difference(
+                losses.get(row["point"]),
+                losses[reference_id],
+                tuning[row["point"]] + tuning[reference_id],
+            ),
+            **_wins(by_seed.get(row["point"], {}), by_seed.get(reference_id, {})),
+        }
+        for row in part.to_dicts()
+    ]
+    compared = pl.DataFrame(rows, SCHEMA)
+    compared = compared.hstack(_ranks(compared["point"], losses, losses[reference_id]))
+    asked = asked_contrasts(part, {**folder.study, "reference": reference_id})
+    p = compared["p_raw"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    adjusted = pl.Series("p", holm(np.where(asked, p, np.nan)))
+    compared = compared.drop("label").with_columns(adjusted).fill_nan(None)
+    facts = part.drop((set(compared.columns) & set(part.columns)) - {"point"})
+    return add_values(facts.join(compared, on="point", maintain_order="left"), "comparison")
+
+
+def _point_id(study: Mapping[str, Any], label: str | None) -> str:
+    if label is None:
+        return study["reference"]
+    return find_point(study["points"], label)["id"]
+
+
+def _difference(
+    point: SequenceLosses | None, reference: SequenceLosses, tuning: float
+) -> dict[str, Any]:
+    if point is reference:
+        return {"seeds": len(reference.seeds)}
+    if point is None:
+        return {"seeds": 0}
+    values, reference_values = paired_losses(point, reference)
+    if not values.size:
+        return {"seeds": 0}
+    result = two_way_difference(values, reference_values, tuning=tuning)
+    total = result.error_seeds**2 + result.error_sequences**2 + tuning
+    return {
+        "seeds": len(values),
+        "sequences": values.shape[1],
+        "difference": result.mean,
+        "difference_low": result.low,
+        "difference_high": result.high,
+        "p_raw": result.p,
+        "better": result.better,
+        "from_seeds": result.error_seeds**2 / total if total > 0 else None,
+        "from_tuning": tuning / total if total > 0 else None,
+    }
+
+
+def _wins(point: Mapping[int, float], reference: Mapping[int, float]) -> dict[str, Any]:
+    seeds = sorted(point.keys() & reference.keys())
+    result = win_rate([point[seed] for seed in seeds], [reference[seed] for seed in seeds])
+    return dict(zip(("win_rate", "win_low", "win_high", "paired"), result, strict=True))
+
+
+def _ranks(
+    points: pl.Series, losses: Mapping[str, SequenceLosses], reference: SequenceLosses
+) -> pl.DataFrame:
+    """Return rank intervals of the points that have all seeds and sequences of the reference."""
+    paired = {p: paired_losses(losses[p], reference)[0] for p in points if p in losses}
+    shape = reference.contributions.shape
+    complete = {p: values for p, values in paired.items() if values.shape == shape}
+    low, high = two_way_rank_intervals(np.stack(list(complete.values())))
+    ends = {p: (a, b) for p, a, b in zip(complete, low, high, strict=True) if not np.isnan(a)}
+    intervals = [ends.get(p, (None, None)) for p in points]
+    schema = {"rank_low": pl.Int64, "rank_high": pl.Int64}
+    return pl.DataFrame([(a and int(a), b and int(b)) for a, b in intervals], schema, orient="row")
+
+
+def study_comparison(
+    path: Path,
+    *,
+    unit: str = "token",
+    reference: str | None = None,
+    measured: TextSizes | None = None,
+) -> Report:
+    """Return the comparison of the study in folder `path` with a reference.
+
+    Args and errors are those of `compare_points`; `unit` is one of `UNITS` but `ppl`.
+    """
+    metric = metric_of(unit, linear=True)
+    folder = load_study(path)
+    frame = compare_points(folder, metric=metric, reference=reference, measured=measured)
+    return comparison_report(folder, in_unit(frame, "comparison", unit))
+
+
+def comparison_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
+    """Return the report of a comparison."""
+    rows = frame.to_dicts()
+    reference = next(row["label"] for row in rows if row["reference"])
+    columns = shown_columns("comparison", "compared")
+    first = rows[0]
+    table = text_table(table_title(first), rows, columns, digits=4)
+    return Report(
+        heading=(
+            folder.study["question"],
+            f"{folder.study['name']}: {UNITS[first['metric']]}, test at epoch "
+            f"{first['epoch']}; difference: to {reference!r}, paired over seeds and test "
+            "sequences, 95 % intervals; p: with Holm's correction",
+        ),
+        tables=(table,),
+        legend=(*legends([table], columns), *accuracy_lines(frame)),
+        frame=frame,
+        json_columns=json_columns("comparison"),
+    )
+
+
+def read_sequence_losses(
+    path: Path, study: Mapping[str, Any], runs: pl.DataFrame, epoch: int, metric: str
+) -> dict[str, SequenceLosses]:
+    """Return the losses of the confirm runs, point -> losses, for points that have any file.
+
+    Args:
+        path: the study's folder.
+        study: the content of `study.json`.
+        runs: the frame of runs, which has their seeds.
+        epoch: the epoch of the test.
+        metric: `token` or `sentence`.
+    """
+    seeds = dict(runs.select("run", "seed").iter_rows())
+    losses: dict[str, SequenceLosses] = {}
+    for point, chosen in study.get("chosen", {}).items():
+        rows: dict[int, Array] = {}
+        for run in chosen["runs"]:
+            stored = _read(read_run_file(path, run, TEST_LOSSES.format(epoch)))
+            if stored is not None and run in seeds:
+                rows[seeds[run]] = loss_contributions(stored[:1], stored[1], metric)[0]
+        if len({len(row) for row in rows.values()}) == 1:
+            order = sorted(rows)
+            stacked = np.stack([rows[seed] for seed in order])
+            losses[point] = SequenceLosses(tuple(order), stacked)
+    return losses
+
+
+def paired_losses(point: SequenceLosses, reference: SequenceLosses) -> tuple[Array, Array]:
+    """Return both points' contributions for their common seeds; empty if the splits differ."""
+    seeds = [seed for seed in point.seeds if seed in reference.seeds]
+    if not seeds or point.contributions.shape[1] != reference.contributions.shape[1]:
+        empty = np.empty((0, 0))
+        return empty, empty
+    rows = [point.seeds.index(seed) for seed in seeds]
+    reference_rows = [reference.seeds.index(seed) for seed in seeds]
+    return point.contributions[rows], reference.contributions[reference_rows]
+
+
+def _read(content: bytes | None) -> NDArray[np.float32] | None:
+    """Return the two rows of a file; None if it does not exist or is damaged."""
+    try:
+        stored = np.load(io.BytesIO(content or b""), allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    valid = stored.ndim == 2 and stored.shape[0] == 2 and np.isfinite(stored).all()
+    return stored if valid else None

@@ -1,0 +1,254 @@
+"""Read a study's folder into one frame of runs and one frame of events.
+
+    runs     one row per run: identity, point, stage, seed, kind of score, last status
+    events   one row per (run, event, epoch): the lines of all records.ndjson; the last line wins
+
+All record files are joined and parsed in one pass, and the number of lines of each file tells which
+lines belong to which run. If a line is damaged (a run was killed while it wrote), the lines are
+parsed one by one, and the damaged ones are left out and named. Folders without a config are left
+out and named too.
+
+`lmzoo/lab/store/records.py` documents the files.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.study_parquet import SUFFIX, unpacked_study
+from lmzoo.lab.labels import named_points
+from lmzoo.lab.store.archive import FOLDER, archived_runs, read_config, read_run_file
+from lmzoo.lab.store.local import Store, open_store
+from lmzoo.lab.store.records import (
+    BOARD,
+    CONFIG,
+    PROGRAM,
+    RECORDS,
+    SCHEMA,
+    STUDY,
+    TEST_LOSSES,
+    TRACKING,
+    USER_CODE,
+    parse_json,
+    read_json,
+)
+
+RUN_SCHEMA = pl.Schema(
+    {
+        **dict.fromkeys(("run", "point", "stage"), pl.String),
+        "seed": pl.Int64,
+        **dict.fromkeys(("score", "model", "corpus", "fingerprint", "program"), pl.String),
+        **dict.fromkeys(("vocab", "length", "parameters", "state_size", "flops"), pl.Int64),
+        "leaks": pl.String,
+        **dict.fromkeys(("floor_token", "floor_sentence", "ceiling"), pl.Float64),
+        "setting": pl.String,
+    }
+)
+"""Columns of the runs; model, corpus and setting are JSON. `program` is "function" or
+"command". `state_size` is null if the state grows,
+`flops` if it is not known (`lmzoo/inspect/flops.py`). `status` and `ended`, the epoch of the last
+end, are joined; they are null while a run has not ended."""
+EVENT_SCHEMA = pl.Schema(
+    {
+        **{"run": pl.String, "event": pl.String, "epoch": pl.Int64},
+        **dict.fromkeys(("train_token", "valid_token", "valid_sentence"), pl.Float64),
+        **dict.fromkeys(("valid_accuracy", "valid_sequence_accuracy"), pl.Float64),
+        **dict.fromkeys(("accuracy", "sequence_accuracy"), pl.Float64),
+        **dict.fromkeys(("seconds", "tokens_per_second", "token", "sentence"), pl.Float64),
+        **dict.fromkeys(("tokens", "characters", "bytes", "words"), pl.Int64),
+        **dict.fromkeys(("sequences", "best_epoch"), pl.Int64),
+        **dict.fromkeys(("status", "reason", "device"), pl.String),
+    }
+)
+TABLE_FILES = (CONFIG, RECORDS, STUDY, TEST_LOSSES.format("*"))
+"""Names of the files that tables are computed from."""
+REMEDY = "delete the folder and run the sweep again"
+CONFIG_FIELDS = (
+    *("run", "stage", "seed", "score", "fingerprint"),
+    *("vocab", "length", "parameters", "leaks"),
+)
+"""Fields of a run's config that are columns of `RUN_SCHEMA` without any change."""
+
+
+class StudyFolder(NamedTuple):
+    """The content of a study's folder."""
+
+    study: dict[str, Any]
+    """The content of `study.json`, with the labels of points for people (`named_points`)."""
+    runs: pl.LazyFrame
+    events: pl.LazyFrame
+    damaged: tuple[str, ...]
+    """What is left out: configs that are missing or damaged, lines that are not valid records."""
+    path: Path
+    """The folder; for a study in a bucket or a Parquet file, a local copy of it."""
+
+
+def load_study(path: Path) -> StudyFolder:
+    """Read a study from its folder, a bucket, or the Parquet file of its records.
+
+    Raises:
+        UserError: The folder does not exist, is not a study's folder, has another schema, or has
+            runs of another version of the numerics.
+    """
+    packed = str(path).endswith(SUFFIX)
+    path = unpacked_study(path) if packed else open_store(path).local_copy(TABLE_FILES)
+    study = read_study(path)
+    configs: list[dict[str, Any]] = []
+    texts: list[tuple[str, bytes]] = []
+    damaged: list[str] = []
+    folders = {e.name for e in os.scandir(path) if e.is_dir() and e.name[0] != "."}
+    folders -= {USER_CODE, BOARD, TRACKING, FOLDER}
+    archived = {run: texts for run, *texts in archived_runs(path)}  # after the list of the folders
+    for name in sorted({*folders, *archived}):
+        folder = f"{path}/{name}"  # a Path is as slow as reading its file
+        config = parse_json(_bytes(folder, CONFIG)) if name in folders else None
+        if not isinstance(config, dict) and name in archived:
+            text, records = archived[name]
+            config = parse_json(text)
+        elif not isinstance(config, dict) or not (records := _bytes(folder, RECORDS)):
+            # A sweep may have archived it since.
+            config = read_config(path, name)
+            records = read_run_file(path, name, RECORDS) or b""
+        if not isinstance(config, dict):
+            damaged.append(f"{name} has no readable {CONFIG}; if it was a run, {REMEDY}")
+            continue
+        configs.append(_run_row(config, f"{folder}/{CONFIG}"))
+        _check_numerics(config, study, folder)
+        texts.append((config["run"], records))
+    events, torn = read_events(texts)
+    damaged += [f"{run}/{RECORDS} has {count} damaged lines" for run, count in torn.items()]
+    ends = events.filter(pl.col("event") == "end").group_by("run")
+    ends = ends.agg(pl.col("status").last(), ended=pl.col("epoch").last())
+    runs = pl.DataFrame(configs, RUN_SCHEMA).join(ends, on="run", how="left", maintain_order="left")
+    models = {row["point"]: row["model"] for row in configs}
+    parsed = {point: json.loads(text) for point, text in models.items()}
+    study = named_points(study, parsed, [path / USER_CODE])
+    return StudyFolder(study, runs.lazy(), events.lazy(), tuple(damaged), path)
+
+
+def status_at(epoch: int) -> pl.Expr:
+    """Return the status of a run at an epoch: one that was stopped later counts as finished."""
+    later = (pl.col("ended") > epoch) & pl.col("status").is_in(["pruned", "diverged"])
+    return pl.when(later).then(pl.lit("finished")).otherwise("status")
+
+
+def read_study(path: Path) -> dict[str, Any]:
+    """Return the content of a study's `study.json`.
+
+    Raises:
+        UserError: See `load_study`.
+    """
+    if not path.is_dir():
+        raise UserError(f"no folder {str(path)!r}; give the folder of a study, as in runs/NAME")
+    study = read_json(path / STUDY)
+    if not isinstance(study, dict):
+        inside = sorted(file.parent.name for file in path.glob(f"*/{STUDY}"))
+        hint = f"the studies inside it are: {', '.join(inside)}" if inside else "run a sweep first"
+        raise UserError(f"{str(path)!r} has no readable {STUDY}; {hint}")
+    _check_schema(study, path / STUDY)
+    return study
+
+
+def read_events(texts: Iterable[tuple[str, bytes]]) -> tuple[pl.DataFrame, Counter[str]]:
+    """Parse the record files of runs.
+
+    Args:
+        texts: (run, content of its record file).
+
+    Returns:
+        The events, the last of those with equal (run, event, epoch), and the numbers of damaged
+        lines by run.
+    """
+    texts = list(texts)
+    try:
+        frame, damaged = _parse_together(texts), Counter[str]()
+    except pl.exceptions.ComputeError:
+        frame, damaged = _parse_lines(texts)
+    key = ["run", "event", "epoch"]
+    return frame.drop_nulls(key).filter(pl.struct(key).is_last_distinct()), damaged
+
+
+def _parse_together(texts: list[tuple[str, bytes]]) -> pl.DataFrame:
+    """Parse all lines in one pass.
+
+    Raises:
+        pl.exceptions.ComputeError: A line is damaged or is not a record.
+    """
+    closed = [text if text.endswith(b"\n") or not text else text + b"\n" for _, text in texts]
+    lines = [text.count(b"\n") for text in closed]
+    frame = pl.read_ndjson(b"".join(closed), schema=EVENT_SCHEMA)
+    if len(frame) != sum(lines):
+        raise pl.exceptions.ComputeError("not every line is a record")
+    runs = pl.Series([run for run, _ in texts], dtype=pl.String)
+    return frame.with_columns(run=runs.gather(np.repeat(np.arange(len(texts)), lines)))
+
+
+def _parse_lines(texts: list[tuple[str, bytes]]) -> tuple[pl.DataFrame, Counter[str]]:
+    """Parse line by line; return the events and the numbers of damaged lines by run."""
+    rows, damaged = [], Counter[str]()
+    for run, text in texts:
+        for line in filter(None, text.splitlines()):
+            record = parse_json(line)
+            if isinstance(record, dict):
+                rows.append({**record, "run": run})
+            else:
+                damaged[run] += 1
+    return pl.DataFrame(rows, EVENT_SCHEMA, strict=False), damaged
+
+
+def _run_row(config: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return the row of `RUN_SCHEMA` for a run's config."""
+    _check_schema(config, path)
+    try:
+        floor = config["floor"] or {}
+        return {name: config[name] for name in CONFIG_FIELDS} | {
+            "point": config["point"]["id"],
+            "model": json.dumps(config["model"]),
+            "corpus": json.dumps(config["corpus"]),
+            "setting": json.dumps(config["setting"]),
+            "state_size": config.get("state_size"),
+            "flops": config.get("flops"),
+            "floor_token": floor.get("token"),
+            "floor_sentence": floor.get("sentence"),
+            "ceiling": config.get("ceiling"),
+            "program": config.get(PROGRAM),
+        }
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{path} is not the config of a study's run: {error!r}") from None
+
+
+def _check_schema(content: Mapping[str, Any], path: str | Path) -> None:
+    if content.get("schema") != SCHEMA:
+        raise UserError(
+            f"{path} has schema {content.get('schema')!r}, but this version reads schema {SCHEMA}; "
+            "use the version that wrote it"
+        )
+
+
+def _check_numerics(config: Mapping[str, Any], study: Mapping[str, Any], folder: str) -> None:
+    """Check that a run has the numerics of its study; a table of any one version is valid."""
+    run, expected = config.get("numerics"), study.get("numerics")
+    if run != expected:
+        raise UserError(
+            f"{folder} has numerics version {run!r}, but the study has version {expected!r}, so "
+            "their losses are not comparable; delete these runs, or run the sweep into another "
+            "--storage"
+        )
+
+
+def _bytes(folder: str, name: str) -> bytes:
+    """Return a file's content; empty if it does not exist."""
+    try:
+        with open(f"{folder}/{name}", "rb") as file:  # noqa: PTH123
+            return file.read()
+    except FileNotFoundError:
+        return b""
+    except OSError:  # `Store` retries, and its error says what is wrong
+        return Store(Path(folder)).read(name) or b""

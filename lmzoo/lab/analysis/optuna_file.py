@@ -1,0 +1,99 @@
+"""Write the tune runs of a study as an Optuna study, for optuna-dashboard and Optuna's plots.
+
+    FILE.db, FILE.sqlite3       SQLite
+    FILE.journal, FILE.log      Optuna's journal
+
+One Optuna study holds the runs of all points, with the additional parameter `point`. A trial has
+the run's validation losses as intermediate values, its state (a pruned run is pruned, a diverged
+run has failed) and the name of its folder.
+"""
+
+import json
+from pathlib import Path
+
+import optuna
+import polars as pl
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.load import StudyFolder
+from lmzoo.lab.analysis.search_ranges import Range, search_ranges
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+STATES = {
+    "finished": TrialState.COMPLETE,
+    "pruned": TrialState.PRUNED,
+    "diverged": TrialState.FAIL,
+    "failed": TrialState.FAIL,
+}
+
+
+def export_to_optuna(folder: StudyFolder, path: Path) -> int:
+    """Write the tune runs that have ended; return their number.
+
+    Raises:
+        UserError: The file exists, or no tune run has ended.
+    """
+    if path.exists():
+        raise UserError(f"{path} exists; remove it, or give another file")
+    trials = _trials(folder)
+    if not trials:
+        raise UserError(f"study {folder.study['name']!r}: no tune run has ended; run the sweep")
+    study = optuna.create_study(study_name=folder.study["name"], storage=_storage(path))
+    study.set_user_attr("question", folder.study["question"])
+    study.add_trials(trials)
+    return len(trials)
+
+
+def _trials(folder: StudyFolder) -> list[FrozenTrial]:
+    names = {point["id"]: point["label"] for point in folder.study["points"]}
+    labels = CategoricalDistribution(list(names.values()))
+    epochs = folder.events.filter(pl.col("event") == "epoch").drop_nulls("valid_token")
+    curves: dict[str, dict[int, float]] = {}
+    for run, epoch, loss in epochs.select("run", "epoch", "valid_token").collect().iter_rows():
+        curves.setdefault(run, {})[epoch] = loss
+    tuned = folder.runs.filter(
+        (pl.col("stage") == "tune") & pl.col("status").is_not_null() & pl.col("point").is_in(names)
+    )
+    runs = tuned.sort("point", "run").collect().to_dicts()
+    settings = [json.loads(run["setting"]) for run in runs]
+    search = search_ranges(folder.study, settings)
+    distributions = {name: _distribution(search_range) for name, search_range in search.items()}
+    trials = []
+    for run, setting in zip(runs, settings, strict=True):
+        state, curve = STATES[run["status"]], curves.get(run["run"], {})
+        trials.append(
+            create_trial(
+                state=state,
+                value=min(curve.values()) if state is TrialState.COMPLETE else None,
+                params={"point": names[run["point"]], **setting},
+                distributions={"point": labels, **{name: distributions[name] for name in setting}},
+                intermediate_values=curve,
+                user_attrs={name: run[name] for name in ("run", "seed", "status")},
+            )
+        )
+    return trials
+
+
+def _distribution(search_range: Range) -> BaseDistribution:
+    """Return a range of `study.json` as an Optuna distribution."""
+    if "values" in search_range:
+        return CategoricalDistribution(search_range["values"])
+    low, high = search_range["low"], search_range["high"]
+    kind = IntDistribution if isinstance(low, int) and isinstance(high, int) else FloatDistribution
+    return kind(low, high, log=search_range["log"])
+
+
+def _storage(path: Path) -> BaseStorage:
+    if path.suffix in (".db", ".sqlite3"):
+        return RDBStorage(f"sqlite:///{path.resolve()}")
+    return JournalStorage(JournalFileBackend(str(path)))

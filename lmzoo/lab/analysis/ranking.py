@@ -1,0 +1,398 @@
+"""Rank the points of a study: records -> one row per point, the best first.
+
+    loss         mean over the point's confirm runs, with its interval over seeds
+    difference   paired with the reference point over common seeds; the interval includes how the
+                 setting was chosen
+    verdict      one of `VERDICTS` of `compared.py`, over the points of the reference's table
+                 without baselines and leaking rows; the seeds that an undecided point would need,
+                 or that it needs more tuning runs
+    rank         within a table; a table has one kind of score and one data set
+    marks        edge         the chosen setting is at the edge of a search range
+                 leaks        the model's input includes the tokens it predicts
+                 missing      some confirm runs have no loss for another reason
+                 unconfirmed  no setting is chosen yet, or every setting diverged or failed
+                 untuned      another architecture than the reference's, at one setting: no verdict
+                 noisy        the losses vary much more between seeds than those of other points
+                 shared       the verdict rests on the noise of the other points
+                 fixed        every seed gives the same loss, as for a count model
+                 impossible   the loss is below the entropy of the source (`entropy_floor.py`)
+                 reported     the loss is what a program of the user reports
+
+A diverged confirm run leaves its point's mean to the other seeds. It is counted, and its point
+ranks below all points without a diverged run, whatever their means. A point without any loss is
+last and has no rank. Tune runs are counted, never averaged. `lmzoo/lab/statistics/` defines the
+intervals, the ranks and the verdicts.
+
+On a task, whose loss counts some tokens only, points have accuracies, too:
+
+    accuracy            mean over seeds of the share of scored tokens that are the most probable
+    accuracy_low, high  of the worst and the best seed: seeds either solve a task or do not, so an
+                        interval of the mean would tell little
+    sequence_accuracy   mean over seeds of the share of sequences without a wrong scored token
+    ceiling             the greatest accuracy that any model can reach
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.baseline_comparison import add_baseline_columns
+from lmzoo.lab.analysis.columns import add_values
+from lmzoo.lab.analysis.confirm_runs import confirm_runs
+from lmzoo.lab.analysis.load import status_at
+from lmzoo.lab.analysis.units import METRIC, TextSizes, add_sizes, metric_unit, text_sizes
+from lmzoo.lab.labels import architecture
+from lmzoo.lab.statistics.compared import MARGIN, compared, read_looks
+from lmzoo.lab.statistics.contrasts import unfair
+from lmzoo.lab.statistics.entropy_floor import is_impossible
+from lmzoo.lab.statistics.intervals import Array
+from lmzoo.lab.statistics.noise import point_intervals
+from lmzoo.lab.statistics.ranks import rank_intervals
+
+METRICS = ("token", "sentence")
+TABLE_KEYS = ["score", "fingerprint"]
+"""Columns in which two points must agree to be ranked against each other."""
+SCORE_ORDER = ("exact", "bound", "reconstruction", "conditional")
+"""Kinds of score, in the order of their tables."""
+
+
+def rank_points(
+    runs: pl.LazyFrame,
+    events: pl.LazyFrame,
+    study: Mapping[str, Any],
+    *,
+    metric: str = "token",
+    at: int | None = None,
+    measured: TextSizes | None = None,
+) -> pl.DataFrame:
+    """Rank a study's points by their test loss at the study's budget.
+
+    While no run has been tested at the budget, the largest smaller epoch with a test counts.
+
+    Args:
+        runs: the runs, as `load_study` reads them.
+        events: the events of the runs.
+        study: the content of `study.json`.
+        metric: `token` or `sentence`.
+        at: rank by the validation loss at this epoch instead.
+        measured: sizes of the test text of corpora; they replace those of the records.
+
+    Returns:
+        A frame with the columns `RANKING` of `columns.py`.
+
+    Raises:
+        UserError: The metric is unknown, no point is confirmed yet, or no run has a loss.
+    """
+    if metric not in METRICS:
+        raise UserError(f"no metric {metric!r}; known: {', '.join(METRICS)}")
+    confirm, epoch = confirm_runs(runs, events, study, metric, at)
+    if at is None:
+        runs = runs.with_columns(status=status_at(epoch))
+    table = _point_facts(study, runs, confirm)
+    wide = losses_by_seed(confirm)
+    table = table.join(_training_seconds(confirm, events), on="point", how="left")
+    accuracies = point_accuracies(confirm, events, at, epoch)
+    table = table.join(accuracies, on="point", how="left")
+    parts = table.partition_by(TABLE_KEYS, maintain_order=True)
+    compared = [add_statistics(part, wide, study) for part in parts]
+    compared = pl.concat(compared)
+    # The bits are those of all tokens of the test split.
+    in_bits = metric == "token" and at is None
+    sizes = text_sizes(runs, events, measured)
+    compared = add_sizes(compared, sizes if in_bits else sizes.clear())
+    tests = events.filter(pl.col("event") == "test").join(runs, on="run")
+    counts = tests.group_by("fingerprint").agg(pl.col("sequences").max()).collect()
+    compared = compared.join(counts, on="fingerprint", how="left", maintain_order="left")
+    split = "test" if at is None else "validation"
+    return _add_derived_columns(compared, study, metric, split, epoch)
+
+
+def losses_by_seed(confirm: pl.DataFrame) -> pl.DataFrame:
+    """Return the losses of all points, one column per seed; infinite for a diverged run."""
+    # Sorted, because joins keep no order and looks take the seeds in their order.
+    rows = confirm.drop_nulls("seed").sort("seed", "point", "run")
+    return rows.pivot("seed", index="point", values="loss", aggregate_function="mean")
+
+
+def _point_facts(
+    study: Mapping[str, Any], runs: pl.LazyFrame, confirm: pl.DataFrame
+) -> pl.DataFrame:
+    """Return config facts and run counts of each point that has any run."""
+    facts = ["point", *TABLE_KEYS, "model", "corpus", "vocab", "length", "parameters", "leaks"]
+    facts += ["floor_token", "floor_sentence", "state_size", "flops", "program"]
+    own = runs.collect()
+    known = pl.concat([confirm.select(facts), own.select(facts)]).drop_nulls("score")
+    # Runs of an older version do not know all facts, and a join has no order.
+    known = known.group_by("point").agg(pl.all().drop_nulls().first())
+    known = known.with_columns(
+        architecture=pl.col("model").map_elements(
+            lambda text: architecture(json.loads(text)), pl.String
+        )
+    )
+    status = pl.col("status")
+    counts = own.group_by("point").agg(
+        tune=(pl.col("stage") == "tune").sum(),
+        pruned=(status == "pruned").sum(),
+        diverged=(status == "diverged").sum(),
+        failed=(status == "failed").sum(),
+    )
+    confirm_counts = confirm.group_by("point").agg(
+        confirm=pl.len(),
+        runs=pl.col("loss").is_finite().sum(),
+        confirm_diverged=(status == "diverged").sum(),
+    )
+    return (
+        _study_points(study)
+        .join(known, on="point", maintain_order="left")
+        .join(counts, on="point", how="left", maintain_order="left")
+        .join(confirm_counts, on="point", how="left", maintain_order="left")
+        .with_columns(pl.col(pl.UInt32).fill_null(0).cast(pl.Int64))
+        .with_columns(missing=pl.col("confirm") - pl.col("runs") - pl.col("confirm_diverged"))
+    )
+
+
+def _training_seconds(confirm: pl.DataFrame, events: pl.LazyFrame) -> pl.DataFrame:
+    """Return point and seconds: the time that a confirm run trained, mean over the runs."""
+    epochs = events.filter(pl.col("event") == "epoch").group_by("run").agg(pl.col("seconds").sum())
+    runs = confirm.lazy().select("point", "run").join(epochs, on="run")
+    # Rounded, because sums of parts have no order.
+    return runs.group_by("point").agg(pl.col("seconds").mean().round(6)).collect()
+
+
+def _study_points(study: Mapping[str, Any]) -> pl.DataFrame:
+    """Return the points of `study.json` with their chosen settings."""
+    chosen = study["chosen"]
+    rows = [
+        {
+            "point": point["id"],
+            "label": point["label"],
+            "aliases": point.get("aliases", []),
+            "setting": json.dumps(own["setting"]) if own else None,
+            "edge": own.get("edge", []),
+            "equations": point.get("equations", []),
+        }
+        for point in study["points"]
+        for own in [chosen.get(point["id"], {})]
+    ]
+    texts = pl.List(pl.String)
+    schema = {"point": pl.String, "label": pl.String, "aliases": texts}
+    return pl.DataFrame(rows, {**schema, "setting": pl.String, "edge": texts, "equations": texts})
+
+
+def _add_derived_columns(
+    table: pl.DataFrame, study: Mapping[str, Any], metric: str, split: str, epoch: int
+) -> pl.DataFrame:
+    """Add the columns that follow from others, and sort the rows."""
+    marks = {
+        "edge": pl.col("edge").list.len() > 0,
+        "leaks": pl.col("leaks") != "",
+        "missing": pl.col("missing") > 0,
+        "unconfirmed": pl.col("confirm") == 0,
+        "untuned": pl.col("untuned"),
+        "noisy": pl.col("noisy"),
+        "shared": pl.col("shared"),
+        "fixed": (pl.col("runs") > 1) & (pl.col("low") == pl.col("high")),
+        "impossible": pl.struct(
+            "high", "loss", f"floor_{metric}", "vocab", "sequences"
+        ).map_elements(
+            lambda row: is_impossible(
+                row["loss"] if row["high"] is None else row["high"],
+                *(row[f"floor_{metric}"], row["vocab"], row["sequences"]),
+            ),
+            pl.Boolean,
+        ),
+        "reported": pl.col("program").is_not_null() & (pl.col("score") != METRIC),
+    }
+    order = {kind: index for index, kind in enumerate(SCORE_ORDER)}
+    table = table.with_columns(
+        floor=pl.col(f"floor_{metric}"),
+        marks=pl.concat_list(
+            pl.when(condition).then(pl.lit(mark)) for mark, condition in marks.items()
+        ).list.drop_nulls(),
+        metric=pl.when(pl.col("score") == METRIC)
+        .then(pl.lit(metric_unit(study)))
+        .otherwise(pl.lit(metric)),
+        split=pl.lit(split),
+        epoch=pl.lit(epoch),
+    ).sort(
+        pl.col("score").replace_strict(order, default=len(order)),
+        *("fingerprint", "rank"),
+        nulls_last=True,
+        maintain_order=True,
+    )
+    return add_values(table, "ranking")
+
+
+def point_accuracies(
+    confirm: pl.DataFrame, events: pl.LazyFrame, at: int | None, epoch: int
+) -> pl.DataFrame:
+    """Return one row (point, accuracies) for each point with an accuracy.
+
+    Args:
+        confirm: the confirm runs (point, run, ceiling).
+        events: the events of the runs.
+        at: the accuracies are those of validation, if this is given.
+        epoch: the epoch of the accuracies.
+    """
+    event, prefix = ("test", "") if at is None else ("epoch", "valid_")
+    shares = {name: f"{prefix}{name}" for name in ("accuracy", "sequence_accuracy")}
+    measured = events.filter((pl.col("event") == event) & (pl.col("epoch") == epoch))
+    runs = confirm.lazy().select("point", "run", "ceiling")
+    known = runs.join(measured.select("run", **shares), on="run").drop_nulls("accuracy")
+    return (
+        known.group_by("point")
+        .agg(
+            # Rounded, because sums of parts have no order.
+            pl.col("accuracy").mean().round(9),
+            accuracy_low=pl.col("accuracy").min(),
+            accuracy_high=pl.col("accuracy").max(),
+            sequence_accuracy=pl.col("sequence_accuracy").mean().round(9),
+            ceiling=pl.col("ceiling").max(),
+        )
+        .collect()
+    )
+
+
+def accuracy_lines(table: pl.DataFrame) -> list[str]:
+    """Return what the accuracies of a ranking are, in one line; [] without any."""
+    ceilings = table.drop_nulls("accuracy")["ceiling"].drop_nulls().unique().sort()
+    if not table["accuracy"].count():
+        return []
+    best = " and ".join(f"{ceiling:.1%}" for ceiling in ceilings)
+    known = f"; no model can exceed {best}" if best else ""
+    return [
+        "accuracy: share of scored tokens that the model holds most probable, mean over seeds "
+        f"(worst to best seed){known}"
+    ]
+
+
+BASELINE_LABELS = ("unigram count", "Kneser-Ney 5-gram")
+"""Labels of the baselines in records of earlier versions, which do not say what is a baseline."""
+
+
+def add_statistics(
+    part: pl.DataFrame, wide: pl.DataFrame, study: Mapping[str, Any]
+) -> pl.DataFrame:
+    """Return the points of one table with the columns of their statistics; NaN becomes null.
+
+    Args:
+        part: the points, with the columns point, label and leaks.
+        wide: the losses of all points, one column per seed; infinite for a diverged run.
+        study: the content of `study.json`.
+    """
+    seeds = part.select("point").join(wide, on="point", how="left", maintain_order="left")
+    losses = seeds.drop("point").cast(pl.Float64).to_numpy()
+    points = part["point"].to_list()
+    chosen = study.get("chosen", {})
+    tuning = np.array([chosen.get(p, {}).get("tuning_sd") or 0.0 for p in points])
+    reference = part["point"] == study.get("reference", "")
+    family = asked_contrasts(part, study)
+    silent = untuned(part, study)
+    sharing = family | silent | reference.to_numpy()
+    interval = point_intervals(losses, sharing)
+    rank_low, rank_high = rank_intervals(losses, tuning, family=sharing)
+    columns: dict[str, Any] = {
+        "loss": interval.mean,
+        "low": interval.low,
+        "high": interval.high,
+        "rank_low": rank_low,
+        "rank_high": rank_high,
+        "rank": order(losses, interval.mean),
+        "reference": reference,
+        "untuned": silent,
+        "margin": np.full(len(part), float(study.get("margin", MARGIN))),
+        **_against_reference(losses, tuning, family, silent, reference, study),
+    }
+    whole = pl.col("rank_low", "rank_high", "seeds_needed", "sign").cast(pl.Int64)
+    rank = pl.col("rank").rank("min").cast(pl.Int64)
+    part = part.hstack(pl.DataFrame(columns).fill_nan(None).with_columns(whole, rank))
+    return add_baseline_columns(part, losses, tuning)
+
+
+def _against_reference(
+    losses: Array,
+    tuning: Array,
+    family: NDArray[np.bool_],
+    silent: NDArray[np.bool_],
+    reference: pl.Series,
+    study: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the columns of the differences; null in a table without the reference."""
+    P, there = len(losses), bool(reference.any())
+    c = compared(
+        losses if there else np.full_like(losses, np.nan),
+        int(reference.arg_max() or 0),
+        family=family,
+        silent=silent,
+        tuning_sd=tuning,
+        looks=read_looks(study.get("looks"), losses.shape[1]),
+        margin=float(study.get("margin", MARGIN)),
+    )
+    words = [str(word) or None for word in c.verdict] if there else [None] * P
+    return {
+        "difference": c.mean,
+        "difference_low": c.low,
+        "difference_high": c.high,
+        "p_raw": c.p_raw,
+        "p": c.p,
+        "verdict": pl.Series(words, dtype=pl.String),
+        "sign": c.sign,
+        "probability_worse": c.worse,
+        "probability_within": c.within,
+        "probability_better": c.better,
+        "p_diverged": c.p_diverged,
+        "seeds_needed": c.seeds_needed,
+        "needs_tuning": c.needs_tuning,
+        "shared": c.shared,
+        "noisy": c.noisy,
+    }
+
+
+def asked_contrasts(part: pl.DataFrame, study: Mapping[str, Any]) -> NDArray[np.bool_]:
+    """Return the points compared: all but the reference, baselines, leaking and untuned rows."""
+    return _honest(part, study) & ~untuned(part, study)
+
+
+def _honest(part: pl.DataFrame, study: Mapping[str, Any]) -> NDArray[np.bool_]:
+    leaks = (part["leaks"].fill_null("") != "").to_numpy()
+    outside = [*baselines(study), study.get("reference", "")]
+    return ~leaks & ~part["point"].is_in(outside).to_numpy()
+
+
+def untuned(part: pl.DataFrame, study: Mapping[str, Any]) -> NDArray[np.bool_]:
+    """Return which points have another architecture than the reference, at one untuned setting."""
+    there = part["point"] == study.get("reference", "")
+    if not there.any():
+        return np.zeros(len(part), bool)
+    several = study["budget"]["samples"] > 1
+    searches = {p["id"]: p.get("search", study["search"]) for p in study["points"]}
+    counts = (part["parameters"] == 0).fill_null(value=False)
+    tuned = [
+        is_count or (several and bool(searches[point]))
+        for point, is_count in zip(part["point"], counts, strict=True)
+    ]
+    names = part["architecture"].fill_null("").to_list()
+    return _honest(part, study) & unfair(names, tuned, int(there.arg_max() or 0))
+
+
+def baselines(study: Mapping[str, Any]) -> list[str]:
+    """Return the points that the study added as baselines."""
+    return [
+        point["id"]
+        for point in study["points"]
+        if point.get("baseline", point["label"] in BASELINE_LABELS)
+    ]
+
+
+def order(losses: Array, mean: Array) -> Array:
+    """Return numbers that sort the points: the mean, above all others with a diverged run."""
+    finite = np.where(np.isfinite(losses), losses, np.nan)
+    if np.isnan(finite).all():
+        return np.full(len(losses), np.nan)
+    diverged = np.isposinf(losses).any(1)
+    return mean + np.where(diverged, np.nanmax(finite) - np.nanmin(finite) + 1, 0)

@@ -1,1 +1,0 @@
-"""From run folders and record files to frames of runs and curves."""

@@ -1,0 +1,231 @@
+r"""Render a report as text. A report has a heading, tables of strings, and a legend.
+
+    table   for a terminal, with boxes drawn by rich
+    md      Markdown
+    latex   booktabs tables for \input
+    csv     one line per row of the frame, all columns
+    json    the frame, the heading and the legend as one value
+
+The cells of the tables are strings: modules such as `ranking_table.py` format the numbers, and this
+module only lays them out.
+
+The default place of a command's files: the study's folder.
+"""
+
+import io
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import polars as pl
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.study_parquet import SUFFIX
+from lmzoo.lab.store.local import S3_SCHEME
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table of strings."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: Sequence[Sequence[str]]
+    text_columns: frozenset[str] = frozenset()
+    """Columns of text: aligned left, and wrapped where space is short. Others hold numbers."""
+    optional: tuple[str, ...] = ()
+    """Columns that a narrow terminal leaves out, the first one first."""
+
+    def without(self, name: str) -> "TextTable":
+        """Return the table without a column."""
+        i = self.header.index(name)
+        rows = [(*row[:i], *row[i + 1 :]) for row in self.rows]
+        return replace(self, header=(*self.header[:i], *self.header[i + 1 :]), rows=rows)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A frame and its presentation."""
+
+    heading: tuple[str, ...]
+    tables: tuple[TextTable, ...]
+    legend: tuple[str, ...]
+    frame: pl.DataFrame
+    json_columns: frozenset[str] = field(default=frozenset())
+    """Columns of the frame whose strings are JSON."""
+
+
+def render(
+    report: Report, format: str, *, width: int = 100, colour: bool = False, complete: bool = True
+) -> str:
+    """Return the report as text.
+
+    Args:
+        report: the report.
+        format: table, md, csv, json or latex.
+        width: number of terminal columns, for `table`.
+        colour: use terminal colours, for `table`.
+        complete: False leaves out optional columns that do not fit the width, for `table`.
+
+    Raises:
+        UserError: The format is unknown.
+    """
+    check_format(format)
+    if format == "table":
+        return _terminal(report, width=width, colour=colour, complete=complete)
+    return FORMATS[format](report)
+
+
+def check_format(format: str) -> None:
+    """Check that a format is known.
+
+    Raises:
+        UserError: The format is unknown.
+    """
+    if format not in ("table", *FORMATS):
+        raise UserError(f"no format {format!r}; known: {', '.join(('table', *FORMATS))}")
+
+
+def _terminal(report: Report, *, width: int, colour: bool, complete: bool) -> str:
+    console = Console(
+        file=io.StringIO(), width=width, force_terminal=colour, no_color=not colour, highlight=False
+    )
+    with console.capture() as capture:
+        for line in report.heading:
+            console.print(Text(line))
+        if any(table.title for table in report.tables):
+            console.print()
+        left_out: dict[str, None] = {}
+        for table in report.tables:
+            if table.title:
+                console.print(Text(table.title, style="bold"))
+            for name in (name for name in table.optional if name in table.header):
+                if not complete and _least_width(table) > width:
+                    table, left_out[name] = table.without(name), None
+            # A narrow terminal wraps lines: a table must not lose a cell or break a name.
+            console.width = max(width, _least_width(table))
+            console.print(_rich_table(table))
+            console.width = width
+        if left_out:
+            names = ", ".join(left_out)
+            console.print(Text(f"left out, because the terminal is narrow: {names}"))
+        for line in report.legend:
+            console.print(Text(line))
+    return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines())
+
+
+def _least_width(table: TextTable) -> int:
+    """Return the least width at which no cell is cut."""
+    return sum((column.min_width or 0) + 3 for column in _rich_table(table).columns)
+
+
+LONGEST_WORD = 20
+"""Letters of a word that a column of text does not break."""
+
+
+def _rich_table(table: TextTable) -> Table:
+    result = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    for name, *cells in zip(table.header, *table.rows, strict=True):
+        if name in table.text_columns:
+            word = max(len(word) for cell in (name, *cells) for word in cell.split() or [""])
+            result.add_column(name, min_width=min(word, LONGEST_WORD), overflow="fold")
+        else:
+            widest = max(map(len, (name, *cells)))
+            result.add_column(name, justify="right", min_width=widest, no_wrap=True)
+    for row in table.rows:
+        result.add_row(*map(Text, row))
+    return result
+
+
+def _markdown(report: Report) -> str:
+    blocks = ["  \n".join(map(_escape_markdown, report.heading))]
+    for table in report.tables:
+        rule = ["---" if name in table.text_columns else "---:" for name in table.header]
+        rows = [table.header, *table.rows]
+        lines = ["| " + " | ".join(map(_escape_markdown, row)) + " |" for row in rows]
+        lines.insert(1, "| " + " | ".join(rule) + " |")
+        blocks += [f"**{_escape_markdown(table.title)}**", "\n".join(lines)]
+    blocks.append("  \n".join(map(_escape_markdown, report.legend)))
+    return "\n\n".join(filter(None, blocks))
+
+
+def _escape_markdown(text: str) -> str:
+    text = text.replace("\n", " ").replace("<", "&lt;")  # not every reader knows a backslash there
+    return re.sub(r"([\\|*_\[`])", r"\\\1", text)
+
+
+TEX = {
+    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"$<$", ">": r"$>$", "±": r"$\pm$", "−": r"$-$", "≡": r"$\equiv$", "×": r"$\times$",
+    "–": "--", "—": "---", "·": r"$\cdot$", "\n": " ",
+}  # fmt: skip
+"""Characters that LaTeX needs in another form."""
+
+
+def _latex(report: Report) -> str:
+    lines = [f"% {line}".replace("\n", " ") for line in report.heading]
+    for table in report.tables:
+        align = "".join("l" if name in table.text_columns else "r" for name in table.header)
+        header, *body = (
+            " & ".join(map(_escape_latex, row)) + r" \\" for row in (table.header, *table.rows)
+        )
+        lines += ["", f"% {table.title}", rf"\begin{{tabular}}{{{align}}}", r"\toprule", header]
+        lines += [r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
+    return "\n".join([*lines, "", *(f"% {line}" for line in report.legend)])
+
+
+def _escape_latex(text: str) -> str:
+    return "".join(TEX.get(letter, letter) for letter in text)
+
+
+def _csv(report: Report) -> str:
+    lists = pl.col(pl.List(pl.String)).list.join("; ")
+    return report.frame.with_columns(lists).write_csv().rstrip("\n")
+
+
+def _json(report: Report) -> str:
+    rows = report.frame.to_dicts()
+    for row in rows:
+        for name in report.json_columns:
+            row[name] = json.loads(row[name]) if row[name] else None
+    value = {"heading": report.heading, "rows": rows, "legend": report.legend}
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1)
+
+
+FORMATS: dict[str, Callable[[Report], str]] = {
+    "md": _markdown,
+    "csv": _csv,
+    "json": _json,
+    "latex": _latex,
+}
+"""Formats that do not depend on the width of the terminal."""
+
+
+def output_path(study: Path, out: Path | None, name: str) -> Path:
+    """Return `out` if it is given, else `name` in the study's folder.
+
+    For a study in a Parquet file, the default is beside the file.
+
+    Raises:
+        UserError: The path is in a bucket; pages and charts are written to local folders only.
+    """
+    folder = study.parent if study.suffix == SUFFIX else study
+    path = out or folder / name
+    if S3_SCHEME.match(str(path)):
+        raise UserError(
+            f"{store_address(path)} is in a bucket, but pages and charts are written to local "
+            "folders only; give one with --out"
+        )
+    return path
+
+
+def store_address(path: Path) -> str:
+    """Return the address of a store as the user types it; `Path` removes a slash of s3://."""
+    return S3_SCHEME.sub("s3://", str(path), count=1)

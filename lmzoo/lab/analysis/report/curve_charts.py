@@ -1,0 +1,202 @@
+"""Draw the curves of a study with altair, from the frames of `curve_data.py`.
+
+All charts have the same colours (`colours.py`), so charts can be compared.
+"""
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from lmzoo.lab.analysis.curve_data import (
+    COSTS,
+    equal_survival,
+    learning_curves,
+    numeric_fields,
+    point_costs,
+    response_curves,
+    survival,
+    tuned_settings,
+)
+from lmzoo.lab.analysis.load import StudyFolder
+from lmzoo.lab.analysis.report.colours import (
+    BASELINE,
+    MANY,
+    NOTE_WIDTH,
+    REFERENCE,
+    Look,
+    look_of,
+    picked,
+)
+from lmzoo.lab.analysis.report.search_charts import setting_chart, survival_chart
+from lmzoo.lab.analysis.units import UNITS
+
+WIDTH, HEIGHT = 520, 300
+SAVE_OPTIONS = {"png": {"scale_factor": 2}, "svg": {}, "html": {"inline": True}}
+"""Format of a chart's file -> options of altair's `save`."""
+SUBTITLES = {"seconds": ["runs of a pack share its time: seconds compare packs, not points"]}
+FILES = {"parameters": "parameters", "state_size": "state", "flops": "compute", "seconds": "time"}
+"""Cost -> stem of the file of its chart."""
+
+
+def curve_charts(
+    folder: StudyFolder, ranked: pl.DataFrame, metric: str = "token", *, page: bool = False
+) -> dict[str, Any]:
+    """Return file stem -> chart, for every curve that the study has data for.
+
+    A click on the legend isolates a point or a verdict, with the shift key several.
+
+    Args:
+        folder: the study.
+        ranked: its ranking, which gives the colours and the losses of the cost charts.
+        metric: `token` or `sentence`.
+        page: the charts are for a page, and take colours from its CSS variables.
+    """
+    look = look_of(ranked, page=page)
+    charts: dict[str, Any] = {}
+    learning = learning_curves(folder, metric)
+    if learning.height:
+        charts["learning"] = learning_chart(learning, look, metric)
+    for name, log in numeric_fields(folder).items():
+        settings = tuned_settings(folder, name, metric)
+        if settings.height:
+            fitted = response_curves(folder, name).filter(metric == "token")
+            charts[f"setting-{name}"] = setting_chart(settings, fitted, look, name, log=log)
+    costs = point_costs(ranked)
+    for cost, title in COSTS.items():
+        if costs[cost].drop_nulls().n_unique() > 1:
+            charts[FILES[cost]] = cost_chart(costs, look, cost, title)
+    surviving = survival(folder)
+    if surviving.height and not equal_survival(surviving):
+        charts["survival"] = survival_chart(surviving, look, page=page)
+    return {name: chart if page else _printed(chart) for name, chart in charts.items()}
+
+
+def save_chart(chart: Any, folder: Path, stem: str, format: str) -> Path:
+    """Write a chart as FOLDER/STEM.FORMAT and return the path; HTML needs no network."""
+    path = folder / f"{stem}.{format}"
+    chart.save(str(path), format=format, **SAVE_OPTIONS[format])
+    return path
+
+
+def learning_chart(frame: pl.DataFrame, look: Look, metric: str) -> Any:
+    """Return the mean validation loss by epoch, with its interval as a band."""
+    by = picked(look)
+    epochs = sorted(set(frame["epoch"]))
+    frame, notes = _baselines(frame, look, epochs)
+    low, high, above = _compared(frame, epochs)
+    notes += [above] if above else []
+    axis = alt.Axis(tickMinStep=1, format="d")
+    axis = alt.Axis(values=epochs, format="d") if len(epochs) <= 20 else axis
+    colour = look.colour(frame["label"])
+    base = look.chart(frame).encode(
+        x=alt.X("epoch:Q", title="epoch", axis=axis), color=colour, detail="label:N"
+    )
+    unit = f"validation {UNITS[metric]}"
+    scale = alt.Scale(domain=[low, high], nice=False)
+
+    def loss(field: str) -> Any:
+        return alt.Y(field, title=unit, scale=scale)
+
+    numbers = [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("loss", "low", "high")]
+    facts = [*look.tooltips(), "epoch:Q", *numbers, "runs:Q"]
+    few = len(look.groups) <= MANY
+    own = [label for label, group in look.groups.items() if few or group == REFERENCE]
+    band = (
+        look.chart(frame.filter(pl.col("label").is_in(own)))
+        .mark_area(clip=True)
+        .encode(
+            x=base.encoding.x,
+            y=loss("low:Q"),
+            y2="high:Q",
+            color=colour,
+            detail="label:N",
+            opacity=look.opacity(by, 0.15, 0),
+        )
+    )
+    line = base.mark_line(clip=True).encode(y=loss("loss:Q"), opacity=look.opacity(by))
+    marks = base.mark_point(filled=True, clip=True, size=30 if few else 12).encode(
+        y=loss("loss:Q"), opacity=look.opacity(by), tooltip=facts
+    )
+    head = ["mean over seeds, 95 % interval" + ("" if few else " of the reference")]
+    if look.field != "label":
+        head += ["point at a line, or choose a point in the list, to see it alone"]
+    title = alt.TitleParams("validation loss by epoch", subtitle=head + notes, anchor="start")
+    return alt.layer(band, line, marks.add_params(*by.parameters)).properties(title=title)
+
+
+def _baselines(
+    frame: pl.DataFrame, look: Look, epochs: list[int]
+) -> tuple[pl.DataFrame, list[str]]:
+    """Draw baselines of one epoch as level lines; leave out those far above the other points."""
+    flat = pl.col("label").is_in([x for x, group in look.groups.items() if group == BASELINE])
+    flat &= pl.len().over("label") == 1
+    level, others = frame.filter(flat), frame.filter(~flat)
+    if level.is_empty() or others.is_empty():
+        return frame, []
+    low, high = others["loss"].min(), others["loss"].max()
+    near = pl.col("loss") <= high + 0.5 * (high - low)  # type: ignore[operator]
+    ends = pl.DataFrame({"epoch": [epochs[0], epochs[-1]]}).cast(frame.schema["epoch"])
+    lines = level.filter(near).drop("epoch").join(ends, how="cross").select(frame.columns)
+    far = [f"{row['label']} {row['loss']:.3f}" for row in level.filter(~near).to_dicts()]
+    notes = ["level lines: baselines, which are not trained by epochs"] if lines.height else []
+    notes += [f"not shown: {', '.join(far)}"] if far else []
+    return pl.concat([others, lines]), notes
+
+
+def _compared(frame: pl.DataFrame, epochs: list[int]) -> tuple[float, float, str]:
+    """Return the ends of the axis of the losses, and what a note says about those above it.
+
+    The axis ends at the greatest loss after the first quarter of the epochs, in which all curves
+    fall far more than they differ later.
+    """
+    first = epochs[len(epochs) // 4]
+    low, high = frame["loss"].min(), frame.filter(pl.col("epoch") >= first)["loss"].max()
+    margin = 0.03 * (high - low) or 0.1  # type: ignore[operator]
+    top = high + margin  # type: ignore[operator]
+    beyond = frame.filter(pl.col("loss") > top)["epoch"].max()
+    note = "" if beyond is None else f"above the axis: losses up to epoch {beyond}"
+    return low - margin, top, note  # type: ignore[operator]
+
+
+def cost_chart(frame: pl.DataFrame, look: Look, cost: str, title: str) -> Any:
+    """Return the test loss over a cost, with its interval."""
+    by = picked(look)
+    rows = frame.drop_nulls(cost)
+    sizes = rows[cost].to_list()
+    apart = max(sizes) > 30 * min(sizes) > 0
+    scale = alt.Scale(type="log") if apart else alt.Scale(zero=False, nice=True)
+    form = "~s" if cost == "flops" else ",~r"
+    base = look.chart(rows).encode(
+        x=alt.X(f"{cost}:Q", title=title, scale=scale).axis(format=form, labelOverlap="greedy"),
+        color=look.colour(rows["label"]),
+        opacity=look.opacity(by),
+        tooltip=[
+            *look.tooltips(),
+            *(alt.Tooltip(f"{name}:Q", format=".4f") for name in ("loss", "low", "high")),
+            alt.Tooltip(f"{cost}:Q", title=title.partition(":")[0], format=",.4~r"),
+        ],
+    )
+    rule = base.mark_rule().encode(y=_loss("low:Q", "test loss"), y2="high:Q")
+    mark = base.mark_point(filled=True, size=60).encode(y=_loss("loss:Q", "test loss"))
+    heading = alt.TitleParams(
+        f"loss over {title.partition(':')[0]}",
+        subtitle=["test, mean over seeds, 95 % interval", *SUBTITLES.get(cost, [])],
+        anchor="start",
+    )
+    return alt.layer(rule, mark.add_params(*by.parameters)).properties(title=heading)
+
+
+def _loss(field: str, title: str) -> Any:
+    return alt.Y(field, title=title, scale=alt.Scale(zero=False))
+
+
+def _printed(chart: Any) -> Any:
+    """Return a chart of the usual size, with its notes in lines."""
+    chart.title.subtitle = [
+        line for note in chart.title.subtitle for line in textwrap.wrap(note, NOTE_WIDTH)
+    ]
+    known = chart.height is not alt.Undefined  # rows with labels have their own height
+    return chart.properties(width=WIDTH) if known else chart.properties(width=WIDTH, height=HEIGHT)

@@ -1,1 +1,0 @@
-"""Tables: pure functions from records to frames."""

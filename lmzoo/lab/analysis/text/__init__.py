@@ -1,1 +1,0 @@
-"""Frames as text: numbers, tables, verdict lines."""

@@ -1,0 +1,137 @@
+"""The short form of a ranking: its size, its diagnoses, its last line."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from lmzoo.lab.analysis.baseline_comparison import FIVE_GRAM
+from lmzoo.lab.analysis.brief import brief_report, caveats, diagnoses
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking_table import study_ranking
+from lmzoo.lab.analysis.render import render
+from lmzoo.lab.analysis.report.page import render_report
+from tests.lab.analysis.recorded import PAGES, RECORDS, folder_of, report_of
+from tests.lab.analysis.toy_study import rank
+
+COUNTS = {"name": "ngram_count", "order": 1}
+
+
+def brief(path, shown=None):
+    return lines_of(study_ranking(path), load_study(path), shown or path)
+
+
+def lines_of(report, folder, path):
+    short = brief_report(report, folder, path)
+    return render(short, "table", width=80, complete=False).splitlines()
+
+
+def doubts(toy):
+    folder, frame = load_study(toy.write()), rank(toy)
+    return [*caveats(folder, frame), *diagnoses(folder, frame)]
+
+
+@pytest.fixture
+def toy(toy):
+    toy.study_json |= {"script": ["python", "s.py"], "given": ["--epochs", "3"]}
+    toy.add_point("full", [2.0, 2.01, 1.99])
+    toy.add_point("part", [2.5, 2.51, 2.49])
+    return toy
+
+
+def test_the_main_study_fits_a_terminal_and_ends_with_the_next_command():
+    name = "gru_ablation-captions"
+    lines = lines_of(report_of(name), folder_of(name), Path("runs") / name)
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert " ".join(lines[-2:]).count("runs/gru_ablation-captions") == 1
+
+
+def test_no_line_of_any_published_study_is_wider_than_80():
+    for path in RECORDS.glob("*.parquet"):
+        lines = lines_of(report_of(path.stem), folder_of(path.stem), path)
+        assert max(map(len, lines)) <= 80, path
+
+
+def test_the_last_line_decides_what_is_open(toy):
+    assert " ".join(brief(toy.write())[-2:]).endswith(f"next: lmzoo report {toy.path}")
+    assert brief(toy.path, Path("runs/toy"))[-1] == "runs/toy; next: lmzoo report toy"
+    toy.add_point("open", [2.0, 2.3, 2.2])
+    last = brief(toy.write())[-1].rpartition("; ")[2]
+    assert last == "to decide more: python s.py --epochs 3 --until-decided"
+
+
+def test_a_healthy_study_has_no_diagnosis(toy):
+    falling(toy, {3: 0.0}, 3)
+    assert doubts(toy) == []
+
+
+def test_models_above_the_unigram_are_named_first(toy):
+    toy.add_point("count", [1.5, 1.5, 1.5], model=COUNTS, parameters=0)
+    falling(toy, {3: 0.0}, 3)
+    assert doubts(toy)[0].startswith("No point is better than cut count (1.500)")
+    toy.add_point("good", [1.4, 1.41, 1.39])
+    falling(toy, {3: 0.0}, 3)
+    assert doubts(toy) == []
+
+
+def falling(toy, above, epochs):
+    """Give each run the curve of validation losses `above` its test loss: epoch -> nats."""
+    for path in toy.path.glob("*/records.ndjson"):
+        *_, test, end = map(json.loads, path.read_text().splitlines())
+        events = [
+            {"event": "epoch", "epoch": epoch, "valid_token": test["token"] + x, "seconds": 1.0}
+            for epoch, x in above.items()
+        ]
+        lines = [*events, {**test, "epoch": epochs}, {**end, "epoch": epochs}]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    toy.study_json["budget"]["epochs"] = epochs
+
+
+@pytest.mark.parametrize(("drops", "epochs"), [((0.4, 0.2), 16 * 8), ((0.4, 0.019), None)])
+def test_curves_that_still_fall_ask_for_more_epochs(toy, drops, epochs):
+    """The last doubling gained 0.2, half of the one before; the next ones gain 0.1 to 0.025."""
+    falling(toy, {4: sum(drops), 8: drops[1], 16: 0.0}, 16)
+    found = [line for line in doubts(toy) if "still fall" in line]
+    assert found == [
+        f"The curves still fall at the last epoch: raise --epochs to about {epochs}."
+    ] * bool(epochs)
+    toy.study_json["asked"] = {"fields": {"recipe.schedule": "cosine"}}
+    assert doubts(toy) == []
+
+
+@pytest.mark.parametrize(("fall", "said"), [(0.009, False), (0.011, True)])
+def test_a_study_whose_last_epoch_gains_is_named_in_the_first_sentence(toy, fall, said):
+    """More than half of the margin, in the ranking and in the report."""
+    falling(toy, {3: fall, 4: 0.0}, 4)
+    sentence = "The curves still fall, by 0.011 nats in the last epoch."
+    assert doubts(toy) == [sentence] * said
+    lead = render_report(toy.path).partition('class="lead">')[2]
+    assert lead.startswith(sentence) is said
+    assert (sentence in " ".join(brief(toy.path)[:3])) is said
+
+
+def test_models_that_lose_to_the_five_gram_are_named_in_the_first_sentence(toy):
+    toy.add_point("counts", [2.2, 2.2, 2.2], model=FIVE_GRAM, parameters=0)
+    falling(toy, {3: 0.0}, 3)
+    assert doubts(toy) == ["cut part loses to the Kneser-Ney 5-gram (2.200), a model of counts."]
+    toy.add_point("bad", [2.6, 2.61, 2.59])
+    assert doubts(toy)[0].startswith("cut part, cut bad lose to the Kneser-Ney 5-gram (2.200)")
+
+
+def test_a_setting_at_the_edge_is_named_once(toy):
+    for name in "abcde":
+        toy.add_point(name, [2.5, 2.51, 2.49], edge=("lr",))
+    (line,) = (line for line in doubts(toy) if "edge" in line)
+    assert line.startswith("edge: cut a, cut b, cut c and 2 more: the chosen value is at the edge")
+
+
+def test_a_page_of_results_starts_with_what_makes_its_numbers_doubtful():
+    """`tools/results.py --check` compares the block with the records."""
+    for page in PAGES.glob("*.md"):
+        text = page.read_text()
+        records = set(re.findall(r"records/[\w-]+\.parquet", text))
+        question = r"(?:[^<\n].*\n\n)?"
+        first = re.match(rf"# .*\n\n{question}<!-- table: caveats (.*) -->\n", text)
+        assert set(first[1].split() if first else ()) == records, page

@@ -1,0 +1,144 @@
+"""The columns of all tables: described once; every unit converts all numbers in nats."""
+
+import json
+from html import unescape
+
+import numpy as np
+import polars as pl
+import pytest
+
+from lmzoo.lab.analysis.columns import FRAMES, LINEAR, NEAR_LOSS, Column, in_unit, scaled
+from lmzoo.lab.analysis.comparison import compare_points
+from lmzoo.lab.analysis.effects import study_effects
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking import rank_points
+from lmzoo.lab.analysis.ranking_table import study_ranking
+from lmzoo.lab.analysis.render import FORMATS, render
+from lmzoo.lab.analysis.report.page import render_report
+from lmzoo.lab.analysis.units import PERPLEXITIES
+from tests.lab.analysis.toy_study import ToyStudy
+
+FIVE_GRAM = {"name": "ngram_count", "order": 5, "smoothing": "kneser_ney"}
+SIZES = {"characters": 198, "bytes": 396, "words": 33}
+IN_BITS = {"bits_per_character", "bits_per_byte"}
+HALF = Column(
+    "planted_half", NEAR_LOSS, "half of it", ".4f", ("results",),
+    value=pl.col("high") - pl.col("loss"), legend="half of the loss's interval",
+)  # fmt: skip
+"""A column that a contributor adds in one entry."""
+
+
+def add_points(toy: ToyStudy, scale: float = 1.0) -> ToyStudy:
+    """Add three cuts and a 5-gram; all losses, spreads and the margin are proportional to scale."""
+    random, floor = np.random.default_rng(0), {"token": 1.5 * scale, "sentence": scale}
+    for shift, (name, cuts) in enumerate({"full": (), "gate": ["a"], "carry": ["b"]}.items()):
+        losses = scale * (3 + 0.3 * shift + 0.05 * random.normal(size=4))
+        model = {"name": "m", "cell": {"name": "c", "cuts": cuts}}
+        for run in toy.add_point(name, losses.tolist(), floor=floor, model=model):
+            nll = scale * (50 + random.normal(size=6))
+            toy.write_test_losses(run, nll, np.full(6, 20))
+        toy.study_json["chosen"][name]["tuning_sd"] = 0.01 * scale
+    toy.add_point("count", [4.0 * scale] * 4, model=FIVE_GRAM, floor=floor)
+    toy.study_json["margin"] = 0.02 * scale
+    for records in toy.path.glob("*/records.ndjson"):
+        lines = [json.loads(line) for line in records.read_text().splitlines()]
+        lines = [line | SIZES if line["event"] == "test" else line for line in lines]
+        records.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    toy.write()
+    return toy
+
+
+def frames(toy: ToyStudy) -> dict[str, pl.DataFrame]:
+    """Return the tables of a study that have numbers in nats."""
+    folder = load_study(toy.path)
+    return {
+        "ranking": rank_points(folder.runs, folder.events, folder.study),
+        "comparison": compare_points(folder),
+        "effects": study_effects(toy.path).frame,
+    }
+
+
+def in_nats(frame: str) -> set[str]:
+    """Return the columns that are declared in nats, with the ends of their intervals."""
+    own = (column for column in FRAMES[frame] if column.unit is not None)
+    return {name for column in own for name in (column.name, *column.ends)}
+
+
+def misdeclared(path) -> set[str]:
+    """Return the columns that double when all losses double but are not in nats, or the reverse."""
+    once, twice = (
+        frames(add_points(ToyStudy(path / f"times-{scale}"), scale)) for scale in (1.0, 2.0)
+    )
+    wrong = set()
+    for frame, table in once.items():
+        for name in (
+            c.name for c in table.select(pl.selectors.float()) if (c.fill_null(0) != 0).any()
+        ):
+            a, b = (part[name].drop_nulls().to_numpy() for part in (table, twice[frame]))
+            if np.allclose(b, 2 * a, rtol=1e-6, atol=0) != (name in in_nats(frame) | IN_BITS):
+                wrong.add(name)
+    return wrong
+
+
+@pytest.fixture
+def half_column(monkeypatch):
+    monkeypatch.setitem(FRAMES, "ranking", (*FRAMES["ranking"], HALF))
+
+
+def test_the_columns_in_nats_are_those_that_double_with_the_losses(tmp_path):
+    assert misdeclared(tmp_path) == set()
+
+
+def test_a_column_in_nats_that_does_not_say_so_is_seen(tmp_path, monkeypatch):
+    planted = Column("planted_half", value=HALF.value)
+    monkeypatch.setitem(FRAMES, "ranking", (*FRAMES["ranking"], planted))
+    assert misdeclared(tmp_path) == {"planted_half"}
+
+
+PER_NAT = {"bpc": 1 / np.log(2) / 2, "bpb": 1 / np.log(2) / 4, "ppl": 1.0, "wppl": 3.0}
+
+
+@pytest.mark.parametrize("unit", PER_NAT)
+def test_every_unit_converts_every_column_in_nats_and_no_other(toy, unit, half_column):
+    """A distance in perplexity is that of the perplexities of its two ends."""
+    factor, exp = PER_NAT[unit], np.exp if unit in PERPLEXITIES else np.asarray
+    for frame, table in frames(add_points(toy)).items():
+        if frame != "ranking" and unit in PERPLEXITIES:
+            continue  # `metric_of` refuses them
+        in_bits = scaled(table, frame, factor, unit)
+        converted = in_bits if frame == "effects" else in_unit(table, frame, unit)
+        for column in FRAMES[frame]:
+            kept = column.unit is None or (column.unit is LINEAR and unit in PERPLEXITIES)
+            origin = column.unit.origin if column.unit and unit in PERPLEXITIES else None
+            zero = 0.0 if origin is None else table.select(origin).to_series().to_numpy()
+            for name in {column.name, *column.ends} - {"metric"}:
+                if kept:
+                    assert converted[name].equals(table[name]), name
+                    continue
+                expected = exp(factor * (zero + table[name].to_numpy()))
+                expected = expected - (0 if origin is None else exp(factor * zero))
+                assert np.allclose(converted[name].to_numpy(), expected, equal_nan=True), name
+
+
+def test_every_column_of_a_table_is_described(toy):
+    for frame, table in frames(add_points(toy)).items():
+        described = {n for column in FRAMES[frame] for n in (column.name, *column.ends)}
+        assert set(table.columns) == described
+
+
+def test_a_column_is_added_in_one_place(toy, half_column):
+    report = study_ranking(add_points(toy).path)
+    value = report.frame["planted_half"].drop_nulls().to_list()[0]
+    shown = f"{value:.4f}"
+    assert report.tables[0].header[-1] == HALF.heading
+    for format in ("table", *FORMATS):
+        text = render(report, format, width=200)
+        assert (str(value) if format in ("csv", "json") else shown) in text
+        assert format == "csv" or "half of it: half of the loss's interval" in text
+    page = unescape(render_report(toy.path))
+    assert "half of the loss's interval" in page
+    assert f">{shown}</td>" in page
+    bits = study_ranking(toy.path, unit="bpc")
+    assert bits.frame["planted_half"].drop_nulls().to_list()[0] == pytest.approx(
+        value / np.log(2) / 2
+    )

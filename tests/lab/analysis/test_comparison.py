@@ -1,0 +1,122 @@
+"""The comparison of points over seeds and test sequences."""
+
+import json
+
+import numpy as np
+import pytest
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.comparison import compare_points, study_comparison
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.render import render
+from lmzoo.lab.statistics.two_way import two_way_difference
+from tests.lab.analysis.toy_study import row
+
+RNG = np.random.default_rng
+N = 40
+TOKENS = RNG(0).integers(3, 9, N)
+
+
+def add_point(toy, name, shift, *, seeds=(1, 2, 3), noise=0.05, seed=0):
+    """Add a point with sequence losses `shift` nats per token above those common to all points."""
+    difficulty = RNG(1).gamma(4, 0.5, N)
+    random = RNG(seed)
+    rows = [
+        (difficulty + shift + random.normal(0, noise) + random.normal(0, noise, N)) for _ in seeds
+    ]
+    losses = [float((nll * TOKENS).sum() / TOKENS.sum()) for nll in rows]
+    for run, nll in zip(toy.add_point(name, losses), rows, strict=True):
+        toy.write_test_losses(run, nll * TOKENS, TOKENS)
+    return np.stack(rows)
+
+
+def compare(toy, **options):
+    return compare_points(load_study(toy.path), **options)
+
+
+def test_the_difference_is_that_over_seeds_and_sequences(toy):
+    full = add_point(toy, "full", 0.0, seed=2)
+    worse = add_point(toy, "worse", 0.3, seed=3)
+    result = row(compare(toy, metric="sentence"), "worse")
+    expected = two_way_difference(worse, full)
+    names = ("difference", "difference_low", "difference_high", "p_raw", "better")
+    assert [result[name] for name in names] == pytest.approx([*expected[:5]], rel=1e-5)
+    assert result["difference"] == pytest.approx(0.3, abs=0.1)
+    assert (result["seeds"], result["sequences"], result["win_rate"]) == (3, N, 0.0)
+    token = row(compare(toy), "worse")
+    assert token["difference"] != result["difference"]
+    events = load_study(toy.path).events.collect()
+    test = dict(events.filter(event="test").select("run", "token").iter_rows())
+    differences = [test[f"worse-confirm-{s}"] - test[f"full-confirm-{s}"] for s in (1, 2, 3)]
+    assert token["difference"] == pytest.approx(np.mean(differences), rel=1e-5)
+
+
+def test_the_shares_of_the_variance_include_the_tuning(toy):
+    """With an uncertain setting, the seeds are not all of what a wider interval is from."""
+    full, other = add_point(toy, "full", 0.0, seed=2), add_point(toy, "other", 0.3, seed=3)
+    certain = row(compare(toy), "other")
+    assert certain["from_tuning"] == 0
+    toy.study_json["chosen"]["other"]["tuning_sd"] = 0.2
+    toy.write()
+    found = row(compare(toy, metric="sentence"), "other")
+    result = two_way_difference(other, full)
+    total = result.error_seeds**2 + result.error_sequences**2 + 0.2**2
+    assert found["from_tuning"] == pytest.approx(0.2**2 / total, rel=1e-5)
+    assert found["from_seeds"] == pytest.approx(result.error_seeds**2 / total, rel=1e-5)
+    assert found["from_seeds"] < certain["from_seeds"]
+
+
+def test_another_reference_changes_the_sign(toy):
+    add_point(toy, "full", 0.0, seed=2)
+    add_point(toy, "worse", 0.3, seed=3)
+    forward = row(compare(toy), "worse")
+    backward = row(compare(toy, reference="cut worse"), "full")
+    assert backward["difference"] == pytest.approx(-forward["difference"])
+    assert backward["better"] == pytest.approx(1 - forward["better"])
+    with pytest.raises(UserError, match="no point 'cut best'; known: cut full, "):
+        compare(toy, reference="cut best")
+
+
+def test_a_diverged_seed_loses(toy):
+    add_point(toy, "full", 0.0, seed=2)
+    runs = toy.add_point("risky", [1.0, 1.0, None])
+    for run in runs[:2]:
+        toy.write_test_losses(run, np.full(N, 0.5) * TOKENS, TOKENS)
+    result = row(compare(toy), "risky")
+    assert (result["seeds"], result["paired"]) == (2, 3)
+    assert result["win_rate"] == pytest.approx(2 / 3)
+    assert result["rank_low"] is None  # it lacks a seed of the reference
+
+
+def test_a_run_that_diverged_after_the_budget_does_not_lose(toy):
+    add_point(toy, "full", 0.0, seed=2)
+    add_point(toy, "worse", 0.3, seed=3)
+    for run in toy.study_json["chosen"]["full"]["runs"]:
+        with toy.records_path(run).open("a") as file:
+            end = {"event": "end", "epoch": toy.epochs + 2, "status": "diverged", "reason": "nan"}
+            file.write(json.dumps(end) + "\n")
+    assert row(compare(toy), "worse")["win_rate"] == 0.0
+
+
+def test_runs_without_valid_sequence_losses_have_no_difference(toy):
+    add_point(toy, "full", 0.0, seed=2)
+    toy.add_point("old", [2.0, 2.0, 2.0])
+    for run in toy.add_point("damaged", [2.0, 2.0, 2.0]):
+        (toy.path / run / "test-3.npy").write_bytes(b"half a file")
+    for run in toy.add_point("split", [2.0, 2.0, 2.0]):
+        toy.write_test_losses(run, np.ones(N - 1), np.ones(N - 1))
+    frame = compare(toy)
+    for name in ("old", "damaged", "split"):
+        assert row(frame, name)["seeds"] == 0
+        assert row(frame, name)["difference"] is None
+    with pytest.raises(UserError, match="has no per-sequence test losses of its reference"):
+        compare(toy, reference="cut old")
+
+
+def test_the_table_has_a_row_per_point(toy):
+    add_point(toy, "full", 0.0, seed=2)
+    add_point(toy, "worse", 0.3, seed=3)
+    text = render(study_comparison(toy.path), "md")
+    assert "| 1 | cut full | reference | — | — | — | — |" in text
+    assert "0 of 3" in text
+    assert "95 % intervals" in text

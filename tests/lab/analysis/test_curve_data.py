@@ -1,0 +1,175 @@
+"""The data of the curves, and their charts."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from lmzoo.lab.analysis.curve_data import (
+    equal_costs,
+    equal_survival,
+    learning_curves,
+    point_costs,
+    response_curves,
+    stopped_beside,
+    survival,
+    tuned_settings,
+)
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking import rank_points
+from lmzoo.lab.analysis.report.colours import Look
+from lmzoo.lab.analysis.report.curve_charts import curve_charts
+from lmzoo.lab.analysis.report.search_charts import setting_chart
+from lmzoo.lab.statistics.intervals import mean_interval
+
+
+@pytest.fixture
+def folder(toy):
+    """Two points with three seeds, one diverged; four settings, one pruned and one diverged."""
+    toy.add_point("full", [2.0, 2.1, 2.3], parameters=100)
+    toy.add_point("part", [2.5, None, 2.7], parameters=50)
+    for seed, (lr, loss, status) in enumerate(
+        [(0.001, 3.0, "finished"), (0.01, 2.2, "finished"), (0.1, 4.0, "pruned"), (1.0, None, None)]
+    ):
+        run = toy.add_run("full", 10 + seed, loss, status=status, setting={"lr": lr})
+        if status == "pruned":
+            path = toy.records_path(run)
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            remaining = [r for r in lines if r["event"] != "epoch" or r["epoch"] == 1]
+            path.write_text("".join(json.dumps(line) + "\n" for line in remaining))
+    toy.write()
+    return load_study(toy.path)
+
+
+def ranked(folder):
+    return rank_points(folder.runs, folder.events, folder.study)
+
+
+def test_learning_curves_are_means_over_confirm_runs(folder):
+    frame = learning_curves(folder)
+    assert frame["label"].unique(maintain_order=True).to_list() == ["cut full", "cut part"]
+    point = frame.filter((pl.col("label") == "cut full") & (pl.col("epoch") == 2)).row(
+        0, named=True
+    )
+    expected = mean_interval(np.array([2.0, 2.1, 2.3]) + 0.1)
+    assert (point["loss"], point["low"], point["high"]) == pytest.approx(
+        tuple(map(float, expected))
+    )
+    assert point["runs"] == 3
+    assert frame.filter(label="cut part")["runs"].to_list() == [2, 2, 2]
+    half = learning_curves(folder, "sentence").filter(label="cut full")
+    assert half["loss"].to_list() == pytest.approx(
+        [loss / 2 for loss in frame.filter(label="cut full")["loss"]]
+    )
+
+
+def test_a_single_seed_has_no_interval(toy):
+    toy.add_point("full", [2.0])
+    frame = learning_curves(load_study(toy.path))
+    assert frame["low"].null_count() == frame.height == 3
+
+
+def test_every_tuned_setting_has_its_last_loss_and_status(folder):
+    frame = tuned_settings(folder, "lr")
+    assert frame["value"].to_list() == [0.001, 0.01, 0.1, 1.0]
+    assert frame["status"].to_list() == ["finished", "finished", "pruned", "diverged"]
+    assert frame["epoch"].to_list() == [3, 3, 1, 3]
+    assert frame["loss"].to_list() == [3.0, 2.2, 4.2, None]
+    assert tuned_settings(folder, "model.width").is_empty()
+
+
+def test_survival_counts_settings_by_epoch(folder):
+    frame = survival(folder)
+    assert frame["trained"].to_list() == [4, 3, 3]
+    assert frame["tuned"].to_list() == [4, 4, 4]
+
+
+def test_costs_are_of_one_confirm_run(folder):
+    frame = point_costs(ranked(folder))
+    assert frame["label"].to_list() == ["cut full", "cut part"]
+    assert frame["parameters"].to_list() == [100, 50]
+    assert frame["seconds"].to_list() == [1.5, 1.5]
+
+
+def test_costs_leave_out_count_models(toy, folder):
+    toy.add_point("unigram", [5.0, 5.0, 5.0], parameters=0)
+    toy.write()
+    again = load_study(toy.path)
+    assert point_costs(ranked(again))["label"].to_list() == ["cut full", "cut part"]
+
+
+def test_what_all_points_share_is_a_sentence_and_no_chart(folder):
+    assert equal_costs(ranked(folder)) == ["seconds of training, one run: 1.5 for all points"]
+    frame = survival(folder)
+    assert equal_survival(frame).endswith(": 4 of 4 from epoch 1 on, 3 of 4 from epoch 2 on.")
+    other = frame.with_columns(label=pl.lit("other"), trained=pl.lit(4, frame.schema["trained"]))
+    assert equal_survival(pl.concat([frame, other])) == ""
+
+
+def test_a_choice_beside_pruned_settings_only_is_a_sentence():
+    def settings(*statuses: str) -> pl.DataFrame:
+        rows = [("a", float(i), status, i == 2) for i, status in enumerate(statuses)]
+        return pl.DataFrame(rows, ["label", "value", "status", "chosen"], orient="row")
+
+    (line,) = stopped_beside(settings("pruned", "pruned", "finished", "finished"), "recipe.lr")
+    assert line.startswith("At 1 of 1 points the chosen recipe.lr is the lowest one that early")
+    assert stopped_beside(settings("pruned", "finished", "finished", "finished"), "lr") == []
+    assert stopped_beside(settings("finished", "finished", "finished"), "lr") == []
+
+
+def test_the_axis_of_the_search_leaves_out_the_losses_of_pruned_runs():
+    rows = [("a", 0.1, 2.0, "finished"), ("a", 0.2, 2.5, "finished"), ("a", 0.3, 90.0, "pruned")]
+    frame = pl.DataFrame(rows, ["label", "value", "loss", "status"], orient="row")
+    frame = frame.with_columns(epoch=1, chosen=pl.lit(value=False))
+    fitted = pl.DataFrame(schema={"label": pl.String, "value": pl.Float64, "fitted": pl.Float64})
+    look = Look("label", {"a": "#000000"}, {"a": "reference"})
+    spec = setting_chart(frame, fitted, look, "lr", log=False).to_dict()
+    scale = spec["layer"][1]["encoding"]["y"]["scale"]
+    assert scale["clamp"]
+    assert 2.5 < scale["domain"][1] < 3
+    assert "at the top: 1 loss above 2.8, from epoch 1" in spec["title"]["subtitle"]
+
+
+def test_each_chart_contains_its_data(folder):
+    charts = curve_charts(folder, ranked(folder))
+    assert [*charts] == ["learning", "setting-lr", "parameters"]
+    spec = charts["setting-lr"].to_dict()
+    layers, datasets = spec["layer"], spec.get("datasets", {})
+    data = [layer["data"] for layer in layers]
+    sizes = [len(datasets.get(d.get("name")) or d["values"]) for d in data]
+    assert sizes == [2, 3, 1]  # joined by lines, with a loss, without a loss
+    assert "at the top: 1 without a loss" in spec["title"]["subtitle"]
+    assert layers[1]["encoding"]["x"]["scale"]["type"] == "log"
+    domain = layers[1]["encoding"]["color"]["scale"]["domain"]
+    assert domain == ["cut full", "cut part"]  # the order of the ranking
+
+
+RECORDS = Path(__file__).parents[3] / "docs/results/records/gru_ablation-captions.parquet"
+
+
+def test_the_sweep_chose_a_setting_near_the_least_of_each_curve():
+    folder = load_study(RECORDS)
+    fitted = response_curves(folder, "recipe.lr")
+    chosen = tuned_settings(folder, "recipe.lr").filter("chosen").select("label", "value").unique()
+    searched = [point for point in folder.study["points"] if point["search"]]
+    assert chosen.height == len(searched)
+    least = fitted.group_by("label").agg(least=pl.col("fitted").min())
+    both = chosen.join(fitted, on=["label", "value"]).join(least, on="label")
+    assert both.height == chosen.height
+    assert (both["fitted"] - both["least"]).max() < 0.01
+
+
+def test_a_fit_is_near_the_losses_that_it_smooths():
+    folder = load_study(RECORDS)
+    tuned = tuned_settings(folder, "recipe.lr").filter(pl.col("status") == "finished")
+    both = response_curves(folder, "recipe.lr").join(tuned, on=["label", "value"])
+    distance = (both["fitted"] - both["loss"]).abs().median()
+    assert 0 < distance < 0.05
+
+
+def test_there_is_no_curve_for_a_field_that_was_not_searched_alone(toy):
+    toy.add_point("full", [2.0, 2.1])
+    toy.add_run("full", 10, 3.0, setting={"lr": 0.001})
+    assert response_curves(load_study(toy.write()), "lr").is_empty()

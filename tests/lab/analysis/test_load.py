@@ -1,0 +1,208 @@
+"""Reading study folders: complete, with repeated or damaged lines, empty, or of another kind."""
+
+import json
+
+import pytest
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.load import REMEDY, load_study, read_events
+from lmzoo.lab.analysis.verdict_lines import data_warnings
+from lmzoo.lab.store.records import RunFolder, write_json
+from tests.lab.analysis.toy_study import ToyStudy
+
+
+@pytest.fixture
+def toy(tmp_path):
+    toy = ToyStudy(tmp_path / "toy")
+    toy.add_point("full", [3.0, 3.1])
+    return toy
+
+
+def events(toy):
+    return load_study(toy.path).events.sort("run", "event", "epoch").collect()
+
+
+def test_frames_have_the_content_of_the_files(toy):
+    floor = {"token": 2.0, "sentence": 2.1}
+    toy.add_point("gate", [3.2], floor=floor, score="bound", leaks="time_std", flops=99)
+    folder = load_study(toy.path)
+    runs = folder.runs.collect()
+    row = runs.filter(run="gate-confirm-1").row(0, named=True)
+    assert row == {
+        "run": "gate-confirm-1", "point": "gate", "stage": "confirm", "seed": 1, "score": "bound",
+        "corpus": '{"name": "ptb", "lines": 100}', "fingerprint": "f00d", "vocab": 30,
+        "length": 20, "parameters": 12345, "state_size": None, "flops": 99, "leaks": "time_std",
+        "floor_token": 2.0, "floor_sentence": 2.1, "ceiling": None, "setting": '{"lr": 0.003}',
+        "model": '{"name": "m"}', "program": None, "status": "finished", "ended": 3,
+    }  # fmt: skip
+    assert len(runs) == 3
+    for run in runs["run"]:
+        records = RunFolder(toy.path / run).records()
+        read = folder.events.collect().filter(run=run).drop("run").to_dicts()
+        pairs = zip(read, records, strict=True)
+        assert all({name: row[name] for name in line} == line for row, line in pairs)
+
+
+def test_the_last_of_repeated_lines_counts(toy):
+    before = events(toy)
+    path = toy.records_path("full-confirm-1")
+    line = json.loads(path.read_text().splitlines()[1])
+    path.write_text(path.read_text() + json.dumps({**line, "valid_token": 9.5}) + "\n")
+    after = events(toy)
+    assert len(after) == len(before)
+    changed = after.filter(run="full-confirm-1", event="epoch", epoch=2)
+    assert changed["valid_token"].to_list() == [9.5]
+
+
+DAMAGED = [
+    b'{"event": "epoch", "epo',
+    b'{"event": "epoch", "epoch": 9, "token": ',
+    b"\xff\xfe",
+    b"[1]",
+    b"17",
+]
+
+
+@pytest.mark.parametrize("damaged", DAMAGED)
+def test_a_damaged_last_line_is_left_out_and_counted(toy, damaged):
+    before = events(toy)
+    path = toy.records_path("full-confirm-2")
+    path.write_bytes(path.read_bytes() + damaged)
+    assert events(toy).equals(before)
+    assert load_study(toy.path).damaged == ("full-confirm-2/records.ndjson has 1 damaged lines",)
+
+
+def test_a_damaged_line_loses_only_the_line_written_after_it(toy):
+    before = events(toy)
+    path = toy.records_path("full-confirm-1")
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([lines[0][:20] + lines[1], *lines[2:]]))
+    remaining = (before["run"] != "full-confirm-1") | (before["epoch"] == 3)
+    assert events(toy).equals(before.filter(remaining))
+    assert load_study(toy.path).damaged == ("full-confirm-1/records.ndjson has 1 damaged lines",)
+
+
+@pytest.mark.parametrize("blank", [b"", b"\n"], ids=["records only", "blank lines"])
+def test_parsing_together_and_line_by_line_agree(toy, blank, monkeypatch):
+    texts = [(p.parent.name, p.read_bytes()) for p in sorted(toy.path.glob("*/records.ndjson"))]
+    extra = b'{"event": "note", "epoch": 0, "reason": "{\\"new\\": 1}", "nested": {"a": [1]}}\n'
+    texts = [(run, text + blank + extra + blank) for run, text in texts]
+    texts[0] = texts[0][0], texts[0][1].rstrip(b"\n")
+    texts.insert(1, ("not begun", b""))
+    by_line, damaged = read_events([*texts, ("late", b"{torn")])
+    if not blank:
+        monkeypatch.setattr("lmzoo.lab.analysis.load._parse_lines", None)
+    together, none_damaged = read_events(texts)
+    assert together.equals(by_line)
+    assert (none_damaged, damaged) == ({}, {"late": 1})
+
+
+@pytest.mark.parametrize("line", [b"{}", b'{"epoch": 5}', b'{"event": "end"}'])
+@pytest.mark.parametrize("damaged", [b"", b"{torn"])
+def test_a_line_without_event_or_epoch_is_ignored(toy, line, damaged):
+    before = events(toy)
+    path = toy.records_path("full-confirm-1")
+    path.write_bytes(path.read_bytes() + line + b"\n" + damaged)
+    assert events(toy).equals(before)
+
+
+def test_a_complete_last_line_without_newline_counts(toy):
+    before = events(toy)
+    path = toy.records_path("full-confirm-1")
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))
+    assert events(toy).equals(before)
+
+
+def test_the_last_status_counts(toy):
+    RunFolder(toy.path / "full-confirm-1").append({"event": "end", "epoch": 1, "status": "failed"})
+    folder = load_study(toy.path)
+    result = folder.runs.select("run", "status").collect()
+    assert dict(result.iter_rows()) == {"full-confirm-1": "failed", "full-confirm-2": "finished"}
+
+
+def test_runs_are_sorted_by_name(toy):
+    for name in "zyxwvuts":
+        toy.add_point(name, [3.0])
+    runs = load_study(toy.path).runs.collect()["run"].to_list()
+    assert len(runs) == 10
+    assert runs == sorted(runs)
+
+
+def test_an_unreadable_file_is_named_in_the_error(toy):
+    toy.records_path("full-confirm-1").unlink()
+    toy.records_path("full-confirm-1").mkdir()
+    with pytest.raises(UserError, match=r"full-confirm-1/records.ndjson: Is a directory"):
+        load_study(toy.path)
+
+
+def test_folders_without_a_config_are_left_out_and_named(toy):
+    (toy.path / "stray").mkdir()
+    (toy.path / ".hidden").mkdir()
+    folder = load_study(toy.path)
+    assert folder.damaged == (f"stray has no readable config.json; if it was a run, {REMEDY}",)
+    assert len(folder.runs.collect()) == 2
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b'{"schema": 1, ', b"[1]", b"null", b"\0" * 300, b"[" * 99999]
+)
+def test_a_run_with_a_damaged_config_is_left_out_and_named(toy, content):
+    path = toy.records_path("full-confirm-1").with_name("config.json")
+    path.write_bytes(content)
+    folder = load_study(toy.path)
+    assert "full-confirm-1" not in folder.runs.select("run").collect()["run"]
+    assert folder.damaged == (
+        f"full-confirm-1 has no readable config.json; if it was a run, {REMEDY}",
+    )
+    assert f"WARNING: {folder.damaged[0]}" in data_warnings(folder.study, folder.damaged)
+
+
+def test_a_run_without_records_has_no_events(toy):
+    for path in toy.path.glob("*/records.ndjson"):
+        path.unlink()
+    folder = load_study(toy.path)
+    assert len(folder.runs.collect()) == 2
+    assert folder.events.collect().is_empty()
+
+
+def test_errors_name_the_folder_and_the_next_step(toy, tmp_path):
+    with pytest.raises(UserError, match=r"no folder '.*nowhere'; give the folder of a study"):
+        load_study(tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"no readable study.json; the studies inside it are: toy"):
+        load_study(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="run a sweep first"):
+        load_study(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("kind", ["study", "run"])
+def test_another_schema_is_refused(toy, kind):
+    path = toy.path / "study.json" if kind == "study" else toy.config_path("full-confirm-1")
+    write_json(path, {**json.loads(path.read_text()), "schema": 1})
+    with pytest.raises(
+        UserError, match=rf"{path.name} has schema 1, but this version reads schema 2"
+    ):
+        load_study(toy.path)
+
+
+@pytest.mark.parametrize("kind", ["study", "run"])
+def test_runs_of_another_numerics_are_not_ranked_together(toy, kind):
+    path = toy.path / "study.json" if kind == "study" else toy.config_path("full-confirm-1")
+    write_json(path, {**json.loads(path.read_text()), "numerics": 99})
+    with pytest.raises(UserError, match=r"numerics version .* not comparable; delete these runs"):
+        load_study(toy.path)
+
+
+def test_a_study_of_one_other_numerics_is_read(toy):
+    for path in (toy.path / "study.json", *toy.path.glob("*/config.json")):
+        write_json(path, {**json.loads(path.read_text()), "numerics": 99})
+    assert len(load_study(toy.path).runs.collect()) == 2
+
+
+def test_a_config_without_a_point_is_refused(toy):
+    path = toy.config_path("full-confirm-1")
+    config = json.loads(path.read_text())
+    del config["point"]
+    write_json(path, config)
+    with pytest.raises(UserError, match=r"not the config of a study's run: KeyError\('point'\)"):
+        load_study(toy.path)

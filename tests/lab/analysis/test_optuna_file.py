@@ -1,0 +1,99 @@
+"""Tune runs as an Optuna study, and the union of the ranges that points search."""
+
+import json
+
+import numpy as np
+import optuna
+import pytest
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.optuna_file import export_to_optuna
+from lmzoo.lab.analysis.search_ranges import search_ranges
+from lmzoo.lab.cli.report import Action, records
+
+
+@pytest.fixture
+def tuned(toy):
+    """Two points with three tune runs each."""
+    rng = np.random.default_rng(0)
+    for point in ("full", "gate"):
+        for index in range(3):
+            setting = {"lr": 10 ** rng.uniform(-4, -1), "recipe.clip": [1.0, None][index % 2]}
+            toy.add_run(point, index, 20 + setting["lr"], setting=setting)
+        toy.study_json["points"].append({"id": point, "label": f"cut {point}", "aliases": []})
+    toy.write()
+    return toy
+
+
+@pytest.mark.parametrize("name", ["tuned.db", "tuned.journal"])
+def test_optuna_reads_the_exported_runs(tuned, tmp_path, name, capsys):
+    pruned = tuned.add_run("gate", 98, 40.0, status="pruned", setting={"lr": 0.1})
+    diverged = tuned.add_run("gate", 99, None, setting={"lr": 0.1})
+    file = tmp_path / name
+    records(Action.SAVE, tuned.path, file)
+    assert capsys.readouterr().out == f"{file}: 8 tune runs\n"
+    if name.endswith(".db"):
+        storage = f"sqlite:///{file}"
+    else:
+        backend = optuna.storages.journal.JournalFileBackend(str(file))
+        storage = optuna.storages.JournalStorage(backend)
+    study = optuna.load_study(study_name="toy", storage=storage)
+    by_run = {trial.user_attrs["run"]: trial for trial in study.trials}
+    assert len(by_run) == 8
+    trial = by_run["gate-tune-2"]
+    config = json.loads(tuned.config_path("gate-tune-2").read_text())
+    assert trial.params == {"point": "cut gate", **config["setting"]}
+    assert list(trial.intermediate_values) == [1, 2, 3]
+    assert trial.value == min(trial.intermediate_values.values())
+    assert by_run[pruned].state is optuna.trial.TrialState.PRUNED
+    assert by_run[diverged].state is optuna.trial.TrialState.FAIL
+    assert study.best_value == min(t.value for t in study.trials if t.value is not None)
+    with pytest.raises(UserError, match="exists; remove it"):
+        export_to_optuna(load_study(tuned.path), file)
+
+
+def test_a_study_without_tune_runs_has_no_file(toy, tmp_path):
+    toy.add_point("full", [3.0, 3.1])
+    with pytest.raises(UserError, match="no tune run has ended"):
+        export_to_optuna(load_study(toy.path), tmp_path / "tuned.db")
+    assert not [*tmp_path.glob("tuned*")]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_different_ranges_of_a_field_are_exported_as_one(toy, tmp_path, stored):
+    """Points store their ranges, or, in an older version, only the last range is stored."""
+    for point, (low, high) in {"full": (1e-4, 1e-2), "gate": (1e-2, 1.0)}.items():
+        search = {"lr": {"low": low, "high": high, "log": True}}
+        for index, lr in enumerate((low, high)):
+            toy.add_run(point, index, 3.0, setting={"lr": lr})
+        own = {"search": search} if stored else {}
+        toy.study_json["points"].append({"id": point, "label": point, "aliases": [], **own})
+        toy.study_json["search"] = search
+    export_to_optuna(load_study(toy.write()), tmp_path / "tuned.db")
+    storage = f"sqlite:///{tmp_path / 'tuned.db'}"
+    span = optuna.distributions.FloatDistribution(1e-4, 1.0, log=True)
+    trials = optuna.load_study(study_name="toy", storage=storage).trials
+    assert [trial.distributions["lr"] for trial in trials] == [span] * 4
+    alone = search_ranges(load_study(toy.path).study, labels={"gate"})["lr"]
+    assert alone == {"low": 1e-2, "high": 1.0, "log": True}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "tried", "union"),
+    [
+        ({"low": 8, "high": 64, "log": True}, {"low": 4, "high": 16, "log": True}, 5,
+         {"low": 4, "high": 64, "log": True}),
+        ({"low": 8, "high": 64, "log": True}, {"low": 0.5, "high": 16.0, "log": False}, 5.5,
+         {"low": 0.5, "high": 64.0, "log": False}),
+        ({"values": [1.0, None]}, {"values": [2.0, None]}, 2.0, {"values": [1.0, None, 2.0]}),
+        ({"values": ["a"]}, {"low": 1, "high": 2, "log": False}, 2, {"values": ["a", 2]}),
+        ({"low": 1, "high": 2, "log": False}, {"low": 1, "high": 2, "log": False}, "a",
+         {"values": ["a"]}),
+    ],
+)  # fmt: skip
+def test_the_union_of_two_ranges_and_a_tried_value(first, second, tried, union):
+    points = [{"label": "a", "search": {"f": first}}, {"label": "b", "search": {"f": second}}]
+    result = search_ranges({"points": points}, [{"f": tried}])
+    assert result == {"f": union}
+    assert [type(v) for v in result["f"].values()] == [type(v) for v in union.values()]

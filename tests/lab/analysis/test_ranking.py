@@ -1,0 +1,185 @@
+"""The ranking: its numbers, its order, its options."""
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.columns import names
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking import rank_points
+from tests.lab.analysis.toy_study import rank, row
+
+
+def test_numbers_equal_scipys(toy):
+    full, gate, carry = np.random.default_rng(0).normal(3, 0.1, (3, 5))
+    for name, losses in {"full": full, "gate": gate, "carry": carry}.items():
+        toy.add_point(name, losses.tolist())
+    frame = rank(toy)
+    tests = {"gate": stats.ttest_rel(gate, full), "carry": stats.ttest_rel(carry, full)}
+    low_p, high_p = sorted(test.pvalue for test in tests.values())
+    adjusted = [min(1, 2 * low_p), max(min(1, 2 * low_p), high_p)]
+    assert np.allclose(sorted(frame["p"].drop_nulls()), adjusted)
+    for name, losses in {"gate": gate, "carry": carry}.items():
+        result, test = row(frame, name), tests[name]
+        interval = test.confidence_interval(0.95)
+        low, high = stats.t.interval(0.95, 4, loc=losses.mean(), scale=stats.sem(losses))
+        own = [result[c] for c in ("low", "high", "difference_low", "difference_high", "p_raw")]
+        assert np.allclose(own, [low, high, interval.low, interval.high, test.pvalue])
+        assert math.isclose(result["difference"], (losses - full).mean())
+        assert math.isclose(result["perplexity"], math.exp(losses.mean()))
+    assert row(frame, "full")["reference"]
+    assert row(frame, "full")["difference"] is None
+
+
+def test_the_best_is_first_whatever_the_order_of_folders(toy):
+    toy.add_point("full", [3.0, 3.1, 3.2])
+    toy.add_point("worse", [4.0, 4.1, 4.2])
+    toy.add_point("better", [2.0, 2.1, 2.2])
+    folder = load_study(toy.path)
+    frame = rank_points(folder.runs, folder.events, folder.study)
+    assert frame.select("point", "rank").rows() == [("better", 1), ("full", 2), ("worse", 3)]
+    assert frame["rank_low"].to_list() == frame["rank_high"].to_list() == [1, 2, 3]
+    assert frame.columns == names("ranking")
+    study = {**folder.study, "chosen": dict(reversed(folder.study["chosen"].items()))}
+    shuffled = rank_points(folder.runs.reverse(), folder.events.reverse(), study)
+    close = pl.selectors.float().round(12)
+    assert shuffled.with_columns(close).equals(frame.with_columns(close))
+
+
+def test_differences_are_paired_by_seed_not_by_position(toy):
+    toy.add_point("full", [1.0, 2.0, 3.0])
+    runs = toy.add_point("gate", [1.5, 2.5, 3.503])
+    toy.study_json["chosen"]["gate"]["runs"] = runs[::-1]
+    result = row(rank(toy), "gate")
+    assert math.isclose(result["difference"], 0.501)
+    assert result["p"] < 1e-5
+
+
+def test_one_seed_has_no_interval(toy):
+    toy.add_point("full", [3.0, 3.1])
+    toy.add_point("once", [2.9])
+    result = row(rank(toy), "once")
+    intervals = ("low", "high", "difference_low", "difference_high", "rank_low", "rank_high")
+    assert [result[name] for name in (*intervals, "p", "p_raw")] == [None] * 8
+    assert (result["loss"], result["rank"], result["runs"]) == (2.9, 1, 1)
+    assert math.isclose(result["difference"], -0.1)
+
+
+def test_kinds_of_score_and_data_sets_are_ranked_apart(toy):
+    toy.add_point("vae", [1.0, 1.1, 1.2], score="bound")
+    toy.add_point("full", [3.0, 3.1, 3.2])
+    toy.add_point("gate", [3.5, 3.6, 3.8])
+    toy.add_point("other", [0.5, 0.6, 0.7], fingerprint="beef")
+    frame = rank(toy)
+    assert frame.select("point", "score", "rank").rows() == [
+        ("other", "exact", 1),
+        ("full", "exact", 1),
+        ("gate", "exact", 2),
+        ("vae", "bound", 1),
+    ]
+    assert [row(frame, p)["difference"] for p in ("vae", "other")] == [None, None]
+    gate = row(frame, "gate")
+    assert gate["p"] == gate["p_raw"]  # one comparison in its table
+    assert (gate["rank_low"], gate["rank_high"]) == (2, 2)
+
+
+def test_the_metric_selects_the_loss_and_the_floor(toy):
+    floor = {"token": 2.5, "sentence": 1.5}
+    toy.add_point("full", [3.0, 3.2], floor=floor, sentence=1.9)
+    toy.add_point("gate", [3.1, 3.3], floor=floor, sentence=1.8)
+    token, sentence = rank(toy), rank(toy, metric="sentence")
+    assert token["point"].to_list() == ["full", "gate"]
+    assert sentence["point"].to_list() == ["gate", "full"]
+    assert math.isclose(row(token, "full")["gap"], 0.6)
+    assert math.isclose(row(sentence, "full")["gap"], 0.4)
+    assert row(rank(toy), "full")["metric"] == "token"
+
+
+def test_metrics_agree_if_all_sequences_have_the_same_length(toy):
+    nll = np.random.default_rng(1).normal(60, 2, (3, 4, 9))  # point, seed, sequence; n_b = 20
+    for name, seeds in zip(("full", "gate", "carry"), nll, strict=True):
+        for seed, sequences in enumerate(seeds):
+            loss, sentence = sequences.sum() / 180, (sequences / 20).mean()
+            toy.add_run(name, seed, float(loss), stage="confirm", sentence=float(sentence))
+        toy.study_json["points"].append({"id": name, "label": name, "aliases": []})
+        runs = [f"{name}-confirm-{seed}" for seed in range(4)]
+        toy.study_json["chosen"][name] = {"setting": {}, "runs": runs, "edge": []}
+    close = pl.selectors.float().round(9)
+    token, sentence = (rank(toy, metric=m).with_columns(close) for m in ("token", "sentence"))
+    assert token.drop("metric").equals(sentence.drop("metric"))
+
+
+def test_at_ranks_by_the_validation_loss_of_an_epoch(toy):
+    toy.add_point("full", [3.0, 3.2])
+    toy.add_point("wild", [2.0, None])
+    frame = rank(toy, at=2)
+    assert math.isclose(row(frame, "full")["loss"], 3.2)  # 0.1 above the last epoch
+    assert (row(frame, "full")["split"], row(frame, "full")["epoch"]) == ("validation", 2)
+    assert math.isclose(row(rank(toy, at=2, metric="sentence"), "full")["loss"], 1.6)
+    assert row(frame, "wild")["runs"] == 1
+    with pytest.raises(UserError, match="validation loss at epoch 7; available epochs: 1 to 3"):
+        rank(toy, at=7)
+
+
+def test_without_the_reference_point_there_are_no_differences(toy):
+    toy.add_point("gate", [3.1, 3.3])
+    result = row(rank(toy), "gate")
+    assert (result["difference"], result["p"], result["rank"]) == (None, None, 1)
+
+
+def test_a_perplexity_that_overflows_is_missing(toy):
+    toy.add_point("full", [800.0, 801.0])
+    assert row(rank(toy), "full")["perplexity"] is None
+
+
+def test_each_run_counts_once(toy):
+    points, seeds, tunes = 6, 4, 10
+    losses = np.random.default_rng(2).normal(3, 0.3, (points, seeds)).round(6)
+    toy.epochs = toy.study_json["budget"]["epochs"] = 5
+    for i in range(points):
+        toy.add_point(f"p{i}", losses[i].tolist())
+        for tune in range(tunes):
+            toy.add_run(f"p{i}", 50 + tune, 1.0, status="pruned" if tune % 2 else "finished")
+    toy.study_json["reference"] = "p0"
+    frame = rank(toy).sort("point")
+    assert np.allclose(frame["loss"], losses.mean(1))
+    assert np.allclose(frame["difference"][1:], (losses - losses[0]).mean(1)[1:])
+    assert frame["rank"].to_list() == stats.rankdata(losses.mean(1), method="min").tolist()
+    assert frame["tune"].to_list() == [tunes] * points
+    assert frame["pruned"].to_list() == [tunes // 2] * points
+
+
+def test_the_order_of_rows_does_not_change_rank_intervals(toy):
+    """Another order of the seeds would be another bootstrap resample."""
+    draws = np.random.default_rng(1).normal(3, 0.05, (12, 5)) + np.arange(12)[:, None] * 0.03
+    for i, losses in enumerate(draws):
+        toy.add_point("full" if i == 0 else f"p{i}", losses.tolist())
+    folder = load_study(toy.path)
+    runs, events = folder.runs.collect(), folder.events.collect()
+    close = pl.selectors.float().round(12)
+
+    def shuffled_study(seed: int) -> dict:
+        chosen = {
+            point: {
+                **entry,
+                "runs": np.random.default_rng(seed).permutation(entry["runs"]).tolist(),
+            }
+            for point, entry in folder.study["chosen"].items()
+        }
+        return {**folder.study, "chosen": chosen}
+
+    result = {
+        rank_points(
+            runs.sample(fraction=1, shuffle=True, seed=seed).lazy(),
+            events.sample(fraction=1, shuffle=True, seed=seed).lazy(),
+            shuffled_study(seed),
+        )
+        .with_columns(close)
+        .write_json()
+        for seed in range(8)
+    }
+    assert len(result) == 1

@@ -1,0 +1,100 @@
+"""Verdicts in a ranking: their columns, their family, their words."""
+
+import numpy as np
+import pytest
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking_table import study_ranking
+from lmzoo.lab.analysis.verdict_lines import verdict_lines
+from tests.lab.analysis.toy_study import rank, row
+
+OFFSETS = {"full": 0.0, "carry": 0.3, "gate": -0.3, "same": 0.0, "unclear": 0.02}
+
+
+@pytest.fixture
+def ranked(toy):
+    noise = np.random.default_rng(0).normal(0, 0.003, (len(OFFSETS), 5))
+    for (name, offset), losses in zip(OFFSETS.items(), noise, strict=True):
+        toy.add_point(name, (3 + offset + losses).tolist())
+    return toy
+
+
+def words(frame):
+    return {r["point"]: r["verdict"] for r in frame.to_dicts()}
+
+
+def test_a_study_without_a_margin_has_the_default(ranked):
+    frame = rank(ranked)
+    assert set(frame["margin"]) == {0.02}
+    found = words(frame)
+    assert [found[name] for name in OFFSETS][:4] == [None, "worse", "better", "negligible"]
+
+
+def test_the_margin_of_the_study_and_of_the_command_count(ranked):
+    ranked.study_json["margin"] = 0.5
+    assert words(rank(ranked))["carry"] == "negligible"
+    report = study_ranking(ranked.write(), margin=1e-6)
+    assert "negligible" not in set(report.frame["verdict"])
+    with pytest.raises(UserError, match="margin -1 is not a positive number"):
+        study_ranking(ranked.path, margin=-1)
+
+
+def test_the_tuning_widens_an_interval(ranked):
+    before = row(rank(ranked), "carry")
+    ranked.study_json["chosen"]["carry"]["tuning_sd"] = 0.5
+    after = row(rank(ranked), "carry")
+    assert after["difference_high"] > before["difference_high"] + 0.5
+    assert after["verdict"] == "undecided"
+
+
+def test_baselines_and_leaking_rows_are_outside_the_family(ranked):
+    noise = np.random.default_rng(1).normal(0, 0.003, (2, 5))
+    ranked.add_point("count", (3.5 + noise[0]).tolist(), model={"name": "ngram_count", "order": 1})
+    ranked.study_json["points"][-1]["baseline"] = True
+    ranked.add_point("asked", (3.5 + noise[1]).tolist(), model={"name": "ngram_count", "order": 2})
+    ranked.add_point("leaky", (2.5 + noise[1]).tolist(), leaks="divides by the future")
+    frame = rank(ranked)
+    for name in ("count", "leaky"):
+        assert (row(frame, name)["verdict"], row(frame, name)["p"]) == (None, None)
+        assert row(frame, name)["p_raw"] is not None
+    assert row(frame, "asked")["verdict"] == "worse"
+    assert frame["p"].count() == 5
+
+
+def test_divergence_has_a_column_and_is_never_better_or_negligible(ranked):
+    ranked.add_point("wild", [2.0, None, 2.0, 2.01, 2.0])
+    ranked.add_point("none", [None] * 5)
+    frame = rank(ranked)
+    assert words(frame)["wild"] == "undecided"
+    assert words(frame)["none"] == "worse"
+    table = study_ranking(ranked.path).tables[0]
+    shown = dict(
+        zip(
+            [r[1] for r in table.rows],
+            [r[table.header.index("diverged")] for r in table.rows],
+            strict=True,
+        )
+    )
+    assert shown["cut wild"] == "1/5, p 0.500"
+    assert shown["cut none"] == "5/5, p 0.004"
+    assert shown["cut carry"] == ""
+
+
+def test_an_old_study_names_its_baselines_by_their_labels(ranked):
+    ranked.add_point("count", [3.5] * 5, model={"name": "ngram_count", "order": 1})
+    assert row(rank(ranked), "count")["verdict"] == "worse"
+    ranked.study_json["points"][-1]["label"] = "unigram count"
+    assert row(rank(ranked), "count")["verdict"] is None
+
+
+def test_the_first_lines_say_the_verdicts(ranked):
+    lines = verdict_lines(rank(ranked))
+    better, same, worse, open_ = lines
+    assert better.startswith("better than 'cut full' by more than 0.02 nats: cut gate (gains 0.")
+    assert same.startswith("negligible difference from 'cut full', below 0.02 nats: cut same (−0.0")
+    assert worse.startswith("worse than 'cut full' by more than 0.02 nats: cut carry (costs 0.")
+    assert open_.startswith("worse than 'cut full', size open: cut unclear (costs 0.")
+    heading = study_ranking(ranked.path).heading
+    assert heading[1 : 1 + len(lines)] == lines
+    assert load_study(ranked.path).study["question"] == heading[0]

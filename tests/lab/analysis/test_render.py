@@ -1,0 +1,185 @@
+"""Rankings as text: every format parses back, nothing is cut off, missing is never 0."""
+
+import csv
+import io
+import json
+import re
+
+import markdown
+import polars as pl
+import pytest
+
+from lmzoo.lab.analysis.ranking_table import study_ranking
+from lmzoo.lab.analysis.render import Report, TextTable, render
+from tests.lab.analysis.toy_study import ToyStudy
+
+LABELS = {"full": "cut full", "pipe|d [bold] & 100%_$": "cut pipe|d [bold] & 100%_$"}
+
+
+@pytest.fixture
+def toy(tmp_path):
+    toy = ToyStudy(tmp_path / "toy")
+    floor = {"token": 2.5, "sentence": 1.0}
+    toy.add_point("full", [3.01, 3.02, 3.03], floor=floor, aliases=("cut nothing", "no cut"))
+    toy.add_point("pipe|d [bold] & 100%_$", [3.5, 3.4, 3.7], floor=floor, edge=("lr",))
+    toy.add_point("once", [3.9], floor=floor)
+    toy.add_point("wild", [4.0, None, 4.1], floor=floor, leaks="reads ahead")
+    toy.add_point("vae", [2.0, 2.1, 2.2], score="bound")
+    toy.add_run("full", 100, 3.3, status="pruned")
+    return toy
+
+
+def cells(line):
+    return [cell.strip().replace("\\", "") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def test_markdown_parses_back(toy):
+    text = render(study_ranking(toy.path), "md")
+    block = text.split("**exact log-likelihood")[1].split("\n\n")[1].splitlines()
+    header, rule, *rows = map(cells, block)
+    assert {len(row) for row in (header, rule, *rows)} == {len(header)}
+    assert [row[1] for row in rows] == [
+        "cut full ≡",
+        LABELS["pipe|d [bold] & 100%_$"],
+        "cut once",
+        "cut wild",
+    ]
+    named = [dict(zip(header, row, strict=True)) for row in rows]
+    assert named[0] == {
+        "rank": "1 (1–2)", "point": "cut full ≡", "loss": "3.020 ±0.025", "difference": "reference",
+        "verdict": "", "p": "—", "chances": "—", "diverged": "", "ppl": "20.49",
+        "above floor": "0.520", "marks": "",
+    }  # fmt: skip
+    assert named[1]["marks"] == "edge"
+    assert (named[2]["rank"], named[2]["loss"], named[2]["p"]) == ("3 (—)", "3.900 ±—", "—")
+    assert named[3]["marks"] == "leaks"
+
+
+def test_an_exact_loss_is_shown_without_interval_and_p(tmp_path):
+    toy = ToyStudy(tmp_path / "counts")
+    toy.add_point("full", [3.1001234567] * 3)  # with few decimals it could be rounded
+    toy.add_point("counts", [3.25, 3.25, 3.25])
+    toy.add_point("net", [3.3, 3.4, 3.6])
+    text = render(study_ranking(toy.path), "md")
+    block = text.split("**exact log-likelihood")[1].split("\n\n")[1].splitlines()
+    header, _, *rows = map(cells, block)
+    full, counts, net = (dict(zip(header, row, strict=True)) for row in rows)
+    assert (full["loss"], full["marks"]) == ("3.100", "fixed")
+    shown = [counts[name] for name in ("loss", "difference", "p", "marks")]
+    assert shown == ["3.250", "+0.150", "—", "fixed"]
+    assert net["difference"].startswith("+0.333 ±0.3")
+    assert net["p"] != "—"
+    assert "fixed: every seed gives the same loss" in text
+
+
+def test_csv_parses_back(toy):
+    rows = list(csv.DictReader(io.StringIO(render(study_ranking(toy.path), "csv"))))
+    assert [row["rank"] for row in rows] == ["1", "2", "3", "4", "1"]
+    assert [row["score"] for row in rows] == ["exact"] * 4 + ["bound"]
+    assert rows[0]["aliases"] == "cut nothing; no cut"
+    assert rows[2]["low"] == ""
+    assert float(rows[0]["loss"]) == pytest.approx(3.02)
+    assert json.loads(rows[0]["setting"]) == {"lr": 0.003, "model.width": 32}
+
+
+def test_json_parses_back(toy):
+    value = json.loads(render(study_ranking(toy.path), "json"))
+    first, _, once, wild, _ = value["rows"]
+    assert first["setting"] == {"lr": 0.003, "model.width": 32}
+    assert first["aliases"] == ["cut nothing", "no cut"]
+    assert (once["low"], once["p"], once["rank_low"]) == (None, None, None)
+    assert wild["marks"] == ["leaks"]
+    assert value["heading"][0] == toy.study_json["question"]
+
+
+def test_latex_rows_are_equally_long_and_escaped(toy):
+    text = render(study_ranking(toy.path), "latex")
+    lines = [line for line in text.splitlines() if not line.startswith("%")]
+    tabulars = "\n".join(lines).split(r"\begin{tabular}")[1:]
+    assert len(tabulars) == 4
+    for tabular in tabulars:
+        columns = re.match(r"\{([lr]+)\}", tabular)
+        rows = [line for line in tabular.splitlines() if line.endswith(r"\\")]
+        assert columns
+        assert {len(re.split(r"(?<!\\)&", row)) for row in rows} == {len(columns[1])}
+        assert not re.search(r"(?<!\\)[%_#]|[±−≡—]", tabular)
+    assert r"cut pipe|d [bold] \& 100\%\_\$" in text
+
+
+@pytest.mark.parametrize("width", [120, 140])
+def test_the_table_fits_the_width_and_is_complete(toy, width):
+    text = render(study_ranking(toy.path), "table", width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    parts = (*LABELS.values(), "3.020 ±0.025", "leaks", "1/3,", "model.width=32")
+    assert set(" ".join(parts).split()) <= set(text.split())
+    assert "\x1b" not in text
+    assert "\x1b[1m" in render(study_ranking(toy.path), "table", width=width, colour=True)
+
+
+def test_heading_and_legend_describe_the_study(toy):
+    (toy.path / "stray").mkdir()
+    toy.study_json["points"].append({"id": "never", "label": "cut never", "aliases": []})
+    toy.write()
+    text = render(study_ranking(toy.path), "table", width=400)
+    for part in (
+        "Which path can be cut?",
+        "toy: token loss in nats per token, test at epoch 3",
+        "2 settings, 3 seeds, 3 epochs; search space: lr 0.0001 to 0.1 log; model.width 8 to 256; "
+        "recipe.clip 1 or None",
+        "runs: 14, of which 12 finished, 1 pruned, 1 diverged, 0 failed, 0 not ended",
+        "exact log-likelihood; ptb (lines=100); vocabulary of 30, sequences of up to 20 tokens; "
+        "entropy floor 2.5000",
+        "bound (at least the true loss, in expectation)",
+        "edge: the chosen value is at the edge of its search range",
+        "lr=0.003 (edge), model.width=32",
+        "diverged: confirm runs that diverged",
+        "leaks: not a language model's loss; cut wild: reads ahead",
+        "the same function: cut full ≡ cut nothing ≡ no cut",
+        "no run yet: cut never",
+        "WARNING: stray has no readable config.json",
+    ):
+        assert part in text
+    assert "missing" not in text  # marks without points have no legend
+
+
+def test_short_intervals_get_a_fourth_decimal(tmp_path):
+    toy = ToyStudy(tmp_path / "toy")
+    toy.add_point("full", [3.0, 3.0001, 3.0002])
+    assert "3.0001 ±0.0002" in render(study_ranking(toy.path), "table")
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_narrow_terminal_loses_no_cell_and_breaks_no_name(width):
+    name = "state_to_candidate"
+    header = ("rank", "point", "loss", "difference", "above floor")
+    rows = [("1", f"cut {name} (4)", "1.937 ±0.056", "−0.007 ±0.045", "0.450")]
+    table = TextTable("ranking", header, rows, frozenset({"point"}))
+    text = render(Report((), (table,), (), pl.DataFrame()), "table", width=width)
+    assert all(cell in text for cell in (*header, rows[0][0], *rows[0][2:], name))
+
+
+@pytest.mark.parametrize(("width", "left_out"), [(80, True), (200, False)])
+def test_a_narrow_terminal_leaves_out_optional_columns_and_says_so(toy, width, left_out):
+    report = study_ranking(toy.path)
+    text = render(report, "table", width=width, complete=False)
+    assert max(map(len, text.splitlines())) <= width
+    assert "ppl" in render(report, "table", width=width)
+    assert ("the terminal is narrow: ppl, chances" in text) == left_out
+    header = next(line for line in text.splitlines() if line.split()[:2] == ["rank", "point"])
+    assert ("ppl" in header) != left_out
+    assert "difference" in header
+    table = report.tables[0]
+    for row in table.rows:
+        cells = dict(zip(table.header, row, strict=True))
+        shown = [cells[name] for name in ("rank", "loss", "difference")]
+        assert any(all(cell in line for cell in shown) for line in text.splitlines()), row
+
+
+def test_markdown_shows_every_character_as_it_is():
+    text = r"<unk> a_b * [c] `d` | \e"
+    table = TextTable("title", ("head",), ((text,),))
+    report = Report((text,), (table,), (), pl.DataFrame())
+    html = markdown.markdown(render(report, "md"), extensions=["tables"])
+    shown = re.sub(r"<[^>]+>", "\n", html).splitlines()
+    assert shown.count(text.replace("<", "&lt;").replace(">", "&gt;")) == 2

@@ -1,0 +1,215 @@
+"""A study survives its Parquet file: the same tables, and a sweep that trains nothing again."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.comparison import study_comparison
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking_table import study_ranking
+from lmzoo.lab.analysis.render import FORMATS, render
+from lmzoo.lab.analysis.study_parquet import read_rows, restore_study, save_study
+from lmzoo.lab.store.local import Store, open_store
+from lmzoo.lab.store.records import RECORDS, STUDY, find_end, parse_records, write_json
+from lmzoo.lab.study.study_store import ReadOnlyStudyStore
+from tests.lab.analysis.toy_study import ToyStudy
+from tests.lab.store.conftest import bucket, s3_server  # noqa: F401
+from tests.tiny import quick
+
+HOST = b"a-machine.of.mine"
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> ToyStudy:
+    """Points with finished, pruned, diverged and failed runs, one that has not ended."""
+    toy = ToyStudy(tmp_path / "toy")
+    for point, losses in {"full": [1.0, 1 / 3, 1.2], "0": [1.4, 1.1, None], "1": [2, 2, 2]}.items():
+        runs = toy.add_point(point, losses)
+        for run, loss in zip(runs, losses, strict=True):
+            if loss is not None:
+                toy.write_test_losses(run, np.full(9, loss) + np.arange(9), np.full(9, 11))
+        toy.add_run(point, 0, 1.0)
+        for seed, status in ((10, "pruned"), (11, "failed"), (12, None)):
+            cut_after_an_epoch(toy.records_path(toy.add_run(point, seed, 1.5)), status)
+    text = (
+        toy.records_path(runs[0])
+        .read_bytes()
+        .replace(b'"epoch", ', b'"epoch", "host": "%s", ' % HOST)
+    )
+    toy.records_path(runs[0]).write_bytes(text)
+    Store(toy.path).append("settings.ndjson", json.dumps({"point": "0", "index": 1, "setting": {}}))
+    toy.write()
+    return toy
+
+
+def cut_after_an_epoch(path: Path, status: str | None) -> None:
+    end = {"event": "end", "epoch": 1, "status": status, "reason": "rung 1"}
+    first = path.read_bytes().splitlines(keepends=True)[0]
+    path.write_bytes(first + (json.dumps(end).encode() + b"\n") * (status is not None))
+
+
+def tables(study: Path) -> list[str]:
+    reports = [
+        study_ranking(study),
+        study_ranking(study, unit="sentence", at=2),
+        study_comparison(study),
+    ]
+    return [render(report, format) for report in reports for format in (*FORMATS, "table")]
+
+
+@pytest.mark.parametrize("how", ["restored", "read"])
+def test_tables_are_the_same_byte_for_byte(toy: ToyStudy, tmp_path: Path, how: str) -> None:
+    file = tmp_path / "toy.parquet"
+    save_study(toy.path, file, with_sequences=True)
+    if how == "restored":
+        restore_study(file, tmp_path / "restored")
+    copy = tmp_path / "restored" if how == "restored" else file
+    assert tables(copy) == tables(toy.path)
+
+
+def test_a_line_that_is_being_written_is_left_out(toy: ToyStudy, tmp_path: Path) -> None:
+    before = tables(toy.path)
+    path = toy.records_path("1-tune-0")
+    path.write_bytes(path.read_bytes() + b'{"event": "ep')
+    save_study(toy.path, tmp_path / "toy.parquet", with_sequences=True)
+    assert tables(toy.path) != before
+    assert tables(tmp_path / "toy.parquet") == before
+
+
+def test_a_sweep_finds_the_same_ended_runs_and_settings(toy: ToyStudy, tmp_path: Path) -> None:
+    save_study(toy.path, tmp_path / "toy.parquet")
+    restore_study(tmp_path / "toy.parquet", tmp_path / "restored")
+    ends = {}
+    for path in (toy.path, tmp_path / "restored"):
+        with closing(ReadOnlyStudyStore(path)) as store:
+            assert store.settings("0") == {1: {}}
+            ends[path] = {
+                run: find_end(store.run(run).records(), toy.epochs)
+                for run in sorted(store.known_runs)
+            }
+    original, restored = ends.values()
+    assert original == restored
+    assert {None} < {end and end["status"] for end in original.values()}
+    assert {end["status"] for end in original.values() if end} == {"finished", "pruned", "diverged"}
+
+
+def test_saving_twice_gives_equal_bytes_and_no_machine(toy: ToyStudy, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        save_study(toy.path, tmp_path / f"{name}.parquet")
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+    restore_study(tmp_path / "a.parquet", tmp_path / "restored")
+    save_study(tmp_path / "restored", tmp_path / "c.parquet")
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "c.parquet").read_bytes()
+    assert any(HOST in path.read_bytes() for path in toy.path.glob(f"*/{RECORDS}"))
+    assert not any(HOST in content for *_, content in read_rows(tmp_path / "a.parquet"))
+
+
+def test_the_folder_of_the_script_is_not_saved(toy: ToyStudy, tmp_path: Path) -> None:
+    for script, saved in (
+        (["python", "/home/me/clone/sweeps/toy.py"], ["python", "sweeps/toy.py"]),
+        (["python", "sweeps/toy.py", "toy"], ["python", "sweeps/toy.py", "toy"]),
+    ):
+        toy.study_json["script"] = script
+        toy.write()
+        save_study(toy.path, tmp_path / "a.parquet")
+        (study,) = (
+            json.loads(x) for _, file, x in read_rows(tmp_path / "a.parquet") if file == STUDY
+        )
+        assert study == toy.study_json | {"script": saved}
+
+
+@settings(quick, max_examples=10)
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_losses_are_exact(tmp_path_factory: pytest.TempPathFactory, loss: float) -> None:
+    path = tmp_path_factory.mktemp("exact")
+    toy = ToyStudy(path / "toy")
+    run = toy.add_point("full", [loss])[0]
+    save_study(toy.path, path / "toy.parquet")
+    restore_study(path / "toy.parquet", path / "restored")
+    restored = parse_records((path / "restored" / run / RECORDS).read_bytes())
+    assert restored == parse_records(toy.records_path(run).read_bytes())
+
+
+def test_sequences_are_left_out_unless_asked_for(toy: ToyStudy, tmp_path: Path) -> None:
+    save_study(toy.path, tmp_path / "toy.parquet")
+    assert {file for _, file, _ in read_rows(tmp_path / "toy.parquet")} == {
+        *("study.json", "settings.ndjson", "config.json", "records.ndjson")
+    }
+    with pytest.raises(UserError, match="no per-sequence test losses"):
+        study_comparison(tmp_path / "toy.parquet")
+
+
+def test_a_changed_file_is_read_again(toy: ToyStudy, tmp_path: Path) -> None:
+    file = tmp_path / "toy.parquet"
+    save_study(toy.path, file)
+    before = render(study_ranking(file), "md")
+    toy.add_point("2", [0.1, 0.2, 0.3])
+    save_study(toy.path, file)
+    assert render(study_ranking(file), "md") != before
+
+
+def test_a_study_goes_through_a_bucket(toy: ToyStudy, tmp_path: Path, bucket: str) -> None:  # noqa: F811
+    save_study(toy.path, tmp_path / "a.parquet", with_sequences=True)
+    restore_study(tmp_path / "a.parquet", f"{bucket}/toy")
+    save_study(open_store(f"{bucket}/toy"), tmp_path / "b.parquet", with_sequences=True)
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+
+
+def test_invalid_files_and_stores_are_refused_in_one_line(toy: ToyStudy, tmp_path: Path) -> None:
+    file = tmp_path / "toy.parquet"
+    save_study(toy.path, file)
+    cases = {
+        "is not empty": lambda: restore_study(file, toy.path),
+        "no file": lambda: load_study(tmp_path / "none.parquet"),
+        "does not end in": lambda: save_study(toy.path, tmp_path / "toy.json"),
+        "has no study.json": lambda: save_study(tmp_path, file),
+        "is not a file of records": lambda: load_study(toy.path.with_suffix(".parquet")),
+        "has no columns": lambda: load_study(tmp_path / "other.parquet"),
+        "outside": lambda: load_study(tmp_path / "outside.parquet"),
+    }
+    pl.DataFrame({"x": [1]}).write_parquet(tmp_path / "other.parquet")
+    frame = pl.read_parquet(file)
+    frame.with_columns(folder=pl.lit("../x")).write_parquet(tmp_path / "outside.parquet")
+    for message, action in cases.items():
+        if message == "is not a file of records":
+            file.write_text("text")
+        with pytest.raises(UserError, match=message) as error:
+            action()
+        assert "\n" not in str(error.value)
+
+
+def test_a_store_restored_in_part_is_no_study(toy: ToyStudy, tmp_path: Path, monkeypatch) -> None:
+    save_study(toy.path, tmp_path / "toy.parquet")
+    write, written = Store.write, []
+
+    def failing(self: Store, name: str, data: bytes, backup: str = "") -> None:
+        written.append(name)
+        if len(written) == 9:
+            raise OSError("disk full")
+        write(self, name, data, backup)
+
+    monkeypatch.setattr(Store, "write", failing)
+    with pytest.raises(OSError, match="disk full"):
+        restore_study(tmp_path / "toy.parquet", tmp_path / "restored")
+    monkeypatch.undo()
+    assert not (tmp_path / "restored" / STUDY).exists()
+    with pytest.raises(UserError, match="not empty"):
+        restore_study(tmp_path / "toy.parquet", tmp_path / "restored")
+
+
+@pytest.mark.parametrize("version", ["schema", "numerics"])
+def test_a_sweep_refuses_a_restored_study_of_another_version(
+    toy: ToyStudy, tmp_path: Path, version: str
+) -> None:
+    write_json(toy.path / STUDY, {**toy.study_json, version: 0})
+    save_study(toy.path, tmp_path / "toy.parquet")
+    restore_study(tmp_path / "toy.parquet", tmp_path / "restored")
+    with pytest.raises(UserError, match=rf"restored has {version} version 0.*another --storage"):
+        ReadOnlyStudyStore(tmp_path / "restored")

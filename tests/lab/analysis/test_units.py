@@ -1,0 +1,120 @@
+"""Units of a loss: by hand, and verdicts that do not depend on the unit."""
+
+import json
+import math
+
+import polars as pl
+import pytest
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.comparison import study_comparison
+from lmzoo.lab.analysis.ranking_table import study_ranking
+from lmzoo.lab.analysis.render import render
+from lmzoo.lab.analysis.units import UNITS
+from lmzoo.lab.store.records import RECORDS
+from tests.lab.analysis.toy_study import ToyStudy, row
+
+SIZES = {"characters": 198, "bytes": 396, "words": 33}
+"""Per token two characters, four bytes, a third of a word; a test event has 99 tokens."""
+
+
+def add_sizes(toy: ToyStudy, sizes: dict[str, int] = SIZES) -> ToyStudy:
+    """Add the size of the text to all test events, as a run writes them."""
+    for path in toy.path.glob(f"*/{RECORDS}"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        lines = [{**line, **sizes} if line["event"] == "test" else line for line in lines]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    toy.write()
+    return toy
+
+
+@pytest.fixture
+def study(toy):
+    toy.add_point("full", [2.0, 2.1, 2.3])
+    toy.add_point("gate", [2.5, 2.7, 2.75])
+    toy.add_point("same", [2.0001, 2.1002, 2.3])
+    return toy
+
+
+def test_a_uniform_model_over_256_bytes_has_8_bits_per_byte(toy):
+    toy.add_point("full", [math.log(256)] * 2)
+    add_sizes(toy, {"characters": 66, "bytes": 99})  # each token is a byte
+    for unit, bits in {"bpb": 8, "bpc": 12}.items():
+        frame = study_ranking(toy.path, unit=unit).frame
+        assert row(frame, "full")["loss"] == pytest.approx(bits)
+    nats = row(study_ranking(toy.path).frame, "full")
+    assert nats["bits_per_byte"] == pytest.approx(8)
+    assert nats["bits_per_character"] == pytest.approx(12)
+    assert nats["perplexity"] == pytest.approx(256)
+    assert row(study_ranking(toy.path, unit="ppl").frame, "full")["loss"] == pytest.approx(256)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_verdicts_ranks_and_p_do_not_depend_on_the_unit(study, unit):
+    add_sizes(study)
+    nats = study_ranking(study.path, unit="sentence" if unit == "sentence" else "token").frame
+    frame = study_ranking(study.path, unit=unit).frame
+    same = ["point", "rank", "rank_low", "rank_high", "p", "verdict", "seeds_needed", "perplexity"]
+    assert frame.select(same).equals(nats.select(same))
+    assert set(frame["metric"]) == {unit}
+    text = render(study_ranking(study.path, unit=unit), "md")
+    assert UNITS[unit] in text
+    assert "negligible difference" in text
+
+
+def test_perplexity_per_word_is_that_of_the_nats_per_word(study):
+    frame = study_ranking(add_sizes(study).path, unit="wppl").frame
+    full, gate = row(frame, "full"), row(frame, "gate")
+    assert full["loss"] == pytest.approx(math.exp(3 * (2.0 + 2.1 + 2.3) / 3))
+    assert gate["difference"] == pytest.approx(gate["loss"] - full["loss"])
+    assert frame["margin"].to_list() == study_ranking(study.path).frame["margin"].to_list()
+    assert "perplexity per word" in render(study_ranking(study.path, unit="wppl"), "md")
+
+
+def test_records_before_words_were_counted_have_bits_and_no_perplexity_per_word(study):
+    add_sizes(study, {"characters": 198, "bytes": 396})
+    study_ranking(study.path, unit="bpc")
+    with pytest.raises(UserError, match="lack the size of the test text"):
+        study_ranking(study.path, unit="wppl")
+
+
+def test_records_without_sizes_are_refused_and_sizes_can_be_measured(study):
+    for table in (study_ranking, study_comparison):
+        if table is study_comparison:
+            for path in study.path.glob("*-confirm-*"):
+                study.write_test_losses(path.name, [3.0, 4.0], [1, 2])
+        with pytest.raises(UserError, match=r"lack the size of the test text.*--unit token") as e:
+            table(study.path, unit="bpc")
+        assert "\n" not in str(e.value)
+    frame = study_ranking(study.path, unit="bpb", measured={"f00d": (10, 20, 40, 5)}).frame
+    assert row(frame, "full")["loss"] == pytest.approx((2.0 + 2.1 + 2.3) / 3 / math.log(2) / 4)
+    assert "bits per character" not in render(study_ranking(study.path), "md")
+
+
+def test_a_training_objective_has_neither_bits_nor_perplexity(study):
+    study.add_point("masked", [1.0, 1.1], score="objective")
+    add_sizes(study)
+    frame = study_ranking(study.path, unit="bpc").frame
+    assert row(frame, "masked")["loss"] is None
+    assert row(study_ranking(study.path, unit="ppl").frame, "masked")["loss"] is None
+    assert row(frame, "full")["loss"] is not None
+
+
+def test_a_wrong_unit_is_refused(study):
+    add_sizes(study)
+    with pytest.raises(UserError, match=r"no unit 'bits'.*token, sentence, bpc, bpb, ppl, wppl"):
+        study_ranking(study.path, unit="bits")
+    with pytest.raises(UserError, match="no unit 'ppl'"):
+        study_comparison(study.path, unit="ppl")
+    with pytest.raises(UserError, match="--at ranks validation losses"):
+        study_ranking(study.path, unit="bpb", at=1)
+    assert study_ranking(study.path, at=1).frame["bits_per_byte"].null_count() == 3
+
+
+def test_the_legend_says_what_a_nat_is(study):
+    text = render(study_ranking(add_sizes(study).path), "md")
+    assert "one nat per token is 0.7213 bits per character and 0.3607 bits per byte" in text
+    assert (
+        study_ranking(study.path).frame.select(pl.col("bits_per_byte").is_null().any()).item()
+        is False
+    )
