@@ -1,6 +1,6 @@
 """Recurrences and packs on a GPU.
 
-    python benchmarks/gpu.py [--parts equal,scan,fused,growth]
+    python benchmarks/gpu.py [--parts equal,scan,fused,growth,rivals,host,modern]
     python benchmarks/gpu.py --device cpu --tiny          a test of the script at tiny sizes
 
     equal    every recurrence against float64, for each precision of its products
@@ -10,6 +10,9 @@
              process and in 8 processes that share the device
     growth   1 to 256 pack members as one program, and the lower bounds of roofline.py
              (both: an epoch with its evaluation, and checkpoints of all members once a second)
+    rivals   an epoch of a pack, without and with checkpoints, next to JAX (`rivals.py`)
+    host     the time of an epoch of 64 members in which the GPU waits for the host
+    modern   64 members of modern cells next to 64 LSTMs
 
 Needs this package, torch and a GPU. Each part writes its own JSON when it is done. A part that
 fails or takes longer than `--limit` is named at the end, and the others run.
@@ -26,6 +29,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Annotated, Any
 
+import rivals
 import torch
 import typer
 from fuse import (
@@ -77,6 +81,8 @@ class Sizes:
     """Consecutive passes in one measurement of a recurrence."""
     side: int = 8192
     """Side of the matrices that measure the rates of the device."""
+    cases: tuple[tuple[Shape, float | None], ...] = rivals.GPU_CASES
+    study: Shape = rivals.MAIN
     has_goals: bool = True
 
     def goal(self, value: float) -> float | None:
@@ -87,14 +93,15 @@ class Sizes:
 TINY = Sizes(
     has_goals=False,
     batch=4, recurrences=((8, Precision.TF32X3),), lengths=(5,), fused=Shape(4, 20, 8, 4, 4, 6),
-    processes=2, growth=(1, 2), steps=4, repeats=1, side=64,
+    processes=2, growth=(1, 2), steps=4, repeats=1, side=64, cases=rivals.TINY_CASES,
+    study=rivals.TINY_CASES[0][0],
 )  # fmt: skip
 
 
 def main(
     parts: Annotated[
         str, typer.Option(help="Parts to run, in this order.")
-    ] = "equal,scan,fused,growth",
+    ] = "equal,scan,fused,growth,rivals,host,modern",
     device: Annotated[str, typer.Option()] = "cuda",
     rounds: Annotated[int, typer.Option(min=1)] = 7,
     tiny: Annotated[bool, typer.Option("--tiny", help="Test the script at tiny sizes.")] = False,  # noqa: FBT002
@@ -108,6 +115,13 @@ def main(
         "scan": lambda: scans(sizes, target, rounds),
         "fused": lambda: packs(sizes, target, rounds),
         "growth": lambda: growth(sizes, target, rounds),
+        "rivals": lambda: rivals.rivals(sizes.cases, target, rounds, out=out / "gpu-rivals.json"),
+        "host": lambda: rivals.host(sizes.study, target, rounds, has_goals=sizes.has_goals),
+        "modern": lambda: rivals.modern(
+            dataclasses.replace(sizes.study, steps=sizes.steps),
+            *(target, rounds),
+            has_goals=sizes.has_goals,
+        ),
     }
     chosen = parts.split(",")
     if unknown := [part for part in chosen if part not in known]:

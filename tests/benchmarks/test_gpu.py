@@ -118,3 +118,28 @@ def test_the_whole_script_runs_without_ray(tmp_path):
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=700)
     names = {file.stem for file in tmp_path.glob("*.json")}
     assert names == {"gpu-equal", "gpu-scan", "gpu-fused", "gpu-growth"}
+
+
+@pytest.mark.slow
+def test_jax_trains_the_same_unit(bench):
+    """Its loss falls to that of our pack: both fit the same few sequences."""
+    pytest.importorskip("jax")
+    rivals, fuse = bench("rivals"), bench("fuse")
+    shape = fuse.Shape(2, 20, 8, 0, 4, 6, steps=3)
+    corpus = fuse.random_corpus(shape, shape.steps)
+    members = fuse.pack_members(shape, corpus)
+    ours, theirs = (
+        fuse.packed_epoch(members, corpus),
+        rivals.jax_epoch(shape, corpus, torch.device("cpu")),
+    )
+    for _ in range(100):
+        ours()
+        loss = theirs()
+    mean = sum(t.record["train_token"] for t in members) / len(members)
+    assert loss == pytest.approx(mean, rel=0.2)
+
+
+def test_without_jax_the_part_says_so(bench, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with raises_user_error("rivals (", "pip install jax"):
+        bench("gpu").main("rivals", "cpu", 1, tiny=True, out=tmp_path, limit=600)
