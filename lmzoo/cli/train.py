@@ -90,8 +90,7 @@ def _train(run: Run, budget: int, console: Console, corpus: Corpus) -> None:
 
 
 def _loss_table(records: list[Record], budget: int, corpus: Corpus) -> Table:
-    known = corpus.valid_floor or corpus.floor
-    floor = f"; entropy floor {known.token:.4f}" if known else ""
+    floor = f"; entropy floor {corpus.floor.token:.4f}" if corpus.floor else ""
     table = Table(
         title=f"nats per token{floor}", box=None, title_justify="left", header_style="dim"
     )

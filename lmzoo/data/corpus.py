@@ -141,12 +141,10 @@ class Corpus:
     source: str
     """Origin and licence of the data."""
     floor: EntropyFloor | None = None
-    """That of the test split; None where the entropy of the data is unknown."""
+    """None where the entropy of the data is unknown."""
     ceiling: float | None = None
     """In a task, the greatest expected accuracy that any model can reach: the share of scored
     tokens. None where it is unknown."""
-    valid_floor: EntropyFloor | None = None
-    """The floor of the validation split; None: `floor`."""
     source_vocabulary: Vocabulary | None = None
     """Vocabulary of the source sequences, in a corpus of pairs."""
     test_text: TextSize | None = None

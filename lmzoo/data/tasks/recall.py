@@ -1,4 +1,4 @@
-"""Recall: the answer stands earlier in the sequence, or in the weights.
+"""Recall and copying: the answer stands earlier in the sequence.
 
 `mqar`, multi-query associative recall: many keys with values, then queries.
 
@@ -12,56 +12,34 @@ and any symbol. The blank is a symbol of its own; keys and values are one half o
 The default vocabulary is small, so that a CPU learns the task in minutes; the paper has 8,192 and
 `noise=False`.
 
-`induction`: repeat what followed a special symbol, one of n − 2 random symbols.
-
-    x x x ! y x x x x !  y          the last y is scored
-
-`in_context_recall`, and `noisy_recall` with a share of pairs of noise symbols: every sequence maps
-keys to values. Keys are drawn with replacement; the last pair repeats an earlier key.
+`in_context_recall`: every sequence maps keys to values. Keys are drawn with replacement; the last
+pair repeats an earlier key.
 
     k v k' v' k v ...               a value is scored where its key occurred before
 
-`fuzzy_recall`: the same with keys and values of several symbols.
+`selective_copying`: repeat the symbols before `?` without the blanks. Each blank is before one of
+the symbols, all of which have the same chance, so the last symbol is directly before `?`.
 
-    k₁k₂ v₁ | k'₁ v'₁v'₂v'₃ | k₁k₂ v₁ ...
+    x · · y · z · ?  x y z          all symbols after `?` are scored
 
-A key has 1 to `key_size` different symbols in training, and `key_size` in validation and test, so
-that it is known where a value begins; a value has 1 to `value_size`. A sequence draws its keys from
-`distinct_keys` of its own, and has no marks between pairs. In training, the length of a key is
-uncertain, so the training loss stays above 0.
+In all of them the input determines the answers: accuracy 1, entropy 0. The last two have the
+defaults of mad-lab. Differences: it trains recall on all tokens (`train_on=all`) and tests recall,
+where both count recall alone here. In copying, the answer follows as the next tokens, where mad-lab
+feeds blanks; a model may use its answers so far.
 
-`memorisation`: a fixed dictionary, the same in all sequences and splits; it depends on the seed.
-
-    k v k' v' ...                   every value is scored
-
-No key occurs twice in a sequence, so the context tells nothing: the weights must hold the
-dictionary, log₂ K! bits.
-
-In all of them the input, or the dictionary, determines the answers: accuracy 1, entropy 0.
-
-The last four have the defaults of mad-lab. Differences: it trains recall on all tokens
-(`train_on=all`) and tests recall; by default both count recall alone. In `fuzzy_recall`, the keys
-of a sequence are few, where mad-lab relies on chance to repeat one of hundreds and adds one probe;
-it pads on the left. In `memorisation`, mad-lab writes an "insert" symbol where the value would be,
-and keys may occur twice.
-
-Source: Arora et al. 2023 (arXiv:2312.04927), HazyResearch/zoology `data/multiquery_ar.py`; Olsson
-et al. 2022 (arXiv:2209.11895) and Fu et al. 2022 (arXiv:2212.14052, table 1: 20 symbols, length
-30); Poli et al. 2024 (arXiv:2403.17844), athms/mad-lab `mad/data/instances.py`.
+Source: Arora et al. 2023 (arXiv:2312.04927), HazyResearch/zoology `data/multiquery_ar.py`; Poli et
+al. 2024 (arXiv:2403.17844), athms/mad-lab `mad/data/instances.py`.
 """
 
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int
 from pydantic import Field, model_validator
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.base.seeds import derive_seed
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.tasks.base import (
-    BLANK,
     GeneratedTask,
     MadConfig,
     Scored,
@@ -128,37 +106,6 @@ class MultiQueryRecall(GeneratedTask):
         return tokens, scored.reshape(count, -1)
 
 
-@CORPORA("induction")
-class InductionHeads(GeneratedTask):
-    """Repeat the symbol that followed the special one."""
-
-    citation = "Fu et al. 2022"
-
-    @config
-    class Config(TaskConfig):
-        """Length and vocabulary."""
-
-        length: int = Field(30, ge=4)
-        """Symbols n of a sequence, the answer included."""
-        values: int = Field(20, ge=2)
-        """Number of ordinary symbols."""
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        return ("!", *names("x", self.config.values))
-
-    def draw(self, random: np.random.Generator, count: int, split: str) -> tuple[Symbols, Scored]:
-        c, rows = self.config, np.arange(count)
-        tokens = random.integers(1, 1 + c.values, (count, c.length))
-        place = random.integers(0, c.length - 3, count)
-        tokens[rows, place] = 0
-        tokens[:, -2] = 0
-        tokens[:, -1] = tokens[rows, place + 1]
-        scored = np.zeros(tokens.shape, dtype=bool)
-        scored[:, -1] = True
-        return tokens, scored
-
-
 @CORPORA("in_context_recall")
 class InContextRecall(GeneratedTask):
     """Recall the values of keys that occurred before."""
@@ -175,160 +122,61 @@ class InContextRecall(GeneratedTask):
         """Number of different keys, and of different values."""
 
     @property
-    def noise(self) -> tuple[int, float]:
-        """Number of noise symbols, and the share of pairs that are noise."""
-        return 0, 0.0
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        keys = self.config.keys
-        return (*names("k", keys), *names("v", keys), *names("n", self.noise[0]))
-
-    def draw(self, random: np.random.Generator, count: int, split: str) -> tuple[Symbols, Scored]:
-        c = self.config
-        noise_symbols, share = self.noise
-        rows, pairs = np.arange(count), c.length // 2
-        values = random.integers(c.keys, 2 * c.keys, (count, c.keys))
-        keys = random.integers(0, c.keys, (count, pairs))
-        noise = random.random((count, pairs)) < share
-        noise[rows, random.integers(0, pairs - 1, count)] = noise[:, -1] = False
-        # The last key is that of a random earlier pair.
-        earlier = np.where(noise[:, :-1], -1.0, random.random((count, pairs - 1))).argmax(1)
-        keys[:, -1] = keys[rows, earlier]
-        known, seen = np.zeros((count, c.keys), dtype=bool), np.zeros_like(noise)
-        for pair, key in enumerate(keys.T):
-            seen[:, pair] = known[rows, key] & ~noise[:, pair]
-            known[rows, key] |= ~noise[:, pair]
-        tokens = np.stack([keys, np.take_along_axis(values, keys, axis=1)], axis=-1)
-        if noise_symbols:
-            drawn = random.integers(2 * c.keys, 2 * c.keys + noise_symbols, tokens.shape)
-            tokens = np.where(noise[..., None], drawn, tokens)
-        scored = np.stack([np.zeros_like(seen), seen], axis=-1)
-        return tokens.reshape(count, -1), scored.reshape(count, -1)
-
-
-@CORPORA("noisy_recall")
-class NoisyRecall(InContextRecall):
-    """In-context recall with pairs of noise in between."""
-
-    @config
-    class Config(InContextRecall.Config):
-        """Length, vocabulary and noise."""
-
-        noise: float = Field(0.2, ge=0, lt=1)
-        """Share of the pairs that are noise."""
-        noise_symbols: int = Field(16, ge=1)
-
-    @property
-    def noise(self) -> tuple[int, float]:
-        return self.config.noise_symbols, self.config.noise
-
-
-@CORPORA("fuzzy_recall")
-class FuzzyRecall(GeneratedTask):
-    """Recall values of several symbols by keys of several symbols."""
-
-    citation = "Poli et al. 2024"
-
-    @config
-    class Config(MadConfig):
-        """Length, vocabulary, and sizes of keys and values."""
-
-        length: int = Field(128, ge=4)
-        """Most symbols of a sequence; the last pair is complete."""
-        letters: int = Field(7, ge=1)
-        """Number of symbols for keys."""
-        value_letters: int = Field(8, ge=1)
-        """Number of symbols for values."""
-        key_size: int = Field(3, ge=1)
-        value_size: int = Field(3, ge=1)
-        distinct_keys: int = Field(8, ge=1)
-        """Keys of one sequence."""
-
-        @model_validator(mode="after")
-        def _has_room(self) -> Any:
-            values = self.value_letters
-            if self.key_size > self.letters or self.value_size > values:
-                raise UserError(
-                    f"letters={self.letters} or value_letters={values} is less than a key or a "
-                    "value has"
-                )
-            least = (1 + self.distinct_keys) * (self.key_size + self.value_size)
-            if self.length < least:
-                raise UserError(f"length={self.length} repeats no key; set at least {least}")
-            return self
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        return (*names("k", self.config.letters), *names("v", self.config.value_letters))
-
-    def draw(self, random: np.random.Generator, count: int, split: str) -> tuple[Symbols, Scored]:
-        tokens = np.full((count, self.config.length), BLANK)
-        scored = np.zeros(tokens.shape, dtype=bool)
-        for row, mask in zip(tokens, scored, strict=True):
-            self._fill(random, row, mask, varied=split == "train")
-        return tokens, scored
-
-    def _fill(
-        self,
-        random: np.random.Generator,
-        row: Int[np.ndarray, "n"],
-        mask: Bool[np.ndarray, "n"],
-        *,
-        varied: bool,
-    ) -> None:
-        """Write one sequence into `row` and what is scored into `mask`."""
-        c, t, seen = self.config, 0, set[int]()
-        least = 1 if varied else c.key_size
-        sizes = random.integers(least, c.key_size + 1, c.distinct_keys)
-        keys = [random.permutation(c.letters)[:size] for size in sizes]
-        distinct_keys = list({key.tobytes(): key for key in keys}.values())
-        values = [
-            c.letters + random.permutation(c.value_letters)[: random.integers(1, c.value_size + 1)]
-            for _ in distinct_keys
-        ]
-        while True:
-            chosen = int(random.integers(len(distinct_keys)))
-            key, value = distinct_keys[chosen], values[chosen]
-            end = t + len(key) + len(value)
-            if end > c.length:
-                return
-            row[t:end] = np.concatenate([key, value])
-            mask[t + len(key) : end] = chosen in seen
-            seen.add(chosen)
-            t = end
-
-
-@CORPORA("memorisation")
-class Memorisation(GeneratedTask):
-    """Learn a fixed map from keys to values by heart."""
-
-    citation = "Poli et al. 2024"
-
-    @config
-    class Config(MadConfig):
-        """Length and size of the dictionary."""
-
-        train: int = Field(256, ge=1)
-        length: int = Field(32, ge=2, multiple_of=2)
-        """Symbols of a sequence."""
-        keys: int = Field(127, ge=2)
-        """Number K of keys, and of values."""
-
-        @model_validator(mode="after")
-        def _has_keys(self) -> Any:
-            if self.length > 2 * self.keys:
-                raise UserError(f"length={self.length} needs {self.length // 2} keys; raise keys")
-            return self
-
-    @property
     def symbols(self) -> tuple[str, ...]:
         return (*names("k", self.config.keys), *names("v", self.config.keys))
 
     def draw(self, random: np.random.Generator, count: int, split: str) -> tuple[Symbols, Scored]:
         c = self.config
-        fixed = np.random.default_rng(derive_seed(c.seed, self.name, "dictionary"))
-        values = c.keys + fixed.permutation(c.keys)
-        keys = distinct(random, count, c.length // 2, c.keys)
-        tokens = np.stack([keys, values[keys]], axis=-1).reshape(count, -1)
-        return tokens, np.arange(c.length) % 2 == np.ones((count, 1))
+        rows, pairs = np.arange(count), c.length // 2
+        values = random.integers(c.keys, 2 * c.keys, (count, c.keys))
+        keys = random.integers(0, c.keys, (count, pairs))
+        keys[:, -1] = keys[rows, random.integers(0, pairs - 1, count)]
+        known, seen = np.zeros((count, c.keys), dtype=bool), np.zeros((count, pairs), dtype=bool)
+        for pair, key in enumerate(keys.T):
+            seen[:, pair] = known[rows, key]
+            known[rows, key] = True
+        tokens = np.stack([keys, np.take_along_axis(values, keys, axis=1)], axis=-1)
+        scored = np.stack([np.zeros_like(seen), seen], axis=-1)
+        return tokens.reshape(count, -1), scored.reshape(count, -1)
+
+
+@CORPORA("selective_copying")
+class SelectiveCopying(GeneratedTask):
+    """Repeat the symbols that are not blank."""
+
+    citation = "Poli et al. 2024"
+
+    @config
+    class Config(MadConfig):
+        """Length, symbols to copy and vocabulary."""
+
+        length: int = Field(256, ge=4)
+        """Symbols of a sequence, the answer included."""
+        copied: int = Field(16, ge=1)
+        """Number of symbols to copy."""
+        values: int = Field(14, ge=2)
+        """Number of different symbols."""
+
+        @model_validator(mode="after")
+        def _has_room(self) -> Any:
+            if self.length < 2 * self.copied + 1:
+                raise UserError(
+                    f"length={self.length} has no room for {self.copied} symbols and their copy; "
+                    f"set at least {2 * self.copied + 1}"
+                )
+            return self
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return ("?", "blank", *names("x", self.config.values))
+
+    def draw(self, random: np.random.Generator, count: int, split: str) -> tuple[Symbols, Scored]:
+        n, blanks = self.config.copied, self.config.length - 2 * self.config.copied - 1
+        values = random.integers(2, 2 + self.config.values, (count, n))
+        before = random.multinomial(blanks, np.full(n, 1 / n), count)
+        places = np.arange(n) + before.cumsum(axis=1)
+        tokens = np.ones((count, n + blanks), dtype=np.int64)
+        np.put_along_axis(tokens, places, values, axis=1)
+        tokens = np.concatenate([tokens, np.zeros((count, 1), np.int64), values], axis=1)
+        scored = np.arange(tokens.shape[1]) > n + blanks
+        return tokens, np.broadcast_to(scored, tokens.shape)

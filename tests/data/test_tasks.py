@@ -1,0 +1,194 @@
+"""Every task is solved by a predictor that is written apart from its generator; splits are honest.
+
+A predictor takes the names of the symbols before a scored symbol, and returns its name.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+import torch
+
+from lmzoo.contract import START
+from lmzoo.data.corpus import CORPORA, Corpus, Sequences, open_corpus
+from lmzoo.data.tasks.base import GeneratedTask
+from tests.user_errors import raises_user_error
+
+SMALL = {"train": 40, "valid": 30, "test": 20}
+TASKS = [name for name in CORPORA if issubclass(CORPORA[name], GeneratedTask)]
+Prefix = Sequence[str]
+
+
+def recall_pairs(prefix: Prefix) -> str:
+    """Return what followed the last symbol where it first was at an even place."""
+    return next(prefix[i + 1] for i in range(0, len(prefix), 2) if prefix[i] == prefix[-1])
+
+
+def copy(prefix: Prefix) -> str:
+    """Return the next symbol, blanks left out, of those before `?`."""
+    mark = prefix.index("?")
+    return [x for x in prefix[:mark] if x != "blank"][len(prefix) - mark - 1]
+
+
+def add_bits(prefix: Prefix) -> str:
+    """Return the parity of the ones."""
+    return str("".join(prefix).count("1") % 2)
+
+
+def evaluate(prefix: Prefix) -> str:
+    """Return the value modulo 5 that Python computes."""
+    return str(eval("".join(prefix[:-1])) % 5)
+
+
+def compose(prefix: Prefix) -> str:
+    """Return the product by moving things one after another."""
+    places = "12345"[: len(prefix[0])]
+    for g in prefix[:-1]:
+        places = "".join(g[int(place) - 1] for place in places)
+    return places
+
+
+ORACLES: dict[str, Callable[[Prefix], str]] = {
+    "mqar": recall_pairs,
+    "in_context_recall": recall_pairs,
+    "selective_copying": copy,
+    "parity": add_bits,
+    "modular_arithmetic": evaluate,
+    "s5": compose,
+    "a5": compose,
+    "s4": compose,
+    "s3": compose,
+    "z60": lambda prefix: str(sum(map(int, prefix[:-1])) % 60),
+}
+
+
+def small(name: str, **fields: object) -> Corpus:
+    return open_corpus({"name": name, **SMALL, **fields})
+
+
+def accuracy(corpus: Corpus, part: Sequences) -> float:
+    right = [ORACLES[corpus.name](prefix) == answer for prefix, answer in questions(corpus, part)]
+    return sum(right) / len(right)
+
+
+def questions(corpus: Corpus, part: Sequences) -> Iterator[tuple[list[str], str]]:
+    """Yield the names of the symbols before each scored symbol, and its own."""
+    for tokens, scored in zip(part.tokens, part.scored, strict=True):
+        text = [corpus.vocabulary.tokens[i] for i in tokens.tolist()]
+        for t in scored.nonzero()[:, 0].tolist():
+            yield text[1:t], text[t]
+
+
+def test_every_task_has_a_predictor():
+    assert set(ORACLES) == set(TASKS)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_prefix_determines_every_answer(name):
+    corpus = small(name)
+    for part in (corpus.valid, corpus.test):
+        assert accuracy(corpus, part) == corpus.ceiling == 1
+    assert corpus.floor.token == corpus.floor.sentence == 0
+    row, t = corpus.test.scored.nonzero()[0].tolist()
+    corpus.test.ids[row, t] = START
+    assert accuracy(corpus, corpus.test) < 1, "a wrong answer is not seen"
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_no_sequence_is_in_two_splits(name):
+    corpus = small(name)
+    parts = [corpus.train, corpus.valid, corpus.test]
+    rows = [
+        {tuple(row[:n]) for row, n in zip(p.tokens.tolist(), p.lengths, strict=True)} for p in parts
+    ]
+    assert not (rows[0] & rows[1] | rows[0] & rows[2] | rows[1] & rows[2])
+
+
+def test_queries_of_mqar_come_sooner_with_a_smaller_power():
+    def mean_place(power: float) -> float:
+        part = small("mqar", power=power, test=300, pairs=2).test
+        return float(part.scored.nonzero()[:, 1].double().mean())
+
+    # With a = 1 gaps are uniform: 30 slots after 4 symbols, on average at 4 + 30 + 1.5 − 0.5.
+    assert mean_place(1.0) == pytest.approx(35, abs=2.5)
+    assert mean_place(0.01) < 25
+
+
+def test_scored_positions_are_in_the_fingerprint():
+    corpus = small("mqar")
+    part = dataclasses.replace(corpus.test, scored=torch.zeros_like(corpus.test.scored))
+    changed = dataclasses.replace(corpus, test=part)
+    assert changed.fingerprint != corpus.fingerprint
+
+
+def test_strings_of_training_do_not_return_although_there_are_few():
+    corpus = open_corpus({"name": "parity", "length": 6, "train": 60, "valid": 20, "test": 5})
+    assert len(corpus.valid) == 20
+    assert corpus.valid.lengths.min() > 3
+
+
+@pytest.mark.parametrize(("name", "extra"), [("parity", 2), ("modular_arithmetic", 1)])
+def test_test_sequences_are_longer(name, extra):
+    corpus = small(name, length=10, test_length=30)
+    assert corpus.train.lengths.max() <= 1 + 10 + extra + 1
+    assert (corpus.test.lengths == 1 + 30 + extra).all()
+    assert corpus.valid.lengths.max() <= corpus.train.tokens.shape[1]
+    assert corpus.task.length == 1 + 30 + extra
+
+
+def test_the_seed_determines_a_task():
+    first, same, other = (small("s5", seed=seed) for seed in (1, 1, 2))
+    assert first.fingerprint == same.fingerprint != other.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": "parity", "length": 3, "train": 500, "valid": 20}, "20 valid sequences"),
+        ({"name": "mqar", "pairs": 17}, "no room for 17 pairs"),
+        ({"name": "mqar", "keys": 4}, "keys=4"),
+        ({"name": "modular_arithmetic", "operators": "+/"}, "'+/'"),
+        ({"name": "selective_copying", "length": 20}, "set at least 33"),
+    ],
+)
+def test_a_mistake_gives_one_line(fields, message):
+    with raises_user_error(message):
+        open_corpus(fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "symbols"),
+    [  # configs/tasks of mad-lab: vocab_size less special symbols that are not needed here
+        ("in_context_recall", 16),
+        ("selective_copying", 16),
+    ],
+)
+def test_tasks_have_the_sizes_of_mad_lab(name, symbols):
+    config = CORPORA.parse(name)
+    assert config.train == 12_800
+    assert len(CORPORA.build(config, None).symbols) == symbols
+
+
+def test_blanks_of_selective_copying_are_those_of_mad_lab():
+    """Each of 32 blanks is inserted before one of 4 symbols; none follows the last symbol."""
+    sizes = {"length": 41, "copied": 4, "train": 2000, "valid": 1, "test": 1}
+    corpus = open_corpus({"name": "selective_copying", **sizes})
+    blank = corpus.vocabulary.ids["blank"]
+    text = corpus.train.tokens[:, 1:37]
+    assert (text[:, -1] != blank).all()
+    places = (text != blank).nonzero()[:, 1].view(-1, 4)
+    gaps = places.diff(dim=1, prepend=torch.full((2000, 1), -1)) - 1
+    assert gaps.sum(1).eq(32).all()
+    # Binomial(32, 1/4): mean 8, variance 6; uniform places would have a variance near 44.
+    assert (gaps.double().mean(0) - 8).abs().max() < 0.25
+    assert (gaps.double().var(0) - 6).abs().max() < 1
+
+
+def test_training_may_count_all_tokens():
+    answers, everything = small("parity"), small("parity", train_on="all")
+    inside = torch.arange(everything.train.tokens.shape[1]) < everything.train.lengths[:, None]
+    assert everything.train.scored[:, 1:].equal(inside[:, 1:])
+    assert not everything.train.scored[:, 0].any()
+    assert everything.train.ids.equal(answers.train.ids)
+    assert everything.test.scored.equal(answers.test.scored)
+    assert everything.fingerprint != answers.fingerprint
