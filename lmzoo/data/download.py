@@ -9,12 +9,8 @@ is half-written. Files in the user's folder are not checked, as they may be repa
 purpose; the corpus fingerprint in every record distinguishes them. They are in DIR or DIR/FOLDER,
 plain or .gz; of an archive, the files that it contains may be there instead. Archives are read
 without unpacking them on disk.
-
-Where nobody publishes a checksum (`first_use`), the SHA-256 of the first download is written to
-`NAME.sha256` in the cache, and the file must have it from then on.
 """
 
-import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +18,6 @@ from typing import Any
 
 from lmzoo.base.errors import UserError
 from lmzoo.data.files import read_bytes, read_members
-from lmzoo.lab.store.local import Store
 
 TIMEOUT = (10, 60)
 """Seconds to connect, and between two parts of the response."""
@@ -40,8 +35,6 @@ class RemoteFile:
     sha256: str | None = None
     md5: str | None = None
     """A published MD5, where no SHA-256 is published."""
-    first_use: bool = False
-    """Whether a file without a published checksum is downloaded. Its first SHA-256 is recorded."""
 
     @property
     def name(self) -> str:
@@ -89,7 +82,7 @@ def _in_folder(file: RemoteFile, data_dir: Path, corpus: str) -> Path:
 
 def _download(file: RemoteFile, corpus: str) -> Path:
     remedy = f"pass --data-dir DIR with {file.name}"
-    if file.checksum is None and not file.first_use:
+    if file.checksum is None:
         raise UserError(
             f"{corpus}: the checksum of {file.name} is unknown, so it is not downloaded; "
             f"download {file.url} yourself and {remedy}"
@@ -98,17 +91,14 @@ def _download(file: RemoteFile, corpus: str) -> Path:
     import requests
 
     cache = cache_dir() / file.folder
-    known = file.checksum or _recorded(cache, file.name)
     try:
         path = pooch.retrieve(
             file.url,
-            known_hash=known,
+            known_hash=file.checksum,
             fname=file.name,
             path=cache,
             downloader=_stream,  # type: ignore[arg-type]  pooch declares another type
         )
-        if known is None:
-            _record(cache, file.name)
     except requests.HTTPError as error:
         status = str(error).partition(" for url")[0]  # "404 Client Error: Not Found"
         raise UserError(f"{corpus}: {file.url} responds {status}; {remedy}") from None
@@ -124,10 +114,9 @@ def _download(file: RemoteFile, corpus: str) -> Path:
             f"{corpus}: cannot write to {cache}: {reason}; set LMZOO_CACHE, or {remedy}"
         ) from None
     except ValueError:  # pooch raises this if the hash differs
-        kind, _, value = str(known).partition(":")
-        origin = "" if file.checksum else f" of the first download, {cache / file.name}.sha256"
+        kind, _, value = file.checksum.partition(":")
         raise UserError(
-            f"{corpus}: {file.url} does not have the {CHECKSUMS[kind]} {value}{origin}; "
+            f"{corpus}: {file.url} does not have the {CHECKSUMS[kind]} {value}; "
             f"the file is damaged or changed: retry, or {remedy}"
         ) from None
     return Path(path)
@@ -150,19 +139,6 @@ def _stream(url: str, output_file: Any, pooch: Any) -> None:
         with Path(output_file).open("wb") as file:
             for part in response.iter_content(PART):
                 file.write(part)
-
-
-def _recorded(cache: Path, name: str) -> str | None:
-    try:
-        return f"sha256:{(cache / f'{name}.sha256').read_text().strip()}"
-    except FileNotFoundError:
-        return None
-
-
-def _record(cache: Path, name: str) -> None:
-    with (cache / name).open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    Store(cache).write(f"{name}.sha256", f"{digest}\n".encode())
 
 
 def read_published(file: RemoteFile, pattern: str, data_dir: Path | None, corpus: str) -> bytes:

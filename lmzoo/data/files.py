@@ -199,20 +199,22 @@ def _odd_residues(sequences: list[str]) -> Iterator[str]:
         yield f"{gaps:,} records have gaps ('-' or '.'), which are tokens"
 
 
-def read_folder(folder: Path, reading: Reading | None) -> list[bytes]:
-    """Return the texts of the files below a folder, in the order of their paths; each ends a line.
+def read_text(path: Path, reading: Reading | None = None) -> bytes:
+    """Return the text of a file, or of all files below a folder, in the order of their paths.
 
-    Hidden files and files without text are left out.
+    Hidden files and files without text are left out. A file of a folder ends with a newline.
 
     Raises:
         UserError: A file cannot be read, or the folder has no text.
     """
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    shown = [f for f in files if not any(p.startswith(".") for p in f.relative_to(folder).parts)]
+    if not path.is_dir():
+        return read_bytes(path, reading)
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    shown = [f for f in files if not any(p.startswith(".") for p in f.relative_to(path).parts)]
     texts = [read_bytes(file, reading) for file in shown if _read_bytes(file).strip()]
     if not texts:
-        raise UserError(f"folder {folder} has no file with text; give a folder of text files")
-    return [text if text.endswith(b"\n") else text + b"\n" for text in texts]
+        raise UserError(f"folder {path} has no file with text; give a folder of text files")
+    return b"".join(text if text.endswith(b"\n") else text + b"\n" for text in texts)
 
 
 def _read_bytes(path: Path) -> bytes:

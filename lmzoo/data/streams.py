@@ -28,9 +28,9 @@ from lmzoo.base.config import config, to_dict
 from lmzoo.base.errors import UserError, user_path
 from lmzoo.data.blocks import cut_blocks, cut_windows, require_length
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, token_dtype
-from lmzoo.data.files import Reading
+from lmzoo.data.files import Reading, read_text
 from lmzoo.data.id_cache import CACHED_FROM, Encoded, cached_ids
-from lmzoo.data.splits import Documents, Shares, read_documents, split_characters
+from lmzoo.data.splits import Shares, split_characters
 from lmzoo.data.text_facts import TextFacts, TextSize, count_words, read_facts
 from lmzoo.data.tokenisers import (
     TOKENISERS,
@@ -212,8 +212,6 @@ class StreamFileConfig(StreamConfig):
     """The file, the tokens, the blocks of training and the windows of evaluation."""
 
     path: str = ""
-    documents: Documents = False
-    """Blank lines end documents, and no document is in two splits; in a folder, files end, too."""
 
 
 @CORPORA("stream")
@@ -226,11 +224,8 @@ class StreamFile(TextStream):
         if not self.config.path:
             raise UserError("the corpus needs a file; write stream:PATH")
         self._reading = Reading(binary=self.config.unit == "byte")
-        text = read_documents(self.path, blank_lines=self.config.documents, reading=self._reading)
-        self._dealt = "documents" if text.ends else "place"
-        if text.ends:
-            return text.split(self.path, (STANDARD[0][1], STANDARD[1][1]))
-        return split_characters(text.text, STANDARD, words=self.by_word)
+        text = read_text(self.path, self._reading)
+        return split_characters(text, STANDARD, words=self.by_word)
 
     def facts_of(self, texts: Texts) -> TextFacts:
         """Return the lines of the splits, and which of them stand in test and training."""
@@ -240,7 +235,7 @@ class StreamFile(TextStream):
         seen = [line for line in lines if line in known]
         return TextFacts(
             "line",
-            self._dealt,
+            "place",
             len(seen),
             sum(map(len, seen)) / max(1, sum(map(len, lines))),
             notes=self._reading.shown_notes,

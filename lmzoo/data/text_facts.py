@@ -60,7 +60,6 @@ WARNING = "WARNING: "
 DEALT = {
     "hash": "split by a hash of each {unit}, equal {unit}s together",
     "single": "split by a hash, too few different {unit}s to keep equal ones together",
-    "documents": "split at ends of documents",
     "place": "split by place in the text",
 }
 """How sequences are split -> the words of the block."""
@@ -157,11 +156,11 @@ class TextFacts:
 
     @property
     def _neighbours(self) -> str:
-        if self.unit != "line" or self.dealt in ("documents", "place"):
+        if self.unit != "line" or self.dealt == "place":
             return ""
         return (
-            "; neighbouring lines of a running text are in different splits: for such a text set "
-            "corpus.documents=true, or use stream:PATH"
+            "; neighbouring lines of a running text are in different splits: for such a text use "
+            "stream:PATH"
         )
 
 

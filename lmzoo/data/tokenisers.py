@@ -73,9 +73,6 @@ class TokeniserConfig:
     """With `unit=bpe`, a `tokenizer.json` of Hugging Face's `tokenizers`; empty: train one."""
     tokenizer_sha256: Annotated[str, Field(exclude_if=lambda value: not value)] = ""
     """SHA-256 of the `tokenizer.json`, a part of the identity of a run; empty: compute it."""
-    separator: Annotated[str, Field(exclude_if=lambda text: not text)] = ""
-    """A text that trained byte pairs have as one token, such as `<|endoftext|>`. Other tokens
-    ignore it."""
 
     @model_validator(mode="after")
     def _check_unit(self) -> "TokeniserConfig":
@@ -87,8 +84,6 @@ class TokeniserConfig:
             raise UserError(f"min_count={self.min_count} needs unit=word, not {self.unit}")
         if self.tokenizer and self.vocab:
             raise UserError(f"vocab={self.vocab} and tokenizer={self.tokenizer} exclude each other")
-        if self.separator and (self.unit != "bpe" or self.tokenizer):  # equal tokens, equal configs
-            object.__setattr__(self, "separator", "")
         if self.tokenizer and not self.tokenizer_sha256:
             object.__setattr__(self, "tokenizer_sha256", sha256_of(self.tokenizer))
         return self
@@ -360,11 +355,10 @@ class Subwords(Tokeniser):
 
     def _train(self, text: memoryview) -> str:
         size = self.config.vocab or DEFAULT
-        least = LEAST + bool(self.config.separator)
-        if size < least:
+        if size < LEAST:
             raise UserError(
                 f"vocab={size} is too small for byte pairs; the bytes and the special "
-                f"tokens are {least}"
+                f"tokens are {LEAST}"
             )
         library = _tokenizers()
         tokenizer = library.Tokenizer(library.models.BPE())
@@ -373,7 +367,6 @@ class Subwords(Tokeniser):
         trainer = library.trainers.BpeTrainer(
             vocab_size=size - len(SPECIALS),
             initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
-            special_tokens=[self.config.separator] if self.config.separator else [],
             show_progress=False,
         )
         tokenizer.train_from_iterator((part.decode() for part in self.stretches(text)), trainer)

@@ -19,7 +19,7 @@ where z = 0.25; Dyer et al. 2015 (arXiv:1505.08075).
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import fsum
 from random import Random
@@ -60,25 +60,26 @@ def replace_rare_words(
     z = replacement_constant(known, float(wanted))
     # A word that is not in the vocabulary becomes `<unk>` in any case.
     chance = {word: z / (z + count) for word, count in known.items()}
-    return Replaced(sentences, chance)
+
+    def read() -> Iterator[Sequence[str]]:
+        draw = Random(derive_seed(0, "unknown words")).random
+        for sentence in sentences:
+            yield [UNK if draw() < chance.get(word, 0.0) else word for word in sentence]
+
+    return Reread(len(sentences), read)
 
 
-class Replaced(Sequence[Sequence[str]]):
-    """Sentences of which each word w is `<unk>` with probability `chance[w]`.
+class Reread(Sequence[Sequence[str]]):
+    """Sentences that are made again whenever they are read, because words need much memory."""
 
-    The draws are made when the sentences are read, because the words need much memory.
-    """
-
-    def __init__(self, sentences: Sequence[Sequence[str]], chance: Mapping[str, float]) -> None:
-        self._sentences, self._chance = sentences, chance
+    def __init__(self, count: int, read: Callable[[], Iterable[Sequence[str]]]) -> None:
+        self._count, self._read = count, read
 
     def __len__(self) -> int:
-        return len(self._sentences)
+        return self._count
 
     def __iter__(self) -> Iterator[Sequence[str]]:
-        draw, chance = Random(derive_seed(0, "unknown words")).random, self._chance.get
-        for sentence in self._sentences:
-            yield [UNK if draw() < chance(word, 0.0) else word for word in sentence]
+        return iter(self._read())
 
     def __getitem__(self, index: Any) -> Any:
         return list(self)[index]

@@ -2,35 +2,28 @@
 
 A text has one sequence per line, a FASTA file one per record, and a file of pairs has a source, a
 tab and its target on each line. Sequences are dealt to the training, validation and test splits
-8:1:1 by a hash, and equal ones are in one split (`splits.deal`). A text of documents is cut at ends
-of documents near 80 % and 90 % instead. Vocabularies are those of the training split. `<end>`
-follows every sequence that is not cut; in pairs, it follows cut sequences too. By word, some rare
-training words are `<unk>` if validation or test has unknown words (`train_unk`).
-
-A long text is encoded once: its ids, padded to length T, are mapped into memory afterwards
-(`id_cache.py`).
+8:1:1 by a hash, and equal ones are in one split (`splits.deal`). Vocabularies are those of the
+training split. `<end>` follows every sequence that is not cut; in pairs, it follows cut sequences
+too. By word, some rare training words are `<unk>` if validation or test has unknown words
+(`train_unk`).
 """
 
-import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar
 
-import torch
-from jaxtyping import Integer
 from pydantic import Field, PositiveInt, field_validator
-from torch import Tensor
 
-from lmzoo.base.config import config, to_dict
+from lmzoo.base.config import config
 from lmzoo.base.errors import UserError, user_path
-from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, Sequences
-from lmzoo.data.files import Reading, read_fasta, read_lines, split_lines
-from lmzoo.data.id_cache import CACHED_FROM, cached_ids
+from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
+from lmzoo.data.files import Reading, read_fasta, read_lines, read_text, split_lines
 from lmzoo.data.sequences import Pair, Split, assemble, assemble_pairs
-from lmzoo.data.splits import Documents, DocumentText, deal, read_documents
-from lmzoo.data.text_facts import TextFacts, TextSize, read_facts
-from lmzoo.data.unknown import TrainUnk
-from lmzoo.data.vocabulary import Vocabulary, build_vocabulary
+from lmzoo.data.splits import deal
+from lmzoo.data.text_facts import TextFacts
+from lmzoo.data.unknown import Reread, TrainUnk
+from lmzoo.data.vocabulary import build_vocabulary
 
 T = TypeVar("T")
 Limit = Annotated[int, Field(ge=0, exclude_if=lambda limit: limit == 0)]
@@ -90,21 +83,13 @@ class UserFile(CorpusSource):
     ) -> tuple[list[list[T]], TextFacts]:
         """Return the items that train, validate and test, and the facts; equal keys are equal."""
         *places, together = deal(keys)
-        dealt = "hash" if together else "single"
-        train, test = (
-            [] if dealt == "hash" else [keys[i] for i in part] for part in (places[0], places[2])
-        )
-        facts = self.facts_of(train, test, dealt, reading)
+        known = set() if together else {keys[i] for i in places[0]}
+        seen = sum(keys[i] in known for i in places[2])
+        facts = TextFacts(
+            self.sequence, "hash" if together else "single", seen, seen / max(1, len(places[2])),
+            reading.blank, reading.shown_notes,
+        )  # fmt: skip
         return [[items[i] for i in part] for part in places], facts
-
-    def facts_of(
-        self, train: Sequence[str], test: Sequence[str], dealt: str, reading: Reading
-    ) -> TextFacts:
-        """Return the facts of sequences that are given by keys, of which equal ones are equal."""
-        known = set(train)
-        seen = sum(key in known for key in test)
-        share = seen / max(1, len(test))
-        return TextFacts(self.sequence, dealt, seen, share, reading.blank, reading.shown_notes)
 
 
 @CORPORA("fasta")
@@ -161,10 +146,6 @@ def _parse_pair(path: Path, number: int, line: str) -> Pair:
     return source, targets[0]
 
 
-SHARES = (0.8, 0.9)
-"""Where training and validation end in a text of documents."""
-
-
 @config
 class TextConfig(FastaConfig):
     """The file, and the unit of a token."""
@@ -177,8 +158,6 @@ class TextConfig(FastaConfig):
     train_unk: TrainUnk = True
     """Replace some rare training words by `<unk>` if `unit` is word and validation or test has
     unknown words, so that its probability is learned (`unknown.py`)."""
-    documents: Documents = False
-    """Blank lines end documents, and no document is in two splits; in a folder, files end, too."""
 
 
 @CORPORA("text")
@@ -186,122 +165,29 @@ class TextFile(UserFile):
     """Text of the user in UTF-8, plain or .gz: a file or a folder, one sequence per line.
 
     Blank lines are dropped. Of ten lines, eight are for training, one for validation and one for
-    testing, and equal lines are in one split; the files of a folder are not divided. Longer lines
-    are cut, not dropped, and tokens that the training split lacks become `<unk>`.
+    testing, and equal lines are in one split. Longer lines are cut, not dropped, and tokens that
+    the training split lacks become `<unk>`.
     """
 
     Config = TextConfig
 
     def load(self) -> Corpus:
-        reading = Reading()
-        text = read_documents(self.path, blank_lines=self.config.documents, reading=reading)
-        if len(text.text) < CACHED_FROM:
-            return self._encode(text, reading)
-        fields = {name: value for name, value in to_dict(self.config).items() if name != "path"}
-        parts = {
-            "corpus": "text",
-            **fields,
-            "ends": list(text.ends),
-            "notes": reading.notes,
-            "text": text.text,
-        }
-
-        def encode() -> tuple[Tensor, dict[str, Any]]:
-            return pack_corpus(self._encode(text, reading))
-
-        return self._unpack(*cached_ids(parts, encode))
-
-    def _encode(self, text: DocumentText, reading: Reading) -> Corpus:
-        by_word = self.config.unit == "word"
-        parts, facts = self._lines(text, reading)
-        split = Split(*(Words(part) if by_word else part for part in parts))
+        reading, by_word = Reading(), self.config.unit == "word"
+        lines = split_lines(read_text(self.path, reading).decode())
+        kept = [line.lower() if self.config.lower else line for line in lines if line.strip()]
+        reading.blank = len(lines) - len(kept)
+        if by_word:
+            kept = [" ".join(line.split()) for line in kept]  # equal sequences are equal
+        parts, facts = self.deal(kept, kept, reading)
+        if by_word:
+            parts = [Reread(len(part), partial(map, str.split, part)) for part in parts]
+        split = Split(*parts)
         vocabulary = build_vocabulary(
             split.train, joiner=" " if by_word else "",
             limit=self.config.vocab, min_count=self.config.min_count,
         )  # fmt: skip
         return assemble(
-            self.name, split, vocabulary, length=self.config.length, end=True, unit=self._unit,
-            source=self.origin, train_unk=by_word and self.config.train_unk, facts=facts,
+            self.name, split, vocabulary, length=self.config.length, end=True,
+            unit="word" if by_word else "character", source=self.origin,
+            train_unk=by_word and self.config.train_unk, facts=facts,
         )  # fmt: skip
-
-    def _lines(self, text: DocumentText, reading: Reading) -> tuple[Sequence[list[str]], TextFacts]:
-        """Return the lines of the three splits, and the facts of the text."""
-        if text.ends:
-            parts = [self._lines_of(part, reading) for part in text.split(self.path, SHARES)]
-            train, test = (self._keys(part) for part in (parts[0], parts[2]))
-            return parts, self.facts_of(train, test, "documents", reading)
-        lines = self._lines_of(memoryview(text.text), reading)
-        return self.deal(lines, self._keys(lines), reading)
-
-    def _keys(self, lines: list[str]) -> list[str]:
-        """Return the lines, by word with single blanks, so that equal sequences are equal."""
-        return [" ".join(line.split()) for line in lines] if self.config.unit == "word" else lines
-
-    def _lines_of(self, text: memoryview, reading: Reading) -> list[str]:
-        lines = split_lines(str(text, "utf-8"))
-        kept = [line for line in lines if line.strip()]
-        reading.blank += len(lines) - len(kept)
-        return [line.lower() for line in kept] if self.config.lower else kept
-
-    def _unpack(self, flat: Tensor, stored: Any) -> Corpus:
-        """Return the corpus that `pack_corpus` packed."""
-        train, valid, test = unpack_sequences(flat, stored["rows"])
-        corpus = Corpus(
-            name=self.name,
-            vocabulary=Vocabulary(tuple(stored["vocabulary"]), stored["joiner"]),
-            train=train,
-            valid=valid,
-            test=test,
-            unit=self._unit,
-            source=self.origin,
-            test_text=TextSize(*stored["test"]),
-            facts=read_facts(stored["facts"]),
-        )
-        # The checksum of the cache has verified what the fingerprint is a hash of.
-        corpus.__dict__["fingerprint"] = stored["fingerprint"]
-        return corpus
-
-    @property
-    def _unit(self) -> str:
-        return "word" if self.config.unit == "word" else "character"
-
-
-class Words(Sequence[Sequence[str]]):
-    """The words of lines. Lines are split when they are read, because words need much memory."""
-
-    def __init__(self, lines: Sequence[str]) -> None:
-        self._lines = lines
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    def __iter__(self) -> Iterator[Sequence[str]]:
-        return map(str.split, self._lines)
-
-    def __getitem__(self, index: Any) -> Any:
-        lines = self._lines[index]
-        return lines.split() if isinstance(lines, str) else Words(lines)
-
-
-def pack_corpus(corpus: Corpus) -> tuple[Integer[Tensor, "n"], dict[str, Any]]:
-    """Return all numbers of a corpus in one tensor, the lengths first, and the other facts."""
-    parts = corpus.train, corpus.valid, corpus.test
-    dtype = corpus.train.ids.dtype
-    lengths = torch.cat([part.lengths for part in parts]).view(dtype)
-    facts = {
-        "rows": [len(part) for part in parts],
-        "vocabulary": list(corpus.vocabulary.tokens),
-        "joiner": corpus.vocabulary.joiner,
-        "test": corpus.test_text,
-        "fingerprint": corpus.fingerprint,
-        "facts": corpus.facts and dataclasses.asdict(corpus.facts),
-    }
-    return torch.cat([lengths, *(part.ids.flatten() for part in parts)]), facts
-
-
-def unpack_sequences(flat: Integer[Tensor, "n"], rows: Sequence[int]) -> list[Sequences]:
-    """Return the sequences of each split from the tensor of `pack_corpus`, without a copy."""
-    count, width = sum(rows), torch.int64.itemsize // flat.dtype.itemsize
-    lengths = flat[: count * width].view(torch.int64).split(list(rows))
-    ids = flat[count * width :].view(count, -1).split(list(rows))
-    return [Sequences(*pair) for pair in zip(ids, lengths, strict=True)]

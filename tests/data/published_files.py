@@ -14,7 +14,6 @@ def lines(count: int, seed: int = 0) -> str:
     )
 
 
-STORIES = "".join(f"Story {i} of a cat.\nThe end.\n<|endoftext|>\n" for i in range(40))
 FLAT = lines(400).replace("\n", "")
 XML = "<page>é日</page> and more words\n" * 100
 SPLITS = {"train": lines(300), "valid": lines(60, 1), "test": lines(70, 2)}
@@ -25,19 +24,6 @@ FILES: dict[str, dict[str, str]] = {
     "wikitext-2": {f"wikitext-2/wiki.{k}.tokens": v for k, v in SPLITS.items()},
     "wikitext-103": {f"wikitext-103/wiki.{k}.tokens": v for k, v in SPLITS.items()},
     "ptb": {f"ptb.{k}.txt": v for k, v in SPLITS.items()},
-    "tinystories": {
-        "TinyStories-train.txt": STORIES * 5,
-        "TinyStories-valid.txt": STORIES,
-    },
-    "babylm": {
-        **{
-            f"babylm_data/babylm_10M/{name}.train": lines(150, i)
-            for i, name in enumerate(("cbt", "aochildes"))
-        },
-        "babylm_data/babylm_dev/cbt.dev": SPLITS["valid"],
-        "babylm_data/babylm_test/cbt.test": SPLITS["test"],
-        "__MACOSX/babylm_data/babylm_test/._cbt.test": "resource fork",
-    },
 }
 """Corpus -> name of each file, as in its archive, and text."""
 ARCHIVES = {
@@ -45,7 +31,6 @@ ARCHIVES = {
     "enwik8": "enwik8.zip",
     "wikitext-2": "wikitext-2-v1.zip",
     "wikitext-103": "wikitext-103-v1.zip",
-    "babylm": "babylm_data.zip",
 }
 
 
@@ -70,7 +55,6 @@ def write_published(folder: Path, corpus: str) -> None:
 def write_unpacked(folder: Path, corpus: str) -> None:
     """Write the files of a corpus without their archive."""
     for name, text in FILES[corpus].items():
-        if not name.startswith("__"):
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")

@@ -90,20 +90,6 @@ def test_a_published_md5_is_checked(server, cache):
     assert list((cache / "toy").iterdir()) == []
 
 
-def test_without_a_published_checksum_the_first_download_decides(server, cache, tmp_path):
-    file = RemoteFile("toy", remote(server.server_port).url, first_use=True)
-    recorded = cache / "toy" / "train.en.sha256"
-    assert locate(file, None, "toy").read_bytes() == CONTENT
-    assert recorded.read_text() == f"{hashlib.sha256(CONTENT).hexdigest()}\n"
-    (cache / "toy" / "train.en").write_bytes(b"damaged")
-    assert locate(file, None, "toy").read_bytes() == CONTENT
-    (cache / "toy" / "train.en").unlink()
-    (tmp_path / "www" / "train.en").write_bytes(b"another release")
-    with raises_user_error("toy", "of the first download", recorded, "changed"):
-        locate(file, None, "toy")
-    assert list((cache / "toy").iterdir()) == [recorded]
-
-
 def test_an_interrupted_download_leaves_nothing(server, cache, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt

@@ -9,25 +9,20 @@ import pytest
 import torch
 
 from lmzoo.data import download, published_texts
-from lmzoo.data.corpus import CORPORA, corpus_config, open_corpus
+from lmzoo.data.corpus import CORPORA, open_corpus
 from lmzoo.data.streams import TextStream
 from lmzoo.laws.corpora import CORPUS_LAWS
-from tests.cli.run_lmzoo import run_lmzoo
 from tests.data.published_files import (
     ARCHIVES,
     FILES,
     FLAT,
     SPLITS,
-    STORIES,
     XML,
-    lines,
     write_archive,
     write_published,
     write_unpacked,
 )
 from tests.user_errors import raises_user_error
-
-UNITS = {"text8": "char", "enwik8": "byte", "tinystories": "bpe", "babylm": "bpe"}
 
 
 def spec(corpus, **fields):
@@ -115,26 +110,6 @@ def test_wikitext_has_a_raw_version(tmp_path):
     assert parts("wikitext-2", tmp_path, version="raw")[1] == SPLITS["valid"].upper()
 
 
-def test_half_of_the_held_out_stories_test(tmp_path):
-    write_published(tmp_path, "tinystories")
-    train, valid, test = parts("tinystories", tmp_path)
-    assert train == STORIES * 5
-    assert valid + test == STORIES
-    assert valid.count("<|endoftext|>") == test.count("<|endoftext|>") == 20
-    assert test.startswith("Story 20")
-    with raises_user_error("tinystories", "TinyStoriesV2-GPT4-train.txt"):
-        parts("tinystories", tmp_path, version="v2")
-
-
-def test_the_domains_of_babylm_follow_one_another(tmp_path):
-    write_published(tmp_path, "babylm")
-    train, valid, test = parts("babylm", tmp_path)
-    assert train == lines(150, 1) + lines(150, 0)  # aochildes, cbt
-    assert (valid, test) == (SPLITS["valid"], SPLITS["test"])
-    with raises_user_error("babylm", "babylm_100M/*.train", "babylm_data.zip"):
-        parts("babylm", tmp_path, track="strict")
-
-
 @pytest.mark.parametrize("corpus", FILES)
 def test_a_missing_file_is_named(tmp_path, corpus):
     name = ARCHIVES.get(corpus) or next(iter(FILES[corpus]))
@@ -148,7 +123,6 @@ def test_a_missing_file_is_named(tmp_path, corpus):
     ("corpus", "missing", "pattern"),
     [
         ("wikitext-2", "valid", "wiki.valid.tokens"),
-        ("babylm", "_test/", "babylm_test/*.test"),
         ("text8", "text8", "text8"),
     ],
 )
@@ -164,23 +138,6 @@ def test_a_broken_archive_is_named(tmp_path, damage):
     path.write_bytes(damage(path.read_bytes()))
     with raises_user_error(path, "broken zip file"):
         open_corpus("wikitext-2", tmp_path)
-
-
-def test_the_separator_of_tinystories_is_one_token(tmp_path: Path) -> None:
-    write_unpacked(tmp_path, "tinystories")
-    fields = {"vocab": 300, "block": 4}
-    corpus = open_corpus(corpus_config("tinystories", fields), tmp_path)
-    separator = corpus.vocabulary.ids["<|endoftext|>"]
-    stream = corpus.train.stream
-    assert int((stream == separator).sum()) == 200  # one for each story
-    assert corpus.vocabulary.decode(stream[:40].tolist()).startswith(
-        "Story 0 of a cat.\nThe end.\n<|"
-    )
-    assert len(corpus.vocabulary) == 300
-    without = open_corpus({"name": "tinystories", "separator": "", **fields}, tmp_path)
-    assert "<|endoftext|>" not in without.vocabulary.ids
-    words = open_corpus(corpus_config("tinystories", {"unit": "word", "block": 4}), tmp_path)
-    assert "<|endoftext|>" in words.vocabulary.ids
 
 
 def test_the_last_line_of_wikitext_ends(tmp_path: Path) -> None:
@@ -209,9 +166,8 @@ def test_a_download_is_what_a_folder_gives(tmp_path, monkeypatch):
     monkeypatch.setenv("LMZOO_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(download, "_stream", stream)
     for corpus in FILES:
-        if corpus != "babylm":
-            with raises_user_error(corpus, "damaged or changed"):
-                open_corpus(spec(corpus))
+        with raises_user_error(corpus, "damaged or changed"):
+            open_corpus(spec(corpus))
 
     def served(file):
         here = (www / file.name).read_bytes() if (www / file.name).is_file() else b""
@@ -226,18 +182,6 @@ def test_a_download_is_what_a_folder_gives(tmp_path, monkeypatch):
         downloaded = open_corpus(spec(corpus)).fingerprint
         assert downloaded == open_corpus(spec(corpus), www).fingerprint
     assert all(url.startswith("http") for url in asked)
-
-
-def test_the_command_prints_one_line_and_exits_with_2(tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
-    write_published(tmp_path, "babylm")
-    out = tmp_path / "runs"
-    command = ("train", "gru", "--corpus", "babylm", "--data-dir", tmp_path, "--out", out)
-    assert run_lmzoo(*command) == 2
-    error = capsys.readouterr().err
-    assert len(error.strip().splitlines()) == 1
-    assert "pip install tokenizers" in error
-    assert not out.exists()
 
 
 PLAYS = "First Citizen:\nBefore we proceed any further, hear me speak.\n\n" * 40

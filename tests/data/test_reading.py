@@ -336,9 +336,8 @@ def test_a_text_with_a_period_is_dealt_like_any_other(path, period):
 
 
 def test_test_lines_of_the_training_split_are_a_warning(path):
-    for spec in ({"name": "stream", "block": 4}, {"documents": True}):
-        corpus = load(path, (TEXT + "\n") * 8, **spec)
-        assert "also stand in training" in "".join(corpus.facts.warnings)
+    corpus = load(path, (TEXT + "\n") * 8, name="stream", block=4)
+    assert "also stand in training" in "".join(corpus.facts.warnings)
     assert load(path, TEXT * 8).facts.warnings == []
 
 

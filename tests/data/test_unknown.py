@@ -148,3 +148,11 @@ def test_the_line_about_unk(zipf, tmp_path):
     path = tmp_path / "frequent.txt"
     path.write_text("a man runs\n" * 8 + "a dog runs\na cat runs\n")
     assert "no training token is rare, and training has none" in describe_unknown(open_text(path))
+
+
+def test_rare_words_are_replaced_alike_at_every_reading() -> None:
+    draw = Random(0)
+    sentences = [[f"w{int(draw.expovariate(0.02))}" for _ in range(8)] for _ in range(200)]
+    replaced = replace_rare_words(sentences, build_vocabulary(sentences))
+    assert [*replaced] == [*replaced] != sentences
+    assert replaced[3:5] == [*replaced][3:5]
