@@ -35,6 +35,11 @@ def train_without_state(settings, seed):
         yield {"epoch": epoch, **metrics(w, seed, epoch)}
 
 
+def train_untested(settings, seed):
+    for epoch in range(1, 1000):
+        yield {"epoch": epoch, "valid": 0.1 / epoch + seed / 1000}
+
+
 def accuracy(settings, seed, epochs):
     """Return one number: the higher the better."""
     return 90 + settings["lr"] + random.Random(seed).random() + epochs / 100

@@ -1,12 +1,17 @@
 """Functions and commands as points of a study: their records, states, metrics and errors."""
 
 import gc
+import json
+import math
 import sys
+import tempfile
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
+from hypothesis import strategies as st
 
 from lmzoo import Point, Study
 from lmzoo.base.errors import UserError
@@ -25,6 +30,7 @@ from tests.trainables import own_programs
 
 SCRIPT = f"{sys.executable} {Path(own_programs.__file__)} {{lr}} {{seed}}"
 SPACE = {"lr": FloatRange(0.01, 0.9, log=True)}
+NUMBERS = st.sampled_from([1.0, 1.5, 2.0, math.nan, math.inf, -math.inf])
 POINTS = (
     Point("function", own_programs.train),
     Point("shifted", own_programs.train, {"shift": 0.5}),
@@ -229,6 +235,47 @@ def test_reports_without_epochs(text, expected, tmp_path):
     run = run_of(command, tmp_path, {})
     trained(run, 4)
     assert {r["epoch"]: r["valid_token"] for r in epoch_records(run.folder.records())} == expected
+
+
+def read_aloud(settings, seed):
+    """Report what a setting says; null is not reported."""
+    for epoch, report in enumerate(json.loads(settings["reports"])):
+        named = zip(("valid", "test"), report, strict=True)
+        yield {"epoch": epoch + 1} | {name: x for name, x in named if x is not None}
+
+
+@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.given(st.lists(st.tuples(NUMBERS, st.none() | NUMBERS), min_size=1, max_size=4))
+def test_no_number_stands_in_for_a_metric_that_is_not_there(reports):
+    text = {"reports": json.dumps(reports)}
+    with tempfile.TemporaryDirectory() as folder:
+        losses = trained(run_of(read_aloud, Path(folder), text), len(reports))
+        bad = [not all(math.isfinite(x) for x in report if x is not None) for report in reports]
+        whole = bad.index(True) if any(bad) else len(reports)
+        assert losses == [valid for valid, _ in reports[:whole]] + [None] * any(bad)
+        if any(bad):
+            return
+        run = run_of(read_aloud, Path(folder), text)
+        valid, test = min(reports, key=lambda report: report[0])
+        if all(t is None for _, t in reports):
+            record = run.test()
+            assert (record["token"], record["metric"]) == (valid, "valid")
+        elif test is not None:
+            record = run.test()
+            assert (record["token"], record["metric"]) == (test, "test")
+        else:
+            with pytest.raises(RuntimeError, match="did not report 'test' with 'valid'"):
+                run.test()
+        run.close()
+
+
+def test_a_point_without_the_test_metric_is_not_compared_by_another(tmp_path):
+    study = own_study((Point("a", own_programs.train), Point("b", own_programs.train_untested)))
+    fleet_sweep(study, None, None, tmp_path)
+    rows = {row["label"]: row for row in table(tmp_path).to_dicts()}
+    assert rows["a"]["loss"] is not None
+    assert rows["b"]["loss"] is None
+    assert not rows["b"]["verdict"]
 
 
 def test_a_program_that_stops_early_has_its_last_metric_at_the_budget(tmp_path):

@@ -64,7 +64,7 @@ EVENT_SCHEMA = pl.Schema(
         **dict.fromkeys(("seconds", "tokens_per_second", "token", "sentence"), pl.Float64),
         **dict.fromkeys(("tokens", "characters", "bytes", "words"), pl.Int64),
         **dict.fromkeys(("sequences", "best_epoch"), pl.Int64),
-        **dict.fromkeys(("status", "reason", "device"), pl.String),
+        **dict.fromkeys(("status", "reason", "device", "metric"), pl.String),
     }
 )
 TABLE_FILES = (CONFIG, RECORDS, STUDY, TEST_LOSSES.format("*"))
@@ -129,8 +129,22 @@ def load_study(path: Path) -> StudyFolder:
     runs = pl.DataFrame(configs, RUN_SCHEMA).join(ends, on="run", how="left", maintain_order="left")
     models = {row["point"]: row["model"] for row in configs}
     parsed = {point: json.loads(text) for point, text in models.items()}
+    runs, events = _without_other_metrics(runs, events, parsed.values())
     study = named_points(study, parsed, [path / USER_CODE])
     return StudyFolder(study, runs.lazy(), events.lazy(), tuple(damaged), path)
+
+
+def _without_other_metrics(
+    runs: pl.DataFrame, events: pl.DataFrame, models: Iterable[Mapping[str, Any]]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Count runs that never reported the test metric as failed, if others of the study did."""
+    names = {model["test_metric"] for model in models if "test_metric" in model}
+    is_other = ~pl.col("metric").is_in(names).fill_null(True)
+    others = events.filter(is_other)["run"]
+    if not events["metric"].is_in(names).any():
+        return runs, events
+    failed = pl.when(pl.col("run").is_in(others.implode())).then(pl.lit("failed"))
+    return runs.with_columns(status=failed.otherwise("status")), events.filter(~is_other)
 
 
 def status_at(epoch: int) -> pl.Expr:

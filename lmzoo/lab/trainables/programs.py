@@ -37,7 +37,7 @@ class Progress:
 
     @property
     def diverged(self) -> bool:
-        """Whether the last metric was NaN or infinite."""
+        """Whether the metric or the test metric of the last epoch was NaN or infinite."""
         return bool(self.record) and self.record["valid_token"] is None
 
 
@@ -118,17 +118,27 @@ class ProgramRun(SavedRun):
         self._add(budget, metrics, state, begun)
 
     def test(self) -> Record:
-        """Append the `test` event: the test metric at the epoch of the best validation metric."""
-        records = epoch_records(self.records)
-        known = [r for r in records if r["valid_token"] is not None and r["epoch"] <= self.epoch]
+        """Append the `test` event: the test metric at the epoch of the best validation metric.
+
+        A program that never reports the test metric is tested by its validation metric, and the
+        record says so (`metric`): tables do not compare it with runs that have the test metric.
+
+        Raises:
+            RuntimeError: Only other epochs have the test metric.
+        """
+        known = [r for r in epoch_records(self.records) if r["epoch"] <= self.epoch]
         best = min(known, key=lambda record: record["valid_token"])
-        name = self.config["model"]["test_metric"]
-        tested = [record for record in known if name in record["metrics"]]
-        chosen = best if best in tested else (tested or known)[-1]
-        value = self._loss(chosen["metrics"][name]) if tested else chosen["valid_token"]
+        is_reported = any(self._test_metric in record["metrics"] for record in known)
+        name = self._test_metric if is_reported else self._metric
+        if name not in best["metrics"]:
+            raise RuntimeError(
+                f"it did not report {name!r} with {self._metric!r} at epoch {best['epoch']}, its "
+                f"best: report both at every epoch"
+            )
         record = {
-            "event": "test", "epoch": self.epoch, "best_epoch": chosen["epoch"], "token": value,
-            "metrics": chosen["metrics"],
+            "event": "test", "epoch": self.epoch, "best_epoch": best["epoch"],
+            "token": self._loss(best["metrics"][name]), "metric": name,
+            "metrics": best["metrics"],
         }  # fmt: skip
         self._append(record)
         return record
@@ -142,9 +152,12 @@ class ProgramRun(SavedRun):
     def _metric(self) -> str:
         return self.config["model"]["metric"]
 
-    def _loss(self, value: float) -> float | None:
-        sign = -1.0 if self.config["model"]["direction"] == "maximize" else 1.0
-        return sign * value if math.isfinite(value) else None
+    @property
+    def _test_metric(self) -> str:
+        return self.config["model"]["test_metric"]
+
+    def _loss(self, value: float) -> float:
+        return -value if self.config["model"]["direction"] == "maximize" else value
 
     def _begin_again(self) -> None:
         self.stop()
@@ -160,11 +173,13 @@ class ProgramRun(SavedRun):
                     text = f"{self._metric} is {str(value)[:60]!r}, not a number"
                     raise RuntimeError(text) from None
         numbers.pop("epoch", None)
+        named = [numbers[name] for name in (self._metric, self._test_metric) if name in numbers]
+        is_finite = all(math.isfinite(value) for value in named)
         self.training.epoch, self.training.state = epoch, state
         self.training.record = {
             "event": "epoch",
             "epoch": epoch,
-            "valid_token": self._loss(numbers[self._metric]),
+            "valid_token": self._loss(numbers[self._metric]) if is_finite else None,
             "metrics": {name: x for name, x in numbers.items() if math.isfinite(x)},
             "seconds": round(time.perf_counter() - begun, 4),
             "host": socket.gethostname(),

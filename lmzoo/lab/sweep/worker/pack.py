@@ -84,7 +84,12 @@ class TrainingRun:
             return
         if self._test:
             self.run.test()
-            self._curves.write_test(self._tested() or {})
+            tested = self._tested() or {}
+            token = tested.get("token")
+            if token is None or not math.isfinite(token):
+                self.run.end("diverged", f"the test loss is not finite at epoch {self.run.epoch}")
+                return
+            self._curves.write_test(tested)
         self.run.end("finished")
 
     def ended(self) -> Ended:
