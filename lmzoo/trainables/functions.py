@@ -84,13 +84,17 @@ class FunctionRun(ProgramRun):
             "settings": dict(self.config["recipe"]), "seed": self.config["seed"],
             "resume": self.training.state, "epochs": budget,
         }  # fmt: skip
-        result = function(**{k: v for k, v in given.items() if _takes(function, k)})
-        if isinstance(result, Mapping | int | float):
-            result = [result]
-        self._reports = result
-        for item in result:
-            metrics, state = item if isinstance(item, tuple) else (item, None)
-            yield (metrics if isinstance(metrics, Mapping) else {"": metrics}), state
+        try:
+            result = function(**{k: v for k, v in given.items() if _takes(function, k)})
+            if isinstance(result, Mapping | int | float):
+                result = [result]
+            self._reports = result
+            for item in result:
+                metrics, state = item if isinstance(item, tuple) else (item, None)
+                yield (metrics if isinstance(metrics, Mapping) else {"": metrics}), state
+        except (SystemExit, KeyboardInterrupt) as error:  # of the function: the worker goes on
+            words = f"sys.exit({error.code!r})" if isinstance(error, SystemExit) else "an interrupt"
+            raise RuntimeError(f"it ended with {words}") from error
 
     @property
     def has_state(self) -> bool:

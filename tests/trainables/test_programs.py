@@ -307,6 +307,19 @@ def test_a_command_that_fails_says_why(text, message, tmp_path):
     run.close()
 
 
+def leave(settings, seed):
+    yield {"epoch": 1, "valid": 1.0}
+    sys.exit("no disk")
+
+
+def test_a_function_that_leaves_python_ends_its_run_with_its_words(tmp_path):
+    run = run_of(leave, tmp_path, {})
+    run.train_epoch(4)
+    with pytest.raises(RuntimeError, match=r"it ended with sys.exit\('no disk'\)"):
+        run.train_epoch(4)
+    run.close()
+
+
 NESTED = (lambda settings, seed: 1.0,)
 
 

@@ -24,7 +24,7 @@ import polars as pl
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.study_parquet import SUFFIX, unpacked_study
 from lmzoo.lab.labels import named_points
-from lmzoo.lab.store.archive import FOLDER, archived_runs, read_config, read_run_file
+from lmzoo.lab.store.archive import FOLDER, archived_runs, archives, read_config, read_run_file
 from lmzoo.lab.store.local import Store, open_store
 from lmzoo.lab.store.records import (
     BOARD,
@@ -122,6 +122,7 @@ def load_study(path: Path) -> StudyFolder:
         configs.append(_run_row(config, f"{folder}/{CONFIG}"))
         _check_numerics(config, study, folder)
         texts.append((config["run"], records))
+    damaged += [archive.damage for archive in archives(path) if archive.damage]
     events, torn = read_events(texts)
     damaged += [f"{run}/{RECORDS} has {count} damaged lines" for run, count in torn.items()]
     ends = events.filter(pl.col("event") == "end").group_by("run")
@@ -139,7 +140,7 @@ def _without_other_metrics(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Count runs that never reported the test metric as failed, if others of the study did."""
     names = {model["test_metric"] for model in models if "test_metric" in model}
-    is_other = ~pl.col("metric").is_in(names).fill_null(True)
+    is_other = ~pl.col("metric").is_in(names).fill_null(value=True)
     others = events.filter(is_other)["run"]
     if not events["metric"].is_in(names).any():
         return runs, events

@@ -16,8 +16,10 @@ import functools
 import json
 import os
 import shutil
+import struct
 import zipfile
-from collections.abc import Collection, Iterator, Sequence
+import zlib
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -29,37 +31,79 @@ RUNS, BYTES = 1000, 1 << 28
 """Most runs of a file, and the bytes after which another one begins."""
 
 
+class Archive:
+    """One file. If its directory is damaged, the members are found by their own headers."""
+
+    def __init__(self, path: Path) -> None:
+        self.damage = ""
+        """What a table says of the file; "" if it is whole."""
+        self._scanned: dict[str, bytes] = {}
+        try:
+            self._zip = zipfile.ZipFile(path)
+            self.members = dict.fromkeys(self._zip.namelist())
+            if not {INDEX, DATA} <= self.members.keys():
+                raise zipfile.BadZipFile(path)
+        except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error):
+            self._scanned = _scan(path.read_bytes())
+            self.members = dict.fromkeys(self._scanned)
+            self.damage = f"{path} has a damaged directory; {len(self.run_names)} runs are read"
+
+    @property
+    def run_names(self) -> list[str]:
+        """The runs that have a config."""
+        return [n.partition("/")[0] for n in self.members if n.endswith(f"/{CONFIG}")]
+
+    def read(self, name: str) -> bytes | None:
+        """Return a member; None if it is missing or damaged."""
+        if name in self._scanned:
+            return self._scanned[name]
+        try:
+            return self._zip.read(name) if name in self.members else None
+        except (zipfile.BadZipFile, NotImplementedError, EOFError, zlib.error):
+            self.damage = f"{self._zip.filename} has damaged members"
+            return None
+
+    def runs(self) -> Iterator[tuple[str, bytes, bytes]]:
+        """Yield name, config and records of each run."""
+        index, data, at = parse_json(self.read(INDEX)), self.read(DATA), 0
+        if index is None or data is None:
+            for run in self.run_names:
+                yield run, self.read(f"{run}/{CONFIG}") or b"", self.read(f"{run}/{RECORDS}") or b""
+            return
+        for name, config, records in index:
+            end = at + config + records
+            yield name, data[at : at + config], data[at + config : end]
+            at = end
+
+
+def archives(study: Path) -> list[Archive]:
+    """Return the files of a study's archive; the last one that has a run counts."""
+    return [_open(path, path.stat().st_mtime_ns) for path in _files(study)]
+
+
 def archived_runs(study: Path) -> Iterator[tuple[str, bytes, bytes]]:
     """Yield name, config and records of each archived run; the last one of a name counts."""
-    for path in _files(study):
-        with zipfile.ZipFile(path) as file:
-            data, at = file.read(DATA), 0
-            for name, config, records in json.loads(file.read(INDEX)):
-                end = at + config + records
-                yield name, data[at : at + config], data[at + config : end]
-                at = end
+    for archive in archives(study):
+        yield from archive.runs()
 
 
 def archived_files(study: Path, patterns: Sequence[str]) -> Iterator[tuple[str, str, bytes]]:
     """Yield run, name and content of the matching files; the last one of a name counts."""
-    for path in _files(study):
-        with zipfile.ZipFile(path) as file:
-            for member in file.namelist():
-                run, _, name = member.partition("/")
-                if name and any(fnmatch(name, pattern) for pattern in patterns):
-                    yield run, name, file.read(member)
+    for archive in archives(study):
+        for member in archive.members:
+            run, _, name = member.partition("/")
+            if name and any(fnmatch(name, pattern) for pattern in patterns):
+                yield run, name, archive.read(member) or b""
 
 
 def read_run_file(study: Path, run: str, name: str) -> bytes | None:
     """Return a file of a run, from its folder or from the archive; None if there is none."""
     folder = study / run
-    if (folder / CONFIG).exists() or (path := _find(study, run)) is None:
+    if (folder / CONFIG).exists() or (archive := _find(study, run)) is None:
         with contextlib.suppress(OSError):
             return (folder / name).read_bytes()
         return None
-    with contextlib.suppress(KeyError):
-        return _open(path, path.stat().st_mtime_ns).read(f"{run}/{name}")
-    return None
+    return archive.read(f"{run}/{name}")
 
 
 def read_config(study: Path, run: str) -> Any:
@@ -80,32 +124,41 @@ def archive_runs(study: Path, runs: Sequence[str]) -> None:
 
 def restore_run(study: Path, run: str) -> None:
     """Write the folder of an archived run again, unless it exists; its config is written last."""
-    path = None if (study / run / CONFIG).exists() else _find(study, run)
-    if path is not None:
-        with zipfile.ZipFile(path) as file:
-            names = [name for name in file.namelist() if name.startswith(f"{run}/")]
-            file.extractall(study, sorted(names, key=lambda name: name == f"{run}/{CONFIG}"))
+    archive = None if (study / run / CONFIG).exists() else _find(study, run)
+    if archive is not None:
+        names = [name for name in archive.members if name.startswith(f"{run}/")]
+        (study / run).mkdir(exist_ok=True)
+        for name in sorted(names, key=lambda name: name == f"{run}/{CONFIG}"):
+            (study / name).write_bytes(archive.read(name) or b"")
 
 
 def _files(study: Path) -> list[Path]:
     return sorted((study / FOLDER).glob("[0-9]*.zip"))
 
 
-def _find(study: Path, run: str) -> Path | None:
-    for path in reversed(_files(study)):
-        if run in _runs(path, path.stat().st_mtime_ns):
-            return path
-    return None
+def _find(study: Path, run: str) -> Archive | None:
+    return next((a for a in reversed(archives(study)) if f"{run}/{CONFIG}" in a.members), None)
 
 
 @functools.lru_cache(maxsize=256)
-def _open(path: Path, _changed: int) -> zipfile.ZipFile:
-    return zipfile.ZipFile(path)
+def _open(path: Path, _changed: int) -> Archive:
+    return Archive(path)
 
 
-@functools.lru_cache(maxsize=1000)
-def _runs(path: Path, changed: int) -> Collection[str]:
-    return {name.partition("/")[0] for name in _open(path, changed).namelist()}
+def _scan(data: bytes) -> dict[str, bytes]:
+    """Return the members whose headers, content and checksums are whole."""
+    found, at = dict[str, bytes](), 0
+    while (at := data.find(b"PK\3\4", at)) >= 0:
+        begin, at = at, at + 4
+        with contextlib.suppress(struct.error, zlib.error, ValueError):
+            fields = struct.unpack_from("<8xH4xLLLHH", data, begin)
+            method, checksum, packed, _, name_size, extra = fields
+            content = begin + 30 + name_size + extra
+            text = data[content : content + packed]
+            text = zlib.decompress(text, -15) if method == zipfile.ZIP_DEFLATED else text
+            if zlib.crc32(text) == checksum:
+                found[data[begin + 30 : begin + 30 + name_size].decode()] = text
+    return found
 
 
 def _groups(folders: Sequence[Path]) -> Iterator[list[Path]]:

@@ -78,9 +78,19 @@ class Bucket:
             return StoredObject(response["Body"].read(), response["ETag"], age)
 
     def put(self, key: str, data: bytes, **condition: str) -> str:
-        """Write an object, under `IfMatch` or `IfNoneMatch` if given, and return its ETag."""
-        with _translate_errors(f"s3://{self.name}/{key}"):
-            return _client().put_object(Bucket=self.name, Key=key, Body=data, **condition)["ETag"]
+        """Write an object, under `IfMatch` or `IfNoneMatch` if given, and return its ETag.
+
+        A put whose answer was lost is repeated below, and then finds its own object.
+        """
+        try:
+            with _translate_errors(f"s3://{self.name}/{key}"):
+                put = _client().put_object
+                return put(Bucket=self.name, Key=key, Body=data, **condition)["ETag"]
+        except FileExistsError:
+            found = self.get(key)
+            if found.data != data:
+                raise
+            return found.etag
 
     def delete(self, key: str) -> None:
         """Delete an object, whether it exists or not."""
@@ -359,7 +369,8 @@ class S3Store(Store):
         try:
             self._put(name, data, IfNoneMatch="*")
         except FileExistsError:
-            return self._read(name) == data
+            self._read(name)
+            return False
         return True
 
     def _put_known(self, name: str, data: bytes) -> None:
@@ -373,11 +384,10 @@ class S3Store(Store):
         try:
             self._put(name, data, **condition)
         except (FileExistsError, FileNotFoundError):
-            if self._read(name) != data:  # else an earlier attempt of this request succeeded
-                raise UserError(
-                    f"{self}/{name} was written by another process while this one did not "
-                    "respond; wait for it to end and run the same command again"
-                ) from None
+            raise UserError(
+                f"{self}/{name} was written by another process while this one did not "
+                "respond; wait for it to end and run the same command again"
+            ) from None
 
     def _put(self, name: str, data: bytes, **condition: str) -> None:
         self._check_lock()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import random
 import shutil
 from functools import partial
 
@@ -163,3 +164,24 @@ def _assert_equal(actual, expected) -> None:
     assert actual.damaged == expected.damaged
     assert actual.runs.collect().equals(expected.runs.collect())
     assert actual.events.collect().equals(expected.events.collect())
+
+
+def test_damage_of_an_archive_loses_at_most_the_runs_that_it_hits(undisturbed, study):
+    """One byte, or the end, at 60 places: no traceback, no other number, and the file is named."""
+    records = {f.parent.name: f.read_bytes() for f in undisturbed.glob(f"*/{RECORDS}")}
+    archive_runs(undisturbed, sorted(records))
+    (file,) = (undisturbed / archive.FOLDER).iterdir()
+    whole, draw = file.read_bytes(), random.Random(0)
+    for case in range(60):
+        at = draw.choice([len(whole) - 1 - draw.randrange(400), draw.randrange(len(whole))])
+        change = bytes([whole[at] ^ 1 << draw.randrange(8)]) + whole[at + 1 :]
+        file.write_bytes(whole[:at] + (change if case % 3 else b""))
+        os.utime(file, ns=(case, case))
+        found = {run: text for run, _, text in archived_runs(undisturbed)}
+        assert all(text in (records[run], b"") for run, text in found.items())
+        lost = {run for run in records if found.get(run) != records[run]}
+        assert len(lost) <= 1 or not case % 3, "a changed byte is in one run"
+        folder = load_study(undisturbed)
+        assert not lost or folder.damaged
+        for run in records:
+            read_run_file(undisturbed, run, RECORDS)
