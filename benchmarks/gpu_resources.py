@@ -1,24 +1,155 @@
 """Registers, spills and shared memory of every GPU kernel, as a Markdown table. It needs no GPU.
 
 python benchmarks/gpu_resources.py
+
+Registers and spilled bytes are those of one thread, as `ptxas` reports them; shared memory is that
+of one program. A kernel runs on a GPU if its shared memory is at most `SHARED_LIMIT`. Spills do not
+change results; they cost time. `tests/kernels/gpu/test_resources.py` compiles with these functions.
 """
 
-import typer
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from lmzoo.kernels.gpu.resources import (
-    RECURRENCES,
-    SHARED_LIMIT,
-    WIDTHS,
-    Resources,
-    compile_kernel,
-    elementwise,
-    kernels,
+import triton
+import typer
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from lmzoo.kernels.gpu import (
+    adam,
+    gru,
+    linear_recurrence,
+    log_normaliser,
+    lstm,
+    mgu,
+    rnn,
+    rows,
+    sphere,
+    token_mixture,
+    token_scores,
 )
-from lmzoo.kernels.gpu.scan import shared_memory
+from lmzoo.kernels.gpu.scan import ROWS, padded, shared_memory, warps
 from lmzoo.kernels.precision import WIDEST
 
+SHARED_LIMIT = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024}
+"""Compute capability (A100, H100, B200, RTX 5090) -> shared memory of one program, in bytes."""
 NAMES = {80: "A100", 90: "H100", 100: "B200", 120: "RTX 5090"}
 """Compute capability -> a GPU that has it."""
+RECURRENCES = {
+    "mgu": mgu.MGUGpuScan(),
+    "mgru": mgu.MGUGpuScan(pair=False, candidate=False),
+    "rnn": rnn.RNNGpuScan(),
+    "gru": gru.GRUGpuScan(),
+    "lstm": lstm.LSTMGpuScan(),
+}
+WIDTHS = (32, 64, 128)
+"""Widths at which the weights of some recurrence stay on the chip."""
+PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin"
+
+
+SIZES = (*"BTHNERSVKGW", "SP", "SB", "ST")
+TOKENS = ("tokens", "lengths", "words", "order", "starts")
+TYPES = {**dict.fromkeys(SIZES, "i32"), **dict.fromkeys(TOKENS, "*i64")}
+"""Types of the arguments of kernels by name; others are pointers to float32."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The resources of a compiled kernel."""
+
+    registers: int
+    spilled: int
+    """Bytes of a thread that are stored to memory for lack of registers."""
+    shared: int
+
+
+def recurrences() -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Yield (name, module, constants) of every recurrence with matrix products, uncut."""
+    flags: dict[str, Any] = dict.fromkeys(("GATE", "CANDIDATE", "CARRY", "WRITE"), True)
+    yield "mgu", mgu, {**flags, "PARTS": 2, "KEEP": False, "READ": "raw"}
+    yield "mgru", mgu, {**flags, "PARTS": 1, "CANDIDATE": False, "KEEP": True, "READ": "logit"}
+    yield "rnn", rnn, {"ACTIVATION": "tanh"}
+    yield "gru", gru, {"BEFORE": False, "Z_KEEPS": True}
+    yield "lstm", lstm, {"FORGET": "gate"}
+
+
+def kernels(width: int, precision: str) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Yield (name, kernel, constants) of the forward and backward kernels at this width."""
+    sizes = {"COLUMNS": padded(width), "ROWS": ROWS, "PRECISION": precision}
+    for name, module, flags in recurrences():
+        for direction in ("forward", "backward"):
+            yield f"{name} {direction}", getattr(module, f"_{direction}"), {**flags, **sizes}
+
+
+def elementwise() -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Yield (name, kernel, constants) of the elementwise recurrences."""
+    for is_complex in (False, True):
+        constants = {"COMPLEX": is_complex, "BLOCK": linear_recurrence.BLOCK}
+        for direction in ("forward", "backward"):
+            name = f"{'complex' if is_complex else 'real'} linear {direction}"
+            yield name, getattr(linear_recurrence, f"_{direction}"), constants
+
+
+def rest_of_step() -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Yield (name, kernel, constants) of what a training step runs besides its recurrence."""
+    blocks = {"PARTS": adam.PARTS, "BLOCK": adam.BLOCK}
+    yield "adam norm", adam._add_squares, blocks
+    logs = {"LOG_BETA1": -0.105, "LOG_BETA2": -0.001}
+    betas = {"BETA1": 0.9, "BETA2": 0.999, "EPS": 1e-8, "DECOUPLED": True}
+    yield "adam update", adam._update, {**blocks, **logs, **betas}
+    radius = {"RADIUS": 8.0, "SHORTEST": 1e-12, "COLUMNS": 64, "ROWS": sphere.NUMBERS // 64}
+    yield "sphere forward", sphere._forward, radius
+    yield "sphere backward", sphere._backward, radius
+    for columns in (32, 512):
+        sizes = {"COLUMNS": columns, "ROWS": rows.NUMBERS // columns}
+        yield f"mixture of {columns} forward", token_mixture._forward, sizes
+        yield f"mixture of {columns} backward", token_mixture._backward, sizes
+        yield f"rows of {columns}", rows._take, sizes
+    for name in ("forward", "backward"):
+        constants = {"CLAMP": True, "BLOCK": token_scores.BLOCK}
+        yield f"scores {name}", getattr(token_scores, f"_{name}"), constants
+    for is_sorted, (positions, columns) in rows.BLOCKS.items():
+        name = f"sums of {'sorted ' if is_sorted else ''}rows"
+        blocks = {"TOKENS": rows.TOKENS, "POSITIONS": positions, "COLUMNS": columns}
+        yield name, rows._add, {**blocks, "PRECISION": rows.SUMS, "SORTED": is_sorted}
+    tile = {"ROWS": log_normaliser.ROWS, "WORDS": log_normaliser.WORDS}
+    yield "normalisers of a tile", log_normaliser._add, tile
+    yield "probabilities of a tile", log_normaliser._weigh, {"BLOCK": log_normaliser.BLOCK}
+
+
+def compile_kernel(kernel: Any, constants: dict[str, Any], capability: int) -> Resources:
+    """Compile a kernel for a compute capability; pointers are to float32, sizes are int32."""
+    names = kernel.arg_names
+    signature = {
+        name: "constexpr" if name in constants else TYPES.get(name, "*fp32") for name in names
+    }
+    positions = {(names.index(name),): value for name, value in constants.items()}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=positions)
+    options = {"num_warps": warps(constants["COLUMNS"])} if "PRECISION" in constants else {}
+    compiled = triton.compile(source, GPUTarget("cuda", capability, 32), options)
+    registers, spilled = _ptxas(compiled.asm["ptx"], capability)
+    return Resources(registers, spilled, compiled.metadata.shared)
+
+
+def _ptxas(ptx: str, capability: int) -> tuple[int, int]:
+    """Return the registers and the spilled bytes of a thread."""
+    target = re.search(r"\.target (sm_\w+)", ptx)
+    assert target is not None
+    tool = PTXAS / ("ptxas-blackwell" if capability >= 100 else "ptxas")
+    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+        file.write(ptx)
+        file.flush()
+        command = [str(tool), "-v", f"-arch={target[1]}", file.name, "-o", "/dev/null"]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    registers = re.search(r"Used (\d+) registers", text)
+    spilled = re.search(r"(\d+) bytes spill stores", text)
+    assert registers is not None, text
+    return int(registers[1]), int(spilled[1]) if spilled else 0
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ Precision = StrEnum("Precision", "TF32X3 TF32 BF16")
 """How a GPU multiplies float32 numbers."""
 WIDEST = {Precision.TF32X3: 64, Precision.TF32: 128, Precision.BF16: 128}
 """Largest width at which the weights of a recurrence stay on the chip: up to it a thread has enough
-registers, or spills a few bytes (`gpu/resources.py`)."""
+registers, or spills a few bytes (`benchmarks/gpu_resources.py`)."""
 
 
 class _Current(threading.local):

@@ -6,7 +6,8 @@
     linear_recurrence.py   elementwise recurrences, h_t = a_t ⊙ h_{t-1} + b_t
 
 Each kernel equals the loop over the `step` of its cell. Without a GPU the kernels run in Triton's
-interpreter (TRITON_INTERPRET=1), and they compile for a named architecture (`resources.py`).
+interpreter (TRITON_INTERPRET=1), and they compile for a named
+architecture (`benchmarks/gpu_resources.py`).
 
 Triton: Tillet, Kung and Cox 2019 (doi:10.1145/3315508.3329973).
 """

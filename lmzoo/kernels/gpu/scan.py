@@ -27,7 +27,7 @@ ROWS = 16
 """Sequences of one program; the least number of rows of a product on tensor cores."""
 SHARED_BYTES = {"tf32x3": (8, 256, 128), "tf32": (4, 320, 0), "bf16": (2, 320, 0)}
 """Precision -> shared memory in bytes: of one number of a weight, of one column of a weight, and of
-one column of the rest. An upper bound of what compiled kernels need (`resources.py`)."""
+one column of the rest. An upper bound of what compiled kernels need."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ def padded(width: int) -> int:
 
 
 def warps(width: int) -> int:
-    """Return the warps of a program, so many that its registers are enough (`resources.py`)."""
+    """Return the warps of a program, so many that its registers are enough."""
     return max(4, padded(width) // 8)
 
 

@@ -1,7 +1,8 @@
-"""Every GPU kernel compiles for four architectures without a GPU, and fits on the chip."""
+"""Every GPU kernel compiles without a GPU, for four architectures in the slow tests, and fits."""
 
 import contextlib
 import re
+import sys
 from pathlib import Path
 from unittest import mock
 
@@ -10,10 +11,9 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is installed on Linux x86-64 only")
 
-from lmzoo.base.errors import UserError
-from lmzoo.kernels.gpu import check_version, scan
-from lmzoo.kernels.gpu.launch import launch
-from lmzoo.kernels.gpu.resources import (
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+
+from gpu_resources import (
     RECURRENCES,
     SHARED_LIMIT,
     WIDTHS,
@@ -22,52 +22,37 @@ from lmzoo.kernels.gpu.resources import (
     kernels,
     rest_of_step,
 )
+
+from lmzoo.base.errors import UserError
+from lmzoo.kernels.gpu import check_version, scan
+from lmzoo.kernels.gpu.launch import launch
 from lmzoo.kernels.gpu.scan import shared_memory
 from lmzoo.kernels.precision import WIDEST
 
 USED = {name: (kernel, constants) for name, kernel, constants in kernels(64, "tf32x3")}
-ELEMENTWISE = {name: (kernel, constants) for name, kernel, constants in elementwise()}
-REST = {name: (kernel, constants) for name, kernel, constants in rest_of_step()}
+CAPABILITIES = [90, *(pytest.param(c, marks=pytest.mark.slow) for c in SHARED_LIMIT if c != 90)]
 
 
-@pytest.mark.parametrize("capability", SHARED_LIMIT)
-@pytest.mark.parametrize("name", ELEMENTWISE)
-def test_an_elementwise_recurrence_compiles_without_spills(name: str, capability: int) -> None:
-    found = compile_kernel(*ELEMENTWISE[name], capability)
-    assert (found.spilled, found.shared) == (0, 0)
-
-
-@pytest.mark.parametrize("capability", SHARED_LIMIT)
-@pytest.mark.parametrize("name", REST)
-def test_the_rest_of_a_step_compiles_without_spills(name: str, capability: int) -> None:
-    found = compile_kernel(*REST[name], capability)
-    assert found.spilled == 0
-    assert found.shared <= SHARED_LIMIT[80]
-
-
-@pytest.mark.parametrize("capability", SHARED_LIMIT)
-@pytest.mark.parametrize("name", USED)
-def test_a_recurrence_of_width_64_compiles_without_spills(name: str, capability: int) -> None:
-    check(name, *USED[name], 64, "tf32x3", capability)
-
-
-@pytest.mark.parametrize("name", ["mgu backward", "lstm backward"])
-def test_products_of_bfloat16_compile_without_spills(name: str) -> None:
-    found = {key: (kernel, constants) for key, kernel, constants in kernels(64, "bf16")}
-    check(name, *found[name], 64, "bf16", 90)
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_every_kernel_compiles_without_spills(capability: int) -> None:
+    for name, kernel, constants in elementwise():
+        found = compile_kernel(kernel, constants, capability)
+        assert (found.spilled, found.shared) == (0, 0), name
+    for name, kernel, constants in rest_of_step():
+        found = compile_kernel(kernel, constants, capability)
+        assert found.spilled == 0, name
+        assert found.shared <= SHARED_LIMIT[80], name
+    for name, (kernel, constants) in USED.items():
+        check(name, kernel, constants, 64, "tf32x3", capability)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", SHARED_LIMIT)
 @pytest.mark.parametrize("precision", WIDEST)
-@pytest.mark.parametrize("width", WIDTHS)
-def test_every_width_that_runs_compiles_without_spills(
-    width: int, precision: str, capability: int
-) -> None:
-    if width > WIDEST[precision]:
-        pytest.skip("the kernels do not run at this width")
-    for name, kernel, constants in kernels(width, precision):
-        check(name, kernel, constants, width, precision, capability)
+def test_every_width_that_runs_compiles_without_spills(precision: str, capability: int) -> None:
+    for width in (width for width in WIDTHS if width <= WIDEST[precision]):
+        for name, kernel, constants in kernels(width, precision):
+            check(name, kernel, constants, width, precision, capability)
 
 
 MAX_SPILLED = 40
@@ -113,16 +98,16 @@ class OnGPU(torch.Tensor):
     device = torch.device("cuda")
 
 
-@pytest.mark.parametrize("limit", [64 * 1024, 99 * 1024, 163 * 1024, 227 * 1024])
 @pytest.mark.parametrize("name", RECURRENCES)
-def test_a_kernel_runs_only_where_it_fits(name: str, limit: int, monkeypatch) -> None:
+def test_a_kernel_runs_only_where_it_fits(name: str, monkeypatch) -> None:
     """Kernels are padded to a power of two, so width 33 needs the memory of width 64."""
-    monkeypatch.setattr(scan, "memory_of_program", lambda _: limit)
     names = (f"{name} forward", f"{name} backward")
-    needed = max(compile_kernel(*USED[key], 80).shared for key in names)
+    needed = max(compile_kernel(*USED[key], 90).shared for key in names)
     recurrence = RECURRENCES[name]
-    for width in (33, 50, 64):
-        start = torch.empty(1, 1, width * recurrence.vectors).as_subclass(OnGPU)
-        assert recurrence.fits(start) == (needed <= limit)
-    start = torch.empty(1, 1, 65 * recurrence.vectors).as_subclass(OnGPU)
-    assert not recurrence.fits(start)
+
+    def fits(width: int, limit: int) -> bool:
+        monkeypatch.setattr(scan, "memory_of_program", lambda _: limit)
+        return recurrence.fits(torch.empty(1, 1, width * recurrence.vectors).as_subclass(OnGPU))
+
+    for limit in (64 * 1024, 99 * 1024, 163 * 1024, 227 * 1024):
+        assert [fits(width, limit) for width in (33, 50, 64, 65)] == [needed <= limit] * 3 + [False]
