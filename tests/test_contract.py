@@ -1,6 +1,8 @@
 """Every model class obeys every law; the tests run for each newly registered class."""
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +77,6 @@ OPTION_LAWS = {
 PARTS: list[Case] = [
     ("recurrent_lm", fields)
     for fields in (
-        *({"cell": cell, "starts": 2} for cell in CELLS),
         *({"norm": norm, "emission": "vector"} for norm in Norm if norm is not Norm.TIME_STD),
         {"norm": "time_std_causal"},
         {"cell": {"name": "mgu", "cuts": [4, 6]}},
@@ -89,21 +90,61 @@ PARTS: list[Case] = [
 ]
 """A selection of the combinations of parts of the recurrent model."""
 
-PART_LAWS = {
-    density.law_causal,
-    batching.law_padding_is_ignored,
+CELL_CASES: list[Case] = [("recurrent_lm", {"cell": cell, "starts": 2}) for cell in CELLS]
+"""Every cell; `tests/cells/test_every_cell.py` has the laws of a cell alone."""
+
+CELL_LAWS = {
     density.law_advance_equals_next_log_prob,
     extremes.law_large_weights_agree,
     extremes.law_runs_in_half_precision,
     learning.law_every_parameter_learns,
-    *laws_of(state),
+    state.law_state_has_the_declared_size,
     construction.law_seed_decides_the_weights,
     construction.law_config_rejects_wrong_values,
     construction.law_computes_on_its_device,
+}
+"""The cheap laws that a cell can break in a model."""
+
+PART_LAWS = {
+    *CELL_LAWS,
+    density.law_causal,
+    batching.law_padding_is_ignored,
+    state.law_blocks_with_carried_state_equal_one_pass,
+}
+"""The cheap laws that a part can break; the others are about the code that all parts share."""
+
+EXPENSIVE = {
     *laws_of(packing),
     *laws_of(replay),
+    learning.law_overfits_one_sequence,
+    state.law_unused_parameters_are_declared,
 }
-"""The laws that a part can break; the others are about the code that all parts share."""
+"""The laws that take most of the time: on one row of a family, and on these cells."""
+
+CELLS_OF_KINDS = (
+    *("rnn", "lstm", "gru", "mgu", "mgru"),  # with kernels
+    *("gated_deltanet", "rg_lru", "mamba", "slstm", "min_block"),  # matrix, diagonal, scan, loop
+)
+
+
+def cases() -> Iterator[Any]:
+    """Yield a row, its other fields, and a law."""
+    families = set()
+    for case in CASES:
+        family = zoo.row(case[0]).family
+        laws = laws_for(MODELS[zoo.row(case[0]).model])
+        yield from (parameter(case, law) for law in laws if law not in EXPENSIVE)
+        if family not in families:
+            yield from (parameter(case, law) for law in laws if law in EXPENSIVE)
+        families.add(family)
+    for some, chosen in ((OPTIONS, OPTION_LAWS), (PARTS, PART_LAWS), (CELL_CASES, CELL_LAWS)):
+        for case in some:
+            laws = laws_for(MODELS[zoo.row(case[0]).model])
+            yield from (parameter(case, law) for law in laws if law in chosen)
+    for cell in CELLS_OF_KINDS:
+        case = ("recurrent_lm", {"cell": cell, "starts": 2})
+        yield from (parameter(case, law) for law in laws_of(packing) + laws_of(replay))
+        yield parameter(case, state.law_unused_parameters_are_declared)
 
 
 def case_id(case: Case) -> str:
@@ -112,53 +153,44 @@ def case_id(case: Case) -> str:
 
 def parameter(case: Case, law: Law) -> Any:
     """Return a parameter; the shapes of a part are checked in its folder, a replay's by packing."""
-    known = case in PARTS or law in laws_of(replay)
+    known = case in (*PARTS, *CELL_CASES) or law in laws_of(replay)
     marks = pytest.mark.unchecked if known else ()
     return pytest.param(case, law, id=f"{case_id(case)}-{law.__name__}", marks=marks)
 
 
-@pytest.mark.parametrize(
-    ("case", "law"),
-    [
-        parameter(case, law)
-        for cases, chosen in ((CASES, None), (OPTIONS, OPTION_LAWS), (PARTS, PART_LAWS))
-        for case in cases
-        for law in laws_for(MODELS[zoo.row(case[0]).model])
-        if chosen is None or law in chosen
-    ],
-)
+@pytest.mark.parametrize(("case", "law"), list(cases()))
 def test_every_model_obeys_every_law(case: Case, law: Law) -> None:
     name, fields = case
     law(tiny(name, **fields))
 
 
-@pytest.mark.parametrize("name", row_names())
-def test_a_row_has_the_score_kind_of_its_model(name: str) -> None:
-    model = tiny(name)
-    assert model.score == zoo.row(name).score
-    assert not model.leaks
+def test_a_row_has_the_score_kind_of_its_model_and_no_leak() -> None:
+    models = {name: tiny(name) for name in row_names()}
+    wrong = [n for n, model in models.items() if model.score != zoo.row(n).score or model.leaks]
+    assert wrong == []
 
 
-@pytest.mark.parametrize("name", one_row_per_model())
-def test_a_start_alone_has_no_score(name: str) -> None:
-    model = tiny(name)
-    tokens, lengths = batch(model.task)
-    alone = tokens[:, :1], torch.ones_like(lengths)
-    assert not log_prob(model, *alone).any()
-    assert not model.objective(*alone, *default_source(model, len(tokens))).any()
+def test_a_start_alone_has_no_score() -> None:
+    for name in one_row_per_model():
+        model = tiny(name)
+        tokens, lengths = batch(model.task)
+        alone = tokens[:, :1], torch.ones_like(lengths)
+        assert not log_prob(model, *alone).any(), name
+        assert not model.objective(*alone, *default_source(model, len(tokens))).any(), name
 
 
-@pytest.mark.parametrize("name", row_names())
-def test_a_norm_over_all_times_is_a_leak_that_is_reported(name: str) -> None:
-    try:
-        model = tiny(name, norm="time_std")
-    except UserError:  # the row has no such field, or refuses this value
-        return
-    if model.leaks:
-        assert "time_std" in model.leaks
-        assert model.state_size is None  # each new token changes all earlier states
-    elif model.causal:  # the norm is that of single vectors
-        density.law_causal(model)
+def test_a_norm_over_all_times_is_a_leak_that_is_reported() -> None:
+    reported = []
+    for name in row_names():
+        with contextlib.suppress(UserError):  # the row has no such field, or refuses this value
+            model = tiny(name, norm="time_std")
+            if model.leaks:
+                reported.append(name)
+                assert "time_std" in model.leaks, name
+                assert model.state_size is None, name  # each new token changes earlier states
+            elif model.causal:  # the norm is that of single vectors
+                density.law_causal(model)
+    assert len(reported) > 10
 
 
 def measure(model: LanguageModel) -> dict[str, float]:
