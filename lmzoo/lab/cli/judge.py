@@ -15,7 +15,7 @@ from lmzoo.lab.cli.options import AsJson
 
 
 def judge(
-    results: Annotated[Path | None, typer.Argument(metavar="RESULTS", help="CSV, JSON lines or Parquet, one row per run; a storage of Optuna or MLflow; a folder of MLflow or TensorBoard.")] = None,
+    results: Annotated[Path | None, typer.Argument(metavar="RESULTS", help="CSV, JSON lines or Parquet, one row per run; a storage of Optuna or MLflow; a folder of MLflow, TensorBoard, Ray Tune, Lightning or Hugging Face; - is stdin.")] = None,
     by: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column that says which variant was trained; repeatable.")] = None,
     metric: Annotated[str | None, typer.Option(metavar="NAME", help="Column to judge.")] = None,
     seed: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the seed. Default: seed, if there is one.")] = None,
@@ -27,6 +27,7 @@ def judge(
     paired: Annotated[bool | None, typer.Option("--paired/--unpaired", help="Whether equal seeds belong together. Default: if they are shared.")] = None,
     step: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of steps; the last row of each run counts.")] = None,
     parse: Annotated[str | None, typer.Option(metavar="REGEX", help="Make columns of the run's name: '(?P<variant>.+)-s(?P<seed>[0-9]+)'.")] = None,
+    finished: Annotated[list[str] | None, typer.Option(metavar="STATE", help="State of finished runs, beside the usual ones; repeatable.")] = None,
     base: Annotated[str | None, typer.Option(metavar="COMMAND", help="Command of the baseline, with {seed}: 'python train.py --seed {seed}'.")] = None,
     candidate: Annotated[str | None, typer.Option(metavar="COMMAND", help="Command of the candidate. Default: that of the baseline, for revisions.")] = None,
     base_rev: Annotated[str | None, typer.Option(metavar="REVISION", help="Run the baseline at this git revision.")] = None,
@@ -51,7 +52,8 @@ def judge(
         arms = (base, candidate, base_rev, candidate_rev)
         raise typer.Exit(_judge_commands(arms, metric, pattern, margin, max_seeds, budget, out, higher_is_better=higher_is_better, stream=stream, as_json=as_json))  # fmt: skip
     from lmzoo.lab.analysis.render import check_format, render
-    from lmzoo.lab.judging.verdicts import Question, judgement
+    from lmzoo.lab.judging.account import Question
+    from lmzoo.lab.judging.verdicts import judgement
 
     if stream:
         raise UserError("--stream judges commands; give --base and --candidate")
@@ -65,7 +67,7 @@ def judge(
     question = Question(
         by=by, metric=metric, seed=seed, reference=reference, margin=margin,
         higher_is_better=higher_is_better, within=within, successive=successive, paired=paired,
-        step=step, parse=parse,
+        step=step, parse=parse, finished=finished or (),
     )  # fmt: skip
     report = judgement(results, question)
     width, terminal = shutil.get_terminal_size((100, 40)).columns, sys.stdout.isatty()
@@ -73,9 +75,9 @@ def judge(
 
 
 def _columns(results: Path) -> str:
-    from lmzoo.lab.judging.results import read_results
+    from lmzoo.lab.judging.sources import read_results
 
-    return f"columns of {results}: {', '.join(read_results(results).columns)}"
+    return f"columns of {results}: {', '.join(read_results(results).frame.columns)}"
 
 
 def _judge_commands(

@@ -18,7 +18,8 @@ from lmzoo.lab.analysis.formatting import format_duration, format_number
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import asked_contrasts, losses_by_seed, rank_points
 from lmzoo.lab.analysis.render import Report, TextTable, render
-from lmzoo.lab.judging.verdicts import Question, losses_of, runs_of, share_seeds
+from lmzoo.lab.judging.account import Question, account
+from lmzoo.lab.judging.verdicts import losses_of, share_seeds
 from lmzoo.lab.statistics.compared import MOST_SEEDS, POWER
 from lmzoo.lab.statistics.intervals import Array
 from lmzoo.lab.statistics.power import planned_seeds
@@ -93,7 +94,8 @@ def pilot_of_results(
     """Return the pilot in a table of results; `seconds` is the time of one run."""
     if seconds is not None and not 0 <= seconds < float("inf"):
         raise UserError(f"{seconds / 60:g} minutes are no time of a run; give 0 or more")
-    runs, seed, _ = runs_of(results, Question(by=by, metric=metric, seed=seed))
+    found = account(results, Question(by=by, metric=metric, seed=seed, paired=paired))
+    runs, seed = found.runs, found.question.seed
     labels = runs["variant"].unique(maintain_order=True).to_list()
     if reference is not None and reference not in labels:
         raise UserError(f"no variant {reference!r}{near(reference, labels)}")

@@ -2,14 +2,11 @@
 
 The verdicts are those of `statistics.compared`, for any metric and any unit. Runs are paired if the
 seeds are shared: each difference then is that of two runs with one seed. Otherwise the means are
-compared. A run without a number is missing and counts nowhere; a run whose number is NaN or
-infinite has diverged and is a count.
+compared. Which rows count, `judging.account` says; the heading of a report has the account.
 """
 
 import math
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +18,7 @@ from lmzoo.lab.analysis.formatting import format_mean, format_number, format_p
 from lmzoo.lab.analysis.ranking import order
 from lmzoo.lab.analysis.render import Report, TextTable
 from lmzoo.lab.analysis.verdict_lines import SHOWN, verdict_text
-from lmzoo.lab.judging.results import as_frame, last_rows, numbers, parse_column, require
+from lmzoo.lab.judging.account import NO_PAIR, Account, Question, account
 from lmzoo.lab.statistics.compared import (
     NEGLIGIBLE,
     UNDECIDED,
@@ -40,23 +37,6 @@ MEANINGS = {
 """What each verdict says of any metric."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """What to compare; the fields are the arguments of `judge`."""
-
-    by: str | Sequence[str]
-    metric: str
-    seed: str | None = None
-    reference: str | None = None
-    margin: float = 0.0
-    higher_is_better: bool = False
-    within: str | None = None
-    successive: bool = False
-    paired: bool | None = None
-    step: str | None = None
-    parse: str | None = None
-
-
 def judge(
     results: Any,
     *,
@@ -71,6 +51,7 @@ def judge(
     paired: bool | None = None,
     step: str | None = None,
     parse: str | None = None,
+    finished: Sequence[str] = (),
 ) -> pl.DataFrame:
     """Return the ranking of variants with their verdicts, one row per variant.
 
@@ -89,6 +70,7 @@ def judge(
         step: a column of steps; the last row of each run counts.
         parse: a regular expression with named groups, which become columns; it is searched in the
             column `run` or `Name`.
+        finished: states of a column of states with which a run counts, beside the usual ones.
 
     Raises:
         UserError: A column is missing, a metric is text, or nothing can be compared.
@@ -96,7 +78,7 @@ def judge(
     question = Question(
         by=by, metric=metric, seed=seed, reference=reference, margin=margin,
         higher_is_better=higher_is_better, within=within, successive=successive, paired=paired,
-        step=step, parse=parse,
+        step=step, parse=parse, finished=finished,
     )  # fmt: skip
     return judgement(results, question).frame
 
@@ -108,64 +90,24 @@ def judgement(results: Any, question: Question) -> Report:
         raise UserError(f"margin {q.margin} is not a number of 0 or more; give one, as 0.002")
     if q.successive and q.reference is not None:
         raise UserError("--successive has no reference; leave out one of them")
-    runs, seed, notes = runs_of(results, q)
-    if q.paired and seed is None:
+    found = account(results, q)
+    q, runs = found.question, found.runs
+    if q.paired and q.seed is None:
         raise UserError("runs are paired by a column of seeds; name it with --seed")
     if q.reference is not None and q.reference not in set(runs["variant"]):
         raise UserError(f"no variant {q.reference!r}{near(q.reference, runs['variant'].unique())}")
-    q = replace(q, seed=seed)
     parts = [_judged(part, q) for part in runs.partition_by("table", maintain_order=True)]
-    table = pl.concat(parts).with_columns(metric=pl.lit(q.metric), margin=pl.lit(q.margin))
+    if not parts:
+        raise UserError(f"no run counts: {found.line()}")
+    table = pl.concat([own for own, _ in parts])
+    table = table.with_columns(metric=pl.lit(q.metric), margin=pl.lit(q.margin))
     if table["verdict"].is_null().all():
-        raise UserError(_nothing(table, q.metric))
-    return _report(table, q, notes)
-
-
-def runs_of(results: Any, question: Question) -> tuple[pl.DataFrame, str | None, list[str]]:
-    """Return the runs (table, variant, seed, value), the column of the seed, and what is left out.
-
-    A value is null for a missing run, and NaN or infinite for one that diverged.
-    """
-    q = question
-    by, metric, seed, within, step = q.by, q.metric, q.seed, q.within, q.step
-    frame = as_frame(results)
-    if q.parse:
-        frame = parse_column(frame, q.parse)
-    columns = [by] if isinstance(by, str) else list(by)
-    if seed is None and "seed" in frame.columns and "seed" not in {*columns, within, step}:
-        seed = "seed"
-    named = [*columns, metric, *(name for name in (seed, within, step) if name is not None)]
-    require(frame, *named)
-    if twice := [name for name, count in Counter(named).items() if count > 1]:
-        raise UserError(f"column {twice[0]!r} is named twice; each of --by, --metric, --seed, "
-                        "--within and --step needs a column of its own")  # fmt: skip
-    known = frame.drop_nulls([*columns, *(name for name in (seed, within) if name)])
-    if known.is_empty():
-        raise UserError(f"no row has a value of {' and '.join(columns)}")
-    left = len(frame) - len(known)
-    rows = "1 row" if left == 1 else f"{left} rows"
-    notes = [f"left out: {rows} without a variant, seed or table"] if left else []
-    keys = [*columns, *(name for name in (seed, within) if name)]
-    if step is not None:
-        if seed is None:
-            raise UserError("--step needs the column of the seed, which tells runs apart: --seed")
-        known = last_rows(known, keys, step)
-    elif seed is not None and known.select(keys).is_duplicated().any():
-        twice = known.filter(known.select(keys).is_duplicated()).row(0, named=True)
-        shown = ", ".join(f"{name} {twice[name]!r}" for name in keys)
-        raise UserError(
-            f"two rows have {shown}; --step COLUMN keeps the last row of each run, --within COLUMN "
-            "compares each value of a column by itself, and more --by tell variants apart"
-        )
-    runs = pl.DataFrame(
-        {
-            "table": known[within].cast(pl.String) if within else [""] * len(known),
-            "variant": [", ".join(map(str, own)) for own in known.select(columns).iter_rows()],
-            "seed": (known[seed].cast(pl.String) if seed else map(str, range(len(known)))),
-            "value": pl.Series(numbers(known, metric), dtype=pl.Float64),
-        }
+        raise UserError(f"{_nothing(table, q.metric)}; {found.line()}")
+    lone = pl.concat([rows for _, rows in parts])
+    rows = found.rows.with_row_index("row").with_columns(
+        why=pl.when(pl.col("row").is_in(lone.implode())).then(pl.lit(NO_PAIR)).otherwise("why")
     )
-    return runs, seed, notes
+    return _report(table, found._replace(rows=rows, question=q))
 
 
 def _nothing(table: pl.DataFrame, metric: str) -> str:
@@ -175,16 +117,18 @@ def _nothing(table: pl.DataFrame, metric: str) -> str:
     if table["seeds"].max() == 0:
         return f"no run has a value of {metric}"
     few = table.filter(pl.col("seeds") < 2)
-    if few.is_empty():
+    if few.is_empty() or few["without_pair"].sum():
         return "the variants share no two seeds with a number; give --unpaired"
+    if not few["seeds"].min():
+        return f"variant {few.sort('seeds')['variant'][0]!r} has no run that counts"
     return (
         f"variant {few['variant'][0]!r} has a single seed; how much a loss varies between seeds "
         "needs two runs or more of each variant"
     )
 
 
-def _judged(part: pl.DataFrame, q: Question) -> pl.DataFrame:
-    """Return the rows of one table, the best variant first, or in their order if `successive`."""
+def _judged(part: pl.DataFrame, q: Question) -> tuple[pl.DataFrame, pl.Series]:
+    """Return the rows of one table, the best variant first, and the rows of runs without a pair."""
     sign, has_seeds = (-1.0 if q.higher_is_better else 1.0), q.seed is not None
     variants = part["variant"].unique(maintain_order=True).to_list()
     losses = losses_of(part, variants, sign, by_seed=has_seeds)
@@ -195,7 +139,11 @@ def _judged(part: pl.DataFrame, q: Question) -> pl.DataFrame:
     paired = q.paired
     if paired is None:
         paired = has_seeds and share_seeds(losses, to, compared_with)
-    if not paired:
+    lone = np.zeros(losses.shape, bool)
+    if paired:
+        lone = without_pair(losses, to, compared_with)
+        losses[lone] = np.nan
+    else:
         losses = losses_of(part, variants, sign, by_seed=False)
     if q.reference is not None and q.reference not in variants:
         compared_with[:] = False
@@ -206,7 +154,7 @@ def _judged(part: pl.DataFrame, q: Question) -> pl.DataFrame:
     words = [str(word) or None for word in c.verdict]
     against = [variants[r] if own else None for r, own in zip(to, compared_with, strict=True)]
     diverged, known = np.isposinf(losses).sum(1), (~np.isnan(losses)).sum(1)
-    rows = part.group_by("variant", maintain_order=True).len()["len"].to_numpy()
+    runs = part.group_by("variant", maintain_order=True).len()["len"].to_numpy()
     table = pl.DataFrame(
         {
             "table": part["table"][0],
@@ -227,7 +175,8 @@ def _judged(part: pl.DataFrame, q: Question) -> pl.DataFrame:
             "probability_within": c.within,
             "probability_better": c.better,
             "seeds": known,
-            "missing": rows - known,
+            "missing": runs - known - lone.sum(1),
+            "without_pair": lone.sum(1),
             "diverged": diverged,
             "p_diverged": c.p_diverged,
             "seeds_needed": c.seeds_needed,
@@ -235,9 +184,23 @@ def _judged(part: pl.DataFrame, q: Question) -> pl.DataFrame:
             "paired": np.full(P, paired),
         }
     )  # fmt: skip
-    whole = pl.col("seeds", "missing", "diverged", "seeds_needed", "sign").cast(pl.Int64)
+    counts = ("seeds", "missing", "without_pair", "diverged", "seeds_needed", "sign")
+    whole = pl.col(*counts).cast(pl.Int64)
     table = table.fill_nan(None).with_columns(whole, pl.col("rank").rank("min").cast(pl.Int64))
-    return table if q.successive else table.sort("rank", nulls_last=True, maintain_order=True)
+    seeds = part["seed"].unique(maintain_order=True).to_list()
+    alone = {(variants[i], seeds[s]) for i, s in np.argwhere(lone)}
+    is_alone = [(v, s) in alone for v, s in part.select("variant", "seed").iter_rows()]
+    ranked = table if q.successive else table.sort("rank", nulls_last=True, maintain_order=True)
+    return ranked, part.filter(pl.Series(is_alone, dtype=pl.Boolean))["row"]
+
+
+def without_pair(losses: Array, to: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    """Return the runs (P, S) whose seed has no run to compare with; a diverged run is a count."""
+    known = ~np.isnan(losses)
+    partner = known[to] & asked[:, None]
+    for i in np.flatnonzero(asked):
+        partner[to[i]] |= known[i]
+    return np.isfinite(losses) & ~partner
 
 
 def losses_of(part: pl.DataFrame, variants: Sequence[str], sign: float, *, by_seed: bool) -> Array:
@@ -264,7 +227,8 @@ def share_seeds(losses: Array, to: np.ndarray, asked: np.ndarray) -> bool:
     return bool(len(common) and ((common >= 2) & (2 * common >= fewest)).all())
 
 
-def _report(table: pl.DataFrame, q: Question, notes: Sequence[str]) -> Report:
+def _report(table: pl.DataFrame, given: Account) -> Report:
+    q = given.question
     metric, within, seed = q.metric, q.within, q.seed
     asked = table.filter(pl.col("verdict").is_not_null())
     counts = asked["verdict"].value_counts().rows()
@@ -274,6 +238,7 @@ def _report(table: pl.DataFrame, q: Question, notes: Sequence[str]) -> Report:
     to = "the one before" if q.successive else f"the first of each {within}"
     to = repr(references.item(0)) if len(references) == 1 else to
     heading = [f"{len(asked)} {'contrast' if len(asked) == 1 else 'contrasts'} with {to}: {said}"]
+    heading.append(given.line())
     better = "higher" if q.higher_is_better else "lower"
     of_margin = (
         f"margin {q.margin:g}" if q.margin else "no margin, so nothing is negligible (--margin)"
@@ -284,15 +249,18 @@ def _report(table: pl.DataFrame, q: Question, notes: Sequence[str]) -> Report:
         heading.append(f"paired by {seed}: runs of one {seed} are compared with each other")
     if False in kinds:
         heading.append("unpaired: means of independent runs are compared")
-    for row in table.filter((pl.col("missing") > 0) | (pl.col("diverged") > 0)).to_dicts():
+    lacking = (pl.col("missing") > 0) | (pl.col("diverged") > 0) | (pl.col("without_pair") > 0)
+    for row in table.filter(lacking).to_dicts():
+        runs = row["seeds"] + row["missing"] + row["without_pair"]
+        parts = [
+            f"{row['missing']} missing" if row["missing"] else "",
+            f"{row['without_pair']} of {runs} without a pair: not in the difference, mean and rank"
+            if row["without_pair"] else "",
+            f"{row['diverged']} of {row['seeds']} diverged (NaN or infinite): counted, in no mean"
+            if row["diverged"] else "",
+        ]  # fmt: skip
         name = " ".join(filter(None, (row["table"], row["variant"])))
-        parts = []
-        if row["missing"]:
-            parts.append(f"{row['missing']} missing (no number, or not finished): not counted")
-        if row["diverged"]:
-            of = f"{row['diverged']} of {row['seeds']}"
-            parts.append(f"{of} diverged (NaN or infinite): counted, and in no mean")
-        heading.append(f"{name}: {'; '.join(parts)}")
+        heading.append(f"{name}: {'; '.join(filter(None, parts))}")
     single = table.filter((pl.col("seeds") == 1) & pl.col("verdict").is_null())
     if not single.is_empty():
         names = ", ".join(map(repr, single["variant"].unique(maintain_order=True)))
@@ -304,7 +272,7 @@ def _report(table: pl.DataFrame, q: Question, notes: Sequence[str]) -> Report:
     )
     if within:
         legend.append(f"each {within} is a family of its own: nothing is corrected over them")
-    return Report((*heading, *notes), (_text(table, metric, within),), tuple(legend), table)
+    return Report((*heading, *given.notes), (_text(table, metric, within),), tuple(legend), table)
 
 
 def _text(table: pl.DataFrame, metric: str, within: str | None) -> TextTable:

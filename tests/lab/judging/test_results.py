@@ -17,8 +17,15 @@ from scipy import stats
 
 import lmzoo
 from lmzoo.base.errors import UserError
-from lmzoo.lab.judging.results import as_frame, read_results
-from lmzoo.lab.judging.verdicts import Question, judgement
+from lmzoo.lab.judging.account import Question
+from lmzoo.lab.judging.sources import read_results as read_source
+from lmzoo.lab.judging.texts import frame_of
+from lmzoo.lab.judging.verdicts import judgement
+
+
+def read_results(path: Any) -> pl.DataFrame:
+    return read_source(path).frame
+
 
 EXAMPLE = Path("docs/assets/judge/results.csv")
 ROWS = pl.read_csv(EXAMPLE).to_dicts()
@@ -228,7 +235,7 @@ def test_a_run_that_crashed_is_missing() -> None:
 
 def test_the_last_row_of_each_run_counts() -> None:
     rows = [{**row, "step": k, "loss": row["loss"] + (10 - k)} for row in ROWS for k in (10, 9, 2)]
-    with pytest.raises(UserError, match="--step COLUMN"):
+    with pytest.raises(UserError, match="--step step keeps"):
         lmzoo.judge(rows, **OPTIONS)
     assert lmzoo.judge(rows, **OPTIONS, step="step").equals(lmzoo.judge(ROWS, **OPTIONS))
 
@@ -288,7 +295,7 @@ def test_a_damaged_file_is_one_line(name: str, content: bytes | None, tmp_path: 
     assert "\n" not in str(error.value)
 
 
-def test_a_storage_of_mlflow_holds_its_active_runs(tmp_path: Path) -> None:
+def test_a_storage_of_mlflow_holds_its_runs_and_says_which_are_deleted(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "mlflow.db") as db:
         db.execute("CREATE TABLE runs (run_uuid, name, status, lifecycle_stage, start_time)")
         db.execute("CREATE TABLE latest_metrics (run_uuid, key, value, is_nan)")
@@ -309,10 +316,11 @@ def test_a_storage_of_mlflow_holds_its_active_runs(tmp_path: Path) -> None:
             db.executemany(f"INSERT INTO {table} VALUES (?, ?, ?)", rows)
     db.close()
     expected = [
+        {"run": "b", "status": "FINISHED", "lifecycle_stage": "deleted", "z": "", "loss": 9.0},
         {"run": "2", "status": "FAILED", "both": "params", "loss": math.nan},
         {"run": "b", "status": "FINISHED", "loss": 0.5, "params": "x", "tags": "x"},
     ]
-    assert read_results(tmp_path).equals(as_frame(expected).select(read_results(tmp_path).columns))
+    assert read_results(tmp_path).equals(frame_of(expected).select(read_results(tmp_path).columns))
 
 
 def test_a_storage_of_optuna_holds_values_settings_and_states(tmp_path: Path) -> None:
@@ -345,7 +353,7 @@ def test_a_storage_of_optuna_holds_values_settings_and_states(tmp_path: Path) ->
     [
         ("r.json", '{"rows": [{"a": 1}]}', {"a": [1]}),
         ("r.json", '{"data": [{"a": {"b": 2, "c": [3]}}]}', {"a.b": [2], "a.c": ["[3]"]}),
-        ("r.json", '{"a": [1, 2], "n": 3}', {"a": [1, 2]}),
+        ("r.json", '{"a": [1, 2], "n": 3}', {"a": [1, 2], "n": [3, 3]}),
         ("r.json", '{"a": 1}', {"a": [1]}),
         ("r.json", '{"a": 1}\n{"a": 2.5}\n', {"a": [1.0, 2.5]}),
         (
@@ -354,7 +362,11 @@ def test_a_storage_of_optuna_holds_values_settings_and_states(tmp_path: Path) ->
             {"a": ["1", "x", None], "b": [None, None, 2]},
         ),
         ("r.txt", " a ;b\n1;2", {"a": ["1"], "b": ["2"]}),
-        ("c.csv", "Step,r - x - l,r - x - l__MIN\n0,3,\n1,2,\n2,,", {"run": ["r - x"], "l": ["2"]}),
+        (
+            "c.csv",
+            "Step,r - x - l,r - x - l__MIN\n0,3,\n1,2,\n2,,",
+            {"run": ["r - x"] * 2, "Step": ["0", "1"], "l": ["3", "2"]},
+        ),
     ],
 )
 def test_a_file_has_the_rows_of_its_runs(

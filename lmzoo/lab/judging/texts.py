@@ -1,0 +1,266 @@
+"""Read texts and rows: CSV in its dialects, JSON in its forms -> one frame.
+
+Cells of texts stay text. An empty cell or null is a missing value; NaN and infinity are what a
+diverged training prints. pandas writes a NaN as an empty cell.
+"""
+
+import contextlib
+import csv
+import io
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from lmzoo.base.errors import UserError
+
+Row = dict[str, Any]
+RUN = "run"
+STATE = "lmzoo.state"
+TORN = {STATE: "torn (not written to its end)"}
+"""Why a row does not count, as the reader knows it."""
+
+
+@dataclass
+class Source:
+    """Rows of results, and what their source says of them."""
+
+    frame: pl.DataFrame
+    step: str | None = None
+    """The column of steps of a history."""
+    higher: dict[str, bool | None] = field(default_factory=dict)
+    """Metric -> whether higher is better; None: studies differ."""
+    notes: list[str] = field(default_factory=list)
+    twice: frozenset[str] = frozenset()
+    """Names that several columns have."""
+
+
+def frame_of(rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
+    """Return a frame of flat rows. A column of numbers and texts is text."""
+    rows = list(rows)
+    if not all(isinstance(row, Mapping) for row in rows):
+        raise UserError("the results are no objects; give one for each run")
+    flat = [flat_row(row) for row in rows]
+    columns = {}
+    for name in dict.fromkeys(name for row in flat for name in row):
+        own = [row.get(name) for row in flat]
+        kinds = {type(v) for v in own if v is not None}
+        if kinds == {int, float}:
+            own = [None if v is None else float(v) for v in own]
+        elif len(kinds) > 1 or (kinds == {int} and max(abs(v or 0) for v in own) >= 2**63):
+            own = [None if v is None else str(v) for v in own]
+        columns[name] = own
+    return pl.DataFrame(columns, strict=False) if columns else pl.DataFrame()
+
+
+def flat_row(row: Mapping[str, Any], prefix: str = "") -> Row:
+    """Return a row with nested names joined by dots."""
+    flat: Row = {}
+    for name, value in row.items():
+        if isinstance(value, str) and value.startswith("{") and name in W_AND_B:
+            with contextlib.suppress(ValueError):
+                value = json.loads(value)
+        if isinstance(value, Mapping) and {"value"} <= value.keys() <= {"value", "desc"}:
+            value = value["value"]  # a setting of W&B
+        if isinstance(value, Mapping):
+            flat |= flat_row(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = json.dumps(value) if isinstance(value, list) else value
+    return flat
+
+
+W_AND_B = {"config", "summary", "summaryMetrics"}
+"""Fields of runs of W&B that are JSON in a text."""
+
+
+def decoded(content: bytes) -> str:
+    """Return a text of UTF-8 or UTF-16 with plain ends of lines."""
+    wide = content[:2] in (b"\xff\xfe", b"\xfe\xff")
+    try:
+        text = content.decode("utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise UserError(f"line {line} is not UTF-8 ({error.reason}); save it as UTF-8") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_csv(text: str) -> Source:
+    """Return a table of texts; comments above its header are no rows."""
+    lines, skipped, separator = text.split("\n"), 0, ""
+    while lines and (not lines[0].strip() or re.match("#|sep=.$", lines[0])):
+        first, named = lines.pop(0), [line for line in lines if line.strip()]
+        skipped += 1
+        if first.startswith("sep="):
+            separator = first[4]
+        elif first.startswith("#") and named and _is_header(first[1:], named[0]):
+            lines.insert(0, first[1:])
+            skipped -= 1
+            break
+    if not separator:
+        separator, lines = _separator(lines)
+    rows: list[list[str]] = []
+    reader = csv.reader(io.StringIO("\n".join(lines)), delimiter=separator, strict=True)
+    header: list[str] = []
+    line = skipped + 1
+    while True:
+        try:
+            cells = next(reader)
+        except StopIteration:
+            break
+        except csv.Error as error:
+            raise UserError(f"line {line}: {error}: {lines[line - skipped - 1][:60]!r}") from None
+        if not header and cells:
+            header = [name.strip() or f"column {i}" for i, name in enumerate(cells, 1)]
+        elif cells:
+            if any(map(str.strip, cells[len(header) :])):
+                raise UserError(
+                    f"line {line} has {len(cells)} cells, the header has {len(header)}: "
+                    f"{lines[line - skipped - 1][:60]!r}; if the separator is not "
+                    f"{separator!r}, write it in a first line: sep=;"
+                )
+            rows.append(cells[: len(header)] + [""] * (len(header) - len(cells)))
+        line = skipped + 1 + reader.line_num
+    twice = frozenset(name for name, count in Counter(header).items() if count > 1)
+    names = [f"{name} ({i})" if name in header[:i] else name for i, name in enumerate(header)]
+    columns = {
+        name: [row[i] if row[i].strip() else None for row in rows] for i, name in enumerate(names)
+    }
+    notes = _decimal_points(columns) if separator in ";\t" else []
+    frame = pl.DataFrame(columns, dict.fromkeys(names, pl.String))
+    chart = _wandb_chart(frame)
+    return chart or Source(frame, notes=notes, twice=twice)
+
+
+def _is_header(comment: str, line: str) -> bool:
+    """Return whether a comment has the names of the columns, as numpy writes them."""
+    separator, _ = _separator([line])
+    cells = line.split(separator)
+    numbers = any(re.fullmatch(NUMBER, cell.strip()) for cell in cells)
+    return len(cells) > 1 and numbers and len(comment.split(separator)) == len(cells)
+
+
+NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+
+
+def _separator(lines: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the separator that header and first row share; aligned blanks become tabs."""
+
+    def width(line: str, mark: str) -> int:
+        with contextlib.suppress(csv.Error, StopIteration):
+            return len(next(csv.reader([line], delimiter=mark)))
+        return 1
+
+    head, *rest = [line for line in lines if line.strip()][:2] or [""]
+    after = rest[0] if rest else head
+    same = {mark: width(head, mark) == width(after, mark) for mark in ",\t;|"}
+    best = max(same, key=lambda mark: (width(head, mark) > 1, same[mark], width(head, mark)))
+    if width(head, best) > 1 or len(head.split()) != len(after.split()):
+        return best, list(lines)
+    blank = len(head.split()) > 1
+    return "\t", ["\t".join(line.split()) for line in lines] if blank else list(lines)
+
+
+def _decimal_points(columns: dict[str, list[Any]]) -> list[str]:
+    """Write decimal commas as points, in columns of numbers that have no other."""
+    found = []
+    for name, own in columns.items():
+        cells = [cell for cell in own if cell]
+        is_number = all(re.fullmatch(NUMBER, cell.replace(",", ".")) for cell in cells)
+        if is_number and any("," in cell for cell in cells) and not any("." in c for c in cells):
+            columns[name] = [cell and cell.replace(",", ".") for cell in own]
+            found.append(name)
+    return [f"decimal commas were read in {', '.join(found)}"] if found else []
+
+
+def _wandb_chart(frame: pl.DataFrame) -> Source | None:
+    """Return the history of a chart that W&B exported: a row per run and step."""
+    series = [c for c in frame.columns if f"{c}__MIN" in frame.columns and " - " in c]
+    if not series:
+        return None
+    step, rows = frame.columns[0], []
+    names = [column.rpartition(" - ")[::2] for column in series]
+    for run in dict.fromkeys(run for run, _ in names):
+        own = {metric: frame[f"{run} - {metric}"] for name, metric in names if name == run}
+        history = [{k: v[i] for k, v in own.items()} for i in range(len(frame))]
+        kept = [i for i, row in enumerate(history) if any(row.values())] or [0]
+        rows += [{RUN: run, step: frame[step][i], **history[i]} for i in kept]
+    return Source(frame_of(rows), step=step)
+
+
+def read_json(text: str) -> Source:
+    """Return the runs of a JSON value, or of JSON lines."""
+    try:
+        value = json.loads(text, object_pairs_hook=_object)
+    except ValueError:
+        return Source(frame_of(json_lines(text)))
+    if isinstance(value, Mapping) and isinstance(value.get("log_history"), list):
+        return Source(frame_of(value["log_history"]), step="step")
+    return Source(frame_of(_objects(value)))
+
+
+def _objects(value: Any) -> Sequence[Mapping[str, Any]]:
+    """Return the objects of one of the forms in which programs write a list of runs."""
+    if not isinstance(value, Mapping):
+        rows = value if isinstance(value, list) else [value]
+        nodes = [row["node"] for row in rows if isinstance(row, Mapping) and "node" in row]
+        return nodes if rows and len(nodes) == len(rows) else rows
+    if isinstance(data := value.get("data"), list):
+        if isinstance(names := value.get("columns"), list):
+            names = [str(name) for name in names]
+            if len(set(names)) < len(names) or any(len(row) != len(names) for row in data):
+                raise UserError("columns and data do not fit: a name is there twice, or a row is "
+                                "longer or shorter")  # fmt: skip
+            return [dict(zip(names, row, strict=True)) for row in data]
+        return data
+    for name in ("rows", "runs", "edges", "data", "project"):
+        inner = value.get(name)
+        if isinstance(inner, list) or (isinstance(inner, Mapping) and len(value) == 1):
+            return _objects(inner)
+    lists = {name: own for name, own in value.items() if isinstance(own, list)}
+    if lists:
+        longest = max(map(len, lists.values()))
+        if any(len(own) != longest for own in lists.values()):
+            raise UserError("the columns have different lengths")
+        return [{k: v[i] if k in lists else v for k, v in value.items()} for i in range(longest)]
+    inside = [own for own in value.values() if isinstance(own, Mapping)]
+    shared = set.intersection(*map(set, inside)) if inside else set()
+    if len(inside) < len(value) or not shared:
+        return [value]
+    if all(name.isdecimal() for own in inside for name in own):  # pandas: column -> row -> value
+        rows = dict.fromkeys(row for own in inside for row in own)
+        return [{name: own.get(row) for name, own in value.items()} for row in rows]
+    return [{RUN: name, **own} for name, own in value.items()]
+
+
+def _object(pairs: list[tuple[str, Any]]) -> Row:
+    twice = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
+    if twice:
+        raise UserError(f"an object has the key {twice[0]!r} twice")
+    return dict(pairs)
+
+
+def json_lines(text: str) -> list[Row]:
+    """Return the objects of lines; a last line that was cut is `TORN`."""
+    rows: list[Row] = []
+    lines = text.split("\n")
+    for i, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line, object_pairs_hook=_object)
+        except UserError as error:
+            raise UserError(f"line {i}: {error}") from None
+        except ValueError as error:
+            if i == len(lines) and rows:  # a writer that was killed
+                rows.append(TORN)
+                break
+            raise UserError(f"line {i} is not JSON ({error}): {line.strip()[:60]!r}") from None
+        if not isinstance(value, dict):
+            raise UserError(f"line {i} is no object: {line.strip()[:60]!r}")
+        rows.append(value)
+    return rows
