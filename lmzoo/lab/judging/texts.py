@@ -8,7 +8,6 @@ import contextlib
 import csv
 import io
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
