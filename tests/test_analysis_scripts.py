@@ -7,9 +7,11 @@ from types import SimpleNamespace
 
 import polars as pl
 import pytest
+from scipy import stats
 
 from lmzoo.base.command_line import run_command
 from tests.cli.run_lmzoo import run_lmzoo
+from tests.lab.analysis.toy_study import ToyStudy
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "docs/results/records"
@@ -63,6 +65,22 @@ def test_the_median_and_the_quartiles_are_those_of_the_seeds(tmp_path) -> None:
     assert "vega" in (tmp_path / "curves.html").read_text()
 
 
+def test_two_studies_are_paired_by_seed_where_the_data_are_the_same(tmp_path) -> None:
+    paths = []
+    for name, shift, seeds in (("first", 0.0, 3), ("second", 0.5, 3), ("third", 0.5, 1)):
+        toy = ToyStudy(tmp_path / name)
+        toy.add_point("full", [2.0 + shift, 2.1 + shift, 2.4 + 2 * shift][:seeds])
+        toy.add_point(f"only {name}", [3.0, 3.1])
+        paths.append(str(toy.write()))
+    differences = script("two_studies").differences
+    (row,) = differences(*paths[:2]).to_dicts()
+    half = stats.ttest_1samp([0.5, 0.5, 1.0], 0).confidence_interval().high - 2 / 3
+    assert (row["pairs"], row["difference"]) == (3, pytest.approx(2 / 3))
+    assert row["half"] == pytest.approx(half)
+    (row,) = differences(paths[0], paths[2]).to_dicts()
+    assert (row["pairs"], row["half"]) == (1, None)
+
+
 def test_effects_and_interactions_are_those_of_the_command(capsys) -> None:
     rows = table(capsys, "epistasis", GRU)
     own = dict(script("epistasis").effects(GRU).select("cut", "effect").iter_rows())
@@ -98,7 +116,7 @@ def test_every_script_is_short_and_fails_in_one_line(capsys, monkeypatch) -> Non
         lines = (ROOT / "analysis" / f"{name}.py").read_text().splitlines()
         assert 15 <= len(lines) <= 52, name
         monkeypatch.setattr(
-            "sys.argv", [name, "nowhere", *(["a point"] if name == "compare" else [])]
+            "sys.argv", [name, "nowhere", *(["a"] if name in ("compare", "two_studies") else [])]
         )
         with pytest.raises(SystemExit) as stop:
             run_command(script(name).main)

@@ -29,8 +29,13 @@ def missing_parts(module: str, needs: tuple[str, ...] = ()) -> list[str]:
     own = [extra for extra, modules in PARTS.items() if module in modules]
     if not own:
         return []
-    lacking = [extra for extra in needs if not all(map(_is_installed, PARTS[extra]))]
+    lacking = [extra for extra in needs if not is_complete(extra)]
     return [*dict.fromkeys([*lacking, *own])]
+
+
+def is_complete(extra: str) -> bool:
+    """Whether all modules of an extra are installed."""
+    return all(map(_is_installed, PARTS[extra]))
 
 
 def install_command(extras: list[str]) -> str:
@@ -52,5 +57,5 @@ def install_command(extras: list[str]) -> str:
 def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ValueError:  # a module that a test has replaced
+    except (ValueError, ModuleNotFoundError):  # a module that a test has replaced
         return False

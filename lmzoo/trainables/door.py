@@ -3,7 +3,6 @@
 from lmzoo import zoo
 from lmzoo.trainables.resolve import check_settings, open_data, resolve, select_labels
 from lmzoo.trainables.store_name import store_folder
-from lmzoo.trainables.text_sizes import measured_sizes
 from lmzoo.trainables.trainer import Shapes, is_counted, make_trainer
 
 make_shapes = Shapes
@@ -15,6 +14,6 @@ def row_name(name: str) -> str:
 
 
 __all__ = [
-    "check_settings", "is_counted", "make_shapes", "make_trainer", "measured_sizes", "open_data",
+    "check_settings", "is_counted", "make_shapes", "make_trainer", "open_data",
     "resolve", "row_name", "select_labels", "store_folder",
 ]  # fmt: skip

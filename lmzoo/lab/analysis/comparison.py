@@ -45,7 +45,7 @@ from lmzoo.lab.analysis.ranking import (
     rank_points,
 )
 from lmzoo.lab.analysis.render import Report
-from lmzoo.lab.analysis.units import UNITS, TextSizes, metric_of
+from lmzoo.lab.analysis.units import UNITS, metric_of
 from lmzoo.lab.labels import find_point
 from lmzoo.lab.statistics.contrasts import holm
 from lmzoo.lab.statistics.intervals import Array
@@ -84,7 +84,6 @@ def compare_points(
     *,
     metric: str = "token",
     reference: str | None = None,
-    measured: TextSizes | None = None,
 ) -> pl.DataFrame:
     """Compare the points of the reference's table with the reference, one row per point.
 
@@ -92,12 +91,11 @@ def compare_points(
         folder: the study, as `load_study` reads it.
         metric: `token` or `sentence`.
         reference: label of the reference point; None is the study's reference.
-        measured: sizes of the test text of corpora; they replace those of the records.
 
     Raises:
         UserError: There is no such point, or it has no stored losses of test sequences.
     """
-    ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric, measured=measured)
+    ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric)
     epoch = ranked["epoch"].item(0)
     reference_id = _point_id(folder.study, reference)
     losses = read_sequence_losses(folder.path, folder.study, folder.runs.collect(), epoch, metric)
@@ -191,7 +189,6 @@ def study_comparison(
     *,
     unit: str = "token",
     reference: str | None = None,
-    measured: TextSizes | None = None,
 ) -> Report:
     """Return the comparison of the study in folder `path` with a reference.
 
@@ -199,7 +196,7 @@ def study_comparison(
     """
     metric = metric_of(unit, linear=True)
     folder = load_study(path)
-    frame = compare_points(folder, metric=metric, reference=reference, measured=measured)
+    frame = compare_points(folder, metric=metric, reference=reference)
     return comparison_report(folder, in_unit(frame, "comparison", unit))
 
 

@@ -3,12 +3,10 @@
     learning_curves   mean validation loss of a point's confirm runs by epoch, with its t-interval
     tuned_settings    every tuned setting: value, last validation loss, status, if it was chosen
     point_costs       one row per point of a ranking: its loss, and what it costs
-    survival          number of a point's tuned settings that trained each epoch
     response_curves   the fitted responses by which the settings were chosen, fitted again as the
                       sweep did (`lmzoo/lab/statistics/responses.py`)
 
-A pruned setting counts with its last loss. A diverged setting has no loss, but `tuned_settings`
-keeps its row and `survival` counts its epochs.
+A pruned setting counts with its last loss. A diverged setting has a row without a loss.
 """
 
 import json
@@ -25,7 +23,6 @@ COSTS = {
     "parameters": "parameters",
     "state_size": "state: numbers between two tokens",
     "flops": "compute: forward FLOPs per token",
-    "seconds": "seconds of training, one run",
 }
 """Column of a ranking -> the cost that it is."""
 LABELS = {"point": pl.String, "label": pl.String}
@@ -80,66 +77,6 @@ def point_costs(ranked: pl.DataFrame) -> pl.DataFrame:
     names = ["label", "loss", "low", "high", *COSTS, "leaks"]
     trained = pl.col("parameters").is_null() | (pl.col("parameters") > 0)
     return ranked.filter(pl.col("loss").is_not_null() & trained).select(names)
-
-
-def equal_costs(ranked: pl.DataFrame) -> list[str]:
-    """Return a line for each cost that all points share, such as "state: 32 for all points"."""
-    costs = point_costs(ranked)
-    return [
-        f"{title.partition(':')[0]}: {costs[cost].item(0):,g} for all points"
-        for cost, title in COSTS.items()
-        if costs.height > 1 and costs[cost].n_unique() == 1 and costs[cost].count()
-    ]
-
-
-def survival(folder: StudyFolder) -> pl.DataFrame:
-    """Return label, epoch, trained, tuned: how many of a point's settings trained that epoch."""
-    runs = epochs_of(folder, "tune")
-    tuned = runs.group_by("label").agg(pl.col("run").n_unique().alias("tuned"))
-    return (
-        runs.group_by("label", "epoch")
-        .agg(pl.col("run").n_unique().alias("trained"))
-        .join(tuned, on="label")
-        .sort("label", "epoch")
-        .select("label", "epoch", "trained", "tuned")
-    )
-
-
-def equal_survival(surviving: pl.DataFrame) -> str:
-    """Return in words how many settings trained each epoch, if all points agree; else ""."""
-    patterns = surviving.group_by("label").agg(pl.struct("epoch", "trained", "tuned"))
-    if patterns["epoch"].n_unique() != 1:
-        return ""
-    changes, before = [], None
-    for epoch, trained, tuned in zip(*patterns["epoch"].item(0).struct.unnest(), strict=True):
-        if trained != before:
-            changes.append(f"{trained} of {tuned} from epoch {epoch} on")
-        before = trained
-    return f"Settings in training after early stopping, at every point: {', '.join(changes)}."
-
-
-def stopped_beside(settings: pl.DataFrame, name: str) -> list[str]:
-    """Return in words at how many points early stopping ended all settings on one side.
-
-    There the fit has no finished run below, or above, the chosen value.
-
-    Args:
-        settings: the frame of `tuned_settings`.
-        name: the field.
-    """
-    points = [part for _, part in settings.group_by("label") if part["chosen"].any()]
-    counts = {"lower": 0, "higher": 0}
-    for part in points:
-        value, tested = part.filter("chosen")["value"].item(0), pl.col("value")
-        for side, beside in (("lower", tested < value), ("higher", tested > value)):
-            others = part.filter(beside)["status"]
-            counts[side] += len(others) > 0 and (others == "pruned").all()
-    return [
-        f"At {count} of {len(points)} points the chosen {name} is the {end} one that early "
-        f"stopping left, so a {side} one may be better."
-        for (side, count), end in zip(counts.items(), ("lowest", "highest"), strict=True)
-        if count
-    ]
 
 
 def numeric_fields(folder: StudyFolder) -> dict[str, bool]:

@@ -33,7 +33,7 @@ from lmzoo.lab.analysis.formatting import MISSING, format_number
 from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.mutants import Mutants, read_mutants
 from lmzoo.lab.analysis.render import Report, TextTable
-from lmzoo.lab.analysis.units import UNITS, TextSizes, metric_of, unit_per_nat
+from lmzoo.lab.analysis.units import UNITS, metric_of, unit_per_nat
 from lmzoo.lab.statistics.contrasts import holm
 from lmzoo.lab.statistics.factorial import cubes, effect, effect_alone, effect_given, interaction
 from lmzoo.lab.statistics.factorial_regression import explained, least_squares
@@ -133,7 +133,6 @@ def study_effects(
     *,
     unit: str = "token",
     figure: Path | None = None,
-    measured: TextSizes | None = None,
 ) -> Report:
     """Return the effects of the switches in the study in folder `path`.
 
@@ -141,14 +140,13 @@ def study_effects(
         path: the study's folder.
         unit: one of `UNITS` but `ppl`.
         figure: also write the heat maps to this .png, .svg or .html file.
-        measured: sizes of the test text of corpora; they replace those of the records.
 
     Raises:
         UserError: The study has no complete mutants yet, or a name is unknown.
     """
     metric = metric_of(unit, linear=True)
     folder = load_study(path)
-    factor = unit_per_nat(folder.runs, folder.events, unit, measured)
+    factor = unit_per_nat(folder.runs, folder.events, unit)
     cells = read_mutants(folder.path, folder, metric)
     frames = [scaled(estimate_effects(cell), "effects", factor, unit) for cell in cells]
     if figure is not None:

@@ -14,12 +14,12 @@ from typing import Any
 
 import polars as pl
 
+from lmzoo.base.parts import is_complete
 from lmzoo.lab.analysis.brief import brief_report
 from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import Report, render
-from lmzoo.lab.analysis.units import TextSizes
 from lmzoo.lab.store.studies import find_study
 
 LOSSES = ("train", "valid", "valid_sentence", "test", "test_sentence")
@@ -180,6 +180,8 @@ class Ranking(pl.DataFrame):
 
     def _repr_html_(self, *, _from_series: bool = False) -> str:
         del _from_series
+        if not is_complete("figures"):
+            return f"<pre>{html.escape(str(self))}</pre>"
         from lmzoo.lab.analysis.report.forest import forest_chart, forest_picture
 
         parts = self.partition_by(TABLE_KEYS, maintain_order=True)
@@ -196,7 +198,6 @@ def rank(
     unit: str = "token",
     at: int | None = None,
     margin: float | None = None,
-    measured: TextSizes | None = None,
 ) -> Ranking:
     """Return the ranking of a study, one row a point, the best first.
 
@@ -208,14 +209,13 @@ def rank(
         unit: `token` or `sentence`: nats per token; `bpc`, `bpb`, `ppl` or `wppl`.
         at: Rank by the validation loss at this epoch instead of the test loss.
         margin: Difference in nats below which a point is negligible; None: the study's.
-        measured: Sizes of the test texts, for bits of records that have no sizes.
 
     Raises:
         UserError: There is no such study, or nothing can be ranked.
     """
     path = find_study(study)
     folder = load_study(path)
-    report = study_ranking(folder, unit=unit, at=at, margin=margin, measured=measured)
+    report = study_ranking(folder, unit=unit, at=at, margin=margin)
     ranking = Ranking(report.frame)
     ranking.report, ranking.read = report, (folder, path)
     return ranking

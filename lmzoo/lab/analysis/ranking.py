@@ -45,7 +45,7 @@ from lmzoo.lab.analysis.baseline_comparison import add_baseline_columns
 from lmzoo.lab.analysis.columns import add_values
 from lmzoo.lab.analysis.confirm_runs import confirm_runs
 from lmzoo.lab.analysis.load import status_at
-from lmzoo.lab.analysis.units import METRIC, TextSizes, add_sizes, metric_unit, text_sizes
+from lmzoo.lab.analysis.units import METRIC, add_sizes, metric_unit, text_sizes
 from lmzoo.lab.labels import architecture
 from lmzoo.lab.statistics.compared import MARGIN, compared, read_looks
 from lmzoo.lab.statistics.contrasts import unfair
@@ -68,7 +68,6 @@ def rank_points(
     *,
     metric: str = "token",
     at: int | None = None,
-    measured: TextSizes | None = None,
 ) -> pl.DataFrame:
     """Rank a study's points by their test loss at the study's budget.
 
@@ -80,7 +79,6 @@ def rank_points(
         study: the content of `study.json`.
         metric: `token` or `sentence`.
         at: rank by the validation loss at this epoch instead.
-        measured: sizes of the test text of corpora; they replace those of the records.
 
     Returns:
         A frame with the columns `RANKING` of `columns.py`.
@@ -103,7 +101,7 @@ def rank_points(
     compared = pl.concat(compared)
     # The bits are those of all tokens of the test split.
     in_bits = metric == "token" and at is None
-    sizes = text_sizes(runs, events, measured)
+    sizes = text_sizes(runs, events)
     compared = add_sizes(compared, sizes if in_bits else sizes.clear())
     tests = events.filter(pl.col("event") == "test").join(runs, on="run")
     counts = tests.group_by("fingerprint").agg(pl.col("sequences").max()).collect()

@@ -28,7 +28,7 @@ from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS, accuracy_lines, rank_points
 from lmzoo.lab.analysis.render import Report, TextTable
 from lmzoo.lab.analysis.search_ranges import distinct_ranges
-from lmzoo.lab.analysis.units import METRIC, SIZE_OF, UNITS, TextSizes, metric_of, size_line
+from lmzoo.lab.analysis.units import METRIC, SIZE_OF, UNITS, metric_of, size_line
 from lmzoo.lab.analysis.verdict_lines import (
     data_warnings,
     impossible_warnings,
@@ -61,7 +61,6 @@ def study_ranking(
     unit: str = "token",
     at: int | None = None,
     margin: float | None = None,
-    measured: TextSizes | None = None,
 ) -> Report:
     """Return the ranking of the study in folder `path`.
 
@@ -70,7 +69,6 @@ def study_ranking(
         unit: one of `UNITS`.
         at: rank by the validation loss at this epoch instead of the test loss.
         margin: difference in nats that counts as negligible; None: the study's.
-        measured: sizes of the test text of corpora; they replace those of the records.
 
     Raises:
         UserError: Nothing can be ranked, or a name is unknown.
@@ -82,7 +80,7 @@ def study_ranking(
         raise UserError(f"--at ranks validation losses, which have no {unit}; use --unit token")
     folder = path if isinstance(path, StudyFolder) else load_study(path)
     study = folder.study if margin is None else {**folder.study, "margin": margin}
-    frame = rank_points(folder.runs, folder.events, study, metric=metric, at=at, measured=measured)
+    frame = rank_points(folder.runs, folder.events, study, metric=metric, at=at)
     if (frame["score"] == METRIC).all():
         if unit != "token":
             raise UserError(f"--unit {unit}: the study ranks a metric of its own; leave it out")

@@ -49,9 +49,6 @@ SIZES = ("characters", "bytes", "words")
 SIZE_OF = {"bpc": "characters_per_token", "bpb": "bytes_per_token", "wppl": "words_per_token"}
 SIZE_COLUMNS = tuple(SIZE_OF.values())
 
-TextSizes = Mapping[str, tuple[int, int, int, int]]
-"""Fingerprint of a corpus -> tokens, characters, bytes and words of its test split."""
-
 
 def metric_of(unit: str, *, linear: bool = False) -> str:
     """Return the metric, `token` or `sentence`, whose losses are converted to the unit.
@@ -81,9 +78,7 @@ def margin_words(unit: str) -> str:
     return effect_words("token" if unit in PERPLEXITIES else unit)
 
 
-def text_sizes(
-    runs: pl.LazyFrame, events: pl.LazyFrame, measured: TextSizes | None = None
-) -> pl.DataFrame:
+def text_sizes(runs: pl.LazyFrame, events: pl.LazyFrame) -> pl.DataFrame:
     """Return one row for each known corpus: its fingerprint and `SIZE_COLUMNS`.
 
     Words are null in records of earlier versions.
@@ -91,15 +86,12 @@ def text_sizes(
     Args:
         runs: the runs, as `load_study` reads them.
         events: the events of the runs.
-        measured: sizes that replace those of the events.
     """
     text = runs.filter(pl.col("score") != OBJECTIVE).select("run", "fingerprint")
     tests = events.filter(pl.col("event") == "test").drop_nulls(["tokens", "characters", "bytes"])
     recorded = tests.join(text, on="run").select("fingerprint", "tokens", *SIZES).collect()
-    own = [(name, *sizes) for name, sizes in (measured or {}).items()]
-    frame = pl.concat([pl.DataFrame(own, recorded.schema, orient="row"), recorded])
     ratios = {f"{name}_per_token": pl.col(name) / pl.col("tokens") for name in SIZES}
-    return frame.unique("fingerprint", keep="first").select("fingerprint", **ratios)
+    return recorded.unique("fingerprint", keep="first").select("fingerprint", **ratios)
 
 
 def add_sizes(table: pl.DataFrame, sizes: pl.DataFrame) -> pl.DataFrame:
@@ -125,9 +117,7 @@ def unit_factor(unit: str) -> pl.Expr:
     return 1 / pl.col(SIZE_OF[unit]) if unit == "wppl" else bits_per_nat(SIZE_OF[unit])
 
 
-def unit_per_nat(
-    runs: pl.LazyFrame, events: pl.LazyFrame, unit: str, measured: TextSizes | None = None
-) -> float:
+def unit_per_nat(runs: pl.LazyFrame, events: pl.LazyFrame, unit: str) -> float:
     """Return the factor from nats per token to a unit, for a study on one corpus.
 
     Raises:
@@ -136,7 +126,7 @@ def unit_per_nat(
     if unit not in SIZE_OF:
         return 1.0
     known = runs.select("fingerprint", "score").unique().collect()
-    known = known.join(text_sizes(runs, events, measured), on="fingerprint", how="left")
+    known = known.join(text_sizes(runs, events), on="fingerprint", how="left")
     require_size(known, unit)
     return known.select(bits_per_nat(SIZE_OF[unit]).max()).item()
 
@@ -162,6 +152,5 @@ def require_size(frame: pl.DataFrame, unit: str) -> None:
     if frame.filter(pl.col("score") != OBJECTIVE)[SIZE_OF[unit]].null_count():
         raise UserError(
             f"the records lack the size of the test text, which --unit {unit} needs: residues form "
-            "no words, and earlier versions wrote no size; use --unit token, or --data-dir DIR to "
-            "measure the corpus"
+            "no words, and earlier versions wrote no size; use --unit token"
         )

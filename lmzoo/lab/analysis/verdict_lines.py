@@ -1,7 +1,7 @@
 """The verdicts of a ranking in words: one line for each verdict, the largest effects first."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -57,47 +57,33 @@ def words(frame: pl.DataFrame) -> str:
     return "; ".join(f"{SHOWN.get(v, v)}: {text}" for v, text in MEANINGS.items() if v in found)
 
 
-class VerdictGroup(NamedTuple):
-    """The points with one verdict."""
-
-    verdict: str
-    head: str
-    """The verdict in words: "worse than 'wild type'"."""
-    points: list[str]
-    """Each with its effect: "cut carry (6) (costs 0.10 to 0.14 nats)"."""
-    ids: list[str]
-    """The points' identities, in the same order."""
-
-
 def verdict_lines(frame: pl.DataFrame) -> tuple[str, ...]:
     """Return lines such as "worse than 'wild type': cut carry (6) (costs 0.10 to 0.14 nats)"."""
-    return tuple(f"{group.head}: {_listed(group.points)}" for group in verdict_groups(frame))
+    return tuple(f"{head}: {_listed(points)}" for _, head, points in _groups(frame))
 
 
 def answer(frame: pl.DataFrame) -> str:
     """Return what the verdicts of a ranking say together, in one sentence; "" without a verdict."""
-    groups = verdict_groups(frame)
-    if sum(len(group.points) for group in groups) <= FEW:
+    groups = _groups(frame)
+    if sum(len(points) for _, _, points in groups) <= FEW:
         text = "; ".join(verdict_lines(frame))
         return f"{text[0].upper()}{text[1:]}." if text else ""
-    reference = frame.filter("reference")["label"].item(0)
-    unit = frame["metric"].item(0)
-    within = f"{format_number(frame['margin'].item(0), '.3g')} {margin_words(unit)}"
-    count = {word: sum(len(g.points) for g in groups if g.verdict == word) for word in MEANINGS}
-    first = {group.verdict: group.points[0] for group in reversed(groups)}
-    better, worse = (
-        sum(count[word] for word in words) for words in ((BETTER, BETTER_OPEN), (WORSE, WORSE_OPEN))
-    )
+    count = dict.fromkeys(MEANINGS, 0)
+    first = dict[str, str]()
+    for verdict, _, points in groups:
+        count[verdict] += len(points)
+        first.setdefault(verdict, points[0])
+    better, worse = count[BETTER] + count[BETTER_OPEN], count[WORSE] + count[WORSE_OPEN]
     parts = [
         f"{better} better, most of all {first.get(BETTER) or first.get(BETTER_OPEN)}"
         * (better > 0),
-        f"{count[NEGLIGIBLE]} within {within} of it" * (count[NEGLIGIBLE] > 0),
+        f"{count[NEGLIGIBLE]} within {_margin(frame)} of it" * (count[NEGLIGIBLE] > 0),
         f"{worse} worse, most of all {first.get(WORSE) or first.get(WORSE_OPEN)}" * (worse > 0),
         f"{count[UNDECIDED]} undecided" * (count[UNDECIDED] > 0),
     ]
-    return (
-        f"Of {sum(count.values())} points against {reference!r}: {'; '.join(filter(None, parts))}."
-    )
+    reference = frame.filter("reference")["label"].item(0)
+    said = "; ".join(filter(None, parts))
+    return f"Of {sum(count.values())} points against {reference!r}: {said}."
 
 
 def data_warnings(study: Mapping[str, Any], damaged: Sequence[str]) -> tuple[str, ...]:
@@ -117,30 +103,25 @@ def impossible_warnings(frame: pl.DataFrame) -> tuple[str, ...]:
     return (f"WARNING: below the entropy of the source, which no causal density is: {losses}",)
 
 
-def verdict_groups(frame: pl.DataFrame) -> tuple[VerdictGroup, ...]:
-    """Return the verdicts that some point has: what is free, then what costs, the largest first."""
+def _groups(frame: pl.DataFrame) -> list[tuple[str, str, list[str]]]:
+    """Return verdict, head and points of each group: what is free, then what costs most."""
     reference = frame.filter("reference")["label"]
     if reference.is_empty():
-        return ()
+        return []
     rows = frame.filter(pl.col("verdict").is_not_null()).sort("difference", nulls_last=True)
-    groups: dict[str, list[dict[str, Any]]] = {phrase: [] for _, phrase, _ in _PHRASES}
-    for row in rows.to_dicts():
-        groups[_phrase(row)].append(row)
-    for verdict, phrase, _ in _PHRASES:
-        if verdict in (WORSE, WORSE_OPEN):
-            groups[phrase].reverse()
-    unit = frame["metric"].item(0)
-    margin = f"{format_number(frame['margin'].item(0), '.3g')} {margin_words(unit)}"
-    return tuple(
-        VerdictGroup(
-            verdict,
-            phrase.format(name=repr(reference.item(0)), margin=margin),
-            [describe(row) for row in groups[phrase]],
-            [row["point"] for row in groups[phrase]],
-        )
-        for verdict, phrase, describe in _PHRASES
-        if groups[phrase]
-    )
+    found = []
+    for verdict, phrase, describe in _PHRASES:
+        points = [describe(row) for row in rows.to_dicts() if _phrase(row) == phrase]
+        if points:
+            head = phrase.format(name=repr(reference.item(0)), margin=_margin(frame))
+            is_worse = verdict in (WORSE, WORSE_OPEN)
+            found.append((verdict, head, points[::-1] if is_worse else points))
+    return found
+
+
+def _margin(frame: pl.DataFrame) -> str:
+    unit = margin_words(frame["metric"].item(0))
+    return f"{format_number(frame['margin'].item(0), '.3g')} {unit}"
 
 
 def _phrase(row: Mapping[str, Any]) -> str:
@@ -167,21 +148,20 @@ def _better(row: Mapping[str, Any]) -> str:
 def _effect(row: Mapping[str, Any], verb: str, low: float | None, high: float | None) -> str:
     if row["difference"] is None:
         return f"{row['label']} ({row['confirm_diverged']} of {row['confirm']} seeds diverged)"
-    return f"{row['label']} ({verb} {effect_range(low, high)} {effect_words(row['metric'])})"
+    return f"{row['label']} ({verb} {_range(low, high)} {effect_words(row['metric'])})"
 
 
 def _undecided(row: Mapping[str, Any]) -> str:
-    between = effect_range(row["difference_low"], row["difference_high"])
-    seeds = row["seeds_needed"]
-    return f"{row['label']} ({between}{'' if seeds is None else f'; about {seeds} more'})"
+    seeds = "" if row["seeds_needed"] is None else f"; about {row['seeds_needed']} more"
+    return f"{row['label']} ({_range(row['difference_low'], row['difference_high'])}{seeds})"
 
 
 def _negligible(row: Mapping[str, Any]) -> str:
-    between = effect_range(row["difference_low"], row["difference_high"], least=3)
+    between = _range(row["difference_low"], row["difference_high"], least=3)
     return f"{row['label']} ({between})"
 
 
-def effect_range(low: float | None, high: float | None, *, least: int = 2) -> str:
+def _range(low: float | None, high: float | None, *, least: int = 2) -> str:
     """Return "0.10 to 0.14": as many decimals as the width deserves, and at least `least`."""
     if low is None or high is None:
         return "unknown"

@@ -1,4 +1,4 @@
-"""`lmzoo report`: a study, or the comparison of two, as one web page.
+"""`lmzoo report`: a study as one web page.
 
 `lmzoo records`: the records of a study in one file, and back.
 """
@@ -13,40 +13,28 @@ from lmzoo.base.errors import writing
 from lmzoo.base.streams import echo
 from lmzoo.lab.cli.options import Metric
 from lmzoo.lab.cli.run_names import find_studied
-from lmzoo.lab.store.studies import find_study
 
 
 def report(
     name: Annotated[str, typer.Argument(metavar="STUDY", help="A study: its folder, a file of records, or its name (or the beginning) in runs/. STUDY:POINT, the folder of a run, or the first digits of its name show this point first in the charts.")],
-    other: Annotated[str | None, typer.Argument(metavar="[STUDY]", help="A second study, or the same with another version: compare the two.")] = None,
     out: Annotated[Path | None, typer.Option(help="File of the page. Default: STUDY/report.html.")] = None,
     metric: Metric = "token",
-    models: Annotated[bool, typer.Option("--models/--no-models", "--ask/--no-ask", hidden=True)] = False,
 ) -> None:  # fmt: skip
-    """Write a study, or the comparison of two, on one HTML page that needs no other file.
+    """Write a study on one HTML page that needs no other file.
 
     Charts answer to the mouse, tables can be sorted and filtered. The page is made of records and
-    loads no model; it has the commands that audit the best model and sample from it. `lmzoo compare
-    A B` is the same as `lmzoo report A B`.
+    loads no model; it has the commands that audit the best model and sample from it. The extra
+    `figures` draws the charts.
     """
     from lmzoo.lab.analysis.render import output_path
     from lmzoo.lab.analysis.report import render_report
-    from lmzoo.lab.analysis.report.compare_page import render_two
 
-    if models:
-        echo(
-            "note: --models has no effect; the page has the commands for samples and audits",
-            err=True,
-        )
     study, point = find_studied(name)
     target = output_path(study, out, "report.html")
     if out or study.exists():
         with writing(target):  # before the seconds that the page takes
             pass
-    if other is not None:
-        text = render_two([study, find_study(other)], metric=metric)
-    else:
-        text = render_report(study, metric=metric, point=point)
+    text = render_report(study, metric=metric, point=point)
     with writing(target):
         target.write_text(text, encoding="utf-8")
     echo(target)

@@ -6,9 +6,8 @@ Each function imports what it needs, so a table is not delayed by the chart libr
 import shutil
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,16 +22,6 @@ if TYPE_CHECKING:
 Study = Annotated[Path, typer.Argument(callback=lambda path: find_study(str(path)), metavar="STUDY", help="A study: its folder, a file of records, or its name (or the beginning) in runs/.")]  # fmt: skip
 Format = Annotated[str, typer.Option(help="table, md, csv, json or latex.")]
 Unit = Annotated[str, typer.Option("--unit", "--metric", help="token or sentence: nats per token, averaged over tokens or sentences; bpc, bpb: bits per character or byte; ppl, wppl: perplexity per token or word (rank only).")]  # fmt: skip
-DataDir = Annotated[Path | None, typer.Option(help="Folder of the corpus's files; for bpc, bpb and wppl of records without sizes.")]  # fmt: skip
-
-
-def _measured_sizes(study: Path, unit: str, data_dir: Path | None) -> Any:
-    """Return the sizes of the study's texts from their files, which needs torch; None: not asked."""
-    if data_dir is None or unit not in ("bpc", "bpb", "wppl"):
-        return None
-    from lmzoo.lab.trainables.door import open_door
-
-    return open_door().measured_sizes(study, unit, data_dir)
 
 
 def rank(
@@ -41,15 +30,13 @@ def rank(
     unit: Unit = "token",
     at: Annotated[int | None, typer.Option(help="Rank by the validation loss at this epoch instead of the test loss.")] = None,
     margin: Annotated[float | None, typer.Option(help="Difference in nats below which a point is negligible. Default: the study's.")] = None,
-    data_dir: DataDir = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print all columns, notes and chosen settings.")] = False,
 ) -> None:  # fmt: skip
     """Rank the points of a study: means, intervals, paired differences, verdicts."""
     from lmzoo.lab.analysis.frames import rank as ranked
 
     def read() -> "Report":
-        measured = _measured_sizes(study, unit, data_dir)
-        ranking = ranked(study, unit=unit, at=at, margin=margin, measured=measured)
+        ranking = ranked(study, unit=unit, at=at, margin=margin)
         return ranking.brief if format == "table" and not explain else ranking.report
 
     _show(format, read)
@@ -57,30 +44,17 @@ def rank(
 
 def compare(
     study: Study,
-    other: Annotated[str | None, typer.Argument(metavar="[STUDY]", help="A second study: write the page of both, as `lmzoo report A B` does.")] = None,
     reference: Annotated[str | None, typer.Option(help="Label of the reference point. Default: the study's reference.")] = None,
     format: Format = "table",
     unit: Unit = "token",
-    data_dir: DataDir = None,
 ) -> None:  # fmt: skip
-    """Compare every point with one reference, over seeds and test sequences; or two studies.
+    """Compare every point with one reference, over seeds and test sequences.
 
     `rank` considers other seeds on the same test split; this table considers other test splits too.
     """
     from lmzoo.lab.analysis.comparison import study_comparison
 
-    if other is not None:
-        from lmzoo.lab.cli.report import report
-
-        if reference is not None or format != "table":
-            raise UserError("--reference and --format belong to the table of one study; leave them")
-        report(str(study), other, metric=unit)
-        return
-
-    measured = partial(_measured_sizes, study, unit, data_dir)
-    _show(
-        format, lambda: study_comparison(study, unit=unit, reference=reference, measured=measured())
-    )
+    _show(format, lambda: study_comparison(study, unit=unit, reference=reference))
 
 
 def curves(
@@ -114,13 +88,11 @@ def epistasis(
     format: Format = "table",
     unit: Unit = "token",
     figure: Annotated[Path | None, typer.Option(help="Also write heat maps to this file: .png, .svg or .html.")] = None,
-    data_dir: DataDir = None,
 ) -> None:  # fmt: skip
     """Estimate the effect of each switch of a cell, and the interaction of each pair."""
     from lmzoo.lab.analysis.effects import study_effects
 
-    measured = partial(_measured_sizes, study, unit, data_dir)
-    _show(format, lambda: study_effects(study, unit=unit, figure=figure, measured=measured()))
+    _show(format, lambda: study_effects(study, unit=unit, figure=figure))
 
 
 def _show(format: str, read: "Callable[[], Report]") -> None:

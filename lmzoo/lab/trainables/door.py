@@ -146,10 +146,6 @@ class Door(Protocol):
         """Return the whole name of a row."""
         ...
 
-    def measured_sizes(self, study: Path, unit: str, data_dir: Path | None) -> Any:
-        """Return the sizes of the texts of a study from their files."""
-        ...
-
 
 @functools.cache
 def open_door() -> Door:

@@ -1,19 +1,12 @@
 """A ranking shows accuracies beside the losses of a task, and nothing of the kind elsewhere."""
 
-import json
-
 import pytest
 
 from lmzoo.lab.analysis.comparison import compare_points, comparison_report
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import render
-from tests.lab.analysis.toy_study import ToyStudy, rank, row
-
-
-@pytest.fixture
-def toy(tmp_path):
-    return ToyStudy(tmp_path / "toy")
+from tests.lab.analysis.toy_study import change_lines, rank, row
 
 
 def add_point(toy, name, shares, **config):
@@ -21,13 +14,9 @@ def add_point(toy, name, shares, **config):
     for run, share in zip(
         toy.add_point(name, [0.5, 0.6][: len(shares)], **config), shares, strict=True
     ):
-        lines = [json.loads(line) for line in toy.records_path(run).read_text().splitlines()]
-        for line in lines:
-            if line["event"] == "test":
-                line |= {"accuracy": share, "sequence_accuracy": share / 4}
-            if line["event"] == "epoch":
-                line |= {"valid_accuracy": share / 2, "valid_sequence_accuracy": 0.0}
-        toy.records_path(run).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        path = toy.records_path(run)
+        change_lines(path, "test", accuracy=share, sequence_accuracy=share / 4)
+        change_lines(path, "epoch", valid_accuracy=share / 2, valid_sequence_accuracy=0.0)
         toy.write_test_losses(run, [0.4, 0.6], [1, 1])
 
 

@@ -15,6 +15,8 @@ from lmzoo.lab.analysis.report.page import render_report
 from tests.lab.analysis.recorded import PAGES, RECORDS, folder_of, report_of
 from tests.lab.analysis.toy_study import rank
 
+WIDE = ("lstm_variants-captions", "modern_mamba-captions", "state_tracking-s5", "reference-words")
+"""The longest labels, lists and losses."""
 COUNTS = {"name": "ngram_count", "order": 1}
 
 
@@ -48,10 +50,10 @@ def test_the_main_study_fits_a_terminal_and_ends_with_the_next_command():
     assert " ".join(lines[-2:]).count("runs/gru_ablation-captions") == 1
 
 
-def test_no_line_of_any_published_study_is_wider_than_80():
-    for path in RECORDS.glob("*.parquet"):
-        lines = lines_of(report_of(path.stem), folder_of(path.stem), path)
-        assert max(map(len, lines)) <= 80, path
+def test_no_line_of_a_published_study_is_wider_than_80():
+    for name in WIDE:
+        lines = lines_of(report_of(name), folder_of(name), RECORDS / f"{name}.parquet")
+        assert max(map(len, lines)) <= 80, name
 
 
 def test_the_last_line_decides_what_is_open(toy):

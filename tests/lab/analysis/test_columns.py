@@ -1,6 +1,5 @@
 """The columns of all tables: described once; every unit converts all numbers in nats."""
 
-import json
 from html import unescape
 
 import numpy as np
@@ -16,7 +15,7 @@ from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import FORMATS, render
 from lmzoo.lab.analysis.report.page import render_report
 from lmzoo.lab.analysis.units import PERPLEXITIES
-from tests.lab.analysis.toy_study import ToyStudy
+from tests.lab.analysis.toy_study import ToyStudy, change_lines
 
 FIVE_GRAM = {"name": "ngram_count", "order": 5, "smoothing": "kneser_ney"}
 SIZES = {"characters": 198, "bytes": 396, "words": 33}
@@ -41,9 +40,7 @@ def add_points(toy: ToyStudy, scale: float = 1.0) -> ToyStudy:
     toy.add_point("count", [4.0 * scale] * 4, model=FIVE_GRAM, floor=floor)
     toy.study_json["margin"] = 0.02 * scale
     for records in toy.path.glob("*/records.ndjson"):
-        lines = [json.loads(line) for line in records.read_text().splitlines()]
-        lines = [line | SIZES if line["event"] == "test" else line for line in lines]
-        records.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        change_lines(records, "test", **SIZES)
     toy.write()
     return toy
 

@@ -8,20 +8,16 @@ import polars as pl
 import pytest
 
 from lmzoo.lab.analysis.curve_data import (
-    equal_costs,
-    equal_survival,
     learning_curves,
     point_costs,
     response_curves,
-    stopped_beside,
-    survival,
     tuned_settings,
 )
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.analysis.report.colours import Look
 from lmzoo.lab.analysis.report.curve_charts import curve_charts
-from lmzoo.lab.analysis.report.search_charts import setting_chart
+from lmzoo.lab.analysis.report.setting_chart import setting_chart
 from lmzoo.lab.statistics.intervals import mean_interval
 
 
@@ -80,17 +76,10 @@ def test_every_tuned_setting_has_its_last_loss_and_status(folder):
     assert tuned_settings(folder, "model.width").is_empty()
 
 
-def test_survival_counts_settings_by_epoch(folder):
-    frame = survival(folder)
-    assert frame["trained"].to_list() == [4, 3, 3]
-    assert frame["tuned"].to_list() == [4, 4, 4]
-
-
 def test_costs_are_of_one_confirm_run(folder):
     frame = point_costs(ranked(folder))
     assert frame["label"].to_list() == ["cut full", "cut part"]
     assert frame["parameters"].to_list() == [100, 50]
-    assert frame["seconds"].to_list() == [1.5, 1.5]
 
 
 def test_costs_leave_out_count_models(toy, folder):
@@ -98,25 +87,6 @@ def test_costs_leave_out_count_models(toy, folder):
     toy.write()
     again = load_study(toy.path)
     assert point_costs(ranked(again))["label"].to_list() == ["cut full", "cut part"]
-
-
-def test_what_all_points_share_is_a_sentence_and_no_chart(folder):
-    assert equal_costs(ranked(folder)) == ["seconds of training, one run: 1.5 for all points"]
-    frame = survival(folder)
-    assert equal_survival(frame).endswith(": 4 of 4 from epoch 1 on, 3 of 4 from epoch 2 on.")
-    other = frame.with_columns(label=pl.lit("other"), trained=pl.lit(4, frame.schema["trained"]))
-    assert equal_survival(pl.concat([frame, other])) == ""
-
-
-def test_a_choice_beside_pruned_settings_only_is_a_sentence():
-    def settings(*statuses: str) -> pl.DataFrame:
-        rows = [("a", float(i), status, i == 2) for i, status in enumerate(statuses)]
-        return pl.DataFrame(rows, ["label", "value", "status", "chosen"], orient="row")
-
-    (line,) = stopped_beside(settings("pruned", "pruned", "finished", "finished"), "recipe.lr")
-    assert line.startswith("At 1 of 1 points the chosen recipe.lr is the lowest one that early")
-    assert stopped_beside(settings("pruned", "finished", "finished", "finished"), "lr") == []
-    assert stopped_beside(settings("finished", "finished", "finished"), "lr") == []
 
 
 def test_the_axis_of_the_search_leaves_out_the_losses_of_pruned_runs():
@@ -129,7 +99,7 @@ def test_the_axis_of_the_search_leaves_out_the_losses_of_pruned_runs():
     scale = spec["layer"][1]["encoding"]["y"]["scale"]
     assert scale["clamp"]
     assert 2.5 < scale["domain"][1] < 3
-    assert "at the top: 1 loss above 2.8, from epoch 1" in spec["title"]["subtitle"]
+    assert "at the top: 1 loss above 2.8" in spec["title"]["subtitle"]
 
 
 def test_each_chart_contains_its_data(folder):

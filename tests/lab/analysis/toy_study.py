@@ -145,6 +145,13 @@ class ToyStudy:
         return self.path / run / CONFIG
 
 
+def change_lines(path: Path, kind: str, **values: Any) -> None:
+    """Set these values in all events of a kind of a file of records."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = [line | values if line["event"] == kind else line for line in lines]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
 def rank(toy: ToyStudy, **options: Any) -> pl.DataFrame:
     """Write `study.json` and return the ranking of the study."""
     folder = load_study(toy.write())

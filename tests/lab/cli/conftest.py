@@ -1,2 +1,3 @@
 from tests.cli.conftest import lmzoo as lmzoo
 from tests.cli.conftest import refused as refused
+from tests.lab.analysis.conftest import toy as toy

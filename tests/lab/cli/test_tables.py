@@ -1,32 +1,18 @@
 """The subcommands that read a study: their output, their errors, what they import."""
 
-import csv
-import io
-import math
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from lmzoo.data.corpus import open_corpus
 from lmzoo.lab.analysis.load import load_study
-from tests.lab.analysis.toy_study import ToyStudy
 
 ROOT = Path(__file__).parents[3]
-COMMANDS = (
-    "rank",
-    "compare",
-    "curves",
-    "epistasis",
-    "report",
-)
 
 
 @pytest.fixture
-def toy(tmp_path):
-    toy = ToyStudy(tmp_path / "toy")
+def toy(toy):
     toy.add_point("full", [3.0, 3.1])
     toy.add_point("gate", [3.2, 3.4])
     return toy
@@ -44,42 +30,23 @@ def test_rank_prints_a_table_as_wide_as_the_terminal(toy, lmzoo, monkeypatch):
     assert 100 < max(map(len, out.splitlines())) <= 140
 
 
-def test_sizes_of_old_records_are_measured_with_a_data_dir(toy, lmzoo, refused, tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text("".join(f"line number{i:02}\n" for i in range(20)))
-    spec = {"name": "text", "path": str(path)}
-    corpus = open_corpus(spec)
-    toy.add_point("text", [3.0, 3.1], corpus=spec, fingerprint=corpus.fingerprint)
-    toy.study_json["points"] = toy.study_json["points"][-1:]
-    toy.write()
-    for run in toy.path.glob("[fg]*"):
-        shutil.rmtree(run)
-    assert "--data-dir" in refused("rank", toy.path, "--unit", "bpc")
-    code, out, _ = lmzoo(
-        "rank", toy.path, "--unit", "bpc", "--data-dir", tmp_path, "--format", "csv"
-    )
-    # A line has 14 characters with its newline, and 3 scored tokens.
-    lines = len(corpus.test.tokens)
-    assert (corpus.test.num_scored, corpus.test_size.characters) == (3 * lines, 14 * lines)
-    loss = float(next(csv.DictReader(io.StringIO(out)))["loss"])
-    assert (code, loss) == (0, pytest.approx(3.05 * 3 / math.log(2) / 14))
-    path.write_text("".join(f"other number{i}\n" for i in range(20)))
-    error = refused("rank", toy.path, "--unit", "bpc", "--data-dir", tmp_path)
-    assert "is not the one of the runs" in error
-
-
-def test_a_wrong_option_is_one_line_and_exit_code_2(toy, refused, tmp_path):
-    for command in COMMANDS:
-        assert "no folder" in refused(command, tmp_path / "nowhere")
-    # An unknown format is refused before the study is read.
-    error = refused("rank", tmp_path / "nowhere", "--format", "html")
-    assert "no format 'html'; known: table, md, csv, json, latex" in error
-    for command, options, message in (
+@pytest.mark.parametrize(
+    ("command", "options", "message"),
+    [
         ("rank", ("--at", 99), "at epoch 99"),
+        ("rank", ("--format", "html"), "no format 'html'; known: table, md, csv, json, latex"),
+        ("rank", ("--unit", "bpc"), "lack the size of the test text"),
+        ("compare", ("--reference", "cut best"), "no point 'cut best'; known: cut full"),
+        ("epistasis", (), "has no two mutants of a cell"),
         ("curves", ("--format", "gif"), "no format 'gif'"),
         ("report", ("--metric", "words"), "no metric 'words'"),
-    ):
-        assert message in refused(command, toy.path, *options)
+    ],
+)
+def test_a_wrong_option_is_one_line_and_exit_code_2(
+    toy, refused, tmp_path, command, options, message
+):
+    assert "no folder" in refused(command, tmp_path / "nowhere")
+    assert message in refused(command, toy.path, *options)
 
 
 def test_rank_imports_neither_torch_nor_ray(toy):
@@ -107,14 +74,9 @@ def test_curves_writes_one_file_per_chart(toy, lmzoo, tmp_path):
             assert b"<script src=" not in data
 
 
-def test_report_writes_the_page_into_the_studys_folder(toy, lmzoo):
-    assert lmzoo("report", toy.path)[0] == 0
-    assert (toy.path / "report.html").read_text().startswith("<!doctype html>")
-
-
 def test_an_output_in_a_bucket_is_refused_before_the_study_is_read(refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for module in ("records.load", "report.page"):
+    for module in ("load", "report.page"):
         fail = lambda path: pytest.fail(f"{path} was read")  # noqa: E731
         monkeypatch.setattr(f"lmzoo.lab.analysis.{module}.load_study", fail)
     for command in ("report", "curves"):
@@ -125,9 +87,11 @@ def test_an_output_in_a_bucket_is_refused_before_the_study_is_read(refused, tmp_
     assert not [*tmp_path.iterdir()]
 
 
-def test_report_of_a_study_in_a_bucket_is_written_to_another_folder(
+def test_report_is_written_into_the_study_and_for_a_bucket_elsewhere(
     toy, lmzoo, tmp_path, monkeypatch
 ):
+    assert lmzoo("report", toy.path)[0] == 0
+    assert (toy.path / "report.html").read_text().startswith("<!doctype html>")
     monkeypatch.setattr(
         "lmzoo.lab.analysis.report.page.load_study", lambda path: load_study(toy.path)
     )

@@ -12,12 +12,10 @@ import polars as pl
 
 from lmzoo.lab.analysis.curve_data import (
     COSTS,
-    equal_survival,
     learning_curves,
     numeric_fields,
     point_costs,
     response_curves,
-    survival,
     tuned_settings,
 )
 from lmzoo.lab.analysis.load import StudyFolder
@@ -30,14 +28,13 @@ from lmzoo.lab.analysis.report.colours import (
     look_of,
     picked,
 )
-from lmzoo.lab.analysis.report.search_charts import setting_chart, survival_chart
+from lmzoo.lab.analysis.report.setting_chart import setting_chart
 from lmzoo.lab.analysis.units import UNITS
 
 WIDTH, HEIGHT = 520, 300
 SAVE_OPTIONS = {"png": {"scale_factor": 2}, "svg": {}, "html": {"inline": True}}
 """Format of a chart's file -> options of altair's `save`."""
-SUBTITLES = {"seconds": ["runs of a pack share its time: seconds compare packs, not points"]}
-FILES = {"parameters": "parameters", "state_size": "state", "flops": "compute", "seconds": "time"}
+FILES = {"parameters": "parameters", "state_size": "state", "flops": "compute"}
 """Cost -> stem of the file of its chart."""
 
 
@@ -68,9 +65,6 @@ def curve_charts(
     for cost, title in COSTS.items():
         if costs[cost].drop_nulls().n_unique() > 1:
             charts[FILES[cost]] = cost_chart(costs, look, cost, title)
-    surviving = survival(folder)
-    if surviving.height and not equal_survival(surviving):
-        charts["survival"] = survival_chart(surviving, look, page=page)
     return {name: chart if page else _printed(chart) for name, chart in charts.items()}
 
 
@@ -183,7 +177,7 @@ def cost_chart(frame: pl.DataFrame, look: Look, cost: str, title: str) -> Any:
     mark = base.mark_point(filled=True, size=60).encode(y=_loss("loss:Q", "test loss"))
     heading = alt.TitleParams(
         f"loss over {title.partition(':')[0]}",
-        subtitle=["test, mean over seeds, 95 % interval", *SUBTITLES.get(cost, [])],
+        subtitle=["test, mean over seeds, 95 % interval"],
         anchor="start",
     )
     return alt.layer(rule, mark.add_params(*by.parameters)).properties(title=heading)

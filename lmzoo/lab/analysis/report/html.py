@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import vl_convert
 from jinja2 import Environment, FileSystemLoader
 
 from lmzoo.lab.analysis.render import TextTable
@@ -129,4 +128,6 @@ def download_link(text: str, name: str) -> str:
 
 @functools.cache
 def _vega() -> str:
+    import vl_convert
+
     return vl_convert.javascript_bundle(SNIPPET).replace("</script", "<\\/script")

@@ -1,33 +1,27 @@
-"""The sections of a study's page: answer, ranking, curves, search, costs, audit."""
+"""The sections of a study's page: answer, ranking, curves, search, costs, audit.
+
+Charts need the extra `figures`. Without it the page has all texts and tables, and says so.
+"""
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from html import unescape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
-import altair as alt
 import polars as pl
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.parts import install_command, is_complete
 from lmzoo.lab.analysis.brief import caveats, diagnoses
 from lmzoo.lab.analysis.comparison import compare_points, comparison_report
-from lmzoo.lab.analysis.curve_data import (
-    equal_costs,
-    equal_survival,
-    survival,
-)
 from lmzoo.lab.analysis.effects import estimate_effects
 from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.mutants import read_mutants
 from lmzoo.lab.analysis.ranking import TABLE_KEYS, rank_points
 from lmzoo.lab.analysis.ranking_table import ranking_report
 from lmzoo.lab.analysis.render import Report, TextTable, render
-from lmzoo.lab.analysis.report.curve_charts import HEIGHT, curve_charts
-from lmzoo.lab.analysis.report.forest import forest_chart
-from lmzoo.lab.analysis.report.heat_map import heat_maps
+from lmzoo.lab.analysis.report.facts import audit_section, data_section
 from lmzoo.lab.analysis.report.html import (
     Section,
     chart_figure,
@@ -38,37 +32,26 @@ from lmzoo.lab.analysis.report.html import (
     macro,
     paragraphs,
 )
-from lmzoo.lab.analysis.report.network import (
-    audit_section,
-    cut_points,
-    data_section,
-    network_section,
-)
 from lmzoo.lab.analysis.report.recipe import cost_line, recipe_section
-from lmzoo.lab.analysis.report.summary import answer_lists, summary
-from lmzoo.lab.analysis.verdict_lines import (
-    answer,
-    data_warnings,
-    impossible_warnings,
-    verdict_groups,
-)
+from lmzoo.lab.analysis.report.summary import summary
+from lmzoo.lab.analysis.verdict_lines import answer, verdict_lines
 from lmzoo.lab.labels import find_point
 from lmzoo.lab.store.studies import find_study
 
-COSTLY, SEARCHED = "What it costs", "The search"
-COMPUTED = {
-    "state_size": "State: the numbers that the model carries from token to token.",
-    "flops": "Compute: 2 operations for each multiplication of a weight with an activation, in the "
-    "matrix products of one forward pass; training takes about three times as much.",
-}
-"""Cost -> how it is counted."""
+COSTLY = "What it costs"
 CHARTS = {
     "Learning curves": ("learning",),
-    SEARCHED: ("setting-", "survival"),
-    COSTLY: ("parameters", "state", "compute", "time"),
+    "The search": ("setting-",),
+    COSTLY: ("parameters", "state", "compute"),
 }
 """Section -> first letters of the names of its charts in `curve_charts`."""
-NETWORK = "The network"
+COSTS = (
+    "State: the numbers that the model carries from token to token. Compute: 2 operations for each "
+    "multiplication of a weight with an activation, in the matrix products of one forward pass; "
+    "training takes about three times as much."
+)
+"""How the costs are counted."""
+NO_CHARTS = "The page has no charts; to draw them"
 SECOND = (
     "The verdicts are those of the ranking. The second table treats the test sequences as a "
     "sample, too, and uses the spread between the seeds of each point alone, where the "
@@ -79,12 +62,7 @@ SECOND = (
 """Why a page has two tables of differences."""
 
 
-def render_report(
-    study: Path | str,
-    *,
-    metric: str = "token",
-    point: str = "",
-) -> str:
+def render_report(study: Path | str, *, metric: str = "token", point: str = "") -> str:
     """Return the page of a study.
 
     Args:
@@ -100,26 +78,23 @@ def render_report(
     label = find_point(folder.study["points"], point)["label"] if point else ""
     ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric)
     ranking = ranking_report(folder, ranked)
-    verdicts = verdict_groups(ranked)
-    words = answer_lists(verdicts, set(cut_points(folder)))
-    words += paragraphs(summary(folder, ranked), "text")
-    network = network_section(folder)
-    alarms = (*data_warnings(folder.study, folder.damaged), *impossible_warnings(ranked))
-    known = len(verdicts) + len(alarms)
+    has_charts = is_complete("figures")
     sections = [
-        Section("Ranking", _ranking(folder, ranked, ranking, known)),
-        Section("The verdicts in words", words),
-        *_curves(folder, ranked, metric),
+        Section("Ranking", _ranking(folder, ranked, ranking)),
+        Section("How to read it", paragraphs(summary(folder, ranked), "text")),
+        *(_curves(folder, ranked, metric) if has_charts else ()),
         *_comparison(folder, metric),
-        *_interactions(folder, metric),
+        *(_interactions(folder, metric) if has_charts else ()),
         Section("Spent and reproduce", recipe_section(path, folder)),
-        *([Section(NETWORK, network, folded=True)] if network else []),
         Section("The data", data_section(folder, ranked), folded=True),
         Section("Audit", audit_section(path, folder, ranked), folded=True),
     ]
-    first = " ".join(filter(None, [*caveats(folder, ranked), answer(ranked)]))
-    lead = paragraphs(filter(None, [first]), "lead")
-    lead += paragraphs([*diagnoses(folder, ranked), cost_line(folder)]) + _forests(ranked)
+    lead = paragraphs([" ".join(filter(None, [*caveats(folder, ranked), answer(ranked)]))], "lead")
+    lead += paragraphs([*diagnoses(folder, ranked), cost_line(folder)])
+    if has_charts:
+        lead += _forests(ranked)
+    else:
+        lead += paragraphs([f"{NO_CHARTS}: {install_command(['figures'])}"])
     used = terms(lead + "".join(section.body for section in sections))
     sections.append(Section("Terms", used, folded=True))
     return html_page(ranking.heading[0], lead, sections, point=label)
@@ -127,15 +102,14 @@ def render_report(
 
 def _forests(ranked: pl.DataFrame) -> str:
     """Return the forest plot of each table."""
+    from lmzoo.lab.analysis.report.forest import forest_chart
+
     parts = ranked.partition_by(TABLE_KEYS, maintain_order=True)
     return "".join(chart_figure(chart) for chart in map(forest_chart, parts) if chart is not None)
 
 
-def _ranking(folder: StudyFolder, ranked: pl.DataFrame, report: Report, above: int) -> str:
-    """Return the tables, and the table as a file.
-
-    `above` lines of the report's heading after the first are elsewhere on the page.
-    """
+def _ranking(folder: StudyFolder, ranked: pl.DataFrame, report: Report) -> str:
+    """Return the tables, and the table as a file."""
     left = {label: lines for label, lines in ranked.select("label", "equations").iter_rows()}
     equations = {label + mark: lines for label, lines in left.items() for mark in ("", " ≡")}
     tables = "".join(
@@ -148,13 +122,15 @@ def _ranking(folder: StudyFolder, ranked: pl.DataFrame, report: Report, above: i
     )
     if any(left.values()):
         note = (
-            "Below a point is what it changes in the equations of its cell without cuts "
-            f"(section {NETWORK!r}). The number behind a cut is its number in `lmzoo describe`."
+            "Below a point is what it changes in the equations of its cell, which `lmzoo describe` "
+            "prints. The number behind a cut is its number there."
         )
         tables = paragraphs([note], "text") + tables
-    notes = paragraphs(report.heading[1 + above :]) + paragraphs(report.legend)
+    above = {*verdict_lines(ranked), *diagnoses(folder, ranked)}
+    heading = [line for line in report.heading[1:] if line not in above]
     csv = download_link(render(report, "csv"), f"{folder.study['name']}.csv")
-    return tables + csv + folded("Notes on the columns", notes)
+    notes = folded("Notes on the columns", paragraphs([*heading, *report.legend]))
+    return tables + csv + notes
 
 
 def _difference_first(table: TextTable) -> TextTable:
@@ -169,33 +145,17 @@ def _difference_first(table: TextTable) -> TextTable:
 
 
 def _curves(folder: StudyFolder, ranked: pl.DataFrame, metric: str) -> list[Section]:
+    from lmzoo.lab.analysis.report.curve_charts import curve_charts
+
     charts = curve_charts(folder, ranked, metric, page=True)
     sections = []
     for title, starts in CHARTS.items():
         own = [chart for name, chart in charts.items() if name.startswith(starts)]
-        notes = _notes(title, folder, ranked)
-        if own or notes:
-            body = "".join(chart_figure(_wide(chart)) for chart in own)
-            if title == COSTLY and len(own) > 1:
-                body = f'<div class="side">{body}</div>\n'
-            sections.append(Section(title, body + paragraphs(notes)))
+        body = "".join(map(chart_figure, own))
+        if title == COSTLY and own:
+            body = f'<div class="side">{body}</div>\n{paragraphs([COSTS])}'
+        sections += [Section(title, body)] if own else []
     return sections
-
-
-def _notes(title: str, folder: StudyFolder, ranked: pl.DataFrame) -> list[str]:
-    """Return the lines below a section's charts: what is the same for all points has no chart."""
-    if title == COSTLY:
-        known = [text for cost, text in COMPUTED.items() if ranked[cost].count()]
-        return [*equal_costs(ranked), *known]
-    if title != SEARCHED:
-        return []
-    return list(filter(None, [equal_survival(survival(folder))]))
-
-
-def _wide(chart: Any) -> Any:
-    """Return a chart as wide as the page."""
-    size = {} if chart.height is not alt.Undefined else {"height": HEIGHT}
-    return chart.properties(width="container", autosize=alt.AutoSizeParams(type="fit-x"), **size)
 
 
 def _comparison(folder: StudyFolder, metric: str) -> list[Section]:
@@ -212,6 +172,8 @@ def _comparison(folder: StudyFolder, metric: str) -> list[Section]:
 
 def _interactions(folder: StudyFolder, metric: str) -> list[Section]:
     """Return the heat map of the effects of the study's mutants, if it has any."""
+    from lmzoo.lab.analysis.report.heat_map import heat_maps
+
     try:
         cells = read_mutants(folder.path, folder, metric)
     except UserError:  # there are no mutants, or the wild type is incomplete
@@ -221,10 +183,9 @@ def _interactions(folder: StudyFolder, metric: str) -> list[Section]:
         return []
     lines = [
         f"Means over {cells[0].losses.shape[1]} seeds of the {metric} loss. A switch is a "
-        "difference to the wild type, such as a cut. Cuts that leave the same equations are the "
-        "same switches. A value on the diagonal is a mean over all pairs of points that differ in "
-        "this switch only, so it can differ from the ranking, which compares one pair: "
-        f"{_pair_counts(frames)} pairs for each switch."
+        "difference to the wild type, such as a cut. A value on the diagonal is a mean over all "
+        "pairs of points that differ in this switch only, so it can differ from the ranking, which "
+        "compares one pair."
     ]
     lines += [
         f"{cell.cell}: mutants left out because a seed is missing: {len(cell.incomplete)} "
@@ -232,7 +193,8 @@ def _interactions(folder: StudyFolder, metric: str) -> list[Section]:
         for cell in cells
         if cell.incomplete
     ]
-    chart = heat_maps(frames, _effects(frames), page=True)
+    count = sum(frame["effect"].count() for frame in frames)
+    chart = heat_maps(frames, f"{count} effects of switches, and interactions", page=True)
     return [Section("Interactions", paragraphs(lines) + chart_figure(chart))]
 
 
@@ -240,17 +202,6 @@ def _has_pairs(frame: pl.DataFrame) -> bool:
     """Whether some effect, and at least half of the interactions, can be estimated."""
     interactions = frame.filter(pl.col("second").is_not_null())["effect"]
     return bool(frame["effect"].count()) and 2 * interactions.count() >= len(interactions)
-
-
-def _pair_counts(frames: Sequence[pl.DataFrame]) -> str:
-    own = pl.concat(frames).filter(pl.col("second").is_null(), pl.col("effect").is_not_null())
-    low, high = own["count"].min(), own["count"].max()
-    return str(low) if low == high else f"{low} to {high}"
-
-
-def _effects(frames: Sequence[pl.DataFrame]) -> str:
-    count = sum(frame["effect"].count() for frame in frames)
-    return f"{count} effects of switches, and interactions"
 
 
 def terms(page: str) -> str:

@@ -1,49 +1,29 @@
-"""The answer of a study: its verdicts as lists, and paragraphs on losses, intervals and choices."""
+"""How to read a study's verdicts: paragraphs on margin, losses, intervals and tuning."""
 
 import json
-from collections.abc import Collection, Sequence
 from math import exp
 
 import polars as pl
 
-from lmzoo.lab.analysis.curve_data import (
-    epochs_of,
-    learning_curves,
-    numeric_fields,
-    response_curves,
-    stopped_beside,
-    tuned_settings,
-)
+from lmzoo.lab.analysis.curve_data import learning_curves, response_curves
 from lmzoo.lab.analysis.formatting import format_number
 from lmzoo.lab.analysis.load import StudyFolder
-from lmzoo.lab.analysis.report.html import macro
-from lmzoo.lab.analysis.report.network import baseline_points
+from lmzoo.lab.analysis.ranking import baselines
 from lmzoo.lab.analysis.search_ranges import search_ranges
 from lmzoo.lab.analysis.units import METRIC, UNITS, effect_words
-from lmzoo.lab.analysis.verdict_lines import MEANINGS, VerdictGroup
-from lmzoo.lab.statistics.compared import (
-    read_looks,
-)
+from lmzoo.lab.statistics.compared import read_looks
 
-LISTED = 20
-"""Points of a verdict that a list has; the ranking has all."""
 FIELD_WORDS = {"recipe.lr": "learning rate (recipe.lr)"}
 """Searched field -> its name in a sentence; other fields have the names of their configs."""
 
 
 def summary(folder: StudyFolder, ranked: pl.DataFrame) -> list[str]:
     """Return the paragraphs: the points and the margin, the losses, the intervals, the tuning."""
-    paragraphs = [
-        _points(ranked),
-        _losses(folder, ranked),
-        _intervals(folder, ranked),
-        " ".join(choice_sentences(folder)),
-    ]
-    return [text for text in paragraphs if text]
+    found = (_points(ranked), _losses(folder, ranked), _intervals(folder, ranked), _choice(folder))
+    return [text for text in found if text]
 
 
 def _points(ranked: pl.DataFrame) -> str:
-    """Return what a point, the reference and the margin are; "" without a verdict."""
     reference = ranked.filter("reference")["label"]
     if reference.is_empty() or not ranked["verdict"].count():
         return ""
@@ -70,8 +50,8 @@ def _losses(folder: StudyFolder, ranked: pl.DataFrame) -> str:
         return text
     own = reference.row(0, named=True)
     others = ranked.filter(
-        pl.col("point").is_in(baseline_points(folder)),
-        ~pl.col("reference") & pl.col("loss").is_not_null(),
+        pl.col("point").is_in(baselines(folder.study)),
+        pl.col("loss").is_not_null(),
         *(pl.col(key) == own[key] for key in ("score", "fingerprint")),
     )
     losses = [f"{other['label']} {other['loss']:.3f}" for other in others.to_dicts()]
@@ -100,15 +80,10 @@ def _intervals(folder: StudyFolder, ranked: pl.DataFrame) -> str:
     seeds = ranked["runs"].drop_nulls()
     low, high = (seeds.min(), seeds.max()) if len(seeds) else (0, 0)
     of_seeds = f"{low} seeds" if low == high else f"{low} to {high} seeds"
-    fields = " and ".join(FIELD_WORDS.get(name, name) for name in search_ranges(folder.study))
+    fields = _fields(folder)
     choice = f" and the choice of the {fields}" if fields else ""
-    looks = [look.seeds for look in read_looks(folder.study.get("looks"), 1)]
-    again = (
-        f" The verdicts and intervals account for the looks after {' and '.join(map(str, looks))} "
-        "seeds."
-        if len(looks) > 1
-        else ""
-    )
+    looks = [str(look.seeds) for look in read_looks(folder.study.get("looks"), 1)]
+    again = f" They account for the looks after {' and '.join(looks)} seeds." * (len(looks) > 1)
     return (
         f"Ranges are 95 % intervals of one difference, over {of_seeds}. They cover the "
         f"seeds{choice}. They do not cover the choice of the test data, nor what the study keeps "
@@ -117,70 +92,21 @@ def _intervals(folder: StudyFolder, ranked: pl.DataFrame) -> str:
     )
 
 
-def answer_lists(groups: Sequence[VerdictGroup], cuts: Collection[str]) -> str:
-    """Return the verdicts as HTML; where one has cuts and other models, cuts come first."""
-    html = ""
-    for group in groups:
-        lists: dict[str, list[str]] = {"cuts": [], "other models": []}
-        for text, point in zip(group.points, group.ids, strict=True):
-            lists["cuts" if point in cuts else "other models"].append(text)
-        html += macro(
-            "answer", group.verdict, group.head, _sentence(MEANINGS[group.verdict]), lists, LISTED
-        )
-    return html
-
-
-def choice_sentences(folder: StudyFolder) -> list[str]:
-    """Return the rule of the choice, and at how many points its result is surprising.
-
-    It is surprising where the chosen setting is not the one with the lowest measured loss, or where
-    early stopping ended all settings on one side of it.
-    """
-    fields = search_ranges(folder.study)
-    samples = folder.study["budget"]["samples"]
+def _choice(folder: StudyFolder) -> str:
+    """Return the rule by which settings are chosen; "" without a search."""
+    samples, fields = folder.study["budget"]["samples"], [*search_ranges(folder.study)]
     if samples < 2 or not fields:
-        return []
-    names = " and ".join(FIELD_WORDS.get(name, name) for name in fields)
-    one = next(iter(fields)) if len(fields) == 1 else ""
-    fitted = bool(one) and not response_curves(folder, one).is_empty()
+        return ""
+    is_fitted = len(fields) == 1 and not response_curves(folder, fields[0]).is_empty()
     rule = (
         "the one with the lowest value of a curve that is fitted over the runs of all points, "
         "because a single run is noisy"
-        if fitted
+        if is_fitted
         else "the one with the lowest validation loss"
     )
-    lines = [
-        f"The {names} of each point is chosen from {samples} tuning runs with one seed each: "
-        f"{rule}."
-    ]
-    other, points = _not_the_lowest(folder)
-    if other:
-        lines.append(
-            f"At {other} of {points} points the chosen value is not the one with the lowest "
-            "measured loss."
-        )
-    elif points:
-        lines.append("At every point it also has the lowest measured loss.")
-    for name in numeric_fields(folder):
-        lines += stopped_beside(tuned_settings(folder, name), name)
-    return lines
+    runs = f"{samples} tuning runs with one seed each"
+    return f"The {_fields(folder)} of each point is chosen from {runs}: {rule}."
 
 
-def _not_the_lowest(folder: StudyFolder) -> tuple[int, int]:
-    """Return at how many points another finished tuning run has a lower loss, and of how many."""
-    runs = epochs_of(folder, "tune").filter(pl.col("status") == "finished")
-    losses = runs.group_by("point", "setting").agg(pl.col("valid_token").min()).drop_nulls()
-    chosen = folder.study.get("chosen", {})
-    other = points = 0
-    for (point,), tried in losses.group_by("point"):
-        setting = chosen.get(point, {}).get("setting")
-        own = [
-            loss for text, loss in tried.drop("point").iter_rows() if json.loads(text) == setting
-        ]
-        points += bool(own)
-        other += bool(own) and min(own) > tried["valid_token"].min()
-    return other, points
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
+def _fields(folder: StudyFolder) -> str:
+    return " and ".join(FIELD_WORDS.get(name, name) for name in search_ranges(folder.study))

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmzoo.lab.analysis.report.colours import GROUPS, PAGE_COLOURS, PRINTED, REFERENCE, look_of
+from lmzoo.lab.analysis.report.colours import GROUPS, PAGE_COLOURS, PRINTED, REFERENCE
 from lmzoo.lab.analysis.report.heat_map import heat_maps
-from lmzoo.lab.analysis.report.search_charts import survival_chart
 
 LEAST = 4.5
 RULE = re.compile(r"luminance\(scale\('color', datum\['\w+'\]\)\) > ([\d.]+)")
@@ -46,8 +45,8 @@ def contrast(first: Colour, second: Colour) -> float:
 
 
 @functools.cache
-def squares_and_numbers(*, page: bool) -> list[tuple[dict, dict]]:
-    """Return the encodings of colour of the squares and the numbers of both kinds of maps."""
+def square_and_number(*, page: bool) -> tuple[dict, dict]:
+    """Return the encodings of colour of the squares and the numbers of a heat map."""
     effects = pl.DataFrame(
         {
             "cell": ["mgu"] * 3, "first": ["a", "b", "a"], "second": [None, None, "b"],
@@ -55,14 +54,8 @@ def squares_and_numbers(*, page: bool) -> list[tuple[dict, dict]]:
             "effect_high": [0.5, 0.0, 0.1], "count": [4, 4, 2],
         }
     )  # fmt: skip
-    ranked = pl.DataFrame({"label": ["a"], "reference": [True], "verdict": [None]})
-    trained = pl.DataFrame({"label": ["a"], "epoch": [1], "trained": [2], "tuned": [4]})
-    looks = look_of(ranked, page=page)
     maps = heat_maps([effects], "effects", page=page).to_dict()["vconcat"][0]
-    survival = survival_chart(trained, looks, page=page).to_dict()
-    return [
-        tuple(layer["encoding"]["color"] for layer in chart["layer"]) for chart in (maps, survival)
-    ]  # type: ignore[return-value]
+    return tuple(layer["encoding"]["color"] for layer in maps["layer"])  # type: ignore[return-value]
 
 
 def at(scale: dict, share: float, variables: dict[str, str]) -> Colour:
@@ -80,15 +73,15 @@ def at(scale: dict, share: float, variables: dict[str, str]) -> Colour:
 @pytest.mark.parametrize("page", [True, False])
 @given(share=st.floats(0, 1))
 def test_the_number_of_a_square_is_readable(page, theme, share):
-    for square, number in squares_and_numbers(page=page):
-        assert square["scale"]["interpolate"] == "rgb"
-        condition = number["condition"]
-        rule = RULE.fullmatch(condition["test"])
-        assert rule is not None, condition["test"]
-        colour = at(square["scale"], share, themes()[theme])
-        light = luminance(colour) > float(rule[1])
-        text = condition["value"] if light else number["value"]
-        assert contrast(rgb(text), colour) >= LEAST
+    square, number = square_and_number(page=page)
+    assert square["scale"]["interpolate"] == "rgb"
+    condition = number["condition"]
+    rule = RULE.fullmatch(condition["test"])
+    assert rule is not None, condition["test"]
+    colour = at(square["scale"], share, themes()[theme])
+    light = luminance(colour) > float(rule[1])
+    text = condition["value"] if light else number["value"]
+    assert contrast(rgb(text), colour) >= LEAST
 
 
 @pytest.mark.parametrize("theme", [0, 1])

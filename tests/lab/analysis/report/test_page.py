@@ -12,22 +12,24 @@ import pytest
 
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import render
+from lmzoo.lab.analysis.report import page as page_module
 from lmzoo.lab.analysis.report import render_report
 from lmzoo.lab.analysis.report.html import Section, html_page
-from tests.lab.analysis.browser import browse, open_page
+from tests.lab.analysis.browser import browse, launched, open_page
 from tests.lab.analysis.recorded import page_of, report_of
+
+MAIN = "gru_ablation-captions"
+SECTIONS = ("Ranking", "How to read it", "Learning curves", "The search", "What it costs", "Audit")
 
 
 @pytest.fixture
 def study(toy):
     toy.study_json["question"] = "Is a < b & 'c' <script>alert(1)</script>?"
-    toy.add_point("full", [2.0, 2.1, 2.3])
+    toy.study_json["data"] = {"warnings": ["9 of 10 lines are cut"]}
+    toy.add_point("full", [2.0, 2.1, 2.3], parameters=100)
     toy.add_point("part", [2.5, None, 2.7], leaks="sees <itself>")
     toy.add_run("full", 10, 3.0, setting={"lr": 0.001})
     return toy.write()
-
-
-SECTIONS = ("Ranking", "Learning curves", "The search", "What it costs", "Audit")
 
 
 def specs(text: str) -> list[dict]:
@@ -40,60 +42,65 @@ def markup(text: str) -> str:
     return re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
 
 
+def stored(text: str) -> str:
+    """Return the file that a page offers for download."""
+    data = re.search(r'href="data:text/csv;base64,([^"]*)"', text)
+    assert data is not None
+    return base64.b64decode(data[1]).decode()
+
+
 def test_the_page_has_every_section_and_loads_nothing(study):
     text = render_report(study)
     for part in (*SECTIONS, "Spent and reproduce"):
         assert f">{part}</h2>" in text
     assert len(text) < 3_000_000
-    assert len(specs(text)) == 3
+    assert len(specs(text)) == 4
     page = markup(text)
     assert "Is a &lt; b &amp; &#39;c&#39; &lt;script&gt;" in page
     assert "cut part: sees &lt;itself&gt;" in page
     assert "1 of 2 points passed" in page
+    assert page.count("WARNING: 9 of 10 lines are cut") == 1
     links = re.findall(r'(?:src|href|xlink:href)="([^"]*)"', page)
     assert all(link.startswith(("#", "data:")) for link in links)
     assert not re.search(r"url\((?!#|&quot;#)", page)
 
 
-def test_table_chart_and_file_have_the_numbers_of_the_ranking(study):
+def test_without_the_extra_the_page_has_all_but_the_charts(study, monkeypatch):
+    monkeypatch.setattr(page_module, "is_complete", lambda _: False)
     text = render_report(study)
-    ranked = study_ranking(study)
-    data = re.search(r'download="toy.csv" href="data:text/csv;base64,([^"]*)"', text)
-    assert data is not None
-    assert base64.b64decode(data[1]).decode() == render(ranked, "csv")
-    forest = next(spec for spec in specs(text) if "Differences" in spec["description"])
-    (rows,) = (data for data in forest["datasets"].values() if "group" in data[0])
-    expected = {row["label"]: row["difference"] or 0.0 for row in ranked.frame.to_dicts()}
-    assert {row["label"]: row["difference"] for row in rows} == expected
-    for row in ranked.tables[0].rows:
-        assert all(f">{escape(cell)}</td>" in text for cell in row)
+    assert specs(text) == []
+    assert "The page has no charts; to draw them: pip install" in markup(text)
+    assert "vegaEmbed =" not in text
+    assert stored(text) == render(study_ranking(study), "csv")
 
 
 def test_report_ranking_json_and_csv_have_the_same_numbers():
     """All columns of the file, the JSON and the table of the recorded gate ablation."""
-    text, ranked = page_of("gru_ablation-captions"), report_of("gru_ablation-captions")
-    names = list(ranked.frame.columns)
-    own = json.loads(render(ranked, "json"))["rows"]
-    data = re.search(r'href="data:text/csv;base64,([^"]*)"', text)
-    assert data is not None
-    stored = list(csv.DictReader(io.StringIO(base64.b64decode(data[1]).decode())))
-    assert [*stored[0]] == names == [*own[0]]
-    for row, line, value in zip(own, stored, ranked.frame.to_dicts(), strict=True):
-        for name in names:
+    text, ranked = page_of(MAIN), report_of(MAIN)
+    frame = ranked.frame
+    own, lines = (
+        json.loads(render(ranked, "json"))["rows"],
+        list(csv.DictReader(io.StringIO(stored(text)))),
+    )
+    assert [*lines[0]] == frame.columns == [*own[0]]
+    for row, line, value in zip(own, lines, frame.to_dicts(), strict=True):
+        for name in frame.columns:
             assert _plain(row[name]) == _plain(value[name], name) == _plain(line[name], name), name
     for table in ranked.tables:
-        for cells in table.rows:
-            for name, cell in zip(table.header, cells, strict=True):
-                assert f">{escape(cell)}<" in text, name
-    charted = {row["label"]: row for row in ranked.frame.to_dicts()}
-    compared = 0
-    for spec in specs(text):
-        for row in (row for rows in spec.get("datasets", {}).values() for row in rows):
-            if {"loss", "parameters"} <= set(row):
-                compared += 1
-                same = {key: charted[row["label"]][key] for key in row if key != "group"}
-                assert same == {key: value for key, value in row.items() if key != "group"}
-    assert compared >= len(own)
+        for name, cells in zip(table.header, zip(*table.rows, strict=True), strict=True):
+            assert all(f">{escape(cell)}<" in text for cell in cells), name
+    ranked_rows = {row["label"]: row for row in frame.to_dicts()}
+    charted = [
+        row
+        for spec in specs(text)
+        for rows in spec.get("datasets", {}).values()
+        for row in rows
+        if {"loss", "parameters"} <= set(row)
+    ]
+    assert len(charted) >= len(own)
+    for row in charted:
+        known = ranked_rows[row["label"]]
+        assert all(row[key] == known[key] for key in row if key != "group")
 
 
 def _plain(value: object, name: str = "setting") -> object:
@@ -113,33 +120,29 @@ def _plain(value: object, name: str = "setting") -> object:
 
 
 def test_every_chart_has_a_tooltip(study):
-    for text in (page_of("gru_ablation-captions"), render_report(study)):
+    for text in (page_of(MAIN), render_report(study)):
         for spec in specs(text):
             assert '"tooltip"' in json.dumps(spec), spec["description"]
 
 
 def test_the_table_shows_what_each_cut_replaces():
-    page = markup(page_of("gru_ablation-captions"))
-    assert "h_t = (1 − f_t) ⊙ h_{t-1} + f_t ⊙ c_t" in page  # of the reference
+    page = markup(page_of(MAIN))
     replaced = "carry (6): (1 − f_t) ⊙ h_{t-1} → 0"
     assert f'cut carry (6)<span class="equation">{replaced}</span></td>' in page
-    labels = report_of("gru_ablation-captions").frame.filter(
-        ~pl.col("reference"), pl.col("parameters") > 0
-    )
+    labels = report_of(MAIN).frame.filter(~pl.col("reference"), pl.col("parameters") > 0)
     assert all(lines for lines in labels["equations"].to_list())
 
 
 def test_the_marked_settings_of_the_search_are_those_of_the_table():
-    """In the recorded study of the gate ablation."""
-    text = page_of("gru_ablation-captions")
-    search = next(spec for spec in specs(text) if "of every setting" in spec["description"])
+    search = next(spec for spec in specs(page_of(MAIN)) if "every setting" in spec["description"])
     rows = [row for data in search["datasets"].values() for row in data if row.get("chosen")]
     chosen = {row["label"]: {"recipe.lr": row["value"]} for row in rows}
-    ranked = report_of("gru_ablation-captions").frame.filter(pl.col("parameters") > 0).to_dicts()
+    ranked = report_of(MAIN).frame.filter(pl.col("parameters") > 0).to_dicts()
     assert chosen == {row["label"]: json.loads(row["setting"]) for row in ranked}
 
 
-def test_the_audit_has_commands_for_the_best_honest_model_and_the_reference(toy):
+def test_the_audit_has_commands_for_the_best_honest_model_and_the_reference(toy, monkeypatch):
+    monkeypatch.setattr(page_module, "is_complete", lambda _: False)
     toy.add_point("leaky", [1.0, 1.1], leaks="sees itself")
     toy.add_point("count", [1.2, 1.2], model={"name": "ngram_count", "order": 5})
     toy.add_point("best", [1.9, 2.0])
@@ -150,7 +153,7 @@ def test_the_audit_has_commands_for_the_best_honest_model_and_the_reference(toy)
     assert runs == ["best", "best", "full", "full"]
 
 
-def test_a_browser_shows_the_complete_page_without_requests(study):
+def test_a_browser_shows_sorts_and_filters_the_complete_page_without_requests(study):
     path = study / "report.html"
     path.write_text(render_report(study), encoding="utf-8")
     loaded = open_page(path)
@@ -158,18 +161,8 @@ def test_a_browser_shows_the_complete_page_without_requests(study):
     assert "<script>alert(1)</script>" in loaded.title
     assert "cut part" in loaded.text
     assert loaded.width <= 1100
-    assert len(loaded.figures) == 3
+    assert len(loaded.figures) == 4
     assert all(box["width"] > 100 and box["height"] > 40 for box in loaded.figures)
-    assert open_page(path, width=390).width == 390
-    with browse(path) as tab:
-        labels = tab.eval_on_selector_all(".chart", "all => all.map(x => x.ariaLabel)")
-    assert "validation loss by epoch" in labels
-    assert len(set(labels)) == 3
-
-
-def test_a_browser_sorts_and_filters_the_ranking(study):
-    path = study / "report.html"
-    path.write_text(render_report(study), encoding="utf-8")
     with browse(path) as tab:
 
         def labels() -> list[str]:
@@ -177,6 +170,9 @@ def test_a_browser_sorts_and_filters_the_ranking(study):
                 "table.sortable >> nth=0 >> tbody tr:visible td.point"
             ).all_inner_texts()
 
+        charts = tab.eval_on_selector_all(".chart", "all => all.map(x => x.ariaLabel)")
+        assert "validation loss by epoch" in charts
+        assert len(set(charts)) == 4
         before = labels()
         heading = tab.locator("table.sortable >> nth=0 >> th", has_text="point")
         for _ in range(2):
@@ -193,19 +189,10 @@ def test_a_browser_reports_a_page_that_loads_other_files(tmp_path):
     body = '<img src="http://127.0.0.1:9/x.png"><script>throw Error("no")</script>'
     text = html_page("bad", "", [Section("x", body)])
     path.write_text(text)
-    assert open_page(path).messages  # the policy in the page's head refuses both
-    path.write_text(re.sub(r"<meta http-equiv[^>]*>", "", text))
-    loaded = open_page(path)
-    assert loaded.requests == ["http://127.0.0.1:9/x.png"]
-    assert any("no" in message for message in loaded.messages)
-
-
-def test_warnings_about_the_text_are_in_the_ranking_and_in_the_page(toy):
-    toy.study_json["data"] = {"warnings": ["9 of 10 lines are cut", "1 of 2 test lines is seen"]}
-    toy.add_point("full", [2.0, 2.1, 2.3])
-    toy.add_point("part", [2.5, 2.6, 2.7])
-    folder = toy.write()
-    heading, page = study_ranking(folder).heading, render_report(folder)
-    for warning in toy.study_json["data"]["warnings"]:
-        assert f"WARNING: {warning}" in heading
-        assert page.count(f"WARNING: {warning}") == 1
+    with launched() as browser:
+        with browse(path, browser=browser) as tab:
+            assert tab.messages  # the policy in the page's head refuses both
+        path.write_text(re.sub(r"<meta http-equiv[^>]*>", "", text))
+        with browse(path, browser=browser) as tab:
+            assert "http://127.0.0.1:9/x.png" in tab.requests
+            assert any("no" in message for message in tab.messages)
