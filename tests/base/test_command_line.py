@@ -4,22 +4,12 @@ import contextlib
 import gc
 import itertools
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from lmzoo.base.command_line import nest_settings, parse_settings, run_app
 from lmzoo.base.errors import UserError
 from lmzoo.base.memory import gc_disabled
-
-EXIT_SCRIPT = """
-import atexit, gc
-from lmzoo.base.command_line import run_app
-
-atexit.register(lambda: print(gc.get_freeze_count() > 10_000))  # registered first, called last
-run_app(lambda standalone_mode: 3)
-"""
 
 
 def test_garbage_collection_is_disabled_during_imports() -> None:
@@ -29,21 +19,6 @@ def test_garbage_collection_is_disabled_during_imports() -> None:
     with pytest.raises(ImportError), gc_disabled():
         import lmzoo.no_such_module  # type: ignore[import-not-found]  # noqa: F401
     assert gc.isenabled()
-
-
-def test_disabled_garbage_collection_stays_disabled() -> None:
-    gc.disable()
-    try:
-        with gc_disabled():
-            pass
-        assert not gc.isenabled()
-    finally:
-        gc.enable()
-
-
-def test_objects_are_not_collected_at_exit() -> None:
-    done = subprocess.run([sys.executable, "-c", EXIT_SCRIPT], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (3, "True\n", "")
 
 
 def test_a_part_and_its_fields_are_set_in_any_order() -> None:

@@ -53,8 +53,9 @@ def test_the_extras_bring_the_modules() -> None:
         assert {dists.get(module, module) for module in modules} <= {*brought}
 
 
-def test_the_laboratory_needs_no_package_but_those_of_the_base() -> None:
-    """Judging, planning and ranking start without torch, Ray, Optuna and the other extras."""
+def test_the_laboratory_needs_no_package_but_those_of_the_base(tmp_path) -> None:
+    """Judging, planning, ranking and reporting need no torch, Ray, Optuna and other extras."""
+    records = ROOT / "docs/results/records/gru_ablation-captions.parquet"
     modules = [module for own in parts.PARTS.values() for module in own]
     code = (
         "import sys, importlib.abc\n"
@@ -65,6 +66,12 @@ def test_the_laboratory_needs_no_package_but_those_of_the_base() -> None:
         "import lmzoo.lab.cli.judge, lmzoo.lab.cli.plan, lmzoo.lab.cli.tables\n"
         "import lmzoo.lab.judging.verdicts, lmzoo.lab.judging.plan, lmzoo.lab.judging.commands\n"
         "import lmzoo.lab.analysis.ranking, lmzoo.lab.analysis.comparison\n"
+        "from lmzoo.lab.cli.report import report\n"
+        "from pathlib import Path\n"
+        f"report({str(records)!r}, out=Path({str(tmp_path / 'page.html')!r}))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
+    page = (tmp_path / "page.html").read_text()
+    assert "Of 11 points against &#39;wild type&#39;" in page
+    assert "The page has no charts; to draw them: pip install" in page

@@ -61,13 +61,6 @@ def test_a_config_belongs_to_one_part(tools: Registry) -> None:
         tools.add("mallet", Mallet)
 
 
-def test_registering_sets_the_name_of_a_part(tools: Registry) -> None:
-    assert tools["hammer"].name == "hammer"
-    assert list(tools) == ["hammer", "pliers"]
-    assert "hammer" in tools
-    assert "saw" not in tools
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [("hamer", "no tool 'hamer'; near: hammer"), ("xyz", "no tool 'xyz'; known: hammer, pliers")],
@@ -90,22 +83,6 @@ def test_dump_is_the_inverse_of_parse(tools: Registry) -> None:
         dumped = tools.dump(tools.parse(value))
         assert tools.parse(dumped) == tools.parse(value)
         assert tools.dump(tools.parse(dumped)) == dumped
-
-
-def test_parts_with_equal_fields_stay_different(tools: Registry) -> None:
-    @tools("mallet")
-    class Mallet:
-        @config
-        class Config:
-            weight: int = 1
-
-    assert tools.name_of(tools.parse("mallet")) == "mallet"
-    assert tools.name_of(tools.parse("hammer")) == "hammer"
-
-
-def test_build_passes_config_and_sizes(tools: Registry) -> None:
-    built = tools.build(tools.parse({"name": "hammer", "weight": 2}), length=7)
-    assert (type(built), built.config.weight, built.length) == (tools["hammer"], 2, 7)
 
 
 def test_discover_imports_every_module_below_a_package(

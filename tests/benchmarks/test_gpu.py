@@ -36,6 +36,7 @@ def test_the_lower_bounds_count_weights_and_products_exactly(bench, monkeypatch)
     assert roofline.compute_bound(shape, rates) == 3 * 3 * counted.get_total_flops()
 
 
+@pytest.mark.slow
 def test_scans_and_growth_write_rows(bench, tmp_path, capsys):
     gpu = bench("gpu")
     gpu.main("scan,growth", "cpu", rounds=2, tiny=True, out=tmp_path, limit=600)
@@ -65,6 +66,7 @@ def test_a_part_that_fails_or_takes_too_long_does_not_end_the_others(bench, tmp_
     assert [path.name for path in tmp_path.iterdir()] == ["gpu-growth.json"]
 
 
+@pytest.mark.slow
 def test_the_error_is_that_of_float32(bench):
     rows = bench("gpu").equality(torch.device("cpu"))
     assert len(rows) == 5 * 2 * 3

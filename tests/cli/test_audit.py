@@ -59,15 +59,6 @@ def test_all_audits_every_row_and_every_published_leak(lmzoo, monkeypatch):
     ]
 
 
-def test_progress_lines_without_a_terminal(lmzoo, monkeypatch):
-    monkeypatch.setattr(zoo, "names", lambda: ["gpt", "mutable_mgu_mixture"])
-    expected = [f"audited {done} of 3 configurations" for done in range(3)]
-    for seconds, lines in ((0.0, expected), (1e9, [])):
-        monkeypatch.setattr("lmzoo.cli.audit.PROGRESS_SECONDS", seconds)
-        _, out, err = lmzoo("audit", "--all", "--json")
-        assert (err.splitlines(), len(json.loads(out))) == (lines, 3)
-
-
 def test_the_config_of_a_run_has_measured_leaks(monkeypatch):
     spec = {"name": "iid", "train": 4, "valid": 2, "test": 2}
     corpus, config = open_corpus(spec), zoo.config("DLM46", norm="time_std", width=6)

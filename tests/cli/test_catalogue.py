@@ -101,14 +101,6 @@ def test_a_text_of_the_user_is_described(lmzoo, tmp_path):
         assert (code, [part for part in said if part not in printed]) == (0, []), spec
 
 
-def test_train_states_the_share_of_unk(lmzoo, text, tmp_path):
-    text.write_text(text.read_text() + "".join(f"a name{i} sits\n" for i in range(40)))
-    options = ("--corpus", f"text:{text}", "--epochs", "1", "--out", tmp_path)
-    assert "<unk> is" in lmzoo("train", "ngram_count", *options)[1]
-    plain = lmzoo("train", "ngram_count", *options, "--set", "corpus.train_unk=false")[1]
-    assert "probability is not learned" in plain.replace("\n", " ")
-
-
 def test_train_records_the_size_of_the_text_and_prints_bits(lmzoo, text, tmp_path):
     out = tmp_path / "runs"
     options = ("--corpus", f"text:{text}", "--epochs", "1", "--out", out)
@@ -152,11 +144,3 @@ def test_invalid_input_gives_one_line_and_exit_code_2(refused):
         (["sample", "/no/run"], "/no/run"),
     ):
         assert message in refused(*arguments)
-
-
-def test_a_file_may_have_any_name(lmzoo, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("2024", "1e5", "true"):
-        (tmp_path / name).write_text("a man runs\na dog sits\n" * 20)
-        words = ("train", "ngram_count", "--corpus", "text", "--set", f"corpus.path={name}")
-        assert lmzoo(*words)[0] == 0, name

@@ -11,6 +11,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.cli.main import COMPLETE
 from lmzoo.lab.cli.shipped import shipped_cluster, shipped_studies
 from lmzoo.lab.cli.sweep import find_studies
+from tests.own_part_files import own_parts as own_parts
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,19 +22,16 @@ def run(*words: object, folder: Path, **env: str) -> subprocess.CompletedProcess
     return subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, check=False)
 
 
-def test_the_files_of_init_obey_the_laws_and_are_a_study(tmp_path, monkeypatch, refused):
-    done = run("init", "gates", folder=tmp_path)
-    assert "#   ray job submit --working-dir . -- lmzoo sweep gates.py" in (
-        tmp_path / "gates_cluster.yaml"
-    ).read_text("utf-8")
+def test_the_files_of_init_obey_the_laws_and_are_a_study(own_parts, lmzoo, refused, monkeypatch):
+    monkeypatch.chdir(own_parts)
     said = "next: lmzoo check gates_cell.py, then lmzoo sweep gates.py"
-    assert done.stdout.splitlines()[-1] == said
-    checked = run("check", "gates_cell.py", folder=tmp_path)
-    assert checked.returncode == 0
-    assert re.fullmatch(r"\d\d+ laws, 0 do not hold", checked.stdout.splitlines()[-1])
-    planned = run("sweep", "gates.py", "--dry-run", folder=tmp_path)
-    assert "my cell: 11 runs" in planned.stdout, planned.stderr
-    monkeypatch.chdir(tmp_path)
+    assert lmzoo("init", "gates")[1].splitlines()[-1] == said
+    cluster = (own_parts / "gates_cluster.yaml").read_text("utf-8")
+    assert "#   ray job submit --working-dir . -- lmzoo sweep gates.py" in cluster
+    code, checked, _ = lmzoo("check", "gates_cell.py")
+    assert (code, checked.splitlines()[-1].endswith(" laws, 0 do not hold")) == (0, True)
+    code, planned, _ = lmzoo("sweep", "gates.py", "--dry-run")
+    assert (code, "my cell: 11 runs" in planned) == (0, True)
     assert "gates.py exists" in refused("init", "gates")
     assert "is not a word" in refused("init", "a b")
     for taken in ("class", "random", "torch"):  # as a file, each would hide a module of Python

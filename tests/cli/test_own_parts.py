@@ -68,18 +68,6 @@ def test_an_own_cell_is_audited(own_parts: Path, lmzoo) -> None:
     assert (code, err.count("\n")) == (2, 1)
 
 
-def test_a_file_without_a_study_is_one_line(own_parts: Path, refused) -> None:
-    for name, source, message in (
-        ("no_study", "x = 1\n", "has no study; write STUDY = Study(...)"),
-        ("broken_study", "raise ValueError('no')\n", "cannot be imported: ValueError: no"),
-        ("missing", "", "there is no file"),
-    ):
-        path = own_parts / f"{name}.py"
-        if source:
-            path.write_text(source)
-        assert message in refused("sweep", path, "--dry-run")
-
-
 def test_a_dry_run_of_a_study_outside_the_package(own_parts: Path, lmzoo, monkeypatch) -> None:
     monkeypatch.chdir(own_parts)
     code, out, err = lmzoo("sweep", "own_study.py", "--dry-run")

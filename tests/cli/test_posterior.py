@@ -103,11 +103,3 @@ def test_a_run_is_opened_with_its_best_weights_and_its_corpus(runs, tmp_path: Pa
     (copy / "config.json").write_text(json.dumps({**config, "fingerprint": "0"}))
     with pytest.raises(UserError, match="not the one that the run was trained on"):
         load_run(copy)
-
-
-def test_a_run_of_numerics_1_is_opened(runs: dict[str, Path], tmp_path: Path) -> None:
-    copy = shutil.copytree(runs["slot_ngram"], tmp_path / "run")
-    config = json.loads((copy / "config.json").read_text())
-    config |= {"numerics": 1, "corpus": {**config["corpus"], "split": "hash"}}
-    (copy / "config.json").write_text(json.dumps(config))
-    assert load_run(copy).row_name == "slot_ngram"

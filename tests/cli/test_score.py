@@ -56,12 +56,6 @@ def test_it_shows_each_token_and_names_unknown_words(score):
     assert "score: exact log-likelihood" in out
 
 
-def test_a_blank_is_a_character(score):
-    code, out, _ = score("letters", "a man")
-    assert code == 0
-    assert "' '" in out
-
-
 def test_invalid_text_gives_one_line(refused, runs):
     for store, text, message in (
         ("words", "", "the text is empty"),

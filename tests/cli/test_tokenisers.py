@@ -1,7 +1,6 @@
 """Runs on texts by word, byte and byte pair: training, scoring, sampling, another tokeniser."""
 
 import json
-import math
 import sys
 
 import pytest
@@ -44,21 +43,6 @@ def test_a_run_scores_and_continues_a_text(lmzoo, text):
         assert (code, out.startswith("the cat")) == (0, True)
 
 
-def test_count_models_report_perplexity_and_bits_of_the_raw_text(lmzoo, text):
-    for order, fields in zip((5, 1, 5, 1), UNITS, strict=True):
-        runs = text.parent / fields["unit"]
-        code, shown, _ = train(lmzoo, text, "ngram_count", runs, order=order, **fields)
-        assert code == 0
-        (records,) = runs.glob("*/records.ndjson")
-        events = [json.loads(line) for line in records.read_text().splitlines()]
-        (test,) = [event for event in events if event["event"] == "test"]
-        nats = test["token"] * test["tokens"]
-        assert f"perplexity {math.exp(test['token']):.2f}" in shown
-        assert f"{nats / math.log(2) / test['characters']:.4f} bits per character" in shown
-        assert f"{nats / math.log(2) / test['bytes']:.4f} per byte" in shown
-        assert f"perplexity per word {math.exp(nats / test['words']):.2f}" in shown
-
-
 def test_a_run_with_another_tokeniser_is_refused(lmzoo, refused, text):
     path, runs = text.parent / "tokenizer.json", text.parent / "runs"
     path.write_text(tokeniser("bpe", vocab=290).vocabulary.json)
@@ -71,13 +55,6 @@ def test_a_run_with_another_tokeniser_is_refused(lmzoo, refused, text):
     assert all(part in error for part in (str(path), before[:12], "another tokeniser"))
     assert train(lmzoo, text, unit="bpe", tokenizer=path)[0] == 0  # another run
     assert len(list(runs.glob("*/config.json"))) == 2
-
-
-def test_a_run_whose_trained_encoding_would_differ_is_refused(lmzoo, refused, text):
-    assert train(lmzoo, text, unit="bpe", vocab=290)[0] == 0
-    text.write_text(TEXT.replace("dog", "owl"), encoding="utf-8")
-    error = refused("score", "gru", PHRASE, "--runs", text.parent / "runs")
-    assert "not the one that the run was trained on" in error
 
 
 def test_the_command_without_the_package_exits_with_2(refused, text, monkeypatch):

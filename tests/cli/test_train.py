@@ -9,7 +9,7 @@ import torch
 
 from lmzoo import zoo
 from lmzoo.cli.train import describe_score
-from lmzoo.contract import MODELS, LanguageModel, Score, Task
+from lmzoo.contract import MODELS, Score, Task
 from lmzoo.lab.store.records import CHECKPOINT, CONFIG
 from lmzoo.train.evaluate import compute_losses
 from tests.laws.support import log_prob
@@ -45,15 +45,6 @@ def test_the_last_line_describes_the_score(lmzoo, options) -> None:
     code, out, _ = lmzoo("train", "word2vec_cbow", *options, "--set", "model.width=4")
     assert (code, "the training objective" in " ".join(out.split())) == (0, True)
     assert not re.search(r"perplexity \d", out)
-
-
-def test_elmo_reports_both_directions(lmzoo, options) -> None:
-    code, out, _ = lmzoo("train", "elmo", *options, "--set", "model.width=4")
-    words = " ".join(out.split())
-    assert code == 0
-    assert re.search(
-        r"on validation sequences: left to right \d\.\d{4}, right to left \d\.\d{4}$", words
-    )
 
 
 def test_the_report_of_elmo_has_the_losses_of_both_directions() -> None:
@@ -93,12 +84,6 @@ def test_nce_reports_its_normaliser() -> None:
     assert report["spread of log Z"] == pytest.approx(
         torch.stack(log_z).std(correction=0).item(), abs=FINE
     )
-
-
-def test_other_models_have_an_empty_report() -> None:
-    model = tiny("gru")
-    assert type(model).report is LanguageModel.report
-    assert model.report(*batch(model.task)) == {}
 
 
 def test_a_diverged_run_exits_with_1_and_advice_that_fits(lmzoo, options, tmp_path):

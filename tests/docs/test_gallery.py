@@ -26,15 +26,6 @@ def test_the_pictures_are_what_the_records_give(drawn):
     assert not stale, "run `make results`"
 
 
-def test_every_picture_of_the_page_exists_and_none_is_left_over(drawn):
-    shown = {
-        (PAGE.parent / name).resolve() for name in re.findall(r"\]\((\S+\.svg)\)", PAGE.read_text())
-    }
-    assert all(path.is_file() for path in shown)
-    assert {path for path in shown if path.parent.name == "gallery"} == {*drawn}
-    assert {*(PAGE.parent / "assets/gallery").iterdir()} == {*drawn}
-
-
 def test_pictures_are_small_load_nothing_and_have_colours_for_dark_pages(drawn):
     for path, text in drawn.items():
         assert len(text.encode()) < 200_000, path

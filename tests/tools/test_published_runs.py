@@ -37,18 +37,6 @@ def truncate(toy, run, *, after, end=None):
     toy.records_path(run).write_text("".join(json.dumps(line) + "\n" for line in remaining))
 
 
-def extend(toy, run, *, to, loss: float | None = 1.0, end=None):
-    """Add epochs to a run, as a longer budget does."""
-    start = max(json.loads(s)["epoch"] for s in toy.records_path(run).read_text().splitlines())
-    epochs = [
-        {"event": "epoch", "epoch": epoch, "valid_token": loss, "valid_sentence": loss}
-        for epoch in range(start + 1, to + 1)
-    ]
-    ends = [{"event": "end", "epoch": to, "status": end}] if end else []
-    with toy.records_path(run).open("a") as file:
-        file.writelines(json.dumps(line) + "\n" for line in (*epochs, *ends))
-
-
 def wild(*paths):
     frame = compare_with_published(WORD, [load_study(path) for path in paths])
     row = next(row for row in frame.to_dicts() if row["row"] == "DLM46")
@@ -63,23 +51,10 @@ def test_a_run_that_has_not_ended_does_not_count(toy, runs):
     assert wild(toy.path)["_seeds"] == 0
 
 
-def test_a_continued_run_counts_at_its_last_end(toy):
-    toy.epochs = 10
-    for run in toy.add_point("DLM46", [10.0, 10.2], **COMMON):
-        extend(toy, run, to=15)
-    assert wild(toy.path) == pytest.approx({"": 5.05, "_seeds": 2, "_diverged": 0, "_epoch": 10})
-
-
 def test_runs_of_one_setting_are_compared_at_one_epoch(toy, runs):
     truncate(toy, runs[0], after=7, end="finished")
     truncate(toy, runs[2], after=3, end="diverged")
     assert wild(toy.path) == pytest.approx({"": 5.1, "_seeds": 2, "_diverged": 1, "_epoch": 20})
-
-
-def test_a_run_that_diverges_after_the_published_epoch_has_a_loss(toy, runs):
-    extend(toy, runs[0], to=25, loss=None, end="diverged")
-    assert wild(toy.path)["_diverged"] == 0
-    assert wild(toy.path)[""] == pytest.approx(5.1)
 
 
 def test_a_run_of_two_studies_counts_once(toy, runs):

@@ -47,14 +47,6 @@ def test_curves_have_the_exponents_of_their_losses(scaled):
         assert row["exponent"] == pytest.approx(exponent, abs=0.01)
 
 
-def test_the_band_holds_the_points_of_an_exact_power_law(scaled):
-    points = scaling_curves(load_study(scaled.path), by="parameters").points
-    assert points.shape[0] == 2 * len(WIDTHS)
-    for row in points.to_dicts():
-        assert row["fitted_low"] < row["fitted"] < row["fitted_high"]
-        assert row["fitted_low"] < row["loss"] < row["fitted_high"]
-
-
 def test_curves_that_cross_change_their_order(scaled):
     frame, changes, *_ = scaling_curves(load_study(scaled.path), by="parameters")
     assert changes == [("cut gru", "cut lstm")]
@@ -79,42 +71,9 @@ def test_a_curve_without_a_shared_size_is_left_out(scaled):
     assert "cut big (800,000,000 to 6,400,000,000)" in study_scaling(scaled.path).heading[-1]
 
 
-def test_curves_that_share_one_size_are_compared_there(scaled):
-    for width in WIDTHS:
-        scaled.add_point(f"big E={width}", [2.0, 2.01, 1.99], parameters=100 * 64**2 * width // 8)
-    scaled.write()
-    frame, _, left_out, _ = scaling_curves(load_study(scaled.path), by="parameters")
-    assert (frame["low_size"][0], frame["high_size"][0]) == (100 * 64**2, 100 * 64**2)
-    assert not left_out
-    report = study_scaling(scaled.path)
-    assert "the curves share one size, 409,600" in report.heading[-1]
-    assert report.tables[0].header == (
-        "curve",
-        "points",
-        "parameters",
-        "exponent",
-        "at 409,600",
-        "fit",
-    )
-
-
-def test_curves_that_share_nothing_are_an_error(scaled):
-    for width in WIDTHS:
-        scaled.add_point(f"big E={width}", [2.0, 2.1], state_size=10**6 * width)
-    scaled.study_json["reference"] = "big E=8"
-    scaled.write()
-    with pytest.raises(UserError, match="the curves share no size"):
-        scaling_curves(load_study(scaled.path), by="state")
-
-
 def test_a_study_without_curves_is_an_error(toy):
     toy.add_point("full", [2.0, 2.1])
     with pytest.raises(UserError, match="has no curve"):
         scaling_curves(load_study(toy.path), by="parameters")
     with pytest.raises(UserError, match="known: parameters, state, compute"):
         scaling_curves(load_study(toy.path), by="height")
-
-
-def test_an_unknown_size_is_an_error(scaled):
-    with pytest.raises(UserError, match="has no curve"):
-        scaling_curves(load_study(scaled.path), by="compute")

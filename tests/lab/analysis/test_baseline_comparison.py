@@ -1,10 +1,7 @@
 """The comparison of points with the Kneser-Ney 5-gram of their table."""
 
-import json
-
 import pytest
 
-from lmzoo.lab.analysis.baseline_comparison import BASELINE_COLUMNS
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import render
 from tests.lab.analysis.toy_study import rank, row
@@ -83,40 +80,6 @@ def test_other_kinds_and_other_data_are_not_compared(compared):
     compared.add_point("elsewhere", [9.0, 9.1, 9.2], fingerprint="beef")
     outcomes = _outcomes(rank(compared))
     assert (outcomes["vae"], outcomes["elsewhere"], outcomes["worse"]) == (None, None, "loses")
-
-
-def test_points_are_compared_where_the_entropy_is_known_too(toy):
-    """The distance to the entropy floor does not say that a table of counts is better."""
-    floor = {"token": 1.0, "sentence": 1.1}
-    toy.add_point("full", [4.1, 4.2, 4.3], floor=floor)
-    toy.add_point("count", COUNT, model=KN5, floor=floor)
-    assert row(rank(toy), "full")["kn5"] == "loses"
-    assert "loses to Kneser-Ney 5-gram (3.947): cut full" in render(study_ranking(toy.path), "md")
-
-
-@pytest.mark.parametrize("format", ["table", "md", "latex"])
-def test_points_that_lose_are_listed_in_the_legend(compared, format):
-    text = render(study_ranking(compared.path), format, width=200)
-    assert LINE in text
-    assert text.index(LINE) > text.index("how each setting was found")
-
-
-def test_json_and_csv_have_the_outcome_as_columns(compared):
-    rows = {r["label"]: r for r in json.loads(render(study_ranking(compared.path), "json"))["rows"]}
-    assert rows["cut worse"]["kn5"] == "loses"
-    assert rows["cut worse"]["kn5_difference"] == pytest.approx(4.11 - 3.947)
-    header, *lines = render(study_ranking(compared.path), "csv").splitlines()
-    column = header.split(",").index("kn5")
-    assert header.split(",")[column : column + 4] == list(BASELINE_COLUMNS)
-    assert sum(",loses," in line for line in lines) == 2
-
-
-def test_undecided_points_are_listed_if_none_loses(toy):
-    toy.add_point("near", [3.90, 3.94, 4.02])
-    toy.add_point("count", COUNT, model=KN5)
-    text = render(study_ranking(toy.path), "md")
-    assert "\nno clear difference from Kneser-Ney 5-gram (3.947): cut near" in text
-    assert "loses" not in text
 
 
 def test_the_baseline_of_a_text_is_the_n_gram_of_the_best_order(toy):

@@ -1,7 +1,5 @@
 """The comparison of points over seeds and test sequences."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -86,16 +84,6 @@ def test_a_diverged_seed_loses(toy):
     assert (result["seeds"], result["paired"]) == (2, 3)
     assert result["win_rate"] == pytest.approx(2 / 3)
     assert result["rank_low"] is None  # it lacks a seed of the reference
-
-
-def test_a_run_that_diverged_after_the_budget_does_not_lose(toy):
-    add_point(toy, "full", 0.0, seed=2)
-    add_point(toy, "worse", 0.3, seed=3)
-    for run in toy.study_json["chosen"]["full"]["runs"]:
-        with toy.records_path(run).open("a") as file:
-            end = {"event": "end", "epoch": toy.epochs + 2, "status": "diverged", "reason": "nan"}
-            file.write(json.dumps(end) + "\n")
-    assert row(compare(toy), "worse")["win_rate"] == 0.0
 
 
 def test_runs_without_valid_sequence_losses_have_no_difference(toy):

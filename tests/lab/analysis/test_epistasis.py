@@ -89,13 +89,6 @@ def test_an_unconfirmed_wild_type_is_refused(toy, known, message):
         study_effects(toy.path)
 
 
-def test_a_wild_type_that_lacks_a_seed_is_refused(toy):
-    toy.add_point("start", [3.0, None, 3.1], model={"cell": {"name": "mgu", "cuts": []}})
-    add_mutants(toy, full(2)[1:], loss)
-    with pytest.raises(UserError, match="its wild type, point 'cut start', is not confirmed"):
-        study_effects(toy.path)
-
-
 @pytest.mark.parametrize("cell", [None, "mgru"])
 def test_a_point_with_another_cell_or_none_is_not_the_wild_type(toy, cell):
     add_unconfirmed(toy, "other", [], tuned=False, cell=cell)
@@ -104,14 +97,6 @@ def test_a_point_with_another_cell_or_none_is_not_the_wild_type(toy, cell):
     (mutants,) = read_mutants(toy.path, load_study(toy.path), "token")
     assert mutants.labels[0] == "cut wild type"
     assert mutants.incomplete == ("cut late",)
-
-
-def test_each_metric_has_its_own_losses(study):
-    token, sentence = (
-        read_mutants(study.path, load_study(study.path), metric)[0].losses
-        for metric in ("token", "sentence")
-    )
-    assert np.allclose(sentence, token / 2)
 
 
 @pytest.mark.parametrize(

@@ -106,28 +106,6 @@ def test_a_line_without_event_or_epoch_is_ignored(toy, line, damaged):
     assert events(toy).equals(before)
 
 
-def test_a_complete_last_line_without_newline_counts(toy):
-    before = events(toy)
-    path = toy.records_path("full-confirm-1")
-    path.write_bytes(path.read_bytes().rstrip(b"\n"))
-    assert events(toy).equals(before)
-
-
-def test_the_last_status_counts(toy):
-    RunFolder(toy.path / "full-confirm-1").append({"event": "end", "epoch": 1, "status": "failed"})
-    folder = load_study(toy.path)
-    result = folder.runs.select("run", "status").collect()
-    assert dict(result.iter_rows()) == {"full-confirm-1": "failed", "full-confirm-2": "finished"}
-
-
-def test_runs_are_sorted_by_name(toy):
-    for name in "zyxwvuts":
-        toy.add_point(name, [3.0])
-    runs = load_study(toy.path).runs.collect()["run"].to_list()
-    assert len(runs) == 10
-    assert runs == sorted(runs)
-
-
 def test_an_unreadable_file_is_named_in_the_error(toy):
     toy.records_path("full-confirm-1").unlink()
     toy.records_path("full-confirm-1").mkdir()

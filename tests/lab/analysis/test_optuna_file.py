@@ -26,7 +26,7 @@ def tuned(toy):
     return toy
 
 
-@pytest.mark.parametrize("name", ["tuned.db", "tuned.journal"])
+@pytest.mark.parametrize("name", ["tuned.journal"])
 def test_optuna_reads_the_exported_runs(tuned, tmp_path, name, capsys):
     pruned = tuned.add_run("gate", 98, 40.0, status="pruned", setting={"lr": 0.1})
     diverged = tuned.add_run("gate", 99, None, setting={"lr": 0.1})

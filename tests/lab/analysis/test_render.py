@@ -143,12 +143,6 @@ def test_heading_and_legend_describe_the_study(toy):
     assert "missing" not in text  # marks without points have no legend
 
 
-def test_short_intervals_get_a_fourth_decimal(tmp_path):
-    toy = ToyStudy(tmp_path / "toy")
-    toy.add_point("full", [3.0, 3.0001, 3.0002])
-    assert "3.0001 ±0.0002" in render(study_ranking(toy.path), "table")
-
-
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_a_narrow_terminal_loses_no_cell_and_breaks_no_name(width):
     name = "state_to_candidate"

@@ -129,15 +129,6 @@ def test_the_weights_of_a_row_are_those_of_its_run_or_said_to_be_untrained(runs,
     assert json.loads(out)["DLM46"] != json.loads(by_row[1])["DLM46"]
 
 
-def test_a_study_is_named_in_every_table(runs, lmzoo, refused):
-    for command in ("rank", "compare", "report", "curves", "plan"):
-        words = ("--effect", "0.02") if command == "plan" else ()
-        error = refused(command, "nothing", *words)
-        assert error == "error: no study 'nothing'; studies in runs: runs/toy-text"
-        # It is found; its files are not a sweep's.
-        assert "no study 'toy'" not in lmzoo(command, "toy", *words)[2]
-
-
 def test_a_report_takes_a_study_a_point_and_a_run(runs):
     study, run = runs / "toy-text", best(runs)
     assert find_studied("toy") == (Path("runs/toy-text"), "")

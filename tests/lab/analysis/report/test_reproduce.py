@@ -110,29 +110,24 @@ def command_of(study, tmp_path):
     return words[2:]
 
 
-@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Grown)])
-def test_a_field_of_a_study_is_an_option_everywhere(name, tmp_path, monkeypatch):
+def test_a_field_of_a_study_is_an_option_everywhere(tmp_path, monkeypatch):
     """It is on the command line, in study.json and in the command that runs the study again."""
-    if name in STATED:
-        return
     study = Grown(name="toy", question="?", points=PLAIN.points)
-    default = getattr(study, name)
-    words, value = GIVEN[name] if name in GIVEN else ("4", type(default)(4))
-    own = options(study)[name]
-    given = [own.flag, words, *([own.switch] if own.switch else [])]
-    changed = study_of(study, [*given, *SMALL], monkeypatch)
-    got = getattr(changed, name)
-    assert (
-        (got | {"corpus.train": 200} == value | {"corpus.train": 200})
-        if name == "fields"
-        else got == value
-    )
-    assert got != getattr(study, name)
-    if name == "direction":
-        return  # the rows of this study have a loss
-    assert study_of(study, command_of(changed, tmp_path), monkeypatch) == changed
-    asked = read_json(tmp_path / "toy" / STUDY)["asked"]
-    assert asked.keys() == {field.name for field in dataclasses.fields(Grown)} - STATED
+    names = {field.name for field in dataclasses.fields(Grown)} - STATED
+    values = {"fields": {"corpus.train": 200}}
+    words = [*SMALL]
+    for name in names:
+        default, own = getattr(study, name), options(study)[name]
+        text, value = GIVEN[name] if name in GIVEN else ("4", type(default)(4))
+        words += [own.flag, text, *([own.switch] if own.switch else [])]
+        values[name] = values.get(name, {}) | value if name == "fields" else value
+        assert value != default, name
+    changed = study_of(study, words, monkeypatch)
+    assert {name: getattr(changed, name) for name in names} == values
+    # The rows of this study have a loss, and a field is searched or off.
+    again = dataclasses.replace(changed, direction="minimize", off=())
+    assert study_of(study, command_of(again, tmp_path), monkeypatch) == again
+    assert read_json(tmp_path / "toy" / STUDY)["asked"].keys() == names
 
 
 TEXTS = st.text("ab1.,: {}[]\"'=", min_size=1, max_size=5)
@@ -221,14 +216,3 @@ def test_the_command_of_an_older_study_says_what_is_missing(toy):
     assert lines[0].startswith("python sweeps/toy.py --epochs 3 --samples 2 --seeds 3 --storage ")
     assert lines[1:3] == [f"lmzoo {name} {toy.path}" for name in ("rank", "report")]
     assert "An older version wrote this study" in lines[4]
-
-
-CUTS = "cut state_to_candidate (4) + candidate_bias (5)"
-
-
-def test_the_cell_of_a_point_is_stored_before_any_run(tmp_path):
-    """It distinguishes an unconfirmed wild type from a model without a cell."""
-    study = load_study(begin(OWN, tmp_path)).study
-    cells = {point["label"]: point["cell"] for point in study["points"]}
-    baselines = {"unigram count": None, "Kneser-Ney 5-gram": None}
-    assert cells == {"count": None, CUTS: "mgu", "MGU": "mgu", "LSTM": "lstm", **baselines}
