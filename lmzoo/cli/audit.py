@@ -1,7 +1,6 @@
 """`lmzoo audit`: whether rows are the normalised causal densities that they are declared to be."""
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,8 +26,6 @@ from lmzoo.laws.tiny import TASK
 from lmzoo.laws_of_training.iid_floor import IidFloor, iid_floor
 from lmzoo.train.trained import read_model_config
 
-PROGRESS_SECONDS = 10.0
-"""Seconds between progress lines if there is no terminal."""
 HEADINGS = {"future": "later token", "itself": "own token", "total": "total", "pads": "padding", "mates": "batch", "steps": "step by step"}  # fmt: skip
 """Probe -> column heading."""
 
@@ -82,13 +79,15 @@ def audit_rows(
     The exit code is 1 if a row has a fault. With --all, rows are also audited with the leaking input normalisation of S0, whose faults are expected and do not change the exit code.
     """
     cases = list(_cases(names or [], parse_settings(fields or []), runs, every=every))
+    console = Console(stderr=True)
+    few = not console.is_terminal or len(cases) < 4
     results = [
         Result(
             case,
             audit(case.config, vocab, length or case.length, logits=logits),
             _train_on_iid(case.config, iid) if iid and case.score else None,
         )
-        for case in _with_progress(cases, Console(stderr=True))
+        for case in track(cases, "auditing", console=console, transient=True, disable=few)
     ]
     if as_json:
         echo(json.dumps([_as_json(result) for result in results], indent=1))
@@ -129,19 +128,6 @@ def _case_of_run(name: str, runs: Path, model_fields: dict[str, Any]) -> Case:
         config = zoo.change(config, model_fields)
     score = zoo.build(config, TASK).score.value
     return Case(name, "", config, score, min(length, LONGEST))
-
-
-def _with_progress(cases: list[Case], console: Console) -> Iterator[Case]:
-    """Yield the cases with a progress bar on a terminal, or else with progress lines."""
-    if console.is_terminal:
-        yield from track(cases, "auditing", console=console, transient=True, disable=len(cases) < 4)
-        return
-    last_line = time.monotonic()
-    for done, case in enumerate(cases):
-        if time.monotonic() - last_line >= PROGRESS_SECONDS:
-            console.print(f"audited {done} of {len(cases)} configurations")
-            last_line = time.monotonic()
-        yield case
 
 
 def _train_on_iid(config: Any, steps: int) -> IidFloor | None:

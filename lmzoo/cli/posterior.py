@@ -3,7 +3,7 @@
 Writes a JSON file and PNG plots for each kind that the model has.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ from lmzoo.base.streams import echo
 from lmzoo.cli.common import DataDir
 from lmzoo.cli.opened import open_run
 from lmzoo.cli.sample import encode_source, encode_text
-from lmzoo.contract import END, START, LanguageModel
+from lmzoo.contract import END, START
 from lmzoo.data.corpus import Corpus
 from lmzoo.inspect.attention import attention_maps, has_attention_maps
 from lmzoo.inspect.boundaries import boundaries, has_boundaries
@@ -57,30 +57,22 @@ def write_posterior(
     run = find_run(name, runs)
     trained = open_run(run, data_dir)
     model = trained.model
-    require_plots(model)
-    chosen = list(_sentences(trained, sentences, text, source))
-    folder = out or run / "posterior"
-    with writing(folder / "plot"):
-        if model.latent:
-            _write_latent(folder, trained, chosen)
-        if has_attention_maps(model):
-            _write_attention(folder, trained, chosen)
-        if has_boundaries(model):
-            _write_boundaries(folder, trained, chosen)
-
-
-def require_plots(model: LanguageModel) -> None:
-    """Check that the model has something to plot.
-
-    Raises:
-        UserError: The model has no latent, no attention map and no boundary.
-    """
-    if not (model.latent or has_attention_maps(model) or has_boundaries(model)):
+    kinds = (
+        *([_write_latent] if model.latent else []),
+        *([_write_attention] if has_attention_maps(model) else []),
+        *([_write_boundaries] if has_boundaries(model) else []),
+    )
+    if not kinds:
         raise UserError(
             f"{model.name} has no discrete latent, attention map or boundary; use a mixture (DLM5, "
             "DLM30, or a recurrent row with model.emission=mixture), a decoder (gpt, "
             "seq2seq_dot_attention) or hm_lstm"
         )
+    chosen = list(_sentences(trained, sentences, text, source))
+    folder = out or run / "posterior"
+    with writing(folder / "plot"):
+        for write in kinds:
+            write(folder, trained, chosen)
 
 
 def _write_latent(folder: Path, trained: TrainedRun, sentences: list[Sentence]) -> None:
@@ -95,16 +87,12 @@ def _write_latent(folder: Path, trained: TrainedRun, sentences: list[Sentence]) 
         chart = plot_posterior(keep_largest(table, PLOTTED_VALUES), title, sentence.text)
         return as_json(table), chart
 
-    facts = _plot_sentences(folder, "sentence", sentences, plot)
-    prior_table = prior(model)
-    if prior_table is not None:
-        path = folder / "prior.png"
-        save_png(plot_prior(prior_table, run_title, f"prior of the {model.latent}"), path)
+    facts: Facts = {"latent": model.latent, "prior": None}
+    if (table := prior(model)) is not None:
+        facts["prior"], path = as_json(table), folder / "prior.png"
+        save_png(plot_prior(table, run_title, f"prior of the {model.latent}"), path)
         echo(path)
-    _write_facts(
-        folder / "posterior.json", trained, latent=model.latent, sentences=facts,
-        prior=None if prior_table is None else as_json(prior_table),
-    )  # fmt: skip
+    _write(folder, "posterior", "sentence", trained, sentences, plot, **facts)
 
 
 def _write_attention(folder: Path, trained: TrainedRun, sentences: list[Sentence]) -> None:
@@ -119,8 +107,7 @@ def _write_attention(folder: Path, trained: TrainedRun, sentences: list[Sentence
         facts["weight"] = maps.weight.tolist()
         return facts, plot_attention_maps(maps, title, sentence.text)
 
-    facts = _plot_sentences(folder, "attention", sentences, plot)
-    _write_facts(folder / "attention.json", trained, sentences=facts)
+    _write(folder, "attention", "attention", trained, sentences, plot)
 
 
 def _write_boundaries(folder: Path, trained: TrainedRun, sentences: list[Sentence]) -> None:
@@ -132,33 +119,31 @@ def _write_boundaries(folder: Path, trained: TrainedRun, sentences: list[Sentenc
         facts = {"axes": ["layer", "token"], **asdict(found), "ended": found.ended.int().tolist()}
         return facts, plot_boundaries(found, title, sentence.text)
 
-    facts = _plot_sentences(folder, "boundaries", sentences, plot)
-    _write_facts(folder / "boundaries.json", trained, sentences=facts)
+    _write(folder, "boundaries", "boundaries", trained, sentences, plot)
 
 
-def _plot_sentences(
+def _write(
     folder: Path,
+    name: str,
     stem: str,
-    sentences: Iterable[Sentence],
+    trained: TrainedRun,
+    sentences: list[Sentence],
     plot: Callable[[Sentence], tuple[Facts, Any]],
-) -> list[Facts]:
-    """Write a plot of each sentence and return their numbers for the JSON file."""
+    **facts: Any,
+) -> None:
+    """Write a plot of each sentence, and the numbers of all to a JSON file."""
     from lmzoo.inspect.plots import save_png
 
     written = []
     for number, sentence in enumerate(sentences, 1):
-        facts, chart = plot(sentence)
-        written.append({"sentence": sentence.text, **facts})
+        own, chart = plot(sentence)
+        written.append({"sentence": sentence.text, **own})
         path = folder / f"{stem}_{number}.png"
         save_png(chart, path)
         echo(f"{path}  {sentence.text}")
-    return written
-
-
-def _write_facts(path: Path, trained: TrainedRun, **facts: Any) -> None:
     run = {"row": trained.row_name, "run": trained.config["run"], "corpus": trained.corpus.name}
-    write_json(path, {**run, **facts})
-    echo(path)
+    write_json(folder / f"{name}.json", {**run, **facts, "sentences": written})
+    echo(folder / f"{name}.json")
 
 
 def _sentences(
