@@ -5,8 +5,10 @@ import contextlib
 import errno
 import gc
 import json
+import os
 import re
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -14,7 +16,7 @@ from typing import Any, NoReturn
 import pydantic
 
 from lmzoo.base.config import explain
-from lmzoo.base.errors import UserError, near
+from lmzoo.base.errors import UserError, describe_error, near
 from lmzoo.base.parts import install_command, missing_parts
 from lmzoo.base.stops import STOPS
 from lmzoo.base.streams import prepare_streams, stdout_error
@@ -22,6 +24,8 @@ from lmzoo.base.version import DeprecatedName
 
 SECTIONS = ("model", "recipe", "corpus")
 """First components of setting paths."""
+INTERNAL, TRACEBACK = 70, "LMZOO_TRACEBACK"
+"""Exit code of an error that is not foreseen, and the variable that shows where it is."""
 LARGEST = 2**63
 MOST, MOST_SEED = 10**9, 10**15
 """Largest count and largest seed of an option; 1000 * seed has 64 bits."""
@@ -35,13 +39,21 @@ OF_THE_MACHINE = {
 def run_app(app: Callable[..., Any], needs: tuple[str, ...] = ()) -> NoReturn:
     """Run a typer app and exit; `needs` are the parts of the installation that it uses.
 
-    The exit code is 0 on success, 2 after invalid input (one line on stderr), 130 after Ctrl-C,
-    SIGTERM or SIGHUP, 1 if stdout cannot be written; a reader that ends changes nothing.
+    The exit code is 0 on success, 2 after invalid input or if stdout cannot be written, 130 after
+    Ctrl-C, SIGTERM or SIGHUP, and 70 after any other error, in one line on stderr. A reader that
+    ends changes nothing. 1 and 3 are answers of a command, never an error.
     """
     with contextlib.ExitStack() as ending:
         ending.callback(_check_stdout)
         ending.enter_context(STOPS.installed())
-        _run_app(app, needs)
+        try:
+            _run_app(app, needs)
+        except Exception as error:
+            if os.environ.get(TRACEBACK):
+                traceback.print_exc()
+            text = " ".join(describe_error(error).split())
+            sys.stderr.write(f"error of lmzoo: {text}; {TRACEBACK}=1 shows its traceback\n")
+            raise SystemExit(INTERNAL) from None
 
 
 def _run_app(app: Callable[..., Any], needs: tuple[str, ...]) -> NoReturn:
@@ -68,7 +80,7 @@ def _run_app(app: Callable[..., Any], needs: tuple[str, ...]) -> NoReturn:
         _exit_with_error(f"{name} is missing; run: {install_command(extras)}")
     except OSError as error:
         if stdout_error():
-            raise SystemExit(1) from None
+            raise SystemExit(2) from None
         if error.errno not in OF_THE_MACHINE:
             raise
         where = f"{error.filename}: " if error.filename else ""
@@ -190,10 +202,10 @@ def _parse_value(text: str) -> Any:
 
 
 def _check_stdout() -> None:
-    """Exit with 1 and one line if stdout could not be written."""
+    """Exit with 2 and one line if stdout could not be written."""
     if sys.stdout is not None and (error := stdout_error()):
         sys.stderr.write(f"error: stdout cannot be written: {error.strerror}\n")
-        raise SystemExit(1) from None
+        raise SystemExit(2) from None
 
 
 def _exit_with_error(message: str) -> NoReturn:

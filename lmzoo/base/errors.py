@@ -1,7 +1,7 @@
 """The exception for invalid user input.
 
 The command line prints a `UserError` as one line on stderr and exits with code 2. Every other
-exception is a bug in lmzoo and keeps its traceback.
+exception is a bug in lmzoo: one line and code 70.
 """
 
 import contextlib

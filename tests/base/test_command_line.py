@@ -47,6 +47,13 @@ def test_an_error_after_a_stop_is_a_stop(capsys) -> None:
     assert capsys.readouterr().err == "stopped; RuntimeError: no compiled object yet\n"
 
 
-def test_a_missing_module_of_the_users_is_no_fault_of_the_package() -> None:
-    with pytest.raises(ModuleNotFoundError):
+def test_an_error_that_is_not_foreseen_is_one_line_and_no_answer(capsys, monkeypatch) -> None:
+    for fails in (lambda **_: __import__("no_such_module"), lambda **_: {}["a key\nof two lines"]):
+        with pytest.raises(SystemExit) as stop:
+            run_app(fails)
+        assert stop.value.code == 70
+        assert capsys.readouterr().err.count("\n") == 1
+    monkeypatch.setenv("LMZOO_TRACEBACK", "1")
+    with pytest.raises(SystemExit):
         run_app(lambda **_: __import__("no_such_module"))
+    assert "Traceback" in capsys.readouterr().err

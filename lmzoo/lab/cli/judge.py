@@ -1,5 +1,6 @@
 """`lmzoo judge`: verdicts on results of other programs, or on two commands."""
 
+import functools
 import json
 import math
 import shutil
@@ -103,9 +104,10 @@ def _judge_commands(
         raise UserError(f"--pattern {pattern!r} has {groups} groups; put () around the number only")
     both = {"base": (base, base_rev), "candidate": (candidate or base, candidate_rev)}
     with revisions(both, Metric(metric, pattern, higher_is_better)) as (first, second):
+        say = functools.partial(echo, err=True)
         answer = judge_commands(
-            first, second, Results(out), margin=margin,
-            max_seeds=max_seeds, minutes=budget, stream=stream, say=lambda line: echo(line, err=True),
+            first, second, Results(out, say), margin=margin, max_seeds=max_seeds, minutes=budget,
+            stream=stream, say=say,
         )  # fmt: skip
     if as_json:
         echo(json.dumps(answer))

@@ -15,7 +15,6 @@ names, the commit and the metric are the same.
 
 import contextlib
 import hashlib
-import json
 import math
 import os
 import re
@@ -31,8 +30,17 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.base.errors import UserError, is_file, near, writing
-from lmzoo.lab.judging.reports import LARGEST, append_object, number, objects, read_objects
+from lmzoo.base.errors import UserError, is_file, near
+from lmzoo.lab.judging.reports import (
+    ANSI,
+    LARGEST,
+    append_object,
+    number,
+    objects,
+    read_checked,
+    read_objects,
+    write_checked,
+)  # fmt: skip
 from lmzoo.lab.judging.stream import Stream
 from lmzoo.lab.statistics.compared import (
     ERROR,
@@ -71,6 +79,7 @@ class Metric:
         Raises:
             UserError: It is not there, or is no number.
         """
+        out, err = ANSI.sub("", out), ANSI.sub("", err)
         if self.pattern is not None:
             found = re.findall(self.pattern, f"{out}\n{err}", re.MULTILINE)
             text = found[-1] if found else None
@@ -123,20 +132,24 @@ class Arm:
             UserError: It failed, with the last line of its stderr, or printed no metric.
         """
         command = self.command.replace(SEED, str(seed))
-        process = subprocess.Popen(
-            command, shell=True, cwd=self.folder, text=True, errors="replace",
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True,
-        )  # fmt: skip
-        try:
-            out, err = process.communicate()
-        except BaseException:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            raise
+        # Files, not pipes: a child in the background may hold a pipe for ever.
+        with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+            process = subprocess.Popen(
+                command, shell=True, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=stdout,
+                stderr=stderr, start_new_session=True,
+            )  # fmt: skip
+            try:
+                process.wait()
+            except BaseException:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                raise
+            for file in (stdout, stderr):
+                file.seek(0)
+            out, err = (file.read().decode(errors="replace") for file in (stdout, stderr))
         if process.returncode:
-            lines = [line.strip() for line in err.splitlines() if line.strip()]
+            lines = [line.strip() for line in ANSI.sub("", err).splitlines() if line.strip()]
             last = lines[-1] if lines else "nothing on stderr"
             raise UserError(f"{self.name}, seed {seed}: exit code {process.returncode}: {last}")
         try:
@@ -145,14 +158,23 @@ class Arm:
             raise UserError(f"{self.name}, seed {seed}: {error}") from None
 
 
+RUN_KEYS = frozenset({"arm", "name", "command", "commit", "seed", "value", "seconds"})
+
+
 class Results:
     """The runs in a folder: arm and seed -> metric."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, say: Callable[[str], None] = lambda _: None) -> None:
         self.folder = folder
         self._values: dict[tuple[str, int], float] = {}
-        for row in read_objects(folder / "runs.jsonl"):
+        rows, damaged = read_objects(folder / "runs.jsonl", RUN_KEYS)
+        for row in rows:
             self._values[row["arm"], row["seed"]] = float(row["value"])
+        if damaged:
+            say(
+                f"{folder / 'runs.jsonl'}: {damaged} damaged or foreign lines are left out; runs "
+                "without a result are run again"
+            )
 
     def get(self, arm: Arm, seed: int) -> float | None:
         """Return the metric of a run; None if it is pending."""
@@ -170,13 +192,18 @@ class Results:
     def plan(self, pair: str, most: int) -> tuple[Look, ...]:
         """Return the looks for at most this number of seeds, after those of an earlier judge."""
         file = self.folder / "looks.json"
-        stored = json.loads(file.read_text()) if file.exists() else {}
-        made = read_looks(stored[pair], 0) if pair in stored else ()
+        stored = read_checked(file) if file.exists() else {} if not self._values else None
+        try:
+            made = read_looks(stored[pair], 0) if stored and pair in stored else ()
+        except (ValueError, TypeError):
+            stored, made = None, ()
+        if stored is None and self._values:
+            raise UserError(
+                f"{file} is damaged or missing: how often its runs were looked at is not known; "
+                "choose another --out"
+            )
         schedule = spend(looks(min(FIRST, most), most), made)
-        new = file.with_suffix(".new")
-        with writing(file):
-            new.write_text(json.dumps({**stored, pair: schedule}))
-            new.replace(file)
+        write_checked(file, {**(stored or {}), pair: schedule})
         return schedule
 
 

@@ -9,6 +9,7 @@ chose the winner are not those that it is compared by.
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lmzoo.base.errors import UserError
 from lmzoo.lab.judging.reports import append_object, read_objects
 from lmzoo.lab.statistics.stream import keep_level
 
@@ -34,8 +35,15 @@ class Stream:
     def __init__(self, folder: Path) -> None:
         self._file = folder / "stream.jsonl"
         self._rows: dict[str, dict[str, Any]] = {}
-        for row in read_objects(self._file):
+        rows, damaged = read_objects(self._file, frozenset({"pair", *Place._fields}))
+        for row in rows:
             self._rows[row["pair"]] = row  # the last line of a pair has the decision
+        if damaged or [*range(len(self._rows))] != [
+            own["number"] - 1 for own in self._rows.values()
+        ]:
+            raise UserError(
+                f"{self._file} is damaged: its levels need each place; choose another --out"
+            )
 
     def place(self, pair: str) -> Place:
         """Return the place of a candidate; a new one is the next of the series."""

@@ -1,15 +1,18 @@
 """Two commands: decisions and exit codes, looks, resumption, revisions, errors."""
 
 import json
+import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from lmzoo.lab.judging.commands import Metric, Results
+from lmzoo.base.errors import UserError
+from lmzoo.lab.judging.commands import Arm, Metric, Results, judge_commands
 
 TRAIN = """
 import json, pathlib, random, sys
@@ -115,6 +118,94 @@ def test_failing_commands_and_bad_options_are_one_line(call, lmzoo) -> None:
         assert (code, out, len(lines)) == (2, "", 1)
         assert word in lines[0]
         assert "Traceback" not in err
+
+
+def test_a_run_ends_with_its_process_and_colours_are_no_text(lmzoo, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    show = "sleep 60 & printf '\\033[1;31mloss\\033[0m: \\033]8;;x\\033\\\\%s\\033[0m\\n'"
+    commands = (f"{show} {SEEDS}.2{SEEDS}", f"{show} {SEEDS}.1")
+    options = ("--pattern", "^loss: ([0-9.]+)$", "--max-seeds", "3")
+    begun = time.monotonic()
+    found = lmzoo("judge", "--base", commands[0], "--candidate", commands[1], *options)
+    assert found[0] == 0, found
+    assert time.monotonic() - begun < 20
+
+
+def damage(folder: Path, rng: random.Random) -> None:
+    """Damage a file as a power loss, a full disk or a tool of another kind does."""
+    files = sorted(folder.glob("*.json*"))
+    if not files:
+        return
+    file = rng.choice(files)
+    text = file.read_bytes()
+    place = rng.randrange(len(text) + 1)
+    byte = bytes([rng.randrange(256)])
+    kinds = (
+        lambda: text[:place],
+        lambda: b"",
+        lambda: text[:place] + byte + text[place + 1 :],
+        lambda: text[:place] + text[place + rng.randrange(1, 9) :],
+        lambda: (
+            text + rng.choice((b'{"arm": 3}\n', b"[]\n", b"null", b"\0\0\0\n", b'{"value": 1}'))
+        ),
+        lambda: text.replace(b"1", b"7"),
+    )
+    file.write_bytes(rng.choice(kinds)())
+
+
+def series(folder: Path, case: int, kill: random.Random | None) -> list[str]:
+    """Judge three candidates in one folder; return their decisions, `refused` from a refusal on."""
+    effects = [random.Random(f"{case} {i}").choice((-0.3, -0.02, 0.0, 0.02, 0.3)) for i in range(3)]
+    decisions: list[str] = []
+    for number, effect in enumerate(effects):
+        base = Arm("base", f"base {SEEDS}", folder, Metric())
+        candidate = Arm("candidate", f"candidate {number} {SEEDS}", folder, Metric())
+        left = kill.randrange(12) if kill else 99
+
+        def run(self: Arm, seed: int, effect: float = effect, number: int = number) -> float:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+            own = random.Random(f"{case} {self.command} {seed}").gauss(0, 0.02)
+            common = random.Random(f"{case} {seed}").gauss(1, 0.3)
+            return common + own + effect * (self.name == "candidate")
+
+        for _ in range(9):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Arm, "run", run)
+                try:
+                    answer = judge_commands(
+                        base, candidate, Results(folder), max_seeds=12, margin=0.01 * (case % 3),
+                        stream=case % 2 == 0,
+                    )  # fmt: skip
+                except KeyboardInterrupt:
+                    left = kill.randrange(30) if kill else 99
+                except UserError:
+                    return [*decisions, *["refused"] * (3 - number)]
+                else:
+                    decisions.append(answer["decision"])
+                    break
+            if kill and kill.random() < 0.7:
+                damage(folder, kill)
+        else:
+            return [*decisions, *["refused"] * (3 - number)]
+        if kill and kill.random() < 0.3:
+            damage(folder, kill)
+    return decisions
+
+
+def test_a_judgement_that_was_killed_and_damaged_decides_as_the_whole_one_or_not(
+    tmp_path: Path,
+) -> None:
+    refused = 0
+    for case in range(100):
+        whole = series(tmp_path / f"{case} whole", case, None)
+        found = series(tmp_path / f"{case} damaged", case, random.Random(case))
+        refused += found.count("refused")
+        for one, other in zip(found, whole, strict=True):
+            assert one in ("refused", other), (case, found, whole)
+    assert refused < 200  # most are decided
 
 
 def test_equal_results_need_no_seeds_and_no_terminal(lmzoo, tmp_path, monkeypatch) -> None:
