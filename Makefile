@@ -27,7 +27,7 @@ lowest:
 		-e ".[zoo,sweeps,bpe,figures,test]"
 	.venv-lowest/bin/python -m pytest -m "not slow" tests/lab/store tests/lab/study tests/trainables tests/lab/judging tests/lab/statistics \
 		tests/lab/analysis tests/train tests/data tests/laws tests/cells/test_every_cell.py \
-		tests/lab/sweep/test_ray_names.py
+		tests/lab/sweep/test_ray.py
 
 # What changed since main, in less than a minute; `check` and `test` are complete.
 quick: $(ALL)

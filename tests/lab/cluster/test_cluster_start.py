@@ -12,29 +12,6 @@ import pytest
 from lmzoo.base.errors import UserError
 from lmzoo.lab.cluster import connection as clusters
 
-ACTOR_PROCESS = """
-import os
-from lmzoo.lab.cluster.connection import cluster
-import lmzoo.lab.sweep.driver.ray_backend
-import ray
-from ray.tune.execution.class_cache import _ActorClassCache
-from tests.lab.sweep.processes import descendants, wait_until
-
-class Trainable:
-    def process(self):
-        return os.getpid()
-
-def idle():
-    return {pid for pid, name in descendants(os.getpid()).items() if name.startswith("ray::IDLE")}
-
-with cluster():
-    wait_until(lambda: bool(idle()), 60)
-    before = idle()
-    actor = _ActorClassCache().get(Trainable).remote()
-    reused = ray.get(actor.process.remote()) in before
-print(reused)
-"""
-
 
 def run_python(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run Python on this machine, outside any cluster."""
@@ -113,26 +90,6 @@ def test_ray_is_shut_down_after_its_start_if_meanwhile_fails(slow_ray, error):
     assert log == ["started", "ended"]
 
 
-def test_ray_outlives_its_start_and_sigterm_acts_as_ctrl_c():
-    """Ray's processes end within two seconds of the end of the thread that started them."""
-    code = (
-        "import os, signal, time\n"
-        "from lmzoo.lab.cluster.connection import cluster\n"
-        "import ray\n"
-        "try:\n"
-        "    with cluster():\n"
-        "        time.sleep(3)\n"
-        "        answer = ray.get(ray.remote(lambda: 'alive').remote(), timeout=60)\n"
-        "        os.kill(os.getpid(), signal.SIGTERM)\n"
-        "        time.sleep(60)\n"
-        "except KeyboardInterrupt:\n"
-        "    print(answer)\n"
-    )
-    done = run_python("-c", code)
-    assert (done.returncode, done.stdout.strip()) == (0, "alive"), done.stderr
-    assert "SIGTERM received" not in done.stderr, "Ray's own handler is installed"
-
-
 def test_a_study_that_imports_ray_first_is_refused(tmp_path):
     """Ray would start with a token that this process never read, and wait forever."""
     study = tmp_path / "early.py"
@@ -175,9 +132,3 @@ def test_a_machine_that_is_no_node_of_the_cluster_is_told_so(monkeypatch):
             clusters.cluster(),
         ):
             pytest.fail("it joins")
-
-
-@pytest.mark.slow
-def test_actors_of_ray_tune_use_the_processes_that_ray_has_started():
-    done = run_python("-c", ACTOR_PROCESS)
-    assert done.stdout.strip() == "True", done.stderr

@@ -1,16 +1,27 @@
-"""What the console prints: a table on a terminal, plain lines elsewhere, JSON, nothing."""
+"""What the console prints: a table that fits a terminal, plain lines elsewhere, JSON, nothing."""
 
+import dataclasses
 import io
 import json
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rich.console import Console as RichConsole
 
+from lmzoo import Point
+from lmzoo.lab.statistics.compared import compared
+from lmzoo.lab.study.planner import Planner
+from lmzoo.lab.study.point_planner import MOST_AGAIN
+from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.lab.sweep.fleet.fleet import Fleet
 from lmzoo.lab.sweep.fleet.packing import Packer
 from lmzoo.lab.sweep.messages import Ended, Exchange
 from lmzoo.lab.sweep.screen import console as module
-from lmzoo.lab.sweep.screen.console import Console
+from lmzoo.lab.sweep.screen.console import Console, choose, counts, so_far
+from lmzoo.trainables.resolve import resolve
+from tests.toy_study import toy_study
 
 from .fake_fleet import drive
 from .processes import wait_until
@@ -18,7 +29,7 @@ from .processes import wait_until
 WAITING = "waiting for 4 GPUs, 1 of 5 nodes is there"
 
 
-def _console(planner, *, terminal, **options):
+def make_console(planner, *, terminal=False, **options) -> Console:
     stderr = RichConsole(file=io.StringIO(), force_terminal=terminal, width=120, height=40)
     console = Console(as_json=options.pop("as_json", False), stderr=stderr, **options)
     console.fleet = Fleet(planner, Packer(planner.points[0].point.corpus, None), [console])
@@ -26,32 +37,42 @@ def _console(planner, *, terminal, **options):
     return console
 
 
-def test_a_log_gets_one_line_for_each_change_of_what_is_awaited(planner):
-    console = _console(planner, terminal=False)
-    states = [WAITING, WAITING, ""]
+def panel(console, width=120, height=40) -> list[str]:
+    """Return the lines of the panel on a screen of this size."""
+    console.stderr = RichConsole(file=io.StringIO(), width=width, height=height)
+    console.stderr.print(console.panel())
+    return console.stderr.file.getvalue().splitlines()
+
+
+def test_a_log_has_plain_lines_with_the_progress_and_what_is_awaited(planner, monkeypatch):
+    monkeypatch.setattr(module, "PROGRESS_SECONDS", 0.0)
+    console = make_console(planner)
+    states = [WAITING, ""]
     console.waiting = lambda: states.pop(0) if states else ""
     with console:
-        wait_until(lambda: not states, 20)
-        wait_until(lambda: "room" in console.stderr.file.getvalue(), 20)
-    assert console.stderr.file.getvalue().splitlines() == [WAITING, "all workers have room"]
+        drive(console.fleet)
+        said = console.stderr.file.getvalue
+        wait_until(lambda: "% of the epochs" in said() and "all workers have room" in said(), 20)
+    lines = said().splitlines()
+    assert "\x1b" not in said()
+    assert (lines.count(WAITING), lines.count("all workers have room")) == (1, 1)
+    ended = [line for line in lines if line.startswith(("finished", "pruned"))]
+    assert len(ended) >= 3 * (4 + 2), "and runs that measure a setting again"
+    assert "nats/token" in ended[0]
 
 
 def test_the_panel_shows_what_is_awaited_and_what_is_done(planner):
-    console = _console(planner, terminal=False)
+    console = make_console(planner)
     console.waiting = lambda: WAITING
     drive(console.fleet, steps=4)
-    console.stderr = RichConsole(file=io.StringIO(), width=120, height=40)
-    console.stderr.print(console.panel())
-    text = console.stderr.file.getvalue()
-    assert WAITING in text
-    assert "1 of 1 workers train" in text
-    assert " left" in text
-    assert "cut state_to_candidate (4)" in text
+    text = "\n".join(panel(console))
+    for said in (WAITING, "1 of 1 workers train", " left", "cut state_to_candidate (4)"):
+        assert said in text
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt])
 def test_a_terminal_keeps_the_last_table(planner, error):
-    console = _console(planner, terminal=True)
+    console = make_console(planner, terminal=True)
     try:
         with console:
             drive(console.fleet)
@@ -66,7 +87,7 @@ def test_a_terminal_keeps_the_last_table(planner, error):
 
 def test_epochs_that_are_trained_again_are_not_counted_as_done(planner, monkeypatch):
     """A worker dies after the last epoch of a run, whose checkpoint is lost, too."""
-    console = _console(planner, terminal=False)
+    console = make_console(planner)
     fleet, ended, budget = console.fleet, console.fleet.ended, planner.study.epochs
     lost = []
 
@@ -79,42 +100,29 @@ def test_epochs_that_are_trained_again_are_not_counted_as_done(planner, monkeypa
     monkeypatch.setattr(fleet, "ended", end)
     drive(fleet, steps=60)
     fleet.give_back(fleet.gone("w"), interrupted=True)
-    shares = [_share(console)]
+    shares = [share(console)]
     (run_id,) = fleet.exchange(Exchange("v", 0), live=1, now=60.0).members
     assert [run_id] == lost
     for epoch in range(1, budget + 1):
         reports = [(run_id, {"epoch": epoch, "valid_token": 3.0})]
         fleet.exchange(Exchange("v", 0, [run_id], reports), live=1, now=60.0 + epoch)
-        shares.append(_share(console))
+        shares.append(share(console))
     assert shares[0] == shares[-1] == 99
     assert shares[1] < 98
     assert shares[1:] == sorted(shares[1:])
     ended("v", Ended(run_id, "finished", test={"token": 3.0}))
-    assert _share(console) == 100
+    assert share(console) == 100
 
 
-def _share(console) -> int:
+def share(console) -> int:
     """Return the percentage that the progress states."""
     console._looked = -module.LOOK_SECONDS
     console._look()
     return int(console._progress().partition(" %")[0])
 
 
-def test_a_log_has_plain_lines_with_the_progress(planner, monkeypatch):
-    monkeypatch.setattr(module, "PROGRESS_SECONDS", 0.0)
-    console = _console(planner, terminal=False)
-    with console:
-        drive(console.fleet)
-        wait_until(lambda: "% of the epochs" in console.stderr.file.getvalue(), 20)
-    text = console.stderr.file.getvalue()
-    assert "\x1b" not in text
-    assert "nats/token" in text
-    ended = [line for line in text.splitlines() if line.startswith(("finished", "pruned"))]
-    assert len(ended) >= 3 * (4 + 2), "and runs that measure a setting again"
-
-
 def test_json_has_one_object_a_line_and_quiet_prints_nothing(planner, capsys):
-    console = _console(planner, terminal=False, as_json=True, quiet=True)
+    console = make_console(planner, as_json=True, quiet=True)
     with console:
         drive(console.fleet)
     objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -130,8 +138,77 @@ def test_json_on_the_terminal_of_the_table_gets_plain_lines(planner, monkeypatch
     stdout = io.StringIO()
     monkeypatch.setattr(stdout, "isatty", lambda: same_terminal)
     monkeypatch.setattr("sys.stdout", stdout)
-    console = _console(planner, terminal=True, as_json=True)
+    console = make_console(planner, terminal=True, as_json=True)
     with console:
         drive(console.fleet)
     assert all(json.loads(line) for line in stdout.getvalue().splitlines())
     assert ("cut state_to_candidate" in console.stderr.file.getvalue()) != same_terminal
+
+
+@pytest.fixture(scope="module")
+def many(corpus, corpus_fields, sentences, tmp_path_factory):
+    """The planner of 92 points."""
+    toy = toy_study(sentences)
+    points = tuple(Point(f"width {i}", "DLM46", {"width": 3 + i}) for i in range(92))
+    fields = {k: v for k, v in toy.fields.items() if k != "model.width"}
+    study = dataclasses.replace(toy, points=points, fields=fields, samples=1)
+    resolved = [p for p in resolve(study, corpus, corpus_fields) if not p.baseline]
+    store = StudyStore(tmp_path_factory.mktemp("many"))
+    yield Planner(study, resolved, store)
+    store.close()
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (160, 50), (40, 10)])
+def test_the_panel_fits_the_screen(many, width, height):
+    console = make_console(many)
+    console.waiting = lambda: "waiting for 4 GPUs, " * 9
+    lines = panel(console, width, height)
+    assert len(lines) <= height - 1
+    assert max(map(len, lines)) <= width
+    if width >= 80:
+        shown = sum("width" in line for line in lines)
+        rest = next(line for line in lines if line.startswith("..."))
+        assert rest.startswith(f"... {92 - shown} more")
+
+
+@settings(max_examples=30)
+@given(st.integers(2, 95), st.lists(st.integers(0, 91), unique=True))
+def test_points_that_changed_last_are_shown_in_the_order_of_the_study(many, room, changed):
+    recent = [many.points[i].point.label for i in changed]
+    shown = choose(many.points, recent, room)
+    assert len(shown) <= room
+    order = [many.points.index(point) for point in shown]
+    assert order == sorted(order)
+    assert len(shown) == 92 or {*changed[len(changed) - (room - 2) :]} <= {*order} | {*changed[:1]}
+
+
+def test_counts_add_up_at_every_time(planner):
+    console = make_console(planner, quiet=True)
+    fleet = console.fleet
+    total = sum(point.samples + planner.study.seeds for point in planner.points)
+    while not fleet.done:
+        drive(fleet, steps=3)
+        if fleet.workers:
+            fleet.give_back(fleet.gone("w"), interrupted=True)
+        sums = [counts(point, console._running) for point in planner.points]
+        assert all(value >= 0 for numbers in sums for value in numbers.values())
+        measured = sum(sum(numbers.values()) for numbers in sums)
+        assert total <= measured <= total + MOST_AGAIN * len(planner.points)
+    assert sum(n["pending"] + n["running"] for n in sums) == 0
+    assert sum(n["pruned"] for n in sums) > 0
+
+
+def test_at_the_end_the_verdicts_are_those_of_all_confirm_runs(planner):
+    console = make_console(planner, quiet=True)
+    worse = planner.points[1].point.label
+    drive(console.fleet, level=lambda run: 0.5 * (run.label == worse))
+    for _ in planner.points:
+        known = so_far(planner)
+    losses = np.array([[run.test_loss for run in p.confirm_runs] for p in planner.points])
+    sd = [p.tuning_sd for p in planner.points]
+    found = compared(losses, 0, tuning_sd=sd, margin=planner.study.margin).verdict
+    assert [known[p].verdict for p in planner.points] == ["reference", *found[1:]]
+    assert known[planner.points[1]].verdict == "worse"
+    lines = "\n".join(panel(console, 160, 50))
+    for said in ("worse", known[planner.points[1]].difference, "100 % of the epochs"):
+        assert said in lines

@@ -5,18 +5,22 @@ import pytest
 from lmzoo.lab.sweep.fleet.health import DEATHS, DEATHS_ON_THE_ONLY_NODE, NODE_RUNS, Health
 
 NODES = ("good", "bad")
+THREE = (*NODES, "third")
 
 
-def test_a_run_fails_when_it_has_failed_on_two_nodes():
-    health = Health()
+@pytest.fixture
+def health() -> Health:
+    return Health()
+
+
+def test_a_run_fails_when_it_has_failed_on_two_nodes(health):
     health.failed(["run"], "good", NODES, "an error")
     assert not health.decides("run", NODES)
     health.failed(["run"], "bad", NODES, "an error")
     assert health.decides("run", NODES)
 
 
-def test_on_the_only_node_an_error_decides_at_once_and_deaths_later():
-    health = Health()
+def test_on_the_only_node_an_error_decides_at_once_and_deaths_later(health):
     health.failed(["broken"], "only", ["only"], "an error")
     assert health.decides("broken", ["only"])
     for death in range(DEATHS_ON_THE_ONLY_NODE):
@@ -25,25 +29,18 @@ def test_on_the_only_node_an_error_decides_at_once_and_deaths_later():
     assert health.decides("run", ["only"])
 
 
-def test_a_death_counts_from_the_second_one_on_a_node():
-    health = Health()
+def test_a_death_counts_from_the_second_one_on_a_node_and_never_in_a_pack(health):
     for node in NODES:
         for _ in range(DEATHS):
             assert not health.decides("run", NODES)
             health.failed(["run"], node, NODES)
+            health.failed(["a", "b"], node, NODES, "an error")
     assert health.decides("run", NODES)
-
-
-def test_a_failure_in_a_pack_is_the_fault_of_no_member():
-    health = Health()
-    for node in NODES * 5:
-        health.failed(["a", "b"], node, NODES, "an error")
     assert not health.decides("a", NODES)
 
 
 @pytest.mark.parametrize("progress_elsewhere", [True, False])
-def test_a_node_that_fails_different_runs_is_left_out_if_another_trains(progress_elsewhere):
-    health = Health()
+def test_a_node_that_fails_different_runs_is_left_out_if_another_trains(health, progress_elsewhere):
     if progress_elsewhere:
         health.trained("x", "good")
     for run in range(NODE_RUNS):
@@ -55,60 +52,46 @@ def test_a_node_that_fails_different_runs_is_left_out_if_another_trains(progress
         assert health.usable(NODES) == ["good"]
 
 
-def test_runs_that_fail_everywhere_leave_no_node_out():
-    health = Health()
-    health.trained("x", "good")
-    health.trained("x", "bad")
-    for run in range(10):
-        for node in NODES:
-            health.failed([str(run)], node, NODES, "a bug of the point")
-    assert not health.left_out
-
-
-def test_one_pack_that_dies_leaves_no_node_out():
-    health = Health()
-    health.trained("x", "good")
+def test_runs_that_fail_everywhere_one_dead_pack_and_the_last_node_leave_no_node_out(health):
+    for node in NODES:
+        health.trained("x", node)
     health.failed(list("abcdef"), "bad", NODES)
-    assert not health.left_out
     health.trained("a", "bad")
     health.failed(list("bcdef"), "bad", NODES)
     assert not health.left_out, "an epoch came between"
-
-
-def test_the_last_node_that_trains_is_never_left_out():
-    health = Health()
-    health.trained("x", "good")
+    for run in range(10):
+        for node in NODES:
+            health.failed([str(run)], node, NODES, "a bug of the point")
+    alone = Health()
+    alone.trained("x", "good")
     for run in range(20):
-        health.failed([str(run)], "good", ["good"], "an error")
+        alone.failed([str(run)], "good", ["good"], "an error")
     assert not health.left_out
+    assert not alone.left_out
 
 
-def test_two_nodes_that_have_not_trained_since_decide_only_if_there_is_no_third():
-    health = Health()
+def test_two_nodes_that_have_not_trained_since_decide_only_if_there_is_no_third(health):
     for node in NODES:
-        health.failed(["run"], node, [*NODES, "third"], "no library")
-    assert not health.decides("run", [*NODES, "third"])
+        health.failed(["run"], node, THREE, "no library")
+    assert not health.decides("run", THREE)
     health.trained("x", "good")
-    assert health.decides("run", [*NODES, "third"])
+    assert health.decides("run", THREE)
 
 
-def test_a_pack_with_a_suspect_is_charged_to_the_suspect_alone():
-    health = Health()
+def test_a_pack_with_a_suspect_is_charged_to_the_suspect_alone(health):
     for node in NODES:
         health.trained("x", node)
     health.failed(["poison", "a", "b"], "bad", NODES)
     health.trained("x", "bad")
     for _ in range(3):
-        health.failed(["poison", "c", "d", "e"], "good", [*NODES, "third"])
+        health.failed(["poison", "c", "d", "e"], "good", THREE)
     assert health.failed_on("poison") == {*NODES}
-    assert health.is_apart("poison", [*NODES, "third"])
-    assert not health.is_apart("a", [*NODES, "third"])
+    assert [health.is_apart(run, THREE) for run in ("poison", "a")] == [True, False]
     assert not health.failed_on("c")
     assert not health.left_out
 
 
-def test_an_epoch_clears_a_run():
-    health = Health()
+def test_an_epoch_clears_a_run(health):
     health.failed(["run"], "bad", NODES, "an error")
     health.trained("run", "good")
     assert not health.failed_on("run")

@@ -42,17 +42,3 @@ def test_a_sweep_with_stopped_workers_ends_with_the_same_records(
     undisturbed = tmp_path / "undisturbed"
     assert sweep(study, corpus, corpus_fields, undisturbed)
     assert outcome(store) == outcome(undisturbed)
-
-
-@slow_ray_test
-def test_a_sweep_with_a_stopped_worker_can_be_interrupted(
-    tmp_path, start_sweep, study, corpus_fields
-):
-    store = tmp_path / "runs" / store_name(study.name, corpus_fields)
-    driver = start_sweep("--epochs", str(EPOCHS))
-    wait_until(lambda: epochs_on_disk(store) >= 3, 900)
-    stopped = {stop_worker(driver.pid, set())}
-    driver.send_signal(signal.SIGTERM)
-    code, _, err = finish(driver, 900)
-    assert code == 130, err
-    wait_until(lambda: not existing(stopped), 60)

@@ -29,7 +29,7 @@ def test_workers_of_other_sizes_fit_together(demands):
     parts = [share / demand.room for share, demand in zip(shares, demands, strict=True)]
     beyond = [part for share, part in zip(shares, parts, strict=True) if share > 1]
     assert all(shares)
-    assert not beyond or sum(parts) <= 1 + 1e-6
+    assert sum(parts) <= 1 + 1e-6 or not beyond
 
 
 def other(sweep, *demands: Demand, place: int = 0) -> None:
@@ -39,62 +39,45 @@ def other(sweep, *demands: Demand, place: int = 0) -> None:
         return [*demands[:place], own, *demands[place:]], place
 
     sweep.coordinator._others = SimpleNamespace(look=look)
-
-
-def test_a_sweep_lets_workers_go_when_another_one_waits(sweep):
-    sweep.live = 2
-    first = sweep.exchange("a").members
-    second = sweep.exchange("b").members
-    assert sweep.coordinator.wanted() > 2
-    other(sweep, Demand("cpu", 2, 0, 2))
     sweep.turn(after=LOOK_SECONDS)
+
+
+def test_a_sweep_lets_workers_go_only_when_another_one_waits(sweep):
+    sweep.live = 2
+    packs = {name: sweep.exchange(name).members for name in "ab"}
+    alone = sweep.coordinator.wanted()
+    assert alone > 2
+    for has in (Demand("cpu", 0, 0, 2), Demand("cpu", 1, 1, 2)):
+        other(sweep, has, place=1)
+        assert not sweep.fleet.dismissed, "it has what it wants"
+    other(sweep)
+    assert sweep.coordinator.wanted() == alone
+    other(sweep, Demand("cpu", 2, 0, 2))
     assert sweep.coordinator.wanted() == 1
     (name,) = sweep.fleet.dismissed
-    stays = "b" if name == "a" else "a"
     reply = sweep.exchange(name)
-    assert (reply.members, {*reply.release}) == ([], {*(first if name == "a" else second)})
+    assert (reply.members, {*reply.release}) == ([], {*packs[name]})
     for run in reply.release:
         sweep.fleet.released(name, run)
     assert sweep.exchange(name) is None, "it ends at once"
-    assert {*sweep.exchange(stays).members} == {*first, *second}
+    (stays,) = {*"ab"} - {name}
+    assert {*sweep.exchange(stays).members} == {*packs["a"], *packs["b"]}
     sweep.turn(after=LOOK_SECONDS)
     assert not sweep.fleet.dismissed
 
 
-def test_a_sweep_keeps_its_workers_where_no_other_one_waits(sweep):
-    sweep.live = 2
-    sweep.exchange("a")
-    sweep.exchange("b")
-    alone = sweep.coordinator.wanted()
-    for has in (Demand("cpu", 0, 0, 2), Demand("cpu", 1, 1, 2)):
-        other(sweep, has, place=1)
-        sweep.turn(after=LOOK_SECONDS)
-        assert not sweep.fleet.dismissed
-    other(sweep)
-    sweep.turn(after=LOOK_SECONDS)
-    assert sweep.coordinator.wanted() == alone
-
-
 def test_the_demands_of_sweeps_that_have_ended_are_forgotten(monkeypatch):
     demand, own = Demand("gpu", 4, 2, 8), Demand("gpu", 9, 8, 8)
-    mailboxes = {
-        "sweep-1": demand,
-        "sweep-3": own,
-        "sweep-4": Demand("cpu", 1, 1, 1),
-        "other": None,
-    }
-    boxes = {
-        name: SimpleNamespace(
-            demand=SimpleNamespace(remote=lambda d=d: d), announce=SimpleNamespace(remote=print)
-        )
-        for name, d in mailboxes.items()
-    }
+    cpu = Demand("cpu", 1, 1, 1)
+    demands = {"sweep-1": demand, "sweep-3": own, "sweep-4": cpu, "other": None}
+
+    def call(value):
+        return SimpleNamespace(remote=lambda *_: value)
+
+    boxes = {n: SimpleNamespace(demand=call(d), announce=call(0)) for n, d in demands.items()}
+    names = lambda all_namespaces: [{"name": name, "namespace": "lmzoo"} for name in boxes]  # noqa: E731
     fake = SimpleNamespace(
-        util=SimpleNamespace(
-            list_named_actors=lambda all_namespaces: [
-                {"name": name, "namespace": "lmzoo"} for name in boxes
-            ]
-        ),
+        util=SimpleNamespace(list_named_actors=names),
         get_actor=lambda name, namespace: boxes[name],
         wait=lambda refs, timeout: (refs, []),
         get=lambda answer: answer,

@@ -3,7 +3,6 @@
 import threading
 
 import pytest
-import torch
 
 from lmzoo import zoo
 from lmzoo.base.errors import UserError
@@ -19,15 +18,11 @@ def run(planner):
     return planner.ready()[0]
 
 
-@pytest.mark.parametrize(("text", "size"), [("auto", None), ("off", 0), ("8", 8)])
-def test_fuse_is_parsed(text, size):
-    assert parse_fuse(text) == size
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "many", "2.5", ""])
-def test_an_invalid_fuse_is_refused(text):
-    with pytest.raises(UserError, match=r"--fuse .* is not auto, off or a number"):
-        parse_fuse(text)
+def test_fuse_is_parsed_or_refused():
+    assert [parse_fuse(text) for text in ("auto", "off", "8")] == [None, 0, 8]
+    for text in ("0", "-1", "many", "2.5", ""):
+        with pytest.raises(UserError, match=r"--fuse .* is not auto, off or a number"):
+            parse_fuse(text)
 
 
 @pytest.mark.parametrize(("size", "most"), [(None, CPU_PACK_SIZE), (0, 1), (3, 3)])
@@ -76,16 +71,14 @@ def test_prepare_computes_what_the_start_of_a_run_needs(planner, corpus, monkeyp
 
 
 def test_the_memory_of_a_member_grows_with_batch_length_and_vocabulary():
-    def estimate(batch=8, length=10, vocab=50):
-        task = Task(vocab=vocab, length=length)
-        return member_bytes(zoo.build(zoo.config("recurrent_lm", width=8), task), batch)
+    def model(length=10, vocab=50):
+        return zoo.build(zoo.config("recurrent_lm", width=8), Task(vocab=vocab, length=length))
 
-    assert estimate() < estimate(batch=64) < estimate(batch=64, length=40)
-    assert estimate() < estimate(vocab=500)
-    model = zoo.build(zoo.config("recurrent_lm", width=8), Task(vocab=50, length=10))
-    state = 4 * sum(p.nbytes for p in model.parameters())
-    logits = 8 * 9 * 50 * torch.float32.itemsize
-    assert state + logits <= member_bytes(model, 8) < state + 20 * logits
+    estimate = member_bytes(model(), 8)
+    assert estimate < member_bytes(model(), 64) < member_bytes(model(length=40), 64)
+    assert estimate < member_bytes(model(vocab=500), 8)
+    state, logits = 4 * sum(p.nbytes for p in model().parameters()), 8 * 9 * 50 * 4
+    assert state + logits <= estimate < state + 20 * logits
 
 
 def test_ready_runs_keep_the_order_of_priority(planner):

@@ -9,40 +9,25 @@ from lmzoo.base.errors import UserError
 from lmzoo.lab.sweep.driver.ray_backend import _Watch, _WorkerSearch
 
 
-class Sweep:
-    """What Ray Tune uses of a coordinator."""
-
-    def __init__(self) -> None:
-        self.count, self.finished, self.error, self.ended = 2, False, None, []
-
-    def wanted(self):
-        return self.count
-
-    def worker_ended(self, worker, *, died):
-        self.ended.append((worker, died))
-
-
 def test_no_more_workers_are_suggested_than_wanted():
-    sweep = Sweep()
+    ended, wanted = [], [2]
+    sweep = SimpleNamespace(
+        finished=False,
+        error=None,
+        wanted=lambda: wanted[0],
+        worker_ended=lambda worker, *, died: ended.append((worker, died)),
+    )
     search = _WorkerSearch(sweep)
     suggested = [search.suggest(name) for name in "abc"]
     assert suggested == [{"worker": "a"}, {"worker": "b"}, None]
     search.on_trial_complete("a", error=True)
     search.on_trial_complete("b", {"done": True})
-    assert sweep.ended == [("b", False)], "the death of a is reported with its cause"
+    assert ended == [("b", False)], "the death of a is reported with its cause"
     assert [search.suggest(name) for name in "def"] == [{"worker": "d"}, {"worker": "e"}, None]
-    sweep.count = 3
+    wanted[0] = 3
     assert search.suggest("g") == {"worker": "g"}
-
-
-def test_a_finished_sweep_suggests_no_worker():
-    sweep = Sweep()
     sweep.finished = True
-    assert _WorkerSearch(sweep).suggest("a") == Searcher.FINISHED
-
-
-def test_an_error_of_the_coordinator_stops_ray_tune():
-    sweep = SimpleNamespace(error=None)
+    assert search.suggest("h") == Searcher.FINISHED
     callback = _Watch(sweep)
     callback.on_step_end(1, [])
     sweep.error = UserError("the store is gone")

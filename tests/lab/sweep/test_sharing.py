@@ -1,7 +1,6 @@
 """With many shapes a placement is used several times, and no worker waits for that."""
 
 import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -21,12 +20,8 @@ class AnyPacker:
         return False
 
 
-def shape(run: PlannedRun) -> str:
-    return run.label
-
-
 def many_shapes(shapes: int, each: int) -> Sharing:
-    ready = ReadyRuns(shape)
+    ready = ReadyRuns(lambda run: run.label)
     for label in map(str, range(shapes)):
         for index in range(each):
             ready.add(PlannedRun(f"{label}-{index}", label, "tune", index, {}, budget=10))
@@ -37,31 +32,9 @@ def many_shapes(shapes: int, each: int) -> Sharing:
 def placements(monkeypatch) -> list[int]:
     """Return the number of shapes of each placement that is computed."""
     computed, place = list[int](), module.place
-
-    def counted(loads, slots):
-        computed.append(len(loads))
-        return place(loads, slots)
-
+    counted = lambda loads, slots: (computed.append(len(loads)), place(loads, slots))[1]  # noqa: E731
     monkeypatch.setattr(module, "place", counted)
     return computed
-
-
-def steps(sharing: Sharing, workers: dict[str, WorkerState], seed: int) -> Iterator[str]:
-    """Yield a worker that asks for runs, and give it its share; runs end in between."""
-    draws = random.Random(seed)
-    while sharing.ready or any(worker.training for worker in workers.values()):
-        name = draws.choice([*workers][: SHAPES // 2])
-        worker = workers[name]
-        for run_id in [*worker.training]:
-            if draws.random() < 0.5:
-                sharing.remove(worker, run_id)
-        yield name
-        share = sharing.shares(workers, len(workers), 0.0, name)[name]
-        if not worker.training:
-            worker.key = sharing.ready.first_key([key for key, own in share.items() if own.runs])
-        most = share[worker.key].runs if worker.key in share else 0
-        for run in sharing.ready.take(worker.key, most - len(worker.training)):
-            sharing.add(worker, run)
 
 
 @pytest.mark.parametrize("shapes", [SHAPES // 2, 4 * SHAPES])
@@ -73,26 +46,33 @@ def test_a_placement_is_computed_less_often_the_more_shapes_it_has(placements, s
     assert len(placements) == pytest.approx(24 / (1 + shapes // SHAPES), abs=1)
 
 
-@pytest.mark.parametrize("each", [1, 2])
-def test_a_worker_that_asks_never_waits_while_there_are_runs_for_it(placements, each):
+def test_a_worker_that_asks_never_waits_while_there_are_runs_for_it(placements):
     """As with a placement of this moment: it gets runs whenever that gives it some."""
-    sharing = many_shapes(3 * SHAPES, each)
+    sharing, draws, asked = many_shapes(3 * SHAPES, 2), random.Random(1), 0
     workers = {str(number): WorkerState() for number in range(2 * SHAPES)}
-    asked = 0
-    for name in steps(sharing, workers, each):
-        asked += 1
-        if workers[name].training:
-            continue
+
+    def gets(sharing: Sharing, name: str) -> bool:
         shares = sharing.shares(workers, len(workers), 0.0, name)[name]
-        gets = any(own.runs and sharing.ready.count(key) for key, own in shares.items())
-        fresh = Sharing(sharing.ready, sharing.packer, sharing.pace)
-        fresh.runs = sharing.runs
-        now = fresh.shares(workers, len(workers), 0.0, name)[name]
-        could = any(own.runs and sharing.ready.count(key) for key, own in now.items())
-        assert gets or not could
-        asked += 1
-        placements.pop()  # that of this test
-    assert not sharing.ready
+        return any(own.runs and sharing.ready.count(key) for key, own in shares.items())
+
+    while sharing.ready or any(worker.training for worker in workers.values()):
+        name = draws.choice([*workers][: SHAPES // 2])
+        worker, asked = workers[name], asked + 1
+        for run_id in [*worker.training]:
+            if draws.random() < 0.5:
+                sharing.remove(worker, run_id)
+        if not worker.training:
+            fresh = Sharing(sharing.ready, sharing.packer, sharing.pace)
+            fresh.runs = sharing.runs
+            assert gets(sharing, name) or not gets(fresh, name)
+            asked += 1
+            placements.pop()  # that of this test
+        share = sharing.shares(workers, len(workers), 0.0, name)[name]
+        if not worker.training:
+            worker.key = sharing.ready.first_key([key for key, own in share.items() if own.runs])
+        most = share[worker.key].runs if worker.key in share else 0
+        for run in sharing.ready.take(worker.key, most - len(worker.training)):
+            sharing.add(worker, run)
     assert len(placements) < asked
 
 

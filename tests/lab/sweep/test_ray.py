@@ -1,0 +1,178 @@
+"""What lmzoo needs of Ray itself, on one cluster in one process, and the private names it uses.
+
+| name | effect | tested by |
+|---|---|---|
+| `RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER` | keeps a Ray that the sweep starts on loopback | here |
+| `DEFAULT_ENV_VARS` of Ray Tune | empty: an actor uses an idle process | here |
+| `RayActorError` in Tune's actor manager | a worker that Ray killed for memory is a death | here |
+| `node:__internal_head__` | marks the head among the nodes | here |
+| `_global_node` of Ray's worker | shows whether Ray lives, and kills it | test_stops.py |
+| `ConsolePopen` of Ray's services | Ray's processes have a session of their own | test_stops.py |
+
+A minor version of Ray may change private names: pyproject.toml has an upper bound.
+"""
+
+import importlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from ray.air.execution._internal.actor_manager import RayActorManager
+from ray.air.execution._internal.tracked_actor import TrackedActor
+from ray.air.execution._internal.tracked_actor_task import TrackedActorTask
+from ray.exceptions import OutOfMemoryError
+
+from .processes import ROOT, actors, descendants, listening, wait_until
+
+PRIVATE = {
+    "ray.tune.execution.class_cache.DEFAULT_ENV_VARS",
+    "ray.air.execution._internal.actor_manager",
+    "ray._private.services",
+    "ray._private.worker",
+}
+"""Imported names that are no API; two others are strings."""
+IMPORT = re.compile(r"^\s*from (ray[\w.]*) import (\w+(?:, \w+)*)", re.MULTILINE)
+USE = re.compile(r"\bray\.(?:\w+\.)*_\w+")
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+
+
+def test_the_names_of_ray_in_lmzoo_are_an_api_or_listed():
+    unlisted = set()
+    for path in (ROOT / "lmzoo").rglob("*.py"):
+        text = path.read_text()
+        for module, names in IMPORT.findall(text):
+            for name in names.split(", "):
+                value = getattr(importlib.import_module(module), name, None)
+                is_module = type(value) is type(re) and "._" not in module
+                if not is_module and not hasattr(value, "_annotated"):
+                    unlisted.add(f"{module}.{name}")
+        unlisted |= {name for name in USE.findall(text) if f"{name}." not in str(PRIVATE)}
+    assert unlisted == PRIVATE
+
+
+def test_a_worker_that_ray_killed_for_memory_is_a_death_and_not_the_end_of_the_sweep(monkeypatch):
+    """Ray's own manager raises a RuntimeError for this, which ended a sweep with a traceback."""
+    import lmzoo.lab.sweep.driver.ray_backend  # noqa: F401
+
+    deaths = []
+    task = TrackedActorTask(TrackedActor(1, on_error=lambda actor, error: deaths.append(error)))
+    manager = RayActorManager(Mock())
+    monkeypatch.setattr(manager, "_cleanup_actor", Mock())
+    manager._actor_task_failed(task, OutOfMemoryError("low"))
+    assert [type(error) for error in deaths] == [OutOfMemoryError]
+
+
+@pytest.mark.ray
+@pytest.mark.xdist_group("ray")
+def test_one_cluster():
+    # In a process of its own: here, other tests have imported Ray before its token was set.
+    code = f"from {__name__} import check_cluster; check_cluster()"
+    environment = {**os.environ, "RAY_ADDRESS": "local", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "True\nTrue\n"), done.stderr
+    assert "SIGTERM received" not in done.stderr, "Ray's own handler is installed"
+
+
+def check_cluster() -> None:
+    """Start Ray once; it ends by SIGTERM, which is handled until its end."""
+    from lmzoo.base.stops import STOPS
+    from lmzoo.lab.cluster import connection
+
+    def report_handler() -> None:
+        status = Path("/proc/self/status").read_text()
+        caught = int(re.search(r"SigCgt:\s*(\w+)", status)[1], 16)
+        sys.stdout.write(f"{bool(caught >> signal.SIGTERM - 1 & 1)}\n")
+
+    with STOPS.installed():
+        try:
+            with connection.cluster():
+                node = connection.ray_worker._global_node
+                end = node.kill_all_processes
+                node.kill_all_processes = lambda **how: (report_handler(), end(**how))
+                time.sleep(2)  # Ray's processes end that long after the thread that started them
+                check_nodes()
+                check_processes()
+                check_mailbox()
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(60)
+        except KeyboardInterrupt:
+            report_handler()
+
+
+def check_nodes() -> None:
+    """Ray listens on loopback only; without the switch anybody in the network may connect."""
+    import ray
+
+    addresses = listening({*descendants(os.getpid()), os.getpid()})
+    assert len(addresses) > 5, "Ray's sockets are not found"
+    assert {*addresses} <= LOOPBACK, addresses
+    assert "node:__internal_head__" in ray.nodes()[0]["Resources"]
+
+
+def check_processes() -> None:
+    """An actor of Ray Tune uses a process that Ray has started."""
+    import ray
+    from ray.tune.execution.class_cache import _ActorClassCache
+
+    import lmzoo.lab.sweep.driver.ray_backend  # noqa: F401
+
+    class Trainable:
+        def process(self) -> int:
+            return os.getpid()
+
+    def idle() -> set[int]:
+        below = descendants(os.getpid()).items()
+        return {pid for pid, name in below if name.startswith("ray::IDLE")}
+
+    wait_until(idle, 60)
+    before = idle()
+    actor = _ActorClassCache().get(Trainable).remote()
+    assert ray.get(actor.process.remote()) in before
+
+
+def check_mailbox() -> None:
+    """The mailbox passes messages and replies, also after its process was killed."""
+    import ray
+
+    from lmzoo.lab.sweep.driver.mailbox import start_mailbox
+    from lmzoo.lab.sweep.messages import Assignment, Exchange, Hello
+
+    mailbox = start_mailbox("sweep-test")
+
+    def fetch(replies, *kinds):
+        """Send replies; return the messages when these kinds have arrived, and the heartbeats."""
+        messages, beats = [], {}
+        while True:
+            new, beats = ray.get(mailbox.fetch.remote(replies, {}, 0.2), timeout=60)
+            messages, replies = messages + new, {}
+            if {type(message) for message in messages} >= {*kinds}:
+                return sorted(messages, key=str), beats
+
+    first, hello = Exchange("a", 1, ["run"]), Hello("b", b"", "node", "host")
+    reply = mailbox.exchange.remote(first)
+    mailbox.post.remote(hello)
+    ray.get([mailbox.beat.remote("b") for _ in range(3)])
+    assert fetch({}, Exchange, Hello) == ([first, hello], {"b": 3})
+    fetch({"a": (0, "an older reply"), "unknown": (1, 1)})
+    assert not ray.wait([reply], timeout=0.5)[0]
+    fetch({"a": (1, Assignment(["run"]))})
+    assert ray.get(reply, timeout=60) == Assignment(["run"])
+    for number in range(2):
+        message = Exchange("a", number)
+        reply = mailbox.exchange.remote(message)
+        assert fetch({}, Exchange)[0] == [message]
+        (pid,) = actors(os.getpid(), "Mailbox")
+        os.kill(pid, signal.SIGKILL)
+        messages, beats = fetch({}, Exchange)
+        assert messages in ([message], [message] * 2), "it is not repeated"
+        assert beats == {}
+        fetch({"a": (number, number)})
+        assert ray.get(reply, timeout=60) == number
