@@ -66,7 +66,7 @@ lock: $(ALL)
 
 # Tests on hosts made with network namespaces; need root (docs/guarantees/robustness.md).
 drill: $(ALL)
-	$(BIN)/python -m pytest drills/test_nodes.py drills/test_sweep.py drills/test_access.py drills/test_autoscaler.py drills/test_driver.py -x -v -o addopts="" --timeout 7200
+	$(BIN)/python -m pytest drills/test_nodes.py drills/test_sweep.py drills/test_access.py drills/test_autoscaler.py drills/test_driver.py drills/test_bucket.py drills/test_frozen_worker.py drills/test_accelerators.py drills/test_aws.py -x -v -o addopts="" --timeout 7200
 
 # A sweep as a job of a real SLURM, requeued three times; needs root and installs slurm-wlm and munge.
 drill-slurm: $(ALL)

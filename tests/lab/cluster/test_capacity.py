@@ -236,8 +236,18 @@ def test_no_node_is_awaited_that_only_a_worker_would_start(join, fake):
         ({"device": "tpu"}, "--device 'tpu' is unknown"),
         ({"device": "cpu", "gpus": 1.0}, "--device cpu contradicts --gpus-per-trial 1"),
         ({"device": "gpu", "gpus": 0.0}, "--device gpu contradicts --gpus-per-trial 0"),
+        ({"accelerator": "A100", "device": "cpu"}, "--accelerator A100 needs GPUs"),
+        ({"accelerator": "A100", "gpus": 0.0}, "--accelerator A100 needs GPUs"),
+        ({"accelerator": "A100", "without": ("T4", "A100")}, "A100 is left out"),
     ],
 )
 def test_resources_that_contradict_each_other_are_refused(fields, message):
     with pytest.raises(UserError, match=message):
         Resources(**fields)
+
+
+def test_a_required_kind_needs_a_gpu_also_where_there_is_none():
+    resources = Resources(accelerator="A100").decide(has_gpus=False)
+    assert str(resources) == "1 CPU and 1 GPU (A100)"
+    others = Resources(without=("T4", "L4")).decide(has_gpus=True)
+    assert str(others) == "1 CPU and 1 GPU (not T4, L4)"

@@ -9,7 +9,6 @@ from lmzoo.base.errors import UserError
 from lmzoo.data.corpus import EntropyFloor, open_corpus
 from lmzoo.lab.store.records import STUDY, read_json
 from lmzoo.lab.study.study import Point
-from lmzoo.models.count import Smoothing
 from lmzoo.trainables import parameter_budget as baselines_module
 from lmzoo.trainables.parameter_budget import baselines
 from lmzoo.trainables.resolve import resolve
@@ -27,16 +26,6 @@ def small(study):
 
 def _labels(points):
     return [p.label for p in points]
-
-
-def test_the_baselines_are_two_count_models_after_the_studys_own_points(
-    study, corpus, corpus_fields
-):
-    points = resolve(study, corpus, corpus_fields)
-    assert _labels(points)[-2:] == LABELS
-    assert [p.baseline for p in points] == [False] * 3 + [True] * 2
-    orders = [(p.model.order, p.model.smoothing) for p in points[-2:]]
-    assert orders == [(1, Smoothing.KNESER_NEY), (5, Smoothing.KNESER_NEY)]
 
 
 def test_options_of_the_other_points_do_not_change_the_baselines(study, corpus, corpus_fields):
@@ -65,25 +54,15 @@ def test_a_study_with_a_baseline_of_its_own_has_it_once(script, study, corpus, c
     assert _labels([p for p in points if p.baseline]) == added  # the others are points of the study
 
 
-@pytest.mark.parametrize(
-    ("rows", "expected"),
-    [
-        (["DLM46"], LABELS),
-        (["DLM55"], []),
-        (["seq2seq"], []),
-        (["gru_vae"], []),
-        (["DLM55", "DLM46"], LABELS),
-    ],
-)
 @pytest.mark.parametrize("floor", [None, EntropyFloor(1.0, 1.0)])
-def test_exact_densities_on_texts_get_baselines(rows, expected, floor, corpus):
+def test_exact_densities_on_texts_get_baselines(floor, corpus):
     """Whether the entropy of the text is known or not."""
     corpus = dataclasses.replace(corpus, floor=floor)
-    assert _labels(baselines([Point(row, row) for row in rows], corpus)) == expected
-
-
-def test_a_task_has_no_baselines():
-    assert not baselines([WILD], open_corpus("parity"))
+    expected = {"DLM46": LABELS, "DLM55": [], "seq2seq": [], "gru_vae": []}
+    found = {row: _labels(baselines([Point(row, row)], corpus)) for row in expected}
+    assert found == expected
+    assert _labels(baselines([Point("DLM55", "DLM55"), WILD], corpus)) == LABELS
+    assert not baselines([WILD], open_corpus("parity")), "a task has none"
 
 
 def test_count_models_ignore_a_common_width_but_unknown_fields_are_refused(

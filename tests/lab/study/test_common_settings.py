@@ -15,32 +15,21 @@ def study(points: tuple[Point, ...]) -> Study:
     return Study(name="toy", question="?", points=points)
 
 
-@pytest.mark.parametrize(
-    ("points", "path", "label"),
-    [
+def test_a_setting_that_replaces_what_points_compare_is_refused() -> None:
+    sizes = (Point("E=8", "DLM46", {"width": 8}), Point("E=16", "DLM46"))
+    for points, path, label in [
         (CUTS, "model.cell", "'cut 4'"),
         (CUTS, "model.cell.cuts", "'cut 4'"),
         (CELLS, "model.cell", "'LSTM', 'GRU'"),
         (WHOLE, "model.cell.carry", "'cut'"),
-        ((Point("E=8", "DLM46", {"width": 8}), Point("E=16", "DLM46")), "model.width", "'E=8'"),
-    ],
-)
-def test_a_setting_that_replaces_what_points_compare_is_refused(points, path, label) -> None:
-    with pytest.raises(UserError, match=rf"--set {path}: .*\({label}\); drop the option"):
-        check_settings(study(points), {path: 1})
+        (sizes, "model.width", "'E=8'"),
+    ]:
+        with pytest.raises(UserError, match=rf"--set {path}: .*\({label}\); drop the option"):
+            check_settings(study(points), {path: 1})
 
 
-@pytest.mark.parametrize(
-    ("points", "path"),
-    [
-        (CUTS, "model.width"),
-        (CUTS, "model.norm"),
-        (CUTS, "recipe.lr"),
-        (CUTS, "corpus.cell"),
-        (CUTS, "model.cellar"),
-        (CELLS, "model.emission.components"),
-        (CUTS[:1], "model.cell"),
-    ],
-)
-def test_other_settings_are_accepted(points, path) -> None:
-    check_settings(study(points), {path: 1})
+def test_other_settings_are_accepted() -> None:
+    for path in ("model.width", "model.norm", "recipe.lr", "corpus.cell", "model.cellar"):
+        check_settings(study(CUTS), {path: 1})
+    check_settings(study(CELLS), {"model.emission.components": 1})
+    check_settings(study(CUTS[:1]), {"model.cell": 1})

@@ -22,13 +22,16 @@ def curves(losses: list[float]) -> list[dict[int, float]]:
     return [{1: loss} for loss in losses]
 
 
-@pytest.mark.parametrize(
-    ("grace", "reduction", "epochs", "expected"),
-    [(2, 3, 20, (2, 6, 18)), (2, 3, 18, (2, 6)), (4, 2, 3, ())],
-)
-def test_rungs_are_geometric_and_below_the_budget(grace, reduction, epochs, expected):
-    study = dataclasses.replace(STUDY, grace=grace, reduction=reduction, epochs=epochs)
-    assert rungs(study) == expected
+def test_rungs_are_geometric_and_below_the_budget():
+    """By default a run may stop at half of its epochs."""
+    for grace, reduction, epochs, expected in [
+        (2, 3, 20, (2, 6, 18)),
+        (2, 3, 18, (2, 6)),
+        (4, 2, 3, ()),
+        *((0, 2, *case) for case in ((1, ()), (2, (1,)), (10, (5,)), (12, (6,)), (60, (30,)))),
+    ]:
+        study = dataclasses.replace(STUDY, grace=grace, reduction=reduction, epochs=epochs)
+        assert rungs(study) == expected
 
 
 @given(LOSSES, st.integers(2, 4))
@@ -50,14 +53,9 @@ def test_the_order_of_earlier_settings_does_not_matter(name, losses, shuffler):
     shuffler.shuffle(shuffled)
     answers = [pruner.prunes(1, {1: losses[0]}, curves(x)) for x in (losses[1:], shuffled)]
     assert answers[0] == answers[1]
-
-
-@pytest.mark.parametrize("name", ["asha", "halving"])
-def test_the_best_run_passes_and_the_worst_of_many_does_not(name):
-    pruner = make_pruner(dataclasses.replace(STUDY, pruner=name))
     earlier = curves([1.0, 2.0, 3.0, 4.0])
-    assert not pruner.prunes(1, {1: 0.5}, earlier)
-    assert pruner.prunes(1, {1: 5.0}, earlier)
+    assert not pruner.prunes(1, {1: 0.5}, earlier), "the best"
+    assert pruner.prunes(1, {1: 5.0}, earlier), "the worst of many"
     assert not pruner.prunes(1, {1: 5.0}, [])
 
 
@@ -65,12 +63,6 @@ def test_asha_acts_at_rungs_only():
     pruner = Asha((1, 3), 3)
     assert not pruner.prunes(2, {1: 5.0, 2: 5.0}, [{1: 1.0, 2: 1.0}])
     assert pruner.prunes(3, {1: 5.0, 3: 5.0}, [{1: 1.0, 3: 1.0}])
-
-
-def test_by_default_a_run_may_stop_at_half_of_its_epochs():
-    for epochs, expected in ((1, ()), (2, (1,)), (10, (5,)), (12, (6,)), (60, (30,))):
-        study = Study(name="s", question="?", points=STUDY.points, epochs=epochs)
-        assert rungs(study) == expected
 
 
 def complete(*losses: float) -> list[dict[int, float]]:
@@ -92,16 +84,13 @@ def test_a_pruner_of_optuna_sees_the_earlier_settings(theirs):
     assert pruner.prunes(2, {1: 5.0, 2: 5.0}, complete(1.0, 2.0, 3.0)), "the same question again"
 
 
-def test_an_object_with_the_method_is_a_pruner():
+def test_an_object_with_the_method_is_a_pruner_and_others_are_refused_in_one_line():
     class Mine:
         def prunes(self, epoch, curve, earlier):
             return epoch == 2
 
     assert make_pruner(dataclasses.replace(STUDY, pruner=(mine := Mine()))) is mine
-
-
-@pytest.mark.parametrize("wrong", ["hyperband", 3, Asha, None])
-def test_an_unknown_pruner_is_refused_in_one_line(wrong):
-    with pytest.raises(UserError, match=r"^no pruner .*asha, halving, median, none") as caught:
-        make_pruner(dataclasses.replace(STUDY, pruner=wrong))
-    assert "\n" not in str(caught.value)
+    for wrong in ("hyperband", 3, Asha, None):
+        with pytest.raises(UserError, match=r"^no pruner .*asha, halving, median, none") as caught:
+            make_pruner(dataclasses.replace(STUDY, pruner=wrong))
+        assert "\n" not in str(caught.value)

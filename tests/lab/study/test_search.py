@@ -65,11 +65,12 @@ def test_a_restart_does_not_change_the_suggestions(name):
 
 
 @names
-def test_the_start_design_decides_the_suggestions(name):
-    """The sampler receives its results at once, also those of runs that were stopped."""
+def test_settings_that_the_sampler_did_not_suggest_are_used_as_they_are(name):
+    """The sampler receives the results of the start design at once, also of runs that stopped."""
     settings = run(new_search(name, design=4), 8, DESIGN)
     assert settings[:4] == DESIGN
     assert run(None, 8, DESIGN, restart=lambda: new_search(name, design=4)) == settings
+    assert run(new_search(name), 4) != run(new_search(name, seed=2), 4)
 
 
 def test_optuna_knows_how_the_runs_ended():
@@ -85,19 +86,6 @@ def test_optuna_knows_how_the_runs_ended():
     assert [trial.intermediate_values for trial in trials] == curves
     assert before.state == last.state == optuna.trial.TrialState.RUNNING
     assert any(value > 1 for value in values[4:])
-
-
-@names
-def test_each_seed_gives_other_suggestions(name):
-    assert run(new_search(name), 4) != run(new_search(name, seed=2), 4)
-
-
-@names
-def test_settings_that_the_sampler_did_not_suggest_are_used_as_they_are(name):
-    given = [{"recipe.lr": 0.01, "model.width": w, "model.norm": "l2"} for w in range(8, 20)]
-    settings = run(new_search(name), 2, given)
-    assert settings[:12] == given
-    assert run(None, 2, given, restart=lambda: new_search(name)) == settings
 
 
 @pytest.mark.slow
@@ -126,20 +114,14 @@ def test_a_sampler_of_the_user(sampler):
     assert seeds_matter == callable(sampler)
 
 
-@pytest.mark.parametrize("wrong", ["bohb", 3, None, dict])
-def test_an_unknown_sampler_is_refused_in_one_line(wrong):
-    with pytest.raises(UserError, match=r"^no sampler .*tpe, gp, cmaes, qmc, random") as caught:
-        new_search(wrong)
-    assert "\n" not in str(caught.value)
-
-
-def test_cmaes_needs_two_ranges():
+def test_an_unknown_sampler_one_that_needs_more_and_a_missing_package_are_named(monkeypatch):
+    for wrong in ("bohb", 3, None, dict):
+        with pytest.raises(UserError, match=r"^no sampler .*tpe, gp, cmaes, qmc, random") as caught:
+            new_search(wrong)
+        assert "\n" not in str(caught.value)
     with pytest.raises(UserError, match=r"^sampler 'cmaes' needs two or more ranges"):
         new_search("cmaes", space={"recipe.lr": SPACE["recipe.lr"], "x": SPACE["model.norm"]})
-
-
-@pytest.mark.parametrize(("name", "package"), [("cmaes", "cmaes"), ("gp", "scipy")])
-def test_a_missing_package_is_named(name, package, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(UserError, match=f"needs the package {package}: pip install {package}"):
-        new_search(name)
+    for name, package in (("cmaes", "cmaes"), ("gp", "scipy")):
+        with pytest.raises(UserError, match=f"needs the package {package}: pip install {package}"):
+            new_search(name)

@@ -43,13 +43,3 @@ def test_a_second_sweep_on_a_bucket_is_refused(bucket):
     with closing(StudyStore(f"{bucket}/toy-text")), refused:
         StudyStore(f"{bucket}/toy-text")
     StudyStore(f"{bucket}/toy-text").close()
-
-
-def test_damaged_lines_of_settings_are_computed_again(study, corpus, corpus_fields, tmp_path):
-    assert sweep(study, corpus, corpus_fields, tmp_path / "undisturbed")
-    assert not sweep(study, corpus, corpus_fields, tmp_path / "damaged", steps=12)
-    path = tmp_path / "damaged" / SETTINGS
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([lines[0], b"\xff{torn\n", *lines[2:], b'{"point":']))
-    assert sweep(study, corpus, corpus_fields, tmp_path / "damaged")
-    assert outcome(tmp_path / "damaged") == outcome(tmp_path / "undisturbed")

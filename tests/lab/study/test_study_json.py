@@ -43,17 +43,13 @@ def test_study_json_contains_the_options(run_main, study):
     content = run_main(
         *("--seed", "3", "--recipe", "published", "--set", "model.emission.components=2"),
         *("--search-space", "recipe.lr=off", "--search-space", "recipe.batch=4,8"),
+        *("--parallel", "3", "--sampler", "qmc", "--pruner", "none"),
     )
     asked = content["asked"]
     assert (asked["corpus"], asked["recipe"], asked["seed"]) == (study.corpus, "published", 3)
     assert asked["fields"] == {**study.fields, "model.emission.components": 2}
     assert asked["search"] == {"recipe.batch": {"values": [4, 8]}}
     assert asked["off"] == ["recipe.lr"]
-
-
-def test_study_json_names_the_search(run_main, study):
-    content = run_main("--parallel", "3", "--sampler", "qmc", "--pruner", "none")
-    asked = content["asked"]
     assert (asked["parallel"], asked["sampler"], asked["pruner"]) == (3, "qmc", "none")
 
 
@@ -62,18 +58,6 @@ def test_study_json_names_the_class_of_an_object(study, corpus, corpus_fields, t
     changed = dataclasses.replace(study, sampler=sampler, pruner=optuna.pruners.MedianPruner())
     asked = written(changed, corpus, corpus_fields, tmp_path)["asked"]
     assert (asked["sampler"], asked["pruner"]) == ("RandomSampler", "MedianPruner")
-
-
-@pytest.mark.parametrize("option", ["--sampler", "--pruner"])
-def test_an_unknown_name_is_refused_in_one_line(option, study, tmp_path, monkeypatch, capsys):
-    options = ["study", "--storage", str(tmp_path), option, "best"]
-    monkeypatch.setattr(sys, "argv", options)
-    with pytest.raises(SystemExit) as stop:
-        main(study)
-    assert stop.value.code == 2
-    error = capsys.readouterr().err
-    assert f"no {option[2:]} 'best'; choose " in error
-    assert "Traceback" not in error
 
 
 def test_a_field_that_the_study_does_not_search_is_not_listed_as_off(run_main):

@@ -10,18 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TypeVar
 
-import pytest
-
 ROOT = Path(__file__).parents[3]
 T = TypeVar("T")
-
-
-def slow_ray_test(test: T) -> T:
-    """Mark a test that starts a Ray cluster and takes minutes."""
-    marks = (pytest.mark.slow, pytest.mark.ray, pytest.mark.xdist_group("ray"))
-    for mark in (*marks, pytest.mark.timeout(3600)):
-        test = mark(test)
-    return test
 
 
 def start(script: Path, *options: str, out: IO[str] | None = None) -> subprocess.Popen[str]:

@@ -55,11 +55,8 @@ def counted(monkeypatch, corpus):
     return counts
 
 
-@pytest.mark.parametrize("size", [None, 0])
-def test_each_baseline_of_a_sweep_is_computed_once(
-    small, corpus, corpus_fields, tmp_path, counted, size
-):
-    fleet_sweep(small, corpus, corpus_fields, tmp_path, size=size)
+def test_each_baseline_of_a_sweep_is_computed_once(small, corpus, corpus_fields, tmp_path, counted):
+    fleet_sweep(small, corpus, corpus_fields, tmp_path)
     tests = [r for records in outcome(tmp_path).values() for r in records if r["event"] == "test"]
     assert len(tests) == small.seeds * (1 + BASELINES)
     assert counted == {1: 1, 5: 1, "evaluations": 3 * BASELINES}  # of train, valid and test

@@ -16,7 +16,6 @@ from lmzoo.lab.sweep.worker.pack import Pack
 from lmzoo.train import run as run_module
 from lmzoo.train.packed import trainer
 from lmzoo.train.packed.compatibility import pack_key
-from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.trainables.trainer import Trainer
 
 from .local_fleet import fleet_sweep
@@ -63,17 +62,15 @@ class Tensors:
     """Memory of a pack on the GPU."""
 
 
-@pytest.mark.parametrize("part", ["train", "evaluate"])
 def test_a_pack_that_exceeds_the_memory_is_divided(
-    study, corpus, corpus_fields, tmp_path, monkeypatch, undisturbed, part
+    study, corpus, corpus_fields, tmp_path, monkeypatch, undisturbed
 ):
     """It may exceed the memory at any moment, and its memory must be free before the next try.
 
     No pack of its size is tried again.
     """
     sizes, freed, exceeded = [], [], []
-    name = "evaluate" if part == "evaluate" else "train_epoch"
-    inner = getattr(trainer.PackedTrainer, name)
+    inner = trainer.PackedTrainer.evaluate
 
     def exceed(pack, *arguments):
         members = len(pack.stacked.values)
@@ -88,25 +85,13 @@ def test_a_pack_that_exceeds_the_memory_is_divided(
         sizes.append(members)
         return result
 
-    monkeypatch.setattr(trainer.PackedTrainer, name, exceed)
+    monkeypatch.setattr(trainer.PackedTrainer, "evaluate", exceed)
     _, packs = fleet_sweep(study, corpus, corpus_fields, tmp_path / "packed", workers=1)
     assert max(packs) > 4
     assert freed
     assert max(sizes) == 2
     assert len(set(exceeded)) == len(exceeded)
     assert_close(outcome(tmp_path / "packed"), outcome(undisturbed))
-
-
-def test_one_run_that_exceeds_the_memory_is_an_error(make_worker, job, monkeypatch):
-    def exceed(*_):
-        raise torch.OutOfMemoryError
-
-    monkeypatch.setattr(KeptTrainers, "train_epoch", exceed)
-    worker = make_worker()
-    worker.apply(job)
-    with pytest.raises(torch.OutOfMemoryError):
-        worker.pack.train_epoch(worker.pack.opened, packed=True)
-    worker.pack.suspend()
 
 
 def test_a_run_that_ended_on_disk_is_confirmed_and_not_trained(make_worker, job):
@@ -157,12 +142,11 @@ def test_a_run_without_its_checkpoint_starts_over_and_ends(make_worker, job):
     assert [done.status for done in second.confirmed] == ["finished"]
 
 
-@pytest.mark.parametrize("event", ["epoch", "end"])
-def test_an_error_of_a_write_in_the_background_is_raised(make_worker, job, event, monkeypatch):
+def test_an_error_of_a_write_in_the_background_is_raised(make_worker, job, monkeypatch):
     inner, worker = RunFolder.append, make_worker()
 
     def append(folder, *records):
-        if any(record["event"] == event for record in records):
+        if any(record["event"] == "epoch" for record in records):
             raise UserError("the disk is gone")
         inner(folder, *records)
 

@@ -64,9 +64,9 @@ def test_a_worker_that_asks_never_waits_while_there_are_runs_for_it(placements):
         if not worker.training:
             fresh = Sharing(sharing.ready, sharing.packer, sharing.pace)
             fresh.runs = sharing.runs
-            assert gets(sharing, name) or not gets(fresh, name)
-            asked += 1
-            placements.pop()  # that of this test
+            now, asked, own = gets(sharing, name), asked + 1, len(placements)
+            assert now or not gets(fresh, name)
+            del placements[own:]
         share = sharing.shares(workers, len(workers), 0.0, name)[name]
         if not worker.training:
             worker.key = sharing.ready.first_key([key for key, own in share.items() if own.runs])

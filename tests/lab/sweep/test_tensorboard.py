@@ -97,12 +97,6 @@ def test_a_maximized_metric_has_the_sign_that_the_program_gave_it(tmp_path):
     assert curve(folder, "test/token") == [(2, 0.25)]
 
 
-def test_losses_come_before_the_speed():
-    *losses, speed = sorted(tensorboard.CURVES.values())
-    assert all(tag.startswith(("train/", "valid/")) for tag in losses)
-    assert speed == "worker/tokens_per_second"
-
-
 def test_a_disk_error_of_the_background_thread_is_logged_and_not_raised(tmp_path, caplog):
     writer = tensorboard.RunWriter(tmp_path / "run", CONFIG, epoch=0)
     assert writer._writer is not None

@@ -117,14 +117,7 @@ def test_a_program_is_shown_with_its_own_names_and_signs(has_test):
     ]
 
 
-@pytest.mark.parametrize("status", ["pruned", "diverged", "failed"])
-def test_a_run_that_ends_early_has_its_status(status):
-    seen = shown(lambda tracker: train(tracker, make_run(), (1,), None, status))
-    assert seen.ends == [("0" * 12, status, status == "failed")]
-    assert len(seen.epochs) == 1
-
-
-def test_a_run_that_another_worker_continues_is_one_run():
+def test_a_run_that_another_worker_or_a_later_sweep_continues_has_each_epoch_once():
     def report(tracker):
         run = make_run()
         tracker.start(run)
@@ -138,11 +131,12 @@ def test_a_run_that_another_worker_continues_is_one_run():
     assert len(seen.runs) == 1
     assert [epoch for _, epoch, _ in seen.epochs] == [1, 2, 3]
     assert seen.ends == [("0" * 12, "interrupted", True)]
-
-
-def test_a_later_sweep_shows_the_later_epochs_only():
     seen = shown(lambda tracker: train(tracker, make_run(epochs_done=1), (1, 2, 3)))
     assert [epoch for _, epoch, _ in seen.epochs] == [2, 3, 3]
+    for status in ("pruned", "diverged", "failed"):
+        seen = shown(lambda tracker, status=status: train(tracker, make_run(), (1,), None, status))
+        assert seen.ends == [("0" * 12, status, status == "failed")]
+        assert len(seen.epochs) == 1
 
 
 def test_a_slow_tracker_does_not_block_the_sweep(caplog):
@@ -175,16 +169,13 @@ def test_a_tracker_that_fails_is_logged_once_and_not_called_again(caplog):
     assert record.getMessage().startswith("not called again: Broken: ConnectionError: gone (")
 
 
-def test_an_unknown_tracker_is_an_error():
+def test_a_tracker_that_is_unknown_or_not_installed_is_an_error(monkeypatch):
     with raises_user_error("tensorbord", "wandb, mlflow"):
         check_trackers(["tensorbord"])
-
-
-@pytest.mark.parametrize("name", ["wandb", "mlflow"])
-def test_a_tracker_that_is_not_installed_is_an_error(monkeypatch, name):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with raises_user_error(f"--track {name}", "pip install"):
-        check_trackers([name])
+    for name in ("wandb", "mlflow"):
+        with raises_user_error(f"--track {name}", "pip install"):
+            check_trackers([name])
 
 
 def interrupt_and_continue(name, folder):

@@ -37,6 +37,7 @@ Nothing here knows Ray or a clock.
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -244,6 +245,9 @@ CHANGED = 1.1
 """Ratio by which a number changes before it counts as another one."""
 
 
+Sums = tuple[float, ...]
+
+
 class Interval(NamedTuple):
     """Bounds of a quantity."""
 
@@ -257,15 +261,15 @@ class Interval(NamedTuple):
 
 
 class Pace:
-    """Seconds of an epoch of a pack, by shape: a + b n, by weighted least squares.
+    """What epochs have taken, by shape: a + b n, by weighted least squares.
 
     The weights are c^(-½): an epoch that took long for other reasons counts less.
     """
 
     def __init__(self) -> None:
-        self._sums: dict[str, tuple[float, ...]] = {}
+        self._sums: dict[str, Sums] = {}
         """Shape -> number of observations, weighted sums of 1, n, n², c, n c."""
-        self._first: dict[str, tuple[float, ...]] = {}
+        self._first: dict[str, Sums] = {}
         """The same for the first epochs of workers."""
         self._slopes: dict[str, float] = {}
         """Shape -> b / (a + b), as it was last known."""
@@ -284,14 +288,14 @@ class Pace:
     ) -> None:
         """Add an epoch of a pack that took this long; `first` of the shape on its worker."""
         seconds = max(seconds, 1e-6)
+        kind = self._first if first else self._sums
         if worker:
             self._by.setdefault(shape, set()).add(worker)
-            self._learn(worker, shape, members, seconds, first=first)
-        sums = self._first if first else self._sums
+            self._learn(worker, shape, members, seconds, kind)
         n, c = members, seconds / self.slowness(worker)
-        old, w = sums.get(shape, (0.0,) * 6), c**-0.5
+        old, w = kind.get(shape, (0.0,) * 6), c**-0.5
         new = (1, w, w * n, w * n * n, w * c, w * n * c)
-        sums[shape] = own = tuple(FORGET * x + y for x, y in zip(old, new, strict=True))
+        kind[shape] = own = tuple(FORGET * x + y for x, y in zip(old, new, strict=True))
         if (slope := _slope(own)) is not None:
             self._slopes[shape] = slope
         self._note(shape, self.cost(shape, 1.0).seconds(members))
@@ -312,52 +316,57 @@ class Pace:
 
     def cost(self, shape: str, unknown: float) -> Cost:
         """Return a and b of a shape; `unknown` is b / (a + b) if no two sizes were measured."""
-        slope = self._slopes.get(shape)
-        if slope is None:
-            known = self._slopes.values()
-            slope = sum(known) / len(known) if known else unknown
-        own = self._sums.get(shape) or self._first.get(shape)
-        every = [own] if own else [*(self._sums or self._first).values()]
-        alone = 1.0
-        if every:
-            levels = [(sums[4] / sums[1], sums[2] / sums[1]) for sums in every]
-            alone = sum(c / (1 + slope * (n - 1)) for c, n in levels) / len(levels)
-        return Cost(alone * (1 - slope), alone * slope)
+        return self._cost(shape, self._observed(shape), unknown)
 
     def seconds(self, shape: str, members: int) -> Interval:
         """Return bounds of c(n) on a median worker; for an unknown shape around the mean of all.
 
-        Raises:
-            ValueError: There is no observation.
+        There is an observation.
         """
-        if own := self._sums.get(shape):
-            low, high = _fit(own, members)
-            spread = 1 + UNCERTAIN / math.sqrt(own[0])
-        elif self._sums:
-            low, high = _mean(self._sums.values(), members)
-            spread = 1 + UNSEEN
+        low, high = self._bounds(shape, self._observed(shape), members)
+        if shape in self._sums:
+            spread = 1 + UNCERTAIN / math.sqrt(self._sums[shape][0])
+        elif shape in self._first or not self._sums:  # compilation may be part of it
+            low, spread = max(low - COMPILATION, LEAST * low), 1.0
         else:
-            own, spread = self._first.get(shape), 1.0
-            low, high = _mean([own] if own else self._first.values(), members)
-            low = max(low - COMPILATION, LEAST * low)
+            spread = 1 + UNSEEN
         return Interval(low / spread * self._usual, high * spread * self._usual)
 
     def expected(self, shape: str, members: int, *, first: bool) -> float:
         """Return the most seconds of an epoch on a usual worker; `first` of the shape on it."""
-        kind = (self._first if first else self._sums) or self._sums or self._first
-        own = kind.get(shape)
-        most = _mean([own] if own else kind.values(), members).high
-        return most + COMPILATION * (first and kind is self._sums)
+        own = self._first.get(shape) if first else None
+        most = self._bounds(shape, [own] if own else self._observed(shape), members).high
+        return most + COMPILATION * (first and not own)
 
-    def _learn(self, worker: str, shape: str, members: int, seconds: float, *, first: bool) -> None:
+    def _observed(self, shape: str) -> list[Sums]:
+        """Return the observations of a shape; of all shapes if it has none."""
+        own = self._sums.get(shape) or self._first.get(shape)
+        return [own] if own else [*(self._sums or self._first).values()]
+
+    def _cost(self, shape: str, observed: Sequence[Sums], unknown: float) -> Cost:
+        slope = self._slopes.get(shape)
+        if slope is None:
+            known = self._slopes.values()
+            slope = sum(known) / len(known) if known else unknown
+        means = [(sums[4] / sums[1], sums[2] / sums[1]) for sums in observed]  # of c and of n
+        alone = sum(c / (1 + slope * (n - 1)) for c, n in means) / len(means) if means else 1.0
+        return Cost(alone * (1 - slope), alone * slope)
+
+    def _bounds(self, shape: str, observed: Sequence[Sums], members: int) -> Interval:
+        """Return c(n): between constant and proportional while the slope is not known."""
+        ends = [self._cost(shape, observed, unknown).seconds(members) for unknown in (0.0, 1.0)]
+        return Interval(min(ends), max(ends))
+
+    def _learn(
+        self, worker: str, shape: str, members: int, seconds: float, kind: Mapping[str, Sums]
+    ) -> None:
         """Compare an epoch with those of other workers."""
-        kind = self._first if first else self._sums
         others = [sums for other, sums in kind.items() if other != shape]
         share = 1.0
         if len(self._by[shape]) > 1 and shape in kind:
-            expected = _fit(kind[shape], members)
+            expected = self._bounds(shape, [kind[shape]], members)
         elif len(self._by[shape]) == 1 and others:
-            expected, share = _mean(others, members), 0.5
+            expected, share = self._bounds(shape, others, members), 0.5
         else:
             self._slowness.setdefault(worker, self._usual)
             return
@@ -380,34 +389,15 @@ class Pace:
             self.version += 1
 
 
-def _mean(shapes: Iterable[Sequence[float]], members: int) -> Interval:
-    """Return the mean bounds of c(n) over shapes."""
-    lows, highs = zip(*(_fit(sums, members) for sums in shapes), strict=True)
-    return Interval(sum(lows) / len(lows), sum(highs) / len(highs))
-
-
-def _fit(sums: Sequence[float], members: int) -> Interval:
-    """Return c(n); bounds if only one size was seen."""
+def _slope(sums: Sums) -> float | None:
+    """Return b / (a + b), neither negative; None if packs of about one size were seen."""
     _, w, n, nn, c, nc = sums
     size, seconds = n / w, c / w
     spread = nn / w - size**2
-    constant, proportional = seconds, seconds * members / size
-    if spread < 1e-6 * size**2:
-        return Interval(min(constant, proportional), max(constant, proportional))
-    slope = (nc / w - size * seconds) / spread
-    slope = min(max(slope, 0.0), seconds / size)  # neither a nor b is negative
-    fitted = seconds + slope * (members - size)
-    return Interval(fitted, fitted)
-
-
-def _slope(sums: Sequence[float]) -> float | None:
-    """Return b / (a + b); None if packs of about one size were seen."""
-    _, w, n, nn, _, _ = sums
-    size = n / w
-    if nn / w - size**2 < (SPREAD * size) ** 2:
+    if spread < (SPREAD * size) ** 2:
         return None
-    one, two = _fit(sums, 1).middle, _fit(sums, 2).middle
-    return min(1.0, (two - one) / one)
+    each = min(max((nc / w - size * seconds) / spread, 0.0), seconds / size)
+    return min(1.0, each / (seconds + each * (1 - size)))
 
 
 NARROW = 1.35
@@ -441,10 +431,10 @@ def time_left(work: Iterable[Work], pace: Pace, workers: int) -> Interval | None
         return Interval(0.0, 0.0)
     if not pace.known or not workers:
         return None
-    bounds = [_stage(parts, pace, workers) for _, parts in sorted(stages.items())]
-    low = max(sum(shared.low for shared, _ in bounds), sum(chain.low for _, chain in bounds))
-    alone = 1 - 1 / workers
-    return Interval(low, sum(shared.high + alone * chain.high for shared, chain in bounds))
+    bounds = [_stage(parts, pace, workers) for parts in stages.values()]
+    (shared_low, shared_high), (chain_low, chain_high) = np.sum(bounds, 0).tolist()
+    high = shared_high + (1 - 1 / workers) * chain_high
+    return Interval(max(shared_low, chain_low), high)
 
 
 def gain(work: Sequence[Work], pace: Pace, workers: int) -> str:
@@ -481,28 +471,18 @@ def elapsed(seconds: float) -> str:
     return f"{seconds // 60:.0f} min {seconds % 60 // 1:.0f} s"
 
 
-def _stage(parts: Sequence[Work], pace: Pace, workers: int) -> tuple[Interval, Interval]:
-    """Return (work / workers, longest chain) of a stage, in seconds."""
-    runs: Mapping[str, int] = _runs_by_shape(parts)
-    shared_low = shared_high = chain_low = chain_high = 0.0
+def _stage(parts: Sequence[Work], pace: Pace, workers: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return bounds of work / workers and of the longest chain of a stage, in seconds."""
+    runs = Counter[str]()
     for part in parts:
-        count = runs[part.shape]
+        runs[part.shape] += part.runs
+    shared, chain = np.zeros(2), np.zeros(2)
+    for part in parts:
+        epochs, count = part.epochs * np.array([part.least, 1.0]), runs[part.shape]
         size = min(part.limit, count, math.ceil(count * len(runs) / workers))
-        low, high = (part.epochs * c for c in pace.seconds(part.shape, size))
-        low *= part.least
-        packs = part.runs / size
-        shared_low, shared_high = shared_low + packs * low, shared_high + packs * high
-        low, high = (part.epochs * c for c in pace.seconds(part.shape, 1))
-        chain_low, chain_high = max(chain_low, part.least * low), max(chain_high, high)
-    shared = Interval(shared_low / workers, shared_high / workers)
-    return shared, Interval(chain_low, chain_high)
-
-
-def _runs_by_shape(parts: Sequence[Work]) -> dict[str, int]:
-    runs: dict[str, int] = {}
-    for part in parts:
-        runs[part.shape] = runs.get(part.shape, 0) + part.runs
-    return runs
+        shared += epochs * pace.seconds(part.shape, size) * part.runs / size / workers
+        chain = np.maximum(chain, epochs * pace.seconds(part.shape, 1))
+    return shared, chain
 
 
 TO_RUNG, TUNE, SEARCH, CONFIRM = range(4)

@@ -1,14 +1,16 @@
 """A worker that is stopped is killed and replaced; the sweep ends with the same records."""
 
+# ruff: noqa: F811  pytest needs the imported fixtures as parameter names
 import dataclasses
 import os
 import signal
 from pathlib import Path
 
 from lmzoo.trainables.store_name import store_name
-
-from .local_sweep import outcome, sweep
-from .processes import epochs_on_disk, finish, slow_ray_test, training_processes, wait_until
+from tests.lab.sweep.conftest import script, start_sweep  # noqa: F401
+from tests.lab.sweep.local_sweep import outcome, sweep
+from tests.lab.sweep.processes import epochs_on_disk, finish, training_processes, wait_until
+from tests.toy_study import corpus, corpus_fields, sentences, study  # noqa: F401
 
 EPOCHS = 60  # so that the sweep still runs when its workers are stopped
 
@@ -24,7 +26,6 @@ def existing(pids: set[int]) -> list[int]:
     return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
-@slow_ray_test
 def test_a_sweep_with_stopped_workers_ends_with_the_same_records(
     tmp_path, start_sweep, study, corpus, corpus_fields
 ):

@@ -1,5 +1,6 @@
 """A sweep into a bucket under Ray, with a killed worker, equals a sweep into a folder."""
 
+# ruff: noqa: F811  pytest needs the imported fixtures as parameter names
 import subprocess
 import sys
 
@@ -10,18 +11,12 @@ from lmzoo.lab.store.records import CONFIG, RECORDS, STUDY, TEST_LOSSES
 from lmzoo.lab.store.s3 import S3Store
 from lmzoo.trainables.store_name import store_name
 from tests.lab.store.conftest import bucket, s3_server  # noqa: F401
-from tests.toy_study import small_study
+from tests.lab.sweep.conftest import script, start_sweep  # noqa: F401
+from tests.lab.sweep.local_sweep import outcome, sweep
+from tests.lab.sweep.processes import ROOT, finish, kill_worker, wait_until
+from tests.toy_study import corpus, corpus_fields, sentences, small_study  # noqa: F401
 
-from .local_sweep import outcome, sweep
-from .processes import ROOT, finish, kill_worker, wait_until
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.ray,
-    pytest.mark.timeout(3600),
-    pytest.mark.xdist_group("ray"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
 
 def epochs_in(address: str) -> int:
@@ -39,14 +34,7 @@ def ranking(address: object) -> str:
 
 
 def test_a_killed_worker_does_not_change_the_results_in_a_bucket(
-    bucket,  # noqa: F811
-    script,
-    start_sweep,
-    sentences,
-    corpus,
-    corpus_fields,
-    tmp_path,
-    monkeypatch,
+    bucket, script, start_sweep, sentences, corpus, corpus_fields, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("RAY_TMPDIR", "/tmp")  # the path of a socket must be short
     small = script.read_text().replace("import toy_study", "import small_study")

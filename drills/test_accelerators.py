@@ -1,11 +1,6 @@
 """A kind of GPU can be required or left out: where a real Ray places workers."""
 
-import pytest
-
-from lmzoo.base.errors import UserError
-from lmzoo.lab.cluster.resources import Resources
-
-from .test_cluster_start import run_python
+from tests.lab.cluster.test_cluster_start import run_python
 
 PLACED = """
 from ray.cluster_utils import Cluster
@@ -34,32 +29,7 @@ cluster.shutdown()
 """
 
 
-@pytest.mark.ray
-@pytest.mark.slow
-@pytest.mark.xdist_group("ray")
 def test_workers_are_placed_on_the_wanted_kind_only():
     done = run_python("-c", PLACED)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-3:] == ["1 T4", "1 A100", "0"]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"accelerator": "A100", "device": "cpu"}, "--accelerator A100 needs GPUs"),
-        ({"accelerator": "A100", "gpus": 0.0}, "--accelerator A100 needs GPUs"),
-        ({"accelerator": "A100", "without": ("T4", "A100")}, "A100 is left out"),
-    ],
-)
-def test_contradictions_are_refused_in_one_line(options, message):
-    with pytest.raises(UserError, match=message):
-        Resources(**options)
-
-
-def test_a_required_kind_needs_a_gpu_also_where_there_is_none():
-    resources = Resources(accelerator="A100").decide(has_gpus=False)
-    assert resources.gpus == 1
-    assert str(resources) == "1 CPU and 1 GPU (A100)"
-    assert (
-        str(Resources(without=("T4", "L4")).decide(has_gpus=True)) == "1 CPU and 1 GPU (not T4, L4)"
-    )

@@ -18,7 +18,7 @@ import yaml
 
 from tests.lab.sweep.processes import ROOT, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 REGION = "us-west-2"
 
