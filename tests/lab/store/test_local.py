@@ -1,7 +1,6 @@
 """A folder that is full, forbidden or damaged loses nothing and has no incomplete files."""
 
 import fcntl
-import os
 import subprocess
 import sys
 
@@ -18,38 +17,18 @@ def store(tmp_path):
     return Store(tmp_path / "store")
 
 
-@pytest.mark.parametrize(
-    "operation",
-    [
-        lambda store: store.read("state"),
-        lambda store: store.write("state", b""),
-        lambda store: store.append("lines", "one"),
-        lambda store: store.delete("state"),
-        lambda store: store.lock(".lock"),
-    ],
-)
-def test_store_below_a_file_is_refused_in_one_line(tmp_path, operation):
+def test_store_below_a_file_is_refused_in_one_line(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"file/x.*: Not a directory; fix this"):
-        operation(Store(tmp_path / "file" / "x"))
-
-
-def test_store_of_another_account_is_refused_in_one_line(tmp_path):
-    """Run as another account, because root may read everything."""
-    code = (
-        "import os, sys; from pathlib import Path; from lmzoo.lab.store.local import Store\n"
-        "os.setgid(65534); os.setuid(65534)\n"
-        "Store(Path(sys.argv[1])).lock('.driver')"
-    )
-    if os.getuid():
-        pytest.skip("only root can change its account")
-    (tmp_path / "private").mkdir(mode=0o700)
-    path = str(tmp_path / "private" / "store")
-    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
-    assert done.stderr.splitlines()[-1].endswith(
-        "store: Permission denied; fix this or choose another store"
-    )
-    assert "UserError" in done.stderr
+    store = Store(tmp_path / "file" / "x")
+    for operation in (
+        lambda: store.read("state"),
+        lambda: store.write("state", b""),
+        lambda: store.append("lines", "one"),
+        lambda: store.delete("state"),
+        lambda: store.lock(".lock"),
+    ):
+        with pytest.raises(UserError, match=r"file/x.*: Not a directory; fix this"):
+            operation()
 
 
 def test_write_keeps_the_replaced_file_as_backup(store):
@@ -60,20 +39,13 @@ def test_write_keeps_the_replaced_file_as_backup(store):
     assert (store.read("state"), store.read("before")) == (None, None)
 
 
-@pytest.mark.parametrize("torn", [b"{", b'{"epoch": 3', b"x" * 70_000])
-def test_append_removes_an_incomplete_last_line(store, torn):
-    store.append("lines", "one")
-    with (store.path / "lines").open("ab") as file:
-        file.write(torn)
-    store.append("lines", "two")
-    assert store.read("lines") == b"one\ntwo\n"
-
-
-def test_append_removes_an_incomplete_first_line(store):
-    store.path.mkdir()
-    (store.path / "lines").write_bytes(b"{torn")
-    store.append("lines", "one")
-    assert store.read("lines") == b"one\n"
+@pytest.mark.parametrize("before", ["", "one\n"])
+def test_append_removes_an_incomplete_line(store, before):
+    for torn in ("{", '{"epoch": 3', "x" * 70_000):
+        store.path.mkdir(exist_ok=True)
+        (store.path / "lines").write_text(before + torn)
+        store.append("lines", "two")
+        assert store.read("lines") == f"{before}two\n".encode()
 
 
 def test_full_disk_damages_nothing_and_writing_continues_when_there_is_space(disk):

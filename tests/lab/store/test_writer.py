@@ -7,9 +7,7 @@ import time
 import pytest
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.writer import Writer
-from tests.lab.store.small_disk import fill_disk, small_disk
 
 
 @pytest.fixture
@@ -63,13 +61,6 @@ def test_actions_of_one_key_submitted_by_several_threads_all_run(writer):
     assert not writer._queues
 
 
-def test_keys_run_at_the_same_time(writer):
-    barrier = threading.Barrier(8, timeout=60)
-    for key in range(8):
-        writer.submit(key, barrier.wait)
-    writer.wait()
-
-
 def test_wait_for_a_key_does_not_wait_for_others(writer):
     slow = threading.Event()
     writer.submit("slow", slow.wait)
@@ -118,14 +109,6 @@ def test_a_key_is_free_again_after_its_error_was_raised(writer):
     assert len(done) == 50
 
 
-def test_close_runs_everything_that_was_submitted():
-    writer, done = Writer(threads=1), []
-    for number in range(5):
-        writer.submit(number, lambda number=number: (time.sleep(0.01), done.append(number)))
-    writer.close()
-    assert done == [0, 1, 2, 3, 4]
-
-
 def test_a_slow_retry_keeps_the_order_of_its_key_and_holds_up_no_other(writer):
     """A full disk: the action waits in its thread while other keys are written."""
     space, done = threading.Event(), []
@@ -137,24 +120,3 @@ def test_a_slow_retry_keeps_the_order_of_its_key_and_holds_up_no_other(writer):
     space.set()
     writer.wait("full")
     assert done == ["other", "checkpoint", "record"]
-
-
-def test_writes_to_a_full_disk_are_done_in_order_when_there_is_space(writer, tmp_path):
-    try:
-        with small_disk(tmp_path / "disk", 1) as path:
-            store, filler = Store(path), path / "filler"
-            fill_disk(filler)
-            sizes = []
-            for number in range(3):
-                data = b"s" * (100_000 + number)
-                writer.submit("run", lambda data=data: store.write("checkpoint", data))
-                writer.submit("run", lambda: sizes.append(len(store.read("checkpoint") or b"")))
-                writer.submit("run", lambda number=number: store.append("records", str(number)))
-            time.sleep(0.3)
-            assert not sizes
-            filler.unlink()
-            writer.wait("run")
-            assert sizes == [100_000, 100_001, 100_002]
-            assert store.read("records") == b"0\n1\n2\n"
-    except PermissionError as error:
-        pytest.skip(f"{error}; the test needs root")

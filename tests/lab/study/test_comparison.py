@@ -1,22 +1,27 @@
-"""The console, the planner and the ranking have one verdict; a study keeps the looks it made."""
+"""Console, planner and ranking have one verdict; looks are kept, undecided points get seeds."""
 
 import dataclasses
 import functools
+import hashlib
+from hashlib import md5
 
+import numpy as np
 import pytest
 
 from lmzoo import Point
+from lmzoo.base.search_space import FloatRange
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.statistics.compared import ERROR
+from lmzoo.lab.statistics.intervals import choice_spread
 from lmzoo.lab.store.records import STUDY, read_json
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.lab.sweep.screen.console import so_far
 from lmzoo.train.run_config import model_facts
 from lmzoo.trainables.resolve import resolve
-from tests.lab.sweep.fake_runs import FakeRun
-from tests.lab.sweep.local_sweep import sweep
+from tests.lab.sweep.fake_runs import FakeRun, open_fake_run
+from tests.lab.sweep.local_sweep import outcome, sweep
 
 LOSSES = {2: 3.2, 3: 3.0, 4: 2.95, 5: 3.01}
 """Order of a count model -> its loss, which is the same for every seed."""
@@ -124,3 +129,137 @@ def test_a_look_that_was_not_made_costs_nothing(counts, corpus, corpus_fields, t
         planner = Planner(dataclasses.replace(counts, seeds=seeds), points, store)
         store.close()
         assert [look[:2] for look in planner.looks] == [(seeds, ERROR)]
+
+
+EFFECTS = {"wild type": 0.0, "far": 1.0, "same": 0.0, "near": 0.1}
+"""Point -> difference of its losses from the wild type, in nats."""
+
+
+class RunWithEffect(FakeRun):
+    """A run whose test loss is that of its seed, its point and a small noise."""
+
+    def test(self):
+        config = self.folder.config
+        text = f"{config['point']['label']}/{config['seed']}".encode()
+        noise = int(hashlib.md5(text).hexdigest(), 16) % 1000 / 10000
+        loss = 3 + EFFECTS.get(config["point"]["label"], 2.0) + noise
+        self.training.record["valid_token"] = loss
+        return super().test()
+
+
+def load_undecided(store, planned, corpus):
+    planned.config |= model_facts(planned.config, corpus.task)
+    return RunWithEffect(store.run(planned.id), planned)
+
+
+@pytest.fixture
+def undecided(study):
+    cuts = ([], [4], [2], [1])
+    points = [Point(n, "DLM46", {"cell.cuts": c}) for n, c in zip(EFFECTS, cuts, strict=True)]
+    return dataclasses.replace(
+        study, points=tuple(points), search={}, epochs=1, seeds=3, max_seeds=24, margin=0.05
+    )
+
+
+@pytest.fixture
+def run_undecided(run):
+    return functools.partial(run, open_run=load_undecided)
+
+
+def seeds(path) -> dict[str, int]:
+    """Return label -> number of confirm runs."""
+    study = read_json(path / STUDY)
+    labels = {point["id"]: point["label"] for point in study["points"]}
+    return {labels[point]: len(own["runs"]) for point, own in study["chosen"].items()}
+
+
+def test_only_undecided_points_and_the_reference_get_more_seeds(undecided, run_undecided, tmp_path):
+    assert run_undecided(undecided, path=tmp_path)
+    assert [look[0] for look in read_json(tmp_path / STUDY)["looks"]] == [3, 6, 12, 24]
+    found = seeds(tmp_path)
+    assert found["far"] == 3
+    assert found["wild type"] == max(found.values()) > 3
+    assert all(n in (3, 6, 12, 24) for n in found.values())
+
+
+def test_a_later_limit_continues_where_the_first_one_ended(undecided, run_undecided, tmp_path):
+    assert run_undecided(dataclasses.replace(undecided, max_seeds=6), path=tmp_path)
+    before = seeds(tmp_path)
+    assert max(before.values()) == 6
+    assert run_undecided(undecided, path=tmp_path)
+    after = seeds(tmp_path)
+    assert all(after[label] >= n for label, n in before.items())
+
+
+def test_the_planner_and_the_table_agree(undecided, run_undecided, tmp_path):
+    """A verdict ends a contrast in the sweep exactly when the table shows it."""
+    assert run_undecided(undecided, path=tmp_path)
+    folder = load_study(tmp_path)
+    table = rank_points(folder.runs, folder.events, folder.study)
+    found = seeds(tmp_path)
+    verdicts = {row["label"]: row["verdict"] for row in table.to_dicts() if row["label"] in EFFECTS}
+    assert verdicts["far"] == "worse"
+    for label in ("far", "same", "near"):
+        assert (verdicts[label] == "undecided") <= (found[label] == 24), label
+
+
+@pytest.fixture
+def tuned(study):
+    space = {"recipe.lr": FloatRange(1e-3, 2e-1, log=True)}
+    return dataclasses.replace(study, search=space, samples=5, epochs=12, seeds=2)
+
+
+def open_tuned(store, planned, corpus):
+    planned.config |= model_facts(planned.config, corpus.task)
+    return open_fake_run(store, planned, corpus)
+
+
+@pytest.fixture
+def run_tuned(run, monkeypatch):
+    """A sweep in which only chance decides between the settings."""
+    monkeypatch.setattr(
+        "tests.lab.sweep.fake_runs.fake_loss",
+        lambda run, rate, epoch: 2 + int(md5(run.encode()).hexdigest()[:4], 16) / 2**18 + 1 / epoch,
+    )
+    return functools.partial(run, open_run=open_tuned)
+
+
+def test_the_measured_spread_enters_and_the_first_tuning_is_unchanged(tuned, run_tuned, tmp_path):
+    once, often = tmp_path / "once", tmp_path / "often"
+    repeated = dataclasses.replace(tuned, repeat_tuning=3)
+    assert run_tuned(tuned, path=once)
+    assert run_tuned(repeated, path=often, slots=3)
+    assert outcome(once).items() <= outcome(often).items()
+    before, after = (read_json(path / STUDY)["chosen"] for path in (once, often))
+    searched = [point for point, own in after.items() if "tunings" in own]
+    assert len(searched) == 3, "all but the count model; two points are one function"
+    spreads = []
+    for point, own in after.items():
+        assert [own[key] for key in ("setting", "runs")] == [
+            before[point][key] for key in ("setting", "runs")
+        ]
+        if point in searched:
+            settings = [own["setting"], *own["tunings"]]
+            spreads.append(choice_spread([losses_of(often, point, s) for s in settings]))
+            expected = max(before[point]["tuning_sd"], spreads[-1])
+            assert own["tuning_sd"] == pytest.approx(expected, rel=0.05)
+    assert max(spreads) > 0, "some tuning chose another setting"
+    # The ranking has the confirm runs of the first tuning only.
+    folder = load_study(often)
+    table = rank_points(folder.runs, folder.events, folder.study)
+    assert set(table.filter(table["point"].is_in(searched))["runs"]) == {tuned.seeds}
+
+
+def losses_of(path, point, setting):
+    """Return the test losses of the confirm runs of a point with a setting."""
+    folder = load_study(path)
+    runs = folder.runs.collect().filter(point=point, stage="confirm").to_dicts()
+    tests = dict(folder.events.collect().filter(event="test").select("run", "token").iter_rows())
+    same = [r for r in runs if read_json(path / r["run"] / "config.json")["setting"] == setting]
+    return [tests[r["run"]] for r in sorted(same, key=lambda r: r["seed"])]
+
+
+def test_a_spread_is_that_of_the_common_seeds():
+    losses = np.array([[1.0, 2.0, np.nan], [1.2, 2.2, 9.0]])
+    assert choice_spread(losses) == pytest.approx(0.2 / 2**0.5)
+    assert choice_spread(losses[:1]) == choice_spread(losses[:, 2:]) == 0.0

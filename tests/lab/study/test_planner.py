@@ -2,15 +2,20 @@
 
 import dataclasses
 import shutil
-from collections import defaultdict
+from collections import Counter, defaultdict
+from contextlib import closing
 
 import pytest
 
+from lmzoo import Point
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store.records import STUDY, read_json
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking import rank_points
+from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.records import RECORDS, STUDY, read_json
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.point_planner import MOST_AGAIN
-from lmzoo.lab.study.study_store import SETTINGS, StudyStore
+from lmzoo.lab.study.study_store import SETTINGS, ReadOnlyStudyStore, StudyStore
 from lmzoo.trainables.resolve import resolve
 from tests.lab.sweep.local_sweep import outcome, sweep
 
@@ -136,3 +141,135 @@ def test_a_store_of_another_schema_version_is_refused(tmp_path):
 def _is_needed(path, run) -> bool:
     config, study = read_json(path / run / "config.json"), read_json(path / STUDY)
     return config["stage"] == "tune" or run in study["chosen"][config["point"]["id"]]["runs"]
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """(method, file) -> number of calls of a store's read, write and append."""
+    counter = Counter()
+    for name in ("read", "write", "append"):
+        inner = getattr(Store, name)
+
+        def counted(self, file, *args, _name=name, _inner=inner, **options):
+            counter[_name, file] += 1
+            return _inner(self, file, *args, **options)
+
+        monkeypatch.setattr(Store, name, counted)
+    return counter
+
+
+def test_a_start_reads_each_run_once_and_writes_no_known_setting(
+    study, corpus, corpus_fields, tmp_path, calls
+):
+    assert sweep(study, corpus, corpus_fields, tmp_path)
+    runs = len(list(tmp_path.glob(f"*/{RECORDS}")))
+    calls.clear()
+    with closing(StudyStore(tmp_path)) as store:
+        planner = Planner(study, resolve(study, corpus, corpus_fields), store)
+    assert planner.done
+    assert calls["read", RECORDS] == runs
+    assert calls["read", SETTINGS] == 1
+    assert calls["append", SETTINGS] == 0
+
+
+def test_study_json_is_written_when_a_best_setting_is_found_and_not_at_every_end(
+    study, corpus, corpus_fields, tmp_path, calls
+):
+    contents = []
+    inner = StudyStore.write_study
+
+    def record(self, content):
+        contents.append(content)
+        inner(self, content)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StudyStore, "write_study", record)
+        assert sweep(study, corpus, corpus_fields, tmp_path)
+    points = len(resolve(study, corpus, corpus_fields))
+    assert len(contents) <= 1 + points
+    assert calls["write", STUDY] <= 1 + points
+    assert len(contents[-1]["chosen"]) == points
+
+
+def table(path) -> list[dict]:
+    folder = load_study(path)
+    columns = ["label", "epoch", "loss", "missing", "pruned", "diverged"]
+    return rank_points(folder.runs, folder.events, folder.study).select(columns).to_dicts()
+
+
+@pytest.fixture
+def one_point(study):
+    """A study of one point and the baselines."""
+    return dataclasses.replace(study, points=study.points[:1], seeds=1)
+
+
+@pytest.fixture
+def sweep_epochs(corpus, corpus_fields, tmp_path):
+    """Sweeps a study with this number of epochs; returns True if it is done."""
+
+    def run(study, epochs: int, steps: int = 10**6) -> bool:
+        changed = dataclasses.replace(study, epochs=epochs)
+        return sweep(changed, corpus, corpus_fields, tmp_path / "toy", slots=2, steps=steps)
+
+    return run
+
+
+def test_returning_to_a_smaller_budget_restores_its_results(sweep_epochs, one_point, tmp_path):
+    path = tmp_path / "toy"
+    # The first rung is after the smaller budget.
+    late = dataclasses.replace(one_point, grace=5, pruner="asha")
+    assert sweep_epochs(late, 4)
+    study, before = read_json(path / STUDY), table(path)
+    assert {row["epoch"] for row in before} == {4}
+    assert not any(row["pruned"] for row in before)
+    assert sweep_epochs(late, 10)
+    after = table(path)
+    assert {row["epoch"] for row in after} == {10}
+    assert any(row["pruned"] for row in after), "no run was pruned, so nothing was tested"
+    longer = outcome(path)
+    assert sweep_epochs(late, 4)
+    assert outcome(path) == longer, "a run was trained again"
+    assert read_json(path / STUDY) == study
+    assert table(path) == before
+
+
+def test_the_table_of_an_interrupted_longer_sweep_shows_which_points_are_missing(
+    sweep_epochs, study, corpus, corpus_fields, tmp_path
+):
+    path = tmp_path / "toy"
+    study = dataclasses.replace(study, points=study.points[:2], search={}, epochs=3)
+    assert sweep_epochs(study, 1)
+    before = table(path)
+    assert not sweep_epochs(study, 3, steps=1)
+    assert table(path) == before, "no run is tested at three epochs yet"
+    assert not sweep_epochs(study, 3, steps=6)
+    missing = {row["label"] for row in table(path) if row["missing"]}
+    points = resolve(study, corpus, corpus_fields)
+    planner = Planner(study, points, ReadOnlyStudyStore(path))
+    assert missing == {point.point.display_label for point, *_ in planner.pending()} != set()
+    assert {row["epoch"] for row in table(path)} == {3}
+    assert sweep_epochs(study, 3)
+    assert not any(row["missing"] for row in table(path))
+
+
+def test_a_budget_below_every_tested_one_is_refused(sweep_epochs, one_point, tmp_path):
+    path = tmp_path / "toy"
+    assert sweep_epochs(one_point, 3)
+    before = outcome(path)
+    message = "^point '[^']+': a run was trained for 3 epochs and not tested at 2, "
+    with pytest.raises(UserError, match=message) as caught:
+        sweep_epochs(one_point, 2)
+    assert "\n" not in str(caught.value)
+    assert outcome(path) == before
+    assert sweep_epochs(one_point, 3)
+    assert outcome(path) == before
+
+
+def test_tune_runs_of_a_count_model_count_for_every_budget(sweep_epochs, study, tmp_path):
+    """A count model has one epoch, whose number is the budget of its first sweep."""
+    row = {"order": 3, "smoothing": "add_alpha"}
+    smoothed = Point("add-alpha", "ngram_count", row, search={"model.alpha": None})
+    study = dataclasses.replace(study, points=(smoothed,), fields={"corpus.length": 10})
+    assert sweep_epochs(study, 2)
+    with pytest.raises(UserError, match=r"point '[^']+': .* not tested at 1, "):
+        sweep_epochs(study, 1)  # refused in the confirm stage, so the tune runs have counted
