@@ -24,7 +24,6 @@ from lmzoo.lab.sweep.fleet.costs import (
     Work,
     describe,
     epochs_done,
-    gain,
     place,
     time_left,
     work_left,
@@ -289,18 +288,6 @@ def test_a_wide_interval_is_shown_as_a_range():
         (1, 3): "about 2 s left",
     }
     assert {ends: describe(Interval(*ends)) for ends in shown} == shown
-
-
-@pytest.mark.parametrize(
-    ("seconds", "runs", "said"),
-    [
-        (60.0, 20, ", 54 min with 4 workers"),  # 50 without waiting for the last run
-        (60.0, 2, ""),  # each run is a chain
-        (0.1, 40, ""),  # it is soon done
-    ],
-)
-def test_more_workers_are_named_where_they_buy_time(seconds, runs, said):
-    assert gain([Work(0, "a", runs, 10)], pace_of((seconds,) * 3), workers=2) == said
 
 
 def test_the_work_left_of_a_study_falls_to_zero_and_its_total_is_what_is_trained(planner):

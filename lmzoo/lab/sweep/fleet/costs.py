@@ -402,8 +402,6 @@ def _slope(sums: Sums) -> float | None:
 
 NARROW = 1.35
 """Ratio of the ends of an interval below which it is shown as one number."""
-LONG, WORTH = 300.0, 0.8
-"""Seconds left, and the share of them with twice as many workers, from which these are named."""
 
 
 @dataclass(frozen=True)
@@ -435,14 +433,6 @@ def time_left(work: Iterable[Work], pace: Pace, workers: int) -> Interval | None
     (shared_low, shared_high), (chain_low, chain_high) = np.sum(bounds, 0).tolist()
     high = shared_high + (1 - 1 / workers) * chain_high
     return Interval(max(shared_low, chain_low), high)
-
-
-def gain(work: Sequence[Work], pace: Pace, workers: int) -> str:
-    """Return what twice as many workers would buy: `, 5 min with 8 workers`; "" if it is little."""
-    now, more = (time_left(work, pace, count) for count in (workers, 2 * workers))
-    if not now or not more or now.middle < LONG or more.middle > WORTH * now.middle:
-        return ""
-    return f", {duration(more.middle)} with {2 * workers} workers"
 
 
 def describe(left: Interval) -> str:

@@ -46,7 +46,6 @@ from lmzoo.lab.sweep.fleet.costs import (
     describe,
     elapsed,
     epochs_done,
-    gain,
     time_left,
     work_left,
 )
@@ -185,7 +184,7 @@ class Console:
         self.left = time_left(work, fleet.pace, room if states else 0)
         self._note = "no epoch has ended yet"
         if self.left:
-            self._note = describe(self.left) + gain(work, fleet.pace, room)
+            self._note = describe(self.left)
         self._known = so_far(planner)
 
     def _progress(self) -> str:
