@@ -104,7 +104,7 @@ def test_a_study_of_programs_needs_no_corpus(tmp_path):
     assert rows["command"]["loss"] == pytest.approx(rows["function"]["loss"], abs=0.05)
 
 
-@pytest.mark.parametrize("program", [point.row for point in POINTS])
+@pytest.mark.parametrize("program", [POINTS[0].row, POINTS[2].row, POINTS[4].row])
 def test_an_interrupted_run_has_the_records_of_a_whole_one(program, tmp_path):
     whole = trained(run_of(program, tmp_path / "whole"), 6)
     first = run_of(program, tmp_path / "cut")
@@ -223,18 +223,12 @@ def test_a_command_that_writes_for_tensorboard(tmp_path):
     assert trained(run_of(command, tmp_path, {}, metric="val/loss"), 2) == [4.0, 2.0]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("for x in (3, 2, 1): print('loss', x)", {4: 1.0}),  # no epochs: the last one counts
-        ("print('loss nan')", {4: None}),
-    ],
-)
-def test_reports_without_epochs(text, expected, tmp_path):
-    command = Command(script_of(tmp_path, text), pattern=r"loss (\S+)")
-    run = run_of(command, tmp_path, {})
-    trained(run, 4)
-    assert {r["epoch"]: r["valid_token"] for r in epoch_records(run.folder.records())} == expected
+def test_reports_without_epochs(tmp_path):
+    for number, (text, loss) in enumerate(
+        [("for x in (3, 2, 1): print('loss', x)", 1.0), ("print('loss nan')", None)]
+    ):  # no epochs: the last one counts
+        command = Command(script_of(tmp_path, text), pattern=r"loss (\S+)")
+        assert trained(run_of(command, tmp_path / str(number), {}), 4) == [loss]
 
 
 def read_aloud(settings, seed):
@@ -289,22 +283,21 @@ def test_a_program_that_stops_early_has_its_last_metric_at_the_budget(tmp_path):
     run.close()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("import sys\nsys.exit('no such file x.bin')", "exit code 1: no such file x.bin"),
-        ("print('{\"loss\": 1}')", "it reported loss, not 'valid'; name the metric"),
-        ("print(1)", "it reported nothing, not 'valid'"),
-        ('print(\'{"epoch": 2, "valid": 1}\')', "it reported epoch 2 after epoch 0; if it counts"),
-        ('print(\'{"epoch": "one", "valid": 1}\')', "epoch is 'one', not a number"),
-        ('print(\'{"valid": "low"}\')', "valid is 'low', not a number"),
-    ],
-)
-def test_a_command_that_fails_says_why(text, message, tmp_path):
-    run = run_of(Command(script_of(tmp_path, text)), tmp_path, {})
-    with pytest.raises(RuntimeError, match=message.replace("(", r"\(")):
-        run.train_epoch(4)
-    run.close()
+def test_a_command_that_fails_says_why(tmp_path):
+    for number, (text, message) in enumerate(
+        [
+            ("import sys\nsys.exit('no such file x.bin')", "exit code 1: no such file x.bin"),
+            ("print('{\"loss\": 1}')", "it reported loss, not 'valid'; name the metric"),
+            ("print(1)", "it reported nothing, not 'valid'"),
+            ('print(\'{"epoch": 2, "valid": 1}\')', "reported epoch 2 after epoch 0; if it counts"),
+            ('print(\'{"epoch": "one", "valid": 1}\')', "epoch is 'one', not a number"),
+            ('print(\'{"valid": "low"}\')', "valid is 'low', not a number"),
+        ]
+    ):
+        run = run_of(Command(script_of(tmp_path, text)), tmp_path / str(number), {})
+        with pytest.raises(RuntimeError, match=message):
+            run.train_epoch(4)
+        run.close()
 
 
 def leave(settings, seed):

@@ -14,8 +14,7 @@ from lmzoo.lab.sweep.fleet.fleet import Fleet
 from lmzoo.lab.sweep.fleet.packing import Packer
 from lmzoo.lab.sweep.messages import Exchange
 from lmzoo.models.count import NgramCount
-from lmzoo.train import closed_form, trainer
-from lmzoo.train import run as run_module
+from lmzoo.train import closed_form
 from lmzoo.train.closed_form import CAPACITY, evaluate_test, load_estimate
 from lmzoo.trainables.resolve import resolve
 
@@ -62,35 +61,10 @@ def test_each_baseline_of_a_sweep_is_computed_once(small, corpus, corpus_fields,
     assert counted == {1: 1, 5: 1, "evaluations": 3 * BASELINES}  # of train, valid and test
 
 
-def test_the_numbers_are_those_without_the_cache(
-    small, corpus, corpus_fields, tmp_path, monkeypatch
-):
-    fleet_sweep(small, corpus, corpus_fields, tmp_path / "cached")
-
-    def load_alone(model, corpus):
-        closed_form._ESTIMATES.clear()
-        return load_estimate(model, corpus)
-
-    def evaluate_alone(model, corpus, **_):
-        return closed_form.evaluate(model, corpus.test)
-
-    monkeypatch.setattr(trainer, "load_estimate", load_alone)
-    monkeypatch.setattr(run_module, "evaluate_test", evaluate_alone)
-    fleet_sweep(small, corpus, corpus_fields, tmp_path / "alone")
-    assert outcome(tmp_path / "cached") == outcome(tmp_path / "alone")
-    losses = [
-        {path.parent.name: path.read_bytes() for path in (tmp_path / f).rglob("test-*.npy")}
-        for f in ("cached", "alone")
-    ]
-    assert len(losses[0]) == small.seeds * (1 + BASELINES)
-    assert losses[0] == losses[1]
-
-
-@pytest.mark.parametrize("size", [None, 0])
-def test_one_worker_takes_all_seeds_of_a_baseline(small, corpus, corpus_fields, tmp_path, size):
+def test_one_worker_takes_all_seeds_of_a_baseline(small, corpus, corpus_fields, tmp_path):
     with closing(StudyStore(tmp_path)) as store:
         planner = Planner(small, resolve(small, corpus, corpus_fields), store)
-        fleet = Fleet(planner, Packer(corpus, size))
+        fleet = Fleet(planner, Packer(corpus, None))
         for i in range(20):
             fleet.exchange(Exchange(f"w{i}", 0), live=20, now=0.0)
     packs = [[*worker.training.values()] for worker in fleet.workers.values() if worker.training]
@@ -110,12 +84,8 @@ def test_other_data_and_other_configs_have_estimates_of_their_own(corpus):
     assert len(closed_form._ESTIMATES) == CAPACITY
     load_estimate(zoo.build(zoo.config("ngram_count", order=3), corpus.task), corpus)
     assert len(closed_form._ESTIMATES) == CAPACITY
-
-
-def test_a_model_whose_estimate_is_not_kept_is_evaluated(corpus):
-    model = zoo.build(zoo.config("ngram_count", order=2), corpus.task)
-    load_estimate(model, corpus)
-    kept = evaluate_test(model, corpus)
+    load_estimate(models[0], corpus)
+    kept = evaluate_test(models[0], corpus)
     closed_form._ESTIMATES.clear()
-    assert evaluate_test(model, corpus).token == kept.token
+    assert evaluate_test(models[0], corpus).token == kept.token
     assert not closed_form._ESTIMATES

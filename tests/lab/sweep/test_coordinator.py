@@ -186,13 +186,6 @@ def test_a_shortage_of_memory_is_a_pause_that_doubles_and_then_an_error(sweep):
     assert str(sweep.coordinator.error).startswith("4 workers failed at their start: Ray killed")
 
 
-def test_failed_starts_between_exchanges_are_no_error(sweep):
-    for number in range(2 * MAX_FAILED_STARTS):
-        sweep.exchange("a")
-        sweep.coordinator.worker_ended(str(number), died=True)
-    assert sweep.coordinator.error is None
-
-
 @pytest.mark.parametrize(("hours", "ends"), [(0.9, True), (1.1, False), (0.0, False)])
 def test_a_sweep_ends_when_its_workers_have_cost_enough(sweep, hours, ends):
     sweep.coordinator.capacity.resources = Resources(hours=hours)

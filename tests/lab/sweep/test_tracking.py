@@ -238,12 +238,3 @@ def test_wandb_has_the_config_and_metrics_of_a_run_and_continues_it(tmp_path, mo
     assert rows[-1]["test_token"] == 1.25
     (program,) = tmp_path.glob(f"wandb/offline-run-*/run-{1:012x}.wandb")
     assert [row[OWN] for row in read(program)[1]] == [0.1, 0.2]
-
-
-def test_wandb_without_an_account_is_an_error_before_the_sweep(tmp_path, monkeypatch):
-    pytest.importorskip("wandb", reason="needs wandb: the extra `track`")
-    for name in ("WANDB_MODE", "WANDB_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    with raises_user_error("--track wandb", "WANDB_API_KEY"):
-        open_tracker("wandb", "toy", tmp_path)
