@@ -17,6 +17,7 @@ from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.point_planner import MOST_AGAIN
 from lmzoo.lab.study.study_store import SETTINGS, ReadOnlyStudyStore, StudyStore
 from lmzoo.trainables.resolve import resolve
+from tests.lab.sweep.fake_runs import open_fake_run
 from tests.lab.sweep.local_sweep import outcome, sweep
 
 BASELINES = 2
@@ -60,16 +61,12 @@ def test_only_confirm_runs_of_the_best_setting_are_tested_and_once_each(undistur
         assert all(configs[run]["setting"] == chosen["setting"] for run in chosen["runs"])
 
 
-@pytest.mark.parametrize(
-    ("slots", "seed", "steps"),
-    [(5, 2, 10**6), (3, 0, 10), pytest.param(3, 0, 3, marks=pytest.mark.slow)],
-)
 def test_order_and_deaths_do_not_change_the_records(
-    slots, seed, steps, tmp_path, study, corpus, corpus_fields, undisturbed
+    tmp_path, study, corpus, corpus_fields, undisturbed
 ):
     path = tmp_path / "toy"
     for life in range(200):
-        if sweep(study, corpus, corpus_fields, path, slots=slots, seed=seed + life, steps=steps):
+        if sweep(study, corpus, corpus_fields, path, slots=3, seed=life, steps=10):
             break
     assert outcome(path) == outcome(undisturbed)
     assert (path / STUDY).read_text() == (undisturbed / STUDY).read_text()
@@ -158,37 +155,19 @@ def calls(monkeypatch):
     return counter
 
 
-def test_a_start_reads_each_run_once_and_writes_no_known_setting(
+def test_a_start_reads_each_run_once_and_study_json_is_written_for_best_settings_only(
     study, corpus, corpus_fields, tmp_path, calls
 ):
-    assert sweep(study, corpus, corpus_fields, tmp_path)
-    runs = len(list(tmp_path.glob(f"*/{RECORDS}")))
+    assert sweep(study, corpus, corpus_fields, tmp_path, open_run=open_fake_run)
+    points = resolve(study, corpus, corpus_fields)
+    assert calls["write", STUDY] <= 1 + len(points)
+    assert len(read_json(tmp_path / STUDY)["chosen"]) == len(points)
     calls.clear()
     with closing(StudyStore(tmp_path)) as store:
-        planner = Planner(study, resolve(study, corpus, corpus_fields), store)
-    assert planner.done
-    assert calls["read", RECORDS] == runs
-    assert calls["read", SETTINGS] == 1
-    assert calls["append", SETTINGS] == 0
-
-
-def test_study_json_is_written_when_a_best_setting_is_found_and_not_at_every_end(
-    study, corpus, corpus_fields, tmp_path, calls
-):
-    contents = []
-    inner = StudyStore.write_study
-
-    def record(self, content):
-        contents.append(content)
-        inner(self, content)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(StudyStore, "write_study", record)
-        assert sweep(study, corpus, corpus_fields, tmp_path)
-    points = len(resolve(study, corpus, corpus_fields))
-    assert len(contents) <= 1 + points
-    assert calls["write", STUDY] <= 1 + points
-    assert len(contents[-1]["chosen"]) == points
+        assert Planner(study, points, store).done
+    runs = len(list(tmp_path.glob(f"*/{RECORDS}")))
+    assert (calls["read", RECORDS], calls["read", SETTINGS]) == (runs, 1)
+    assert calls["append", SETTINGS] == 0, "it is known"
 
 
 def table(path) -> list[dict]:
