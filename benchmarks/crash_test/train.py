@@ -14,7 +14,6 @@ import math
 import multiprocessing
 import sys
 import time
-from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -191,12 +190,10 @@ class Run:
             self.dropped.add(pack.study)
 
 
-def read_lines(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of all files of results; a torn last line is skipped."""
-    for file in sorted(folder.glob("curves-*.jsonl")):
-        for line in file.read_text().splitlines():
-            if line.endswith("}"):
-                yield json.loads(line)
+def read_lines(folder: Path) -> list[dict[str, Any]]:
+    """Return the lines of all files of results; a torn last line is skipped."""
+    texts = [file.read_text() for file in sorted(folder.glob("curves-*.jsonl"))]
+    return [json.loads(line) for text in texts for line in text.splitlines() if line[-1:] == "}"]
 
 
 def work(connection: Connection, options: argparse.Namespace, rank: int) -> None:

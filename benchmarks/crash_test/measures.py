@@ -1,0 +1,202 @@
+"""What the judges do: a row for each decision and judge, and rates with intervals over studies.
+
+Intervals are the 2.5 and 97.5 % points of 2,000 bootstrap samples of studies, since decisions of
+one study share trainings. A rate without an event in n decisions has the upper end 3 / n.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from multiprocessing import get_context
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from benchmarks.crash_test.decisions import Pool, changes, decisions
+from benchmarks.crash_test.judges import BUDGET, JUDGES, Array, Case, available
+from benchmarks.crash_test.population import STREAM
+from benchmarks.crash_test.series import run_all
+from lmzoo.lab.statistics.compared import compared
+
+RANK = "lmzoo rank"
+BINS = (0.2, 0.5, 1.0, 2.0, 4.0)
+"""Limits of the sizes of effects, in standard deviations of a seed."""
+RESAMPLES = 2000
+CURVE = (3, 4, 5, 6, 8, 10, 12, 16, 20, 24)
+"""Numbers of seeds at which the power of a fixed rule is computed."""
+CURVED = ("Welch", "paired t", "Mann-Whitney", "bootstrap")
+
+
+class Rate(NamedTuple):
+    """A share or a mean with its 95 % interval, and the number of decisions."""
+
+    value: float
+    low: float
+    high: float
+    count: int
+
+    def text(self, *, percent: bool = True) -> str:
+        """Return it as a cell of a table."""
+        if not self.count:
+            return "—"
+        scale, form = (100, ".1f") if percent else (1, "+.2f")
+        value, low, high = (f"{scale * x:{form}}" for x in self[:3])
+        return f"{value} ({low} to {high})"
+
+
+def outcomes(pool: Pool, share: float = 1.0) -> pl.DataFrame:
+    """Return what every judge says of every decision of a study; of a share of them, to be fast."""
+    step = round(1 / share)
+    rows = []
+    for number, decision in enumerate(decisions(pool)):
+        if number % step:
+            continue
+        facts = (decision.kind, decision.pair, decision.effect, decision.known, decision.trade)
+        for name, judge in available().items():
+            word, seeds = judge.decide(decision.case)
+            rows.append((number, *facts, name, word, seeds))
+    rows += [(-1, *row) for row in _ranked(pool)]
+    names = ("number", "kind", "pair", "effect", "known", "trade", "judge", "word", "seeds")
+    frame = pl.DataFrame(rows, schema=list(names), orient="row", infer_schema_length=None)
+    study = [pl.lit(x).alias(n) for n, x in _facts(pool).items()]
+    return frame.with_columns(*study)
+
+
+def _facts(pool: Pool) -> dict[str, str]:
+    return {"study": pool.study, "family": pool.family, "task": pool.task}
+
+
+def _ranked(pool: Pool) -> list[tuple[Any, ...]]:
+    """Return the rows of the ranking of a study: base, changes, inert changes and four no-ops.
+
+    It is made twice, with disjoint seeds.
+    """
+    rows = []
+    for turn in range(2):
+        begin = BUDGET * turn
+        points = {n: pool.at(n, begin, begin + BUDGET) for n in pool.kinds if n != "base"}
+        for i in range(4):
+            start = STREAM + BUDGET * (4 * turn + i)
+            points[f"no-op {i}"] = pool.at("base", start, start + BUDGET)
+        points = {n: x for n, x in points.items() if not np.isnan(x).any()}
+        base = pool.at("base", begin, begin + BUDGET)
+        if np.isnan(base).any() or len(points) < 4:
+            continue
+        x = np.stack([base, *points.values()])
+        sign = compared(np.where(x >= pool.failure, np.inf, x), 0, margin=0.0).sign[1:]
+        for name, word in zip(points, -sign, strict=True):
+            kind = pool.kinds.get(name, "no-op")
+            known = (0.0, True, False)
+            if kind == "change" and {"base", name} <= set(pool.configurations):
+                known = pool.effect("base", name)
+            elif kind == "change":
+                continue
+            rows.append((kind, f"base > {name}", *known, RANK, int(word), BUDGET))
+    return rows
+
+
+def power_curve(pool: Pool) -> pl.DataFrame:
+    """Return the words of fixed rules about changes at several numbers of seeds."""
+    rows = []
+    for decision in changes(pool):
+        a, b = decision.pair.split(" > ")
+        x, y = (pool.at(name, 0, CURVE[-1]) for name in (a, b))
+        if np.isnan([*x, *y]).any() or not decision.known:
+            continue
+        for n in CURVE:
+            case = Case(x[:n], y[:n], decision.case.floor, pool.sigma, pool.failure)
+            for name in CURVED:
+                word = JUDGES[name].decide(case).word
+                rows.append((decision.pair, decision.effect, name, n, word))
+    frame = pl.DataFrame(
+        dict(
+            zip(("pair", "effect", "judge", "seeds", "word"), zip(*rows, strict=True), strict=True)
+        )
+        if rows
+        else {name: [] for name in ("pair", "effect", "judge", "seeds", "word")}
+    ).unique(maintain_order=True)
+    return frame.with_columns(*[pl.lit(x).alias(n) for n, x in _facts(pool).items()])
+
+
+def series(pool: Pool, repeats: int) -> pl.DataFrame:
+    """Return the series of a study."""
+    frame = pl.DataFrame([one._asdict() for one in run_all(pool, repeats)])
+    return frame.with_columns(*[pl.lit(x).alias(n) for n, x in _facts(pool).items()])
+
+
+def over_studies(
+    function: Callable[..., pl.DataFrame], found: Sequence[Pool], *args: Any
+) -> pl.DataFrame:
+    """Return the rows of all studies, computed by as many processes as there are cores."""
+    work = [(pool, *args) for pool in found]
+    count = min(len(os.sched_getaffinity(0)), len(work))
+    if count == 1:
+        frames = [function(*job) for job in work]
+    else:
+        with get_context("spawn").Pool(count) as processes:
+            frames = processes.starmap(function, work, chunksize=1)
+    return pl.concat([frame for frame in frames if len(frame)], how="vertical_relaxed")
+
+
+def rate(frame: pl.DataFrame, event: pl.Expr) -> Rate:
+    """Return the share of rows with an event, or the mean of an expression."""
+    if frame.is_empty():
+        return Rate(np.nan, np.nan, np.nan, 0)
+    found = frame.group_by("study", maintain_order=True).agg(
+        event.cast(pl.Float64).sum().alias("sum"), pl.len().alias("count")
+    )
+    sums, counts = (found[name].to_numpy().astype(float) for name in ("sum", "count"))
+    total = int(counts.sum())
+    rows = np.random.default_rng(0).integers(0, len(sums), (RESAMPLES, len(sums)))
+    drawn: Array = sums[rows].sum(1) / counts[rows].sum(1)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    if not sums.any():
+        high = 3 / total
+    return Rate(sums.sum() / total, float(low), float(high), total)
+
+
+def keeps(frame: pl.DataFrame, kind: str) -> Rate:
+    """Return the share of false keeps of no-ops or inert changes."""
+    return rate(frame.filter(pl.col("kind") == kind), pl.col("word") > 0)
+
+
+def wrong_signs(frame: pl.DataFrame) -> Rate:
+    """Return the share of known effects with the wrong word, those of at least 0.2."""
+    part = _known(frame)
+    return rate(part, pl.col("word") * pl.col("effect") > 0)
+
+
+def power(frame: pl.DataFrame, low: float, high: float) -> Rate:
+    """Return the share of improvements of this size that are kept."""
+    part = _known(frame).filter(-pl.col("effect") >= low, -pl.col("effect") < high)
+    return rate(part, pl.col("word") > 0)
+
+
+def right(frame: pl.DataFrame, low: float, high: float) -> Rate:
+    """Return the share of effects of this size, of both signs, with the right word."""
+    part = _known(frame).filter(pl.col("effect").abs() >= low, pl.col("effect").abs() < high)
+    return rate(part, pl.col("word") * pl.col("effect") < 0)
+
+
+def _known(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.filter(pl.col("kind") == "change", "known", pl.col("effect").abs() >= BINS[0])
+
+
+def seeds_at_equal_power(curve: pl.DataFrame, rival: str, wanted: float) -> float:
+    """Return the seeds at which a fixed rule has this power, between those computed."""
+    part = curve.filter(
+        pl.col("judge") == rival, pl.col("effect").abs().is_between(*BINS[:: len(BINS) - 1])
+    )
+    shares = [
+        float(
+            (part.filter(pl.col("seeds") == n).select(pl.col("word") * pl.col("effect") < 0))
+            .to_series()
+            .mean()
+            or 0
+        )
+        for n in CURVE
+    ]
+    grown = np.maximum.accumulate(shares)
+    if wanted > grown[-1]:
+        return float("nan")
+    return float(np.interp(wanted, grown, CURVE))
