@@ -1,10 +1,11 @@
 """Decisions with known answers, drawn from the trainings.
 
     no-op     two disjoint blocks of `BUDGET` seeds of one configuration. Blocks are in a ring, and
-              each is compared with the next and the one after it: a training is in at most four
+              each is compared with the next four, or those before half the ring: a training is in
+              at most eight decisions
     inert     base and the same function in other words, on equal seeds; disjoint blocks
-    change    two configurations on equal seeds, whose effect is known from seeds that no judge
-              sees (from 32 on). Two disjoint blocks of seeds for each pair
+    change    two configurations on equal seeds. Their effect is that of all other seeds, which this
+              decision does not see. Two disjoint blocks of seeds for each pair
 
 The effect is the difference of means over the root mean square of the two standard deviations. It
 counts as known if it is more than three standard errors from 0. A run that diverged has twice the
@@ -58,7 +59,7 @@ class Pool:
             pl.col("loss").cast(pl.Float64).fill_null(self.failure).fill_nan(self.failure)
         )
         self.kinds: dict[str, str] = dict(sorted({*filled.select("variant", "kind").iter_rows()}))
-        self._effects: dict[tuple[str, str], tuple[float, bool, bool]] = {}
+        self._effects: dict[tuple[str, str, range], tuple[float, bool, bool]] = {}
         self.losses: dict[str, dict[int, float]] = {name: {} for name in sorted(self.kinds)}
         for variant, seed, loss in filled.select("variant", "seed", "loss").iter_rows():
             self.losses[variant][seed] = min(loss, self.failure)
@@ -73,10 +74,10 @@ class Pool:
         found = self.losses.get(variant, {})
         return np.array([found.get(seed, np.nan) for seed in range(begin, end)])
 
-    def truth(self, variant: str) -> Array:
-        """Return the losses of the seeds that no judge of a change sees."""
+    def unseen(self, variant: str, seen: range = range(JUDGED)) -> Array:
+        """Return the losses of all seeds but those that a judge sees."""
         found = self.losses[variant]
-        return np.array([found[seed] for seed in sorted(found) if JUDGED <= seed < STREAM])
+        return np.array([found[seed] for seed in sorted(found) if seed not in seen])
 
     @cached_property
     def configurations(self) -> list[str]:
@@ -84,14 +85,15 @@ class Pool:
         return [
             name
             for name, kind in self.kinds.items()
-            if kind in ("base", "change") and len(self.truth(name)) >= LEAST_TRUTH
+            if kind in ("base", "change") and len(self.unseen(name)) >= LEAST_TRUTH
         ]
 
-    def effect(self, a: str, b: str) -> tuple[float, bool, bool]:
+    def effect(self, a: str, b: str, seen: range = range(JUDGED)) -> tuple[float, bool, bool]:
         """Return the effect of b against a in standard deviations, if it is known, and a trade."""
-        if (a, b) not in self._effects:
-            self._effects[a, b] = _effect(self.truth(a), self.truth(b))
-        return self._effects[a, b]
+        key = a, b, seen
+        if key not in self._effects:
+            self._effects[key] = _effect(self.unseen(a, seen), self.unseen(b, seen))
+        return self._effects[key]
 
     def case(self, a: Array, b: Array, floor: Array, *, paired: bool = True) -> Case:
         """Return a case of this study."""
@@ -133,7 +135,7 @@ def no_ops(pool: Pool) -> Iterator[Decision]:
     for name in (name for name, kind in pool.kinds.items() if kind != "inert"):
         blocks = _blocks(pool.all(name))
         count = len(blocks)
-        for offset in (1, 2):
+        for offset in (1, 2, 3, 4):
             if count <= 2 * offset:  # the ring would repeat a pair
                 continue
             for i in range(count):
@@ -165,9 +167,11 @@ def changes(pool: Pool) -> Iterator[Decision]:
         a, b = (a, b) if random.random() < 0.5 else (b, a)
         for begin in range(0, JUDGED - BUDGET - FLOOR + 1, BUDGET):
             x, y = (pool.at(v, begin, begin + BUDGET) for v in (a, b))
-            floor = pool.at(a, JUDGED - FLOOR, JUDGED)
+            seen = range(begin, begin + BUDGET + FLOOR)
+            floor = pool.at(a, begin + BUDGET, seen.stop)
             if not np.isnan([*x, *y, *floor]).any():
-                yield Decision("change", f"{a} > {b}", pool.case(x, y, floor), *pool.effect(a, b))
+                effect = pool.effect(a, b, seen)
+                yield Decision("change", f"{a} > {b}", pool.case(x, y, floor), *effect)
 
 
 def _blocks(losses: Array) -> list[NDArray[np.float64]]:

@@ -24,6 +24,7 @@ BINS = (0.2, 0.5, 1.0, 2.0, 4.0)
 RESAMPLES = 2000
 CURVE = (3, 4, 5, 6, 8, 10, 12, 16, 20, 24)
 """Numbers of seeds at which the power of a fixed rule is computed."""
+OWN = "lmzoo judge"
 CURVED = ("Welch", "paired t", "Mann-Whitney", "bootstrap")
 
 
@@ -88,7 +89,7 @@ def _ranked(pool: Pool) -> list[tuple[Any, ...]]:
             kind = pool.kinds.get(name, "no-op")
             known = (0.0, True, False)
             if kind == "change" and {"base", name} <= set(pool.configurations):
-                known = pool.effect("base", name)
+                known = pool.effect("base", name, range(begin, begin + BUDGET))
             elif kind == "change":
                 continue
             rows.append((kind, f"base > {name}", *known, RANK, int(word), BUDGET))
@@ -98,23 +99,21 @@ def _ranked(pool: Pool) -> list[tuple[Any, ...]]:
 def power_curve(pool: Pool) -> pl.DataFrame:
     """Return the words of fixed rules about changes at several numbers of seeds."""
     rows = []
-    for decision in changes(pool):
-        a, b = decision.pair.split(" > ")
+    for pair in dict.fromkeys(decision.pair for decision in changes(pool)):
+        a, b = pair.split(" > ")
         x, y = (pool.at(name, 0, CURVE[-1]) for name in (a, b))
-        if np.isnan([*x, *y]).any() or not decision.known:
+        effect, known, _ = pool.effect(a, b, range(CURVE[-1]))
+        if np.isnan([*x, *y]).any() or not known:
             continue
         for n in CURVE:
-            case = Case(x[:n], y[:n], decision.case.floor, pool.sigma, pool.failure)
+            case = Case(x[:n], y[:n], x[:n], pool.sigma, pool.failure)
             for name in CURVED:
                 word = JUDGES[name].decide(case).word
-                rows.append((decision.pair, decision.effect, name, n, word))
-    frame = pl.DataFrame(
-        dict(
-            zip(("pair", "effect", "judge", "seeds", "word"), zip(*rows, strict=True), strict=True)
-        )
-        if rows
-        else {name: [] for name in ("pair", "effect", "judge", "seeds", "word")}
-    ).unique(maintain_order=True)
+                rows.append((pair, effect, name, n, word))
+        word, seeds = JUDGES[OWN].decide(Case(x, y, x, pool.sigma, pool.failure))
+        rows.append((pair, effect, OWN, seeds, word))
+    names = ("pair", "effect", "judge", "seeds", "word")
+    frame = pl.DataFrame(rows, schema=list(names), orient="row")
     return frame.with_columns(*[pl.lit(x).alias(n) for n, x in _facts(pool).items()])
 
 
@@ -138,8 +137,8 @@ def over_studies(
     return pl.concat([frame for frame in frames if len(frame)], how="vertical_relaxed")
 
 
-def rate(frame: pl.DataFrame, event: pl.Expr) -> Rate:
-    """Return the share of rows with an event, or the mean of an expression."""
+def rate(frame: pl.DataFrame, event: pl.Expr, *, share: bool = True) -> Rate:
+    """Return the share of rows with an event, or the mean of an expression (`share` is False)."""
     if frame.is_empty():
         return Rate(np.nan, np.nan, np.nan, 0)
     found = frame.group_by("study", maintain_order=True).agg(
@@ -150,8 +149,8 @@ def rate(frame: pl.DataFrame, event: pl.Expr) -> Rate:
     rows = np.random.default_rng(0).integers(0, len(sums), (RESAMPLES, len(sums)))
     drawn: Array = sums[rows].sum(1) / counts[rows].sum(1)
     low, high = np.quantile(drawn, [0.025, 0.975])
-    if not sums.any():
-        high = 3 / total
+    if share and not sums.any():
+        high = min(1.0, 3 / total)
     return Rate(sums.sum() / total, float(low), float(high), total)
 
 

@@ -51,7 +51,7 @@ def run_all(pool: Pool, repeats: int, judges: tuple[str, ...] = IN_SERIES) -> It
     names = pool.configurations
     if len(names) < 4 or next(no_ops(pool), None) is None:
         return
-    order = sorted(names, key=lambda name: pool.truth(name).mean())
+    order = sorted(names, key=lambda name: pool.unseen(name).mean())
     for share in (-1.0, *SHARES):
         for repeat in range(repeats):
             for judge in judges:
@@ -84,8 +84,8 @@ def _run(pool: Pool, judge: str, start: str, share: float, random: np.random.Gen
             if judge == STREAM:
                 runs = random.choice(drawn[incumbent], BUDGET)
                 seeds += BUDGET
-    sd = float(pool.truth(start).std(ddof=1)) or 1e-12
-    change = float(pool.truth(incumbent).mean() - pool.truth(start).mean()) / sd
+    sd = float(pool.unseen(start).std(ddof=1)) or 1e-12
+    change = float(pool.unseen(incumbent).mean() - pool.unseen(start).mean()) / sd
     return Series(judge, share, keeps, false, change, seeds)
 
 

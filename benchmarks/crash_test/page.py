@@ -1,0 +1,331 @@
+"""Compute the tables and the figure of docs/results/crash_test.md from the file of trainings.
+
+    pip install -r benchmarks/crash_test/requirements.txt        the judges of other packages
+    python -m benchmarks.crash_test.page                         about four minutes on two cores
+    python -m benchmarks.crash_test.page --share 0.1             a tenth of the decisions
+
+The text between `<!-- crash: NAME -->` and `<!-- end -->` of the page is replaced.
+"""
+
+import argparse
+import itertools
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+import lmzoo
+from benchmarks.crash_test import measures, noise
+from benchmarks.crash_test.decisions import changes, no_ops, pools
+from benchmarks.crash_test.judges import BUDGET, JUDGES, available
+from benchmarks.crash_test.measures import BINS, RANK, Rate, keeps, power, rate, right, wrong_signs
+from benchmarks.crash_test.series import SHARES
+from lmzoo.lab.judging.commands import DISCARD, KEEP, decide
+from lmzoo.lab.statistics.compared import spend
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/results/crash_test.md"
+OURS = ("lmzoo judge", "lmzoo judge --stream", RANK)
+SCHEDULES = ((3, 6, 12), (4, 12), (6, 12), (5, 8, 12), (12,))
+"""Looks of which one half of the studies chooses, and the other tests."""
+Rows = Sequence[Sequence[str]]
+
+
+def main() -> None:
+    """Write the tables and the figure into the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--file", type=Path, help="trainings; default: those of the repository")
+    parser.add_argument("--share", type=float, default=1.0, help="of the decisions")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    options = parser.parse_args()
+    start = time.time()
+    trainings = pl.read_parquet(options.file) if options.file else lmzoo.crash_test()
+    tables = compute(trainings, options.share)
+    figure = tables.pop("figure")
+    options.page.with_suffix(".svg").write_text(figure)
+    text = options.page.read_text() if options.page.exists() else ""
+    options.page.write_text(fill(text, tables))
+    print(f"{time.time() - start:.0f} s")  # noqa: T201
+
+
+def compute(trainings: pl.DataFrame, share: float = 1.0) -> dict[str, str]:
+    """Return the tables of the page by name, and the figure."""
+    found = pools(trainings)
+    told = measures.over_studies(measures.outcomes, found, share)
+    curve = measures.over_studies(measures.power_curve, found)
+    runs = measures.over_studies(measures.series, found, max(1, round(2 * share)))
+    shapes = measures.over_studies(noise.noises, found)
+    told = told.join(
+        shapes.select("study", pl.col("variant").alias("configuration"), "shape"),
+        left_on=["study", pl.col("pair").str.split(" > ").list.first()],
+        right_on=["study", "configuration"],
+        how="left",
+    )
+    return {
+        "counts": counts(trainings, told),
+        "judges": judges(told),
+        "sizes": sizes(told),
+        "groups": groups(told),
+        "series": in_series(runs),
+        "seeds": equal_power(told, curve),
+        "trades": trades(told),
+        "noise": noise_table(shapes),
+        "defaults": defaults(found, share),
+        "figure": figure(told),
+    }
+
+
+def counts(trainings: pl.DataFrame, told: pl.DataFrame) -> str:
+    """Return what was trained and decided, in a sentence."""
+    one = told.filter(pl.col("judge") == "Welch")
+    n = {kind: one.filter(pl.col("kind") == kind).height for kind in ("no-op", "inert", "change")}
+    known = one.filter("known", pl.col("kind") == "change").height
+    return (
+        f"{len(trainings):,} trainings of {trainings['study'].n_unique()} studies; "
+        f"{n['no-op']:,} decisions about no-ops, {n['inert']:,} about inert changes, "
+        f"{n['change']:,} about changes, of which {known:,} have a known effect. "
+        f"Every judge may use {BUDGET} seeds of each side."
+    )
+
+
+def judges(told: pl.DataFrame) -> str:
+    """Return the table of all judges."""
+    rows = []
+    for name in _judges(told):
+        part = told.filter(pl.col("judge") == name)
+        seeds = rate(part, pl.col("seeds"), share=False)
+        cells = (
+            keeps(part, "no-op"), keeps(part, "inert"), wrong_signs(part),
+            power(part, 0.5, 1.0), power(part, 1.0, 2.0),
+        )  # fmt: skip
+        rows.append([_shown(name), *(cell.text() for cell in cells), f"{seeds.value:.1f}"])
+    header = (
+        "judge", "false keeps of no-ops, %", "of inert changes, %", "wrong signs, %",
+        "improvements of 0.5 to 1 sd kept, %", "of 1 to 2 sd, %", "seeds",
+    )  # fmt: skip
+    rules = [[_shown(n), JUDGES[n].rule] for n in _judges(told) if n in JUDGES]
+    return table(header, rows) + "\n\n" + table(("judge", "rule"), rules)
+
+
+def sizes(told: pl.DataFrame) -> str:
+    """Return the share of improvements kept, by size."""
+    spans = list(itertools.pairwise(BINS))
+    rows = [
+        [
+            _shown(name),
+            *(power(told.filter(pl.col("judge") == name), *span).text() for span in spans),
+        ]
+        for name in _judges(told)
+    ]
+    numbers = [power(told.filter(pl.col("judge") == "Welch"), *span).count for span in spans]
+    header = [f"{a:g} to {b:g} sd ({n})" for (a, b), n in zip(spans, numbers, strict=True)]
+    return table(("judge", *header), rows)
+
+
+def groups(told: pl.DataFrame) -> str:
+    """Return false keeps of no-ops by family, task and shape of the noise."""
+    names = [n for n in ("Welch", "paired t", "evalsig", "statgate", *OURS) if n in _judges(told)]
+    parts = []
+    for column in ("family", "task", "shape"):
+        rows = []
+        for value in told[column].drop_nulls().unique().sort():
+            part = told.filter(pl.col(column) == value, pl.col("kind") == "no-op")
+            cells = [keeps(part.filter(pl.col("judge") == name), "no-op") for name in names]
+            rows.append([value, f"{cells[0].count:,}", *(cell.text() for cell in cells)])
+        parts.append(table((column, "decisions", *map(_shown, names)), rows))
+    return "\n\n".join(parts)
+
+
+def in_series(runs: pl.DataFrame) -> str:
+    """Return false keeps and the true loss at the end of series of 50 candidates."""
+    rows = []
+    for name in runs["judge"].unique(maintain_order=True):
+        part = runs.filter(pl.col("judge") == name)
+        nulls = part.filter(pl.col("share") < 0)
+        wrong = rate(nulls, pl.col("false_keeps") > 0)
+        ends = [
+            rate(part.filter(pl.col("share") == share), pl.col("change"), share=False)
+            for share in SHARES
+        ]
+        seeds = rate(part.filter(pl.col("share") == SHARES[1]), pl.col("seeds"), share=False)
+        cells = (end.text(percent=False) for end in ends)
+        rows.append([_shown(name), wrong.text(), *cells, f"{seeds.value:.0f}"])
+    header = (
+        "judge", "series of no-ops with a false keep, %",
+        *(f"true loss at the end, {share:.0%} real" for share in SHARES), "runs",
+    )  # fmt: skip
+    return table(header, rows)
+
+
+def equal_power(told: pl.DataFrame, curve: pl.DataFrame) -> str:
+    """Return the seeds of fixed rules at the power of rules that look again."""
+    sized = pl.col("effect").abs().is_between(BINS[0], BINS[-1])
+    changed = told.filter(pl.col("kind") == "change", "known")
+    parts = {
+        f"{name}, at most {BUDGET}": changed.filter(pl.col("judge") == name)
+        for name in (measures.OWN, "evalsig, sequential", "e-value")
+    }
+    parts[f"{measures.OWN}, at most {measures.CURVE[-1]}"] = curve.filter(
+        pl.col("judge") == measures.OWN
+    )
+    rows = []
+    for name, part in parts.items():
+        part = part.filter(sized)
+        if part.is_empty():
+            continue
+        wanted = rate(part, pl.col("word") * pl.col("effect") < 0)
+        seeds, cells = rate(part, pl.col("seeds"), share=False).value, []
+        for rival in measures.CURVED:
+            needed = measures.seeds_at_equal_power(curve, rival, wanted.value)
+            cells.append(f"{needed:.1f} ({seeds / needed:.2f})" if needed > 0 else "more than 24")
+        rows.append([name, wanted.text(), f"{seeds:.1f}", *cells])
+    return table(("judge", "right words, %", "its seeds", *measures.CURVED), rows)
+
+
+def trades(told: pl.DataFrame) -> str:
+    """Return what judges say of changes whose mean and median differ in sign."""
+    part = told.filter("trade", "known", pl.col("kind") == "change")
+    if part.is_empty():
+        return "No change with a known effect is a trade."
+    rows = []
+    for name in _judges(part):
+        own = part.filter(pl.col("judge") == name)
+        by_mean = rate(own, pl.col("word") * pl.col("effect") < 0)
+        by_median = rate(own, pl.col("word") * pl.col("effect") > 0)
+        rows.append([_shown(name), f"{by_mean.count}", by_mean.text(), by_median.text()])
+    return table(("judge", "decisions", "word of the mean, %", "word of the median, %"), rows)
+
+
+def noise_table(shapes: pl.DataFrame) -> str:
+    """Return the shapes of noise by family and task."""
+    rows = []
+    for (family, task), part in sorted(shapes.group_by("family", "task"), key=lambda x: x[0]):
+        base = part.filter(pl.col("kind") == "base")
+        shares = [
+            part.filter(pl.col("shape") == shape).height / len(part) for shape in noise.SHAPES
+        ]
+        spread = np.log(part.filter(pl.col("sd") > 0)["sd"].to_numpy()).std()
+        diverged = part["failed"].sum() / part["seeds"].sum()
+        rows.append(
+            [
+                str(family), str(task), f"{base['sd'].mean() or np.nan:.4f}",
+                f"{part['skew'].median():+.1f}", f"{part['kurtosis'].median():+.1f}",
+                *(f"{100 * share:.0f}" for share in shares), f"{np.exp(spread):.1f}",
+                f"{part['shared'].mean():.2f}", f"{100 * diverged:.1f}",
+            ]
+        )  # fmt: skip
+    header = (
+        "family", "task", "sd of the base", "skew", "excess kurtosis",
+        *(f"{shape}, %" for shape in noise.SHAPES), "spread of sd, factor", "shared by seeds",
+        "diverged, %",
+    )  # fmt: skip
+    return table(header, rows)
+
+
+def defaults(found: Sequence[measures.Pool], share: float) -> str:
+    """Return the looks that one half of the studies chooses, and what the other half says."""
+    told = measures.over_studies(looks_of, found, max(1, round(8 / share)))
+    rows = []
+    for schedule in dict.fromkeys(told["judge"]):
+        for half in ("chooses", "tests"):
+            part = told.filter(pl.col("judge") == schedule, pl.col("half") == half)
+            cells = keeps(part, "no-op").text(), right(part, BINS[0], BINS[-1]).text()
+            seeds = rate(
+                part.filter(pl.col("kind") == "change"), pl.col("seeds"), share=False
+            ).value
+            rows.append([schedule, half, *cells, f"{seeds:.1f}"])
+    header = ("looks", "half", "false keeps of no-ops, %", "right words, %", "seeds of a change")
+    return table(header, rows)
+
+
+def looks_of(pool: measures.Pool, step: int) -> pl.DataFrame:
+    """Return the words of `decide` with several schedules, about every `step`-th decision."""
+    asked = [*no_ops(pool)][::step] + [one for one in changes(pool) if one.known][::step]
+    half = ("chooses", "tests")[sum(pool.family.encode() + pool.task.encode()) % 2]
+    rows = []
+    for one in asked:
+        x = np.stack([one.case.a, one.case.b])
+        x[x >= pool.failure] = np.inf
+        for schedule in SCHEDULES:
+            word, seeds = 0, schedule[-1]
+            for n in schedule:
+                known = np.where(np.arange(BUDGET) < n, x, np.nan)
+                answer = decide(known, spend(schedule))[0]
+                word = {KEEP: 1, DISCARD: -1}.get(answer, 0)
+                if word:
+                    seeds = n
+                    break
+            name = "-".join(map(str, schedule))
+            rows.append((pool.study, half, one.kind, one.effect, one.known, name, word, seeds))
+    names = ("study", "half", "kind", "effect", "known", "judge", "word", "seeds")
+    return pl.DataFrame(rows, schema=list(names), orient="row", infer_schema_length=None)
+
+
+def figure(told: pl.DataFrame) -> str:
+    """Return the figure: false keeps of no-ops against improvements kept, one mark a judge."""
+    import altair as alt
+    import vl_convert
+
+    rows = []
+    for name in _judges(told):
+        part = told.filter(pl.col("judge") == name)
+        false, kept = keeps(part, "no-op"), power(part, 0.5, 2.0)
+        if false.count and kept.count:
+            rows.append(
+                {"judge": name, "ours": name in OURS, **_ends(false, "f"), **_ends(kept, "k")}
+            )
+    base = alt.Chart(pl.DataFrame(rows))
+    x = alt.X("k", title="improvements of 0.5 to 2 sd that are kept, %").scale(domain=[0, 100])
+    y = alt.Y("f", title="no-ops that are kept, %").scale(type="symlog", constant=1, domain=[0, 60])
+    colour = alt.Color("ours", legend=None).scale(
+        domain=[True, False], range=["#c2410c", "#475569"]
+    )
+    marks = base.mark_point(filled=True, size=60).encode(x, y, colour)
+    bars = base.mark_rule().encode(x, y.title(None), colour, y2="f_high")
+    bars_low = base.mark_rule().encode(x, alt.Y("f_low"), colour, y2="f")
+    names = base.mark_text(align="left", dx=7, dy=-5, fontSize=10).encode(
+        x, y, colour, text="judge"
+    )
+    limit = alt.Chart(pl.DataFrame({"f": [5.0]})).mark_rule(strokeDash=[4, 3]).encode(y="f")
+    chart = (limit + bars + bars_low + marks + names).properties(width=620, height=380)
+    return vl_convert.vegalite_to_svg(chart.to_json())
+
+
+def _ends(found: Rate, name: str) -> dict[str, float]:
+    return {
+        name: 100 * found.value, f"{name}_low": 100 * found.low, f"{name}_high": 100 * found.high
+    }  # fmt: skip
+
+
+def _judges(told: pl.DataFrame) -> list[str]:
+    there = set(told["judge"])
+    return [name for name in (*available(), RANK) if name in there]
+
+
+def _shown(name: str) -> str:
+    return f"**{name}**" if name in OURS else name
+
+
+def table(header: Sequence[str], rows: Rows) -> str:
+    """Return a Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def fill(text: str, tables: dict[str, str]) -> str:
+    """Return the page with the tables in their places; a table without a place is at the end."""
+    for name, body in tables.items():
+        block = f"<!-- crash: {name} -->\n\n{body}\n\n<!-- end -->"
+        pattern = rf"<!-- crash: {name} -->.*?<!-- end -->"
+        if re.search(pattern, text, re.S):
+            text = re.sub(pattern, lambda _, block=block: block, text, flags=re.S)
+        else:
+            text = f"{text.rstrip()}\n\n{block}\n"
+    return text
+
+
+if __name__ == "__main__":
+    main()
