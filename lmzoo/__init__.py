@@ -25,6 +25,7 @@ Results, as polars frames; STUDY is a folder, a file of records, or a name in ru
     lmzoo.curves(STUDY)                                  one row an epoch of a run
     lmzoo.judge("results.csv", by="variant", metric="loss")    verdicts on anybody's results
     lmzoo.plan(STUDY, effect=0.02)                       seeds, hours and money of the next study
+    lmzoo.crash_test()                                   real trainings on which judges are tried
 
 Bad input raises `lmzoo.UserError`. Importing lmzoo imports neither torch nor polars; a name that
 needs one of them imports it at its first use.
@@ -48,6 +49,7 @@ if _TYPE_CHECKING:
     from lmzoo.api import TextModel, build, load_run, run_study
     from lmzoo.inspect.module_cuts import apply_cut, cuts
     from lmzoo.lab.analysis.frames import curves, rank, runs
+    from lmzoo.lab.judging.crash_test import crash_test
     from lmzoo.lab.judging.plan import plan
     from lmzoo.lab.judging.verdicts import judge
     from lmzoo.laws.audit import audit
@@ -57,14 +59,15 @@ _sys.meta_path.append(_OldNames())
 
 __all__ = [
     "Choice", "Command", "FloatRange", "IntRange", "Point", "Recipe", "Study", "TextModel",
-    "UserError", "apply_cut", "audit", "build", "curves", "cuts", "judge", "load_run", "main",
-    "plan", "rank", "run_study", "runs", "zoo",
+    "UserError", "apply_cut", "audit", "build", "crash_test", "curves", "cuts", "judge", "load_run",
+    "main", "plan", "rank", "run_study", "runs", "zoo",
 ]  # fmt: skip
 _LAZY = {
     **dict.fromkeys(("TextModel", "build", "load_run", "run_study"), "lmzoo.api"),
     **dict.fromkeys(("apply_cut", "cuts"), "lmzoo.inspect.module_cuts"),
     **dict.fromkeys(("curves", "runs"), "lmzoo.lab.analysis.frames"),
     "audit": "lmzoo.laws.audit",
+    "crash_test": "lmzoo.lab.judging.crash_test",
     "judge": "lmzoo.lab.judging.verdicts",
     "plan": "lmzoo.lab.judging.plan",
     "rank": "lmzoo.lab.analysis.frames",
