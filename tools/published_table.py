@@ -17,7 +17,14 @@ from published_rows import LEAKING, TABLES, PublishedTable
 from published_runs import PUBLISHED_EPOCH, VARIANTS, compare_with_published
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.baseline_comparison import FIVE_GRAM_NAME, outcome, outcome_line
+from lmzoo.lab.analysis.baseline_comparison import (
+    FIVE_GRAM_NAME,
+    LOSES,
+    ONE_SEED,
+    UNDECIDED,
+    WINS,
+    outcome_line,
+)
 from lmzoo.lab.analysis.formatting import MISSING, format_number
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.render import Report, TextTable, render
@@ -104,6 +111,15 @@ def agreement_lines(table: PublishedTable, frame: pl.DataFrame) -> list[str]:
                 f"{'; '.join(known)}"
             )
     return lines
+
+
+def outcome(difference: float, half: float | None) -> str:
+    """Return the outcome of one comparison, from the difference and half its interval."""
+    if half is None:
+        return ONE_SEED
+    if abs(difference) <= half:
+        return UNDECIDED
+    return LOSES if difference > 0 else WINS
 
 
 def ngram_lines(table: PublishedTable, frame: pl.DataFrame) -> list[str]:

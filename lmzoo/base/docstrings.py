@@ -13,13 +13,7 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def class_docstring(registry: str, name: str, folder: Path = PACKAGE) -> str:
-    """Return the docstring of the class that is registered as `name`; "" if there is none.
-
-    Args:
-        registry: the decorator, such as `CORPORA` of `@CORPORA("captions")`.
-        name: the name of the part.
-        folder: where to look for source files.
-    """
+    """Return the docstring of the class that is registered as `name`; "" if there is none."""
     return _docstrings(folder).get((registry, name), ("", ""))[0]
 
 

@@ -67,10 +67,6 @@ class CellText(NamedTuple):
 def cell_equations(config: Mapping[str, Any] | None, folders: Collection[Path] = ()) -> list[str]:
     """Return the equations of a cell from its stored config; below them, what its cuts replace.
 
-    Args:
-        config: `config["model"].get("cell")`, or a part of it with the key "name".
-        folders: folders with the source files of cells outside the package.
-
     Returns:
         The lines; [] if no file describes the cell.
     """

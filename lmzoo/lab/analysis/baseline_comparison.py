@@ -93,15 +93,6 @@ def baseline_name(frame: pl.DataFrame) -> str:
     return TEXT_BASELINE_NAME if chosen else FIVE_GRAM_NAME
 
 
-def outcome(difference: float, half: float | None) -> str:
-    """Return the outcome of one comparison, from the difference and half its interval."""
-    if half is None:
-        return ONE_SEED
-    if abs(difference) <= half:
-        return UNDECIDED
-    return LOSES if difference > 0 else WINS
-
-
 def outcome_line(
     outcomes: Iterable[tuple[str, str, float]], baseline: float, baseline_name: str = FIVE_GRAM_NAME
 ) -> str:

@@ -45,13 +45,7 @@ COUNTS = (pl.col("parameters") == 0).fill_null(value=False)
 
 
 def brief_report(report: Report, folder: StudyFolder, path: Path) -> Report:
-    """Return the short form of a ranking's report.
-
-    Args:
-        report: what `ranking_report` returns.
-        folder: the study.
-        path: its folder, as the user would write it.
-    """
+    """Return the short form of a ranking's report."""
     frame = report.frame
     baseline = pl.col("point").is_in(baselines(folder.study))
     parts = frame.filter(~baseline).partition_by(TABLE_KEYS, maintain_order=True)

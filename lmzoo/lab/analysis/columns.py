@@ -276,12 +276,6 @@ def _setting(row: Row, _: int) -> str:
     return ", ".join(parts) or MISSING
 
 
-def _wins(row: Row, _: int) -> str:
-    if row["reference"] or not row["paired"]:
-        return MISSING
-    return f"{row['win_rate'] * row['paired']:g} of {row['paired']}"
-
-
 RESULTS, PROVENANCE, BRIEF = ("results",), ("provenance",), ("brief",)
 SIZES = tuple(SIZE_OF.values())
 PERPLEXITY = pl.col("loss").exp()
@@ -389,11 +383,6 @@ COMPARISON = (
         legend="share that more tuning runs would reduce; more test sequences would reduce the "
         "rest",
     ),
-    Column(
-        "win_rate", None, "wins", _wins, ("compared",), ends=("win_low", "win_high"), place=8,
-        legend="seeds for which the point has the lower loss",
-    ),
-    *_plain("paired"),
     Column(
         "rank_low", None, "rank", _ranks, ("compared",), ends=("rank_high",), place=1,
         legend="95 % interval when seeds and test sequences are resampled",

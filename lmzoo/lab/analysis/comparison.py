@@ -3,7 +3,6 @@
     difference   over the seeds both have and the sequences of the test split (two-way), and over
                  the tuning
     better       P(difference < 0)
-    win rate     of paired seeds; a diverged run loses
     p            with Holm's correction over all points but baselines and leaking rows
     rank         interval when seeds and sequences are resampled
     from_seeds   the share of the variance that is due to the seeds
@@ -35,7 +34,6 @@ from lmzoo.lab.analysis.columns import (
     shown_columns,
     text_table,
 )
-from lmzoo.lab.analysis.confirm_runs import confirm_runs, losses_by_seed
 from lmzoo.lab.analysis.formatting import table_title
 from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.ranking import (
@@ -53,7 +51,6 @@ from lmzoo.lab.statistics.two_way import (
     loss_contributions,
     two_way_difference,
     two_way_rank_intervals,
-    win_rate,
 )
 from lmzoo.lab.store.archive import read_run_file
 from lmzoo.lab.store.records import TEST_LOSSES
@@ -65,8 +62,6 @@ SCHEMA = pl.Schema(
         **{"difference": pl.Float64, "difference_low": pl.Float64, "difference_high": pl.Float64},
         **{"p_raw": pl.Float64, "better": pl.Float64},
         **{"from_seeds": pl.Float64, "from_tuning": pl.Float64},
-        **{"win_rate": pl.Float64, "win_low": pl.Float64, "win_high": pl.Float64},
-        "paired": pl.Int64,
     }
 )
 
@@ -87,11 +82,6 @@ def compare_points(
 ) -> pl.DataFrame:
     """Compare the points of the reference's table with the reference, one row per point.
 
-    Args:
-        folder: the study, as `load_study` reads it.
-        metric: `token` or `sentence`.
-        reference: label of the reference point; None is the study's reference.
-
     Raises:
         UserError: There is no such point, or it has no stored losses of test sequences.
     """
@@ -104,7 +94,6 @@ def compare_points(
             f"{str(folder.path)!r} has no per-sequence test losses of its reference point; "
             "run its confirm stage with this version, or give another --reference"
         )
-    by_seed = losses_by_seed(confirm_runs(folder.runs, folder.events, folder.study, metric)[0])
     home = ranked.filter(pl.col("point") == reference_id).select(TABLE_KEYS)
     part = ranked.join(home, on=TABLE_KEYS, how="semi", maintain_order="left")
     chosen = folder.study["chosen"]
@@ -119,7 +108,6 @@ def compare_points(
                 losses[reference_id],
                 tuning[row["point"]] + tuning[reference_id],
             ),
-            **_wins(by_seed.get(row["point"], {}), by_seed.get(reference_id, {})),
         }
         for row in part.to_dicts()
     ]
@@ -162,12 +150,6 @@ def _difference(
         "from_seeds": result.error_seeds**2 / total if total > 0 else None,
         "from_tuning": tuning / total if total > 0 else None,
     }
-
-
-def _wins(point: Mapping[int, float], reference: Mapping[int, float]) -> dict[str, Any]:
-    seeds = sorted(point.keys() & reference.keys())
-    result = win_rate([point[seed] for seed in seeds], [reference[seed] for seed in seeds])
-    return dict(zip(("win_rate", "win_low", "win_high", "paired"), result, strict=True))
 
 
 def _ranks(
@@ -224,15 +206,7 @@ def comparison_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
 def read_sequence_losses(
     path: Path, study: Mapping[str, Any], runs: pl.DataFrame, epoch: int, metric: str
 ) -> dict[str, SequenceLosses]:
-    """Return the losses of the confirm runs, point -> losses, for points that have any file.
-
-    Args:
-        path: the study's folder.
-        study: the content of `study.json`.
-        runs: the frame of runs, which has their seeds.
-        epoch: the epoch of the test.
-        metric: `token` or `sentence`.
-    """
+    """Return the losses of the confirm runs, point -> losses, for points that have any file."""
     seeds = dict(runs.select("run", "seed").iter_rows())
     losses: dict[str, SequenceLosses] = {}
     for point, chosen in study.get("chosen", {}).items():

@@ -40,13 +40,6 @@ def confirm_runs(
     The loss is the test loss at the study's budget. While no run has been tested at the budget, it
     is the test loss at the largest smaller epoch that has a test.
 
-    Args:
-        runs: all runs.
-        events: the events of all runs.
-        study: the content of `study.json`.
-        metric: `token` or `sentence`.
-        at: return the validation loss at this epoch instead.
-
     Returns:
         One row (point, facts of the run, loss) for each point and confirm run. The loss is infinite
         for a diverged run and null for a missing one.
@@ -70,14 +63,6 @@ def confirm_runs(
     known = runs.drop("point").with_columns(status=status).join(of_epoch, on="run", how="left")
     confirm = chosen.join(known, on="run", how="left", maintain_order="left")
     return confirm.with_columns(loss=loss).collect(), epoch
-
-
-def losses_by_seed(confirm: pl.DataFrame) -> dict[str, dict[int, float]]:
-    """Return point -> seed -> loss of the confirm runs that have one."""
-    losses: dict[str, dict[int, float]] = {}
-    for point, seed, loss in confirm.select("point", "seed", "loss").drop_nulls().iter_rows():
-        losses.setdefault(point, {})[seed] = loss
-    return losses
 
 
 def _test_epoch(study: Mapping[str, Any], tests: pl.DataFrame) -> int:

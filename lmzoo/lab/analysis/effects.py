@@ -136,11 +136,6 @@ def study_effects(
 ) -> Report:
     """Return the effects of the switches in the study in folder `path`.
 
-    Args:
-        path: the study's folder.
-        unit: one of `UNITS` but `ppl`.
-        figure: also write the heat maps to this .png, .svg or .html file.
-
     Raises:
         UserError: The study has no complete mutants yet, or a name is unknown.
     """

@@ -54,11 +54,6 @@ class _Point(NamedTuple):
 def read_mutants(path: Path, folder: StudyFolder, metric: str) -> list[Mutants]:
     """Return the mutants of each cell of a study, in the study's order.
 
-    Args:
-        path: the study's folder.
-        folder: its content, as `load_study` reads it.
-        metric: `token` or `sentence`.
-
     Raises:
         UserError: No cell has two complete mutants, a wild type is incomplete, or two points have
             the same cell.

@@ -73,13 +73,6 @@ def rank_points(
 
     While no run has been tested at the budget, the largest smaller epoch with a test counts.
 
-    Args:
-        runs: the runs, as `load_study` reads them.
-        events: the events of the runs.
-        study: the content of `study.json`.
-        metric: `token` or `sentence`.
-        at: rank by the validation loss at this epoch instead.
-
     Returns:
         A frame with the columns `RANKING` of `columns.py`.
 
@@ -229,14 +222,7 @@ def _add_derived_columns(
 def point_accuracies(
     confirm: pl.DataFrame, events: pl.LazyFrame, at: int | None, epoch: int
 ) -> pl.DataFrame:
-    """Return one row (point, accuracies) for each point with an accuracy.
-
-    Args:
-        confirm: the confirm runs (point, run, ceiling).
-        events: the events of the runs.
-        at: the accuracies are those of validation, if this is given.
-        epoch: the epoch of the accuracies.
-    """
+    """Return one row (point, accuracies) for each point with an accuracy."""
     event, prefix = ("test", "") if at is None else ("epoch", "valid_")
     shares = {name: f"{prefix}{name}" for name in ("accuracy", "sequence_accuracy")}
     measured = events.filter((pl.col("event") == event) & (pl.col("epoch") == epoch))

@@ -64,12 +64,6 @@ def study_ranking(
 ) -> Report:
     """Return the ranking of the study in folder `path`.
 
-    Args:
-        path: the study's folder, its address in a bucket, or what `load_study` has read.
-        unit: one of `UNITS`.
-        at: rank by the validation loss at this epoch instead of the test loss.
-        margin: difference in nats that counts as negligible; None: the study's.
-
     Raises:
         UserError: Nothing can be ranked, or a name is unknown.
     """

@@ -82,10 +82,6 @@ def text_sizes(runs: pl.LazyFrame, events: pl.LazyFrame) -> pl.DataFrame:
     """Return one row for each known corpus: its fingerprint and `SIZE_COLUMNS`.
 
     Words are null in records of earlier versions.
-
-    Args:
-        runs: the runs, as `load_study` reads them.
-        events: the events of the runs.
     """
     text = runs.filter(pl.col("score") != OBJECTIVE).select("run", "fingerprint")
     tests = events.filter(pl.col("event") == "test").drop_nulls(["tokens", "characters", "bytes"])

@@ -19,20 +19,13 @@ Rank intervals resample seeds and sequences with replacement, with the same resa
 point. The seeds' part is widened by `intervals.bootstrap_scale`. With one seed there is no
 interval, because nothing is known about the variance over seeds.
 
-    win rate   (wins + ties / 2) / n over paired seeds, with Wilson's interval
-
-A diverged run counts in a win rate: it loses to every finite loss and ties with another diverged
-run. A mean can only leave it out.
-
-Cornfield & Tukey 1956 (crossed factors); Satterthwaite 1946; Owen 2007 (arXiv:0712.1111); Wilson
-1927.
+Cornfield & Tukey 1956 (crossed factors); Satterthwaite 1946; Owen 2007 (arXiv:0712.1111).
 """
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
 
 from lmzoo.lab.statistics.intervals import (
     LEVEL,
@@ -59,15 +52,6 @@ class TwoWayDifference(NamedTuple):
     """Standard error due to the seeds."""
     error_sequences: float
     """Standard error due to the test sequences."""
-
-
-class WinRate(NamedTuple):
-    """Share of paired seeds for which the first point has the lower loss, with its interval."""
-
-    rate: float
-    low: float
-    high: float
-    seeds: int
 
 
 def loss_contributions(nll: ArrayLike, tokens: ArrayLike, metric: str) -> Array:
@@ -136,22 +120,3 @@ def two_way_rank_intervals(
     low, high = np.quantile(resampled, tails, axis=0, method="inverted_cdf")
     observed = ranks(mean).astype(np.float64)
     return np.minimum(low, observed), np.maximum(high, observed)
-
-
-def win_rate(values: ArrayLike, reference: ArrayLike, level: float = LEVEL) -> WinRate:
-    """Return how often `values` has the lower loss.
-
-    Infinity stands for a diverged run, NaN for a missing one.
-    """
-    x, y = np.asarray(values, np.float64), np.asarray(reference, np.float64)
-    paired = ~np.isnan(x) & ~np.isnan(y)
-    x, y = x[paired], y[paired]
-    n = len(x)
-    if n == 0:
-        nan = float("nan")
-        return WinRate(nan, nan, nan, 0)
-    rate = float(((x < y) + 0.5 * (x == y)).mean())
-    z = float(special.ndtri((1 + level) / 2))
-    centre = (rate + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z * np.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
-    return WinRate(rate, float(centre - half), float(centre + half), n)

@@ -8,7 +8,6 @@ from lmzoo.lab.statistics.two_way import (
     loss_contributions,
     two_way_difference,
     two_way_rank_intervals,
-    win_rate,
 )
 
 RNG = np.random.default_rng
@@ -162,17 +161,3 @@ def test_the_variance_of_the_tuning_is_covered():
         difference = two_way_difference(values, np.zeros((4, 30)), tuning=sd**2)
         covered.append(difference.low < 0 < difference.high)
     assert 0.92 < np.mean(covered) < 0.99
-
-
-def test_the_win_rates_interval_equals_scipys_wilson_interval():
-    x, y = np.random.default_rng(1).normal(size=(2, 12))
-    result = win_rate(x, y)
-    expected = stats.binomtest(int((x < y).sum()), 12).proportion_ci(0.95, method="wilson")
-    assert np.allclose([result.low, result.high], [expected.low, expected.high])
-    assert result.rate == (x < y).mean()
-
-
-def test_a_diverged_run_loses_and_is_counted():
-    result = win_rate([np.inf, 1.0, 1.0, np.inf, 1.0], [2.0, 2.0, np.inf, np.inf, np.nan])
-    assert (result.rate, result.seeds) == ((0 + 1 + 1 + 0.5) / 4, 4)
-    assert np.isnan(win_rate([np.nan], [1.0]).rate)

@@ -186,12 +186,7 @@ def group_of(row: Mapping[str, Any]) -> str:
 
 
 def look_of(ranked: pl.DataFrame, *, page: bool) -> Look:
-    """Return the look of a study's charts.
-
-    Args:
-        ranked: the ranking.
-        page: take the colours of verdicts from the CSS variables of a page.
-    """
+    """Return the look of a study's charts."""
     rows = ranked.filter(pl.col("label").is_not_null()).to_dicts()
     groups = {row["label"]: group_of(row) for row in rows}
     colours = PAGE_COLOURS if page else dict(zip(GROUPS, PRINTED, strict=True))

@@ -44,12 +44,6 @@ def curve_charts(
     """Return file stem -> chart, for every curve that the study has data for.
 
     A click on the legend isolates a point or a verdict, with the shift key several.
-
-    Args:
-        folder: the study.
-        ranked: its ranking, which gives the colours and the losses of the cost charts.
-        metric: `token` or `sentence`.
-        page: the charts are for a page, and take colours from its CSS variables.
     """
     look = look_of(ranked, page=page)
     charts: dict[str, Any] = {}

@@ -167,12 +167,7 @@ def run_configs(folder: StudyFolder) -> list[dict[str, Any]]:
 
 
 def sweep_command(study: Mapping[str, Any], points: Collection[str] = ()) -> list[str]:
-    """Return the sweep with all its options, for these points or for all that were trained.
-
-    Args:
-        study: the content of `study.json`.
-        points: ids.
-    """
+    """Return the sweep with all its options, for these points or for all that were trained."""
     chosen = points or study["chosen"]
     labels = [point["stored_labels"][0] for point in study["points"] if point["id"] in chosen]
     options = [*(study.get("options") or _older_options(study))]
