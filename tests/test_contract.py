@@ -26,7 +26,7 @@ from lmzoo.laws import (
 )
 from lmzoo.laws.tiny import default_source
 from lmzoo.laws_of_training import laws_for, packing, replay
-from lmzoo.models.convolution.gated_convolution import Cut
+from lmzoo.models.convolution import Cut
 from tests.laws.support import log_prob
 from tests.tiny import batch, one_row_per_model, row_names, tiny
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from lmzoo.blocks.attention import Attention, causal_mask
 from lmzoo.blocks.attention_block import AttentionBlock
-from lmzoo.blocks.set_attention import InducedAttention, PooledAttention
+from lmzoo.models.attention.set_transformer_causal import InducedAttention, PooledAttention
 from tests.blocks.test_attention import E, T, inputs
 from tests.laws.support import assert_close
 from tests.tiny import CLOSE

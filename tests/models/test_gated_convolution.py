@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import conv1d, glu, pad
 
 from lmzoo import zoo
-from lmzoo.models.convolution.gated_convolution import Cut
+from lmzoo.models.convolution import Cut
 from tests.laws.support import assert_close
 from tests.models.equivalence import assert_same_model, copy_weights, lag_dependence, small
 from tests.tiny import FINE, every_sequence, tiny

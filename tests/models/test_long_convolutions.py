@@ -10,7 +10,7 @@ from torch import Tensor
 from lmzoo.base.errors import UserError
 from lmzoo.blocks.layers import Linear
 from lmzoo.functional.causal_convolution import causal_convolution
-from lmzoo.models.convolution.h3 import H3Mixer
+from lmzoo.models.convolution import H3Mixer
 from tests.laws.support import assert_close
 from tests.models.equivalence import small
 from tests.tiny import FINE, tiny

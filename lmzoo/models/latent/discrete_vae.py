@@ -1,18 +1,4 @@
-r"""Base class of VAEs whose latent vector has discrete values.
-
-    z ∈ {v_1, .., v_K}^E                         consecutive integers: −1, 0, 1 or 0, 1
-    q(z_e | s) = softmax_K( (h_enc M)_e )        p(z_e) = softmax_K( π_e )
-
-z and h_enc are (E), M is (E, K·E), π is (E, K). With one logit less, v_1 has the logit 0. A
-discrete draw has no derivative, so the gradient of the reconstruction
-R(z) = Σ_t log P(s_t | s_<t, z) with respect to q is estimated:
-
-    score     ½ Σ_k (R(z_k) − R(z_other)) ∇ log q(z_k | s)     two draws, unbiased
-    gumbel    z = hard + (soft − soft.detach()), soft = softmax((logits + Gumbel) / τ)
-
-Kool, van Hoof & Welling 2019 (the other draw as baseline); Jang, Gu & Poole 2017 (arXiv:1611.01144,
-straight-through).
-"""
+"""VAEs whose latent vector has discrete values."""
 
 from enum import StrEnum
 from typing import ClassVar
@@ -23,7 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.contract import Task
+from lmzoo.contract import Task, model
 from lmzoo.functional.initialisers import Draw, draw_matrices, draw_uniform
 from lmzoo.functional.noise import gumbel
 from lmzoo.functional.token_scores import scored_mask
@@ -64,7 +50,21 @@ class DiscreteVAEConfig(VAEConfig):
 
 
 class DiscreteVAE(VAE):
-    """Base class: a subclass sets the values of a channel and the number of their logits."""
+    """Base class: a subclass sets the values of a channel and the number of their logits.
+
+        z ∈ {v_1, .., v_K}^E                         consecutive integers: −1, 0, 1 or 0, 1
+        q(z_e | s) = softmax_K( (h_enc M)_e )        p(z_e) = softmax_K( π_e )
+
+    z and h_enc are (E), M is (E, K·E), π is (E, K). With one logit less, v_1 has the logit 0. A
+    discrete draw has no derivative, so the gradient of the reconstruction
+    R(z) = Σ_t log P(s_t | s_<t, z) with respect to q is estimated:
+
+        score     ½ Σ_k (R(z_k) − R(z_other)) ∇ log q(z_k | s)     two draws, unbiased
+        gumbel    z = hard + (soft − soft.detach()), soft = softmax((logits + Gumbel) / τ)
+
+    Kool, van Hoof & Welling 2019 (the other draw as baseline); Jang, Gu & Poole 2017
+    (arXiv:1611.01144, straight-through).
+    """
 
     values: ClassVar[tuple[float, ...]]
     logits: ClassVar[int]
@@ -132,3 +132,53 @@ class DiscreteVAE(VAE):
     def _normalise(self, logits: Float[Tensor, "*B E L"]) -> Float[Tensor, "*B E K"]:
         missing = len(self.values) - self.logits
         return torch.log_softmax(nn.functional.pad(logits, (missing, 0)), dim=-1)
+
+
+@model("gru_ternary_vae", aliases=("DLM52",), family="vae", document="S0", source="S0 (code)")
+class TernaryVAE(DiscreteVAE):
+    """VAE with a GRU encoder and decoder and a ternary sentence latent.
+
+        z ∈ {−1, 0, 1}^E
+        q(z_e | s) = softmax_3( (h_enc M)_e )        p(z_e) = softmax_3( π_e )
+
+    z and h_enc are (E), M is (E, 3·E), π is (E, 3). Encoder and decoder are those of
+    `encoder_decoder.py`, the bound that of `vae.py`, the gradient that of `discrete_vae.py`. The S0
+    code passes no gradient through the draw; its encoder learns from the KL only.
+
+    Source: S0 (DLM52, code); Kool, van Hoof & Welling 2019; Jang, Gu & Poole 2017
+    (arXiv:1611.01144).
+    """
+
+    values = (-1.0, 0.0, 1.0)
+    logits = 3
+
+    @config
+    class Config(DiscreteVAEConfig):
+        """VAE fields and the gradient estimator."""
+
+
+@model(
+    "gru_bernoulli_vae", family="vae", document="S0",
+    source="Jang, Gu & Poole 2017 (arXiv:1611.01144); S0",
+)  # fmt: skip
+class BernoulliVAE(DiscreteVAE):
+    """VAE with a GRU encoder and decoder and a sentence latent of bits.
+
+        z ∈ {0, 1}^E
+        q(z_e = 1 | s) = σ( (h_enc M)_e )            p(z_e = 1) = σ( π_e )
+        KL = Σ_e [ q_e log(q_e / p_e) + (1 − q_e) log((1 − q_e) / (1 − p_e)) ]
+
+    z, h_enc and π are (E), M is (E, E). A sentence is a code of E bits, and KL / log 2 the number
+    of bits that it uses. Encoder and decoder are those of `encoder_decoder.py`, the bound that of
+    `vae.py`, the gradient that of `discrete_vae.py`.
+
+    Source: S0 (it expects latents of Bernoulli type to fit better than Gaussian ones); Jang, Gu &
+    Poole 2017 (arXiv:1611.01144).
+    """
+
+    values = (0.0, 1.0)
+    logits = 1
+
+    @config
+    class Config(DiscreteVAEConfig):
+        """VAE fields and the gradient estimator."""

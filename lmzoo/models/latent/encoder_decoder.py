@@ -1,27 +1,18 @@
-r"""Base class of recurrent VAEs and autoencoders: encode a sentence to z, decode it from z.
-
-    h_enc = encoder over e(s_{n-1}), e(s_{n-2}), ..          from a state of ones
-    h_t   = cell(N(e(s_{t-1})), h_{t-1}),   h_0 = z          decoder, teacher-forced
-    P(s_t | s_<t, z) = emission(N(h_t))
-
-z, h_t and e(s) are (E). For a fixed z the decoder is a recurrent language model and has the same
-parameter names. A cell with several state vectors (LSTM) starts with z in each of them; a cell
-whose states are Bernoulli parameters (MGRU, squash=sigmoid) starts with σ(z).
-
-Source: S0 (DLM50-54).
-"""
+"""Recurrent encoders and decoders of sentences, and the autoencoder."""
 
 from typing import Annotated, Any, ClassVar
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.base.config import config
+from lmzoo.base.registry import preset
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.encoder import read_reversed
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.cells.base import CELLS
-from lmzoo.contract import LanguageModel, Task
+from lmzoo.contract import LanguageModel, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors
 from lmzoo.types import Lengths, Prefix
@@ -39,7 +30,18 @@ class EncoderDecoderConfig(EmbeddingConfig):
 
 
 class SentenceEncoderDecoder(LanguageModel):
-    """Encoder and teacher-forced decoder; a subclass computes z from h_enc."""
+    """Encoder and teacher-forced decoder; a subclass computes z from h_enc.
+
+        h_enc = encoder over e(s_{n-1}), e(s_{n-2}), ..          from a state of ones
+        h_t   = cell(N(e(s_{t-1})), h_{t-1}),   h_0 = z          decoder, teacher-forced
+        P(s_t | s_<t, z) = emission(N(h_t))
+
+    z, h_t and e(s) are (E). For a fixed z the decoder is a recurrent language model and has the
+    same parameter names. A cell with several state vectors (LSTM) starts with z in each of them; a
+    cell whose states are Bernoulli parameters (MGRU, squash=sigmoid) starts with σ(z).
+
+    Source: S0 (DLM50-54).
+    """
 
     causal: ClassVar[bool] = False
     """The encoder reads the whole sentence, by design."""
@@ -75,3 +77,36 @@ class SentenceEncoderDecoder(LanguageModel):
     @property
     def _state(self) -> int:
         return self.cell.num_state_vectors * self.config.width
+
+
+@model("gru_autoencoder", aliases=("DLM53",), family="autoencoder", document="S0", source="S0")
+class RecurrentAutoencoder(SentenceEncoderDecoder):
+    """Autoencoder with a GRU encoder and a teacher-forced GRU decoder.
+
+        z   = h_enc, the encoder's output after e(s_{n-1}), .., e(s_1), e(s_0)
+        h_t = cell(N(e(s_{t-1})), h_{t-1}),   h_0 = z          teacher-forced
+        P(s_t | s_<t, z) = emission(N(h_t))
+
+    z, h_t and e(s) are (E). There is no noise and no prior. The score is a reconstruction because z
+    is computed from the scored tokens. In `next_log_prob` z is the code of the prefix.
+
+    Source: S0 (DLM53; DLM54: tanh RNN cells).
+    """
+
+    Config = EncoderDecoderConfig
+    score: ClassVar[Score] = Score.RECONSTRUCTION
+
+    def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        return self.decode(tokens, self.encode(tokens, lengths)[None])[0]
+
+    def next_log_prob(self, prefix: Tensor) -> Tensor:
+        lengths = torch.full((len(prefix),), prefix.shape[1], device=prefix.device)
+        y = self.outputs(prefix, self.encode(prefix, lengths)[None])[0, :, -1]
+        return self.emission.dense(y, self.embedding.weight)
+
+
+preset(
+    "rnn_autoencoder", model="gru_autoencoder", fields={"cell": "rnn"}, aliases=("DLM54",),
+    family="autoencoder", score="reconstruction", document="S0", source="S0",
+    summary="Autoencoder with a tanh-RNN encoder and a teacher-forced tanh-RNN decoder.",
+)  # fmt: skip

@@ -1,25 +1,29 @@
-r"""Aggregate Markov model: a bigram factored through K soft classes.
+"""Aggregate Markov models: the last tokens choose a soft class, the class gives the next token."""
 
-    P(z | s)      = softmax_z( A e(s) + a )
-    P(v | z)      = softmax_v( Emb k_z )
-    P(s_t | s_<t) = Σ_z P(s_t | z) P(z | s_{t-1})
-
-e(s) and k_z are (E), A is (K, E), Emb is (V, E). The bigram matrix is the product of a V x K and a
-K x V stochastic matrix, so its rank is at most K. K = 1 is a unigram.
-
-Source: Saul & Pereira 1997 (arXiv:cmp-lg/9706007); S0 (DLM10, "Remix").
-"""
+from enum import StrEnum
+from functools import reduce
+from typing import Annotated
 
 import torch
+from jaxtyping import Float
+from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.blocks.config import ComponentConfig
-from lmzoo.blocks.latent import ComponentModel
+from lmzoo.base.errors import UserError
+from lmzoo.base.registry import preset
+from lmzoo.base.search_space import IntRange
+from lmzoo.blocks.config import ComponentConfig, EmbeddingConfig
+from lmzoo.blocks.latent import ComponentModel, LatentModel
+from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.unique import embed_unique
-from lmzoo.contract import Task, model
-from lmzoo.emissions.components import Components
-from lmzoo.functional.normalise import Norm
+from lmzoo.contract import LanguageModel, Task, model
+from lmzoo.emissions.components import Components, FreeComponents
+from lmzoo.functional.log_normaliser import log_normalisers
+from lmzoo.functional.logspace import exact_log_mixture
+from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors
+from lmzoo.functional.sequence import previous_vectors
+from lmzoo.types import Tokens
 
 
 @model(
@@ -27,7 +31,17 @@ from lmzoo.functional.normalise import Norm
     source="Saul & Pereira 1997 (arXiv:cmp-lg/9706007); S0",
 )  # fmt: skip
 class AggregateMarkov(ComponentModel):
-    """Aggregate Markov model: a bigram factored through K soft classes."""
+    """Aggregate Markov model: a bigram factored through K soft classes.
+
+        P(z | s)      = softmax_z( A e(s) + a )
+        P(v | z)      = softmax_v( Emb k_z )
+        P(s_t | s_<t) = Σ_z P(s_t | z) P(z | s_{t-1})
+
+    e(s) and k_z are (E), A is (K, E), Emb is (V, E). The bigram matrix is the product of a V x K
+    and a K x V stochastic matrix, so its rank is at most K. K = 1 is a unigram.
+
+    Source: Saul & Pereira 1997 (arXiv:cmp-lg/9706007); S0 (DLM10, "Remix").
+    """
 
     context_length = 1
 
@@ -43,3 +57,253 @@ class AggregateMarkov(ComponentModel):
     def log_weights(self, tokens: Tensor) -> Tensor:
         x, at = embed_unique(self.table, tokens)
         return at(torch.log_softmax(self.gate(x), dim=-1))
+
+
+WordTable = StrEnum("WordTable", "TIED FREE")
+"""How P(v | z) is parameterised: tied to the embeddings or a free table."""
+Pad = StrEnum("Pad", "ONES UNIT")
+"""The context vector before `<start>`: all 1, or all 1/√E (unit length)."""
+
+
+@model(
+    "lagged_aggregate_markov", aliases=("DLM20",), family="latent-markov", document="S0",
+    source="S0",
+)  # fmt: skip
+class LaggedAggregateMarkov(ComponentModel):
+    """Aggregate Markov model whose K soft classes are chosen by the last W tokens.
+
+        P(z | s_<t)   = softmax_z( Σ_{j=1..W} 2^-j (A_j c_j + a_j) )      c_j = N(e(s_{t-j}))
+        P(v | z)      = softmax_v( exp(g_z) · Emb N(k_z) )                words = tied
+        P(v | z)      = softmax_v( F_z )                                  words = free
+
+    c_j and k_z are (E), A_j is (K, E), g is (K), F is (K, V), Emb is (V, E). The context before
+    `<start>` is a constant vector that is not normalised: 1, or 1/√E. The S0 code of DLM22 divides
+    by the standard deviation over time (norm=time_std), which leaks the future.
+
+    Source: S0 (DLM20 with W = 4; DLM21: free words; DLM24: with g; DLM22: with g and N = rms).
+    """
+
+    @config
+    class Config(ComponentConfig):
+        """Embedding, classes, lags, word table and normaliser."""
+
+        window: Annotated[int, IntRange(1, 8)] = Field(4, ge=1)
+        """Number W of lags."""
+        words: WordTable = WordTable.TIED
+        scaled: bool = False
+        """Whether each component has a learned log scale g_z."""
+        norm: Norm = Norm.NONE
+        """Normaliser N of token and component vectors."""
+        pad: Pad = Pad.ONES
+
+        def __post_init__(self) -> None:
+            if self.words is WordTable.FREE and self.scaled:
+                raise UserError("scaled=True with words=free: a free table has no scales; drop one")
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        width, count = config.width, config.components
+        self.context_length = None if config.norm.over_time else config.window
+        self.lags = nn.ModuleList(nn.Linear(width, count) for _ in range(config.window))
+        if config.words is WordTable.FREE:
+            self.words = FreeComponents(count, task.vocab)
+        else:
+            self.words = Components(count, width, config.norm, scaled=config.scaled)
+
+    @property
+    def leaks(self) -> str:
+        return self.config.norm.leak
+
+    def log_weights(self, tokens: Tensor) -> Tensor:
+        x = normalise_sequence(self.embedding(tokens), self.config.norm)
+        pad = 1.0 if self.config.pad is Pad.ONES else self.config.width**-0.5
+        context = previous_vectors(x, self.config.window, pad=pad)
+        terms = [lag(context[:, :, j]) / 2 ** (j + 1) for j, lag in enumerate(self.lags)]
+        return torch.log_softmax(torch.stack(terms).sum(0), dim=-1)
+
+
+def _row(name: str, alias: str, fields: dict[str, object], summary: str) -> None:
+    preset(
+        name, model="lagged_aggregate_markov", fields=fields, aliases=(alias,),
+        family="latent-markov", score="exact", document="S0", source="S0", summary=summary,
+    )  # fmt: skip
+
+
+_row(
+    "lagged_aggregate_markov_free", "DLM21", {"words": "free"},
+    "Lagged aggregate Markov model with a free word table per component.",
+)  # fmt: skip
+_row(
+    "lagged_aggregate_markov_scaled", "DLM24", {"scaled": True},
+    "Lagged aggregate Markov model with a learned scale per component.",
+)  # fmt: skip
+_row(
+    "lagged_aggregate_markov_sphere", "DLM22",
+    {"scaled": True, "norm": "rms", "pad": "unit"},
+    "Lagged aggregate Markov model with normalised token and component vectors.",
+)  # fmt: skip
+
+
+Objective = StrEnum("Objective", "EXACT BOUND")
+"""The score in training mode."""
+
+
+@model(
+    "factorial_aggregate_markov", aliases=("DLM19",), family="latent-markov", document="S0",
+    source="Hinton 1999; S0",
+)  # fmt: skip
+class FactorialAggregateMarkov(LanguageModel):
+    """Normalised product of G small aggregate Markov models.
+
+        p_g(v | s)    = Σ_{j≤S} softmax_j( A_g e(s) + a_g ) softmax( Emb k_{g,j} )[v]
+        P(v | s)      = Π_g p_g(v | s) / Σ_u Π_g p_g(u | s)
+        log P(v | s) ≥ Σ_g log p_g(v | s)          the denominator is at most one
+
+    G groups have S states each, K = G·S. e(s) and k_{g,j} are (E), A_g is (S, E), Emb is (V, E).
+    The denominator is multilinear in the gates P(j_g | s); if there are at most as many joint
+    states S^G as contexts, it is computed as
+
+        Σ_u Π_g p_g(u | s)  = Σ_{j_1..j_G} Π_g P(j_g | s) · M[j_1..j_G]
+        M[j_1..j_G]         = Σ_u Π_g P(u | j_g)          once for all contexts
+
+    S0 trains and evaluates with the bound, which is not normalised. Here evaluation is always
+    exact; training is exact too unless objective=bound.
+
+    Source: Hinton 1999 (products of experts); S0 (DLM19).
+    """
+
+    latent = "state of a group"
+    context_length = 1
+
+    @config
+    class Config(EmbeddingConfig):
+        """Embedding, groups, states and objective."""
+
+        groups: Annotated[int, IntRange(1, 8)] = Field(2, ge=1)
+        """Number G of groups."""
+        states: Annotated[int, IntRange(4, 64, log=True)] = Field(16, ge=1)
+        """Number S of states per group."""
+        objective: Objective = Objective.EXACT
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        count = config.groups * config.states
+        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
+        self.gate = nn.Linear(config.width, count)
+        self.words = Components(count, config.width, Norm.NONE, scaled=False)
+
+    def latent_value_names(self) -> tuple[str, ...]:
+        """Return the group and the state of each value, such as "0.1"."""
+        groups, states = range(self.config.groups), range(self.config.states)
+        return tuple(f"{group}.{state}" for group in groups for state in states)
+
+    def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        bound = self.bound(tokens)
+        if self.training and self.config.objective is Objective.BOUND:
+            return bound
+        x, at = embed_unique(self.embedding.weight, tokens[:, :-1])
+        return bound - at(self.log_normaliser(x)[:, None]).squeeze(-1)
+
+    def bound(self, tokens: Tokens) -> Float[Tensor, "B T-1"]:
+        """Return Σ_g log p_g(s_t | s_{t-1}), a lower bound of the log-probability."""
+        return torch.logsumexp(self._joint(tokens), dim=-1).sum(-1)
+
+    def log_normaliser(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N"]:
+        """Return log Σ_u Π_g p_g(u | s) for the embedding x of each token s."""
+        if self.config.states**self.config.groups > len(x):
+            return torch.logsumexp(self._product(x), dim=-1)
+        words = self.words.log_prob_table(self.embedding.weight).T  # V K
+        mass = torch.logsumexp(_joint_states(words.unflatten(1, (self.config.groups, -1))), dim=0)
+        return torch.logsumexp(_joint_states(self._log_gates(x)) + mass, dim=-1)
+
+    def next_log_prob(self, prefix: Tensor) -> Tensor:
+        return torch.log_softmax(self._product(self.embedding(prefix[:, -1])), dim=-1)
+
+    def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """Return each group's posterior over its states divided by G, so that they sum to 1."""
+        by_group = torch.softmax(self._joint(tokens), dim=-1) / self.config.groups
+        return by_group.flatten(2).transpose(1, 2)
+
+    def _joint(self, tokens: Tokens) -> Float[Tensor, "B T-1 G S"]:
+        """Return log( P(j | s_{t-1}) p_{g,j}(s_t) )."""
+        words = self.words.token_log_probs(tokens[:, 1:], self.embedding.weight)
+        gates = self._log_gates(self.embedding(tokens[:, :-1]))
+        return gates + words.unflatten(-1, (self.config.groups, -1))
+
+    def _product(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N V"]:
+        """Return Σ_g log p_g(v | s) for every token v."""
+        gates = self._log_gates(x).transpose(0, 1)  # G N S
+        words = self.words.log_prob_table(self.embedding.weight)
+        return exact_log_mixture(gates, words.unflatten(0, (self.config.groups, -1))).sum(0)
+
+    def _log_gates(self, x: Float[Tensor, "*N E"]) -> Float[Tensor, "*N G S"]:
+        logits = self.gate(x).unflatten(-1, (self.config.groups, -1))
+        return torch.log_softmax(logits, dim=-1)
+
+
+def _joint_states(by_group: Float[Tensor, "N G S"]) -> Float[Tensor, "N S**G"]:
+    """Return the sum over groups for every choice of one state per group."""
+    return reduce(lambda a, b: (a[:, :, None] + b[:, None]).flatten(1), by_group.unbind(1))
+
+
+@model(
+    "prototype_rotation_mixture", aliases=("DLM18",), family="latent-markov", document="S0",
+    source="S0",
+)  # fmt: skip
+class PrototypeRotationMixture(LatentModel):
+    """Mixture of one linear map of the previous token and K prototype vectors.
+
+        w             = softmax( Lin(E → K+1)( N(c_1) ) )
+        P(s_t | s_<t) = w_0 softmax( Emb (M N(c_1) + b) )[s_t]
+                      + Σ_{k=1..K} w_k softmax( Emb N(k_k) )[s_t]
+
+    c_1 = e(s_{t-1}), b and the prototypes k_k are (E), M is (E, E), w is (K+1), Emb is (V, E).
+    Without the map this is the aggregate Markov model; without prototypes (K = 0) it is the
+    log-bilinear bigram.
+
+    Source: S0 (DLM18; DLM28 with N = rms).
+    """
+
+    latent = "map or prototype"
+    context_length = 1
+
+    @config
+    class Config(EmbeddingConfig):
+        """Embedding, number of prototypes and normaliser."""
+
+        components: Annotated[int, IntRange(8, 512, log=True)] = Field(32, ge=0)
+        """Number K of prototypes."""
+        norm: Norm = Norm.NONE
+        """Normaliser N of the previous token and the prototypes, not of the mapped vector."""
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        width, count = config.width, config.components
+        self.gate = nn.Linear(width, count + 1)
+        self.map = nn.Linear(width, width)
+        self.prototypes = Components(count, width, config.norm, scaled=False)
+
+    def joint(self, tokens: Tensor) -> Tensor:
+        targets, table = tokens[:, 1:], self.embedding.weight
+        x, at = embed_unique(table, tokens[:, :-1])
+        x = normalise_vectors(x, self.config.norm)
+        y = self.map(x)
+        log_z = log_normalisers(y, table)[:, None]
+        mapped = (at(y) * table[targets]).sum(-1, keepdim=True) - at(log_z)
+        scores = torch.cat([mapped, self.prototypes.token_log_probs(targets, table)], dim=-1)
+        return (at(torch.log_softmax(self.gate(x), dim=-1)) + scores).transpose(1, 2)
+
+    def next_joint(self, prefix: Tensor) -> Tensor:
+        table = self.embedding.weight
+        x = normalise_vectors(table[prefix[:, -1]], self.config.norm)
+        mapped = torch.log_softmax(self.map(x) @ table.T, dim=-1)
+        prototypes = self.prototypes.log_prob_table(table).expand(len(x), -1, -1)
+        scores = torch.cat([mapped[:, None], prototypes], dim=1)
+        return torch.log_softmax(self.gate(x), dim=-1)[..., None] + scores
+
+
+preset(
+    "prototype_rotation_mixture_sphere", model="prototype_rotation_mixture", fields={"norm": "rms"},
+    aliases=("DLM28",), family="latent-markov", score="exact", document="S0", source="S0 (code)",
+    summary="Prototype-rotation mixture with normalised token and prototype vectors.",
+)  # fmt: skip

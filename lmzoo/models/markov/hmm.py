@@ -1,17 +1,4 @@
-r"""Hidden Markov model: one chain of hidden states generates the whole sequence.
-
-    P(z_1) = π,   P(z_{t+1} = j | z_t = i) = Tr[i, j],   P(s_t | z_t = j) = B[j, s_t]
-    α_1 = π,      α_{t+1}(j) = Σ_i P(z_t = i | s_<=t) Tr[i, j]        α_t(j) = P(z_t = j | s_<t)
-                  P(z_t = i | s_<=t) = α_t(i) B[i, s_t] / P(s_t | s_<t)
-    P(s_t | s_<t) = Σ_j α_t(j) B[j, s_t]
-
-π (K) and the rows of Tr (K, K) are softmaxes of logits. B[z, v] = softmax_v( Emb k_z ); k_z is (E),
-Emb is (V, E). `<start>` is not emitted. The product of the last line over t is the sum over all
-paths z_1..z_{T-1}. The posterior of the zoo is the filter P(z_t | s_<=t); `smoothed` also uses the
-later tokens. `local_hmm` is this chain cut to two steps, and equals it at t <= 2.
-
-Source: Rabiner 1989; S0 (the chain from which DLM15 is cut).
-"""
+"""Hidden Markov models, of the whole sequence and of two steps."""
 
 import torch
 from jaxtyping import Float
@@ -24,6 +11,7 @@ from lmzoo.blocks.log_weights import LogWeights
 from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.initialisers import draw_uniform
+from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import Norm
 from lmzoo.types import Lengths, Tokens
 
@@ -50,7 +38,20 @@ class HiddenChain(ComponentModel):
 
 @model("hmm", family="latent-markov", document="S0", source="Rabiner 1989; S0")
 class HMM(HiddenChain):
-    """Hidden Markov model over the whole sequence, by the forward algorithm."""
+    """Hidden Markov model over the whole sequence, by the forward algorithm.
+
+        P(z_1) = π,   P(z_{t+1} = j | z_t = i) = Tr[i, j],   P(s_t | z_t = j) = B[j, s_t]
+        α_1 = π,      α_{t+1}(j) = Σ_i P(z_t = i | s_<=t) Tr[i, j]        α_t(j) = P(z_t = j | s_<t)
+                      P(z_t = i | s_<=t) = α_t(i) B[i, s_t] / P(s_t | s_<t)
+        P(s_t | s_<t) = Σ_j α_t(j) B[j, s_t]
+
+    π (K) and the rows of Tr (K, K) are softmaxes of logits. B[z, v] = softmax_v( Emb k_z ); k_z is
+    (E), Emb is (V, E). `<start>` is not emitted. The product of the last line over t is the sum
+    over all paths z_1..z_{T-1}. The posterior of the zoo is the filter P(z_t | s_<=t); `smoothed`
+    also uses the later tokens. `local_hmm` is this chain cut to two steps, and equals it at t <= 2.
+
+    Source: Rabiner 1989; S0 (the chain from which DLM15 is cut).
+    """
 
     @config
     class Config(ComponentConfig):
@@ -105,3 +106,38 @@ class HMM(HiddenChain):
     ) -> Float[Tensor, "B K"]:
         """Return log α of the next token from log P(z, s_t | s_<t)."""
         return torch.logsumexp(torch.log_softmax(joint, dim=-1)[..., None] + step, dim=1)
+
+
+@model(
+    "local_hmm", aliases=("DLM15",), family="latent-markov", document="S0",
+    source="Rabiner 1989; S0",
+)  # fmt: skip
+class LocalHMM(HiddenChain):
+    """Two-step hidden Markov model: filter the last token, predict the next.
+
+        P(z | s)            = π_z B[z, s] / Σ_y π_y B[y, s]           filter
+        P(z' | s)           = Σ_z P(z | s) Tr[z, z']                  predict
+        P(s_t | s_<t)       = Σ_z' P(z' | s_{t-1}) B[z', s_t]
+
+    π (K) and the rows of Tr (K, K) are softmaxes of logits. B[z, v] = softmax_v( Emb k_z ) is
+    shared by both time steps; k_z is (E), Emb is (V, E). The model is an aggregate Markov model
+    whose class distribution P(z' | s) is computed from the emissions instead of by a free gate.
+
+    Source: Rabiner 1989; S0 (DLM15, text only).
+    """
+
+    context_length = 1
+
+    @config
+    class Config(ComponentConfig):
+        """Embedding and number of hidden states."""
+
+    def log_weights(self, tokens: Tensor) -> Tensor:
+        return log_mixture(self.filter_states(tokens), self.log_transition())
+
+    def filter_states(self, tokens: Tensor) -> Float[Tensor, "B t K"]:
+        """Return P(z | s), the posterior over the state that emitted each token."""
+        return torch.softmax(self.start() + self.words.token_log_probs(tokens, self.table), dim=-1)
+
+    def prior(self) -> Tensor:
+        return log_mixture(self.start().exp()[None], self.log_transition())[0]

@@ -1,13 +1,9 @@
-"""Rows that are a recurrent language model (`recurrent_lm.py`) with some fields set.
-
-Where S0 says "on the unit sphere", N is `rms`. The S0 code divides inputs by their standard
-deviation over time, which leaks the future: `--set model.norm=time_std` reproduces it.
-"""
+"""Rows that are a recurrent language model (`recurrent_lm.py`) with some fields set."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from lmzoo.base.registry import preset
+from lmzoo.base.registry import preset, technique
 
 Fields = Mapping[str, Any]
 
@@ -146,3 +142,100 @@ for _name, _source, _summary in (
     ),
 ):  # fmt: skip
     _row(_name, _name, _PLAIN, "", _source, _summary)
+
+
+_BARE: Mapping[str, Any] = {
+    "name": "block",
+    "inner": {"name": "gated_deltanet"},
+    "cuts": ["convolution", "output_gate"],
+}
+"""Gated DeltaNet has a convolution and an output gate of its own."""
+
+for _name, _cell, _source, _summary in (
+    (
+        "retnet", "retention", "Sun et al. 2023 (arXiv:2307.08621)",
+        "Retention: linear attention with a fixed decay per head.",
+    ),
+    (
+        "gla", "gla", "Yang et al. 2024 (arXiv:2312.06635)",
+        "Gated linear attention: the decay of each key channel reads the token.",
+    ),
+    (
+        "mamba", "mamba", "Gu & Dao 2023 (arXiv:2312.00752)",
+        "Selective state space with a decay per channel and state.",
+    ),
+    (
+        "mamba2", "mamba2", "Dao & Gu 2024 (arXiv:2405.21060)",
+        "Selective state space with a decay per head.",
+    ),
+    (
+        "mamba3", "mamba3", "Lahoti et al. 2026 (arXiv:2603.15569)",
+        "Selective state space with a trapezoidal step and a state that turns.",
+    ),
+    (
+        "deltanet", "deltanet", "Yang et al. 2024 (arXiv:2406.06484)",
+        "Linear attention that replaces the value stored under a key.",
+    ),
+    (
+        "gated_deltanet", "gated_deltanet", "Yang et al. 2025 (arXiv:2412.06464)",
+        "DeltaNet with a decay that reads the token, and an output gate.",
+    ),
+    (
+        "deltaproduct", "deltaproduct", "Siems et al. 2025 (arXiv:2502.10297)",
+        "Gated DeltaNet with several steps of the memory per token.",
+    ),
+    (
+        "kda", "kda", "Kimi Team 2025 (arXiv:2510.26692)",
+        "Kimi Delta Attention: gated DeltaNet with a decay per key channel.",
+    ),
+    (
+        "m2rnn", "m2rnn", "Mishra et al. 2026 (arXiv:2603.14360)",
+        "Tanh recurrence with a matrix as state and a forget gate.",
+    ),
+    (
+        "mlstm", "mlstm", "Beck et al. 2024 (arXiv:2405.04517)",
+        "LSTM with exponential gates and a matrix as memory (xLSTM).",
+    ),
+    (
+        "rwkv7", "rwkv7", "Peng et al. 2025 (arXiv:2503.14456)",
+        "Generalised delta rule with a decay and a rate per channel.",
+    ),
+    (
+        "griffin", "griffin", "De et al. 2024 (arXiv:2402.19427)",
+        "RG-LRU between linear maps, with a short convolution and an output gate.",
+    ),
+    (
+        "min_gru_block", "block", "Feng et al. 2024 (arXiv:2410.01201)",
+        "Minimal GRU in a block: short convolution, output gate, norm, feed-forward part.",
+    ),
+    (
+        "gated_deltanet_block", _BARE, "Yang et al. 2025 (arXiv:2412.06464)",
+        "Gated DeltaNet with norms, residuals and a feed-forward part.",
+    ),
+):  # fmt: skip
+    preset(
+        _name, model="recurrent_lm", fields={"cell": _cell, "emission": "vector", "norm": "none"},
+        family="recurrent", score="exact", source=_source, summary=_summary,
+    )  # fmt: skip
+
+
+for _name, _document, _source, _summary in (
+    ("initial_state_mixture", "S0", "S0",
+     "Mixture of the whole sequence over W learned initial states (model.starts)."),
+    ("norm", "S0", "S0; Zhang & Sennrich 2019 (arXiv:1910.07467)",
+     "Normaliser of vectors: none, rms, l2, std or time_std_causal (model.norm)."),
+    ("lr_warmup", "S2", "Vaswani et al. 2017 (arXiv:1706.03762)",
+     "Linear increase of the learning rate over the first steps (recipe.warmup)."),
+    ("init_schemes", "S2", "Glorot & Bengio 2010; He et al. 2015 (arXiv:1502.01852)",
+     "One initialiser for all matrices; biases 0 unless a field sets them (recipe.init)."),
+    ("bidirectional", "S4", "Schuster & Paliwal 1997",
+     "A second encoder that reads backwards (seq2seq_dot_attention only)."),
+    ("num_layers", "S4", "El Hihi & Bengio 1995", "Several stacked cells (model.num_layers)."),
+    ("spectral_init", "S3", "S3",
+     "Initial recurrent weights with spectral radius 1 (model.cell.spectral)."),
+    ("forget_bias", "S4", "Jozefowicz et al. 2015",
+     "Initial bias of the LSTM forget gate (model.cell.forget_bias)."),
+    ("grad_clip", "S3, S4", "Pascanu et al. 2013 (arXiv:1211.5063)",
+     "Clipping of the gradient norm (recipe.clip) or of each number (recipe.clip_value)."),
+):  # fmt: skip
+    technique(_name, document=_document, source=_source, summary=_summary)

@@ -1,22 +1,4 @@
-r"""Base class of flat autoencoders: they read a sentence as one vector, without teacher forcing.
-
-    x = [ e(s_1); ..; e(s_{T-1}) ]               zero vectors at pads
-    z = encode(x) + σ ε                          ε ~ N(0, 1), σ = noise_std
-    y_1, .., y_{T-1} = decode(z)                 each normalised by N
-    P(s_t | s) = emission(y_t)
-    gaussian:  z = μ + ε / β_0, μ = encode(x) M + encode(x), and training maximises
-               Σ_t log P(s_t | s) − KL(N(μ, β_0^{-2}) ‖ N(μ_0, β_0^{-2}))
-
-x is ((T-1)·E), z and y_t are (E). `<start>` is the same in all sentences and is left out. Every y_t
-depends on every token, so the score is a reconstruction, not a language model's log-likelihood.
-
-Training draws new noise in every step. Evaluation averages the scores over `samples` draws, which
-are the same for all sequences; without noise it is one pass. With gaussian=True the training
-objective is a lower bound of log P(s); the score is still the reconstruction. `next_log_prob`
-encodes the prefix and returns the distribution at the position after it, averaged over the noise.
-
-Source: S0 (DLM55, DLM56); Vincent et al. 2008 (denoising).
-"""
+"""Flat autoencoders, which read a sentence as one vector."""
 
 import math
 from typing import Annotated, Any, ClassVar
@@ -28,10 +10,10 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.base.search_space import FloatRange
+from lmzoo.base.search_space import FloatRange, IntRange
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.layers import EmbeddingTable
-from lmzoo.contract import LanguageModel, Score, Task
+from lmzoo.contract import LanguageModel, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.functional.noise import fresh_uniforms, normal, shared_uniforms
@@ -97,7 +79,27 @@ class GaussianCode(nn.Module):
 
 
 class FlatAutoencoder(LanguageModel):
-    """Base class: a subclass passes an encoder from (T−1)·E numbers to E, and a decoder back."""
+    """Base class: a subclass passes an encoder from (T−1)·E numbers to E, and a decoder back.
+
+        x = [ e(s_1); ..; e(s_{T-1}) ]               zero vectors at pads
+        z = encode(x) + σ ε                          ε ~ N(0, 1), σ = noise_std
+        y_1, .., y_{T-1} = decode(z)                 each normalised by N
+        P(s_t | s) = emission(y_t)
+        gaussian:  z = μ + ε / β_0, μ = encode(x) M + encode(x), and training maximises
+                   Σ_t log P(s_t | s) − KL(N(μ, β_0^{-2}) ‖ N(μ_0, β_0^{-2}))
+
+    x is ((T-1)·E), z and y_t are (E). `<start>` is the same in all sentences and is left out. Every
+    y_t depends on every token, so the score is a reconstruction, not a language model's
+    log-likelihood.
+
+    Training draws new noise in every step. Evaluation averages the scores over `samples` draws,
+    which are the same for all sequences; without noise it is one pass. With gaussian=True the
+    training objective is a lower bound of log P(s); the score is still the reconstruction.
+    `next_log_prob` encodes the prefix and returns the distribution at the position after it,
+    averaged over the noise.
+
+    Source: S0 (DLM55, DLM56); Vincent et al. 2008 (denoising).
+    """
 
     score: ClassVar[Score] = Score.RECONSTRUCTION
     causal: ClassVar[bool] = False
@@ -179,3 +181,55 @@ class FlatAutoencoder(LanguageModel):
         else:
             u = shared_uniforms((self.config.samples, 1, z.shape[1]), z)
         return z + std * normal(u)
+
+
+@model("linear_autoencoder", aliases=("DLM55",), family="autoencoder", document="S0", source="S0")
+class LinearAutoencoder(FlatAutoencoder):
+    """Autoencoder with one affine encoder and decoder, optionally denoising or Gaussian.
+
+        x = [ e(s_1); ..; e(s_{T-1}) ]
+        z = x A + a,   [ y_1; ..; y_{T-1} ] = z D + d
+        P(s_t | s) = emission(N(y_t))
+
+    x is ((T−1)·E), z and y_t are (E), A is ((T−1)·E, E), D is (E, (T−1)·E). The map from x to the
+    y_t is affine with a linear part of rank at most E. Options for noise on z: see `flat.py`.
+
+    Source: Baldi & Hornik 1989; Vincent et al. 2008 (denoising); S0 (DLM55).
+    """
+
+    Config = FlatConfig
+
+    def __init__(self, config: FlatConfig, task: Task) -> None:
+        flat, width = (task.length - 1) * config.width, config.width
+        super().__init__(config, task, nn.Linear(flat, width), nn.Linear(width, flat))
+
+
+@model("mlp_autoencoder", aliases=("DLM56",), family="autoencoder", document="S0", source="S0")
+class MLPAutoencoder(FlatAutoencoder):
+    """Autoencoder with a two-layer encoder and decoder, optionally denoising or Gaussian.
+
+        x = [ e(s_1); ..; e(s_{T-1}) ]
+        z = relu( relu(x A_1 + a_1) A_2 + a_2 )                   (T−1)·E → expansion · E → E
+        [ y_1; ..; y_{T-1} ] = relu(z D_1 + d_1) D_2 + d_2        E → expansion · E → (T−1)·E
+        P(s_t | s) = emission(N(y_t))
+
+    x is ((T−1)·E), z and y_t are (E). Options for noise on z: see `flat.py`.
+
+    Source: S0 (DLM56).
+    """
+
+    @config
+    class Config(FlatConfig):
+        """Flat autoencoder fields and the hidden size."""
+
+        expansion: Annotated[int, IntRange(1, 16, log=True)] = Field(10, ge=1)
+        """Hidden size as a multiple of E."""
+
+    def __init__(self, config: Config, task: Task) -> None:
+        flat, width = (task.length - 1) * config.width, config.width
+        hidden = config.expansion * width
+        encoder = nn.Sequential(
+            nn.Linear(flat, hidden), nn.ReLU(), nn.Linear(hidden, width), nn.ReLU()
+        )
+        decoder = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, flat))
+        super().__init__(config, task, encoder, decoder)

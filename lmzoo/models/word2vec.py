@@ -1,18 +1,4 @@
-r"""Base class of the word2vec models: token vectors that predict neighbouring tokens.
-
-    pairs       (x, y): centre token y = s_t, context token x = s_j, 0 < |j − t| <= window
-    objective   Σ_x log σ(c_x · w_y) + noise(t) − l2/2 Σ_x (|c_x|² + |w_y|²)
-
-w (V, E) are the vectors of centre tokens, c (V, E) those of context tokens, `<start>` included. A
-subclass defines the noise term. Without noise (negatives=0) the objective is maximal for equal
-vectors of infinite length. `max_norm` limits the length of the vectors, `l2` penalises it.
-
-The model does not define the probability of a sequence. `log_prob` is the objective in expectation
-over the noise tokens; training samples them. `next_log_prob` is the softmax form,
-P(y | window before y) ∝ exp( Σ_x c_x · w_y ).
-
-Source: Mikolov et al. 2013 (arXiv:1301.3781, arXiv:1310.4546); S3.
-"""
+"""word2vec: token vectors that predict neighbouring tokens."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -29,8 +15,8 @@ from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.noise_distribution import NoiseDistribution
-from lmzoo.contract import LanguageModel, Score, Task
-from lmzoo.functional.token_scores import mask_scores
+from lmzoo.contract import LanguageModel, Score, Task, model
+from lmzoo.functional.token_scores import mask_scores, scored_mask
 from lmzoo.types import Embeddings, Lengths, Mask, Tokens, TokenScores
 
 
@@ -69,7 +55,22 @@ class Windows:
 
 
 class WordVectors(LanguageModel):
-    """Base class of word2vec models: a subclass defines the noise term."""
+    """Base class of word2vec models: a subclass defines the noise term.
+
+        pairs       (x, y): centre token y = s_t, context token x = s_j, 0 < |j − t| <= window
+        objective   Σ_x log σ(c_x · w_y) + noise(t) − l2/2 Σ_x (|c_x|² + |w_y|²)
+
+    w (V, E) are the vectors of centre tokens, c (V, E) those of context tokens, `<start>` included.
+    A subclass defines the noise term. Without noise (negatives=0) the objective is maximal for
+    equal vectors of infinite length. `max_norm` limits the length of the vectors, `l2` penalises
+    it.
+
+    The model does not define the probability of a sequence. `log_prob` is the objective in
+    expectation over the noise tokens; training samples them. `next_log_prob` is the softmax form,
+    P(y | window before y) ∝ exp( Σ_x c_x · w_y ).
+
+    Source: Mikolov et al. 2013 (arXiv:1301.3781, arXiv:1310.4546); S3.
+    """
 
     score: ClassVar[Score] = Score.OBJECTIVE
     causal: ClassVar[bool] = False
@@ -157,3 +158,93 @@ def expected_log_rejection(
     """Return Σ_v q_v log σ(−table_i · others_v) for each i of `ids`, computed per distinct i."""
     distinct, index = ids.unique(return_inverse=True)
     return (logsigmoid(-(table[distinct] @ others.T)) @ q)[index]
+
+
+@model(
+    "word2vec_skipgram", family="embedding", document="S3",
+    source="Mikolov et al. 2013 (arXiv:1310.4546)",
+)  # fmt: skip
+class SkipGram(WordVectors):
+    """word2vec skip-gram with negative sampling.
+
+        objective   Σ_x [ log σ(c_x · w_y) + Σ_{j=1..R} log σ(−c_{x_j} · w_y) ]         x_j ~ q
+
+    y = s_t is the centre token, x are the tokens of its window, w and c are (V, E); the full
+    objective with its penalty is in `word2vec.py`. For vectors of full rank the optimum is
+
+        c_x · w_y = log P(x, y) / (R q(x) P(y)) = PMI(x, y) − log R     the latter if q(x) = P(x)
+
+    Source: Mikolov et al. 2013 (arXiv:1310.4546); Levy & Goldberg 2014; S3.
+    """
+
+    Config = WordVectorConfig
+
+    def noise_mask(self, tokens: Tokens, lengths: Lengths) -> Mask:
+        # `<start>` is a context token like any other.
+        return torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]
+
+    def sampled_noise_term(self, windows: Windows) -> Tensor:
+        drawn = self.noise.draw((*windows.contexts.shape, self.config.negatives))
+        scores = (windows.c[drawn] @ windows.w[windows.words][:, :, None, :, None])[..., 0]
+        return (logsigmoid(-scores).sum(-1) * windows.mask).sum(-1)
+
+    def expected_noise_term(self, windows: Windows, q: Tensor) -> Tensor:
+        expected = expected_log_rejection(windows.words, windows.w, windows.c, q)
+        return self.config.negatives * expected * windows.mask.sum(-1)
+
+
+@model(
+    "word2vec_cbow", family="embedding", document="S3",
+    source="Mikolov et al. 2013 (arXiv:1301.3781)",
+)  # fmt: skip
+class ContinuousBagOfWords(WordVectors):
+    """word2vec CBOW with negative sampling.
+
+        objective   Σ_x log σ(c_x · w_y) + Σ_{j=1..R} Σ_x log σ(−c_x · w_{y_j})         y_j ~ q
+
+    y = s_t is the centre token, x are the tokens of its window, w and c are (V, E); the full
+    objective with its penalty is in `word2vec.py`. With mean=True (Mikolov's form) one vector h,
+    the mean of the c_x, replaces them:
+
+        objective   log σ(h · w_y) + Σ_{j=1..R} log σ(−h · w_{y_j})
+
+    Source: Mikolov et al. 2013 (arXiv:1301.3781); S3.
+    """
+
+    @config
+    class Config(WordVectorConfig):
+        """word2vec fields and the form of the context."""
+
+        mean: bool = False
+        """Whether the mean of the context vectors replaces the single vectors."""
+
+    def noise_mask(self, tokens: Tokens, lengths: Lengths) -> Mask:
+        return scored_mask(tokens, lengths)
+
+    def pool_contexts(self, contexts: Tensor) -> Tensor:
+        return contexts.mean(-2) if self.config.mean else super().pool_contexts(contexts)
+
+    def positive_term(self, windows: Windows) -> Tensor:
+        if not self.config.mean:
+            return super().positive_term(windows)
+        return logsigmoid((_means(windows) * windows.w[windows.words]).sum(-1))
+
+    def sampled_noise_term(self, windows: Windows) -> Tensor:
+        drawn = windows.w[self.noise.draw((*windows.words.shape, self.config.negatives))]
+        if self.config.mean:
+            return logsigmoid(-(drawn @ _means(windows)[..., None])[..., 0]).sum(-1)
+        scores = windows.c[windows.contexts] @ drawn.mT
+        return (logsigmoid(-scores).sum(-1) * windows.mask).sum(-1)
+
+    def expected_noise_term(self, windows: Windows, q: Tensor) -> Tensor:
+        if self.config.mean:
+            return self.config.negatives * (logsigmoid(-(_means(windows) @ windows.w.T)) @ q)
+        expected = expected_log_rejection(windows.contexts, windows.c, windows.w, q)
+        return self.config.negatives * (expected * windows.mask).sum(-1)
+
+
+def _means(windows: Windows) -> Float[Tensor, "B N E"]:
+    """Return the mean context vector of each window."""
+    mask = windows.mask[..., None]
+    total = (windows.c[windows.contexts] * mask).sum(-2)
+    return total / mask.sum(-2).clamp_min(1)

@@ -1,0 +1,341 @@
+"""Language models whose features are convolutions over earlier tokens."""
+
+import math
+from abc import abstractmethod
+from enum import StrEnum
+from typing import Annotated, Any, cast
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import IntRange
+from lmzoo.blocks.config import EmbeddingConfig
+from lmzoo.blocks.feature_model import FeatureModel
+from lmzoo.blocks.layers import EmbeddingTable, Linear
+from lmzoo.cells.cuts import cuts_of
+from lmzoo.contract import DecodingState, Task, model
+from lmzoo.emissions.base import EMISSIONS
+from lmzoo.functional.causal_convolution import causal_convolution
+from lmzoo.functional.normalise import Norm
+from lmzoo.functional.sequence import previous_vectors
+
+Cut = StrEnum("Cut", "GATE SQUASH VALUE_PAST GATE_PAST RESIDUAL")
+Activation = StrEnum("Activation", "IDENTITY TANH RELU")
+"""The function f of the value."""
+
+
+def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
+    """Return the cuts without those of the gate if the gate itself is cut."""
+    return cuts - {Cut.SQUASH, Cut.GATE_PAST} if Cut.GATE in cuts else cuts
+
+
+class Convolution(nn.Module):
+    """A causal convolution; the current vector and the earlier ones have separate weights."""
+
+    def __init__(self, width: int, window: int, *, past: bool) -> None:
+        super().__init__()
+        std = (window * width) ** -0.5  # also without the past, so that variants start equal
+        self.now = Linear(width, width, std)
+        reads_past = past and window > 1
+        self.past = Linear((window - 1) * width, width, std, bias=False) if reads_past else None
+
+    def forward(self, taps: Float[Tensor, "*N k E"]) -> Float[Tensor, "*N E"]:
+        """Apply the kernel to the k vectors at each position, the current one first."""
+        now = self.now(taps[..., 0, :])
+        return now if self.past is None else now + self.past(taps[..., 1:, :].flatten(-2))
+
+
+class GatedLayer(nn.Module):
+    """One gated convolution with a residual."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        c, cuts = config, config.cuts
+        self.value = Convolution(c.width, c.window, past=Cut.VALUE_PAST not in cuts)
+        gated = Cut.GATE not in cuts
+        past = Cut.GATE_PAST not in cuts
+        self.gate = Convolution(c.width, c.window, past=past) if gated else None
+        self.squashed, self.residual = Cut.SQUASH not in cuts, Cut.RESIDUAL not in cuts
+        self.activation = c.activation
+
+    def forward(self, taps: Float[Tensor, "*N k E"]) -> Float[Tensor, "*N E"]:
+        """Return x' from the last k inputs at each position, the current one first."""
+        y = self.value(taps)
+        if self.activation is not Activation.IDENTITY:
+            y = torch.tanh(y) if self.activation is Activation.TANH else torch.relu(y)
+        if self.gate is not None:
+            g = self.gate(taps)
+            y = y * (g.sigmoid() if self.squashed else g)
+        return taps[..., 0, :] + y if self.residual else y
+
+
+@model("gated_convolution", family="convolution", source="Dauphin et al. 2017 (arXiv:1612.08083)")
+class GatedConvolution(FeatureModel):
+    """Gated convolutional language model: causal convolutions with gated linear units.
+
+        a_t = W_0 x_t + Σ_{j=1..k-1} W_j x_{t-j} + b        value; x_{t-j} = 0 before `<start>`
+        g_t = V_0 x_t + Σ_{j=1..k-1} V_j x_{t-j} + c        gate
+        y_t = f(a_t) ⊙ σ(g_t)                                f: `activation`
+        x'_t = x_t + y_t                                     residual; the input of the next layer
+        P(s_{t+1} | s_<=t) = emission(x^D_t),   x^0_t = e(s_t)
+
+    All vectors are (E), W_j and V_j are (E, E), k = `window`. D layers read the last D (k − 1) + 1
+    tokens. Cuts of every layer:
+
+        0  gate         y = f(a)                 3  gate_past    V_j = 0 for j >= 1
+        1  squash       y = f(a) ⊙ g             4  residual     x' = y
+        2  value_past   W_j = 0 for j >= 1
+
+    Without cut and with the activation `identity` it is the gated linear unit of the paper; `tanh`
+    is the gated tanh unit; cut 1 is the bilinear layer; cut 0 with `identity`, `tanh` and `relu`
+    gives the linear, tanh and ReLU layers. Cuts 2 and 3 together leave a bigram. The paper also
+    normalises weights, puts several layers into a residual block and has an adaptive softmax; this
+    model does not.
+
+    Source: Dauphin et al. 2017 (arXiv:1612.08083).
+    """
+
+    @config
+    class Config(EmbeddingConfig):
+        """Embedding, emission, kernel size, depth and cuts."""
+
+        emission: Annotated[Any, EMISSIONS] = "vector"
+        layers: Annotated[int, IntRange(1, 6)] = Field(3, ge=1)
+        """Number D of layers."""
+        window: Annotated[int, IntRange(2, 6)] = Field(4, ge=1)
+        """Kernel size k, the current token included."""
+        activation: Activation = Activation.IDENTITY
+        cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
+        self.layers = nn.ModuleList(GatedLayer(config) for _ in range(config.layers))
+        self.emission = EMISSIONS.build(config.emission, config.width, Norm.RMS)
+        self.latent = self.emission.latent
+
+    @property
+    def state_size(self) -> int | None:
+        c = self.config
+        return c.layers * (c.window - 1) * c.width
+
+    def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            x = layer(previous_vectors(x, self.config.window, pad=0.0))
+        return x
+
+    def begin(self, batch: int, *sources: Tensor) -> DecodingState:
+        c = self.config
+        empty = self.embedding.weight.new_zeros(batch, c.window - 1, c.width)
+        return (empty,) * c.layers
+
+    def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
+        """Read one token; the state holds the last k − 1 inputs of each layer, newest first."""
+        x, new = self.embedding(token), []
+        for layer, earlier in zip(self.layers, state, strict=True):
+            taps = torch.cat([x[:, None], earlier], dim=1)
+            new.append(taps[:, :-1])
+            x = cast("GatedLayer", layer)(taps)
+        return self.emission.dense(x, self.output_table), tuple(new)
+
+
+STD = 0.02
+"""Standard deviation of the initial matrices and embeddings in zoology's code."""
+
+
+class ResidualMixers(FeatureModel):
+    """x^{d+1} = x^d + mixer_d(N(x^d)), P = emission(N(x^D)); a subclass defines `mixer`.
+
+    N is LayerNorm with learned scales. The config has `width`, `layers`, `emission` and
+    `embedding_std`; embeddings start at N(0, 0.02²) by default.
+    """
+
+    def __init__(self, config: Any, task: Task) -> None:
+        super().__init__(config, task)
+        std = config.embedding_std or STD
+        self.embedding = EmbeddingTable(task.vocab, config.width, std)
+        self.mixers = nn.ModuleList(self.mixer(depth) for depth in range(config.layers))
+        self.norms = nn.ModuleList(nn.LayerNorm(config.width) for _ in range(config.layers + 1))
+        self.emission = EMISSIONS.build(config.emission, config.width, Norm.RMS)
+        self.latent = self.emission.latent
+
+    @abstractmethod
+    def mixer(self, depth: int) -> nn.Module:
+        """Return a causal map from (B, t, E) to (B, t, E), that of layer `depth` from 0."""
+
+    def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        *norms, last = self.norms
+        for norm, mixer in zip(norms, self.mixers, strict=True):
+            x = x + mixer(norm(x))
+        return last(x)
+
+
+STEPS = (0.001, 0.1)
+"""Range of the initial Δ."""
+
+
+class H3Mixer(nn.Module):
+    """One layer without its residual and norm."""
+
+    def __init__(self, width: int, size: int, states: int, length: int) -> None:
+        super().__init__()
+        self.size = size
+        heads = width // size
+        self.query, self.key, self.value, self.output = (
+            Linear(width, width, STD) for _ in range(4)
+        )
+        self.shift = nn.Parameter(torch.empty(width, length))
+        self.shift_skip = nn.Parameter(torch.empty(width))
+        self.log_step = nn.Parameter(torch.empty(heads))
+        self.log_decay = nn.Parameter(torch.empty(heads, states))
+        self.frequency = nn.Parameter(torch.empty(heads, states))
+        self.read = nn.Parameter(torch.empty(heads, states, 2))  # C, real and imaginary
+        self.skip = nn.Parameter(torch.empty(heads))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw the two kernels."""
+        bound = self.shift.shape[1] ** -0.5
+        nn.init.uniform_(self.shift, -bound, bound)
+        nn.init.uniform_(self.log_step, math.log(STEPS[0]), math.log(STEPS[1]))
+        nn.init.constant_(self.log_decay, math.log(0.5))
+        self.frequency.copy_(
+            math.pi * torch.arange(self.frequency.shape[1]).expand_as(self.frequency)
+        )
+        nn.init.normal_(self.read, std=0.5**0.5)
+        for skip in (self.shift_skip, self.skip):
+            nn.init.normal_(skip)
+
+    def kernel(self, length: int) -> Float[Tensor, "heads t"]:
+        """Return the first taps c of the diagonal state spaces."""
+        # In polar form: a state of frequency 0 then has no imaginary part, not even by rounding.
+        step = self.log_step.exp()[:, None]
+        real, imaginary = self.log_decay.exp() * step / 2, self.frequency * step / 2
+        above = (1 + real).square() + imaginary.square()
+        below = (1 - real).square() + imaginary.square()
+        first = torch.atan2(imaginary, 1 + real)
+        turn = first + torch.atan2(imaginary, 1 - real)
+        lags = torch.arange(length, device=step.device)
+        angle = first[..., None] + turn[..., None] * lags
+        size = (0.5 * (below / above).log()[..., None] * lags).exp()
+        scale = 2 * step * above.rsqrt()
+        cosine, sine = self.read.unbind(-1)
+        wave = cosine[..., None] * angle.cos() - sine[..., None] * angle.sin()
+        return (scale[..., None] * size * wave).sum(1)
+
+    def forward(self, u: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
+        """Return W_o (q_t S_t) + b_o."""
+        q, k, v = self.query(u), self.key(u), self.value(u)
+        k = causal_convolution(k, self.shift) + self.shift_skip * k
+        q, k, v = (part.unflatten(-1, (-1, self.size)) for part in (q, k, v))
+        products = k[..., :, None] * v[..., None, :]
+        s = causal_convolution(products, self.kernel(u.shape[1]))
+        s = s + self.skip[:, None, None] * products
+        return self.output((q[..., None] * s).sum(-2).flatten(-2))
+
+
+@model("h3", family="convolution", source="Fu et al. 2023 (arXiv:2212.14052)")
+class H3(ResidualMixers):
+    """Language model of H3 layers: gated long convolutions whose kernels are state spaces.
+
+        q_t, k_t, v_t = W_q u_t + b_q, W_k u_t + b_k, W_v u_t + b_v           u_t = N(x_t), in E
+        κ_t = Σ_j s_j ⊙ k_{t-j} + p ⊙ k_t                                     shift
+        S_t = Σ_j c_j κ_{t-j} v_{t-j}ᵀ + D κ_t v_tᵀ                           in each head, (d, d)
+        x'_t = x_t + W_o (q_t S_t) + b_o
+        c_j = 2 Re Σ_n C_n Δ / (1 − ½ Δ A_n) ((1 + ½ Δ A_n) / (1 − ½ Δ A_n))^j
+
+    s is a kernel of T − 1 taps per channel; c is that of a diagonal state space per head, N complex
+    states each. A_n starts at −½ + iπn, Δ log-uniform in [0.001, 0.1], C, D and p at N(0, 1), s at
+    U(±1/√(T−1)), matrices and embeddings at N(0, 0.02²), b at 0. There are E / d heads; q_t S_t
+    reads a head by its d channels of q.
+
+    Differences from zoology's code: the vector B of both state spaces is part of their C; no FFT.
+
+    Fu et al. 2023 (arXiv:2212.14052); HazyResearch/zoology `mixers/h3`.
+    """
+
+    @config
+    class Config(EmbeddingConfig):
+        """Embedding, emission, depth, and sizes of a layer."""
+
+        emission: Annotated[Any, EMISSIONS] = "vector"
+        layers: Annotated[int, IntRange(1, 6)] = Field(2, ge=1)
+        """Number D of layers."""
+        size: int = Field(2, ge=1)
+        """Channels d of a head; divides `width`."""
+        states: int = Field(32, ge=1)
+        """Complex states N of a head."""
+
+        @model_validator(mode="after")
+        def _size_divides_width(self) -> Any:
+            if self.width % self.size:
+                raise UserError(f"size={self.size} must divide width={self.width}")
+            return self
+
+    def mixer(self, depth: int) -> nn.Module:
+        c = self.config
+        return H3Mixer(c.width, c.size, c.states, self.task.length - 1)
+
+
+SHORT, UNITS = 3, 16
+
+
+class BaseConvMixer(nn.Module):
+    """One layer without its outer residual and norm."""
+
+    def __init__(self, width: int, length: int, *, long: bool) -> None:
+        super().__init__()
+        self.map = Linear(width, width, STD)
+        self.long, self.length = long, length
+        if long:
+            self.hidden, self.taps = Linear(3, UNITS, STD), Linear(UNITS, width, STD)
+        else:
+            self.short = nn.Conv1d(width, width, SHORT, groups=width)
+
+    def forward(self, u: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
+        """Return u + conv(u) ⊙ (W u + b)."""
+        return u + self._convolve(u) * self.map(u)
+
+    def _convolve(self, u: Tensor) -> Tensor:
+        if not self.long:
+            return self.short(nn.functional.pad(u.mT, (SHORT - 1, 0))).mT
+        j = torch.arange(u.shape[1], device=u.device, dtype=u.dtype)
+        angle = 1e-4 * 2 * math.pi * j / self.length
+        place = torch.stack([j / max(1, self.length - 1), angle.cos(), -angle.sin()], dim=-1)
+        kernel = self.taps(self.hidden(place).relu())
+        return u + causal_convolution(u, kernel.mT)
+
+
+@model("base_conv", family="convolution", source="Arora et al. 2023 (arXiv:2312.04927)")
+class BaseConv(ResidualMixers):
+    """Language model of gated convolutions, short and long ones by turns.
+
+        x'_t = x_t + u_t + (conv(u)_t) ⊙ (W u_t + b)                      u_t = N(x_t), in E
+        conv(u)_t = Σ_{j<3} s_j ⊙ u_{t-j} + c                             layers 1, 3, ...
+        conv(u)_t = u_t + Σ_j f_j ⊙ u_{t-j}                               layers 2, 4, ...
+        f_j = W_2 relu(W_1 (j/(T−1), cos ε_j, −sin ε_j) + b_1) + b_2       ε_j = 10^−4 · 2πj/T
+
+    The long kernel f is the output of a network of 16 units. All matrices start at N(0, 0.02²).
+
+    Difference from zoology's code: no FFT.
+
+    Arora et al. 2023 (arXiv:2312.04927); HazyResearch/zoology `mixers/base_conv.py`.
+    """
+
+    @config
+    class Config(EmbeddingConfig):
+        """Embedding, emission and depth."""
+
+        emission: Annotated[Any, EMISSIONS] = "vector"
+        layers: Annotated[int, IntRange(1, 6)] = Field(4, ge=1)
+        """Number D of layers."""
+
+    def mixer(self, depth: int) -> nn.Module:
+        return BaseConvMixer(self.config.width, self.task.length, long=depth % 2 == 1)

@@ -1,1 +1,0 @@
-"""Language models whose features are convolutions over earlier tokens."""

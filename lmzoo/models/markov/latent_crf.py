@@ -1,0 +1,128 @@
+"""Latent CRFs: tokens condition transitions between K latent states."""
+
+from typing import Annotated
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmzoo.base.config import config
+from lmzoo.base.registry import preset
+from lmzoo.base.search_space import IntRange
+from lmzoo.blocks.config import EmbeddingConfig
+from lmzoo.blocks.latent import ComponentModel
+from lmzoo.blocks.unique import embed_unique
+from lmzoo.contract import Task, model
+from lmzoo.emissions.components import Components
+from lmzoo.functional.logspace import log_floored
+from lmzoo.functional.normalise import Norm, normalise_vectors
+
+
+@config
+class StatesConfig(EmbeddingConfig):
+    """Fields of a latent CRF."""
+
+    components: Annotated[int, IntRange(8, 128, log=True)] = Field(32, ge=1)
+    """Number K of states. A token has K² potentials."""
+
+
+class LatentCRF(ComponentModel):
+    """The embeddings, potentials and words of a latent CRF."""
+
+    def __init__(self, config: StatesConfig, task: Task, norm: Norm = Norm.NONE) -> None:
+        super().__init__(config, task)
+        width, count = config.width, config.components
+        self.potentials = nn.Linear(width, count * count)
+        self.words = Components(count, width, norm, scaled=False)
+
+    def phi(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N K K"]:
+        """Return the potentials of the vectors x."""
+        return self.potentials(x).unflatten(-1, (self.config.components, -1))
+
+
+@model(
+    "bigram_latent_crf", aliases=("DLM16",), family="latent-markov", document="S0",
+    source="Lafferty et al. 2001; S0",
+)  # fmt: skip
+class BigramLatentCRF(LatentCRF):
+    """Bigram latent CRF: the previous token conditions one transition of K states.
+
+        φ(s)          = Lin(E → K²)( e(s) )             potentials (K, K) from z to z'
+        P(z' | s)     = softmax_z'( LSE_z φ(s)[z, z'] )
+        P(s_t | s_<t) = Σ_z P(z | s_{t-1}) softmax( Emb k_z )[s_t]
+
+    The initial state z is uniform. e(s) and k_z are (E), Emb is (V, E). If φ(s)[z, z'] does not
+    depend on z, this is the aggregate Markov model. S0 leaves the formula incomplete; this one
+    follows its code.
+
+    Source: Lafferty et al. 2001 (the potentials); S0 (DLM16).
+    """
+
+    context_length = 1
+
+    @config
+    class Config(StatesConfig):
+        """Embedding and number of states."""
+
+    def log_weights(self, tokens: Tensor) -> Tensor:
+        x, at = embed_unique(self.table, tokens)
+        return at(torch.log_softmax(torch.logsumexp(self.phi(x), dim=-2), dim=-1))
+
+
+@model(
+    "trigram_latent_crf", aliases=("DLM17",), family="latent-markov", document="S0",
+    source="Lafferty et al. 2001; S0",
+)  # fmt: skip
+class TrigramLatentCRF(LatentCRF):
+    """Trigram latent CRF: the last two tokens condition two transitions of K states.
+
+        φ(s)          = Lin(E → K²)( N(e(s)) )           potentials (K, K) from z to z'
+        α(z)          = softmax_z( LSE_y φ(s_{t-2})[y, z] )
+        P(z' | s_<t)  ∝ Σ_z α(z) exp φ(s_{t-1})[z, z']
+                      = Σ_z softmax_z( log α(z) + LSE_y φ[z, y] ) softmax_z'( φ[z, z'] )
+        P(s_t | s_<t) = Σ_z P(z | s_<t) softmax( Emb N(k_z) )[s_t]
+
+    The initial state is uniform. A missing s_{t-2} has the vector 1, which is not normalised. As in
+    a CRF, the second transition is normalised once over all paths, so its potentials also weigh the
+    states z. e(s) and k_z are (E), Emb is (V, E). If φ(s)[z, z'] does not depend on z, this is the
+    aggregate Markov model.
+
+    Source: Lafferty et al. 2001 (the potentials); S0 (DLM17; DLM27 with N = rms).
+    """
+
+    context_length = 2
+
+    @config
+    class Config(StatesConfig):
+        """Embedding, number of states and normaliser."""
+
+        norm: Norm = Norm.NONE
+        """Normaliser N of each context token vector and each component vector."""
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task, config.norm)
+
+    def log_weights(self, tokens: Tensor) -> Tensor:
+        x, at = embed_unique(self.table, tokens)
+        phi = self.phi(normalise_vectors(x, self.config.norm))
+        out_mass, transition = (
+            at(torch.logsumexp(phi, dim=-1)),
+            at(torch.softmax(phi, -1).flatten(1)),
+        )
+        alpha = self._first_transition(at(torch.logsumexp(phi, dim=-2)))
+        from_state = torch.softmax(alpha + out_mass, dim=-1)[..., None, :]
+        return log_floored(from_state @ transition.unflatten(-1, phi.shape[1:])).squeeze(-2)
+
+    def _first_transition(self, in_mass: Float[Tensor, "B t K"]) -> Float[Tensor, "B t K"]:
+        """Return log α at each position, from LSE_y φ[y, z] of the token at each position."""
+        pad = self.table.new_ones(1, self.config.width)
+        before = torch.logsumexp(self.phi(pad), dim=-2).expand(len(in_mass), 1, -1)
+        return torch.log_softmax(torch.cat([before, in_mass[:, :-1]], dim=1), dim=-1)
+
+
+preset(
+    "trigram_latent_crf_sphere", model="trigram_latent_crf", fields={"norm": "rms"},
+    aliases=("DLM27",), family="latent-markov", score="exact", document="S0", source="S0 (code)",
+    summary="Trigram latent CRF with normalised token and component vectors.",
+)  # fmt: skip

@@ -1,0 +1,375 @@
+"""Models in which each token depends on earlier tokens, its parents."""
+
+from abc import abstractmethod
+from enum import StrEnum
+from typing import Annotated, Any
+
+import torch
+from jaxtyping import Bool, Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.base.registry import preset
+from lmzoo.base.search_space import IntRange
+from lmzoo.blocks.config import ComponentConfig, EmbeddingConfig
+from lmzoo.blocks.latent import LatentModel
+from lmzoo.blocks.unique import embed_unique
+from lmzoo.contract import Task, model
+from lmzoo.emissions.components import Components
+from lmzoo.functional.initialisers import draw_uniform
+from lmzoo.functional.log_normaliser import log_normalisers
+from lmzoo.functional.logspace import log_floored, log_mixture
+from lmzoo.functional.normalise import Norm
+from lmzoo.types import Prefix, Tokens
+
+
+def earlier_mask(count: int, device: torch.device) -> Bool[Tensor, "{count} {count}"]:
+    """Return a mask, True where parent a (row, 0..) precedes child t (column, 1..)."""
+    return torch.ones(count, count, dtype=torch.bool, device=device).triu()
+
+
+def check_length(length: int, count: int) -> None:
+    """Raise a UserError if child t = `count` exceeds the positions 0..length-1 of a prior."""
+    if count >= length:
+        raise UserError(
+            f"a prior over {length} positions cannot score a token at position {count}; "
+            f"use at most {length} tokens or build the model with a longer task.length"
+        )
+
+
+class Alignment(nn.Module):
+    """A learned prior over parents, by the absolute positions of parent and child."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.empty(length, length))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw Λ from U(T)."""
+        draw_uniform(self.logits, len(self.logits))
+
+    @property
+    def unused(self) -> int:
+        """Logits that no score depends on: a ≥ t, t = 0, and the only parent of t = 1."""
+        length = len(self.logits)
+        return length**2 - (length * (length - 1) // 2 - 1)
+
+    def forward(self, count: int) -> Float[Tensor, "{count} {count}"]:
+        """Return log P(a | t) for a = 0..count-1 and t = 1..count; each column sums to one."""
+        check_length(len(self.logits), count)
+        logits = self.logits[:count, 1 : count + 1]
+        logits = logits.masked_fill(~earlier_mask(count, logits.device), -torch.inf)
+        return torch.log_softmax(logits, dim=0)
+
+
+class ParentModel(LatentModel):
+    """A mixture over parents; K = number of parents, times the arc types of typed models.
+
+        P(s_t | s_<t) = Σ_{a<t} P(a | t) P(s_t | s_a)
+        P(a | t)      = softmax_{a<t}( Λ[a, t] )           Alignment
+
+    All pairs are scored at once, (B, parent, child). The log prior is minus infinity unless the
+    parent precedes the child.
+
+    Source: S0 (DLM2, DLM5, DLM6, DLM13).
+    """
+
+    latent = "parent"
+
+    @abstractmethod
+    def log_prior(self, count: int) -> Float[Tensor, "K {count}"]:
+        """Return log P(a | t) for t = 1..count; minus infinity unless a < t."""
+
+    @abstractmethod
+    def pair_scores(self, parents: Prefix, targets: Prefix) -> Float[Tensor, "B K t"]:
+        """Return log P(target | parent) for every pair."""
+
+    @abstractmethod
+    def child_scores(self, parents: Prefix) -> Float[Tensor, "B K V"]:
+        """Return log P(v | parent) for every v."""
+
+    def joint(self, tokens: Tokens) -> Tensor:
+        pairs = self.pair_scores(tokens[:, :-1], tokens[:, 1:])
+        return self.log_prior(pairs.shape[-1]) + pairs
+
+    def next_joint(self, prefix: Tensor) -> Tensor:
+        return self.log_prior(prefix.shape[1])[:, -1:] + self.child_scores(prefix)
+
+    def prior(self) -> Tensor:
+        return self.log_prior(self.task.length - 1)
+
+
+class TiedParentModel(ParentModel):
+    """P(v | s_a, r) = softmax(Emb y_ar)_v with (y_a1 .. y_aR) = (M_1 .. M_R) e(s_a) + b."""
+
+    def __init__(self, config: Any, task: Task, types: int = 1) -> None:
+        super().__init__(config, task)
+        self.transition = nn.Linear(config.width, types * config.width)
+
+    def pair_scores(self, parents: Tensor, targets: Tensor) -> Float[Tensor, "B AR t"]:
+        table = self.embedding.weight
+        x, at = embed_unique(table, parents)
+        y = self.transition(x)
+        log_z = log_normalisers(y.unflatten(1, (-1, x.shape[1])), table)  # N R
+        by_type = at(y).unflatten(2, (log_z.shape[1], -1)).flatten(1, 2)
+        return by_type @ table[targets].transpose(1, 2) - at(log_z).flatten(1)[..., None]
+
+    def child_scores(self, parents: Tensor) -> Float[Tensor, "B AR V"]:
+        y = self.transition(self.embedding(parents)).unflatten(2, (-1, self.config.width))
+        return torch.log_softmax(y.flatten(1, 2) @ self.embedding.weight.T, dim=-1)
+
+
+@model(
+    "latent_parent_uniform", aliases=("DLM2",), family="latent-markov", document="S0", source="S0",
+)  # fmt: skip
+class LatentParentUniform(TiedParentModel):
+    """Bigram mixed uniformly over the last W tokens.
+
+        P(s_t | s_<t) = Σ_a P(a | t) softmax( Emb (M e(s_a) + b) )[s_t]
+        P(a | t)      = 1 / min(W, t)        for a = t-W .. t-1, a ≥ 0
+
+    a is the position of the parent, e(s) and b are (E), M is (E, E), Emb is (V, E). W = 1 is the
+    log-bilinear bigram. The S0 code has no window (window=None).
+
+    Source: S0 (DLM2).
+    """
+
+    @config
+    class Config(EmbeddingConfig):
+        """Embedding and window."""
+
+        window: Annotated[int | None, IntRange(1, 8)] = Field(5, ge=1)
+        """Number W of possible parents; None means all earlier tokens."""
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        self.context_length = config.window
+
+    def log_prior(self, count: int) -> Tensor:
+        table = self.embedding.weight
+        allowed = earlier_mask(count, table.device)
+        if self.config.window is not None:
+            allowed = allowed.tril(self.config.window - 1)
+        prior = table.new_zeros(count, count).masked_fill(~allowed, -torch.inf)
+        return torch.log_softmax(prior, dim=0)
+
+
+@model(
+    "latent_parent_positional", aliases=("DLM5",), family="latent-markov", document="S0",
+    source="Saul & Pereira 1997 (arXiv:cmp-lg/9706007); S0",
+)  # fmt: skip
+class LatentParentPositional(TiedParentModel):
+    """Bigram mixed over all earlier tokens with a learned alignment.
+
+        P(s_t | s_<t) = Σ_{a<t} P(a | t) softmax( Emb (M e(s_a) + b) )[s_t]
+        P(a | t)      = softmax_{a<t}( Λ[a, t] )
+
+    a is the position of the parent, Λ is (T, T), e(s) and b are (E), M is (E, E), Emb is (V, E).
+
+    Source: Saul & Pereira 1997 (mixed-order Markov models, arXiv:cmp-lg/9706007); S0 (DLM5).
+    """
+
+    @config
+    class Config(EmbeddingConfig):
+        """Embedding."""
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        self.alignment = Alignment(task.length)
+
+    def log_prior(self, count: int) -> Tensor:
+        return self.alignment(count)
+
+
+Arcs = StrEnum("Arcs", "SHARED POSITIONAL")
+"""What the prior over arc types depends on."""
+
+
+@model("latent_parent_typed", aliases=("DLM6",), family="latent-markov", document="S0", source="S0")
+class LatentParentTyped(TiedParentModel):
+    """Mixture of R bigrams over all earlier tokens with a learned alignment.
+
+        P(s_t | s_<t) = Σ_{a<t} P(a | t) Σ_r P(r) softmax( Emb (M_r e(s_a) + b_r) )[s_t]
+        P(a | t)      = softmax_{a<t}( Λ[a, t] )
+        P(r)          = softmax_r( ρ_r )              arcs = shared
+        P(r | a, t)   = softmax_r( ρ[r, a, t] )       arcs = positional
+
+    a is the position of the parent, r the arc type. Λ is (T, T), ρ is (R) or (R, T, T), e(s) and
+    b_r are (E), M_r is (E, E), Emb is (V, E). The latent is the pair (a, r), numbered a·R + r. R =
+    1 is `latent_parent_positional`. S0 does not define the prior over types.
+
+    Source: S0 (DLM6, text only).
+    """
+
+    latent = "parent and arc type"
+
+    @config
+    class Config(EmbeddingConfig):
+        """Embedding and arc types."""
+
+        types: Annotated[int, IntRange(1, 8)] = Field(2, ge=1)
+        """Number R of types. Each computes a softmax over the vocabulary per distinct token."""
+        arcs: Arcs = Arcs.SHARED
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task, config.types)
+        length = task.length
+        positions = (1, 1) if config.arcs is Arcs.SHARED else (length, length)
+        self.alignment = Alignment(length)
+        self.types = nn.Parameter(torch.empty(config.types, *positions))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the type logits ρ from U(R)."""
+        draw_uniform(self.types, len(self.types))
+
+    @property
+    def unused(self) -> int:
+        """Positional type logits that no score depends on: a ≥ t, and t = 0."""
+        length = self.types.shape[-1]
+        return 0 if length == 1 else len(self.types) * (length**2 - length * (length - 1) // 2)
+
+    def log_prior(self, count: int) -> Tensor:
+        parents = self.alignment(count)
+        types = torch.log_softmax(self.types, dim=0)
+        if self.config.arcs is Arcs.POSITIONAL:
+            types = types[:, :count, 1 : count + 1]
+        return (parents[:, None] + types.transpose(0, 1)).flatten(0, 1)
+
+
+@model(
+    "aligned_aggregate_markov", aliases=("DLM13",), family="latent-markov", document="S0",
+    source="S0",
+)  # fmt: skip
+class AlignedAggregateMarkov(ParentModel):
+    """Aggregate Markov model mixed over all earlier tokens with a learned alignment.
+
+        P(s_t | s_<t) = Σ_{a<t} P(a | t) Σ_z P(s_t | z) P(z | s_a)
+        P(a | t)      = softmax_{a<t}( Λ[a, t] )
+        P(z | s)      = softmax_z( A e(s) + a )
+        P(v | z)      = softmax_v( Emb N(k_z) )
+
+    Λ is (T, T), e(s) and k_z are (E), A is (K, E), Emb is (V, E). With all prior mass on a = t-1 it
+    is the aggregate Markov model.
+
+    Source: S0 (DLM13; DLM25 with N = rms).
+    """
+
+    @config
+    class Config(ComponentConfig):
+        """Embedding, number of classes and normaliser."""
+
+        norm: Norm = Norm.NONE
+        """Normaliser N of the component vectors."""
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        self.alignment = Alignment(task.length)
+        self.gate = nn.Linear(config.width, config.components)
+        self.words = Components(config.components, config.width, config.norm, scaled=False)
+
+    def log_prior(self, count: int) -> Tensor:
+        return self.alignment(count)
+
+    def pair_scores(self, parents: Tensor, targets: Tensor) -> Tensor:
+        scores = self.words.token_log_probs(targets, self.embedding.weight)
+        return log_mixture(self._class_probs(parents), scores.transpose(1, 2))
+
+    def child_scores(self, parents: Tensor) -> Tensor:
+        return log_mixture(
+            self._class_probs(parents), self.words.log_prob_table(self.embedding.weight)
+        )
+
+    def _class_probs(self, parents: Tensor) -> Float[Tensor, "B A K"]:
+        """Return P(z | s_a) for every parent a."""
+        return torch.softmax(self.gate(self.embedding(parents)), dim=-1)
+
+
+preset(
+    "aligned_aggregate_markov_sphere", model="aligned_aggregate_markov", fields={"norm": "rms"},
+    aliases=("DLM25",), family="latent-markov", score="exact", document="S0", source="S0 (code)",
+    summary="Aligned aggregate Markov model with normalised component vectors.",
+)  # fmt: skip
+
+
+@model(
+    "two_parent_aggregate_markov", aliases=("DLM14",), family="latent-markov", document="S0",
+    source="S0",
+)  # fmt: skip
+class TwoParentAggregateMarkov(LatentModel):
+    """Aggregate Markov model whose K soft classes are chosen by two earlier tokens.
+
+        P(s_t | s_<t) = Σ_{i,j<t} P(i, j | t) Σ_z P(s_t | z) P(z | i, j)
+        P(z | i, j)   = softmax_z( A e(s_i) + a + A' e(s_j) + a' )
+        P(i, j | t)   = softmax_{i,j<t}( Λ[i, j, t] )
+        P(v | z)      = softmax_v( Emb k_z )
+
+    i and j are the positions of the parents, Λ is (T, T, T), e(s) and k_z are (E), A and A' are (K,
+    E), Emb is (V, E). The latent that `posterior` reports is the second parent j.
+
+    The sum over i does not depend on the target and is done first, G[j, t, z] = Σ_i P(i, j | t) P(z
+    | i, j), so that no array of size B·T³·K or B·T³ is stored. The time still grows with B·T³·K.
+
+    Source: S0 (DLM14).
+    """
+
+    latent = "second parent"
+
+    @config
+    class Config(ComponentConfig):
+        """Embedding and number of classes."""
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        width, count = config.width, config.components
+        self.first = nn.Linear(width, count)
+        self.second = nn.Linear(width, count)
+        self.words = Components(count, width, Norm.NONE, scaled=False)
+        self.pairs = nn.Parameter(torch.empty((task.length,) * 3))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw Λ from U(T)."""
+        draw_uniform(self.pairs, len(self.pairs))
+
+    @property
+    def unused(self) -> int:
+        """Logits that no score depends on: a parent not before t, t = 0, the pair of t = 1."""
+        count = len(self.pairs)
+        return count**3 - ((count - 1) * count * (2 * count - 1) // 6 - 1)
+
+    def joint(self, tokens: Tensor) -> Tensor:
+        classes = self._classes(tokens[:, :-1], self._log_prior(tokens.shape[1] - 1))
+        scores = self.words.token_log_probs(tokens[:, 1:], self.embedding.weight)
+        top = scores.detach().amax(dim=-1, keepdim=True)
+        scaled = (classes * (scores - top).exp()[:, None]).sum(-1)  # B j t
+        joint = log_floored(scaled) + top.squeeze(-1)[:, None]
+        return joint.masked_fill(~earlier_mask(scaled.shape[-1], scaled.device), -torch.inf)
+
+    def next_joint(self, prefix: Tensor) -> Tensor:
+        prior = self._log_prior(prefix.shape[1])[..., -1:]
+        classes = self._classes(prefix, prior).squeeze(2)
+        return log_mixture(classes, self.words.log_prob_table(self.embedding.weight))
+
+    def prior(self) -> Tensor:
+        return torch.logsumexp(self._log_prior(self.task.length - 1), dim=0)
+
+    def _log_prior(self, count: int) -> Float[Tensor, "i j t"]:
+        """Return log P(i, j | t), which is −∞ unless both parents are before t."""
+        check_length(len(self.pairs), count)
+        before = earlier_mask(count, self.pairs.device)
+        logits = self.pairs[:count, :count, 1 : count + 1]
+        logits = logits.masked_fill(~(before[:, None] & before), -torch.inf)
+        return torch.log_softmax(logits.flatten(0, 1), dim=0).unflatten(0, (count, count))
+
+    def _classes(
+        self, parents: Tensor, log_prior: Float[Tensor, "i j t"]
+    ) -> Float[Tensor, "B j t K"]:
+        """Return P(j, z | t), the sum of P(i, j, z | t) over the first parent i."""
+        x = self.embedding(parents)
+        logits = self.first(x)[:, :, None] + self.second(x)[:, None]  # B i j K
+        classes = torch.softmax(logits, dim=-1)
+        return torch.einsum("ijt,bijk->bjtk", log_prior.exp(), classes)

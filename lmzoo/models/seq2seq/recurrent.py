@@ -1,0 +1,253 @@
+"""Recurrent sequence-to-sequence models, with and without attention to the source."""
+
+from abc import abstractmethod
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from pydantic import StrictBool
+from torch import Tensor, nn
+
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.blocks.config import EmbeddingConfig
+from lmzoo.blocks.encoder import reversed_order
+from lmzoo.blocks.feature_model import FeatureModel
+from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.cells.base import CELLS, Cell, State
+from lmzoo.cells.hm_lstm import HierarchicalMultiscaleLSTM
+from lmzoo.contract import DecodingState, Score, Task, model
+from lmzoo.emissions.base import EMISSIONS
+from lmzoo.functional.normalise import Norm
+from lmzoo.types import Lengths, Prefix, needs_source_message
+
+
+def encode(
+    cell: Cell, x: Float[Tensor, "B S E"], lengths: Lengths
+) -> tuple[Float[Tensor, "B S H"], State]:
+    """Encode forwards: return the outputs, undefined at pads, and each source's final state."""
+    state = cell.initial_state(x.new_ones(len(x), cell.num_state_vectors * cell.width))
+    outputs = []
+    for i, projected in enumerate(cell.project(x).unbind(1)):
+        h, next_state = cell.step(projected, state)
+        pairs = zip(next_state, state, strict=True)
+        state = tuple(torch.where(_like(i < lengths, new), new, old) for new, old in pairs)
+        outputs.append(h)
+    return torch.stack(outputs, dim=1), state
+
+
+def _like(mask: Bool[Tensor, "B"], part: Tensor) -> Tensor:
+    """Return the mask with the axes of a tensor of the state; a state may be a matrix."""
+    return mask.view(-1, *(1 for _ in part.shape[1:]))
+
+
+def encode_backward(
+    cell: Cell, x: Float[Tensor, "B S E"], lengths: Lengths
+) -> tuple[Float[Tensor, "B S H"], State]:
+    """Encode from the last token to the first; outputs are at the positions of their tokens."""
+    order = reversed_order(lengths, x.shape[1])[..., None].expand_as(x)
+    outputs, state = encode(cell, x.gather(1, order), lengths)
+    return outputs.gather(1, order), state
+
+
+def last_output(outputs: Float[Tensor, "B S H"], lengths: Lengths) -> Float[Tensor, "B H"]:
+    """Return h_n of each source."""
+    return outputs[torch.arange(len(outputs), device=outputs.device), lengths - 1]
+
+
+Source = Int[Tensor, "B S"]
+
+
+@config
+class Seq2SeqConfig(EmbeddingConfig):
+    """Embedding, cell and emission."""
+
+    cell: Annotated[Any, CELLS] = "gru"
+    """Cell of the encoder and of the decoder, which have separate weights."""
+    emission: Annotated[Any, EMISSIONS] = "vector"
+
+
+class RecurrentSeq2Seq(FeatureModel):
+    """Base class: a subclass encodes the source and defines one decoder step.
+
+        state_0 = start(source)
+        h_t, state_t = step(e(s_{t-1}), state_{t-1})        t = 1..T-1
+        P(s_t | s_<t, source) = emission(h_t)
+
+    e(s) and h_t are (E). Source and target have their own embedding tables. Encoder and decoder use
+    the same kind of cell, so that the final state of the encoder can be the initial state of the
+    decoder. A cell whose state grows with the prefix has no such final state and is refused.
+
+    Source: Sutskever, Vinyals & Le 2014 (arXiv:1409.3215); S3.
+    """
+
+    score: ClassVar[Score] = Score.CONDITIONAL
+    conditional: ClassVar[bool] = True
+
+    def __init__(self, config: Seq2SeqConfig, task: Task) -> None:
+        super().__init__(config, task)
+        if not task.source_vocab:
+            raise UserError(needs_source_message(self.name))
+        width, std = config.width, config.embedding_std
+        self.source_embedding = EmbeddingTable(task.source_vocab, width, std)
+        self.embedding = EmbeddingTable(task.vocab, width, std)
+        self.encoder = CELLS.build(config.cell, width, task.source_length)
+        self.decoder = CELLS.build(config.cell, width, task.length)
+        self.emission = EMISSIONS.build(config.emission, width, Norm.NONE)
+        if isinstance(self.decoder, HierarchicalMultiscaleLSTM) and self.decoder.config.anneal:
+            raise UserError(
+                f"cell.anneal={self.decoder.config.anneal}: the slope grows with scans and a "
+                "decoder does not scan; set cell.slope and drop cell.anneal"
+            )
+        if self.decoder.state_size is None:
+            cell = CELLS.name_of(config.cell)
+            raise UserError(
+                f"cell {cell!r} with these fields has a state that grows with the prefix, which a "
+                "decoder cannot start from; use a cell with a fixed state size, such as gru or lstm"
+            )
+
+    @property
+    def state_size(self) -> int | None:
+        return self.decoder.state_size
+
+    @abstractmethod
+    def start(self, source: Source, source_lengths: Lengths) -> DecodingState:
+        """Encode the source and return the initial state of the decoder."""
+
+    @abstractmethod
+    def step(
+        self, x: Float[Tensor, "B E"], state: Any
+    ) -> tuple[Float[Tensor, "B H"], DecodingState]:
+        """Return the decoder's output after one more token, and its new state."""
+
+    def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
+        source, source_lengths = sources
+        state, outputs = self.start(source, source_lengths), []
+        for x in self.embedding(tokens).unbind(1):
+            h, state = self.step(x, state)
+            outputs.append(h)
+        return torch.stack(outputs, dim=1)
+
+    def begin(self, batch: int, *sources: Tensor) -> DecodingState:
+        return self.start(*self.conditioning_inputs(sources))
+
+    def advance(
+        self, state: DecodingState, token: Tensor
+    ) -> tuple[Float[Tensor, "B V"], DecodingState]:
+        h, state = self.step(self.embedding(token), state)
+        return self.emission.dense(h, self.embedding.weight), state
+
+
+@model(
+    "seq2seq", family="seq2seq", document="S3",
+    source="Sutskever, Vinyals & Le 2014 (arXiv:1409.3215)",
+)  # fmt: skip
+class Seq2Seq(RecurrentSeq2Seq):
+    """Recurrent encoder-decoder that passes the source through one state vector.
+
+        h^enc_i, s^enc_i = encoder(e'(x_i), s^enc_{i-1})        s^enc_0 = 1
+        h_t, s_t = decoder(e(y_{t-1}), s_{t-1})                 s_0 = s^enc_n
+        P(y_t | y_<t, x) = softmax( Emb h_t )
+
+    x_i are source tokens, y_t target tokens, e' and e their embeddings (E); h^enc_i and h_t are
+    (E), Emb is (V, E). All information about the source passes through s^enc_n.
+
+    Source: Sutskever, Vinyals & Le 2014 (arXiv:1409.3215); S3.
+    """
+
+    @config
+    class Config(Seq2SeqConfig):
+        """Embedding, cell and emission."""
+
+    def start(self, source: Tensor, source_lengths: Tensor) -> State:
+        return encode(self.encoder, self.source_embedding(source), source_lengths)[1]
+
+    def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        return self.decoder.advance(x, state)
+
+
+class AttentionState(NamedTuple):
+    """Decoding state: the encoded source and the decoder's output and cell state."""
+
+    source: Float[Tensor, "B S H"]
+    """h^enc."""
+    mask: Bool[Tensor, "B S"]
+    """True at tokens of the source, False at pads."""
+    h: Float[Tensor, "B H"]
+    cell: State
+
+
+@model(
+    "seq2seq_dot_attention", family="seq2seq", document="S3",
+    source="Luong et al. 2015 (arXiv:1508.04025)",
+)  # fmt: skip
+class Seq2SeqDotAttention(RecurrentSeq2Seq):
+    """Recurrent encoder-decoder with dot-product attention to the source.
+
+        p_i   = softmax_i( h_{t-1} · h^enc_i )             over the real tokens of the source
+        h_att = Σ_i p_i h^enc_i
+        h_t, s_t = decoder( M [e(y_{t-1}) ; h_att], s_{t-1} )
+        P(y_t | y_<t, x) = softmax( Emb h_t )
+
+    h^enc_i are the encoder outputs (E); y_t are target tokens; e(y) and h_t are (E), M is (E, 2E),
+    Emb is (V, E). h_0 and s_0 are the final output and state of the encoder. With
+    bidirectional=True, h^enc_i = M' [h→_i ; h←_i], and h_0 and s_0 come from the backward encoder,
+    which ends at the first token.
+
+    Source: Bahdanau, Cho & Bengio 2015 (arXiv:1409.0473); Luong et al. 2015 (arXiv:1508.04025); S3.
+    """
+
+    attention_memory = "source"
+
+    @config
+    class Config(Seq2SeqConfig):
+        """Embedding, cell, emission and direction of the encoder."""
+
+        bidirectional: StrictBool = False
+        """Whether the encoder reads the source in both directions."""
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        width = config.width
+        self.join = nn.Linear(2 * width, width, bias=False)
+        self.backward_encoder, self.fold = None, None
+        if config.bidirectional:
+            self.backward_encoder = CELLS.build(config.cell, width, task.source_length)
+            self.fold = nn.Linear(2 * width, width, bias=False)
+
+    @property
+    def state_size(self) -> int | None:
+        """Size of the decoder's state and output, and of h^enc and mask of the longest source."""
+        size, width = self.decoder.state_size, self.config.width
+        return None if size is None else size + width + self.task.source_length * (width + 1)
+
+    def start(self, source: Source, source_lengths: Lengths) -> AttentionState:
+        mask = torch.arange(source.shape[1], device=source.device) < source_lengths[:, None]
+        x = self.source_embedding(source)
+        h, cell = encode(self.encoder, x, source_lengths)
+        if self.backward_encoder is None or self.fold is None:
+            return AttentionState(h, mask, last_output(h, source_lengths), cell)
+        back, cell = encode_backward(self.backward_encoder, x, source_lengths)
+        return AttentionState(self.fold(torch.cat([h, back], dim=-1)), mask, back[:, 0], cell)
+
+    def step(self, x: Tensor, state: AttentionState) -> tuple[Tensor, AttentionState]:
+        h_att, _ = self.attend(state)
+        joined = self.join(torch.cat([x, h_att], dim=-1))
+        h, cell = self.decoder.advance(joined, state.cell)
+        return h, state._replace(h=h, cell=cell)
+
+    def attend(self, state: AttentionState) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B S"]]:
+        """Return the attention output h_att and the weights p."""
+        logits = torch.einsum("bh,bsh->bs", state.h, state.source)
+        p = torch.softmax(logits.masked_fill(~state.mask, -torch.inf), dim=-1)
+        return torch.einsum("bs,bsh->bh", p, state.source), p
+
+    def attention_maps(
+        self, tokens: Prefix, source: Source, source_lengths: Lengths
+    ) -> Float[Tensor, "1 B 1 t S"]:
+        """Return the attention weights p to the source tokens, with which s_{t+1} is predicted."""
+        state, weights = self.start(source, source_lengths), []
+        for x in self.embedding(tokens).unbind(1):
+            weights.append(self.attend(state)[1])
+            _, state = self.step(x, state)
+        return torch.stack(weights, dim=1)[None, :, None]
