@@ -1,30 +1,60 @@
-r"""A Transformer layer: attention and a feed-forward part, each with a residual and a LayerNorm.
-
-    post    h = LN(x + A(x, m)),   y = LN(h + FF(h))             as published
-    pre     h = x + A(LN x, m),    y = h + FF(LN h)              GPT-2; trains without warm-up
-
-m is the memory: x itself (LN x under `pre`) unless the caller passes another. With another memory,
-`post` is the MAB(x, m) of the Set Transformer.
-
-Vaswani et al. 2017 (arXiv:1706.03762); Xiong et al. 2020 (arXiv:2002.04745).
-"""
+"""Layers of a Transformer: attention, cross-attention and a feed-forward part."""
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lmzoo.blocks.attention import Attention, KeysAndValues
-from lmzoo.blocks.feed_forward import Activation, FeedForward
+from lmzoo.blocks.attention import Attention, KeysAndValues, causal_mask
+from lmzoo.blocks.layers import Linear
+
+Activation = StrEnum("Activation", "RELU GELU")
+"""The nonlinearity between the two linear layers."""
+
+
+class FeedForward(nn.Module):
+    """Two linear layers with an activation between them.
+
+        FF(x) = W_2 f(W_1 x + b_1) + b_2        f = ReLU, or the tanh approximation of GELU
+
+    Vaswani et al. 2017 (arXiv:1706.03762), section 3.3.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        hidden: int,
+        activation: Activation,
+        *,
+        std: float | None = None,
+        output_std: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.expand = Linear(width, hidden, std)
+        self.activate = nn.ReLU() if activation is Activation.RELU else nn.GELU("tanh")
+        self.contract = Linear(hidden, width, output_std or std)
+
+    def forward(self, x: Float[Tensor, "*N E"]) -> Float[Tensor, "*N E"]:
+        return self.contract(self.activate(self.expand(x)))
+
 
 NormPosition = StrEnum("NormPosition", "POST PRE")
 """Position of the LayerNorm: after the residual sum, or before each part."""
 
 
 class AttentionBlock(nn.Module):
-    """Attention, then a feed-forward part of hidden width 4 E."""
+    """Attention, then a feed-forward part of hidden width 4 E.
+
+        post    h = LN(x + A(x, m)),   y = LN(h + FF(h))             as published
+        pre     h = x + A(LN x, m),    y = h + FF(LN h)              GPT-2; trains without warm-up
+
+    m is the memory: x itself (LN x under `pre`) unless the caller passes another. With another
+    memory, `post` is the MAB(x, m) of the Set Transformer.
+
+    Vaswani et al. 2017 (arXiv:1706.03762); Xiong et al. 2020 (arXiv:2002.04745).
+    """
 
     def __init__(
         self,
@@ -121,3 +151,63 @@ def advance_layers(
         x, cache = layer.advance(x, None if caches is None else caches[number])
         new_caches.append(cache)
     return x, tuple(new_caches)
+
+
+class CrossBlock(AttentionBlock):
+    """Causal self-attention, followed by an attention block over a memory.
+
+        post    g = LN(x + A(x, x)),   h = LN(g + A'(g, m)),   y = LN(h + FF(h))       as published
+        pre     g = x + A(LN x, LN x), h = g + A'(LN g, m),    y = h + FF(LN h)
+
+    Position i of x attends to positions j <= i of x, and to the vectors of m that the mask allows.
+
+    Vaswani et al. 2017 (arXiv:1706.03762), section 3.1.
+    """
+
+    def __init__(
+        self, width: int, attention: Attention.Config, *, dropout: float = 0.0, **options: Any
+    ) -> None:
+        super().__init__(width, attention, dropout=dropout, **options)
+        self.self_attention = Attention(attention, width, dropout=dropout)
+        self.self_attention_norm = nn.LayerNorm(width)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B Q E"],
+        memory: Float[Tensor, "B M E"] | None = None,
+        mask: Bool[Tensor, "*S Q M"] | None = None,
+    ) -> Float[Tensor, "B Q E"]:
+        assert memory is not None, "a decoder layer needs a memory"
+        causal = causal_mask(x.shape[1], x.device)
+
+        def attend_to_self(x: Tensor) -> Tensor:
+            return self.self_attention(x, x, causal)
+
+        g = self._residual(x, attend_to_self, self.self_attention_norm)
+        return super().forward(g, memory, mask)
+
+    def advance_over(
+        self,
+        memory: KeysAndValues,
+        x: Float[Tensor, "B 1 E"],
+        cache: KeysAndValues | None,
+        mask: Bool[Tensor, "B 1 M"],
+    ) -> tuple[Float[Tensor, "B 1 E"], KeysAndValues]:
+        """Process the next position over a memory given by its keys and values.
+
+        Returns:
+            The output, and the self-attention keys and values of all positions so far.
+        """
+        pre = self.norm_position is NormPosition.PRE
+        new = self.self_attention_norm(x) if pre else x
+        new_cache = self.self_attention.keys_and_values(new, cache)
+
+        def attend_to_self(x: Tensor) -> Tensor:
+            return self.self_attention.attend(x, new_cache)
+
+        def attend_to_memory(x: Tensor) -> Tensor:
+            return self.attention.attend(x, memory, mask)
+
+        g = self._residual(x, attend_to_self, self.self_attention_norm)
+        h = self._residual(g, attend_to_memory, self.attention_norm)
+        return self._residual(h, self.feed_forward, self.feed_forward_norm), new_cache

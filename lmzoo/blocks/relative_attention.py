@@ -1,15 +1,13 @@
-r"""Attention whose logits and values depend on the distance between two positions.
+"""Attention that depends on distances, and masks of sparse causal attention.
 
-    e_ij = τ q_i · (k_j + a_d)                 d = min(i − j, R)
-    α_ij = softmax_j( e_ij )                   over the positions j <= i that the mask allows
-    o_i  = W_o [ Σ_j α_ij (v_j + b_d) ] + b_o
+    window = 0              j <= i
+    window = w              i − w < j <= i
+    window = w, stride = l  i − w < j <= i, or j <= i and (i − j) mod l = 0
 
-a_d and b_d, d = 0..R, are learned vectors of a head's size that all heads share. Distances beyond
-the reach R are not told apart. There is no absolute position: the same tokens give the same e_ij
-wherever they are. Parts: `keys` has no b, `values` has no a, `both` has both. The queries are the
-last positions of the memory.
+D layers of a local window read the last D (w − 1) + 1 positions. With a stride of l = w ≈ √T, two
+layers connect any two positions by O(T √T) pairs instead of O(T²).
 
-Shaw et al. 2018 (arXiv:1803.02155); the paper's table 3 cuts a and b.
+Child et al. 2019 (arXiv:1904.10509), the strided pattern with both of its parts in every head.
 """
 
 from typing import Any
@@ -33,7 +31,19 @@ class Relative(OptionalName):
 
 
 class RelativeAttention(Attention):
-    """Causal self-attention with learned vectors for distances up to `reach`."""
+    """Causal self-attention with learned vectors for distances up to `reach`.
+
+        e_ij = τ q_i · (k_j + a_d)                 d = min(i − j, R)
+        α_ij = softmax_j( e_ij )                   over the positions j <= i that the mask allows
+        o_i  = W_o [ Σ_j α_ij (v_j + b_d) ] + b_o
+
+    a_d and b_d, d = 0..R, are learned vectors of a head's size that all heads share. Distances
+    beyond the reach R are not told apart. There is no absolute position: the same tokens give the
+    same e_ij wherever they are. Parts: `keys` has no b, `values` has no a, `both` has both. The
+    queries are the last positions of the memory.
+
+    Shaw et al. 2018 (arXiv:1803.02155); the paper's table 3 cuts a and b.
+    """
 
     def __init__(
         self,
@@ -99,3 +109,25 @@ def attention_part(parts: Relative, reach: int) -> Any:
         return RelativeAttention(config, width, parts=parts, reach=reach, **options)
 
     return build
+
+
+def sparse_causal_mask(
+    count: int,
+    window: int = 0,
+    stride: int = 0,
+    device: torch.device | None = None,
+    *,
+    last: int | None = None,
+) -> Bool[Tensor, "rows {count}"]:
+    """Return True where position i (row) attends to position j (column).
+
+    The rows are those of all `count` positions, or of the `last` ones only.
+    """
+    j = torch.arange(count, device=device)
+    i = j if last is None else j[count - last :]
+    back = i[:, None] - j
+    seen = back >= 0
+    if not window:
+        return seen
+    near = back < window
+    return seen & (near | (back % stride == 0) if stride else near)

@@ -1,30 +1,4 @@
-r"""A residual block around any cell, as modern recurrent models have it.
-
-    u_t = SiLU(conv(N(x_t)))                 depthwise, causal, 4 tokens
-    h_t = cell(u_t, h_{t-1})                 any cell of the zoo
-    r_t = x_t + W_y ( h_t ⊙ swish(W_g u_t) )           gate_reads=convolved
-        | x_t + W_y ( h_t ⊙ swish(W_g N(x_t)) )        gate_reads=input
-    y_t = r_t + W_d ( swish(W_a N(r_t)) ⊙ W_b N(r_t) )
-
-N is RMSNorm with learned scales; the SwiGLU feed-forward part has ⌈8H/3⌉ units. With
-`gate_reads=input` the gate reads what is not convolved yet, as in Mamba and Griffin. Cuts:
-
-    0  convolution   SiLU(conv(N(x_t))) → N(x_t)
-    1  output_gate   swish(W_g u_t) → 1
-    2  norm          N(u) → u
-    3  feed_forward  y_t = r_t
-    4  residual      x_t + W_y → W_y; r_t + W_d → W_d
-
-Some cells have a convolution, an output gate and a norm of their own; cut one of the two.
-
-`canon` adds Canon layers, u_t + conv(u_t) without an activation (4 tokens, no bias), at up to four
-places: a, N(x_t) before the cell; b, the projections of a cell with a matrix as memory that are
-its q, k and v or become them; c, N(r_t) before the feed-forward part; d, W_a N(r_t) and W_b N(r_t)
-before its activation. Place b comes before a convolution that the cell has itself.
-
-Allen-Zhu 2025 (arXiv:2512.17351); Gu & Dao 2023 (arXiv:2312.00752); Feng et al. 2024
-(arXiv:2410.01201); Shazeer 2020 (arXiv:2002.05202).
-"""
+"""Residual blocks around a cell, as modern recurrent models have them."""
 
 from enum import StrEnum
 from typing import Annotated, Any
@@ -35,12 +9,12 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
+from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.cells.matrix import WINDOW, MatrixCell, convolve, ones, taps
+from lmzoo.cells.matrix import WINDOW, MatrixCell, convolve, linear, ones, tap_bias, taps
 from lmzoo.kernels.tokens import TokenInputs
 
-Cut = StrEnum("Cut", "CONVOLUTION OUTPUT_GATE NORM FEED_FORWARD RESIDUAL")
+BlockCut = StrEnum("BlockCut", "CONVOLUTION OUTPUT_GATE NORM FEED_FORWARD RESIDUAL")
 GateReads = StrEnum("GateReads", "CONVOLVED INPUT")
 """The input of the output gate."""
 Canon = StrEnum("Canon", "A B C D")
@@ -49,7 +23,34 @@ Canon = StrEnum("Canon", "A B C D")
 
 @CELLS("block")
 class Block(Cell):
-    """A cell between a short convolution and an output gate, then a feed-forward part."""
+    """A cell between a short convolution and an output gate, then a feed-forward part.
+
+        u_t = SiLU(conv(N(x_t)))                 depthwise, causal, 4 tokens
+        h_t = cell(u_t, h_{t-1})                 any cell of the zoo
+        r_t = x_t + W_y ( h_t ⊙ swish(W_g u_t) )           gate_reads=convolved
+            | x_t + W_y ( h_t ⊙ swish(W_g N(x_t)) )        gate_reads=input
+        y_t = r_t + W_d ( swish(W_a N(r_t)) ⊙ W_b N(r_t) )
+
+    N is RMSNorm with learned scales; the SwiGLU feed-forward part has ⌈8H/3⌉ units. With
+    `gate_reads=input` the gate reads what is not convolved yet, as in Mamba and Griffin. Cuts:
+
+        0  convolution   SiLU(conv(N(x_t))) → N(x_t)
+        1  output_gate   swish(W_g u_t) → 1
+        2  norm          N(u) → u
+        3  feed_forward  y_t = r_t
+        4  residual      x_t + W_y → W_y; r_t + W_d → W_d
+
+    Some cells have a convolution, an output gate and a norm of their own; cut one of the two.
+
+    `canon` adds Canon layers, u_t + conv(u_t) without an activation (4 tokens, no bias), at up to
+    four places: a, N(x_t) before the cell; b, the projections of a cell with a matrix as memory
+    that are its q, k and v or become them; c, N(r_t) before the feed-forward part; d, W_a N(r_t)
+    and W_b N(r_t) before its activation. Place b comes before a convolution that the cell has
+    itself.
+
+    Allen-Zhu 2025 (arXiv:2512.17351); Gu & Dao 2023 (arXiv:2312.00752); Feng et al. 2024
+    (arXiv:2410.01201); Shazeer 2020 (arXiv:2002.05202).
+    """
 
     inner: Cell
     w: Weights
@@ -66,16 +67,19 @@ class Block(Cell):
             frozenset(), exclude_if=lambda places: not places
         )
         """Places of Canon layers."""
-        cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = frozenset()
+        cuts: Annotated[frozenset[BlockCut], cuts_of(BlockCut)] = frozenset()
 
         @model_validator(mode="after")
         def _places_exist(self) -> Any:
-            if Cut.FEED_FORWARD in self.cuts and (places := self.canon & {Canon.C, Canon.D}):
+            if BlockCut.FEED_FORWARD in self.cuts and (places := self.canon & {Canon.C, Canon.D}):
                 raise UserError(
                     f"canon={','.join(sorted(places))} is in the feed-forward part, which is cut; "
                     "drop one of the two"
                 )
-            if self.cuts & {Cut.OUTPUT_GATE, Cut.CONVOLUTION}:  # equal functions, equal configs
+            if self.cuts & {
+                BlockCut.OUTPUT_GATE,
+                BlockCut.CONVOLUTION,
+            }:  # equal functions, equal configs
                 object.__setattr__(self, "gate_reads", GateReads.CONVOLVED)
             return self
 
@@ -95,8 +99,9 @@ class Block(Cell):
             "forward_norm": (h,), "up": (2 * units, h), "down": (h, units),
         }  # fmt: skip
         weights = {
-            Cut.CONVOLUTION: {"conv"}, Cut.OUTPUT_GATE: {"gate"},
-            Cut.NORM: {"norm", "forward_norm"}, Cut.FEED_FORWARD: {"forward_norm", "up", "down"},
+            BlockCut.CONVOLUTION: {"conv"}, BlockCut.OUTPUT_GATE: {"gate"},
+            BlockCut.NORM: {"norm", "forward_norm"},
+            BlockCut.FEED_FORWARD: {"forward_norm", "up", "down"},
         }  # fmt: skip
         cut = set[str]().union(*(weights.get(path, set()) for path in config.cuts))
         own = {"norm": ones, "forward_norm": ones, "conv": taps}
@@ -202,7 +207,7 @@ class Block(Cell):
     def _leave(self, x: Tensor, gate: Tensor, h: Tensor, windows: dict[str, Tensor]) -> Tensor:
         """Return y from the inputs x, what the gate reads, and the inner cell's outputs h."""
         w, linear, silu = self.w, nn.functional.linear, nn.functional.silu
-        residual = Cut.RESIDUAL not in self.config.cuts
+        residual = BlockCut.RESIDUAL not in self.config.cuts
         r = linear(h if w.gate is None else h * silu(linear(gate, w.gate)), w.out)
         r = x + r if residual else r
         if w.up is None:
@@ -218,3 +223,82 @@ def normed(x: Tensor, scales: Tensor | None) -> Tensor:
     if scales is None:
         return x
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * scales
+
+
+MinBlockCut = StrEnum("MinBlockCut", "CONVOLUTION NORM FEED_FORWARD RESIDUAL")
+INNER = {"name": "min_gru", "expansion": 1.5}
+
+
+@CELLS("min_block")
+class MinBlock(Block):
+    """A minimal cell after a short convolution, then a feed-forward part.
+
+        u_t = x_t + W_c conv(x_t) + b_c              depthwise, causal, 4 tokens, with a bias
+        r_t = u_t + cell(N(u_t), h_{t-1})            min_gru with 1.5 times the columns, and W_y
+        y_t = r_t + W_d gelu(W_u N(r_t) + b_u) + b_d
+
+    N is RMSNorm with learned scales; the feed-forward part has 4H units. Matrices and taps start at
+    U(±1/√fan-in), as torch draws them. Cuts:
+
+        0  convolution   u_t = x_t            2  feed_forward   y_t = r_t
+        1  norm          N(u) → u             3  residual       u_t + cell → cell; r_t + W_d → W_d
+
+    Differences from lucidrains' code (`minLM.py`, 38b26e1):
+
+        there                          here                    why
+        convolution off; 3 tokens      on; 4 tokens            `convolution` cuts it; 4 are the
+                                                               window of all cells
+        ε of N 1.2·10⁻⁷                10⁻⁵                    that of the other norms
+        one N before the logits        the model's `norm`      a cell does not know its depth
+
+    Other differences are those of `min_gru` and `min_lstm`.
+
+    Feng et al. 2024 (arXiv:2410.01201).
+    """
+
+    w: Weights
+
+    @config
+    class Config:
+        """The cell and the cuts of the block, by name or number."""
+
+        inner: Annotated[Any, CELLS] = Field(default_factory=INNER.copy)
+        cuts: Annotated[frozenset[MinBlockCut], cuts_of(MinBlockCut)] = frozenset()
+
+    def _draw(self) -> tuple[Weights, dict[str, int]]:
+        h, cuts = self.width, self.config.cuts
+        shapes = {
+            "conv": (h, WINDOW), "bias_conv": (h,), "mix": (h, h), "bias_mix": (h,),
+            "norm": (h,), "forward_norm": (h,),
+            "up": (4 * h, h), "bias_up": (4 * h,), "down": (h, 4 * h), "bias_down": (h,),
+        }  # fmt: skip
+        own: dict[str, OwnDraw] = {"conv": taps, "bias_conv": tap_bias}
+        own |= {"norm": ones, "forward_norm": ones}
+        own |= {"down": linear(4 * h), "bias_down": linear(4 * h)}
+        weights = {
+            MinBlockCut.CONVOLUTION: {"conv", "bias_conv", "mix", "bias_mix"},
+            MinBlockCut.NORM: {"norm", "forward_norm"},
+            MinBlockCut.FEED_FORWARD: {"forward_norm", "up", "bias_up", "down", "bias_down"},
+        }
+        cut = set[str]().union(*(weights.get(path, set()) for path in cuts))
+        windows = {} if MinBlockCut.CONVOLUTION in cuts else {"conv": h}
+        return Weights(shapes, cut, fan_in=h, own=own), windows
+
+    def _enter(self, x: Tensor, windows: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return N(u) and u of T steps."""
+        w, u = self.w, x
+        if w.conv is not None:
+            mixed, windows["conv"] = convolve(x, windows["conv"], w.conv, w.bias_conv)
+            u = x + nn.functional.linear(mixed, w.mix, w.bias_mix)
+        return normed(u, w.norm), u
+
+    def _leave(self, x: Tensor, gate: Tensor, h: Tensor, windows: dict[str, Tensor]) -> Tensor:
+        """Return y; `gate` is u."""
+        w, linear = self.w, nn.functional.linear
+        residual = MinBlockCut.RESIDUAL not in self.config.cuts
+        r = gate + h if residual else h
+        if w.up is None:
+            return r
+        y = nn.functional.gelu(linear(normed(r, w.forward_norm), w.up, w.bias_up))
+        y = linear(y, w.down, w.bias_down)
+        return r + y if residual else y

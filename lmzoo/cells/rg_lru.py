@@ -1,30 +1,4 @@
-r"""The real-gated linear recurrent unit (RG-LRU) of Griffin, and its eight cuts.
-
-    r_t = σ( x_t W_a + b_a )              recurrence gate
-    i_t = σ( x_t W_x + b_x )              input gate
-    a_t = exp( −c softplus(Λ) r_t )       decay; c is 8
-    h_t = a_t ⊙ h_{t-1} + √(1 − a_t²) ⊙ i_t ⊙ x_t;  h_1 = a_1 ⊙ h_0 + i_1 ⊙ x_1
-
-The unit multiplies its input by no matrix: channels meet only in the gates. In Griffin a linear map
-before it does this: the cell `griffin` has it. A cut replaces a term:
-
-    0  input_to_recurrence    x_t W_a → 0         4  recurrence_gate    r_t → 1
-    1  recurrence_bias        b_a → 0             5  input_gate         i_t → 1
-    2  input_to_input_gate    x_t W_x → 0         6  root               √(1 − a_t²) → 1
-    3  input_gate_bias        b_x → 0             7  carry              a_t ⊙ h_{t-1} → 0
-
-Λ starts such that the squares of exp(−softplus(Λ)) are uniform in [0.9², 0.999²], matrices with
-variance 1 / H, biases at 0.
-
-Differences from the code of recurrentgemma (`torch/layers.py`, 2efa84d):
-
-    there                              here                        why
-    block-diagonal W_a and W_x         full                        one block at widths below 256
-    the root's gradient is at most     √(max(1 − a², 10⁻⁶)),       a gradient of the function that
-    1000                               gradient at most 500        is computed
-
-De et al. 2024 (arXiv:2402.19427).
-"""
+"""The RG-LRU, and the recurrent block of Griffin around it."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -32,24 +6,27 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import torch
+from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from lmzoo.base.config import config
-from lmzoo.cells.base import CELLS, Inputs, State, Weights
+from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
+from lmzoo.cells.matrix import WINDOW, convolve, normal
 from lmzoo.functional.affine import affine
 from lmzoo.functional.initialisers import unit_normal
 from lmzoo.functional.linear_recurrence import linear_recurrence
+from lmzoo.kernels.tokens import TokenInputs
 
-Cut = StrEnum(
-    "Cut",
+RGLRUCut = StrEnum(
+    "RGLRUCut",
     "INPUT_TO_RECURRENCE RECURRENCE_BIAS INPUT_TO_INPUT_GATE INPUT_GATE_BIAS RECURRENCE_GATE "
     "INPUT_GATE ROOT CARRY",
 )
-WEIGHTS = list(Cut)[:4]
+WEIGHTS = list(RGLRUCut)[:4]
 """Cuts that equal a weight of zero, in the order of the weights."""
 RING = 0.9, 0.999
 """Range of exp(−softplus(Λ)) of the initial Λ."""
@@ -57,24 +34,50 @@ MARGIN = 1e-6
 """Least 1 − a² in the root."""
 
 
-def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
+def canonical(cuts: frozenset[RGLRUCut]) -> frozenset[RGLRUCut]:
     """Return the one set of cuts that stands for all sets with the same function."""
-    if Cut.RECURRENCE_GATE in cuts:
-        cuts = cuts - {Cut.INPUT_TO_RECURRENCE, Cut.RECURRENCE_BIAS}
-    if Cut.INPUT_GATE in cuts:
-        cuts = cuts - {Cut.INPUT_TO_INPUT_GATE, Cut.INPUT_GATE_BIAS}
+    if RGLRUCut.RECURRENCE_GATE in cuts:
+        cuts = cuts - {RGLRUCut.INPUT_TO_RECURRENCE, RGLRUCut.RECURRENCE_BIAS}
+    if RGLRUCut.INPUT_GATE in cuts:
+        cuts = cuts - {RGLRUCut.INPUT_TO_INPUT_GATE, RGLRUCut.INPUT_GATE_BIAS}
     return cuts
 
 
 @CELLS("rg_lru")
 class RGLRU(DiagonalCell):
-    """A diagonal recurrence whose decay and input are gated by the token."""
+    """A diagonal recurrence whose decay and input are gated by the token.
+
+        r_t = σ( x_t W_a + b_a )              recurrence gate
+        i_t = σ( x_t W_x + b_x )              input gate
+        a_t = exp( −c softplus(Λ) r_t )       decay; c is 8
+        h_t = a_t ⊙ h_{t-1} + √(1 − a_t²) ⊙ i_t ⊙ x_t;  h_1 = a_1 ⊙ h_0 + i_1 ⊙ x_1
+
+    The unit multiplies its input by no matrix: channels meet only in the gates. In Griffin a linear
+    map before it does this: the cell `griffin` has it. A cut replaces a term:
+
+        0  input_to_recurrence    x_t W_a → 0         4  recurrence_gate    r_t → 1
+        1  recurrence_bias        b_a → 0             5  input_gate         i_t → 1
+        2  input_to_input_gate    x_t W_x → 0         6  root               √(1 − a_t²) → 1
+        3  input_gate_bias        b_x → 0             7  carry              a_t ⊙ h_{t-1} → 0
+
+    Λ starts such that the squares of exp(−softplus(Λ)) are uniform in [0.9², 0.999²], matrices with
+    variance 1 / H, biases at 0.
+
+    Differences from the code of recurrentgemma (`torch/layers.py`, 2efa84d):
+
+        there                              here                        why
+        block-diagonal W_a and W_x         full                        one block at widths below 256
+        the root's gradient is at most     √(max(1 − a², 10⁻⁶)),       a gradient of the function
+        1000                               gradient at most 500        that is computed
+
+    De et al. 2024 (arXiv:2402.19427).
+    """
 
     @config
     class Config:
         """The cuts, by name or number; cuts that leave the same function give equal configs."""
 
-        cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
+        cuts: Annotated[frozenset[RGLRUCut], cuts_of(RGLRUCut, canonical)] = frozenset()
         c: float = Field(8.0, gt=0, allow_inf_nan=False)
         """The constant c of the decay."""
 
@@ -87,27 +90,27 @@ class RGLRU(DiagonalCell):
         self.cuts, h = config.cuts, width
         shapes = {"wa": (h, h), "ba": (h,), "wx": (h, h), "bx": (h,), "decay": (h,)}
         cut = {name for name, path in zip(shapes, WEIGHTS, strict=False) if path in self.cuts}
-        if Cut.RECURRENCE_GATE in self.cuts:
+        if RGLRUCut.RECURRENCE_GATE in self.cuts:
             cut |= {"wa", "ba"}
-        if Cut.INPUT_GATE in self.cuts:
+        if RGLRUCut.INPUT_GATE in self.cuts:
             cut |= {"wx", "bx"}
         own = {"wa": unit_normal, "wx": unit_normal, "decay": _draw_decay}
         own |= {"ba": torch.zeros, "bx": torch.zeros}
-        if self.cuts >= {Cut.CARRY, Cut.ROOT}:  # a has no effect
+        if self.cuts >= {RGLRUCut.CARRY, RGLRUCut.ROOT}:  # a has no effect
             cut |= {"wa", "ba", "decay"}
         self.w = Weights(shapes, cut, fan_in=h, biases={"ba", "bx"}, own=own)
 
     def project(self, x: Tensor) -> Tensor:
         parts, w = [x], self.w
-        if Cut.RECURRENCE_GATE not in self.cuts:
+        if RGLRUCut.RECURRENCE_GATE not in self.cuts:
             parts.append(affine(x, w.wa, w.ba))
-        if Cut.INPUT_GATE not in self.cuts:
+        if RGLRUCut.INPUT_GATE not in self.cuts:
             parts.append(affine(x, w.wx, w.bx))
         return torch.cat(parts, dim=-1)
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
         _, *logits = projected.split(self.width, dim=-1)
-        cuts = {"r": Cut.RECURRENCE_GATE, "i": Cut.INPUT_GATE}
+        cuts = {"r": RGLRUCut.RECURRENCE_GATE, "i": RGLRUCut.INPUT_GATE}
         names = [name for name, cut in cuts.items() if cut not in self.cuts]
         return {name: torch.sigmoid(u) for name, u in zip(names, logits, strict=True)}
 
@@ -118,9 +121,9 @@ class RGLRU(DiagonalCell):
             return torch.zeros_like(x), b
         log_a = -self.config.c * softplus(decay)
         log_a = log_a * gates["r"] if "r" in gates else log_a.expand_as(x)
-        if Cut.ROOT not in self.cuts:
+        if RGLRUCut.ROOT not in self.cuts:
             b = b * torch.sqrt((-torch.expm1(2 * log_a)).clamp_min(MARGIN))
-        a = torch.zeros_like(x) if Cut.CARRY in self.cuts else torch.exp(log_a)
+        a = torch.zeros_like(x) if RGLRUCut.CARRY in self.cuts else torch.exp(log_a)
         return a, b
 
     def initial_state(self, start: Tensor) -> State:
@@ -130,7 +133,7 @@ class RGLRU(DiagonalCell):
 
     @property
     def _marks_first(self) -> bool:
-        return Cut.ROOT not in self.cuts
+        return RGLRUCut.ROOT not in self.cuts
 
     @property
     def state_size(self) -> int:
@@ -163,3 +166,107 @@ def _draw_decay(shape: tuple[int, ...]) -> Tensor:
     low, high = (radius**2 for radius in RING)
     radius = torch.empty(shape).uniform_(low, high).sqrt()
     return torch.log(1 / radius - 1)
+
+
+GriffinCut = StrEnum("GriffinCut", "INPUT_MAP CONVOLUTION GATE OUTPUT_MAP")
+PARTS = {GriffinCut.INPUT_MAP: "x", GriffinCut.GATE: "y", GriffinCut.OUTPUT_MAP: "o"}
+
+
+@CELLS("griffin")
+class Griffin(Cell):
+    """The RG-LRU between linear maps, with a short convolution and an output gate.
+
+        u_t = conv(W_x x_t + b_x)                causal, depthwise, 4 tokens
+        h_t = RGLRU(u_t, h_{t-1})                the cell `rg_lru`
+        z_t = h_t ⊙ gelu(W_y x_t + b_y)
+        y_t = W_o z_t + b_o
+
+    The RG-LRU multiplies its input by no matrix, so W_x is where channels meet before the memory.
+    The gate reads the token before the convolution. Cuts:
+
+        0  input_map     W_x x_t + b_x → x_t        2  gate         gelu(W_y x_t + b_y) → 1
+        1  convolution   conv(u) → u                3  output_map   W_o z_t + b_o → z_t
+
+    Without all four it is `rg_lru`. Matrices start at N(0, 1/E), taps at N(0, 0.01/4), biases at 0.
+
+    Differences from the code of recurrentgemma (`torch/modules.py`, 2efa84d): those of `rg_lru`.
+
+    De et al. 2024 (arXiv:2402.19427).
+    """
+
+    @config
+    class Config:
+        """The cuts of the block, by name or number."""
+
+        cuts: Annotated[frozenset[GriffinCut], cuts_of(GriffinCut)] = frozenset()
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        self.inner = RGLRU(RGLRU.Config(), width, length)
+        self.zero_start = self.inner.zero_start
+        h, shapes = width, dict[str, tuple[int, ...]]()
+        for name in PARTS.values():
+            shapes |= {f"w{name}": (h, h), f"b{name}": (h,)}
+        shapes |= {"conv": (h, WINDOW), "bias_conv": (h,)}
+        own: dict[str, OwnDraw]
+        own = {f"w{name}": unit_normal for name in PARTS.values()}
+        own |= {f"b{name}": torch.zeros for name in PARTS.values()}
+        own |= {"conv": normal((0.01 / WINDOW) ** 0.5), "bias_conv": torch.zeros}
+        cut = {
+            f"{kind}{name}" for part, name in PARTS.items() if part in config.cuts for kind in "wb"
+        }
+        cut |= {"conv", "bias_conv"} if GriffinCut.CONVOLUTION in config.cuts else set()
+        self.w = Weights(shapes, cut, fan_in=h, biases={"bx", "by", "bo"}, own=own)
+
+    @property
+    def state_size(self) -> int:
+        window = 0 if self.w.conv is None else (WINDOW - 1) * self.width
+        return self.width + 1 + window  # the RG-LRU counts tokens
+
+    def initial_state(self, start: Tensor) -> State:
+        state = self.inner.initial_state(start)
+        if self.w.conv is None:
+            return state
+        return (*state, start.new_zeros(len(start), WINDOW - 1, self.width))
+
+    def project(self, x: Tensor) -> Float[Tensor, "B T G"]:
+        """Return W_x x + b_x and the gate."""
+        w = self.w
+        inputs = x if w.wx is None else affine(x, w.wx, w.bx)
+        gate = torch.ones_like(x)
+        if w.wy is not None:
+            gate = nn.functional.gelu(affine(x, w.wy, w.by), approximate="tanh")
+        return torch.cat([inputs, gate], dim=-1)
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        inputs, gate = projected.chunk(2, dim=-1)
+        u, inner, window = self._enter(inputs[:, None], state)
+        h, inner = self.inner.advance(u[:, 0], inner)
+        return self._leave(h, gate), (*inner, *window)
+
+    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor:
+        return self.fast_scan_from(x, self.initial_state(start))[0]
+
+    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
+        projected = self.project(x.vectors() if isinstance(x, TokenInputs) else x)
+        inputs, gate = projected.chunk(2, dim=-1)
+        u, inner, window = self._enter(inputs, state)
+        h, inner = self.inner.scan_from(u, inner)
+        return self._leave(h, gate), (*inner, *window)
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        """Return the gates of the RG-LRU."""
+        u, inner, _ = self._enter(projected[:, None, : self.width], state)
+        return self.inner.gates(self.inner.project(u)[:, 0], inner)
+
+    def _enter(self, inputs: Tensor, state: State) -> tuple[Tensor, State, State]:
+        """Return u of T steps, the state of the RG-LRU, and the next window."""
+        if self.w.conv is None:
+            return inputs, state, ()
+        *inner, past = state
+        u, window = convolve(inputs, past, self.w.conv, self.w.bias_conv)
+        return u, tuple(inner), (window,)
+
+    def _leave(self, h: Tensor, gate: Tensor) -> Tensor:
+        y = h * gate
+        return y if self.w.wo is None else affine(y, self.w.wo, self.w.bo)

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import IntRange
-from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.feature_model import FeatureModel
-from lmzoo.blocks.layers import EmbeddingTable, Linear
+from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable, Linear
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.base import EMISSIONS

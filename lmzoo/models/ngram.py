@@ -12,10 +12,9 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import IntRange
-from lmzoo.blocks.config import ComponentConfig, EmbeddingConfig
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.latent import ComponentModel, LatentModel
-from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.layers import ComponentConfig, EmbeddingConfig, EmbeddingTable
 from lmzoo.blocks.log_weights import LogWeights, Weighting
 from lmzoo.blocks.unique import embed_unique, unique_rows
 from lmzoo.contract import Task, model

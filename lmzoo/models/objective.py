@@ -15,11 +15,9 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.registry import preset
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.blocks.attention import Attention
-from lmzoo.blocks.attention_block import AttentionBlock, NormPosition
-from lmzoo.blocks.config import EmbeddingConfig
-from lmzoo.blocks.feed_forward import Activation
+from lmzoo.blocks.attention_block import Activation, AttentionBlock, NormPosition
 from lmzoo.blocks.latent import EmbeddedModel
-from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.blocks.noise_distribution import NoiseDistribution
 from lmzoo.blocks.positions import PositionalEncoding, Positions
 from lmzoo.cells import stack

@@ -20,8 +20,8 @@ from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.registry import preset
 from lmzoo.base.search_space import IntRange
-from lmzoo.blocks.config import ComponentConfig
 from lmzoo.blocks.latent import EmbeddedModel
+from lmzoo.blocks.layers import ComponentConfig
 from lmzoo.cells.lstm import LSTM
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components

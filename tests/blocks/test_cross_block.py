@@ -5,9 +5,7 @@ import torch
 from torch import nn
 
 from lmzoo.blocks.attention import Attention, causal_mask
-from lmzoo.blocks.attention_block import NormPosition
-from lmzoo.blocks.cross_block import CrossBlock
-from lmzoo.blocks.feed_forward import Activation
+from lmzoo.blocks.attention_block import Activation, CrossBlock, NormPosition
 from tests.blocks.test_attention import E, T, as_torch, inputs
 from tests.laws.support import assert_close
 from tests.tiny import CLOSE

@@ -1,6 +1,5 @@
 """The parallel scan of a cell equals the loop over `step`, for every single cut."""
 
-import importlib
 from typing import Any
 
 import pytest
@@ -30,7 +29,7 @@ OTHER: list[dict[str, Any]] = [
 
 
 def cuts_of_cell(name: str) -> list[str]:
-    return [str(cut) for cut in importlib.import_module(f"lmzoo.cells.{name}").Cut]
+    return [str(cut) for cut in CUTS]
 
 
 def variants(name: str) -> list[Any]:

@@ -8,7 +8,12 @@ from torch import Tensor
 
 from lmzoo.contract import LanguageModel
 from lmzoo.laws.density import law_next_is_a_distribution
-from lmzoo.models.seq2seq.spans import corrupt, sample_spans, sample_spans_around, span_targets
+from lmzoo.models.seq2seq.span_corruption import (
+    corrupt,
+    sample_spans,
+    sample_spans_around,
+    span_targets,
+)
 from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.equivalence import small
 from tests.tiny import CLOSE, SAME, batch, every_sequence

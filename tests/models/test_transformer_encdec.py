@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from lmzoo.blocks.attention import causal_mask
-from lmzoo.blocks.attention_block import NormPosition
-from lmzoo.blocks.feed_forward import Activation
+from lmzoo.blocks.attention_block import Activation, NormPosition
 from lmzoo.blocks.positions import sinusoids
 from lmzoo.contract import LanguageModel
 from tests.blocks.test_attention_block import as_layer

@@ -34,7 +34,7 @@ from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.blocks.attention import weighted_values
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingTable, Linear
-from lmzoo.blocks.sparse_mask import sparse_causal_mask
+from lmzoo.blocks.relative_attention import sparse_causal_mask
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import WINDOW, convolve, taps
 from lmzoo.contract import DecodingState, Task, model

@@ -10,8 +10,12 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.attention import Attention, KeysAndValues, causal_mask
-from lmzoo.blocks.attention_block import AttentionBlock, Layer, LayerCaches, advance_layers
-from lmzoo.blocks.feed_forward import Activation, FeedForward
+from lmzoo.blocks.attention_block import (
+    AttentionBlock,
+    Layer,
+    LayerCaches,
+    advance_layers,
+)
 from lmzoo.contract import Task, model
 from lmzoo.models.attention.base import AttentionConfig, AttentionModel
 

@@ -1,21 +1,6 @@
-r"""Transformer decoder: a stack of causally masked self-attention layers.
+"""The Transformer decoder, and rows that are one with some fields set."""
 
-    x_t = √E e(s_t) + PE(t)
-    h^l = block(h^{l-1}),   i attends to j <= i     h^0 = x,  l = 1..D
-    y = h^D                                   norm=post
-    y = LN(h^D)                               norm=pre
-
-Position i attends to the last `window` positions only if that is set, and to every `stride`-th
-earlier one (`lmzoo.blocks.sparse_mask`). `relative` makes attention depend on distances up to
-`reach` (`lmzoo.blocks.relative_attention`).
-
-x_t, h^l_t and y_t are (E), Emb is (V, E); P(s_{t+1} | s_<=t) = softmax( Emb y_t ) with the default
-emission. If `spread` is set, the maps that write into the residual stream have the initial standard
-deviation spread/√(2D), as in GPT-2.
-
-Source: Vaswani et al. 2017 (arXiv:1706.03762); Radford et al. 2019; S0 (DLM40, DLM41), S1, S3.
-"""
-
+from collections.abc import Mapping
 from typing import Annotated, Any, cast
 
 import torch
@@ -25,12 +10,11 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
+from lmzoo.base.registry import preset
 from lmzoo.base.search_space import Choice, IntRange
 from lmzoo.blocks.attention import KeysAndValues
-from lmzoo.blocks.attention_block import AttentionBlock, LayerCaches, NormPosition
-from lmzoo.blocks.feed_forward import Activation
-from lmzoo.blocks.relative_attention import Relative, attention_part
-from lmzoo.blocks.sparse_mask import sparse_causal_mask
+from lmzoo.blocks.attention_block import Activation, AttentionBlock, LayerCaches, NormPosition
+from lmzoo.blocks.relative_attention import Relative, attention_part, sparse_causal_mask
 from lmzoo.contract import Task, model
 from lmzoo.models.attention.base import AttentionConfig, AttentionModel
 
@@ -40,7 +24,23 @@ from lmzoo.models.attention.base import AttentionConfig, AttentionModel
     source="Vaswani et al. 2017 (arXiv:1706.03762)",
 )  # fmt: skip
 class TransformerDecoder(AttentionModel):
-    """Original Transformer decoder: post-LN, sinusoidal positions, tied softmax."""
+    """Original Transformer decoder: post-LN, sinusoidal positions, tied softmax.
+
+        x_t = √E e(s_t) + PE(t)
+        h^l = block(h^{l-1}),   i attends to j <= i     h^0 = x,  l = 1..D
+        y = h^D                                   norm=post
+        y = LN(h^D)                               norm=pre
+
+    Position i attends to the last `window` positions only if that is set, and to every `stride`-th
+    earlier one; `relative` makes attention depend on distances up to `reach`
+    (`lmzoo.blocks.relative_attention`).
+
+    x_t, h^l_t and y_t are (E), Emb is (V, E); P(s_{t+1} | s_<=t) = softmax( Emb y_t ) with the
+    default emission. If `spread` is set, the maps that write into the residual stream have the
+    initial standard deviation spread/√(2D), as in GPT-2.
+
+    Source: Vaswani et al. 2017 (arXiv:1706.03762); Radford et al. 2019; S0 (DLM40, DLM41), S1, S3.
+    """
 
     attention_memory = "prefix"
 
@@ -132,3 +132,61 @@ class TransformerDecoder(AttentionModel):
     @property
     def _blocks(self) -> list[AttentionBlock]:
         return [cast("AttentionBlock", block) for block in self.blocks]
+
+
+_GPT: Mapping[str, Any] = {
+    "norm": "pre",
+    "positions": "learned",
+    "activation": "gelu",
+    "spread": 0.02,
+}
+
+
+def _row(
+    name: str, document: str, fields: Mapping[str, Any], summary: str, source: str, *aliases: str
+) -> None:
+    preset(
+        name, model="transformer_decoder", fields=fields, family="attention", aliases=aliases,
+        score="exact", document=document, source=source, summary=summary,
+    )  # fmt: skip
+
+
+_row(
+    "gpt", "S0, S3", {**_GPT, "tied": False}, "Minimal GPT: pre-LN decoder with an untied head.",
+    "Radford et al. 2019; Karpathy 2020 (minGPT); S0", "DLM40",
+)  # fmt: skip
+_row(
+    "gpt_mixture", "S0", {**_GPT, "emission": "mixture"}, "GPT with mixture emission.", "S0",
+    "DLM41",
+)  # fmt: skip
+_row(
+    "transformer_decoder_preln", "S3", {"norm": "pre"},
+    "Transformer decoder with LayerNorm before each sublayer.",
+    "Xiong et al. 2020 (arXiv:2002.04745); S3",
+)  # fmt: skip
+_row(
+    "qk_norm_attention", "S1",
+    {"norm": "pre", "attention": {"normed": "both", "learned": True}},
+    "Transformer decoder with normalised queries and keys.",
+    "Henry et al. 2020 (arXiv:2010.04245); S1",
+)  # fmt: skip
+_row(
+    "hard_attention", "S1",
+    {"norm": "pre", "attention": {"normed": "both", "pick": "argmax"}},
+    "Transformer decoder whose heads each attend to one position only.", "S1",
+)  # fmt: skip
+_row(
+    "relative_attention", "", {"positions": "none", "relative": "both"},
+    "Transformer decoder with learned vectors for distances instead of positions.",
+    "Shaw et al. 2018 (arXiv:1803.02155)",
+)  # fmt: skip
+_row(
+    "local_attention", "", {"norm": "pre", "window": 8},
+    "Transformer decoder whose positions attend to a local window.",
+    "Child et al. 2019 (arXiv:1904.10509)",
+)  # fmt: skip
+_row(
+    "sparse_attention", "", {"norm": "pre", "positions": "learned", "window": 4, "stride": 4},
+    "Transformer decoder with strided sparse attention.",
+    "Child et al. 2019 (arXiv:1904.10509)",
+)  # fmt: skip

@@ -32,8 +32,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import IntRange
-from lmzoo.blocks.config import EmbeddingConfig
-from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.contract import DecodingState, LanguageModel, Task, model

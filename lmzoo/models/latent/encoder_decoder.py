@@ -8,9 +8,8 @@ from torch import Tensor
 
 from lmzoo.base.config import config
 from lmzoo.base.registry import preset
-from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.encoder import read_reversed
-from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import LanguageModel, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS

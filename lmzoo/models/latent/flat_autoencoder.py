@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import FloatRange, IntRange
-from lmzoo.blocks.config import EmbeddingConfig
-from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.contract import LanguageModel, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.initialisers import draw_uniform

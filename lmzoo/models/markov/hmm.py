@@ -5,8 +5,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.blocks.config import ComponentConfig
 from lmzoo.blocks.latent import ComponentModel
+from lmzoo.blocks.layers import ComponentConfig
 from lmzoo.blocks.log_weights import LogWeights
 from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.components import Components

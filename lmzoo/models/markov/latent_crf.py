@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.base.registry import preset
 from lmzoo.base.search_space import IntRange
-from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.latent import ComponentModel
+from lmzoo.blocks.layers import EmbeddingConfig
 from lmzoo.blocks.unique import embed_unique
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components

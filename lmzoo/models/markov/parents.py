@@ -13,8 +13,8 @@ from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.registry import preset
 from lmzoo.base.search_space import IntRange
-from lmzoo.blocks.config import ComponentConfig, EmbeddingConfig
 from lmzoo.blocks.latent import LatentModel
+from lmzoo.blocks.layers import ComponentConfig, EmbeddingConfig
 from lmzoo.blocks.unique import embed_unique
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components

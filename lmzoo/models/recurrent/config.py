@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import FloatRange, IntRange
-from lmzoo.blocks.config import EmbeddingConfig
+from lmzoo.blocks.layers import EmbeddingConfig
 from lmzoo.cells.base import CELLS
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.blocks.carried_state import CarriesState
-from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.feature_model import FeatureModel
-from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS, State
 from lmzoo.contract import DecodingState, Task, model

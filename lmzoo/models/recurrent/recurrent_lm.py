@@ -37,8 +37,8 @@ from torch import Tensor, nn
 from lmzoo.base.errors import UserError
 from lmzoo.blocks.carried_state import CarriesState
 from lmzoo.blocks.dropout import drop_features, drop_rows, dropped_weights
-from lmzoo.blocks.initial_states import InitialStates
 from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.log_weights import InitialStates
 from lmzoo.cells import stack
 from lmzoo.cells.base import Cell, Inputs, build_cell
 from lmzoo.contract import DecodingState, LanguageModel, Task, model

@@ -10,10 +10,9 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.encoder import reversed_order
 from lmzoo.blocks.feature_model import FeatureModel
-from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.cells.base import CELLS, Cell, State
 from lmzoo.cells.hm_lstm import HierarchicalMultiscaleLSTM
 from lmzoo.contract import DecodingState, Score, Task, model

@@ -1,30 +1,23 @@
-r"""Span corruption: an encoder reads a sequence with hidden spans, a decoder predicts the spans.
+"""Span corruption: an encoder reads a sequence with hidden spans, a decoder predicts the spans.
 
-    m = sample_spans(u)                             m_t = 1: s_t is hidden; `<start>` never is
-    x = s with each hidden span as one sentinel     y = the spans, each after its sentinel
-    log P(s_t | x, y_<t)    at hidden t             0 elsewhere
+    s        <start> a b c d e        masked         b c . e
+    source   <start> a X d Y          each span becomes one sentinel, X = V, Y = V + 1, ..
+    target   X b c Y e                each span after its sentinel
 
-x and y share one embedding table (`spans.py` builds them). Sentinels are inputs and are not
-scored, so the probabilities of all fillings of the spans sum to 1. (T5 also predicts where a span
-ends.)
+The spans are drawn by a two-state Markov chain over positions, which needs no sequence length:
 
-Training draws new spans for every batch and maximises m_t / p · log P(s_t | x, y_<t), which weighs
-every token once in expectation. Evaluation hides the tokens one by one, in `samples` spans drawn
-given m_t = 1 that are the same for all sequences, and averages log P(s_t | x, y_<t). The score is
-in nats per hidden token, like that of `masked_lm`. `next_log_prob` predicts the first token of one
-span after the prefix.
+    P(m_1) = p    P(m_t | m_{t-1} = 1) = 1 − 1/μ    P(m_t | m_{t-1} = 0) = p / (μ (1 − p))
 
-Differences from T5: positions are added to the embeddings, where T5 adds a learned number for each
-distance and head to the attention; LayerNorm has a mean and a bias, where T5 divides by the root
-mean square. `relative_attention` and `modern_decoder` have such parts.
+Every token is hidden with probability p, span lengths are geometric with mean μ, and at least one
+visible token separates two spans. (T5 fixes the number of spans and of hidden tokens instead.)
 
-Source: Raffel et al. 2020 (arXiv:1910.10683); S3.
+Source: Raffel et al. 2020 (arXiv:1910.10683), 3.1.4 and 3.3.4; S3.
 """
 
 from typing import Annotated, ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -33,13 +26,80 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import FloatRange
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.positions import PositionalEncoding
-from lmzoo.contract import LanguageModel, Score, Task, model
+from lmzoo.blocks.unique import needs_fixed_shapes
+from lmzoo.contract import PAD, LanguageModel, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.noise import fresh_uniforms, shared_uniforms
 from lmzoo.functional.normalise import Norm
-from lmzoo.models.seq2seq.spans import Ids, corrupt, sample_spans, sample_spans_around, span_targets
 from lmzoo.models.seq2seq.transformer import EncoderDecoder, TransformerConfig
 from lmzoo.types import Lengths, Mask, Prefix, Tokens
+
+Ids = Int[Tensor, "B N"]
+"""Token ids, and sentinels from V upwards."""
+
+
+def sample_spans(u: Float[Tensor, "*N t"], density: float, mean: float) -> Bool[Tensor, "*N t"]:
+    """Return m of positions 1..t, drawn with the uniform numbers u."""
+    first = u[..., 0] < density
+    return torch.stack([first, *_continue_chain(first, u[..., 1:], density, mean)], dim=-1)
+
+
+def sample_spans_around(
+    at: int, u: Float[Tensor, "*N t"], density: float, mean: float
+) -> Bool[Tensor, "*N t"]:
+    """Return m of positions 1..t, drawn given that position `at` + 1 is hidden.
+
+    A two-state chain is reversible, so it continues to the left with the same probabilities.
+    """
+    hidden = torch.ones_like(u[..., at], dtype=torch.bool)
+    before = _continue_chain(hidden, u[..., :at].flip(-1), density, mean)
+    after = _continue_chain(hidden, u[..., at + 1 :], density, mean)
+    return torch.stack([*reversed(before), hidden, *after], dim=-1)
+
+
+def _continue_chain(
+    masked: Bool[Tensor, "*N"], u: Float[Tensor, "*N k"], density: float, mean: float
+) -> list[Bool[Tensor, "*N"]]:
+    """Return the k states of the chain after the state `masked`."""
+    p_begin, p_stay = density / (mean * (1 - density)), 1 - 1 / mean
+    states = []
+    for draw in u.unbind(-1):
+        masked = draw < torch.where(masked, p_stay, p_begin)
+        states.append(masked)
+    return states
+
+
+def span_starts(masked: Mask) -> Mask:
+    """Return the mask of the first token of each span."""
+    return masked & ~nn.functional.pad(masked, (1, 0))[:, :-1]
+
+
+def corrupt(tokens: Tokens, lengths: Lengths, masked: Mask, vocab: int) -> tuple[Ids, Lengths]:
+    """Return the source sequence, pads last, and its lengths."""
+    first = span_starts(masked)
+    t = torch.arange(tokens.shape[1], device=tokens.device)
+    kept = (first | ~masked) & (t < lengths[:, None])
+    ids = torch.where(first, vocab + first.cumsum(1) - 1, tokens)
+    return _scatter(ids, kept, kept.cumsum(1) - 1, tokens.shape[1]), kept.sum(1)
+
+
+def span_targets(tokens: Tokens, masked: Mask, vocab: int) -> tuple[Ids, Int[Tensor, "B T"]]:
+    """Return the target sequence, pads last, and the position of each hidden token in it."""
+    first = span_starts(masked)
+    position = (masked.long() + first.long()).cumsum(1) - 1
+    most = tokens.shape[1] + tokens.shape[1] // 2  # all hidden, or every second
+    count = most if needs_fixed_shapes(tokens) else max(2, int(position.max()) + 1)
+    spans = _scatter(tokens, masked, position, count)
+    sentinels = _scatter(vocab + first.cumsum(1) - 1, first, position - 1, count)
+    return spans + sentinels, position
+
+
+def _scatter(
+    ids: Ids, chosen: Mask, position: Int[Tensor, "B T"], count: int
+) -> Int[Tensor, "B n"]:
+    """Return sequences of `count` ids: the chosen ids at their positions, pads elsewhere."""
+    out = ids.new_full((len(ids), count + 1), PAD)
+    return out.scatter(1, torch.where(chosen, position, count), ids)[:, :count]
 
 
 @model(
@@ -47,7 +107,28 @@ from lmzoo.types import Lengths, Mask, Prefix, Tokens
     source="Raffel et al. 2020 (arXiv:1910.10683)",
 )  # fmt: skip
 class SpanCorruption(LanguageModel):
-    """Transformer encoder-decoder that predicts hidden spans (T5)."""
+    """Transformer encoder-decoder that predicts hidden spans (T5).
+
+        m = sample_spans(u)                             m_t = 1: s_t is hidden; `<start>` never is
+        x = s with each hidden span as one sentinel     y = the spans, each after its sentinel
+        log P(s_t | x, y_<t)    at hidden t             0 elsewhere
+
+    x and y share one embedding table (`spans.py` builds them). Sentinels are inputs and are not
+    scored, so the probabilities of all fillings of the spans sum to 1. (T5 also predicts where a
+    span ends.)
+
+    Training draws new spans for every batch and maximises m_t / p · log P(s_t | x, y_<t), which
+    weighs every token once in expectation. Evaluation hides the tokens one by one, in `samples`
+    spans drawn given m_t = 1 that are the same for all sequences, and averages log P(s_t | x,
+    y_<t). The score is in nats per hidden token, like that of `masked_lm`. `next_log_prob` predicts
+    the first token of one span after the prefix.
+
+    Differences from T5: positions are added to the embeddings, where T5 adds a learned number for
+    each distance and head to the attention; LayerNorm has a mean and a bias, where T5 divides by
+    the root mean square. `relative_attention` and `modern_decoder` have such parts.
+
+    Source: Raffel et al. 2020 (arXiv:1910.10683); S3.
+    """
 
     score: ClassVar[Score] = Score.RECONSTRUCTION
     causal: ClassVar[bool] = False

@@ -11,10 +11,8 @@ from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.blocks.attention import Attention, KeysAndValues
-from lmzoo.blocks.attention_block import AttentionBlock, NormPosition
-from lmzoo.blocks.cross_block import CrossBlock
+from lmzoo.blocks.attention_block import Activation, AttentionBlock, CrossBlock, NormPosition
 from lmzoo.blocks.feature_model import FeatureModel
-from lmzoo.blocks.feed_forward import Activation
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.positions import PositionalEncoding, Positions
 from lmzoo.contract import DecodingState, Score, Task, model

@@ -12,8 +12,7 @@ from torch.nn.functional import logsigmoid, pad
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
-from lmzoo.blocks.config import EmbeddingConfig
-from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.blocks.noise_distribution import NoiseDistribution
 from lmzoo.contract import LanguageModel, Score, Task, model
 from lmzoo.functional.token_scores import mask_scores, scored_mask

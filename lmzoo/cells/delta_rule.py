@@ -1,0 +1,332 @@
+"""Cells with the delta rule: DeltaNet, gated DeltaNet, DeltaProduct and KDA.
+
+N is RMSNorm per head, with the same scales for all heads. Differences from the code of
+flash-linear-attention (`layers/delta_net.py`, `gated_deltanet.py`, `gated_deltaproduct.py` and
+`kda.py`, bc3b101):
+
+    there                              here                        why
+    4, 6 or 16 heads                   2 heads                     widths of 32 to 256
+    models redraw at N(0, 0.02²)       U(±1/√fan-in) of the layer  `recipe.init=normal_0.02` does
+"""
+
+from enum import StrEnum
+from functools import partial
+from typing import Annotated, Any
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from lmzoo.base.config import config
+from lmzoo.base.search_space import Choice
+from lmzoo.cells.base import CELLS, OwnDraw, Weights
+from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.matrix import (
+    WINDOW,
+    MatrixCell,
+    delta_bias,
+    head_size,
+    linear,
+    log_rates,
+    ones,
+    taps,
+)
+from lmzoo.functional.matrix_state import Update, stacked
+
+DeltaCut = StrEnum("DeltaCut", "BETA DELTA CONVOLUTION UNIT NORM")
+BetaMax = Annotated[float, Choice((1.0, 2.0))]
+
+
+@config
+class DeltaConfig:
+    """Fields of the cells with the delta rule."""
+
+    heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
+    beta_max: BetaMax = Field(1.0, gt=0, le=2)
+    """The largest β; above 1, steps have negative eigenvalues."""
+
+    @model_validator(mode="after")
+    def _no_range_without_beta(self) -> Any:
+        if "beta" in self.cuts:  # type: ignore[attr-defined]
+            object.__setattr__(self, "beta_max", 1.0)  # β is 1: equal functions, equal configs
+        return self
+
+
+class DeltaRule(MatrixCell):
+    """Base class of DeltaNet and gated DeltaNet: linear attention with the delta rule."""
+
+    convolved = ("q", "k", "v")
+
+    def __init__(self, config: Any, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        size = head_size(width, config.heads)
+        self.shape_state(config.heads, size, getattr(config, "expand_v", 1) * size)
+        keys, values = config.heads * size, config.heads * self.values
+        n = self.substeps
+        columns = {"q": keys, "k": n * keys, "v": n * values}
+        columns |= {"beta": n * config.heads, **self.further_columns(values)}
+        shapes: dict[str, tuple[int, ...]]
+        shapes = {name: (rows, width) for name, rows in columns.items()}
+        shapes |= {"conv": (keys + n * (keys + values), WINDOW), "out": (width, values)}
+        shapes["norm"] = (self.values,)
+        further = self.further_weights()
+        shapes |= {name: shape for name, (shape, _) in further.items()}
+        cut = self.cut_weights()
+        own = {"norm": ones, "conv": taps, "out": linear(values)}
+        own |= {name: draw for name, (_, draw) in further.items()}
+        self.w = Weights(shapes, cut, fan_in=width, own=own)
+        self.set_projections(columns, set(columns) - cut)
+
+    def further_columns(self, values: int) -> dict[str, int]:
+        """Return the projections of a subclass, by number of columns; those of the values."""
+        return {}
+
+    def further_weights(self) -> dict[str, tuple[tuple[int, ...], OwnDraw]]:
+        """Return the shapes and draws of a subclass's weights."""
+        return {}
+
+    def cut_weights(self) -> set[str]:
+        """Return the names of the weights that the cuts remove."""
+        names = {"beta": "beta", "convolution": "conv", "norm": "norm"}
+        return {weight for cut, weight in names.items() if cut in self.config.cuts}
+
+    def log_alpha(self, z: dict[str, Tensor], like: Tensor) -> Float[Tensor, "*N n 1"]:
+        """Return the logarithm of the decay α; DeltaNet has none, α = 1."""
+        return torch.zeros_like(like[..., :1])
+
+    def update(self, z: dict[str, Tensor]) -> Update:
+        q, k, v = (self.split_heads(z[name]) for name in self.convolved)
+        if "unit" not in self.config.cuts:
+            q, k = unit(q), unit(k)
+        q = q / self.keys**0.5
+        beta = self.config.beta_max * torch.sigmoid(z["beta"])[..., None] if "beta" in z else 1.0
+        log_alpha, written = self.log_alpha(z, q), beta * k
+        if "delta" in self.config.cuts:
+            return Update(q, written, v, log_alpha)
+        return Update(q, written, v, log_alpha, log_alpha.exp() * written, k)
+
+
+@CELLS("deltanet")
+class DeltaNet(DeltaRule):
+    """Linear attention with the delta rule.
+
+        q_t = unit(SiLU(conv(W_q x_t))) / √K    k_t = unit(SiLU(conv(W_k x_t)))    unit(u) = u / |u|
+        v_t = SiLU(conv(W_v x_t))               β_t = m σ(W_β x_t)
+        S_t = (I − β_t k_t k_tᵀ) S_{t-1} + β_t k_t v_tᵀ
+        y_t = W_y N(S_tᵀ q_t)
+
+    S is (K, V) for each head; β is one number per head; conv is causal, depthwise and 4 tokens
+    long. The step is one step of gradient descent on ½‖Sᵀk − v‖² with the rate β. m is `beta_max`,
+    1 as published first; with m = 2 the eigenvalue 1 − β of the step may be negative, down to a
+    reflection, which parity and groups of permutations need (Grazzi et al. 2025). Cuts:
+
+        0  beta          β_t → 1
+        1  delta         (I − β_t k_t k_tᵀ) S_{t-1} → S_{t-1}: linear attention
+        2  convolution   conv(u) → u: q, k, v read one token
+        3  unit          unit(u) → u
+        4  norm          N(u) → u
+
+    Schlag et al. 2021 (arXiv:2102.11174); Yang et al. 2024 (arXiv:2406.06484); Grazzi et al. 2025
+    (arXiv:2411.12537).
+    """
+
+    @config
+    class Config(DeltaConfig):
+        """Number of heads, range of β, and the cuts, by name or number."""
+
+        cuts: Annotated[frozenset[DeltaCut], cuts_of(DeltaCut)] = frozenset()
+
+
+def unit(x: Float[Tensor, "*N K"]) -> Float[Tensor, "*N K"]:
+    """Scale vectors to length 1; 0 stays 0."""
+    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
+
+
+GatedDeltaCut = StrEnum("GatedDeltaCut", "BETA DELTA CONVOLUTION UNIT NORM ALPHA GATE")
+
+
+@config
+class GatedConfig(DeltaConfig):
+    """Fields of the cells with the gated delta rule."""
+
+    expand_v: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
+    """V / K."""
+
+
+@CELLS("gated_deltanet")
+class GatedDeltaNet(DeltaRule):
+    """DeltaNet with a decay and an output gate.
+
+        q_t = unit(SiLU(conv(W_q x_t))) / √K    k_t = unit(SiLU(conv(W_k x_t)))    unit(u) = u / |u|
+        v_t = SiLU(conv(W_v x_t))               β_t = m σ(W_β x_t)
+        α_t = exp( −exp(A) softplus(W_α x_t + b_α) )
+        S_t = α_t (I − β_t k_t k_tᵀ) S_{t-1} + β_t k_t v_tᵀ
+        y_t = W_y ( N(S_tᵀ q_t) ⊙ swish(W_g x_t) )
+
+    S is (K, V) for each head, V = `expand_v` · K; α and β are one number per head; m is `beta_max`,
+    as in `deltanet`. A starts at log U(0, 16), softplus(b_α) log-uniform in [0.001, 0.1]. Cuts 0 to
+    4 are those of `deltanet`:
+
+        0  beta          β_t → 1                                   3  unit    unit(u) → u
+        1  delta         (I − β_t k_t k_tᵀ) S_{t-1} → S_{t-1}      4  norm    N(u) → u
+        2  convolution   conv(u) → u: q, k, v read one token       5  alpha   α_t → 1
+        6  gate          swish(W_g x_t) → 1
+
+    Without alpha (5) and gate (6) it is `deltanet`.
+
+    Yang et al. 2025 (arXiv:2412.06464).
+    """
+
+    @config
+    class Config(GatedConfig):
+        """Number of heads, sizes, range of β, and the cuts, by name or number."""
+
+        cuts: Annotated[frozenset[GatedDeltaCut], cuts_of(GatedDeltaCut)] = frozenset()
+
+    def further_columns(self, values: int) -> dict[str, int]:
+        return {"alpha": self.config.heads, "gate": values}
+
+    def further_weights(self) -> dict[str, tuple[tuple[int, ...], OwnDraw]]:
+        heads, rates = (self.config.heads,), partial(log_rates, low=0.0)
+        return {"log_rate": (heads, rates), "bias_alpha": (heads, delta_bias)}
+
+    def cut_weights(self) -> set[str]:
+        cut = super().cut_weights() | (
+            {"gate"} if GatedDeltaCut.GATE in self.config.cuts else set()
+        )
+        alpha = {"alpha", "log_rate", "bias_alpha"}
+        return cut | alpha if GatedDeltaCut.ALPHA in self.config.cuts else cut
+
+    def log_alpha(self, z: dict[str, Tensor], like: Tensor) -> Tensor:
+        if "alpha" not in z:
+            return super().log_alpha(z, like)
+        delta = nn.functional.softplus(z["alpha"] + self.w.bias_alpha)
+        return -(self.w.log_rate.exp() * delta)[..., None]
+
+
+@CELLS("deltaproduct")
+class DeltaProduct(GatedDeltaNet):
+    """Gated DeltaNet with several steps of the memory per token.
+
+        q_t = unit(SiLU(conv(W_q x_t))) / √K    k_ti = unit(SiLU(conv(W_ki x_t)))  unit(u) = u / |u|
+        v_ti = SiLU(conv(W_vi x_t))               β_ti = m σ(W_βi x_t)
+        α_t = exp( −exp(A) softplus(W_α x_t + b_α) )
+        S_t0 = α_t S_{t-1}
+        S_ti = (I − β_ti k_ti k_tiᵀ) S_t{i-1} + β_ti k_ti v_tiᵀ                 i = 1 .. n
+        y_t = W_y ( N(S_tnᵀ q_t) ⊙ swish(W_g x_t) )
+
+    n is `products`. The product of n reflections can be any rotation in n dimensions, so that one
+    layer tracks a permutation of n + 1 things, where β reaches m = `beta_max` = 2 (Siems et al.
+    2025). With n = 1 it is `gated_deltanet`. Cuts are those of `gated_deltanet`:
+
+        0  beta          β_ti → 1                                  3  unit    unit(u) → u
+        1  delta         (I − β_ti k_ti k_tiᵀ) S_t{i-1} → S_t{i-1}  4  norm    N(u) → u
+        2  convolution   conv(u) → u: q, k, v read one token       5  alpha   α_t → 1
+        6  gate          swish(W_g x_t) → 1
+
+    Without alpha (5) and gate (6) it is the DeltaProduct of the paper, and with n = 1 `deltanet`.
+
+    Siems et al. 2025 (arXiv:2502.10297).
+    """
+
+    @config
+    class Config(GatedConfig):
+        """Number of heads and of steps, sizes, range of β, and the cuts, by name or number."""
+
+        products: Annotated[int, Choice((1, 2, 3, 4))] = Field(2, ge=1)
+        """n, the steps per token."""
+        beta_max: BetaMax = Field(2.0, gt=0, le=2)
+        cuts: Annotated[frozenset[GatedDeltaCut], cuts_of(GatedDeltaCut)] = frozenset()
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        self.substeps = config.products
+        super().__init__(config, width, length)
+
+    def update(self, z: dict[str, Tensor]) -> Update:
+        """Return the coefficients of n steps; α decays before the first."""
+        split = {name: z[name].chunk(self.substeps, -1) for name in ("k", "v", "beta") if name in z}
+        steps = []
+        for i in range(self.substeps):
+            own = {name: part for name, part in z.items() if i == 0 or name != "alpha"}
+            own |= {name: part[i] for name, part in split.items()}
+            steps.append(super().update(own))  # type: ignore[misc]
+        return steps[0] if self.substeps == 1 else stacked(steps)
+
+
+KDACut = StrEnum("KDACut", "BETA DELTA CONVOLUTION UNIT NORM ALPHA GATE VECTOR")
+
+
+def canonical(cuts: frozenset[KDACut]) -> frozenset[KDACut]:
+    """Drop the cut of an α that another cut has removed."""
+    return cuts - {KDACut.VECTOR} if KDACut.ALPHA in cuts else cuts
+
+
+@CELLS("kda")
+class KDA(DeltaRule):
+    """The delta rule with a decay per key channel, and an output gate.
+
+        q_t = unit(SiLU(conv(W_q x_t))) / √K    k_t = unit(SiLU(conv(W_k x_t)))    unit(u) = u / |u|
+        v_t = SiLU(conv(W_v x_t))               β_t = m σ(W_β x_t)
+        α_t = exp( −exp(A) softplus(W_α2 W_α1 x_t + b_α) )
+        S_t = (I − β_t k_t k_tᵀ) diag(α_t) S_{t-1} + β_t k_t v_tᵀ
+        y_t = W_y ( N(S_tᵀ q_t) ⊙ σ(W_g2 W_g1 x_t + b_g) )
+
+    α_t is one number per key channel, A and β_t one per head; W_α1 and W_g1 have V rows. A starts
+    at log U(1, 16), softplus(b_α) log-uniform in [0.001, 0.1]. m is `beta_max`, as in `deltanet`.
+    Cuts 0 to 6 are those of `gated_deltanet`:
+
+        0  beta          β_t → 1                                         3  unit    unit(u) → u
+        1  delta         (I − β_t k_t k_tᵀ) diag(α_t) S_{t-1} → diag(α_t) S_{t-1}
+        2  convolution   conv(u) → u: q, k, v read one token             4  norm    N(u) → u
+        5  alpha         diag(α_t) S_{t-1} → S_{t-1}
+        6  gate          σ(W_g2 W_g1 x_t + b_g) → 1
+        7  vector        diag(α_t) → α_t: one α per head
+
+    Without alpha (5) and gate (6) it is `deltanet`.
+
+    Kimi Team 2025 (arXiv:2510.26692).
+    """
+
+    @config
+    class Config(GatedConfig):
+        """Number of heads, size of the values, range of β, and the cuts, by name or number."""
+
+        expand_v: Annotated[int, Choice((1, 2))] = Field(1, ge=1)
+        cuts: Annotated[frozenset[KDACut], cuts_of(KDACut, canonical)] = frozenset()
+
+    def further_columns(self, values: int) -> dict[str, int]:
+        return {"alpha": self.values, "gate": self.values}
+
+    def further_weights(self) -> dict[str, tuple[tuple[int, ...], OwnDraw]]:
+        heads, rank = self.config.heads, self.values
+        decays = heads * (1 if KDACut.VECTOR in self.config.cuts else self.keys)
+        values = heads * self.values
+        return {
+            "log_rate": ((heads,), log_rates),
+            "up_alpha": ((decays, rank), linear(rank)), "bias_alpha": ((decays,), delta_bias),
+            "up_gate": ((values, rank), linear(rank)), "bias_gate": ((values,), linear(rank)),
+        }  # fmt: skip
+
+    def cut_weights(self) -> set[str]:
+        cut, cuts = super().cut_weights(), self.config.cuts
+        cut |= {"gate", "up_gate", "bias_gate"} if KDACut.GATE in cuts else set()
+        alpha = {"alpha", "log_rate", "up_alpha", "bias_alpha"}
+        return cut | alpha if KDACut.ALPHA in cuts else cut
+
+    def log_alpha(self, z: dict[str, Tensor], like: Tensor) -> Tensor:
+        if "alpha" not in z:
+            return super().log_alpha(z, like)
+        delta = nn.functional.linear(z["alpha"], self.w.up_alpha, self.w.bias_alpha)
+        rate = self.w.log_rate.exp()[:, None]
+        return -rate * nn.functional.softplus(self.split_heads(delta))
+
+    def update(self, z: dict[str, Tensor]) -> Update:
+        """Let the delta rule read the state after its decay."""
+        update = super().update(z)
+        if update.probe is None:
+            return update
+        return update._replace(erase=update.key, probe=update.log_decay.exp() * update.probe)
+
+    def output_gate(self, gate: Tensor) -> Tensor:
+        return torch.sigmoid(nn.functional.linear(gate, self.w.up_gate, self.w.bias_gate))

@@ -1,0 +1,275 @@
+"""The minimal GRU and the minimal LSTM, whose gates read the token only."""
+
+import dataclasses
+from enum import StrEnum
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field, StrictBool
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from lmzoo.base.config import config
+from lmzoo.base.search_space import Choice
+from lmzoo.cells.base import CELLS, State, Weights
+from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.diagonal import DiagonalCell
+from lmzoo.cells.matrix import linear
+from lmzoo.functional.affine import affine
+
+MinGRUCut = StrEnum(
+    "MinGRUCut", "INPUT_TO_GATE GATE_BIAS INPUT_TO_CANDIDATE CANDIDATE_BIAS CARRY WRITE_GATE"
+)
+ZERO_WEIGHTS = {
+    MinGRUCut.INPUT_TO_GATE,
+    MinGRUCut.GATE_BIAS,
+    MinGRUCut.INPUT_TO_CANDIDATE,
+    MinGRUCut.CANDIDATE_BIAS,
+}
+"""Cuts that equal a weight of zero."""
+Candidate = StrEnum("Candidate", "POSITIVE LINEAR TANH")
+"""The function g."""
+
+
+def positive(u: Tensor) -> Tensor:
+    """Return u + ½ where u >= 0, and σ(u) elsewhere."""
+    return torch.where(u >= 0, u + 0.5, torch.sigmoid(u))
+
+
+FUNCTIONS = {
+    Candidate.POSITIVE: positive,
+    Candidate.LINEAR: torch.nn.Identity(),
+    Candidate.TANH: torch.tanh,
+}
+
+
+Expansion = Annotated[float, Choice((1.0, 1.5, 2.0))]
+
+
+class MinimalCell(DiagonalCell):
+    """A cell with ⌊`expansion` · H⌋ columns, and a map W_y back to H if these are not H."""
+
+    w: Weights
+
+    def __init__(self, config: Any, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        self.columns = int(config.expansion * width)
+        self.num_state_vectors = -(-self.columns // width)
+        self.spare_start = self.num_state_vectors * width - self.columns
+
+    def set_weights(
+        self, shapes: dict[str, tuple[int, ...]], cut: set[str], biases: set[str]
+    ) -> None:
+        """Draw the weights, and W_y."""
+        own = {"out": linear(self.columns)}
+        shapes |= {} if self.columns == self.width else {"out": (self.width, self.columns)}
+        self.w = Weights(shapes, cut, fan_in=self.width, biases=biases, own=own)
+
+    def map(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        """Return x W + b for all columns; a missing weight or bias counts as zero."""
+        if weight is None and bias is None:
+            return x.new_zeros(*x.shape[:-1], self.columns)
+        return affine(x, weight, bias)
+
+    def initial_state(self, start: Tensor) -> State:
+        return (self.shift_start(start)[:, : self.columns],)
+
+    @property
+    def state_size(self) -> int:
+        return self.columns
+
+    def read(self, s: Tensor, projected: Tensor, before: Tensor | None) -> Tensor:
+        out = getattr(self.w, "out", None)
+        return s if out is None else torch.nn.functional.linear(s, out)
+
+
+@CELLS("min_gru")
+class MinGRU(MinimalCell):
+    """A recurrence with one gate that reads the token only; each of six terms can be cut.
+
+        z_t = σ( x_t W_xz + b_z )                              state_to_gate=False: gate
+            | σ( x_t W_xz + h_{t-1} W_hz + b_z )               state_to_gate=True
+        c_t = g( x_t W_xh + b_h )                              candidate
+        h_t = (1 − z_t) ⊙ h_{t-1} + z_t ⊙ c_t                  blend
+        g(u) = u + ½ if u >= 0, else σ(u)                      candidate=positive, as published
+             | u                                               candidate=linear
+             | tanh(u)                                         candidate=tanh, as in the GRU
+
+    A cut replaces a term by zero, or a gate by one:
+
+        0  input_to_gate           x_t W_xz            3  candidate_bias       b_h
+        1  gate_bias               b_z                 4  carry                (1 − z_t) ⊙ h_{t-1}
+        2  input_to_candidate      x_t W_xh            5  write_gate           z_t ⊙ c_t → c_t
+
+    With `expansion` the state has ⌊expansion · H⌋ columns, and the output is W_y h_t, as published.
+
+    Without input_to_gate (0) the state is an exponential moving average of the candidates. The
+    authors remove a path of the GRU, h_{t-1} W_hz of the gate; `state_to_gate` puts it back. With
+    it and candidate=tanh the cell is the minimal gated unit (`mgu`) without state_to_candidate.
+
+    Differences from lucidrains' code (`minGRU.py`, 38b26e1):
+
+        there                              here                        why
+        no biases                          biases                      the paper's maps have them;
+                                                                       cuts 1 and 3 remove them
+        expansion 1.5 in the model         expansion 1                 the cell `min_block` has it
+        computed with logarithms           products and sums           equal; no overflow below 1
+
+    Feng et al. 2024 (arXiv:2410.01201).
+    """
+
+    @config
+    class Config:
+        """The cuts, by name or number, and two choices of the GRU that can be put back."""
+
+        cuts: Annotated[frozenset[MinGRUCut], cuts_of(MinGRUCut)] = frozenset()
+        expansion: Expansion = Field(1.0, ge=1, exclude_if=lambda factor: factor == 1)
+        """Columns of the state per column of the input."""
+        candidate: Candidate = Candidate.POSITIVE
+        state_to_gate: StrictBool = False
+        """Put back the GRU's path h_{t-1} W_hz of the gate. The scan is then serial."""
+
+        def uncut(self) -> Any:
+            """Return the config without the cuts that zero weights can express."""
+            return dataclasses.replace(self, cuts=self.cuts - ZERO_WEIGHTS)
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        self.cuts, h = config.cuts, self.columns
+        shapes = {"xz": (width, h), "bz": (h,), "xh": (width, h), "bh": (h,), "hz": (h, h)}
+        cut = {name for name, path in zip(shapes, MinGRUCut, strict=False) if path in self.cuts}
+        cut |= set() if config.state_to_gate else {"hz"}
+        self.set_weights(shapes, cut, {"bz", "bh"})
+
+    @property
+    def input_blind(self) -> bool:
+        return self.cuts >= {MinGRUCut.INPUT_TO_GATE, MinGRUCut.INPUT_TO_CANDIDATE}
+
+    @property
+    def reads_state(self) -> bool:
+        return self.config.state_to_gate
+
+    def project(self, x: Tensor) -> Tensor:
+        w = self.w
+        return torch.cat([self.map(x, w.xz, w.bz), self.map(x, w.xh, w.bh)], dim=-1)
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        return {"z": self._gate(projected, state[0])}
+
+    def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
+        z = self._gate(projected, s)
+        c = FUNCTIONS[self.config.candidate](projected[..., self.columns :])
+        a = torch.zeros_like(z) if MinGRUCut.CARRY in self.cuts else 1 - z
+        return a, c if MinGRUCut.WRITE_GATE in self.cuts else z * c
+
+    def _gate(self, projected: Tensor, h: Tensor | None) -> Tensor:
+        logit = projected[..., : self.columns]
+        return torch.sigmoid(logit if self.w.hz is None or h is None else logit + h @ self.w.hz)
+
+
+MinLSTMCut = StrEnum(
+    "MinLSTMCut",
+    "INPUT_TO_FORGET FORGET_BIAS INPUT_TO_WRITE WRITE_BIAS INPUT_TO_CANDIDATE CANDIDATE_BIAS "
+    "CARRY NORMALISER WRITE_GATE",
+)
+WEIGHTS = list(MinLSTMCut)[:6]
+"""Cuts that equal a weight of zero, in the order of the weights."""
+
+
+def canonical(cuts: frozenset[MinLSTMCut]) -> frozenset[MinLSTMCut]:
+    """Return the one set of cuts that stands for all sets with the same function.
+
+    With write_gate (8), i has no weights and f + i = 1, so cuts 2, 3 and 7 have no effect.
+    """
+    if MinLSTMCut.WRITE_GATE in cuts:
+        cuts = cuts - {MinLSTMCut.INPUT_TO_WRITE, MinLSTMCut.WRITE_BIAS, MinLSTMCut.NORMALISER}
+    return cuts
+
+
+@CELLS("min_lstm")
+class MinLSTM(MinimalCell):
+    """A recurrence with two normalised gates that read the token only.
+
+        f_t = σ( x_t W_xf + b_f )        i_t = σ( x_t W_xi + b_i )         gates
+        c_t = g( x_t W_xh + b_h )                                          candidate
+        f'_t = f_t / (f_t + i_t)         i'_t = i_t / (f_t + i_t)          normaliser
+        h_t = f'_t ⊙ h_{t-1} + i'_t ⊙ c_t
+
+    g and `expansion` are those of the minimal GRU above. A cut replaces a term by zero:
+
+        0  input_to_forget         x_t W_xf            4  input_to_candidate   x_t W_xh
+        1  forget_bias             b_f                 5  candidate_bias       b_h
+        2  input_to_write          x_t W_xi            6  carry                f'_t ⊙ h_{t-1}
+        3  write_bias              b_i                 7  normaliser          f'_t → f_t; i'_t → i_t
+        8  write_gate              i_t = 1 − f_t
+
+    The authors' normaliser makes f' + i' = 1, so that the scale of h does not depend on the length.
+    Without a write gate of its own (8) the normaliser has no effect, and the cell is the minimal
+    GRU with z = 1 − f.
+
+    Differences from lucidrains' code (`minLSTM.py`, 38b26e1):
+
+        there                              here                        why
+        no biases                          biases                      the paper's maps have them;
+                                                                       cuts 1, 3 and 5 remove them
+        expansion 1.5 in the model         expansion 1                 the cell `min_block` has it
+
+    Feng et al. 2024 (arXiv:2410.01201).
+    """
+
+    @config
+    class Config:
+        """The cuts, by name or number; cuts that leave the same function give equal configs."""
+
+        cuts: Annotated[frozenset[MinLSTMCut], cuts_of(MinLSTMCut, canonical)] = frozenset()
+        expansion: Expansion = Field(1.0, ge=1, exclude_if=lambda factor: factor == 1)
+        """Columns of the state per column of the input."""
+        candidate: Candidate = Candidate.POSITIVE
+        """The function g."""
+
+        def uncut(self) -> Any:
+            """Return the config without the cuts that zero weights can express."""
+            return dataclasses.replace(self, cuts=self.cuts - set(WEIGHTS))
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        self.cuts, h = config.cuts, self.columns
+        shapes: dict[str, tuple[int, ...]] = {
+            "xf": (width, h), "bf": (h,),
+            "xi": (width, h), "bi": (h,),
+            "xh": (width, h), "bh": (h,),
+        }  # fmt: skip
+        cut = {name for name, path in zip(shapes, WEIGHTS, strict=True) if path in self.cuts}
+        if MinLSTMCut.WRITE_GATE in self.cuts:
+            cut |= {"xi", "bi"}
+        self.set_weights(shapes, cut, {"bf", "bi", "bh"})
+
+    @property
+    def input_blind(self) -> bool:
+        gates = {MinLSTMCut.INPUT_TO_FORGET}
+        gates |= set() if MinLSTMCut.WRITE_GATE in self.cuts else {MinLSTMCut.INPUT_TO_WRITE}
+        return self.cuts >= gates | {MinLSTMCut.INPUT_TO_CANDIDATE}
+
+    def project(self, x: Tensor) -> Tensor:
+        w = self.w
+        parts = [self.map(x, w.xf, w.bf), self.map(x, w.xh, w.bh)]
+        if MinLSTMCut.WRITE_GATE not in self.cuts:
+            parts.append(self.map(x, w.xi, w.bi))
+        return torch.cat(parts, dim=-1)
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        """Return f' and i', or f and i without the normaliser."""
+        f, _, *i = projected.split(self.columns, dim=-1)
+        if not i:
+            return {"f": torch.sigmoid(f), "i": torch.sigmoid(-f)}
+        if MinLSTMCut.NORMALISER in self.cuts:
+            return {"f": torch.sigmoid(f), "i": torch.sigmoid(i[0])}
+        # log f − log i, so that no gate underflows.
+        odds = logsigmoid(f) - logsigmoid(i[0])
+        return {"f": torch.sigmoid(odds), "i": torch.sigmoid(-odds)}
+
+    def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
+        f, i = self.gates(projected, ()).values()
+        u = projected[..., self.columns : 2 * self.columns]
+        a = torch.zeros_like(f) if MinLSTMCut.CARRY in self.cuts else f
+        return a, i * FUNCTIONS[self.config.candidate](u)
