@@ -8,7 +8,7 @@ from torch import nn
 
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell
-from lmzoo.cells.block import Cut
+from lmzoo.cells.block import BlockCut
 from lmzoo.cells.matrix import MatrixCell
 from lmzoo.laws.cells import UNCUT_LAWS
 from tests.cells.support import inputs, make, outputs
@@ -16,7 +16,7 @@ from tests.kernels.variants import data, results
 from tests.laws.support import assert_close
 from tests.tiny import FINE
 
-SETS: list[list[str]] = [[], *([cut.value] for cut in Cut), [cut.value for cut in Cut]]
+SETS: list[list[str]] = [[], *([cut.value] for cut in BlockCut), [cut.value for cut in BlockCut]]
 
 
 @pytest.mark.parametrize("cuts", SETS, ids=str)
@@ -31,7 +31,7 @@ def test_scan_equals_steps_in_outputs_and_gradients(inner: str, cuts: list[str])
 
 @pytest.mark.parametrize("inner", ["lstm", "hm_lstm", "grid_lstm"])
 def test_a_block_with_all_cuts_is_its_cell_and_a_matrix(inner: str) -> None:
-    cell = make("block", inner=inner, cuts=[cut.value for cut in Cut])
+    cell = make("block", inner=inner, cuts=[cut.value for cut in BlockCut])
     x, start = inputs(cell)
     expected = cell.inner.scan(x, start) @ cell.w.out.T
     assert_close(cell.scan(x, start), expected, FINE, "outputs")

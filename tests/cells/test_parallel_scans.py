@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
+from lmzoo.base.equations import cut_names
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.kernels.tokens import TokenInputs
 from lmzoo.laws.support import assert_close
@@ -28,14 +29,10 @@ OTHER: list[dict[str, Any]] = [
 ]
 
 
-def cuts_of_cell(name: str) -> list[str]:
-    return [str(cut) for cut in CUTS]
-
-
 def variants(name: str) -> list[Any]:
     """Return the configs with every single cut, besides those that the parallel scan needs."""
     needed = SERIAL.get(name, set())
-    cuts = [needed | {i} for i in range(len(cuts_of_cell(name)))]
+    cuts = [needed | {i} for i in range(len(cut_names(name)))]
     configs = [CELLS.parse({"name": name, "cuts": list(some)}) for some in [needed, *cuts]]
     return list(dict.fromkeys(configs))
 

@@ -21,7 +21,7 @@ from lmzoo.models.attention.base import AttentionConfig, AttentionModel
 
 
 class LearnedVectors(nn.Module):
-    """Learned query vectors: inducing points, or seed vectors of a pool."""
+    """Learned query vectors."""
 
     def __init__(self, count: int, width: int, std: float | None = None) -> None:
         super().__init__()
@@ -41,10 +41,9 @@ class InducedAttention(nn.Module):
     """ISAB: every vector attends to m summaries of the set, or of its prefix if `causal`.
 
         ISAB_m(X) = MAB(X, MAB(I, X))        I: m learned points; O(m T) pairs instead of O(T²)
-        PMA_k(X)  = MAB(S, FF(X))            S: k learned seed vectors
 
-    MAB is `AttentionBlock` with a memory. Neither uses the order of X: permuting X permutes ISAB(X)
-    and does not change PMA(X). The `causal` form of ISAB summarises every prefix separately:
+    MAB is `AttentionBlock` with a memory. It does not use the order of X: permuting X permutes
+    ISAB(X). The `causal` form summarises every prefix separately:
 
         I_t = MAB(I, X_<=t),   y_t = MAB(x_t, I_t)
 

@@ -142,7 +142,7 @@ class TernaryVAE(DiscreteVAE):
         q(z_e | s) = softmax_3( (h_enc M)_e )        p(z_e) = softmax_3( π_e )
 
     z and h_enc are (E), M is (E, 3·E), π is (E, 3). Encoder and decoder are those of
-    `encoder_decoder.py`, the bound that of `vae.py`, the gradient that of `discrete_vae.py`. The S0
+    `encoder_decoder.py`, the bound that of `vae.py`. The S0
     code passes no gradient through the draw; its encoder learns from the KL only.
 
     Source: S0 (DLM52, code); Kool, van Hoof & Welling 2019; Jang, Gu & Poole 2017
@@ -170,7 +170,7 @@ class BernoulliVAE(DiscreteVAE):
 
     z, h_enc and π are (E), M is (E, E). A sentence is a code of E bits, and KL / log 2 the number
     of bits that it uses. Encoder and decoder are those of `encoder_decoder.py`, the bound that of
-    `vae.py`, the gradient that of `discrete_vae.py`.
+    `vae.py`.
 
     Source: S0 (it expects latents of Bernoulli type to fit better than Gaussian ones); Jang, Gu &
     Poole 2017 (arXiv:1611.01144).

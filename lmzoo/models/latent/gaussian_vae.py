@@ -117,7 +117,7 @@ class CovarianceLatent(GaussianLatent):
 class CovarianceVAE(GaussianVAE):
     """VAE with a GRU encoder and decoder and a Gaussian prior with a full covariance.
 
-        q(z | s) = N(μ, β^{-2})            as in `gru_vae.py`
+        q(z | s) = N(μ, β^{-2})            as in `gru_vae`
         p(z)     = N(μ_0, (Uᵀ U)^{-1})     U upper triangular, U_ee = β_0e > 0
         z        = μ_0 + U^{-1} ε,   ε ~ N(0, 1)
         KL       = Σ_e [ log β_e − log β_0e − ½ ] + ½ Σ_ef U_ef² β_f^{-2} + ½ ‖U (μ − μ_0)‖²

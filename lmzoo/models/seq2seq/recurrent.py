@@ -24,7 +24,10 @@ from lmzoo.types import Lengths, Prefix, needs_source_message
 def encode(
     cell: Cell, x: Float[Tensor, "B S E"], lengths: Lengths
 ) -> tuple[Float[Tensor, "B S H"], State]:
-    """Encode forwards: return the outputs, undefined at pads, and each source's final state."""
+    """Encode forwards: return the outputs, undefined at pads, and each source's final state.
+
+    h_i, s_i = cell(x_i, s_{i-1})        i = 1..n, s_0 a state of ones
+    """
     state = cell.initial_state(x.new_ones(len(x), cell.num_state_vectors * cell.width))
     outputs = []
     for i, projected in enumerate(cell.project(x).unbind(1)):

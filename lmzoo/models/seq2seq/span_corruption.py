@@ -113,7 +113,7 @@ class SpanCorruption(LanguageModel):
         x = s with each hidden span as one sentinel     y = the spans, each after its sentinel
         log P(s_t | x, y_<t)    at hidden t             0 elsewhere
 
-    x and y share one embedding table (`spans.py` builds them). Sentinels are inputs and are not
+    x and y share one embedding table. Sentinels are inputs and are not
     scored, so the probabilities of all fillings of the spans sum to 1. (T5 also predicts where a
     span ends.)
 

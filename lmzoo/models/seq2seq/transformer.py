@@ -134,7 +134,7 @@ class TransformerEncoderDecoder(FeatureModel):
 
     x are source tokens and y_t target tokens with their own embedding tables e' and e. place is the
     positional encoding (`lmzoo.blocks.positions`), encoder and decoder are those of
-    `transformer.py`. m is (S, E), u_t is (E), Emb is (V, E).
+    `EncoderDecoder`. m is (S, E), u_t is (E), Emb is (V, E).
 
     Source: Vaswani et al. 2017 (arXiv:1706.03762); S3.
     """
