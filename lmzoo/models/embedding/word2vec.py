@@ -57,7 +57,7 @@ class WordVectors(LanguageModel):
     """Base class of word2vec models: a subclass defines the noise term.
 
         pairs       (x, y): centre token y = s_t, context token x = s_j, 0 < |j − t| <= window
-        objective   Σ_x log σ(c_x · w_y) + noise(t) − l2/2 Σ_x (|c_x|² + |w_y|²)
+        objective = Σ_x log σ(c_x · w_y) + noise(t) − l2/2 Σ_x (|c_x|² + |w_y|²)
 
     w (V, E) are the vectors of centre tokens, c (V, E) those of context tokens, `<start>` included.
     A subclass defines the noise term. Without noise (negatives=0) the objective is maximal for
@@ -166,7 +166,7 @@ def expected_log_rejection(
 class SkipGram(WordVectors):
     """word2vec skip-gram with negative sampling.
 
-        objective   Σ_x [ log σ(c_x · w_y) + Σ_{j=1..R} log σ(−c_{x_j} · w_y) ]         x_j ~ q
+        objective = Σ_x [ log σ(c_x · w_y) + Σ_{j=1..R} log σ(−c_{x_j} · w_y) ]         x_j ~ q
 
     y = s_t is the centre token, x are the tokens of its window, w and c are (V, E); the full
     objective with its penalty is in `word2vec.py`. For vectors of full rank the optimum is
@@ -199,13 +199,13 @@ class SkipGram(WordVectors):
 class ContinuousBagOfWords(WordVectors):
     """word2vec CBOW with negative sampling.
 
-        objective   Σ_x log σ(c_x · w_y) + Σ_{j=1..R} Σ_x log σ(−c_x · w_{y_j})         y_j ~ q
+        objective = Σ_x log σ(c_x · w_y) + Σ_{j=1..R} Σ_x log σ(−c_x · w_{y_j})         y_j ~ q
 
     y = s_t is the centre token, x are the tokens of its window, w and c are (V, E); the full
     objective with its penalty is in `word2vec.py`. With mean=True (Mikolov's form) one vector h,
     the mean of the c_x, replaces them:
 
-        objective   log σ(h · w_y) + Σ_{j=1..R} log σ(−h · w_{y_j})
+        objective = log σ(h · w_y) + Σ_{j=1..R} log σ(−h · w_{y_j})
 
     Source: Mikolov et al. 2013 (arXiv:1301.3781); S3.
     """

@@ -191,7 +191,7 @@ class LinearAutoencoder(FlatAutoencoder):
         P(s_t | s) = emission(N(y_t))
 
     x is ((T−1)·E), z and y_t are (E), A is ((T−1)·E, E), D is (E, (T−1)·E). The map from x to the
-    y_t is affine with a linear part of rank at most E. Options for noise on z: see `FlatAutoencoder`.
+    y_t is affine with a linear part of rank at most E. Noise on z: see `FlatAutoencoder`.
 
     Source: Baldi & Hornik 1989; Vincent et al. 2008 (denoising); S0 (DLM55).
     """
@@ -212,7 +212,7 @@ class MLPAutoencoder(FlatAutoencoder):
         [ y_1; ..; y_{T-1} ] = relu(z D_1 + d_1) D_2 + d_2        E → expansion · E → (T−1)·E
         P(s_t | s) = emission(N(y_t))
 
-    x is ((T−1)·E), z and y_t are (E). Options for noise on z: see `FlatAutoencoder`.
+    x is ((T−1)·E), z and y_t are (E). Noise on z: see `FlatAutoencoder`.
 
     Source: S0 (DLM56).
     """
