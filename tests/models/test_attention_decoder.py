@@ -8,8 +8,8 @@ from lmzoo import zoo
 from lmzoo.blocks.attention_block import NormPosition
 from lmzoo.contract import Task
 from tests.blocks.test_attention_block import as_layer
-from tests.laws.support import assert_close, log_prob, next_log_prob
-from tests.models.equivalence import LENGTH, assert_same_model, set_weights, small
+from tests.laws.support import assert_close, log_prob
+from tests.models.equivalence import LENGTH, small
 from tests.tiny import CLOSE, every_sequence
 
 DECODERS = [
@@ -58,14 +58,6 @@ def test_initial_weights_have_the_published_standard_deviations(name: str) -> No
             assert not block.attention.value.bias.any()
 
 
-def test_gpt_head_is_untied_and_has_no_bias() -> None:
-    model = zoo.build(zoo.config("DLM40"), Task(vocab=50, length=20))
-    head = dict(model.output.named_parameters())
-    assert list(head) == ["weight"]
-    assert head["weight"].shape == (50, 32)
-    assert not list(model.emission.parameters())
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["gpt", "transformer_decoder", "hard_attention"])
 def test_attention_maps_are_the_weights_of_the_forward_pass(name: str) -> None:
@@ -86,13 +78,6 @@ def test_attention_maps_are_the_weights_of_the_forward_pass(name: str) -> None:
     assert_close(part.output((maps[1] @ values).transpose(1, 2).flatten(2)), made, CLOSE, "layer 2")
 
 
-def test_single_component_ignores_the_context() -> None:
-    model = wide("gpt_mixture", emission={"components": 1})
-    dense = next_log_prob(model, every_sequence(model.task)[0][:, :-1])
-    assert_close(dense, dense[:1].expand_as(dense), CLOSE, "distribution")
-    assert (next_log_prob(wide("gpt_mixture"), torch.tensor([[1, 0], [1, 2]])).std(0) > 0).all()
-
-
 def test_posterior_follows_bayes_rule() -> None:
     model = wide("gpt_mixture", spread=0.3).eval()
     tokens, lengths = every_sequence(model.task)
@@ -101,20 +86,6 @@ def test_posterior_follows_bayes_rule() -> None:
     joint = model.emission.gate(y).softmax(-1) * words.exp()
     posterior = model.posterior(tokens, lengths)
     assert_close(posterior, (joint / joint.sum(-1, keepdim=True)).mT, CLOSE, "posterior")
-
-
-def test_scaling_queries_and_keys_changes_nothing_under_qk_norm() -> None:
-    original, scaled = wide("qk_norm_attention"), wide("qk_norm_attention")
-    for block in range(2):
-        for part in ("query.weight", "query.bias", "key.weight"):
-            name = f"blocks.{block}.attention.{part}"
-            set_weights(scaled, {name: 5 * scaled.get_parameter(name)})
-    assert_same_model(original, scaled)
-
-
-def test_hard_attention_is_the_limit_of_a_large_temperature() -> None:
-    hard = wide("hard_attention")
-    assert_same_model(hard, wide("hard_attention", attention={"pick": "mean", "temperature": 1e7}))
 
 
 @pytest.mark.parametrize("where", ["token vectors", "weights", "residuals", "nowhere"])

@@ -12,11 +12,10 @@ from lmzoo.base.config import to_dict
 from lmzoo.base.errors import UserError
 from lmzoo.contract import END, START, Task
 from lmzoo.data.corpus import open_corpus
-from lmzoo.laws.density import law_sums_to_one
-from tests.laws.support import assert_close, log_prob, next_log_prob
-from tests.models.equivalence import LENGTH, VOCAB, small
+from tests.laws.support import assert_close, log_prob
+from tests.models.equivalence import small
 from tests.models.sentences import pad_sentences
-from tests.tiny import CLOSE, SAME, batch, every_sequence, shrink
+from tests.tiny import CLOSE, batch, shrink
 
 READERS = ["recurrent_lm", "aggregate_markov", "latent_parent_positional"]
 
@@ -31,39 +30,6 @@ def test_scores_are_the_readers_scores_of_the_reversed_sequence(reader: str) -> 
         expected = log_prob(model.reader, reversed_tokens, torch.tensor([n]))[0]
         assert_close(actual[b, 1:n], expected[1:].flip(0), CLOSE, f"scores of row {b}")
         assert not actual[b, n:].any()
-
-
-@pytest.mark.parametrize("length", [2, 3, 4])
-def test_probabilities_of_sequences_of_one_length_sum_to_one(length: int) -> None:
-    model = small("backward_lm", reader={"starts": 2})
-    tokens, _ = every_sequence(model.task)
-    tokens = tokens[(tokens[:, length:] == 0).all(1)]  # pads after the length
-    lengths = torch.full((len(tokens),), length)
-    assert len(tokens) == VOCAB ** (length - 1)
-    total = log_prob(model, tokens, lengths).sum(1).exp().sum()
-    assert_close(total, torch.ones(()), CLOSE, "total")
-
-
-def test_score_depends_on_later_tokens_only() -> None:
-    model = small("backward_lm")
-    tokens, lengths = every_sequence(model.task)
-    before = log_prob(model, tokens, lengths)
-    for u in range(1, LENGTH):
-        changed = tokens.clone()
-        changed[:, u] = (changed[:, u] + 1) % VOCAB
-        after = log_prob(model, changed, lengths)
-        assert_close(after[:, u + 1 :], before[:, u + 1 :], SAME, f"scores after token {u}")
-        assert ((after[:, 1:u] - before[:, 1:u]).abs().amax(0) > 1e-3).all()
-
-
-def test_prefix_is_the_sequence_read_from_the_end() -> None:
-    model = small("backward_lm")
-    tokens, lengths = every_sequence(model.task)
-    scores = log_prob(model, tokens, lengths)
-    read = torch.cat([torch.full_like(tokens[:, :1], START), tokens[:, 1:].flip(1)], dim=1)
-    for t in range(1, LENGTH):
-        actual = next_log_prob(model, read[:, :t]).gather(1, read[:, t : t + 1])[:, 0]
-        assert_close(actual, scores[:, LENGTH - t], CLOSE, f"after {t} tokens read")
 
 
 def test_backward_model_is_not_causal_and_needs_a_causal_reader() -> None:
@@ -112,18 +78,6 @@ def test_probabilities_of_all_strings_sum_to_one(reader: Any) -> None:
         assert_close(mass(log_prob(density, *every_string())), torch.ones(()), CLOSE, density.name)
 
 
-def test_probabilities_of_all_strings_of_full_length_sum_to_one() -> None:
-    """The reversal maps different strings to different strings, with and without `<end>`."""
-    law_sums_to_one(tiny_model("backward_lm"))
-
-
-def test_reading_end_first_would_not_sum_to_one_over_all_lengths() -> None:
-    """Without `task.ends` the scores are conditional on the length."""
-    task = Task(vocab=TASK.vocab, length=TASK.length)
-    total = mass(log_prob(tiny_model("backward_lm", task), *every_string()))
-    assert (total - 1).abs() > 0.05
-
-
 def test_end_is_predicted_last_and_words_from_right_to_left() -> None:
     back = tiny_model("backward_lm")
     tokens, lengths = pad_sentences([(START, 3, 0, 1, END), (START, 3, END), (START, END)], 5)
@@ -139,19 +93,6 @@ def test_elmo_backward_probabilities_of_all_strings_sum_to_one() -> None:
     with torch.no_grad():
         total = mass(elmo.backward_log_prob(*every_string()))
     assert_close(total, torch.ones(()), CLOSE, "total")
-
-
-def test_elmo_backward_vectors_do_not_depend_on_end() -> None:
-    """h← of a word depends on the words after it; h← of `<end>` depends on nothing."""
-    elmo = tiny_model("elmo")
-    tokens, lengths = pad_sentences([(START, 3, 0, END), (START, 1, 0, END), (START, 3, 1, END)], 5)
-    left = slice(elmo.config.width, 2 * elmo.config.width)
-    with torch.no_grad():
-        reference, first, second = elmo.represent(tokens, lengths)[..., left].unbind()
-    assert reference[2:4].equal(first[2:4])
-    assert reference[3].equal(second[3])
-    assert (reference[1] - first[1]).abs().max() > 1e-4
-    assert (reference[1:3] - second[1:3]).abs().amax(1).min() > 1e-4
 
 
 def test_corpus_task_says_whether_sequences_have_an_end_token() -> None:

@@ -1,24 +1,18 @@
 """Dropout of recurrent and attention rows."""
 
-import dataclasses
 
 import pytest
 import torch
 
 from lmzoo import zoo
 from lmzoo.base.errors import UserError
-from lmzoo.blocks.dropout import drop_features, dropped_weights
+from lmzoo.blocks.dropout import dropped_weights
 from lmzoo.contract import MODELS, Task
 from lmzoo.data.corpus import Corpus
-from lmzoo.lab.store.records import CONFIG, read_json
-from lmzoo.lab.study.planned_run import PlannedRun
-from lmzoo.lab.sweep.fleet.packing import Packer
 from lmzoo.laws_of_training.packing import random_corpus
 from lmzoo.train.packed.compatibility import reason_not_packable
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
-from lmzoo.trainables.resolve import resolve
-from tests.lab.sweep.local_sweep import sweep
 from tests.toy_study import corpus as corpus
 from tests.toy_study import corpus_fields as corpus_fields
 from tests.toy_study import sentences as sentences
@@ -64,16 +58,6 @@ def test_each_rate_acts_in_training_only(row, cell, rate):
     assert all(isinstance(w, torch.nn.Parameter) for w in weights.values())
 
 
-def test_a_sequence_has_one_mask_and_the_mean_is_kept():
-    torch.manual_seed(0)
-    x = torch.ones(3, 2000, 5, 4)
-    y = drop_features(x, 0.25)
-    assert torch.equal(y, y[:1, :, :1].expand_as(y))
-    assert y.unique().tolist() == pytest.approx([0, 4 / 3])
-    assert float(y.mean()) == pytest.approx(1, abs=0.03)
-    assert not torch.equal(y[0, 0], y[0, 1]) or not torch.equal(y[0, 1], y[0, 2])
-
-
 def test_the_weights_come_back_after_an_error():
     model = build("lstm")
     before = model.cell.w.weight_hh
@@ -116,27 +100,3 @@ def test_a_model_with_dropout_trains_alone_and_without_it_is_as_before(rate):
 def test_a_cell_without_named_weights_is_refused():
     with pytest.raises(UserError, match=r"dropout_recurrent=0\.5: the cell grid_lstm"):
         build("grid_lstm", dropout_recurrent=0.5)
-
-
-def test_dropout_is_searched_in_a_study(study, corpus, corpus_fields):
-    search = dict.fromkeys(f"model.{rate}" for rate in RATES)
-    changed = dataclasses.replace(study, search=search)
-    point = resolve(changed, corpus, corpus_fields)[0]
-    assert point.default_setting == dict.fromkeys(search, 0.0)
-    model, _ = point.with_setting({"model.dropout_output": 0.2})
-    assert model.dropout_output == 0.2
-
-
-def test_a_sweep_trains_points_with_dropout_alone(study, corpus, corpus_fields, tmp_path):
-    fields = {**study.fields, **{f"model.{rate}": 0.2 for rate in RATES}}
-    changed = dataclasses.replace(
-        study, points=study.points[:1], fields=fields, epochs=2, samples=1, seeds=2
-    )
-    for planned_once in (False, True):  # the second sweep finds all runs ended
-        assert sweep(changed, corpus, corpus_fields, tmp_path), planned_once
-    configs = [read_json(path) for path in tmp_path.glob(f"*/{CONFIG}")]
-    noisy = [c for c in configs if c["model"]["name"] != "ngram_count"]
-    assert len(noisy) == 3
-    assert all(c["model"][rate] == 0.2 for c in noisy for rate in RATES)
-    run = PlannedRun("x", "wild type", "tune", 0, noisy[0], 2)
-    assert not Packer(corpus, None).is_packed(run)

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import conv1d, glu, pad
+from torch.nn.functional import conv1d, pad
 
 from lmzoo import zoo
 from lmzoo.models.convolution import Cut
 from tests.laws.support import assert_close
-from tests.models.equivalence import assert_same_model, copy_weights, lag_dependence, small
+from tests.models.equivalence import small
 from tests.tiny import FINE, every_sequence, tiny
 
 NAME = "gated_convolution"
@@ -57,27 +57,6 @@ def test_features_equal_torch_convolutions(fields: dict[str, Any]) -> None:
         parameter.add_(0.1)  # biases start at 0
     tokens, _ = every_sequence(model.task)
     assert_close(model.features(tokens), reference(model, tokens), FINE, "features")
-
-
-@torch.no_grad()
-def test_a_layer_is_torchs_gated_linear_unit() -> None:
-    model = small(NAME, layers=1, cuts=["residual"]).double()
-    tokens, _ = every_sequence(model.task)
-    x, layer = pad(model.embedding(tokens).mT, (1, 0)), model.layers[0]
-    both = torch.cat([kernel(layer.value, 4, 2), kernel(layer.gate, 4, 2)])
-    bias = torch.cat([layer.value.now.bias, layer.gate.now.bias])
-    assert_close(model.features(tokens), glu(conv1d(x, both, bias), 1).mT, FINE, "features")
-
-
-def test_without_the_past_of_value_and_gate_it_is_a_bigram() -> None:
-    model = small(NAME, window=3, cuts=["value_past", "gate_past"])
-    assert lag_dependence(model) == [True, False, False]
-    assert_same_model(model, _with_weights_of(model, small(NAME, window=1)))
-
-
-def _with_weights_of(source: torch.nn.Module, model: torch.nn.Module) -> torch.nn.Module:
-    copy_weights(model, source, *dict(model.named_parameters()))
-    return model
 
 
 def test_cuts_keep_the_initial_weights_of_what_remains() -> None:

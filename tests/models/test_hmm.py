@@ -2,12 +2,11 @@
 
 import itertools
 
-import pytest
 import torch
 from torch import Tensor
 
 from tests.laws.support import assert_close, log_prob, next_log_prob
-from tests.models.equivalence import ALWAYS, assert_same_model, copy_weights, set_weights, small
+from tests.models.equivalence import copy_weights, small
 from tests.tiny import FINE, every_sequence
 
 
@@ -60,38 +59,6 @@ def test_the_first_two_tokens_are_those_of_the_local_hmm() -> None:
     assert (
         next_log_prob(chain, tokens[:, :3]) - next_log_prob(local, tokens[:, :3])
     ).abs().max() > 1e-3
-
-
-def test_a_chain_that_keeps_its_state_is_a_mixture_of_unigrams_for_whole_sequences() -> None:
-    """With Tr = I the state is drawn once, and the tokens of a sequence are exchangeable."""
-    model = small("hmm")
-    set_weights(model, {"transition": ALWAYS * torch.eye(3)})
-    tokens, lengths = every_sequence(model.task)
-    words = model.words.log_prob_table(model.table)[:, tokens[:, 1:]].sum(-1)
-    expected = torch.logsumexp(model.start()[:, None] + words, dim=0).detach()
-    assert_close(log_prob(model, tokens, lengths).sum(1), expected, 2e-5, "log P")
-
-
-def test_equal_rows_of_the_transition_forget_the_past() -> None:
-    model = small("hmm")
-    set_weights(model, {"transition": model.transition[:1].expand(3, -1).detach()})
-    tokens, _ = every_sequence(model.task)
-    dense = next_log_prob(model, tokens)
-    assert_close(dense, dense[:1].expand_as(dense), 2e-5, "distribution")
-
-
-@pytest.mark.parametrize("order", [[2, 0, 1], [1, 0, 2]])
-def test_names_of_the_states_do_not_matter(order: list[int]) -> None:
-    model, moved = small("hmm"), small("hmm")
-    set_weights(
-        moved,
-        {
-            "start.logits": model.start.logits[order],
-            "transition": model.transition[order][:, order],
-            "words.means": model.words.means[order],
-        },
-    )
-    assert_same_model(model, moved)
 
 
 @torch.no_grad()

@@ -14,15 +14,6 @@ def test_zero_skip_is_the_recurrent_model() -> None:
     assert_same_model(latent, plain)
 
 
-def test_skip_alone_is_the_log_bilinear_bigram() -> None:
-    """With zero weights the cell outputs h = 0."""
-    latent, plain = small("latent_ar"), small("ngram_log_bilinear", window=1)
-    set_weights(latent, dict.fromkeys(dict(latent.cell.named_parameters(prefix="cell")), 0.0))
-    copy_weights(latent, plain, "embedding.weight", "transition.weight:skip.weight")
-    set_weights(plain, {"transition.bias": 0.0})
-    assert_same_model(latent, plain)
-
-
 def test_skip_reads_the_last_token_only() -> None:
     model = small("latent_ar")
     prefix = every_sequence(model.task)[0][:, :4]

@@ -10,16 +10,11 @@ from lmzoo.contract import LanguageModel
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.equivalence import (
-    ALWAYS,
     LENGTH,
-    NEVER,
     VOCAB,
-    assert_same_model,
-    copy_weights,
-    set_weights,
     small,
 )
-from tests.tiny import CLOSE, batch, every_sequence, tiny
+from tests.tiny import CLOSE, batch, every_sequence
 
 BIGRAMS = ["aggregate_markov", "local_hmm", "bigram_latent_crf"]
 
@@ -38,24 +33,6 @@ def words(model: LanguageModel) -> Tensor:
     return torch.softmax(model.words.means @ model.embedding.weight.T, dim=1).detach()
 
 
-@pytest.mark.parametrize("name", BIGRAMS)
-@pytest.mark.parametrize("components", [1, 2])
-def test_bigram_rank_is_the_number_of_classes(name: str, components: int) -> None:
-    """With one class all contexts have the same distribution."""
-    matrix = bigram(small(name, components=components))
-    assert (torch.linalg.svdvals(matrix) > 1e-5).sum() == components
-    assert components > 1 or (matrix - matrix[0]).abs().max() < CLOSE
-
-
-def test_one_class_per_token_represents_any_bigram() -> None:
-    """One-hot embeddings, one class per token, and each class has one row of the matrix."""
-    model = tiny("aggregate_markov", width=VOCAB, components=VOCAB, length=LENGTH)
-    expected = torch.softmax(2 * torch.randn(VOCAB, VOCAB), dim=1)
-    set_weights(model, {"embedding.weight": torch.eye(VOCAB), "words.means": expected.log()})
-    set_weights(model, {"gate.weight": ALWAYS * torch.eye(VOCAB), "gate.bias": 0.0})
-    assert_close(bigram(model), expected, CLOSE, "P(v | s)")
-
-
 def test_local_hmm_equals_the_two_step_hmm_conditional() -> None:
     """Compute P(s, v) / P(s) by enumerating every pair of states."""
     model = small("local_hmm", components=3)
@@ -69,33 +46,6 @@ def test_local_hmm_equals_the_two_step_hmm_conditional() -> None:
         before = [start[y] * says[y, s] for y in range(3)]
         expected[s, v] = torch.stack(both).sum() / torch.stack(before).sum()
     assert_close(bigram(model), expected.detach(), CLOSE, "P(v | s)")
-
-
-def test_local_hmm_with_identity_transition_keeps_the_filtered_state() -> None:
-    """Tr = I: P(v | s) = Σ_z P(z | s) P(v | z)."""
-    model = small("local_hmm")
-    set_weights(model, {"transition": NEVER * (1 - torch.eye(3))})
-    filtered = model.filter_states(torch.arange(VOCAB)[None])[0].detach()
-    assert_close(bigram(model), filtered @ words(model), CLOSE, "P(v | s)")
-
-
-def test_local_hmm_with_equal_transition_rows_is_a_unigram() -> None:
-    model = small("local_hmm")
-    set_weights(model, {"transition": model.transition[:1].expand(3, 3)})
-    matrix = bigram(model)
-    assert_close(matrix, matrix[:1].expand_as(matrix), CLOSE, "P(v | s)")
-    prior = model.prior()
-    assert prior is not None
-    assert_close(matrix[0], prior.exp().detach() @ words(model), CLOSE, "P(v)")
-
-
-@pytest.mark.parametrize("name", ["bigram_latent_crf", "trigram_latent_crf"])
-def test_potentials_independent_of_the_old_state_give_the_aggregate_markov_model(name: str) -> None:
-    chain, plain = small(name), small("aggregate_markov")
-    copy_weights(chain, plain, "embedding.weight", "words.means")
-    set_weights(chain, {"potentials.weight": plain.gate.weight.repeat(3, 1)})
-    set_weights(chain, {"potentials.bias": plain.gate.bias.repeat(3)})
-    assert_same_model(chain, plain)
 
 
 def test_bigram_crf_equals_enumeration_of_its_chain() -> None:

@@ -1,6 +1,5 @@
 """Factorial aggregate Markov model: exact score, lower bound and their gap (DLM19)."""
 
-from math import log
 
 import pytest
 import torch
@@ -9,10 +8,9 @@ from hypothesis import strategies as st
 
 from lmzoo.contract import LanguageModel
 from tests.laws.support import assert_close, log_prob
-from tests.models.equivalence import VOCAB, assert_same_model, copy_weights, set_weights, small
+from tests.models.equivalence import VOCAB, copy_weights, set_weights, small
 from tests.tiny import CLOSE, FINE, SAME, every_sequence, quick
 
-CLASSES = ("embedding.weight", "gate.weight", "gate.bias", "words.means")
 NAME = "factorial_aggregate_markov"
 
 
@@ -26,26 +24,6 @@ def test_bound_is_at_most_the_exact_score(groups: int, spread: float, seed: int)
             parameter.normal_(std=spread)
     tokens, lengths = every_sequence(model.task)
     assert (model.bound(tokens) <= log_prob(model, tokens, lengths)[:, 1:] + CLOSE).all()
-
-
-def test_one_group_is_the_aggregate_markov_model_with_a_tight_bound() -> None:
-    grouped, plain = small(NAME, groups=1, states=3), small("aggregate_markov")
-    copy_weights(grouped, plain, *CLASSES)
-    assert_same_model(grouped, plain)
-    tokens, lengths = every_sequence(grouped.task)
-    assert_close(
-        grouped.bound(tokens).detach(), log_prob(grouped, tokens, lengths)[:, 1:], CLOSE, "bound"
-    )
-
-
-def test_uniform_factors_have_a_gap_of_g_minus_one_log_v() -> None:
-    """For p_g = 1/V the gap between score and bound is (G - 1) log V."""
-    for groups in (1, 2, 3):
-        model = small(NAME, groups=groups)
-        set_weights(model, {"words.means": 0.0})
-        tokens, lengths = every_sequence(model.task)
-        gap = log_prob(model, tokens, lengths)[:, 1:] - model.bound(tokens).detach()
-        assert_close(gap, torch.full_like(gap, (groups - 1) * log(VOCAB)), CLOSE, "gap")
 
 
 def test_score_is_the_normalised_product_of_the_groups() -> None:

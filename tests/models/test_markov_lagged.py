@@ -11,7 +11,6 @@ from tests.models.equivalence import assert_same_model, copy_weights, set_weight
 from tests.tiny import CLOSE, every_sequence
 
 PLAIN = "lagged_aggregate_markov"
-ROWS = [PLAIN, f"{PLAIN}_free", f"{PLAIN}_scaled", f"{PLAIN}_sphere"]
 
 
 @pytest.mark.parametrize("pad", ["ones", "unit"])
@@ -33,27 +32,11 @@ def test_scores_follow_the_equation(pad: str) -> None:
         )
 
 
-def test_only_the_first_lag_doubled_is_the_aggregate_markov_model() -> None:
-    lagged, plain = small(PLAIN, window=4), small("aggregate_markov")
-    copy_weights(lagged, plain, "embedding.weight", "words.means")
-    for j, lag in enumerate(lagged.lags):
-        own = 2.0 if j == 0 else 0.0
-        set_weights(lag, {"weight": own * plain.gate.weight, "bias": own * plain.gate.bias})
-    assert_same_model(lagged, plain)
-
-
 def test_free_table_can_equal_the_tied_table() -> None:
     free, tied = small(f"{PLAIN}_free"), small(PLAIN)
     copy_weights(free, tied, *(name for name, _ in tied.named_parameters() if "words" not in name))
     set_weights(free, {"words.logits": tied.words.means @ tied.embedding.weight.T})
     assert_same_model(free, tied)
-
-
-def test_log_scales_of_zero_change_nothing() -> None:
-    scaled, plain = small(f"{PLAIN}_scaled"), small(PLAIN)
-    copy_weights(scaled, plain, *dict(plain.named_parameters()))
-    set_weights(scaled, {"words.log_scale": 0.0})
-    assert_same_model(scaled, plain)
 
 
 def test_pad_vector_is_not_normalised() -> None:

@@ -16,18 +16,10 @@ from tests.models.equivalence import (
 from tests.tiny import CLOSE, batch
 
 LOG_BILINEAR = ("embedding.weight", "transition.weight", "transition.bias")
-CLASSES = ("embedding.weight", "gate.weight", "gate.bias", "words.means")
 ALIGNED = ["latent_parent_positional", "latent_parent_typed", "aligned_aggregate_markov"]
 
 PREVIOUS = NEVER * (1 - torch.eye(LENGTH).roll(1, 1))
 """Alignment logits Λ with all mass on a = t-1."""
-
-
-def test_window_of_one_is_the_log_bilinear_bigram() -> None:
-    parents = small("latent_parent_uniform", window=1)
-    plain = small("ngram_log_bilinear", window=1)
-    copy_weights(parents, plain, *LOG_BILINEAR)
-    assert_same_model(parents, plain)
 
 
 def test_uniform_prior_covers_the_existing_tokens_of_the_window() -> None:
@@ -45,20 +37,6 @@ def test_alignment_to_the_previous_token_is_the_bigram() -> None:
     set_weights(parents, {"alignment.logits": PREVIOUS})
     set_weights(bigram, {"weights.logits": torch.tensor([NEVER, ALWAYS])})
     assert_same_model(parents, bigram)
-
-
-def test_constant_alignment_is_the_uniform_parent() -> None:
-    learned, even = (small("latent_parent_positional"), small("latent_parent_uniform", window=None))
-    copy_weights(learned, even, *LOG_BILINEAR)
-    set_weights(learned, {"alignment.logits": 0.7})
-    assert_same_model(learned, even)
-
-
-@pytest.mark.parametrize("name", ALIGNED)
-def test_constant_added_to_a_column_of_the_alignment_changes_nothing(name: str) -> None:
-    first, second = small(name), small(name)
-    set_weights(second, {"alignment.logits": first.alignment.logits + torch.randn(1, LENGTH)})
-    assert_same_model(first, second)
 
 
 @pytest.mark.parametrize("name", [*ALIGNED, "latent_parent_uniform", "two_parent_aggregate_markov"])
@@ -83,13 +61,6 @@ def test_equal_arc_types_are_the_untyped_model(types: int, arcs: str) -> None:
     assert_same_model(typed, plain)
 
 
-def test_positional_arc_types_can_equal_shared_arc_types() -> None:
-    shared, free = (small("latent_parent_typed", arcs=arcs) for arcs in ("shared", "positional"))
-    copy_weights(free, shared, *LOG_BILINEAR, "alignment.logits")
-    set_weights(free, {"types": shared.types.expand(2, LENGTH, LENGTH)})
-    assert_same_model(shared, free)
-
-
 def test_latent_index_of_typed_arcs_is_parent_times_types_plus_type() -> None:
     """With all mass on type 1 of the previous token, the posterior is at its index."""
     model = small("latent_parent_typed", types=2, arcs="positional")
@@ -99,23 +70,6 @@ def test_latent_index_of_typed_arcs_is_parent_times_types_plus_type() -> None:
     set_weights(model, {"types": chosen})
     posterior = model.posterior(*batch(model.task))  # B, a R + r, t
     assert posterior.argmax(1)[0].tolist() == [2 * a + 1 for a in range(LENGTH - 1)]
-
-
-def test_aligned_to_the_previous_token_is_the_aggregate_markov_model() -> None:
-    aligned, plain = small("aligned_aggregate_markov"), small("aggregate_markov")
-    copy_weights(aligned, plain, *CLASSES)
-    set_weights(aligned, {"alignment.logits": PREVIOUS})
-    assert_same_model(aligned, plain)
-
-
-@pytest.mark.parametrize("components", [1, 2])
-def test_rank_of_aligned_classes_is_at_most_the_number_of_classes(components: int) -> None:
-    """P(v | s_a) factors through K classes."""
-    model = small("aligned_aggregate_markov", components=components)
-    by_parent_scores = model.child_scores(torch.arange(3)[None])[0].exp()
-    values = torch.linalg.svdvals(by_parent_scores.detach())
-    assert (values > 1e-5).sum() <= components
-    assert values[components - 1] > 1e-3
 
 
 def test_aligned_scores_equal_the_explicit_sum() -> None:

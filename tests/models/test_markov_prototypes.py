@@ -9,28 +9,11 @@ from tests.models.equivalence import NEVER, assert_same_model, copy_weights, set
 from tests.tiny import CLOSE, every_sequence
 
 
-def test_without_the_map_it_is_the_aggregate_markov_model() -> None:
-    mixed, plain = small("prototype_rotation_mixture"), small("aggregate_markov")
-    copy_weights(mixed, plain, "embedding.weight", "words.means:prototypes.means")
-    set_weights(mixed, {"gate.weight": torch.cat([torch.zeros(1, 4), plain.gate.weight])})
-    set_weights(mixed, {"gate.bias": torch.cat([torch.tensor([NEVER]), plain.gate.bias])})
-    assert_same_model(mixed, plain)
-
-
 def test_without_prototypes_it_is_the_log_bilinear_bigram() -> None:
     mixed = small("prototype_rotation_mixture", components=0)
     plain = small("ngram_log_bilinear", window=1)
     copy_weights(mixed, plain, "embedding.weight", "transition.weight:map.weight")
     copy_weights(mixed, plain, "transition.bias:map.bias")
-    assert_same_model(mixed, plain)
-
-
-def test_one_prototype_with_a_constant_gate_is_the_interpolated_bigram() -> None:
-    mixed, plain = (small("prototype_rotation_mixture", components=1), small("interpolated_bigram"))
-    copy_weights(mixed, plain, "embedding.weight", "transition.weight:map.weight")
-    copy_weights(mixed, plain, "transition.bias:map.bias")
-    set_weights(mixed, {"gate.weight": 0.0, "gate.bias": plain.weights.logits.flip(0)})
-    set_weights(mixed, {"prototypes.means": plain.transition(torch.ones(1, 4))})
     assert_same_model(mixed, plain)
 
 

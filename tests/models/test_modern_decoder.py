@@ -1,13 +1,12 @@
 """The modern decoder: its equations position by position in float64, and what its cuts remove."""
 
-import math
 
 import pytest
 import torch
 from torch import Tensor
 
 from lmzoo.base.errors import UserError
-from lmzoo.models.attention.modern_decoder import Cut, ModernDecoder, rotate
+from lmzoo.models.attention.modern_decoder import Cut, ModernDecoder
 from tests.laws.support import assert_close
 from tests.models.equivalence import assert_same_model, copy_weights, small
 from tests.tiny import FINE, tiny
@@ -99,13 +98,6 @@ def test_a_part_that_does_nothing_equals_its_cut(cut: str, fields: dict) -> None
                 layer.conv.zero_()
                 layer.conv[:, -1] = 1
     assert_same_model(whole, without)
-
-
-def test_a_product_of_rotated_vectors_depends_on_the_distance_only() -> None:
-    q, k = torch.randn(2, 1, 6).double().unbind()
-    products = [(rotate(q, s) * rotate(k, s - 3)).sum() for s in (3, 10, 400)]
-    assert max(products) - min(products) < FINE
-    assert not math.isclose(products[0], (rotate(q, 3) * rotate(k, 1)).sum(), abs_tol=1e-6)
 
 
 def test_groups_that_do_not_divide_the_heads_are_an_error() -> None:

@@ -10,12 +10,12 @@ from torch.nn.functional import logsigmoid
 
 from lmzoo import zoo
 from lmzoo.base.errors import UserError
-from lmzoo.contract import MODELS, START, LanguageModel
+from lmzoo.contract import MODELS
 from lmzoo.functional.token_scores import scored_mask
 from lmzoo.models.objective import contrastive_objective, mask_tokens
-from tests.laws.support import assert_close, log_prob, next_log_prob
+from tests.laws.support import assert_close, log_prob
 from tests.models.equivalence import small
-from tests.tiny import CLOSE, FINE, SAME, batch, tiny
+from tests.tiny import CLOSE, FINE, batch, tiny
 
 VOCAB, COUNT = 5, 200
 """Of the contrastive models."""
@@ -100,32 +100,6 @@ def test_score_hides_one_token_at_a_time(emission: str) -> None:
         assert_close(dense.exp().sum(1), torch.ones(len(tokens)), CLOSE, "total")
 
 
-def test_prediction_depends_on_both_sides_and_not_on_the_token_itself() -> None:
-    model = masked().eval()
-    tokens, lengths = batch(model.task)
-    full = lengths == model.task.length
-    tokens, lengths = tokens[full], lengths[full]
-    with torch.no_grad():
-        before = model.masked_features(tokens, lengths)
-        for u in range(1, model.task.length):
-            changed = tokens.clone()
-            changed[:, u] = (changed[:, u] + 1) % model.task.vocab
-            moved = (model.masked_features(changed, lengths) - before).abs().amax((0, 2))
-            assert moved[u - 1] <= SAME
-            assert (torch.cat([moved[: u - 1], moved[u:]]) > 1e-4).all()
-
-
-def test_next_token_is_the_hidden_token_after_the_prefix() -> None:
-    model = masked().eval()
-    tokens, _ = batch(model.task)
-    for t in range(1, model.task.length):
-        lengths = torch.full((len(tokens),), t + 1)
-        with torch.no_grad():
-            last = model.masked_features(tokens[:, : t + 1], lengths)[:, -1]
-            expected = model.emission.dense(last, model.embedding.weight)
-        assert_close(next_log_prob(model, tokens[:, :t]), expected, CLOSE, f"next after {t}")
-
-
 def test_shares_that_exceed_one_are_refused() -> None:
     with pytest.raises(UserError, match=r"hide=0\.8 and swap=0\.3 exceed 1"):
         zoo.config("masked_lm", swap=0.3)
@@ -157,29 +131,6 @@ def test_the_parts_of_bert_are_off_by_default_and_as_published() -> None:
     u = x @ linear.weight.T + linear.bias
     gelu = 0.5 * u * (1 + torch.tanh(math.sqrt(2 / math.pi) * (u + 0.044715 * u**3)))
     assert_close(bert.encode(tokens, lengths, hidden), standardise(gelu, norm), CLOSE, "head")
-
-
-def bigrams(count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return sequences of a Markov chain and its transition matrix."""
-    generator = torch.Generator().manual_seed(0)
-    table = torch.softmax(1.5 * torch.randn(VOCAB, VOCAB, generator=generator), -1)
-    tokens = torch.full((count, 4), START)
-    for t in range(1, 4):
-        tokens[:, t] = torch.multinomial(table[tokens[:, t - 1]], 1, generator=generator)[:, 0]
-    return tokens, torch.full((count,), 4), table
-
-
-def trained(name: str, steps: int, **fields: object) -> LanguageModel:
-    model = tiny(name, vocab=VOCAB, width=16, **fields).train()
-    tokens, lengths, _ = bigrams(COUNT)
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.05)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        for _ in range(steps):
-            optimiser.zero_grad()
-            (-model.objective(tokens, lengths).mean()).backward()
-            optimiser.step()
-    return model.eval()
 
 
 def expected_contrastive_objective(scores: Tensor, data: Tensor, noise: Tensor, k: int) -> Tensor:
@@ -226,57 +177,6 @@ def test_sampled_objective_has_the_exact_expectation(name: str) -> None:
     difference = (many.mean(0) - exact).abs()
     assert (difference <= 5 * many.std(0) / draws**0.5 + 1e-6).all()
     assert (many.std(0)[exact != 0] > 0).all()
-
-
-def test_scores_are_normalised() -> None:
-    model = tiny("nce", vocab=VOCAB)
-    tokens, lengths = batch(model.task)
-    before = log_prob(model, tokens, lengths)
-    with torch.no_grad():
-        model.bias += 3.0  # adds 3 to every log Z and changes no probability
-        moved = model.log_normalisers(tokens, lengths)
-        assert_close(log_prob(model, tokens, lengths), before, CLOSE, "scores")
-        model.bias -= 3.0
-        difference = moved - model.log_normalisers(tokens, lengths)
-    assert_close(difference, 3.0 * scored_mask(tokens, lengths), CLOSE, "log Z")
-
-
-@pytest.mark.parametrize("learned", [False, True])
-def test_initial_normaliser_is_about_one(*, learned: bool) -> None:
-    model = tiny("nce", vocab=50, learned_log_z=learned, width=32, embedding_std=0.01)
-    with torch.no_grad():
-        log_z = model.log_normalisers(*batch(model.task))
-    assert log_z.abs().max() < 0.1
-    assert (model.log_z is not None) == learned
-
-
-@pytest.mark.parametrize("learned", [False, True])
-def test_nce_training_normalises_the_model(*, learned: bool) -> None:
-    model = trained("nce", 60, negatives=10, learned_log_z=learned)
-    tokens, lengths, table = bigrams(COUNT)
-    with torch.no_grad():
-        log_z = model.log_normalisers(tokens, lengths)[:, 1:]
-        actual = model.log_prob(tokens, lengths)[:, 1:].mean()
-    assert log_z.mean().abs() < 0.1
-    assert log_z.std() < 0.2
-    ideal = table[tokens[:, :-1], tokens[:, 1:]].log().mean()
-    assert actual == pytest.approx(ideal.item(), abs=0.06)
-
-
-def test_negative_sampling_does_not_normalise_and_needs_uniform_noise() -> None:
-    """At the optimum e^c = p̃ / (k q), so the model equals p̃ only for uniform q."""
-    tokens, lengths, table = bigrams(COUNT)
-    ideal = table[tokens[:, :-1], tokens[:, 1:]].log().mean().item()
-    loss = {}
-    for exponent in (0.0, 1.0):
-        model = trained("negative_sampling", 60, negatives=10, noise_exponent=exponent)
-        with torch.no_grad():
-            loss[exponent] = -model.log_prob(tokens, lengths)[:, 1:].mean().item()
-            log_z = model.log_normalisers(tokens, lengths)[:, 1:].mean().item()
-        if exponent == 0.0:
-            assert log_z == pytest.approx(math.log(VOCAB / 10), abs=0.1)
-    assert loss[0.0] == pytest.approx(-ideal, abs=0.06)
-    assert loss[1.0] > loss[0.0] + 0.05
 
 
 def test_only_training_counts_noise_tokens_and_only_scored_ones() -> None:

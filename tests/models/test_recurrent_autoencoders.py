@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from lmzoo.contract import LanguageModel
-from lmzoo.laws.density import law_causal, law_next_is_a_distribution, law_sums_to_one
 from tests.laws.support import assert_close, log_prob
 from tests.models.equivalence import copy_weights, set_weights, small
 from tests.models.test_vae_limits import decoder_of
@@ -48,16 +47,3 @@ def test_code_depends_on_all_tokens_and_not_on_pads(name: str) -> None:
         changed[:, t] = (tokens[:, t] + 1) % model.task.vocab
         moved = (model.encode(changed, lengths) - code).abs().amax(1)
         assert (moved > 1e-4).all() if t < model.task.length - 1 else (moved == 0).all()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_autoencoder_fails_the_laws_of_language_models(name: str) -> None:
-    with pytest.raises(AssertionError, match="leak: "):
-        law_causal(small(name))
-    with pytest.raises(AssertionError, match="all sequences"):
-        law_sums_to_one(small(name))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_next_token_distribution_is_normalised(name: str) -> None:
-    law_next_is_a_distribution(small(name))

@@ -12,7 +12,6 @@ from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
 from lmzoo.functional.normalise import Norm, normalise_sequence
 from lmzoo.kernels.tokens import TokenInputs
-from lmzoo.models.recurrent import recurrent_lm
 from tests.laws.support import assert_close, log_prob
 from tests.models.equivalence import small
 from tests.tiny import CLOSE, FINE, batch, every_sequence, tiny
@@ -35,17 +34,6 @@ def test_inputs_per_vocabulary_entry_equal_inputs_per_position(
     upstream = torch.randn(plain.shape, dtype=torch.float64)
     first, second = (torch.autograd.grad(x, weight, upstream)[0] for x in (ours, plain))
     assert_close(first, second, FINE, "gradient")
-
-
-def test_only_short_batches_are_normalised_per_position(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, calls = tiny("recurrent_lm", vocab=4, norm="rms"), []
-    monkeypatch.setattr(
-        recurrent_lm, "normalise_sequence", lambda x, norm: calls.append(x.shape) or x
-    )
-    model._inputs(MANY)
-    assert not calls
-    model._inputs(FEW)
-    assert calls == [(1, 2, model.config.width)]
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -79,25 +67,6 @@ def test_three_layers_equal_the_pytorch_module(cell: str) -> None:
     dense = torch.log_softmax(h[:, -1] @ model.embedding.weight.T, dim=-1)
     actual = model.next_log_prob(every_sequence(model.task)[0][:, :4])
     assert_close(actual.detach(), dense.detach(), CLOSE, "P(v | s_<t)")
-
-
-def test_first_layer_has_the_initial_weights_of_the_single_layer_model() -> None:
-    single, three = tiny("rnn_lm"), tiny("rnn_lm", num_layers=3)
-    for name, weight in single.named_parameters():
-        assert three.get_parameter(name).equal(weight)
-    first, *others = [layer.w.weight_hh for layer in (three.cell, *three.upper)]
-    assert not any(other.equal(first) for other in others)
-
-
-def test_each_layer_has_its_own_initial_state() -> None:
-    model = tiny("lstm_lm", num_layers=3, starts=2)
-    assert model.starts.vectors.shape == (2, 3 * 2 * 4)
-    assert model.state_size == 2 * (3 * 2 * 4 + 1 + 4)  # per start: states, evidence and output
-    scores = model.next_log_prob(torch.zeros(1, 1, dtype=torch.int64) + 1)
-    gradient = torch.autograd.grad(scores[0, 0], model.starts.vectors)[0]
-    assert (gradient.unflatten(1, (6, 4)).abs().amax(2) > 0).all()
-    attended = tiny("recurrent_lm", cell={"name": "mgru", "carry": "bilinear"}, num_layers=2)
-    assert attended.state_size is None
 
 
 @pytest.mark.parametrize("name", ["recurrent_lm", "lstm_lm"])

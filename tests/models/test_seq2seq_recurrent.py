@@ -12,7 +12,7 @@ from lmzoo.laws.conditional import law_source_is_read, law_source_padding_is_ign
 from lmzoo.laws.density import law_log_prob_equals_next_log_prob, law_sums_to_one
 from lmzoo.models.seq2seq.recurrent import encode, encode_backward, last_output
 from tests.laws.support import assert_close, log_prob
-from tests.models.equivalence import copy_weights, set_weights, small
+from tests.models.equivalence import small
 from tests.tiny import CLOSE, default_source, every_sequence, sources, tiny
 from tests.user_errors import raises_user_error
 
@@ -54,38 +54,6 @@ def test_both_directions_equal_the_pytorch_bidirectional_module(name: str) -> No
             assert_close(part, expected[d], CLOSE, f"final state, direction {d}")
     h, state = encode(forward, x, LENGTHS)
     assert_close(last_output(h, LENGTHS), state[0], CLOSE, "the output at the last token")
-
-
-@torch.no_grad()
-def test_backward_encoding_is_forward_encoding_of_the_reversed_source() -> None:
-    cell = library_and_cells("gru")[1]
-    x = torch.randn(3, S, E)
-    actual, _ = encode_backward(cell, x, LENGTHS)
-    for i, n in enumerate(LENGTHS.tolist()):
-        reversed_source, _ = encode(cell, x[i : i + 1, :n].flip(1), torch.tensor([n]))
-        assert_close(actual[i : i + 1, :n], reversed_source.flip(1), CLOSE, f"source of {n} tokens")
-
-
-@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
-def test_decoder_is_a_recurrent_model_that_starts_from_the_encoder_state(cell: str) -> None:
-    model = small("seq2seq", cell=cell)
-    plain = small("recurrent_lm", cell=cell, emission="vector", norm="none", starts=1)
-    weights = dict(model.decoder.named_parameters())
-    copy_weights(
-        plain, model, "embedding.weight", *(f"decoder.{name}:cell.{name}" for name in weights)
-    )
-    tokens, lengths = every_sequence(model.task)
-    for source, n in zip(*sources(model.task, 3), strict=True):
-        with torch.no_grad():
-            _, state = encode(model.encoder, model.source_embedding(source[None]), n[None])
-        set_weights(plain, {"starts.vectors": torch.cat(state, dim=-1)})
-        repeated = source.expand(len(tokens), -1), n.expand(len(tokens))
-        assert_close(
-            log_prob(model, tokens, lengths, *repeated),
-            log_prob(plain, tokens, lengths),
-            CLOSE,
-            f"scores given {n} source tokens",
-        )
 
 
 @pytest.mark.parametrize(
@@ -151,51 +119,6 @@ def test_attention_model_equals_a_manual_computation() -> None:
         expected = dense.gather(1, tokens[i, 1:, None])[:, 0]
         actual = log_prob(model, tokens[i : i + 1], lengths[:1], x[None], n[i : i + 1])
         assert_close(actual[0, 1:], expected, CLOSE, f"scores given {m} source tokens")
-
-
-@torch.no_grad()
-def test_attention_weights_sum_to_one_and_are_zero_at_pads() -> None:
-    model = small("seq2seq_dot_attention").eval()
-    source, n = sources(model.task, 6)
-    tokens, _ = every_sequence(model.task)
-    attention = model.attention_maps(tokens[:6], source, n)[0, :, 0]
-    assert attention.shape == (6, model.task.length, model.task.source_length)
-    assert_close(attention.sum(-1), torch.ones(attention.shape[:2]), CLOSE, "Σ p")
-    beyond = (torch.arange(attention.shape[2]) >= n[:, None])[:, None].expand_as(attention)
-    assert beyond.any()
-    assert (attention[beyond] == 0).all()
-    assert (attention[~beyond] > 0).all()
-
-
-@pytest.mark.parametrize("bidirectional", [False, True])
-@torch.no_grad()
-def test_attention_to_one_source_token_returns_its_vector(*, bidirectional: bool) -> None:
-    model = small("seq2seq_dot_attention", bidirectional=bidirectional).eval()
-    source, n = sources(model.task, 6)
-    state = model.start(source, torch.ones_like(n))
-    h_att, p = model.attend(state)
-    assert_close(h_att, state.source[:, 0], CLOSE, "h_att")
-    assert p.tolist() == [[1, 0, 0]] * 6
-
-
-def test_zero_attention_output_gives_seq2seq(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With h_att = 0 the decoder inputs contain zeros in place of the attention output."""
-    model, plain = small("seq2seq_dot_attention"), small("seq2seq")
-    copy_weights(plain, model, *dict(plain.named_parameters()))
-    with torch.no_grad():
-        model.join.weight[:, : model.config.width] = torch.eye(model.config.width)
-    tokens, lengths = every_sequence(model.task)
-    expected = log_prob(plain, tokens, lengths)
-    difference = (log_prob(model, tokens, lengths) - expected).abs().max()
-    assert difference > 1e-2, "attention has no effect"
-    attend = model.attend
-
-    def zero_attention(state: tuple) -> tuple[Tensor, Tensor]:
-        h_att, p = attend(state)
-        return torch.zeros_like(h_att), p
-
-    monkeypatch.setattr(model, "attend", zero_attention)
-    assert_close(log_prob(model, tokens, lengths), expected, CLOSE, "scores")
 
 
 @torch.no_grad()

@@ -51,16 +51,3 @@ def test_scores_equal_the_pytorch_transformer(place: NormPosition) -> None:
     dense = torch.log_softmax(y @ model.embedding.weight.T, dim=-1)
     expected = dense.gather(2, tokens[:, 1:, None])[..., 0].detach()
     assert_close(log_prob(model, tokens, lengths, source, n)[:, 1:], expected, CLOSE, "scores")
-
-
-@pytest.mark.parametrize("place", list(NormPosition))
-def test_source_order_matters_only_with_positions(place: NormPosition) -> None:
-    """Without positions the decoder attends to a set of encoder outputs."""
-    tokens, lengths = every_sequence(small("transformer_encdec").task)
-    source = torch.tensor([[0, 1, 2]]).expand(len(tokens), -1)
-    n = torch.full((len(tokens),), 3)
-    for positions, moves in (("none", False), ("add", True), ("learned", True)):
-        model = small("transformer_encdec", positions=positions, norm=place)
-        forward = log_prob(model, tokens, lengths, source, n)
-        reversed_source = log_prob(model, tokens, lengths, source.flip(1), n)
-        assert ((forward - reversed_source).abs().max() > CLOSE) == moves

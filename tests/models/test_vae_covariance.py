@@ -5,7 +5,7 @@ from torch.distributions import Independent, MultivariateNormal, Normal, kl_dive
 
 from lmzoo.models.latent.gaussian_vae import CovarianceVAE
 from tests.laws.support import assert_close
-from tests.models.equivalence import assert_same_model, copy_weights, set_weights, small
+from tests.models.equivalence import set_weights, small
 from tests.tiny import FINE, batch
 
 
@@ -51,12 +51,3 @@ def test_draws_of_the_prior_have_its_mean_and_covariance() -> None:
     expected = p.covariance_matrix / scale[:, None] / scale
     assert_close(white.T @ white / count, expected, 8 / count**0.5, "correlations")
     assert (expected - torch.eye(4)).abs().max() > 0.3
-
-
-def test_at_the_start_it_is_the_vae_with_a_diagonal_prior() -> None:
-    full, diagonal = small("gru_covariance_vae"), small("gru_vae")
-    assert not full.z.prior_upper.any()
-    for name, weight in diagonal.named_parameters():
-        assert full.get_parameter(name).equal(weight)
-    copy_weights(full, diagonal, *dict(diagonal.named_parameters()))
-    assert_same_model(full, diagonal)

@@ -11,9 +11,6 @@ from lmzoo.laws.learning import law_every_parameter_learns
 from tests.models.equivalence import assert_same_model, copy_weights, set_weights, small
 from tests.tiny import batch, tiny
 
-FORGETFUL = {"name": "mgu", "cuts": ["state_to_gate", "state_to_candidate", "carry"]}
-"""A cell without memory, which ignores the initial state and so z."""
-
 
 def decoder_of(model: LanguageModel) -> list[str]:
     """Return the names of the parameters that a plain recurrent model has too."""
@@ -27,13 +24,6 @@ def set_zero_kl(model: LanguageModel) -> None:
     copy_weights(model, model, "z.prior_log_beta:z.log_beta")
 
 
-def test_decoder_that_ignores_z_with_zero_kl_is_the_plain_model() -> None:
-    vae, plain = small("gru_vae", cell=FORGETFUL), small("recurrent_lm", cell=FORGETFUL)
-    copy_weights(plain, vae, *decoder_of(vae))
-    set_zero_kl(vae)
-    assert_same_model(vae, plain)
-
-
 @pytest.mark.parametrize(("name", "plain"), [("gru_vae", "gru"), ("rnn_vae", "rnn")])
 def test_collapsed_posterior_is_the_plain_model_with_one_initial_state(
     name: str, plain: str
@@ -45,15 +35,6 @@ def test_collapsed_posterior_is_the_plain_model_with_one_initial_state(
     set_weights(vae, {"z.log_beta": 20.0, "z.prior_log_beta": 20.0})
     set_weights(recurrent, {"starts.vectors": 0.0})
     assert_same_model(vae, recurrent)
-
-
-def test_ternary_latent_of_zero_is_the_plain_model_with_state_zero() -> None:
-    vae, plain = small("gru_ternary_vae"), small("recurrent_lm", cell="gru", starts=1)
-    copy_weights(plain, vae, *decoder_of(vae))
-    set_weights(plain, {"starts.vectors": 0.0})
-    set_weights(vae, {"z.prior_logits": torch.tensor([-60.0, 0.0, -60.0]).expand(4, 3)})
-    vae.log_q = lambda h: vae.log_p().expand(len(h), -1, -1)  # type: ignore[method-assign]
-    assert_same_model(vae, plain)
 
 
 @pytest.mark.parametrize("cell", [*CELLS, {"name": "mgu", "cuts": [0, 4, 5]}], ids=str)

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmzoo import zoo
 from lmzoo.contract import MODELS, START
 from lmzoo.models.latent.vae import VAE
 from tests.models.equivalence import small
@@ -43,24 +42,6 @@ def test_a_vae_generates_unless_it_leaks(name: str) -> None:
     assert not small(name, norm="time_std").generates
 
 
-@pytest.mark.parametrize("name", NAMES)
-@torch.no_grad()
-def test_a_report_tells_a_collapsed_posterior(name: str) -> None:
-    model = small(name)
-    tokens, lengths = batch(model.task)
-    with torch.no_grad():
-        (model.z.to_logits if hasattr(model.z, "to_logits") else model.z.to_mean).mul_(100)
-    spread = model.report(tokens, lengths)
-    assert 1 <= spread["active units"] <= model.config.width
-    assert spread["KL"] > 1
-    for parameter in model.z.parameters():
-        parameter.zero_()
-    collapsed = model.report(tokens, lengths)
-    assert collapsed["active units"] == 0
-    assert collapsed["spread of posterior means"] == 0
-    assert abs(collapsed["KL"]) < 1e-5
-
-
 @torch.no_grad()
 def test_a_report_states_the_standard_deviation_and_a_tighter_bound() -> None:
     model = small("gru_vae")
@@ -70,13 +51,3 @@ def test_a_report_states_the_standard_deviation_and_a_tighter_bound() -> None:
     assert facts["posterior standard deviation"] == pytest.approx(1 / torch.e, rel=1e-5)
     elbo = -model.eval().log_prob(tokens, lengths).sum(1).mean().item()
     assert facts["bound of 64 samples"] < elbo
-
-
-def test_a_flat_autoencoder_reports_its_gaussian_code_only() -> None:
-    plain, gaussian = (
-        zoo.build(zoo.config("linear_autoencoder", **fields), small("gru_vae").task)
-        for fields in ({}, {"gaussian": True})
-    )
-    tokens, lengths = batch(plain.task)
-    assert plain.report(tokens, lengths) == {}
-    assert gaussian.report(tokens, lengths)["KL"] > 0

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-import torch
 
 from lmzoo.laws import Law
 from lmzoo.laws.density import law_advance_equals_next_log_prob
@@ -28,13 +27,3 @@ def test_stepwise_decoding_equals_reading_the_whole_prefix(
 ) -> None:
     """Parameters are scaled up, so that the draws have different weights."""
     law(small(name, **fields))
-
-
-@torch.no_grad()
-def test_log_evidence_differs_between_draws() -> None:
-    model = small("gru_vae", samples=3).eval()
-    state = model.begin(1)
-    for token in torch.tensor([[1], [2], [0]]):
-        _, state = model.advance(state, token)
-    assert state.evidence.shape == (1, 3)
-    assert state.evidence.unique().numel() == 3
