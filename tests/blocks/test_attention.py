@@ -57,40 +57,6 @@ def test_a_mask_renormalises_the_allowed_weights() -> None:
     )
 
 
-def test_without_a_mask_it_is_permutation_equivariant() -> None:
-    ours, x = attention(), inputs(3, T, E)
-    order = torch.randperm(T, generator=torch.Generator().manual_seed(3))
-    permuted = x[:, order]
-    assert_close(ours(permuted, permuted), ours(x, x)[:, order], CLOSE, "permuted")
-    mask = causal_mask(T)
-    assert (ours(permuted, permuted, mask) - ours(x, x, mask)[:, order]).abs().max() > 1e-2
-
-
-@pytest.mark.parametrize("normed", ["none", "key", "both"])
-def test_values_with_equal_keys_are_averaged(normed: str) -> None:
-    ours, x = attention(normed=normed), inputs(3, T, E)
-    memory = inputs(3, T, E, seed=2)
-    with torch.no_grad():
-        ours.key.weight.zero_()
-    mean = ours.output(ours.value(memory).mean(1, keepdim=True)).expand_as(x)
-    assert_close(ours(x, memory), mean, CLOSE, "average")
-
-
-@pytest.mark.parametrize("width", [4, 16, 64, 256])
-@pytest.mark.parametrize("scaled", [True, False])
-def test_scaled_logits_have_unit_variance(width: int, *, scaled: bool) -> None:
-    """For every head size d; the variance of unscaled logits is d."""
-    heads = 2
-    ours = attention(width, heads=heads, temperature=None if scaled else 1.0)
-    with torch.no_grad():
-        for part in (ours.query, ours.key):
-            part.weight.copy_(torch.eye(width))
-        ours.query.bias.zero_()
-    logits = ours.logits(inputs(1, 400, width), inputs(1, 400, width, seed=2))
-    expected = 1.0 if scaled else width / heads
-    assert logits.var().item() == pytest.approx(expected, rel=0.1)
-
-
 @torch.no_grad()
 def rescale(ours: Attention, part: str, factor: float) -> Attention:
     """Multiply the parameters of a part by `factor`, in place."""
@@ -116,38 +82,6 @@ def test_the_norm_of_a_normalised_vector_has_no_effect(
     assert bool((after - before).abs().max() > 1e-3) is changes
     if not changes:
         assert_close(after, before, CLOSE, "output")
-
-
-@pytest.mark.parametrize("temperature", [None, 0.5, 30.0])
-@pytest.mark.parametrize("learned", [False, True])
-def test_logits_are_bounded_by_the_temperature(temperature: float | None, *, learned: bool) -> None:
-    heads = 2
-    ours = attention(heads=heads, normed="both", temperature=temperature, learned=learned)
-    bound = temperature or (E / heads) ** 0.5
-    x = inputs(3, T, E)
-    logits = rescale(ours, "key", 1e3).logits(x, inputs(3, 200, E, seed=2))
-    assert logits.abs().max() <= bound * (1 + CLOSE)
-    assert logits.abs().max() > 0.8 * bound
-
-
-def test_every_head_has_a_learned_temperature() -> None:
-    ours, fixed = attention(heads=2, learned=True), attention(heads=2)
-    x = inputs(3, T, E)
-    assert_close(ours(x, x), fixed(x, x), CLOSE, "first output")
-    with torch.no_grad():
-        ours.log_temperature[1] += torch.tensor(3.0).log()
-    expected = fixed.logits(x, x) * torch.tensor([1.0, 3.0])[:, None, None]
-    assert_close(ours.logits(x, x), expected, CLOSE, "logits")
-
-
-def test_temperature_zero_averages_and_a_large_one_is_hard_attention() -> None:
-    x, memory = inputs(3, T, E), inputs(3, T, E, seed=2)
-    low = attention(normed="both", temperature=1e-6)
-    mean = low.output(low.value(memory).mean(1, keepdim=True)).expand_as(x)
-    assert_close(low(x, memory), mean, CLOSE, "average")
-    high = attention(normed="both", temperature=1e6)(x, memory)
-    for pick in ("argmax", "sample"):
-        assert_close(attention(normed="both", pick=pick)(x, memory), high, CLOSE, "hard attention")
 
 
 def test_argmax_returns_the_best_value_with_the_gradient_of_the_mean() -> None:

@@ -32,8 +32,3 @@ def test_draws_follow_q() -> None:
     q = noise.log_q(torch.zeros(())).exp()
     frequencies = torch.bincount(tokens.flatten(), minlength=len(COUNTS))
     assert ((frequencies - count * q).abs() < 5 * (count * q * (1 - q)).sqrt()).all()
-
-
-def test_without_counts_q_is_uniform() -> None:
-    q = NoiseDistribution(5, 1.0).log_q(torch.zeros(())).exp()
-    assert_close(q, torch.full((5,), 0.2), 1e-6, "q")

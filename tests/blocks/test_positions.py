@@ -29,15 +29,6 @@ def test_sinusoids_follow_the_published_formula(width: int) -> None:
     assert table.abs().max() <= 1
 
 
-@pytest.mark.parametrize("k", [1, 3, 10])
-def test_a_shift_rotates_each_pair_by_its_own_angle(k: int) -> None:
-    sin, cos = sinusoids(40, E).unflatten(1, (-1, 2)).unbind(-1)
-    angle = k / 10000 ** (torch.arange(0, E, 2, dtype=torch.float64) / E)
-    rotated = sin * angle.cos() + cos * angle.sin(), cos * angle.cos() - sin * angle.sin()
-    assert_close(sin[k:], rotated[0][:-k], FINE, "sines")
-    assert_close(cos[k:], rotated[1][:-k], FINE, "cosines")
-
-
 def test_added_positions_scale_the_vectors_by_sqrt_width() -> None:
     expected = E**0.5 * X + sinusoids(T, E).float()
     assert_close(encoding(Positions.ADD)(X), expected, CLOSE, "sum")
@@ -59,13 +50,3 @@ def test_learned_positions_are_one_vector_per_position() -> None:
     longer = torch.cat([X, X], dim=1)
     with pytest.raises(UserError, match=f"has {T} positions, got {2 * T}"):
         learned(longer)
-
-
-def test_positions_none_changes_nothing() -> None:
-    assert_close(encoding(Positions.NONE)(X), X, 0, "vectors")
-
-
-@pytest.mark.parametrize("kind", [Positions.ADD, Positions.CONCAT, Positions.LEARNED])
-def test_equal_tokens_differ_by_position(kind: Positions) -> None:
-    encoded = encoding(kind)(X[:, :1].expand(-1, T, -1))
-    assert (encoded[:, 1:] - encoded[:, :1]).abs().amax(-1).min() > 0.1

@@ -54,32 +54,6 @@ def test_it_computes_its_definition(parts: Relative) -> None:
     assert_close(actual[0], reference(attention, x[0]), FINE, "output")
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("parts", PARTS)
-def test_with_vectors_of_zero_it_is_plain_attention(parts: Relative) -> None:
-    attention, x, mask = build(parts), inputs(), sparse_causal_mask(LENGTH)
-    plain = Attention(attention.config, HEADS * SIZE).double()
-    plain.load_state_dict(attention.state_dict(), strict=False)
-    assert (attention(x, x, mask) - plain(x, x, mask)).abs().max() > 1e-3
-    for table in (attention.key_distances, attention.value_distances):
-        if table is not None:
-            table.weight.zero_()
-    assert_close(attention(x, x, mask), plain(x, x, mask), FINE, "output")
-
-
-@torch.no_grad()
-def test_logits_of_equal_tokens_depend_on_the_distance_up_to_the_reach() -> None:
-    attention = build(Relative.KEYS)
-    x = inputs()[:, :1].expand(-1, LENGTH, -1)
-    logits = attention.logits(x, x)[0, 0]
-    by_distance = [logits.diagonal(-d) for d in range(LENGTH)]
-    for values in by_distance:
-        assert_close(values, values[:1].expand_as(values), FINE, "one distance")
-    first = torch.stack([values[0] for values in by_distance])
-    assert_close(first[REACH:], first[REACH].expand(LENGTH - REACH), FINE, "beyond the reach")
-    assert (first[:REACH] - first[REACH]).abs().min() > 1e-3
-
-
 @pytest.mark.parametrize(("window", "stride"), [(0, 0), (1, 0), (3, 0), (2, 3), (1, 2), (9, 4)])
 def test_a_mask_shows_the_window_and_every_strided_position(window: int, stride: int) -> None:
     mask = sparse_causal_mask(7, window, stride)

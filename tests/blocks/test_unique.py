@@ -37,15 +37,6 @@ def gradients(model: LanguageModel, copies: int) -> dict[str, torch.Tensor]:
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-@pytest.mark.parametrize("copies", [1, 10])
-def test_results_are_expanded_to_all_positions(copies: int) -> None:
-    table = torch.randn(VOCAB, 3)
-    tokens = torch.randint(VOCAB, (2 * copies, 5))
-    x, at = embed_unique(table, tokens)
-    assert len(x) == len(set(tokens.flatten().tolist()))
-    assert at(x.square()).equal(table[tokens].square())
-
-
 def test_unique_rows_returns_first_indices_and_values() -> None:
     windows = torch.tensor([[3, 1], [0, 1], [3, 1], [1, 3], [0, 1]])
     first, index = unique_rows(windows)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from lmzoo.cells.base import Cell
 from lmzoo.cells.gated_feedback import GatedFeedback
-from tests.cells.support import inputs, make, outputs
+from tests.cells.support import inputs, make
 from tests.laws.support import assert_close
 from tests.tiny import FINE
 
@@ -79,34 +79,3 @@ def test_the_tanh_unit_computes_its_equation() -> None:
             now.append(below)
         before = now
         assert_close(cell.scan(x, start)[:, t], below, FINE, f"h at {t}")
-
-
-@pytest.mark.parametrize("unit", UNITS)
-def test_each_pair_of_layers_has_a_scalar_gate_in_zero_one(unit: str) -> None:
-    cell = make("gated_feedback", unit=unit, depth=3)
-    x, start = inputs(cell)
-    before = start[:, : 3 * H].unflatten(1, (3, H))
-    gates = torch.stack([cell.reset(j, x[:, 0], before) for j in range(3)], dim=1)
-    assert gates.shape == (len(x), 3, 3)
-    assert ((gates > 0) & (gates < 1)).all()
-    assert len(gates[0].flatten().unique()) == 9
-
-
-@pytest.mark.parametrize("unit", UNITS)
-def test_a_layer_reads_the_last_state_of_the_layer_above(unit: str) -> None:
-    cell = make("gated_feedback", unit=unit, depth=2)
-    x, start = inputs(cell)
-    changed = start.clone()
-    changed[:, H : 2 * H] += 1  # h²_{t-1}
-    lower = [cell.step(x[:, 0], cell.initial_state(s))[1][0] for s in (start, changed)]
-    assert not lower[0].allclose(lower[1])
-
-
-def test_the_units_share_weights_and_compute_different_functions() -> None:
-    cells = [make("gated_feedback", unit=unit) for unit in UNITS]
-    for name in ("w", "u", "b", "global_below", "global_before"):
-        first, *others = [cell.w.get_parameter(name) for cell in cells]
-        assert all(first.equal(other) for other in others)
-    tanh, lstm, gru = [outputs(cell) for cell in cells]
-    assert not tanh.allclose(lstm)
-    assert not lstm.allclose(gru)

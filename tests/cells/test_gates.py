@@ -53,10 +53,6 @@ def test_gates_have_names(name: str, fields: dict[str, Any], names: list[str]) -
     assert list(first_step(name, **fields)[3]) == names
 
 
-def test_a_gate_of_gated_feedback_has_one_value_per_layer() -> None:
-    assert first_step("gated_feedback", unit="lstm")[3]["G→2"].shape == (2, 2)
-
-
 def test_gates_compute_their_equations() -> None:
     """For three cells; the tests of `step` cover the others."""
     cell, projected, (h,), gates = first_step("mgu")
@@ -80,17 +76,3 @@ def test_gates_compute_their_equations() -> None:
     assert_close(
         gates["o"], torch.sigmoid(logit + after * cell.w.weight_ch[2]), FINE, "o reads the new c"
     )
-
-
-@pytest.mark.parametrize("unit", ["lstm", "gru"])
-def test_closed_gates_keep_the_state(unit: str) -> None:
-    """The gates that `gates` returns are those that `step` uses."""
-    cell, projected, state, _ = first_step("gated_feedback", unit=unit, depth=1)
-    with torch.no_grad():
-        cell.w.gates_bias[0] = torch.tensor(
-            [-50.0, 50.0, 50.0] if unit == "lstm" else [0.0, 50.0]
-        ).repeat_interleave(WIDTH)
-    gates = cell.gates(projected, state)
-    assert gates["f 1" if unit == "lstm" else "z 1"].min() > 1 - FINE
-    _, after = cell.step(projected, state)
-    assert_close(after[-1], state[-1], FINE, "state")

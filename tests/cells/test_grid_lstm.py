@@ -2,28 +2,14 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lmzoo.cells.grid_lstm import Along, GridLSTM, Squash, gates_and_candidate, update_memory
+from lmzoo.cells.grid_lstm import Along, GridLSTM, Squash
 from tests.cells.support import inputs, make, outputs
 from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 H = 3
-
-
-def test_one_dimension_is_an_lstm_without_inputs() -> None:
-    cell = nn.LSTMCell(H, H).double()
-    h, m = torch.randn(2, 4, H, dtype=torch.float64).unbind(0)
-    bias = cell.bias_ih + cell.bias_hh
-    gates, candidate = gates_and_candidate(h, cell.weight_hh, bias)
-    result = update_memory(gates, candidate, m, Squash.OUTSIDE)
-    expected = cell(torch.zeros_like(h), (h, m))
-    for ours, theirs in zip(result, expected, strict=True):
-        assert_close(ours, theirs, FINE, "h' and m'")
-    inside, same_m = update_memory(gates, candidate, m, Squash.INSIDE)
-    assert_close(same_m, result[1], 0, "m'")
-    assert_close(inside, torch.tanh(result[0] / result[1].tanh() * result[1]), FINE, "tanh(o m')")
 
 
 def test_an_identity_depth_dimension_leaves_an_lstm() -> None:
@@ -76,17 +62,3 @@ def test_it_computes_its_equation(
     x, start = inputs(cell)
     expected = torch.stack([reference(cell, *pair) for pair in zip(x, start, strict=True)])
     assert_close(cell.scan(x, start), expected, FINE, "outputs")
-
-
-def test_tied_blocks_repeat_the_first_block() -> None:
-    tied, free = make("grid_lstm", depth=3, tied=True), make("grid_lstm", depth=3)
-    assert len(tied.blocks) == 1
-    assert not outputs(tied).allclose(outputs(free))
-    for block in free.blocks[1:]:
-        block.load_state_dict(free.blocks[0].state_dict())
-    assert_close(outputs(free), outputs(tied), FINE, "outputs")
-
-
-def test_the_token_enters_the_depth_dimension_as_h_and_m() -> None:
-    for along, rows in (("lstm", 2 * H), ("tanh", H)):
-        assert make("grid_lstm", along=along).enter.weight.shape == (rows, H)

@@ -50,16 +50,6 @@ def test_cuts_compute_their_equations(cuts: list[Cut | int], reset: str, update:
     assert_close(outputs(cell), torch.stack(ys, 1).detach(), FINE, "outputs")
 
 
-def test_a_cut_removes_its_weights_and_no_others() -> None:
-    sizes = {cut: sum(w.numel() for w in make("gru", cuts=[cut]).parameters()) for cut in Cut}
-    h, whole = 3, 6 * 9 + 6 * 3
-    for cut, size in sizes.items():
-        gate = 2 * h * h + 2 * h
-        assert whole - size == {"reset": gate, "update": gate}.get(
-            cut, 2 * h if "bias" in cut else h * h
-        )
-
-
 @pytest.mark.parametrize(
     ("some", "same"),
     [
@@ -78,11 +68,6 @@ def test_equal_functions_have_equal_configs(some: dict, same: dict) -> None:
 def test_a_state_of_zeros_is_refused() -> None:
     with pytest.raises(UserError, match="leave h = 0 at every step"):
         CELLS.parse({"name": "gru", "cuts": [6, 7, 8, 10]})
-
-
-def test_without_inputs_it_is_blind() -> None:
-    assert make("gru", cuts=[0, 3, 6]).input_blind
-    assert not make("gru", cuts=[0, 3]).input_blind
 
 
 @pytest.mark.parametrize("variant", [1, 2, 3])

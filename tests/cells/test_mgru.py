@@ -109,20 +109,6 @@ def test_exactly_the_patterns_with_zero_state_are_errors(
     assert [config is None for config in configs] == zero.tolist()
 
 
-def test_the_error_names_the_cuts() -> None:
-    with pytest.raises(
-        UserError, match=r"cuts carry \(2\), write \(3\) leave h = 0 at every step; "
-    ):
-        make("mgru", mutations=[2, 3])
-
-
-def test_exactly_3072_patterns_are_input_blind(configs: list[Any], blind: list[bool]) -> None:
-    cells = {config: MGRU(config, WIDTH, LENGTH) for config in set(configs) - {None}}
-    result = [config is None or cells[config].input_blind for config in configs]
-    assert result == blind == [bool({1, 3} & set(mutations)) for mutations in PATTERNS]
-    assert sum(result) == 3072
-
-
 def test_configs_are_equal_exactly_if_functions_are_equal(
     configs: list[Any], expected: tuple[Tensor, Tensor], blind: list[bool]
 ) -> None:
@@ -132,32 +118,6 @@ def test_configs_are_equal_exactly_if_functions_are_equal(
     assert (len(reading), len(set(named))) == (1024, 148)
 
 
-def test_exactly_the_used_weights_are_allocated(configs: list[Any]) -> None:
-    for config, mutations in zip(configs, PATTERNS, strict=True):
-        if config is None or {1, 3} & set(mutations):
-            continue
-        on, carried = set(mutations), {2, 5} & set(mutations) != {2}
-        names = {"w.xh"} | (set() if 0 in on else {"w.hf"})
-        # With state_to_gate (0), the cut carry (2) and keep (5) cancel, so that j is used.
-        if carried and 10 in on:
-            names |= {"attend.key"}
-        elif carried and 11 in on:
-            names |= {"attend.form", "attend.mix.weight"}
-        assert {name for name, _ in MGRU(config, 2, 2).named_parameters()} == names, mutations
-
-
-def test_the_prior_weights_equal_keys() -> None:
-    cell = make("mgru", mutations=[10])
-    with torch.no_grad():
-        cell.attend.key.zero_()
-        cell.attend.prior[2, 0] = 50.0  # step 2 carries only output 0
-    x, start = inputs(cell)
-    first, second = cell.scan(x, start)[:, :2].unbind(1)
-    f = torch.sigmoid(second @ cell.w.hf)
-    third = (1 - f) * first + f * torch.tanh(x[:, 2] @ cell.w.xh)
-    assert_close(cell.scan(x, start)[:, 2], third, FINE, "third state")
-
-
 def test_numbers_and_names_give_equal_configs() -> None:
     assert MGRU.Config(mutations=[4, 6]) == MGRU.Config(
         squash=Squash.SIGMOID, gate=Gate.CENTRED, output=Output.CENTRED
@@ -165,37 +125,3 @@ def test_numbers_and_names_give_equal_configs() -> None:
     assert MGRU.Config(mutations="0;4,10") == MGRU.Config(
         cuts=[MGRUCut.STATE_TO_GATE], squash="sigmoid", carry=Carry.PRIOR
     )
-
-
-@pytest.mark.parametrize("value", [[12], [-1], "reset", ["4.0"]])
-def test_an_unknown_number_is_an_error(value: object) -> None:
-    with pytest.raises(ValueError, match=r"numbers 0\.\.11, got"):
-        MGRU.Config(mutations=value)
-
-
-def test_numbers_set_every_switch() -> None:
-    """They override other fields: in a full config those are defaults."""
-    assert MGRU.Config(mutations=[4], squash="tanh", keep=True) == MGRU.Config(mutations=[4])
-
-
-def test_a_text_is_not_a_boolean() -> None:
-    """`canonical` would take "false" for True, and change the cuts."""
-    with pytest.raises(ValueError, match="keep"):
-        MGRU.Config(cuts=["carry", "write"], keep="false")
-
-
-def test_a_zero_state_is_an_error_with_named_cuts_too() -> None:
-    with pytest.raises((UserError, ValueError), match="h = 0 at every step"):
-        MGRU.Config(cuts=["carry", "input_to_candidate"])
-
-
-def test_options_of_another_carry_do_not_change_the_config():
-    assert MGRU.Config(heads=2, prior=False) == MGRU.Config()
-    assert MGRU.Config(mutations=[10], heads=2) == MGRU.Config(mutations=[10])
-    assert MGRU.Config(mutations=[10], prior=False) != MGRU.Config(mutations=[10])
-    assert MGRU.Config(mutations=[11], heads=2) != MGRU.Config(mutations=[11])
-
-
-def test_an_invalid_value_of_an_unused_option_is_an_error():
-    with pytest.raises(ValueError, match="heads"):
-        MGRU.Config(heads=0)

@@ -9,7 +9,6 @@ from torch.func import grad, vmap
 
 from lmzoo.base.equations import cut_names
 from lmzoo.cells.base import CELLS, Cell
-from lmzoo.kernels.tokens import TokenInputs
 from lmzoo.laws.support import assert_close
 from lmzoo.laws.tiny import FINE
 from tests.kernels.variants import build, data, results
@@ -92,15 +91,6 @@ def test_a_cell_that_reads_its_state_has_no_parallel_scan(name: str) -> None:
         cuts = SERIAL[name] - {left}
         cell = build(CELLS.parse({"name": name, "cuts": list(cuts)}), torch.float64)
         assert cell.fast_scan(*data(cell)) is None
-
-
-@pytest.mark.parametrize("name", ALWAYS)
-def test_tokens_give_the_outputs_of_their_vectors(name: str) -> None:
-    cell = build(CELLS.parse(name), torch.float64)
-    table, start = data(cell, 3, 7)
-    tokens = torch.randint(7, (3, 9), generator=torch.Generator().manual_seed(0))
-    inputs = TokenInputs(tokens, table[0])
-    assert_close(cell.scan(inputs, start), cell.scan(inputs.vectors(), start), FINE, "outputs")
 
 
 @pytest.mark.parametrize("name", ALWAYS)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lmzoo.contract import END, START, LanguageModel
-from lmzoo.decode.beam import beam_search, best_extensions
+from lmzoo.decode.beam import beam_search
 from lmzoo.decode.sampling import sample
 from tests.decode.toys import Apple, all_sequences, sharp_model, to_text
 
@@ -26,22 +26,6 @@ def test_two_beams_find_a_sequence_that_greedy_decoding_misses() -> None:
     best, second = beam_search(model, 4, 2)
     assert (to_text(best.tokens), round(math.exp(best.log_prob), 6)) == ("苹果", 0.45)
     assert to_text(second.tokens) == "大妈"
-
-
-def test_extensions_compete_with_finished_sequences() -> None:
-    ranks = torch.tensor([-1.0, -3.0, -2.0, -torch.inf, -1.0], dtype=torch.float64)
-    assert best_extensions(ranks, [], 2).tolist() == [0, 4]
-    assert best_extensions(ranks, [-1.5], 3).tolist() == [0, 4]
-    assert best_extensions(ranks, [-0.5, -0.6], 3).tolist() == [0]
-    assert best_extensions(ranks, [-9.0], 9).tolist() == [0, 4, 2, 1]
-
-
-def test_impossible_sequences_are_not_returned() -> None:
-    hypotheses = beam_search(Apple().eval(), 4, 50)
-    assert sorted(to_text(h.tokens) for h in hypotheses) == sorted(
-        ["苹果", *("大" + s for s in "象人妈便军米姐")]
-    )
-    assert sum(math.exp(h.log_prob) for h in hypotheses) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -99,17 +83,6 @@ def test_a_finished_sequence_is_kept_when_unfinished_prefixes_outrank_it() -> No
     best = beam_search(model, 4, 2)[0]
     assert best.tokens == (START, END)
     assert math.exp(best.log_prob) == pytest.approx(0.24)
-
-
-def test_length_normalisation_does_not_favour_short_sequences() -> None:
-    model = Apple().eval()
-    with torch.no_grad():
-        model.table.weight.fill_(-torch.inf)
-        model.table.weight[START, [END, 4]] = torch.tensor([0.55, 0.45]).log()
-        model.table.weight[4, [END, 5]] = torch.tensor([0.1, 0.9]).log()
-        model.table.weight[5, END] = 0.0
-    assert beam_search(model, 4, 3)[0].tokens == (START, END)
-    assert beam_search(model, 4, 3, alpha=1.0)[0].tokens == (START, 4, 5, END)
 
 
 @pytest.mark.parametrize("name", ["lstm_mixture", "gpt", "bigram_latent_crf"])

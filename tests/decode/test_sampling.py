@@ -58,14 +58,6 @@ def test_probabilities_of_all_sequences_sum_to_one() -> None:
         assert total == pytest.approx(1, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_a_low_temperature_approaches_greedy_decoding(name: str) -> None:
-    model = sharp_model(name, vocab=6, length=6)
-    cold = sample(model, 20, 6, temperature=1e-3, generator=generator())
-    greedy = sample(model, 1, 6, temperature=0.0)
-    assert cold.equal(greedy.expand(20, -1)[:, : cold.shape[1]])
-
-
 def test_top_k_draws_k_tokens_even_if_scores_tie() -> None:
     tied, plain = torch.tensor([[0.5, 0.25, 0.25, 0.0], [0.1, 0.2, 0.3, 0.4]]).log()
     tokens = draw(tied.expand(DRAWS, -1), top=2, generator=generator())

@@ -52,13 +52,6 @@ def test_scoring_the_vocabulary_equals_scoring_the_targets(
         assert_close(by_vocabulary, by_target, FINE, kind)
 
 
-def test_each_scale_multiplies_its_component() -> None:
-    scaled, table = Components(K, E, Norm.NONE, scaled=True), torch.randn(V, E)
-    assert scaled.log_scale is not None
-    expected = torch.log_softmax(scaled.log_scale.exp() * scaled.means @ table.T, dim=1)
-    assert_close(scaled.log_prob_table(table).detach(), expected.detach(), CLOSE, "exp(g) k")
-
-
 def test_the_mixture_emission_is_a_gated_sum_of_components() -> None:
     head = MixtureEmission(MixtureEmission.Config(components=K), E, Norm.RMS)
     y, table = torch.randn(2, 5, E), torch.randn(V, E)

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from lmzoo.emissions.mixture import MixtureEmission
 from lmzoo.functional.normalise import Norm, normalise_vectors
-from tests.emissions.support import VOCAB, contexts, make
+from tests.emissions.support import contexts, make
 from tests.laws.support import assert_close
 from tests.tiny import FINE
 
@@ -50,30 +50,6 @@ def test_the_posterior_follows_bayes_rule(emission: MixtureEmission) -> None:
     posterior = emission.joint(y, targets, table).softmax(-1)
     assert_close(posterior, bayes.gather(-1, index)[..., 0], FINE, "posterior")
     assert_close(posterior.sum(-1), torch.ones_like(targets).double(), FINE, "sum over components")
-
-
-def test_one_component_ignores_the_context() -> None:
-    y, _, table = contexts()
-    single = make("mixture", components=1).dense(y, table)
-    assert_close(single, single[:1, :1].expand_as(single), FINE, "dense")
-    two = make("mixture", components=2).dense(y, table)
-    assert not two.allclose(two[:1, :1].expand_as(two))
-
-
-@pytest.mark.parametrize("components", [1, 2, 3])
-def test_the_probability_matrix_has_rank_k(components: int) -> None:
-    y, _, table = contexts(batch=20)
-    probabilities = make("mixture", components=components).dense(y, table).exp()
-    values = torch.linalg.svdvals(probabilities.flatten(0, 1))
-    assert len(values) == VOCAB
-    assert values[components - 1] > 1e-5
-    assert values[components:].max() < 1e-12
-
-
-def test_each_component_is_a_distribution(emission: MixtureEmission) -> None:
-    _, _, table = contexts()
-    total = emission.log_prob_table(table).exp().sum(-1)
-    assert_close(total, torch.ones_like(total), FINE, "sum over tokens")
 
 
 def test_scaled_gives_each_component_a_scale() -> None:

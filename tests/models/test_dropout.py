@@ -1,6 +1,5 @@
 """Dropout of recurrent and attention rows."""
 
-
 import pytest
 import torch
 

@@ -1,6 +1,5 @@
 """Factorial aggregate Markov model: exact score, lower bound and their gap (DLM19)."""
 
-
 import pytest
 import torch
 from hypothesis import given

@@ -1,6 +1,5 @@
 """The modern decoder: its equations position by position in float64, and what its cuts remove."""
 
-
 import pytest
 import torch
 from torch import Tensor
