@@ -1,6 +1,5 @@
 """LRU, RG-LRU, HGRN2 and sLSTM: their spectra, limits and other forms of their equations."""
 
-
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
