@@ -7,14 +7,6 @@ import pytest
 from tests.own_part_files import CELL
 from tests.own_part_files import own_parts as own_parts
 
-NORMALISER = """
-from lmzoo.functional.normalise import normaliser
-
-
-@normaliser("own_softsign")
-def softsign(x):
-    return x / (1 + x.abs())
-"""
 MODEL = '''
 from torch import nn
 
@@ -70,31 +62,6 @@ def test_a_faulty_cell_is_detected(
     assert code == 1
     assert f"fails  cell own_mingru: {law}" in out
     assert "holds" not in out.replace("not hold", "")
-
-
-HIDDEN_LEAK = """
-class Gain(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(1))
-
-    def reset_parameters(self):
-        torch.nn.init.zeros_(self.weight)
-
-
-@CELLS("own_mingru")"""
-
-
-def test_a_leak_through_a_weight_that_starts_at_zero_is_named(own_parts: Path, lmzoo) -> None:
-    source = CELL.replace('\n@CELLS("own_mingru")', HIDDEN_LEAK)
-    source = source.replace("self.w =", "self.gain = Gain()\n        self.w =")
-    next_input = "x = x + self.gain.weight * x.roll(-1, 1)\n        return torch.cat([x @"
-    (own_parts / "leaky.py").write_text(source.replace("return torch.cat([x @", next_input))
-    code, out, _ = lmzoo("check", own_parts / "leaky.py", "--failures")
-    failed = [line for line in out.splitlines() if "leak: " in line]
-    assert code == 1
-    laws = {line.split(": ")[1] for line in failed}
-    assert laws == {"outputs do not depend on later inputs", "causal"}
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,8 @@ import runpy
 import shlex
 import sys
 
-import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.study.pruners import PRUNERS
@@ -19,12 +16,7 @@ from tests.docs.pages import ROOT
 RESULTS = ROOT / "docs/results"
 ATLAS = pl.read_parquet(RESULTS / "atlas.parquet")
 QUICK = {"gru_ablation-captions", "modern_mamba-captions", "recall-pairs8"}
-GENERATED = ATLAS.filter(pl.col("corpus").is_in(["captions", "parity", "mqar"]))["study"].unique()
 TOOL = runpy.run_path(str(ROOT / "tools/atlas.py"))
-EVERY = [
-    pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow)
-    for name in GENERATED.sort()
-]  # fmt: skip
 
 
 def planned(command, monkeypatch):
@@ -41,7 +33,7 @@ def planned(command, monkeypatch):
     return {p.id for p in resolve(studies[0], data.corpus, data.fields)}
 
 
-@pytest.mark.parametrize("study", EVERY)
+@pytest.mark.parametrize("study", sorted(QUICK))
 def test_a_command_plans_the_runs_of_its_row_unless_the_cell_has_changed(study, monkeypatch):
     monkeypatch.chdir(ROOT)
     rows = ATLAS.filter(study=study)
@@ -70,22 +62,6 @@ def test_the_page_has_every_row_once():
     text = (RESULTS / "atlas.md").read_text(encoding="utf-8")
     assert text.count("python tools/repeat.py ") == ATLAS.height
     assert ATLAS.select("study", "point").is_unique().all()
-
-
-@given(st.data())
-def test_the_slope_over_widths_is_that_of_weighted_least_squares(data):
-    widths = data.draw(st.lists(st.sampled_from([8, 16, 32, 100, 256]), min_size=2, unique=True))
-    effects = data.draw(st.lists(st.floats(-1, 1), min_size=len(widths), max_size=len(widths)))
-    halves = data.draw(st.lists(st.floats(0.01, 1), min_size=len(widths), max_size=len(widths)))
-    points = [
-        {"width": width, "difference": effect, "high": effect + half}
-        for width, effect, half in zip(widths, effects, halves, strict=True)
-    ]
-    # The error of the slope in the unit of the errors of the effects.
-    line, variance = np.polyfit(np.log2(widths), effects, 1, w=1 / np.array(halves), cov="unscaled")
-    slope, high = TOOL["slope_by_width"](points)
-    assert slope == pytest.approx(line[0], abs=1e-9)
-    assert high - slope == pytest.approx(variance[0, 0] ** 0.5, rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -54,12 +54,6 @@ def test_importing_the_front_door_imports_nothing_heavy() -> None:
     assert HEAVY & set(done.stdout.split()) == set()
 
 
-def test_studies_have_one_home_and_the_old_one_warns() -> None:
-    code = "import lmzoo; from lmzoo.sweep import Point, Study, main; assert lmzoo.main is main"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "lmzoo.sweep is deprecated and will be removed in lmzoo 0.4; use lmzoo" in done.stderr
-
-
 def test_what_tutorials_studies_and_scripts_import_is_public() -> None:
     used = defaultdict(set)
     for path in SHOWN:

@@ -1,7 +1,5 @@
 """Published tables: which run belongs to which row, the four variants, and the tables as text."""
 
-import json
-
 import pytest
 from published_rows import (
     KIND_OF_MODEL,
@@ -13,7 +11,6 @@ from published_rows import (
 from published_runs import VARIANTS, compare_with_published, variant_of
 from published_table import (
     agreement_lines,
-    ngram_lines,
     published_comparison,
 )
 
@@ -21,7 +18,6 @@ from lmzoo import zoo
 from lmzoo.base.errors import UserError
 from lmzoo.contract import MODELS
 from lmzoo.lab.analysis.load import load_study
-from lmzoo.lab.analysis.render import render
 
 WORD = TABLES[0]
 ROWS = [(table, row) for table in TABLES for row in table.rows()]
@@ -111,50 +107,6 @@ def test_orders_are_compared_within_a_kind_of_score(study):
     assert lines[0].count("over 5 rows") == 2
 
 
-def test_without_runs_every_row_is_shown_as_not_run():
-    text = render(published_comparison([]), "json")
-    rows = json.loads(text)["rows"]
-    assert len(rows) == len(ROWS)
-    assert all(row[f"{name}_seeds"] == 0 for row in rows for name in VARIANTS)
-    assert render(published_comparison([], table="cath_l20"), "md").count("not run") == 10
-
-
 def test_an_unknown_table_is_refused():
     with pytest.raises(UserError, match="no published table 'cath'; known: multi30k_word"):
         published_comparison([], table="cath")
-
-
-COMMON = {"corpus": {"name": "multi30k_en"}, "length": 20, "unit": "word"}
-
-
-def _config(label, norm="rms"):
-    cuts = sorted(next(row.positions for row in WORD.rows() if row.label == label))
-    fields = {"width": 128, "norm": norm, "cell": {"name": "mgu", "cuts": cuts}}
-    return MODELS.dump(zoo.config("DLM46", **fields))
-
-
-def _ngram(order):
-    return {"name": "ngram_count", "order": order, "smoothing": "kneser_ney", "alpha": 0.1}
-
-
-@pytest.fixture
-def with_ngrams(toy):
-    """Three sound rows with sentence losses 5, 4.7 and 4.4; n-gram models with 5.8 and 4.6."""
-    toy.epochs = 20
-    for label, loss in (("DLM46", 5.0), ("DLM46 {4}", 4.7), ("DLM46 {5}", 4.4)):
-        losses = [2 * loss + step for step in (-0.1, 0.0, 0.1)]
-        recipe = {"accumulate": "step"}
-        toy.add_point(label, losses, model=_config(label), recipe=recipe, **COMMON)
-    for order, loss in ((1, 11.6), (5, 9.2)):
-        toy.add_point(f"count {order}", [loss] * 3, model=_ngram(order), **COMMON)
-    return toy
-
-
-def test_the_legend_has_the_ngram_losses_and_the_rows_that_lose_to_them(with_ngrams):
-    line = (
-        "multi30k_word, n-gram models on the same data: Kneser-Ney 5-gram 4.600, unigram 5.800; "
-        "loses to Kneser-Ney 5-gram (4.600): DLM46; "
-        "no clear difference from it: DLM46 cut state_to_candidate (4)"
-    )
-    assert ngram_lines(WORD, compare_with_published(WORD, [load_study(with_ngrams.path)])) == [line]
-    assert line in render(published_comparison([with_ngrams.path]), "table", width=300)

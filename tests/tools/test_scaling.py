@@ -56,11 +56,6 @@ def test_curves_that_cross_change_their_order(scaled):
     assert "cut gru and cut lstm change their order" in text
 
 
-def test_curves_are_compared_at_equal_state_where_both_have_points(scaled):
-    frame, *_ = scaling_curves(load_study(scaled.path), by="state")
-    assert (frame["low_size"][0], frame["high_size"][0]) == (16, 64)
-
-
 def test_a_curve_without_a_shared_size_is_left_out(scaled):
     for width in WIDTHS:
         scaled.add_point(f"big E={width}", [2.0, 2.01, 1.99], parameters=10**8 * width)

@@ -122,13 +122,6 @@ def test_models_that_lose_to_the_five_gram_are_named_in_the_first_sentence(toy):
     assert doubts(toy)[0].startswith("cut part, cut bad lose to the Kneser-Ney 5-gram (2.200)")
 
 
-def test_a_setting_at_the_edge_is_named_once(toy):
-    for name in "abcde":
-        toy.add_point(name, [2.5, 2.51, 2.49], edge=("lr",))
-    (line,) = (line for line in doubts(toy) if "edge" in line)
-    assert line.startswith("edge: cut a, cut b, cut c and 2 more: the chosen value is at the edge")
-
-
 def test_a_page_of_results_starts_with_what_makes_its_numbers_doubtful():
     """`tools/results.py --check` compares the block with the records."""
     for page in PAGES.glob("*.md"):

@@ -82,13 +82,6 @@ def test_costs_are_of_one_confirm_run(folder):
     assert frame["parameters"].to_list() == [100, 50]
 
 
-def test_costs_leave_out_count_models(toy, folder):
-    toy.add_point("unigram", [5.0, 5.0, 5.0], parameters=0)
-    toy.write()
-    again = load_study(toy.path)
-    assert point_costs(ranked(again))["label"].to_list() == ["cut full", "cut part"]
-
-
 def test_the_axis_of_the_search_leaves_out_the_losses_of_pruned_runs():
     rows = [("a", 0.1, 2.0, "finished"), ("a", 0.2, 2.5, "finished"), ("a", 0.3, 90.0, "pruned")]
     frame = pl.DataFrame(rows, ["label", "value", "loss", "status"], orient="row")
@@ -129,14 +122,6 @@ def test_the_sweep_chose_a_setting_near_the_least_of_each_curve():
     both = chosen.join(fitted, on=["label", "value"]).join(least, on="label")
     assert both.height == chosen.height
     assert (both["fitted"] - both["least"]).max() < 0.01
-
-
-def test_a_fit_is_near_the_losses_that_it_smooths():
-    folder = load_study(RECORDS)
-    tuned = tuned_settings(folder, "recipe.lr").filter(pl.col("status") == "finished")
-    both = response_curves(folder, "recipe.lr").join(tuned, on=["label", "value"])
-    distance = (both["fitted"] - both["loss"]).abs().median()
-    assert 0 < distance < 0.05
 
 
 def test_there_is_no_curve_for_a_field_that_was_not_searched_alone(toy):

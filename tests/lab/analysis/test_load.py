@@ -97,15 +97,6 @@ def test_parsing_together_and_line_by_line_agree(toy, blank, monkeypatch):
     assert (none_damaged, damaged) == ({}, {"late": 1})
 
 
-@pytest.mark.parametrize("line", [b"{}", b'{"epoch": 5}', b'{"event": "end"}'])
-@pytest.mark.parametrize("damaged", [b"", b"{torn"])
-def test_a_line_without_event_or_epoch_is_ignored(toy, line, damaged):
-    before = events(toy)
-    path = toy.records_path("full-confirm-1")
-    path.write_bytes(path.read_bytes() + line + b"\n" + damaged)
-    assert events(toy).equals(before)
-
-
 def test_an_unreadable_file_is_named_in_the_error(toy):
     toy.records_path("full-confirm-1").unlink()
     toy.records_path("full-confirm-1").mkdir()

@@ -55,23 +55,6 @@ def test_markdown_parses_back(toy):
     assert named[3]["marks"] == "leaks"
 
 
-def test_an_exact_loss_is_shown_without_interval_and_p(tmp_path):
-    toy = ToyStudy(tmp_path / "counts")
-    toy.add_point("full", [3.1001234567] * 3)  # with few decimals it could be rounded
-    toy.add_point("counts", [3.25, 3.25, 3.25])
-    toy.add_point("net", [3.3, 3.4, 3.6])
-    text = render(study_ranking(toy.path), "md")
-    block = text.split("**exact log-likelihood")[1].split("\n\n")[1].splitlines()
-    header, _, *rows = map(cells, block)
-    full, counts, net = (dict(zip(header, row, strict=True)) for row in rows)
-    assert (full["loss"], full["marks"]) == ("3.100", "fixed")
-    shown = [counts[name] for name in ("loss", "difference", "p", "marks")]
-    assert shown == ["3.250", "+0.150", "—", "fixed"]
-    assert net["difference"].startswith("+0.333 ±0.3")
-    assert net["p"] != "—"
-    assert "fixed: every seed gives the same loss" in text
-
-
 def test_csv_parses_back(toy):
     rows = list(csv.DictReader(io.StringIO(render(study_ranking(toy.path), "csv"))))
     assert [row["rank"] for row in rows] == ["1", "2", "3", "4", "1"]

@@ -122,15 +122,6 @@ def test_the_folder_of_the_script_is_not_saved(toy: ToyStudy, tmp_path: Path) ->
         assert study == toy.study_json | {"script": saved}
 
 
-def test_sequences_are_left_out_unless_asked_for(toy: ToyStudy, tmp_path: Path) -> None:
-    save_study(toy.path, tmp_path / "toy.parquet")
-    assert {file for _, file, _ in read_rows(tmp_path / "toy.parquet")} == {
-        *("study.json", "settings.ndjson", "config.json", "records.ndjson")
-    }
-    with pytest.raises(UserError, match="no per-sequence test losses"):
-        study_comparison(tmp_path / "toy.parquet")
-
-
 def test_a_study_goes_through_a_bucket(toy: ToyStudy, tmp_path: Path, bucket: str) -> None:  # noqa: F811
     save_study(toy.path, tmp_path / "a.parquet", with_sequences=True)
     restore_study(tmp_path / "a.parquet", f"{bucket}/toy")

@@ -2,7 +2,6 @@
 
 import math
 
-import polars as pl
 import pytest
 
 from lmzoo.base.errors import UserError
@@ -68,13 +67,6 @@ def test_perplexity_per_word_is_that_of_the_nats_per_word(study):
     assert "perplexity per word" in render(study_ranking(study.path, unit="wppl"), "md")
 
 
-def test_records_before_words_were_counted_have_bits_and_no_perplexity_per_word(study):
-    add_sizes(study, {"characters": 198, "bytes": 396})
-    study_ranking(study.path, unit="bpc")
-    with pytest.raises(UserError, match="lack the size of the test text"):
-        study_ranking(study.path, unit="wppl")
-
-
 def test_records_without_sizes_are_refused(study):
     for table in (study_ranking, study_comparison):
         if table is study_comparison:
@@ -104,12 +96,3 @@ def test_a_wrong_unit_is_refused(study):
     with pytest.raises(UserError, match="--at ranks validation losses"):
         study_ranking(study.path, unit="bpb", at=1)
     assert study_ranking(study.path, at=1).frame["bits_per_byte"].null_count() == 3
-
-
-def test_the_legend_says_what_a_nat_is(study):
-    text = render(study_ranking(add_sizes(study).path), "md")
-    assert "one nat per token is 0.7213 bits per character and 0.3607 bits per byte" in text
-    assert (
-        study_ranking(study.path).frame.select(pl.col("bits_per_byte").is_null().any()).item()
-        is False
-    )

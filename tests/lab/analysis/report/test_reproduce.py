@@ -168,22 +168,6 @@ def test_the_stored_words_give_the_same_study(fields, search, numbers):
     assert dataclasses.replace(run[0], script=()) == study
 
 
-OPTIONS = [
-    (),
-    ("--search-space", "recipe.lr=1:8", "--search-space", "recipe.batch=16,32"),
-    ("--set", "recipe.init=default", "--set", "recipe.clip=none"),
-]
-MODEL = ("--set", "model.width=8", "--set", 'model.emission={"name": "mixture", "components": 5}')
-
-
-@pytest.mark.parametrize(
-    ("study", "options"), [(OWN, options) for options in OPTIONS] + [(PLAIN, MODEL)]
-)
-def test_the_command_runs_the_same_study(study, options, tmp_path, monkeypatch):
-    first = study_of(study, [*options, *SMALL], monkeypatch)
-    assert study_of(study, command_of(first, tmp_path), monkeypatch) == first
-
-
 def test_the_command_of_one_of_several_studies_names_it(tmp_path, monkeypatch):
     studies = PLAIN, dataclasses.replace(PLAIN, name="second")
     first = study_of(studies, ["second", *SMALL], monkeypatch)
@@ -200,14 +184,6 @@ def test_points_without_a_chosen_setting_are_left_out(toy):
     toy.write()
     words = shlex.split(reproduce_commands(toy.path, load_study(toy.path)).splitlines()[0])
     assert words[words.index("--points") + 1] == "cut full,cut a,b"
-
-
-def test_points_that_the_sweep_left_out_are_left_out(toy):
-    toy.add_point("full", [2.0])
-    toy.study_json["left_out"] = ["minGPT"]
-    toy.write()
-    words = shlex.split(reproduce_commands(toy.path, load_study(toy.path)).splitlines()[0])
-    assert words[words.index("--points") + 1] == "cut full"
 
 
 def test_the_command_of_an_older_study_says_what_is_missing(toy):

@@ -61,7 +61,7 @@ UNREADABLE = """() => {
 }"""
 """Texts with a contrast below 4.5 to their background."""
 
-POINT, SQUARE = ".mark-symbol.role-mark path", ".mark-rect.role-mark path"
+POINT = ".mark-symbol.role-mark path"
 
 
 @pytest.fixture(scope="module")
@@ -117,17 +117,6 @@ def test_axe_finds_no_violation(browse, pages, scheme):
             tab.evaluate(script)
             found = tab.evaluate("axe.run().then((result) => result.violations)")
             assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found] == []
-
-
-def test_every_chart_shows_a_tooltip(browse, pages):
-    for page in pages:
-        with browse(page, 1440) as tab:
-            for chart in tab.query_selector_all(".chart"):
-                chart.scroll_into_view_if_needed()
-                marks = map(chart.query_selector, (POINT, SQUARE))
-                next(filter(None, marks)).hover(force=True)
-                tab.wait_for_selector("#vg-tooltip-element.visible")
-                tab.mouse.move(1, 1)
 
 
 def test_a_point_chosen_in_one_chart_is_chosen_in_all(browse, pages):
