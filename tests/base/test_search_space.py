@@ -46,7 +46,7 @@ def test_commas_give_a_choice_of_typed_values() -> None:
     "text", ["", "8", "8:", ":8", "a:b", "1:2:lin", "1:2:log:3", "2:1", "nan:1", "0:8:log"]
 )
 def test_an_invalid_range_is_an_error_with_the_text(text: str) -> None:
-    with pytest.raises(UserError, match="low:high|above 0") as caught:
+    with pytest.raises(UserError, match=r"low:high|above 0") as caught:
         parse_range(text)
     assert repr(text) in str(caught.value)
 
