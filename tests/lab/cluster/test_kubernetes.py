@@ -83,6 +83,16 @@ def test_a_misspelt_field_or_a_wrong_value_is_found(cluster):
         assert errors(wrong, schema()), path
 
 
+def test_workers_start_on_demand_and_connections_need_the_token(cluster):
+    spec = cluster["spec"]
+    assert spec["enableInTreeAutoscaling"] is True
+    assert all(g["minReplicas"] == 0 < g["maxReplicas"] for g in spec["workerGroupSpecs"])
+    limits = {name: c["resources"]["limits"] for name, c in containers(cluster).items()}
+    assert [name for name, own in limits.items() if "nvidia.com/gpu" in own] == ["gpu"]
+    assert spec["authOptions"] == {"mode": "token"}
+    assert spec["headGroupSpec"]["rayStartParams"]["dashboard-host"] == "127.0.0.1"
+
+
 def test_pods_have_the_ray_of_the_tests_the_store_and_their_resources(cluster):
     image = (ROOT / "clusters/Dockerfile").read_text()
     assert f"FROM rayproject/ray:{ray.__version__}-" in image
@@ -96,19 +106,3 @@ def test_pods_have_the_ray_of_the_tests_the_store_and_their_resources(cluster):
     for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
         (volume,) = group["template"]["spec"]["volumes"]
         assert volume == {"name": "store", "persistentVolumeClaim": {"claimName": claim}}
-
-
-def test_workers_start_on_demand_and_only_one_group_has_gpus(cluster):
-    spec = cluster["spec"]
-    assert spec["enableInTreeAutoscaling"] is True
-    assert all(g["minReplicas"] == 0 < g["maxReplicas"] for g in spec["workerGroupSpecs"])
-    gpus = {
-        name: "nvidia.com/gpu" in c["resources"]["limits"]
-        for name, c in containers(cluster).items()
-    }
-    assert gpus == {"head": False, "gpu": True, "cpu": False}
-
-
-def test_every_connection_needs_the_token_and_the_dashboard_is_on_loopback(cluster):
-    assert cluster["spec"]["authOptions"] == {"mode": "token"}
-    assert cluster["spec"]["headGroupSpec"]["rayStartParams"]["dashboard-host"] == "127.0.0.1"

@@ -200,18 +200,6 @@ def test_runs_fail_on_bad_nodes_only_if_they_fail_everywhere(planner, corpus, se
     assert [run.id for run in planner.failed_runs] == [poison]
 
 
-def test_workers_on_a_node_that_is_left_out_stay_and_get_nothing(fleet):
-    members = ask(fleet, "w", node="bad").members
-    fleet.health.leave_out("bad", "it cannot write")
-    reply = ask(fleet, "w", node="bad")
-    assert (reply.members, {*reply.release}) == ([], {*members})
-    for run in members:
-        fleet.released("w", run)
-    assert ask(fleet, "w", node="bad") is None
-    assert fleet.parked == ["w"]
-    assert {*ask(fleet, "x", node="good").members} == {*members}
-
-
 def test_interruptions_and_deaths_with_progress_are_no_failure(fleet):
     for name in map(str, range(12)):
         ask(fleet, name)

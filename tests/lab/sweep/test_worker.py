@@ -173,13 +173,6 @@ def has_epochs(folder: RunFolder) -> bool:
     return any(record["event"] == "epoch" for record in folder.records())
 
 
-def test_a_worker_without_a_gpu_share_uses_the_cpu(set_up, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    worker = set_up(gpu=0.0)
-    assert worker._pack._trainer._device == torch.device("cpu")
-    worker.cleanup()
-
-
 @pytest.mark.parametrize(
     ("option", "message"),
     [({"gpu": 1.0}, "install a CUDA build of torch"),
