@@ -18,7 +18,7 @@ from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.trainables.parameter_budget import count_parameters, fit_width
 from lmzoo.trainables.resolve import check_settings, corpus_config, resolve
 from lmzoo.trainables.store_name import store_name
-from sweeps import architectures, gru_factorial
+from sweeps import gru_factorial
 from tests.lab.analysis.factorial import MGU, mgu
 from tests.lab.sweep.local_sweep import sweep
 from tests.toy_study import corpus as corpus
@@ -39,15 +39,6 @@ def test_common_fields_and_own_fields_are_both_applied(study, corpus, corpus_fie
     assert wild.model.emission.components == 3
     assert [str(c) for c in cut.model.cell.cuts] == ["state_to_candidate"]
     assert wild.recipe.batch == 16
-
-
-def test_the_run_depends_on_the_setting_and_the_seed(study, corpus, corpus_fields):
-    wild = resolve(study, corpus, corpus_fields)[0]
-    runs = {
-        wild.run_config({"recipe.lr": lr}, seed)["run"] for lr in (0.01, 0.02) for seed in (0, 1)
-    }
-    assert len(runs) == 4
-    assert wild.run_config({"recipe.lr": 0.01}, 0)["run"] in runs
 
 
 def test_the_point_id_depends_on_the_search_ranges_and_not_on_the_budget(
@@ -105,13 +96,6 @@ def test_only_a_needed_point_must_accept_the_common_fields(study, corpus, corpus
     for needed in (None, {"minGPT"}):
         with pytest.raises(UserError, match="point 'minGPT': no field 'starts'"):
             resolve(both, corpus, corpus_fields, needed)
-
-
-def test_a_field_that_no_point_accepts_is_named_in_the_error(study, corpus, corpus_fields):
-    """If only the baselines are needed, all points are left out."""
-    bogus = dataclasses.replace(study, fields={**study.fields, "model.bogus": 1})
-    with pytest.raises(UserError, match=r"point .*: no field 'bogus'"):
-        resolve(bogus, corpus, corpus_fields, set())
 
 
 def test_a_baseline_under_another_label_is_always_planned(study, corpus, corpus_fields, tmp_path):
@@ -286,42 +270,14 @@ def test_the_name_of_a_file_is_readable_short_and_of_one_file() -> None:
     assert len({store_name("toy", spec) for spec in specs}) == 4
 
 
-def test_every_exact_row_is_a_point_within_the_budget() -> None:
-    fields = corpus_config(architectures.STUDY, architectures.STUDY.fields)
-    corpus = open_corpus({**fields, "train": 10, "valid": 1, "test": 1})
-    points = resolve(architectures.STUDY, corpus, fields)
-    points = [point for point in points if not point.baseline]
-    labels = {label for point in points for label in (point.label, *point.aliases)}
-    rows = {name for name in zoo.names() if zoo.row(name).model}
-    assert labels == {name for name in rows if zoo.row(name).score == "exact"}
-    sizes = {point.label: count_parameters(point.model, corpus.task) for point in points}
-    assert max(sizes.values()) <= architectures.STUDY.parameters
-
-
-@pytest.fixture(scope="module")
-def factorial():
+def test_every_point_of_the_factorial_study_is_a_distinct_mutant_that_reads_its_input():
     fields = corpus_config(gru_factorial.STUDY, gru_factorial.STUDY.fields)
     corpus = open_corpus({**fields, "train": 10, "valid": 1, "test": 1})
-    return corpus, [p for p in resolve(gru_factorial.STUDY, corpus, fields) if not p.baseline]
-
-
-def test_every_point_is_a_distinct_mutant_that_reads_its_input(factorial):
-    _, points = factorial
+    points = [p for p in resolve(gru_factorial.STUDY, corpus, fields) if not p.baseline]
     assert not any(point.aliases for point in points)
     rows = [type(point.model.cell).__qualname__ for point in points]
     assert (rows.count("MGU.Config"), rows.count("MGRU.Config")) == (92, 148)
     assert not any(CELLS.build(point.model.cell, 1, 2).input_blind for point in points)
-    assert [points[0].label, points[92].label] == ["mgu wild type", "mgru wild type"]
-
-
-def test_the_mutants_equal_those_of_an_independent_enumeration(factorial):
-    _, points = factorial
-    ours = {point.model.cell.cuts for point in points[:92]}
     expected = {frozenset(np.array(MGU)[pattern].tolist()) for pattern in mgu()}
-    assert {frozenset(map(str, cuts)) for cuts in ours} == expected
-
-
-def test_all_points_have_the_same_size_and_searched_fields(factorial):
-    _, points = factorial
+    assert {frozenset(map(str, point.model.cell.cuts)) for point in points[:92]} == expected
     assert {(point.model.width, point.model.emission.components) for point in points} == {(16, 16)}
-    assert {tuple(point.search_space) for point in points} == {("recipe.lr",)}

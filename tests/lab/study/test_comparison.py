@@ -182,15 +182,6 @@ def test_only_undecided_points_and_the_reference_get_more_seeds(undecided, run_u
     assert all(n in (3, 6, 12, 24) for n in found.values())
 
 
-def test_a_later_limit_continues_where_the_first_one_ended(undecided, run_undecided, tmp_path):
-    assert run_undecided(dataclasses.replace(undecided, max_seeds=6), path=tmp_path)
-    before = seeds(tmp_path)
-    assert max(before.values()) == 6
-    assert run_undecided(undecided, path=tmp_path)
-    after = seeds(tmp_path)
-    assert all(after[label] >= n for label, n in before.items())
-
-
 def test_the_planner_and_the_table_agree(undecided, run_undecided, tmp_path):
     """A verdict ends a contrast in the sweep exactly when the table shows it."""
     assert run_undecided(undecided, path=tmp_path)

@@ -1,16 +1,20 @@
 """The study store writes in order in the background, and no error of a write is lost."""
 
+import dataclasses
 import threading
 from contextlib import closing
 
 import pytest
 
 from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.load import TABLE_FILES
+from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.store.local import Store, open_store
-from lmzoo.lab.store.records import NUMERICS, SCHEMA, STUDY, parse_json
+from lmzoo.lab.store.records import CHECKPOINT, NUMERICS, SCHEMA, STUDY, parse_json
 from lmzoo.lab.study import study_store
-from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore
+from lmzoo.lab.study.study_store import SETTINGS, ReadOnlyStudyStore, StudyStore
 from tests.lab.store.conftest import bucket, s3_server  # noqa: F401
+from tests.lab.sweep.local_sweep import outcome, sweep
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
@@ -99,3 +103,27 @@ def test_a_sweep_waits_for_the_workers_of_the_one_before(address, monkeypatch):
     timer.start()
     StudyStore(address).close()
     timer.join()
+
+
+def test_an_interrupted_study_in_a_bucket_equals_a_study_in_a_folder(
+    bucket,  # noqa: F811
+    study,
+    corpus,
+    corpus_fields,
+    tmp_path,
+):
+    small = dataclasses.replace(study, points=study.points[:2], samples=2)
+    address, folder = f"{bucket}/runs/toy-text", tmp_path / "toy-text"
+    assert not sweep(small, corpus, corpus_fields, address, steps=7)
+    assert not sweep(small, corpus, corpus_fields, address, steps=5)
+    assert sweep(small, corpus, corpus_fields, address)
+    assert sweep(small, corpus, corpus_fields, folder)
+
+    fetched = open_store(address).local_copy([*TABLE_FILES, SETTINGS])
+    assert outcome(fetched) == outcome(folder)
+    assert (fetched / "study.json").read_bytes() == (folder / "study.json").read_bytes()
+    assert (fetched / SETTINGS).read_bytes() == (folder / SETTINGS).read_bytes()
+    assert not list(fetched.glob(f"*/{CHECKPOINT}"))
+    assert len(list(fetched.glob("*/test-*.npy"))) == 2 * (2 + 2)  # the baselines included
+    rankings = [study_ranking(store).frame.drop("seconds") for store in (address, folder)]
+    assert rankings[0].equals(rankings[1])
