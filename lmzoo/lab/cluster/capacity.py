@@ -169,14 +169,14 @@ class Capacity:
         """Return whether to wait for the first node before workers are placed on CPUs.
 
         Raises:
-            UserError: No node would start without a worker, and what would start is not known.
+            UserError: It is not known whether nodes with GPUs would start.
         """
         growth, nodes = self._growth, self._look().values()
         idle = not any(map(on_cpu.workers_on, nodes))
-        if growth.nodes is None and growth.autoscaling and idle:
+        if growth.nodes is None and growth.autoscaling:
             raise UserError(
-                "no worker node is live, and the head may not read which ones the cluster can "
-                "start; choose --device cpu or --device gpu"
+                "no GPU is live, and which nodes Kubernetes may start is not known; choose "
+                "--device cpu or --device gpu"
             )
         if growth.nodes is None or growth.autoscaling:
             return growth.nodes is None and idle

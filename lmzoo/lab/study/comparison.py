@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from lmzoo.lab.statistics.compared import Compared, Look, compared, looks, read_looks, spend
 from lmzoo.lab.statistics.contrasts import unfair
 from lmzoo.lab.statistics.intervals import Array
-from lmzoo.lab.statistics.power import planned_seeds
 from lmzoo.lab.study.point_planner import PointPlanner
 from lmzoo.lab.study.study import Study
 
@@ -68,21 +67,6 @@ def comparison(
         margin=margin,
         ended=[len(p.confirm_runs) for p in own] if waits else None,
     )
-
-
-def seeds_for(points: Facts, reference: PointPlanner, effect: float) -> Array:
-    """Return the seeds that show a difference, for each point that is compared.
-
-    The runs that have ended are the pilot: infinity is more than any plan has, NaN not known.
-    """
-    own, losses, honest, rivals = _measured(points, reference)
-    at, family = own.index(reference), honest & ~rivals
-    family[at] = False
-    planned = planned_seeds(
-        losses, at, effect, family=family, tuning_sd=[point.tuning_sd for point in own]
-    )
-    seeds = np.where(np.isnan(planned.seeds) & ~np.isnan(planned.sd), np.inf, planned.seeds)
-    return seeds[family]
 
 
 def _measured(

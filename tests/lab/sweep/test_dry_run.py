@@ -7,18 +7,13 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from lmzoo import main
-from lmzoo.lab.cluster.resources import Resources
-from lmzoo.lab.judging.plan import pilot_of_study, planned
 from lmzoo.lab.store.records import RECORDS, RunFolder
-from lmzoo.lab.study.comparison import seeds_for
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.point_planner import MOST_AGAIN
 from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore
-from lmzoo.lab.sweep.screen.dry_run import print_dry_run
 from lmzoo.trainables.parameter_budget import BASELINES
 from lmzoo.trainables.resolve import resolve
 from lmzoo.trainables.store_name import store_name
@@ -104,28 +99,3 @@ def test_a_store_without_runs_is_read(study, corpus, corpus_fields, tmp_path, dr
     runs = [runs for _, runs, _ in dry_run()]
     most = study.samples + MOST_AGAIN + study.seeds
     assert runs == [most] * 2 + [study.seeds] * len(BASELINES)
-
-
-def test_a_dry_run_plans_the_seeds_of_lmzoo_plan(
-    study, corpus, corpus_fields, interrupted, tmp_path, capsys
-):
-    """The ended runs are the pilot; without two seeds of the reference there is no plan."""
-    ended = tmp_path / "toy"
-    assert sweep(study, corpus, corpus_fields, ended, slots=3)
-    said = {}
-    for store in (interrupted, ended):
-        points = resolve(study, corpus, corpus_fields)
-        planner = Planner(study, points, ReadOnlyStudyStore(store))
-        print_dry_run(planner, "", Resources(), as_json=False)
-        said[store] = " ".join(capsys.readouterr().out.split())
-    facts = {point: point.point.facts() for point in planner.points}
-    finite = 0
-    for effect in (study.margin, 0.1, 0.5):
-        seeds = seeds_for(facts, planner.reference, effect)
-        frame = planned(pilot_of_study(ended), effect).frame
-        assert sorted(seeds) == sorted(frame["seeds"].cast(float).fill_null(float("inf")))
-        finite += np.isfinite(seeds).sum()
-    assert finite
-    effect = study.margin
-    assert f"a difference of {effect:g} with a probability of 0.8: " in said[ended]
-    assert "after a sweep, lmzoo plan" in said[interrupted]

@@ -121,8 +121,6 @@ class Sweep:
             ) as store:
                 with gc_disabled():  # a large store makes millions of objects that stay
                     planner = Planner(self.study, points, store, needed)
-                if not self.quiet and any(point.design for point in planner.points):
-                    self.stderr.print(_searched(self.study))
                 if dry_run:
                     print_dry_run(planner, data.source, self.resources, as_json=self.as_json)
                     return 0
@@ -270,18 +268,6 @@ def _close(store: "StudyStore") -> None:
     with contextlib.suppress(Exception):  # the main thread may be closing it
         store.close()
     weakref.finalize._exitfunc()  # type: ignore[attr-defined]  # what Python calls at its end
-
-
-def _searched(study: "Study") -> str:
-    """Return the line that says where settings come from and which runs end early."""
-    sampler, pruner = (
-        x if isinstance(x, str) else type(x).__name__ for x in (study.sampler, study.pruner)
-    )
-    early = {"asha": "ASHA's rule ends runs early", "none": "no run ends early"}
-    return (
-        f"settings: a start design, then Optuna's suggestions ({sampler}); "
-        f"{early.get(pruner, f'the pruner {pruner} ends runs early')}"
-    )
 
 
 def _start_ranking(store: str) -> subprocess.Popen[bytes]:

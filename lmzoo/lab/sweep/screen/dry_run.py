@@ -4,13 +4,10 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-import numpy as np
 from rich.console import Console as RichConsole
 
 from lmzoo.base.errors import UserError, describe_error
 from lmzoo.base.streams import echo
-from lmzoo.lab.statistics.compared import POWER
-from lmzoo.lab.study.comparison import seeds_for
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.sweep.fleet.costs import duration
 
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_json: bool) -> None:
-    """Print the pending runs of each point, their time at most, and the seeds of a plan.
+    """Print the pending runs of each point and their time at most.
 
     The time of a function or a command is not known. `source` says what the data are.
     """
@@ -61,22 +58,6 @@ def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_j
     time_left = f"at most about {duration(total)}" if rows else "nothing left to do"
     if unknown:
         time_left = (f"{time_left}, and " if total else "") + "epochs whose time is not known"
-    out.print(_planned(planner), highlight=False)
-    out.print(f"{time_left}, {slots} runs at a time, in {planner.store.store}")
-
-
-def _planned(planner: Planner) -> str:
-    """Return how many seeds show a difference of the margin; the ended runs are the pilot."""
-    margin, command = planner.study.margin, f"lmzoo plan {planner.store.store} --effect"
-    pilot = [p for p in planner.points if sum(r.test_loss is not None for r in p.confirm_runs) > 1]
-    if not margin or planner.reference not in pilot:
-        return f"after a sweep, {command} X says how many seeds show a difference of X"
-    facts = {point: point.point.facts() for point in pilot}
-    seeds = seeds_for(facts, planner.reference, margin)
-    known, never = seeds[np.isfinite(seeds)], int(np.isinf(seeds).sum())
-    parts = [f"{known.min():.0f} to {known.max():.0f} seeds by point"] if len(known) else []
-    parts += [f"{never} of {len(seeds)} points cannot be decided"] if never else []
-    said = ", ".join(parts) or "nothing is compared"
-    return (
-        f"a difference of {margin:g} with a probability of {POWER:g}: {said}; {command} {margin:g}"
-    )
+    store = planner.store.store
+    out.print(f"after a sweep, lmzoo plan {store} --effect X says how many seeds show X")
+    out.print(f"{time_left}, {slots} runs at a time, in {store}")
