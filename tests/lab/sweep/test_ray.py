@@ -4,7 +4,6 @@
 |---|---|---|
 | `RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER` | keeps a Ray that the sweep starts on loopback | here |
 | `DEFAULT_ENV_VARS` of Ray Tune | empty: an actor uses an idle process | here |
-| `RayActorError` in Tune's actor manager | a worker that Ray killed for memory is a death | here |
 | `node:__internal_head__` | marks the head among the nodes | here |
 | `_global_node` of Ray's worker | shows whether Ray lives, and kills it | test_stops.py |
 | `ConsolePopen` of Ray's services | Ray's processes have a session of their own | test_stops.py |
@@ -28,7 +27,6 @@ from .processes import ROOT, actors, descendants, listening, wait_until
 
 PRIVATE = {
     "ray.tune.execution.class_cache.DEFAULT_ENV_VARS",
-    "ray.air.execution._internal.actor_manager",
     "ray._private.services",
     "ray._private.worker",
 }
@@ -52,21 +50,66 @@ def test_the_names_of_ray_in_lmzoo_are_an_api_or_listed():
     assert unlisted == PRIVATE
 
 
-def test_a_worker_that_ray_killed_for_memory_is_a_death_and_not_the_end_of_the_sweep(monkeypatch):
-    """Ray's own manager raises a RuntimeError for this, which ended a sweep with a traceback."""
+LEAKS = """
+import time
+from lmzoo import Point, Study, main
+
+def leaks(settings, seed, epochs):
+    kept = []
+    for epoch in range(1, epochs + 1):
+        kept.append(b"x" * (400 << 20))
+        time.sleep(0.5)
+        yield {"epoch": epoch, "valid": 1.0 + 0.1 / epoch}
+
+def good(settings, seed, epochs):
+    for epoch in range(1, epochs + 1):
+        time.sleep(0.2)
+        yield {"epoch": epoch, "valid": 1.1 + 0.1 / epoch}
+
+POINTS = (Point("good", good), Point("leaks", leaks))
+STUDY = Study(name="leaks", question="?", points=POINTS, search={}, epochs=12, samples=1, seeds=2)
+if __name__ == "__main__":
+    main(STUDY)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.xdist_group("ray")
+def test_a_worker_that_ray_killed_for_memory_is_a_death_and_not_the_end_of_the_sweep(tmp_path):
+    """A function that leaks, on a node with little memory: the other point ends."""
+    (tmp_path / "leaks.py").write_text(LEAKS)
+    memory = dict(re.findall(r"(\w+): +(\d+) kB", Path("/proc/meminfo").read_text()))
+    used = 1 - int(memory["MemAvailable"]) / int(memory["MemTotal"])
+    done = subprocess.run(
+        [sys.executable, "leaks.py", "--storage", "s"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT),
+        "RAY_memory_usage_threshold": f"{used + 0.16:.3f}", "RAY_memory_monitor_refresh_ms": "250"},
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr, done.stderr
+    assert "Ray killed" in done.stderr
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("kind", ["OutOfMemoryError", "ObjectLostError", "NodeDiedError"])
+def test_other_ends_of_a_worker_are_deaths_for_ray_tune(kind, monkeypatch):
+    """Ray's own manager raises a RuntimeError for them, which ended a sweep with a traceback."""
+    from ray import exceptions
     from ray.air.execution._internal.actor_manager import RayActorManager
     from ray.air.execution._internal.tracked_actor import TrackedActor
     from ray.air.execution._internal.tracked_actor_task import TrackedActorTask
-    from ray.exceptions import OutOfMemoryError
 
     import lmzoo.lab.sweep.driver.ray_backend  # noqa: F401
 
     deaths = []
-    task = TrackedActorTask(TrackedActor(1, on_error=lambda actor, error: deaths.append(error)))
+    actor = TrackedActor(1, on_error=lambda actor, error: deaths.append(error))
     manager = RayActorManager(Mock())
     monkeypatch.setattr(manager, "_cleanup_actor", Mock())
-    manager._actor_task_failed(task, OutOfMemoryError("low"))
-    assert [type(error) for error in deaths] == [OutOfMemoryError]
+    error = getattr(exceptions, kind).__new__(getattr(exceptions, kind))
+    manager._actor_task_failed(TrackedActorTask(actor), error)
+    assert deaths == [error]
+    assert not error.preempted
 
 
 @pytest.mark.ray

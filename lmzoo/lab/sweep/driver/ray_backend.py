@@ -19,8 +19,14 @@ os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # `lmzoo/base/stops.p
 os.environ.setdefault("TUNE_MAX_PENDING_TRIALS_PG", "10000")  # all that the searcher suggests
 
 from ray import tune
-from ray.air.execution._internal import actor_manager
-from ray.exceptions import OutOfMemoryError, RayActorError
+from ray.exceptions import (
+    NodeDiedError,
+    ObjectLostError,
+    OutOfDiskError,
+    OutOfMemoryError,
+    RayActorError,
+    WorkerCrashedError,
+)
 from ray.tune.execution.class_cache import DEFAULT_ENV_VARS
 from ray.tune.search import Searcher
 
@@ -37,9 +43,11 @@ from lmzoo.lab.sweep.worker.worker import Worker
 # Ray Tune gives each actor an environment of its own, for a library that is not used here. Without
 # it, actors use the idle processes that Ray has started already, which saves 0.7 s per actor.
 DEFAULT_ENV_VARS.clear()
-# Ray kills workers when the memory of their node runs out. Ray Tune takes this for an unknown error
-# and ends; here it is a death like others.
-setattr(actor_manager, "RayActorError", (RayActorError, OutOfMemoryError))  # noqa: B010
+# Ray Tune takes these ends of a worker for unknown errors, and ends: Ray kills workers when the
+# memory of their node runs out, a node dies with the answer of a worker. Here they are deaths.
+for _kind in (OutOfMemoryError, OutOfDiskError, NodeDiedError, ObjectLostError, WorkerCrashedError):
+    _kind.__bases__ = (RayActorError,)
+    setattr(_kind, "preempted", False)  # noqa: B010
 # Ray Tune logs a traceback for each worker that died; the sweep reports the reason in one line.
 logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
 
