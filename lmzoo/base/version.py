@@ -4,15 +4,46 @@ A name is accepted for at least two minor versions after its replacement. It wor
 warns once (docs/reference/public_api.md). The command line prints one line on stderr.
 """
 
+import hashlib
 import importlib
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import metadata
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 
+from lmzoo.base.errors import UserError
+
 __version__ = "0.3.0"
+
+
+def software() -> dict[str, str]:
+    """Return what must be equal on all nodes of a sweep: the package's source, and versions."""
+    source, root = hashlib.sha256(), Path(__file__).parents[1]
+    for path in sorted(root.rglob("*.py")):
+        source.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    found = {"lmzoo": f"{__version__} ({source.hexdigest()[:8]})"}
+    for name in ("torch", "numpy", "ray"):
+        try:
+            found[name] = metadata.version(name).partition("+")[0]  # a head may have no GPU
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def check_software(expected: Mapping[str, str]) -> None:
+    """Compare with the software of the node that plans the sweep.
+
+    Raises:
+        UserError: A version differs, so that its numbers may differ.
+    """
+    found = software()
+    if others := [f"{k} {found[k]} here, {v} there" for k, v in expected.items() if found[k] != v]:
+        text = "; ".join(others)
+        raise UserError(f"its software is not that of the driver: {text}; install the same")
 
 
 class DeprecatedName(FutureWarning):

@@ -31,6 +31,7 @@ from ray.tune.execution.class_cache import DEFAULT_ENV_VARS
 from ray.tune.search import Searcher
 
 from lmzoo.base.stops import STOPS
+from lmzoo.base.version import software
 from lmzoo.lab.cluster import connection
 from lmzoo.lab.cluster.capacity import Capacity
 from lmzoo.lab.cluster.head_store import start_server, write_nonce
@@ -158,6 +159,7 @@ def train(fleet: Fleet, capacity: Capacity, scratch: str) -> bool:
             nonce=write_nonce(store),
             curves=not planner.store.archives,
             server=server,
+            software=software(),
         )
         with contextlib.suppress(_InterruptedError), STOPS.deferred():
             tune.run(

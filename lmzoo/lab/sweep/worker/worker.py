@@ -16,7 +16,7 @@ import pickle
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -24,6 +24,7 @@ from ray import tune
 from ray.exceptions import GetTimeoutError
 
 from lmzoo.base.errors import UserError, describe_error
+from lmzoo.base.version import check_software
 from lmzoo.lab.store.records import TRACEBACK, WORKER_LOCK
 from lmzoo.lab.store.user_code import UserCode, import_shipped
 from lmzoo.lab.sweep.messages import (
@@ -65,10 +66,12 @@ class Worker(tune.Trainable):
         server: Any = None,
         *,
         curves: bool = True,
+        software: Mapping[str, str] | None = None,
     ) -> None:
         """Open the store and set up the device; torch is imported after the heartbeat starts.
 
         `gpu` is the worker's share of a GPU; 0: the CPU. `curves` are those for TensorBoard.
+        `software` is that of the driver.
 
         A worker that cannot start says so and stays without work, so that Ray starts no other one
         in its place.
@@ -88,6 +91,7 @@ class Worker(tune.Trainable):
         hello = functools.partial(self._mailbox.post.remote, message)
         threading.Thread(target=self._send_heartbeats, args=(hello,), daemon=True).start()
         try:
+            check_software(software or {})
             if code:
                 import_shipped(code)  # before `lmzoo.zoo`, which imports installed plugins
             from lmzoo.lab.cluster.head_store import find_store

@@ -1,0 +1,30 @@
+"""Nodes of a sweep have the same software."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lmzoo
+from lmzoo.base.errors import UserError
+from lmzoo.base.version import check_software, software
+
+
+def test_a_node_with_another_package_or_version_is_named():
+    own = software()
+    check_software(own)
+    for name in own:
+        with pytest.raises(UserError, match=f"{name} .* here, other there; install the same"):
+            check_software({**own, name: "other"})
+
+
+def test_one_changed_character_of_the_source_is_another_package(tmp_path):
+    copy = shutil.copytree(Path(lmzoo.__file__).parent, tmp_path / "lmzoo")
+    words = [sys.executable, "-c", "from lmzoo.base.version import software; print(software())"]
+    same = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert same.strip() == str(software())
+    (copy / "lab/statistics/__init__.py").open("a").write("\n")
+    other = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert other != same
