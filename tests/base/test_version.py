@@ -20,8 +20,9 @@ def test_a_node_with_another_package_or_version_is_named():
             check_software({**own, name: "other"})
 
 
-def test_one_changed_character_of_the_source_is_another_package(tmp_path):
+def test_one_changed_character_of_the_source_is_another_package(tmp_path, monkeypatch):
     copy = shutil.copytree(Path(lmzoo.__file__).parent, tmp_path / "lmzoo")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     words = [sys.executable, "-c", "from lmzoo.base.version import software; print(software())"]
     same = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert same.strip() == str(software())

@@ -12,8 +12,9 @@ they cannot replace anything, and replaces files that may be open by copies (`ta
 `lmzoo/lab/store/s3.py` implements the same interface in an S3 bucket.
 
 **The lock** is a file that is locked by `flock` and has the name of its owner. The kernel releases
-the lock of a process that ends, however it ends. `close` deletes the file; a process that opened
-the file before it was deleted notices this and opens the new one. Standard library only.
+the lock of a process that ends, however it ends; its forked children do not inherit it. `close`
+deletes the file; a process that opened the file before it was deleted notices this and opens the
+new one. Standard library only.
 
 `open_store` opens a store by its address: the path of a folder, or `s3://bucket/prefix`.
 """
@@ -26,6 +27,7 @@ import os
 import re
 import socket
 import time
+import weakref
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -127,7 +129,14 @@ class LocalLock:
             file.write(self._owner)
             file.flush()
         self._file = file
+        HELD.add(self)
         return True
+
+    def forget(self) -> None:
+        """Close the file in a forked child: the lock is the parent's."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def _read_owner(self) -> str | None:
         """Return the content of the lock file, or None if there is none."""
@@ -135,6 +144,11 @@ class LocalLock:
             return self._path.read_text(errors="replace").strip()
         except FileNotFoundError:
             return None
+
+
+HELD: "weakref.WeakSet[LocalLock]" = weakref.WeakSet()
+"""The locks of this process."""
+os.register_at_fork(after_in_child=lambda: [lock.forget() for lock in HELD])
 
 
 def process_name() -> str:

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -117,3 +118,26 @@ def test_prefetch_returns_the_subfolders(store):
     (store / "run").write("config", b"")
     store.write("study.json", b"")
     assert store.prefetch("records") == {"run"}
+
+
+def test_a_forked_child_does_not_keep_the_lock_of_a_process_that_died(store, tmp_path):
+    """The child of a user's function lives on after its worker was killed."""
+    script = tmp_path / "owner.py"
+    script.write_text(
+        "import multiprocessing, os, signal, time\n"
+        "from lmzoo.lab.store.local import open_store\n"
+        f"lock = open_store({str(store)!r}).lock('.lock')\n"
+        "child = multiprocessing.get_context('fork').Process(target=time.sleep, args=(30,))\n"
+        "child.start()\n"
+        "print(child.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script], stdout=(tmp_path / "pid").open("w"), check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    child = int((tmp_path / "pid").read_text())
+    try:
+        store.lock(".lock", patience=2).close()
+    finally:
+        os.kill(child, signal.SIGKILL)
