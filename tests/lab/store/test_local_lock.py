@@ -132,12 +132,10 @@ def test_a_forked_child_does_not_keep_the_lock_of_a_process_that_died(store, tmp
         "print(child.pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run(
-        [sys.executable, script], stdout=(tmp_path / "pid").open("w"), check=False
-    )
-    assert done.returncode == -signal.SIGKILL
-    child = int((tmp_path / "pid").read_text())
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE) as owner:
+        child = int(owner.stdout.readline())
     try:
+        assert owner.returncode == -signal.SIGKILL
         store.lock(".lock", patience=2).close()
     finally:
         os.kill(child, signal.SIGKILL)
