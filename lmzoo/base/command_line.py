@@ -202,7 +202,6 @@ def _parse_value(text: str) -> Any:
 
 
 def _check_stdout() -> None:
-    """Exit with 2 and one line if stdout could not be written."""
     if sys.stdout is not None and (error := stdout_error()):
         sys.stderr.write(f"error: stdout cannot be written: {error.strerror}\n")
         raise SystemExit(2) from None

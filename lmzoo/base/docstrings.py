@@ -58,7 +58,6 @@ def _docstrings(folder: Path) -> dict[tuple[str, str], tuple[str, str]]:
 
 
 def _registered(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    """Yield decorator and name of `@REGISTRY("name", ...)`."""
     for call in node.decorator_list:
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.args:
             first = call.args[0]

@@ -121,7 +121,6 @@ def _cases(
 
 
 def _case_of_run(name: str, runs: Path, model_fields: dict[str, Any]) -> Case:
-    """Return the model of a run, with its settings and initial weights."""
     folder = RunFolder(find_run(name, runs))
     config, length = read_model_config(folder), (folder.config or {}).get("length", LENGTH)
     if model_fields:
@@ -131,7 +130,6 @@ def _case_of_run(name: str, runs: Path, model_fields: dict[str, Any]) -> Case:
 
 
 def _train_on_iid(config: Any, steps: int) -> IidFloor | None:
-    """Return None for models whose score is not a probability of a sequence without source."""
     model = zoo.build(config, TASK)
     if model.conditional or model.score.value not in ("exact", "bound"):
         return None

@@ -14,7 +14,7 @@ from rich.console import Console
 import lmzoo.inspect.diagnostics  # noqa: F401  registers rows
 from lmzoo import zoo
 from lmzoo.base.command_line import nest_settings, parse_settings
-from lmzoo.base.config import add_defaults, to_dict
+from lmzoo.base.config import to_dict
 from lmzoo.base.docstrings import explanation
 from lmzoo.base.equations import cell_equations
 from lmzoo.base.errors import UserError, near
@@ -145,9 +145,8 @@ def gpu_growth(model: LanguageModel) -> str:
 
 
 def _describe_recipe() -> None:
-    """Print the fields of a recipe, their defaults and the ranges that a sweep searches."""
     console = Console(highlight=False)
-    for field, value in add_defaults(Recipe(), to_dict(Recipe())).items():
+    for field, value in dataclasses.asdict(Recipe()).items():
         searched = ranges(Recipe).get(field)
         text = f"; search {_range(searched)}" if searched else ""
         shown = "none" if value is None else f"{value:g}" if isinstance(value, float) else value
@@ -155,7 +154,6 @@ def _describe_recipe() -> None:
 
 
 def _range(bounds: Range) -> str:
-    """Return a range as the option --search-space reads it."""
     if isinstance(bounds, Choice):
         return ",".join(map(str, bounds.values))
     return f"{bounds.low:g}:{bounds.high:g}{':log' if bounds.log else ''}"
@@ -176,7 +174,6 @@ def _describe_corpus(name: str) -> None:
 
 
 def _describe_text(spec: str, settings: dict[str, Any]) -> None:
-    """Print what reading a text of the user gives and loses."""
     console = Console(highlight=False)
     fields = {path.removeprefix("corpus."): value for path, value in settings.items()}
     corpus = open_corpus(corpus_config(spec, fields))
@@ -198,19 +195,10 @@ def equations(config: Any) -> Iterator[str]:
 
 def row_facts(row: Row) -> dict[str, Any]:
     """Return the facts of a row that `lmzoo list --json` prints."""
-    facts: dict[str, Any] = {
-        "name": row.name,
-        "aliases": list(row.aliases),
-        "family": row.family,
-        "score": row.score,
-        "document": row.document,
-        "source": row.source,
-        "summary": row.summary,
-        "model": row.model,
-        "parameters": None,
-        "unused_parameters": None,
-        "state_size": None,
-    }
+    names = ("name", "aliases", "family", "score", "document", "source", "summary", "model")
+    facts: dict[str, Any] = {name: getattr(row, name) for name in names}
+    facts |= dict.fromkeys(("parameters", "unused_parameters", "state_size"))
+    facts["aliases"] = list(row.aliases)
     if row.model is not None:
         built = zoo.build(zoo.config(row.name), TASK)
         facts["parameters"] = sum(p.numel() for p in built.parameters())

@@ -1,9 +1,14 @@
-"""Options and text that the commands on models share."""
+"""Options and text that the commands on models share, and the opening of a trained run."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from lmzoo.base.streams import echo
+from lmzoo.cells.cuts import numbered
+from lmzoo.data.corpus import Corpus, describe_data
+from lmzoo.train.trained import TrainedRun, load_run
 
 DataDir = Annotated[
     Path | None, typer.Option(help="Folder of the corpus files. Default: download them.")
@@ -13,7 +18,24 @@ ModelSettings = Annotated[list[str] | None, typer.Option("--set", metavar="FIELD
 
 def describe_cuts(model_config: Any) -> str:
     """Return the cuts of a model's cell, such as "cut carry (6)", or '' without cuts."""
-    from lmzoo.cells.cuts import numbered  # imports torch
-
     cuts = getattr(getattr(model_config, "cell", None), "cuts", ())
     return f"cut {numbered(cuts)}" if cuts else ""
+
+
+def open_run(folder: Path, data_dir: Path | None, said: set[str] | None = None) -> TrainedRun:
+    """Load a trained run, see `load_run`, and say what its text lost, see `say_facts`."""
+    trained = load_run(folder, data_dir)
+    say_facts(trained.corpus, said)
+    return trained
+
+
+def say_facts(corpus: Corpus, said: set[str] | None = None) -> None:
+    """Print on stderr what reading the user's text gave and lost; nothing for other corpora.
+
+    `said` are the fingerprints of texts that need no second block.
+    """
+    said = set() if said is None else said
+    if corpus.facts is not None and corpus.fingerprint not in said:
+        said.add(corpus.fingerprint)
+        for line in (f"{corpus.name} {corpus.source}", *describe_data(corpus)):
+            echo(line, err=True)

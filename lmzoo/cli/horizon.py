@@ -15,8 +15,7 @@ from lmzoo import zoo
 from lmzoo.base.command_line import nest_settings, parse_settings
 from lmzoo.base.errors import UserError
 from lmzoo.base.streams import echo
-from lmzoo.cli.common import DataDir, ModelSettings
-from lmzoo.cli.opened import open_run, say_facts
+from lmzoo.cli.common import DataDir, ModelSettings, open_run, say_facts
 from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
 from lmzoo.inspect.gradient_horizon import gradient_horizon, half_life
@@ -87,7 +86,6 @@ def show_horizon(
 
 
 def _equal_lengths(corpus: Corpus) -> Tensor:
-    """Return test sequences of the most frequent length."""
     lengths = corpus.test.lengths
     length = int(lengths.mode().values)
     if length < 3:

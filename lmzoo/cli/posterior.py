@@ -13,8 +13,7 @@ from torch import Tensor
 
 from lmzoo.base.errors import UserError, writing
 from lmzoo.base.streams import echo
-from lmzoo.cli.common import DataDir
-from lmzoo.cli.opened import open_run
+from lmzoo.cli.common import DataDir, open_run
 from lmzoo.cli.sample import encode_source, encode_text
 from lmzoo.contract import END, START
 from lmzoo.data.corpus import Corpus

@@ -10,8 +10,7 @@ from torch import Tensor
 from lmzoo.base.errors import UserError
 from lmzoo.base.memory import allocating
 from lmzoo.base.streams import echo
-from lmzoo.cli.common import DataDir
-from lmzoo.cli.opened import open_run
+from lmzoo.cli.common import DataDir, open_run
 from lmzoo.contract import END, Score
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.decode import sampling

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.streams import echo
-from lmzoo.cli.common import DataDir
-from lmzoo.cli.opened import open_run
+from lmzoo.cli.common import DataDir, open_run
 from lmzoo.cli.sample import encode_source
 from lmzoo.contract import UNKNOWN
 from lmzoo.data.sequences import encode_sentence

@@ -143,7 +143,6 @@ def _finish(run: Run, budget: int, console: Console, corpus: Corpus) -> int:
 
 
 def _perplexity_per_word(model: LanguageModel, losses: Losses, words: int | None) -> str:
-    """Return the perplexity per word of an exact density; "" for other scores."""
     if model.score is not Score.EXACT or model.leaks or not words:
         return ""
     nats = losses.token * losses.tokens / words

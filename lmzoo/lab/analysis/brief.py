@@ -130,7 +130,6 @@ def _last_fall(folder: StudyFolder) -> float:
 
 
 def _named(labels: Sequence[str]) -> str:
-    """Return the first labels, and the number of the others."""
     rest = f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else ""
     return f"{', '.join(labels[:MOST_NAMED])}{rest}"
 

@@ -133,7 +133,6 @@ def run_frame(folder: StudyFolder) -> pl.DataFrame:
 
 
 def _searched(folder: StudyFolder) -> list[str]:
-    """Return the fields of all settings of a study."""
     texts = folder.runs.select("setting").unique().collect()["setting"]
     return sorted({name for text in texts for name in json.loads(text)})
 

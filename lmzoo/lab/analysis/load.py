@@ -219,7 +219,6 @@ def _parse_lines(texts: list[tuple[str, bytes]]) -> tuple[pl.DataFrame, Counter[
 
 
 def _run_row(config: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Return the row of `RUN_SCHEMA` for a run's config."""
     _check_schema(config, path)
     try:
         floor = config["floor"] or {}

@@ -1,15 +1,15 @@
 """Find the mutants of each recurrent cell in a study: their switches and their losses.
 
-The wild type is the first point of a cell in the study. Each difference between a point's cell
-config and the wild type's is a switch that is on in this mutant: an element of a list
-("state_to_candidate" of `cuts`), a boolean ("keep"), or another value ("gate=centred"). No list of
-switches is needed, so any study whose points differ in their cell can be read.
+The wild type of a cell is the study's reference, or else the first point with this cell. Each
+difference between a point's cell config and the wild type's is a switch that is on in this mutant:
+an element of a list ("state_to_candidate" of `cuts`), a boolean ("keep"), or another value
+("gate=centred"). No list of switches is needed, so any study whose points differ in their cell can
+be read.
 
 Only points with a loss for every seed are mutants, and the wild type must be one of them: then all
 effects of one seed are estimated on the same design. The other points are listed as incomplete.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,30 +60,31 @@ def read_mutants(path: Path, folder: StudyFolder, metric: str) -> list[Mutants]:
     """
     if metric not in METRICS:
         raise UserError(f"no metric {metric!r}; known: {', '.join(METRICS)}")
-    losses = _test_losses(folder, metric)
+    losses, study = _test_losses(folder, metric), folder.study
     cells: dict[str, list[_Point]] = {}
-    unknown: list[str] = []
-    unknown_before: dict[str, list[str]] = {}
-    cell_of_run = _cells_of_points(folder)
-    for point in folder.study["points"]:
-        chosen = folder.study["chosen"].get(point["id"], {})
+    for point in study["points"]:
+        chosen = study["chosen"].get(point["id"], {})
         runs = chosen.get("runs", [])
         configs = [read_config(path, run) for run in runs]
         cell = next((c["model"].get("cell") for c in configs if c), None)
-        is_cell = isinstance(cell, dict)
-        name = cell["name"] if is_cell else point.get("cell", cell_of_run.get(point["id"]))
+        name = cell["name"] if isinstance(cell, dict) else point.get("cell")
+        is_reference = point["id"] == study.get("reference")
+        if is_reference and not configs and "cell" not in point:
+            raise UserError(
+                f"the reference {point['label']!r} is not confirmed yet, and may be the wild type; "
+                "run the sweep again"
+            )
         if name is not None:
-            unknown_before.setdefault(name, list(unknown))
             own = [losses.get(run) for run in runs]
             sd = chosen.get("tuning_sd") or 0.0
-            cells.setdefault(name, []).append(_Point(point["label"], cell or {}, own, sd))
-        elif "cell" not in point and point["id"] not in cell_of_run:
-            unknown.append(point["label"])
-    mutants = [_mutants(name, points, unknown_before[name]) for name, points in cells.items()]
+            found = _Point(point["label"], cell or {}, own, sd)
+            points = cells.setdefault(name, [])
+            points.insert(0 if is_reference else len(points), found)
+    mutants = [_mutants(name, points) for name, points in cells.items()]
     usable = [m for m in mutants if len(m.labels) > 1 and m.switches]
     if not usable:
         raise UserError(
-            f"study {folder.study['name']!r} has no two mutants of a cell with all their seeds; "
+            f"study {study['name']!r} has no two mutants of a cell with all their seeds; "
             "run its sweep again, or choose a study whose points differ in their cell"
         )
     return usable
@@ -105,24 +106,15 @@ def switched_on(cell: Mapping[str, Any], wild: Mapping[str, Any]) -> frozenset[s
     return frozenset(switches)
 
 
-def _mutants(cell: str, points: Sequence[_Point], unknown: Sequence[str]) -> Mutants:
-    """Return the complete points of a cell as mutants of its first point.
-
-    Args:
-        cell: name of the cell.
-        points: all points with this cell, in the study's order.
-        unknown: labels of earlier points whose cell is not known, one of which may be the wild
-            type.
-    """
+def _mutants(cell: str, points: Sequence[_Point]) -> Mutants:
+    """Return the complete points of a cell as mutants of its first point."""
     wild = points[0]
     seeds = max(len(point.losses) for point in points)
     complete = [p for p in points if seeds and len(p.losses) == seeds and None not in p.losses]
-    if len(complete) > 1 and (unknown or wild not in complete):
-        reason = f"its wild type, point {wild.label!r}, is not confirmed yet with all {seeds} seeds"
-        if unknown:
-            reason = f"its wild type may be point {unknown[0]!r}, which has no run yet"
+    if len(complete) > 1 and wild not in complete:
         raise UserError(
-            f"{cell}: {reason}; effects are changes from the wild type, so run its sweep again"
+            f"{cell}: its wild type, point {wild.label!r}, is not confirmed yet with all {seeds} "
+            "seeds; effects are changes from the wild type, so run its sweep again"
         )
     patterns = [switched_on(point.cell, wild.cell) for point in complete]
     for index, pattern in enumerate(patterns):
@@ -142,15 +134,6 @@ def _mutants(cell: str, points: Sequence[_Point], unknown: Sequence[str]) -> Mut
         np.array([point.tuning_sd for point in complete]),
         tuple(point.label for point in points if point not in complete),
     )
-
-
-def _cells_of_points(folder: StudyFolder) -> dict[str, str | None]:
-    """Return point -> name of its cell (None for no cell), for points that have any run."""
-    cells: dict[str, str | None] = {}
-    for point, model in folder.runs.select("point", "model").unique("point").collect().iter_rows():
-        cell = json.loads(model).get("cell")
-        cells[point] = cell["name"] if isinstance(cell, dict) else None
-    return cells
 
 
 def _test_losses(folder: StudyFolder, metric: str) -> dict[str, float]:

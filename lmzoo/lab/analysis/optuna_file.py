@@ -85,7 +85,6 @@ def _trials(folder: StudyFolder) -> list[FrozenTrial]:
 
 
 def _distribution(search_range: Range) -> BaseDistribution:
-    """Return a range of `study.json` as an Optuna distribution."""
     if "values" in search_range:
         return CategoricalDistribution(search_range["values"])
     low, high = search_range["low"], search_range["high"]

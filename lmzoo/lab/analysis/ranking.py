@@ -113,7 +113,6 @@ def losses_by_seed(confirm: pl.DataFrame) -> pl.DataFrame:
 def _point_facts(
     study: Mapping[str, Any], runs: pl.LazyFrame, confirm: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return config facts and run counts of each point that has any run."""
     facts = ["point", *TABLE_KEYS, "model", "corpus", "vocab", "length", "parameters", "leaks"]
     facts += ["floor_token", "floor_sentence", "state_size", "flops", "program"]
     own = runs.collect()
@@ -148,7 +147,6 @@ def _point_facts(
 
 
 def _training_seconds(confirm: pl.DataFrame, events: pl.LazyFrame) -> pl.DataFrame:
-    """Return point and seconds: the time that a confirm run trained, mean over the runs."""
     epochs = events.filter(pl.col("event") == "epoch").group_by("run").agg(pl.col("seconds").sum())
     runs = confirm.lazy().select("point", "run").join(epochs, on="run")
     # Rounded, because sums of parts have no order.
@@ -156,7 +154,6 @@ def _training_seconds(confirm: pl.DataFrame, events: pl.LazyFrame) -> pl.DataFra
 
 
 def _study_points(study: Mapping[str, Any]) -> pl.DataFrame:
-    """Return the points of `study.json` with their chosen settings."""
     chosen = study["chosen"]
     rows = [
         {

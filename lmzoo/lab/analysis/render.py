@@ -121,7 +121,6 @@ def _terminal(report: Report, *, width: int, colour: bool, complete: bool) -> st
 
 
 def _least_width(table: TextTable) -> int:
-    """Return the least width at which no cell is cut."""
     return sum((column.min_width or 0) + 3 for column in _rich_table(table).columns)
 
 

@@ -162,7 +162,6 @@ def _negligible(row: Mapping[str, Any]) -> str:
 
 
 def _range(low: float | None, high: float | None, *, least: int = 2) -> str:
-    """Return "0.10 to 0.14": as many decimals as the width deserves, and at least `least`."""
     if low is None or high is None:
         return "unknown"
     digits = max(least, 2 if high - low >= 0.01 else 3 if high - low >= 0.001 else 4)

@@ -137,7 +137,6 @@ def _with_prefix(prefix: str, runs: Path) -> Path:
 
 
 def _latest(name: str, runs: Path) -> Path | None:
-    """Return the most recently trained run of a row; None if there is none."""
     from lmzoo.lab.trainables.door import open_door  # imports torch
 
     try:
@@ -155,6 +154,5 @@ def _latest(name: str, runs: Path) -> Path | None:
 
 
 def _run_folders(runs: Path) -> list[Path]:
-    """Return the folders of all runs: those of `lmzoo train`, and those of studies."""
     found = {path.parent for depth in ("*", "*/*") for path in runs.glob(f"{depth}/config.json")}
     return sorted(found)

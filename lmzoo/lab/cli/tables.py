@@ -96,7 +96,6 @@ def epistasis(
 
 
 def _show(format: str, read: "Callable[[], Report]") -> None:
-    """Print the report of `read`; an unknown format is refused before it is called."""
     from lmzoo.lab.analysis.render import check_format, render
 
     check_format(format)

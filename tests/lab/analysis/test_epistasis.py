@@ -62,38 +62,32 @@ def test_a_mutant_that_lacks_a_seed_is_left_out_and_listed(toy):
     assert "left out, a seed is missing: cut partial" in render(study_effects(toy.path), "table")
 
 
-def add_unconfirmed(toy, name, cuts, *, tuned=True, **fields):
-    """Add a point without a chosen setting; `fields` are further fields of its `study.json`."""
-    if tuned:
-        toy.add_run(name, 9, 3.0, model={"name": "m", "cell": {"name": "mgu", "cuts": cuts}})
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"cell": "mgu"}, "mgu: its wild type, point 'cut start', is not confirmed yet with all 3"),
+        ({}, "the reference 'cut start' is not confirmed yet"),
+    ],
+)
+def test_an_unconfirmed_wild_type_is_refused(toy, fields, message):
+    add_mutants(toy, full(2)[1:], loss)
+    add_unconfirmed(toy, "start", **fields)
+    toy.study_json["reference"] = "start"
+    with pytest.raises(UserError, match=message):
+        study_effects(toy.write())
+
+
+def add_unconfirmed(toy, name, **fields):
+    """Add a point without a run; `fields` are further fields of its `study.json`."""
     toy.study_json["points"].append({"id": name, "label": f"cut {name}", "aliases": [], **fields})
     toy.write()
 
 
-@pytest.mark.parametrize(
-    ("known", "message"),
-    [
-        ({"tuned": True}, "mgu: its wild type, point 'cut start', is not confirmed yet with all 3"),
-        (
-            {"tuned": False, "cell": "mgu"},
-            "mgu: its wild type, point 'cut start', is not confirmed",
-        ),
-        ({"tuned": False}, "mgu: its wild type may be point 'cut start', which has no run yet"),
-    ],
-    ids=["tuned", "cell in study.json", "unknown"],
-)
-def test_an_unconfirmed_wild_type_is_refused(toy, known, message):
-    add_unconfirmed(toy, "start", [], **known)
-    add_mutants(toy, full(2)[1:], loss)
-    with pytest.raises(UserError, match=message):
-        study_effects(toy.path)
-
-
-@pytest.mark.parametrize("cell", [None, "mgru"])
-def test_a_point_with_another_cell_or_none_is_not_the_wild_type(toy, cell):
-    add_unconfirmed(toy, "other", [], tuned=False, cell=cell)
+def test_a_point_with_another_cell_or_none_is_not_the_wild_type(toy):
+    add_unconfirmed(toy, "other", cell="mgru")
+    add_unconfirmed(toy, "none", cell=None)
     add_mutants(toy, full(2), loss)
-    add_unconfirmed(toy, "late", ["write"], tuned=False, cell="mgu")
+    add_unconfirmed(toy, "late", cell="mgu")
     (mutants,) = read_mutants(toy.path, load_study(toy.path), "token")
     assert mutants.labels[0] == "cut wild type"
     assert mutants.incomplete == ("cut late",)

@@ -182,7 +182,6 @@ def _loss(field: str, title: str) -> Any:
 
 
 def _printed(chart: Any) -> Any:
-    """Return a chart of the usual size, with its notes in lines."""
     chart.title.subtitle = [
         line for note in chart.title.subtitle for line in textwrap.wrap(note, NOTE_WIDTH)
     ]

@@ -38,7 +38,6 @@ def _lines(folder: StudyFolder, row: dict) -> list[str]:
 
 
 def _test_size(folder: StudyFolder, fingerprint: str) -> str:
-    """Return what the test loss is a mean over."""
     runs = folder.runs.filter(pl.col("fingerprint") == fingerprint).select("run")
     tests = folder.events.filter(pl.col("event") == "test").join(runs, on="run")
     sizes = tests.select("tokens", "sequences").drop_nulls().first().collect()

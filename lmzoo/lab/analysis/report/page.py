@@ -101,7 +101,6 @@ def render_report(study: Path | str, *, metric: str = "token", point: str = "") 
 
 
 def _forests(ranked: pl.DataFrame) -> str:
-    """Return the forest plot of each table."""
     from lmzoo.lab.analysis.report.forest import forest_chart
 
     parts = ranked.partition_by(TABLE_KEYS, maintain_order=True)

@@ -140,7 +140,6 @@ def recipe_table(folder: StudyFolder, configs: Sequence[Mapping[str, Any]]) -> T
 
 
 def _listed(counts: Counter[str]) -> str:
-    """Return the only value, or all values of runs of different points."""
     return " or ".join(sorted(counts))
 
 

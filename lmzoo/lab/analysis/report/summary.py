@@ -37,7 +37,6 @@ def _points(ranked: pl.DataFrame) -> str:
 
 
 def _losses(folder: StudyFolder, ranked: pl.DataFrame) -> str:
-    """Return what the loss is of, and how good the reference is in absolute terms."""
     row = ranked.row(0, named=True)
     if row["score"] == METRIC:
         best = "higher" if (folder.study["asked"]["direction"]) == "maximize" else "lower"
@@ -66,7 +65,6 @@ def _losses(folder: StudyFolder, ranked: pl.DataFrame) -> str:
 
 
 def _last_epoch(folder: StudyFolder, label: str) -> str:
-    """Return by how much the reference's validation loss changed in its last epoch."""
     curve = learning_curves(folder).filter(pl.col("label") == label).sort("epoch")
     if curve.height < 2:
         return ""
