@@ -1,13 +1,11 @@
 """Order, trimming and padding of batches."""
 
-from itertools import pairwise
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmzoo.contract import PAD
 from lmzoo.data.batches import POOL, epoch_batches, gather_batch, iter_batches
 from lmzoo.data.corpus import Sequences
 from lmzoo.kernels.device import CPU
@@ -83,14 +81,6 @@ def test_the_order_depends_on_seed_and_epoch_only():
     assert len({tuple(order(seed, epoch)) for seed in range(3) for epoch in range(3)}) == 9
 
 
-def test_a_batch_has_similar_lengths():
-    batch = 8
-    lengths = torch.arange(POOL * batch) % 50 + 2
-    batches = epoch_batches(lengths, batch, seed=0, epoch=0)
-    spans = sorted((int(lengths[rows].min()), int(lengths[rows].max())) for rows in batches)
-    assert all(a[1] <= b[0] for a, b in pairwise(spans))
-
-
 def test_long_batches_are_at_the_same_steps_for_every_seed():
     lengths = torch.randint(2, 60, (20 * POOL,), generator=torch.Generator().manual_seed(0))
 
@@ -105,16 +95,3 @@ def test_long_batches_are_at_the_same_steps_for_every_seed():
     )  # the range is 58; with an independent order for each seed the mean is 47
     assert longest_by_seed.unique(dim=0).shape == longest_by_seed.shape  # similar, but not equal
     assert float((longest(0, 3) - longest(0, 4)).abs().float().mean()) > 12
-
-
-@quick
-@given(st.lists(st.integers(1, 6), min_size=1, max_size=9))
-def test_trimming_removes_padding_only(lengths):
-    n = torch.tensor(lengths)
-    tokens = torch.where(torch.arange(8) < n[:, None], 4, PAD)
-    part, rows = Sequences(tokens, n), torch.arange(len(lengths))
-    full, trimmed = gather_batch(part, rows, trim=False), gather_batch(part, rows)
-    assert torch.equal(full.tokens, tokens)
-    assert trimmed.tokens.shape[1] == max(2, *lengths)
-    assert torch.equal(trimmed.lengths, n)
-    assert trimmed.tokens.ne(PAD).sum() == tokens.ne(PAD).sum()

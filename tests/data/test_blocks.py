@@ -14,11 +14,9 @@ from lmzoo.data.blocks import (
     cut_in_order,
     cut_windows,
     num_blocks,
-    scored_text,
     stream_batches,
 )
 from lmzoo.data.corpus import open_corpus
-from lmzoo.laws.corpora import CORPUS_LAWS
 from tests.tiny import quick
 from tests.user_errors import raises_user_error
 
@@ -55,12 +53,6 @@ def test_a_pass_has_every_character_at_most_once_and_leaves_out_less_than_two_bl
     assert part.num_scored == blocks.num_scored == len(seen)
 
 
-def test_passes_begin_at_every_offset():
-    blocks = cut_blocks(STREAM, 4, 0)
-    begins = {int(blocks.for_epoch(epoch).tokens[0, 1]) for epoch in range(60)}
-    assert begins == {4, 5, 6, 7, 8}
-
-
 def test_random_blocks_begin_everywhere_and_differ_between_epochs():
     blocks = cut_blocks(STREAM, 4, 500)
     first, second = (blocks.for_epoch(epoch).tokens for epoch in (0, 1))
@@ -76,16 +68,6 @@ def text(tmp_path):
     path = tmp_path / "digits.txt"
     path.write_text("".join(f"{'0123456789'[i % 7 :]}\n" for i in range(400)))
     return path
-
-
-@pytest.mark.parametrize("blocks", [0, 50])
-def test_a_stream_obeys_the_laws_of_corpora(text, blocks):
-    class Source:
-        def load(self):
-            return open_corpus({"name": "stream", "path": str(text), "block": 9, "blocks": blocks})
-
-    for law in CORPUS_LAWS:
-        law(Source())
 
 
 def test_a_stream_keeps_the_text_and_its_size(text):
@@ -148,13 +130,6 @@ def test_the_offset_depends_on_seed_and_epoch_only() -> None:
     places = {(seed, epoch): first(seed, epoch) for seed in range(4) for epoch in range(4)}
     assert len(set(places.values())) > 4
     assert all(first(*place) == begin for place, begin in places.items())
-
-
-@quick
-@given(length=st.integers(9, 60), stride=st.integers(1, 8))
-def test_the_text_of_windows_is_the_split(length: int, stride: int) -> None:
-    text = torch.arange(10, 10 + length)
-    assert scored_text(cut_windows(text, 8, stride)).equal(text)
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 50])

@@ -1,12 +1,8 @@
-import gzip
-import hashlib
 
 import pytest
 
 from lmzoo.contract import END, UNKNOWN
-from lmzoo.data.cath import RELEASES
 from lmzoo.data.corpus import open_corpus
-from tests.user_errors import raises_user_error
 
 RESIDUES = "ACDEFGHIKLMNPQRSTVWY"
 
@@ -49,34 +45,3 @@ def test_the_published_split_holds_out_every_fifth_domain(folder):
         assert not part.tokens.eq(END).any()
         assert not part.tokens.eq(UNKNOWN).any()
     assert corpus.train.lengths.tolist() == [min(10, 2 * i + 2) for i in range(20) if i % 5 != 4]
-
-
-def test_release_s35_needs_a_local_copy(folder):
-    with raises_user_error("cath", RELEASES["S35-v4_3_0"].url, "--data-dir"):
-        open_corpus({"name": "cath", "release": "S35-v4_3_0"})
-    with raises_user_error("cath", "cath-domain-seqs-S35-v4_3_0.fa", folder):
-        open_corpus({"name": "cath", "release": "S35-v4_3_0"}, folder)
-
-
-def test_the_checksum_matches_the_real_file(real_data):
-    packed = (real_data / "cath" / "cath-dataset-nonredundant-S20-v4_1_0.fa.gz").read_bytes()
-    assert hashlib.sha256(gzip.decompress(packed)).hexdigest() == RELEASES["S20-v4_1_0"].sha256
-
-
-@pytest.mark.parametrize("length", [20, 100])
-@pytest.mark.parametrize("split", ["interleaved", "seed"])
-def test_the_real_file(real_data, split, length):
-    corpus = open_corpus({"name": "cath", "split": split, "length": length}, real_data)
-    parts = (corpus.train, corpus.valid, corpus.test)
-    assert [len(part) for part in parts] == [7_916, 989, 989]
-    # 20 amino acids, X and four special tokens.
-    assert len(corpus.vocabulary) == 21 + 4
-    assert corpus.task.length == length
-    for part in parts:
-        assert 0 <= part.tokens.min() <= part.tokens.max() < len(corpus.vocabulary)
-        assert part.lengths.min() >= 15  # the shortest domain has 14 residues
-        assert part.lengths.max() == length
-    # 6 domains have at most 18 residues, 2,755 have at most 98.
-    complete = {"seed": 0, "interleaved": {20: 6, 100: 2_755}[length]}[split]
-    assert sum(int(part.tokens.eq(END).sum()) for part in parts) == complete
-    assert corpus.floor is None

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from lmzoo.data import id_cache, streams, tokenisers
+from lmzoo.data import streams, tokenisers
 from lmzoo.data.corpus import open_corpus
 from lmzoo.data.tokenisers import TOKENISERS
 from lmzoo.data.vocabulary import build_vocabulary
@@ -58,17 +58,6 @@ def test_a_corpus_from_the_cache_is_the_same(file, unit, monkeypatch):
     assert again.vocabulary.split("a b\nc") == first.vocabulary.split("a b\nc")
 
 
-def test_a_text_is_encoded_once_until_it_changes(file, monkeypatch):
-    load(file)
-    with monkeypatch.context() as patch:
-        forbid_encoding(patch)
-        load(file)
-    file.write_text(TEXT[::-1], encoding="utf-8")
-    changed = load(file)
-    assert changed.vocabulary.tokens[int(changed.train.stream[0])] == "ß"
-    assert len(folders(file)) == 2
-
-
 def swap_sizes(data):
     meta = json.loads(data)
     meta["facts"]["sizes"].reverse()
@@ -95,23 +84,6 @@ def test_a_damaged_folder_is_encoded_again(file, name, damage, monkeypatch):
     assert load(file).fingerprint == expected
 
 
-def test_a_change_of_the_ids_does_not_reach_the_file(file):
-    load(file)
-    load(file).train.stream.fill_(0)
-    assert load(file).train.stream.max() > 0
-
-
 def test_without_a_writable_cache_the_ids_are_in_memory(file):
     (file.parent / "cache").write_text("a file where the cache should be")
     assert load(file).fingerprint == load(file).fingerprint
-
-
-def test_an_interrupted_write_leaves_nothing_that_is_read(file, monkeypatch):
-    def fail(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    load(file)
-    with monkeypatch.context() as patch:
-        patch.setattr(id_cache.os, "fsync", fail)
-        load(file, "byte")
-    assert len(folders(file)) == 1

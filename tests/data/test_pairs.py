@@ -59,14 +59,6 @@ def test_a_line_that_is_not_a_pair_is_rejected(path, line):
         open_corpus(f"pairs:{path}")
 
 
-def test_a_missing_path_and_a_short_file_are_rejected(path):
-    with raises_user_error("pairs:PATH"):
-        open_corpus("pairs")
-    path.write_text("a\tb\n" * 3)
-    with raises_user_error("pairs", "valid split is empty", "3 + 0 + 0"):
-        open_corpus(f"pairs:{path}")
-
-
 def test_a_batch_contains_its_sources_trimmed(path):
     corpus = open_corpus({"name": "pairs", "path": str(path)})
     rows = torch.tensor([4, 2])

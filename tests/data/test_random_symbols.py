@@ -3,7 +3,6 @@
 from math import log
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,27 +27,6 @@ def test_sizes_and_floors_follow_the_config(symbols, length, sizes):
         assert part.num_scored == size * (length - 1)
         assert (part.tokens[:, 0] == START).all()
         assert (part.tokens[:, 1:] > END).all()
-
-
-def test_symbols_are_uniform_and_independent_of_position_and_context():
-    tokens = open_corpus({"name": "iid", "symbols": 5}).train.tokens[:, 1:] - 4
-    onehot = torch.nn.functional.one_hot(tokens, 5).double()
-    n, p = len(tokens), 1 / 5
-    single = (onehot.sum(0) - n * p) / (n * p * (1 - p)) ** 0.5
-    joint = torch.einsum("ntv,nuw->tuvw", onehot, onehot)
-    joint = (joint - n * p**2) / (n * p**2 * (1 - p**2)) ** 0.5
-    pairs = ~torch.eye(tokens.shape[1], dtype=torch.bool)
-    # 95 and about 8,500 nearly normal deviates: the largest is below 5.5.
-    assert single.abs().max() < 5.5
-    assert joint[pairs].abs().max() < 5.5
-    assert 0.8 < single.std() < 1.2
-
-
-def test_the_seed_determines_the_corpus_and_splits_differ():
-    first, same, other = (open_corpus({"name": "iid", "seed": seed}) for seed in (3, 3, 4))
-    assert first.fingerprint == same.fingerprint != other.fingerprint
-    assert not torch.equal(first.train.tokens[:500], first.valid.tokens)
-    assert not torch.equal(first.test.tokens[:500], first.valid.tokens)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -84,20 +84,6 @@ def test_interleave_deals_every_item_once_and_in_order(n, shares):
         assert all(low <= index % sum(shares) < high for index in part)
 
 
-def test_interleave_4_1_holds_out_every_fifth_item():
-    train, held_out = interleave(range(28_999), (4, 1))
-    assert held_out == list(range(4, 28_999, 5))
-    assert (len(train), len(held_out)) == (23_200, 5_799)
-
-
-@quick
-@given(sizes, st.floats(0, 1), st.integers(0, 2**31))
-def test_shuffled_cut_deals_every_item_once(n, fraction, seed):
-    first, rest = shuffled_cut(range(n), fraction, seed)
-    assert sorted(first + rest) == list(range(n))
-    assert len(first) == round(fraction * n)
-
-
 def test_shuffled_cut_equals_the_split_of_torchtext():
     state = random.getstate()
     try:
@@ -109,12 +95,6 @@ def test_shuffled_cut_equals_the_split_of_torchtext():
     assert shuffled_cut(range(1000), 0.8, 29) == (order[:800], order[800:])
 
 
-def test_shuffled_cut_does_not_change_the_global_generator():
-    state = random.getstate()
-    shuffled_cut(range(50), 0.5, 1)
-    assert random.getstate() == state
-
-
 def test_the_files_of_a_folder_in_the_order_of_their_paths(tmp_path: Path) -> None:
     folder = tmp_path / "texts"
     (folder / "b").mkdir(parents=True)
@@ -124,12 +104,6 @@ def test_the_files_of_a_folder_in_the_order_of_their_paths(tmp_path: Path) -> No
     (folder / "d.txt").write_text(" \n")
     (folder / ".hidden").write_text("hidden")
     assert read_text(folder) == b"zero\none\ntwo\n\nthree\n"
-
-
-@pytest.mark.parametrize("kind", ["text", "stream"])
-def test_a_folder_without_text(tmp_path: Path, kind: str) -> None:
-    with raises_user_error("has no file with text"):
-        open_corpus({"name": kind, "path": str(tmp_path)})
 
 
 def test_a_file_of_a_folder_that_is_not_utf8_is_named(tmp_path: Path) -> None:

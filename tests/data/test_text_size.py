@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmzoo.data.corpus import open_corpus
 from lmzoo.data.sequences import Split, assemble
-from lmzoo.data.splits import deal
 from lmzoo.data.text_facts import TextSize
 from lmzoo.data.vocabulary import build_vocabulary
 from tests.tiny import quick
@@ -46,16 +44,6 @@ def test_a_cut_ends_a_word(joiner, right):
     assert corpus.test_size.words == right
 
 
-letters = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=9)
-
-
-@quick
-@given(st.lists(letters, min_size=1, max_size=6).filter(any), st.booleans(), st.integers(3, 12))
-def test_by_character_every_scored_token_is_a_character(lines, end, length):
-    corpus = corpus_of(lines, joiner="", end=end, length=length)
-    assert corpus.test_size.characters == corpus.test.num_scored
-
-
 words = st.lists(st.sampled_from(["a", "männer", "of", "日本"]), max_size=7)
 
 
@@ -71,13 +59,3 @@ def test_without_a_measurement_unknown_words_have_no_size():
     corpus = corpus_of([["new"]], [["old"]])
     assert corpus.test_size == TextSize(4, 4, 2)
     assert dataclasses.replace(corpus, test_text=None).test_size is None
-
-
-def test_a_text_has_the_size_of_its_file(tmp_path):
-    lines = [f"Zeile {i} für Leser" for i in range(30)]
-    path = tmp_path / "text.txt"
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    test = "".join(f"{lines[i]}\n" for i in deal(lines).test)
-    for unit in ("word", "char"):
-        corpus = open_corpus({"name": "text", "path": str(path), "unit": unit})
-        assert corpus.test_size == TextSize(len(test), len(test.encode()), 5 * 3)

@@ -105,12 +105,6 @@ def test_rare_words_are_unknown_in_training_only_if_held_out_words_are(file):
     assert corpus.fingerprint == open_corpus(spec(file, "word")).fingerprint
 
 
-def test_words_are_limited_by_rank_and_by_count():
-    assert len(tokeniser("word", vocab=7).vocabulary) == 7
-    limited = tokeniser("word", "a a a b b c\n", min_count=2).vocabulary
-    assert limited.tokens == (*SPECIALS, "a", "b")
-
-
 def test_byte_pairs_are_a_function_of_the_text_and_the_size(tmp_path):
     """Threads and hash seeds of other processes change nothing."""
     path = tmp_path / "text.txt"

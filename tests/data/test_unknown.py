@@ -6,17 +6,15 @@ from collections import Counter
 from random import Random
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.contract import UNKNOWN
 from lmzoo.data.corpus import CORPORA, describe_unknown, open_corpus
 from lmzoo.data.unknown import (
     UNK,
-    replace_rare_words,
     replacement_constant,
 )
-from lmzoo.data.vocabulary import build_vocabulary
 from tests.tiny import quick
 
 STANDARD_DEVIATIONS = 4.5
@@ -69,15 +67,6 @@ def test_the_share_is_that_of_good_and_turing_on_a_zipf_text(zipf):
         assert share == pytest.approx(words_of(corpus, part).count(UNK) / 4_000, abs=0.03)
 
 
-def test_the_share_of_the_real_words(real_data):
-    spec = {"name": "multi30k_en", "max_words": 100}  # no caption is cut
-    plain = open_corpus({**spec, "train_unk": False}, real_data)
-    corpus = open_corpus(spec, real_data)
-    assert_share_is_good_turing(words_of(plain, plain.train), words_of(corpus, corpus.train))
-    as_published = open_corpus({**spec, "split": "seed"}, real_data)
-    assert UNK not in words_of(as_published, as_published.train)
-
-
 def test_validation_test_and_vocabulary_stay_and_the_draw_is_fixed(zipf):
     plain, corpus, again = open_text(zipf, train_unk=False), open_text(zipf), open_text(zipf)
     assert corpus.fingerprint == again.fingerprint != plain.fingerprint
@@ -97,17 +86,6 @@ def test_the_constant_solves_its_equation(counts, fraction):
     assert sum(c * z / (z + c) for c in counts) == pytest.approx(wanted)
 
 
-@quick
-@given(st.lists(st.lists(st.sampled_from("abcdefghijklmnop"), max_size=9), max_size=12))
-def test_at_most_half_of_the_words_are_expected_to_be_replaced(sentences):
-    words = Counter(word for sentence in sentences for word in sentence)
-    assume(words)
-    replaced = replace_rare_words(sentences, build_vocabulary(sentences))
-    assert [len(s) for s in replaced] == [len(s) for s in sentences]
-    if 1 not in words.values():
-        assert replaced is sentences
-
-
 def test_a_corpus_without_unknown_words_keeps_its_data_and_its_identity(tmp_path):
     path = tmp_path / "known.txt"
     path.write_text("a man runs\n" * 30 + "rare words here\n")  # the last line is for training
@@ -119,12 +97,6 @@ def test_a_corpus_without_unknown_words_keeps_its_data_and_its_identity(tmp_path
     off = CORPORA.dump(CORPORA.parse({**dumped, "train_unk": False}))
     assert off["train_unk"] is False
     assert CORPORA.parse(off).train_unk is False
-
-
-def test_words_that_are_unknown_already_count(zipf):
-    plain, corpus = open_text(zipf, min_count=2, train_unk=False), open_text(zipf, min_count=2)
-    assert UNK in words_of(plain, plain.train)
-    assert corpus.fingerprint == plain.fingerprint
 
 
 def test_both_sides_of_pairs_are_replaced_on_their_own(zipf, tmp_path):
@@ -148,11 +120,3 @@ def test_the_line_about_unk(zipf, tmp_path):
     path = tmp_path / "frequent.txt"
     path.write_text("a man runs\n" * 8 + "a dog runs\na cat runs\n")
     assert "no training token is rare, and training has none" in describe_unknown(open_text(path))
-
-
-def test_rare_words_are_replaced_alike_at_every_reading() -> None:
-    draw = Random(0)
-    sentences = [[f"w{int(draw.expovariate(0.02))}" for _ in range(8)] for _ in range(200)]
-    replaced = replace_rare_words(sentences, build_vocabulary(sentences))
-    assert [*replaced] == [*replaced] != sentences
-    assert replaced[3:5] == [*replaced][3:5]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmzoo.contract import END, UNKNOWN
+from lmzoo.contract import END
 from lmzoo.data.corpus import open_corpus
 from lmzoo.data.files import read_lines
 from lmzoo.data.splits import deal
@@ -43,14 +43,6 @@ def test_the_lines_of_a_text_are_dealt_by_their_hash(text):
     assert corpus.train.tokens[:, 4].eq(END).all()
     assert corpus.floor is None
     assert "my.txt" in corpus.source
-
-
-def test_the_vocabulary_has_only_training_tokens(text):
-    corpus = open_corpus(f"text:{text}")
-    train, valid, test, _ = deal(LINES)
-    assert str(train[0]) in corpus.vocabulary.tokens
-    assert not set(map(str, valid + test)) & set(corpus.vocabulary.tokens)
-    assert corpus.valid.tokens[0, 2] == UNKNOWN
 
 
 def test_lower_case_characters_of_cut_lines(text):
@@ -93,17 +85,6 @@ def test_an_unreadable_file_is_named_in_the_error(tmp_path, spec):
     for spec_without_path in (spec, f"{spec}:"):
         with raises_user_error("needs a file", f"{spec}:PATH"):
             open_corpus(spec_without_path)
-
-
-def test_too_few_lines_are_rejected(tmp_path):
-    path = write(tmp_path / "few.txt", LINES[:9])
-    with raises_user_error("text", "valid split is empty", "= 9 +", "longer file"):
-        open_corpus(f"text:{path}")
-
-
-def test_an_empty_vocabulary_is_rejected(text):
-    with raises_user_error("text", "no word", "min_count"):
-        open_corpus({"name": "text", "path": str(text), "min_count": 99})
 
 
 @pytest.mark.parametrize(
