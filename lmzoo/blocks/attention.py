@@ -10,9 +10,8 @@ r"""Multi-head scaled dot-product attention.
     normed=both   τ = √d        q/‖q‖, k/‖k‖: vector norms have no effect, |logit| ≤ τ
 
 `temperature` replaces this default τ; `learned` trains one τ per head, starting there. τ → 0 is
-the plain average and τ → ∞ is hard attention. `pick=argmax` is hard attention; `pick=sample` draws
-one j from α in training and takes the largest in evaluation. Both use the gradient of α
-(straight-through). There is no key bias: it adds the same number to all logits of a query, which
+the plain average and τ → ∞ is hard attention. `pick=argmax` is hard attention with the gradient of
+α (straight-through). There is no key bias: it adds the same number to all logits of a query, which
 the softmax ignores.
 
 Vaswani et al. 2017 (arXiv:1706.03762); Henry et al. 2020 (arXiv:2010.04245). Source: S1, S3.
@@ -53,7 +52,7 @@ class Normed(OptionalName):
     BOTH = "both"
 
 
-Pick = StrEnum("Pick", "MEAN ARGMAX SAMPLE")
+Pick = StrEnum("Pick", "MEAN ARGMAX")
 """What a query returns: the mean of the values under α, or a single value."""
 
 
@@ -190,9 +189,6 @@ class Attention(nn.Module):
     def _one_hot(self, logits: Float[Tensor, "*N Q M"]) -> Float[Tensor, "*N Q M"]:
         """Return one-hot weights with the gradient of the softmax."""
         soft = torch.softmax(logits, dim=-1)
-        if self.config.pick is Pick.SAMPLE and self.training:
-            # Gumbel-max trick: the argmax of logits plus Gumbel noise is a draw from their softmax.
-            logits = logits - torch.empty_like(logits).exponential_().log()
         hard = nn.functional.one_hot(logits.argmax(-1), logits.shape[-1])
         return hard + (soft - soft.detach())
 

@@ -50,7 +50,7 @@ class LatentModel(EmbeddedModel):
 
 
 class TokenDistributions(Protocol):
-    """K distributions over tokens (implemented in `emissions/components.py`)."""
+    """K distributions over tokens (implemented in `emissions/mixture.py`)."""
 
     def token_log_probs(self, targets: Tensor, table: Tensor) -> Tensor: ...
     def log_prob_table(self, table: Tensor) -> Tensor: ...

@@ -21,7 +21,7 @@ class EmbeddingConfig:
 
 @config
 class ComponentConfig(EmbeddingConfig):
-    """Fields of a model that mixes K word distributions (`lmzoo.emissions.components`)."""
+    """Fields of a model that mixes K word distributions (`lmzoo.emissions.mixture`)."""
 
     components: Annotated[int, IntRange(8, 512, log=True)] = Field(32, ge=1)
     """Number K of components."""

@@ -1,27 +1,4 @@
-r"""Gated linear attention (GLA): the decay of every key channel reads the token.
-
-    q_t = W_q x_t / √K        k_t = W_k x_t        v_t = W_v x_t
-    α_t = σ( W_α2 W_α1 x_t + b_α )^(1/16)             rank 16, one value per key channel
-    S_t = diag(α_t) S_{t-1} + k_t v_tᵀ
-    y_t = W_y ( N(S_tᵀ q_t) ⊙ swish(W_g x_t) )
-
-S is (K, V) for each head, K = `expand_k` · V. The first three cuts are the rows of the published
-ablation:
-
-    0  vector   diag(α_t) → α_t: one α per head
-    1  data     α_t = 1 − 2^(−5−h); diag(α_t) → α_t: `retention` without rotation, in head h
-    2  decay    diag(α_t) S_{t-1} → S_{t-1}: linear attention
-    3  gate     swish(W_g x_t) → 1
-    4  norm     N(u) → u
-
-Differences from the code of flash-linear-attention (`layers/gla.py`, bc3b101):
-
-    there                              here                        why
-    4 heads                            2 heads                     widths of 32 to 256
-    models redraw at N(0, 0.02²)       U(±1/√fan-in) of the layer  `recipe.init=normal_0.02` does
-
-Yang et al. 2024 (arXiv:2312.06635); N is RMSNorm per head, with the same scales for all heads.
-"""
+"""Linear attention with a decay that reads the token (GLA) or is fixed (retention)."""
 
 import math
 from enum import StrEnum
@@ -33,7 +10,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, OwnDraw, Weights
+from lmzoo.cells.base import CELLS, OwnDraw, State, Weights
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import MatrixCell, fixed_log_decays, head_size, linear, ones
 from lmzoo.functional.matrix_state import Update
@@ -41,19 +18,42 @@ from lmzoo.functional.matrix_state import Update
 RANK = 16
 TEMPERATURE = 16
 """The root of σ: α starts near 1."""
-Cut = StrEnum("Cut", "VECTOR DATA DECAY GATE NORM")
+GLACut = StrEnum("GLACut", "VECTOR DATA DECAY GATE NORM")
 
 
-def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
+def canonical_gla(cuts: frozenset[GLACut]) -> frozenset[GLACut]:
     """Drop the cuts of an α that another cut has removed."""
-    if Cut.DECAY in cuts:
-        return cuts - {Cut.DATA, Cut.VECTOR}
-    return cuts - {Cut.VECTOR} if Cut.DATA in cuts else cuts
+    if GLACut.DECAY in cuts:
+        return cuts - {GLACut.DATA, GLACut.VECTOR}
+    return cuts - {GLACut.VECTOR} if GLACut.DATA in cuts else cuts
 
 
 @CELLS("gla")
 class GatedLinearAttention(MatrixCell):
-    """Linear attention with a decay that depends on the token."""
+    """Linear attention with a decay that depends on the token.
+
+        q_t = W_q x_t / √K        k_t = W_k x_t        v_t = W_v x_t
+        α_t = σ( W_α2 W_α1 x_t + b_α )^(1/16)             rank 16, one value per key channel
+        S_t = diag(α_t) S_{t-1} + k_t v_tᵀ
+        y_t = W_y ( N(S_tᵀ q_t) ⊙ swish(W_g x_t) )
+
+    S is (K, V) for each head, K = `expand_k` · V. The first three cuts are the rows of the
+    published ablation:
+
+        0  vector   diag(α_t) → α_t: one α per head
+        1  data     α_t = 1 − 2^(−5−h); diag(α_t) → α_t: `retention` without rotation, in head h
+        2  decay    diag(α_t) S_{t-1} → S_{t-1}: linear attention
+        3  gate     swish(W_g x_t) → 1
+        4  norm     N(u) → u
+
+    Differences from the code of flash-linear-attention (`layers/gla.py`, bc3b101):
+
+        there                              here                       why
+        4 heads                            2 heads                    widths of 32 to 256
+        models redraw at N(0, 0.02²)       U(±1/√fan-in) of the layer `recipe.init=normal_0.02` does
+
+    Yang et al. 2024 (arXiv:2312.06635); N is RMSNorm per head, with the same scales for all heads.
+    """
 
     @config
     class Config:
@@ -62,7 +62,7 @@ class GatedLinearAttention(MatrixCell):
         heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
         expand_k: Annotated[float, Choice((0.5, 1.0))] = Field(0.5, gt=0, le=4)
         """K / V; K is rounded up."""
-        cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
+        cuts: Annotated[frozenset[GLACut], cuts_of(GLACut, canonical_gla)] = frozenset()
 
     log_decay: Tensor | None
 
@@ -74,16 +74,16 @@ class GatedLinearAttention(MatrixCell):
         columns = {"q": keys, "k": keys, "v": inner, "gate": inner, "low": rank}
         shapes = {name: (rows, width) for name, rows in columns.items()}
         shapes |= {"norm": (size,), "out": (width, inner)}
-        rows = config.heads if Cut.VECTOR in cuts else keys
+        rows = config.heads if GLACut.VECTOR in cuts else keys
         shapes |= {"alpha": (rows, rank), "bias_alpha": (rows,)}
         cut = {name for name in ("gate", "norm") if name in cuts}
-        fixed = bool(cuts & {Cut.DATA, Cut.DECAY})
+        fixed = bool(cuts & {GLACut.DATA, GLACut.DECAY})
         cut |= {"low", "alpha", "bias_alpha"} if fixed else set()
         own: dict[str, OwnDraw] = {"norm": ones, "out": linear(inner)}
         own |= {"alpha": linear(rank), "bias_alpha": linear(rank)}
         self.w = Weights(shapes, cut, fan_in=width, own=own)
         self.set_projections(columns, set(columns) - cut)
-        decays = [0.0] * config.heads if Cut.DECAY in cuts else fixed_log_decays(config.heads)
+        decays = [0.0] * config.heads if GLACut.DECAY in cuts else fixed_log_decays(config.heads)
         self.register_buffer("log_decay", torch.tensor(decays) if fixed else None, persistent=False)
 
     def update(self, z: dict[str, Tensor]) -> Update:
@@ -94,3 +94,117 @@ class GatedLinearAttention(MatrixCell):
             logit = nn.functional.linear(z["low"], self.w.alpha, self.w.bias_alpha)
             log_decay = self.split_heads(nn.functional.logsigmoid(logit) / TEMPERATURE)
         return Update(q / self.keys**0.5, k, v, log_decay)
+
+
+GAIN = 2**-2.5
+"""Factor of the initial W_q, W_k, W_v and W_g."""
+RetentionCut = StrEnum("RetentionCut", "ROTATION DECAY SCALES GATE NORM")
+
+
+def canonical_retention(cuts: frozenset[RetentionCut]) -> frozenset[RetentionCut]:
+    """Drop the scales of a decay that is cut."""
+    return cuts - {RetentionCut.SCALES} if RetentionCut.DECAY in cuts else cuts
+
+
+@CELLS("retention")
+class Retention(MatrixCell):
+    """Linear attention with a fixed decay per head.
+
+        q_t = R^t W_q x_t / √K        k_t = R^t W_k x_t       v_t = W_v x_t
+        S_t = γ S_{t-1} + k_t v_tᵀ    γ = 1 − 2^(−5−h)        in head h
+        y_t = W_y ( N(S_tᵀ q_t) ⊙ swish(W_g x_t) )
+
+    R^t rotates the i-th pair of channels by t 10000^(−i/(K/2−1)). S is (K, V) for each head, V =
+    `expand_v` · K. W_q, W_k, W_v and W_g start at U(±g √(6/(fan-in + fan-out))) with g = 2^(−5/2),
+    W_y with g = 1 (Glorot). Cuts:
+
+        0  rotation   R^t → 1                        3  gate   swish(W_g x_t) → 1
+        1  decay      γ → 1: linear attention        4  norm   N(u) → u
+        2  scales     γ = 127/128: for all heads
+
+    Differences from the code of torchscale (`component/multiscale_retention.py`, 05a9628):
+
+        there                              here                        why
+        3 heads                            2 heads                     2 divides all widths
+        rows of weights have sum 1 or      not divided                 N removes it, up to its ε
+        less, before N
+        pairs are channels 2i, 2i + 1      i, i + K/2                  the same up to their order
+
+    Sun et al. 2023 (arXiv:2307.08621), with the cuts of its ablation; N is RMSNorm per head,
+    without learned scales.
+    """
+
+    @config
+    class Config:
+        """Number of heads, size of the values, and the cuts, by name or number."""
+
+        heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
+        expand_v: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
+        """V / K."""
+        cuts: Annotated[frozenset[RetentionCut], cuts_of(RetentionCut, canonical_retention)] = (
+            frozenset()
+        )
+
+    log_decay: Tensor
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        size, cuts = head_size(width, config.heads), config.cuts
+        self.shape_state(config.heads, size, config.expand_v * size)
+        keys, values = config.heads * size, config.heads * self.values
+        columns = {"q": keys, "k": keys, "v": values, "gate": values}
+        shapes = {name: (rows, width) for name, rows in columns.items()}
+        shapes |= {"out": (width, values)}
+        cut = {"gate"} if RetentionCut.GATE in cuts else set[str]()
+        own = {**dict.fromkeys(columns, glorot(GAIN)), "out": glorot(1.0)}
+        self.w = Weights(shapes, cut, fan_in=width, own=own)
+        self.set_projections(columns, set(columns) - cut)
+        decays = fixed_log_decays(config.heads, scales=RetentionCut.SCALES not in cuts)
+        decays = [0.0] * config.heads if RetentionCut.DECAY in cuts else decays
+        self.register_buffer("log_decay", torch.tensor(decays), persistent=False)
+
+    def initial_memory(self, start: Tensor) -> State:
+        """Return the number of tokens read, for the rotation."""
+        return (
+            () if RetentionCut.ROTATION in self.config.cuts else (start.new_zeros(len(start), 1),)
+        )
+
+    def prepare(self, projected: Tensor, memory: State) -> tuple[dict[str, Tensor], State]:
+        z, _ = super().prepare(projected, ())
+        if RetentionCut.ROTATION in self.config.cuts:
+            return z, ()
+        steps = projected.shape[1]
+        t = memory[0] + torch.arange(steps, device=projected.device, dtype=projected.dtype)
+        return {**z, "t": t[..., None, None]}, (memory[0] + steps,)
+
+    def update(self, z: dict[str, Tensor]) -> Update:
+        q, k, v = (self.split_heads(z[name]) for name in ("q", "k", "v"))
+        if "t" in z:
+            last = max(1.0, self.keys // 2 - 1.0)
+            q, k = rotate(q, z["t"], last), rotate(k, z["t"], last)
+        log_decay = self.log_decay[:, None].expand(*q.shape[:-1], 1)
+        return Update(q / self.keys**0.5, k, v, log_decay)
+
+    def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
+        if RetentionCut.NORM not in self.config.cuts:
+            o = o * torch.rsqrt(o.square().mean(-1, keepdim=True) + 1e-5)
+        return super().output(o, z, update)
+
+
+def glorot(gain: float) -> OwnDraw:
+    """Return the draw of Glorot & Bengio 2010."""
+
+    def draw(shape: tuple[int, ...]) -> Tensor:
+        return nn.init.xavier_uniform_(torch.empty(shape), gain)
+
+    return draw
+
+
+def rotate(x: Tensor, t: Tensor, last: float) -> Tensor:
+    """Rotate channels (i, i + K/2) of x (*N, n, K) by t 10000^(−i/last); an odd one is kept."""
+    half = x.shape[-1] // 2
+    i = torch.arange(half, device=x.device, dtype=x.dtype)
+    angle = t * 10000.0 ** (-i / last)
+    cos, sin = angle.cos(), angle.sin()
+    a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], dim=-1)

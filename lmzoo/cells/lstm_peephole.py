@@ -1,32 +1,4 @@
-r"""The LSTM with peepholes: its gates read the cell state c. Cuts give the LSTMs of Greff et al.
-
-    i_t = σ( x_t W_i + b_i + u_t R_i + c_{t-1} P_i )
-    f_t = σ( x_t W_f + b_f + u_t R_f + c_{t-1} P_f )
-    o_t = σ( x_t W_o + b_o + u_t R_o + c_{t-1} P_o )     peephole=full
-        | σ( x_t W_o + b_o + u_t R_o + c_t P_o )         peephole=diagonal
-    u_t = h_{t-1}                                        gate_recurrence=False
-        | [h_{t-1}, i_{t-1}, f_{t-1}, o_{t-1}]           gate_recurrence=True
-    g_t = φ( x_t W_g + b_g + h_{t-1} R_g )
-    c_t = f_t ⊙ c_{t-1} + i_t ⊙ g_t
-    h_t = o_t ⊙ ψ(c_t)
-
-φ and ψ are tanh. `full` has the three full matrices P of S3. `diagonal` is the published form: each
-gate reads its own channel only, and o reads c_t instead of c_{t-1}; it is the "vanilla LSTM" of
-Greff et al. 2015, whose eight variants are seven cuts and `gate_recurrence` (FGR). Cuts:
-
-    0  input_gate         i_t → 1: NIG
-    1  forget_gate        f_t → 1: NFG
-    2  output_gate        o_t → 1: NOG
-    3  input_activation   φ(u) → u: NIAF
-    4  output_activation  ψ(u) → u: NOAF
-    5  coupled            f_t = 1 − i_t: CIFG
-    6  peepholes          c_{t-1} P_i; c_{t-1} P_f; c_{t-1} P_o; c_t P_o: NP, the `lstm` cell
-
-All other weights start with the same values as in the full cell, and as in `lstm`. Greff et al.
-draw all weights from N(0, 0.1²); here `recipe.init=normal_0.1` does.
-
-Gers & Schmidhuber 2000; Greff et al. 2015 (arXiv:1503.04069). Source: S3.
-"""
+"""LSTMs with peepholes, those of Greff et al., and JANET."""
 
 from enum import StrEnum
 from typing import Annotated, Any
@@ -41,7 +13,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, all_gates, gate_shapes, keep_gates
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
-from lmzoo.kernels.scan import scan_with_memory
+from lmzoo.kernels.scan import scan_batch_first, scan_with_memory
 
 OPEN = 100.0
 """A bias at which a gate without weights is exactly 1, with a slope of 0."""
@@ -63,7 +35,36 @@ CONSTANT = {"i": Cut.INPUT_GATE, "f": Cut.FORGET_GATE, "o": Cut.OUTPUT_GATE}
 
 @CELLS("lstm_peephole")
 class PeepholeLSTM(Cell):
-    """An LSTM layer with peepholes; its state is (h, c), or (h, c, gates)."""
+    """An LSTM layer with peepholes; its state is (h, c), or (h, c, gates).
+
+        i_t = σ( x_t W_i + b_i + u_t R_i + c_{t-1} P_i )
+        f_t = σ( x_t W_f + b_f + u_t R_f + c_{t-1} P_f )
+        o_t = σ( x_t W_o + b_o + u_t R_o + c_{t-1} P_o )     peephole=full
+            | σ( x_t W_o + b_o + u_t R_o + c_t P_o )         peephole=diagonal
+        u_t = h_{t-1}                                        gate_recurrence=False
+            | [h_{t-1}, i_{t-1}, f_{t-1}, o_{t-1}]           gate_recurrence=True
+        g_t = φ( x_t W_g + b_g + h_{t-1} R_g )
+        c_t = f_t ⊙ c_{t-1} + i_t ⊙ g_t
+        h_t = o_t ⊙ ψ(c_t)
+
+    φ and ψ are tanh. `full` has the three full matrices P of S3. `diagonal` is the published form:
+    each gate reads its own channel only, and o reads c_t instead of c_{t-1}; it is the "vanilla
+    LSTM" of Greff et al. 2015, whose eight variants are seven cuts and `gate_recurrence` (FGR).
+    Cuts:
+
+        0  input_gate         i_t → 1: NIG
+        1  forget_gate        f_t → 1: NFG
+        2  output_gate        o_t → 1: NOG
+        3  input_activation   φ(u) → u: NIAF
+        4  output_activation  ψ(u) → u: NOAF
+        5  coupled            f_t = 1 − i_t: CIFG
+        6  peepholes          c_{t-1} P_i; c_{t-1} P_f; c_{t-1} P_o; c_t P_o: NP, the `lstm` cell
+
+    All other weights start with the same values as in the full cell, and as in `lstm`. Greff et al.
+    draw all weights from N(0, 0.1²); here `recipe.init=normal_0.1` does.
+
+    Gers & Schmidhuber 2000; Greff et al. 2015 (arXiv:1503.04069). Source: S3.
+    """
 
     recurrent_weights = ("weight_hh",)
 
@@ -220,3 +221,80 @@ def _kept(cuts: frozenset[Cut]) -> list[str]:
 def _with_candidate(weight: Float[Tensor, "F F"]) -> Float[Tensor, "G G"]:
     """Add rows and columns of zeros for the candidate."""
     return all_gates(all_gates(weight, "ifgo", "ifo").mT, "ifgo", "ifo").mT
+
+
+@CELLS("janet")
+class Janet(Cell):
+    """An LSTM without input gate, output gate and output activation; its state is c.
+
+        s_t = x_t W_f + b_f + c_{t-1} R_f
+        f_t = σ( s_t )        i_t = 1 − σ( s_t − β )
+        g_t = tanh( x_t W_g + b_g + c_{t-1} R_g )
+        c_t = f_t ⊙ c_{t-1} + i_t ⊙ g_t
+        y_t = c_t
+
+    β is `beta`; with β = 0 it is the cell `lstm_peephole` without peepholes, output gate and output
+    activation, and with coupled gates. b_g starts at 0 and b_f at log U(1, T − 1), T the length of
+    a sequence (the chrono initialisation), the state at 0. The matrices are U(±1/√H), as in the
+    LSTM; the draw of the authors' code is not known here.
+
+    van der Westhuizen & Lasenby 2018 (arXiv:1804.04849); Tallec & Ollivier 2018 (arXiv:1804.11188).
+    """
+
+    recurrent_weights = ("weight_hh",)
+    zero_start = 1.0
+
+    @config
+    class Config:
+        """The shift of the input gate."""
+
+        beta: float = Field(1.0, allow_inf_nan=False)
+        """β: with β > 0 the cell writes more than it forgets."""
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+
+        def bias(shape: tuple[int, ...]) -> Tensor:
+            times = torch.empty(width).uniform_(1, max(length - 1, 1))
+            return torch.cat([times.log(), torch.zeros(width)])
+
+        matrix = (2 * width, width)
+        shapes = {"weight_ih": matrix, "weight_hh": matrix, "bias": (2 * width,)}
+        self.w = Weights(shapes, cut=set(), fan_in=width, own={"bias": bias})
+
+    def project(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.w.weight_ih, self.w.bias)
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        s = (projected + state[0] @ self.w.weight_hh.T)[..., : self.width]
+        return {"f": torch.sigmoid(s), "i": torch.sigmoid(self.config.beta - s)}
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        s, g = (projected + state[0] @ self.w.weight_hh.T).chunk(2, dim=-1)
+        c = torch.sigmoid(s) * state[0] + torch.sigmoid(self.config.beta - s) * torch.tanh(g)
+        return c, (c,)
+
+    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
+        done = self.fast_scan_from(x, self.initial_state(start))
+        return done and done[0]
+
+    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
+        """Run the kernel of the LSTM: i reads −s, o has no weights and is open."""
+        (c,) = state
+        if has_gpu_kernels(c) or not has_product_kernels(c):
+            return None
+        from lmzoo.kernels.cpu.lstm import LSTMScan
+
+        w = self.w
+        f, g = w.bias.chunk(2)
+        bias = torch.cat([self.config.beta - f, f, g, torch.full_like(g, OPEN)])
+        weights = _as_lstm(w.weight_ih).mT, bias, _as_lstm(w.weight_hh).mT
+        start = torch.cat([c, c], dim=-1)
+        outputs = scan_batch_first(LSTMScan(squash_output=False), x, start, weights)
+        return outputs, (outputs[:, -1],)
+
+
+def _as_lstm(weight: Tensor) -> Tensor:
+    """Return the rows of i, f, g, o."""
+    f, g = weight.chunk(2)
+    return torch.cat([-f, f, g, torch.zeros_like(g)])

@@ -1,29 +1,6 @@
-r"""Mamba: a selective state space whose every channel and state has its own decay.
+"""Selective state spaces: Mamba, Mamba-2 and Mamba-3."""
 
-    x_t = SiLU(conv(W_x u_t))
-    B_t = W_B x_t         C_t = W_C x_t              Δ_t = softplus( W_Δ2 W_Δ1 x_t + b_Δ )
-    S_t = a_t ⊙ S_{t-1} + B_t (Δ_t ⊙ x_t)ᵀ           a_t = exp(−exp(A) ⊙ Δ_t)
-    y_t = W_y ( (S_tᵀ C_t + D ⊙ x_t) ⊙ swish(W_z u_t) )
-
-u_t is the input (E); x_t and Δ_t have D = `expand` · E channels, B_t and C_t have N = `states`
-columns; S and A are (N, D); A is stored as a vector. A starts at log 1 .. log N, D at 1,
-softplus(b_Δ) log-uniform in [0.001, 0.1], W_Δ2 at U(±1/√rank). With `signed`, a_t is
-2 exp(−exp(A) ⊙ Δ_t) − 1, in (−1, 1) (Grazzi et al. 2025). Cuts 0 to 2 are the rows of the
-published ablation:
-
-    0  delta   W_Δ2 W_Δ1 x_t                     3  skip          D ⊙ x_t
-    1  b       B_t → B: the same for all         4  convolution   conv(u) → u
-    2  c       C_t → C: likewise                 5  gate          swish(W_z u_t) → 1
-
-Differences from the code of state-spaces/mamba (`modules/mamba_simple.py`, e9594ce):
-
-    there                              here                        why
-    models scale W_y by 1/√layers      not scaled                  a cell does not know its depth
-    embeddings of N(0, 0.02²)          those of the model          `model.embedding_std=0.02` does
-
-Gu & Dao 2023 (arXiv:2312.00752); Grazzi et al. 2025 (arXiv:2411.12537).
-"""
-
+import math
 from enum import StrEnum
 from functools import partial
 from typing import Annotated
@@ -37,18 +14,52 @@ from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice, IntRange
 from lmzoo.cells.base import CELLS, OwnDraw, State, Weights
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.cells.matrix import WINDOW, MatrixCell, delta_bias, linear, ones, tap_bias, taps
+from lmzoo.cells.matrix import (
+    WINDOW,
+    MatrixCell,
+    delta_bias,
+    head_size,
+    linear,
+    log_rates,
+    ones,
+    tap_bias,
+    taps,
+)
 from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.functional.matrix_state import Update
 from lmzoo.functional.selective_scan import selective_scan
 from lmzoo.kernels.dispatch import has_kernels
 
-Cut = StrEnum("Cut", "DELTA B C SKIP CONVOLUTION GATE")
+MambaCut = StrEnum("MambaCut", "DELTA B C SKIP CONVOLUTION GATE")
 
 
 @CELLS("mamba")
 class Mamba(MatrixCell):
-    """A diagonal state space whose step size, input map and output map read the token."""
+    """A diagonal state space whose step size, input map and output map read the token.
+
+        x_t = SiLU(conv(W_x u_t))
+        B_t = W_B x_t         C_t = W_C x_t              Δ_t = softplus( W_Δ2 W_Δ1 x_t + b_Δ )
+        S_t = a_t ⊙ S_{t-1} + B_t (Δ_t ⊙ x_t)ᵀ           a_t = exp(−exp(A) ⊙ Δ_t)
+        y_t = W_y ( (S_tᵀ C_t + D ⊙ x_t) ⊙ swish(W_z u_t) )
+
+    u_t is the input (E); x_t and Δ_t have D = `expand` · E channels, B_t and C_t have N = `states`
+    columns; S and A are (N, D); A is stored as a vector. A starts at log 1 .. log N, D at 1,
+    softplus(b_Δ) log-uniform in [0.001, 0.1], W_Δ2 at U(±1/√rank). With `signed`, a_t is
+    2 exp(−exp(A) ⊙ Δ_t) − 1, in (−1, 1) (Grazzi et al. 2025). Cuts 0 to 2 are the rows of the
+    published ablation:
+
+        0  delta   W_Δ2 W_Δ1 x_t                     3  skip          D ⊙ x_t
+        1  b       B_t → B: the same for all         4  convolution   conv(u) → u
+        2  c       C_t → C: likewise                 5  gate          swish(W_z u_t) → 1
+
+    Differences from the code of state-spaces/mamba (`modules/mamba_simple.py`, e9594ce):
+
+        there                              here                      why
+        models scale W_y by 1/√layers      not scaled                a cell does not know its depth
+        embeddings of N(0, 0.02²)          those of the model        `model.embedding_std=0.02` does
+
+    Gu & Dao 2023 (arXiv:2312.00752); Grazzi et al. 2025 (arXiv:2411.12537).
+    """
 
     gpu_growth = ""
     convolved = ("x",)
@@ -63,7 +74,7 @@ class Mamba(MatrixCell):
         """Channels of x per column of the input."""
         signed: StrictBool = Field(default=False, exclude_if=lambda on: not on)
         """Let a_t be negative."""
-        cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = frozenset()
+        cuts: Annotated[frozenset[MambaCut], cuts_of(MambaCut)] = frozenset()
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
@@ -73,8 +84,8 @@ class Mamba(MatrixCell):
         columns = {"x": d, "gate": d}
         cut = {name for name in ("b", "c", "skip", "gate") if name in cuts}
         cut |= {f"fixed_{name}" for name in ("b", "c") if name not in cuts}
-        cut |= {"conv", "bias_conv"} if Cut.CONVOLUTION in cuts else set()
-        cut |= {"low_delta", "delta"} if Cut.DELTA in cuts else set()
+        cut |= {"conv", "bias_conv"} if MambaCut.CONVOLUTION in cuts else set()
+        cut |= {"low_delta", "delta"} if MambaCut.DELTA in cuts else set()
         shapes = {
             "x": (d, width), "gate": (d, width), "conv": (d, WINDOW), "bias_conv": (d,),
             "b": (n, d), "c": (n, d), "fixed_b": (n,), "fixed_c": (n,),
@@ -153,3 +164,235 @@ class Mamba(MatrixCell):
 def _log_integers(states: int, shape: tuple[int, ...]) -> Tensor:
     """Return log 1 .. log N, each for all channels: the rates of S4D-Real."""
     return torch.arange(1.0, states + 1).log().repeat_interleave(shape[0] // states)
+
+
+Mamba2Cut = StrEnum("Mamba2Cut", "DELTA B C DECAY SKIP CONVOLUTION GATE NORM")
+
+
+@CELLS("mamba2")
+class Mamba2(MatrixCell):
+    """A state space whose step size, input map and output map read the token.
+
+        x_t = SiLU(conv(W_x u_t))     B_t = SiLU(conv(W_B u_t))     C_t = SiLU(conv(W_C u_t))
+        Δ_t = softplus( W_Δ u_t + b_Δ )                    a_t = exp( −exp(A) Δ_t )
+        S_t = a_t S_{t-1} + Δ_t B_t x_tᵀ
+        y_t = W_y N( (S_tᵀ C_t + D x_t) ⊙ swish(W_z u_t) )
+
+    u_t is the input (E). x_t has `expand` · E columns in n heads; B_t and C_t have N = `states`
+    columns and are shared by the heads. S is (N, P) for each head; Δ, A and D are one number per
+    head. A starts at log U(1, 16), D at 1, softplus(b_Δ) log-uniform in [0.001, 0.1]. Cuts:
+
+        0  delta   W_Δ u_t                          4  skip          D x_t
+        1  b       B_t → B: the same for all        5  convolution   conv(u) → u
+        2  c       C_t → C: likewise                6  gate          swish(W_z u_t) → 1
+        3  decay   a_t → 1: linear attention        7  norm          N(u) → u
+
+    Without delta, b and c (0, 1, 2) the cell is a linear time-invariant system.
+
+    Differences from the code of state-spaces/mamba (`modules/mamba2.py`, e9594ce):
+
+        there                              here                       why
+        N = 128                            N = 16                     widths of 32 to 256
+        heads of 64 channels               2 heads                    the same
+        models scale W_y by 1/√layers      not scaled                 a cell does not know its depth
+
+    Dao & Gu 2024 (arXiv:2405.21060); the cuts of selection are the ablation of Gu & Dao 2023
+    (arXiv:2312.00752). N is RMSNorm.
+    """
+
+    convolved = ("x", "b", "c")
+
+    @config
+    class Config:
+        """Sizes and the cuts, by name or number."""
+
+        heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
+        states: Annotated[int, IntRange(4, 64, log=True)] = Field(16, ge=1)
+        """N, the states of each channel."""
+        expand: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
+        """Channels of x per column of the input."""
+        cuts: Annotated[frozenset[Mamba2Cut], cuts_of(Mamba2Cut)] = frozenset()
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        n, cuts = config.heads, config.cuts
+        self.shape_state(n, config.states, head_size(config.expand * width, n))
+        inner = n * self.values
+        columns = {"x": inner, "b": config.states, "c": config.states, "delta": n, "gate": inner}
+        shapes = {name: (rows, width) for name, rows in columns.items()}
+        cut = {name for name in ("delta", "b", "c", "gate", "norm") if name in cuts}
+        cut |= {"conv", "bias_conv"} if Mamba2Cut.CONVOLUTION in cuts else set()
+        cut |= {"log_rate"} if Mamba2Cut.DECAY in cuts else set()
+        cut |= {"skip"} if Mamba2Cut.SKIP in cuts else set()
+        cut |= {f"fixed_{name}" for name in ("b", "c") if name not in cuts}
+        present = set(columns) - cut
+        convolved = sum(columns[name] for name in self.convolved if name in present)
+        shapes |= {
+            "conv": (convolved, WINDOW),
+            "fixed_b": (config.states,), "fixed_c": (config.states,),
+            "log_rate": (n,), "bias_delta": (n,), "skip": (n,), "norm": (inner,),
+            "out": (width, inner), "bias_conv": (convolved,),
+        }  # fmt: skip
+        own: dict[str, OwnDraw] = {
+            "conv": taps, "fixed_b": ones, "fixed_c": torch.randn,
+            "log_rate": log_rates, "bias_delta": delta_bias, "skip": ones, "norm": ones,
+            "out": linear(inner), "bias_conv": tap_bias,
+        }  # fmt: skip
+        self.w = Weights(shapes, cut, fan_in=width, own=own)
+        self.set_projections(columns, present)
+
+    def update(self, z: dict[str, Tensor]) -> Update:
+        w, x = self.w, self.split_heads(z["x"])
+        heads = (*x.shape[:-1], self.keys)
+        b = z["b"][..., None, :] if "b" in z else w.fixed_b
+        c = z["c"][..., None, :] if "c" in z else w.fixed_c
+        delta = z["delta"] + w.bias_delta if "delta" in z else w.bias_delta.expand(x.shape[:-1])
+        delta = nn.functional.softplus(delta)[..., None]
+        log_a = torch.zeros_like(delta)
+        if w.log_rate is not None:
+            log_a = -w.log_rate.exp()[:, None] * delta
+        return Update(c.expand(heads), delta * b, x, log_a)
+
+    def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
+        w = self.w
+        o = o if w.skip is None else o + w.skip[:, None] * update.value
+        o = o.flatten(-2)
+        o = o * nn.functional.silu(z["gate"]) if "gate" in z else o
+        if w.norm is not None:
+            o = o * torch.rsqrt(o.square().mean(-1, keepdim=True) + 1e-5) * w.norm
+        return nn.functional.linear(o, w.out)
+
+
+LEAST_RATE = 1e-4
+"""The least decay rate, as in the reference code."""
+Mamba3Cut = StrEnum("Mamba3Cut", "TRAPEZOID ROTATION BIAS DECAY NORM SKIP GATE")
+WEIGHTS = {
+    Mamba3Cut.TRAPEZOID: {"trap"}, Mamba3Cut.ROTATION: {"angle"},
+    Mamba3Cut.BIAS: {"bias_b", "bias_c"}, Mamba3Cut.DECAY: {"rate"},
+    Mamba3Cut.NORM: {"norm_b", "norm_c"}, Mamba3Cut.SKIP: {"skip"}, Mamba3Cut.GATE: {"gate"},
+}  # fmt: skip
+
+
+@CELLS("mamba3")
+class Mamba3(MatrixCell):
+    """A state space with a scalar decay per head, the trapezoidal rule and a rotation.
+
+        Δ_t = softplus( W_Δ u_t + b_Δ )        a_t = exp( −softplus(W_A u_t) Δ_t )
+        λ_t = σ( W_λ u_t )                     θ_t = θ_{t-1} + π Δ_t tanh( W_θ u_t )
+        B_t = R(θ_t) ( N(W_B u_t) + b_B )      C_t = R(θ_t) ( N(W_C u_t) + b_C )
+        S_t = a_t S_{t-1} + (1 − λ_t) Δ_t a_t B_{t-1} x_{t-1}ᵀ + λ_t Δ_t B_t x_tᵀ      x_t = W_x u_t
+        y_t = W_y ( (S_tᵀ C_t + D x_t) ⊙ swish(W_z u_t) )
+
+    u_t is the input (E). x_t has `expand` · E columns in n heads; S is (N, P) for each head, N =
+    `states`. Δ, A, λ and D are one number per head, and b_B, b_C (N) per head; W_B, W_C and W_θ are
+    shared by the heads. R(θ) turns the first N / 2 columns in pairs, as a complex state does, so
+    that eigenvalues may be negative. N is RMSNorm with scales. b_B, b_C and D start at 1,
+    softplus(b_Δ) log-uniform in [0.001, 0.1]. There is no convolution: the trapezoid and the biases
+    replace it. Cuts:
+
+        0  trapezoid  λ_t → 1                   4  norm   N(u) → u
+        1  rotation   R(θ_t) (u) → u            5  skip   D x_t
+        2  bias       b_B; b_C                  6  gate   swish(W_z u_t) → 1
+        3  decay      a_t → 1
+
+    Differences from the code of state-spaces/mamba (`modules/mamba3.py`, 0348a3d):
+
+        there                              here                        why
+        N = 128                            N = 16                      widths of 32 to 256
+        heads of 64 channels               2 heads                     the same
+        several inputs (MIMO) as option    one                         a speed-up of inference
+        1 + u or 1 / (1 − u) for the       softplus(u)                 that of the paper's release;
+        rate, since c69aaab                                            the other came later
+
+    Lahoti et al. 2026 (arXiv:2603.15569).
+    """
+
+    substeps = 2
+
+    @config
+    class Config:
+        """Sizes and the cuts, by name or number."""
+
+        heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
+        states: Annotated[int, IntRange(4, 64, log=True)] = Field(16, ge=2)
+        """N, the states of each channel."""
+        expand: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
+        """Channels of x per column of the input."""
+        cuts: Annotated[frozenset[Mamba3Cut], cuts_of(Mamba3Cut)] = frozenset()
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        n, states = config.heads, config.states
+        self.shape_state(n, states, head_size(config.expand * width, n))
+        inner, self.pairs = n * self.values, max(1, states // 4)
+        columns = {
+            "x": inner, "b": states, "c": states, "delta": n, "rate": n, "trap": n,
+            "angle": self.pairs, "gate": inner,
+        }  # fmt: skip
+        cut = set[str]().union(*(WEIGHTS[part] for part in config.cuts))
+        shapes: dict[str, tuple[int, ...]] = {k: (rows, width) for k, rows in columns.items()}
+        shapes |= {
+            "bias_delta": (n,), "norm_b": (states,), "norm_c": (states,),
+            "bias_b": (n, states), "bias_c": (n, states), "skip": (n,), "out": (width, inner),
+        }  # fmt: skip
+        own: dict[str, OwnDraw] = dict.fromkeys(("norm_b", "norm_c", "bias_b", "bias_c"), ones)
+        own |= {"skip": ones, "bias_delta": delta_bias, "out": linear(inner)}
+        self.w = Weights(shapes, cut, fan_in=width, own=own)
+        self.set_projections(columns, set(columns) - cut)
+
+    def initial_memory(self, start: Tensor) -> State:
+        """Return the angles, and B and x of the token before."""
+        sizes = (self.pairs, self.keys, self.values)
+        return tuple(start.new_zeros(len(start), self.heads, size) for size in sizes)
+
+    def prepare(
+        self, projected: Float[Tensor, "B T G"], memory: State
+    ) -> tuple[dict[str, Tensor], State]:
+        """Return Δ, B, C, x and B, x of the step before, by head, and the memory."""
+        z, w = super().prepare(projected, ())[0], self.w
+        angle, *before = memory
+        z["delta"] = nn.functional.softplus(z["delta"] + w.bias_delta)
+        z["x"] = self.split_heads(z["x"])
+        turned = None
+        if "angle" in z:
+            moved = math.pi * z["delta"][..., None] * torch.tanh(z["angle"])[..., None, :]
+            turned = angle[:, None] + moved.cumsum(1)
+            angle = turned[:, -1]
+        for name, scales, bias in (("b", w.norm_b, w.bias_b), ("c", w.norm_c, w.bias_c)):
+            part = z[name]
+            if scales is not None:
+                part = part * torch.rsqrt(part.square().mean(-1, keepdim=True) + 1e-5) * scales
+            part = part[..., None, :].expand(*part.shape[:-1], self.heads, self.keys)
+            part = part if bias is None else part + bias
+            z[name] = part if turned is None else rotated(part, turned)
+        for name, first in zip(("b", "x"), before, strict=True):
+            z[f"{name}_before"] = torch.cat([first[:, None], z[name][:, :-1]], dim=1)
+        return z, (angle, z["b"][:, -1], z["x"][:, -1])
+
+    def update(self, z: dict[str, Tensor]) -> Update:
+        """Return two steps: the token before is written, then S decays and the token is."""
+        delta = z["delta"][..., None]
+        new = torch.sigmoid(z["trap"])[..., None] if "trap" in z else torch.ones_like(delta)
+        log_a = torch.zeros_like(delta)
+        if "rate" in z:
+            log_a = -nn.functional.softplus(z["rate"])[..., None].clamp_min(LEAST_RATE) * delta
+        steps = (
+            (z["c"], z["c"]),
+            ((1 - new) * delta * z["b_before"], new * delta * z["b"]),
+            (z["x_before"], z["x"]),
+            (torch.zeros_like(delta), log_a),
+        )
+        return Update(*(torch.stack(pair, dim=-3) for pair in steps))
+
+    def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
+        o = o if self.w.skip is None else o + self.w.skip[:, None] * z["x"]
+        return super().output(o, z, update)
+
+
+def rotated(x: Float[Tensor, "*B N"], angle: Float[Tensor, "*B A"]) -> Float[Tensor, "*B N"]:
+    """Turn the pairs of the first 2 A columns by the angles."""
+    turned, rest = x.split([2 * angle.shape[-1], x.shape[-1] - 2 * angle.shape[-1]], dim=-1)
+    first, second = turned.unflatten(-1, (-1, 2)).unbind(-1)
+    cos, sin = angle.cos(), angle.sin()
+    pairs = torch.stack([first * cos - second * sin, first * sin + second * cos], dim=-1)
+    return torch.cat([pairs.flatten(-2), rest], dim=-1)

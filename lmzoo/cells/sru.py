@@ -1,29 +1,4 @@
-r"""The simple recurrent unit (SRU) and its ten cuts.
-
-    f_t = σ( x_t W_f + v_f ⊙ c_{t-1} + b_f )               forget gate
-    r_t = σ( x_t W_r + v_r ⊙ c_{t-1} + b_r )               reset gate
-    c_t = f_t ⊙ c_{t-1} + (1 − f_t) ⊙ (x_t W)              state
-    h_t = r_t ⊙ c_t + (1 − r_t) ⊙ α x_t                    highway
-
-α = √(1 + 2 exp(b_r)) is constant, from the initial b_r. A cut replaces a term:
-
-    0  input_to_forget   x_t W_f               5  reset_bias   b_r
-    1  state_to_forget   v_f ⊙ c_{t-1}         6  carry        f_t ⊙ c_{t-1}
-    2  forget_bias       b_f                   7  skip         (1 − r_t) ⊙ α x_t
-    3  input_to_reset    x_t W_r               8  reset_gate   r_t ⊙ c_t → c_t; (1 − r_t) ⊙ → 1 ⊙
-    4  state_to_reset    v_r ⊙ c_{t-1}         9  scale        α → 1
-
-skip and reset_gate together leave h = c_t. Without both paths from the state (1, 4), the scan is
-parallel. W starts with variance 1 / H, W_f, W_r and v with half of it and ½, biases at 0 and b_r,
-as in the published code.
-
-Differences from the authors' code (asappresearch/sru, `modules.py`):
-
-    there                              here                        why
-    layers of their own width          H = E                       cells here have one width
-
-Lei et al. 2018 (arXiv:1709.02755).
-"""
+"""Elementwise recurrences with gates: SRU and QRNN."""
 
 import dataclasses
 import math
@@ -32,41 +7,69 @@ from functools import partial
 from typing import Annotated, Any
 
 import torch
-from pydantic import Field
+from jaxtyping import Float
+from pydantic import Field, StrictBool
 from torch import Tensor
 
 from lmzoo.base.config import config
-from lmzoo.cells.base import CELLS, State, Weights
+from lmzoo.base.search_space import IntRange
+from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.functional.affine import affine
+from lmzoo.functional.linear_recurrence import linear_recurrence
 
-Cut = StrEnum(
-    "Cut",
+SRUCut = StrEnum(
+    "SRUCut",
     "INPUT_TO_FORGET STATE_TO_FORGET FORGET_BIAS INPUT_TO_RESET STATE_TO_RESET RESET_BIAS "
     "CARRY SKIP RESET_GATE SCALE",
 )
-WEIGHTS = dict(zip(("xf", "cf", "bf", "xr", "cr", "br"), Cut, strict=False))
+WEIGHTS = dict(zip(("xf", "cf", "bf", "xr", "cr", "br"), SRUCut, strict=False))
 """The cut of each weight that a cut sets to zero."""
-RESET = {Cut.INPUT_TO_RESET, Cut.STATE_TO_RESET, Cut.RESET_BIAS}
+RESET = {SRUCut.INPUT_TO_RESET, SRUCut.STATE_TO_RESET, SRUCut.RESET_BIAS}
 
 
-def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
+def canonical(cuts: frozenset[SRUCut]) -> frozenset[SRUCut]:
     """Return the one set of cuts that stands for all sets with the same function."""
-    if Cut.RESET_GATE in cuts:
+    if SRUCut.RESET_GATE in cuts:
         cuts = cuts - RESET
-    return cuts - {Cut.SCALE} if Cut.SKIP in cuts else cuts
+    return cuts - {SRUCut.SCALE} if SRUCut.SKIP in cuts else cuts
 
 
 @CELLS("sru")
 class SRU(DiagonalCell):
-    """An elementwise recurrence with a highway to its input."""
+    """An elementwise recurrence with a highway to its input.
+
+        f_t = σ( x_t W_f + v_f ⊙ c_{t-1} + b_f )               forget gate
+        r_t = σ( x_t W_r + v_r ⊙ c_{t-1} + b_r )               reset gate
+        c_t = f_t ⊙ c_{t-1} + (1 − f_t) ⊙ (x_t W)              state
+        h_t = r_t ⊙ c_t + (1 − r_t) ⊙ α x_t                    highway
+
+    α = √(1 + 2 exp(b_r)) is constant, from the initial b_r. A cut replaces a term:
+
+        0  input_to_forget   x_t W_f               5  reset_bias  b_r
+        1  state_to_forget   v_f ⊙ c_{t-1}         6  carry       f_t ⊙ c_{t-1}
+        2  forget_bias       b_f                   7  skip        (1 − r_t) ⊙ α x_t
+        3  input_to_reset    x_t W_r               8  reset_gate  r_t ⊙ c_t → c_t; (1 − r_t) ⊙ → 1 ⊙
+        4  state_to_reset    v_r ⊙ c_{t-1}         9  scale       α → 1
+
+    skip and reset_gate together leave h = c_t. Without both paths from the state (1, 4), the scan
+    is parallel. W starts with variance 1 / H, W_f, W_r and v with half of it and ½, biases at 0 and
+    b_r, as in the published code.
+
+    Differences from the authors' code (asappresearch/sru, `modules.py`):
+
+        there                              here                        why
+        layers of their own width          H = E                       cells here have one width
+
+    Lei et al. 2018 (arXiv:1709.02755).
+    """
 
     @config
     class Config:
         """The cuts, by name or number; cuts that leave the same function give equal configs."""
 
-        cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
+        cuts: Annotated[frozenset[SRUCut], cuts_of(SRUCut, canonical)] = frozenset()
         highway_bias: float = Field(0.0, ge=-8, le=8)
         """The initial b_r."""
 
@@ -79,13 +82,13 @@ class SRU(DiagonalCell):
         self.cuts, h = config.cuts, width
         shapes = {name: (h, h) if name[0] == "x" else (h,) for name in WEIGHTS} | {"x": (h, h)}
         cut = {name for name, path in WEIGHTS.items() if path in self.cuts}
-        if Cut.RESET_GATE in self.cuts:
+        if SRUCut.RESET_GATE in self.cuts:
             cut |= {"xr", "cr", "br"}
         half = partial(_uniform, variance=0.5)
         own = {"x": _uniform, "xf": half, "xr": half, "cf": half, "cr": half}
         own |= {"bf": torch.zeros, "br": partial(torch.full, fill_value=config.highway_bias)}
         self.w = Weights(shapes, cut, fan_in=h, biases={"bf", "br"}, own=own)
-        scaled = Cut.SCALE not in self.cuts
+        scaled = SRUCut.SCALE not in self.cuts
         self.alpha = math.sqrt(1 + 2 * math.exp(config.highway_bias)) if scaled else 1.0
 
     @property
@@ -95,7 +98,7 @@ class SRU(DiagonalCell):
     def project(self, x: Tensor) -> Tensor:
         w, parts = self.w, [x]
         parts += [x @ w.x, affine(x, w.xf, w.bf)]
-        if Cut.RESET_GATE not in self.cuts:
+        if SRUCut.RESET_GATE not in self.cuts:
             parts.append(affine(x, w.xr, w.br))
         return torch.cat(parts, dim=-1)
 
@@ -109,12 +112,12 @@ class SRU(DiagonalCell):
     def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
         f = self.gates(projected, () if s is None else (s,))["f"]
         candidate = projected[..., self.width : 2 * self.width]
-        return torch.zeros_like(f) if Cut.CARRY in self.cuts else f, (1 - f) * candidate
+        return torch.zeros_like(f) if SRUCut.CARRY in self.cuts else f, (1 - f) * candidate
 
     def read(self, s: Tensor, projected: Tensor, before: Tensor | None) -> Tensor:
         r = self.gates(projected, () if before is None else (before,)).get("r")
         h = s if r is None else r * s
-        if Cut.SKIP in self.cuts:
+        if SRUCut.SKIP in self.cuts:
             return h
         x = self.alpha * projected[..., : self.width]
         return h + (x if r is None else (1 - r) * x)
@@ -125,3 +128,120 @@ def _uniform(shape: tuple[int, ...], variance: float = 1.0) -> Tensor:
     fan_in = shape[0] if len(shape) == 2 else 1
     limit = math.sqrt(3 * variance / fan_in)
     return torch.empty(shape).uniform_(-limit, limit)
+
+
+QRNNCut = StrEnum(
+    "QRNNCut", "PAST_INPUTS INPUT_TO_FORGET INPUT_TO_OUTPUT CARRY SQUASH OUTPUT_GATE BIASES"
+)
+
+
+@CELLS("qrnn")
+class QRNN(Cell):
+    """Gated pooling of a causal convolution; its state is c and the last k − 1 inputs.
+
+        z_t = tanh( Σ_j x_{t-j} Z_j + b_z )       f_t = σ( Σ_j x_{t-j} F_j + b_f )
+        o_t = σ( Σ_j x_{t-j} O_j + b_o )          i_t = σ( Σ_j x_{t-j} I_j + b_i )
+        c_t = f_t ⊙ c_{t-1} + (1 − f_t) ⊙ z_t     write_gate=False
+            | f_t ⊙ c_{t-1} + i_t ⊙ z_t           write_gate=True
+        h_t = o_t ⊙ c_t                           fo-pooling; j from 0 to window − 1
+
+    Inputs before the first are zero. With `write_gate` it is ifo-pooling. A cut replaces a term:
+
+        0  past_inputs      Σ_j x_{t-j} → x_t; Z_j → Z_0; F_j → F_0; O_j → O_0; I_j → I_0: window 1
+        1  input_to_forget  Σ_j x_{t-j} F_j               4  squash        tanh(u) → u
+        2  input_to_output  Σ_j x_{t-j} O_j               5  output_gate   o_t → 1: f-pooling
+        3  carry            f_t ⊙ c_{t-1}                 6  biases        b_z; b_f; b_o; b_i
+
+    The published networks have windows of 2 (language models) to 6.
+
+    Differences from salesforce/pytorch-qrnn (`torchqrnn/qrnn.py`):
+
+        there                              here                        why
+        window 1 by default                window 2                    the paper's language models
+
+    Bradbury et al. 2017 (arXiv:1611.01576).
+    """
+
+    zero_start = 1.0
+
+    @config
+    class Config:
+        """The cuts, by name or number, the window k and the kind of pooling."""
+
+        cuts: Annotated[frozenset[QRNNCut], cuts_of(QRNNCut)] = frozenset()
+        window: Annotated[int, IntRange(1, 6)] = Field(2, ge=1)
+        write_gate: StrictBool = False
+        """Put an input gate of its own in the place of 1 − f (ifo-pooling)."""
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        self.cuts, h, k = config.cuts, width, config.window
+        self.window = 1 if QRNNCut.PAST_INPUTS in self.cuts else k
+        self.gate_names = "f" + ("" if QRNNCut.OUTPUT_GATE in self.cuts else "o")
+        self.gate_names += "i" if config.write_gate else ""
+        shapes = {f"x{name}": (k, h, h) for name in "zfoi"}
+        shapes |= {f"b{name}": (h,) for name in "zfoi"}
+        cut = {name for name in shapes if name[1] not in f"z{self.gate_names}"}
+        cut |= {"bz", "bf", "bo", "bi"} if QRNNCut.BIASES in self.cuts else set()
+        paths = {"xf": QRNNCut.INPUT_TO_FORGET, "xo": QRNNCut.INPUT_TO_OUTPUT}
+        cut |= {name for name, path in paths.items() if path in self.cuts}
+        biases = {"bz", "bf", "bo", "bi"}
+        self.w = Weights(shapes, cut, fan_in=k * h, adjust=self._keep_window, biases=biases)
+
+    def _keep_window(self, name: str, drawn: Tensor) -> Tensor:
+        return drawn[: self.window] if name[0] == "x" else drawn
+
+    @property
+    def state_size(self) -> int:
+        return self.window * self.width
+
+    def initial_state(self, start: Tensor) -> State:
+        past = (torch.zeros_like(start) for _ in range(self.window - 1))
+        return self.shift_start(start), *past
+
+    def project(self, x: Tensor) -> Tensor:
+        return x
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        return self._gates(torch.cat([projected, *state[1:]], dim=-1))
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        c, *past = state
+        recent = torch.cat([projected, *past], dim=-1)
+        gates = self._gates(recent)
+        a, b = self._coefficients(recent, gates)
+        c = a * c + b
+        return self._output(c, gates), (c, *(projected, *past)[: self.window - 1])
+
+    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor:
+        return self.fast_scan_from(x, self.initial_state(start))[0]
+
+    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
+        c, *past = state
+        x, size = self.project_inputs(x), self.window - 1
+        inputs = torch.cat([*(part[:, None] for part in reversed(past)), x], dim=1)
+        steps = x.shape[1]
+        recent = torch.cat([inputs[:, size - j :][:, :steps] for j in range(self.window)], dim=-1)
+        gates = self._gates(recent)
+        c = linear_recurrence(*self._coefficients(recent, gates), c)
+        last = inputs[:, inputs.shape[1] - size :].flip(1).unbind(1)
+        return self._output(c, gates), (c[:, -1], *last)
+
+    def _gates(self, recent: Float[Tensor, "*N kE"]) -> dict[str, Tensor]:
+        return {name: torch.sigmoid(self._affine(name, recent)) for name in self.gate_names}
+
+    def _coefficients(self, recent: Tensor, gates: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        z, f = self._affine("z", recent), gates["f"]
+        z = z if QRNNCut.SQUASH in self.cuts else torch.tanh(z)
+        a = torch.zeros_like(f) if QRNNCut.CARRY in self.cuts else f
+        return a, (gates["i"] if "i" in gates else 1 - f) * z
+
+    @staticmethod
+    def _output(c: Tensor, gates: dict[str, Tensor]) -> Tensor:
+        return gates["o"] * c if "o" in gates else c
+
+    def _affine(self, name: str, recent: Tensor) -> Tensor:
+        weight, bias = getattr(self.w, f"x{name}"), getattr(self.w, f"b{name}")
+        if weight is None:
+            return affine(recent[..., : self.width], None, bias)
+        return affine(recent, weight.flatten(0, 1), bias)

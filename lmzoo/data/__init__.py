@@ -2,7 +2,7 @@
 
     download.py, files.py         bytes: a published file or archive, a file or folder of the user
     splits.py                     what trains, validates and tests
-    vocabulary.py, unknown.py     words and their ids; `<unk>` in the training split
+    vocabulary.py                 words and their ids; `<unk>` in the training split
     sequences.py                  lines, records and pairs as padded sequences
     tokenisers.py, streams.py     a contiguous text as ids (cached by id_cache.py)
     blocks.py, batches.py         what a training epoch reads

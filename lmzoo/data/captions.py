@@ -3,26 +3,347 @@
     captions        by word:       <start> ≤18 words <end>              T = 20
     captions_char   by character:  <start> the same sentences <end>     T from the grammar
 
-No sentence has two derivations (`captions_grammar`), so −log P(sentence) is that of its derivation
+No sentence has two derivations , so −log P(sentence) is that of its derivation
 and both entropy floors are exact expectations under the grammar. Each split is sampled from its
 own random stream. Both corpora have the same sentences. The grammar was written for this project
 and has its licence, MIT.
+
+    plain    a tall man in a red shirt with two dogs is washing a pot in the kitchen
+    fronted  in the kitchen a man who two girls are watching is washing his pot
+    tail     a boy is running in the park while two other boys in blue hats watch
+    pair     a boy and a girl are running in the park while another boy and another girl rest
+
+Number and possessive agree over any distance, the nouns after `while` repeat those of the subject,
+and the scene determines the weights of every choice. No string has two derivations: `with`,
+`who`, `that`, `and` and `while` each attach at one position only, and a place belongs to one
+scene only. A sentence has at most 18 words; the docstrings state the maximum for each part.
+
+Every list of words is sorted from frequent to rare. `singular/plural` gives both forms of a word;
+without a slash, the plural is the singular and s. Nouns and adjectives begin with a consonant, so
+the article is always "a".
+
+Written for this project, modelled on the captions of Multi30k (Elliott et al. 2016,
+arXiv:1605.00459).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
+from itertools import permutations
 from random import Random
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from pydantic import Field
 
 from lmzoo.base.config import config
 from lmzoo.base.seeds import derive_seed
-from lmzoo.data.captions_grammar import caption_grammar
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, EntropyFloor, Sequences
-from lmzoo.data.grammar import LengthTable
+from lmzoo.data.grammar import Grammar, LengthTable, Weights, is_nonterminal
 from lmzoo.data.sequences import encode
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
+
+POSSESSIVE = {"man": "his", "boy": "his", "woman": "her", "girl": "her"}
+"""Possessive pronoun of one person. All others, and groups, have `their`."""
+
+LOOKS = "young little tall smiling bearded happy tired shirtless blond friendly"
+COUNTS = "two three some the several many"
+COLOURS = "red blue white black green yellow pink purple brown grey"
+GARMENTS = "shirt hat jacket dress/dresses coat helmet"
+LEGWEAR = "jeans shorts boots socks"
+PETS = "dog puppy/puppies cat"
+NOISES = "barking sleeping jumping waiting"
+SIZES = "small big large dirty new broken wooden heavy cheap"
+MANNERS = "slowly quietly happily carefully quickly calmly"
+REGARDS = "watching following helping filming teaching calling"
+"""What the people of a relative clause do to the subject."""
+
+HANDLES = "holding carrying cleaning dropping"
+THINGS = "camera bag ball basket flower bottle bucket flag rope phone box book"
+"""Things, and what is done with them, of every scene."""
+
+WATCH = "watches/watch helps/help follows/follow joins/join"
+WAIT = "waits/wait smiles/smile laughs/laugh listens/listen"
+"""What other people do: to the subject (WATCH) or on their own (WAIT)."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A latent topic, which couples people, actions, things and places."""
+
+    people: str
+    alone: str
+    """Verbs without an object."""
+    verbs: str
+    """Verbs for the things of the scene."""
+    things: str
+    places: dict[str, str]
+    """Preposition -> places. A place belongs to one scene only and so identifies it."""
+
+
+SCENES = {
+    "kitchen": Scene(
+        people="woman/women chef man/men waiter girl child/children boy",
+        alone="cooking eating talking standing laughing baking",
+        verbs="cutting washing tasting",
+        things="carrot cake pot pan tomato",
+        places={"in": "kitchen restaurant", "at": "table stove"},
+    ),
+    "beach": Scene(
+        people="boy surfer child/children girl man/men woman/women lifeguard",
+        alone="swimming running surfing relaxing standing playing",
+        verbs="pushing washing pulling",
+        things="surfboard boat net sandcastle towel",
+        places={"on": "beach dock", "in": "harbor", "at": "pier"},
+    ),
+    "street": Scene(
+        people="man/men cyclist woman/women tourist boy girl child/children",
+        alone="walking talking waiting singing sitting eating",
+        verbs="riding pushing fixing",
+        things="bicycle cart scooter skateboard newspaper",
+        places={"on": "street sidewalk", "in": "city", "at": "market"},
+    ),
+    "park": Scene(
+        people="boy girl player child/children man/men woman/women coach/coaches",
+        alone="playing running sitting jumping laughing walking",
+        verbs="throwing kicking chasing",
+        things="frisbee kite stick football hoop",
+        places={"in": "park garden", "on": "field bench"},
+    ),
+    "mountain": Scene(
+        people="man/men hiker skier woman/women child/children boy girl",
+        alone="climbing skiing walking resting camping standing",
+        verbs="pulling building fixing",
+        things="sled tent backpack snowman fence",
+        places={"on": "mountain slope", "in": "forest valley"},
+    ),
+    "stage": Scene(
+        people="singer woman/women dancer man/men girl child/children boy",
+        alone="singing dancing performing playing talking jumping",
+        verbs="playing tuning testing",
+        things="guitar violin microphone drum trumpet",
+        places={"on": "stage platform", "in": "theater", "at": "concert"},
+    ),
+}
+
+
+class Forms(NamedTuple):
+    """The singular and plural of a noun or verb."""
+
+    singular: str
+    plural: str
+
+
+def parse_forms(words: str) -> tuple[Forms, ...]:
+    """Return both forms of each word of a list."""
+    items = (item.partition("/") for item in words.split())
+    return tuple(Forms(singular, plural or f"{singular}s") for singular, _, plural in items)
+
+
+Choices = dict[str, Weights]
+"""Nonterminal -> weighted right-hand sides, as `Grammar` reads them."""
+
+NUMBERS = {"One": 2, "Many": 1}
+BE = {"One": "is", "Many": "are"}
+HIM = {"his": "him", "her": "her", "their": "them"}
+
+
+@cache
+def caption_grammar() -> Grammar:
+    """Return the grammar of all scenes. It is built once per process."""
+    choices: Choices = {"Start": falling_weights(f"Sentence.{name}" for name in SCENES)}
+    for offset, (name, scene) in enumerate(SCENES.items()):
+        choices |= add_scene_suffix(name, scene_rules(scene, offset))
+    return Grammar("Start", choices)
+
+
+def add_scene_suffix(name: str, choices: Choices) -> Choices:
+    """Return the rules with nonterminals that belong to the scene of this name."""
+
+    def rename(text: str) -> str:
+        return " ".join(f"{s}.{name}" if is_nonterminal(s) else s for s in text.split())
+
+    return {
+        rename(head): {rename(t): w for t, w in texts.items()} for head, texts in choices.items()
+    }
+
+
+def falling_weights(texts: Iterable[str], offset: int = 0) -> Weights:
+    """Return the weights 1, 1/√2, 1/√3 ... of the texts, in cyclic order from index `offset`."""
+    choices = tuple(texts)
+    return {text: (1 + (i - offset) % len(choices)) ** -0.5 for i, text in enumerate(choices)}
+
+
+def number_rules(head: str, word_list: str, offset: int = 0) -> Choices:
+    """Return the rules `head.One` and `head.Many` for the singular and plural of the words."""
+    columns = zip(*parse_forms(word_list), strict=True)
+    return {
+        f"{head}.{n}": falling_weights(column, offset)
+        for n, column in zip(BE, columns, strict=True)
+    }
+
+
+def scene_rules(scene: Scene, offset: int) -> Choices:
+    """Return all rules of one scene; its word lists begin at index `offset`."""
+    return {
+        **sentence_rules(scene),
+        **subject_rules(scene, offset),
+        **clothing_rules(offset),
+        **modifier_rules(offset),
+        **action_rules(scene, offset),
+        **tail_rules(),
+        "Place": place_weights(scene),
+    }
+
+
+def sentence_rules(scene: Scene) -> Choices:
+    """Choose the people of the sentence, then one of the templates."""
+    people = parse_forms(scene.people)
+    share = {person: 1 / (1 + rank) for rank, person in enumerate(people)}
+    single: dict[str, float] = {}
+    pair: dict[str, float] = {}
+    choices: Choices = {"Sentence": {"Single": 6, "Two": 1}, "Single": single, "Two": pair}
+    for person in people:
+        for n, weight in NUMBERS.items():
+            head = f"About.{person.singular}.{n}"
+            choices[head] = single_subject_templates(person, n)
+            single[head] = share[person] * weight
+    for p, q in permutations(people, 2):
+        head = f"Both.{p.singular}.{q.singular}"
+        choices[head] = pair_templates(p.singular, q.singular)
+        pair[head] = share[p] * share[q]
+    return choices
+
+
+def single_subject_templates(person: Forms, n: str) -> Weights:
+    """Return the templates `plain`, `fronted` and three kinds of `tail`."""
+    his = POSSESSIVE.get(person.singular, "their") if n == "One" else "their"
+    subject = f"Open.{n} {person.singular if n == 'One' else person.plural}"
+    choices = {
+        f"{subject} Mod.{n} {BE[n]} Act.{his} Place": 8,
+        f"Place {subject} Mod.{n} {BE[n]} Act.{his}": 4,
+    }
+    for m, weight in NUMBERS.items():
+        same = f"another {person.singular}" if m == "One" else f"Other {person.plural}"
+        choices |= {
+            f"{subject} {BE[n]} Act.{his} Place while {same} React.{m}.{HIM[his]}": weight,
+            f"{subject} Wear.{n} {BE[n]} Alone Place while {same} React.{m}.{HIM[his]}": weight,
+            f"{subject} {BE[n]} Short.{his} Place while {same} Wear.{m} Stay.{m}": 2 * weight,
+        }
+    return choices
+
+
+def pair_templates(p: str, q: str) -> Weights:
+    """Return the template `pair`, without and with a tail."""
+    return {
+        f"Open.One {p} and Open.One {q} are Act.their Place": 2,
+        f"Article {p} and Article {q} are Alone Place"
+        f" while another {p} and another {q} React.Many.them": 1,
+    }
+
+
+def subject_rules(scene: Scene, offset: int) -> Choices:
+    """Words before the noun of a person: one or two."""
+    return {
+        "Article": {"a": 3, "the": 2},
+        "Count": falling_weights(COUNTS.split(), offset),
+        "Look": falling_weights(LOOKS.split(), offset),
+        "Open.One": {"Article": 2, "Article Look": 3},
+        "Open.Many": {"Count": 2, "Count Look": 3},
+        **number_rules("Person", scene.people),
+    }
+
+
+def clothing_rules(offset: int) -> Choices:
+    """Clothes: at most four words for one person, three for several."""
+    return {
+        "Colour": falling_weights(COLOURS.split(), offset),
+        "Legwear": falling_weights(LEGWEAR.split(), offset),
+        **number_rules("Garment", GARMENTS, offset),
+        "In": {"in": 3, "wearing": 1},
+        "Wear.One": {"In a Colour Garment.One": 3, "In a Garment.One": 1, "In Colour Legwear": 1},
+        "Wear.Many": {"In Colour Garment.Many": 3, "In Garment.Many": 1, "In Colour Legwear": 1},
+    }
+
+
+def modifier_rules(offset: int) -> Choices:
+    """Modifiers after a subject: at most seven words, including relative clauses."""
+    choices: Choices = {
+        "Thing": falling_weights(THINGS.split(), 2 * offset),
+        "Size": falling_weights(SIZES.split(), offset),
+        "Noise": falling_weights(NOISES.split(), offset),
+        "Regard": falling_weights(REGARDS.split(), offset),
+        "With": {"with a Thing": 2, "with a Pet.One": 1, "with two Pet.Many": 1},
+        **number_rules("Pet", PETS, offset),
+    }
+    for n, be in BE.items():
+        choices[f"Mod.{n}"] = {
+            "": 2,
+            f"Wear.{n}": 3,
+            "With": 2,
+            f"Wear.{n} With": 1,
+            "with a Pet.One that is Noise": 0.5,
+            "with two Pet.Many that are Noise": 0.5,
+            f"who {be} holding a Size Thing": 1,
+            **{f"who Open.{m} Person.{m} {BE[m]} Regard": NUMBERS[m] / 3 for m in NUMBERS},
+        }
+    return choices
+
+
+def action_rules(scene: Scene, offset: int) -> Choices:
+    """Actions: `Short` has at most three words, `Act` at most four."""
+    choices: Choices = {
+        "Alone": falling_weights(scene.alone.split()),
+        "Own.Do": falling_weights(scene.verbs.split()),
+        "Own.Thing": falling_weights(scene.things.split()),
+        "Do": falling_weights(HANDLES.split(), offset),
+        "Manner": falling_weights(MANNERS.split(), offset),
+    }
+    for his in HIM:
+        the = f"The.{his}"
+        choices |= {
+            the: {"a": 2, his: 2, "the": 1},
+            f"Short.{his}": {"Alone": 1, f"Own.Do {the} Own.Thing": 1, f"Do {the} Thing": 1},
+            f"Act.{his}": {
+                f"Short.{his}": 1,
+                f"Manner Short.{his}": 1,
+                f"Own.Do {the} Size Own.Thing": 1,
+                f"Do {the} Size Thing": 1,
+            },
+        }
+    return choices
+
+
+def tail_rules() -> Choices:
+    """Actions of the people after `while`: at most two words, `Stay` at most one."""
+    choices: Choices = {
+        "Other": falling_weights(["other", "two other", "several other"]),
+        **number_rules("Wait", WAIT),
+        **number_rules("Watch", WATCH),
+    }
+    for m, be in BE.items():
+        choices[f"Stay.{m}"] = {f"Wait.{m}": 1, f"Watch.{m}": 1}
+        for him in HIM.values():
+            choices[f"React.{m}.{him}"] = {
+                f"Stay.{m}": 1,
+                f"Watch.{m} {him}": 1,
+                f"{be} Alone": 1,
+            }
+    return choices
+
+
+def place_weights(scene: Scene) -> Weights:
+    """Return the places: three words that identify the scene."""
+    choices: dict[str, float] = {}
+    for preposition, spots in scene.places.items():
+        for spot, weight in falling_weights(spots.split()).items():
+            for article, share in {"the": 2, "a": 1}.items():
+                choices |= {
+                    f"{preposition} {article} {spot}": share * weight,
+                    f"near {article} {spot}": share * weight / 4,
+                    f"behind {article} {spot}": share * weight / 8,
+                }
+    return choices
+
 
 MAX_WORDS = 18
 """With `<start>` and `<end>`, T = 20 as in S0."""
@@ -83,7 +404,7 @@ class Captions(CorpusSource):
             valid=part("valid"),
             test=part("test"),
             unit=self.unit,
-            source="sampled from the grammar of lmzoo.data.captions_grammar; MIT",
+            source="sampled from the grammar of lmzoo.data.captions; MIT",
             floor=EntropyFloor(
                 token=lengths.entropy / lengths.mean, sentence=lengths.entropy_per_unit
             ),

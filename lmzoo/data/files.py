@@ -10,7 +10,6 @@ is.
 import codecs
 import contextlib
 import gzip
-import hashlib
 import io
 import os
 import re
@@ -23,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from lmzoo.base.errors import UserError, user_path
+from lmzoo.base.errors import UserError
 from lmzoo.base.memory import require_memory
 
 GZIP = b"\x1f\x8b"
@@ -124,15 +123,6 @@ def read_members(path: Path, pattern: str) -> dict[str, bytes]:
         raise UserError(f"{path} is a broken zip file ({error}); fetch it again") from None
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from None
-
-
-def sha256_of(path: Path | str) -> str:
-    """Return the SHA-256 of a file.
-
-    Raises:
-        UserError: The file cannot be read.
-    """
-    return hashlib.sha256(_read_bytes(user_path(path))).hexdigest()
 
 
 def read_fasta(path: Path, reading: Reading | None = None) -> list[str]:

@@ -29,8 +29,7 @@ from lmzoo.data.download import RemoteFile, locate
 from lmzoo.data.files import read_lines
 from lmzoo.data.sequences import Pair, Split, assemble, assemble_pairs
 from lmzoo.data.splits import interleave, shuffled_cut
-from lmzoo.data.unknown import TrainUnk
-from lmzoo.data.vocabulary import SPECIALS, Vocabulary, build_vocabulary
+from lmzoo.data.vocabulary import SPECIALS, TrainUnk, Vocabulary, build_vocabulary
 
 URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/"
 SOURCE = (
@@ -77,7 +76,7 @@ class WordConfig:
     2 % of the validation words are unknown."""
     train_unk: TrainUnk = True
     """Replace 1.97 % of the training words, mostly rare ones, by `<unk>` if `min_count` is 1, so
-    that its probability is learned (`unknown.py`). `split="seed"` never does."""
+    that its probability is learned (`vocabulary.py`). `split="seed"` never does."""
     max_words: PositiveInt = 18
     """Words kept of each caption; T is two more."""
     joint_vocab: bool = False

@@ -4,8 +4,8 @@
     source               x_1 .. x_m <end>               with its own vocabulary
 
 A corpus of pairs has a source for each target; models predict the target from its source. Where
-validation or test has `<unk>`, some rare training words become `<unk>` too (`unknown.py`), on each
-side of a pair by itself.
+validation or test has `<unk>`, some rare training words become `<unk>` too (`vocabulary.py`), on
+each side of a pair by itself.
 """
 
 import dataclasses
@@ -23,8 +23,7 @@ from lmzoo.base.memory import require_memory
 from lmzoo.contract import END, PAD, START
 from lmzoo.data.corpus import Corpus, Sequences, token_dtype
 from lmzoo.data.text_facts import TextFacts, TextSize, text_size
-from lmzoo.data.unknown import replace_rare_words
-from lmzoo.data.vocabulary import SPECIALS, Vocabulary, build_vocabulary
+from lmzoo.data.vocabulary import SPECIALS, Vocabulary, build_vocabulary, replace_rare_words
 
 T = TypeVar("T")
 

@@ -99,7 +99,6 @@ def encode_splits(
 def _encode(name: str, texts: Texts, tokeniser: Tokeniser) -> Encoded:
     train, _, test = texts
     tokeniser.fit(train)
-    tokeniser.check(name, test)
     dtype = token_dtype(len(tokeniser.vocabulary))
     parts = [_ids(tokeniser, text, dtype) for text in texts]
     parts[0] = tokeniser.prepare(*parts)
@@ -128,7 +127,7 @@ def _text_size(text: memoryview) -> tuple[int, int, int]:
 
 
 def _settings(config: Any) -> dict[str, Any]:
-    fields = {name for name in TokeniserConfig.__dataclass_fields__ if name != "tokenizer"}
+    fields = set(TokeniserConfig.__dataclass_fields__)
     settings: Mapping[str, Any] = {k: v for k, v in to_dict(config).items() if k in fields}
     # Another version of the package may merge other pairs.
     version = {"version": metadata.version("tokenizers")} if config.unit == "bpe" else {}

@@ -3,7 +3,7 @@ r"""Tokenisers of contiguous texts: fit a vocabulary to a training text, and enc
     char   a Unicode code point           vocabulary of the training split, others are `<unk>`
     word   a word, or a newline           vocabulary of the training split, others are `<unk>`
     byte   a byte of UTF-8                256 tokens, no `<unk>`
-    bpe    a piece of a word              trained on the training split, or a given `tokenizer.json`
+    bpe    a piece of a word              trained on the training split
 
 Texts are UTF-8. They are encoded in stretches of about one megabyte, so that a text of gigabytes
 needs little more memory than its ids. Words are never cut: a stretch of words or of byte pairs ends
@@ -13,26 +13,21 @@ whole text.
 PTB and WikiText count the end of a line as a word, `<eos>`. Here it is the token "\n". Two blanks
 are one, so bits per character of models by word are slightly too low beside those by character.
 Where validation or test has words that training has not, some rare training words become `<unk>`,
-as `unknown.py` defines, unless the training text has `<unk>` itself.
+as `vocabulary.py` defines, unless the training text has `<unk>` itself.
 
 Trained byte pairs have GPT-2's pattern and all bytes as first tokens, so they need no `<unk>`; they
-are a function of the training text and V. A given tokeniser must keep the text: if decoding the
-test split does not return its characters, blanks aside, losses in bits and perplexities per word
-would be wrong, and the corpus is refused. The special tokens of a corpus come first, so ids of a
-`tokenizer.json` are shifted.
+are a function of the training text and V. The special tokens of a corpus come first.
 
 Source: Mikolov et al. 2010 and Merity et al. 2017 (arXiv:1609.07843; words); Al-Rfou et al. 2019
 (arXiv:1808.04444; bytes); Sennrich et al. 2016 (arXiv:1508.07909) and Radford et al. 2019 (byte
 pairs).
 """
 
-import json
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -41,12 +36,17 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from lmzoo.base.config import config
-from lmzoo.base.errors import UserError, user_path
+from lmzoo.base.errors import UserError
 from lmzoo.contract import UNKNOWN
 from lmzoo.data.corpus import token_dtype
-from lmzoo.data.files import sha256_of
-from lmzoo.data.unknown import replace_rare_ids
-from lmzoo.data.vocabulary import SPECIALS, Vocabulary, rank_tokens, token_of, word_of
+from lmzoo.data.vocabulary import (
+    SPECIALS,
+    Vocabulary,
+    rank_tokens,
+    replace_rare_ids,
+    token_of,
+    word_of,
+)
 
 STRETCH = 2**20
 """Bytes that are encoded at a time."""
@@ -69,23 +69,13 @@ class TokeniserConfig:
     pairs are merged until there are V tokens or no more pairs; 0 is 8192."""
     min_count: Annotated[int, Field(ge=1, exclude_if=lambda count: count == 1)] = 1
     """By word, words that are rarer in the training split become `<unk>`."""
-    tokenizer: Annotated[str, Field(exclude_if=lambda path: not path)] = ""
-    """With `unit=bpe`, a `tokenizer.json` of Hugging Face's `tokenizers`; empty: train one."""
-    tokenizer_sha256: Annotated[str, Field(exclude_if=lambda value: not value)] = ""
-    """SHA-256 of the `tokenizer.json`, a part of the identity of a run; empty: compute it."""
 
     @model_validator(mode="after")
     def _check_unit(self) -> "TokeniserConfig":
-        if self.tokenizer and self.unit != "bpe":
-            raise UserError(f"tokenizer={self.tokenizer} needs unit=bpe, not {self.unit}")
         if self.vocab and self.unit not in ("word", "bpe"):
             raise UserError(f"vocab={self.vocab} needs unit=word or unit=bpe, not {self.unit}")
         if self.min_count > 1 and self.unit != "word":
             raise UserError(f"min_count={self.min_count} needs unit=word, not {self.unit}")
-        if self.tokenizer and self.vocab:
-            raise UserError(f"vocab={self.vocab} and tokenizer={self.tokenizer} exclude each other")
-        if self.tokenizer and not self.tokenizer_sha256:
-            object.__setattr__(self, "tokenizer_sha256", sha256_of(self.tokenizer))
         return self
 
 
@@ -116,10 +106,6 @@ class Tokeniser(ABC):
     @abstractmethod
     def restore(self, facts: Mapping[str, Any]) -> None:
         """Set `vocabulary` from its `facts`."""
-
-    def check(self, name: str, test: memoryview) -> None:
-        """Raise a UserError if losses on the test text of corpus `name` would be wrong."""
-        del name, test
 
     def prepare(self, train: Tensor, valid: Tensor, test: Tensor) -> Tensor:
         """Return the ids that train, given those of all splits (n), (m) and (k)."""
@@ -316,8 +302,7 @@ class Subwords(Tokeniser):
     name, at_blanks = "subword", True
 
     def fit(self, text: memoryview) -> None:
-        path = self.config.tokenizer
-        self._set(_read(path, self.config.tokenizer_sha256) if path else self._train(text))
+        self._set(self._train(text))
 
     def encode(self, text: bytes) -> Ids:
         encoding = self._tokenizer.encode(text.decode(), add_special_tokens=False)
@@ -328,21 +313,6 @@ class Subwords(Tokeniser):
 
     def restore(self, facts: Mapping[str, Any]) -> None:
         self._set(facts["json"])
-
-    def check(self, name: str, test: memoryview) -> None:
-        for part in self.stretches(test):
-            text = part.decode()
-            ids = self._tokenizer.encode(text, add_special_tokens=False).ids
-            words = text.split()
-            kept = self._tokenizer.decode(ids, skip_special_tokens=False).split()
-            if "".join(words) != "".join(kept):
-                pairs = zip_longest(words, kept, fillvalue="")
-                was, becomes = next((a, b) for a, b in pairs if a != b)
-                raise UserError(
-                    f"{name}: the tokeniser {self.config.tokenizer} changes the test text, for "
-                    f"example {was!r} to {becomes!r}, so bits per character would be wrong; use a "
-                    "byte-level tokeniser"
-                )
 
     def _set(self, content: str) -> None:
         tokenizer = _tokenizers().Tokenizer.from_str(content)
@@ -371,27 +341,6 @@ class Subwords(Tokeniser):
         )
         tokenizer.train_from_iterator((part.decode() for part in self.stretches(text)), trainer)
         return tokenizer.to_str()
-
-
-def _read(path: str, expected: str) -> str:
-    if sha256_of(path) != expected:
-        raise UserError(
-            f"{path} has the SHA-256 {sha256_of(path)[:12]} and not {expected[:12]}: it is another "
-            "tokeniser than that of the run; give the file with which the run was trained"
-        )
-    content = user_path(path).read_text(encoding="utf-8")
-    try:
-        json.loads(content)
-        _tokenizers().Tokenizer.from_str(content)
-    except UserError:
-        raise
-    except Exception as error:
-        reason = str(error).partition("\n")[0]
-        raise UserError(
-            f"{path} is not a tokenizer.json of the package tokenizers ({reason}); give one that "
-            "Tokenizer.save has written"
-        ) from None
-    return content
 
 
 def _tokenizers() -> Any:

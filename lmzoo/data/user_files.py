@@ -22,8 +22,7 @@ from lmzoo.data.files import Reading, read_fasta, read_lines, read_text, split_l
 from lmzoo.data.sequences import Pair, Split, assemble, assemble_pairs
 from lmzoo.data.splits import deal
 from lmzoo.data.text_facts import TextFacts
-from lmzoo.data.unknown import Reread, TrainUnk
-from lmzoo.data.vocabulary import build_vocabulary
+from lmzoo.data.vocabulary import Reread, TrainUnk, build_vocabulary
 
 T = TypeVar("T")
 Limit = Annotated[int, Field(ge=0, exclude_if=lambda limit: limit == 0)]
@@ -59,7 +58,7 @@ class PairsConfig(FastaConfig):
     """Most tokens of each vocabulary, the four special tokens included; 0: no limit."""
     train_unk: TrainUnk = True
     """Replace some rare training words by `<unk>` on a side where validation or test has unknown
-    words (`unknown.py`)."""
+    words (`vocabulary.py`)."""
 
 
 class UserFile(CorpusSource):
@@ -157,7 +156,7 @@ class TextConfig(FastaConfig):
     """Convert the text to lower case."""
     train_unk: TrainUnk = True
     """Replace some rare training words by `<unk>` if `unit` is word and validation or test has
-    unknown words, so that its probability is learned (`unknown.py`)."""
+    unknown words, so that its probability is learned (`vocabulary.py`)."""
 
 
 @CORPORA("text")

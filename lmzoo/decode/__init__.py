@@ -1,6 +1,5 @@
 """Decoding: generate sequences from any causal model with its `begin` and `advance` methods.
 
-start.py         reading `<start>` and a prefix; selecting sequences; the end of a sequence
 sampling.py      ancestral sampling, with temperature and top-k; greedy decoding
 beam.py          beam search
 """

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from lmzoo.base.registry import technique
 from lmzoo.contract import LanguageModel
-from lmzoo.decode.start import is_end, select_rows, start_decoding
+from lmzoo.decode.sampling import is_end, select_rows, start_decoding
 
 technique(
     "beam_search", family="decoding", document="S3", source="Lowerre 1976; S3",

@@ -1,14 +1,4 @@
-r"""Mixture emission: K distributions over tokens, gated by the context.
-
-    P(z | y) = softmax_z( A y + a )
-    P(v | z) = softmax_v( exp(g_z) · Emb N(k_z) )
-    P(v | y) = Σ_z P(z | y) P(v | z)
-
-`Emb` is not normalised. N is the model's `norm`; `scaled=False` leaves out g. The second line is
-implemented in `components.py`.
-
-Source: S0.
-"""
+"""Mixture emissions, and distributions over tokens that do not depend on the context."""
 
 from typing import Annotated
 
@@ -21,11 +11,105 @@ from lmzoo.base.config import config
 from lmzoo.base.registry import technique
 from lmzoo.base.search_space import IntRange
 from lmzoo.emissions.base import EMISSIONS, Emission
-from lmzoo.emissions.components import Components
+from lmzoo.functional.initialisers import Draw, draw_matrices, draw_uniform
+from lmzoo.functional.log_normaliser import NAIVE_LIMIT, log_normalisers
 from lmzoo.functional.logspace import exact_log_mixture
-from lmzoo.functional.normalise import Norm
+from lmzoo.functional.normalise import Norm, normalise_vectors
+from lmzoo.functional.tied_softmax import tied_log_prob
 from lmzoo.functional.token_mixture import gate_logits, mixture_log_prob
 from lmzoo.types import Embeddings
+
+
+class Components(nn.Module):
+    """K trained vectors, whose logits are inner products with the token embeddings.
+
+        P(v | z) = softmax_v( exp(g_z) · Emb N(k_z) )      Components
+        P(v | z) = softmax_v( F_z )                        FreeComponents
+
+    No tensor of shape (B, T, V) is computed. A batch computes the K log-normalisers once and scores
+    its targets, or computes the K x V table of log-probabilities once and looks its targets up. The
+    owner of the components defines P(z | context): the mixture emission by a gate, a latent Markov
+    model by its transitions.
+
+    Source: S0 (FreeComponents: DLM21).
+
+    `scaled=False` omits the factor exp(g_z).
+    """
+
+    log_scale: nn.Parameter | None
+
+    def __init__(self, count: int, width: int, norm: Norm, *, scaled: bool) -> None:
+        # Not super(): MixtureEmission also inherits from Emission.
+        nn.Module.__init__(self)
+        self.norm = norm
+        self.means = nn.Parameter(torch.empty(count, width))
+        self.register_parameter(
+            "log_scale", nn.Parameter(torch.empty(count, 1)) if scaled else None
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw means and log-scales from U(K), as published."""
+        fan_in = max(1, len(self.means))
+        draw_uniform(self.means, fan_in)
+        if self.log_scale is not None:
+            draw_uniform(self.log_scale, fan_in)
+
+    def redraw(self, name: str, draw: Draw) -> None:
+        """Draw the means by a named scheme; the scales g are no matrix and are not redrawn."""
+        if name == "means":
+            draw_matrices(self.means, draw)
+
+    def vectors(self) -> Float[Tensor, "K E"]:
+        """Return exp(g_z) N(k_z)."""
+        vectors = normalise_vectors(self.means, self.norm)
+        return vectors if self.log_scale is None else vectors * self.log_scale.exp()
+
+    def token_log_probs(
+        self, targets: Int[Tensor, "B T"], table: Embeddings
+    ) -> Float[Tensor, "B T K"]:
+        """Return log P(target | z) for every z."""
+        if self.prefers_table(targets, table):
+            return nn.functional.embedding(targets, self.transposed_log_prob_table(table))
+        vectors = self.vectors()
+        embedded = nn.functional.embedding(targets, table)
+        return nn.functional.linear(embedded, vectors, -log_normalisers(vectors, table))
+
+    def prefers_table(self, targets: Int[Tensor, "B T"], table: Embeddings) -> bool:
+        """Return True if it is cheaper to score the whole vocabulary and look the targets up."""
+        return len(table) <= targets.numel() and len(table) * len(self.means) <= NAIVE_LIMIT
+
+    def transposed_log_prob_table(self, table: Embeddings) -> Float[Tensor, "V K"]:
+        """Return log P(v | z) for every v and z."""
+        return torch.log_softmax(table @ self.vectors().T, dim=0)
+
+    def log_prob_table(self, table: Embeddings) -> Float[Tensor, "K V"]:
+        """Return log P(v | z) for every z and v."""
+        return torch.log_softmax(self.vectors() @ table.T, dim=-1)
+
+
+class FreeComponents(nn.Module):
+    """A K x V table of logits, not tied to the embeddings."""
+
+    def __init__(self, count: int, vocab: int) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.empty(count, vocab))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the logits from U(K), as published."""
+        draw_uniform(self.logits, len(self.logits))
+
+    def token_log_probs(
+        self, targets: Int[Tensor, "B T"], table: Embeddings
+    ) -> Float[Tensor, "B T K"]:
+        """Return log P(target | z) for every z; the embeddings are not used."""
+        return self.log_prob_table(table).T[targets]
+
+    def log_prob_table(self, table: Embeddings) -> Float[Tensor, "K V"]:
+        """Return log P(v | z) for every z and v."""
+        return torch.log_softmax(self.logits, dim=-1)
+
 
 technique(
     "mixture_emission", family="emission", document="S0", source="S0",
@@ -35,7 +119,17 @@ technique(
 
 @EMISSIONS("mixture")
 class MixtureEmission(Components, Emission):
-    """A context-gated mixture of K context-free softmaxes; P(v | y) has rank at most K."""
+    """A context-gated mixture of K context-free softmaxes; P(v | y) has rank at most K.
+
+        P(z | y) = softmax_z( A y + a )
+        P(v | z) = softmax_v( exp(g_z) · Emb N(k_z) )
+        P(v | y) = Σ_z P(z | y) P(v | z)
+
+    `Emb` is not normalised. N is the model's `norm`; `scaled=False` leaves out g. The second line
+    is `Components`.
+
+    Source: S0.
+    """
 
     latent = "component"
 
@@ -71,3 +165,52 @@ class MixtureEmission(Components, Emission):
     def logits(self, y: Float[Tensor, "*W B T E"]) -> Float[Tensor, "*W B T K"]:
         """Return A y + a."""
         return gate_logits(y, self.gate.weight, self.gate.bias)
+
+
+technique(
+    "mos_emission", family="emission", source="Yang et al. 2018 (arXiv:1711.03953)",
+    summary="A mixture of softmaxes, each of its own context (model.emission=mos).",
+)  # fmt: skip
+
+
+@EMISSIONS("mos")
+class MixtureOfSoftmaxes(Emission):
+    """A mixture of tied softmaxes of K contexts.
+
+        y_k = tanh(W_k y + b_k)
+        P(v | y) = Σ_k softmax_k( A y ) softmax_v( Emb y_k )
+
+    The log-probabilities of all contexts have a rank above E, to which one softmax is limited.
+
+    Yang et al. 2018 (arXiv:1711.03953), whose prior has no bias.
+    """
+
+    latent = "softmax"
+
+    @config
+    class Config:
+        """Number of softmaxes."""
+
+        components: Annotated[int, IntRange(2, 16, log=True)] = Field(8, ge=1)
+
+    def __init__(self, config: Config, width: int, norm: Norm) -> None:
+        super().__init__(config, width, norm)
+        self.prior = nn.Linear(width, config.components, bias=False)
+        self.context = nn.Linear(width, config.components * width)
+
+    def log_prob(self, y: Tensor, targets: Tensor, table: Tensor) -> Tensor:
+        return torch.logsumexp(self.joint(y, targets, table), dim=-1)
+
+    def joint(self, y: Tensor, targets: Tensor, table: Tensor) -> Tensor:
+        contexts = self._contexts(y).movedim(-2, 0)
+        scores = tied_log_prob(contexts, table, targets.expand(contexts.shape[:-1]))
+        return torch.log_softmax(self.prior(y), dim=-1) + scores.movedim(0, -1)
+
+    def dense(self, y: Tensor, table: Tensor) -> Tensor:
+        scores = torch.log_softmax(self._contexts(y) @ table.T, dim=-1)
+        prior = torch.log_softmax(self.prior(y), dim=-1)
+        return torch.logsumexp(prior[..., None] + scores, dim=-2).clamp_max(0)
+
+    def _contexts(self, y: Tensor) -> Tensor:
+        """Return y_k, (.., K, E)."""
+        return self.context(y).tanh().unflatten(-1, (self.config.components, -1))

@@ -18,7 +18,7 @@ from lmzoo.blocks.layers import ComponentConfig, EmbeddingConfig, EmbeddingTable
 from lmzoo.blocks.log_weights import LogWeights, Weighting
 from lmzoo.blocks.unique import embed_unique, unique_rows
 from lmzoo.contract import Task, model
-from lmzoo.emissions.components import Components
+from lmzoo.emissions.mixture import Components
 from lmzoo.emissions.vector import VectorEmission
 from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.normalise import Norm

@@ -73,9 +73,7 @@ class MaskedLM(LanguageModel):
 
         x_t = e(s_t) + P_t        positions=learned; e(mask) replaces e(s_t) of a hidden token
         x_t = √E e(s_t) + PE(t)   positions=add
-        x_t = LN(x_t)             with embedding_norm
         y   = D attention layers over all tokens of the sentence except pads
-        y_t = LN(GELU(W y_t + b)) with head
         P(s_t | other tokens) = emission(y_t)
 
     x_t, y_t and e(s) are (E). Training selects each token with probability 0.15; of the selected
@@ -89,9 +87,9 @@ class MaskedLM(LanguageModel):
     nats per hidden token, like that of `span_corruption`; it is not comparable with the score of a
     left-to-right model. `next_log_prob` hides the token after the prefix.
 
-    BERT has `embedding_norm` and `head`; both are off by default. It also has embeddings of
-    segments, a bias for each token of the vocabulary, and predicts whether two sentences follow
-    each other; this model reads one sentence and does not.
+    BERT also has a LayerNorm of the embeddings, a layer before the emission, embeddings of segments
+    and a bias for each token, and predicts whether two sentences follow each other; this model
+    reads one sentence and does not.
 
     Source: Devlin et al. 2019 (arXiv:1810.04805); Salazar et al. 2020 (arXiv:1910.14659, the
     score); S3.
@@ -114,10 +112,6 @@ class MaskedLM(LanguageModel):
         positions: Positions = Positions.LEARNED
         emission: Annotated[Any, EMISSIONS] = "vector"
         dropout: Annotated[float, FloatRange(0.0, 0.3)] = Field(0.1, ge=0, lt=1)
-        embedding_norm: bool = Field(default=False, exclude_if=lambda on: not on)
-        """A LayerNorm of the sum of embedding and position."""
-        head: bool = Field(default=False, exclude_if=lambda on: not on)
-        """A layer with GELU and LayerNorm before the emission."""
         spread: float | None = Field(None, gt=0)
         """Standard deviation of the initial weights of tables, attention and feed-forward layers.
         None is 1/√E for tables and U(fan-in) for linear maps. The emission is not affected."""
@@ -151,9 +145,6 @@ class MaskedLM(LanguageModel):
             for _ in range(config.layers)
         )  # fmt: skip
         self.final_norm = nn.LayerNorm(width) if config.norm is NormPosition.PRE else None
-        self.embedding_norm = nn.LayerNorm(width) if config.embedding_norm else None
-        head = (nn.Linear(width, width), nn.GELU("tanh"), nn.LayerNorm(width))
-        self.head = nn.Sequential(*head) if config.head else None
         self.emission = EMISSIONS.build(config.emission, width, Norm.RMS)
         self.latent = self.emission.latent
 
@@ -196,15 +187,13 @@ class MaskedLM(LanguageModel):
     def encode(self, tokens: Tokens, lengths: Lengths, hidden: Mask) -> Float[Tensor, "B T E"]:
         """Return y of every position; every position attends to all tokens but pads."""
         x = torch.where(hidden[..., None], self.mask.weight[0], self.embedding(tokens))
-        x = self.place(x)
-        x = self.dropout(x if self.embedding_norm is None else self.embedding_norm(x))
+        x = self.dropout(self.place(x))
         count = tokens.shape[1]
         real = torch.arange(count, device=tokens.device) < lengths[:, None]
         mask = real[:, None].expand(-1, count, -1)
         for block in self.blocks:
             x = cast("AttentionBlock", block)(x, mask=mask)
-        x = x if self.final_norm is None else self.final_norm(x)
-        return x if self.head is None else self.head(x)
+        return x if self.final_norm is None else self.final_norm(x)
 
 
 def _only(t: int, tokens: Tokens) -> Mask:

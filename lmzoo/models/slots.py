@@ -24,7 +24,7 @@ from lmzoo.blocks.latent import EmbeddedModel
 from lmzoo.blocks.layers import ComponentConfig
 from lmzoo.cells.lstm import LSTM
 from lmzoo.contract import Task, model
-from lmzoo.emissions.components import Components
+from lmzoo.emissions.mixture import Components
 from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.functional.logspace import exact_log_mixture, log_mixture
 from lmzoo.functional.normalise import Norm, normalise_vectors

@@ -98,16 +98,6 @@ def test_argmax_returns_the_best_value_with_the_gradient_of_the_mean() -> None:
     assert_close(torch.autograd.grad(output.sum(), weight)[0], expected, CLOSE, "gradient")
 
 
-def test_sample_frequencies_equal_the_attention_weights() -> None:
-    """The standard deviation of 4000 draws is at most 0.008; the tolerance is four times that."""
-    ours = attention(heads=1, pick="sample").train()
-    ours.output.load_state_dict({"weight": torch.eye(E), "bias": torch.zeros(E)})
-    x, memory = inputs(1, 1, E).expand(4000, -1, -1), inputs(1, T, E, seed=2).expand(4000, -1, -1)
-    alpha = ours.logits(x[:1], memory[:1]).softmax(-1)[0, 0, 0]
-    picks = torch.cdist(ours(x, memory)[:, 0], ours.value(memory[0])).argmin(-1)
-    assert_close(picks.bincount(minlength=T) / 4000, alpha, 0.032, "frequencies")
-
-
 @pytest.mark.parametrize("pick", ["mean", "argmax"])
 def test_dropout_acts_on_the_weights_in_training_only(pick: str) -> None:
     """With a memory of one vector, a query takes twice its value or nothing."""

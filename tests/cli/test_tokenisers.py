@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from lmzoo.data.corpus import open_corpus
-from tests.data.test_tokenisers import TEXT, tokeniser
+from tests.data.test_tokenisers import TEXT
 
 PHRASE = "the cat sees 3 mäuse"
 
@@ -41,20 +41,6 @@ def test_a_run_scores_and_continues_a_text(lmzoo, text):
         prefix = ("--prefix", "the cat", "--count", 2)
         code, out, _ = lmzoo("sample", "gru", *prefix, "--runs", runs)
         assert (code, out.startswith("the cat")) == (0, True)
-
-
-def test_a_run_with_another_tokeniser_is_refused(lmzoo, refused, text):
-    path, runs = text.parent / "tokenizer.json", text.parent / "runs"
-    path.write_text(tokeniser("bpe", vocab=290).vocabulary.json)
-    assert train(lmzoo, text, unit="bpe", tokenizer=path)[0] == 0
-    assert lmzoo("score", "gru", PHRASE, "--runs", runs)[0] == 0
-    (config,) = runs.glob("*/config.json")
-    before = json.loads(config.read_text())["corpus"]["tokenizer_sha256"]
-    path.write_text(tokeniser("bpe", vocab=280).vocabulary.json)
-    error = refused("score", "gru", PHRASE, "--runs", runs)
-    assert all(part in error for part in (str(path), before[:12], "another tokeniser"))
-    assert train(lmzoo, text, unit="bpe", tokenizer=path)[0] == 0  # another run
-    assert len(list(runs.glob("*/config.json"))) == 2
 
 
 def test_the_command_without_the_package_exits_with_2(refused, text, monkeypatch):

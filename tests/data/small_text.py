@@ -19,6 +19,6 @@ def tokeniser(unit, text=TEXT, **fields):
 
 
 def spec(file, unit, **fields):
-    if unit == "bpe" and "tokenizer" not in fields:
+    if unit == "bpe":
         fields.setdefault("vocab", 290)
     return {"name": "stream", "path": str(file), "unit": unit, "block": 8, **fields}

@@ -1,6 +1,5 @@
 """Order, trimming and padding of batches."""
 
-
 import pytest
 import torch
 from hypothesis import given

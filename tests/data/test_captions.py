@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from lmzoo.contract import END, START, UNKNOWN
-from lmzoo.data.captions import sample_captions
-from lmzoo.data.captions_grammar import caption_grammar
+from lmzoo.data.captions import caption_grammar, sample_captions
 from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.data.grammar import Grammar
 from tests.data.inside_algorithm import string_probability

@@ -1,4 +1,3 @@
-
 import pytest
 
 from lmzoo.contract import END, UNKNOWN

@@ -1,6 +1,5 @@
 """Tokens are stored as small as the vocabulary allows, and batches and fingerprints are int64."""
 
-
 import pytest
 import torch
 

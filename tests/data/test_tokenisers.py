@@ -1,26 +1,22 @@
 """Tokenisers of contiguous texts: nothing is lost, stretches change nothing, faults are named."""
 
 import hashlib
-import json
 import os
 import subprocess
 import sys
 from itertools import chain
 
 import pytest
-import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from lmzoo.base.config import to_dict
 from lmzoo.contract import START, UNKNOWN
 from lmzoo.data import tokenisers
-from lmzoo.data.corpus import CORPORA, open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.data.streams import StreamFileConfig
 from lmzoo.data.text_facts import TextSize
 from lmzoo.data.tokenisers import cut_stretches
-from lmzoo.data.vocabulary import SPECIALS
 from tests.data.small_text import TEXT, UNITS, spec, tokeniser
 from tests.tiny import quick
 from tests.user_errors import raises_user_error
@@ -128,69 +124,6 @@ def test_byte_pairs_have_the_given_vocabulary_size(file):
         open_corpus(spec(file, "bpe", vocab=259))
 
 
-@pytest.fixture
-def given_json(tmp_path):
-    """A byte-level encoding with special tokens of its own, as `Tokenizer.save` writes it."""
-    made = tokenizers.Tokenizer.from_str(tokeniser("bpe").vocabulary.json)
-    made.add_special_tokens(["<pad>", "<|endoftext|>"])
-    path = tmp_path / "tokenizer.json"
-    made.save(str(path))
-    return path
-
-
-def test_a_given_tokeniser_is_used_with_its_ids_shifted(file, given_json):
-    corpus = open_corpus(spec(file, "bpe", tokenizer=str(given_json)))
-    theirs = tokenizers.Tokenizer.from_file(str(given_json))
-    ids = theirs.encode(TEXT[int(0.95 * len(TEXT)) :]).ids
-    ours = corpus.test.tokens[corpus.test.scored].tolist()
-    assert ours == [i + len(SPECIALS) for i in ids]
-    assert corpus.task.vocab == theirs.get_vocab_size() + len(SPECIALS)
-
-
-def test_the_content_of_a_given_tokeniser_is_part_of_the_config(file, given_json):
-    config = CORPORA.parse(spec(file, "bpe", tokenizer=str(given_json)))
-    fields = CORPORA.dump(config)
-    assert len(fields["tokenizer_sha256"]) == 64
-    other = json.loads(given_json.read_text())
-    other["added_tokens"].pop()
-    given_json.write_text(json.dumps(other))
-    again = CORPORA.dump(CORPORA.parse(spec(file, "bpe", tokenizer=str(given_json))))
-    assert again["tokenizer_sha256"] != fields["tokenizer_sha256"]
-    with raises_user_error(given_json, fields["tokenizer_sha256"][:12], "another tokeniser"):
-        open_corpus(fields)
-
-
-def lower_case():
-    made = tokenizers.Tokenizer.from_str(tokeniser("bpe").vocabulary.json)
-    made.normalizer = normalizers.Replace("cat", "dog")
-    return made
-
-
-def word_level():
-    made = tokenizers.Tokenizer(models.WordLevel({"the": 0, "<unk>": 1}, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
-    made.decoder = decoders.Fuse()
-    return made
-
-
-@pytest.mark.parametrize("lossy", [lower_case, word_level])
-def test_a_tokeniser_that_changes_the_text_is_refused(file, tmp_path, lossy):
-    path = tmp_path / "lossy.json"
-    lossy().save(str(path))
-    with raises_user_error("stream", path, "changes the test text", "bits per character"):
-        open_corpus(spec(file, "bpe", tokenizer=str(path)))
-
-
-@pytest.mark.parametrize("content", ["", "{}", "no JSON"])
-def test_a_file_that_is_no_tokeniser_is_refused(file, tmp_path, content):
-    path = tmp_path / "broken.json"
-    path.write_text(content)
-    with raises_user_error(path, "not a tokenizer.json"):
-        open_corpus(spec(file, "bpe", tokenizer=str(path)))
-    with raises_user_error(tmp_path / "none.json", "does not exist"):
-        open_corpus(spec(file, "bpe", tokenizer=str(tmp_path / "none.json")))
-
-
 def test_a_missing_package_says_what_to_install(file, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with raises_user_error("tokenizers", "pip install tokenizers"):
@@ -203,8 +136,6 @@ def test_a_missing_package_says_what_to_install(file, monkeypatch):
     [
         ({"unit": "byte", "vocab": 300}, ("vocab=300", "byte")),
         ({"unit": "bpe", "vocab": 300, "min_count": 2}, ("min_count=2", "bpe")),
-        ({"unit": "word", "tokenizer": "t.json"}, ("t.json", "unit=bpe")),
-        ({"unit": "bpe", "vocab": 300, "tokenizer": "t.json"}, ("vocab=300", "t.json")),
         ({"unit": "syllable"}, ("unit", "syllable")),
     ],
 )

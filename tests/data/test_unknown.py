@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lmzoo.contract import UNKNOWN
 from lmzoo.data.corpus import CORPORA, describe_unknown, open_corpus
-from lmzoo.data.unknown import (
+from lmzoo.data.vocabulary import (
     UNK,
     replacement_constant,
 )

@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from lmzoo.emissions import components
-from lmzoo.emissions.components import Components, FreeComponents
-from lmzoo.emissions.mixture import MixtureEmission
+from lmzoo.emissions.mixture import Components, FreeComponents, MixtureEmission
 from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.normalise import Norm
 from tests.laws.support import assert_close

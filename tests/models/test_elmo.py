@@ -5,7 +5,6 @@ from typing import Any
 import torch
 
 from lmzoo import zoo
-from lmzoo.models.embedding.elmo import LayerMix
 from tests.laws.support import assert_close, log_prob
 from tests.models.equivalence import LENGTH, small
 from tests.tiny import CLOSE, SAME, batch, every_sequence
@@ -73,24 +72,3 @@ def test_padding_does_not_change_representations() -> None:
         before = model.represent(tokens, lengths)
         after = model.represent(tokens.masked_fill(~mask, 2), lengths)
     assert_close(after[mask], before[mask], SAME, "representations")
-
-
-def test_layer_mix_starts_as_the_mean_and_can_select_any_layer() -> None:
-    model = elmo(num_layers=2)
-    tokens, lengths = batch(model.task)
-    mix = LayerMix(3)
-    with torch.no_grad():
-        mean = model.represent(tokens, lengths, mix)
-        picked = []
-        for layer in range(3):
-            mix.logits.copy_(torch.where(torch.arange(3) == layer, 60.0, 0.0))
-            picked.append(model.represent(tokens, lengths, mix))
-        plain = model.represent(tokens, lengths)
-    assert mean.shape == (*tokens.shape, 2 * WIDTH)
-    assert_close(mean, torch.stack(picked).mean(0), CLOSE, "mean of layers")
-    assert_close(picked[2], plain[..., : 2 * WIDTH], CLOSE, "uppermost layer")
-    assert_close(picked[0][..., :WIDTH], plain[..., 2 * WIDTH :], CLOSE, "static part")
-    mix = LayerMix(3)
-    model.represent(tokens, lengths, mix).sum().backward()
-    assert mix.logits.grad is not None
-    assert mix.logits.grad.abs().max() > 1e-4

@@ -10,7 +10,6 @@ from torch.nn.functional import logsigmoid
 
 from lmzoo import zoo
 from lmzoo.base.errors import UserError
-from lmzoo.contract import MODELS
 from lmzoo.functional.token_scores import scored_mask
 from lmzoo.models.objective import contrastive_objective, mask_tokens
 from tests.laws.support import assert_close, log_prob
@@ -103,34 +102,6 @@ def test_score_hides_one_token_at_a_time(emission: str) -> None:
 def test_shares_that_exceed_one_are_refused() -> None:
     with pytest.raises(UserError, match=r"hide=0\.8 and swap=0\.3 exceed 1"):
         zoo.config("masked_lm", swap=0.3)
-
-
-@torch.no_grad()
-def test_the_parts_of_bert_are_off_by_default_and_as_published() -> None:
-    plain, bert = masked(dropout=0.0), masked(dropout=0.0, embedding_norm=True, head=True)
-    assert not {"embedding_norm", "head"} & MODELS.dump(plain.config).keys()
-    bert.load_state_dict(plain.state_dict(), strict=False)
-    tokens, lengths = batch(plain.task)
-    hidden = torch.zeros_like(tokens, dtype=torch.bool)
-    linear, _, norm = bert.head
-    for layer in (norm, bert.embedding_norm):
-        torch.nn.init.normal_(layer.weight)
-        torch.nn.init.normal_(layer.bias)
-
-    def standardise(x, layer):
-        centred = x - x.mean(-1, keepdim=True)
-        scaled = centred / (centred.square().mean(-1, keepdim=True) + layer.eps).sqrt()
-        return scaled * layer.weight + layer.bias
-
-    x = standardise(plain.place(plain.embedding(tokens)), bert.embedding_norm)
-    mask = (torch.arange(tokens.shape[1]) < lengths[:, None])[:, None].expand(
-        -1, tokens.shape[1], -1
-    )
-    for block in plain.blocks:
-        x = block(x, mask=mask)
-    u = x @ linear.weight.T + linear.bias
-    gelu = 0.5 * u * (1 + torch.tanh(math.sqrt(2 / math.pi) * (u + 0.044715 * u**3)))
-    assert_close(bert.encode(tokens, lengths, hidden), standardise(gelu, norm), CLOSE, "head")
 
 
 def expected_contrastive_objective(scores: Tensor, data: Tensor, noise: Tensor, k: int) -> Tensor:

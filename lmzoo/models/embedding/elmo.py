@@ -6,7 +6,6 @@ r"""ELMo: a forward and a backward language model whose states represent tokens 
     P(s_t | s_>t) = softmax_v( Emb← h←^L_{t+1} )         trained too, reported separately
 
     represent(t) = h→^L_t ⊕ h←^L_t ⊕ e→(s_t)                              E + 2H numbers
-                 | γ Σ_l softmax(a)_l [h→^l_t ; h←^l_t]                   with a LayerMix
 
 h^l_t and e(s) are (E), H = E, Emb is (V, E); layers are l = 1..L. m is n−1, where n is the length
 of the sequence. In a corpus with `<end>`, m is n−2 and the backward model predicts the last token
@@ -86,24 +85,6 @@ class DirectionalLM(nn.Module):
         return self.emission.dense(y, self.embedding.weight)
 
 
-class LayerMix(nn.Module):
-    """Weighted sum of the layers, γ Σ_l softmax(a)_l h^l, trained by the downstream task."""
-
-    def __init__(self, layers: int) -> None:
-        super().__init__()
-        self.logits = nn.Parameter(torch.empty(layers))
-        self.scale = nn.Parameter(torch.empty(()))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set the weights to the mean of the layers."""
-        nn.init.zeros_(self.logits)
-        nn.init.ones_(self.scale)
-
-    def forward(self, layers: Float[Tensor, "L1 *N"]) -> Float[Tensor, "*N"]:
-        return self.scale * torch.tensordot(self.logits.softmax(0), layers, dims=1)
-
-
 @model("elmo", family="embedding", document="S3", source="Peters et al. 2018 (arXiv:1802.05365)")
 class Elmo(LanguageModel):
     """Forward and backward recurrent language models for contextual token vectors."""
@@ -152,13 +133,8 @@ class Elmo(LanguageModel):
         forward, backward = (-(scores.sum() / count).item() for scores in directions)
         return {"left to right": forward, "right to left": backward}
 
-    def represent(
-        self, tokens: Tokens, lengths: Lengths, mix: LayerMix | None = None
-    ) -> Float[Tensor, "B T R"]:
-        """Return a vector for each token in its context; undefined at pads.
-
-        R is E + 2H, or 2H with a `mix` over the layers.
-        """
+    def represent(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B T R"]:
+        """Return a vector for each token in its context, R = E + 2H; undefined at pads."""
         order = self._reversed_positions(tokens, lengths)
         forward = self.forward_lm.layer_outputs(tokens)
         backward = self.backward_lm.layer_outputs(tokens.gather(1, order))
@@ -166,8 +142,6 @@ class Elmo(LanguageModel):
             t = torch.arange(tokens.shape[1], device=tokens.device)
             order = order.masked_fill(t == lengths[:, None] - 1, 0)
         backward = backward.gather(2, order[None, ..., None].expand_as(backward))
-        if mix is not None:
-            return mix(torch.cat([forward, backward], dim=-1))
         return torch.cat([forward[-1], backward[-1], forward[0]], dim=-1)
 
     def _reversed_positions(self, tokens: Tokens, lengths: Lengths) -> Int[Tensor, "B T"]:

@@ -17,7 +17,7 @@ from lmzoo.blocks.latent import ComponentModel, LatentModel
 from lmzoo.blocks.layers import ComponentConfig, EmbeddingConfig, EmbeddingTable
 from lmzoo.blocks.unique import embed_unique
 from lmzoo.contract import LanguageModel, Task, model
-from lmzoo.emissions.components import Components, FreeComponents
+from lmzoo.emissions.mixture import Components, FreeComponents
 from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.logspace import exact_log_mixture
 from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors

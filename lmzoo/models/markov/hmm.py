@@ -9,11 +9,10 @@ from lmzoo.blocks.latent import ComponentModel
 from lmzoo.blocks.layers import ComponentConfig
 from lmzoo.blocks.log_weights import LogWeights
 from lmzoo.contract import DecodingState, Task, model
-from lmzoo.emissions.components import Components
+from lmzoo.emissions.mixture import Components
 from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import Norm
-from lmzoo.types import Lengths, Tokens
 
 
 class HiddenChain(ComponentModel):
@@ -47,8 +46,8 @@ class HMM(HiddenChain):
 
     π (K) and the rows of Tr (K, K) are softmaxes of logits. B[z, v] = softmax_v( Emb k_z ); k_z is
     (E), Emb is (V, E). `<start>` is not emitted. The product of the last line over t is the sum
-    over all paths z_1..z_{T-1}. The posterior of the zoo is the filter P(z_t | s_<=t); `smoothed`
-    also uses the later tokens. `local_hmm` is this chain cut to two steps, and equals it at t <= 2.
+    over all paths z_1..z_{T-1}. The posterior of the zoo is the filter P(z_t | s_<=t).
+    `local_hmm` is this chain cut to two steps, and equals it at t <= 2.
 
     Source: Rabiner 1989; S0 (the chain from which DLM15 is cut).
     """
@@ -84,22 +83,6 @@ class HMM(HiddenChain):
 
     def prior(self) -> Tensor:
         return self.start()
-
-    def smoothed(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B K T-1"]:
-        """Return P(z_t | s_1..s_{n-1}) for t = 1..T-1, by the backward recursion.
-
-        β_{n-1} = 1,   β_t(i) = Σ_j Tr[i, j] B[j, s_{t+1}] β_{t+1}(j)
-        """
-        emitted = self.words.token_log_probs(tokens[:, 1:], self.table)
-        step, beta = self.log_transition(), torch.zeros_like(emitted[:, 0])
-        column = [beta]
-        for t in range(emitted.shape[1] - 1, 0, -1):
-            arrive = emitted[:, t] + beta
-            earlier = torch.logsumexp(arrive[:, None] + step, dim=-1)
-            beta = torch.where((t + 1 < lengths)[:, None], earlier, torch.zeros_like(beta))
-            column.append(beta)
-        joint = self.joint(tokens) + torch.stack(column[::-1], dim=1)
-        return torch.softmax(joint, dim=-1).mT
 
     def _predict(
         self, joint: Float[Tensor, "B K"], step: Float[Tensor, "K K"]

@@ -14,7 +14,7 @@ from lmzoo.blocks.latent import ComponentModel
 from lmzoo.blocks.layers import EmbeddingConfig
 from lmzoo.blocks.unique import embed_unique
 from lmzoo.contract import Task, model
-from lmzoo.emissions.components import Components
+from lmzoo.emissions.mixture import Components
 from lmzoo.functional.logspace import log_floored
 from lmzoo.functional.normalise import Norm, normalise_vectors
 

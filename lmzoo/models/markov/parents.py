@@ -17,7 +17,7 @@ from lmzoo.blocks.latent import LatentModel
 from lmzoo.blocks.layers import ComponentConfig, EmbeddingConfig
 from lmzoo.blocks.unique import embed_unique
 from lmzoo.contract import Task, model
-from lmzoo.emissions.components import Components
+from lmzoo.emissions.mixture import Components
 from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.logspace import log_floored, log_mixture

@@ -1,55 +1,180 @@
-r"""Recurrent language model: a cell, an emission, a normaliser and W initial states.
-
-    x_t = N(e(s_{t-1}))
-    h_t = cell(x_t, h_{t-1})            num_layers cells, each reads the outputs of the one below
-    P(s_t | s_<t) = emission(N(h_t))
-
-x_t, h_t and e(s) are (E). With `hidden` = H the cells have a state (H), but the last one only if
-`tied=false`, which gives the emission a table of its own; `head_bias` adds a bias to its logits.
-
-h_0 is a vector of ones, or, with starts = W > 0, one of W learned vectors w_i. The sequence is then
-a mixture over the initial states (`lmzoo.functional.initial_states`):
-
-    log P(s_{1:T}) = LSE_i[ log ω_i + Σ_t log P(s_t | s_<t, h_0 = w_i) ]
-
-In training, `dropout_input` and `dropout_output` mask x_t of every cell (`dropout_layers`: but the
-first) and N(h_t), one mask a sequence; `dropout_embedding` sets rows of e to 0 for a batch, at the
-input only; `dropout_recurrent` drops weights that multiply h_{t-1} (`lmzoo/blocks/dropout.py`),
-and two penalties are part of the objective; their sum over a sequence of n scored tokens is
-
-    n · α · mean_{t,E} ỹ_t²  +  n · β · mean_{t,E} (y_{t+1} − y_t)²       y = N(h), ỹ after dropout
-
-S0 calls N "the unit sphere". Its code draws the initial embeddings from N(0, 1), that is
-embedding_std=1.
-
-Source: Elman 1990; Hochreiter & Schmidhuber 1997; Mikolov et al. 2010; Merity et al. 2017
-(arXiv:1708.01009; the penalties); S0 (DLM11, 12, 23, 26, 29, 43-47).
-"""
+"""The recurrent language model."""
 
 from collections.abc import Callable
+from enum import StrEnum
 from itertools import pairwise
-from typing import cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import FloatRange, IntRange
 from lmzoo.blocks.carried_state import CarriesState
 from lmzoo.blocks.dropout import drop_features, drop_rows, dropped_weights
-from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.blocks.log_weights import InitialStates
 from lmzoo.cells import stack
-from lmzoo.cells.base import Cell, Inputs, build_cell
+from lmzoo.cells.base import CELLS, Cell, Inputs, State, build_cell
 from lmzoo.contract import DecodingState, LanguageModel, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.initial_states import mix_next, mix_starts, start_posterior
-from lmzoo.functional.normalise import Norm, normalise_next, normalise_sequence, normalise_vectors
+from lmzoo.functional.normalise import (
+    Norm,
+    RunningMoments,
+    normalise_next,
+    normalise_sequence,
+    normalise_vectors,
+)
 from lmzoo.functional.token_scores import mask_scores
 from lmzoo.kernels.tokens import TokenInputs
-from lmzoo.models.recurrent.config import RecurrentConfig, Start
-from lmzoo.models.recurrent.state import BlockState, RecurrentState, mix_block, normalise_block
 from lmzoo.types import Lengths
+
+Dropout = Annotated[
+    float, FloatRange(0.0, 0.6), Field(ge=0, lt=1, exclude_if=lambda rate: not rate)
+]
+"""A dropout rate; 0 is not written into configs, so it leaves no trace in the identity of a run."""
+
+Penalty = Annotated[float, Field(ge=0, exclude_if=lambda weight: not weight)]
+
+
+class Start(StrEnum):
+    """The state before the first token."""
+
+    ZEROS = "zeros"
+    ONES = "ones"
+    LEARNED = "learned"  # starts=1
+
+
+@config
+class RecurrentConfig(EmbeddingConfig):
+    """Embedding, cell, emission, normaliser, initial states and depth."""
+
+    cell: Annotated[Any, CELLS] = "mgu"
+    emission: Annotated[Any, EMISSIONS] = "mixture"
+    norm: Norm = Norm.RMS
+    """Normaliser N of the cell's inputs and of the outputs."""
+    starts: Annotated[int, IntRange(1, 8)] = Field(0, ge=0, le=1024)
+    """Number W of learned initial states; 0 is the cell's constant start, ones or zeros."""
+    start: Start | None = Field(None, exclude_if=lambda start: start is None)
+    """The initial state; None is the cell's own, or learned with `starts`."""
+    num_layers: Annotated[int, IntRange(1, 4)] = Field(1, ge=1)
+    """Number of stacked cells of the same kind."""
+    hidden: int = Field(0, ge=0, exclude_if=lambda size: not size)
+    """State size H of the cells, for rnn, lstm and gru; 0: that of the embeddings. With tied=true
+    the last cell has that of the embeddings."""
+    tied: bool = Field(default=True, exclude_if=lambda tied: tied)
+    """The emission reads the embedding table; otherwise a table of its own."""
+    head_bias: bool = Field(default=False, exclude_if=lambda biased: not biased)
+    """A bias for each token (vector emission only)."""
+    dropout_embedding: Dropout = 0.0
+    """Rate at which tokens of the vocabulary have no input vector in a batch, in training."""
+    dropout_input: Dropout = 0.0
+    """Dropout rate of the inputs of every cell, in training."""
+    dropout_layers: Dropout | None = Field(None, exclude_if=lambda rate: rate is None)
+    """Dropout rate of the inputs of every cell but the first; None: `dropout_input`."""
+    dropout_recurrent: Dropout = 0.0
+    """Dropout rate of the weights from state to state, in training."""
+    dropout_output: Dropout = 0.0
+    """Dropout rate of the outputs N(h_t), in training."""
+    penalty_activation: Penalty = 0.0
+    """Weight α of activation regularisation (AR), in training."""
+    penalty_slowness: Penalty = 0.0
+    """Weight β of temporal activation regularisation (TAR), in training."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """The width of the embeddings, then that of each cell."""
+        sizes = [self.width, *[self.hidden or self.width] * self.num_layers]
+        return [*sizes[:-1], self.width] if self.tied else sizes
+
+    @model_validator(mode="after")
+    def _one_start(self) -> Any:
+        if self.start is Start.LEARNED:  # equal functions, equal configs
+            object.__setattr__(self, "starts", self.starts or 1)
+            object.__setattr__(self, "start", None)
+        if self.start is not None and self.starts:
+            raise UserError(
+                f"starts={self.starts} learns initial states, but start={self.start} sets one; "
+                "drop one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_head(self) -> Any:
+        if self.hidden and self.tied and self.num_layers == 1:
+            raise UserError(
+                f"hidden={self.hidden}: the only cell of a tied model has the width of the "
+                "embeddings; set tied=false or num_layers=2"
+            )
+        if self.head_bias and (
+            EMISSIONS.name_of(self.emission) != "vector" or self.norm == Norm.L2
+        ):
+            raise UserError("head_bias=true needs emission=vector, and a norm other than l2")
+        if self.dropout_layers is not None and self.num_layers == 1:
+            raise UserError(f"dropout_layers={self.dropout_layers} needs num_layers=2 or more")
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_bidirectional(cls, values: Any) -> Any:
+        fields = getattr(values, "kwargs", values) or {}
+        if fields.get("bidirectional"):
+            raise UserError(
+                f"bidirectional={fields['bidirectional']}: a language model may not read the "
+                "tokens that it predicts; drop it, or use elmo or an encoder"
+            )
+        return values
+
+
+class RecurrentState(NamedTuple):
+    """Decoding state after some tokens. L_{i,t} is log P(s_t | s_<t, h_0 = w_i)."""
+
+    layers: stack.Stack
+    input_stats: RunningMoments | None
+    """Running mean and variance of the inputs (norm=time_std_causal only)."""
+    evidence: Float[Tensor, "B W"] | None
+    """Σ_{u<t} L_{i,u}, up to a constant (several initial states only)."""
+    outputs: Float[Tensor, "B W E"] | None
+    """N(h) from each initial state, from which L_{i,t} of the next token is computed."""
+
+
+class BlockState(NamedTuple):
+    """State between two blocks of B parallel texts; detached, except before the first."""
+
+    layers: tuple[State, ...]
+    """The state of each cell; the rows are the W initial states of B texts, (W · B, ..)."""
+    input_stats: RunningMoments | None
+    evidence: Float[Tensor, "W B"]
+    """Σ_{u<t} L_{i,u}, less the largest of the W values."""
+
+
+def normalise_block(
+    x: Float[Tensor, "B T E"], moments: RunningMoments | None
+) -> tuple[Float[Tensor, "B T E"], RunningMoments | None]:
+    """Normalise a block over time, causally: (normalised vectors, detached moments)."""
+    outputs = []
+    for vector in x.unbind(1):
+        y, moments = normalise_next(vector, Norm.TIME_STD_CAUSAL, moments)
+        outputs.append(y)
+    if moments is not None:
+        moments = moments[0], moments[1].detach(), moments[2].detach()
+    return torch.stack(outputs, dim=1), moments
+
+
+def mix_block(
+    log_weights: Float[Tensor, "W"], scores: Float[Tensor, "W B T"], evidence: Float[Tensor, "W B"]
+) -> tuple[Float[Tensor, "B T"], Float[Tensor, "W B"]]:
+    """Mix the scores of a block over the initial states: (log P(s_t | s_<t), new evidence).
+
+    The evidence of earlier blocks counts as the score of one more token before the block.
+    """
+    mixed = mix_starts(log_weights, torch.cat([evidence[..., None], scores], dim=-1))[:, 1:]
+    evidence = (evidence + scores.sum(-1)).detach()
+    return mixed, evidence - evidence.amax(0)
 
 
 @model(
@@ -57,7 +182,35 @@ from lmzoo.types import Lengths
     source="Elman 1990; Hochreiter & Schmidhuber 1997; Mikolov et al. 2010",
 )  # fmt: skip
 class RecurrentLM(CarriesState, LanguageModel):
-    """Recurrent language model with any cell, emission, normaliser and initial states."""
+    """Recurrent language model with any cell, emission, normaliser and initial states.
+
+        x_t = N(e(s_{t-1}))
+        h_t = cell(x_t, h_{t-1})           num_layers cells, each reads the outputs of the one below
+        P(s_t | s_<t) = emission(N(h_t))
+
+    x_t, h_t and e(s) are (E). With `hidden` = H the cells have a state (H), but the last one only
+    if `tied=false`, which gives the emission a table of its own; `head_bias` adds a bias to its
+    logits.
+
+    h_0 is a vector of ones, or, with starts = W > 0, one of W learned vectors w_i. The sequence is
+    then a mixture over the initial states (`lmzoo.functional.initial_states`):
+
+        log P(s_{1:T}) = LSE_i[ log ω_i + Σ_t log P(s_t | s_<t, h_0 = w_i) ]
+
+    In training, `dropout_input` and `dropout_output` mask x_t of every cell (`dropout_layers`: but
+    the first) and N(h_t), one mask a sequence; `dropout_embedding` sets rows of e to 0 for a batch,
+    at the input only; `dropout_recurrent` drops weights that multiply h_{t-1}
+    (`lmzoo/blocks/dropout.py`), and two penalties are part of the objective; their sum over a
+    sequence of n scored tokens is
+
+        n · α · mean_{t,E} ỹ_t²  +  n · β · mean_{t,E} (y_{t+1} − y_t)²    y = N(h), ỹ after dropout
+
+    S0 calls N "the unit sphere". Its code draws the initial embeddings from N(0, 1), that is
+    embedding_std=1.
+
+    Source: Elman 1990; Hochreiter & Schmidhuber 1997; Mikolov et al. 2010; Merity et al. 2017
+    (arXiv:1708.01009; the penalties); S0 (DLM11, 12, 23, 26, 29, 43-47).
+    """
 
     Config = RecurrentConfig
     head_bias: nn.Parameter | None

@@ -1,0 +1,413 @@
+"""The two cells of xLSTM."""
+
+import dataclasses
+from enum import StrEnum
+from functools import partial
+from typing import Annotated, Any
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
+
+from lmzoo.base.config import config
+from lmzoo.base.search_space import Choice
+from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights
+from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.matrix import WINDOW, MatrixCell, convolve, head_size, normal, ones, tap_bias, taps
+from lmzoo.functional.affine import affine
+from lmzoo.functional.linear_recurrence import linear_recurrence
+from lmzoo.functional.matrix_state import Update
+
+MLSTMCut = StrEnum(
+    "MLSTMCut", "INPUT_GATE FORGET_GATE EXPONENTIAL NORMALISER OUTPUT_GATE NORM CONVOLUTION SKIP"
+)
+
+
+def canonical_mlstm(cuts: frozenset[MLSTMCut]) -> frozenset[MLSTMCut]:
+    """Return the one set of cuts that stands for all sets with the same function."""
+    if MLSTMCut.INPUT_GATE in cuts:
+        return cuts - {MLSTMCut.EXPONENTIAL}
+    return cuts | {MLSTMCut.EXPONENTIAL} if MLSTMCut.NORMALISER in cuts else cuts
+
+
+@CELLS("mlstm")
+class MLSTM(MatrixCell):
+    """An LSTM with a matrix as memory and gates that do not read the state.
+
+        u_t = W_u x_t                 a_t = SiLU(conv(u_t))                    `expand` · E channels
+        q_t = W_q a_t                 k_t = W_k a_t / √K                       v_t = W_v u_t
+        i_t = exp(w_i z_t + b_i)      f_t = σ(w_f z_t + b_f)               z_t = (q_t, √K k_t, v_t)
+        C_t = f_t C_{t-1} + i_t k_t v_tᵀ            memory, (K, V) for each head
+        n_t = f_t n_{t-1} + i_t k_t                 normaliser, (K)
+        y_t = W_y ( ( N( C_tᵀ q_t / max(|n_t · q_t|, 1) ) + s ⊙ a_t ) ⊙ SiLU(W_o x_t) )
+
+    i and f are one number per head; W_q, W_k and W_v are block-diagonal with blocks of 4 (of 2 or 1
+    where 4 does not divide the channels); conv is causal, depthwise, 4 tokens long. The code
+    multiplies C, n and 1 by e^{−m} with m_t = max(m_{t-1} + log f_t, log i_t), so that nothing
+    overflows. y does not depend on m, so m needs no gradient. b_f starts at 3 .. 6 over the heads,
+    b_i at N(0, 0.1²), w_i and w_f at 0, s at 1, W_y at N(0, 4/E), the other matrices at N(0,
+    2/(5E)). Cuts:
+
+        0  input_gate   i_t → 1                                   4  output_gate   SiLU(W_o x_t) → 1
+        1  forget_gate  f_t → 1                                   5  norm          N(u) → u
+        2  exponential  exp(w_i z_t + b_i) → σ(w_i z_t + b_i)     6  convolution   conv(u) → u
+        3  normaliser   / max(|n_t · q_t|, 1) → 1; exp(w_i z_t + b_i) → σ(w_i z_t + b_i)
+        7  skip         s ⊙ a_t
+
+    Exponential gates without a normaliser are unbounded, so normaliser (3) also cuts exponential
+    (2). Without input_gate and forget_gate (0, 1) it is linear attention with a normaliser.
+
+    Differences from the code of NX-AI/xlstm (`blocks/mlstm`, 032a6fb):
+
+        there                              here                       why
+        4 heads                            2 heads                    widths of 32 to 256
+        max(|n · q|, 1) + 10⁻⁶             without 10⁻⁶               N removes it, up to its ε
+        W_y at N(0, (2/blocks)²/E)         N(0, 4/E)                  a cell does not know its depth
+
+    Beck et al. 2024 (arXiv:2405.04517); N is LayerNorm per head, without bias.
+    """
+
+    convolved = ("u",)
+
+    @config
+    class Config:
+        """Number of heads, channels, and the cuts, by name or number."""
+
+        heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
+        expand: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
+        """Channels of u per column of the input."""
+        cuts: Annotated[frozenset[MLSTMCut], cuts_of(MLSTMCut, canonical_mlstm)] = frozenset()
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        n, cuts = config.heads, config.cuts
+        size = head_size(config.expand * width, n)
+        self._normalised = MLSTMCut.NORMALISER not in cuts
+        self._exponential = not cuts & {MLSTMCut.INPUT_GATE, MLSTMCut.EXPONENTIAL}
+        self.shape_state(n, size, size + self._normalised)  # n is one more column of C
+        inner = n * size
+        block = next(size for size in (4, 2, 1) if inner % size == 0)
+        blocks = (inner // block, block, block)
+        columns = {"u": inner, "o": inner}
+        shapes = {
+            "u": (inner, width), "o": (inner, width), "conv": (inner, WINDOW),
+            "bias_i": (n,), "bias_f": (n,), "norm": (inner,), "out": (width, inner),
+            "q": blocks, "k": blocks, "v": blocks, "i": (n, 3 * inner), "f": (n, 3 * inner),
+            "bias_conv": (inner,), "skip": (inner,),
+        }  # fmt: skip
+        own: dict[str, OwnDraw] = {
+            "conv": taps, "bias_i": normal(0.1), "bias_f": _three_to_six, "norm": ones,
+            "out": normal(2 / width**0.5), "i": torch.zeros, "f": torch.zeros,
+            "bias_conv": tap_bias, "skip": ones,
+        }  # fmt: skip
+        own |= dict.fromkeys(("u", "o", "q", "k", "v"), normal((0.4 / width) ** 0.5))
+        weights = {
+            MLSTMCut.INPUT_GATE: {"i", "bias_i"}, MLSTMCut.FORGET_GATE: {"f", "bias_f"},
+            MLSTMCut.OUTPUT_GATE: {"o"}, MLSTMCut.NORM: {"norm"},
+            MLSTMCut.CONVOLUTION: {"conv", "bias_conv"},
+            MLSTMCut.SKIP: {"skip"},
+        }  # fmt: skip
+        cut = set[str]().union(*(weights.get(path, set()) for path in cuts))
+        self.w = Weights(shapes, cut, fan_in=width, own=own)
+        self.set_projections(columns, set(columns) - cut)
+
+    def initial_memory(self, start: Tensor) -> State:
+        window = super().initial_memory(start)
+        return (*window, start.new_zeros(len(start), self.heads)) if self._exponential else window
+
+    def prepare(self, projected: Tensor, memory: State) -> tuple[dict[str, Tensor], State]:
+        if not self._exponential:
+            return self._named(projected, memory)
+        *window, m = memory
+        z, window = self._named(projected, tuple(window))
+        log_i, log_f = self._log_gates(z)
+        with torch.no_grad():
+            # m_t = L_t + max(m_0, max_{s≤t} log i_s − L_s), with L_t = Σ_{s≤t} log f_s
+            total = log_f.cumsum(1)
+            highest = (log_i - total).cummax(1).values
+            later = total + torch.maximum(highest, m[:, None])
+        z = {**z, "m": later, "m before": torch.cat([m[:, None], later[:, :-1]], dim=1)}
+        return z, (*window, later[:, -1])
+
+    def _named(self, projected: Tensor, window: State) -> tuple[dict[str, Tensor], State]:
+        """Return the named projections of T steps, and the next window."""
+        z, after = super().prepare(projected, window)
+        w, u = self.w, projected[..., : self._columns["u"]]
+        for name, inputs in (("q", z["u"]), ("k", z["u"]), ("v", u)):
+            blocks = getattr(w, name)
+            inputs = inputs.unflatten(-1, blocks.shape[:2])
+            z[name] = torch.einsum("...nd,ned->...ne", inputs, blocks).flatten(-2)
+        read = torch.cat([z["q"], z["k"], z["v"]], dim=-1)
+        gates = {name: getattr(w, name) for name in ("i", "f") if getattr(w, name) is not None}
+        return z | {name: nn.functional.linear(read, w) for name, w in gates.items()}, after
+
+    def update(self, z: dict[str, Tensor]) -> Update:
+        q, k, v = (self.split_heads(z[name]) for name in ("q", "k", "v"))
+        log_i, log_f = self._log_gates(z)
+        if "m" in z:
+            log_i, log_f = log_i - z["m"], log_f + z["m before"] - z["m"]
+        if self._normalised:
+            v = nn.functional.pad(v, (0, 1), value=1.0)
+        return Update(q, log_i.exp()[..., None] * k / self.keys**0.5, v, log_f[..., None])
+
+    def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
+        if self._normalised:
+            floor = (-z["m"]).clamp(-80, 80).exp() if "m" in z else torch.ones_like(o[..., 0])
+            o = o[..., :-1] / torch.maximum(o[..., -1].abs(), floor)[..., None]
+        w, h = self.w, o.flatten(-2)
+        if w.norm is not None:
+            flat = h.reshape(-1, h.shape[-1])
+            h = torch.group_norm(flat, self.heads, w.norm, eps=1e-5).view(h.shape)
+        h = h if w.skip is None else h + w.skip * z["u"]
+        return nn.functional.linear(h * nn.functional.silu(z["o"]) if "o" in z else h, w.out)
+
+    def _log_gates(self, z: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return log i and log f, one number per head."""
+        zero = z["q"].new_zeros((*z["q"].shape[:-1], self.heads))
+        log_sigmoid = nn.functional.logsigmoid
+        log_i = z["i"] + self.w.bias_i if "i" in z else zero
+        if "i" in z and not self._exponential:
+            log_i = log_sigmoid(log_i)
+        return log_i, log_sigmoid(z["f"] + self.w.bias_f) if "f" in z else zero
+
+
+def _three_to_six(shape: tuple[int, ...]) -> Tensor:
+    return torch.linspace(3, 6, shape[0])
+
+
+SLSTMCut = StrEnum(
+    "SLSTMCut",
+    "INPUT_TO_WRITE INPUT_TO_FORGET INPUT_TO_OUTPUT FORGET_GATE STATE_TO_WRITE "
+    "STATE_TO_FORGET STATE_TO_OUTPUT STATE_TO_CANDIDATE EXPONENTIAL NORMALISER OUTPUT_GATE "
+    "CONVOLUTION NORM",
+)
+GATES = "ifoz"
+INPUT = {
+    "xi": SLSTMCut.INPUT_TO_WRITE,
+    "xf": SLSTMCut.INPUT_TO_FORGET,
+    "xo": SLSTMCut.INPUT_TO_OUTPUT,
+}
+MIXING = {
+    "hi": SLSTMCut.STATE_TO_WRITE, "hf": SLSTMCut.STATE_TO_FORGET, "ho": SLSTMCut.STATE_TO_OUTPUT,
+    "hz": SLSTMCut.STATE_TO_CANDIDATE,
+}  # fmt: skip
+WHOLE = {SLSTMCut.FORGET_GATE: "f", SLSTMCut.OUTPUT_GATE: "o"}
+"""Cuts that remove a gate with its weights."""
+MAX_LOG = 80.0
+"""Largest m whose exponential is used; there tanh is ±1."""
+
+
+def canonical_slstm(cuts: frozenset[SLSTMCut]) -> frozenset[SLSTMCut]:
+    """Return the one set of cuts that stands for all sets with the same function."""
+    for gate, name in WHOLE.items():
+        if gate in cuts:
+            cuts = cuts - {INPUT[f"x{name}"], MIXING[f"h{name}"]}
+    return cuts
+
+
+@CELLS("slstm")
+class SLSTM(Cell):
+    """An LSTM whose memory is a weighted average; its state is (h, c, n, m).
+
+        u_t = SiLU(conv(x_t))                      causal, depthwise, 4 tokens
+        z̃ = x_t W_z + h_{t-1} R_z + b_z            ĩ = u_t W_i + h_{t-1} R_i
+        f̃ = u_t W_f + h_{t-1} R_f + b_f            õ = x_t W_o + h_{t-1} R_o + b_o
+        i = exp(ĩ)                                 f = σ(f̃)
+        c_t = f ⊙ c_{t-1} + i ⊙ tanh(z̃)            memory
+        n_t = f ⊙ n_{t-1} + i                      normaliser
+        h_t = σ(õ) ⊙ c_t / n_t                     y_t = N(h_t)       output
+
+    W and R are block-diagonal, one block per head; the number of heads is the largest one up to
+    `heads` that divides H into heads of two units or more. The code stores c and n divided by
+    exp(m_t), with m_t = max(log f + m_{t-1}, ĩ), so that no exponential exceeds 1; h_t is the same
+    for every m. The bias of ĩ would cancel in c_t / n_t, so only cells with cut 8 or 9 have it. c_0
+    and n_0 are 0 and m_1 = ĩ, so n_1 = 1. The initial state is h_0, 0 for the start of a model. A
+    cut replaces a term:
+
+        0  input_to_write     u_t W_i         6  state_to_output      h_{t-1} R_o
+        1  input_to_forget    u_t W_f         7  state_to_candidate   h_{t-1} R_z
+        2  input_to_output    x_t W_o         8  exponential          exp(ĩ) → σ(ĩ + b_i)
+        3  forget_gate        f → 1           9  normaliser           c_t / n_t → tanh(c_t)
+        4  state_to_write     h_{t-1} R_i    10  output_gate          σ(õ) → 1
+        5  state_to_forget    h_{t-1} R_f    11  convolution          SiLU(conv(x_t)) → x_t
+        12  norm              N(u) → u
+
+    Cuts 4 to 7 are the authors' memory mixing; without it the scan is parallel. Without exponential
+    (8) and normaliser (9) the cell is the LSTM. W starts with variance 2/(5H), R at 0, the bias of
+    f of unit j of d in a head at 5 − 12 (j / (d − 1))^0.3, other biases at 0.
+
+    Differences from the code of NX-AI/xlstm (`blocks/slstm`, 032a6fb):
+
+        there                              here                       why
+        b_i                                only with cut 8 or 9       it has no effect on h
+        exponent 0.3 to 1.6 over blocks    0.3                        a cell does not know its depth
+
+    Beck et al. 2024 (arXiv:2405.04517); N is LayerNorm per head, without bias.
+    """
+
+    gpu_growth = "each token is a loop of torch operations"
+    zero_start = 1.0
+
+    @config
+    class Config:
+        """The cuts, by name or number; cuts that leave the same function give equal configs."""
+
+        cuts: Annotated[frozenset[SLSTMCut], cuts_of(SLSTMCut, canonical_slstm)] = frozenset()
+        heads: int = Field(4, ge=1)
+
+        def uncut(self) -> Any:
+            """Return the config without the cuts that zero weights can express."""
+            zero = set(INPUT.values()) | set(MIXING.values())
+            return dataclasses.replace(self, cuts=self.cuts - zero)
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        self.cuts, h = config.cuts, width
+        # A head of one unit has the norm 0.
+        possible = (n for n in range(min(h // 2, config.heads), 1, -1) if h % n == 0)
+        self.heads = next(possible, 1)
+        square = (h, h) if self.heads == 1 else (self.heads, h // self.heads, h // self.heads)
+        shapes: dict[str, tuple[int, ...]]
+        shapes = {f"x{gate}": square for gate in GATES} | {f"h{gate}": square for gate in GATES}
+        shapes |= {f"b{gate}": (h,) for gate in GATES}
+        self.names = [
+            g for g in GATES if not any(WHOLE[cut] == g for cut in WHOLE.keys() & config.cuts)
+        ]
+        cut = {name for name in shapes if name[1] not in self.names}
+        if not config.cuts & {SLSTMCut.EXPONENTIAL, SLSTMCut.NORMALISER}:
+            cut.add("bi")
+        cut |= {name for name, path in (INPUT | MIXING).items() if path in config.cuts}
+        power_law = partial(_power_law, heads=self.heads)
+        own: dict[str, OwnDraw] = {f"x{gate}": partial(_small_normal, width=h) for gate in GATES}
+        own |= {f"b{gate}": power_law if gate == "f" else torch.zeros for gate in GATES}
+        biases = {f"b{gate}" for gate in GATES}
+        shapes |= {"conv": (h, WINDOW), "bias_conv": (h,), "norm": (h,)}
+        own |= {f"h{gate}": torch.zeros for gate in GATES}
+        own |= {"conv": taps, "bias_conv": tap_bias, "norm": ones}
+        self.convolves = SLSTMCut.CONVOLUTION not in config.cuts
+        cut |= set() if self.convolves else {"conv", "bias_conv"}
+        cut |= {"norm"} if SLSTMCut.NORM in config.cuts else set()
+        self.w = Weights(shapes, cut, fan_in=h, biases=biases, own=own)
+
+    @property
+    def state_size(self) -> int:
+        return (4 + (WINDOW - 1) * self.convolves) * self.width
+
+    def initial_state(self, start: Tensor) -> State:
+        h, zero = self.shift_start(start), torch.zeros_like(start)
+        window = (start.new_zeros(len(start), WINDOW - 1, self.width),) if self.convolves else ()
+        return h, zero, zero, _least_like(start), *window
+
+    def project(self, x: Tensor) -> Tensor:
+        return x if self.convolves else self._logits(x, x)
+
+    def _logits(self, x: Tensor, u: Tensor) -> Tensor:
+        """Return the parts of the logits that do not depend on the state."""
+        parts = []
+        for gate in self.names:
+            inputs, weight = (u if gate in "if" else x), getattr(self.w, f"x{gate}")
+            bias = getattr(self.w, f"b{gate}")
+            if self.heads == 1 or weight is None:
+                parts.append(affine(inputs, weight, bias))
+            else:
+                part = self._mix(inputs, weight)
+                parts.append(part if bias is None else part + bias)
+        return torch.cat(parts, dim=-1)
+
+    def _mix(self, u: Float[Tensor, "*N H"], weight: Tensor) -> Float[Tensor, "*N H"]:
+        """Multiply by a matrix, or by that of each head."""
+        if self.heads == 1:
+            return u @ weight
+        return torch.einsum("...nd,nde->...ne", u.unflatten(-1, (self.heads, -1)), weight).flatten(
+            -2
+        )
+
+    def _enter(self, projected: Float[Tensor, "B T G"], window: State) -> tuple[Tensor, State]:
+        """Return the logits of T steps without the state's part, and the next window."""
+        if not window:
+            return projected, ()
+        u, after = convolve(projected, window[0], self.w.conv, self.w.bias_conv)
+        return self._logits(projected, nn.functional.silu(u)), (after,)
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        """Return i, divided by exp(m_t); f and o."""
+        m = state[3]
+        logits, _ = self._enter(projected[:, None], state[4:])
+        log_i, log_f, o, _ = self._parts(logits[:, 0], state[0])
+        gates = {"i": torch.exp(log_i - torch.maximum(log_f + m, log_i))}
+        gates |= {"f": torch.exp(log_f)} if "f" in self.names else {}
+        return gates | ({} if o is None else {"o": o})
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        logits, window = self._enter(projected[:, None], state[4:])
+        h, core = self._recur(logits[:, 0], state[:4])
+        return self._normed(h), (*core, *window)
+
+    def _recur(self, logits: Tensor, state: State) -> tuple[Tensor, State]:
+        """Compute one step from the logits of the inputs: (h, (h, c, n, m))."""
+        h, c, n, m = state
+        log_i, log_f, o, z = self._parts(logits, h)
+        log_f = log_f + m
+        m = torch.maximum(log_f, log_i).detach()  # h does not depend on m
+        f, i = torch.exp(log_f - m), torch.exp(log_i - m)
+        c, n = f * c + i * z, f * n + i
+        h = self._output(c, n, m, o)
+        return h, (h, c, n, m)
+
+    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
+        if any(getattr(self.w, f"h{gate}") is not None for gate in GATES):
+            return None
+        logits, _ = self._enter(self.project_inputs(x), self.initial_state(start)[4:])
+        log_i, log_f, o, z = self._parts(logits, None)
+        total = log_f.detach().cumsum(-2)
+        m = total + torch.cummax(log_i.detach() - total, dim=-2).values
+        before = torch.cat([m[..., :1, :], m[..., :-1, :]], dim=-2)
+        f, i = torch.exp(log_f + before - m), torch.exp(log_i - m)
+        zero = torch.zeros_like(start)
+        c, n = linear_recurrence(f, i * z, zero), linear_recurrence(f, i, zero)
+        return self._normed(self._output(c, n, m, o))
+
+    def _parts(
+        self, projected: Tensor, h: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+        """Return log i, log f, σ(õ) and tanh(z̃)."""
+        logits = dict(zip(self.names, projected.split(self.width, dim=-1), strict=True))
+        for gate in self.names:
+            weight = getattr(self.w, f"h{gate}")
+            if weight is not None and h is not None:
+                logits[gate] = logits[gate] + self._mix(h, weight)
+        log_i = logsigmoid(logits["i"]) if SLSTMCut.EXPONENTIAL in self.cuts else logits["i"]
+        log_f = logsigmoid(logits["f"]) if "f" in logits else torch.zeros_like(log_i)
+        o = torch.sigmoid(logits["o"]) if "o" in logits else None
+        return log_i, log_f, o, torch.tanh(logits["z"])
+
+    def _output(self, c: Tensor, n: Tensor, m: Tensor, o: Tensor | None) -> Tensor:
+        if SLSTMCut.NORMALISER in self.cuts:
+            h = torch.tanh(c * torch.exp(m.clamp_max(MAX_LOG)))
+        else:
+            h = c / n
+        return h if o is None else o * h
+
+    def _normed(self, h: Float[Tensor, "*N H"]) -> Float[Tensor, "*N H"]:
+        """Return N(h), the output."""
+        if self.w.norm is None:
+            return h
+        flat = h.reshape(-1, self.width)
+        return torch.group_norm(flat, self.heads, self.w.norm, eps=1e-5).view(h.shape)
+
+
+def _least_like(start: Tensor) -> Tensor:
+    """Return m_0: finite, because ∞ − ∞ is no number, and so small that exp(m_0 − m_1) is 0."""
+    return torch.full_like(start, -1e30)
+
+
+def _small_normal(shape: tuple[int, ...], width: int) -> Tensor:
+    """Return a draw from N(0, 2 / 5H)."""
+    return torch.randn(shape) / width**0.5 * 0.4**0.5
+
+
+def _power_law(shape: tuple[int, ...], heads: int) -> Tensor:
+    """Return 5 − 12 (j / (d − 1))^0.3 for unit j of each head of d units."""
+    return (5 - 12 * torch.linspace(0, 1, shape[0] // heads) ** 0.3).repeat(heads)
