@@ -24,7 +24,7 @@ from lmzoo.base.streams import echo
 from lmzoo.cells.base import Cell
 from lmzoo.cli.common import ModelSettings
 from lmzoo.contract import LanguageModel, Task
-from lmzoo.data import unknown
+from lmzoo.data import vocabulary
 from lmzoo.data.corpus import CORPORA, corpus_config, describe_data, open_corpus
 from lmzoo.lab.cli.options import AsJson, new_table
 from lmzoo.train.packed.compatibility import reason_not_packable
@@ -165,7 +165,7 @@ def _describe_corpus(name: str) -> None:
     fields = dataclasses.fields(corpus.Config)
     texts = [str(sys.modules[corpus.__module__].__doc__).strip()]
     if any(field.name == "train_unk" for field in fields):
-        texts.append(str(unknown.__doc__).strip())
+        texts.append(str(vocabulary.__doc__).strip())
     for field in fields:
         default = getattr(field.default, "default", field.default)  # of a pydantic field
         console.print(f"corpus.{field.name}={default}", markup=False)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from lmzoo.emissions import components
+from lmzoo.emissions import mixture
 from lmzoo.emissions.mixture import Components, FreeComponents, MixtureEmission
 from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.normalise import Norm
@@ -40,9 +40,9 @@ def test_scoring_the_vocabulary_equals_scoring_the_targets(
     targets = torch.randint(V, (2, 5))
     table = torch.randn(V, E, dtype=torch.float64, requires_grad=True)
     results = {}
-    for limit in (components.NAIVE_LIMIT, 0):
-        monkeypatch.setattr(components, "NAIVE_LIMIT", limit)
-        with patch.object(components, "log_normalisers", wraps=log_normalisers) as normalise:
+    for limit in (mixture.NAIVE_LIMIT, 0):
+        monkeypatch.setattr(mixture, "NAIVE_LIMIT", limit)
+        with patch.object(mixture, "log_normalisers", wraps=log_normalisers) as normalise:
             scores = components_.token_log_probs(targets, table)
         assert normalise.called == (limit == 0)
         gradients = torch.autograd.grad(scores.square().sum(), (table, *components_.parameters()))
