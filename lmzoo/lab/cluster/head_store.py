@@ -3,10 +3,14 @@
 An actor on the driver's machine opens the store and does what a worker asks: so no folder has to be
 shared. It has the lock of the worker. When the sweep regards the worker as gone, it releases that
 lock, and the actor refuses what the worker may still send: nothing is overwritten.
+
+If the actor dies, Ray starts it again. The file of a lock that was not released is still there, so
+the new actor takes it again when its worker asks for something.
 """
 
 import os
 import secrets
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,11 +19,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store.local import Lock, Store, open_store
-from lmzoo.lab.store.records import NONCE
+from lmzoo.lab.store.records import NONCE, WORKER_LOCK
 from lmzoo.lab.store.temporary import temporary_folder
 
 CALLS = 16
 """Operations at the same time."""
+PATIENCE = 60.0
+"""Seconds after which a lock in a bucket, whose owner has died, has expired."""
 
 
 class StoreServer:
@@ -29,6 +35,9 @@ class StoreServer:
         self._address = address
         self._stores: dict[str, Store] = {}
         self._locks: dict[str, Lock] = {}
+        self._mutex = threading.Lock()
+        context = ray.get_runtime_context() if ray.is_initialized() else None
+        self.is_restarted = bool(context and context.was_current_actor_reconstructed)
 
     def lock(self, owner: str, name: str, patience: float) -> None:
         """Lock the store for a worker."""
@@ -48,7 +57,7 @@ class StoreServer:
         Raises:
             UserError: The worker has no lock.
         """
-        store = self._stores.get(owner)
+        store = self._stores.get(owner) or self._taken_again(owner)
         if store is None:
             raise UserError(
                 f"{self._address}: the lock of this worker was released, because it did not "
@@ -56,7 +65,21 @@ class StoreServer:
             )
         for folder in folders:
             store /= folder
-        return getattr(store, method)(*arguments)
+        try:
+            return getattr(store, method)(*arguments)
+        except FileExistsError:
+            if not self.is_restarted or store.read(arguments[0]) != arguments[1]:
+                raise  # else the actor died after it had created the file, and Ray repeats the call
+
+    def _taken_again(self, owner: str) -> Store | None:
+        """Take the lock that the actor before this one had for a worker and did not release."""
+        name = WORKER_LOCK.format(owner)
+        with self._mutex:
+            if owner not in self._stores and self.is_restarted:
+                if open_store(self._address).read(name) is None:
+                    return None
+                self.lock(owner, name, PATIENCE)
+        return self._stores.get(owner)
 
 
 class HeadStore(Store):
@@ -141,6 +164,7 @@ def start_server(store: Store) -> Any:
     """Start the server on this machine and return its handle."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": CALLS, "scheduling_strategy": here}
+    options |= {"max_restarts": -1, "max_task_retries": -1}
     return ray.remote(StoreServer).options(**options).remote(store.address)
 
 

@@ -147,6 +147,14 @@ class StudyStore:
             self._study = content
             self._submit(lambda: self._write_latest(content))
 
+    def check_lock(self) -> None:
+        """Check that this process still has the lock, which it may have lost while it was stopped.
+
+        Raises:
+            UserError: It has not.
+        """
+        self._lock.check()
+
     def close(self) -> None:
         """Wait until everything is written, and release the lock.
 

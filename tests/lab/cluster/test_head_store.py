@@ -86,3 +86,25 @@ def test_the_store_is_opened_directly_only_where_it_is_the_same(sees, server, tm
     if sees != "the store":
         with pytest.raises(UserError, match=r"\S+ does not see the store \S+store \("):
             find_store(address, nonce, None, "w1")
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_an_actor_that_was_started_again_takes_the_locks_that_were_not_released(released, tmp_path):
+    first = StoreServer(str(tmp_path))
+    first.lock("1", ".worker-1", 0.0)
+    first.call("1", ("run",), "create", "config", b"{}")
+    if released:
+        first.close("1")
+    else:
+        first._locks.pop("1").forget()  # as the kernel does, when the process dies
+    again = StoreServer(str(tmp_path))
+    again.is_restarted = True
+    if released:
+        with pytest.raises(UserError, match="the lock of this worker was released"):
+            again.call("1", ("run",), "append", "lines", "late")
+        return
+    again.call("1", ("run",), "create", "config", b"{}")  # repeated by Ray
+    again.call("1", ("run",), "append", "lines", "one")
+    assert (tmp_path / "run" / "lines").read_text() == "one\n"
+    again.close("1")
+    assert not (tmp_path / ".worker-1").exists()

@@ -275,3 +275,14 @@ def test_the_thread_runs_while_the_context_is_entered(sweep):
     with sweep.coordinator as running:
         assert answered.wait(60)
     assert not running._thread.is_alive()
+
+
+def test_a_driver_that_lost_its_lock_while_it_was_stopped_gives_no_work(sweep, monkeypatch):
+    sweep.start("w1")
+
+    def lost():
+        raise UserError("the lock was lost")
+
+    monkeypatch.setattr(sweep.fleet.planner.store, "check_lock", lost)
+    assert sweep.exchange("w1") == "none"
+    assert str(sweep.coordinator.error) == "the lock was lost"

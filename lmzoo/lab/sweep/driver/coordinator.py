@@ -226,6 +226,7 @@ class Coordinator:
                 replies, self._replies = self._replies, {}
                 revoked, self._revoked = self._revoked, {}
                 messages, beats = ray.get(self._mailbox.fetch.remote(replies, revoked, 0.5))
+                self.fleet.planner.store.check_lock()
                 with self._mutex:
                     for message in messages:
                         self._receive(message)
