@@ -27,8 +27,7 @@ from scipy import special
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.streams import echo
-from lmzoo.lab.analysis.confirm_runs import confirm_runs
-from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.load import confirm_runs, load_study
 from lmzoo.lab.judging.commands import KEEP, decide
 from lmzoo.lab.statistics.compared import ERROR, looks, spend
 from lmzoo.lab.statistics.stream import keep_level

@@ -33,12 +33,12 @@ from scaling import study_scaling
 
 from lmzoo.lab.analysis.brief import caveats
 from lmzoo.lab.analysis.comparison import study_comparison
+from lmzoo.lab.analysis.curve_data import search_ranges
 from lmzoo.lab.analysis.effects import study_effects
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.render import Report, TextTable, render
 from lmzoo.lab.analysis.report.forest import forest_picture
-from lmzoo.lab.analysis.search_ranges import search_ranges
 from lmzoo.lab.analysis.verdict_lines import answer
 
 PAGES = Path(__file__).parents[1] / "docs/results"

@@ -19,9 +19,8 @@ import polars as pl
 from power_law import PowerLaw, fit_power_laws, log_ratio
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.confirm_runs import confirm_runs
 from lmzoo.lab.analysis.formatting import MISSING, format_mean, format_number
-from lmzoo.lab.analysis.load import StudyFolder, load_study
+from lmzoo.lab.analysis.load import StudyFolder, confirm_runs, load_study
 from lmzoo.lab.analysis.render import Report, TextTable, render
 
 SIZES = {"parameters": "parameters", "state": "state_size", "compute": "flops"}

@@ -72,13 +72,6 @@ def test_a_config_is_unchanged_by_a_json_round_trip(cart: Cart) -> None:
     assert from_dict(Cart, json.loads(json.dumps(to_dict(cart), allow_nan=False))) == cart
 
 
-@quick
-@given(carts, carts)
-def test_json_is_equal_if_and_only_if_configs_are_equal(first: Cart, second: Cart) -> None:
-    assert (json.dumps(to_dict(first)) == json.dumps(to_dict(second))) == (first == second)
-    assert json.dumps(to_dict(first)) == json.dumps(to_dict(dataclasses.replace(first)))
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from lmzoo.base.streams import REPLACE, spell
 from lmzoo.lab.labels import curves_name
 from tests.cli.run_lmzoo import run_lmzoo
-from tests.user_errors import raises_user_error
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "docs/results/records/gru_ablation-captions.parquet"
@@ -95,16 +94,6 @@ def test_a_closed_stdout_is_one_line_and_nothing_runs(tmp_path):
     assert run.stderr == b"error: stdout is closed; send it to a file or to /dev/null\n"
 
 
-def test_a_deleted_working_folder_is_one_line(tmp_path):
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    command = f"cd {gone} && rmdir {gone} && {sys.executable} -m lmzoo list"
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    run = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, env=env, check=False)
-    assert run.returncode == 2
-    assert run.stderr.startswith(b"error: the working folder was deleted")
-
-
 @pytest.mark.parametrize("place", ["file/page.html", "/proc/no/page.html"])
 def test_a_place_that_cannot_be_written_is_one_line(place, tmp_path, capsys):
     (tmp_path / "file").touch()
@@ -122,12 +111,3 @@ def test_names_of_curves_are_names_of_files(label, tmp_path):
     name = curves_name({**config, "run": "24c1bfa388ac"})
     (tmp_path / name).mkdir()
     assert name.endswith(" · seed 1000000000 · 24c1bf")
-
-
-@pytest.mark.parametrize("name", ["TMPDIR", "RAY_TMPDIR"])
-def test_a_long_temporary_folder_is_refused_at_once(name):
-    from lmzoo.lab.cluster.connection import check_temporary_folder
-
-    check_temporary_folder({name: "/tmp/" + "x" * 20})
-    with raises_user_error(name, "set RAY_TMPDIR"):
-        check_temporary_folder({name: "/tmp/" + "数" * 20})

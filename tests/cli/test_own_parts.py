@@ -60,14 +60,6 @@ def test_a_run_of_another_account_runs_its_code_only_with_trust(
     assert (code, out.count("\n")) == (0, 2)
 
 
-def test_an_own_cell_is_audited(own_parts: Path, lmzoo) -> None:
-    plugin = ("--plugin", own_parts / "own_mingru.py")
-    code, out, _ = lmzoo("audit", "recurrent_lm", "--set", "model.cell=own_mingru", *plugin)
-    assert (code, "passes" in out) == (0, True)
-    code, _, err = lmzoo("audit", "recurrent_lm", "--plugin", own_parts / "nothing.py")
-    assert (code, err.count("\n")) == (2, 1)
-
-
 def test_a_dry_run_of_a_study_outside_the_package(own_parts: Path, lmzoo, monkeypatch) -> None:
     monkeypatch.chdir(own_parts)
     code, out, err = lmzoo("sweep", "own_study.py", "--dry-run")

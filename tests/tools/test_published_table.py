@@ -11,11 +11,9 @@ from published_rows import (
 from published_runs import VARIANTS, compare_with_published, variant_of
 from published_table import (
     agreement_lines,
-    published_comparison,
 )
 
 from lmzoo import zoo
-from lmzoo.base.errors import UserError
 from lmzoo.contract import MODELS
 from lmzoo.lab.analysis.load import load_study
 
@@ -105,8 +103,3 @@ def test_orders_are_compared_within_a_kind_of_score(study):
     assert "ours as published +1.00" in lines[0]
     assert "; sound −1.00" in lines[0]
     assert lines[0].count("over 5 rows") == 2
-
-
-def test_an_unknown_table_is_refused():
-    with pytest.raises(UserError, match="no published table 'cath'; known: multi30k_word"):
-        published_comparison([], table="cath")

@@ -56,16 +56,6 @@ def test_curves_that_cross_change_their_order(scaled):
     assert "cut gru and cut lstm change their order" in text
 
 
-def test_a_curve_without_a_shared_size_is_left_out(scaled):
-    for width in WIDTHS:
-        scaled.add_point(f"big E={width}", [2.0, 2.01, 1.99], parameters=10**8 * width)
-    scaled.write()
-    frame, _, left_out, _ = scaling_curves(load_study(scaled.path), by="parameters")
-    assert frame["curve"].to_list() == ["cut gru", "cut lstm"]
-    assert left_out == {"cut big": (8e8, 64e8)}
-    assert "cut big (800,000,000 to 6,400,000,000)" in study_scaling(scaled.path).heading[-1]
-
-
 def test_a_study_without_curves_is_an_error(toy):
     toy.add_point("full", [2.0, 2.1])
     with pytest.raises(UserError, match="has no curve"):

@@ -24,8 +24,8 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.curve_data import Range, search_ranges
 from lmzoo.lab.analysis.load import StudyFolder
-from lmzoo.lab.analysis.search_ranges import Range, search_ranges
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 

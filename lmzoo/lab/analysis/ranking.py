@@ -43,8 +43,7 @@ from numpy.typing import NDArray
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.baseline_comparison import add_baseline_columns
 from lmzoo.lab.analysis.columns import add_values
-from lmzoo.lab.analysis.confirm_runs import confirm_runs
-from lmzoo.lab.analysis.load import status_at
+from lmzoo.lab.analysis.load import confirm_runs, status_at
 from lmzoo.lab.analysis.units import METRIC, add_sizes, metric_unit, text_sizes
 from lmzoo.lab.labels import architecture
 from lmzoo.lab.statistics.compared import MARGIN, compared, read_looks

@@ -23,11 +23,11 @@ from lmzoo.lab.analysis.columns import (
     shown_columns,
     text_table,
 )
+from lmzoo.lab.analysis.curve_data import distinct_ranges
 from lmzoo.lab.analysis.formatting import format_value, status_counts, table_title
 from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS, accuracy_lines, rank_points
 from lmzoo.lab.analysis.render import Report, TextTable
-from lmzoo.lab.analysis.search_ranges import distinct_ranges
 from lmzoo.lab.analysis.units import METRIC, SIZE_OF, UNITS, metric_of, size_line
 from lmzoo.lab.analysis.verdict_lines import (
     data_warnings,

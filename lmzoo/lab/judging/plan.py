@@ -13,9 +13,8 @@ import numpy as np
 import polars as pl
 
 from lmzoo.base.errors import UserError, near
-from lmzoo.lab.analysis.confirm_runs import confirm_runs
 from lmzoo.lab.analysis.formatting import format_duration, format_number
-from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.load import confirm_runs, load_study
 from lmzoo.lab.analysis.ranking import asked_contrasts, losses_by_seed, rank_points
 from lmzoo.lab.analysis.render import Report, TextTable, render
 from lmzoo.lab.judging.account import Question, account

@@ -61,11 +61,6 @@ def test_a_leaking_point_may_lose_but_not_win(compared):
     assert (outcomes["reads ahead"], outcomes["in vain"]) == (None, "loses")
 
 
-def test_a_point_without_a_loss_has_no_outcome(compared):
-    compared.add_point("wild", [None, None, None])
-    assert row(rank(compared), "wild")["kn5"] is None
-
-
 @pytest.mark.parametrize("other", [{"order": 3}, {"smoothing": "add_alpha"}])
 def test_only_the_5_gram_is_the_baseline_and_count_models_are_not_compared(toy, other):
     toy.add_point("full", [4.1, 4.2, 4.3])

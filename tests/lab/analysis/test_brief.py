@@ -12,11 +12,9 @@ from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import render
 from lmzoo.lab.analysis.report.page import render_report
-from tests.lab.analysis.recorded import PAGES, RECORDS, folder_of, report_of
+from tests.lab.analysis.recorded import PAGES, folder_of, report_of
 from tests.lab.analysis.toy_study import rank
 
-WIDE = ("lstm_variants-captions", "modern_mamba-captions", "state_tracking-s5", "reference-words")
-"""The longest labels, lists and losses."""
 COUNTS = {"name": "ngram_count", "order": 1}
 
 
@@ -48,12 +46,6 @@ def test_the_main_study_fits_a_terminal_and_ends_with_the_next_command():
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
     assert " ".join(lines[-2:]).count("runs/gru_ablation-captions") == 1
-
-
-def test_no_line_of_a_published_study_is_wider_than_80():
-    for name in WIDE:
-        lines = lines_of(report_of(name), folder_of(name), RECORDS / f"{name}.parquet")
-        assert max(map(len, lines)) <= 80, name
 
 
 def test_the_last_line_decides_what_is_open(toy):

@@ -86,12 +86,6 @@ def test_the_columns_in_nats_are_those_that_double_with_the_losses(tmp_path):
     assert misdeclared(tmp_path) == set()
 
 
-def test_a_column_in_nats_that_does_not_say_so_is_seen(tmp_path, monkeypatch):
-    planted = Column("planted_half", value=HALF.value)
-    monkeypatch.setitem(FRAMES, "ranking", (*FRAMES["ranking"], planted))
-    assert misdeclared(tmp_path) == {"planted_half"}
-
-
 PER_NAT = {"bpc": 1 / np.log(2) / 2, "bpb": 1 / np.log(2) / 4, "ppl": 1.0, "wppl": 3.0}
 
 

@@ -7,9 +7,9 @@ import optuna
 import pytest
 
 from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.curve_data import search_ranges
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.optuna_file import export_to_optuna
-from lmzoo.lab.analysis.search_ranges import search_ranges
 from lmzoo.lab.cli.report import Action, records
 
 
@@ -75,8 +75,6 @@ def test_different_ranges_of_a_field_are_exported_as_one(toy, tmp_path, stored):
     span = optuna.distributions.FloatDistribution(1e-4, 1.0, log=True)
     trials = optuna.load_study(study_name="toy", storage=storage).trials
     assert [trial.distributions["lr"] for trial in trials] == [span] * 4
-    alone = search_ranges(load_study(toy.path).study, labels={"gate"})["lr"]
-    assert alone == {"low": 1e-2, "high": 1.0, "log": True}
 
 
 @pytest.mark.parametrize(

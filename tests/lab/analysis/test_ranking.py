@@ -99,20 +99,6 @@ def test_the_metric_selects_the_loss_and_the_floor(toy):
     assert row(rank(toy), "full")["metric"] == "token"
 
 
-def test_metrics_agree_if_all_sequences_have_the_same_length(toy):
-    nll = np.random.default_rng(1).normal(60, 2, (3, 4, 9))  # point, seed, sequence; n_b = 20
-    for name, seeds in zip(("full", "gate", "carry"), nll, strict=True):
-        for seed, sequences in enumerate(seeds):
-            loss, sentence = sequences.sum() / 180, (sequences / 20).mean()
-            toy.add_run(name, seed, float(loss), stage="confirm", sentence=float(sentence))
-        toy.study_json["points"].append({"id": name, "label": name, "aliases": []})
-        runs = [f"{name}-confirm-{seed}" for seed in range(4)]
-        toy.study_json["chosen"][name] = {"setting": {}, "runs": runs, "edge": []}
-    close = pl.selectors.float().round(9)
-    token, sentence = (rank(toy, metric=m).with_columns(close) for m in ("token", "sentence"))
-    assert token.drop("metric").equals(sentence.drop("metric"))
-
-
 def test_at_ranks_by_the_validation_loss_of_an_epoch(toy):
     toy.add_point("full", [3.0, 3.2])
     toy.add_point("wild", [2.0, None])
@@ -151,35 +137,3 @@ def test_each_run_counts_once(toy):
     assert frame["rank"].to_list() == stats.rankdata(losses.mean(1), method="min").tolist()
     assert frame["tune"].to_list() == [tunes] * points
     assert frame["pruned"].to_list() == [tunes // 2] * points
-
-
-def test_the_order_of_rows_does_not_change_rank_intervals(toy):
-    """Another order of the seeds would be another bootstrap resample."""
-    draws = np.random.default_rng(1).normal(3, 0.05, (12, 5)) + np.arange(12)[:, None] * 0.03
-    for i, losses in enumerate(draws):
-        toy.add_point("full" if i == 0 else f"p{i}", losses.tolist())
-    folder = load_study(toy.path)
-    runs, events = folder.runs.collect(), folder.events.collect()
-    close = pl.selectors.float().round(12)
-
-    def shuffled_study(seed: int) -> dict:
-        chosen = {
-            point: {
-                **entry,
-                "runs": np.random.default_rng(seed).permutation(entry["runs"]).tolist(),
-            }
-            for point, entry in folder.study["chosen"].items()
-        }
-        return {**folder.study, "chosen": chosen}
-
-    result = {
-        rank_points(
-            runs.sample(fraction=1, shuffle=True, seed=seed).lazy(),
-            events.sample(fraction=1, shuffle=True, seed=seed).lazy(),
-            shuffled_study(seed),
-        )
-        .with_columns(close)
-        .write_json()
-        for seed in range(8)
-    }
-    assert len(result) == 1

@@ -71,15 +71,6 @@ def test_tables_are_the_same_byte_for_byte(toy: ToyStudy, tmp_path: Path, how: s
     assert tables(copy) == tables(toy.path)
 
 
-def test_a_line_that_is_being_written_is_left_out(toy: ToyStudy, tmp_path: Path) -> None:
-    before = tables(toy.path)
-    path = toy.records_path("1-tune-0")
-    path.write_bytes(path.read_bytes() + b'{"event": "ep')
-    save_study(toy.path, tmp_path / "toy.parquet", with_sequences=True)
-    assert tables(toy.path) != before
-    assert tables(tmp_path / "toy.parquet") == before
-
-
 def test_a_sweep_finds_the_same_ended_runs_and_settings(toy: ToyStudy, tmp_path: Path) -> None:
     save_study(toy.path, tmp_path / "toy.parquet")
     restore_study(tmp_path / "toy.parquet", tmp_path / "restored")

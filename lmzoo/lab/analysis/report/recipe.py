@@ -15,11 +15,11 @@ import polars as pl
 
 from lmzoo.base.command_line import setting_text
 from lmzoo.base.search_space import range_text
+from lmzoo.lab.analysis.curve_data import search_ranges
 from lmzoo.lab.analysis.formatting import format_duration, format_value
 from lmzoo.lab.analysis.load import StudyFolder
 from lmzoo.lab.analysis.render import TextTable, store_address
 from lmzoo.lab.analysis.report.html import code_block, html_table, paragraphs
-from lmzoo.lab.analysis.search_ranges import search_ranges
 from lmzoo.lab.analysis.study_parquet import SUFFIX
 from lmzoo.lab.store.archive import read_config
 from lmzoo.lab.store.local import S3_SCHEME

@@ -5,11 +5,10 @@ from math import exp
 
 import polars as pl
 
-from lmzoo.lab.analysis.curve_data import learning_curves, response_curves
+from lmzoo.lab.analysis.curve_data import learning_curves, response_curves, search_ranges
 from lmzoo.lab.analysis.formatting import format_number
 from lmzoo.lab.analysis.load import StudyFolder
 from lmzoo.lab.analysis.ranking import baselines
-from lmzoo.lab.analysis.search_ranges import search_ranges
 from lmzoo.lab.analysis.units import METRIC, UNITS, effect_words
 from lmzoo.lab.statistics.compared import read_looks
 

@@ -168,15 +168,6 @@ def test_the_stored_words_give_the_same_study(fields, search, numbers):
     assert dataclasses.replace(run[0], script=()) == study
 
 
-def test_the_command_of_one_of_several_studies_names_it(tmp_path, monkeypatch):
-    studies = PLAIN, dataclasses.replace(PLAIN, name="second")
-    first = study_of(studies, ["second", *SMALL], monkeypatch)
-    path = begin(first, tmp_path)
-    words = shlex.split(reproduce_commands(path, load_study(path)).splitlines()[0])
-    assert words[:3] == ["python", "sweeps/toy.py", "second"]
-    assert study_of(studies, words[2:], monkeypatch) == first
-
-
 def test_points_without_a_chosen_setting_are_left_out(toy):
     toy.add_point("full", [2.0])
     toy.add_point("a,b", [2.0])
