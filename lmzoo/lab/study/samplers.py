@@ -48,40 +48,21 @@ STARTUP = 3
 Space = Mapping[str, Range]
 
 
-def _tpe(study: Study, space: Space, seed: int) -> samplers.BaseSampler:
-    several = len(space) > 1
-    return samplers.TPESampler(
-        seed=seed, n_startup_trials=STARTUP, multivariate=several, constant_liar=True
-    )
-
-
-def _gp(study: Study, space: Space, seed: int) -> samplers.BaseSampler:
-    _need("gp", "scipy")
-    return samplers.GPSampler(seed=seed, n_startup_trials=STARTUP, warn_independent_sampling=False)
-
-
-def _cmaes(study: Study, space: Space, seed: int) -> samplers.BaseSampler:
-    _need("cmaes", "cmaes")
-    if sum(not isinstance(bounds, Choice) for bounds in space.values()) < 2:
-        raise UserError(
-            f"sampler 'cmaes' needs two or more ranges of numbers, not {', '.join(space)}; "
-            "choose tpe, gp or qmc"
-        )
-    return samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
-
-
-def _qmc(study: Study, space: Space, seed: int) -> samplers.BaseSampler:
-    _need("qmc", "scipy")
-    return samplers.QMCSampler(scramble=True, seed=seed, warn_independent_sampling=False)
-
-
-SAMPLERS: dict[str, Callable[[Study, Space, int], samplers.BaseSampler]] = {
-    "tpe": _tpe,
-    "gp": _gp,
-    "cmaes": _cmaes,
-    "qmc": _qmc,
-    "random": lambda study, space, seed: samplers.RandomSampler(seed),
+SAMPLERS: dict[str, Callable[[Space, int], samplers.BaseSampler]] = {
+    "tpe": lambda space, seed: samplers.TPESampler(
+        seed=seed, n_startup_trials=STARTUP, multivariate=len(space) > 1, constant_liar=True
+    ),
+    "gp": lambda space, seed: samplers.GPSampler(
+        seed=seed, n_startup_trials=STARTUP, warn_independent_sampling=False
+    ),
+    "cmaes": lambda space, seed: samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False),
+    "qmc": lambda space, seed: samplers.QMCSampler(
+        scramble=True, seed=seed, warn_independent_sampling=False
+    ),
+    "random": lambda space, seed: samplers.RandomSampler(seed),
 }
+NEEDS = {"gp": "scipy", "cmaes": "cmaes", "qmc": "scipy"}
+"""Sampler -> the package that it needs besides Optuna."""
 
 
 def make_sampler(study: Study, space: Space, seed: int) -> samplers.BaseSampler:
@@ -94,7 +75,8 @@ def make_sampler(study: Study, space: Space, seed: int) -> samplers.BaseSampler:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         if isinstance(sampler, str) and sampler in SAMPLERS:
-            return SAMPLERS[sampler](study, space, seed)
+            _check(sampler, space)
+            return SAMPLERS[sampler](space, seed)
         if callable(sampler):
             sampler = sampler(seed=seed)
     if isinstance(sampler, samplers.BaseSampler):
@@ -104,9 +86,15 @@ def make_sampler(study: Study, space: Space, seed: int) -> samplers.BaseSampler:
     )
 
 
-def _need(sampler: str, package: str) -> None:
-    if importlib.util.find_spec(package) is None:
-        raise UserError(f"sampler {sampler!r} needs the package {package}: pip install {package}")
+def _check(name: str, space: Space) -> None:
+    package = NEEDS.get(name)
+    if package and importlib.util.find_spec(package) is None:
+        raise UserError(f"sampler {name!r} needs the package {package}: pip install {package}")
+    if name == "cmaes" and sum(not isinstance(bounds, Choice) for bounds in space.values()) < 2:
+        raise UserError(
+            f"sampler 'cmaes' needs two or more ranges of numbers, not {', '.join(space)}; "
+            "choose tpe, gp or qmc"
+        )
 
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -216,11 +216,16 @@ def test_a_budget_below_every_tested_one_is_refused(sweep_epochs, one_point, tmp
     assert outcome(path) == before
 
 
-def test_tune_runs_of_a_count_model_count_for_every_budget(sweep_epochs, study, tmp_path):
+def test_tune_runs_of_a_count_model_count_for_every_budget_and_none_is_measured_again(
+    sweep_epochs, study, corpus, corpus_fields, tmp_path
+):
     """A count model has one epoch, whose number is the budget of its first sweep."""
     row = {"order": 3, "smoothing": "add_alpha"}
     smoothed = Point("add-alpha", "ngram_count", row, search={"model.alpha": None})
     study = dataclasses.replace(study, points=(smoothed,), fields={"corpus.length": 10})
+    points = resolve(study, corpus, corpus_fields)
+    planner = Planner(study, points, ReadOnlyStudyStore(tmp_path / "new"))
+    assert next(planner.pending())[1] == study.samples + study.seeds
     assert sweep_epochs(study, 2)
     with pytest.raises(UserError, match=r"point '[^']+': .* not tested at 1, "):
         sweep_epochs(study, 1)  # refused in the confirm stage, so the tune runs have counted
