@@ -189,7 +189,6 @@ class Block(Cell):
         )
 
     def _project(self, u: Tensor, windows: dict[str, Tensor]) -> Tensor:
-        """Return the projections of the inner cell."""
         projected, columns = self.inner.project(u), self._windows.get("canon_b", 0)
         if not columns:
             return projected
@@ -285,7 +284,6 @@ class MinBlock(Block):
         return Weights(shapes, cut, fan_in=h, own=own), windows
 
     def _enter(self, x: Tensor, windows: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return N(u) and u of T steps."""
         w, u = self.w, x
         if w.conv is not None:
             mixed, windows["conv"] = convolve(x, windows["conv"], w.conv, w.bias_conv)

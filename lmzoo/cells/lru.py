@@ -1,48 +1,34 @@
-r"""The linear recurrent unit (LRU): a diagonal complex linear recurrence, and its five cuts.
+"""Diagonal linear recurrences: the LRU, the RG-LRU, and the block of Griffin around it."""
 
-    s_t = λ ⊙ s_{t-1} + γ ⊙ (x_t B)        λ = exp( −exp(ν) ) exp( i exp(θ) )
-    y_t = Re( s_t C ) + D ⊙ x_t
-
-s, λ, B and C are complex, (H), (H), (H, H), (H, H); γ and D are real. |λ| < 1 for all ν, so s is
-stable. λ starts uniform by area in the ring r_min <= |λ| <= r_max, with phases in [0, max_phase],
-and γ as √(1 − |λ|²), which gives s the scale of its inputs. B ~ N(0, 1/2H) and C ~ N(0, 1/H), real
-and imaginary part each; D ~ N(0, 1). A cut removes a term:
-
-    0  phase          exp( i exp(θ) ) → 1: λ is real                        3  skip    D ⊙ x_t
-    1  normaliser     γ → 1                                                 4  carry   λ ⊙ s_{t-1}
-    2  exponential    exp( −exp(ν) ) → ν; exp(θ) → θ: |λ| is not bounded
-
-The initial state is (Re s_0, Im s_0).
-
-Differences from the paper's appendix A:
-
-    there                              here                        why
-    a gated linear unit after it       none                        the block has one
-
-Orvieto et al. 2023 (arXiv:2303.06349).
-"""
-
+import dataclasses
 import math
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
 import torch
+from jaxtyping import Float
 from pydantic import Field, model_validator
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import softplus
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.cells.base import CELLS, State, Weights
+from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
+from lmzoo.cells.matrix import WINDOW, convolve, normal
+from lmzoo.functional.affine import affine
 from lmzoo.functional.initialisers import unit_normal
+from lmzoo.functional.linear_recurrence import linear_recurrence
+from lmzoo.kernels.tokens import TokenInputs
 
-Cut = StrEnum("Cut", "PHASE NORMALISER EXPONENTIAL SKIP CARRY")
+LRUCut = StrEnum("LRUCut", "PHASE NORMALISER EXPONENTIAL SKIP CARRY")
 
 
-def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
+def canonical_lru(cuts: frozenset[LRUCut]) -> frozenset[LRUCut]:
     """Return the one set of cuts that stands for all sets with the same function."""
-    return cuts - {Cut.PHASE, Cut.EXPONENTIAL} if Cut.CARRY in cuts else cuts
+    return cuts - {LRUCut.PHASE, LRUCut.EXPONENTIAL} if LRUCut.CARRY in cuts else cuts
 
 
 LEAST = 1e-6
@@ -51,7 +37,29 @@ LEAST = 1e-6
 
 @CELLS("lru")
 class LRU(DiagonalCell):
-    """A linear recurrence with one complex decay per unit."""
+    """A linear recurrence with one complex decay per unit.
+
+        s_t = λ ⊙ s_{t-1} + γ ⊙ (x_t B)        λ = exp( −exp(ν) ) exp( i exp(θ) )
+        y_t = Re( s_t C ) + D ⊙ x_t
+
+    s, λ, B and C are complex, (H), (H), (H, H), (H, H); γ and D are real. |λ| < 1 for all ν, so s
+    is stable. λ starts uniform by area in the ring r_min <= |λ| <= r_max, with phases in [0,
+    max_phase], and γ as √(1 − |λ|²), which gives s the scale of its inputs. B ~ N(0, 1/2H) and C ~
+    N(0, 1/H), real and imaginary part each; D ~ N(0, 1). A cut removes a term:
+
+        0  phase          exp( i exp(θ) ) → 1: λ is real                        3  skip  D ⊙ x_t
+        1  normaliser     γ → 1                                                 4  carry λ ⊙ s_{t-1}
+        2  exponential    exp( −exp(ν) ) → ν; exp(θ) → θ: |λ| is not bounded
+
+    The initial state is (Re s_0, Im s_0).
+
+    Differences from the paper's appendix A:
+
+        there                              here                        why
+        a gated linear unit after it       none                        the block has one
+
+    Orvieto et al. 2023 (arXiv:2303.06349).
+    """
 
     num_state_vectors = 2
 
@@ -59,7 +67,7 @@ class LRU(DiagonalCell):
     class Config:
         """The cuts, by name or number, and the ring of the initial eigenvalues."""
 
-        cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
+        cuts: Annotated[frozenset[LRUCut], cuts_of(LRUCut, canonical_lru)] = frozenset()
         r_min: float = Field(0.0, ge=0, lt=1)
         r_max: float = Field(1.0, gt=0, le=1)
         max_phase: float = Field(6.28, gt=0, allow_inf_nan=False)
@@ -86,8 +94,8 @@ class LRU(DiagonalCell):
         }
         shapes = {name: (h, h) if name[1:2] == "_" else (h,) for name in own}
         absent = {
-            Cut.PHASE: {"theta"}, Cut.NORMALISER: {"gamma"}, Cut.SKIP: {"d"},
-            Cut.CARRY: {"nu", "theta"},
+            LRUCut.PHASE: {"theta"}, LRUCut.NORMALISER: {"gamma"}, LRUCut.SKIP: {"d"},
+            LRUCut.CARRY: {"nu", "theta"},
         }  # fmt: skip
         cut = set[str]().union(*(absent.get(path, set()) for path in self.cuts))
         self.w = Weights(shapes, cut, fan_in=h, own=own)
@@ -95,7 +103,7 @@ class LRU(DiagonalCell):
     def eigenvalues(self) -> Tensor:
         """Return λ, (H)."""
         nu, theta = self.w.nu, self.w.theta
-        if Cut.EXPONENTIAL in self.cuts:
+        if LRUCut.EXPONENTIAL in self.cuts:
             theta = torch.zeros_like(nu) if theta is None else theta
             return torch.complex(nu * torch.cos(theta), nu * torch.sin(theta))
         radius = torch.exp(-torch.exp(nu))
@@ -112,7 +120,7 @@ class LRU(DiagonalCell):
     def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
         real, imaginary = projected[..., : 2 * self.width].chunk(2, dim=-1)
         b = torch.complex(real.contiguous(), imaginary.contiguous())
-        a = torch.zeros_like(b) if Cut.CARRY in self.cuts else self.eigenvalues().expand_as(b)
+        a = torch.zeros_like(b) if LRUCut.CARRY in self.cuts else self.eigenvalues().expand_as(b)
         return a, b
 
     def read(self, s: Tensor, projected: Tensor, before: Tensor | None) -> Tensor:
@@ -129,9 +137,11 @@ class LRU(DiagonalCell):
 class _Ring:
     """Draws of the eigenvalues, and of what depends on them or on the cuts."""
 
-    def __init__(self, r_min: float, r_max: float, max_phase: float, cuts: frozenset[Cut]) -> None:
+    def __init__(
+        self, r_min: float, r_max: float, max_phase: float, cuts: frozenset[LRUCut]
+    ) -> None:
         self.squares, self.max_phase = (r_min**2, r_max**2), max_phase
-        self.exponential = Cut.EXPONENTIAL not in cuts
+        self.exponential = LRUCut.EXPONENTIAL not in cuts
         self._radius = torch.zeros(0)
 
     def draw_nu(self, shape: tuple[int, ...]) -> Tensor:
@@ -153,3 +163,254 @@ class _Ring:
     @staticmethod
     def draw_input(shape: tuple[int, ...]) -> Tensor:
         return unit_normal(shape) / math.sqrt(2)
+
+
+RGLRUCut = StrEnum(
+    "RGLRUCut",
+    "INPUT_TO_RECURRENCE RECURRENCE_BIAS INPUT_TO_INPUT_GATE INPUT_GATE_BIAS RECURRENCE_GATE "
+    "INPUT_GATE ROOT CARRY",
+)
+WEIGHTS = list(RGLRUCut)[:4]
+"""Cuts that equal a weight of zero, in the order of the weights."""
+RING = 0.9, 0.999
+"""Range of exp(−softplus(Λ)) of the initial Λ."""
+MARGIN = 1e-6
+"""Least 1 − a² in the root."""
+
+
+def canonical(cuts: frozenset[RGLRUCut]) -> frozenset[RGLRUCut]:
+    """Return the one set of cuts that stands for all sets with the same function."""
+    if RGLRUCut.RECURRENCE_GATE in cuts:
+        cuts = cuts - {RGLRUCut.INPUT_TO_RECURRENCE, RGLRUCut.RECURRENCE_BIAS}
+    if RGLRUCut.INPUT_GATE in cuts:
+        cuts = cuts - {RGLRUCut.INPUT_TO_INPUT_GATE, RGLRUCut.INPUT_GATE_BIAS}
+    return cuts
+
+
+@CELLS("rg_lru")
+class RGLRU(DiagonalCell):
+    """A diagonal recurrence whose decay and input are gated by the token.
+
+        r_t = σ( x_t W_a + b_a )              recurrence gate
+        i_t = σ( x_t W_x + b_x )              input gate
+        a_t = exp( −c softplus(Λ) r_t )       decay; c is 8
+        h_t = a_t ⊙ h_{t-1} + √(1 − a_t²) ⊙ i_t ⊙ x_t;  h_1 = a_1 ⊙ h_0 + i_1 ⊙ x_1
+
+    The unit multiplies its input by no matrix: channels meet only in the gates. In Griffin a linear
+    map before it does this: the cell `griffin` has it. A cut replaces a term:
+
+        0  input_to_recurrence    x_t W_a → 0         4  recurrence_gate    r_t → 1
+        1  recurrence_bias        b_a → 0             5  input_gate         i_t → 1
+        2  input_to_input_gate    x_t W_x → 0         6  root               √(1 − a_t²) → 1
+        3  input_gate_bias        b_x → 0             7  carry              a_t ⊙ h_{t-1} → 0
+
+    Λ starts such that the squares of exp(−softplus(Λ)) are uniform in [0.9², 0.999²], matrices with
+    variance 1 / H, biases at 0.
+
+    Differences from the code of recurrentgemma (`torch/layers.py`, 2efa84d):
+
+        there                              here                        why
+        block-diagonal W_a and W_x         full                        one block at widths below 256
+        the root's gradient is at most     √(max(1 − a², 10⁻⁶)),       a gradient of the function
+        1000                               gradient at most 500        that is computed
+
+    De et al. 2024 (arXiv:2402.19427).
+    """
+
+    @config
+    class Config:
+        """The cuts, by name or number; cuts that leave the same function give equal configs."""
+
+        cuts: Annotated[frozenset[RGLRUCut], cuts_of(RGLRUCut, canonical)] = frozenset()
+        c: float = Field(8.0, gt=0, allow_inf_nan=False)
+        """The constant c of the decay."""
+
+        def uncut(self) -> Any:
+            """Return the config without the cuts that zero weights can express."""
+            return dataclasses.replace(self, cuts=self.cuts - set(WEIGHTS))
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        self.cuts, h = config.cuts, width
+        shapes = {"wa": (h, h), "ba": (h,), "wx": (h, h), "bx": (h,), "decay": (h,)}
+        cut = {name for name, path in zip(shapes, WEIGHTS, strict=False) if path in self.cuts}
+        if RGLRUCut.RECURRENCE_GATE in self.cuts:
+            cut |= {"wa", "ba"}
+        if RGLRUCut.INPUT_GATE in self.cuts:
+            cut |= {"wx", "bx"}
+        own = {"wa": unit_normal, "wx": unit_normal, "decay": _draw_decay}
+        own |= {"ba": torch.zeros, "bx": torch.zeros}
+        if self.cuts >= {RGLRUCut.CARRY, RGLRUCut.ROOT}:  # a has no effect
+            cut |= {"wa", "ba", "decay"}
+        self.w = Weights(shapes, cut, fan_in=h, biases={"ba", "bx"}, own=own)
+
+    def project(self, x: Tensor) -> Tensor:
+        parts, w = [x], self.w
+        if RGLRUCut.RECURRENCE_GATE not in self.cuts:
+            parts.append(affine(x, w.wa, w.ba))
+        if RGLRUCut.INPUT_GATE not in self.cuts:
+            parts.append(affine(x, w.wx, w.bx))
+        return torch.cat(parts, dim=-1)
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        _, *logits = projected.split(self.width, dim=-1)
+        cuts = {"r": RGLRUCut.RECURRENCE_GATE, "i": RGLRUCut.INPUT_GATE}
+        names = [name for name, cut in cuts.items() if cut not in self.cuts]
+        return {name: torch.sigmoid(u) for name, u in zip(names, logits, strict=True)}
+
+    def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
+        gates, x, decay = self.gates(projected, ()), projected[..., : self.width], self.w.decay
+        b = gates["i"] * x if "i" in gates else x
+        if decay is None:
+            return torch.zeros_like(x), b
+        log_a = -self.config.c * softplus(decay)
+        log_a = log_a * gates["r"] if "r" in gates else log_a.expand_as(x)
+        if RGLRUCut.ROOT not in self.cuts:
+            b = b * torch.sqrt((-torch.expm1(2 * log_a)).clamp_min(MARGIN))
+        a = torch.zeros_like(x) if RGLRUCut.CARRY in self.cuts else torch.exp(log_a)
+        return a, b
+
+    def initial_state(self, start: Tensor) -> State:
+        """Return h_0, and the number of tokens read where the first one has no root."""
+        state = super().initial_state(start)
+        return (*state, start.new_zeros(len(start), 1)) if self._marks_first else state
+
+    @property
+    def _marks_first(self) -> bool:
+        return RGLRUCut.ROOT not in self.cuts
+
+    @property
+    def state_size(self) -> int:
+        return self.width + self._marks_first
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        h, *read = state
+        a, b = self.coefficients(projected, None)
+        h = a * h + self._without_root(projected, b, read)
+        return h, (h, *(count + 1 for count in read))
+
+    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
+        h, *read = state
+        projected = self.project_inputs(x)
+        a, b = self.coefficients(projected, None)
+        first = self._without_root(projected[:, 0], b[:, 0], read)
+        s = linear_recurrence(a, torch.cat([first[:, None], b[:, 1:]], dim=1), h)
+        return s, (s[:, -1], *(count + s.shape[1] for count in read))
+
+    def _without_root(self, projected: Tensor, b: Tensor, read: Sequence[Tensor]) -> Tensor:
+        """Return b of one step, without the root if it is the first token of the sequence."""
+        if not read:
+            return b
+        x, gates = projected[..., : self.width], self.gates(projected, ())
+        return torch.where(read[0] > 0, b, gates["i"] * x if "i" in gates else x)
+
+
+def _draw_decay(shape: tuple[int, ...]) -> Tensor:
+    """Return Λ, whose exp(−softplus(Λ)) is uniform by area in the ring."""
+    low, high = (radius**2 for radius in RING)
+    radius = torch.empty(shape).uniform_(low, high).sqrt()
+    return torch.log(1 / radius - 1)
+
+
+GriffinCut = StrEnum("GriffinCut", "INPUT_MAP CONVOLUTION GATE OUTPUT_MAP")
+PARTS = {GriffinCut.INPUT_MAP: "x", GriffinCut.GATE: "y", GriffinCut.OUTPUT_MAP: "o"}
+
+
+@CELLS("griffin")
+class Griffin(Cell):
+    """The RG-LRU between linear maps, with a short convolution and an output gate.
+
+        u_t = conv(W_x x_t + b_x)                causal, depthwise, 4 tokens
+        h_t = RGLRU(u_t, h_{t-1})                the cell `rg_lru`
+        z_t = h_t ⊙ gelu(W_y x_t + b_y)
+        y_t = W_o z_t + b_o
+
+    The RG-LRU multiplies its input by no matrix, so W_x is where channels meet before the memory.
+    The gate reads the token before the convolution. Cuts:
+
+        0  input_map     W_x x_t + b_x → x_t        2  gate         gelu(W_y x_t + b_y) → 1
+        1  convolution   conv(u) → u                3  output_map   W_o z_t + b_o → z_t
+
+    Without all four it is `rg_lru`. Matrices start at N(0, 1/E), taps at N(0, 0.01/4), biases at 0.
+
+    Differences from the code of recurrentgemma (`torch/modules.py`, 2efa84d): those of `rg_lru`.
+
+    De et al. 2024 (arXiv:2402.19427).
+    """
+
+    @config
+    class Config:
+        """The cuts of the block, by name or number."""
+
+        cuts: Annotated[frozenset[GriffinCut], cuts_of(GriffinCut)] = frozenset()
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        self.inner = RGLRU(RGLRU.Config(), width, length)
+        self.zero_start = self.inner.zero_start
+        h, shapes = width, dict[str, tuple[int, ...]]()
+        for name in PARTS.values():
+            shapes |= {f"w{name}": (h, h), f"b{name}": (h,)}
+        shapes |= {"conv": (h, WINDOW), "bias_conv": (h,)}
+        own: dict[str, OwnDraw]
+        own = {f"w{name}": unit_normal for name in PARTS.values()}
+        own |= {f"b{name}": torch.zeros for name in PARTS.values()}
+        own |= {"conv": normal((0.01 / WINDOW) ** 0.5), "bias_conv": torch.zeros}
+        cut = {
+            f"{kind}{name}" for part, name in PARTS.items() if part in config.cuts for kind in "wb"
+        }
+        cut |= {"conv", "bias_conv"} if GriffinCut.CONVOLUTION in config.cuts else set()
+        self.w = Weights(shapes, cut, fan_in=h, biases={"bx", "by", "bo"}, own=own)
+
+    @property
+    def state_size(self) -> int:
+        window = 0 if self.w.conv is None else (WINDOW - 1) * self.width
+        return self.width + 1 + window  # the RG-LRU counts tokens
+
+    def initial_state(self, start: Tensor) -> State:
+        state = self.inner.initial_state(start)
+        if self.w.conv is None:
+            return state
+        return (*state, start.new_zeros(len(start), WINDOW - 1, self.width))
+
+    def project(self, x: Tensor) -> Float[Tensor, "B T G"]:
+        """Return W_x x + b_x and the gate."""
+        w = self.w
+        inputs = x if w.wx is None else affine(x, w.wx, w.bx)
+        gate = torch.ones_like(x)
+        if w.wy is not None:
+            gate = nn.functional.gelu(affine(x, w.wy, w.by), approximate="tanh")
+        return torch.cat([inputs, gate], dim=-1)
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        inputs, gate = projected.chunk(2, dim=-1)
+        u, inner, window = self._enter(inputs[:, None], state)
+        h, inner = self.inner.advance(u[:, 0], inner)
+        return self._leave(h, gate), (*inner, *window)
+
+    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor:
+        return self.fast_scan_from(x, self.initial_state(start))[0]
+
+    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
+        projected = self.project(x.vectors() if isinstance(x, TokenInputs) else x)
+        inputs, gate = projected.chunk(2, dim=-1)
+        u, inner, window = self._enter(inputs, state)
+        h, inner = self.inner.scan_from(u, inner)
+        return self._leave(h, gate), (*inner, *window)
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        """Return the gates of the RG-LRU."""
+        u, inner, _ = self._enter(projected[:, None, : self.width], state)
+        return self.inner.gates(self.inner.project(u)[:, 0], inner)
+
+    def _enter(self, inputs: Tensor, state: State) -> tuple[Tensor, State, State]:
+        """Return u of T steps, the state of the RG-LRU, and the next window."""
+        if self.w.conv is None:
+            return inputs, state, ()
+        *inner, past = state
+        u, window = convolve(inputs, past, self.w.conv, self.w.bias_conv)
+        return u, tuple(inner), (window,)
+
+    def _leave(self, h: Tensor, gate: Tensor) -> Tensor:
+        y = h * gate
+        return y if self.w.wo is None else affine(y, self.w.wo, self.w.bo)

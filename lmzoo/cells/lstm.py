@@ -1,30 +1,20 @@
-r"""Long short-term memory (LSTM), with three kinds of forget gate.
+"""LSTMs: the LSTM, those with peepholes and of Greff et al., and JANET."""
 
-    i, f, o = σ( x_t W_ihᵀ + b_ih + h_{t-1} W_hhᵀ + b_hh )
-    g       = tanh( x_t W_ihᵀ + b_ih + h_{t-1} W_hhᵀ + b_hh )
-    c_t     = f ⊙ c_{t-1} + i ⊙ g
-    h_t     = o ⊙ tanh(c_t)
-
-`forget=none` is f ≡ 1, the LSTM of 1997. `forget=coupled` is f = 1 − i, so that c_t interpolates
-between c_{t-1} and g. Neither has weights for f; their other weights start with the same values as
-in the full cell. Gates have the order i, f, g, o, with two biases, as in torch.nn.LSTM.
-
-Hochreiter & Schmidhuber 1997; Gers et al. 2000; Greff et al. 2015 (arXiv:1503.04069). Source: S0,
-S3, S4.
-"""
-
+from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-from pydantic import Field, model_validator
+from jaxtyping import Float
+from pydantic import Field, StrictBool, model_validator
 from torch import Tensor, nn
 
 from lmzoo.base.config import OptionalName, config
 from lmzoo.base.errors import UserError
-from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, gate_shapes
+from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, all_gates, gate_shapes, keep_gates
+from lmzoo.cells.cuts import cuts_of
 from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
-from lmzoo.kernels.scan import scan_with_memory
+from lmzoo.kernels.scan import scan_batch_first, scan_with_memory
 
 
 class Forget(OptionalName):
@@ -37,7 +27,21 @@ class Forget(OptionalName):
 
 @CELLS("lstm")
 class LSTM(Cell):
-    """An LSTM layer; its state is (h, c)."""
+    """An LSTM layer; its state is (h, c).
+
+        i, f, o = σ( x_t W_ihᵀ + b_ih + h_{t-1} W_hhᵀ + b_hh )
+        g       = tanh( x_t W_ihᵀ + b_ih + h_{t-1} W_hhᵀ + b_hh )
+        c_t     = f ⊙ c_{t-1} + i ⊙ g
+        h_t     = o ⊙ tanh(c_t)
+
+    `forget=none` is f ≡ 1, the LSTM of 1997. `forget=coupled` is f = 1 − i, so that c_t
+    interpolates between c_{t-1} and g. Neither has weights for f; their other weights start with
+    the same values as in the full cell. Gates have the order i, f, g, o, with two biases, as in
+    torch.nn.LSTM.
+
+    Hochreiter & Schmidhuber 1997; Gers et al. 2000; Greff et al. 2015 (arXiv:1503.04069). Source:
+    S0, S3, S4.
+    """
 
     recurrent_weights = ("weight_hh",)
     takes_inputs = True
@@ -133,3 +137,287 @@ def _adjust(name: str, drawn: Tensor, *, forget: Forget, bias: float | None) -> 
     if bias is not None and name.startswith("bias"):
         f = torch.full_like(f, bias if name == "bias_ih" else 0.0)
     return torch.cat([i, f, g, o])
+
+
+OPEN = 100.0
+"""A bias at which a gate without weights is exactly 1, with a slope of 0."""
+
+
+class Peephole(StrEnum):
+    """How the gates read the cell state."""
+
+    FULL = "full"  # through matrices; o reads c_{t-1}
+    DIAGONAL = "diagonal"  # channel by channel; o reads c_t
+
+
+Cut = StrEnum(
+    "Cut", "INPUT_GATE FORGET_GATE OUTPUT_GATE INPUT_ACTIVATION OUTPUT_ACTIVATION COUPLED PEEPHOLES"
+)
+CONSTANT = {"i": Cut.INPUT_GATE, "f": Cut.FORGET_GATE, "o": Cut.OUTPUT_GATE}
+"""The cuts that make a gate 1."""
+
+
+@CELLS("lstm_peephole")
+class PeepholeLSTM(Cell):
+    """An LSTM layer with peepholes; its state is (h, c), or (h, c, gates).
+
+        i_t = σ( x_t W_i + b_i + u_t R_i + c_{t-1} P_i )
+        f_t = σ( x_t W_f + b_f + u_t R_f + c_{t-1} P_f )
+        o_t = σ( x_t W_o + b_o + u_t R_o + c_{t-1} P_o )     peephole=full
+            | σ( x_t W_o + b_o + u_t R_o + c_t P_o )         peephole=diagonal
+        u_t = h_{t-1}                                        gate_recurrence=False
+            | [h_{t-1}, i_{t-1}, f_{t-1}, o_{t-1}]           gate_recurrence=True
+        g_t = φ( x_t W_g + b_g + h_{t-1} R_g )
+        c_t = f_t ⊙ c_{t-1} + i_t ⊙ g_t
+        h_t = o_t ⊙ ψ(c_t)
+
+    φ and ψ are tanh. `full` has the three full matrices P of S3. `diagonal` is the published form:
+    each gate reads its own channel only, and o reads c_t instead of c_{t-1}; it is the "vanilla
+    LSTM" of Greff et al. 2015, whose eight variants are seven cuts and `gate_recurrence` (FGR).
+    Cuts:
+
+        0  input_gate         i_t → 1: NIG
+        1  forget_gate        f_t → 1: NFG
+        2  output_gate        o_t → 1: NOG
+        3  input_activation   φ(u) → u: NIAF
+        4  output_activation  ψ(u) → u: NOAF
+        5  coupled            f_t = 1 − i_t: CIFG
+        6  peepholes          c_{t-1} P_i; c_{t-1} P_f; c_{t-1} P_o; c_t P_o: NP, the `lstm` cell
+
+    All other weights start with the same values as in the full cell, and as in `lstm`. Greff et al.
+    draw all weights from N(0, 0.1²); here `recipe.init=normal_0.1` does.
+
+    Gers & Schmidhuber 2000; Greff et al. 2015 (arXiv:1503.04069). Source: S3.
+    """
+
+    recurrent_weights = ("weight_hh",)
+
+    num_state_vectors = 2
+
+    @config
+    class Config:
+        """The kind of peepholes, gates that read gates, and the cuts, by name or number."""
+
+        peephole: Peephole = Peephole.FULL
+        gate_recurrence: StrictBool = Field(default=False, exclude_if=lambda on: not on)
+        """Gates read all gates of the step before (FGR)."""
+        cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = Field(
+            frozenset(), exclude_if=lambda cuts: not cuts
+        )
+
+        @model_validator(mode="after")
+        def _cuts_fit_together(self) -> Any:
+            cuts = self.cuts
+            if Cut.COUPLED in cuts and cuts & {Cut.INPUT_GATE, Cut.FORGET_GATE}:
+                raise UserError(
+                    "the cut coupled (5) is f = 1 − i, which needs both gates; remove it, or "
+                    "input_gate (0) and forget_gate (1)"
+                )
+            # Equal functions, equal configs.
+            if not _kept(cuts):
+                object.__setattr__(self, "cuts", cuts - {Cut.PEEPHOLES})
+                object.__setattr__(self, "gate_recurrence", False)
+            if Cut.PEEPHOLES in cuts or not _kept(cuts):
+                object.__setattr__(self, "peephole", Peephole.FULL)
+            return self
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        self.cuts = cuts = config.cuts
+        self.kept = _kept(cuts)
+        full, h = config.peephole is Peephole.FULL, width
+        shapes = {**gate_shapes(h), "weight_ch": (3 * h, h) if full else (3, h)}
+        shapes |= {"weight_gates": (3 * h, 3 * h)} if config.gate_recurrence else {}
+        cut = {"weight_ch"} if Cut.PEEPHOLES in cuts or not self.kept else set()
+        self.w = Weights(shapes, cut, fan_in=h, adjust=self._keep)
+
+    def _keep(self, name: str, drawn: Tensor) -> Tensor:
+        """Return the rows of the gates that are left; of gate recurrence also the columns."""
+        if name == "weight_gates":
+            drawn = keep_gates(drawn.mT, "ifo", self.kept).mT
+        gates = "ifo" if name in ("weight_ch", "weight_gates") else "ifgo"
+        return keep_gates(drawn, gates, ["g", *self.kept])
+
+    def _full(self, weight: Tensor, gates: str = "ifgo") -> Tensor:
+        """Return rows for all gates: 0 where a gate is cut, −i for a coupled f = σ(−…)."""
+        weight = all_gates(weight, gates, ["g", *self.kept])
+        if Cut.COUPLED not in self.cuts:
+            return weight
+        i, _, *rest = weight.chunk(len(gates))
+        return torch.cat([i, -i, *rest])
+
+    @property
+    def _bias(self) -> Tensor:
+        bias = self._full(self.w.bias_ih + self.w.bias_hh)
+        opened = [gate for gate in "ifo" if CONSTANT[gate] in self.cuts]
+        if not opened:
+            return bias
+        shifts = [bias.new_full((self.width,), OPEN * (gate in opened)) for gate in "ifgo"]
+        return bias + torch.cat(shifts)
+
+    def project(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self._full(self.w.weight_ih), self._bias)
+
+    def initial_state(self, start: Tensor) -> State:
+        state = super().initial_state(start)
+        if not self.config.gate_recurrence:
+            return state
+        return (*state, start.new_zeros(len(start), 3 * self.width))
+
+    @property
+    def state_size(self) -> int | None:
+        return (5 if self.config.gate_recurrence else 2) * self.width
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        gates = self._gates_and_cell(projected, state)[0]
+        return {name: gate for name, gate in gates.items() if name in self.kept}
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        gates, c = self._gates_and_cell(projected, state)
+        h = gates["o"] * (c if Cut.OUTPUT_ACTIVATION in self.cuts else torch.tanh(c))
+        memory = (torch.cat([*gates.values()], dim=-1),) if self.config.gate_recurrence else ()
+        return h, (h, c, *memory)
+
+    def _gates_and_cell(self, projected: Tensor, state: State) -> tuple[dict[str, Tensor], Tensor]:
+        """Return all gates and the next cell state c_t."""
+        (h, c, *memory), w = state, self.w
+        i, f, g, o = (projected + h @ self._full(w.weight_hh).T).chunk(4, dim=-1)
+        if memory:
+            fed = memory[0] @ self._full_gates().T
+            i, f, o = (x + y for x, y in zip((i, f, o), fed.chunk(3, dim=-1), strict=True))
+        g = g if Cut.INPUT_ACTIVATION in self.cuts else torch.tanh(g)
+        peep = self._peepholes(c)
+        i, f = torch.sigmoid(i + peep[0]), torch.sigmoid(f + peep[1])
+        new = f * c + i * g
+        if self.config.peephole is Peephole.DIAGONAL:
+            peep = self._peepholes(new)
+        return {"i": i, "f": f, "o": torch.sigmoid(o + peep[2])}, new
+
+    def _peepholes(self, c: Tensor) -> list[Tensor]:
+        """Return what i, f and o read of c."""
+        if self.w.weight_ch is None:
+            return [torch.zeros_like(c)] * 3
+        weight = self._full(self.w.weight_ch, "ifo")
+        if self.config.peephole is Peephole.FULL:
+            return [*(c @ weight.T).chunk(3, dim=-1)]
+        return [c * row for row in weight]
+
+    def _full_gates(self) -> Tensor:
+        """Return the weights of the gates before, rows and columns of i, f, o."""
+        return self._full(all_gates(self.w.weight_gates.mT, "ifo", self.kept).mT, "ifo")
+
+    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
+        done = self._kernel_scan(x, start)
+        return done and done[0]
+
+    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
+        if len(state) > 2:
+            return None  # the kernel begins without gates
+        done = self._kernel_scan(x, torch.cat(state, dim=-1))
+        return done and (done[0], (done[0][:, -1], done[1]))
+
+    def _kernel_scan(self, x: Inputs, start: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return the outputs and the last c; None on a GPU, and with full peepholes."""
+        w = self.w
+        full = w.weight_ch is not None and self.config.peephole is Peephole.FULL
+        if full or has_gpu_kernels(start) or not has_product_kernels(start):
+            return None
+        from lmzoo.kernels.cpu.lstm import LSTMScan
+
+        recurrence = LSTMScan(
+            squash_input=Cut.INPUT_ACTIVATION not in self.cuts,
+            squash_output=Cut.OUTPUT_ACTIVATION not in self.cuts,
+        )
+        peepholes = None if w.weight_ch is None else self._full(w.weight_ch, "ifo")
+        feedback = _with_candidate(self._full_gates().mT) if self.config.gate_recurrence else None
+        weights = (
+            self._full(w.weight_ih).mT, self._bias, self._full(w.weight_hh).mT, peepholes, feedback,
+        )  # fmt: skip
+        return scan_with_memory(recurrence, x, start, weights)
+
+
+def _kept(cuts: frozenset[Cut]) -> list[str]:
+    without = {gate for gate, cut in CONSTANT.items() if cut in cuts}
+    return [g for g in "ifo" if g not in without and not (g == "f" and Cut.COUPLED in cuts)]
+
+
+def _with_candidate(weight: Float[Tensor, "F F"]) -> Float[Tensor, "G G"]:
+    """Add rows and columns of zeros for the candidate."""
+    return all_gates(all_gates(weight, "ifgo", "ifo").mT, "ifgo", "ifo").mT
+
+
+@CELLS("janet")
+class Janet(Cell):
+    """An LSTM without input gate, output gate and output activation; its state is c.
+
+        s_t = x_t W_f + b_f + c_{t-1} R_f
+        f_t = σ( s_t )        i_t = 1 − σ( s_t − β )
+        g_t = tanh( x_t W_g + b_g + c_{t-1} R_g )
+        c_t = f_t ⊙ c_{t-1} + i_t ⊙ g_t
+        y_t = c_t
+
+    β is `beta`; with β = 0 it is the cell `lstm_peephole` without peepholes, output gate and output
+    activation, and with coupled gates. b_g starts at 0 and b_f at log U(1, T − 1), T the length of
+    a sequence (the chrono initialisation), the state at 0. The matrices are U(±1/√H), as in the
+    LSTM; the draw of the authors' code is not known here.
+
+    van der Westhuizen & Lasenby 2018 (arXiv:1804.04849); Tallec & Ollivier 2018 (arXiv:1804.11188).
+    """
+
+    recurrent_weights = ("weight_hh",)
+    zero_start = 1.0
+
+    @config
+    class Config:
+        """The shift of the input gate."""
+
+        beta: float = Field(1.0, allow_inf_nan=False)
+        """β: with β > 0 the cell writes more than it forgets."""
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+
+        def bias(shape: tuple[int, ...]) -> Tensor:
+            times = torch.empty(width).uniform_(1, max(length - 1, 1))
+            return torch.cat([times.log(), torch.zeros(width)])
+
+        matrix = (2 * width, width)
+        shapes = {"weight_ih": matrix, "weight_hh": matrix, "bias": (2 * width,)}
+        self.w = Weights(shapes, cut=set(), fan_in=width, own={"bias": bias})
+
+    def project(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.w.weight_ih, self.w.bias)
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        s = (projected + state[0] @ self.w.weight_hh.T)[..., : self.width]
+        return {"f": torch.sigmoid(s), "i": torch.sigmoid(self.config.beta - s)}
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        s, g = (projected + state[0] @ self.w.weight_hh.T).chunk(2, dim=-1)
+        c = torch.sigmoid(s) * state[0] + torch.sigmoid(self.config.beta - s) * torch.tanh(g)
+        return c, (c,)
+
+    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
+        done = self.fast_scan_from(x, self.initial_state(start))
+        return done and done[0]
+
+    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
+        """Run the kernel of the LSTM: i reads −s, o has no weights and is open."""
+        (c,) = state
+        if has_gpu_kernels(c) or not has_product_kernels(c):
+            return None
+        from lmzoo.kernels.cpu.lstm import LSTMScan
+
+        w = self.w
+        f, g = w.bias.chunk(2)
+        bias = torch.cat([self.config.beta - f, f, g, torch.full_like(g, OPEN)])
+        weights = _as_lstm(w.weight_ih).mT, bias, _as_lstm(w.weight_hh).mT
+        start = torch.cat([c, c], dim=-1)
+        outputs = scan_batch_first(LSTMScan(squash_output=False), x, start, weights)
+        return outputs, (outputs[:, -1],)
+
+
+def _as_lstm(weight: Tensor) -> Tensor:
+    """Return the rows of i, f, g, o."""
+    f, g = weight.chunk(2)
+    return torch.cat([-f, f, g, torch.zeros_like(g)])

@@ -157,7 +157,6 @@ class Mamba(MatrixCell):
         return {"decay": (1 + decay) / 2 if self.config.signed else decay}
 
     def _rate(self) -> Float[Tensor, "S D"]:
-        """Return exp(A)."""
         return self.w.log_rate.exp().view(self.keys, -1)
 
 

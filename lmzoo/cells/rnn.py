@@ -89,7 +89,6 @@ def spectral_radius(matrix: Float[Tensor, "H H"]) -> Float[Tensor, ""]:
 
 
 def _scale_to_unit_radius(name: str, drawn: Tensor) -> Tensor:
-    """Divide W_hh by its spectral radius."""
     if name != "weight_hh":
         return drawn
     return (drawn.double() / spectral_radius(drawn)).to(drawn.dtype)

@@ -181,7 +181,6 @@ def _decay_bias(heads: int) -> OwnDraw:
 
 
 def _rate_bias(heads: int) -> OwnDraw:
-    """Return the draw of b_a."""
     return lambda shape: -0.19 + 0.4 * (_ramp(shape) - 0.5) + 0.3 * _zigzag(shape, heads)
 
 
@@ -191,7 +190,6 @@ def _removal_scales(shape: tuple[int, ...]) -> Tensor:
 
 
 def _ramp(shape: tuple[int, ...]) -> Tensor:
-    """Return 0 .. 1 over the channels."""
     return torch.linspace(0, 1, shape[0])
 
 
@@ -208,7 +206,6 @@ def _orthogonal(gain: float) -> OwnDraw:
 
 
 def _low_rank(shape: tuple[int, ...]) -> Tensor:
-    """Return the second matrix of a small map."""
     return nn.init.orthogonal_(torch.empty(shape), 0.1 * max(1, shape[1] / shape[0]) ** 0.5)
 
 

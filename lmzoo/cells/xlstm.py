@@ -409,5 +409,4 @@ def _small_normal(shape: tuple[int, ...], width: int) -> Tensor:
 
 
 def _power_law(shape: tuple[int, ...], heads: int) -> Tensor:
-    """Return 5 − 12 (j / (d − 1))^0.3 for unit j of each head of d units."""
     return (5 - 12 * torch.linspace(0, 1, shape[0] // heads) ** 0.3).repeat(heads)

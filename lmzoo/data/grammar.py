@@ -148,7 +148,6 @@ class Grammar:
 def _rule_lengths(
     rule: Rule, tables: Mapping[str, LengthTable], cost: Callable[[str], int]
 ) -> LengthTable:
-    """Return the length table of the right-hand side of a rule."""
     table = EMPTY_STRING
     for symbol in rule.symbols:
         if symbol in tables:

@@ -72,7 +72,6 @@ def _read(folder: Path, *, verify: bool = True) -> Encoded | None:
 
 
 def _checksum(ids: Integer[Tensor, "n"], meta: Mapping[str, Any]) -> int:
-    """Return the CRC-32 of the ids and of the other fields of `meta.json`."""
     fields = {name: meta[name] for name in ("dtype", "size", "facts")}
     return crc32(json.dumps(fields, sort_keys=True).encode(), crc32(ids.numpy().data))
 
@@ -101,7 +100,6 @@ def _write(folder: Path, ids: Integer[Tensor, "n"], facts: Mapping[str, Any]) ->
 
 
 def _write_file(path: Path, data: bytes | memoryview) -> None:
-    """Write a file and wait until it is on the disk."""
     with path.open("wb") as file:
         file.write(data)
         file.flush()

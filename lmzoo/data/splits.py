@@ -75,7 +75,6 @@ def _windows(text: bytes) -> list[np.ndarray]:
 
 
 def _begins(window: np.ndarray) -> np.ndarray:
-    """Return whether a character begins at each byte."""
     return (window & 0xC0) != 0x80
 
 

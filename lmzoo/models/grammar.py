@@ -135,7 +135,6 @@ def leaf_scores(grammar: LogGrammar, words: Int[Tensor, "B n"]) -> Float[Tensor,
 
 
 def _sentence_scores(chart: Chart, grammar: LogGrammar) -> Float[Tensor, "B T"]:
-    """Return log inside(w_1..w_t) for t = 0..n."""
     scores = _root_scores(initial_spans(chart), grammar)
     return torch.cat([grammar.root[0].expand(len(scores), 1), scores], dim=1)
 
@@ -143,7 +142,6 @@ def _sentence_scores(chart: Chart, grammar: LogGrammar) -> Float[Tensor, "B T"]:
 def _prefix_scores(
     log_leaves: Float[Tensor, "B n Q"], chart: Chart, grammar: LogGrammar
 ) -> Float[Tensor, "B T"]:
-    """Return log prefix(w_1..w_t) for t = 0..n."""
     scores = _root_scores(initial_spans(prefix_chart(log_leaves, grammar.rules, chart)), grammar)
     return nn.functional.pad(scores, (1, 0))
 

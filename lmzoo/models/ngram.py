@@ -274,11 +274,9 @@ class BigramMixture(LatentModel):
         return self._dense(self.embedding.weight.new_ones(1, self.config.width))[0, 0]
 
     def _dense(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N K V"]:
-        """Return each bigram's log-probabilities of all tokens after the vectors x."""
         return torch.log_softmax(self._transition_vectors(x) @ self.embedding.weight.T, dim=-1)
 
     def _transition_vectors(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N K E"]:
-        """Return M_k x + b_k for every k."""
         return self.transition(x).unflatten(1, (self.config.components, -1))
 
 

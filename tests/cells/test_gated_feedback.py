@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.cells.base import Cell
-from lmzoo.cells.gated_feedback import GatedFeedback
+from lmzoo.cells.stacked import GatedFeedback
 from tests.cells.support import inputs, make
 from tests.laws.support import assert_close
 from tests.tiny import FINE

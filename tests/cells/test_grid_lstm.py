@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmzoo.cells.grid_lstm import Along, GridLSTM, Squash
+from lmzoo.cells.stacked import Along, GridLSTM, Squash
 from tests.cells.support import inputs, make, outputs
 from tests.laws.support import assert_close
 from tests.tiny import FINE

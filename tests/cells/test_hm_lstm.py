@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmzoo.cells.hm_lstm import HierarchicalMultiscaleLSTM
+from lmzoo.cells.stacked import HierarchicalMultiscaleLSTM
 from tests.cells.support import inputs, make, trace
 from tests.laws.support import assert_close
 from tests.tiny import FINE

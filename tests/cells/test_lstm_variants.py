@@ -6,8 +6,8 @@ from torch import Tensor
 
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
-from lmzoo.cells.lstm_peephole import Cut as PeepholeCut
-from lmzoo.cells.lstm_peephole import Peephole
+from lmzoo.cells.lstm import Cut as PeepholeCut
+from lmzoo.cells.lstm import Peephole
 from tests.cells.support import inputs, make, outputs, trace
 from tests.laws.support import assert_close
 from tests.tiny import FINE

@@ -55,9 +55,6 @@ ORACLES: dict[str, Callable[[Prefix], str]] = {
     "modular_arithmetic": evaluate,
     "s5": compose,
     "a5": compose,
-    "s4": compose,
-    "s3": compose,
-    "z60": lambda prefix: str(sum(map(int, prefix[:-1])) % 60),
 }
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from lmzoo.base.errors import UserError
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.emissions.hamming import Aggregate, HammingEmission
+from lmzoo.emissions.distances import Aggregate, HammingEmission
 from tests.emissions.support import contexts, make
 from tests.laws.support import assert_close
 from tests.tiny import FINE

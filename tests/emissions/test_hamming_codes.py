@@ -8,7 +8,7 @@ import torch
 
 from lmzoo.base.errors import UserError
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.emissions.hamming import HammingEmission
+from lmzoo.emissions.distances import HammingEmission
 from tests.emissions.support import VOCAB, contexts, make
 from tests.laws.support import assert_close
 from tests.tiny import FINE

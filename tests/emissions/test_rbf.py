@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from lmzoo.emissions.rbf import Energy
+from lmzoo.emissions.distances import Energy
 from tests.emissions.support import WIDTH, contexts, make
 from tests.laws.support import assert_close
 from tests.tiny import FINE

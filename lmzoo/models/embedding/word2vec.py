@@ -135,7 +135,6 @@ class WordVectors(LanguageModel):
         )
 
     def _penalised_positive_term(self, windows: Windows) -> Float[Tensor, "B N"]:
-        """Return the positive term minus the penalty of the squared lengths."""
         if not self.config.l2:
             return self.positive_term(windows)
         w, c = windows.w.square().sum(-1), windows.c.square().sum(-1)
@@ -243,7 +242,6 @@ class ContinuousBagOfWords(WordVectors):
 
 
 def _means(windows: Windows) -> Float[Tensor, "B N E"]:
-    """Return the mean context vector of each window."""
     mask = windows.mask[..., None]
     total = (windows.c[windows.contexts] * mask).sum(-2)
     return total / mask.sum(-2).clamp_min(1)

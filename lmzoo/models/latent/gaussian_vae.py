@@ -258,9 +258,7 @@ class ChainedVAE(VAE):
     def _log_code(
         self, c: Float[Tensor, "S B E"], z: Float[Tensor, "S B Z"]
     ) -> Float[Tensor, "S B"]:
-        """Return log p(c | z)."""
         return gaussian_log_density(c, self.z.decode(z), self.z.log_gamma)
 
     def _split(self, joint: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the parts c and z of the last axis."""
         return joint[..., : self.config.width], joint[..., self.config.width :]

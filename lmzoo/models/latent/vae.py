@@ -210,7 +210,6 @@ class VAE(SentenceEncoderDecoder):
 
     @property
     def _log_uniform(self) -> Float[Tensor, "S"]:
-        """Log P(i) = −log S of each draw."""
         return self.embedding.weight.new_zeros(self.config.samples).log_softmax(0)
 
     def _noise(self, h: Float[Tensor, "B E"]) -> Float[Tensor, "S ..."]:

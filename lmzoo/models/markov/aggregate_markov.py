@@ -230,7 +230,6 @@ class FactorialAggregateMarkov(LanguageModel):
         return gates + words.unflatten(-1, (self.config.groups, -1))
 
     def _product(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N V"]:
-        """Return Σ_g log p_g(v | s) for every token v."""
         gates = self._log_gates(x).transpose(0, 1)  # G N S
         words = self.words.log_prob_table(self.embedding.weight)
         return exact_log_mixture(gates, words.unflatten(0, (self.config.groups, -1))).sum(0)

@@ -284,7 +284,6 @@ class AlignedAggregateMarkov(ParentModel):
         )
 
     def _class_probs(self, parents: Tensor) -> Float[Tensor, "B A K"]:
-        """Return P(z | s_a) for every parent a."""
         return torch.softmax(self.gate(self.embedding(parents)), dim=-1)
 
 

@@ -14,7 +14,7 @@ from lmzoo.blocks.encoder import reversed_order
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.cells.base import CELLS, Cell, State
-from lmzoo.cells.hm_lstm import HierarchicalMultiscaleLSTM
+from lmzoo.cells.stacked import HierarchicalMultiscaleLSTM
 from lmzoo.contract import DecodingState, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm

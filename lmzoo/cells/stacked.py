@@ -1,0 +1,394 @@
+"""Stacks of layers in one cell: gated feedback, hierarchical multiscale LSTM and grid LSTM."""
+
+from enum import StrEnum
+from typing import Annotated, Any, cast
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, StrictBool, model_validator
+from torch import Tensor, nn
+
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import FloatRange, IntRange
+from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, keep_drawn
+
+Unit = StrEnum("Unit", "TANH LSTM GRU")
+"""The recurrence of each layer."""
+GATES = {Unit.TANH: "", Unit.LSTM: "ifo", Unit.GRU: "rz"}
+"""Names of the gates inside a layer."""
+
+
+@CELLS("gated_feedback")
+class GatedFeedback(Cell):
+    """D layers, each of which reads the last states of all layers.
+
+        h*_{t-1} = [h¹_{t-1} .. h^D_{t-1}],   h⁰_t = x_t
+        G^{i→j}  = σ( w^{i→j} · h^{j-1}_t + u^{i→j} · h*_{t-1} )           a scalar
+        s^j      = Σ_i G^{i→j} U^{i→j} h^i_{t-1}
+        h^j_t    = tanh( W^j h^{j-1}_t + b^j + s^j )                       unit=tanh
+
+    With `unit=lstm`, tanh(..) is the candidate of an LSTM, whose gates i, f, o read h^{j-1}_t and
+    h^j_{t-1} only. With `unit=gru` the candidate is tanh( W^j h^{j-1}_t + b^j + r ⊙ s^j ), and z =
+    1 keeps the old state. The output is h^D. With G^{i→j} = [i = j] it is a stack of plain cells.
+
+    Chung et al. 2015 (arXiv:1502.02367). Source: S2.
+    """
+
+    @config
+    class Config:
+        """Number of layers and their recurrence."""
+
+        unit: Unit = Unit.TANH
+        depth: Annotated[int, IntRange(1, 4)] = Field(2, ge=1)
+        """D, the number of layers."""
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        d, h, gates = config.depth, width, len(GATES[config.unit])
+        self.num_state_vectors = 2 * d if config.unit is Unit.LSTM else d
+        shapes = {
+            "w": (d, h, h),
+            "u": (d, d, h, h),  # into j, from i
+            "b": (d, h),
+            "global_below": (d, d, h),
+            "global_before": (d, d, d * h),
+            "gates_below": (d, gates * h, h),
+            "gates_before": (d, gates * h, h),
+            "gates_bias": (d, gates * h),
+        }
+        cut = set() if gates else {"gates_below", "gates_before", "gates_bias"}
+        self.w = Weights(shapes, cut, fan_in=h, biases={"b", "gates_bias"})
+
+    def project(self, x: Tensor) -> Tensor:
+        return x
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        """Return the gates by name: `G→2` from each layer into layer 2; `i 2` inside layer 2."""
+        return self._run_layers(projected, state)[1]
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        state, _ = self._run_layers(projected, state)
+        return state[self.config.depth - 1], state
+
+    def _run_layers(self, projected: Tensor, state: State) -> tuple[State, dict[str, Tensor]]:
+        """Run all layers, lowest first; return the next state and the gates."""
+        depth = self.config.depth
+        before, memory = torch.stack(state[:depth], dim=1), state[depth:]
+        below, hidden, cells, gates = projected, [], [], {}
+        for j in range(depth):
+            reset = self.reset(j, below, before)
+            s = torch.einsum("bi,ikh,bih->bk", reset, self.w.u[j], before)
+            own = self._own_gates(j, below, before[:, j])
+            candidate = below @ self.w.w[j].T + self.w.b[j]
+            c = memory[j] if memory else None
+            below, cell = self._layer(candidate, before[:, j], s, own, c)
+            gates[f"G→{j + 1}"] = reset
+            gates |= {f"{name} {j + 1}": gate for name, gate in own.items()}
+            hidden.append(below)
+            cells += [] if cell is None else [cell]
+        return (*hidden, *cells), gates
+
+    def reset(
+        self, j: int, below: Float[Tensor, "B H"], before: Float[Tensor, "B D H"]
+    ) -> Float[Tensor, "B D"]:
+        """Return G^{i→j} for every i."""
+        return torch.sigmoid(
+            below @ self.w.global_below[j].T + before.flatten(1) @ self.w.global_before[j].T
+        )
+
+    def _own_gates(self, j: int, below: Tensor, own: Tensor) -> dict[str, Tensor]:
+        w, names = self.w, GATES[self.config.unit]
+        if not names:
+            return {}
+        gates = below @ w.gates_below[j].T + own @ w.gates_before[j].T + w.gates_bias[j]
+        return dict(zip(names, torch.sigmoid(gates).chunk(len(names), dim=-1), strict=True))
+
+    def _layer(
+        self, candidate: Tensor, own: Tensor, s: Tensor, gates: dict[str, Tensor], c: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        if self.config.unit is Unit.TANH:
+            return torch.tanh(candidate + s), None
+        if self.config.unit is Unit.GRU:
+            n = torch.tanh(candidate + gates["r"] * s)
+            return n + gates["z"] * (own - n), None
+        assert c is not None
+        c = gates["f"] * c + gates["i"] * torch.tanh(candidate + s)
+        return gates["o"] * torch.tanh(c), c
+
+
+MAX_SLOPE = 5.0
+"""Final value of an annealed slope."""
+
+
+@CELLS("hm_lstm")
+class HierarchicalMultiscaleLSTM(Cell):
+    """D layers; a layer updates its state where the layer below ends a segment.
+
+        s   = U^ℓ h^ℓ_{t-1} + z^ℓ_{t-1} D^ℓ h^{ℓ+1}_{t-1} + z^{ℓ-1}_t W^ℓ h^{ℓ-1}_t + b^ℓ
+        i, f, g, o, z̃ = σ, σ, tanh, σ, hardsigm of the parts of s;   z^ℓ_t = [z̃ > ½]
+        UPDATE  z^ℓ_{t-1} = 0, z^{ℓ-1}_t = 1    c = f ⊙ c + i ⊙ g
+        COPY    z^ℓ_{t-1} = 0, z^{ℓ-1}_t = 0    c and h are kept
+        FLUSH   z^ℓ_{t-1} = 1                   c = i ⊙ g
+        h^ℓ = o ⊙ tanh(c)  unless COPY
+        y_t = ReLU( Σ_ℓ σ( v^ℓ · [h¹ .. h^D] ) E^ℓ h^ℓ )                    the output
+
+    h⁰ = x and z⁰ = 1; the top layer has no boundary detector and no layer above. hardsigm(s) =
+    clip((a s + 1) / 2, 0, 1). z uses the gradient of z̃ (straight-through). Since z = [s > 0] for
+    every a, the slope affects gradients but not the density. With `anneal` the slope grows with the
+    number n of training scans, which checkpoints contain:
+
+        a = a_0 + (5 − a_0) min(1, n / anneal)       published: min(5, 1 + 0.04 epoch)
+
+    Chung et al. 2017 (arXiv:1609.01704). Source: S2.
+    """
+
+    @config
+    class Config:
+        """Number of layers and slope of their boundary detectors."""
+
+        depth: Annotated[int, IntRange(1, 4)] = Field(2, ge=1)
+        """D, the number of layers."""
+        slope: Annotated[float, FloatRange(1.0, 5.0)] = Field(1.0, gt=0, allow_inf_nan=False)
+        """a, or its initial value a_0 with `anneal`."""
+        anneal: int = Field(0, ge=0)
+        """Training scans (optimiser steps) until the slope is 5; published: those of 100 epochs.
+        0 keeps the slope constant. Runs with `anneal` are not packed: they count their scans."""
+
+        @model_validator(mode="after")
+        def _slope_can_grow(self) -> Any:
+            if self.anneal and self.slope >= MAX_SLOPE:
+                raise UserError(
+                    f"slope={self.slope:g} cannot grow to {MAX_SLOPE:g} in anneal={self.anneal} "
+                    "steps; set a smaller slope such as 1, or remove anneal"
+                )
+            return self
+
+    scans: Tensor | None
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        d, h = config.depth, width
+        self.num_state_vectors = 2 * d
+        self.num_boundaries = d - 1
+        self.layers = nn.ModuleList(_layer(h, top=j == d - 1) for j in range(d))
+        self.out = Weights({"gate": (d, d * h), "embed": (d, h, h)}, cut=set(), fan_in=h)
+        # A buffer, so that a resumed training continues with the same slope.
+        self.register_buffer("scans", torch.zeros((), dtype=torch.int64) if config.anneal else None)
+
+    @property
+    def state_size(self) -> int | None:
+        return self.num_state_vectors * self.width + self.config.depth - 1
+
+    @property
+    def unused(self) -> int:
+        """Entries of D^ℓ for f: after a boundary, where D^ℓ is read, FLUSH does not use f."""
+        return (self.config.depth - 1) * self.width**2
+
+    def initial_state(self, start: Tensor) -> State:
+        no_boundaries = start.new_zeros(len(start), self.config.depth - 1)
+        return (*start.chunk(self.num_state_vectors, dim=-1), no_boundaries)
+
+    def boundaries(self, state: State) -> Tensor:
+        return state[-1]
+
+    def project(self, x: Tensor) -> Tensor:
+        return x
+
+    @property
+    def slope(self) -> Tensor | float:
+        """The current slope a."""
+        first = self.config.slope
+        if self.scans is None:
+            return first
+        return first + (MAX_SLOPE - first) * (self.scans / self.config.anneal).clamp(max=1)
+
+    def naive_scan(self, x: Inputs, start: Tensor) -> Tensor:
+        outputs = super().naive_scan(x, start)
+        if self.scans is not None and self.training and torch.is_grad_enabled():
+            self.scans += 1
+        return outputs
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        """Return the gates by name: `i 1`, `f 1`, `o 1` and the boundary `z 1` are of layer 1.
+
+        The top layer has no boundary. `out` has one gate for the output of each layer.
+        """
+        return self._run_layers(projected, state)[2]
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        output, state, _ = self._run_layers(projected, state)
+        return output, state
+
+    def _run_layers(
+        self, projected: Tensor, state: State
+    ) -> tuple[Tensor, State, dict[str, Tensor]]:
+        """Run all layers, lowest first; return (output, next state, gates)."""
+        depth, gates = self.config.depth, {}
+        hidden, cells, old_boundaries = list(state[:depth]), list(state[depth:-1]), state[-1]
+        old_hidden, boundaries = state[:depth], []
+        # The output and the boundary of the layer below, z^{ℓ-1}_t.
+        below, z_below = projected, torch.ones_like(projected[:, :1])
+        for j, layer in enumerate(self.layers):
+            w = cast("Weights", layer)
+            s = old_hidden[j] @ w.own.T + z_below * (below @ w.below.T) + w.bias
+            flush = torch.zeros_like(z_below)
+            if j < depth - 1:
+                flush = old_boundaries[:, j : j + 1]
+                s = s + flush * (old_hidden[j + 1] @ w.above.T)
+            i, f, g, o = s[:, : 4 * self.width].chunk(4, dim=-1)
+            i, f, o = torch.sigmoid(i), torch.sigmoid(f), torch.sigmoid(o)
+            gates |= {f"i {j + 1}": i, f"f {j + 1}": f, f"o {j + 1}": o}
+            new = i * torch.tanh(g)
+            keep = z_below * f + (1 - z_below)
+            new = (flush + (1 - flush) * z_below) * new
+            cells[j] = (1 - flush) * keep * cells[j] + new
+            copy = (1 - flush) * (1 - z_below)
+            hidden[j] = copy * hidden[j] + (1 - copy) * o * torch.tanh(cells[j])
+            below, z_below = hidden[j], self._boundary(s[:, 4 * self.width :])
+            if j < depth - 1:
+                gates[f"z {j + 1}"] = z_below
+                boundaries.append(z_below)
+        z = torch.cat(boundaries, dim=-1) if boundaries else old_boundaries
+        gates["out"] = torch.sigmoid(torch.cat(hidden, dim=-1) @ self.out.gate.T)
+        return self._output(hidden, gates["out"]), (*hidden, *cells, z), gates
+
+    def _boundary(self, s: Tensor) -> Tensor:
+        """Return z from s, with the gradient of the hard sigmoid."""
+        soft = ((self.slope * s + 1) / 2).clamp(0, 1)
+        # The difference is zero in value and carries the gradient.
+        return (soft > 0.5).to(s.dtype) + (soft - soft.detach())
+
+    def _output(self, hidden: list[Tensor], gates: Tensor) -> Tensor:
+        terms = torch.einsum("bdh,dkh->bdk", torch.stack(hidden, dim=1), self.out.embed)
+        return torch.relu((gates[..., None] * terms).sum(1))
+
+
+def _layer(width: int, *, top: bool) -> Weights:
+    """Return the weights of one layer; the top layer has no boundary and no layer above."""
+    rows = 4 * width + (not top)
+    shapes = {
+        "own": (rows, width), "below": (rows, width), "bias": (rows,), "above": (rows, width),
+    }  # fmt: skip
+    cut, adjust = ({"above"}, keep_drawn) if top else (set(), _set_boundary_bias)
+    return Weights(shapes, cut, fan_in=width, adjust=adjust)
+
+
+def _set_boundary_bias(name: str, drawn: Tensor) -> Tensor:
+    """Set the boundary bias to 0.5: layers above a boundary that is always 0 get no gradient."""
+    return torch.cat([drawn[:-1], torch.full_like(drawn[-1:], 0.5)]) if name == "bias" else drawn
+
+
+class Squash(StrEnum):
+    """Position of the tanh in h'."""
+
+    INSIDE = "inside"  # tanh(o ⊙ m')
+    OUTSIDE = "outside"  # o ⊙ tanh(m')
+
+
+Along = StrEnum("Along", "LSTM TANH IDENTITY")
+"""The function along the depth dimension."""
+
+
+@CELLS("grid_lstm")
+class GridLSTM(Cell):
+    """D blocks of a two-dimensional grid of time and depth.
+
+        H        = [h_time, h_depth]
+        u, f, o  = σ( W H + b ),  ĉ = tanh( W H + b )      own rows; own W, b per dimension
+        m'       = f ⊙ m + u ⊙ ĉ
+        h'       = tanh( o ⊙ m' )                          squash=inside, as published
+                 | o ⊙ tanh( m' )                          squash=outside, as an LSTM
+
+    A step passes the (h, m) of the token through D blocks; each block also has an (h, m) along
+    time. The output is h_depth of the last block. With `along=tanh` or `along=identity`, the depth
+    dimension is h' = act(V H), without memory. With `priority` the depth dimension reads the new h'
+    of time instead of the old h. `tied` blocks share their weights. Gates have the order u, f, ĉ,
+    o.
+
+    Kalchbrenner et al. 2016 (arXiv:1507.01526). Source: S2.
+    """
+
+    @config
+    class Config:
+        """Depth of the grid and variant of its blocks."""
+
+        depth: Annotated[int, IntRange(1, 6)] = Field(2, ge=1)
+        """D, the number of blocks."""
+        along: Along = Along.LSTM
+        squash: Squash = Squash.INSIDE
+        tied: StrictBool = False
+        priority: StrictBool = False
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        h = width
+        self.num_state_vectors = 2 * config.depth
+        self._memory = config.along is Along.LSTM
+        blocks = 1 if config.tied else config.depth
+        self.enter = Weights({"weight": (2 * h if self._memory else h, h)}, cut=set(), fan_in=h)
+        self.blocks = nn.ModuleList(_block(h, memory=self._memory) for _ in range(blocks))
+
+    def project(self, x: Tensor) -> Tensor:
+        return x @ self.enter.weight.T
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        """Return the gates by name: `u time 1` of block 1 along time, `u depth 1` along depth."""
+        return self._run_blocks(projected, state)[2]
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        h, state, _ = self._run_blocks(projected, state)
+        return h, state
+
+    def _run_blocks(
+        self, projected: Tensor, state: State
+    ) -> tuple[Tensor, State, dict[str, Tensor]]:
+        """Run all blocks, lowest first; return (output, next state, gates)."""
+        depth, squash = self.config.depth, self.config.squash
+        hidden, memory, named = list(state[:depth]), list(state[depth:]), {}
+        h, *rest = projected.split(self.width, dim=-1)
+        for k in range(depth):
+            w = cast("Weights", self.blocks[0 if self.config.tied else k])
+            both = torch.cat([hidden[k], h], dim=-1)
+            gates, candidate = gates_and_candidate(both, w.time, w.time_bias)
+            hidden[k], memory[k] = update_memory(gates, candidate, memory[k], squash)
+            named |= {f"{name} time {k + 1}": gate for name, gate in gates.items()}
+            if self.config.priority:
+                both = torch.cat([hidden[k], h], dim=-1)
+            if self._memory:
+                gates, candidate = gates_and_candidate(both, w.depth, w.depth_bias)
+                h, rest[0] = update_memory(gates, candidate, rest[0], squash)
+                named |= {f"{name} depth {k + 1}": gate for name, gate in gates.items()}
+            else:
+                h = both @ w.depth.T
+                h = torch.tanh(h) if self.config.along is Along.TANH else h
+        return h, (*hidden, *memory), named
+
+
+def gates_and_candidate(
+    incoming: Float[Tensor, "B N"], weight: Float[Tensor, "G N"], bias: Float[Tensor, "G"]
+) -> tuple[dict[str, Tensor], Float[Tensor, "B H"]]:
+    """Return the gates u, f, o of one dimension, and its candidate ĉ."""
+    u, f, c, o = nn.functional.linear(incoming, weight, bias).chunk(4, dim=-1)
+    gates = {"u": torch.sigmoid(u), "f": torch.sigmoid(f), "o": torch.sigmoid(o)}
+    return gates, torch.tanh(c)
+
+
+def update_memory(
+    gates: dict[str, Tensor], candidate: Tensor, m: Float[Tensor, "B H"], squash: Squash
+) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H"]]:
+    """Return (h', m')."""
+    m, o = gates["f"] * m + gates["u"] * candidate, gates["o"]
+    return (torch.tanh(o * m) if squash is Squash.INSIDE else o * torch.tanh(m)), m
+
+
+def _block(width: int, *, memory: bool) -> Weights:
+    """Return the weights of a block; `memory` says whether the depth dimension is an LSTM."""
+    shapes = {
+        "time": (4 * width, 2 * width),
+        "time_bias": (4 * width,),
+        "depth": (4 * width if memory else width, 2 * width),
+        "depth_bias": (4 * width,),
+    }
+    cut, biases = set() if memory else {"depth_bias"}, {"time_bias", "depth_bias"}
+    return Weights(shapes, cut, fan_in=2 * width, biases=biases)

@@ -1,0 +1,199 @@
+"""Emissions that compare the context with token vectors: by distance, and by codes."""
+
+import math
+from enum import StrEnum
+from typing import Annotated, Any
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, StrictBool, model_validator
+from torch import Tensor, nn
+
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import IntRange
+from lmzoo.emissions.base import EMISSIONS, Emission
+from lmzoo.functional.normalise import Norm
+from lmzoo.types import Embeddings
+
+
+class Energy(StrEnum):
+    """How the squared distance gives the energy of a token."""
+
+    RBF = "rbf"  # −exp(−d²/E), bounded
+    SQUARED = "squared"  # d²
+    ROOT = "root"  # √(1 + d²)
+    LOG = "log"  # log(1 + d²)
+
+
+@EMISSIONS("rbf")
+class RBFEmission(Emission):
+    """A token is likely if its embedding is near the context.
+
+        d_v² = ‖y − e(v)‖²
+        P(v | y) = softmax_v( β exp(−d_v² / E) )        energy=rbf
+                 | softmax_v( −β d_v² )                 energy=squared
+                 | softmax_v( −β √(1 + d_v²) )          energy=root
+                 | softmax_v( −β log(1 + d_v²) )        energy=log
+
+    y and e(v) are (E), β > 0 is learned. An energy that grows with a distance differs from an inner
+    product as the Hamming emission does: agreement in one feature does not pay for a mismatch in
+    another. `rbf` is bounded, so a token costs at most β however far it is; `root` is the smooth L2
+    distance, `log` the kernel of Student's t. With `squared`, the kernel of a Gaussian,
+
+        −β d_v² = 2β y·e(v) − β ‖e(v)‖² − β ‖y‖²
+
+    is a tied softmax with the bias −β ‖e(v)‖², and the logits have rank at most E + 2. The others
+    have no such bound. Every token is compared at every position, which takes (B, T, V) numbers.
+
+    Source: Broomhead & Lowe 1988 (radial basis functions); S1 (energies beside the Hamming
+    distance).
+    """
+
+    @config
+    class Config:
+        """The energy as a function of the distance."""
+
+        energy: Energy = Energy.RBF
+
+    def __init__(self, config: Any, width: int, norm: Norm) -> None:
+        super().__init__(config, width, norm)
+        self._width = width
+        self.log_scale = nn.Parameter(torch.empty(()))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set β so that logits start with the slope of a tied softmax at d² = E."""
+        slope = {
+            Energy.RBF: math.exp(-1) / self._width,
+            Energy.SQUARED: 1.0,
+            Energy.ROOT: 0.5 / math.sqrt(1 + self._width),
+            Energy.LOG: 1 / (1 + self._width),
+        }[self.config.energy]
+        nn.init.constant_(self.log_scale, -math.log(2 * slope))
+
+    def log_prob(self, y: Tensor, targets: Tensor, table: Tensor) -> Tensor:
+        dense = self.dense(y, table)
+        index = targets.expand(dense.shape[:-1])[..., None]
+        return dense.gather(-1, index)[..., 0]
+
+    def dense(self, y: Tensor, table: Tensor) -> Tensor:
+        return torch.log_softmax(self.logits(y, table), dim=-1)
+
+    def logits(self, y: Float[Tensor, "*N E"], table: Embeddings) -> Float[Tensor, "*N V"]:
+        """Return minus β times the energy of every token."""
+        square = y.square().sum(-1, keepdim=True) + table.square().sum(-1)
+        square = (square - 2 * y @ table.T).clamp_min(0)  # rounding may make it negative
+        energy = {
+            Energy.RBF: lambda: -(-square / self._width).exp(),
+            Energy.SQUARED: lambda: square,
+            Energy.ROOT: lambda: (1 + square).sqrt(),
+            Energy.LOG: square.log1p,
+        }[self.config.energy]()
+        return -self.log_scale.exp() * energy
+
+
+class Aggregate(StrEnum):
+    """How a token's M agreements give its logit."""
+
+    SIGMOID_L1 = "sigmoid_l1"  # soft count, at most 1 per group
+    MIN = "min"  # the worst group
+    SUM = "sum"  # an inner product: a tied softmax
+    CODE_L1 = "code_l1"  # the L1 distance of squashed codes, d = 1
+
+
+@EMISSIONS("hamming")
+class HammingEmission(Emission):
+    """A token is likely if its code mismatches the code of the context in few groups.
+
+        q = A y + a                  M vectors of size d from the context
+        C_v = K e(v)                 M vectors of size d from the token embedding
+        a_vm = q_m · C_vm [+ b_m]
+        P(v | y) = softmax_v( β Σ_m σ(a_vm) )        aggregate=sigmoid_l1
+                 | softmax_v( β min_m a_vm )         aggregate=min
+                 | softmax_v( β Σ_m a_vm )           aggregate=sum
+                 | softmax_v( −β Σ_m |σ(q_m) − σ(C_vm)| )   aggregate=code_l1, d = 1
+
+    M − Σ_m σ(a_vm) is a soft count of the groups in which token and context disagree. A
+    disagreement costs at most β, and agreement in other groups cannot compensate for it, unlike in
+    an inner product (`sum`, whose logits have rank at most min(E, M d)). Every token is compared at
+    every position, which takes (B, T, V, M) numbers. `code_l1` is a distance: the Hamming distance
+    if codes are zeros and ones. The distances from a context to two tokens differ by at most the
+    distance of their codes.
+
+    In S1 each token has a free code of M d numbers. Here codes are linear in the tied embeddings,
+    so they span at most E dimensions; beyond M d = E, more groups add no dimensions.
+
+    Source: S1.
+    """
+
+    @config
+    class Config:
+        """Number and size of the groups, and their aggregation."""
+
+        groups: Annotated[int, IntRange(4, 64, log=True)] = Field(16, ge=1)
+        """M, the number of groups."""
+        size: Annotated[int, IntRange(1, 8)] = Field(2, ge=1)
+        """d, the size of a group."""
+        aggregate: Aggregate = Aggregate.SIGMOID_L1
+        biased: StrictBool = False
+        """Give each group a threshold b_m."""
+
+        @model_validator(mode="after")
+        def _valid_combination(self) -> Any:
+            if self.biased and self.aggregate is Aggregate.SUM:
+                raise UserError(
+                    "biased=True has no effect with aggregate=sum: it shifts all logits equally; "
+                    "set biased=False"
+                )
+            if self.aggregate is Aggregate.CODE_L1:
+                if self.size != 1:
+                    raise UserError(f"size={self.size}: aggregate=code_l1 needs size=1")
+                if self.biased:
+                    raise UserError("biased=True: aggregate=code_l1 has no bias; set biased=False")
+            return self
+
+    bias: nn.Parameter | None
+
+    def __init__(self, config: Config, width: int, norm: Norm) -> None:
+        super().__init__(config, width, norm)
+        self.context = nn.Linear(width, config.groups * config.size)
+        self.codes = nn.Linear(width, config.groups * config.size, bias=False)
+        bias = nn.Parameter(torch.empty(config.groups)) if config.biased else None
+        self.register_parameter("bias", bias)
+        self.log_scale = nn.Parameter(torch.empty(()))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set β so that the logits start near Σ_m a_vm: σ has slope ¼ at 0."""
+        l1 = self.config.aggregate in (Aggregate.SIGMOID_L1, Aggregate.CODE_L1)
+        nn.init.constant_(self.log_scale, math.log(4) if l1 else 0.0)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def log_prob(self, y: Tensor, targets: Tensor, table: Tensor) -> Tensor:
+        dense = self.dense(y, table)
+        index = targets.expand(dense.shape[:-1])[..., None]
+        return dense.gather(-1, index)[..., 0]
+
+    def dense(self, y: Tensor, table: Tensor) -> Tensor:
+        return torch.log_softmax(self.logits(y, table), dim=-1)
+
+    def logits(self, y: Float[Tensor, "*N E"], table: Embeddings) -> Float[Tensor, "*N V"]:
+        """Return the logits: minus β times the (soft) count of mismatches, up to a constant."""
+        if self.config.aggregate is Aggregate.SUM:
+            return self.log_scale.exp() * (self.context(y) @ self.codes(table).T)
+        if self.config.aggregate is Aggregate.CODE_L1:
+            q, codes = self.context(y).sigmoid(), self.codes(table).sigmoid()
+            distance = torch.cdist(q.flatten(0, -2), codes, p=1).unflatten(0, q.shape[:-1])
+            return -self.log_scale.exp() * distance
+        a = self.agreements(y, table)
+        l1 = self.config.aggregate is Aggregate.SIGMOID_L1
+        return self.log_scale.exp() * (a.sigmoid().sum(-1) if l1 else a.amin(-1))
+
+    def agreements(self, y: Float[Tensor, "*N E"], table: Embeddings) -> Float[Tensor, "*N V M"]:
+        """Return a_vm, the inner product of token code and context code in each group."""
+        shape = (self.config.groups, self.config.size)
+        q, codes = self.context(y).unflatten(-1, shape), self.codes(table).unflatten(-1, shape)
+        a = torch.einsum("...md,vmd->...vm", q, codes)
+        return a if self.bias is None else a + self.bias
