@@ -16,7 +16,7 @@ from lmzoo.lab.cli.run_names import find_studied
 
 
 def report(
-    name: Annotated[str, typer.Argument(metavar="STUDY", help="A study: its folder, a file of records, or its name (or the beginning) in runs/. STUDY:POINT, the folder of a run, or the first digits of its name show this point first in the charts.")],
+    name: Annotated[str, typer.Argument(metavar="STUDY", help="A study: its folder, a file of records, or its name (or the beginning) in runs/. STUDY:POINT shows this point first in the charts.")],
     out: Annotated[Path | None, typer.Option(help="File of the page. Default: STUDY/report.html.")] = None,
     metric: Metric = "token",
 ) -> None:  # fmt: skip

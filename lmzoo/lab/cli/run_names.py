@@ -20,8 +20,8 @@ from lmzoo.base.errors import UserError
 from lmzoo.lab.labels import find_point, named_points
 from lmzoo.lab.store.archive import read_config, restore_run
 from lmzoo.lab.store.local import S3_SCHEME
-from lmzoo.lab.store.records import CHECKPOINT, CONFIG, STUDY, RunFolder, epoch_records, read_json
-from lmzoo.lab.store.studies import RUNS, find_study, list_studies, listed, studies_hint
+from lmzoo.lab.store.records import CHECKPOINT, STUDY, RunFolder, epoch_records, read_json
+from lmzoo.lab.store.studies import RUNS, find_study, listed, studies_hint
 
 HASH = re.compile("[0-9a-f]{4,12}")
 RUN_HELP = "A folder, the first digits of a run's name, STUDY:POINT (its best confirmed seed)"
@@ -66,25 +66,15 @@ def find_trained(text: str, runs: Path = RUNS) -> Path | None:
 
 
 def find_studied(text: str, runs: Path = RUNS) -> tuple[Path, str]:
-    """Return the study that a text names, and the point: "" if it names no run and no point.
-
-    The name of a run gives its study and its point.
+    """Return the study that a text names, and the point: "" if it names no point.
 
     Raises:
-        UserError: See `find_study`; or the run belongs to no study.
+        UserError: See `find_study`.
     """
     study, colon, point = text.partition(":")
     if colon and not S3_SCHEME.match(text):
         return find_study(study, runs), point
-    run = Path(text)
-    if HASH.fullmatch(text) and not any(path.name.startswith(text) for path in list_studies(runs)):
-        run = _with_prefix(text, runs)
-    config = RunFolder(run).config if (run / CONFIG).exists() else None
-    if config is None:
-        return find_study(text, runs), ""
-    if not (run.parent / STUDY).exists():
-        raise UserError(f"{run} is a run of no study; give a study, or a run of a sweep")
-    return run.parent, config["point"]["id"]
+    return find_study(text, runs), ""
 
 
 def _best_seed(study: Path, text: str) -> Path:

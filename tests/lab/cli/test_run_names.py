@@ -129,19 +129,6 @@ def test_the_weights_of_a_row_are_those_of_its_run_or_said_to_be_untrained(runs,
     assert json.loads(out)["DLM46"] != json.loads(by_row[1])["DLM46"]
 
 
-def test_a_report_takes_a_study_a_point_and_a_run(runs):
-    study, run = runs / "toy-text", best(runs)
+def test_a_report_takes_a_study_and_a_point(runs):
     assert find_studied("toy") == (Path("runs/toy-text"), "")
     assert find_studied("toy:state_to_candidate") == (Path("runs/toy-text"), "state_to_candidate")
-    config = json.loads((run / "config.json").read_text())
-    write_json(run / "config.json", config | {"point": {"id": "aa11", "label": "cut 4"}})
-    for text in (run.name[:8], str(run)):
-        found, point = find_studied(text)
-        assert (found.resolve(), point) == (study, "aa11")
-
-
-def test_a_run_of_no_study_has_no_report(trained):
-    run = next(path for path in trained.iterdir() if path.is_dir())
-    for text in (run.name, str(run)):
-        with pytest.raises(UserError, match="is a run of no study"):
-            find_studied(text, trained.parent if text == run.name else trained)
