@@ -18,7 +18,7 @@ from lmzoo.base.config import to_dict
 from lmzoo.base.errors import UserError, near
 from lmzoo.data import corpus as corpora
 from lmzoo.data.corpus import Corpus, describe_data
-from lmzoo.lab.labels import display_label
+from lmzoo.lab.store.labels import display_label
 from lmzoo.lab.study.study import Point, Settings, Study
 from lmzoo.lab.study.trainable import Trainable
 from lmzoo.train.recipe import PUBLISHED

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.base.streams import REPLACE, spell
-from lmzoo.lab.labels import curves_name
+from lmzoo.lab.store.labels import curves_name
 from tests.cli.run_lmzoo import run_lmzoo
 
 ROOT = Path(__file__).parents[2]

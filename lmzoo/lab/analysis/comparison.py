@@ -44,7 +44,6 @@ from lmzoo.lab.analysis.ranking import (
 )
 from lmzoo.lab.analysis.render import Report
 from lmzoo.lab.analysis.units import UNITS, metric_of
-from lmzoo.lab.labels import find_point
 from lmzoo.lab.statistics.contrasts import holm
 from lmzoo.lab.statistics.intervals import Array
 from lmzoo.lab.statistics.two_way import (
@@ -53,6 +52,7 @@ from lmzoo.lab.statistics.two_way import (
     two_way_rank_intervals,
 )
 from lmzoo.lab.store.archive import read_run_file
+from lmzoo.lab.store.labels import find_point
 from lmzoo.lab.store.records import TEST_LOSSES
 
 SCHEMA = pl.Schema(

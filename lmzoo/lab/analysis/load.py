@@ -23,8 +23,8 @@ import polars as pl
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.study_parquet import SUFFIX, unpacked_study
-from lmzoo.lab.labels import named_points
 from lmzoo.lab.store.archive import FOLDER, archived_runs, archives, read_config, read_run_file
+from lmzoo.lab.store.labels import named_points
 from lmzoo.lab.store.local import Store, open_store
 from lmzoo.lab.store.records import (
     BOARD,

@@ -17,8 +17,8 @@ from typing import Annotated, Any
 import typer
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.labels import find_point, named_points
 from lmzoo.lab.store.archive import read_config, restore_run
+from lmzoo.lab.store.labels import find_point, named_points
 from lmzoo.lab.store.local import S3_SCHEME
 from lmzoo.lab.store.records import CHECKPOINT, STUDY, RunFolder, epoch_records, read_json
 from lmzoo.lab.store.studies import RUNS, find_study, listed, studies_hint

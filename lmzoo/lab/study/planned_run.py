@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-from lmzoo.lab.labels import display_label
+from lmzoo.lab.store.labels import display_label
 
 
 class Answer(Enum):
@@ -84,7 +84,7 @@ class PlannedRun:
 
     @property
     def display_label(self) -> str:
-        """Label of the run's point with the names of its cuts; see `lmzoo/lab/labels.py`."""
+        """Label of the run's point with the names of its cuts; see `lmzoo/lab/store/labels.py`."""
         return display_label(self.label, self.config.get("model", {}).get("cell"))
 
     @property

@@ -32,7 +32,7 @@ class Trainable(ABC):
 
     @property
     def display_label(self) -> str:
-        """The label with the names of its cuts; see `lmzoo/lab/labels.py`."""
+        """The label with the names of its cuts; see `lmzoo/lab/store/labels.py`."""
         return self.label
 
     @property

@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from lmzoo.base.errors import UserError, describe_error
-from lmzoo.lab.labels import run_name
+from lmzoo.lab.store.labels import run_name
 from lmzoo.lab.study.planned_run import PlannedRun
 
 LOG = logging.getLogger("lmzoo.lab.sweep")

@@ -35,7 +35,7 @@ from lmzoo.lab.analysis.report.html import (
 from lmzoo.lab.analysis.report.recipe import cost_line, recipe_section
 from lmzoo.lab.analysis.report.summary import summary
 from lmzoo.lab.analysis.verdict_lines import answer, verdict_lines
-from lmzoo.lab.labels import find_point
+from lmzoo.lab.store.labels import find_point
 from lmzoo.lab.store.studies import find_study
 
 COSTLY = "What it costs"

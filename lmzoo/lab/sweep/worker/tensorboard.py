@@ -25,7 +25,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from lmzoo.lab.labels import curves_name, display_label
+from lmzoo.lab.store.labels import curves_name, display_label
 from lmzoo.lab.store.records import BOARD, Record
 from lmzoo.lab.store.writer import LOG
 

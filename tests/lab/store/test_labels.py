@@ -10,7 +10,7 @@ from lmzoo.base.config import to_dict
 from lmzoo.base.equations import cut_names
 from lmzoo.base.errors import UserError
 from lmzoo.cells.mgu import MGU, NUMBERS, from_numbers
-from lmzoo.lab.labels import display_label, find_point, named_points, short_names
+from lmzoo.lab.store.labels import display_label, find_point, named_points, short_names
 from tests.base.test_equations import all_cuts
 
 CELL = {"name": "mgu", "cuts": ["state_to_candidate"]}
@@ -119,5 +119,5 @@ def test_a_stored_label_is_kept():
 
 def test_labels_need_no_torch():
     absent = "assert not {'torch', 'polars', 'ray'} & set(sys.modules)"
-    code = f"import sys, lmzoo.lab.labels; {absent}"
+    code = f"import sys, lmzoo.lab.store.labels; {absent}"
     subprocess.run([sys.executable, "-c", code], check=True)
