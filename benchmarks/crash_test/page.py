@@ -187,16 +187,22 @@ def equal_power(told: pl.DataFrame, curve: pl.DataFrame) -> str:
 
 def trades(told: pl.DataFrame) -> str:
     """Return what judges say of changes whose mean and median differ in sign."""
-    part = told.filter("trade", "known", pl.col("kind") == "change")
+    part = told.filter("trade", pl.col("kind") == "change", pl.col("judge") != RANK)
     if part.is_empty():
-        return "No change with a known effect is a trade."
+        return "No change is a trade."
     rows = []
     for name in _judges(part):
         own = part.filter(pl.col("judge") == name)
-        by_mean = rate(own, pl.col("word") * pl.col("effect") < 0)
-        by_median = rate(own, pl.col("word") * pl.col("effect") > 0)
-        rows.append([_shown(name), f"{by_mean.count}", by_mean.text(), by_median.text()])
-    return table(("judge", "decisions", "word of the mean, %", "word of the median, %"), rows)
+        sides = [own.filter(pl.col("effect") < 0), own.filter(pl.col("effect") > 0)]
+        kept = [rate(side, pl.col("word") > 0) for side in sides]
+        rows.append([_shown(name), *(cell.text() for cell in kept)])
+    better, worse = (side.height for side in sides)
+    header = (
+        "judge",
+        f"kept: mean better, median worse, % ({better})",
+        f"kept: mean worse, median better, % ({worse})",
+    )
+    return table(header, rows)
 
 
 def noise_table(shapes: pl.DataFrame) -> str:
