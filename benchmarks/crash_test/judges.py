@@ -16,7 +16,7 @@ imports it inside the function; without the package it is left out.
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -37,7 +37,7 @@ TAU = 0.2
 """Violation of the stochastic order below which deepsig's authors advise to reject."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """What a judge knows of one decision."""
 
@@ -321,16 +321,19 @@ def e_value(case: Case) -> Answer:
 @judge("lmzoo judge")
 def lmzoo_judge(case: Case) -> Answer:
     """Looks at 3, 6 and 12 seeds, that together are wrong with 5 %."""
-    return _looks(case, None)
+    return _looks(case)
 
 
 @judge("lmzoo judge --stream")
 def lmzoo_stream(case: Case) -> Answer:
     """The same at the level of the candidate's place in a series."""
-    return _looks(case, keep_level(case.place, case.kept))
+    plain = _looks(case)
+    return plain if plain.word <= 0 else _looks(case, keep_level(case.place, case.kept))
 
 
-def _looks(case: Case, level: float | None) -> Answer:
+@lru_cache(maxsize=4)
+def _looks(case: Case, level: float | None = None) -> Answer:
+    """Return the answer of `decide` after 3, 6, ... seeds; the level of a series keeps less."""
     x, early = np.stack([case.a, case.b]), looks(3, len(case.a))
     x[x >= case.failure] = np.inf  # it reads a diverged run as one
     words = {KEEP: 1, DISCARD: -1}

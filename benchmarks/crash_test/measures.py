@@ -24,7 +24,8 @@ BINS = (0.2, 0.5, 1.0, 2.0, 4.0)
 RESAMPLES = 2000
 CURVE = (3, 4, 5, 6, 8, 10, 12, 16, 20, 24)
 """Numbers of seeds at which the power of a fixed rule is computed."""
-OWN = "lmzoo judge"
+LOOKING = ("lmzoo judge", "evalsig, sequential", "e-value")
+"""Judges that stop when they know enough."""
 CURVED = ("Welch", "paired t", "Mann-Whitney", "bootstrap")
 
 
@@ -110,8 +111,11 @@ def power_curve(pool: Pool) -> pl.DataFrame:
             for name in CURVED:
                 word = JUDGES[name].decide(case).word
                 rows.append((pair, effect, name, n, word))
-        word, seeds = JUDGES[OWN].decide(Case(x, y, x, pool.sigma, pool.failure))
-        rows.append((pair, effect, OWN, seeds, word))
+        for n in (BUDGET, CURVE[-1]):
+            case = Case(x[:n], y[:n], x[:n], pool.sigma, pool.failure)
+            for name in (name for name in LOOKING if name in available()):
+                word, seeds = JUDGES[name].decide(case)
+                rows.append((pair, effect, f"{name}, at most {n}", seeds, word))
     names = ("pair", "effect", "judge", "seeds", "word")
     frame = pl.DataFrame(rows, schema=list(names), orient="row")
     return frame.with_columns(*[pl.lit(x).alias(n) for n, x in _facts(pool).items()])
@@ -182,20 +186,15 @@ def _known(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def seeds_at_equal_power(curve: pl.DataFrame, rival: str, wanted: float) -> float:
-    """Return the seeds at which a fixed rule has this power, between those computed."""
-    part = curve.filter(
-        pl.col("judge") == rival, pl.col("effect").abs().is_between(*BINS[:: len(BINS) - 1])
+    """Return the seeds at which a fixed rule has this share of right words, interpolated.
+
+    NaN if it has less with all seeds.
+    """
+    part = (
+        curve.filter(pl.col("judge") == rival)
+        .group_by("seeds")
+        .agg((pl.col("word") * pl.col("effect") < 0).mean().alias("share"))
     )
-    shares = [
-        float(
-            (part.filter(pl.col("seeds") == n).select(pl.col("word") * pl.col("effect") < 0))
-            .to_series()
-            .mean()
-            or 0
-        )
-        for n in CURVE
-    ]
-    grown = np.maximum.accumulate(shares)
-    if wanted > grown[-1]:
-        return float("nan")
-    return float(np.interp(wanted, grown, CURVE))
+    shares = dict(part.iter_rows())
+    grown = np.maximum.accumulate([shares[n] for n in CURVE])
+    return float("nan") if wanted > grown[-1] else float(np.interp(wanted, grown, CURVE))

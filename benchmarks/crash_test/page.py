@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -43,7 +44,7 @@ def main() -> None:
     options = parser.parse_args()
     start = time.time()
     trainings = pl.read_parquet(options.file) if options.file else lmzoo.crash_test()
-    tables = compute(trainings, options.share)
+    tables = tables_of(trainings, compute(trainings, options.share))
     figure = tables.pop("figure")
     options.page.with_suffix(".svg").write_text(figure)
     text = options.page.read_text() if options.page.exists() else ""
@@ -51,15 +52,33 @@ def main() -> None:
     print(f"{time.time() - start:.0f} s")  # noqa: T201
 
 
-def compute(trainings: pl.DataFrame, share: float = 1.0) -> dict[str, str]:
-    """Return the tables of the page by name, and the figure."""
+class Found(NamedTuple):
+    """What was computed of all studies, one frame each."""
+
+    told: pl.DataFrame
+    curve: pl.DataFrame
+    series: pl.DataFrame
+    noise: pl.DataFrame
+    looks: pl.DataFrame
+
+
+def compute(trainings: pl.DataFrame, share: float = 1.0) -> Found:
+    """Return what all judges say of the trainings."""
     found = pools(trainings)
-    told = measures.over_studies(measures.outcomes, found, share)
-    curve = measures.over_studies(measures.power_curve, found)
-    runs = measures.over_studies(measures.series, found, max(1, round(2 * share)))
-    shapes = measures.over_studies(noise.noises, found)
-    told = told.join(
-        shapes.select("study", pl.col("variant").alias("configuration"), "shape"),
+    return Found(
+        measures.over_studies(measures.outcomes, found, share),
+        measures.over_studies(measures.power_curve, found),
+        measures.over_studies(measures.series, found, 1),
+        measures.over_studies(noise.noises, found),
+        measures.over_studies(looks_of, found, max(1, round(12 / share))),
+    )
+
+
+def tables_of(trainings: pl.DataFrame, found: Found) -> dict[str, str]:
+    """Return the tables of the page by name, and the figure."""
+    shapes = found.noise.select("study", pl.col("variant").alias("configuration"), "shape")
+    told = found.told.join(
+        shapes,
         left_on=["study", pl.col("pair").str.split(" > ").list.first()],
         right_on=["study", "configuration"],
         how="left",
@@ -69,11 +88,11 @@ def compute(trainings: pl.DataFrame, share: float = 1.0) -> dict[str, str]:
         "judges": judges(told),
         "sizes": sizes(told),
         "groups": groups(told),
-        "series": in_series(runs),
-        "seeds": equal_power(told, curve),
+        "series": in_series(found.series),
+        "seeds": equal_power(found.curve),
         "trades": trades(told),
-        "noise": noise_table(shapes),
-        "defaults": defaults(found, share),
+        "noise": noise_table(found.noise),
+        "defaults": defaults(found.looks),
         "figure": figure(told),
     }
 
@@ -160,22 +179,14 @@ def in_series(runs: pl.DataFrame) -> str:
     return table(header, rows)
 
 
-def equal_power(told: pl.DataFrame, curve: pl.DataFrame) -> str:
+def equal_power(curve: pl.DataFrame) -> str:
     """Return the seeds of fixed rules at the power of rules that look again."""
-    sized = pl.col("effect").abs().is_between(BINS[0], BINS[-1])
-    changed = told.filter(pl.col("kind") == "change", "known")
-    parts = {
-        f"{name}, at most {BUDGET}": changed.filter(pl.col("judge") == name)
-        for name in (measures.OWN, "evalsig, sequential", "e-value")
-    }
-    parts[f"{measures.OWN}, at most {measures.CURVE[-1]}"] = curve.filter(
-        pl.col("judge") == measures.OWN
-    )
+    curve = curve.filter(pl.col("effect").abs().is_between(BINS[0], BINS[-1]))
     rows = []
-    for name, part in parts.items():
-        part = part.filter(sized)
-        if part.is_empty():
+    for name in curve["judge"].unique(maintain_order=True):
+        if name in measures.CURVED:
             continue
+        part = curve.filter(pl.col("judge") == name)
         wanted = rate(part, pl.col("word") * pl.col("effect") < 0)
         seeds, cells = rate(part, pl.col("seeds"), share=False).value, []
         for rival in measures.CURVED:
@@ -231,9 +242,8 @@ def noise_table(shapes: pl.DataFrame) -> str:
     return table(header, rows)
 
 
-def defaults(found: Sequence[measures.Pool], share: float) -> str:
+def defaults(told: pl.DataFrame) -> str:
     """Return the looks that one half of the studies chooses, and what the other half says."""
-    told = measures.over_studies(looks_of, found, max(1, round(8 / share)))
     rows = []
     for schedule in dict.fromkeys(told["judge"]):
         for half in ("chooses", "tests"):
@@ -285,17 +295,21 @@ def figure(told: pl.DataFrame) -> str:
             )
     base = alt.Chart(pl.DataFrame(rows))
     x = alt.X("k", title="improvements of 0.5 to 2 sd that are kept, %").scale(domain=[0, 100])
-    y = alt.Y("f", title="no-ops that are kept, %").scale(type="symlog", constant=1, domain=[0, 60])
+    y = (
+        alt.Y("f", title="no-ops that are kept, %")
+        .scale(type="symlog", constant=1, domain=[0, 65])
+        .axis(values=[0, 1, 2, 3, 5, 10, 20, 50])
+    )
     colour = alt.Color("ours", legend=None).scale(
         domain=[True, False], range=["#c2410c", "#475569"]
     )
     marks = base.mark_point(filled=True, size=60).encode(x, y, colour)
-    bars = base.mark_rule().encode(x, y.title(None), colour, y2="f_high")
-    bars_low = base.mark_rule().encode(x, alt.Y("f_low"), colour, y2="f")
+    bars = base.mark_rule().encode(x, y, colour, y2="f_high")
+    bars_low = base.mark_rule().encode(x, y, colour, y2="f_low")
     names = base.mark_text(align="left", dx=7, dy=-5, fontSize=10).encode(
         x, y, colour, text="judge"
     )
-    limit = alt.Chart(pl.DataFrame({"f": [5.0]})).mark_rule(strokeDash=[4, 3]).encode(y="f")
+    limit = alt.Chart(pl.DataFrame({"f": [5.0]})).mark_rule(strokeDash=[4, 3]).encode(y)
     chart = (limit + bars + bars_low + marks + names).properties(width=620, height=380)
     return vl_convert.vegalite_to_svg(chart.to_json())
 

@@ -22,6 +22,8 @@ from benchmarks.crash_test.population import STREAM as SECOND
 from lmzoo.base.seeds import derive_seed
 
 LENGTH = 50
+NULLS = 3
+"""Series of nulls for each other series."""
 SHARES = (0.0, 0.05, 0.2)
 EFFECTS = 0.2, 4.0
 STREAM = "lmzoo judge --stream"
@@ -53,7 +55,7 @@ def run_all(pool: Pool, repeats: int, judges: tuple[str, ...] = IN_SERIES) -> It
         return
     order = sorted(names, key=lambda name: pool.unseen(name).mean())
     for share in (-1.0, *SHARES):
-        for repeat in range(repeats):
+        for repeat in range(NULLS * repeats if share < 0 else repeats):
             for judge in judges:
                 random = np.random.default_rng(derive_seed(0, pool.study, share, repeat))
                 # A start in the better half: most changes are for the worse, as near an optimum.

@@ -164,7 +164,7 @@ def test_the_tables_of_a_part_of_the_file():
     frame = lmzoo.crash_test()
     assert len(frame) > 20_000
     part = frame.filter(pl.col("study").is_in(frame["study"].unique().sort().to_list()[:3]))
-    tables = page.compute(part, 0.1)
+    tables = page.tables_of(part, page.compute(part, 0.1))
     assert tables["figure"].startswith("<svg")
     assert len(tables["judges"].splitlines()) > 2 * 13
     assert "lmzoo judge" in tables["series"]
