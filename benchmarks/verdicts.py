@@ -13,10 +13,13 @@ half of a seed's variance is common to all points. Every rate is that of `compar
 """
 
 import argparse
+from functools import cache
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
+from lmzoo import crash_test
 from lmzoo.lab.statistics.compared import NEGLIGIBLE, Compared, Look, compared, looks, spend
 
 Array = NDArray[np.float64]
@@ -29,11 +32,17 @@ CONDITIONS = {
     "skewed": "skewed noise",
     "heavy": "t3 noise",
     "diverging": "2 % of runs diverge",
+    "trained": "noise of real trainings",
 }
 
 
 def draw(condition: str, shape: tuple[int, int], rng: np.random.Generator) -> Array:
     """Return the losses (P, S) of points with equal means."""
+    if condition == "trained":
+        studies = real_noise()
+        x = studies[rng.integers(len(studies))]
+        points = np.append(0, rng.choice(np.arange(1, len(x)), shape[0] - 1))
+        return x[points][:, np.resize(rng.permutation(x.shape[1]), shape[1])]
     sd = np.full((shape[0], 1), SD)
     sd[{"point": [5], "reference": [0]}.get(condition, [])] *= 5
     if condition == "spread":
@@ -52,6 +61,23 @@ def draw(condition: str, shape: tuple[int, int], rng: np.random.Generator) -> Ar
     if condition == "diverging":
         x[rng.random(shape) < 0.02] = np.inf
     return x
+
+
+@cache
+def real_noise() -> list[Array]:
+    """Return the losses of each study of the crash test: its base and changes, on equal seeds.
+
+    All means are 0, and the median standard deviation of a paired difference is that of the others.
+    """
+    frame = crash_test().filter(pl.col("kind").is_in(["base", "change"]), pl.col("seed") < 64)
+    found = []
+    for _, part in frame.group_by("study", maintain_order=True):
+        wide = part.pivot(on="variant", index="seed", values="loss", sort_columns=False)
+        columns = wide.select("base", pl.exclude("base", "seed")).drop_nulls().to_numpy()
+        x = columns.T.astype(np.float64)
+        x -= x.mean(1, keepdims=True)
+        found.append(x * SD * np.sqrt(2) / np.median((x[1:] - x[0]).std(1)))
+    return found
 
 
 def measure(

@@ -168,3 +168,14 @@ def test_the_tables_of_a_part_of_the_file():
     assert tables["figure"].startswith("<svg")
     assert len(tables["judges"].splitlines()) > 2 * 13
     assert "lmzoo judge" in tables["series"]
+
+
+def test_the_noise_of_trainings_has_no_effect_in_it():
+    verdicts = importlib.import_module("benchmarks.verdicts")
+    studies = verdicts.real_noise()
+    assert len(studies) == 36
+    assert max(abs(x.mean(1)).max() for x in studies) < 1e-9
+    assert {np.median((x[1:] - x[0]).std(1)).round(6) for x in studies} == {0.044}
+    x = verdicts.draw("trained", (12, 5), np.random.default_rng(0))
+    assert x.shape == (12, 5)
+    assert len(set(x[0])) == 5
