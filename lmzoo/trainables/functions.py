@@ -10,6 +10,7 @@ that was interrupted begins again. A function that has a parameter `epochs` gets
 epochs of the study. One that returns its metrics instead trains in one step.
 """
 
+import contextlib
 import importlib
 import inspect
 import sys
@@ -107,7 +108,8 @@ class FunctionRun(ProgramRun):
         """Close the generators, which runs the `finally` blocks of the function."""
         for generator in (self._stream, self._reports):
             if isinstance(generator, Generator):
-                generator.close()
+                with contextlib.suppress(ValueError):  # another thread waits for its next report
+                    generator.close()
         self._stream = self._reports = None
 
     def _dump(self, records: list[Record]) -> Callable[[], bytes] | None:

@@ -260,3 +260,16 @@ def test_runs_of_an_overdue_worker_go_to_one_that_ends_sooner_and_not_on_at_once
     assert "fast" not in fleet.overdue(live=2, now=1000.0)
     ask(fleet, "fast", [(run, epoch(2)) for run in members], now=1000.0)
     assert not fleet._revoked
+
+
+def test_a_worker_without_a_report_for_ten_usual_epochs_is_named_with_its_run(halves):
+    fleet, _ = halves
+    reply = ask(fleet, "fast", now=20.0)
+    usual = fleet.workers["fast"].usual
+    assert usual == pytest.approx(10)
+    assert "fast" not in fleet.hung(119.0)
+    reason = fleet.hung(121.0)["fast"]
+    assert reply.members[0] in reason
+    assert reason.endswith("has not reported for 101 s; its epochs usually take 10.0 s")
+    fleet.workers["fast"].trained.clear()
+    assert "fast" not in fleet.hung(121.0), "the speed of a new worker is not known"

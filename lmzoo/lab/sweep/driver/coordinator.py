@@ -338,6 +338,7 @@ class Coordinator:
 
     def _check_heartbeats(self, beats: dict[str, int]) -> None:
         self._next_check = time.monotonic() + HEARTBEAT_SECONDS
+        hung = self.fleet.hung(time.monotonic())
         for worker, (handle, _) in [*self._handles.items()]:
             count = beats.get(worker, 0)
             last, missed = self._beats.get(worker, (-1, 0))
@@ -345,6 +346,9 @@ class Coordinator:
             self._beats[worker] = count, missed
             if missed >= MAX_MISSED:
                 seconds = MAX_MISSED * HEARTBEAT_SECONDS
-                LOG.warning("a worker has sent no heartbeat for %.0f s; it is killed", seconds)
+                hung.setdefault(worker, f"a worker has sent no heartbeat for {seconds:.0f} s")
+            if reason := hung.get(worker):
+                LOG.warning("%s; the worker is killed", reason)
+                self._reasons[worker] = reason
                 ray.kill(handle)
                 del self._handles[worker]

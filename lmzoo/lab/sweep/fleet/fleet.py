@@ -27,6 +27,8 @@ from lmzoo.lab.sweep.messages import Assignment, Ended, Exchange, Job, Report
 MIN_SECONDS_LEFT = 1.0
 """Runs move to another worker only if their pack still needs this many seconds."""
 LATE, LATE_SECONDS = 1.3, 10.0
+HUNG, HUNG_SECONDS = 10.0, 60.0
+"""Usual epochs, and at least seconds, after which a worker that reports nothing is killed."""
 """An epoch is overdue after so many times its expected seconds, and so many seconds more: a
 heartbeat brings the news. Its worker may lose its runs."""
 
@@ -123,6 +125,7 @@ class Fleet:
                 self._give_away(worker, self._surplus(name, working, shares))
             self._take(worker, shares[name])
         worker.replied_at, worker.overdue = now, 0.0
+        worker.usual = self._usual_seconds(worker) if worker.training and self.pace.known else 0.0
         assignment = Assignment(
             members=list(worker.training),
             packed=bool(worker.training) and self._is_packed(worker),
@@ -278,6 +281,27 @@ class Fleet:
                 room += max(0, share.runs - len(state.training))
         room -= self.sharing.released[worker.key] + self.ready.count(worker.key)
         return max(0, min(surplus, room))
+
+    def _usual_seconds(self, worker: WorkerState) -> float:
+        first = worker.key not in worker.trained
+        expected = self.pace.expected(worker.key, len(worker.training), first=first)
+        return expected * self.pace.slowness(worker.node)
+
+    def hung(self, now: float) -> dict[str, str]:
+        """Return the workers whose epoch lasts so long that they must be killed, and why.
+
+        The speed of a worker that has trained nothing yet is not known, so it has more time.
+        """
+        hung = dict[str, str]()
+        for name, worker in self._working().items():
+            elapsed, usual = now - worker.replied_at, worker.usual
+            times = HUNG if worker.trained else HUNG * HUNG
+            if worker.training and usual and elapsed > max(times * usual, HUNG_SECONDS):
+                runs = f"{next(iter(worker.training))} and {len(worker.training) - 1} others"
+                runs = runs.removesuffix(" and 0 others")
+                seconds = f"{elapsed:.0f} s; its epochs usually take {usual:.1f} s"
+                hung[name] = f"run {runs} on {worker.node} has not reported for {seconds}"
+        return hung
 
     def overdue(self, live: int, now: float) -> dict[str, list[str]]:
         """Release runs of workers whose epoch lasts too long; return them by worker.

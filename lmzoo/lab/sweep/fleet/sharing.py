@@ -121,6 +121,8 @@ class WorkerState:
     """Whether it has trained an epoch since it took runs the last time."""
     expected: float = 0.0
     """Seconds that its epoch would take on a usual worker, once it is overdue; else 0."""
+    usual: float = 0.0
+    """Seconds that its epoch was expected to take when it began; 0: nothing is known yet."""
     overdue: float = 0.0
     """Seconds after which it was regarded as overdue the last time; 0 if it is not."""
 
