@@ -1,6 +1,7 @@
 """The parts of an installation: what a command needs, what is missing, and how to install it.
 
-The base installation judges, plans and ranks. The extras of `pyproject.toml` bring the rest.
+The base installation judges, plans, ranks and reports. The extras of `pyproject.toml` bring the
+rest.
 """
 
 import json

@@ -63,14 +63,6 @@ def test_posteriors_are_normalised_and_plotted(name: str, runs: dict[str, Path])
         assert values == len(facts["prior"]["values"])
 
 
-def test_text_replaces_the_test_sentences(runs: dict[str, Path], tmp_path: Path) -> None:
-    options = ["--text", "the cat sits", "--out", tmp_path]
-    assert run_lmzoo("posterior", runs["slot_ngram"], *options) == 0
-    (facts,) = json.loads((tmp_path / "posterior.json").read_text())["sentences"]
-    assert facts["tokens"] == ["1 the", "2 cat", "3 sits", "4 <end>"]
-    assert facts["values"] == ["0 <start>", "1 the", "2 cat", "3 sits"]
-
-
 def test_invalid_input_gives_one_line(runs: dict[str, Path], tmp_path: Path, refused) -> None:
     out, slots = ("--out", tmp_path / "out"), runs["slot_ngram"]
     long = "--text has 7 tokens; the limit of text is 6"

@@ -9,9 +9,6 @@ from published_rows import (
     matches_row,
 )
 from published_runs import VARIANTS, compare_with_published, variant_of
-from published_table import (
-    agreement_lines,
-)
 
 from lmzoo import zoo
 from lmzoo.contract import MODELS
@@ -94,12 +91,3 @@ def test_runs_are_shown_next_to_the_published_numbers(study):
     assert (partial["sound_seeds"], partial["sound_diverged"]) == (3, 1)
     assert rows["DLM47 {4}"]["sound"] is None
     assert rows["DLM47 {4}"]["sound_seeds"] == 0
-
-
-def test_orders_are_compared_within_a_kind_of_score(study):
-    frame = compare_with_published(WORD, [load_study(study)])
-    lines = agreement_lines(WORD, frame)
-    assert len(lines) == 1  # a single bound has no order
-    assert "ours as published +1.00" in lines[0]
-    assert "; sound −1.00" in lines[0]
-    assert lines[0].count("over 5 rows") == 2

@@ -11,7 +11,6 @@ from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.report.colours import GROUPS, REFERENCE, WIDE_LABEL, label_lines
 from lmzoo.lab.analysis.report.forest import forest_picture, forest_rows
 from tests.lab.analysis.recorded import frame_of
-from tests.lab.analysis.toy_study import rank
 
 RESULTS = Path(__file__).parents[3] / "docs/results"
 RECORDS = ("gru_ablation-captions", "reference-words", "recall-mqar")
@@ -42,14 +41,6 @@ def test_the_published_pictures_are_complete_and_follow_the_reader():
         assert set(re.findall(r"var\(--([\w-]+)\)", text)) <= light & dark
         assert "prefers-color-scheme: dark" in text
         assert not re.search(r"url\([^#]", text)
-
-
-def test_a_label_in_lines_keeps_its_plus(toy):
-    toy.add_point("full", [2.0, 2.1, 2.2])
-    toy.add_point("one (1) + the_other_name (2) + a_third_name (3) + a_fourth (4)", [2.5, 2.6, 2.4])
-    svg = forest_picture(rank(toy))
-    lines = [text.replace("\xa0", " ") for text in re.findall(r"<tspan[^>]*>(.*?)</tspan>", svg)]
-    assert [line for line in lines if line.endswith("+")]
 
 
 def test_a_label_beside_a_narrow_chart_has_two_lines_where_numbers_can_name_its_paths():

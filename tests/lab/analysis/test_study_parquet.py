@@ -14,11 +14,10 @@ from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import FORMATS, render
 from lmzoo.lab.analysis.study_parquet import read_rows, restore_study, save_study
-from lmzoo.lab.store.local import Store, open_store
+from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import RECORDS, STUDY, find_end, write_json
 from lmzoo.lab.study.study_store import ReadOnlyStudyStore
 from tests.lab.analysis.toy_study import ToyStudy
-from tests.lab.store.conftest import bucket, s3_server  # noqa: F401
 
 HOST = b"a-machine.of.mine"
 
@@ -111,13 +110,6 @@ def test_the_folder_of_the_script_is_not_saved(toy: ToyStudy, tmp_path: Path) ->
             json.loads(x) for _, file, x in read_rows(tmp_path / "a.parquet") if file == STUDY
         )
         assert study == toy.study_json | {"script": saved}
-
-
-def test_a_study_goes_through_a_bucket(toy: ToyStudy, tmp_path: Path, bucket: str) -> None:  # noqa: F811
-    save_study(toy.path, tmp_path / "a.parquet", with_sequences=True)
-    restore_study(tmp_path / "a.parquet", f"{bucket}/toy")
-    save_study(open_store(f"{bucket}/toy"), tmp_path / "b.parquet", with_sequences=True)
-    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
 
 
 def test_invalid_files_and_stores_are_refused_in_one_line(toy: ToyStudy, tmp_path: Path) -> None:

@@ -104,10 +104,3 @@ def test_a_study_without_results_says_so_until_it_has_some(tmp_path):
     assert pages._kept["new"][0] > 0
     pages._kept.clear()
     assert pages.page("new") == "the page"
-
-
-def test_a_busy_port_and_a_missing_folder_are_one_line(server, runs):
-    with pytest.raises(UserError, match="choose another --port"):
-        build_server(runs, server.server_port, str)
-    with pytest.raises(UserError, match="not a folder"):
-        build_server(runs / "none", 0, str)

@@ -119,16 +119,6 @@ def test_axe_finds_no_violation(browse, pages, scheme):
             assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found] == []
 
 
-def test_a_point_chosen_in_one_chart_is_chosen_in_all(browse, pages):
-    with browse(pages[0], 1440) as tab:
-        lists = tab.locator(".vega-bind select")
-        names = lists.nth(0).locator("option").all_inner_texts()
-        lists.nth(0).select_option(label=names[2])
-        chosen = lists.evaluate_all("all => all.map(x => x.selectedOptions[0].label)")
-        assert chosen == [names[2]] * lists.count()
-        assert lists.count() > 3
-
-
 def test_the_checks_find_what_they_look_for(browse, tmp_path):
     """A page that is too wide, a shortened label, and texts that are too pale."""
     body = (
