@@ -8,3 +8,9 @@ from tests.lab.analysis.toy_study import ToyStudy
 @pytest.fixture
 def toy(tmp_path):
     return ToyStudy(tmp_path / "toy")
+
+
+@pytest.fixture
+def no_charts(monkeypatch):
+    """Pages without charts, which take a second."""
+    monkeypatch.setattr("lmzoo.lab.analysis.report.page.is_complete", lambda _: False)

@@ -96,7 +96,7 @@ def test_curves_that_still_fall_ask_for_more_epochs(toy, drops, epochs):
 
 
 @pytest.mark.parametrize(("fall", "said"), [(0.009, False), (0.011, True)])
-def test_a_study_whose_last_epoch_gains_is_named_in_the_first_sentence(toy, fall, said):
+def test_a_study_whose_last_epoch_gains_is_named_in_the_first_sentence(toy, no_charts, fall, said):
     """More than half of the margin, in the ranking and in the report."""
     falling(toy, {3: fall, 4: 0.0}, 4)
     sentence = "The curves still fall, by 0.011 nats in the last epoch."

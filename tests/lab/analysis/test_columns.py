@@ -117,7 +117,7 @@ def test_every_column_of_a_table_is_described(toy):
         assert set(table.columns) == described
 
 
-def test_a_column_is_added_in_one_place(toy, half_column):
+def test_a_column_is_added_in_one_place(toy, half_column, no_charts):
     report = study_ranking(add_points(toy).path)
     value = report.frame["planted_half"].drop_nulls().to_list()[0]
     shown = f"{value:.4f}"

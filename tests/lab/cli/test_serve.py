@@ -25,7 +25,7 @@ def runs(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def server(runs):
+def server(runs, no_charts):
     served = build_server(runs, 0, lambda study: render_report(study))
     Thread(target=served.serve_forever, daemon=True).start()
     yield served

@@ -12,7 +12,6 @@ import pytest
 
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import render
-from lmzoo.lab.analysis.report import page as page_module
 from lmzoo.lab.analysis.report import render_report
 from lmzoo.lab.analysis.report.html import Section, html_page
 from tests.lab.analysis.browser import browse, launched, open_page
@@ -65,8 +64,7 @@ def test_the_page_has_every_section_and_loads_nothing(study):
     assert not re.search(r"url\((?!#|&quot;#)", page)
 
 
-def test_without_the_extra_the_page_has_all_but_the_charts(study, monkeypatch):
-    monkeypatch.setattr(page_module, "is_complete", lambda _: False)
+def test_without_the_extra_the_page_has_all_but_the_charts(study, no_charts):
     text = render_report(study)
     assert specs(text) == []
     assert "The page has no charts; to draw them: pip install" in markup(text)
@@ -141,8 +139,7 @@ def test_the_marked_settings_of_the_search_are_those_of_the_table():
     assert chosen == {row["label"]: json.loads(row["setting"]) for row in ranked}
 
 
-def test_the_audit_has_commands_for_the_best_honest_model_and_the_reference(toy, monkeypatch):
-    monkeypatch.setattr(page_module, "is_complete", lambda _: False)
+def test_the_audit_has_commands_for_the_best_honest_model_and_the_reference(toy, no_charts):
     toy.add_point("leaky", [1.0, 1.1], leaks="sees itself")
     toy.add_point("count", [1.2, 1.2], model={"name": "ngram_count", "order": 5})
     toy.add_point("best", [1.9, 2.0])
