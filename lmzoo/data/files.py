@@ -2,23 +2,18 @@
 
 Whatever else a file is, it is refused in one line that says what was found and what to do. The file
 of a user is read with a `Reading`, which gets a line for whatever was converted or left out: byte
-order marks are removed, and a carriage return alone ends a line. Unicode forms are kept: where a
-text is not in NFC, its words are as they are, and a line says so. A published file is taken as it
+order marks are removed, and a carriage return alone ends a line. A published file is taken as it
 is.
 """
 
-import codecs
-import contextlib
 import gzip
 import io
 import os
 import re
 import stat
-import unicodedata
 import zipfile
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -29,15 +24,8 @@ GZIP = b"\x1f\x8b"
 ARCHIVE = rb"BZh\d1AY|\xfd7zXZ|PK\x03\x04"
 NO_TEXT = re.compile(ARCHIVE + rb"|%PDF-|\{\\rtf|version https://git-lfs|\xff\xfe|\xfe\xff")
 """How files begin that are no text in UTF-8, although their bytes could pass for it."""
-MARKUP = re.compile(
-    rb"\s*(<(!|\?xml|html|head|body|[a-z][\w:-]*\s+[\w:-]+=)|[{\[]\s*[\"{\[]|%!PS|\([ld]p\d+\n)",
-    re.I,
-)
-"""How files begin that are text, but not only the text that a reader sees."""
 BLOCK = 2**26
 """Bytes that are decompressed at a time."""
-STRETCH = 2**20
-"""Bytes that are checked at a time."""
 LONE_RETURN = re.compile(rb"\r(?!\n)")
 SHOWN = 8
 RESIDUES = re.compile(r"[A-Za-z*.-]*")
@@ -84,11 +72,9 @@ def read_bytes(path: Path, reading: Reading | None = None) -> bytes:
     """
     raw = _read_bytes(path)
     text = _gunzip(path, raw) if raw.startswith(GZIP) else raw
-    if path.suffix == ".gz" and text is raw and raw and (reading is None or MARKUP.match(raw)):
+    if path.suffix == ".gz" and text is raw and raw:
         raise _refusal(path, raw, "not compressed", "fetch it again or rename it")
     if reading is not None:
-        if path.suffix == ".gz" and text is raw and raw:
-            reading.notes.append(f"{path.name} is not compressed; it is read as plain text")
         if found := re.match(ARCHIVE, text) if reading.binary else NO_TEXT.match(text):
             raise _refusal(
                 path,
@@ -158,7 +144,6 @@ def read_fasta(path: Path, reading: Reading | None = None) -> list[str]:
     sequences = ["".join(residues).upper() for _, _, residues in records]
     if comments:
         reading.notes.append(f"{comments:,} comment lines are left out")
-    reading.notes.extend(_odd_residues(sequences))
     return sequences
 
 
@@ -176,17 +161,6 @@ def _residues(path: Path, number: int, line: str) -> str:
         shown = line[begin : begin + 40]
         raise UserError(f"{path} line {number}: {bad!r} in {shown!r} is no residue: {advice}")
     return residues
-
-
-def _odd_residues(sequences: list[str]) -> Iterator[str]:
-    """Yield lines about residues that are tokens although they may be no residues."""
-    stops = sum(sequence.endswith("*") for sequence in sequences)
-    if stops:
-        share = "every record ends" if stops == len(sequences) else f"{stops:,} records end"
-        yield f"{share} with '*', which is a token; remove it if it only marks the end"
-    gaps = sum("-" in sequence or "." in sequence for sequence in sequences)
-    if gaps:
-        yield f"{gaps:,} records have gaps ('-' or '.'), which are tokens"
 
 
 def read_text(path: Path, reading: Reading | None = None) -> bytes:
@@ -248,46 +222,17 @@ def _clean(path: Path, raw: bytes, reading: Reading) -> bytes:
     place = raw.find(b"\0")
     if place >= 0:
         raise _not_utf8(path, raw, place, "a NUL byte")
-    plain = raw.isascii()
     _check_utf8(path, raw)
-    if MARKUP.match(raw):
-        begin = raw[:60].decode(errors="ignore").split()
-        reading.notes.append(
-            f"{path.name} looks like markup ({' '.join(begin)[:24]} ...), which is read as text"
-        )
-    if marks := 0 if plain else raw.count(BOM_UTF8):
+    if marks := raw.count(BOM_UTF8):
         raw = raw.replace(BOM_UTF8, b"")
         reading.notes.append(f"{marks:,} byte order marks (U+FEFF) inside the text are removed")
     if raw.count(b"\r") > raw.count(b"\r\n"):
         raw, count = LONE_RETURN.subn(b"\n", raw)
         reading.notes.append(f"{count:,} lines end with a carriage return alone")
-    if not plain and not all(unicodedata.is_normalized("NFC", part) for part in _stretches(raw)):
-        words = {word for word in raw.decode().split() if not word.isascii()}
-        composed = [unicodedata.normalize("NFC", word) for word in words]
-        twice = words.intersection(
-            form for word, form in zip(words, composed, strict=True) if form != word
-        )
-        count = sum(form != word for word, form in zip(words, composed, strict=True))
-        reading.notes.append(
-            f"{count:,} words are not in Unicode's composed form (NFC); {len(twice):,} of them "
-            "occur in it, too, and count as other words: convert the file to NFC"
-        )
     return raw
 
 
-def _stretches(raw: bytes) -> Iterator[str]:
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    for begin in range(0, len(raw), STRETCH):
-        yield decoder.decode(raw[begin : begin + STRETCH], final=begin + STRETCH >= len(raw))
-
-
 def _check_utf8(path: Path, raw: bytes) -> None:
-    if raw.isascii():
-        return
-    with contextlib.suppress(UnicodeDecodeError):
-        for _ in _stretches(raw):  # in stretches, because the whole text needs much memory
-            pass
-        return
     try:
         raw.decode()
     except UnicodeDecodeError as error:

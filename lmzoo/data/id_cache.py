@@ -1,20 +1,17 @@
-"""A cache of token ids on disk, which the workers of a host map into memory.
+"""A cache of token ids on disk, LMZOO_CACHE/tokens/KEY.pt, which the workers of a host map.
 
-    LMZOO_CACHE/tokens/KEY/   ids.bin     ids, in the type that the facts name
-                              meta.json   facts: plain JSON types, and the checksum of both
-
-The key is a hash of everything that decides the ids. A folder appears by a rename after its files
-are on the disk, so nothing is half-written. The checksum is verified whenever a folder is opened;
-a damaged folder is written again.
+The key is a hash of everything that decides the ids. A file appears by a rename after it is on the
+disk, so nothing is half-written. The checksum is verified whenever a file is opened; a damaged file
+is written again.
 """
 
+import contextlib
 import hashlib
 import json
 import os
-import shutil
+import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 from zlib import crc32
 
@@ -24,12 +21,14 @@ from torch import Tensor
 
 from lmzoo.data.download import cache_dir
 
-VERSION = 2
-"""Part of the key; it changes whenever the ids of a text would."""
+VERSION = 3
+"""Part of the key; it changes whenever the ids of a text or the format would."""
 CACHED_FROM = 2**23
 """Bytes of a text from which its ids are cached."""
 Encoded = tuple[Integer[Tensor, "n"], Mapping[str, Any]]
-"""Ids and the facts about them."""
+"""Ids and the facts about them, plain JSON types."""
+BROKEN = (OSError, ValueError, KeyError, TypeError, RuntimeError, EOFError, pickle.UnpicklingError)
+"""What reading a damaged file raises."""
 
 
 def cached_ids(parts: Mapping[str, Any], encode: Callable[[], Encoded]) -> Encoded:
@@ -38,69 +37,44 @@ def cached_ids(parts: Mapping[str, Any], encode: Callable[[], Encoded]) -> Encod
     `parts` decides the ids: bytes and plain JSON types by name. If the cache cannot be written, the
     ids are in memory.
     """
-    folder = cache_dir() / "tokens" / _key(parts)
-    found = _read(folder)
-    if found is None:
-        encoded = encode()
-        found = (_write(folder, *encoded) and _read(folder, verify=False)) or encoded
-    return found
-
-
-def _key(parts: Mapping[str, Any]) -> str:
     digest = hashlib.sha256(f"{VERSION}".encode())
     for name, value in parts.items():
         digest.update(name.encode())
         raw = value if isinstance(value, bytes | memoryview) else json.dumps(value).encode()
         digest.update(hashlib.sha256(raw).digest())
-    return digest.hexdigest()[:24]
+    file = cache_dir() / "tokens" / f"{digest.hexdigest()[:24]}.pt"
+    found = _read(file)
+    if found is None:
+        encoded = encode()
+        found = (_write(file, *encoded) and _read(file)) or encoded
+    return found
 
 
-def _read(folder: Path, *, verify: bool = True) -> Encoded | None:
-    """Return the ids of a folder; None if there are none or its files are damaged."""
+def _read(file: Path) -> Encoded | None:
+    """Return the ids of a file; None if there is none or it is damaged."""
     try:
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-        dtype, size = getattr(torch, meta["dtype"]), meta["size"]
-        file = folder / "ids.bin"
-        if file.stat().st_size != size * dtype.itemsize:
-            return None
         # A private map: no worker can change the ids of another.
-        ids = torch.from_file(str(file), shared=False, size=size, dtype=dtype)
-        fits = not verify or _checksum(ids, meta) == meta["crc32"]
-        return (ids, meta["facts"]) if fits else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError):
+        stored = torch.load(file, mmap=True, weights_only=True)
+        ids, facts = stored["ids"], stored["facts"]
+        fits = crc32(facts.encode(), crc32(ids.numpy().data)) == stored["crc32"]
+        return (ids, json.loads(facts)) if fits else None
+    except BROKEN:
         return None
 
 
-def _checksum(ids: Integer[Tensor, "n"], meta: Mapping[str, Any]) -> int:
-    fields = {name: meta[name] for name in ("dtype", "size", "facts")}
-    return crc32(json.dumps(fields, sort_keys=True).encode(), crc32(ids.numpy().data))
-
-
-def _write(folder: Path, ids: Integer[Tensor, "n"], facts: Mapping[str, Any]) -> bool:
-    """Write a folder of the cache; return False if the cache cannot be written."""
-    temporary = None
+def _write(file: Path, ids: Integer[Tensor, "n"], facts: Mapping[str, Any]) -> bool:
+    """Write a file of the cache; return False if the cache cannot be written."""
+    text, temporary = json.dumps(facts), file.with_suffix(f".{os.getpid()}")
+    checksum = crc32(text.encode(), crc32(ids.numpy().data))
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(mkdtemp(dir=folder.parent, prefix=".new-"))
-        dtype = str(ids.dtype).removeprefix("torch.")
-        meta: dict[str, Any] = {"dtype": dtype, "size": len(ids), "facts": facts}
-        meta["crc32"] = _checksum(ids, meta)
-        _write_file(temporary / "ids.bin", ids.numpy().data)
-        _write_file(temporary / "meta.json", json.dumps(meta).encode())
-        if _read(folder) is None:
-            shutil.rmtree(folder, ignore_errors=True)  # damaged
-            temporary.chmod(0o755)
-            temporary.rename(folder)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as opened:
+            torch.save({"ids": ids, "facts": text, "crc32": checksum}, opened)
+            opened.flush()
+            os.fsync(opened.fileno())
+        temporary.replace(file)
         return True
-    except OSError:
-        return False  # no space, or another worker was first; the ids are in memory
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _write_file(path: Path, data: bytes | memoryview) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    except (OSError, RuntimeError):
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        return False  # no space; the ids are in memory
