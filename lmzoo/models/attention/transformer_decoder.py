@@ -151,42 +151,26 @@ def _row(
     )  # fmt: skip
 
 
-_row(
-    "gpt", "S0, S3", {**_GPT, "tied": False}, "Minimal GPT: pre-LN decoder with an untied head.",
-    "Radford et al. 2019; Karpathy 2020 (minGPT); S0", "DLM40",
-)  # fmt: skip
-_row(
-    "gpt_mixture", "S0", {**_GPT, "emission": "mixture"}, "GPT with mixture emission.", "S0",
-    "DLM41",
-)  # fmt: skip
-_row(
-    "transformer_decoder_preln", "S3", {"norm": "pre"},
-    "Transformer decoder with LayerNorm before each sublayer.",
-    "Xiong et al. 2020 (arXiv:2002.04745); S3",
-)  # fmt: skip
-_row(
-    "qk_norm_attention", "S1",
-    {"norm": "pre", "attention": {"normed": "both", "learned": True}},
-    "Transformer decoder with normalised queries and keys.",
-    "Henry et al. 2020 (arXiv:2010.04245); S1",
-)  # fmt: skip
-_row(
-    "hard_attention", "S1",
-    {"norm": "pre", "attention": {"normed": "both", "pick": "argmax"}},
-    "Transformer decoder whose heads each attend to one position only.", "S1",
-)  # fmt: skip
-_row(
-    "relative_attention", "", {"positions": "none", "relative": "both"},
-    "Transformer decoder with learned vectors for distances instead of positions.",
-    "Shaw et al. 2018 (arXiv:1803.02155)",
-)  # fmt: skip
-_row(
-    "local_attention", "", {"norm": "pre", "window": 8},
-    "Transformer decoder whose positions attend to a local window.",
-    "Child et al. 2019 (arXiv:1904.10509)",
-)  # fmt: skip
-_row(
-    "sparse_attention", "", {"norm": "pre", "positions": "learned", "window": 4, "stride": 4},
-    "Transformer decoder with strided sparse attention.",
-    "Child et al. 2019 (arXiv:1904.10509)",
-)  # fmt: skip
+for _args in (
+    ("gpt", "S0, S3", {**_GPT, "tied": False}, "Minimal GPT: pre-LN decoder with an untied head.",
+     "Radford et al. 2019; Karpathy 2020 (minGPT); S0", "DLM40"),
+    ("gpt_mixture", "S0", {**_GPT, "emission": "mixture"}, "GPT with mixture emission.", "S0",
+     "DLM41"),
+    ("transformer_decoder_preln", "S3", {"norm": "pre"},
+     "Transformer decoder with LayerNorm before each sublayer.",
+     "Xiong et al. 2020 (arXiv:2002.04745); S3"),
+    ("qk_norm_attention", "S1", {"norm": "pre", "attention": {"normed": "both", "learned": True}},
+     "Transformer decoder with normalised queries and keys.",
+     "Henry et al. 2020 (arXiv:2010.04245); S1"),
+    ("hard_attention", "S1", {"norm": "pre", "attention": {"normed": "both", "pick": "argmax"}},
+     "Transformer decoder whose heads each attend to one position only.", "S1"),
+    ("relative_attention", "", {"positions": "none", "relative": "both"},
+     "Transformer decoder with learned vectors for distances instead of positions.",
+     "Shaw et al. 2018 (arXiv:1803.02155)"),
+    ("local_attention", "", {"norm": "pre", "window": 8},
+     "Transformer decoder whose positions attend to a local window.",
+     "Child et al. 2019 (arXiv:1904.10509)"),
+    ("sparse_attention", "", {"norm": "pre", "positions": "learned", "window": 4, "stride": 4},
+     "Transformer decoder with strided sparse attention.", "Child et al. 2019 (arXiv:1904.10509)"),
+):  # fmt: skip
+    _row(*_args)

@@ -32,58 +32,50 @@ def _row(
     )  # fmt: skip
 
 
-_row("rnn_lm", "rnn", _PLAIN, "S0", "Elman 1990; S0", "Tanh RNN with a tied softmax.", "DLM11")
-_row("lstm_lm", "lstm", _PLAIN, "S0, S3", f"{_LSTM}; S0, S3", "LSTM with a tied softmax.", "DLM12")
-_row(
-    "lstm_lm_sphere", "lstm", _NORMALISED, "S0", "S0",
-    "LSTM with normalised inputs and outputs, tied softmax.", "DLM23",
-)  # fmt: skip
-_row("lstm_mixture", "lstm", _MIXTURE, "S0", "S0", "LSTM with mixture emission.", "DLM26")
-_row("rnn_mixture", "rnn", _MIXTURE, "S0", "S0", "Tanh RNN with mixture emission.", "DLM29")
-_row(
-    "gru_lm_sphere", "gru", _NORMALISED, "S0", f"{_GRU}; S0",
-    "GRU with normalised inputs and outputs, tied softmax.", "DLM43",
-)  # fmt: skip
-_row(
-    "gru_mixture", "gru", _MIXTURE, "S0", f"{_GRU}; S0", "GRU with mixture emission.",
-    "DLM44", "DLM45",
-)  # fmt: skip
-_row(
-    "mutable_mgu_mixture", "mgu", _MIXTURE, "S0", "Zhou et al. 2016 (arXiv:1603.09420); S0",
-    "Minimal gated unit with eight paths that can be cut, mixture emission.", "DLM46",
-)  # fmt: skip
-_row(
-    "mutable_mgru_mixture", "mgru", _MIXTURE, "S0", "S0",
-    "Minimal gated recurrent unit with twelve switches, mixture emission.", "DLM47",
-)  # fmt: skip
+for _args in (
+    ("rnn_lm", "rnn", _PLAIN, "S0", "Elman 1990; S0", "Tanh RNN with a tied softmax.", "DLM11"),
+    ("lstm_lm", "lstm", _PLAIN, "S0, S3", f"{_LSTM}; S0, S3", "LSTM with a tied softmax.", "DLM12"),
+    ("lstm_lm_sphere", "lstm", _NORMALISED, "S0", "S0",
+     "LSTM with normalised inputs and outputs, tied softmax.", "DLM23"),
+    ("lstm_mixture", "lstm", _MIXTURE, "S0", "S0", "LSTM with mixture emission.", "DLM26"),
+    ("rnn_mixture", "rnn", _MIXTURE, "S0", "S0", "Tanh RNN with mixture emission.", "DLM29"),
+    ("gru_lm_sphere", "gru", _NORMALISED, "S0", f"{_GRU}; S0",
+     "GRU with normalised inputs and outputs, tied softmax.", "DLM43"),
+    ("gru_mixture", "gru", _MIXTURE, "S0", f"{_GRU}; S0", "GRU with mixture emission.", "DLM44",
+     "DLM45"),
+    ("mutable_mgu_mixture", "mgu", _MIXTURE, "S0", "Zhou et al. 2016 (arXiv:1603.09420); S0",
+     "Minimal gated unit with eight paths that can be cut, mixture emission.", "DLM46"),
+    ("mutable_mgru_mixture", "mgru", _MIXTURE, "S0", "S0",
+     "Minimal gated recurrent unit with twelve switches, mixture emission.", "DLM47"),
+    ("rnn_vanilla", {"name": "rnn"}, _PLAIN, "S3", "Elman 1990",
+     "RNN whose activation function can be set; the default is the same as rnn_lm."),
+    ("lstm_peephole", {"name": "lstm_peephole"}, _PLAIN, "S3", "Gers & Schmidhuber 2000",
+     "LSTM whose gates also read the cell state."),
+    ("lstm_coupled", {"name": "lstm", "forget": "coupled"}, _PLAIN, "S3",
+     "Greff et al. 2015 (arXiv:1503.04069)", "LSTM with a coupled forget gate, f = 1 − i."),
+    ("gru", {"name": "gru"}, _PLAIN, "S3, S4", _GRU,
+     "GRU whose reset and update conventions can be set; the default is PyTorch's."),
+    ("ugrnn", {"name": "gru", "cuts": ["reset"]}, _PLAIN, "",
+     "Collins et al. 2017 (arXiv:1611.09913)", "Update gate RNN: a GRU without the reset gate."),
+    ("janet", {"name": "janet"}, _PLAIN, "", "van der Westhuizen & Lasenby 2018 (arXiv:1804.04849)",
+     "LSTM with the forget gate alone."),
+    ("gated_feedback_rnn", {"name": "gated_feedback"}, _PLAIN, "S2", _GATED_FEEDBACK,
+     "Stacked tanh RNNs in which each layer reads all layers through gates."),
+    ("gated_feedback_lstm", {"name": "gated_feedback", "unit": "lstm"}, _PLAIN, "S2",
+     _GATED_FEEDBACK, "Stacked LSTMs in which each layer reads all layers through gates."),
+    ("gated_feedback_gru", {"name": "gated_feedback", "unit": "gru"}, _PLAIN, "S2", _GATED_FEEDBACK,
+     "Stacked GRUs in which each layer reads all layers through gates."),
+    ("hm_lstm", {"name": "hm_lstm"}, _PLAIN, "S2", "Chung et al. 2017 (arXiv:1609.01704)",
+     "Hierarchical multiscale LSTM: stacked LSTMs with learned segment boundaries."),
+    ("grid_lstm", {"name": "grid_lstm"}, _PLAIN, "S2",
+     "Kalchbrenner et al. 2016 (arXiv:1507.01526)", "Grid LSTM: LSTMs along time and along depth."),
+):  # fmt: skip
+    _row(*_args)
 
-_row(
-    "rnn_vanilla", {"name": "rnn"}, _PLAIN, "S3", "Elman 1990",
-    "RNN whose activation function can be set; the default is the same as rnn_lm.",
-)  # fmt: skip
-_row(
-    "lstm_peephole", {"name": "lstm_peephole"}, _PLAIN, "S3", "Gers & Schmidhuber 2000",
-    "LSTM whose gates also read the cell state.",
-)  # fmt: skip
-_row(
-    "lstm_coupled", {"name": "lstm", "forget": "coupled"}, _PLAIN, "S3",
-    "Greff et al. 2015 (arXiv:1503.04069)", "LSTM with a coupled forget gate, f = 1 − i.",
-)  # fmt: skip
+
 _row(
     "lstm_no_forget", {"name": "lstm", "forget": "none"}, _PLAIN, "S4", _LSTM,
     "LSTM without a forget gate, f = 1.", family="technique",
-)  # fmt: skip
-_row(
-    "gru", {"name": "gru"}, _PLAIN, "S3, S4", _GRU,
-    "GRU whose reset and update conventions can be set; the default is PyTorch's.",
-)  # fmt: skip
-_row(
-    "ugrnn", {"name": "gru", "cuts": ["reset"]}, _PLAIN, "",
-    "Collins et al. 2017 (arXiv:1611.09913)", "Update gate RNN: a GRU without the reset gate.",
-)  # fmt: skip
-_row(
-    "janet", {"name": "janet"}, _PLAIN, "", "van der Westhuizen & Lasenby 2018 (arXiv:1804.04849)",
-    "LSTM with the forget gate alone.",
 )  # fmt: skip
 for _variant in (1, 2, 3):
     _row(
@@ -100,26 +92,6 @@ _row(
     "Broomhead & Lowe 1988; S1",
     "LSTM whose emission prefers tokens with embeddings near the context.", family="emission",
 )  # fmt: skip
-_row(
-    "gated_feedback_rnn", {"name": "gated_feedback"}, _PLAIN, "S2", _GATED_FEEDBACK,
-    "Stacked tanh RNNs in which each layer reads all layers through gates.",
-)  # fmt: skip
-_row(
-    "gated_feedback_lstm", {"name": "gated_feedback", "unit": "lstm"}, _PLAIN, "S2",
-    _GATED_FEEDBACK, "Stacked LSTMs in which each layer reads all layers through gates.",
-)  # fmt: skip
-_row(
-    "gated_feedback_gru", {"name": "gated_feedback", "unit": "gru"}, _PLAIN, "S2",
-    _GATED_FEEDBACK, "Stacked GRUs in which each layer reads all layers through gates.",
-)  # fmt: skip
-_row(
-    "hm_lstm", {"name": "hm_lstm"}, _PLAIN, "S2", "Chung et al. 2017 (arXiv:1609.01704)",
-    "Hierarchical multiscale LSTM: stacked LSTMs with learned segment boundaries.",
-)  # fmt: skip
-_row(
-    "grid_lstm", {"name": "grid_lstm"}, _PLAIN, "S2", "Kalchbrenner et al. 2016 (arXiv:1507.01526)",
-    "Grid LSTM: LSTMs along time and along depth.",
-)  # fmt: skip
 
 _MIN = "Feng et al. 2024 (arXiv:2410.01201)"
 for _name, _source, _summary in (
@@ -128,18 +100,12 @@ for _name, _source, _summary in (
     ("qrnn", "Bradbury et al. 2017 (arXiv:1611.01576)", "Gated pooling of a causal convolution."),
     ("sru", "Lei et al. 2018 (arXiv:1709.02755)", "Elementwise recurrence with a highway."),
     ("lru", "Orvieto et al. 2023 (arXiv:2303.06349)", "Diagonal complex linear recurrence."),
-    (
-        "rg_lru", "De et al. 2024 (arXiv:2402.19427)",
-        "Diagonal recurrence whose decay and input are gated by the token (Griffin).",
-    ),
-    (
-        "hgrn2", "Qin et al. 2024 (arXiv:2404.07904)",
-        "Linear recurrence with a matrix as state and bounded decays by row.",
-    ),
-    (
-        "slstm", "Beck et al. 2024 (arXiv:2405.04517)",
-        "LSTM with exponential gates and a normaliser state (xLSTM).",
-    ),
+    ("rg_lru", "De et al. 2024 (arXiv:2402.19427)",
+     "Diagonal recurrence whose decay and input are gated by the token (Griffin)."),
+    ("hgrn2", "Qin et al. 2024 (arXiv:2404.07904)",
+     "Linear recurrence with a matrix as state and bounded decays by row."),
+    ("slstm", "Beck et al. 2024 (arXiv:2405.04517)",
+     "LSTM with exponential gates and a normaliser state (xLSTM)."),
 ):  # fmt: skip
     _row(_name, _name, _PLAIN, "", _source, _summary)
 
@@ -152,66 +118,36 @@ _BARE: Mapping[str, Any] = {
 """Gated DeltaNet has a convolution and an output gate of its own."""
 
 for _name, _cell, _source, _summary in (
-    (
-        "retnet", "retention", "Sun et al. 2023 (arXiv:2307.08621)",
-        "Retention: linear attention with a fixed decay per head.",
-    ),
-    (
-        "gla", "gla", "Yang et al. 2024 (arXiv:2312.06635)",
-        "Gated linear attention: the decay of each key channel reads the token.",
-    ),
-    (
-        "mamba", "mamba", "Gu & Dao 2023 (arXiv:2312.00752)",
-        "Selective state space with a decay per channel and state.",
-    ),
-    (
-        "mamba2", "mamba2", "Dao & Gu 2024 (arXiv:2405.21060)",
-        "Selective state space with a decay per head.",
-    ),
-    (
-        "mamba3", "mamba3", "Lahoti et al. 2026 (arXiv:2603.15569)",
-        "Selective state space with a trapezoidal step and a state that turns.",
-    ),
-    (
-        "deltanet", "deltanet", "Yang et al. 2024 (arXiv:2406.06484)",
-        "Linear attention that replaces the value stored under a key.",
-    ),
-    (
-        "gated_deltanet", "gated_deltanet", "Yang et al. 2025 (arXiv:2412.06464)",
-        "DeltaNet with a decay that reads the token, and an output gate.",
-    ),
-    (
-        "deltaproduct", "deltaproduct", "Siems et al. 2025 (arXiv:2502.10297)",
-        "Gated DeltaNet with several steps of the memory per token.",
-    ),
-    (
-        "kda", "kda", "Kimi Team 2025 (arXiv:2510.26692)",
-        "Kimi Delta Attention: gated DeltaNet with a decay per key channel.",
-    ),
-    (
-        "m2rnn", "m2rnn", "Mishra et al. 2026 (arXiv:2603.14360)",
-        "Tanh recurrence with a matrix as state and a forget gate.",
-    ),
-    (
-        "mlstm", "mlstm", "Beck et al. 2024 (arXiv:2405.04517)",
-        "LSTM with exponential gates and a matrix as memory (xLSTM).",
-    ),
-    (
-        "rwkv7", "rwkv7", "Peng et al. 2025 (arXiv:2503.14456)",
-        "Generalised delta rule with a decay and a rate per channel.",
-    ),
-    (
-        "griffin", "griffin", "De et al. 2024 (arXiv:2402.19427)",
-        "RG-LRU between linear maps, with a short convolution and an output gate.",
-    ),
-    (
-        "min_gru_block", "block", "Feng et al. 2024 (arXiv:2410.01201)",
-        "Minimal GRU in a block: short convolution, output gate, norm, feed-forward part.",
-    ),
-    (
-        "gated_deltanet_block", _BARE, "Yang et al. 2025 (arXiv:2412.06464)",
-        "Gated DeltaNet with norms, residuals and a feed-forward part.",
-    ),
+    ("retnet", "retention", "Sun et al. 2023 (arXiv:2307.08621)",
+     "Retention: linear attention with a fixed decay per head."),
+    ("gla", "gla", "Yang et al. 2024 (arXiv:2312.06635)",
+     "Gated linear attention: the decay of each key channel reads the token."),
+    ("mamba", "mamba", "Gu & Dao 2023 (arXiv:2312.00752)",
+     "Selective state space with a decay per channel and state."),
+    ("mamba2", "mamba2", "Dao & Gu 2024 (arXiv:2405.21060)",
+     "Selective state space with a decay per head."),
+    ("mamba3", "mamba3", "Lahoti et al. 2026 (arXiv:2603.15569)",
+     "Selective state space with a trapezoidal step and a state that turns."),
+    ("deltanet", "deltanet", "Yang et al. 2024 (arXiv:2406.06484)",
+     "Linear attention that replaces the value stored under a key."),
+    ("gated_deltanet", "gated_deltanet", "Yang et al. 2025 (arXiv:2412.06464)",
+     "DeltaNet with a decay that reads the token, and an output gate."),
+    ("deltaproduct", "deltaproduct", "Siems et al. 2025 (arXiv:2502.10297)",
+     "Gated DeltaNet with several steps of the memory per token."),
+    ("kda", "kda", "Kimi Team 2025 (arXiv:2510.26692)",
+     "Kimi Delta Attention: gated DeltaNet with a decay per key channel."),
+    ("m2rnn", "m2rnn", "Mishra et al. 2026 (arXiv:2603.14360)",
+     "Tanh recurrence with a matrix as state and a forget gate."),
+    ("mlstm", "mlstm", "Beck et al. 2024 (arXiv:2405.04517)",
+     "LSTM with exponential gates and a matrix as memory (xLSTM)."),
+    ("rwkv7", "rwkv7", "Peng et al. 2025 (arXiv:2503.14456)",
+     "Generalised delta rule with a decay and a rate per channel."),
+    ("griffin", "griffin", "De et al. 2024 (arXiv:2402.19427)",
+     "RG-LRU between linear maps, with a short convolution and an output gate."),
+    ("min_gru_block", "block", "Feng et al. 2024 (arXiv:2410.01201)",
+     "Minimal GRU in a block: short convolution, output gate, norm, feed-forward part."),
+    ("gated_deltanet_block", _BARE, "Yang et al. 2025 (arXiv:2412.06464)",
+     "Gated DeltaNet with norms, residuals and a feed-forward part."),
 ):  # fmt: skip
     preset(
         _name, model="recurrent_lm", fields={"cell": _cell, "emission": "vector", "norm": "none"},
