@@ -1,4 +1,4 @@
-"""Recurrent cells, one recurrence per file: the equation, the named options and a pure `step`.
+"""Recurrent cells, a recurrence or a family per file: equation, named options, a pure `step`.
 
 A new cell is one file here; importing this package registers it.
 """
