@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from lmzoo.base.errors import writing
+from lmzoo.base.parts import install_command, is_complete
 from lmzoo.base.streams import echo
 from lmzoo.lab.cli.options import Metric
 from lmzoo.lab.cli.run_names import find_studied
@@ -38,6 +39,8 @@ def report(
     with writing(target):
         target.write_text(text, encoding="utf-8")
     echo(target)
+    if not is_complete("figures"):
+        echo(f"it has no charts; to draw them, run: {install_command(['figures'])}", err=True)
 
 
 OPTUNA_FILES = (".db", ".sqlite3", ".journal", ".log")

@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from lmzoo.base.errors import UserError
-from lmzoo.base.parts import install_command, is_complete
+from lmzoo.base.parts import is_complete
 from lmzoo.lab.analysis.brief import caveats, diagnoses
 from lmzoo.lab.analysis.comparison import compare_points, comparison_report
 from lmzoo.lab.analysis.effects import estimate_effects
@@ -51,7 +51,7 @@ COSTS = (
     "training takes about three times as much."
 )
 """How the costs are counted."""
-NO_CHARTS = "The page has no charts; to draw them"
+NO_CHARTS = "The page has no charts: the extra `figures` of lmzoo draws them."
 SECOND = (
     "The verdicts are those of the ranking. The second table treats the test sequences as a "
     "sample, too, and uses the spread between the seeds of each point alone, where the "
@@ -94,7 +94,7 @@ def render_report(study: Path | str, *, metric: str = "token", point: str = "") 
     if has_charts:
         lead += _forests(ranked)
     else:
-        lead += paragraphs([f"{NO_CHARTS}: {install_command(['figures'])}"])
+        lead += paragraphs([NO_CHARTS])
     used = terms(lead + "".join(section.body for section in sections))
     sections.append(Section("Terms", used, folded=True))
     return html_page(ranking.heading[0], lead, sections, point=label)

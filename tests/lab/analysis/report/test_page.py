@@ -67,7 +67,7 @@ def test_the_page_has_every_section_and_loads_nothing(study):
 def test_without_the_extra_the_page_has_all_but_the_charts(study, no_charts):
     text = render_report(study)
     assert specs(text) == []
-    assert "The page has no charts; to draw them: pip install" in markup(text)
+    assert "The page has no charts: the extra `figures` of lmzoo draws them." in markup(text)
     assert "vegaEmbed =" not in text
     assert stored(text) == render(study_ranking(study), "csv")
 
