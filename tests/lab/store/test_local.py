@@ -1,6 +1,9 @@
-"""A folder that is full, forbidden or damaged loses nothing and has no incomplete files."""
+"""A folder that is full, forbidden or damaged loses nothing; its lock has one owner."""
 
+import errno
 import fcntl
+import os
+import signal
 import subprocess
 import sys
 
@@ -102,20 +105,58 @@ def test_lock_names_its_owner_and_is_released_when_the_owner_is_killed(store):
     store.lock(".lock", patience=5.0).close()
 
 
-def test_process_that_lost_its_lock_does_not_write(store, monkeypatch):
-    """A file server released the lock and another process took it."""
-    lock = store.lock(".lock")
-    store.append("records", "one")
-    fcntl.flock(lock._file, fcntl.LOCK_UN)
-    other = Store(store.path)
-    monkeypatch.setattr("lmzoo.lab.store.local.process_name", lambda: "process 7 on elsewhere")
-    other_lock = other.lock(".lock")
-    other.append("records", "two")
-    for write in (lambda: store.append("records", "three"), lambda: store.write("state", b"")):
-        with pytest.raises(UserError, match="locked by another process, process 7 on elsewhere"):
-            write()
-    other.append("records", "four")
-    assert store.read("records") == b"one\ntwo\nfour\n"
-    assert store.read("state") is None
-    other_lock.close()
+def test_close_deletes_the_lock_file_and_may_be_repeated(store):
+    lock = store.lock(".worker-1")
+    assert (store.path / ".worker-1").read_text().startswith("process ")
     lock.close()
+    lock.close()
+    assert not list(store.path.iterdir())
+
+
+def test_a_file_deleted_between_opening_and_locking_is_not_the_lock(store, monkeypatch):
+    first = store.lock(".lock")
+    flock, others = fcntl.flock, []
+
+    def close_first(file, operation):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        first.close()  # deletes the file that the second process has opened
+        others.append(Store(store.path).lock(".lock"))
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", close_first)
+    with pytest.raises(UserError, match="in use"):
+        Store(store.path).lock(".lock")
+    others[0].close()
+
+
+def test_a_file_system_without_locks_is_refused_in_one_line(store, monkeypatch):
+    for number in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+
+        def refuse(*_, number=number):
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(fcntl, "flock", refuse)
+        with pytest.raises(UserError, match=r"no file locks \(.*\); mount") as caught:
+            store.lock(".lock", patience=60.0)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_forked_child_does_not_keep_the_lock_of_a_process_that_died(store, tmp_path):
+    """The child of a user's function lives on after its worker was killed."""
+    script = tmp_path / "owner.py"
+    script.write_text(
+        "import multiprocessing, os, signal, time\n"
+        "from lmzoo.lab.store.local import open_store\n"
+        f"lock = open_store({str(store)!r}).lock('.lock')\n"
+        "child = multiprocessing.get_context('fork').Process(target=time.sleep, args=(30,))\n"
+        "child.start()\n"
+        "print(child.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE) as owner:
+        child = int(owner.stdout.readline())
+    try:
+        assert owner.returncode == -signal.SIGKILL
+        store.lock(".lock", patience=2).close()
+    finally:
+        os.kill(child, signal.SIGKILL)

@@ -1,10 +1,11 @@
-"""A store in a bucket behaves like one in a folder."""
+"""A store in a bucket: requests, answers, and a lock whose owner stops writing in time."""
 
 import errno
 import stat
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ from lmzoo.lab.store import s3
 from lmzoo.lab.store import writer as retry_module
 from lmzoo.lab.store.local import Store, open_store
 from lmzoo.lab.store.s3 import S3Store
+from tests.lab.sweep.processes import wait_until
 
-# moto's server does not close its sockets
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
 
@@ -35,21 +36,10 @@ def test_bucket_address_may_be_a_path(bucket):
     assert type(open_store("runs/a")) is Store
 
 
-def test_files_are_read_by_another_process_and_no_backup_is_kept(store):
-    assert store.read("state") is None
+def test_no_backup_is_kept(store):
     for text in (b"one", b"two"):
         store.write("state", text, backup="before")
-    store.append("lines", "first")
-    store.append("lines", "second")
-    store.create("config", b"one")
-    with pytest.raises(FileExistsError):
-        store.create("config", b"two")
-    other = open_store(str(store))
-    assert (other.read("state"), other.read("before")) == (b"two", None)
-    assert other.read("config") == b"one"
-    assert other.read("lines") == b"first\nsecond\n"
-    store.delete("state", "before", "never")
-    assert other.read("state") is None
+    assert (store.read("state"), store.read("before")) == (b"two", None)
 
 
 def test_local_copy_has_the_named_files_of_all_subfolders(store):
@@ -260,3 +250,36 @@ def test_a_request_whose_answer_was_lost_is_no_conflict(store, monkeypatch):
     lock.check()
     lock.close()
     assert open_store(str(store)).read("state") == b"2"
+
+
+def test_lock_is_renewed_until_it_is_closed(store, monkeypatch):
+    monkeypatch.setattr(s3, "EXPIRY", 1.0)
+    lock = store.lock(".lock")
+    wait_until(lambda: lock._renewals >= 4)
+    lock.close()
+    assert store.read(".lock") is None
+
+
+def test_owner_that_cannot_renew_stops_writing_before_the_lock_expires(store, monkeypatch):
+    lock = store.lock(".lock")
+    with monkeypatch.context() as patch:
+        patch.setattr(lock._bucket, "put", fail)
+        lock._renew()
+    store.write("state", b"in time")
+    lock._renewed_at -= 0.85 * s3.EXPIRY
+    with pytest.raises(UserError, match="the lock was lost"):
+        store.write("state", b"too late")
+    lock.close()
+    assert store.read(".lock"), "the lock may belong to another process"
+
+
+def test_time_in_which_the_machine_is_suspended_counts(store, monkeypatch):
+    lock, clock_gettime = store.lock(".driver"), time.clock_gettime
+
+    def after_a_suspend(clock):
+        return clock_gettime(clock) + s3.EXPIRY * (clock == time.CLOCK_BOOTTIME)
+
+    monkeypatch.setattr(s3.time, "clock_gettime", after_a_suspend)
+    with pytest.raises(UserError, match="could not be renewed in time"):
+        lock.check()
+    lock.close()
