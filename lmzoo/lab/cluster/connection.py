@@ -65,7 +65,8 @@ def cluster(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
         logging.getLogger(name).setLevel(logging.ERROR)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     # The executor stays open: Ray's processes end when the thread that started them ends.
-    with ThreadPoolExecutor(1) as executor:
+    # Ray reports dead processes on stdout, also while it ends.
+    with contextlib.redirect_stdout(sys.stderr), ThreadPoolExecutor(1) as executor:
         connected = executor.submit(_join if ADDRESS else _start, quiet)
         errors: list[BaseException] = []
 
@@ -83,8 +84,7 @@ def cluster(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
             others.join()
             if errors:
                 raise errors[0]
-            with contextlib.redirect_stdout(sys.stderr):  # Ray reports dead processes on stdout
-                yield
+            yield
         finally:
             connected.exception()
             _disconnect()

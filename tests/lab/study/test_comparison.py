@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import hashlib
 from hashlib import md5
 
 import numpy as np
@@ -20,25 +19,33 @@ from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.lab.sweep.screen.console import so_far
 from lmzoo.train.run_config import model_facts
 from lmzoo.trainables.resolve import resolve
-from tests.lab.sweep.fake_runs import FakeRun, open_fake_run
+from tests.lab.sweep.fake_runs import FakeRun
 from tests.lab.sweep.local_sweep import outcome, sweep
 
 LOSSES = {2: 3.2, 3: 3.0, 4: 2.95, 5: 3.01}
 """Order of a count model -> its loss, which is the same for every seed."""
 
 
-class CountRun(FakeRun):
-    """A run whose test loss is that of its order."""
+EFFECTS = {"wild type": 0.0, "far": 1.0, "same": 0.0, "near": 0.1}
+"""Point -> difference of its losses from the wild type, in nats; there is noise."""
+
+
+class JudgedRun(FakeRun):
+    """A run whose test loss is that of its order, or of its point and its seed."""
 
     def test(self):
-        model = self.folder.config["model"]
-        self.training.record["valid_token"] = LOSSES.get(model.get("order"), 3.5)
+        config = self.folder.config
+        label, loss = config["point"]["label"], LOSSES.get(config["model"].get("order"), 3.5)
+        if label in EFFECTS:
+            noise = int(md5(f"{label}/{config['seed']}".encode()).hexdigest(), 16) % 1000 / 10000
+            loss = 3 + EFFECTS[label] + noise
+        self.training.record["valid_token"] = loss
         return super().test()
 
 
-def open_run(store, planned, corpus):
+def open_run(store, planned, corpus, kind=JudgedRun):
     planned.config |= model_facts(planned.config, corpus.task)
-    return CountRun(store.run(planned.id), planned)
+    return kind(store.run(planned.id), planned)
 
 
 @pytest.fixture
@@ -131,27 +138,6 @@ def test_a_look_that_was_not_made_costs_nothing(counts, corpus, corpus_fields, t
         assert [look[:2] for look in planner.looks] == [(seeds, ERROR)]
 
 
-EFFECTS = {"wild type": 0.0, "far": 1.0, "same": 0.0, "near": 0.1}
-"""Point -> difference of its losses from the wild type, in nats."""
-
-
-class RunWithEffect(FakeRun):
-    """A run whose test loss is that of its seed, its point and a small noise."""
-
-    def test(self):
-        config = self.folder.config
-        text = f"{config['point']['label']}/{config['seed']}".encode()
-        noise = int(hashlib.md5(text).hexdigest(), 16) % 1000 / 10000
-        loss = 3 + EFFECTS.get(config["point"]["label"], 2.0) + noise
-        self.training.record["valid_token"] = loss
-        return super().test()
-
-
-def load_undecided(store, planned, corpus):
-    planned.config |= model_facts(planned.config, corpus.task)
-    return RunWithEffect(store.run(planned.id), planned)
-
-
 @pytest.fixture
 def undecided(study):
     cuts = ([], [4], [2], [1])
@@ -161,11 +147,6 @@ def undecided(study):
     )
 
 
-@pytest.fixture
-def run_undecided(run):
-    return functools.partial(run, open_run=load_undecided)
-
-
 def seeds(path) -> dict[str, int]:
     """Return label -> number of confirm runs."""
     study = read_json(path / STUDY)
@@ -173,8 +154,8 @@ def seeds(path) -> dict[str, int]:
     return {labels[point]: len(own["runs"]) for point, own in study["chosen"].items()}
 
 
-def test_only_undecided_points_and_the_reference_get_more_seeds(undecided, run_undecided, tmp_path):
-    assert run_undecided(undecided, path=tmp_path)
+def test_only_undecided_points_and_the_reference_get_more_seeds(undecided, run, tmp_path):
+    assert run(undecided, path=tmp_path)
     assert [look[0] for look in read_json(tmp_path / STUDY)["looks"]] == [3, 6, 12, 24]
     found = seeds(tmp_path)
     assert found["far"] == 3
@@ -182,9 +163,9 @@ def test_only_undecided_points_and_the_reference_get_more_seeds(undecided, run_u
     assert all(n in (3, 6, 12, 24) for n in found.values())
 
 
-def test_the_planner_and_the_table_agree(undecided, run_undecided, tmp_path):
+def test_the_planner_and_the_table_agree(undecided, run, tmp_path):
     """A verdict ends a contrast in the sweep exactly when the table shows it."""
-    assert run_undecided(undecided, path=tmp_path)
+    assert run(undecided, path=tmp_path)
     folder = load_study(tmp_path)
     table = rank_points(folder.runs, folder.events, folder.study)
     found = seeds(tmp_path)
@@ -200,11 +181,6 @@ def tuned(study):
     return dataclasses.replace(study, search=space, samples=5, epochs=12, seeds=2)
 
 
-def open_tuned(store, planned, corpus):
-    planned.config |= model_facts(planned.config, corpus.task)
-    return open_fake_run(store, planned, corpus)
-
-
 @pytest.fixture
 def run_tuned(run, monkeypatch):
     """A sweep in which only chance decides between the settings."""
@@ -212,7 +188,7 @@ def run_tuned(run, monkeypatch):
         "tests.lab.sweep.fake_runs.fake_loss",
         lambda run, rate, epoch: 2 + int(md5(run.encode()).hexdigest()[:4], 16) / 2**18 + 1 / epoch,
     )
-    return functools.partial(run, open_run=open_tuned)
+    return functools.partial(run, open_run=functools.partial(open_run, kind=FakeRun))
 
 
 def test_the_measured_spread_enters_and_the_first_tuning_is_unchanged(tuned, run_tuned, tmp_path):
