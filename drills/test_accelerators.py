@@ -1,6 +1,8 @@
 """A kind of GPU can be required or left out: where a real Ray places workers."""
 
-from tests.lab.cluster.test_cluster_start import run_python
+import os
+import subprocess
+import sys
 
 PLACED = """
 from ray.cluster_utils import Cluster
@@ -30,6 +32,10 @@ cluster.shutdown()
 
 
 def test_workers_are_placed_on_the_wanted_kind_only():
-    done = run_python("-c", PLACED)
+    done = subprocess.run(
+        [sys.executable, "-c", PLACED],
+        env={**os.environ, "RAY_ADDRESS": "local", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, text=True, timeout=180,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-3:] == ["1 T4", "1 A100", "0"]

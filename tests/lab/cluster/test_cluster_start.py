@@ -1,25 +1,13 @@
 """Starting Ray on this machine: attempts, parallel preparation, signals."""
 
 import contextlib
-import os
 import socket
-import subprocess
-import sys
 import threading
 
 import pytest
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.cluster import connection as clusters
-
-
-def run_python(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run Python on this machine, outside any cluster."""
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        env={**os.environ, "RAY_ADDRESS": "local", "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True, text=True, timeout=180, check=False,
-    )  # fmt: skip
 
 
 @pytest.fixture
@@ -77,16 +65,12 @@ def test_meanwhile_runs_while_ray_starts_which_is_shut_down_if_it_fails(
     assert log == ["meanwhile", "started", "ended"]
 
 
-def test_a_study_that_imports_ray_first_is_refused(tmp_path):
+def test_a_study_that_imports_ray_first_is_refused(replace_init, monkeypatch):
     """Ray would start with a token that this process never read, and wait forever."""
-    study = tmp_path / "early.py"
-    study.write_text(
-        "import ray\nfrom sweeps.gru_ablation import STUDY\nfrom lmzoo import main\nmain(STUDY)\n"
-    )
-    done = run_python(study, "--storage", tmp_path / "runs")
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith("error: ray was imported before"), done.stderr
-    assert "Traceback" not in done.stderr
+    replace_init(lambda **_: pytest.fail("it starts"))
+    monkeypatch.setattr(clusters, "RAY_ALREADY_IMPORTED", True)
+    with pytest.raises(UserError, match="^ray was imported before"), clusters.cluster():
+        pytest.fail("it starts")
 
 
 @pytest.mark.parametrize(

@@ -263,20 +263,6 @@ def test_a_node_whose_worker_cannot_start_is_left_out(sweep, caplog):
     assert sweep.coordinator.wanted() >= 2
 
 
-def test_the_thread_runs_while_the_context_is_entered(sweep):
-    answered = threading.Event()
-
-    def fetch(replies, revoked, seconds):
-        if replies:
-            answered.set()
-        return ([] if answered.is_set() else [exchange("a")]), {}
-
-    sweep.coordinator._mailbox.fetch.remote = fetch
-    with sweep.coordinator as running:
-        assert answered.wait(60)
-    assert not running._thread.is_alive()
-
-
 def test_a_driver_that_lost_its_lock_while_it_was_stopped_gives_no_work(sweep, monkeypatch):
     sweep.start("w1")
 
