@@ -69,7 +69,7 @@ def test_a_study_that_imports_ray_first_is_refused(replace_init, monkeypatch):
     """Ray would start with a token that this process never read, and wait forever."""
     replace_init(lambda **_: pytest.fail("it starts"))
     monkeypatch.setattr(clusters, "RAY_ALREADY_IMPORTED", True)
-    with pytest.raises(UserError, match="^ray was imported before"), clusters.cluster():
+    with pytest.raises(UserError, match=r"^ray was imported before"), clusters.cluster():
         pytest.fail("it starts")
 
 
