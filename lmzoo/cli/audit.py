@@ -20,13 +20,14 @@ from lmzoo.lab.cli.run_names import RUN_HELP, Runs, find_run
 from lmzoo.lab.store.records import RunFolder
 from lmzoo.lab.store.studies import RUNS
 from lmzoo.laws.audit import LONGEST, Audit, audit, with_published_norm
+from lmzoo.laws.gradients import TOLERANCE
 from lmzoo.laws.probes import LENGTH
 from lmzoo.laws.subjects import is_outside, load_model
 from lmzoo.laws.tiny import TASK
 from lmzoo.laws_of_training.iid_floor import IidFloor, iid_floor
 from lmzoo.train.trained import read_model_config
 
-HEADINGS = {"future": "later token", "itself": "own token", "total": "total", "pads": "padding", "mates": "batch", "steps": "step by step"}  # fmt: skip
+HEADINGS = {"again": "equal calls", "future": "later token", "itself": "own token", "total": "total", "pads": "padding", "mates": "batch", "steps": "step by step"}  # fmt: skip
 """Probe -> column heading."""
 
 
@@ -70,6 +71,7 @@ def audit_rows(
     length: Annotated[int | None, typer.Option(min=2, max=LONGEST, help=f"Length of the sequences.  [default: that of a run, {LENGTH} for a row]")] = None,
     vocab: Annotated[int | None, typer.Option(min=2, help="Size of the vocabulary of FILE.py:NAME.")] = None,
     logits: Annotated[bool, typer.Option("--logits", help="FILE.py:NAME returns logits, not log-probabilities.")] = False,
+    gradients: Annotated[bool, typer.Option("--gradients", help="Also compare the backward pass with difference quotients.")] = False,
     iid: Annotated[int, typer.Option("--iid", min=0, help="Also train this number of steps on i.i.d. uniform tokens.")] = 0,
     runs: Runs = RUNS,
     as_json: AsJson = False,
@@ -84,7 +86,7 @@ def audit_rows(
     results = [
         Result(
             case,
-            audit(case.config, vocab, length or case.length, logits=logits),
+            audit(case.config, vocab, length or case.length, logits=logits, gradients=gradients),
             _train_on_iid(case.config, iid) if iid and case.score else None,
         )
         for case in track(cases, "auditing", console=console, transient=True, disable=few)
@@ -143,6 +145,8 @@ def _as_json(result: Result) -> dict[str, Any]:
         "score": result.case.score,
         **result.audit.deviations,
         "length": result.audit.length,
+        "gradients": dict(result.audit.gradients),
+        "notes": list(result.audit.notes),
         "iid": asdict(result.floor) if result.floor else None,
         "faults": result.faults,
         "tolerance": result.audit.tolerance,
@@ -150,7 +154,9 @@ def _as_json(result: Result) -> dict[str, Any]:
 
 
 def _print(results: list[Result], *, iid: bool) -> None:
-    columns = (*HEADINGS.values(), *(["iid − log V"] if iid else []))
+    backward = any(result.audit.gradients for result in results)
+    extra = [*(["backward"] if backward else []), *(["iid − log V"] if iid else [])]
+    columns = (*HEADINGS.values(), *extra)
     table = new_table("row", "score", right=columns)
     table.columns[0].no_wrap = True
     table.add_column("verdict")
@@ -158,12 +164,14 @@ def _print(results: list[Result], *, iid: bool) -> None:
     for result in results:
         case, floor = result.case, result.floor
         cells = [_format(result.audit.deviations[probe]) for probe in HEADINGS]
+        if backward:
+            cells.append(_format(TOLERANCE * max(result.audit.gradients.values(), default=0.0)))
         if iid:
             cells.append(f"{floor.loss - floor.floor:+.3f}" if floor else "")
         verdict = "[red]fails[/]" if result.faults else "passes"
         label = f"{case.name}, {case.variant}" if case.variant == "published" else case.name
         table.add_row(label, case.score or "", *cells, verdict)
-        faults += [f"{label}: {fault}" for fault in result.faults]
+        faults += [f"{label}: {text}" for text in (*result.faults, *result.audit.notes)]
     if variants := {result.case.variant for result in results} - {"", "published"}:
         console.print(f"with {'; '.join(sorted(variants))}", markup=False)
     console.print(table)

@@ -2,6 +2,7 @@ r"""Probes: measure how far scores are from those of a normalised causal density
 
 With ℓ_t = log P(s_t | s_<t), each probe returns the largest value of its deviation:
 
+    again    | ℓ_t(s) − ℓ_t(s) |               the same call, twice
     future   | ℓ_t(s) − ℓ_t(s') |              s' differs from s at u > t and after it
     itself   | Σ_v exp ℓ_u(s_<u, v, ..) − 1 |  every token v at u, other tokens after it
     total    | Σ_s exp Σ_t ℓ_t − 1 |           every sequence
@@ -51,6 +52,8 @@ ROWS = 6
 """Sequences in the batches of `pads`, `mates` and `steps`."""
 
 MESSAGES = {
+    "again": "two equal calls differ by {:.2g} nats: the model keeps state from call to call, or "
+    "draws numbers that no seed fixes; nothing else was probed",
     "future": "leak: a score changes by {:.2g} nats when a later token changes",
     "itself": "leak: the sum of the probabilities of all tokens at one position differs from 1 by "
     "{:.2g}; scores depend on their own token, or are not normalised",
@@ -101,6 +104,14 @@ class Probes:
         self.tokens[1::2] %= 5  # few tokens, so that a long sequence repeats its beginning
         self._continued: dict[tuple[int, bool], Tensor] = {}
 
+    def again(self) -> float:
+        """Call the model twice."""
+        rows = self.tokens[:2], self.lengths[:2]
+        return max(
+            _deviation(*(self._outputs(*rows, training=training) for _ in range(2)))
+            for training in ([False, True] if self.subject.trains else [False])
+        )
+
     def future(self) -> float:
         """Replace all tokens from a position on, and compare the outputs before it."""
         return max(
@@ -130,7 +141,7 @@ class Probes:
             for filled in (torch.zeros_like(tokens), self._random(len(tokens), seed=2)):
                 after = self._outputs(tokens.where(real, filled), lengths, training=training)
                 worst = max(worst, _deviation(after[real], before))
-        if self._is_deterministic(training=False):
+        if self.is_deterministic(training=False):
             before = self._outputs(tokens, lengths, training=False)
             for width in {T // 3 + 2, T // 2 + 1, T - 1} - {1, T}:
                 fits, shown = lengths <= width, real[lengths <= width, :width]
@@ -146,13 +157,13 @@ class Probes:
         for training in self.modes:
             # Other lengths may need another number of random numbers.
             other_lengths = (
-                lengths.roll(1) if self._is_deterministic(training=training) else lengths.clone()
+                lengths.roll(1) if self.is_deterministic(training=training) else lengths.clone()
             )
             other_lengths[0] = lengths[0]
             before = self._outputs(tokens, lengths, training=training, whole=True)
             after = self._outputs(others, other_lengths, training=training, whole=True)
             worst = max(worst, _deviation(after[0], before[0]))
-        if self._is_deterministic(training=False):
+        if self.is_deterministic(training=False):
             order = torch.arange(ROWS).roll(2)
             before = self._outputs(tokens, lengths, training=False, whole=True)
             for rows in (order, order[:1]):
@@ -179,7 +190,7 @@ class Probes:
         )
         return (False,) if trained.equal(evaluated) else (False, True)
 
-    def _is_deterministic(self, *, training: bool) -> bool:
+    def is_deterministic(self, *, training: bool) -> bool:
         """Whether the outputs do not depend on the noise."""
         rows = self.tokens[:2], self.lengths[:2]
         first, second = (
@@ -269,7 +280,8 @@ def disturb(module: nn.Module) -> None:
     generator = torch.Generator().manual_seed(derive_seed(0, "disturbed"))
     for weight in module.parameters():
         std = min(DISTURBANCE, weight.shape[-1] ** -0.5) if weight.dim() > 1 else DISTURBANCE
-        noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+        kind = torch.complex128 if weight.is_complex() else torch.float64
+        noise = torch.randn(weight.shape, generator=generator, dtype=kind)
         weight += (std * noise).to(weight)
 
 

@@ -11,11 +11,14 @@ each position, (B, T, V).
 import contextlib
 import copy
 import inspect
+import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from lmzoo.base.errors import UserError, describe_error
 from lmzoo.base.own_parts import import_source
@@ -58,11 +61,12 @@ def subject_of(
     positions = getattr(config, "max_position_embeddings", None)
     length = min(length, positions) if isinstance(positions, int) and positions > 1 else length
     transformer = hasattr(model, "prepare_inputs_for_generation")
-    runs = [_Runner(model, transformer, logits=logits or transformer)]
-    if isinstance(model, nn.Module):
-        runs = [_Runner(copy.deepcopy(model).to(dtype), transformer, logits=runs[0].logits)
-                for dtype in (torch.float64, torch.float32)]  # fmt: skip
+    runs = [Runner(model, transformer, logits=logits or transformer)]
     tokens = torch.ones(2, length, dtype=torch.int64)
+    if isinstance(model, nn.Module):
+        model = _made(model, tokens)
+        runs = [Runner(_copied(model, *kinds), transformer, logits=runs[0].logits)
+                for kinds in PRECISIONS]  # fmt: skip
     run, outputs = _first_that_runs(runs, tokens)
     if run.width not in (0, vocab) or outputs.shape[:2] != tokens.shape:
         found = (*outputs.shape[:2], *([run.width] if run.width else []))
@@ -70,14 +74,52 @@ def subject_of(
             f"for tokens (2, {length}) the model returns {found}; expected scores (2, {length}) or "
             f"log-probabilities (2, {length}, {vocab})"
         )
-    names = ("future", "itself", *(["pads"] if run.takes_lengths else []), "mates", "steps")
+    pads = ["pads"] if run.takes_lengths else []
+    names = ("again", "future", "itself", *pads, "mates", "steps")
     return Subject(
         vocab, length, run, names, isinstance(model, nn.Module), run.other_forms,
         TOLERANCES.get(outputs.dtype, 0.05),
     )  # fmt: skip
 
 
-def _first_that_runs(runs: "list[_Runner]", tokens: Tensor) -> "tuple[_Runner, Tensor]":
+PRECISIONS = ((torch.float64, torch.complex128), (torch.float32, torch.complex64))
+
+
+def _made(model: nn.Module, tokens: Tensor) -> nn.Module:
+    """Return the module; a copy that has read tokens if its weights have no shape before."""
+    if not any(isinstance(p, UninitializedParameter) for p in model.parameters()):
+        return model
+    made = _copied(model)
+    try:
+        with torch.no_grad():
+            made(tokens)
+    except Exception as error:
+        raise UserError(
+            f"the lazy module fails on tokens of shape {tuple(tokens.shape)}: "
+            f"{describe_error(error)}; call it once before the audit"
+        ) from error
+    return made
+
+
+def _copied(
+    model: nn.Module, real: torch.dtype | None = None, complex: torch.dtype | None = None
+) -> nn.Module:
+    """Return a copy with weights of these types; `Module.to` would make complex ones real."""
+    try:
+        own = copy.deepcopy(model)
+    except Exception as error:
+        raise UserError(
+            f"the module cannot be copied ({describe_error(error)}); weight_norm of "
+            "torch.nn.utils.parametrizations can"
+        ) from error
+    if real is None:
+        return own
+    return own._apply(
+        lambda t: t.to(complex) if t.is_complex() else t.to(real) if t.is_floating_point() else t
+    )
+
+
+def _first_that_runs(runs: "list[Runner]", tokens: Tensor) -> "tuple[Runner, Tensor]":
     """Return the first copy that runs, with noise on its weights, and its outputs."""
     failure: Exception | None = None
     for run in runs:
@@ -95,7 +137,7 @@ def _first_that_runs(runs: "list[_Runner]", tokens: Tensor) -> "tuple[_Runner, T
     raise UserError(f"the model fails on tokens of shape {tuple(tokens.shape)}: {text}")
 
 
-class _Runner:
+class Runner:
     """Calls a model with fixed noise, and brings its outputs to one form."""
 
     width = 0
@@ -104,16 +146,52 @@ class _Runner:
     def __init__(self, model: Any, transformer: bool, *, logits: bool) -> None:  # noqa: FBT001
         self.model, self.transformer, self.logits = model, transformer, logits
         call = model.forward if isinstance(model, nn.Module) else model
-        self.takes_lengths = not transformer and _required(call) > 1
+        positional = [p for p in _needed(call) if p.kind <= p.POSITIONAL_OR_KEYWORD]
+        self.takes_lengths = not transformer and len(positional) > 1
 
     def __call__(self, tokens: Tensor, lengths: Tensor, /, *, training: bool, noise: int) -> Tensor:
-        if isinstance(self.model, nn.Module):
+        with torch.no_grad():
+            found = self.raw(tokens, lengths, training=training, noise=noise, options={})
+            return self._shape(found, tokens)
+
+    def raw(
+        self, tokens: Tensor, lengths: Tensor, *, training: bool, noise: int,
+        options: Mapping[str, Any],
+    ) -> Any:  # fmt: skip
+        """Return what the model returns; a call in training mode leaves its buffers as they were.
+
+        In evaluation they are its own: a model that keeps state between calls is found.
+        """
+        modules = [*self.model.modules()] if isinstance(self.model, nn.Module) else []
+        if modules:
             self.model.train(training)
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.default_generator.manual_seed(noise)
+        kept = [dict(own._buffers) for own in modules] if training else []
+        for own, buffers in zip(modules, kept, strict=False):
+            own._buffers.update({k: b if b is None else b.clone() for k, b in buffers.items()})
+        given = (tokens, lengths) if self.takes_lengths else (tokens,)
+        cache = {"use_cache": False} if self.transformer else {}
+        states = random.getstate(), np.random.get_state()
+        try:
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(noise)
+                random.seed(noise)
+                np.random.seed(noise)
+                return self.model(*given, **cache, **options)
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+            for own, buffers in zip(modules, kept, strict=False):
+                own._buffers.clear()
+                own._buffers.update(buffers)
+
+    def warm_up(self, tokens: Tensor, lengths: Tensor, calls: int) -> None:
+        """Let buffers of training, such as those of a spectral norm, converge."""
+        if any(True for _ in self.model.buffers()):
+            self.model.train()
             given = (tokens, lengths) if self.takes_lengths else (tokens,)
-            options = {"use_cache": False} if self.transformer else {}
-            return self._shape(self.model(*given, **options), tokens)
+            with torch.no_grad():
+                for _ in range(calls):
+                    self.model(*given)
 
     def other_forms(self, tokens: Tensor, once: Tensor, cuts: list[int]) -> Iterator[Tensor]:
         """Yield the outputs with those of prefixes alone, and those of a cache."""
@@ -127,7 +205,8 @@ class _Runner:
     @torch.no_grad()
     def _cached(self, tokens: Tensor) -> Iterator[Tensor]:
         """Yield the outputs of a model that reads the last tokens one by one from its cache."""
-        known = inspect.signature(self.model.eval().forward).parameters
+        self.model.eval()
+        known = inspect.signature(self.model.forward).parameters
         name = next((name for name in CACHES if name in known), None)
         if name is None:
             return
@@ -142,7 +221,7 @@ class _Runner:
 
     def _shape(self, found: Any, tokens: Tensor) -> Tensor:
         """Return scores (B, T), or some log-probabilities and the log of the sum of all."""
-        values = _outputs_of(found)
+        values = outputs_of(found).detach()
         if values.dim() == 3:
             self.width = values.shape[-1]
             values = values.log_softmax(-1) if self.logits else values
@@ -159,7 +238,7 @@ class _Runner:
         return values
 
 
-def _outputs_of(found: Any) -> Tensor:
+def outputs_of(found: Any) -> Tensor:
     """Return the outputs of a model that may return more: `logits`, or the first large tensor."""
     if isinstance(found, Mapping):
         found = found.get("logits", tuple(found.values()))
@@ -168,7 +247,7 @@ def _outputs_of(found: Any) -> Tensor:
         large = [one for one in found if isinstance(one, Tensor) and one.dim() > 1]
         found = large[0] if large else found
     try:
-        return torch.as_tensor(found).detach()
+        return torch.as_tensor(found)
     except (TypeError, ValueError, RuntimeError):
         raise UserError(
             f"the model returns {type(found).__name__}; expected a tensor, or one among several: "
@@ -192,7 +271,18 @@ def load_model(name: str) -> nn.Module | Callable[..., Any]:
     if not hasattr(source, attribute):
         raise UserError(f"{path} has no {attribute!r}; give a function or a module of the file")
     found = getattr(source, attribute)
-    return found() if isinstance(found, type) and issubclass(found, nn.Module) else found
+    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        return found
+    needed = [str(p) for p in _needed(found)]
+    if needed:
+        raise UserError(
+            f"{attribute} needs {', '.join(needed)}; give an object instead: in {path}, "
+            f"net = {attribute}(...), and audit {path}:net"
+        )
+    try:
+        return found()
+    except Exception as error:
+        raise UserError(f"{attribute}() fails: {describe_error(error)}") from error
 
 
 def is_outside(name: str) -> bool:
@@ -215,11 +305,13 @@ def _hugging_face(path: str) -> nn.Module:
         raise UserError(f"{HUGGING_FACE}{path} is no causal model: {text}") from error
 
 
-def _required(call: Callable[..., Any]) -> int:
-    """Return the number of arguments that a call needs."""
+def _needed(call: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the arguments that a call needs."""
     try:
         parameters = inspect.signature(call).parameters.values()
     except (TypeError, ValueError):
-        return 1
-    needed = [p for p in parameters if p.default is p.empty and p.kind <= p.POSITIONAL_OR_KEYWORD]
-    return len(needed)
+        return []
+    return [
+        p for p in parameters
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]  # fmt: skip

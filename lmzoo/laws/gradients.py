@@ -1,0 +1,266 @@
+r"""Compare the backward pass of a model with difference quotients, in double precision.
+
+    ∇L · d   against   (8 (L(θ + εd) − L(θ − εd)) − L(θ + 2εd) + L(θ − 2εd)) / 12ε
+
+L is a random sum of the outputs at real positions, in training mode with fixed noise. The direction
+d joins, for each parameter, its gradient and a random direction, so that neither a wrong size nor a
+term that lacks is hidden. The batches are those of a training: one sequence, several, sequences of
+different lengths, a short one, and sequences in one row where the model takes `cu_seqlens`.
+
+A fault has to show for every ε: a kink of a ReLU does not, and rounding is measured. What is no
+derivative on purpose differs too, such as a straight-through estimator or `detach`. Rows of an
+embedding that have no gradient by `padding_idx` are left out, and frozen parameters.
+"""
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lmzoo.base.errors import UserError, describe_error
+from lmzoo.contract import START, LanguageModel
+from lmzoo.functional.token_scores import scored_mask
+from lmzoo.laws.subjects import Runner, outputs_of
+from lmzoo.laws.tiny import default_source
+
+TOLERANCE = 1e-5
+"""Of a difference quotient, in double precision."""
+NOISE = 10.0
+"""Differences of rounding that are tolerated."""
+BLIND = 0.05
+"""A quotient that rounding changes by more says nothing."""
+STEPS = (1e-5, 1e-7, 1e-3, 1e-2)
+STRETCH = 100.0
+"""Most that a direction is longer in a parameter with a small gradient."""
+WARM_UP = 30
+"""Calls before the first one: a spectral norm has converged."""
+PACKED = ("cu_seqlens", "offsets")
+"""Names of arguments for the boundaries of sequences in one row."""
+
+Loss = Callable[[], Tensor]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tokens (B, T) of one case, and which positions are real."""
+
+    name: str
+    tokens: Tensor
+    lengths: Tensor
+    packed: Tensor | None = None
+    """Boundaries of sequences in one row."""
+
+
+def batches(vocab: int, length: int, *, ragged: bool, packed: bool, seed: int = 0) -> list[Batch]:
+    """Return the batches in which a backward pass is compared."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def tokens(rows: int, width: int) -> Tensor:
+        own = torch.randint(vocab, (rows, width), generator=generator)
+        own[:, 0] = START
+        return own
+
+    full = partial(torch.full, dtype=torch.int64)
+    short = min(5, length)
+    found = [
+        Batch("one sequence", tokens(1, length), full((1,), length)),
+        Batch("3 sequences", tokens(3, length), full((3,), length)),
+        Batch("2 short sequences", tokens(2, short), full((2,), short)),
+    ]
+    several = sorted({length, max(2, length - 1), length // 2 + 1, 2}, reverse=True)
+    if ragged:
+        lengths = torch.tensor(several)
+        found.append(Batch("different lengths", tokens(len(several), length), lengths))
+    if packed:
+        ends = torch.tensor([0, *several]).cumsum(0).to(torch.int32)
+        total = int(ends[-1])
+        found.append(Batch("packed in one row", tokens(1, total), full((1,), total), ends))
+    return found
+
+
+def compare_gradients(
+    parameters: Mapping[str, Tensor], losses: Mapping[str, Loss], fixed: Mapping[str, Tensor]
+) -> tuple[dict[str, float], list[str]]:
+    """Return the largest relative deviation of each case, and its faults.
+
+    Args:
+        parameters: name -> a leaf that is trained.
+        losses: case -> a function of no arguments that computes L from the parameters.
+        fixed: name -> a mask of the entries that have no gradient on purpose.
+    """
+    deviations: dict[str, float] = {}
+    faults = []
+    for case, loss in losses.items():
+        try:
+            gradients = _gradients(parameters, loss)
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(f"the backward pass fails, {case}: {describe_error(error)}") from error
+        worst = max(
+            _deviation(parameters, loss, gradients, directions)[0]
+            for seed in (0, 1)
+            for directions in [_directions(gradients, fixed, seed)]
+        )
+        deviations[case] = worst
+        if not worst <= 1:
+            faults.append(
+                _fault(case, parameters, loss, gradients, _directions(gradients, fixed, 0))
+            )
+    return deviations, faults
+
+
+def _gradients(parameters: Mapping[str, Tensor], loss: Loss) -> dict[str, Tensor]:
+    own = [*parameters.values()]
+    with torch.enable_grad():
+        found = torch.autograd.grad(loss(), own, allow_unused=True)
+    return {
+        name: _real(torch.zeros_like(p) if g is None else g.to_dense()).detach()
+        for (name, p), g in zip(parameters.items(), found, strict=True)
+    }
+
+
+def _real(tensor: Tensor) -> Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def _directions(
+    gradients: Mapping[str, Tensor], fixed: Mapping[str, Tensor], seed: int
+) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    largest = max(float(g.norm()) for g in gradients.values()) or 1.0
+    found = {}
+    for name, gradient in gradients.items():
+        noise = torch.randn(gradient.shape, generator=generator, dtype=torch.float64).to(gradient)
+        size = float(gradient.norm())
+        unit = noise / noise.norm() + (gradient / size if size else 0.0)
+        own = unit * largest / max(size, largest / STRETCH)
+        found[name] = own.masked_fill(fixed[name], 0.0) if name in fixed else own
+    return found
+
+
+def _deviation(
+    parameters: Mapping[str, Tensor], loss: Loss, gradients: Mapping[str, Tensor],
+    directions: Mapping[str, Tensor],
+) -> tuple[float, float, float]:  # fmt: skip
+    """Return the deviation in units of what is tolerated, the derivative and the quotient."""
+
+    def at(step: float) -> float:
+        with torch.no_grad():
+            for name, d in directions.items():
+                _real(parameters[name].data).add_(d, alpha=step)
+            try:
+                return float(loss())
+            finally:
+                for name in directions:
+                    _real(parameters[name].data).copy_(kept[name])
+
+    kept = {name: _real(parameters[name].data).clone() for name in directions}
+    parts = [float((gradients[name] * d).sum()) for name, d in directions.items()]
+    slope, size = math.fsum(parts), sum(map(abs, parts))
+    here = at(0.0)
+    noise = max(abs(at(step) - here - step * slope) for step in (1e-12, -1e-12, 3e-12))
+    best = (math.inf, slope, math.nan)
+    for step in STEPS:
+        quotient = 8 * (at(step) - at(-step)) - (at(2 * step) - at(-2 * step))
+        quotient /= 12 * step
+        scale = max(size, abs(quotient), 1e-30)
+        tolerance = TOLERANCE + NOISE * noise / (step * scale)
+        if tolerance < BLIND or step == STEPS[-1]:
+            found = abs(slope - quotient) / scale / tolerance
+            best = min(best, (found, slope, quotient)) if found == found else best
+        if best[0] <= 1:
+            break
+    return best
+
+
+def _fault(
+    case: str, parameters: Mapping[str, Tensor], loss: Loss, gradients: Mapping[str, Tensor],
+    directions: Mapping[str, Tensor],
+) -> str:  # fmt: skip
+    """Return the fault of the parameter that deviates most by itself."""
+    alone = {
+        name: _deviation(parameters, loss, gradients, {name: d}) for name, d in directions.items()
+    }
+    name = max(alone, key=lambda own: alone[own][0])
+    _, slope, quotient = alone[name]
+    return (
+        f"gradient: the backward pass of {name} gives {slope:.4g}, a difference quotient "
+        f"{quotient:.4g} ({case})"
+    )
+
+
+def trained_parameters(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the parameters that are trained, and masks of those entries that are not."""
+    found = {
+        name: p
+        for name, p in module.named_parameters()
+        if p.requires_grad and (p.is_floating_point() or p.is_complex()) and p.numel()
+    }
+    names = {id(p): name for name, p in found.items()}
+    fixed = {}
+    for own in module.modules():
+        if not isinstance(own, nn.Embedding | nn.EmbeddingBag) or id(own.weight) not in names:
+            continue
+        if own.padding_idx is not None or own.scale_grad_by_freq:
+            mask = torch.zeros(own.weight.shape, dtype=torch.bool)
+            mask[slice(None) if own.scale_grad_by_freq else own.padding_idx] = True
+            fixed[names[id(own.weight)]] = mask
+    if not found:
+        raise UserError("no parameter is trained; gradients need a torch module that learns")
+    return found, fixed
+
+
+def zoo_losses(model: LanguageModel, seed: int) -> Iterator[tuple[str, Loss]]:
+    """Yield the cases of a model of the zoo, and its objective in each."""
+    for own in batches(model.task.vocab, model.task.length, ragged=True, packed=False, seed=seed):
+
+        def loss(own: Batch = own) -> Tensor:
+            model.train()
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(seed)
+                source = default_source(model, len(own.tokens))
+                objective = model.objective(own.tokens, own.lengths, *source)
+            scored = scored_mask(own.tokens, own.lengths)
+            return _weighted(objective, scored if scored.shape == objective.shape else None)
+
+        yield own.name, loss
+
+
+def outside_losses(run: Runner, vocab: int, length: int, seed: int) -> Iterator[tuple[str, Loss]]:
+    """Yield the cases of a module and a random sum of its outputs in each."""
+    given = inspect.signature(run.model.forward).parameters
+    name = next((name for name in PACKED if name in given), None)
+    masked = "attention_mask" in given and not run.takes_lengths
+    ragged = masked or run.takes_lengths
+    found = batches(vocab, length, ragged=ragged, packed=bool(name), seed=seed)
+    run.warm_up(found[2].tokens, found[2].lengths, WARM_UP)
+    for own in found:
+
+        def loss(own: Batch = own) -> Tensor:
+            real = torch.arange(own.tokens.shape[1]) < own.lengths[:, None]
+            options: dict[str, Any] = {"attention_mask": real.long()} if masked else {}
+            if own.packed is not None and name:
+                options[name] = own.packed
+            outputs = outputs_of(
+                run.raw(own.tokens, own.lengths, training=True, noise=seed, options=options)
+            )
+            return _weighted(outputs, real if real.shape == outputs.shape[:2] else None)
+
+        yield own.name, loss
+
+
+def _weighted(outputs: Tensor, real: Tensor | None) -> Tensor:
+    """Return a random sum of the outputs at real positions; of complex ones, of both parts."""
+    values = _real(outputs)
+    generator = torch.Generator().manual_seed(1)
+    weights = torch.randn(values.shape, generator=generator, dtype=torch.float64).to(values)
+    if real is not None:
+        weights = weights * real.reshape(*real.shape, *[1] * (values.dim() - 2))
+    terms = values * weights
+    return terms.masked_fill(weights == 0, 0.0).double().sum()
