@@ -16,7 +16,9 @@ function: one has the others as `aliases`. The order of operations, terms of a s
 of their own, and functions that are called without a module (`torch.softmax`) are not seen.
 """
 
+import contextlib
 import copy
+import dataclasses
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from lmzoo.base.errors import UserError, describe_error, near
 
@@ -57,29 +60,30 @@ def cuts(module: nn.Module, *inputs: Any) -> list[ModuleCut]:
     Raises:
         UserError: The module fails on the inputs, or its outputs are not finite or not learned.
     """
-    generic = copy.deepcopy(module)
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in generic.parameters():
-            if parameter.is_floating_point():
-                noise = torch.randn(parameter.shape, generator=generator)
-                parameter += SPREAD * noise.to(parameter)
+    generic = _generic(module, inputs)
     try:
-        generic.eval()(*inputs)
+        whole = _outputs(generic, inputs)
+        again = _outputs(generic, inputs, seed=1)
     except Exception as error:
         text = describe_error(error)
         raise UserError(f"the module fails on these inputs: {text}") from error
-    whole = _outputs(generic, inputs)
+    if whole is not None and (again is None or not whole.equal(again)):
+        raise UserError(
+            "outputs differ between two equal calls in evaluation: dropout is still active, or the "
+            "module keeps state; make it deterministic"
+        )
     if whole is None:
         raise UserError(
             "the outputs on these inputs are not finite, or depend on no parameter that is trained "
             "(requires_grad)"
         )
     found: list[tuple[Tensor, ModuleCut]] = []
-    for name in _names(module):
+    for name in _names(generic):
         changed = copy.deepcopy(generic)
         apply_cut(changed, name)
-        output = _outputs(changed, inputs)
+        output = None
+        with contextlib.suppress(Exception):  # a module may raise any, when one of its parts is cut
+            output = _outputs(changed, inputs)
         if output is None or _equal(output, whole):
             continue
         same = next((i for i, (other, _) in enumerate(found) if _equal(output, other)), None)
@@ -89,6 +93,30 @@ def cuts(module: nn.Module, *inputs: Any) -> list[ModuleCut]:
             other, cut = found[same]
             found[same] = other, ModuleCut(cut.name, (*cut.aliases, name))
     return [cut for _, cut in found]
+
+
+def _generic(module: nn.Module, inputs: tuple[Any, ...]) -> nn.Module:
+    """Return a copy with noise on its weights, of which none waits for its shape."""
+    try:
+        generic = copy.deepcopy(module)
+    except Exception as error:
+        raise UserError(
+            f"the module cannot be copied ({describe_error(error)}); weight_norm of "
+            "torch.nn.utils.parametrizations can"
+        ) from error
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        if any(isinstance(p, UninitializedParameter) for p in generic.parameters()):
+            with contextlib.suppress(Exception):  # it is called once more, and said then
+                generic(*inputs)
+        for parameter in generic.parameters():
+            if isinstance(parameter, UninitializedParameter):
+                continue
+            if parameter.is_floating_point() or parameter.is_complex():
+                real = torch.view_as_real(parameter) if parameter.is_complex() else parameter
+                noise = torch.randn(real.shape, generator=generator)
+                real += SPREAD * noise.to(real)
+    return generic
 
 
 def apply_cut(module: nn.Module, name: str) -> None:
@@ -103,7 +131,10 @@ def apply_cut(module: nn.Module, name: str) -> None:
         _hold(module, path, part)
     elif kind in (ZERO, IDENTITY) and path and path in dict(module.named_modules()):
         own = module.get_submodule(path)
-        own.register_forward_hook(_zero if kind == ZERO else _identity)
+        if kind == ZERO:
+            own.register_forward_hook(_zero)
+        else:
+            _pass_through(own)
         # torch's fused Transformer layers would not call the hook of a submodule.
         if any(isinstance(m, nn.TransformerEncoderLayer) for m in module.modules()):
             torch.backends.mha.set_fastpath_enabled(False)
@@ -113,6 +144,8 @@ def apply_cut(module: nn.Module, name: str) -> None:
 
 def _hold(module: nn.Module, path: str, part: re.Match[str] | None) -> None:
     parameter = module.get_parameter(part["path"] if part else path)
+    if isinstance(parameter, UninitializedParameter):
+        raise UserError(f"{path!r} has no shape before the first call; call the lazy module once")
     if part is None:
         with torch.no_grad():
             parameter.zero_()
@@ -137,7 +170,7 @@ def _names(module: nn.Module) -> Iterator[str]:
     for path, _ in module.named_parameters():
         yield f"{HOLD} {path}"
         owner = module.get_submodule(path.rpartition(".")[0])
-        for parts in _parts(owner, module.get_parameter(path)):
+        for parts in _parts(owner, path.rpartition(".")[2], module.get_parameter(path)):
             for part in range(1, parts + 1):
                 yield f"{HOLD} {path}[{part}/{parts}]"
     for path, _ in reversed([*module.named_modules()]):
@@ -146,14 +179,14 @@ def _names(module: nn.Module) -> Iterator[str]:
             yield f"{IDENTITY} {path}"
 
 
-def _parts(owner: nn.Module, parameter: nn.Parameter) -> list[int]:
+def _parts(owner: nn.Module, name: str, parameter: nn.Parameter) -> list[int]:
     """Return into how many parts a parameter may be cut.
 
     A module that has a matrix (kH, H) of its own stacks k matrices in all parameters with kH rows.
     A single matrix in a module without submodules is a projection, which is one thing.
     """
     if type(owner) in GATES:
-        return [GATES[type(owner)]]
+        return [] if name.startswith("weight_hr") else [GATES[type(owner)]]
     matrices = [p for p in owner.parameters(recurse=False) if p.dim() == 2]
     if not parameter.dim() or (len(matrices) < 2 and not any(owner.children())):
         return []
@@ -166,14 +199,29 @@ def _zero(module: nn.Module, inputs: Any, output: Any) -> Any:
     return _map(torch.zeros_like, output)
 
 
-def _identity(module: nn.Module, inputs: Any, output: Any) -> Any:
-    first = next((x for x in inputs if isinstance(x, Tensor)), None)
-    own = output[0] if isinstance(output, tuple) else output
-    if first is None or not isinstance(own, Tensor):
-        return output
-    if first.shape != own.shape or first.dtype != own.dtype:
-        return output
-    return (first, *output[1:]) if isinstance(output, tuple) else first
+def _pass_through(module: nn.Module) -> None:
+    """Let a module return its first input, which it may overwrite."""
+    given: list[Tensor] = []
+
+    def keep(module: nn.Module, inputs: Any) -> Any:
+        place = next((i for i, x in enumerate(inputs) if isinstance(x, Tensor)), None)
+        given.clear()
+        if place is None:
+            return None
+        given.append(inputs[place])
+        return (*inputs[:place], inputs[place].clone(), *inputs[place + 1 :])
+
+    def identity(module: nn.Module, inputs: Any, output: Any) -> Any:
+        own = output[0] if isinstance(output, tuple) else output
+        first = given.pop() if given else None
+        if first is None or not isinstance(own, Tensor):
+            return output
+        if first.shape != own.shape or first.dtype != own.dtype:
+            return output
+        return (first, *output[1:]) if isinstance(output, tuple) else first
+
+    module.register_forward_pre_hook(keep)
+    module.register_forward_hook(identity)
 
 
 def _map(function: Any, value: Any) -> Any:
@@ -184,22 +232,23 @@ def _map(function: Any, value: Any) -> Any:
     return value
 
 
-def _outputs(module: nn.Module, inputs: tuple[Any, ...]) -> Tensor | None:
+def _outputs(module: nn.Module, inputs: tuple[Any, ...], seed: int = 0) -> Tensor | None:
     """Return all numbers of a module's output; None if they are not finite or not learned."""
-    try:
-        output = module.eval()(*inputs)
-    except Exception:  # a module may raise any, when one of its parts is cut
-        return None
-    tensors = [x for x in _tensors(output) if x.is_floating_point()]
+    module.eval()
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        output = module(*inputs)
+    tensors = [torch.view_as_real(x) if x.is_complex() else x for x in _tensors(output)]
+    tensors = [x for x in tensors if x.is_floating_point()]
     if not any(x.requires_grad for x in tensors):
         return None
     numbers = torch.cat([x.double().flatten() for x in tensors])
-    learned = [p for p in module.parameters() if p.requires_grad]
     factors = torch.randn(numbers.shape, generator=torch.Generator().manual_seed(0)).to(numbers)
-    gradients = torch.autograd.grad(numbers @ factors, learned, allow_unused=True)
-    if not any(g is not None and bool(g.any()) for g in gradients):
-        return None
-    return numbers.detach() if bool(numbers.isfinite().all()) else None
+    module.zero_grad()
+    (numbers @ factors).backward()  # a reentrant checkpoint has no `torch.autograd.grad`
+    is_learned = any(p.grad is not None and bool(p.grad.any()) for p in module.parameters())
+    module.zero_grad()
+    return numbers.detach() if is_learned and bool(numbers.isfinite().all()) else None
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
@@ -211,6 +260,8 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, tuple | list):
         for item in value:
             yield from _tensors(item)
+    elif dataclasses.is_dataclass(value):
+        yield from _tensors(vars(value))
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:

@@ -165,7 +165,7 @@ def _deviation(
     slope, size = math.fsum(parts), sum(map(abs, parts))
     here = at(0.0)
     noise = max(abs(at(step) - here - step * slope) for step in (1e-12, -1e-12, 3e-12))
-    best = (math.inf, slope, math.nan)
+    best, before = (math.inf, slope, math.nan), math.inf
     for step in STEPS:
         quotient = 8 * (at(step) - at(-step)) - (at(2 * step) - at(-2 * step))
         quotient /= 12 * step
@@ -174,8 +174,9 @@ def _deviation(
         if tolerance < BLIND or step == STEPS[-1]:
             found = abs(slope - quotient) / scale / tolerance
             best = min(best, (found, slope, quotient)) if found == found else best
-        if best[0] <= 1:
-            break
+            if best[0] <= 1 or abs(quotient - before) < abs(quotient - slope) / 100:
+                break  # right; or two quotients say the same
+            before = quotient
     return best
 
 

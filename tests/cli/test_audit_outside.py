@@ -151,6 +151,104 @@ def test_the_command_audits_a_file(
     assert (code, err.count("\n")) == (2, 1)
 
 
+def test_the_command_says_which_gradient_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lmzoo: Any
+) -> None:
+    text = "from tests.laws.test_gradients import *\nwrong = Layer('gru', FAULTS['16 times'])\n"
+    (tmp_path / "own_gradients.py").write_text(f"{text}right = Layer('gru')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+    options: Any = ("--vocab", V, "--length", 20, "--logits", "--gradients")
+    code, out, _ = lmzoo("audit", f"{tmp_path}/own_gradients.py:wrong", *options)
+    assert (code, "backward" in out) == (1, True)
+    assert "the backward pass of embed.weight gives" in out
+    assert lmzoo("audit", f"{tmp_path}/own_gradients.py:right", *options)[0] == 0
+
+
+class Buffered(Net):
+    """A causal model whose buffer changes with each call, in training or always."""
+
+    def __init__(self, always: bool = False) -> None:  # noqa: FBT001, FBT002
+        super().__init__()
+        self.always = always
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        if self.training or self.always:
+            self.count += 0.1
+        return (super().forward(tokens) * (1 + self.count)).log_softmax(-1)
+
+
+class Rotated(nn.Module):
+    """Reads the imaginary part of a rotation; with `leak`, one that mixes in later positions."""
+
+    def __init__(self, leak: bool = False) -> None:  # noqa: FBT001, FBT002
+        super().__init__()
+        self.embedding, self.output, self.leak = nn.Embedding(V, 8), nn.Linear(8, V), leak
+        self.register_buffer("turn", torch.polar(torch.ones(8), torch.arange(8.0)))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        z = torch.complex(x, x.mean(1, keepdim=True).expand_as(x)) if self.leak else x.to(self.turn)
+        return self.output((z * self.turn).imag).log_softmax(-1)
+
+
+class Drops(Normalised):
+    def forward(self, tokens: Tensor) -> Tensor:
+        return nn.functional.dropout(super().forward(tokens).exp(), 0.1).log_softmax(-1)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_buffers_of_training_are_restored_and_kept_state_is_named() -> None:
+    assert lmzoo.audit(Buffered(), V, 20).faults == ()
+    spectral = Normalised()
+    spectral.output = nn.utils.spectral_norm(spectral.output)
+    assert lmzoo.audit(spectral, V, 20).faults == ()
+    (fault,) = lmzoo.audit(Buffered(always=True), V, 20).faults
+    assert fault.startswith("two equal calls differ by")
+
+
+def test_complex_weights_stay_complex() -> None:
+    assert lmzoo.audit(Rotated(), V, 20).faults == ()
+    assert lmzoo.audit(Rotated(leak=True), V, 20).deviations["future"] > 1e-3
+
+
+def test_a_model_that_is_random_in_evaluation_is_named() -> None:
+    assert lmzoo.audit(Normalised(), V, 20).notes == ()
+    assert lmzoo.audit(Drops(), V, 20).notes[0].startswith("random in evaluation")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_classes_and_modules_that_cannot_be_made_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lmzoo: Any
+) -> None:
+    text = """
+import torch
+from torch import nn
+from tests.cli.test_audit_outside import Net, V
+class Sized(Net):
+    def __init__(self, size): super().__init__()
+class Fails(Net):
+    def __init__(self): raise RuntimeError("no weights")
+class Silent(Net):
+    def train(self, mode=True): super().train(mode)
+lazy, old = Net(), Net()
+lazy.output, old.output = nn.LazyLinear(V), nn.utils.weight_norm(nn.Linear(8, V))
+"""
+    (tmp_path / "audited_makes.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, code, words in (
+        ("Sized", 2, "Sized needs size; give an object instead"),
+        ("Fails", 2, "Fails() fails: RuntimeError: no weights"),
+        ("old", 2, "the module cannot be copied"),
+        ("Silent", 0, ""),
+        ("lazy", 0, ""),
+    ):
+        path = f"{tmp_path}/audited_makes.py:{name}"
+        found, _, err = lmzoo("audit", path, "--vocab", V, "--length", 20, "--logits")
+        assert (found, words in err, err.count("\n")) == (code, True, bool(code)), err
+
+
 @pytest.mark.skipif(
     importlib.util.find_spec("transformers") is None, reason="transformers is not installed"
 )

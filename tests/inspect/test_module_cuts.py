@@ -1,9 +1,12 @@
 """Cuts of modules that were not written for this: what is found, what is one function, training."""
 
 import copy
+import dataclasses
+import random
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
 from lmzoo import zoo
@@ -228,3 +231,99 @@ def test_a_model_of_transformers(kind: str) -> None:
         assert {f"zero {at}.{parts[1]}", f"zero {at}.mlp", f"identity {at}"} <= found
     for cut in cuts(module, TOKENS):
         trains(module, cut.name, lambda output: output.logits)
+
+
+class Own(nn.Module):
+    """A module around one layer, whose call a test replaces."""
+
+    def __init__(self, layer: nn.Module | None = None, call=None) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.layer = nn.Embedding(V, 8), layer or nn.Linear(8, 8)
+        self.readout, self.call = nn.Linear(8, V), call or (lambda m, x: m.layer(x))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.readout(self.call(self, self.embedding(tokens)))
+
+
+class Silent(Own):
+    def train(self, mode=True) -> None:  # noqa: FBT002
+        super().train(mode)
+
+
+@dataclasses.dataclass
+class Answer:
+    logits: torch.Tensor
+
+
+class Named(Own):
+    def forward(self, tokens: torch.Tensor) -> Answer:
+        return Answer(super().forward(tokens))
+
+
+class Overwrites(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mul_(x.detach().sigmoid())
+
+
+def test_the_identity_of_a_module_that_overwrites_its_input() -> None:
+    for layer in (nn.ReLU(inplace=True), Overwrites()):
+        module = Own(layer, lambda m, x: m.layer(x + 1) + x)
+        assert "identity layer" in spellings(module)
+        changed = copy.deepcopy(module)
+        apply_cut(changed, "identity layer")
+        x = module.embedding(TOKENS)
+        assert torch.allclose(changed(TOKENS), module.readout(2 * x + 1))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_modules_of_others_have_right_cuts() -> None:
+    class Projected(nn.Module):
+        def __init__(self, size: int) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(V, 8)
+            self.cell = nn.LSTM(8, 8, proj_size=size, batch_first=True)
+            self.readout = nn.Linear(size, V)
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.readout(self.cell(self.embedding(tokens))[0])
+
+    for size in (4, 6):
+        found = spellings(Projected(size))
+        assert "hold cell.weight_hr_l0" in found
+        assert not any("weight_hr_l0[" in name for name in found)
+    tied = Own()
+    tied.readout.weight = tied.embedding.weight
+    wave = nn.Parameter(torch.polar(torch.ones(8), torch.arange(8.0)))
+    rotated = Own(call=lambda m, x: (m.layer(x) * m.wave).imag)
+    rotated.wave = wave
+    checkpoint = torch.utils.checkpoint.checkpoint
+    for module, name in (
+        (tied, "hold embedding.weight"),
+        (rotated, "hold wave"),
+        (Own(nn.LazyLinear(8)), "hold layer.weight"),
+        (Own(nn.utils.parametrizations.weight_norm(nn.Linear(8, 8))), "zero layer"),
+        (Own(call=lambda m, x: checkpoint(m.layer, x, use_reentrant=True)), "identity layer"),
+        (Silent(), "identity layer"),
+        (Named(), "identity layer"),
+    ):
+        before = torch.get_rng_state()
+        assert name in spellings(module)
+        assert torch.get_rng_state().equal(before)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_module_without_one_answer_is_refused_in_one_line() -> None:
+    calls = []
+    for module, message in (
+        (Own(call=lambda m, x: nn.functional.dropout(m.layer(x))), "two equal calls"),
+        (Own(call=lambda m, x: calls.append(1) or m.layer(x) * len(calls)), "two equal calls"),
+        (Own(call=lambda m, x: m.layer(x) * random.random()), "two equal calls"),
+        (Own(nn.utils.weight_norm(nn.Linear(8, 8))), "cannot be copied"),
+        (Own(nn.LazyConv1d(8, 3)), "fails on these inputs"),
+    ):
+        with pytest.raises(UserError, match=message) as error:
+            cuts(module, TOKENS)
+        assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match="has no shape"):
+        apply_cut(Own(nn.LazyLinear(8)), "hold layer.weight")
