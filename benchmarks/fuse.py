@@ -12,11 +12,15 @@ measures rows with their own widths in packs of four, and writes runs/bench/pack
 
 import dataclasses
 import math
+import shutil
 import statistics
+import tempfile
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +35,7 @@ from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.lab.store.local import Store
 from lmzoo.train.checkpoint import checkpoint_bytes
+from lmzoo.train.pack_checkpoint import stacked_state
 from lmzoo.train.packed.compatibility import packing_pays, reason_not_packable
 from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe
@@ -145,13 +150,13 @@ def sequential_epochs(trainings: list[Training], corpus: Corpus) -> Work:
 def with_checkpoints(work: Work, trainings: list[Training]) -> Work:
     """Return the work with a checkpoint of each training after it, as in a sweep.
 
-    A thread makes those of a pack during the next epoch, which waits for them; a run has at most
-    one in a second.
+    A thread writes that of a pack during the next epoch, which waits for it, at most once a second.
     """
     pool, writes, saved = ThreadPoolExecutor(1), [], [-math.inf]
+    folder = Path(tempfile.mkdtemp())
 
-    def write(make: Callable[[], Any]) -> bytes:
-        return checkpoint_bytes(make())
+    def write(make: Callable[[], Any]) -> None:
+        Store(folder).overwrite("rows", make())
 
     def run() -> None:
         work()
@@ -162,12 +167,14 @@ def with_checkpoints(work: Work, trainings: list[Training]) -> Work:
         if time.monotonic() - saved[0] < Store.save_seconds:
             return
         saved[0] = time.monotonic()
-        for training, make in zip(trainings, snapshots, strict=True):
-            if training.row is None:
-                write(make)
-            else:
-                writes.append(pool.submit(write, make))
+        if trainings[0].row is None:
+            for make in snapshots:
+                checkpoint_bytes(make())
+        else:
+            members = [(str(i), training, []) for i, training in enumerate(trainings)]
+            writes.append(pool.submit(write, partial(stacked_state(members), 0)))
 
+    weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
     return run
 
 

@@ -37,7 +37,7 @@ from lmzoo.data.corpus import Corpus
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.train.capture import stepper
 from lmzoo.train.capture.recorder import Work
-from lmzoo.train.checkpoint import checkpoint_bytes
+from lmzoo.train.pack_checkpoint import stacked_state
 from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.packed.recorder import leaves, returns_views
 from lmzoo.train.packed.trainer import PackedTrainer
@@ -138,10 +138,10 @@ def count_epoch(shape: Shape, corpus: Corpus, rounds: int = 5) -> EpochCounts:
                     training.best_loss = math.inf  # every epoch is the best one
                 begin = time.thread_time()
                 trainers.train_epoch(trainings, corpus)
-                snapshots = [training.snapshot() for training in trainings]
+                members = [(str(i), training, []) for i, training in enumerate(trainings)]
+                make = stacked_state(members)
                 middle = time.thread_time()
-                for make in snapshots:
-                    checkpoint_bytes(make())
+                make(0)
                 host.append(middle - begin)
                 writer.append(time.thread_time() - middle)
             recorder.replayed.clear()
@@ -150,7 +150,7 @@ def count_epoch(shape: Shape, corpus: Corpus, rounds: int = 5) -> EpochCounts:
     finally:
         GridExecutor.__call__, stepper.device_recorder = execute, find
     assert trainings[0].row is not None
-    copied = sum(array.nbytes for array in trainings[0].row.host.values()) * shape.P
+    copied = sum(matrix.nbytes for matrix in trainings[0].row.matrices.values())
     steps = math.ceil(len(corpus.train) / shape.B)
     graphs = recorder.replayed[:steps], recorder.replayed[steps:]
     return EpochCounts(*graphs, outside, copied, min(host), min(writer))

@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from lmzoo.lab.store.pack_files import PREFIX, ROWS
 from lmzoo.lab.store.records import CHECKPOINT, CONFIG, RECORDS, RunFolder, find_end
 from tests.lab.store.small_disk import fill_disk
 from tests.lab.sweep.processes import descendants, kill_worker, start
@@ -167,7 +168,8 @@ class FaultySweep:
             for path in sorted(self.store.glob(f"*/{CHECKPOINT}"))
             if find_end(RunFolder(path.parent).records(), 10**9) is None
         ]
-        path = self.random.choice(unfinished)
+        packs = sorted(self.store.glob(f"{PREFIX}*/{ROWS[0]}"))
+        path = self.random.choice([*unfinished, *packs])
         os.truncate(path, self.random.randrange(path.stat().st_size))
 
 

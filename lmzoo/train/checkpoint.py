@@ -7,7 +7,8 @@ Those of earlier versions have none.
 
 torch stores every tensor as a separate member of the archive, and this costs more time than the
 numbers themselves; an optimiser has several small tensors per parameter. Weights are stored as
-usual, so that `torch.load` reads them.
+usual, so that `torch.load` reads them. A run of a pack whose worker died has a file of its rows
+instead (`pack_checkpoint.py`).
 """
 
 import io
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.lab.store.saved_run import OtherRunError
+from lmzoo.train.pack_checkpoint import read_rows
 
 State = dict[str, Any]
 RUN = "run"
@@ -46,15 +48,19 @@ def read_checkpoint(data: bytes, run: str = "") -> State:
         Exception: Of various types, if the file is damaged. torch ignores the checksums of its own
             archive and would load a flipped bit, so the checksums are verified here.
     """
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        damaged = archive.testzip()
-    if damaged:
-        raise zipfile.BadZipFile(damaged)
-    state = torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
+    state = _load(data) if data[:2] == b"PK" else read_rows(data)
     owner = state.get(RUN) or run
     if run and owner != run:
         raise OtherRunError(f"it belongs to run {owner}, not {run}")
     return {**state, "optimiser": state["optimiser"] and _unflatten_optimiser(state["optimiser"])}
+
+
+def _load(data: bytes) -> State:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        damaged = archive.testzip()
+    if damaged:
+        raise zipfile.BadZipFile(damaged)
+    return torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
 
 
 def _flatten_optimiser(optimiser: State) -> State:

@@ -96,7 +96,7 @@ class Run(SavedRun):
         return Training(model.to(self._device), recipe, config["seed"])
 
     def _dump(self, records: list[Record]) -> Callable[[], bytes]:
-        make, more = self.training.snapshot(), {"records": records, RUN: self._identity}
+        make, more = self.training.snapshot(), {"records": records, RUN: self.identity}
 
         def write() -> bytes:
             return checkpoint_bytes({**make(), **more})
@@ -105,7 +105,7 @@ class Run(SavedRun):
         return write if self.training.row else partial(bytes, write())
 
     def _load(self, data: bytes) -> list[Record]:
-        state = read_checkpoint(data, self._identity)
+        state = read_checkpoint(data, self.identity)
         self.training.load(state)
         return state.get("records", [self.training.record])
 

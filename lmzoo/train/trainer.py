@@ -24,13 +24,13 @@ from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import epoch_batches, iter_batches
 from lmzoo.data.corpus import Corpus, Sequences
-from lmzoo.kernels.device import device_name, device_of
+from lmzoo.kernels.device import CPU, device_name, device_of
 from lmzoo.kernels.precision import check_precision, use_precision
 from lmzoo.lab.store.records import Record
 from lmzoo.train.carried import carried_batches, check_carry, evaluate_carried
 from lmzoo.train.closed_form import load_estimate
 from lmzoo.train.evaluate import Losses, evaluate
-from lmzoo.train.packed.layout import Row
+from lmzoo.train.packed.layout import HostRow, Layout, Row
 from lmzoo.train.recipe import Recipe, make_optimiser
 from lmzoo.train.step import Average, Step
 
@@ -55,7 +55,7 @@ class Training:
         self.losses: list[float] = []
         """The validation losses of all epochs, on which schedule and averaging depend."""
         self.best_loss, self.best_epoch = math.inf, 0
-        self.best_weights: dict[str, Tensor] = {}
+        self._best: dict[str, Tensor] | HostRow = {}
         self.record: Record = {}
         """The record of the last epoch."""
         self.row: Row | None = None
@@ -74,35 +74,64 @@ class Training:
 
         After an epoch in a pack another thread may call it later: it reads copies.
         """
-        state = {
-            "epoch": self.epoch,
-            "steps": self.steps,
-            "record": self.record,
-            "losses": [*self.losses],
-            "average": {"count": self.average.count, "weights": self.average.weights},
-        }
-        loss, epoch, best_weights = self.best_loss, self.best_epoch, self.best_weights
-        last_is_best = 0 < self.epoch == self.best_epoch and not self.average.count
-        optimiser, row = self.optimiser and self.optimiser.state_dict(), self.row
-        if row is not None:
-            row = dataclasses.replace(row, host={k: v.copy() for k, v in row.host.items()})
+        state, best = self.progress(), self._best
+        state["average"] = {"count": self.average.count, "weights": self.average.weights}
+        groups, (loss, epoch) = state.pop("groups"), state.pop("best")
+        last_is_best = 0 < self.epoch == epoch and not self.average.count
+        row = self.row and dataclasses.replace(self.row)  # the next epoch gives it other matrices
 
         def make() -> dict[str, Any]:
+            best_weights = best.weights() if isinstance(best, HostRow) else best
             if row is None:
-                weights = self.model.state_dict()
+                weights, optimiser = self.model.state_dict(), self.optimiser
+                optimiser = optimiser and optimiser.state_dict()
             else:
-                assert optimiser is not None
-                weights = best_weights if last_is_best else row.copy_weights()
-                optimiser["state"] = row.optimiser_state()
-            best = weights if last_is_best else best_weights
+                weights = best_weights if last_is_best else row.best().weights()
+                optimiser = {
+                    "state": row.optimiser_state(),
+                    "param_groups": [{**g, "params": [*range(len(row.names))]} for g in groups],
+                }
             return {
                 **state,
                 "weights": weights,
                 "optimiser": optimiser,
-                "best": {"loss": loss, "epoch": epoch, "weights": best},
+                "best": {
+                    "loss": loss,
+                    "epoch": epoch,
+                    "weights": weights if last_is_best else best_weights,
+                },
             }
 
         return make
+
+    def progress(self) -> dict[str, Any]:
+        """Return the state without its tensors, as plain values."""
+        groups = self.optimiser.param_groups if self.optimiser else []
+        return {
+            "epoch": self.epoch,
+            "steps": self.steps,
+            "record": self.record,
+            "losses": [*self.losses],
+            "groups": [{k: v for k, v in group.items() if k != "params"} for group in groups],
+            "best": (self.best_loss, self.best_epoch),
+        }
+
+    @property
+    def best_weights(self) -> dict[str, Tensor]:
+        """The weights after the best epoch; {} before the first one."""
+        return self._best.weights() if isinstance(self._best, HostRow) else self._best
+
+    @best_weights.setter
+    def best_weights(self, weights: dict[str, Tensor]) -> None:
+        self._best = weights
+
+    def best_values(self, layout: Layout) -> Any:
+        """Return the weights after the best epoch as a row of this layout, in the host's memory."""
+        best = self._best
+        if isinstance(best, HostRow) and best.layout.shapes == layout.shapes:
+            return best.values
+        weights = {name: value.cpu() for name, value in self.best_weights.items()}
+        return torch.cat(layout.pieces(weights, torch.zeros(layout.length, device=CPU))).numpy()
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore the state that `dump` returned."""
@@ -124,7 +153,7 @@ class Training:
         self.losses.append(math.inf if loss is None else loss)
         if loss is not None and loss < self.best_loss:
             self.best_loss, self.best_epoch = loss, self.epoch
-            self.best_weights = self._copy_weights()
+            self._best = self.row.best() if self.row else self._copy_weights()
 
     def leave_pack(self) -> None:
         """Give weights and optimiser state memory of their own again."""
@@ -138,9 +167,7 @@ class Training:
             state.update({key: value.clone() for key, value in state.items()})
 
     def _copy_weights(self) -> dict[str, Tensor]:
-        """Return copies of the weights to evaluate; those of a row are in the host's memory."""
-        if self.row:
-            return self.row.copy_weights()
+        """Return copies of the weights to evaluate."""
         rows, weights = self.average.copies(), self.model.state_dict()
         return {n: rows[n] if n in rows else value.clone() for n, value in weights.items()}
 

@@ -117,11 +117,11 @@ class FunctionRun(ProgramRun):
         if own.state is None:
             return None
         state = {"epoch": own.epoch, "record": own.record, "state": _plain(own.state)}
-        state |= {"optimiser": None, "records": records, RUN: self._identity}
+        state |= {"optimiser": None, "records": records, RUN: self.identity}
         return partial(bytes, checkpoint_bytes(state))  # the function may change its state
 
     def _load(self, data: bytes) -> list[Record]:
-        saved = read_checkpoint(data, self._identity)
+        saved = read_checkpoint(data, self.identity)
         own = self.training
         own.epoch, own.record, own.state = saved["epoch"], saved["record"], _arrays(saved["state"])
         return saved["records"]

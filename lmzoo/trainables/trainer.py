@@ -13,7 +13,7 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -24,10 +24,12 @@ from lmzoo.base.errors import UserError
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
 from lmzoo.kernels.device import CPU, granted_gpu
-from lmzoo.lab.store.records import PROGRAM, RunFolder
+from lmzoo.lab.store.records import PROGRAM, Record, RunFolder
 from lmzoo.lab.store.saved_run import SavedRun
+from lmzoo.lab.store.tensors import Buffer
 from lmzoo.lab.store.writer import Writer
 from lmzoo.lab.trainables.commands import CommandRun
+from lmzoo.train.pack_checkpoint import stacked_state
 from lmzoo.train.packed.compatibility import pack_key, packing_pays, reason_not_packable
 from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.packed.memory import member_bytes
@@ -96,6 +98,13 @@ class Trainer:
             self._kept.free(trainings)
             return False  # the error, whose traceback keeps tensors of the pack, is gone then
         return True
+
+    def packed_state(
+        self, runs: Sequence[SavedRun], records: Sequence[Sequence[Record]]
+    ) -> Callable[[int], Sequence[Buffer]]:
+        """Return a function that makes the file of the state of runs after an epoch in a pack."""
+        own = zip(runs, records, strict=True)
+        return stacked_state([(run.identity, run.training, new) for run, new in own])
 
     def test_packed(self, runs: Sequence[SavedRun]) -> None:
         """Compute the test losses of a pack, if its program is kept, for `Run.test`."""

@@ -56,15 +56,12 @@ def test_requests_of_a_whole_run_in_a_bucket(bucket, config, corpus):
         run.save_epoch()
     run.test()
     run.end("finished")
-    (folder.path).mkdir(parents=True)
-    (folder.path / "events.out").write_text("curves")
-    run.publish("events.*")
     run.close()
     lock.close()
     assert not [r for r in requests if r.startswith("GET")]
     assert requests.count(f"PUT {CHECKPOINT}") == 1
     assert requests.count(f"PUT {RECORDS}") == requests.count(f"PUT {CONFIG}") == 1
-    assert len(requests) == 7
+    assert len(requests) == 6
     writer.close()
 
 

@@ -5,7 +5,7 @@ import functools
 import pytest
 
 from lmzoo import zoo
-from lmzoo.lab.store.local import Store, open_store
+from lmzoo.lab.store.local import Store, joined, open_store
 from lmzoo.lab.store.records import RECORDS, RunFolder, records_pending
 from lmzoo.lab.store.s3 import Bucket
 from lmzoo.lab.store.writer import Writer
@@ -76,6 +76,9 @@ def kill_at(patch, count, *, after):
         def wrapper(*args, **options):
             writes[0] += 1
             if writes[0] > count or (writes[0] == count and not after):
+                if writes[0] == count and write.__name__ == "_overwrite":
+                    own, name, data = args  # half of it is written
+                    write(own, name, joined(data)[: sum(map(len, data)) // 2])
                 raise KilledError
             result = write(*args, **options)
             if writes[0] >= count:
@@ -84,6 +87,7 @@ def kill_at(patch, count, *, after):
 
         return wrapper
 
-    for owner, name in ((Store, "_write"), (Store, "_append"), (Bucket, "put")):
+    local = [(Store, name) for name in ("_write", "_append", "_overwrite")]
+    for owner, name in (*local, (Bucket, "put")):
         patch.setattr(owner, name, killing(getattr(owner, name)))
     return writes

@@ -18,7 +18,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store.local import Lock, Store, open_store
+from lmzoo.lab.store.local import Content, Lock, Store, joined, open_store
 from lmzoo.lab.store.records import NONCE, WORKER_LOCK
 from lmzoo.lab.store.temporary import temporary_folder
 
@@ -96,7 +96,7 @@ class HeadStore(Store):
         child = HeadStore(self._server, self._address, self._owner, self)
         child._names = (*self._names, name)
         child.path = self.path / name
-        child.path.mkdir(exist_ok=True)  # for event files
+        child.path.mkdir(exist_ok=True)  # for what commands print
         return child
 
     def __str__(self) -> str:
@@ -105,12 +105,6 @@ class HeadStore(Store):
     @property
     def address(self) -> str:
         return str(self)
-
-    def publish(self, pattern: str) -> None:
-        """Copy the matching files of `path` into the store and delete them."""
-        for file in self.path.glob(pattern):
-            self._write(file.name, file.read_bytes(), "")
-            file.unlink()
 
     def _new_lock(self, name: str) -> Lock:
         return _HeadLock(self._server, self._owner, name)
@@ -124,11 +118,14 @@ class HeadStore(Store):
     def _read(self, name: str) -> bytes | None:
         return self._call("read", name)
 
-    def _write(self, name: str, data: bytes, backup: str) -> None:
-        self._call("write", name, data, backup)
+    def _write(self, name: str, data: Content, backup: str) -> None:
+        self._call("write", name, joined(data), backup)
 
     def _create(self, name: str, data: bytes) -> None:
         self._call("create", name, data)
+
+    def _overwrite(self, name: str, data: Content) -> None:
+        self._write(name, data, "")
 
     def _append(self, name: str, line: bytes) -> None:
         self._call("append", name, line.decode().removesuffix("\n"))

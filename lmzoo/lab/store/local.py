@@ -28,7 +28,7 @@ import re
 import socket
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Protocol, runtime_checkable
@@ -173,6 +173,8 @@ def _is_open_at(file: IO[str], path: Path) -> bool:
         return False
 
 
+Content = bytes | Sequence[bytes | memoryview]
+"""The content of a file, or pieces of it."""
 UNFINISHED = ".{}.{}"
 """A file that is being written, by its name and the id of the process."""
 THREADS = 16
@@ -220,15 +222,19 @@ class Store:
         """
         retry(lambda: self._create(name, data), f"{self}/{name}")
 
-    def write(self, name: str, data: bytes, backup: str = "") -> None:
+    def write(self, name: str, data: Content, backup: str = "") -> None:
         """Replace a file atomically.
 
         Args:
             name: The file.
-            data: The new content.
+            data: The new content, also in pieces.
             backup: A name under which the old file is kept; a bucket keeps none.
         """
         retry(lambda: self._write(name, data, backup), f"{self}/{name}")
+
+    def overwrite(self, name: str, data: Content) -> None:
+        """Write a file in place, which a death may leave torn: its reader must notice that."""
+        retry(lambda: self._overwrite(name, data), f"{self}/{name}")
 
     def append(self, name: str, line: str) -> None:
         """Append a line and flush it to disk; an incomplete last line is removed first."""
@@ -282,9 +288,6 @@ class Store:
         """
         retry(lambda: self._take_over(appended), str(self))
 
-    def publish(self, pattern: str) -> None:
-        """Copy the matching files of `path` into the store; a local store has them already."""
-
     def local_copy(self, patterns: Iterable[str]) -> Path:
         """Return a local folder with the files, at any depth, whose names match a pattern."""
         return self.path
@@ -317,16 +320,16 @@ class Store:
         except FileNotFoundError:
             return None
 
-    def _write(self, name: str, data: bytes, backup: str) -> None:
+    def _write(self, name: str, data: Content, backup: str) -> None:
         self._replace(name, data, backup)
 
-    def _replace(self, name: str, data: bytes, backup: str = "", *, sync: bool = False) -> None:
+    def _replace(self, name: str, data: Content, backup: str = "", *, sync: bool = False) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         path = self.path / name
         partial = path.with_name(UNFINISHED.format(name, os.getpid()))
         try:
             with partial.open("wb") as file:
-                file.write(data)
+                file.writelines([data] if isinstance(data, bytes) else data)
                 if sync:
                     file.flush()
                     os.fsync(file.fileno())
@@ -342,6 +345,13 @@ class Store:
         except FileNotFoundError:
             self._check_lock()  # another process has taken over, and deleted the unfinished file
             raise
+
+    def _overwrite(self, name: str, data: Content) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(self.path / name, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
+            self._check_lock()
+            file.writelines([data] if isinstance(data, bytes) else data)
+            file.truncate()
 
     def _create(self, name: str, data: bytes) -> None:
         if (self.path / name).exists():
@@ -374,6 +384,11 @@ class Store:
     def _delete(self, name: str) -> None:
         self._check_lock()
         (self.path / name).unlink(missing_ok=True)
+
+
+def joined(data: Content) -> bytes:
+    """Return the whole content of a file."""
+    return data if isinstance(data, bytes) else b"".join(data)
 
 
 def _keep(path: Path, backup: Path) -> None:

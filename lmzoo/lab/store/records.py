@@ -6,11 +6,13 @@
     RUNS/<study>/<identity>/          one run
         config.json                   everything that decides the result, and labels
         records.ndjson                one event per line, appended and flushed
-        checkpoint.pt                 the state after the last epoch, replaced atomically
+        checkpoint.pt                 the state after the last epoch, replaced atomically; rows of a
+                                      pack, as safetensors, if its worker died (`pack_files.py`)
         checkpoint-previous.pt        the state one epoch earlier, used if the last is damaged; a
                                       bucket has none
         traceback.txt                 of the error with which the run failed
         test-EPOCH.npy                float32 (2, N): NLL in nats and tokens of each test sequence
+    RUNS/<study>/.pack-<worker>/      what a pack writes for all its runs (`pack_files.py`)
     RUNS/<study>/ended/NNNNN.zip      ended runs of a sweep with `--archive` (`archive.py`)
     RUNS/<study>/tensorboard/<point · seed · identity>/
         events.out.tfevents.*         the same numbers for TensorBoard
@@ -155,11 +157,7 @@ class RunFolder:
 
     def append(self, *records: Mapping[str, Any]) -> None:
         """Append events together and flush them to disk; non-finite numbers become null."""
-        lines = [
-            json.dumps({k: replace_non_finite(v) for k, v in record.items()}, allow_nan=False)
-            for record in records
-        ]
-        self.store.append(RECORDS, "\n".join(lines))
+        self.store.append(RECORDS, "\n".join(map(record_line, records)))
 
     def open_records(self, *, new: bool = False) -> list[Record]:
         """Return all events and remember the file; this process must have the lock of the run."""
@@ -185,6 +183,11 @@ class RunFolder:
     def checkpoint(self) -> Path:
         """Path of the last checkpoint."""
         return self.path / CHECKPOINT
+
+
+def record_line(record: Mapping[str, Any]) -> str:
+    """Return an event as a line; non-finite numbers become null."""
+    return json.dumps({k: replace_non_finite(v) for k, v in record.items()}, allow_nan=False)
 
 
 def parse_records(data: bytes) -> list[Record]:

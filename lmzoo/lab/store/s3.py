@@ -44,7 +44,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store.local import THREADS, Lock, Store, in_use_error, process_name
+from lmzoo.lab.store.local import THREADS, Content, Lock, Store, in_use_error, joined, process_name
 from lmzoo.lab.store.temporary import temporary_folder
 from lmzoo.lab.store.writer import LOG, retry
 
@@ -297,15 +297,6 @@ class S3Store(Store):
     def take_over(self, *appended: str) -> None:
         """Do nothing: writes are conditional."""
 
-    def publish(self, pattern: str) -> None:
-        """Upload the matching files of `path` and delete them; log those that fail."""
-        for file in self.path.glob(pattern):
-            try:
-                self.bucket.put(self._key(file.name), file.read_bytes())
-                file.unlink()
-            except (OSError, UserError) as error:
-                LOG.warning("%s/%s was not uploaded: %s", self, file.name, error)
-
     def local_copy(self, patterns: Iterable[str]) -> Path:
         """Download the objects whose last path segment matches a pattern."""
         folder = temporary_folder("fetched")
@@ -357,7 +348,8 @@ class S3Store(Store):
         self._etags[name] = found.etag if found else ""
         return found.data if found else None
 
-    def _write(self, name: str, data: bytes, backup: str) -> None:
+    def _write(self, name: str, data: Content, backup: str) -> None:
+        data = joined(data)
         if name in self._etags or not self._put_new(name, data):
             self._put_known(name, data)
 
@@ -393,6 +385,9 @@ class S3Store(Store):
         self._check_lock()
         self._prefetched.pop(self._key(name), None)
         self._etags[name] = self.bucket.put(self._key(name), data, **condition)
+
+    def _overwrite(self, name: str, data: Content) -> None:
+        self._write(name, data, "")
 
     def _append(self, name: str, line: bytes) -> None:
         known = self._remembered.get(name)

@@ -10,7 +10,8 @@ With a `Writer`, files are written in the background while the next epoch is tra
 gets the epochs of a second together, a bucket those of ten seconds: on a fast GPU the checkpoints
 of a pack take as long as its epoch, and in a bucket every file is a request. An interruption loses
 these epochs, which are trained again. An error of a write is raised by the next call; the run must
-then be closed.
+then be closed. A run in a pack writes into its folder when it leaves: until then the files of the
+pack have its state and its records (`pack_files.py`).
 """
 
 import time
@@ -71,11 +72,13 @@ class SavedRun(ABC):
             UserError: Another process has had the run open for `patience` seconds.
         """
         self.folder = folder
-        self._identity = config.get("run", "")
+        self.identity = config.get("run", "")
         self.note = ""
         """What was wrong with the checkpoints; "" if nothing."""
         self._writer, self.key = writer, str(folder.store)
         self._collected: list[Record] = []  # events that are not yet given to the writer, in order
+        self._in_pack = 0
+        """Number of these that the files of a pack have."""
         self._unsaved: Callable[[], bytes] | None = None
         """Makes the checkpoint of the last epoch, if it is not yet given to the writer."""
         self._save_seconds = folder.store.save_seconds if writer else 0.0
@@ -129,6 +132,23 @@ class SavedRun(ABC):
         else:
             self._flush_if_due()
 
+    def keep_epoch(self) -> None:
+        """Keep the checkpoint and record of the last epoch until the run leaves its pack."""
+        self._collect(self.training.record)
+        self._unsaved = self._dump([*self._collected])
+        self._saved_at = time.monotonic()
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the folder lacks the last epoch."""
+        return self._unsaved is not None
+
+    def pack_events(self) -> list[Record]:
+        """Return the events that the files of its pack lack; they are written next."""
+        new = self._collected[self._in_pack :]
+        self._in_pack = len(self._collected)
+        return new
+
     def end(self, status: str, reason: str = "") -> None:
         """Append the `end` event: how and why the run ended."""
         self._append({"event": "end", "epoch": self.epoch, "status": status, "reason": reason})
@@ -140,10 +160,6 @@ class SavedRun(ABC):
         self._append(end)
         self._submit(self.folder.drop_checkpoints)
 
-    def publish(self, pattern: str) -> None:
-        """Copy matching files of the run's local folder into the store."""
-        self._submit(partial(self.folder.store.publish, pattern))
-
     def stop(self) -> None:  # noqa: B027  most have none
         """End the program that trains the run, if there is one."""
 
@@ -153,7 +169,7 @@ class SavedRun(ABC):
             store, self._unsaved = self.folder.store, None
             self._submit(lambda: store.write(CHECKPOINT, dump(), backup=PREVIOUS))
         if self._collected:
-            records, self._collected = self._collected, []
+            records, self._collected, self._in_pack = self._collected, [], 0
             self._submit(partial(self.folder.append, *records))
             self._saved_at = time.monotonic()
 
@@ -238,5 +254,5 @@ class SavedRun(ABC):
         try:
             yield
         except BaseException:
-            self._collected, self._unsaved = [], None
+            self._collected, self._in_pack, self._unsaved = [], 0, None
             raise

@@ -30,6 +30,7 @@ from lmzoo.base.search_space import Range, range_json, range_text
 from lmzoo.lab.statistics.compared import Look
 from lmzoo.lab.store.archive import RUNS, archive_runs, archived_runs, restore_run
 from lmzoo.lab.store.local import Store, open_store
+from lmzoo.lab.store.pack_files import unpack_all
 from lmzoo.lab.store.records import (
     NUMERICS,
     RECORDS,
@@ -175,6 +176,7 @@ class StudyStore:
         try:
             self.store.clear_locks(WORKER_LOCK.format("*"), WORKER_SECONDS)
             self.store.take_over(SETTINGS)
+            unpack_all(self.store)
         except BaseException:
             self._lock.close()
             raise

@@ -6,13 +6,14 @@ data of a study, resolves its points, and makes the trainer of a worker. It has 
 """
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from lmzoo.lab.store.records import RunFolder
+from lmzoo.lab.store.records import Record, RunFolder
 from lmzoo.lab.store.saved_run import SavedRun
+from lmzoo.lab.store.tensors import Buffer
 from lmzoo.lab.store.writer import Writer
 from lmzoo.lab.study.study import Study
 from lmzoo.lab.study.trainable import Trainable
@@ -94,6 +95,15 @@ class Trainer(Protocol):
 
     def train_packed(self, runs: Sequence[SavedRun]) -> None:
         """Train one epoch of runs that share a pack."""
+        ...
+
+    def packed_state(
+        self, runs: Sequence[SavedRun], records: Sequence[Sequence[Record]]
+    ) -> Callable[[int], Sequence[Buffer]]:
+        """Return a function that makes the file of the state of runs after an epoch in a pack.
+
+        `records` are those of each run that may not be on disk. A thread may call it later.
+        """
         ...
 
     def test_packed(self, runs: Sequence[SavedRun]) -> None:

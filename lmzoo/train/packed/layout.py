@@ -36,6 +36,10 @@ class Layout:
         }
         """Shape, strides and first column of each parameter."""
 
+    def places(self) -> list[tuple[str, list[int], int]]:
+        """Return name, shape and first column of each parameter."""
+        return [(name, [*shape], begin) for name, (shape, _, begin) in self._places.items()]
+
     @property
     def length(self) -> int:
         """N, the number of columns."""
@@ -84,18 +88,39 @@ class Row:
     """`VALUES`, `STEP` and the other keys of the optimiser's state -> row."""
     names: list[str]
     """The parameters of the training, which the template may exceed."""
-    weights: dict[str, Tensor]
-    """The state of the model: views of the row, and the model's buffers."""
-    host: dict[str, Any]
-    """The same numbers after the last epoch of the pack, as arrays in the memory of the host."""
+    state: list[str]
+    """The names of the model's state in its order."""
+    buffers: dict[str, Tensor]
+    """The buffers of the model, which no pack changes."""
+    matrices: dict[str, Any]
+    """The numbers of all members after the last epoch of the pack, as arrays in the memory of the
+    host. Nothing changes them, so that a thread may write them during the next epoch."""
+    index: int
+    """The row of this training in them."""
 
-    def copy_weights(self) -> dict[str, Tensor]:
-        """Return copies of the model's state; the weights are in the memory of the host."""
-        own = self.layout.named(VALUES, self.host[VALUES].copy())
-        return {n: own[n] if n in own else v.clone() for n, v in self.weights.items()}
+    def best(self) -> "HostRow":
+        """Return a copy of the weights in the memory of the host."""
+        values = self.matrices[VALUES][self.index].copy()
+        return HostRow(self.layout, self.state, self.buffers, values)
 
     def optimiser_state(self) -> dict[int, dict[str, Tensor]]:
         """Return the state of each parameter by its number, views of the arrays of the host."""
-        kinds = {k: self.layout.named(k, row) for k, row in self.host.items() if k != VALUES}
+        rows = {k: m[self.index] for k, m in self.matrices.items() if k != VALUES}
+        kinds = {k: self.layout.named(k, row) for k, row in rows.items()}
         names = self.names if kinds else []
         return {i: {k: kinds[k][n] for k in kinds} for i, n in enumerate(names)}
+
+
+@dataclass(frozen=True)
+class HostRow:
+    """The weights of a training in the memory of the host."""
+
+    layout: Layout
+    state: list[str]
+    buffers: dict[str, Tensor]
+    values: Any
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the state of the model: views of the row."""
+        own = self.layout.named(VALUES, self.values)
+        return {n: own[n] if n in own else self.buffers[n].clone() for n in self.state}

@@ -13,6 +13,7 @@ import operator
 import weakref
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -132,12 +133,8 @@ class StackedParameters:
     @torch.no_grad()
     def read_best(self) -> None:
         """Copy the weights of the best epoch from the trainings; the next `read` undoes it."""
-        rows = []
-        for training in self.row_trainings:
-            best = training.best_weights
-            zeros = self._blank.to(next(iter(best.values())).device)
-            rows.append(torch.cat(self.layout.pieces(best, zeros)).to(self.values.device))
-        self.values.copy_(torch.stack(rows))
+        rows = [training.best_values(self.layout) for training in self.row_trainings]
+        self.values.copy_(torch.from_numpy(np.stack(rows)))
 
     @torch.no_grad()
     def write_back(self) -> None:
@@ -158,8 +155,8 @@ class StackedParameters:
             for key, matrix in numbers.items():
                 self._own[key].copy_(matrix[: len(trainings)])
         host = {key: to_host(matrix).numpy() for key, matrix in self._own.items()}
-        for p, row in enumerate(self._given):
-            row.host = {key: matrix[p] for key, matrix in host.items()}
+        for row in self._given:
+            row.matrices = host
 
     def _give_rows(self, trainings: Sequence[Training]) -> None:
         """Make weights and optimiser state of the trainings views of the rows of `_own`."""
@@ -175,7 +172,8 @@ class StackedParameters:
                     training.optimiser.state[weight] = {key: parts[key][name][p] for key in keys}
             numbers = {key: rows[key][p] for key in rows}
             names, state = [*self._parameters[p]], training.model.state_dict()
-            training.row = Row(self.layout, numbers, names, state, {})
+            buffers = {n: v.clone() for n, v in state.items() if n not in self.layout.shapes}
+            training.row = Row(self.layout, numbers, names, [*state], buffers, {}, p)
             self._given.append(training.row)
 
     def _gather(self, key: str) -> Float[Tensor, "P N"]:
@@ -230,9 +228,9 @@ class StackedParameters:
 
 
 def to_host(tensor: Tensor) -> Tensor:
-    """Return a copy in pinned memory, to which a GPU copies fastest; a tensor of the CPU itself."""
+    """Return a copy in the memory of the host: in pinned memory, to which a GPU copies fastest."""
     if tensor.device == CPU:
-        return tensor
+        return tensor.clone()
     return torch.empty_like(tensor, device=CPU, pin_memory=True).copy_(tensor)
 
 

@@ -47,14 +47,6 @@ def test_files_arrive_in_the_folder(store, tmp_path):
     assert store.prefetch("x") == {"run"}
 
 
-def test_event_files_are_published(store, tmp_path):
-    folder = store / "tensorboard"
-    (folder.path / "events.out.1").write_bytes(b"events")
-    folder.publish("events.*")
-    assert (tmp_path / "store/tensorboard/events.out.1").read_bytes() == b"events"
-    assert not list(folder.path.iterdir())
-
-
 def test_records_of_a_run_are_those_of_a_folder(store, tmp_path):
     folder = RunFolder(store / "run")
     folder.open_records()

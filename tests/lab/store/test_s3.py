@@ -111,18 +111,6 @@ def test_an_answer_of_s3_is_the_error_of_a_file():
         assert kind is not OSError or caught.value.errno in retry_module.TRANSIENT_ERRORS
 
 
-def test_publish_moves_files_from_the_scratch_folder_to_the_bucket(store, monkeypatch):
-    store.path.mkdir(parents=True)
-    (store.path / "events.1").write_bytes(b"curve")
-    with monkeypatch.context() as patch:
-        patch.setattr(store.bucket, "put", fail)
-        store.publish("events.*")
-    assert (store.path / "events.1").exists()
-    store.publish("events.*")
-    assert store.read("events.1") == b"curve"
-    assert not list(store.path.iterdir())
-
-
 def test_prefetch_reads_in_parallel_and_its_result_is_returned_once(store, monkeypatch):
     for i in range(4):
         (store / f"run{i}").write("records", b"old%d\n" % i)

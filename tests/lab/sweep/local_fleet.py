@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 from lmzoo.kernels.device import CPU
+from lmzoo.lab.store.pack_files import unpack
 from lmzoo.lab.store.records import WORKER_LOCK
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study_store import StudyStore
@@ -24,7 +25,7 @@ class LocalWorker:
         store = fleet.planner.store.store
         self.lock = type(store)(path).lock(WORKER_LOCK.format(name))
         self.confirmed: list = []
-        self.pack = Pack(store, Trainer(corpus, CPU), self.confirm)
+        self.pack = Pack(store, Trainer(corpus, CPU), self.confirm, name)
         self.reports: list = []
 
     def confirm(self, run) -> None:
@@ -95,6 +96,7 @@ def fleet_sweep(
         if step in deaths:
             del crew[worker.name]
             worker.lock.close()
+            unpack(store.store, worker.name)
             fleet.give_back(fleet.gone(worker.name), interrupted=True)
     for worker in crew.values():
         worker.pack.suspend()

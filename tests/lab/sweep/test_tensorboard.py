@@ -1,10 +1,10 @@
 """TensorBoard curves are complete after a kill, and a disk error does not end the run."""
 
-import errno
+import threading
 
-import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import BOARD
 from lmzoo.lab.sweep.worker import tensorboard
 
@@ -17,38 +17,52 @@ LOSSES = {"train_token": 1.0, "valid_token": 1.0, "valid_sentence": None}
 RECORD = {"epoch": 1, **LOSSES, "tokens_per_second": 9}
 
 
-class FullDiskWriter:
-    """A writer whose disk is full when it opens, at the first number, or when it closes."""
-
-    def __init__(self, *_, **__):
-        if self.at == "open":
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    def add_event(self, event):
-        if event.summary.value[0].HasField("simple_value"):
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    def flush(self):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    close = flush
+def write(writer):
+    """Write what a worker writes when the run ends."""
+    if action := writer.take(last=True):
+        action()
 
 
-@pytest.mark.parametrize("at", ["open", "write", "close"])
-def test_a_disk_error_is_logged_once_and_not_raised(tmp_path, monkeypatch, caplog, at):
-    monkeypatch.setattr(FullDiskWriter, "at", at, raising=False)
-    monkeypatch.setattr(tensorboard, "EventFileWriter", FullDiskWriter)
-    writer = tensorboard.RunWriter(tmp_path / "run", CONFIG, epoch=0)
-    if at == "write":
+def test_a_disk_error_is_logged_once_and_not_raised(tmp_path, caplog):
+    (tmp_path / BOARD).write_text("a file where the folder should be")
+    writer = tensorboard.RunWriter(Store(tmp_path), CONFIG, epoch=0)
+    for _ in range(2):
         writer.write_epoch(RECORD)
-        writer.write_test(
-            {"epoch": 1, "token": 1.0, "sentence": 1.0, "report": {"active units": 1.0}}
-        )
-    writer.close()
-    folder = tmp_path / BOARD / NAME
-    assert [r.message for r in caplog.records] == [
-        f"{folder}: TensorBoard curves stop here: [Errno 28] No space left on device"
-    ]
+        action = writer.take()
+        if action:
+            action()
+    write(writer)
+    [record] = caplog.records
+    assert "TensorBoard curves stop here: [Errno" in record.message
+
+
+def test_points_are_appended_and_no_file_stays_open(tmp_path):
+    writer = tensorboard.RunWriter(Store(tmp_path), CONFIG, epoch=0)
+    assert writer.take() is None
+    folder, threads = tmp_path / BOARD / NAME, threading.active_count()
+    for epoch in (1, 2):
+        writer.write_epoch(record(epoch, float(epoch)))
+        action = writer.take()
+        assert action
+        action()
+        assert curve(folder)[-1] == (epoch, epoch)
+    assert len(list(folder.iterdir())) == 1
+    assert threading.active_count() == threads
+
+
+def test_a_bucket_gets_the_file_when_the_run_ends(tmp_path):
+    class Bucket(Store):
+        """A store that has no folder."""
+
+    writer = tensorboard.RunWriter(Bucket(tmp_path), CONFIG, epoch=0)
+    for epoch in (1, 2):
+        writer.write_epoch(record(epoch, float(epoch)))
+        action = writer.take()
+        assert action
+        action()
+        assert not (tmp_path / BOARD).exists()
+    write(writer)
+    assert curve(tmp_path / BOARD / NAME) == [(1, 1.0), (2, 2.0)]
 
 
 def curve(folder, tag="valid/token"):
@@ -62,16 +76,16 @@ def record(epoch, loss):
 
 
 def test_a_continued_run_has_every_epoch_once_although_a_killed_process_wrote_too_few(tmp_path):
-    first = tensorboard.RunWriter(tmp_path / "run", CONFIG, epoch=0)
+    first = tensorboard.RunWriter(Store(tmp_path), CONFIG, epoch=0)
     first.write_epoch(record(1, 4.0))
-    first.close()  # it was killed before the numbers of epochs 2 and 3 were written
+    write(first)  # it was killed before the numbers of epochs 2 and 3 were written
     (file,) = (tmp_path / BOARD / NAME).iterdir()
     file.rename(file.with_name("events.out.tfevents.1"))  # in an earlier second
     records = [record(1, 4.0), record(2, 3.0), record(3, 2.0)]
-    second = tensorboard.RunWriter(tmp_path / "run", CONFIG, epoch=2, records=records)
+    second = tensorboard.RunWriter(Store(tmp_path), CONFIG, epoch=2, records=records)
     second.write_epoch(record(3, 2.0))  # its checkpoint was damaged
     second.write_epoch(record(4, 1.0))
-    second.close()
+    write(second)
     assert curve(tmp_path / BOARD / NAME) == [(1, 4.0), (2, 3.0), (3, 2.0), (4, 1.0)]
 
 
@@ -79,19 +93,19 @@ def test_the_seeds_of_a_count_model_are_one_run_with_each_epoch_once(tmp_path):
     confirm = {**CONFIG, "stage": "confirm"}
     for seed in (1, 2):
         config = {**confirm, "seed": seed, "run": f"{seed}" * 12}
-        writer = tensorboard.RunWriter(tmp_path / "run", config, epoch=0, once=True)
+        writer = tensorboard.RunWriter(Store(tmp_path), config, epoch=0, once=True)
         writer.write_epoch(record(1, 3.0))
-        writer.close()
+        write(writer)
     assert curve(tmp_path / BOARD / "cut state_to_candidate (4)") == [(1, 3.0)]
 
 
 def test_a_maximized_metric_has_the_sign_that_the_program_gave_it(tmp_path):
     model = {"name": "command", "metric": "accuracy", "direction": "maximize"}
-    writer = tensorboard.RunWriter(tmp_path / "run", {**CONFIG, "model": model}, epoch=0)
+    writer = tensorboard.RunWriter(Store(tmp_path), {**CONFIG, "model": model}, epoch=0)
     writer.write_epoch(record(1, -0.5))
     writer.write_epoch({**record(2, None), "metrics": {}})  # it has diverged
     writer.write_test({"epoch": 2, "token": -0.25})
-    writer.close()
+    write(writer)
     (folder,) = (tmp_path / BOARD).iterdir()
     assert curve(folder) == [(1, 0.5)]
     assert curve(folder, "test/token") == [(2, 0.25)]

@@ -22,6 +22,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.stops import STOPS
 from lmzoo.lab.cluster.capacity import Capacity
 from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.pack_files import unpack
 from lmzoo.lab.store.records import WORKER_LOCK
 from lmzoo.lab.study.planned_run import PlannedRun
 from lmzoo.lab.sweep.driver.mailbox import Demand, OtherSweeps, fair_shares
@@ -213,6 +214,7 @@ class Coordinator:
                 if self.server is not None:
                     ray.get(self.server.close.remote(worker))
                 self.store.clear_locks(WORKER_LOCK.format(worker), RECOVERY_SECONDS)
+                unpack(self.store, worker)
             with self._mutex:
                 reason = self._reasons.get(worker, "")
                 node = self._nodes.get(worker, "")

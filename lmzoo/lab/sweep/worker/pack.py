@@ -1,6 +1,7 @@
 """The runs that a worker has open, and how it trains them.
 
-A `Writer` writes the files of an epoch while the next one is trained (`lab/store/saved_run.py`).
+A `Writer` writes the files of an epoch while the next one is trained: those of runs that train
+together once for all (`lab/store/pack_files.py`), the others' each (`lab/store/saved_run.py`).
 A death loses the epoch in training and those that were not yet written. The end of a run, and its
 release for another worker, are confirmed after its last write. A run may be revoked while its epoch
 is trained, because another worker is faster: then the epoch is not saved.
@@ -8,12 +9,15 @@ is trained, because another worker is faster: then the epoch is not saved.
 
 import math
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 
 from lmzoo.base.errors import describe_error
 from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.pack_files import PackFiles
 from lmzoo.lab.store.records import (
+    BOARD,
     CHECKPOINT,
     CONFIG,
     RECORDS,
@@ -26,7 +30,7 @@ from lmzoo.lab.store.records import (
 )
 from lmzoo.lab.store.writer import Writer
 from lmzoo.lab.sweep.messages import Assignment, Ended, Job, Released, Report
-from lmzoo.lab.sweep.worker.tensorboard import RunWriter
+from lmzoo.lab.sweep.worker.tensorboard import FLUSH_SECONDS, RunWriter
 from lmzoo.lab.trainables.door import Trainer, open_door
 
 
@@ -38,6 +42,7 @@ class TrainingRun:
         folder: RunFolder,
         job: Job,
         trainer: Trainer,
+        store: Store,
         writer: Writer,
         *,
         curves: bool = True,
@@ -48,9 +53,7 @@ class TrainingRun:
         self.run = trainer.open(folder, config, new=job.is_new, writer=writer)
         records = epoch_records(self.run.records)
         once = open_door().is_counted(config)
-        self._curves = RunWriter(
-            folder.path, config, self.run.epoch, records, once=once, writes=curves
-        )
+        self.curves = RunWriter(store, config, self.run.epoch, records, once=once, writes=curves)
         # A run that starts over, because its checkpoint is gone, trains its recorded epochs again.
         last = math.inf if self.has_ended else self.run.epoch
         self.unreported = [(self.id, r) for r in records if job.epoch < r["epoch"] <= last]
@@ -66,10 +69,13 @@ class TrainingRun:
         """Whether the run has reached its budget or has diverged."""
         return self.run.epoch >= self.budget or self.run.training.diverged
 
-    def save_epoch(self) -> Report:
-        """Write the last epoch; return its report."""
-        self.run.save_epoch()
-        self._curves.write_epoch(self.run.training.record)
+    def save_epoch(self, *, packed: bool) -> Report:
+        """Write the last epoch, or keep it for the files of the pack; return its report."""
+        if packed:
+            self.run.keep_epoch()
+        else:
+            self.run.save_epoch()
+        self.curves.write_epoch(self.run.training.record)
         return self.id, self.run.training.record
 
     @property
@@ -89,7 +95,7 @@ class TrainingRun:
             if token is None or not math.isfinite(token):
                 self.run.end("diverged", f"the test loss is not finite at epoch {self.run.epoch}")
                 return
-            self._curves.write_test(tested)
+            self.curves.write_test(tested)
         self.run.end("finished")
 
     def ended(self) -> Ended:
@@ -104,11 +110,9 @@ class TrainingRun:
         return next(tests, None)
 
     def close(self) -> None:
-        """End its program, close the TensorBoard curves and give the last records to the writer."""
+        """End its program, and give its last records to the writer."""
         self.run.stop()
-        self._curves.close()
         self.run.flush()
-        self.run.publish("events.*")
 
 
 class Pack:
@@ -119,16 +123,19 @@ class Pack:
         store: Store,
         trainer: Trainer,
         confirm: Callable[[Ended | Released], None],
+        worker: str = "",
         *,
         curves: bool = True,
     ) -> None:
         """`confirm` is called from any thread.
 
-        `curves` says whether runs write curves for TensorBoard.
+        `worker` names the files of its packs. `curves` says whether runs write curves for
+        TensorBoard.
         """
-        self._curves = curves
+        self._curves, self._curves_written_at = curves, time.monotonic()
         self.store = store
         self.writer = Writer()
+        self._files = PackFiles(store, worker, self.writer)
         self._trainer = trainer
         self._confirm = confirm
         self._mutex = threading.RLock()
@@ -145,6 +152,8 @@ class Pack:
     def apply(self, assignment: Assignment) -> list[Report]:
         """Close runs and open others; return the reports of epochs that were not reported."""
         with self._mutex:
+            if not self.opened:
+                self._files.delete()
             return self._apply(assignment)
 
     def _apply(self, assignment: Assignment) -> list[Report]:
@@ -159,7 +168,9 @@ class Pack:
         reports = []
         for job, folder in self._read(assignment.join):
             try:
-                run = TrainingRun(folder, job, self._trainer, self.writer, curves=self._curves)
+                run = TrainingRun(
+                    folder, job, self._trainer, self.store, self.writer, curves=self._curves
+                )
             except Exception as error:
                 self._raise_unless_final(error)
                 self._fail(folder, error)
@@ -188,7 +199,7 @@ class Pack:
         packed: bool,
     ) -> list[Report]:
         """Save the epoch of the runs that were not revoked; end those that are trained."""
-        reports = [run.save_epoch() for run in trained if run.id in self._open]
+        reports = [run.save_epoch(packed=packed) for run in trained if run.id in self._open]
         ended = [run for run in runs if run.id in self._open and run.is_trained]
         if packed:
             self._trainer.test_packed([run.run for run in ended if run.is_tested])
@@ -198,9 +209,33 @@ class Pack:
             self._close(run.id)
         for run in unreported:
             run.unreported = []
+        if packed and self._files.is_due:
+            self._save_pack([run for run in trained if run.id in self._open])
+        self._write_curves()
         for key in [*self._closing.values()]:
             self.writer.done(key)  # raises the error of a write that failed
         return reports
+
+    def _save_pack(self, runs: Sequence[TrainingRun]) -> None:
+        """Write the state and the records of the runs that stay in the pack."""
+        if not runs:
+            return
+        others = [run.run for run in self._open.values() if run not in runs and run.run.is_kept]
+        for run in others:
+            run.flush()
+        keys = [*self._closing.values(), *(run.key for run in others)]
+        members = [run.run for run in runs]
+        records = [run.pack_events() for run in members]
+        events = [(run.id, r) for run, new in zip(runs, records, strict=True) for r in new]
+        self._files.save(self._trainer.packed_state(members, records), events, keys)
+
+    def _write_curves(self) -> None:
+        """Write the new points of all curves, every `FLUSH_SECONDS`."""
+        if time.monotonic() - self._curves_written_at < FLUSH_SECONDS:
+            return
+        self._curves_written_at = time.monotonic()
+        writes = [write for run in self._open.values() if (write := run.curves.take())]
+        self.writer.submit(BOARD, lambda: [write() for write in writes])
 
     def revoke(self, run_ids: Sequence[str]) -> None:
         """Close runs, also in the middle of an epoch; called from another thread."""
@@ -212,7 +247,9 @@ class Pack:
     def suspend(self) -> None:
         """Close all runs without ending them: the sweep may give them to another worker."""
         for run_id in [*self._open]:
-            self._open.pop(run_id).close()
+            self._end(self._open.pop(run_id))
+        self.writer.wait()
+        self._files.delete()
         self.writer.wait()
 
     def _train(self, runs: list[TrainingRun], *, packed: bool) -> list[TrainingRun]:
@@ -233,7 +270,7 @@ class Pack:
                     run.run.train_epoch(run.budget)
             except Exception as error:
                 self._raise_unless_final(error)
-                self._open.pop(run.id).close()
+                self._end(self._open.pop(run.id))
                 self._fail(run.run.folder, error)
             else:
                 trained.append(run)
@@ -252,8 +289,14 @@ class Pack:
         """Close a run that has ended or is released, and confirm it after its last write."""
         run = self._open.pop(run_id)
         outcome = released or run.ended()
-        run.close()
+        self._end(run)
         self._confirm_later(run.run.key, outcome)
+
+    def _end(self, run: TrainingRun) -> None:
+        """Give the last records and curves of a run to the writer."""
+        run.close()
+        if write := run.curves.take(last=True):
+            self.writer.submit(BOARD, write)
 
     def _fail(self, folder: RunFolder, error: Exception) -> None:
         """End a run, and write the traceback of its error into its folder."""

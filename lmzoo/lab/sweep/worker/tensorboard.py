@@ -9,28 +9,38 @@ All runs of a study have the same HParams columns: point, stage, seed and the se
 Strings stay strings and numbers stay numbers, so that the table can be sorted and filtered. A
 continued run writes a new event file, which replaces its earlier curves, because a process that was
 killed may not have written their last epochs.
+
+A writer of TensorBoard's has a thread and an open file. Here a run collects its points, and one
+action appends those of all runs every `FLUSH_SECONDS`. An event file is a sequence of
+
+    length (8 bytes) | its checksum (4) | event, a protobuf | its checksum (4)
 """
 
 # pyright: reportAttributeAccessIssue=false
 # protobuf makes the classes of the events when their modules are imported.
 
-import contextlib
+import itertools
+import os
+import socket
+import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
+from lmzoo.base.errors import UserError
 from lmzoo.lab.store.labels import curves_name, display_label
+from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import BOARD, Record
 from lmzoo.lab.store.writer import LOG
 
 FLUSH_SECONDS = 10
-"""A thread of the event file writes the new numbers this often; training does not wait for it."""
+"""New points are written this often, in the background."""
 METRICS = ("valid/token", "test/token")
 CURVES = {
     "train_token": "train/token",
@@ -40,14 +50,19 @@ CURVES = {
     "valid_sequence_accuracy": "valid/sequence_accuracy",
     "tokens_per_second": "worker/tokens_per_second",
 }
+NUMBERS = itertools.count()
+"""Numbers of the event files of this process, for their names."""
 
 
 class RunWriter:
-    """Writes one run's event file; a disk error stops the curves but not the run."""
+    """Collects the points of one run's event file; a disk error stops the curves but not the run.
+
+    In a store that is no folder, the file is written when it is complete.
+    """
 
     def __init__(
         self,
-        folder: Path,
+        store: Store,
         config: Mapping[str, Any],
         epoch: int,
         records: Sequence[Record] = (),
@@ -55,78 +70,100 @@ class RunWriter:
         once: bool = False,
         writes: bool = True,
     ) -> None:
-        """Open a new event file.
+        """Begin a new event file.
 
         Args:
-            folder: The run folder. The curves are beside it, in a folder with the run's name for
-                people; curves that an earlier version wrote into the run folder stay there.
+            store: The store of the study. The curves are in a folder with the run's name for
+                people.
             config: The config of the run.
             epoch: Number of finished epochs; 0 for a new run.
             records: The epoch records of a run that is continued.
             once: Whether all confirm runs of the point have the same losses; the last one is shown.
             writes: False: no file.
         """
-        self._folder = folder.parent / BOARD / curves_name(config, once=once)
-        self._writer = None
+        self._store, self._config = store / BOARD / curves_name(config, once=once), config
+        self._appends = type(store) is Store
+        self._path: Path | None = None
+        """Of the file, once it exists."""
+        host, begin = socket.gethostname(), time.time()
+        self._name = f"events.out.tfevents.{begin:010.0f}.{host}.{os.getpid()}.{next(NUMBERS)}"
         maximized = config["model"].get("direction") == "maximize"  # records then have −metric
         self._sign = -1.0 if maximized else 1.0
-        if not writes:
-            return
         earlier = [record for record in records if record["epoch"] <= epoch]
         purged = earlier[0]["epoch"] if earlier else epoch + 1
-        with self._catch_disk_error():
-            is_new = not any(self._folder.glob("events.out.tfevents.*"))
-            self._writer = EventFileWriter(str(self._folder), flush_secs=FLUSH_SECONDS)
-            if epoch or once:
-                self._add(step=purged, session_log=SessionLog(status=SessionLog.START))
-            if is_new:
-                self._write_hparams(config)
+        self._start: int | None = purged if epoch or once else None
+        """The first of the earlier steps that this file replaces; None if there are none."""
+        self._writes, self._is_new, self._kept = writes, True, list[bytes]()
+        self._points: list[tuple[float, int, Callable[[], Mapping[str, float]]]] = []
+        """Time, epoch and curves that no action has yet."""
         for record in earlier:
             self.write_epoch(record)
 
     def write_epoch(self, record: Record) -> None:
         """Write the numbers of an epoch record, except those that are None."""
+        self._points.append((time.time(), record["epoch"], partial(self._epoch_curves, record)))
+
+    def write_test(self, record: Record) -> None:
+        """Write the losses of a test record, and the model's report."""
+        self._points.append((time.time(), record["epoch"], partial(self._test_curves, record)))
+
+    def take(self, *, last: bool = False) -> Callable[[], None] | None:
+        """Return an action that writes the new points, if there are any.
+
+        With `last`, it completes the file.
+        """
+        points, self._points = self._points, []
+        if not self._writes or not (points or last):
+            return None
+        return partial(self._write, points, last=last)
+
+    def _write(self, points: Sequence[Any], *, last: bool) -> None:
+        try:
+            if self._writes:
+                data = b"".join(map(_framed, self._events(points)))
+                if self._appends:
+                    if self._path is None:
+                        self._store.path.mkdir(parents=True, exist_ok=True)
+                        self._path = self._store.path / self._name
+                    with self._path.open("ab") as file:
+                        file.write(data)
+                else:
+                    self._kept.append(data)
+                    if last:
+                        self._store.write(self._name, self._kept)
+        except (OSError, UserError) as error:
+            LOG.warning("%s: TensorBoard curves stop here: %s", self._store, error)
+            self._writes = False
+
+    def _events(self, points: Sequence[Any]) -> Iterator[Event]:
+        """Yield the events of the points; before the first, what a new file begins with."""
+        if self._is_new:
+            self._is_new, begin = False, time.time()
+            yield Event(wall_time=begin, file_version="brain.Event:2")
+            if self._start is not None:
+                log = SessionLog(status=SessionLog.START)
+                yield Event(wall_time=begin, step=self._start, session_log=log)
+            if not any(self._store.path.glob("events.out.tfevents.*")):
+                yield from self._hparams()
+        for when, epoch, curves in points:
+            values = [Summary.Value(tag=k, simple_value=x) for k, x in curves().items()]
+            yield Event(wall_time=when, step=epoch, summary=Summary(value=values))
+
+    def _epoch_curves(self, record: Record) -> dict[str, float]:
         known = {tag: record.get(key) for key, tag in CURVES.items()}
         if known["valid/token"] is not None:
             known["valid/token"] *= self._sign
         known |= {f"metrics/{name}": x for name, x in record.get("metrics", {}).items()}
-        curves = {tag: value for tag, value in known.items() if value is not None}
-        self._write(curves, record["epoch"])
+        return {tag: value for tag, value in known.items() if value is not None}
 
-    def write_test(self, record: Record) -> None:
-        """Write the losses of a test record, and the model's report."""
+    def _test_curves(self, record: Record) -> dict[str, float]:
         report = record.get("report", {}).items()
         curves = {f"report/{name.replace(' ', '_')}": x for name, x in report}
         keys = [key for key in ("token", "sentence") if key in record]
-        known = {f"test/{key}": self._sign * record[key] for key in keys}
-        self._write({**known, **curves}, record["epoch"])
+        return {**{f"test/{key}": self._sign * record[key] for key in keys}, **curves}
 
-    def close(self) -> None:
-        """Flush and close the event file."""
-        with self._catch_disk_error():
-            if self._writer is not None:
-                self._writer.close()
-
-    def _write(self, curves: Mapping[str, float], epoch: int) -> None:
-        with self._catch_disk_error():
-            if self._writer is not None:
-                for tag, value in curves.items():
-                    scalar = Summary.Value(tag=tag, simple_value=value)
-                    self._add(step=epoch, summary=Summary(value=[scalar]))
-
-    def _add(self, **content: Any) -> None:
-        assert self._writer is not None
-        self._writer.add_event(Event(wall_time=time.time(), **content))
-
-    @contextlib.contextmanager
-    def _catch_disk_error(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            LOG.warning("%s: TensorBoard curves stop here: %s", self._folder, error)
-            self._writer = None
-
-    def _write_hparams(self, config: Mapping[str, Any]) -> None:
+    def _hparams(self) -> Iterator[Event]:
+        config = self._config
         values = {
             "point": display_label(config["point"]["label"], config["model"].get("cell")),
             "stage": config["stage"],
@@ -141,7 +178,33 @@ class RunWriter:
                 plugin_name=metadata.PLUGIN_NAME, content=data.SerializeToString()
             )
             value = Summary.Value(tag=tag, metadata=SummaryMetadata(plugin_data=plugin))
-            self._add(summary=Summary(value=[value]))
+            yield Event(wall_time=time.time(), summary=Summary(value=[value]))
+
+
+def _framed(event: Event) -> bytes:
+    data = event.SerializeToString()
+    length = struct.pack("<Q", len(data))
+    return length + _checksum(length) + data + _checksum(data)
+
+
+def _table() -> Iterator[int]:
+    for value in range(256):
+        for _ in range(8):
+            value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
+        yield value
+
+
+TABLE = tuple(_table())
+"""CRC-32C of each byte."""
+
+
+def _checksum(data: bytes) -> bytes:
+    """Return the masked CRC-32C; TensorBoard's own function takes four times as long."""
+    table, crc = TABLE, 0xFFFFFFFF
+    for byte in data:
+        crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    crc ^= 0xFFFFFFFF
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def _hparams(values: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

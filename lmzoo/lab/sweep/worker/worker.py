@@ -138,7 +138,7 @@ class Worker(tune.Trainable):
         trainer = open_door().make_trainer(corpus, threads, gpu)
         self._memory = trainer.memory
         self._lock = self._store.lock(WORKER_LOCK.format(self.trial_id))
-        self._pack = Pack(self._store, trainer, self._confirm, curves=curves)
+        self._pack = Pack(self._store, trainer, self._confirm, str(self.trial_id), curves=curves)
 
     def _exchange(self, reports: list[Report]) -> Assignment | None:
         """Report, and return the next assignment; None if the sweep has no use for this worker."""

@@ -1,0 +1,159 @@
+"""The files of a pack: a worker that is killed at any write loses no record of any run."""
+
+import dataclasses
+import itertools
+
+import pytest
+import torch
+
+from lmzoo.lab.store import pack_files
+from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.records import CHECKPOINT, RunFolder
+from lmzoo.lab.sweep.messages import Assignment, Job
+from lmzoo.lab.sweep.worker.pack import Pack
+from lmzoo.train.checkpoint import read_checkpoint
+from lmzoo.trainables.trainer import Trainer
+from tests.train.written_runs import KilledError, kill_at
+
+from .local_sweep import assert_close, outcome
+
+CPU, BUDGET = torch.device("cpu"), 3
+WORKER = "1"
+
+
+@pytest.fixture
+def jobs(planner):
+    runs = planner.ready()[:3]
+    tested = [{**run.config, "stage": "confirm"} for run in runs]
+    return [Job(config, BUDGET, 0, is_new=True) for config in tested]
+
+
+def make_pack(path, corpus, worker=WORKER):
+    confirmed: list = []
+    return Pack(Store(path), Trainer(corpus, CPU), confirmed.append, worker), confirmed
+
+
+def train(path, jobs, corpus, *, worker=WORKER, packed=True) -> bool:
+    """Train until all have ended; return False if the worker is killed."""
+    pack, confirmed = make_pack(path, corpus, worker)
+    try:
+        pack.apply(Assignment(join=jobs))
+        for _ in range(3 * BUDGET):
+            pack.train_epoch([job.config["run"] for job in jobs], packed=packed)
+            pack.writer.wait()
+            if len(confirmed) == len(jobs):
+                pack.suspend()
+                return True
+        raise AssertionError("the runs do not end")
+    except KilledError:
+        return False
+    finally:
+        pack.writer._pool.shutdown()
+
+
+def again(path, job):
+    folder = RunFolder(Store(path) / job.config["run"])
+    return dataclasses.replace(job, is_new=folder.config is None and not folder.path.exists())
+
+
+@pytest.mark.parametrize("save_seconds", [0.0, 10.0])
+def test_a_pack_killed_at_any_write_goes_on_alone_and_in_another_pack(
+    jobs, corpus, tmp_path, monkeypatch, save_seconds
+):
+    monkeypatch.setattr(Store, "save_seconds", save_seconds)
+    assert train(tmp_path / "whole", jobs, corpus)
+    expected = outcome(tmp_path / "whole")
+    assert [len(records) for records in expected.values()] == [BUDGET + 2] * 3
+    assert not list((tmp_path / "whole").glob(f"{pack_files.PREFIX}*")), "a file is left"
+    kills = 0
+    for after, count in itertools.product((False, True), range(1, 40, 2)):
+        path = tmp_path / f"{after}-{count}"
+        with monkeypatch.context() as patch:
+            kill_at(patch, count, after=after)
+            if train(path, jobs, corpus):
+                continue
+        kills += 1
+        pack_files.unpack(Store(path), WORKER)
+        first, *rest = [again(path, job) for job in jobs]
+        assert train(path, [first], corpus, worker="2", packed=False)
+        assert train(path, rest, corpus, worker="3")
+        assert_close(outcome(path), expected)
+    assert kills > 8
+
+
+def test_the_rows_of_a_dead_worker_are_checkpoints_of_its_runs(jobs, corpus, tmp_path, monkeypatch):
+    """They equal what a run writes itself, also if its last epoch was not its best."""
+    monkeypatch.setattr(Store, "save_seconds", 0.0)
+    pack, _ = make_pack(tmp_path, corpus)
+    pack.apply(Assignment(join=jobs))
+    members = [job.config["run"] for job in jobs]
+    for _ in range(2):
+        pack.train_epoch(members, packed=True)
+        first = pack._open[members[0]].run.training
+        first.best_loss = -1.0  # the second epoch is worse
+    pack.writer.wait()
+    expected = {name: run.run.training.dump() for name, run in pack._open.items()}
+    assert not [*tmp_path.glob(f"*/{CHECKPOINT}")]
+    pack_files.unpack_all(Store(tmp_path))
+    assert not [*tmp_path.glob(f"{pack_files.PREFIX}*")]
+    for name, state in expected.items():
+        data = (tmp_path / name / CHECKPOINT).read_bytes()
+        read = read_checkpoint(data, name)
+        assert read["best"]["epoch"] == (1 if name == members[0] else 2)
+        for key in ("epoch", "steps", "losses", "record"):
+            assert read[key] == state[key], key
+        for key in ("weights", "optimiser", "best"):
+            torch.testing.assert_close(read[key], {**state[key]}, rtol=0, atol=0, msg=key)
+        with pytest.raises(ValueError, match="damaged"):
+            read_checkpoint(data[:-9] + b"\x01" + data[-8:], name)
+    pack.writer.close()
+
+
+def test_a_damaged_file_of_a_pack_costs_one_write(jobs, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(Store, "save_seconds", 0.0)
+    pack, _ = make_pack(tmp_path, corpus)
+    pack.apply(Assignment(join=jobs))
+    members = [job.config["run"] for job in jobs]
+    for _ in range(2):
+        pack.train_epoch(members, packed=True)
+    pack.writer.close()
+    rows = tmp_path / f"{pack_files.PREFIX}{WORKER}" / pack_files.ROWS[1]
+    data = bytearray(rows.read_bytes())
+    data[-5] ^= 1
+    rows.write_bytes(data)
+    pack_files.unpack(Store(tmp_path), WORKER)
+    for name in members:
+        folder = RunFolder(tmp_path / name)
+        assert [r["epoch"] for r in folder.records()] == [1, 2]
+        assert read_checkpoint(folder.checkpoint.read_bytes(), name)["epoch"] == 1
+
+
+def test_a_run_that_left_the_pack_keeps_its_newer_state(jobs, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(Store, "save_seconds", 0.0)
+    pack, _ = make_pack(tmp_path, corpus)
+    pack.apply(Assignment(join=jobs))
+    members = [job.config["run"] for job in jobs]
+    pack.train_epoch(members, packed=True)
+    pack.apply(Assignment(release=members[:1]))
+    pack.writer.wait()
+    assert train(tmp_path, [again(tmp_path, jobs[0])], corpus, worker="2", packed=False)
+    before = (tmp_path / members[0] / CHECKPOINT).read_bytes()
+    pack_files.unpack(Store(tmp_path), WORKER)
+    assert (tmp_path / members[0] / CHECKPOINT).read_bytes() == before
+    assert read_checkpoint((tmp_path / members[1] / CHECKPOINT).read_bytes())["epoch"] == 1
+    pack.writer.close()
+
+
+def test_an_epoch_of_a_pack_is_two_writes(jobs, corpus, tmp_path, monkeypatch):
+    """An epoch of a pack is one file of rows and one append, whatever its size."""
+    monkeypatch.setattr(Store, "save_seconds", 0.0)
+    pack, _ = make_pack(tmp_path, corpus)
+    pack.apply(Assignment(join=jobs))
+    pack.writer.wait()
+    with monkeypatch.context() as patch:
+        writes = kill_at(patch, 100, after=True)
+        pack.train_epoch([job.config["run"] for job in jobs], packed=True)
+        pack.writer.wait()
+    assert writes == [2]
+    pack.suspend()
+    pack.writer.close()
