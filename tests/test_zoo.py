@@ -11,7 +11,7 @@ from lmzoo.cells.mgu import MGRU, MGU
 from lmzoo.contract import MODELS, Score
 from lmzoo.emissions.vector import VectorEmission
 from lmzoo.functional.normalise import Norm
-from tests.tiny import quick, row_names
+from tests.tiny import quick
 
 plain = st.recursive(
     st.integers() | st.text(max_size=3),
@@ -65,14 +65,14 @@ def test_names_are_sorted_by_family_and_unique() -> None:
     assert len(set(zoo.names())) == len(zoo.names())
 
 
-@pytest.mark.parametrize("name", zoo.names())
-def test_every_row_has_a_description(name: str) -> None:
-    row = zoo.row(name)
-    assert row.summary.endswith(".")
-    assert "\n" not in row.summary
-    assert row.source
-    if row.model is not None:
-        assert MODELS[row.model].score is Score(row.score)
+def test_every_row_has_a_description_and_is_its_model_with_fields_set() -> None:
+    for row in map(zoo.row, zoo.names()):
+        assert row.summary.endswith("."), row.name
+        assert "\n" not in row.summary, row.name
+        assert row.source, row.name
+        if row.model is not None:
+            assert MODELS[row.model].score is Score(row.score), row.name
+            assert zoo.config(row.name) == zoo.config(row.model, **row.fields), row.name
 
 
 @pytest.mark.parametrize("name", ["recurent_lm", "DLM46x", "LSTM"])
@@ -105,9 +105,3 @@ def test_mutation_numbers_override_the_fields_of_a_cell() -> None:
 def test_an_invalid_field_is_an_error(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         zoo.config("DLM46", **fields)
-
-
-@pytest.mark.parametrize("name", row_names())
-def test_a_preset_is_its_model_with_fields_set(name: str) -> None:
-    row = zoo.row(name)
-    assert zoo.config(name) == zoo.config(row.model, **row.fields)

@@ -76,10 +76,6 @@ class _Recurrence(CustomFunction):
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         return _RecurrenceBackward.apply(upstream[0], *ctx.saved_tensors)
 
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        return _Recurrence.apply(*_members_first(info.batch_size, in_dims, args)), 0
-
 
 class _RecurrenceBackward(Backward):
     """(g, a, h, start) -> gradients of a, b and start."""
@@ -100,10 +96,6 @@ class _RecurrenceBackward(Backward):
         )
         return da, db, dstart
 
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        return _RecurrenceBackward.apply(*_members_first(info.batch_size, in_dims, args)), (0, 0, 0)
-
 
 def _rows(*tensors: Tensor, axes: int = 2) -> list[Any]:
     """Return arrays whose leading axes are one; those of contiguous tensors share their memory."""
@@ -111,16 +103,7 @@ def _rows(*tensors: Tensor, axes: int = 2) -> list[Any]:
 
 
 def _tensor_rows(*tensors: Tensor, axes: int = 2) -> list[Tensor]:
-    """Return contiguous tensors whose leading axes are one."""
     return [
         tensor.flatten(0, -axes - 1) if tensor.dim() > axes else tensor[None]
         for tensor in (tensor.detach().resolve_conj().contiguous() for tensor in tensors)
-    ]
-
-
-def _members_first(size: int, dims: Any, tensors: Any) -> list[Tensor]:
-    """Move the mapped axis of each tensor to the front; expand a tensor without one."""
-    return [
-        tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-        for tensor, dim in zip(tensors, dims, strict=True)
     ]

@@ -87,7 +87,6 @@ class _LogNormalisersBackward(Backward):
 
 
 def _write_log_z(y: Tensor, table: Tensor, log_z: Tensor) -> None:
-    """Write log z of one member."""
     height, width, compute_logits = _tile(y, table)
     for rows in _slices(len(y), height):
         top, total = log_z[rows].fill_(-torch.inf), torch.zeros_like(log_z[rows])

@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.kernels.autograd import Backward, CustomFunction, MemberAxis
+from lmzoo.kernels.autograd import Backward, CustomFunction
 from lmzoo.kernels.dispatch import as_arrays, has_kernels, run_kernel
 
 CHUNK, CHUNK_OF_VECTORS = 16, 8
@@ -116,7 +116,6 @@ def matrix_scan(
 
 
 def _joined(outputs: list[Tensor], length: int) -> Float[Tensor, "B T n V"]:
-    """Return the outputs of all chunks, (B, n, C, V) each, without padding."""
     return torch.cat(outputs, dim=-2).transpose(1, 2)[:, :length]
 
 
@@ -161,10 +160,6 @@ class _Scan(CustomFunction):
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         return _ScanBackward.apply(*upstream, *ctx.saved_tensors)
 
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> Any:
-        return _as_rows(_Scan, info.batch_size, in_dims, tensors)
-
 
 class _ScanBackward(Backward):
     """(∂L/∂o, ∂L/∂S_T, *inputs) -> gradients of all inputs."""
@@ -177,17 +172,6 @@ class _ScanBackward(Backward):
         arrays = _rows(*tensors[:2]), _kernel_inputs(*tensors[2:]), _kernel_inputs(*gradients)
         run_kernel(kernels.backward, *(array for group in arrays for array in group))
         return tuple(gradients)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> Any:
-        return _as_rows(_ScanBackward, info.batch_size, in_dims, tensors)
-
-
-def _as_rows(function: Any, size: int, dims: Any, tensors: Any) -> Any:
-    """The `vmap` rule: members are further sequences."""
-    members = MemberAxis(size, nested=False)
-    outputs = function.apply(*members.merge(tensors, dims, [0] * len(tensors)))
-    return members.split(outputs, [0] * len(outputs))
 
 
 def _kernel_inputs(q: Tensor, *rest: Tensor) -> list[Any]:

@@ -60,7 +60,6 @@ class Norm(OptionalName):
 
     @classmethod
     def _missing_(cls, value: object) -> "Norm | None":
-        """Return a member for the name of a registered normaliser."""
         if not isinstance(value, str) or value not in NORMALISERS:
             return super()._missing_(value)
         member = str.__new__(cls, value)

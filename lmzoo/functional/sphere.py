@@ -2,7 +2,6 @@ r"""Projection of vectors onto the sphere of radius R.
 
     y = f x        f = R / max(‖x‖, ε),  ε = 1e-12
     ∂L/∂x = f ( g − y (g·y) / R² )        g = ∂L/∂y; where ‖x‖ < ε the second term is missing
-    ∂f/∂x = −f² y / R²
 
 In torch operations this passes over x six times forward and ten times backward, in two memory
 orders if x comes time first from a recurrence. On a CPU a kernel needs one pass each way
@@ -39,7 +38,7 @@ def naive_project_to_sphere(x: Float[Tensor, "*N E"], radius: float) -> Float[Te
 
 
 class _Project(CustomFunction):
-    """(x, R) -> (y, f). Both are differentiable, so higher derivatives exist."""
+    """(x, R) -> (y, f)."""
 
     @staticmethod
     def forward(x: Tensor, radius: float) -> tuple[Tensor, Tensor]:
@@ -59,29 +58,13 @@ class _Project(CustomFunction):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.radius, ctx.steps = inputs[1], _steps(inputs[0])
-        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(*output)
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, None]:
-        (g, df), (y, f) = upstream, ctx.saved_tensors
-        if g is not None and df is None and not torch.is_grad_enabled():
-            return _ProjectBackward.apply(g, y, f, ctx.radius, ctx.steps), None
-        # Differentiable operations, for higher derivatives.
-        gradient, square = None, ctx.radius**2
-        regular = (f < ctx.radius / MIN_LENGTH)[..., None]
-        if g is not None:
-            dot = (g * y).sum(-1, keepdim=True) / square
-            gradient = f[..., None] * (g - y * dot.where(regular, 0.0))
-        if df is not None:
-            from_f = -((df * f**2)[..., None] / square).where(regular, 0.0) * y
-            gradient = from_f if gradient is None else gradient + from_f
-        return gradient, None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        x, radius = args
-        return _Project.apply(x.movedim(in_dims[0], 0), radius), (0, 0)
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
+        y, f = ctx.saved_tensors
+        return _ProjectBackward.apply(upstream[0], y, f, ctx.radius, ctx.steps), None
 
 
 class _ProjectBackward(Backward):
@@ -103,15 +86,6 @@ class _ProjectBackward(Backward):
         output = as_arrays(dx.view(steps, len(args[0]), width))
         run_kernel(kernels.backward, *args, radius, radius / MIN_LENGTH, *output)
         return dx.movedim(0, -2) if steps > 1 else dx[0]
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        *tensors, radius, steps = args
-        mapped = [
-            tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-            for tensor, dim in zip(tensors, in_dims, strict=False)
-        ]
-        return _ProjectBackward.apply(*mapped, radius, steps), 0
 
 
 def _steps(x: Float[Tensor, "*N E"]) -> int:

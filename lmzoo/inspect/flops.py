@@ -44,7 +44,6 @@ def matrix_flops(model: LanguageModel, task: Task) -> int:
 
 
 def _batch(length: int, vocab: int, batch: int | None = None) -> list[torch.Tensor]:
-    """Return tokens (B, length) and lengths (B,) of a batch that goes through all words."""
     batch = batch or -(-TOKENS // length)
     words = max(vocab - UNKNOWN - 1, 1)
     tokens = torch.arange(batch * length) % words + min(UNKNOWN + 1, vocab - 1)

@@ -67,7 +67,6 @@ def _gradient_norms(loss: Tensor, states: list[list[Tensor]]) -> Tensor:
 
 
 def _squared_norm(gradient: Tensor | None, leaf: Tensor) -> Tensor:
-    """Return Σ g² of each sequence."""
     if gradient is None:
         return leaf.new_zeros(len(leaf))
     return gradient.flatten(1).square().sum(1)

@@ -5,6 +5,7 @@ here move that axis to a fixed position, the member axis P, and call the functio
 members. Under nested maps both axes become one.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -27,7 +28,8 @@ class CustomFunction(torch.autograd.Function):
 
     A function whose tensors all have the member axis first, or none has, defines `compute` in place
     of `forward` and `vmap`: it gets tensors with a member axis, and other arguments as they are.
-    `axes` is the number of axes of the first tensor without members.
+    `axes` is the number of axes of the first tensor without members. A function that defines
+    `forward` without `vmap` takes any number of leading axes, and members are one more.
     """
 
     axes: ClassVar[int]
@@ -35,6 +37,8 @@ class CustomFunction(torch.autograd.Function):
     def __init_subclass__(cls) -> None:
         compute = cls.__dict__.get("compute")
         if compute is None:
+            if "vmap" not in cls.__dict__:
+                cls.vmap = staticmethod(functools.partial(_map_leading_axes, cls))
             return
 
         def forward(*args: Any) -> tuple[Tensor, ...]:
@@ -67,6 +71,12 @@ class CustomFunction(torch.autograd.Function):
         if isinstance(outputs, Tensor):
             return _wrap(outputs, axes, level)
         return tuple(_wrap(*pair, level) for pair in zip(outputs, axes, strict=True))
+
+
+def _map_leading_axes(cls: Any, info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
+    members = MemberAxis(info.batch_size, nested=False)
+    outputs = cls.apply(*members.merge(args, in_dims, [0] * len(args)))
+    return outputs, 0 if isinstance(outputs, Tensor) else (0,) * len(outputs)
 
 
 def _unwrap(arg: Any, level: int) -> tuple[Any, int | None]:

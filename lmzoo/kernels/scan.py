@@ -84,7 +84,6 @@ def _time_first(x: Tensor | TokenInputs) -> Tensor | TokenInputs:
 def _apply(
     recurrence: Recurrence, x: Tensor | TokenInputs, start: Tensor, weights: Weights
 ) -> tuple[Tensor, ...]:
-    """Return the outputs of `_Scan`."""
     inputs = (x.tokens, x.table) if isinstance(x, TokenInputs) else (x,)
     call = _Call(recurrence, len(inputs), tuple(weight is not None for weight in weights))
     present = [weight for weight in weights if weight is not None]

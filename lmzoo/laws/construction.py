@@ -97,7 +97,6 @@ def _weights(model: LanguageModel) -> dict[str, Tensor]:
 
 
 def _field_paths(fields: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield the path of every field, nested fields included."""
     for key, value in fields.items():
         if isinstance(value, Mapping):
             yield from ((key, *rest) for rest in _field_paths(value))

@@ -71,7 +71,6 @@ def law_runs_in_half_precision(model: LanguageModel) -> None:
 
 @contextlib.contextmanager
 def _scaled(model: LanguageModel, factor: float) -> Iterator[None]:
-    """Multiply all parameters by a factor inside the context."""
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with torch.no_grad():
         for weight in model.parameters():

@@ -78,5 +78,4 @@ def law_unused_parameters_are_declared(model: LanguageModel) -> None:
 
 
 def _numbers(state: DecodingState) -> int:
-    """Return the numbers in the state of one sequence."""
     return sum(part[0].numel() for part in tree_leaves(state) if isinstance(part, Tensor))

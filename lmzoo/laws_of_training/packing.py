@@ -89,7 +89,6 @@ def _sequences(model: LanguageModel, count: int, seed: int) -> Sequences:
 
 @contextlib.contextmanager
 def _float64() -> Iterator[None]:
-    """Set the default dtype to float64 inside the context."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -99,7 +98,6 @@ def _float64() -> Iterator[None]:
 
 
 def _is_noisy(model: LanguageModel) -> bool:
-    """Whether the training loss is random."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         losses = []
         for seed in range(5):

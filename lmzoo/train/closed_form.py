@@ -100,7 +100,6 @@ def _reads_text(model: LanguageModel, corpus: Corpus) -> bool:
 
 @torch.no_grad()
 def _evaluate(model: LanguageModel, corpus: Corpus, part: Sequences) -> Losses:
-    """Return the losses on a split; with all context if the model reads texts."""
     if not _reads_text(model, corpus) or isinstance(part, Blocks):
         return evaluate(model, part)
     text = nn.functional.pad(scored_text(part).to(device_of(model)).long(), (1, 0), value=START)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lmzoo.contract import LanguageModel
 from lmzoo.functional.initial_states import mix_starts, start_posterior
-from tests.laws.support import assert_close, log_prob, next_log_prob
+from tests.laws.support import assert_close, log_prob
 from tests.tiny import CLOSE, FINE, batch, every_sequence, quick, tiny
 
 
@@ -19,14 +19,6 @@ def mixture(count: int, seed: int) -> tuple[Tensor, Tensor]:
     options: dict[str, Any] = {"generator": generator, "dtype": torch.float64}
     weights = torch.randn(count, **options).log_softmax(0)
     return weights, -3 * torch.rand(count, 2, 6, **options)
-
-
-@quick
-@given(st.integers(1, 5), st.integers(0, 99))
-def test_the_scores_sum_to_the_sequence_log_prob(count: int, seed: int) -> None:
-    weights, scores = mixture(count, seed)
-    expected = torch.logsumexp(weights[:, None] + scores.sum(-1), dim=0)
-    assert_close(mix_starts(weights, scores).sum(-1), expected, FINE, "log P(s_1..s_T)")
 
 
 @quick
@@ -92,14 +84,6 @@ def test_the_sequence_log_prob_is_the_mixture_over_single_starts() -> None:
     assert_close(
         log_prob(model, tokens, lengths).sum(1), expected, CLOSE, "log P of every sequence"
     )
-
-
-def test_the_first_token_uses_the_prior_over_starts() -> None:
-    model = tiny("recurrent_lm", cell="rnn", starts=2)
-    tokens, lengths = every_sequence(model.task)
-    dense = next_log_prob(model, tokens[:, :1])
-    chosen = dense.gather(1, tokens[:, 1:2])[:, 0]
-    assert_close(chosen, log_prob(model, tokens, lengths)[:, 1], CLOSE, "score of the first token")
 
 
 def test_starts_of_bernoulli_states_are_in_the_unit_interval() -> None:

@@ -44,11 +44,6 @@ def test_values_and_gradients_equal_the_naive_formula(
         assert_close(actual, reference, FINE * (1 + spread), f"gradient in {name}")
 
 
-def test_gradients_equal_finite_differences() -> None:
-    inputs = random(2, 4, 3), random(6, 3, seed=1)
-    assert torch.autograd.gradcheck(lambda *x: log_normalisers(*x, naive_limit=TILED), inputs)
-
-
 def test_logits_whose_exponential_overflows() -> None:
     y, table = torch.full((1, 1), 1e3), torch.tensor([[1.0], [-1.0], [1.0]])
     assert log_normalisers(y, table, naive_limit=TILED).item() == pytest.approx(1e3 + log(2))

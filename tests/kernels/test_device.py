@@ -71,15 +71,9 @@ def test_a_granted_gpu_without_a_compiler_is_an_error_that_says_what_is_missing(
 
 def test_a_share_of_a_gpu_is_a_share_of_its_memory(monkeypatch):
     limits = []
-    monkeypatch.setattr(device, "GPU", META)
+    monkeypatch.setattr(device, "GPU", META)  # a device on which every operation works
     monkeypatch.setattr(
         torch.cuda, "set_per_process_memory_fraction", lambda *args: limits.append(args)
     )
-    granted_gpu("gpu-3")
-    granted_gpu("gpu-3", 0.25)
+    assert granted_gpu("gpu-3") == META == granted_gpu("gpu-3", 0.25)
     assert limits == [(0.25, META)]
-
-
-def test_a_granted_gpu_that_torch_can_use_is_returned(monkeypatch):
-    monkeypatch.setattr(device, "GPU", META)  # a device on which every operation works
-    assert granted_gpu("gpu-3") == META

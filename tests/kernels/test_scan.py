@@ -90,14 +90,6 @@ def test_a_gradient_through_a_map_equals_separate_gradients(cells: list[Cell]) -
     agree(found, naive_gradients(cells[0], weights, x, start))
 
 
-def test_shared_weights_give_each_member_its_own_gradient(cells: list[Cell]) -> None:
-    weights, x, start = stacked(cells)
-    shared = {name: weight[0] for name, weight in weights.items()}
-    found = vmap(gradients(cells[0]), in_dims=(None, 0, 0))(shared, x, start)
-    copies = {name: w.expand(MEMBERS, *w.shape) for name, w in shared.items()}
-    agree(found, naive_gradients(cells[0], copies, x, start))
-
-
 def test_nested_maps_equal_separate_gradients(cells: list[Cell]) -> None:
     weights, x, start = stacked(cells)
     inputs = torch.stack([x, 2 * x])

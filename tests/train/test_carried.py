@@ -14,7 +14,7 @@ from lmzoo.base.config import to_dict
 from lmzoo.contract import START
 from lmzoo.data.blocks import Blocks, block_sizes, scored_text, stream_batches
 from lmzoo.data.corpus import Corpus, open_corpus
-from lmzoo.lab.store.records import RunFolder, run_identity
+from lmzoo.lab.store.records import RunFolder
 from lmzoo.lab.sweep.fleet.packing import Packer
 from lmzoo.models.recurrent.recurrent_lm import RecurrentLM
 from lmzoo.train import carried
@@ -172,17 +172,6 @@ def test_steps_are_not_replayed(corpus, fake_recorder) -> None:
     list(fit(run, corpus, 2))
     assert run.step is not None
     assert not run.step.stepper.replays
-
-
-def test_carried_state_is_part_of_the_identity_only_if_set(corpus) -> None:
-    assert "carry_state" not in to_dict(Recipe())
-    assert "carry_state" not in to_dict(dataclasses.replace(RECIPE, carry_state=False))
-    configs = [
-        run_config(zoo.config("lstm_lm"), recipe, corpus, {"name": "stream"}, 0)
-        for recipe in (RECIPE, dataclasses.replace(RECIPE, carry_state=False))
-    ]
-    assert run_identity(configs[0]) != run_identity(configs[1])
-    assert configs[0]["fingerprint"] == configs[1]["fingerprint"]
 
 
 def test_python_interface(spec, corpus, tmp_path) -> None:

@@ -43,19 +43,3 @@ def test_a_model_that_reads_the_source_beats_the_entropy_of_the_target(
 def test_a_model_that_ignores_the_source_does_not() -> None:
     loss = validation_loss("rnn_lm", open_toy("copy", length=3), epochs=4, width=8)
     assert log(4) - 0.03 < loss < log(4) + 0.1
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("echo", ["copy", "reverse"])
-def test_attention_copies_long_sources_better(echo: str) -> None:
-    """A source of triple length is harder to encode as one vector, but not harder to attend to."""
-    recipe = Recipe(lr=0.01)
-    corpora = {n: open_toy(echo, n, symbols=10, train=3000, valid=200) for n in (4, 12)}
-    loss = {
-        (name, n): validation_loss(name, corpus, epochs=24, recipe=recipe)
-        for name in ("seq2seq", "seq2seq_dot_attention")
-        for n, corpus in corpora.items()
-    }
-    assert loss["seq2seq", 12] - loss["seq2seq", 4] > 0.5
-    assert loss["seq2seq_dot_attention", 12] < loss["seq2seq", 12] / 3

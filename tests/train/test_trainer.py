@@ -129,28 +129,6 @@ def test_published_gradients_accumulate_within_an_epoch(corpus):
         torch.testing.assert_close(total, first + second)
 
 
-@pytest.mark.parametrize(("clip", "bound"), [(0.05, 0.05), (None, math.inf)])
-def test_the_gradient_norm_is_clipped(model, corpus, clip, bound):
-    training = Training(model, dataclasses.replace(SMALL, clip=clip), seed=0)
-    norms = []
-
-    def record():
-        norms.append(math.sqrt(sum(float(p.grad.square().sum()) for p in model.parameters())))
-
-    _before_steps(training, record)
-    list(fit(training, corpus, 1))
-    assert all(norm <= bound * 1.001 for norm in norms)
-    assert clip is not None or max(norms) > 0.05
-
-
-def test_warmup_raises_the_learning_rate_linearly(model, corpus):
-    training = Training(model, dataclasses.replace(SMALL, warmup=8, lr=0.1), seed=0)
-    rates, [group] = [], training.optimiser.param_groups
-    _before_steps(training, lambda: rates.append(group["lr"]))
-    list(fit(training, corpus, 3))
-    assert rates == pytest.approx([0.1 * min(1, i / 8) for i in range(1, len(rates) + 1)])
-
-
 def test_losses_equal_their_definitions(model, corpus):
     losses = evaluate(model, corpus.test, batch=7)
     with torch.no_grad():
@@ -160,12 +138,3 @@ def test_losses_equal_their_definitions(model, corpus):
     assert losses.sentence == pytest.approx(float((nll / n).mean()), abs=1e-6)
     assert losses.tokens == corpus.test.num_scored
     torch.testing.assert_close(losses.nll, nll, atol=1e-5, rtol=0)
-
-
-def test_both_losses_are_equal_if_all_lengths_are_equal(model, corpus):
-    same = dataclasses.replace(corpus.test, lengths=torch.full_like(corpus.test.lengths, 8))
-    losses = evaluate(model, same)
-    assert losses.token == pytest.approx(losses.sentence, abs=1e-9)
-    assert evaluate(model, corpus.test).token != pytest.approx(
-        evaluate(model, corpus.test).sentence, abs=1e-4
-    )

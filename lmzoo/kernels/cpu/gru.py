@@ -107,7 +107,6 @@ def _open(a, r, z):
 @compiled
 @no_type_check
 def _multiply(r, h, m):
-    """Write m = r ⊙ h."""
     for i in range(len(m)):
         m[i] = r[i] * h[i]
 

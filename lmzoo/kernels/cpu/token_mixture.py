@@ -161,7 +161,6 @@ def _log_sum(a, s):
 @compiled
 @no_type_check
 def _logits(y, weight, bias, a):
-    """Write a = W y + b."""
     for k in range(len(a)):
         a[k] = bias[k] + (weight[k] * y).sum()
 

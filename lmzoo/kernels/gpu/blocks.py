@@ -11,6 +11,15 @@ LIMIT = tl.constexpr(0.9999)
 
 @triton.jit
 @no_type_check
+def tile(p, B, H, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
+    """Return the columns of a program, p B + b of its sequences, and which of both exist."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    i = tl.arange(0, COLUMNS)[None, :]
+    return i, p * B + row, (row < B) & (i < H)
+
+
+@triton.jit
+@no_type_check
 def load_weight(
     weight, p, H, G, first, COLUMNS: tl.constexpr, TRANSPOSED: tl.constexpr, PRECISION: tl.constexpr
 ):

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmzoo.kernels.gpu.blocks import load_weight, product, tanh
+from lmzoo.kernels.gpu.blocks import load_weight, product, tanh, tile
 from lmzoo.kernels.gpu.scan import GpuRecurrence, states_before, weight_gradient
 
 
@@ -58,17 +58,14 @@ def _forward(
     ROWS: tl.constexpr, BEFORE: tl.constexpr, Z_KEEPS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(1).to(tl.int64)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    i = tl.arange(0, COLUMNS)
-    ok = (row[:, None] < B) & (i[None, :] < H)
+    i, at_row, ok = tile(p, B, H, COLUMNS, ROWS)
     w_r = load_weight(weight, p, H, 3 * H, 0, COLUMNS, False, PRECISION)
     w_z = load_weight(weight, p, H, 3 * H, H, COLUMNS, False, PRECISION)
     w_n = load_weight(weight, p, H, 3 * H, 2 * H, COLUMNS, False, PRECISION)
-    b = tl.load(bias + p * H + i[None, :], mask=i[None, :] < H, other=0.0)
-    at_row = p * B + row[:, None]
-    h = tl.load(start + at_row * H + i[None, :], mask=ok, other=0.0)
+    b = tl.load(bias + p * H + i, mask=i < H, other=0.0)
+    h = tl.load(start + at_row * H + i, mask=ok, other=0.0)
     for t in range(T):
-        at = (at_row * T + t) * 3 * H + i[None, :]
+        at = (at_row * T + t) * 3 * H + i
         a = tl.load(projected + at, mask=ok, other=0.0)
         r = tl.sigmoid(a + product(h, w_r, PRECISION))
         a = tl.load(projected + at + H, mask=ok, other=0.0)
@@ -85,7 +82,7 @@ def _forward(
         tl.store(gates + at, r, mask=ok)
         tl.store(gates + at + H, z, mask=ok)
         tl.store(gates + at + 2 * H, n, mask=ok)
-        at = (at_row * T + t) * H + i[None, :]
+        at = (at_row * T + t) * H + i
         tl.store(states + at, h, mask=ok)
         tl.store(m_out + at, m, mask=ok)
 
@@ -97,22 +94,19 @@ def _backward(
     ROWS: tl.constexpr, BEFORE: tl.constexpr, Z_KEEPS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(1).to(tl.int64)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    i = tl.arange(0, COLUMNS)
-    ok = (row[:, None] < B) & (i[None, :] < H)
+    i, at_row, ok = tile(p, B, H, COLUMNS, ROWS)
     w_r = load_weight(weight, p, H, 3 * H, 0, COLUMNS, True, PRECISION)
     w_z = load_weight(weight, p, H, 3 * H, H, COLUMNS, True, PRECISION)
     w_n = load_weight(weight, p, H, 3 * H, 2 * H, COLUMNS, True, PRECISION)
-    at_row = p * B + row[:, None]
-    h_0 = tl.load(start + at_row * H + i[None, :], mask=ok, other=0.0)
+    h_0 = tl.load(start + at_row * H + i, mask=ok, other=0.0)
     carried = tl.zeros((ROWS, COLUMNS), tl.float32)
     for back in range(T):
         t = T - 1 - back
-        at = (at_row * T + t) * H + i[None, :]
+        at = (at_row * T + t) * H + i
         delta = tl.load(upstream + at, mask=ok, other=0.0) + carried
         h = tl.where(t > 0, tl.load(states + at - H, mask=ok & (t > 0), other=0.0), h_0)
         m = tl.load(m_in + at, mask=ok, other=0.0)
-        at = (at_row * T + t) * 3 * H + i[None, :]
+        at = (at_row * T + t) * 3 * H + i
         r = tl.load(gates + at, mask=ok, other=0.0)
         z = tl.load(gates + at + H, mask=ok, other=0.0)
         n = tl.load(gates + at + 2 * H, mask=ok, other=0.0)
@@ -134,4 +128,4 @@ def _backward(
         tl.store(deltas + at, d_r, mask=ok)
         tl.store(deltas + at + H, d_z, mask=ok)
         tl.store(deltas + at + 2 * H, d_n, mask=ok)
-    tl.store(dstart + at_row * H + i[None, :], carried, mask=ok)
+    tl.store(dstart + at_row * H + i, carried, mask=ok)

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmzoo.kernels.gpu.blocks import load_weight, product, tanh
+from lmzoo.kernels.gpu.blocks import load_weight, product, tanh, tile
 from lmzoo.kernels.gpu.scan import GpuRecurrence, states_before, weight_gradient
 
 
@@ -50,21 +50,18 @@ def _forward(
     ROWS: tl.constexpr, FORGET: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(1).to(tl.int64)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    i = tl.arange(0, COLUMNS)
-    ok = (row[:, None] < B) & (i[None, :] < H)
+    i, at_row, ok = tile(p, B, H, COLUMNS, ROWS)
     G = 4 * H if FORGET == "gate" else 3 * H
     w_i = load_weight(weight, p, H, G, 0, COLUMNS, False, PRECISION)
     if FORGET == "gate":
         w_f = load_weight(weight, p, H, G, H, COLUMNS, False, PRECISION)
     w_g = load_weight(weight, p, H, G, G - 2 * H, COLUMNS, False, PRECISION)
     w_o = load_weight(weight, p, H, G, G - H, COLUMNS, False, PRECISION)
-    at_row = p * B + row[:, None]
-    at_start = at_row * 2 * H + i[None, :]
+    at_start = at_row * 2 * H + i
     h = tl.load(start + at_start, mask=ok, other=0.0)
     c = tl.load(start + at_start + H, mask=ok, other=0.0)
     for t in range(T):
-        at = (at_row * T + t) * G + i[None, :]
+        at = (at_row * T + t) * G + i
         a = tl.load(projected + at, mask=ok, other=0.0)
         i_ = tl.sigmoid(a + product(h, w_i, PRECISION))
         a = tl.load(projected + at + G - 2 * H, mask=ok, other=0.0)
@@ -83,7 +80,7 @@ def _forward(
         tl.store(gates + at, i_, mask=ok)
         tl.store(gates + at + G - 2 * H, g, mask=ok)
         tl.store(gates + at + G - H, o, mask=ok)
-        at = (at_row * T + t) * H + i[None, :]
+        at = (at_row * T + t) * H + i
         tl.store(states + at, h, mask=ok)
         tl.store(memory + at, c, mask=ok)
 
@@ -95,27 +92,24 @@ def _backward(
     ROWS: tl.constexpr, FORGET: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(1).to(tl.int64)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    i = tl.arange(0, COLUMNS)
-    ok = (row[:, None] < B) & (i[None, :] < H)
+    i, at_row, ok = tile(p, B, H, COLUMNS, ROWS)
     G = 4 * H if FORGET == "gate" else 3 * H
     w_i = load_weight(weight, p, H, G, 0, COLUMNS, True, PRECISION)
     if FORGET == "gate":
         w_f = load_weight(weight, p, H, G, H, COLUMNS, True, PRECISION)
     w_g = load_weight(weight, p, H, G, G - 2 * H, COLUMNS, True, PRECISION)
     w_o = load_weight(weight, p, H, G, G - H, COLUMNS, True, PRECISION)
-    at_row = p * B + row[:, None]
-    at_start = at_row * 2 * H + i[None, :]
+    at_start = at_row * 2 * H + i
     c_0 = tl.load(start + at_start + H, mask=ok, other=0.0)
     carried = tl.zeros((ROWS, COLUMNS), tl.float32)
     gamma = tl.zeros((ROWS, COLUMNS), tl.float32)
     for back in range(T):
         t = T - 1 - back
-        at = (at_row * T + t) * H + i[None, :]
+        at = (at_row * T + t) * H + i
         delta = tl.load(upstream + at, mask=ok, other=0.0) + carried
         q = tanh(tl.load(memory + at, mask=ok, other=0.0))
         c = tl.where(t > 0, tl.load(memory + at - H, mask=ok & (t > 0), other=0.0), c_0)
-        at = (at_row * T + t) * G + i[None, :]
+        at = (at_row * T + t) * G + i
         i_ = tl.load(gates + at, mask=ok, other=0.0)
         g = tl.load(gates + at + G - 2 * H, mask=ok, other=0.0)
         o = tl.load(gates + at + G - H, mask=ok, other=0.0)

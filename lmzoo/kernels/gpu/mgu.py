@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmzoo.kernels.gpu.blocks import load_weight, product, read_state, tanh
+from lmzoo.kernels.gpu.blocks import load_weight, product, read_state, tanh, tile
 from lmzoo.kernels.gpu.scan import GpuRecurrence, weight_gradient
 
 
@@ -79,18 +79,15 @@ def _forward(
     WRITE: tl.constexpr, KEEP: tl.constexpr, READ: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(1).to(tl.int64)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    i = tl.arange(0, COLUMNS)
-    ok = (row[:, None] < B) & (i[None, :] < H)
+    i, at_row, ok = tile(p, B, H, COLUMNS, ROWS)
     if GATE:
         w_f = load_weight(hf, p, H, H, 0, COLUMNS, False, PRECISION)
     if CANDIDATE:
         w_h = load_weight(hh, p, H, H, 0, COLUMNS, False, PRECISION)
-    at_row = p * B + row[:, None]
-    h = tl.load(start + at_row * H + i[None, :], mask=ok, other=0.0)
+    h = tl.load(start + at_row * H + i, mask=ok, other=0.0)
     for t in range(T):
-        at = (at_row * T + t) * H + i[None, :]
-        at_projected = (at_row * T + t) * PARTS * H + i[None, :]
+        at = (at_row * T + t) * H + i
+        at_projected = (at_row * T + t) * PARTS * H + i
         a = tl.zeros((ROWS, COLUMNS), tl.float32)
         if PARTS == 2:
             a += tl.load(projected + at_projected, mask=ok, other=0.0)
@@ -123,22 +120,19 @@ def _backward(
     READ: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(1).to(tl.int64)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    i = tl.arange(0, COLUMNS)
-    ok = (row[:, None] < B) & (i[None, :] < H)
+    i, at_row, ok = tile(p, B, H, COLUMNS, ROWS)
     if GATE:
         w_f = load_weight(hf, p, H, H, 0, COLUMNS, True, PRECISION)
     if CANDIDATE:
         w_h = load_weight(hh, p, H, H, 0, COLUMNS, True, PRECISION)
-    at_row = p * B + row[:, None]
-    h_0 = tl.load(start + at_row * H + i[None, :], mask=ok, other=0.0)
+    h_0 = tl.load(start + at_row * H + i, mask=ok, other=0.0)
     carried = tl.zeros((ROWS, COLUMNS), tl.float32)
     # Three loads ahead are the default. With two, registers are enough at width 32 too, and the
     # shared memory of the MGRU is that of one weight.
     for back in tl.range(0, T, num_stages=2 if COLUMNS < 64 or PARTS == 1 else 3):
         t = T - 1 - back
-        at = (at_row * T + t) * H + i[None, :]
-        at_projected = (at_row * T + t) * PARTS * H + i[None, :]
+        at = (at_row * T + t) * H + i
+        at_projected = (at_row * T + t) * PARTS * H + i
         h = tl.load(states + at - H, mask=ok & (t > 0), other=0.0)
         h = tl.where(t > 0, h, h_0)
         f = tl.load(fs + at, mask=ok, other=0.0)
@@ -170,4 +164,4 @@ def _backward(
             tl.store(read + at, q, mask=ok)
         tl.store(deltas + at_projected, d_f, mask=ok)
         tl.store(dprojected + at_projected + (PARTS - 1) * H, d_c, mask=ok)
-    tl.store(dstart + at_row * H + i[None, :], carried, mask=ok)
+    tl.store(dstart + at_row * H + i, carried, mask=ok)

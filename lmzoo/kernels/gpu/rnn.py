@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmzoo.kernels.gpu.blocks import activate, activation_gradient, load_weight, product
+from lmzoo.kernels.gpu.blocks import activate, activation_gradient, load_weight, product, tile
 from lmzoo.kernels.gpu.scan import GpuRecurrence, states_before, weight_gradient
 
 
@@ -45,14 +45,11 @@ def _forward(
     ACTIVATION: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(1).to(tl.int64)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    i = tl.arange(0, COLUMNS)
-    ok = (row[:, None] < B) & (i[None, :] < H)
+    i, at_row, ok = tile(p, B, H, COLUMNS, ROWS)
     w = load_weight(weight, p, H, H, 0, COLUMNS, False, PRECISION)
-    at_row = p * B + row[:, None]
-    h = tl.load(start + at_row * H + i[None, :], mask=ok, other=0.0)
+    h = tl.load(start + at_row * H + i, mask=ok, other=0.0)
     for t in range(T):
-        at = (at_row * T + t) * H + i[None, :]
+        at = (at_row * T + t) * H + i
         a = tl.load(projected + at, mask=ok, other=0.0)
         a += product(h, w, PRECISION)
         h = activate(a, ACTIVATION)
@@ -66,17 +63,14 @@ def _backward(
     ACTIVATION: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(1).to(tl.int64)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    i = tl.arange(0, COLUMNS)
-    ok = (row[:, None] < B) & (i[None, :] < H)
+    i, at_row, ok = tile(p, B, H, COLUMNS, ROWS)
     w = load_weight(weight, p, H, H, 0, COLUMNS, True, PRECISION)
-    at_row = p * B + row[:, None]
     carried = tl.zeros((ROWS, COLUMNS), tl.float32)
     for back in range(T):
-        at = (at_row * T + T - 1 - back) * H + i[None, :]
+        at = (at_row * T + T - 1 - back) * H + i
         h = tl.load(states + at, mask=ok, other=0.0)
         delta = tl.load(upstream + at, mask=ok, other=0.0) + carried
         delta = activation_gradient(delta, h, ACTIVATION)
         carried = product(delta, w, PRECISION)
         tl.store(deltas + at, delta, mask=ok)
-    tl.store(dstart + at_row * H + i[None, :], carried, mask=ok)
+    tl.store(dstart + at_row * H + i, carried, mask=ok)

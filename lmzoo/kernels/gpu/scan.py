@@ -172,8 +172,6 @@ class _GpuScan(CustomFunction):
 
 
 class _GpuScanBackward(Backward):
-    """(recurrence, count, upstream, start, *weights, *saved) -> gradients of all inputs."""
-
     @staticmethod
     def forward(recurrence: GpuRecurrence, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
         def compute(upstream: Tensor, start: Tensor, *rest: Tensor) -> list[Tensor]:

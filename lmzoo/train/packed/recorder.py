@@ -124,7 +124,6 @@ def _name(op: OpOverload) -> str:
 
 @functools.cache
 def _mutates(op: OpOverload) -> bool:
-    """Whether the operation writes to an argument."""
     return any(arg.alias_info and arg.alias_info.is_write for arg in op._schema.arguments)
 
 
@@ -202,8 +201,6 @@ class OperationRecorder:
 
 
 class _Recording(TorchDispatchMode):
-    """Stores every torch operation, and every kernel call that is reported to it."""
-
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[Operation | tuple[Kernel, tuple[Any, ...]]] = []

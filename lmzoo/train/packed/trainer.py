@@ -81,7 +81,6 @@ class PackedEvaluation:
         lengths: Int[Tensor, "B"],
         *sources: Tensor,
     ) -> None:
-        """Write the NLL of these rows of the data."""
         score = vmap(self._score, in_dims=(0, *[None] * (2 + len(sources))))
         with device_scope(self._template):
             scores = score(self._stacked.weights, tokens, lengths, *sources)
@@ -174,7 +173,6 @@ class PackedTrainer:
     def _columns(
         self, data: Sequences, batches: Sequence[tuple[Tensor, Tensor | None]]
     ) -> Iterator[tuple[Tensor | None, ...]]:
-        """Yield the arguments of `step` after the learning rates."""
         trim, few = not self.template.leaks, self.stepper.few_shapes
         masks = [None if mask is None else mask.to(self.device) for _, mask in batches]
         order = [rows.flatten() for rows, _ in batches]
@@ -205,7 +203,6 @@ class PackedTrainer:
             self._update(rates)
 
     def _update(self, rates: Sequence[float] | Float[Tensor, "P"]) -> None:
-        """Clip the gradients and update all members."""
         stacked, most = self.stacked, self.recipe.clip_value
         if most is not None:
             stacked.gradients.clamp_(-most, most)

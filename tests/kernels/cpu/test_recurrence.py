@@ -53,23 +53,6 @@ def test_every_variant_in_double_precision(name: str) -> None:
         agree(build(config, torch.float64), FINE)
 
 
-@pytest.mark.parametrize("fields", EXAMPLES, ids=str)
-@pytest.mark.parametrize(("count", "length"), [(1, 1), (1, 7), (40, 1), (12, 30)])
-def test_every_size_in_single_precision(fields: dict[str, Any], count: int, length: int) -> None:
-    agree(build(CELLS.parse(dict(fields)), torch.float32, width=9), SINGLE, count, length)
-
-
-@pytest.mark.parametrize("fields", EXAMPLES, ids=str)
-def test_gradients_equal_finite_differences(fields: dict[str, Any]) -> None:
-    cell = build(CELLS.parse(dict(fields)), torch.float64, width=2, length=3)
-    x, start = (tensor.requires_grad_() for tensor in data(cell, 2, 3))
-
-    def outputs(x: torch.Tensor, start: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
-        return cell.scan(x, start)
-
-    assert torch.autograd.gradcheck(outputs, (x, start, *cell.parameters()))
-
-
 def test_the_clipped_logit_gate_has_zero_gradient() -> None:
     cell = build(CELLS.parse({"name": "mgru", "mutations": [4, 6, 9]}), torch.float64)
     x, start = data(cell)
@@ -79,44 +62,33 @@ def test_the_clipped_logit_gate_has_zero_gradient() -> None:
     assert fast[2].isfinite().all()
 
 
-def assert_naive(fields: dict[str, Any]) -> None:
-    cell = build(CELLS.parse(dict(fields)), torch.float64)
-    x, start = data(cell)
-    assert cell.fast_scan(x, start) is None
-    assert_close(cell.scan(x, start), cell.naive_scan(x, start), 0, "outputs")
-
-
-@pytest.mark.parametrize(
-    "fields", [{"name": "mgru", "carry": "prior"}, {"name": "gru", "reset": "input"}], ids=str
-)
-def test_a_variant_without_a_kernel_runs_the_naive_scan(fields: dict[str, Any]) -> None:
-    assert_naive(fields)
-
-
 @pytest.mark.parametrize("fields", EXAMPLES, ids=str)
-def test_the_naive_scan_runs_without_blas_routines(
-    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(blas, "HAS_PRODUCTS", False)
-    assert_naive(fields)
+def test_every_size_in_single_precision(fields: dict[str, Any]) -> None:
+    for count, length in ((1, 1), (1, 7), (40, 1), (12, 30)):
+        agree(build(CELLS.parse(dict(fields)), torch.float32, width=9), SINGLE, count, length)
 
 
-@pytest.mark.parametrize("fields", EXAMPLES, ids=str)
-def test_the_naive_scan_runs_where_kernels_reject_the_tensors(
-    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a GPU."""
-    monkeypatch.setattr(dispatch, "DTYPES", set())
-    assert_naive(fields)
+@pytest.mark.parametrize("reason", ["no variant", "no BLAS routines", "a GPU"])
+def test_without_a_kernel_the_naive_scan_runs(reason: str, monkeypatch) -> None:
+    if reason == "no BLAS routines":
+        monkeypatch.setattr(blas, "HAS_PRODUCTS", False)
+    if reason == "a GPU":  # kernels reject its tensors
+        monkeypatch.setattr(dispatch, "DTYPES", set())
+    without = [{"name": "mgru", "carry": "prior"}, {"name": "gru", "reset": "input"}]
+    for fields in without if reason == "no variant" else EXAMPLES:
+        cell = build(CELLS.parse(dict(fields)), torch.float64)
+        x, start = data(cell)
+        assert cell.fast_scan(x, start) is None
+        assert_close(cell.scan(x, start), cell.naive_scan(x, start), 0, "outputs")
 
 
-@pytest.mark.parametrize("fields", EXAMPLES, ids=str)
-def test_a_sweep_leaves_no_reference_cycles(fields: dict[str, Any]) -> None:
-    cell = build(CELLS.parse(dict(fields)), torch.float32)
-    x, start = (tensor.float() for tensor in data(cell))
+def test_a_sweep_leaves_no_reference_cycles() -> None:
+    cells = [build(CELLS.parse(dict(fields)), torch.float32) for fields in EXAMPLES]
 
     def sweep() -> None:
-        cell.scan(x.clone().requires_grad_(), start).sum().backward()
+        for cell in cells:
+            x, start = (tensor.float() for tensor in data(cell))
+            cell.scan(x.requires_grad_(), start).sum().backward()
 
     sweep()  # compilation leaves frames to the garbage collector
     gc.collect()

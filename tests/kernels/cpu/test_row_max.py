@@ -1,5 +1,6 @@
 """The row maximum computed on the bits of floats."""
 
+import itertools
 from typing import no_type_check
 
 import numpy as np
@@ -24,12 +25,11 @@ def maximum(x: np.ndarray) -> np.ndarray:
 
 
 @DTYPES
-@pytest.mark.parametrize("width", [1, 2, 7, 8, 33, 400])
-@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
-def test_row_max_equals_numpy(dtype: type, width: int, scale: float) -> None:
-    x = (np.random.default_rng(width).standard_normal((50, width)) * scale).astype(dtype)
-    for rows in (x, -np.abs(x), np.abs(x)):
-        assert np.array_equal(maximum(rows), rows.max(1))
+def test_row_max_equals_numpy(dtype: type) -> None:
+    for width, scale in itertools.product((1, 2, 7, 8, 33, 400), (1e-30, 1.0, 1e30)):
+        x = (np.random.default_rng(width).standard_normal((50, width)) * scale).astype(dtype)
+        for rows in (x, -np.abs(x), np.abs(x)):
+            assert np.array_equal(maximum(rows), rows.max(1)), (width, scale)
 
 
 @DTYPES

@@ -66,20 +66,10 @@ def assert_same_bits(actual, expected):
     torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
 
 
-def test_idle_rows_do_not_change_the_digits_of_the_others(trainers, corpus, fake_recorder):
-    full, part = members(corpus, *range(8)), members(corpus, *range(5))
-    for _ in range(3):
-        trainers.train_epoch(full, corpus)
-    trainers.free()
-    for _ in range(3):
-        trainers.train_epoch(part, corpus)
-    [trainer] = trainers._shared.values()
-    assert len(trainer.stacked.values) == 8
-    for actual, expected in zip(part, full, strict=False):
-        assert_same_bits(numbers(actual), numbers(expected))
-
-
-def test_idle_rows_may_hold_any_number(trainers, corpus, fake_recorder, monkeypatch):
+def test_idle_rows_do_not_change_the_digits_of_the_others(
+    trainers, corpus, fake_recorder, monkeypatch
+):
+    """Idle rows may hold any number."""
     read = StackedParameters.read
 
     def poison(stacked):
@@ -88,14 +78,16 @@ def test_idle_rows_may_hold_any_number(trainers, corpus, fake_recorder, monkeypa
         for matrix in (stacked.values, stacked.adam._m, stacked.adam._v):
             matrix.detach()[idle:] = math.nan
 
-    clean, poisoned = members(corpus, *range(5)), members(corpus, *range(5))
+    full, part = members(corpus, *range(8)), members(corpus, *range(5))
     for _ in range(3):
-        trainers.train_epoch(clean, corpus)
+        trainers.train_epoch(full, corpus)
     monkeypatch.setattr(StackedParameters, "read", poison)
     trainers.free()
     for _ in range(3):
-        trainers.train_epoch(poisoned, corpus)
-    for actual, expected in zip(poisoned, clean, strict=True):
+        trainers.train_epoch(part, corpus)
+    [trainer] = trainers._shared.values()
+    assert len(trainer.stacked.values) == 8
+    for actual, expected in zip(part, full, strict=False):
         assert_same_bits(numbers(actual), numbers(expected))
 
 

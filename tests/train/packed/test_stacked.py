@@ -87,16 +87,6 @@ def test_recordings_survive_a_member_that_trains_alone(
     _assert_all_equal(packed, expected)
 
 
-def test_a_smaller_pack_uses_the_recordings(trainers, monkeypatch, corpus, fake_recorder):
-    expected = _train_alone(monkeypatch, corpus, [6, 3, 6])
-    packed = _members(corpus)
-    list(trainers.fit(packed, corpus, 3))
-    before = fake_recorder.recordings
-    list(trainers.fit([packed[0], packed[2]], corpus, 6))
-    assert fake_recorder.recordings == before
-    _assert_all_equal(packed, expected)
-
-
 def test_a_packed_trainer_is_kept_until_its_members_change(trainers, corpus):
     packed = _members(corpus)
     list(trainers.fit(packed, corpus, 2))

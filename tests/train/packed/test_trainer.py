@@ -100,23 +100,24 @@ def test_a_diverging_member_does_not_affect_the_others(corpus):
     assert_trainings_equal(healthy, _train_alone(_member(corpus, 1), corpus, 3))
 
 
-@pytest.mark.parametrize("cuts", [[0], [1], [2], [3], [4], [5], [7], [3, 2, 4, 5], [0, 2, 4, 5]])
-def test_members_with_cuts_equal_runs_alone(corpus, cuts):
-    alone, member = (_member(corpus, 1, cell={"name": "mgu", "cuts": cuts}) for _ in range(2))
-    list(KeptTrainers().fit([_member(corpus), member, _member(corpus, 2)], corpus, 2))
-    assert_trainings_equal(member, _train_alone(alone, corpus, 2))
-    assert {n: p.shape for n, p in member.model.named_parameters()} == {
-        n: p.shape for n, p in alone.model.named_parameters()
-    }
-
-
-@pytest.mark.parametrize("mutations", [[0], [1], [3], [0, 1], [0, 4]])
-def test_mgru_members_with_cuts_equal_runs_alone(corpus, mutations):
-    cell = {"name": "mgru", "mutations": mutations}
-    wild_type = {"name": "mgru", "mutations": [4] if 4 in mutations else []}
-    alone, member = (_member(corpus, 1, cell=cell) for _ in range(2))
-    list(KeptTrainers().fit([_member(corpus, 0, cell=wild_type), member], corpus, 2))
-    assert_trainings_equal(member, _train_alone(alone, corpus, 2))
+@pytest.mark.parametrize(
+    ("name", "field", "cuts"),
+    [
+        ("mgu", "cuts", ([], [0], [1], [2], [3], [4], [5], [7], [3, 2, 4, 5], [0, 2, 4, 5])),
+        ("mgru", "mutations", ([], [0], [1], [3], [0, 1])),
+        ("mgru", "mutations", ([4], [0, 4])),
+    ],
+)
+def test_members_with_cuts_equal_runs_alone(corpus, name, field, cuts):
+    alone, packed = (
+        [_member(corpus, i, cell={"name": name, field: own}) for i, own in enumerate(cuts)]
+        for _ in range(2)
+    )
+    list(KeptTrainers().fit(packed, corpus, 2))
+    for single, member in zip(alone, packed, strict=True):
+        assert_trainings_equal(member, _train_alone(single, corpus, 2))
+        shapes = [{n: p.shape for n, p in t.model.named_parameters()} for t in (single, member)]
+        assert shapes[0] == shapes[1]
 
 
 def test_members_of_different_structure_are_an_assertion_error(corpus):
