@@ -2,7 +2,6 @@
 
 import html
 import re
-from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -71,6 +70,7 @@ def forest_chart(part: pl.DataFrame) -> Any:
     if len(rows) < 2:
         return None
     rows, beyond = _inside(rows)
+    labels = [row["label"] for row in rows]
     groups = [group for group in GROUPS if any(row["group"] == group for row in rows)]
     margin, metric = part["margin"].item(0), part["metric"].item(0)
     unit = "nats per token" if metric in UNITS else metric
@@ -82,12 +82,25 @@ def forest_chart(part: pl.DataFrame) -> Any:
     )
     band = alt.Chart(alt.InlineData(values=[{"from": -margin, "to": margin}]))
     band = band.mark_rect(color="var(--band)").encode(x=alt.X("from:Q", title=unit), x2="to:Q")
+    zero = alt.Chart(alt.InlineData(values=[{"zero": 0}]))
+    zero = zero.mark_rule(strokeDash=[4, 3], color="var(--muted)")
+    zero = zero.encode(x=alt.X("zero:Q", title=unit))
+    numbers = [alt.Tooltip(f"{name}:Q", format="+.4f") for name in ("difference", "low", "high")]
+    base = alt.Chart(alt.InlineData(values=rows)).encode(
+        y=alt.Y("label:N", sort=labels, title=None).axis(label_axis(labels)),
+        tooltip=[alt.Tooltip("label:N"), alt.Tooltip("group:N", title="verdict"), *numbers],
+        color=colour,
+    )
+    rules = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=unit), x2="high:Q")
+    points = base.mark_point(filled=True, size=90, opacity=1)
+    points = points.encode(x=alt.X("difference:Q", title=unit), shape=shape)
     note = f"to the right is worse; the band is ±{margin:g} {margin_words(metric)}{beyond}"
     heading = alt.TitleParams(
         "Differences to the reference, 95 % intervals", subtitle=[note], anchor="start"
     )
-    verdict = alt.Tooltip("group:N", title="verdict")
-    return difference_chart(rows, heading, unit, verdict, colour, shape, below=(band,))
+    fit = alt.AutoSizeParams(type="fit-x", contains="padding")
+    chart = with_rows(alt.layer(band, zero, rules, points), labels)
+    return chart.properties(width="container", title=heading, autosize=fit)
 
 
 def forest_picture(part: pl.DataFrame) -> str:
@@ -111,46 +124,6 @@ def forest_picture(part: pl.DataFrame) -> str:
     style = f"<style>{light}@media (prefers-color-scheme: dark){{{dark}}}</style>"
     head = f"<title>{html.escape(spec['title']['text'])}</title>{style}"
     return svg.replace(">", f">{head}", 1) + "\n"
-
-
-def difference_chart(
-    rows: Sequence[Mapping[str, Any]],
-    heading: alt.TitleParams,
-    title: str,
-    fact: Any,
-    colour: Any,
-    shape: Any = alt.Undefined,
-    below: Sequence[Any] = (),
-) -> Any:
-    """Return a chart with the difference of each point, its interval and a line at 0.
-
-    Args:
-        rows: label, difference, low, high and the fact of each point, in order.
-        heading: the title of the chart.
-        title: the title of the axis.
-        fact: the tooltip of the fact.
-        colour: colour of the marks.
-        shape: shape of the marks.
-        below: layers below the marks.
-    """
-    labels = [row["label"] for row in rows]
-    numbers = [alt.Tooltip(f"{name}:Q", format="+.4f") for name in ("difference", "low", "high")]
-    base = alt.Chart(alt.InlineData(values=list(rows))).encode(
-        y=alt.Y("label:N", sort=labels, title=None).axis(label_axis(labels)),
-        tooltip=[alt.Tooltip("label:N"), fact, *numbers],
-        color=colour,
-    )
-    zero = (
-        alt.Chart(alt.InlineData(values=[{"zero": 0}]))
-        .mark_rule(strokeDash=[4, 3], color="var(--muted)")
-        .encode(x=alt.X("zero:Q", title=title))
-    )
-    rules = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=title), x2="high:Q")
-    points = base.mark_point(filled=True, size=90, opacity=1)
-    points = points.encode(x=alt.X("difference:Q", title=title), shape=shape)
-    fit = alt.AutoSizeParams(type="fit-x", contains="padding")
-    chart = with_rows(alt.layer(*below, zero, rules, points), labels)
-    return chart.properties(width="container", title=heading, autosize=fit)
 
 
 def _inside(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
