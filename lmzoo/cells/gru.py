@@ -55,12 +55,12 @@ class GRU(Cell):
     S4. reset=input is the form printed in S3, a misprint: r gates the token instead of the state.
     Gates have the order r, z, n and two biases, as in torch.nn.GRU. Cuts:
 
-        0  input_to_reset      x_t W_ir     6  input_to_candidate x_t W_in; (r_t ⊙ x_t) W_in
-        1  state_to_reset      h_{t-1} W_hr 7  state_to_candidate h_{t-1} W_hn; (r_t ⊙ h_{t-1}) W_hn
-        2  reset_bias          b_r          8  candidate_bias     b_in; b_hn
-        3  input_to_update     x_t W_iz     9  reset              r_t → 1
-        4  state_to_update     h_{t-1} W_hz 10  update            h_t = n_t
-        5  update_bias         b_z
+        0  input_to_reset   x_t W_ir      6  input_to_candidate  x_t W_in; (r_t ⊙ x_t) W_in
+        1  state_to_reset   h_{t-1} W_hr  7  state_to_candidate  h_{t-1} W_hn; (r_t ⊙ h_{t-1}) W_hn
+        2  reset_bias       b_r           8  candidate_bias      b_in; b_hn
+        3  input_to_update  x_t W_iz      9  reset               r_t → 1
+        4  state_to_update  h_{t-1} W_hz  10  update             h_t = n_t
+        5  update_bias      b_z
 
     Without the reset gate (9) it is the UGRNN of Collins et al. 2017, whose code adds 1 to b_z.
 

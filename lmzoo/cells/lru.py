@@ -47,9 +47,9 @@ class LRU(DiagonalCell):
     max_phase], and γ as √(1 − |λ|²), which gives s the scale of its inputs. B ~ N(0, 1/2H) and C ~
     N(0, 1/H), real and imaginary part each; D ~ N(0, 1). A cut removes a term:
 
-        0  phase          exp( i exp(θ) ) → 1: λ is real                        3  skip  D ⊙ x_t
-        1  normaliser     γ → 1                                                 4  carry λ ⊙ s_{t-1}
-        2  exponential    exp( −exp(ν) ) → ν; exp(θ) → θ: |λ| is not bounded
+        0  phase        exp( i exp(θ) ) → 1: λ is real      3  skip   D ⊙ x_t
+        1  normaliser   γ → 1                               4  carry  λ ⊙ s_{t-1}
+        2  exponential  exp( −exp(ν) ) → ν; exp(θ) → θ: |λ| is not bounded
 
     The initial state is (Re s_0, Im s_0).
 
