@@ -19,7 +19,7 @@ from lmzoo.base.config import explain
 from lmzoo.base.errors import UserError, describe_error, near
 from lmzoo.base.parts import install_command, missing_parts
 from lmzoo.base.stops import STOPS
-from lmzoo.base.streams import prepare_streams, stdout_error
+from lmzoo.base.streams import prepare_streams, printable, stdout_error
 from lmzoo.base.version import DeprecatedName
 
 SECTIONS = ("model", "recipe", "corpus")
@@ -51,7 +51,7 @@ def run_app(app: Callable[..., Any], needs: tuple[str, ...] = ()) -> NoReturn:
         except Exception as error:
             if os.environ.get(TRACEBACK):
                 traceback.print_exc()
-            text = " ".join(describe_error(error).split())
+            text = printable(" ".join(describe_error(error).split()))
             sys.stderr.write(f"error of lmzoo: {text}; {TRACEBACK}=1 shows its traceback\n")
             raise SystemExit(INTERNAL) from None
 
@@ -208,5 +208,5 @@ def _check_stdout() -> None:
 
 
 def _exit_with_error(message: str) -> NoReturn:
-    sys.stderr.write(f"error: {' '.join(message.split())}\n")
+    sys.stderr.write(f"error: {printable(' '.join(message.split()))}\n")
     raise SystemExit(2) from None

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import io
 import os
+import re
 import sys
 import unicodedata
 from typing import Any
@@ -106,6 +107,15 @@ def prepare_streams() -> None:
         os.getcwd()  # noqa: PTH109
     except FileNotFoundError:
         raise UserError("the working folder was deleted; change to another folder") from None
+
+
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Characters that move a cursor, name a window or turn the direction of a line."""
+
+
+def printable(text: str) -> str:
+    r"""Return a text whose control characters are shown: `\x1b`."""
+    return CONTROL.sub(lambda c: c[0].encode("unicode_escape").decode(), text)
 
 
 def echo(text: object = "", *, err: bool = False) -> None:

@@ -107,8 +107,8 @@ def _generic(module: nn.Module, inputs: tuple[Any, ...]) -> nn.Module:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         if any(isinstance(p, UninitializedParameter) for p in generic.parameters()):
-            with contextlib.suppress(Exception):  # it is called once more, and said then
-                generic(*inputs)
+            with contextlib.suppress(Exception), torch.random.fork_rng(devices=[]):
+                generic(*inputs)  # it is called once more, and an error is said then
         for parameter in generic.parameters():
             if isinstance(parameter, UninitializedParameter):
                 continue

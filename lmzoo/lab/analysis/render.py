@@ -5,6 +5,9 @@ r"""Render a report as text. A report has a heading, tables of strings, and a le
     latex   booktabs tables for \input
     csv     one line per row of the frame, all columns
     json    the frame, the heading and the legend as one value
+    github  Markdown for the summary of a pull request: the answer, the table, the account
+
+A label cannot send escape sequences to a terminal: control characters are shown as `\x1b`.
 
 The cells of the tables are strings: modules such as `ranking_table.py` format the numbers, and this
 module only lays them out.
@@ -15,7 +18,7 @@ The default place of a command's files: the study's folder.
 import io
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,6 +29,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.streams import CONTROL, printable
 from lmzoo.lab.analysis.study_parquet import SUFFIX
 from lmzoo.lab.store.local import S3_SCHEME
 
@@ -68,7 +72,7 @@ def render(
 
     Args:
         report: the report.
-        format: table, md, csv, json or latex.
+        format: table, md, csv, json, latex or github.
         width: number of terminal columns, for `table`.
         colour: use terminal colours, for `table`.
         complete: False leaves out optional columns that do not fit the width, for `table`.
@@ -77,9 +81,24 @@ def render(
         UserError: The format is unknown.
     """
     check_format(format)
+    if format not in ("csv", "json"):
+        report = _printable(report)
     if format == "table":
         return _terminal(report, width=width, colour=colour, complete=complete)
     return FORMATS[format](report)
+
+
+def _printable(report: Report) -> Report:
+    tables = [
+        replace(
+            table, title=printable(table.title), header=tuple(map(printable, table.header)),
+            text_columns=frozenset(map(printable, table.text_columns)),
+            rows=[tuple(map(printable, row)) for row in table.rows],
+        )
+        for table in report.tables
+    ]  # fmt: skip
+    heading, legend = (tuple(map(printable, own)) for own in (report.heading, report.legend))
+    return replace(report, heading=heading, legend=legend, tables=tuple(tables))
 
 
 def check_format(format: str) -> None:
@@ -143,15 +162,25 @@ def _rich_table(table: TextTable) -> Table:
 
 
 def _markdown(report: Report) -> str:
-    blocks = ["  \n".join(map(_escape_markdown, report.heading))]
+    blocks = ["  \n".join(map(_escape_markdown, report.heading)), *_markdown_tables(report)]
+    blocks.append("  \n".join(map(_escape_markdown, report.legend)))
+    return "\n\n".join(filter(None, blocks))
+
+
+def _github(report: Report) -> str:
+    answer, *account = map(_escape_markdown, report.heading)
+    lines = [f"- {line}" for line in (*account, *map(_escape_markdown, report.legend))]
+    details = ("<details><summary>account</summary>", "\n".join(lines), "</details>")
+    return "\n\n".join([f"### {answer}", *account[:1], *_markdown_tables(report), *details])
+
+
+def _markdown_tables(report: Report) -> Iterator[str]:
     for table in report.tables:
         rule = ["---" if name in table.text_columns else "---:" for name in table.header]
         rows = [table.header, *table.rows]
         lines = ["| " + " | ".join(map(_escape_markdown, row)) + " |" for row in rows]
         lines.insert(1, "| " + " | ".join(rule) + " |")
-        blocks += [f"**{_escape_markdown(table.title)}**", "\n".join(lines)]
-    blocks.append("  \n".join(map(_escape_markdown, report.legend)))
-    return "\n\n".join(filter(None, blocks))
+        yield from (f"**{_escape_markdown(table.title)}**", "\n".join(lines))
 
 
 def _escape_markdown(text: str) -> str:
@@ -172,12 +201,16 @@ def _latex(report: Report) -> str:
     lines = [f"% {line}".replace("\n", " ") for line in report.heading]
     for table in report.tables:
         align = "".join("l" if name in table.text_columns else "r" for name in table.header)
-        header, *body = (
-            " & ".join(map(_escape_latex, row)) + r" \\" for row in (table.header, *table.rows)
-        )
+        header, *body = (_latex_row(row) for row in (table.header, *table.rows))
         lines += ["", f"% {table.title}", rf"\begin{{tabular}}{{{align}}}", r"\toprule", header]
         lines += [r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
     return "\n".join([*lines, "", *(f"% {line}" for line in report.legend)])
+
+
+def _latex_row(row: Sequence[str]) -> str:
+    r"""Return a line; a row that begins with [ or * would be an argument of the \\\\ before it."""
+    text = " & ".join(map(_escape_latex, row)) + r" \\"
+    return re.sub(r"^\s*([\[*])", r"{\1}", text)
 
 
 def _escape_latex(text: str) -> str:
@@ -186,7 +219,21 @@ def _escape_latex(text: str) -> str:
 
 def _csv(report: Report) -> str:
     lists = pl.col(pl.List(pl.String)).list.join("; ")
-    return report.frame.with_columns(lists).write_csv().rstrip("\n")
+    texts = pl.col(pl.String).str.replace(FORMULA, "'${1}")
+    text = report.frame.with_columns(lists).with_columns(texts).write_csv().rstrip("\n")
+    return printable(text)
+
+
+FORMULA = r"^([=+@\t\r]|-[^0-9.])"
+"""The beginning of a cell that a spreadsheet runs; a ' before it makes it a text."""
+
+
+def csv_note(report: Report) -> str:
+    """Return which columns have cells that are marked as text; "" if none has."""
+    texts = report.frame.select(pl.col(pl.String))
+    marked = [column.name for column in texts if column.str.contains(FORMULA).any()]
+    said = "cells that a spreadsheet would run as a formula have a ' before them"
+    return f"{', '.join(marked)}: {said}" if marked else ""
 
 
 def _json(report: Report) -> str:
@@ -195,7 +242,8 @@ def _json(report: Report) -> str:
         for name in report.json_columns:
             row[name] = json.loads(row[name]) if row[name] else None
     value = {"heading": report.heading, "rows": rows, "legend": report.legend}
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1)
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1)
+    return CONTROL.sub(lambda c: f"\\u{ord(c[0]):04x}", text)
 
 
 FORMATS: dict[str, Callable[[Report], str]] = {
@@ -203,6 +251,7 @@ FORMATS: dict[str, Callable[[Report], str]] = {
     "csv": _csv,
     "json": _json,
     "latex": _latex,
+    "github": _github,
 }
 """Formats that do not depend on the width of the terminal."""
 

@@ -3,8 +3,6 @@
 import functools
 import json
 import math
-import shutil
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +10,7 @@ import typer
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.streams import echo
-from lmzoo.lab.cli.options import AsJson
+from lmzoo.lab.cli.options import AsJson, Format, print_report
 
 
 def judge(
@@ -38,7 +36,7 @@ def judge(
     budget: Annotated[float, typer.Option(metavar="MINUTES", help="Start no run after this time.")] = math.inf,
     stream: Annotated[bool, typer.Option("--stream", help="The candidate is the next one of an endless series, kept in --out: at most 5 % of all keeps are false.")] = False,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the runs of commands; a killed judge goes on from it.")] = Path("judge-runs"),
-    format: Annotated[str, typer.Option(help="table, md, csv, json or latex.")] = "table",
+    format: Format = "table",
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Rank the variants in a table of results, or run two commands and say whether to keep the candidate.
@@ -51,8 +49,8 @@ def judge(
         if results is not None:
             raise UserError(f"give a table of results ({results}) or commands, not both")
         arms = (base, candidate, base_rev, candidate_rev)
-        raise typer.Exit(_judge_commands(arms, metric, pattern, margin, max_seeds, budget, out, higher_is_better=higher_is_better, stream=stream, as_json=as_json))  # fmt: skip
-    from lmzoo.lab.analysis.render import check_format, render
+        raise typer.Exit(_judge_commands(arms, metric, pattern, margin, max_seeds, budget, out, higher_is_better=higher_is_better, stream=stream, format="json" if as_json else format))  # fmt: skip
+    from lmzoo.lab.analysis.render import check_format
     from lmzoo.lab.judging.account import Question
     from lmzoo.lab.judging.verdicts import judgement
 
@@ -71,8 +69,7 @@ def judge(
         step=step, parse=parse, finished=finished or (),
     )  # fmt: skip
     report = judgement(results, question)
-    width, terminal = shutil.get_terminal_size((100, 40)).columns, sys.stdout.isatty()
-    echo(render(report, format, width=width, colour=terminal, complete=not terminal))
+    print_report(report, format)
 
 
 def _columns(results: Path) -> str:
@@ -83,7 +80,7 @@ def _columns(results: Path) -> str:
 
 def _judge_commands(
     arms: tuple[str | None, str | None, str | None, str | None], metric: str | None, pattern: str | None,
-    margin: float, max_seeds: int, budget: float, out: Path, *, higher_is_better: bool, stream: bool, as_json: bool,
+    margin: float, max_seeds: int, budget: float, out: Path, *, higher_is_better: bool, stream: bool, format: str,
 ) -> int:  # fmt: skip
     """Run two commands, print the answer and return the exit code."""
     import re
@@ -91,6 +88,8 @@ def _judge_commands(
     from lmzoo.lab.analysis.verdict_lines import SHOWN
     from lmzoo.lab.judging.commands import CODES, Metric, Results, judge_commands, revisions
 
+    if format not in ("table", "json", "github"):
+        raise UserError(f"no format {format!r} of two commands; known: table, json, github")
     base, candidate, base_rev, candidate_rev = arms
     if base is None or (candidate is None and candidate_rev is None):
         raise UserError(
@@ -109,7 +108,7 @@ def _judge_commands(
             first, second, Results(out, say), margin=margin, max_seeds=max_seeds, minutes=budget,
             stream=stream, say=say,
         )  # fmt: skip
-    if as_json:
+    if format == "json":
         echo(json.dumps(answer))
         return CODES[answer["decision"]]
     verdict = SHOWN.get(answer["verdict"], answer["verdict"])
@@ -132,5 +131,10 @@ def _judge_commands(
         parts.append(f"candidate {place} of the series, kept if p < {level:.2g}")
     if answer["seeds_needed"] is not None:
         parts.append(f"about {answer['seeds_needed']} more seeds would decide it")
+    if format == "github":
+        runs, diverged = sum(answer["seeds"]), sum(answer["diverged"])
+        parts.append(f"{runs} runs read: {runs - diverged} counted, {diverged} diverged")
+        echo("\n".join(["### " + parts[0], "", *(f"- {part}" for part in parts[1:])]))
+        return CODES[answer["decision"]]
     echo("; ".join(parts))
     return CODES[answer["decision"]]

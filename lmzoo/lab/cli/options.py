@@ -1,10 +1,18 @@
 """Options and table style that several subcommands share."""
 
-from typing import Annotated
+import shutil
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
+from lmzoo.base.streams import echo
+
+if TYPE_CHECKING:
+    from lmzoo.lab.analysis.render import Report
+
+Format = Annotated[str, typer.Option(help="table, md, csv, json, latex or github.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Metric = Annotated[str, typer.Option("--metric", "--unit", help="token or sentence.")]
 
@@ -17,3 +25,13 @@ def new_table(*left: str, right: tuple[str, ...] = ()) -> Table:
     for column in right:
         table.add_column(column, justify="right")
     return table
+
+
+def print_report(report: "Report", format: str) -> None:
+    """Print a report in a format, for the width of the terminal."""
+    from lmzoo.lab.analysis.render import csv_note, render
+
+    width, terminal = shutil.get_terminal_size((100, 40)).columns, sys.stdout.isatty()
+    echo(render(report, format, width=width, colour=terminal, complete=not terminal))
+    if format == "csv" and (note := csv_note(report)):
+        echo(note, err=True)

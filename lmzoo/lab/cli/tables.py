@@ -3,8 +3,6 @@
 Each function imports what it needs, so a table is not delayed by the chart libraries.
 """
 
-import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,14 +11,13 @@ import typer
 
 from lmzoo.base.errors import UserError, writing
 from lmzoo.base.streams import echo
-from lmzoo.lab.cli.options import Metric
+from lmzoo.lab.cli.options import Format, Metric, print_report
 from lmzoo.lab.store.studies import find_study
 
 if TYPE_CHECKING:
     from lmzoo.lab.analysis.render import Report
 
 Study = Annotated[Path, typer.Argument(callback=lambda path: find_study(str(path)), metavar="STUDY", help="A study: its folder, a file of records, or its name (or the beginning) in runs/.")]  # fmt: skip
-Format = Annotated[str, typer.Option(help="table, md, csv, json or latex.")]
 Unit = Annotated[str, typer.Option("--unit", "--metric", help="token or sentence: nats per token, averaged over tokens or sentences; bpc, bpb: bits per character or byte; ppl, wppl: perplexity per token or word (rank only).")]  # fmt: skip
 
 
@@ -96,10 +93,7 @@ def epistasis(
 
 
 def _show(format: str, read: "Callable[[], Report]") -> None:
-    from lmzoo.lab.analysis.render import check_format, render
+    from lmzoo.lab.analysis.render import check_format
 
     check_format(format)
-    width = shutil.get_terminal_size((100, 40)).columns
-    report = read()
-    terminal = sys.stdout.isatty()
-    echo(render(report, format, width=width, colour=terminal, complete=not terminal))
+    print_report(read(), format)

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from lmzoo.lab.analysis.ranking_table import study_ranking
-from lmzoo.lab.analysis.render import Report, TextTable, render
+from lmzoo.lab.analysis.render import Report, TextTable, csv_note, render
 from tests.lab.analysis.toy_study import ToyStudy
 
 LABELS = {"full": "cut full", "pipe|d [bold] & 100%_$": "cut pipe|d [bold] & 100%_$"}
@@ -160,3 +160,33 @@ def test_markdown_shows_every_character_as_it_is():
     html = markdown.markdown(render(report, "md"), extensions=["tables"])
     shown = re.sub(r"<[^>]+>", "\n", html).splitlines()
     assert shown.count(text.replace("<", "&lt;").replace(">", "&gt;")) == 2
+
+
+def test_labels_of_others_are_texts_in_every_format() -> None:
+    labels = [
+        "\x1b[2J\x1b]0;own\x07",
+        "[64, 64]",
+        "*big",
+        "=HYPERLINK(1)",
+        "+cmd",
+        "@SUM",
+        "-1.5",
+        "-x",
+    ]
+    labels += ["\x9b31m", "\u202eabc"]
+    rows = [(label, "1.0") for label in labels]
+    frame = pl.DataFrame({"label": labels, "loss": [1.0] * len(labels)})
+    report = Report(
+        (f"best: {labels[0]}",), (TextTable("t", ("label", "loss"), rows, frozenset({"label"})),),
+        (labels[0],), frame,
+    )  # fmt: skip
+    for format in ("table", "md", "csv", "json", "latex", "github"):
+        text = render(report, format, colour=format == "table")
+        assert not re.search("\x1b[^\\[]|\x1b\\[2J|[\x07\x9b\u202e]", text), format
+        assert format == "table" or "\x1b" not in text
+    assert json.loads(render(report, "json"))["rows"][0]["label"] == labels[0]
+    latex = [line.partition(" &")[0] for line in render(report, "latex").splitlines()]
+    assert {"{[}64, 64]", "{*}big"} < {*latex}
+    cells = [row[0] for row in csv.reader(io.StringIO(render(report, "csv")))]
+    assert cells[4:9] == ["'=HYPERLINK(1)", "'+cmd", "'@SUM", "-1.5", "'-x"]
+    assert csv_note(report).startswith("label: cells that a spreadsheet would run")
