@@ -128,19 +128,15 @@ def _row(name: str, alias: str, fields: dict[str, object], summary: str) -> None
     )  # fmt: skip
 
 
-_row(
-    "lagged_aggregate_markov_free", "DLM21", {"words": "free"},
-    "Lagged aggregate Markov model with a free word table per component.",
-)  # fmt: skip
-_row(
-    "lagged_aggregate_markov_scaled", "DLM24", {"scaled": True},
-    "Lagged aggregate Markov model with a learned scale per component.",
-)  # fmt: skip
-_row(
-    "lagged_aggregate_markov_sphere", "DLM22",
-    {"scaled": True, "norm": "rms", "pad": "unit"},
-    "Lagged aggregate Markov model with normalised token and component vectors.",
-)  # fmt: skip
+for _args in (
+    ("lagged_aggregate_markov_free", "DLM21", {"words": "free"},
+     "Lagged aggregate Markov model with a free word table per component."),
+    ("lagged_aggregate_markov_scaled", "DLM24", {"scaled": True},
+     "Lagged aggregate Markov model with a learned scale per component."),
+    ("lagged_aggregate_markov_sphere", "DLM22", {"scaled": True, "norm": "rms", "pad": "unit"},
+     "Lagged aggregate Markov model with normalised token and component vectors."),
+):  # fmt: skip
+    _row(*_args)
 
 
 Objective = StrEnum("Objective", "EXACT BOUND")
