@@ -1,7 +1,6 @@
 """Runs on texts by word, byte and byte pair: training, scoring, sampling, another tokeniser."""
 
 import json
-import sys
 
 import pytest
 
@@ -41,9 +40,3 @@ def test_a_run_scores_and_continues_a_text(lmzoo, text):
         prefix = ("--prefix", "the cat", "--count", 2)
         code, out, _ = lmzoo("sample", "gru", *prefix, "--runs", runs)
         assert (code, out.startswith("the cat")) == (0, True)
-
-
-def test_the_command_without_the_package_exits_with_2(refused, text, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    error = refused("train", "gru", "--corpus", f"stream:{text}", "--set", "corpus.unit=bpe")
-    assert "pip install tokenizers" in error

@@ -63,9 +63,9 @@ def browse(
         context.close()
 
 
-def open_page(page: Path, width: int = 1100) -> LoadedPage:
+def open_page(page: Path, browser: Any = None) -> LoadedPage:
     """Return the page as a browser shows it."""
-    with browse(page, width) as tab:
+    with browse(page, browser=browser) as tab:
         tab.eval_on_selector_all("details", "all => all.forEach(x => { x.open = true; })")
         boxes = "all => all.map(x => ({width: x.clientWidth, height: x.clientHeight}))"
         return LoadedPage(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.lab.analysis.browser import launched
 from tests.lab.analysis.toy_study import ToyStudy
 
 
@@ -14,3 +15,10 @@ def toy(tmp_path):
 def no_charts(monkeypatch):
     """Pages without charts, which take a second."""
     monkeypatch.setattr("lmzoo.lab.analysis.report.page.is_complete", lambda _: False)
+
+
+@pytest.fixture
+def browser():
+    """A browser; without one, the test is skipped before it renders a page."""
+    with launched() as opened:
+        yield opened

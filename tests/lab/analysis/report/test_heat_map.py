@@ -30,11 +30,11 @@ def interactions(toy, **options) -> str:
     return result.group() if result else ""
 
 
-def test_a_browser_shows_the_heat_map(toy):
+def test_a_browser_shows_the_heat_map(browser, toy):
     add_mutants(toy, full(2).tolist(), loss)
     path = toy.path / "report.html"
     path.write_text(render_report(toy.path), encoding="utf-8")
-    loaded = open_page(path)
+    loaded = open_page(path, browser)
     assert (loaded.requests, loaded.messages) == ([], [])
     shown = loaded.text.split("Interactions\n")[-1].split("Audit\n")[0]
     for part in ("Means over 3 seeds of the token loss", "+0.63", "+0.25", "state_to_gate"):

@@ -14,7 +14,7 @@ from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import render
 from lmzoo.lab.analysis.report import render_report
 from lmzoo.lab.analysis.report.html import Section, html_page
-from tests.lab.analysis.browser import browse, launched, open_page
+from tests.lab.analysis.browser import browse, open_page
 from tests.lab.analysis.recorded import page_of, report_of
 
 MAIN = "gru_ablation-captions"
@@ -150,17 +150,17 @@ def test_the_audit_has_commands_for_the_best_honest_model_and_the_reference(toy,
     assert runs == ["best", "best", "full", "full"]
 
 
-def test_a_browser_shows_sorts_and_filters_the_complete_page_without_requests(study):
+def test_a_browser_shows_sorts_and_filters_the_page_without_requests(browser, study):
     path = study / "report.html"
     path.write_text(render_report(study), encoding="utf-8")
-    loaded = open_page(path)
+    loaded = open_page(path, browser)
     assert (loaded.requests, loaded.messages) == ([], [])
     assert "<script>alert(1)</script>" in loaded.title
     assert "cut part" in loaded.text
     assert loaded.width <= 1100
     assert len(loaded.figures) == 4
     assert all(box["width"] > 100 and box["height"] > 40 for box in loaded.figures)
-    with browse(path) as tab:
+    with browse(path, browser=browser) as tab:
 
         def labels() -> list[str]:
             return tab.locator(
@@ -180,16 +180,15 @@ def test_a_browser_shows_sorts_and_filters_the_complete_page_without_requests(st
         assert labels() == ["cut part"]
 
 
-def test_a_browser_reports_a_page_that_loads_other_files(tmp_path):
+def test_a_browser_reports_a_page_that_loads_other_files(browser, tmp_path):
     """The test above detects requests and scripts."""
     path = tmp_path / "bad.html"
     body = '<img src="http://127.0.0.1:9/x.png"><script>throw Error("no")</script>'
     text = html_page("bad", "", [Section("x", body)])
     path.write_text(text)
-    with launched() as browser:
-        with browse(path, browser=browser) as tab:
-            assert tab.messages  # the policy in the page's head refuses both
-        path.write_text(re.sub(r"<meta http-equiv[^>]*>", "", text))
-        with browse(path, browser=browser) as tab:
-            assert "http://127.0.0.1:9/x.png" in tab.requests
-            assert any("no" in message for message in tab.messages)
+    with browse(path, browser=browser) as tab:
+        assert tab.messages  # the policy in the page's head refuses both
+    path.write_text(re.sub(r"<meta http-equiv[^>]*>", "", text))
+    with browse(path, browser=browser) as tab:
+        assert "http://127.0.0.1:9/x.png" in tab.requests
+        assert any("no" in message for message in tab.messages)
