@@ -47,7 +47,7 @@ def test_intervals_cover_planted_effects_in_95_percent():
     patterns, rng = mgu(), RNG(3)
     truth = 0.3 * patterns[:, 0] - 0.2 * patterns[:, 4] + 0.3 * (patterns[:, 0] & patterns[:, 4])
     inside, pairs = [], []
-    for _ in range(12):
+    for _ in range(6):
         y = noisy(patterns, rng, 5) + truth[:, None]
         frame = estimate_effects(mutants(patterns, y))
         exact = estimate_effects(mutants(patterns, np.repeat(truth[:, None], 2, 1)))
@@ -64,7 +64,7 @@ def test_intervals_cover_planted_effects_in_95_percent():
 def test_two_seeds_are_enough_for_a_factorial():
     """Effects share their variance; a switch may change with the seed or not."""
     patterns, rng, hits, false, widths = mgu(), RNG(5), [], [], []
-    for _ in range(25):
+    for _ in range(12):
         y = noisy(patterns, rng, 2) + rng.normal(0, 0.05, (len(patterns), 2))
         frame = estimate_effects(mutants(patterns, y)).filter(pl.col("effect").is_not_null())
         hits += covered(frame, 0.0).tolist()

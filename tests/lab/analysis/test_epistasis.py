@@ -120,11 +120,11 @@ def test_the_heat_map_has_a_square_for_each_effect_and_marks_uncertain_ones(stud
     assert ("input_to_gate", "write") not in squares
 
 
-def test_the_figure_is_one_file_that_needs_no_network(study, tmp_path):
-    path = tmp_path / "map.html"
+def test_the_figure_is_one_file(study, tmp_path):
+    path = tmp_path / "map.svg"
     study_effects(study.path, figure=path)
-    written = path.read_bytes().lstrip()
-    assert written.startswith(b"<!DOCTYPE html>")
-    assert b"<script src=" not in written
+    written = path.read_text("utf-8")
+    assert written.startswith("<svg")
+    assert "state_to_candidate" in written
     with pytest.raises(UserError, match=r"no figure format '\.pdf'"):
         study_effects(study.path, figure=tmp_path / "map.pdf")
