@@ -8,9 +8,10 @@ Actions of different keys run at the same time. When an action fails, the waitin
 are dropped, so that no file is written without the files before it, and the next `submit` or `wait`
 of the key raises the error once. The owner of the key must then give up what it was writing.
 
-**Retries.** A full disk, a read-only folder and a server that does not answer often recover. An
-operation is repeated with growing pauses, and every failure is logged. After `RETRY_SECONDS` it
-fails with a `UserError`. Standard library only.
+**Retries.** A full disk and a server that does not answer often recover. An operation is repeated
+with growing pauses, and every failure is logged; the workers of a sweep send it to the console.
+After `RETRY_SECONDS` it fails with a `UserError`. A read-only folder and one of another account do
+not recover: they fail at once. Standard library only.
 """
 
 import errno
@@ -116,10 +117,11 @@ RETRY_SECONDS = 60.0
 MAX_PAUSE = 8.0
 """Longest pause between two attempts, in seconds."""
 TRANSIENT_ERRORS = {
-    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE, errno.ETIMEDOUT,
+    errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT,
     errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENOTCONN,
 }  # fmt: skip
 """Error numbers that are retried. Any other error is raised at once."""
+REMEDIES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), ": make space there, and it goes on")
 LOG = logging.getLogger("lmzoo.lab.store")
 
 
@@ -150,6 +152,8 @@ def retry(action: Callable[[], Value], target: str) -> Value:
                     f"{target}: {error.strerror}, still after {RETRY_SECONDS:.0f} s; no written "
                     "record is lost: fix this and run the same command again"
                 ) from error
-            LOG.warning("%s: %s; retrying for %.0f s more", target, error.strerror, remaining)
+            remedy = REMEDIES.get(error.errno, "")
+            text = "%s: %s; retrying for %.0f s more%s"
+            LOG.warning(text, target, error.strerror, remaining, remedy)
             time.sleep(max(0.0, min(pause, MAX_PAUSE, remaining)))
             pause *= 2

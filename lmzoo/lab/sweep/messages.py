@@ -36,6 +36,15 @@ class Failed:
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """The store of a worker fails, and the worker tries again."""
+
+    worker: str
+    reason: str
+    """Folder, cause and remedy."""
+
+
+@dataclass(frozen=True)
 class Released:
     """A run is closed and has not ended."""
 
@@ -77,7 +86,7 @@ class Exchange:
     """Bytes of the worker's GPU; 0 if it uses a CPU."""
 
 
-Message = Hello | Failed | Confirmed | Exchange
+Message = Hello | Failed | Waiting | Confirmed | Exchange
 
 
 @dataclass(frozen=True)

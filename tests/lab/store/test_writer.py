@@ -153,13 +153,14 @@ def failing_action(failures, number):
     return action
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.ESTALE])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.ESTALE])
 def test_transient_errors_are_retried_and_logged(pauses, caplog, number):
     with caplog.at_level(logging.WARNING, "lmzoo.lab.store"):
         assert retry(failing_action(4, number), "runs/x") == 5
     assert pauses == [0.25, 0.5, 1.0, 2.0]
     assert len(caplog.messages) == 4
     assert all(f"runs/x: {os.strerror(number)}" in text for text in caplog.messages)
+    assert ("make space there" in caplog.text) == (number != errno.ESTALE)
 
 
 def test_retrying_ends_after_the_limit_with_one_line(pauses):
@@ -171,7 +172,7 @@ def test_retrying_ends_after_the_limit_with_one_line(pauses):
 
 
 def test_other_errors_are_raised_at_once(pauses):
-    for number in (errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM):
+    for number in (errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS):
         with pytest.raises(UserError, match=rf"^runs/x: {os.strerror(number)}; .* another store$"):
             retry(failing_action(1, number), "runs/x")
     for number in (errno.EEXIST, errno.ENOENT):  # unchanged

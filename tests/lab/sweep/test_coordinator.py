@@ -21,9 +21,10 @@ from lmzoo.lab.sweep.driver.coordinator import (
     NOTHING,
     REPLY_SECONDS,
     START_SECONDS,
+    TOLD_SECONDS,
 )
 from lmzoo.lab.sweep.driver.mailbox import Mailbox
-from lmzoo.lab.sweep.messages import Failed, Hello
+from lmzoo.lab.sweep.messages import Failed, Hello, Waiting
 from lmzoo.lab.sweep.worker.worker import HEARTBEAT_SECONDS
 from tests.lab.sweep.manual_coordinator import exchange, recovered, sweep  # noqa: F401
 
@@ -261,6 +262,16 @@ def test_a_node_whose_worker_cannot_start_is_left_out(sweep, caplog):
         reply = sweep.turn(after=10).get("bad", NOTHING)
         assert reply == NOTHING, "it stays, so that Ray starts no other worker there"
     assert sweep.coordinator.wanted() >= 2
+
+
+def test_a_store_that_fails_is_said_at_once_and_not_by_each_worker(sweep, caplog):
+    reason = "/runs/x: No space left on device; retrying for 60 s more: make space there"
+    sweep.turn(hello("a", host="old"), hello("b"), Waiting("a", reason), Waiting("b", reason))
+    assert caplog.messages == [f"old (node): {reason}"]
+    sweep.turn(Waiting("b", reason), after=TOLD_SECONDS - 1)
+    assert len(caplog.messages) == 1
+    sweep.turn(Waiting("b", reason), after=1)
+    assert len(caplog.messages) == 2
 
 
 def test_a_driver_that_lost_its_lock_while_it_was_stopped_gives_no_work(sweep, monkeypatch):

@@ -35,6 +35,7 @@ from lmzoo.lab.sweep.messages import (
     Hello,
     Message,
     Released,
+    Waiting,
 )
 from lmzoo.lab.sweep.worker.worker import HEARTBEAT_SECONDS
 
@@ -51,6 +52,8 @@ START_SECONDS = 60.0
 """How long a sweep whose first workers cannot start waits for a worker that can."""
 LOOK_SECONDS = 1.0
 """Time between two looks at the cost and at workers that are overdue."""
+TOLD_SECONDS = 15.0
+"""Time between two lines about a store that fails."""
 MAX_MISSED = 6
 """Consecutive checks without a heartbeat after which a worker is killed."""
 REPLY_SECONDS = 5.0
@@ -100,6 +103,8 @@ class Coordinator:
         self._named: set[str] = set()
         """Nodes that were left out with a warning."""
         self._reasons: dict[str, str] = {}
+        self._told = -TOLD_SECONDS
+        """When a failing store was said last."""
         self._gone: set[str] = set()
         self._failed_starts = 0
         self._revoked: dict[str, list[str]] = {}
@@ -256,6 +261,10 @@ class Coordinator:
                 if starting and worker not in self._gone:
                     self._broken[worker] = time.monotonic()
                     self.fleet.health.leave_out(self._nodes.get(worker, worker), reason)
+            case Waiting(worker, reason):
+                if time.monotonic() >= self._told + TOLD_SECONDS:
+                    self._told = time.monotonic()
+                    LOG.warning("%s: %s", self._nodes.get(worker, worker), reason)
             case Confirmed():
                 self._confirm(message)
             case Exchange():

@@ -11,6 +11,7 @@ and releases its lock, so that a worker on another node can continue them.
 import contextlib
 import functools
 import itertools
+import logging
 import os
 import pickle
 import threading
@@ -27,6 +28,7 @@ from lmzoo.base.errors import UserError, describe_error
 from lmzoo.base.version import check_software
 from lmzoo.lab.store.records import TRACEBACK, WORKER_LOCK
 from lmzoo.lab.store.user_code import UserCode, import_shipped
+from lmzoo.lab.store.writer import LOG as STORE_LOG
 from lmzoo.lab.sweep.messages import (
     Assignment,
     Confirmed,
@@ -36,6 +38,7 @@ from lmzoo.lab.sweep.messages import (
     Hello,
     Released,
     Report,
+    Waiting,
 )
 from lmzoo.lab.trainables.door import open_door
 
@@ -48,6 +51,17 @@ RELEASE_SECONDS = 30.0
 """Time without a reply after which a worker closes its runs."""
 LOCK_SECONDS = 60.0
 """How long a worker waits for its own lock after it released it."""
+
+
+class _Reporter(logging.Handler):
+    """Sends the warnings of the store to the sweep."""
+
+    def __init__(self, worker: str, mailbox: Any) -> None:
+        super().__init__(logging.WARNING)
+        self._worker, self._mailbox = worker, mailbox
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._mailbox.post.remote(Waiting(self._worker, record.getMessage()))
 
 
 class Worker(tune.Trainable):
@@ -90,6 +104,7 @@ class Worker(tune.Trainable):
         message = Hello(self.trial_id, handle, context.get_node_id(), host)
         hello = functools.partial(self._mailbox.post.remote, message)
         threading.Thread(target=self._send_heartbeats, args=(hello,), daemon=True).start()
+        STORE_LOG.addHandler(_Reporter(self.trial_id, self._mailbox))
         try:
             check_software(software or {})
             if code:
