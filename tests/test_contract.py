@@ -131,14 +131,14 @@ def groups() -> Iterator[Any]:
     """Yield a row with other fields, and the laws that it must obey."""
     families = set()
     for case in CASES:
-        family, laws = zoo.row(case[0]).family, laws_for(MODELS[zoo.row(case[0]).model])
+        family, laws = zoo.row(case[0]).family, laws_for(MODELS[zoo.row(case[0]).model or ""])
         yield parameter(case, [law for law in laws if law not in EXPENSIVE])
         if family not in families:
             yield parameter(case, [law for law in laws if law in EXPENSIVE], "expensive")
         families.add(family)
     for some, chosen in ((OPTIONS, OPTION_LAWS), (PARTS, PART_LAWS), (CELL_CASES, CELL_LAWS)):
         for case in some:
-            laws = laws_for(MODELS[zoo.row(case[0]).model])
+            laws = laws_for(MODELS[zoo.row(case[0]).model or ""])
             yield parameter(case, [law for law in laws if law in chosen], "", some is not OPTIONS)
     expensive = [*laws_of(packing), *laws_of(replay), state.law_unused_parameters_are_declared]
     for cell in CELLS_OF_KINDS:

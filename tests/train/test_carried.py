@@ -140,13 +140,13 @@ def test_a_model_learns_and_the_record_counts_the_tokens(corpus) -> None:
 def test_the_state_reaches_beyond_a_block(tmp_path) -> None:
     """Every fifth character is b: a window of three characters does not show where it is next."""
     path = tmp_path / "fifth.txt"
-    path.write_text("aaaab" * 4000)
+    path.write_text("aaaab" * 2000)
     corpus = open_corpus({"name": "stream", "path": str(path), "block": 2})
     losses = []
     for carry in (True, False):
         run = training(corpus, recipe=dataclasses.replace(RECIPE, carry_state=carry, batch=32))
         losses.append(list(fit(run, corpus, 3))[-1]["valid_token"])
-    assert losses[0] < 0.05 < 0.2 < losses[1]
+    assert losses[0] < 0.1 < 0.2 < losses[1]
 
 
 def test_an_interrupted_run_continues_exactly(corpus, tmp_path) -> None:
