@@ -93,14 +93,11 @@ def _estimates(weights: Array, mutants: Mutants, is_pair: NDArray[np.bool_]) -> 
         kind = kind & (variance > 0)
         if kind.sum() < LEAST_POINTS:
             continue
-        noise = posterior(variance[kind], freedom[kind], least_doubt=0.0)
-        weight = np.einsum("ptk,t->pk", noise.weight, noise.model)
-        factor = (scale / n)[kind, None]
-        sd = np.sqrt(noise.variance * factor + of_tuning[kind, None])
-        p[kind], half[kind] = (
-            2 * tail(weight, sd, np.abs(mean[kind])),
-            half_width(weight, sd, LEVEL),
-        )
+        possible, weight, _ = posterior(variance[kind], freedom[kind])
+        sd = np.sqrt(possible * (scale / n)[kind, None] + of_tuning[kind, None])
+        normal = np.full(sd.shape, np.inf)
+        p[kind] = 2 * tail(weight, sd, normal, np.abs(mean[kind]))
+        half[kind] = half_width(weight, sd, normal, LEVEL)
     return _Estimates(mean, mean - half, mean + half, p)
 
 

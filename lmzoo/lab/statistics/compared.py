@@ -8,23 +8,29 @@ Every table, figure, screen and planner takes its verdicts from `compared`.
     negligible     |δ| < Δ is shown; `sign` says on which side of 0, if that is shown
     better-open, better    the same below 0
 
-**A verdict never turns back.** A study looks at n_1 < n_2 < ... seeds, and look k may be wrong with
-probability α_k. A hypothesis that was rejected at some look stays rejected, and the interval is the
-intersection of those of all looks. So the words move along undecided -> worse-open -> worse or
-negligible, and a shown sign stays, whatever the later seeds are. By the union bound the error over
-all looks is at most Σ α_k, under any dependence and any rule that ends a contrast.
+**A verdict never turns back** when seeds are added. A study looks at n_1 < n_2 < ... seeds, and
+look k may be wrong with probability α_k. A hypothesis that was rejected at some look stays
+rejected. So the words move along undecided -> worse-open -> worse or negligible, and a shown sign
+stays, whatever the later seeds are. By the union bound the error over all looks is at most Σ α_k,
+under any dependence and any rule that ends a contrast. Other data than further seeds are another
+study: missing runs of a look that are trained later, or added points, can take a word away.
 
     error of the table    at look k, each contrast has the chain δ = 0, then |δ| ≤ Δ. The next
                           hypothesis of a chain is rejected if p ≤ α_k / (chains not finished),
                           until none is (Holm; a graph of Bretz et al. 2009). All words with a sign
                           are right with probability 1 − Σ α_k, for the whole family
-    error of a point      two one-sided tests at α_k for negligible; the interval has level 1 − α_k
+    error of a point      two one-sided tests at α_k for negligible
     p                     min_k of the chain's p · α / α_k: p < α says that the sign is shown
+    interval              95 % of the last look, cut at 0 or ±Δ to what the word says
 
 **Looking.** `spend` gives the α_k. The first plan of looks, a number of seeds or the schedule of
 `--until-decided`, has α = 5 %, in proportion to the seeds of each look. A further plan, such as
 `--seeds 10` after `--seeds 5`, has half of what is left of a reserve of 1 %. A single look costs
 nothing, and all together are below 6 %.
+
+**Allocation.** The reference is in all k contrasts. For a number of runs, their variance is least
+if it has √k times the seeds of a point (Dunnett 1955); and only its own seeds show whether it is
+noisy, skewed or fails with some seeds.
 
 **Divergence** is a count. Fisher's exact test, one-sided, compares the numbers of diverged runs
 with the reference's; it is one more hypothesis of the table, if its counts could reject at all
@@ -36,15 +42,13 @@ alone takes a verdict back.
                                 or |δ̂| + (z_{1−α} + z_.8) √Var(n + m) ≤ Δ
                    k: the chains not finished; α: that of the next look
 
-If the estimate is right, m further seeds decide in about four studies of five. The part of the
-variance that is due to tuning remains: if seeds would be enough with τ = 0 only, the point needs
-more tuning runs.
-
-Where a verdict assumes more than the point's own seeds show, `shared` is true. A noisy reference
-spoils all contrasts: at the next look it has four times as many seeds as the points.
+If the estimate is right, m further seeds decide in about four studies of five; the reference has
+√k times as many. The part of the variance that is due to tuning remains: if seeds would be enough
+with τ = 0 only, the point needs more tuning runs. Where a verdict assumes more than the point's own
+seeds show, `shared` is true.
 
 Lan and DeMets 1983 (Biometrika 70:659); Bretz et al. 2009 (Stat. Med. 28:586); Schuirmann 1987;
-Tarone 1990 (Biometrics 46:515).
+Tarone 1990 (Biometrics 46:515); Dunnett 1955 (JASA 50:1096).
 """
 
 import heapq
@@ -58,7 +62,6 @@ from scipy import special
 
 from lmzoo.lab.statistics.contrasts import Contrasts, contrasts
 from lmzoo.lab.statistics.intervals import Array, mean_and_error
-from lmzoo.lab.statistics.noise import seed_noise
 
 WORSE, WORSE_OPEN, BETTER, BETTER_OPEN = "worse", "worse-open", "better", "better-open"
 NEGLIGIBLE, UNDECIDED = "negligible", "undecided"
@@ -71,9 +74,6 @@ MOST_SEEDS = 1000
 """A greater number of seeds counts as none."""
 FEW_SEEDS = 3
 """Up to this number of seeds, a verdict that the point's own seeds do not show is marked."""
-OWN_SEEDS = 4
-"""Seeds of a noisy reference for each seed of the points."""
-
 
 _Indices = NDArray[np.int64]
 """The reference, or that of each point."""
@@ -87,7 +87,7 @@ class Look(NamedTuple):
     error: float
     """α_k."""
     own: int
-    """Seeds of the reference, if it was noisy at the look before."""
+    """Seeds of the reference."""
 
 
 class Compared(NamedTuple):
@@ -131,11 +131,15 @@ def looks(start: int, most: int) -> tuple[int, ...]:
     return tuple(schedule)
 
 
-def spend(schedule: Sequence[int], made: Sequence[Look] = ()) -> tuple[Look, ...]:
-    """Return the looks made and those of a schedule after them, with the errors to spend.
+def reference_seeds(seeds: int, contrasts: int) -> int:
+    """Return the seeds of a reference with k contrasts: √k times those of a point."""
+    return round(seeds * max(contrasts, 1) ** 0.5) if seeds > 1 else seeds
 
-    A schedule of several looks is one of `--until-decided`, which can give the reference more.
-    """
+
+def spend(
+    schedule: Sequence[int], made: Sequence[Look] = (), contrasts: int = 1
+) -> tuple[Look, ...]:
+    """Return the looks made and those of a schedule after them, with the errors to spend."""
     done = made[-1].seeds if made else 0
     later = [n for n in schedule if n > done]
     if not later:
@@ -144,10 +148,12 @@ def spend(schedule: Sequence[int], made: Sequence[Look] = ()) -> tuple[Look, ...
     left = ERROR - spent if spent < ERROR - 1e-9 else (ERROR + RESERVE - spent) / 2
     before = (done, *later[:-1])
     span = later[-1] - done
-    own = OWN_SEEDS if len(schedule) > 1 else 1
     return (
         *made,
-        *(Look(n, left * ((n - m) / span), own * n) for n, m in zip(later, before, strict=True)),
+        *(
+            Look(n, left * ((n - m) / span), reference_seeds(n, contrasts))
+            for n, m in zip(later, before, strict=True)
+        ),
     )
 
 
@@ -168,7 +174,7 @@ def compared(
     looks: Sequence[Look] = (),
     margin: float = MARGIN,
     ended: ArrayLike | None = None,
-    paired: bool = True,
+    paired: bool | None = None,
 ) -> Compared:
     """Return the comparison of all points with the reference.
 
@@ -185,7 +191,7 @@ def compared(
         margin: Δ in nats; 0 or less: nothing is negligible.
         ended: number of the point's first runs that have ended, int (P,): a look that waits for
             runs decides nothing. None: each look takes the runs that there are.
-        paired: whether the columns are seeds that all points share; if not, means are compared.
+        paired: whether the effects of the seeds, the columns, are removed; None: if it pays.
     """
     x = np.asarray(losses, np.float64)
     asked = np.ones(len(x), bool) if family is None else np.array(family, bool)
@@ -194,51 +200,48 @@ def compared(
     references = np.zeros(len(x), bool)
     references[to if to.ndim == 0 else to[asked]] = True
     sharing = asked | references | np.asarray(silent, bool)
-    schedule = [*looks] or [*spend([max(x.shape[1], 1)])]
+    schedule = [*looks] or [Look(max(x.shape[1], 1), ERROR, x.shape[1])]
     done = np.where(np.isnan(x), 0, np.arange(1, x.shape[1] + 1)).max(1, initial=0)
     waits = ended is not None
     done = np.asarray(ended) if waits else done
     state = _State(len(x), asked)
     seeds = np.full(len(x), schedule[0].seeds)
     columns = np.arange(x.shape[1])
-    previous, noisy, latest = 0, False, None
+    previous, latest = 0, None
     for k, (n, error, own) in enumerate(schedule):
         active = asked & ~state.decided
         grown = (done > previous) & ~references
-        wanted = np.maximum(seeds, n)
         if active.any() or not previous or not waits:
-            wanted[references] = np.maximum(wanted[references], own if noisy else n)
-            seeds[active], seeds[references] = n, wanted[references]
+            seeds[active], seeds[references] = n, np.maximum(seeds[references], max(own, n))
             needing = active | references
         else:  # nothing is left to decide: seeds that were added make the estimates better
-            needing = grown | references
-        if waits and (done[needing] < wanted[needing]).any():
+            needing = grown
+        if waits and (done[needing] < np.where(references, seeds, n)[needing]).any():
             break
         if previous and not grown.any():
             break
-        most = np.where(references, wanted, n)
+        most = np.where(references, max(own, n), n)
         known = np.where(columns < most[:, None], x, np.nan)
-        noise = seed_noise(known, sharing, paired=paired)
-        c = contrasts(known, to, tuning_sd, family=sharing, noise=noise, paired=paired)
+        c = contrasts(known, to, tuning_sd, family=sharing, paired=paired)
         state.look(c, known, to, error, margin)
-        varies = np.zeros(len(x), bool) if noise is None else noise.noisy()
-        previous, noisy, latest = n, bool(varies[references].any()), (c, varies, known, k)
+        previous, latest = n, (c, known, k)
     if latest is None:  # no look yet
         none = np.full_like(x, np.nan)
-        latest = contrasts(none, to), np.zeros(len(x), bool), none, -1
-    c, varies, known, k = latest
+        latest = contrasts(none, to), none, -1
+    c, known, k = latest
     rest = schedule[k + 1 :]
     error = rest[0].error if rest else spend([schedule[-1].seeds + 1], schedule)[-1].error
-    verdict = state.words()
+    sign, verdict = state.sign, state.words()
     needed, needs_tuning = _needs(c, margin, error, state.left, verdict)
     least = max(margin, 0.0)
     worse, better = c.tail(least - c.mean), c.tail(least + c.mean)
+    low, high = _interval(c, sign, verdict, margin)
     return Compared(
         verdict,
-        state.sign,
+        sign,
         c.mean,
-        np.where(np.isinf(state.low), np.nan, state.low),
-        np.where(np.isinf(state.high), np.nan, state.high),
+        low,
+        high,
         state.p,
         c.p,
         worse,
@@ -247,24 +250,54 @@ def compared(
         state.p_diverged,
         needed,
         needs_tuning,
-        _shared(c, known, to, verdict, margin) & paired,
-        varies,
+        _shared(c, known, to, verdict, margin),
+        c.noisy,
         seeds,
     )
 
 
+def _interval(
+    c: Contrasts, sign: NDArray[np.int64], verdict: NDArray[np.str_], margin: float
+) -> tuple[Array, Array]:
+    """Return the interval of the last look, cut to what is shown; it contains the mean."""
+    half = c.half(1 - ERROR)
+    above, below = np.where(sign > 0, 0.0, -np.inf), np.where(sign < 0, 0.0, np.inf)
+    within = verdict == NEGLIGIBLE
+    above = np.where(verdict == WORSE, margin, np.where(within, np.maximum(above, -margin), above))
+    below = np.where(verdict == BETTER, -margin, np.where(within, np.minimum(below, margin), below))
+    low = np.maximum(c.mean - half, np.minimum(above, c.mean))
+    return low, np.minimum(c.mean + half, np.maximum(below, c.mean))
+
+
 class _State:
-    """What the looks so far have shown; nothing that is shown is withdrawn."""
+    """What the looks so far have shown; further seeds withdraw nothing of it."""
 
     def __init__(self, P: int, asked: NDArray[np.bool_]) -> None:
         self.asked = asked
-        self.sign = np.zeros(P, np.int64)
-        self.exceeds, self.negligible = np.zeros(P, bool), np.zeros(P, bool)
+        self._sign = np.zeros(P, np.int64)
+        self._exceeds, self._negligible = np.zeros(P, bool), np.zeros(P, bool)
+        self._more = np.zeros(P, bool)
+        """Points that diverge more often than the reference, at the last look."""
+        self._p = np.full(P, np.nan)
         self.known = np.zeros(P, bool)
-        self.low, self.high = np.full(P, -np.inf), np.full(P, np.inf)
-        self.p, self.p_diverged = np.full(P, np.nan), np.full(P, np.nan)
+        self.p_diverged = np.full(P, np.nan)
         self.left = 0
         """Chains that are not finished."""
+
+    @property
+    def sign(self) -> NDArray[np.int64]:
+        """The signs that are shown, (P,)."""
+        return np.where(self._more & (self._sign < 0), 0, self._sign)
+
+    @property
+    def negligible(self) -> NDArray[np.bool_]:
+        """The points that are shown to be negligible, (P,)."""
+        return self._negligible & ~self._more
+
+    @property
+    def p(self) -> Array:
+        """The p-values of the signs, (P,)."""
+        return np.where(self.sign != self._sign, 1.0, self._p)
 
     @property
     def decided(self) -> NDArray[np.bool_]:
@@ -274,63 +307,39 @@ class _State:
     def words(self) -> NDArray[np.str_]:
         """Return the verdicts, (P,)."""
         up, down = self.sign > 0, self.sign < 0
-        return np.select(
-            [
-                self.exceeds & up,
-                self.exceeds & down,
-                self.negligible,
-                up,
-                down,
-                self.known,
-            ],
-            [WORSE, BETTER, NEGLIGIBLE, WORSE_OPEN, BETTER_OPEN, UNDECIDED],
-            "",
-        )
+        cases = [self._exceeds & up, self._exceeds & down, self.negligible, up, down, self.known]
+        words = [WORSE, BETTER, NEGLIGIBLE, WORSE_OPEN, BETTER_OPEN, UNDECIDED]
+        return np.select(cases, words, "")
 
     def look(self, c: Contrasts, x: Array, to: _Indices, error: float, margin: float) -> None:
         """Add a look at the losses x (P, S) and their contrasts, with the error α_k."""
-        self._narrow(c, error)
         more, p_more, least = _divergence(x, to)
+        self._more = more > 0
         self.p_diverged = np.where(np.isposinf(x).any(1) | (more != 0), p_more.min(0), np.nan)
         self.known |= self.asked & (~np.isnan(c.error) | np.isposinf(x).any(1))
-        size, exact = np.abs(c.mean), c.exact & self.asked
-        p_zero = np.where(self.asked & ~exact, 2 * c.tail(size), np.nan)
+        size = np.abs(c.mean)
+        p_zero = np.where(self.asked, 2 * c.tail(size), np.nan)
         p_margin = np.fmax(2 * c.tail(size - max(margin, 0.0)), p_zero)
         # A chain starts with what is not shown yet.
-        first = np.where(self.sign != 0, p_margin, p_zero)
-        first[self.exceeds] = np.nan
-        second = np.where(self.sign != 0, np.nan, p_margin)
+        shown = self._sign != 0
+        first = np.where(shown, p_margin, p_zero)
+        first[self._exceeds] = np.nan
+        second = np.where(shown, np.nan, p_margin)
         counts = np.where(_could_reject(least, self.asked, error), p_more, np.nan)
         zero, beyond, of_counts = _adjusted(first, second, counts)
         self.left = int((~np.isnan(first)).sum())
-        shown = self.sign != 0
         zero, beyond = np.where(shown, np.nan, zero), np.where(shown, zero, beyond)
-        scale = ERROR / error
-        self.p = np.fmin(self.p, np.minimum(zero * scale, 1.0))
+        self._p = np.fmin(self._p, np.minimum(zero * ERROR / error, 1.0))
         direction = np.nan_to_num(np.sign(c.mean)).astype(np.int64)
-        fits = ~((more > 0) & (direction < 0))
-        new = (self.sign == 0) & fits & ((zero < error) | exact)
-        self.sign = np.where(new, direction, self.sign)
-        self.exceeds |= (
-            (self.sign == direction)
-            & (direction != 0)
-            & (size > margin)
-            & ((beyond < error) | exact)
-            & ~self.negligible
-        )
-        within = c.tail(margin - size) < error
-        within = np.where(exact, size < margin, within) & (margin > 0) & (more <= 0)
-        self.negligible |= self.asked & within & ~self.exceeds
+        new = ~shown & ~(self._more & (direction < 0)) & (zero < error)
+        self._sign = np.where(new, direction, self._sign)
+        further = (self._sign == direction) & (direction != 0) & (size > margin)
+        self._exceeds |= further & (beyond < error) & ~self._negligible
+        within = (c.tail(margin - size) < error) & (margin > 0) & (more <= 0)
+        self._negligible |= self.asked & within & ~self._exceeds
         for side, by_count in zip((1, -1), of_counts, strict=True):
             new = (by_count < error) & ~self.decided
-            self.sign[new], self.exceeds[new] = side, True
-
-    def _narrow(self, c: Contrasts, error: float) -> None:
-        """Intersect the intervals with those of this look; keep them where nothing is left."""
-        half = c.half(1 - error)
-        low, high = np.fmax(self.low, c.mean - half), np.fmin(self.high, c.mean + half)
-        inside = low <= high
-        self.low, self.high = np.where(inside, low, self.low), np.where(inside, high, self.high)
+            self._sign[new], self._exceeds[new] = side, True
 
 
 def _adjusted(first: Array, second: Array, counts: Array) -> tuple[Array, Array, Array]:
@@ -394,13 +403,17 @@ def _could_reject(least: Array, asked: NDArray[np.bool_], error: float) -> NDArr
 def _shared(
     c: Contrasts, x: Array, to: _Indices, verdict: NDArray[np.str_], margin: float
 ) -> NDArray[np.bool_]:
-    """Return which verdicts of few seeds the point's own paired differences do not show."""
-    finite = np.where(np.isfinite(x), x, np.nan)
-    n, mean, error = mean_and_error(finite - finite[to])
+    """Return which verdicts of few seeds the point's and the reference's own seeds do not show."""
+    n, mean, error = mean_and_error(np.where(np.isfinite(x), x, np.nan))
+    of_point, of_reference = error**2, (error**2)[to]
+    size = np.abs(mean - mean[to])
     with np.errstate(divide="ignore", invalid="ignore"):
-        size = np.where(verdict == NEGLIGIBLE, margin - np.abs(mean), np.abs(mean))
-        p = special.stdtr(n - 1, -size / error) * np.where(verdict == NEGLIGIBLE, 1, 2)
-    few = (n > 1) & (n <= FEW_SEEDS) & ~c.exact
+        variance = of_point + of_reference
+        freedom = variance**2 / (of_point**2 / (n - 1) + of_reference**2 / (n[to] - 1))
+        size = np.where(verdict == NEGLIGIBLE, margin - size, size)
+        p = special.stdtr(freedom, -size / np.sqrt(variance))
+        p = p * np.where(verdict == NEGLIGIBLE, 1, 2)
+    few = (n > 1) & (n <= FEW_SEEDS) & (variance > 0) & (not c.paired)
     return few & ~np.isin(verdict, ["", UNDECIDED]) & ~(p < ERROR)
 
 

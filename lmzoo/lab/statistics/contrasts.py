@@ -1,26 +1,26 @@
-r"""Differences of points to a reference, over the seeds that both have and over the tuning.
+r"""Differences of points to a reference, with the uncertainty of the seeds and of the tuning.
 
-    δ̂_p  = mean_s (x_ps − x_rs)                          n common seeds
-    Var  = (v_p + v_r)/n + τ_p² + τ_r²                   v: `noise.py`, τ: the tuning's sd
-    p    = E P(|N(0, Var)| > |δ̂_p|)                      over the posterior of v_p and v_r
+    δ̂_p  = x̄_p − x̄_r                                    means of n_p and n_r runs
+    Var  = v_p/n_p + s_r² (1 + g²/3)/n_r + τ_p² + τ_r²    v: `noise.py`, τ: the tuning's sd
+    p    = E P(|T_ν| > |δ̂_p|/√Var)                       over the posterior of v_p
+    ν    = Var² / (s_r⁴/n_r²/(n_r − 1))                  Satterthwaite; v_p is known under each v_p
 
-Where nothing is shared (fewer than four varying points), the n differences have their own variance:
-Student's t with n − 1 degrees of freedom; with a tuning, with those of Satterthwaite. If every seed
-gives the same difference and τ = 0, the difference is exact and there is no test; but numbers with
-few decimals vary at least by their rounding. The setting of a point whose seeds are all equal, a
-count model, is not a matter of chance: τ = 0.
+The reference has its own variance: it enters all contrasts, so that no other point may vouch for
+it. Its skewness g widens the interval, because the mean of skewed numbers is low where their
+variance is estimated too low; with fewer than eight seeds it is not known. Where points share no
+variance either (fewer than four), this is Welch's test.
 
-A noisy reference may have m seeds of its own in addition to the n common ones. Its mean then is
-x̄_r + λ (x̄_r(m) − x̄_r(n)), where λ minimises
+**Pairs.** Runs of one seed share the order of the data and initial weights, and mostly little else:
+in the recorded studies the seeds share 10 % of the variance (median). So means are compared, and
+points and reference may have different numbers of seeds. Only if the effects of the seeds are shown
+(F-test at 1 %) and reduce the variance of a contrast to less than `PAYS` of it, they are removed
+(`noise.without_seed_effects`); the seeds that only the reference has then do not count.
 
-    Var  = v_p/n + v_r ((1−λ)²/n + λ²/m) + λ² σ_b² (1/n + 1/m) + τ_p² + τ_r²
+The setting of a point whose seeds are all equal, a count model, is not a matter of chance: τ = 0. A
+diverged run has no loss: it is left out here, and `compared.py` counts it.
 
-Runs that share no seeds have no d_s. Their means are compared; n_p and n_r replace n in Var. Where
-nothing is shared, this is Welch's test, with the degrees of freedom of Satterthwaite.
-
-A diverged run has no loss: it is left out here, and `compared.py` counts it.
-
-Satterthwaite 1946 (Biometrics Bulletin 2:110). Welch 1947 (Biometrika 34:28).
+Satterthwaite 1946 (Biometrics Bulletin 2:110). Welch 1947 (Biometrika 34:28). Johnson 1978 (JASA
+73:536) on the t-test of skewed numbers.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from lmzoo.lab.statistics.intervals import LEVEL, Array, mean_and_error, rounding_variance
-from lmzoo.lab.statistics.noise import Noise, half_width, seed_noise, tail
+from lmzoo.lab.statistics.intervals import LEVEL, Array, mean_and_error
+from lmzoo.lab.statistics.noise import (
+    LEAST_POINTS,
+    half_width,
+    rounding_variance,
+    seed_noise,
+    tail,
+    without_seed_effects,
+)
+
+PAYS = 1 / 3
+"""Seed effects are removed if they leave less than this share of the variance of a contrast."""
 
 
 class Contrasts(NamedTuple):
@@ -41,43 +51,38 @@ class Contrasts(NamedTuple):
     error: Array
     """√Var, the root of its mean."""
     seeds: Array
-    """n."""
+    """n_p."""
     noise: Array
-    """n times the part of Var that is due to seeds."""
+    """n_p times the part of Var that is due to seeds: where both grow alike, Var(n) = noise/n."""
+    of_reference: Array
+    """The part of Var that is due to the seeds of the reference."""
+    reference_seeds: Array
+    """n_r."""
     tuning: Array
     """τ_p² + τ_r²."""
-    freedom: Array
-    """Degrees of freedom where nothing is shared; NaN where the error is a mixture of normals."""
     weight: Array
-    """(P, L): weights of the mixtures."""
+    """(P, L): weights of the mixtures of Student's t."""
     sd: Array
     """(P, L): their standard deviations in nats."""
-
-    @property
-    def exact(self) -> NDArray[np.bool_]:
-        """Which differences have no error, (P,)."""
-        return np.equal(self.error, 0)
+    freedom: Array
+    """(P, L): their degrees of freedom."""
+    noisy: NDArray[np.bool_]
+    """Which points vary much more between seeds than the others, (P,)."""
+    paired: bool
+    """Whether the effects of the seeds are removed."""
 
     def tail(self, size: Array) -> Array:
-        """Return P(error > size), (P,); for an exact difference 0 or 1, and 1/2 for size 0."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            of_own = special.stdtr(self.freedom, -size / self.error)
-        mixed = np.isnan(self.freedom) & ~np.isnan(self.error)
-        result = np.asarray(of_own, np.float64)
-        result[mixed] = tail(self.weight[mixed], self.sd[mixed], size[mixed])
-        return np.where(self.exact, (1 - np.sign(size)) / 2, result)
+        """Return P(error > size), (P,)."""
+        return tail(self.weight, self.sd, self.freedom, size)
 
     @property
     def p(self) -> Array:
-        """p-value of δ = 0, (P,); NaN if there is no test."""
-        return np.where(self.exact, np.nan, 2 * self.tail(np.abs(self.mean)))
+        """p-value of δ = 0, (P,)."""
+        return np.minimum(2 * self.tail(np.abs(self.mean)), 1.0)
 
     def half(self, level: float = LEVEL) -> Array:
         """Return half the interval that holds the difference with this probability, (P,)."""
-        half = np.asarray(special.stdtrit(self.freedom, (1 + level) / 2) * self.error)
-        mixed = np.isnan(self.freedom) & ~np.isnan(self.error)
-        half[mixed] = half_width(self.weight[mixed], self.sd[mixed], level)
-        return np.where(self.exact, 0.0, half)
+        return half_width(self.weight, self.sd, self.freedom, level)
 
 
 def contrasts(
@@ -86,8 +91,7 @@ def contrasts(
     tuning_sd: ArrayLike = 0.0,
     *,
     family: ArrayLike | None = None,
-    noise: Noise | None = None,
-    paired: bool = True,
+    paired: bool | None = None,
 ) -> Contrasts:
     """Return the differences of all points to one of them, or of each point to another.
 
@@ -96,120 +100,79 @@ def contrasts(
         reference: index of the reference, or of that of each point, int (P,); a point that is its
             own reference has no difference.
         tuning_sd: standard deviation in nats of the loss over repetitions of the tuning, (P,).
-        family: the points that share their noise, with the reference, bool (P,); None: all.
-        noise: `seed_noise(losses, family, paired=paired)`, if it is known already.
-        paired: whether the columns are seeds that all points share.
+        family: the points that share their noise, bool (P,); None: all.
+        paired: whether the effects of the seeds, the columns, are removed; None: if it pays.
     """
     x = np.asarray(losses, np.float64)
     x = np.where(np.isfinite(x), x, np.nan)
-    if noise is None:
-        sharing = np.ones(len(x), bool) if family is None else np.array(family, bool)
-        sharing[reference] = True
-        noise = seed_noise(x, sharing, paired=paired)
-    counts, means, own_error = mean_and_error(x)
-    certain = (counts > 1) & (own_error == 0)
+    to = np.broadcast_to(np.asarray(reference), len(x))
+    own = np.arange(len(x)) == to
+    sharing = np.ones(len(x), bool) if family is None else np.array(family, bool)
+    sharing[to[sharing & ~own]] = True
+    single = np.ndim(reference) == 0
+    varying, rounding = sharing & ~(own & single), rounding_variance(x[sharing])
+    count, _, error = mean_and_error(x)
+    certain = (count > 1) & (error == 0)
     square = np.where(certain, 0.0, np.broadcast_to(np.asarray(tuning_sd, np.float64), len(x)) ** 2)
-    tuning = square + square[reference]
-    own = np.arange(len(x)) == reference
-    if not paired:
-        delta = np.where(own, np.nan, means - means[reference])
-        if noise is None:
-            own_error = _rounded(own_error, counts, rounding_variance(x))
-            return _welch(counts, delta, own_error, reference, tuning)
-        n, v = np.minimum(counts, counts[reference]), noise.expected()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            of_point, of_reference, of_common = 1 / counts, 1 / counts[reference], 0 * n
-            balanced = (v + v[reference]) / (v / counts + (v / counts)[reference])
-        mean, seeds_now = delta, np.where(np.isnan(balanced), n, balanced)
-        of_reference = np.broadcast_to(of_reference, len(x))
-    else:
-        d = np.where(own[:, None], np.nan, x - x[reference])
-        n, mean, error = mean_and_error(d)
-        if noise is None:
-            return _own(n, mean, _rounded(error, n, 2 * rounding_variance(x)), tuning)
-        extra = np.where(np.isnan(x) & ~np.isnan(x[reference]), x[reference], np.nan)
-        mean, of_point, of_reference, of_common = _with_extra_seeds(
-            mean, x, extra, reference, noise, n
-        )
-        seeds_now = n
-    v = noise.variance
-    with np.errstate(invalid="ignore", divide="ignore"):
-        seeds = of_point[:, None, None] * v[:, None] + of_reference[:, None, None] * v
-        variance = seeds + (of_common * noise.common + tuning)[:, None, None]
-        weight = noise.pairs(reference).reshape(len(x), -1)
-        weight = np.where((n > 1)[:, None], weight, np.nan)
-    used = np.nan_to_num(weight).max(0) > 1e-18
-    weight = weight[:, used]
-    weight = weight / weight.sum(1, keepdims=True)
-    variance = variance.reshape(len(x), -1)[:, used]
-    with np.errstate(invalid="ignore"):
-        expected = (weight * variance).sum(1)
-    expected[own] = np.nan
-    freedom = np.full(len(x), np.nan)
+    tuning = square + square[to]
+    if paired is None:
+        paired = pairs_pay(x, to, sharing)
+    share: Array | float = 1.0
+    if paired and sharing.sum() >= LEAST_POINTS:
+        x, share = without_seed_effects(x, sharing)
+    elif paired:
+        x, rounding = np.where(own[:, None], 0.0, x - x[to]), np.where(own, 0.0, 2 * rounding)
+    noise = seed_noise(x, varying, rounding, share)
+    _, mean, _ = mean_and_error(x)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        of_reference = noise.own * (1 + noise.skewness**2 / 3) / noise.seeds
+        of_point = noise.variance / noise.seeds[:, None]
+        of_seeds = of_point + of_reference[to][:, None]
+        unknown = of_point**2 / noise.freedom[:, None]
+        unknown += (of_reference**2 / noise.own_freedom)[to][:, None]
+        variance = of_seeds + tuning[:, None]
+        freedom = np.where(unknown > 0, variance**2 / unknown, np.inf)
+        expected = (noise.weight * of_seeds).sum(1)
+    known = ~own & ~np.isnan(expected)
+    expected = np.where(known, expected, np.nan)
     return Contrasts(
-        mean,
-        np.sqrt(expected),
-        seeds_now,
-        (expected - tuning) * seeds_now,
+        np.where(own, np.nan, mean - mean[to]),
+        np.sqrt(expected + tuning),
+        noise.seeds,
+        expected * noise.seeds,
+        of_reference[to],
+        noise.seeds[to],
         tuning,
-        freedom,
-        weight,
+        np.where(known[:, None], noise.weight, np.nan),
         np.sqrt(variance),
+        freedom,
+        noise.noisy(),
+        bool(paired),
     )
 
 
-def _rounded(error: Array, n: Array, variance: Array | float) -> Array:
-    """Return the standard errors of means of n numbers, at least those of their rounding."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(n > 1, np.maximum(error, np.sqrt(variance / n)), error)
-
-
-def _welch(
-    n: Array, delta: Array, error: Array, reference: int | NDArray[np.int64], tuning: Array
-) -> Contrasts:
-    """Return the differences δ of means that share nothing; `error` is that of each mean."""
-    w = np.where(n > 1, error**2, np.nan)
-    variance = w + w[reference]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        term = np.where(w > 0, w**2 / (n - 1), 0 * w)
-        freedom = (variance + tuning) ** 2 / (term + term[reference])
-        of_one = n * w + (n * w)[reference]
-        seeds = np.where(variance > 0, of_one / variance, np.minimum(n, n[reference]))
-    both = np.where(np.isnan(delta), np.nan, np.sqrt(variance + tuning))
-    nothing = np.full((len(n), 1), np.nan)
-    return Contrasts(delta, both, seeds, of_one, tuning, freedom, nothing, nothing)
-
-
-def _own(n: Array, mean: Array, error: Array, tuning: Array) -> Contrasts:
-    """Return the contrasts of differences that share nothing."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        freedom = np.where(n > 1, n - 1, np.nan)
-        freedom = np.where(tuning > 0, freedom * (1 + tuning / error**2) ** 2, freedom)
-    both = np.sqrt(error**2 + tuning)
-    nothing = np.full((len(n), 1), np.nan)
-    return Contrasts(mean, both, n, error**2 * n, tuning, freedom, nothing, nothing)
-
-
-def _with_extra_seeds(
-    mean: Array,
-    x: Array,
-    extra: Array,
-    reference: int | NDArray[np.int64],
-    noise: Noise,
-    n: Array,
-) -> tuple[Array, Array, Array, Array]:
-    """Return the means, and the factors of v_p, v_r and σ_b² in their variances, (P,) each."""
-    m, of_extra, _ = mean_and_error(extra)
-    common = np.where(np.isnan(x), np.nan, x[reference])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        of_both = np.nanmean(np.where(np.isnan(common), 0.0, common), 1) * x.shape[1] / n
-        v = np.where(noise.noisy(), noise.expected(), 0.0)[reference]
-        least = (v + noise.common) / n + (v + noise.common) / m
-        share = np.where((m > 0) & (v > 0), v / n / least, 0.0)
-        of_reference = (1 - share) ** 2 / n + np.where(m > 0, share**2 / m, 0.0)
-        of_common = np.where(m > 0, share**2 * (1 / n + 1 / m), 0.0)
-        mean = mean - np.where(share > 0, share * (of_extra - of_both), 0.0)
-        return mean, 1 / n, of_reference, of_common
+def pairs_pay(x: Array, to: NDArray[np.int64], sharing: NDArray[np.bool_]) -> bool:
+    """Return whether the seeds that all points have share more than pairing costs."""
+    n, _, error = mean_and_error(x)
+    rows = np.flatnonzero(sharing & (error > 0))
+    common = ~np.isnan(x[rows]).any(0)
+    S, P = int(common.sum()), len(rows)
+    if S < 3 or P < 2:
+        return False
+    z = x[rows][:, common]
+    spread = z.std(1, ddof=1)
+    if not (spread > 0).all():
+        return False
+    z = (z - z.mean(1, keepdims=True)) / spread[:, None]
+    of_seed = z.mean(0)
+    rest = ((z - of_seed) ** 2).sum() / (P - 1)
+    F = P * (of_seed**2).sum() / max(rest, 1e-12)
+    pairs = rows[np.isin(to[rows], rows) & (to[rows] != rows)]
+    difference = (x[pairs] - x[to[pairs]])[:, common]
+    with_pairs = difference.var(1, ddof=1) / S
+    without = error[pairs] ** 2 + error[to[pairs]] ** 2
+    shown = F > special.fdtri(S - 1, (P - 1) * (S - 1), 0.99)
+    return bool(len(pairs) and shown and np.median(with_pairs / without) < PAYS)
 
 
 def unfair(

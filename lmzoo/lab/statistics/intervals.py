@@ -30,8 +30,6 @@ Floats = NDArray[np.float64] | float
 
 LEVEL = 0.95
 RESAMPLES = 4000
-MOST_DECIMALS = 6
-"""Numbers with more decimals are not rounded."""
 
 
 class Interval(NamedTuple):
@@ -58,24 +56,6 @@ class Difference(NamedTuple):
     p: Array
     better: Array
     """P(δ < 0), the probability that the values are lower; 0 or 1 for an exact difference."""
-
-
-def rounding_variance(values: ArrayLike) -> float:
-    """Return the variance of the rounding of numbers that have a few decimals; 0 for others.
-
-    Three differences of 0.01 between numbers that are printed with two decimals are no certainty:
-    each number has a uniform error, of variance 0.01²/12. Fewer than four numbers, or equal ones,
-    do not tell.
-    """
-    x = np.asarray(values, np.float64)
-    x = x[np.isfinite(x)]
-    if len(x) < 4 or x.min() == x.max():
-        return 0.0
-    for decimals in range(MOST_DECIMALS + 1):
-        scaled = x * 10.0**decimals
-        if np.abs(scaled - scaled.round()).max() < 1e-6:
-            return 10.0 ** (-2 * decimals) / 12
-    return 0.0
 
 
 def mean_interval(values: ArrayLike, level: float = LEVEL, variance: ArrayLike = 0.0) -> Interval:

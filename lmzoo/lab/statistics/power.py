@@ -1,15 +1,17 @@
 r"""How many seeds show a difference: planning, before anything is trained.
 
-    Var(n)  = (v_p + v_r)/n + τ_p² + τ_r²                    v: `noise.py`, τ: the tuning's sd
-    power   = P(|T_ν(δ/√Var(n))| > t_{1−α/2k, ν})            noncentral t; k contrasts
-    ν       = (n − 1)√(m − 1), if m points share their noise; else n − 1 (paired), 2(n − 1)
+    Var(n)  = v_p/n + v_r/n_r + τ_p² + τ_r²,  n_r = n√k     v: `noise.py`, τ: the tuning's sd
+    power   = E P(|T_ν(δ/√Var(n))| > t_{1−α/2k, ν})          noncentral t; k contrasts
+    ν       = (n − 1)√(m − 1), if m points share their noise; else 2(n − 1)
 
-The least n whose power reaches the target is the plan. v_p + v_r is the median of what a pilot says
-of it: the expectation, which is larger, plans too many seeds more often than too few. Its quantiles
-give the least and the most seeds.
+The expectation is over the variances that the pilot leaves possible, so that the power is reached
+on average. The least n is the plan; 10 % and 90 % quantiles of the variance give the least and the
+most seeds, and `chance` is the probability that the plan has less than the power. A run that
+diverges says nothing of the size: of n planned seeds, n(1 − q) count, where q is the share of
+diverged runs of the pilot.
 
 The root is measured (`docs/how/plan.md`): m points that vary equally would give (n − 1)(m − 1), but
-the verdicts do not know that they do. With this ν, simulated verdicts need 4 % more seeds.
+the verdicts do not know that they do.
 """
 
 from bisect import bisect_left
@@ -19,13 +21,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from lmzoo.lab.statistics.compared import ERROR, MOST_SEEDS, POWER
+from lmzoo.lab.statistics.compared import ERROR, MOST_SEEDS, POWER, reference_seeds
 from lmzoo.lab.statistics.contrasts import Contrasts, contrasts
 from lmzoo.lab.statistics.intervals import Array
 from lmzoo.lab.statistics.noise import LEAST_POINTS
 
-RANGE = (0.1, 0.9)
-"""The quantiles of a pilot's variance that give the least and the most seeds."""
+QUANTILES = np.linspace(0.05, 0.95, 10)
+"""Of a pilot's variance; the first and the last but one give the least and the most seeds."""
 
 
 class Plan(NamedTuple):
@@ -37,10 +39,13 @@ class Plan(NamedTuple):
 
     seeds: Array
     least: Array
-    """With the 10 % quantile of the variance that the pilot leaves possible."""
+    """With the 5 % quantile of the variance that the pilot leaves possible."""
     most: Array
+    """With the 95 % quantile."""
     sd: Array
     """Of a contrast's difference of one seed."""
+    chance: Array
+    """Probability that the planned seeds have less than the power."""
 
 
 def planned_seeds(
@@ -51,7 +56,7 @@ def planned_seeds(
     *,
     family: ArrayLike | None = None,
     tuning_sd: ArrayLike = 0.0,
-    paired: bool = True,
+    paired: bool | None = None,
     count: int | None = None,
 ) -> Plan:
     """Return the seeds that each contrast needs.
@@ -63,7 +68,7 @@ def planned_seeds(
         power: probability that a difference of this size is shown.
         family: the contrasts of the planned study, bool (P,); None: all.
         tuning_sd: standard deviation of the loss over repetitions of the tuning, (P,).
-        paired: whether the columns are seeds that all points share.
+        paired: as in `compared`.
         count: k, the number of contrasts of the new study; None: those of the pilot.
     """
     x = np.asarray(losses, np.float64)
@@ -72,48 +77,74 @@ def planned_seeds(
     sharing = asked | (np.arange(len(x)) == reference)
     c = contrasts(x, reference, tuning_sd, family=sharing, paired=paired)
     k = max(1, int(asked.sum()) if count is None else count)
-    noise = _noise_quantiles(c)
-    result = np.full((3, len(x)), np.nan)
-    for i in np.flatnonzero(asked & ~np.isnan(noise[0])):
-        worth = 1.0 if paired else 2.0
-        if np.isnan(c.freedom[i]) and k + 1 >= LEAST_POINTS:
-            worth = max(worth, k**0.5)
-        error = ERROR / 2 / k
-        result[:, i] = [
-            _least(effect, float(v), float(c.tuning[i]), worth, error, power) for v in noise[:, i]
-        ]
-    one_seed = np.sqrt(np.maximum(noise[1], 0.0))
-    least, seeds, most = result
-    return Plan(seeds, least, most, np.where(asked, one_seed, np.nan))
+    runs, lost = (~np.isnan(x)).sum(1), np.isposinf(x).sum(1)
+    kept = 1 - lost / np.maximum(runs, 1)
+    kept = np.minimum(kept, kept[reference])
+    of_one = _noise_quantiles(c, 1.0 if c.paired else reference_seeds(1000, k) / 1000)
+    worth = 1.0 if c.paired else 2.0
+    if k + 1 >= LEAST_POINTS:
+        worth = max(worth, k**0.5)
+    seeds, least, most, chance = np.full((4, len(x)), np.nan)
+    for i in np.flatnonzero(asked & ~np.isnan(of_one[0]) & (kept > 0)):
+        shown = _Power(effect, float(c.tuning[i]), worth, ERROR / 2 / k)
+        found = [shown.least(own, power) for own in (of_one[:, i], of_one[:1, i], of_one[-1:, i])]
+        seeds[i], least[i], most[i] = np.ceil(np.array(found) / kept[i])
+        if not np.isnan(found[0]):
+            chance[i] = np.mean([shown.of(int(found[0]), v) < power for v in of_one[:, i]])
+    one_seed = np.sqrt(np.maximum(np.median(of_one, 0), 0.0))
+    return Plan(seeds, least, most, np.where(asked, one_seed, np.nan), chance)
 
 
-def _least(
-    effect: float, noise: float, tuning: float, worth: float, error: float, power: float
-) -> float:
-    """Return the least n that shows an effect with this power; NaN above `MOST_SEEDS`."""
+class _Power(NamedTuple):
+    """The power of one contrast."""
 
-    def is_shown(n: int) -> bool:
-        ratio = effect / max(noise / n + tuning, 1e-300) ** 0.5
-        critical = special.stdtrit((n - 1) * worth, 1 - error)
+    effect: float
+    tuning: float
+    worth: float
+    """Degrees of freedom of each seed after the first."""
+    error: float
+
+    def of(self, n: int, noise: float) -> float:
+        """Return the probability that n seeds show the effect; 0 or 1 where it is certain."""
+        ratio = self.effect / max(noise / n + self.tuning, 1e-300) ** 0.5
+        freedom = (n - 1) * self.worth
+        critical = special.stdtrit(freedom, 1 - self.error)
         if ratio > 30:  # the noncentral t is then hard to compute, and certain
-            return ratio > critical
-        return 1 - special.nctdtr((n - 1) * worth, ratio, critical) >= power
+            return float(ratio > critical)
+        return 1 - float(special.nctdtr(freedom, ratio, critical))
 
-    numbers = range(2, MOST_SEEDS + 1)
-    place = bisect_left(numbers, True, key=is_shown)  # noqa: FBT003
-    return numbers[place] if place < len(numbers) else np.nan
+    def least(self, noise: Array, power: float) -> float:
+        """Return the least n whose mean power is enough; NaN above `MOST_SEEDS`."""
+        numbers = range(2, MOST_SEEDS + 1)
+        place = bisect_left(
+            numbers,
+            True,  # noqa: FBT003
+            key=lambda n: bool(np.mean([self.of(n, float(v)) for v in noise]) >= power),
+        )
+        return numbers[place] if place < len(numbers) else np.nan
 
 
-def _noise_quantiles(c: Contrasts) -> Array:
-    """Return quantiles of v_p + v_r, (3, P): of the posterior, or s² ν / χ²_ν."""
-    quantiles = np.array((RANGE[0], 0.5, RANGE[1]))
-    with np.errstate(invalid="ignore"):
-        result = c.noise * c.freedom / special.chdtri(c.freedom, quantiles[:, None])
-        of_one = (c.sd**2 - c.tuning[:, None]) * c.seeds[:, None]
-    for i in np.flatnonzero(np.isnan(c.freedom) & (c.noise > 0)):
-        order = np.argsort(of_one[i])
-        weight = c.weight[i][order]
-        middle = np.cumsum(weight) - weight / 2
-        logs = np.log(np.maximum(of_one[i][order], 1e-300))
-        result[:, i] = np.exp(np.interp(quantiles, middle, logs))
-    return np.where(c.noise > 0, result, c.noise)
+def _noise_quantiles(c: Contrasts, ratio: float) -> Array:
+    """Return quantiles of v_p + v_r/ratio, (Q, P): of the posterior, or s² ν / χ²_ν.
+
+    `ratio` is that of the numbers of seeds of the reference and of a point.
+    """
+    of_seeds = np.where(np.isnan(c.error)[:, None], np.nan, c.sd**2 - c.tuning[:, None])
+    of_point = (of_seeds - c.of_reference[:, None]) * c.seeds[:, None]
+    result = np.full((len(QUANTILES), len(c.mean)), np.nan)
+    for i in np.flatnonzero(~np.isnan(c.error)):
+        seen = c.weight[i] > 0
+        of_one, weight = of_point[i][seen], c.weight[i][seen]
+        if len(of_one) > 1:
+            middle = np.cumsum(weight) - weight / 2
+            own = np.exp(np.interp(QUANTILES, middle, np.log(np.maximum(of_one, 1e-300))))
+        else:
+            own = of_one * _scaled(c.seeds[i] - 1)
+        n = c.reference_seeds[i]
+        result[:, i] = own + c.of_reference[i] * n * _scaled(n - 1) / ratio
+    return result
+
+
+def _scaled(freedom: float) -> Array:
+    """Return the quantiles of ν/χ²_ν."""
+    return freedom / special.chdtri(freedom, QUANTILES)
