@@ -39,7 +39,9 @@ def ablation_report(path: Path) -> Report:
         cost = math.log(perplexity / published[home])
         row = ours[label]
         agrees = SIGNS[int(row["sign"] * math.copysign(1, cost))]
-        difference = format_mean(row["difference"], row["difference_high"], "+.3f")
+        difference = format_mean(
+            *(row[x] for x in ("difference", "difference_low", "difference_high")), "+.3f"
+        )
         rows.append((label, f"{perplexity:.2f}", f"{cost:+.3f}", difference, agrees))
     header = ("cut", "perplexity in the paper", "difference there", "difference here", "sign")
     title = f"the paper's ablation: {home} has a perplexity of {published[home]:.2f}"

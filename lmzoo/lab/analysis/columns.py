@@ -101,7 +101,7 @@ class Column:
             return self.cell(row, digits)
         form, value = self.cell.format(digits=digits), row[self.name]
         if self.ends:
-            return format_mean(value, row[self.ends[1]], form)
+            return format_mean(value, *(row[end] for end in self.ends), form)
         return format_number(value, form)
 
 
@@ -238,7 +238,8 @@ def _diverged(row: Row, _: int) -> str:
 def _difference(row: Row, digits: int) -> str:
     if row["reference"]:
         return "reference"
-    return format_mean(row["difference"], row["difference_high"], f"+.{digits}f")
+    ends = (row[name] for name in DIFFERENCE_ENDS)
+    return format_mean(row["difference"], *ends, f"+.{digits}f")
 
 
 def _accuracy(row: Row, _: int) -> str:
@@ -308,8 +309,8 @@ RANKING = (
     Column(
         "difference", FROM_REFERENCE, "difference", _difference, (*RESULTS, *BRIEF),
         ends=DIFFERENCE_ENDS,
-        legend="to {reference}, paired by seed; its interval covers the seeds and the choice of "
-        "the setting", place=6,
+        legend="to {reference}, of the means; its interval covers the seeds and the choice of the "
+        "setting, cut to what the verdict says", place=6,
     ),
     *_plain("p_raw"),
     Column(

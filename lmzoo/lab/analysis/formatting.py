@@ -27,14 +27,22 @@ def table_title(row: Mapping[str, Any]) -> str:
     return f"{kind}; {name}{f' ({options})' if options else ''}; {sizes}{floor}"
 
 
-def format_mean(value: float | None, high: float | None, form: str) -> str:
-    """Return "mean ±half" from a mean and the upper end of its interval; an exact mean has no ±."""
-    if value is not None and high == value:
-        return format_number(value, form)
-    half = None if value is None or high is None else high - value
+def format_mean(value: float | None, low: float | None, high: float | None, form: str) -> str:
+    """Return "mean ±half", or "mean [low, high]" where the halves differ.
+
+    An exact mean has no interval.
+    """
     if value is None:
         return MISSING
-    return f"{format_number(value, form)} ±{format_number(half, form.lstrip('+'))}"
+    shown = format_number(value, form)
+    if low is None or high is None:
+        return f"{shown} ±{MISSING}"
+    if low == value == high:
+        return shown
+    halves = [format_number(half, form.lstrip("+")) for half in (value - low, high - value)]
+    if halves[0] == halves[1]:
+        return f"{shown} ±{halves[1]}"
+    return f"{shown} [{format_number(low, form)}, {format_number(high, form)}]"
 
 
 def format_interval(low: int | None, high: int | None) -> str:

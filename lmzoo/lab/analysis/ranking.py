@@ -46,10 +46,9 @@ from lmzoo.lab.analysis.columns import add_values
 from lmzoo.lab.analysis.load import confirm_runs, status_at
 from lmzoo.lab.analysis.units import METRIC, add_sizes, metric_unit, text_sizes
 from lmzoo.lab.statistics.compared import MARGIN, compared, read_looks
-from lmzoo.lab.statistics.contrasts import unfair
+from lmzoo.lab.statistics.contrasts import point_intervals, unfair
 from lmzoo.lab.statistics.entropy_floor import is_impossible
 from lmzoo.lab.statistics.intervals import Array
-from lmzoo.lab.statistics.noise import point_intervals
 from lmzoo.lab.statistics.ranks import rank_intervals
 from lmzoo.lab.store.labels import architecture
 

@@ -202,6 +202,7 @@ class Results:
                 f"{file} is damaged or missing: how often its runs were looked at is not known; "
                 "choose another --out"
             )
+        made = [look._replace(own=look.seeds) for look in made]  # more in earlier versions
         schedule = spend(looks(min(FIRST, most), most), made)
         write_checked(file, {**(stored or {}), pair: schedule})
         return schedule

@@ -19,7 +19,8 @@ from lmzoo.lab.analysis.ranking import asked_contrasts, losses_by_seed, rank_poi
 from lmzoo.lab.analysis.render import Report, TextTable, render
 from lmzoo.lab.judging.account import Question, account
 from lmzoo.lab.judging.verdicts import losses_of, share_seeds
-from lmzoo.lab.statistics.compared import MOST_SEEDS, POWER
+from lmzoo.lab.statistics.compared import MOST_SEEDS, POWER, reference_seeds
+from lmzoo.lab.statistics.contrasts import pairs_pay
 from lmzoo.lab.statistics.intervals import Array
 from lmzoo.lab.statistics.power import planned_seeds
 from lmzoo.lab.store.studies import find_study
@@ -69,13 +70,16 @@ def pilot_of_study(path: Path) -> Pilot:
     )
     chosen = folder.study.get("chosen", {})
     tuning = [chosen.get(p, {}).get("tuning_sd") or 0.0 for p in part["point"]]
+    losses = wide.drop("point").cast(pl.Float64).to_numpy()
+    at = part["point"].to_list().index(reference["point"].item(0))
+    asked = asked_contrasts(part, folder.study)
     return Pilot(
         part["label"].to_list(),
-        wide.drop("point").cast(pl.Float64).to_numpy(),
-        part["point"].to_list().index(reference["point"].item(0)),
-        asked_contrasts(part, folder.study),
+        losses,
+        at,
+        asked,
         np.array(tuning),
-        True,  # noqa: FBT003
+        pairs_pay(losses, np.full(len(losses), at), asked),
         part["seconds"].cast(pl.Float64).fill_null(float("nan")).to_numpy(),
     )
 
@@ -102,7 +106,10 @@ def pilot_of_results(
     asked = np.arange(len(labels)) != base
     losses = losses_of(runs, labels, 1.0, by_seed=seed is not None)
     if paired is None:
-        paired = seed is not None and share_seeds(losses, np.full(len(labels), base), asked)
+        to = np.full(len(labels), base)
+        paired = (
+            seed is not None and share_seeds(losses, to, asked) and pairs_pay(losses, to, asked)
+        )
     if not paired:
         losses = losses_of(runs, labels, 1.0, by_seed=False)
     if len(labels) == 1:  # two variants that vary as this one does
@@ -211,7 +218,9 @@ def planned(
     seeds, sd = found.seeds, found.sd
     if np.isnan(sd).all():
         raise UserError("the pilot has no two seeds of two variants; run two seeds of each first")
-    both = pilot.seconds + pilot.seconds[pilot.reference]
+    k = int(pilot.asked.sum()) if contrasts is None else contrasts
+    of_reference = reference_seeds(1000, k) / 1000
+    both = pilot.seconds + of_reference * pilot.seconds[pilot.reference]
     hours = seeds * both / 3600
     frame = pl.DataFrame(
         {
@@ -223,33 +232,42 @@ def planned(
             },
             "hours": hours,
             "price": hours * price if price is not None else np.full(len(hours), np.nan),
+            "chance": found.chance,
             "tuning_sd": pilot.tuning_sd,
             "asked": pilot.asked & ~np.isnan(sd),
         }
     ).fill_nan(None)
     frame = frame.filter("asked").drop("asked")
-    return Report(_summary(pilot, frame, effect, power, price), (_text(frame),), (), frame)
+    return Report(_summary(pilot, frame, effect, power, price, k), (_text(frame),), (), frame)
 
 
 def _summary(
-    pilot: Pilot, frame: pl.DataFrame, effect: float, power: float, price: float | None
+    pilot: Pilot, frame: pl.DataFrame, effect: float, power: float, price: float | None, k: int
 ) -> tuple[str, ...]:
     name = pilot.labels[pilot.reference]
-    how = "paired by seed" if pilot.paired else "unpaired"
+    how = "paired by seed" if pilot.paired else "by the means"
     lines = [
         f"to show a difference of {effect:g} from {name!r} with a probability of {power:g}, {how}:"
     ]
     known = frame.drop_nulls("seeds")
     if not known.is_empty():
         most = int(known["seeds"].max())  # type: ignore[arg-type]
-        lines.append(f"{most} seeds of each point decide all contrasts below that have a number")
+        own = reference_seeds(most, k)
+        lines.append(
+            f"{most} seeds of each point and {own} of {name!r} decide all contrasts below that "
+            "have a number"
+        )
+        lines.append(
+            "the power is that of the average over what the pilot leaves possible; with a "
+            f"probability of {known['chance'].max():.2g} it is less for some contrast"
+        )
         points = [pilot.labels.index(p) for p in known["point"]]
-        each = np.append(pilot.seconds[points], pilot.seconds[pilot.reference])
+        each = np.append(most * pilot.seconds[points], own * pilot.seconds[pilot.reference])
         if not np.isnan(each).any():
-            seconds = most * float(each.sum())
+            seconds = float(each.sum())
             cost = "" if price is None else f", {seconds / 3600 * price:,.2f} at {price:g} an hour"
             lines.append(
-                f"{len(each)} points, {most * len(each)} runs: {format_duration(seconds)}, one run "
+                f"{len(each)} points, {most * len(points) + own} runs: {format_duration(seconds)}, one run "
                 f"after the other{cost}; tuning is not included"
             )
     never = frame.filter(pl.col("seeds").is_null())

@@ -25,8 +25,8 @@ from lmzoo.lab.statistics.compared import (
     VERDICTS,
     compared,
 )  # fmt: skip
+from lmzoo.lab.statistics.contrasts import pairs_pay, point_intervals
 from lmzoo.lab.statistics.intervals import Array
-from lmzoo.lab.statistics.noise import point_intervals
 
 MEANINGS = {
     **verdict_lines.MEANINGS,
@@ -139,6 +139,7 @@ def _judged(part: pl.DataFrame, q: Question) -> tuple[pl.DataFrame, pl.Series]:
     paired = q.paired
     if paired is None:
         paired = has_seeds and share_seeds(losses, to, compared_with)
+        paired = paired and pairs_pay(losses, to, compared_with)
     lone = np.zeros(losses.shape, bool)
     if paired:
         lone = without_pair(losses, to, compared_with)
@@ -148,7 +149,7 @@ def _judged(part: pl.DataFrame, q: Question) -> tuple[pl.DataFrame, pl.Series]:
     if q.reference is not None and q.reference not in variants:
         compared_with[:] = False
     c = compared(losses, to, family=compared_with, margin=q.margin, paired=paired)
-    interval = point_intervals(losses, paired=paired)
+    interval = point_intervals(losses)
     ends = np.stack([sign * interval.low, sign * interval.high])
     change = np.stack([sign * c.low, sign * c.high])
     words = [str(word) or None for word in c.verdict]
@@ -279,8 +280,9 @@ def _text(table: pl.DataFrame, metric: str, within: str | None) -> TextTable:
     digits = _digits(table)
     rows = []
     for row in table.to_dicts():
-        spread = format_mean(row["mean"], row["high"], f".{digits}f")
-        change = format_mean(row["difference"], row["difference_high"], f"+.{digits}f")
+        spread = format_mean(row["mean"], row["low"], row["high"], f".{digits}f")
+        ends = row["difference_low"], row["difference_high"]
+        change = format_mean(row["difference"], *ends, f"+.{digits}f")
         own = row["against"] is not None
         rows.append(
             (

@@ -1,13 +1,15 @@
 r"""Differences of points to a reference, with the uncertainty of the seeds and of the tuning.
 
     δ̂_p  = x̄_p − x̄_r                                    means of n_p and n_r runs
-    Var  = v_p/n_p + s_r² (1 + g²/3)/n_r + τ_p² + τ_r²    v: `noise.py`, τ: the tuning's sd
+    Var  = v_p/n_p + V_r/n_r + τ_p² + τ_r²               v: `noise.py`, τ: the tuning's sd
+    V_r  = max(s_r², v̄) (1 + g²/3) (1 + 1/(2n_r − 2))    v̄: the usual v_p; g: skewness of r
     p    = E P(|T_ν| > |δ̂_p|/√Var)                       over the posterior of v_p
-    ν    = Var² / (s_r⁴/n_r²/(n_r − 1))                  Satterthwaite; v_p is known under each v_p
+    ν    = Var² / (V_r²/n_r²/(n_r − 1))                  Satterthwaite; v_p is known under each v_p
 
 The reference has its own variance: it enters all contrasts, so that no other point may vouch for
-it. Its skewness g widens the interval, because the mean of skewed numbers is low where their
-variance is estimated too low; with fewer than eight seeds it is not known. Where points share no
+it; but a variance below that of the points is luck. Its skewness g widens the interval, because the mean of skewed numbers is low where their
+variance is estimated too low; with fewer than eight seeds it is not known. Nor do few seeds show
+that one in five of them fails, and then all contrasts are wrong together: the last factor. Where points share no
 variance either (fewer than four), this is Welch's test.
 
 **Pairs.** Runs of one seed share the order of the data and initial weights, and mostly little else:
@@ -30,7 +32,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from lmzoo.lab.statistics.intervals import LEVEL, Array, mean_and_error
+from lmzoo.lab.statistics.intervals import (
+    LEVEL,
+    Array,
+    Interval,
+    mean_and_error,
+    mean_interval,
+)
 from lmzoo.lab.statistics.noise import (
     LEAST_POINTS,
     half_width,
@@ -40,7 +48,9 @@ from lmzoo.lab.statistics.noise import (
     without_seed_effects,
 )
 
-PAYS = 1 / 3
+MISSED = 0.5
+"""The variance of a reference of several contrasts is 1 + MISSED/(n − 1) times the measured one."""
+PAYS = 1 / 4
 """Seed effects are removed if they leave less than this share of the variance of a contrast."""
 
 
@@ -109,14 +119,14 @@ def contrasts(
     own = np.arange(len(x)) == to
     sharing = np.ones(len(x), bool) if family is None else np.array(family, bool)
     sharing[to[sharing & ~own]] = True
-    single = np.ndim(reference) == 0
+    single = len({*to[sharing & ~own].tolist()}) == 1
     varying, rounding = sharing & ~(own & single), rounding_variance(x[sharing])
     count, _, error = mean_and_error(x)
     certain = (count > 1) & (error == 0)
     square = np.where(certain, 0.0, np.broadcast_to(np.asarray(tuning_sd, np.float64), len(x)) ** 2)
     tuning = square + square[to]
     if paired is None:
-        paired = pairs_pay(x, to, sharing)
+        paired = pairs_pay(x, to, sharing & ~own)
     share: Array | float = 1.0
     if paired and sharing.sum() >= LEAST_POINTS:
         x, share = without_seed_effects(x, sharing)
@@ -125,7 +135,9 @@ def contrasts(
     noise = seed_noise(x, varying, rounding, share)
     _, mean, _ = mean_and_error(x)
     with np.errstate(divide="ignore", invalid="ignore"):
-        of_reference = noise.own * (1 + noise.skewness**2 / 3) / noise.seeds
+        of_reference = np.fmax(noise.own, noise.usual) * (1 + noise.skewness**2 / 3) / noise.seeds
+        if single and sharing.sum() >= LEAST_POINTS:
+            of_reference = of_reference * (1 + MISSED / (noise.seeds - 1))
         of_point = noise.variance / noise.seeds[:, None]
         of_seeds = of_point + of_reference[to][:, None]
         unknown = of_point**2 / noise.freedom[:, None]
@@ -151,28 +163,53 @@ def contrasts(
     )
 
 
-def pairs_pay(x: Array, to: NDArray[np.int64], sharing: NDArray[np.bool_]) -> bool:
-    """Return whether the seeds that all points have share more than pairing costs."""
+def pairs_pay(losses: Array, reference: NDArray[np.int64], asked: NDArray[np.bool_]) -> bool:
+    """Return whether the seeds that all points have share more than pairing costs.
+
+    Args:
+        losses: (P, S), as in `contrasts`.
+        reference: that of each point, (P,).
+        asked: the points that are compared, bool (P,).
+    """
+    x = np.where(np.isfinite(losses), losses, np.nan)
     n, _, error = mean_and_error(x)
+    to, own = reference, np.arange(len(x)) == reference
+    sharing = asked | np.isin(np.arange(len(x)), to[asked & ~own])
     rows = np.flatnonzero(sharing & (error > 0))
-    common = ~np.isnan(x[rows]).any(0)
-    S, P = int(common.sum()), len(rows)
-    if S < 3 or P < 2:
+    x = x[:, ~np.isnan(x[rows]).any(0)]
+    P, S = len(rows), x.shape[1]
+    pairs = np.flatnonzero(asked & ~own & np.isin(np.arange(len(x)), rows) & np.isin(to, rows))
+    if (S - 1) * (P - 1) < 3 or not len(pairs):  # a few seeds on a grid agree by chance
         return False
-    z = x[rows][:, common]
-    spread = z.std(1, ddof=1)
-    if not (spread > 0).all():
-        return False
-    z = (z - z.mean(1, keepdims=True)) / spread[:, None]
+    z = x[rows] - x[rows].mean(1, keepdims=True)
+    z = z / np.maximum(z.std(1, ddof=1, keepdims=True), 1e-300)
     of_seed = z.mean(0)
     rest = ((z - of_seed) ** 2).sum() / (P - 1)
-    F = P * (of_seed**2).sum() / max(rest, 1e-12)
-    pairs = rows[np.isin(to[rows], rows) & (to[rows] != rows)]
-    difference = (x[pairs] - x[to[pairs]])[:, common]
-    with_pairs = difference.var(1, ddof=1) / S
-    without = error[pairs] ** 2 + error[to[pairs]] ** 2
-    shown = F > special.fdtri(S - 1, (P - 1) * (S - 1), 0.99)
-    return bool(len(pairs) and shown and np.median(with_pairs / without) < PAYS)
+    shown = P * (of_seed**2).sum() > special.fdtri(S - 1, (P - 1) * (S - 1), 0.99) * rest
+    with_pairs = (x[pairs] - x[to[pairs]]).var(1, ddof=1)
+    without = x[pairs].var(1, ddof=1) + x[to[pairs]].var(1, ddof=1)
+    of_all = S * (error[pairs] ** 2 + error[to[pairs]] ** 2)
+    return bool(shown and np.median(with_pairs / np.minimum(without, of_all)) < PAYS)
+
+
+def point_intervals(
+    losses: ArrayLike, family: ArrayLike | None = None, level: float = LEVEL
+) -> Interval:
+    """Return the mean of each point with its interval over seeds; losses (P, S).
+
+    Where seeds share most of the variance, many points say no more of it than one.
+    """
+    x = np.asarray(losses, np.float64)
+    x = np.where(np.isfinite(x), x, np.nan)
+    _, mean, error = mean_and_error(x)
+    family = np.ones(len(x), bool) if family is None else np.asarray(family, bool)
+    if pairs_pay(x, np.full(len(x), family.argmax() if len(x) else 0), family):
+        return mean_interval(x, level)
+    noise = seed_noise(x, family, np.where(error > 0, rounding_variance(x), 0.0))
+    sd = np.sqrt(noise.variance / np.maximum(noise.seeds, 1)[:, None])
+    freedom = np.broadcast_to(noise.freedom[:, None], sd.shape)
+    half = half_width(noise.weight, sd, freedom, level)
+    return Interval(mean, mean - half, mean + half)
 
 
 def unfair(

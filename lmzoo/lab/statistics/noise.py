@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from lmzoo.lab.statistics.intervals import LEVEL, Array, Interval, mean_and_error
+from lmzoo.lab.statistics.intervals import Array, mean_and_error
 
 LEAST_POINTS = 4
 """Fewer varying points share nothing; each then has its own variance."""
@@ -76,6 +76,8 @@ class Noise(NamedTuple):
     """(P,): the points that keep their own variance."""
     skewness: Array
     """(P,); 0 for fewer than `SKEWED` seeds."""
+    usual: float
+    """Median of E[v] of the points that share their noise; 0 if nothing is shared."""
 
     def expected(self) -> Array:
         """Return E[v], (P,)."""
@@ -83,9 +85,7 @@ class Noise(NamedTuple):
 
     def noisy(self) -> NDArray[np.bool_]:
         """Return which points vary much more between seeds than the others, (P,)."""
-        v = self.expected()
-        usual = np.nanmedian(np.where(v > 0, v, np.nan)) if (v > 0).any() else np.inf
-        return self.outlier & (v >= NOISY * usual)
+        return self.outlier & (self.expected() >= NOISY * self.usual)
 
 
 def rounding_variance(values: ArrayLike) -> float:
@@ -118,13 +118,16 @@ def without_seed_effects(x: Array, sharing: NDArray[np.bool_]) -> tuple[Array, A
 
 
 def seed_noise(
-    losses: Array, family: NDArray[np.bool_], rounding: ArrayLike = 0.0, share: ArrayLike = 1.0
+    losses: Array,
+    family: NDArray[np.bool_] | None = None,
+    rounding: ArrayLike = 0.0,
+    share: ArrayLike = 1.0,
 ) -> Noise:
     """Return what is known of the variances of losses (P, S); NaN for runs that do not count.
 
     Args:
         losses: in nats.
-        family: the points from which the distribution is estimated, bool (P,).
+        family: the points from which the distribution is estimated, bool (P,); None: all.
         rounding: the least variance of a number, () or (P,).
         share: (m_s − 1)/m_s of each seed, (S,), if b_s is removed.
     """
@@ -141,13 +144,15 @@ def seed_noise(
     varies = (deviation != 0).any(1)
     s2 = np.maximum(s2, rounding)
     variance, weight, freedom = s2[:, None], np.where(n > 1, 1.0, np.nan)[:, None], f.copy()
-    outlier = np.zeros(len(s2), bool)
+    outlier, usual = np.zeros(len(s2), bool), 0.0
+    family = np.ones(len(s2), bool) if family is None else family
     if (varies & family).sum() >= LEAST_POINTS:
         values, of_point, outlier[varies] = posterior(s2[varies], f[varies], family[varies])
         variance = np.broadcast_to(variance, (len(s2), len(values))).copy()
         weight = np.broadcast_to(weight / len(values), variance.shape).copy()
         variance[varies], weight[varies], freedom[varies] = values, of_point, np.inf
-    return Noise(n.astype(float), s2, f, variance, weight, freedom, outlier, skewness)
+        usual = float(np.median((of_point @ values)[family[varies]]))
+    return Noise(n.astype(float), s2, f, variance, weight, freedom, outlier, skewness, usual)
 
 
 def posterior(
@@ -176,7 +181,8 @@ def posterior(
     far = np.where(outlier[:, None], 1 / np.maximum(of_far, 1e-300), _PI / both)
     weight = likelihood * ((model * bulk) @ _BULK + (model * far) @ _FAR)
     weight /= weight.sum(1, keepdims=True)
-    kept = weight.max(0) > _RARE
+    weight[weight < _RARE] = 0.0
+    kept = weight.any(0)
     weight = weight[:, kept] / weight[:, kept].sum(1, keepdims=True)
     return scale * np.exp(_LOGS[kept]), weight, outlier
 
@@ -222,20 +228,4 @@ def half_width(weight: Array, sd: Array, freedom: Array, level: float) -> Array:
         middle = np.sqrt(low * high)
         over = 2 * tail(weight, sd, freedom, middle) > 1 - level
         low, high = np.where(over, middle, low), np.where(over, high, middle)
-    return high
-
-
-def point_intervals(
-    losses: ArrayLike, family: ArrayLike | None = None, level: float = LEVEL
-) -> Interval:
-    """Return the mean of each point with its interval over seeds; losses (P, S)."""
-    x = np.asarray(losses, np.float64)
-    x = np.where(np.isfinite(x), x, np.nan)
-    _, mean, error = mean_and_error(x)
-    family = np.ones(len(x), bool) if family is None else np.asarray(family, bool)
-    noise = seed_noise(x, family, np.where(error > 0, rounding_variance(x), 0.0))
-    sd = np.sqrt(noise.variance / np.maximum(noise.seeds, 1)[:, None])
-    freedom = np.broadcast_to(noise.freedom[:, None], sd.shape)
-    half = half_width(noise.weight, sd, freedom, level)
-    return Interval(mean, mean - half, mean + half)
-
+    return np.where(np.isnan(weight).any(1), np.nan, high)

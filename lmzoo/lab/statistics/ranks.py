@@ -48,7 +48,8 @@ def rank_intervals(
     sharing = np.ones(len(x), bool) if family is None else np.asarray(family, bool)
     share: Array | float = 1.0
     rounding = rounding_variance(x)
-    if sharing.any() and pairs_pay(x, np.full(len(x), sharing.argmax()), sharing):
+    first = np.full(len(x), sharing.argmax() if len(x) else 0)
+    if pairs_pay(x, first, sharing):
         x, share = without_seed_effects(x, sharing)
     noise = seed_noise(x, sharing, rounding, share)
     _, mean, _ = mean_and_error(x)

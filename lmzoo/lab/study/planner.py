@@ -20,7 +20,7 @@ from typing import Any
 
 from lmzoo.lab.statistics.intervals import choice_spread
 from lmzoo.lab.store.user_code import UserCode
-from lmzoo.lab.study.comparison import plan_looks, plan_more_seeds
+from lmzoo.lab.study.comparison import plan_looks, plan_more_seeds, seeds_of_reference
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
 from lmzoo.lab.study.point_planner import PointPlanner, two_digits
 from lmzoo.lab.study.study import Study
@@ -54,14 +54,18 @@ class Planner:
         """The ready runs that `new_ready` has not returned."""
         self._points: dict[str, list[PointPlanner]] = {}
         """Identity of a ready or running run -> its points; the first one judges it."""
+        before, reference = store.study(), reference_id(study, points)
+        self._contrasts = sum(not point.baseline for point in points) - 1
+        own = seeds_of_reference(study, before, reference, self._contrasts)
         self._all_points = [
-            PointPlanner(study, point, position, store, self._runs)
+            PointPlanner(study, point, position, store, self._runs,
+                         seeds=own if point.id == reference else study.seeds)
             for position, point in enumerate(points)
-        ]
+        ]  # fmt: skip
         self.points = self._all_points
         self._repeated: dict[PointPlanner, list[PointPlanner]] = {}
         """Point -> the planners that tune it again."""
-        self._reference = reference_id(study, points)
+        self._reference = reference
         if needed is not None:
             self.points = [p for p in self.points if p.point.baseline or p.point.labels & {*needed}]
         self._pruned: list[PlannedRun] = []
@@ -89,7 +93,7 @@ class Planner:
         for group in groups.values():
             self._decide(group[0])
         self._catch_up(math.inf)
-        self.looks = plan_looks(study, store.study(), self.reference)
+        self.looks = plan_looks(study, before, self.reference, self._contrasts)
         self._measure_spread()
         self._look()
         self.write_study()

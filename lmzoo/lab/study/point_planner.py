@@ -39,15 +39,18 @@ class PointPlanner:
         store: StudyStore,
         runs: dict[str, PlannedRun],
         repetition: int = 0,
+        seeds: int = 0,
     ) -> None:
         """`runs` are all runs of the study: a run of two points is trained once.
 
-        A `repetition` tunes the point again, with other seeds and another sampler.
+        The point has `seeds` confirm runs; 0: `study.seeds`. A `repetition` tunes the point again, with other seeds and another sampler.
         """
         self.study, self.point, self.store, self.repetition = study, point, store, repetition
         self._key = f"{point.id}.{repetition}" if repetition else point.id
         seed = derive_seed(study.seed, "tuning", repetition) if repetition else study.seed
         self._seed = seed
+        self.seeds = seeds or study.seeds
+        """Confirm runs, before the points that are undecided get more."""
         self._position, self._runs = position, runs
         self.tune_runs: list[PlannedRun] = []
         self.confirm_runs: list[PlannedRun] = []
@@ -249,7 +252,7 @@ class PointPlanner:
         """Return upper bounds on the runs and epochs left; pruning may make them fewer."""
         later = max(0, self.samples - len(self.tune_runs))
         if self.best_setting is None:
-            later += self.study.seeds
+            later += self.seeds
             if not self.measured_again and not self.point.closed_form:
                 later += MOST_AGAIN
         runs = [run for run in (*self.tune_runs, *self.confirm_runs) if not run.status]
@@ -398,7 +401,7 @@ class PointPlanner:
 
     def _confirm(self, setting: Setting) -> None:
         self.best_setting = dict(setting)
-        self.plan_confirm_runs(setting, self.study.seeds)
+        self.plan_confirm_runs(setting, self.seeds)
 
 
 def two_digits(sd: float) -> float:

@@ -242,7 +242,12 @@ def study_json(
         "script": list(study.script),
         "given": list(study.given),
         "reference": reference_id(study, points),
-        "budget": {"epochs": study.epochs, "samples": study.samples, "seeds": study.seeds},
+        "budget": {
+            "epochs": study.epochs,
+            "samples": study.samples,
+            "seeds": study.seeds,
+            "reference_seeds": looks[0].own,
+        },
         "margin": study.margin,
         "looks": [[look.seeds, float(f"{look.error:.6g}"), look.own] for look in looks],
         "asked": {name: _plain(getattr(study, name)) for name in options(study)},

@@ -16,7 +16,7 @@ def test_the_reference_has_no_contrast():
 
 
 def test_contrasts_change_sign_with_the_reference():
-    x = RNG(2).normal(size=(6, 4))
+    x = RNG(2).normal(size=(2, 4))
     a, b = contrasts(x, 0), contrasts(x, 1)
     assert np.isclose(a.mean[1], -b.mean[0])
     assert np.isclose(a.p[1], b.p[0])
@@ -44,34 +44,58 @@ def test_the_interval_is_the_inverse_of_the_test():
         assert np.allclose(2 * c.tail(c.half(level))[1:], 1 - level, rtol=1e-3)
 
 
-def test_a_noisy_reference_profits_from_seeds_of_its_own():
-    rng, errors = RNG(6), []
-    for _ in range(150):
-        x = rng.normal(0, 0.01, (10, 40)) + 0.01 * rng.normal(size=40)
-        x[0] += rng.normal(0, 0.2, 40)
-        x[1:, 5:] = np.nan
-        paired, longer = contrasts(x[:, :5], 0), contrasts(x, 0)
-        errors.append((paired.mean[1], longer.mean[1], longer.half()[1]))
-    paired, longer, half = np.array(errors).T
-    assert longer.std() < 0.6 * paired.std()
-    assert np.mean(np.abs(longer) <= half) > 0.9
+def test_a_reference_with_more_seeds_has_its_own_variance():
+    x = RNG(6).normal(0, 0.01, (10, 40))
+    x[0] *= 20
+    x[1:, 5:] = np.nan
+    c = contrasts(x, 0)
+    known = x[0].var(ddof=1) / 40
+    assert c.of_reference[1] == pytest.approx(known, rel=0.5)
+    assert c.error[1] ** 2 == pytest.approx(known + 1e-4 / 5, rel=0.5)
+    assert c.half()[1] == pytest.approx(stats.t.isf(0.025, 39) * c.error[1], rel=0.05)
 
 
+def test_skewed_numbers_of_a_reference_widen_the_intervals():
+    x = RNG(7).normal(size=(6, 12))
+    x[0] *= 3
+    plain, skewed = contrasts(x, 0), x.copy()
+    skewed[0] = np.exp(2 * x[0])
+    skewed[0] = (skewed[0] - skewed[0].mean()) * x[0].std() / skewed[0].std()
+    skewness = stats.skew(skewed[0])
+    assert contrasts(skewed, 0).of_reference[1] == pytest.approx(
+        x[0].var(ddof=1) / 12 * (1 + skewness**2 / 3) * (1 + 0.5 / 11)
+    )
+    assert np.all(contrasts(skewed, 0).half()[1:] > plain.half()[1:])
+
+
+@pytest.mark.parametrize("points", [2, 8])
+def test_pairs_are_used_only_where_seeds_share_most_of_the_variance(points):
+    own, common = 0.1 * RNG(8).normal(size=(points, 8)), RNG(9).normal(size=8)
+    assert not contrasts(own, 0).paired
+    assert not contrasts(own + 0.1 * common, 0).paired
+    assert not contrasts(own + common, 0, paired=False).paired
+    c = contrasts(own + common, 0)
+    assert c.paired
+    assert c.half()[1] < 0.5 * contrasts(own + common, 0, paired=False).half()[1]
+    few, more = own + common, np.full((points, 40), np.nan)
+    more[:, :8], more[0, 8:] = few, 100.0  # seeds of the reference alone say nothing of a pair
+    assert np.allclose(contrasts(more, 0, paired=True).half(), c.half(), equal_nan=True)
+
+
+def test_two_points_with_pairs_have_the_paired_test_and_without_that_of_welch():
+    x = RNG(5).normal(size=(2, 6))
+    assert contrasts(x, 0, paired=True).p[1] == pytest.approx(stats.ttest_rel(x[1], x[0]).pvalue)
+    welch = stats.ttest_ind(x[1], x[0], equal_var=False).pvalue
+    assert contrasts(x, 0).p[1] == pytest.approx(welch)
+
+
+@pytest.mark.parametrize("step", [0.01, 1 / 64, 250.0, 1e-9])
 @pytest.mark.parametrize("points", [2, 5])
 @pytest.mark.parametrize("paired", [True, False])
-def test_numbers_with_few_decimals_are_not_exact(points, paired):
-    """Three equal differences of 0.01 come from rounding in 1 of 70 pairs without an effect."""
-    seeds = np.array([5.32, 5.35, 5.29]) if paired else np.full(3, 5.32)
-    x = np.stack([seeds, *([seeds - 0.01] * (points - 1))])
+def test_equal_differences_on_a_grid_are_not_exact(points, paired, step):
+    """Three equal differences of one step come from rounding in 1 of 70 pairs without an effect."""
+    seeds = np.array([32, 35, 29]) if paired else np.full(3, 32)
+    x = step * np.stack([seeds, *([seeds - 1] * (points - 1))])
     found = contrasts(x, 0, paired=paired)
-    rounding = 0.01 * np.sqrt(2 / 12 / 3)
-    assert np.all(found.error[1:] > 0.99 * rounding)
-    assert points > 2 or found.error[1] == pytest.approx(rounding)
+    assert np.all(found.error[1:] > 0.99 * step * np.sqrt(2 / 12 / 3))
     assert np.all(found.p[1:] > 0.001)
-    many = contrasts(x + 1e-4 * np.pi, 0, paired=paired)  # no decimals are known
-    assert np.all(many.error[1:] < 1e-9)
-
-
-def test_rounded_numbers_of_some_spread_are_compared_as_they_are():
-    x = RNG(5).normal(size=(2, 6)).round(2)
-    assert np.isclose(contrasts(x, 0).p[1], stats.ttest_rel(x[1], x[0]).pvalue)

@@ -4,8 +4,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from lmzoo.lab.statistics.contrasts import point_intervals
 from lmzoo.lab.statistics.intervals import mean_interval
-from lmzoo.lab.statistics.noise import point_intervals, posterior, seed_noise
+from lmzoo.lab.statistics.noise import (
+    posterior,
+    rounding_variance,
+    seed_noise,
+    tail,
+    without_seed_effects,
+)
 
 RNG = np.random.default_rng
 
@@ -16,11 +23,17 @@ def test_equal_variances_are_pooled():
     assert noise.outlier.mean() < 0.1
 
 
-def test_the_part_that_all_points_share_is_left_out():
+def test_effects_of_seeds_are_removed():
     own, common = RNG(2).normal(0, 0.1, (40, 5)), RNG(3).normal(0, 10, 5)
-    apart, together = seed_noise(own), seed_noise(own + common)
-    assert np.allclose(apart.expected(), together.expected(), rtol=1e-6)
-    assert together.common > 100 * apart.common
+    every = np.ones(40, bool)
+    parts = [without_seed_effects(x, every) for x in (own, own + common)]
+    apart, together = (seed_noise(x, every, 0.0, share).expected() for x, share in parts)
+    assert np.allclose(apart, together, rtol=1e-6)
+    assert np.median(apart) == pytest.approx(0.01, rel=0.2)
+    assert (
+        np.isnan(without_seed_effects(np.array([[1.0, 2, 3], [1, 2, np.nan]]), every[:2])[0]).sum()
+        == 2
+    )
 
 
 @pytest.mark.parametrize("ratio", [20, 1000])
@@ -35,7 +48,8 @@ def test_a_noisy_point_keeps_its_own_variance(ratio):
 
 def test_variances_that_differ_are_not_made_equal():
     true = 0.01 * np.exp(RNG(8).normal(0, 1.5, 300))
-    found = posterior(true * RNG(9).chisquare(9, 300) / 9, np.full(300, 9.0)).expected()
+    values, weight, _ = posterior(true * RNG(9).chisquare(9, 300) / 9, np.full(300, 9.0))
+    found = weight @ values
     assert stats.spearmanr(true, found).statistic > 0.9
 
 
@@ -44,18 +58,18 @@ def test_an_own_variance_has_the_tail_of_students_t():
     x = RNG(5).normal(0, 0.01, (40, 5))
     x[3] *= 10
     noise = seed_noise(x)
-    weight = np.einsum("tk,t->k", noise.weight[3], noise.model)
-    t = 3.0
-    s2 = float(noise.variance @ weight) * (4 * 39 / 40 - 2) / (4 * 39 / 40)
-    tail = weight @ stats.norm.sf(t * np.sqrt(s2 / np.maximum(noise.variance, 1e-30)))
-    assert tail == pytest.approx(stats.t.sf(t, 4), rel=0.5)
+    assert noise.outlier[3]
+    t = np.full(40, 3.0) * np.sqrt(noise.own)
+    found = tail(noise.weight, np.sqrt(noise.variance), np.full(noise.weight.shape, np.inf), t)
+    assert found[3] == pytest.approx(stats.t.sf(3.0, 4), rel=0.25)
 
 
 def test_a_variance_that_is_known_well_may_be_far_from_the_others():
     """So far that some of the possible distributions give it the probability 0."""
     variances = np.array([5.7e-5, 5.7e-5, 4.4e-6, 1.0e-5, 3.1e-5, 4.2e-5, 6.7e-5, 2.0e-3])
-    noise = posterior(variances, np.array([40.0, 18.0, 501.0, 149.0, 25.0, 20.0, 8.0, 4.0]))
-    assert noise.expected()[2] == pytest.approx(4.4e-6, rel=0.2)
+    freedom = np.array([40.0, 18.0, 501.0, 149.0, 25.0, 20.0, 8.0, 4.0])
+    values, weight, _ = posterior(variances, freedom)
+    assert (weight @ values)[2] == pytest.approx(4.4e-6, rel=0.2)
 
 
 def test_exact_points_have_no_noise_and_single_seeds_none_known():
@@ -64,20 +78,32 @@ def test_exact_points_have_no_noise_and_single_seeds_none_known():
     v = seed_noise(x).expected()
     assert v[0] == 0
     assert np.isnan(v).tolist() == [False, True, *[False] * 6]
-    assert seed_noise(x[:5]) is None  # three varying points
+    few = seed_noise(x[:5])  # three varying points
+    assert few.expected()[2:] == pytest.approx(x[2:5].var(1, ddof=1))
+    assert few.freedom[2:].tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize(("scale", "offset"), [(1, 0), (1e-9, 0), (1e9, 0), (1, 1e6), (-1, 0)])
+def test_the_grid_of_a_metric_is_its_least_step(scale, offset):
+    steps = np.array([63, 62, 64, 59, 62]) / 64
+    variance = rounding_variance(scale * steps + offset) / scale**2
+    assert variance == pytest.approx((1 / 64) ** 2 / 12, rel=1e-6)
+    assert rounding_variance([3000, 3250, 2500]) == pytest.approx(250**2 / 12)
+    assert rounding_variance(np.array([0.1 + 0.2, 0.3, 0.3])) == 0  # one value, but for rounding
 
 
 def test_few_points_have_the_t_interval():
     x = RNG(6).normal(size=(3, 4))
-    assert np.array_equal(point_intervals(x), mean_interval(x))
+    assert np.allclose(point_intervals(x), mean_interval(x))
 
 
-@pytest.mark.parametrize("seeds", [2, 3])
-@pytest.mark.parametrize("common", [0.0, 3.0])
-def test_intervals_of_points_hold_their_means(common, seeds):
+@pytest.mark.parametrize(
+    ("common", "seeds", "least"), [(0.0, 2, 0.93), (0.0, 3, 0.93), (3.0, 5, 0.92)]
+)
+def test_intervals_of_points_hold_their_means(common, seeds, least):
     rng, held = RNG(7), []
     for _ in range(200):
         x = common * rng.normal(size=seeds) + rng.normal(size=(12, seeds))
         interval = point_intervals(x)
         held.append((interval.low <= 0) & (interval.high >= 0))
-    assert np.mean(held) > 0.92
+    assert np.mean(held) > least

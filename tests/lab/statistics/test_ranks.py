@@ -7,9 +7,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy import stats
 
-from lmzoo.lab.statistics import ranks as module
-from lmzoo.lab.statistics.contrasts import contrasts
-from lmzoo.lab.statistics.noise import seed_noise
 from lmzoo.lab.statistics.ranks import rank_intervals, ranks
 
 RNG = np.random.default_rng
@@ -45,60 +42,6 @@ def test_the_interval_includes_the_rank_and_needs_two_seeds(table):
         means = table.mean(1).round(9)
         assert (low <= stats.rankdata(means, method="max")).all()
         assert (stats.rankdata(means, method="min") <= high).all()
-
-
-@pytest.mark.parametrize("tuning_sd", [0.0, 0.3])
-@pytest.mark.parametrize(("seeds", "effect"), [(2, 0.0), (5, 1.0), (5, 4.0)])
-def test_ranks_without_the_clear_tests_are_those_of_all_tests(
-    seeds, effect, tuning_sd, monkeypatch
-):
-    rng = RNG(seeds)
-    x = (
-        rng.normal(size=(30, seeds))
-        + rng.normal(size=(1, seeds))
-        + effect * rng.normal(size=(30, 1))
-    )
-    x[3, 0], x[5, 1], x[7] = np.inf, np.nan, 1.25
-    found, unread = rank_intervals(x, tuning_sd), []
-    clear = module._clear
-
-    def none_is_clear(*arguments):
-        bounds = clear(*arguments)
-
-        def unknown(point):
-            p, mean = bounds(point)
-            unread.append(np.isfinite(p).sum())
-            return np.full_like(p, np.nan), mean
-
-        return unknown
-
-    monkeypatch.setattr(module, "_clear", none_is_clear)
-    assert np.array_equal(found, rank_intervals(x, tuning_sd), equal_nan=True)
-    assert np.mean(unread) > 10
-
-
-@pytest.mark.parametrize("tuning_sd", [0.0, 2.0])
-@pytest.mark.parametrize(("points", "seeds"), [(50, 2), (50, 3), (50, 8), (20, 5)])
-def test_a_clear_test_has_the_p_that_is_said(points, seeds, tuning_sd):
-    """Differences of all sizes: some have p near the level, others near that over the points."""
-    rng, error = RNG(seeds), 0.05
-    effects = rng.permutation(np.linspace(0, 4, points) ** 2)
-    x = rng.normal(size=(points, seeds)) + rng.normal(size=seeds) + effects[:, None]
-    x[0, 0] = np.nan
-    tau, noise = np.full(points, tuning_sd), seed_noise(x)
-    clear = module._clear(x, tau, noise, error)
-    many = few = 0
-    for point in range(points):
-        p, mean = clear(point)
-        said, found = ~np.isnan(p), contrasts(x, point, tau, noise=noise)
-        other = np.arange(points) != point
-        assert not said[(np.isnan(x) != np.isnan(x[point])).any(1)].any()
-        assert np.allclose(mean[said & other], found.mean[said & other])
-        assert (found.p[(p == 1) & other] >= error).all()
-        assert (found.p[(p == 0) & other] < error / points).all()
-        many, few = many + (p == 1).sum(), few + (p == 0).sum()
-    assert many > points
-    assert few > points or seeds == 2
 
 
 def test_intervals_are_paired_by_seed():

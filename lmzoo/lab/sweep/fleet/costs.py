@@ -529,7 +529,7 @@ def _point_work(
     yield work(SEARCH, [*searched, *[float(budget)] * max(0, later)], least)
     confirm = [left(run) for run in runs if run.stage == "confirm"]
     if point.best_setting is None:
-        confirm += [float(budget)] * study.seeds
+        confirm += [float(budget)] * point.seeds
     yield work(CONFIRM, confirm)
 
 

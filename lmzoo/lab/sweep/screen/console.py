@@ -361,7 +361,7 @@ def counts(point: PointPlanner, running: Collection[str]) -> dict[str, int]:
     trained = sum(not run.status and run.id in running for run in runs)
     later = max(0, point.samples - len(point.tune_runs))
     if point.best_setting is None:
-        later += point.study.seeds
+        later += point.seeds
     pending = len(runs) + later - done - pruned - trained
     return dict(zip(NUMBERS, (done, trained, pending, pruned), strict=True))
 
