@@ -267,8 +267,8 @@ def _summary(
             seconds = float(each.sum())
             cost = "" if price is None else f", {seconds / 3600 * price:,.2f} at {price:g} an hour"
             lines.append(
-                f"{len(each)} points, {most * len(points) + own} runs: {format_duration(seconds)}, one run "
-                f"after the other{cost}; tuning is not included"
+                f"{len(each)} points, {most * len(points) + own} runs: {format_duration(seconds)}, "
+                f"one run after the other{cost}; tuning is not included"
             )
     never = frame.filter(pl.col("seeds").is_null())
     for row in never.to_dicts():

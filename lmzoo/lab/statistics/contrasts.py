@@ -7,10 +7,11 @@ r"""Differences of points to a reference, with the uncertainty of the seeds and 
     ν    = Var² / (V_r²/n_r²/(n_r − 1))                  Satterthwaite; v_p is known under each v_p
 
 The reference has its own variance: it enters all contrasts, so that no other point may vouch for
-it; but a variance below that of the points is luck. Its skewness g widens the interval, because the mean of skewed numbers is low where their
-variance is estimated too low; with fewer than eight seeds it is not known. Nor do few seeds show
-that one in five of them fails, and then all contrasts are wrong together: the last factor. Where points share no
-variance either (fewer than four), this is Welch's test.
+it; but a variance below that of the points is luck. Its skewness g widens the interval, because the
+mean of skewed numbers is low where their variance is estimated too low; with fewer than eight seeds
+it is not known. Nor do few seeds show that one in five of them fails, and then all contrasts are
+wrong together: the last factor. Where points share no variance (fewer than four), this is Welch's
+test.
 
 **Pairs.** Runs of one seed share the order of the data and initial weights, and mostly little else:
 in the recorded studies the seeds share 10 % of the variance (median). So means are compared, and
@@ -172,7 +173,7 @@ def pairs_pay(losses: Array, reference: NDArray[np.int64], asked: NDArray[np.boo
         asked: the points that are compared, bool (P,).
     """
     x = np.where(np.isfinite(losses), losses, np.nan)
-    n, _, error = mean_and_error(x)
+    _, _, error = mean_and_error(x)
     to, own = reference, np.arange(len(x)) == reference
     sharing = asked | np.isin(np.arange(len(x)), to[asked & ~own])
     rows = np.flatnonzero(sharing & (error > 0))

@@ -43,7 +43,8 @@ class PointPlanner:
     ) -> None:
         """`runs` are all runs of the study: a run of two points is trained once.
 
-        The point has `seeds` confirm runs; 0: `study.seeds`. A `repetition` tunes the point again, with other seeds and another sampler.
+        The point has `seeds` confirm runs; 0: `study.seeds`. A `repetition` tunes the point again,
+        with other seeds and another sampler.
         """
         self.study, self.point, self.store, self.repetition = study, point, store, repetition
         self._key = f"{point.id}.{repetition}" if repetition else point.id

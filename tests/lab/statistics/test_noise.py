@@ -30,10 +30,8 @@ def test_effects_of_seeds_are_removed():
     apart, together = (seed_noise(x, every, 0.0, share).expected() for x, share in parts)
     assert np.allclose(apart, together, rtol=1e-6)
     assert np.median(apart) == pytest.approx(0.01, rel=0.2)
-    assert (
-        np.isnan(without_seed_effects(np.array([[1.0, 2, 3], [1, 2, np.nan]]), every[:2])[0]).sum()
-        == 2
-    )
+    lone = np.array([[1.0, 2, 3], [1, 2, np.nan]])
+    assert np.isnan(without_seed_effects(lone, every[:2])[0]).sum() == 2
 
 
 @pytest.mark.parametrize("ratio", [20, 1000])
@@ -97,13 +95,11 @@ def test_few_points_have_the_t_interval():
     assert np.allclose(point_intervals(x), mean_interval(x))
 
 
-@pytest.mark.parametrize(
-    ("common", "seeds", "least"), [(0.0, 2, 0.93), (0.0, 3, 0.93), (3.0, 5, 0.92)]
-)
-def test_intervals_of_points_hold_their_means(common, seeds, least):
+@pytest.mark.parametrize(("common", "seeds"), [(0.0, 2), (0.0, 3), (3.0, 5)])
+def test_intervals_of_points_hold_their_means(common, seeds):
     rng, held = RNG(7), []
     for _ in range(200):
         x = common * rng.normal(size=seeds) + rng.normal(size=(12, seeds))
         interval = point_intervals(x)
         held.append((interval.low <= 0) & (interval.high >= 0))
-    assert np.mean(held) > least
+    assert np.mean(held) > 0.92
