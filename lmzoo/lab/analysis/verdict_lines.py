@@ -35,7 +35,7 @@ MEANINGS = {
     UNDECIDED: "none of these is shown; the seeds or tuning runs named would decide it in four of "
     "five repetitions, if the measured difference is the true one",
 }
-"""What each verdict says. Later seeds can add to it, and never withdraw it."""
+"""What each verdict says. Further seeds add to it; reruns and added points can withdraw it."""
 SHOWN = {WORSE_OPEN: "worse (size open)", BETTER_OPEN: "better (size open)"}
 
 

@@ -10,13 +10,13 @@ The reference has its own variance: it enters all contrasts, so that no other po
 it; but a variance below that of the points is luck. Its skewness g widens the interval, because the
 mean of skewed numbers is low where their variance is estimated too low; with fewer than eight seeds
 it is not known. Nor do few seeds show that one in five of them fails, and then all contrasts are
-wrong together: the last factor. Where points share no variance (fewer than four), this is Welch's
-test.
+wrong together: the last factor. Fewer than four points share no variance and have none of these
+factors: this is Welch's test.
 
 **Pairs.** Runs of one seed share the order of the data and initial weights, and mostly little else:
 in the recorded studies the seeds share 10 % of the variance (median). So means are compared, and
 points and reference may have different numbers of seeds. Only if the effects of the seeds are shown
-(F-test at 1 %) and reduce the variance of a contrast to less than `PAYS` of it, they are removed
+(F-test at 0.2 %) and reduce the variance of a contrast to less than `PAYS` of it, they are removed
 (`noise.without_seed_effects`); the seeds that only the reference has then do not count.
 
 The setting of a point whose seeds are all equal, a count model, is not a matter of chance: τ = 0. A
@@ -51,6 +51,8 @@ from lmzoo.lab.statistics.noise import (
 
 MISSED = 0.5
 """The variance of a reference of several contrasts is 1 + MISSED/(n − 1) times the measured one."""
+SHOWN = 0.998
+"""Level of the test of the effects of seeds."""
 PAYS = 1 / 4
 """Seed effects are removed if they leave less than this share of the variance of a contrast."""
 
@@ -69,6 +71,8 @@ class Contrasts(NamedTuple):
     """The part of Var that is due to the seeds of the reference."""
     reference_seeds: Array
     """n_r."""
+    reference_noise: Array
+    """s_r²."""
     tuning: Array
     """τ_p² + τ_r²."""
     weight: Array
@@ -136,8 +140,9 @@ def contrasts(
     noise = seed_noise(x, varying, rounding, share)
     _, mean, _ = mean_and_error(x)
     with np.errstate(divide="ignore", invalid="ignore"):
-        of_reference = np.fmax(noise.own, noise.usual) * (1 + noise.skewness**2 / 3) / noise.seeds
+        of_reference = np.fmax(noise.own, noise.usual) / noise.seeds
         if single and sharing.sum() >= LEAST_POINTS:
+            of_reference = of_reference * (1 + noise.skewness**2 / 3)
             of_reference = of_reference * (1 + MISSED / (noise.seeds - 1))
         of_point = noise.variance / noise.seeds[:, None]
         of_seeds = of_point + of_reference[to][:, None]
@@ -155,6 +160,7 @@ def contrasts(
         expected * noise.seeds,
         of_reference[to],
         noise.seeds[to],
+        noise.own[to],
         tuning,
         np.where(known[:, None], noise.weight, np.nan),
         np.sqrt(variance),
@@ -180,13 +186,13 @@ def pairs_pay(losses: Array, reference: NDArray[np.int64], asked: NDArray[np.boo
     x = x[:, ~np.isnan(x[rows]).any(0)]
     P, S = len(rows), x.shape[1]
     pairs = np.flatnonzero(asked & ~own & np.isin(np.arange(len(x)), rows) & np.isin(to, rows))
-    if (S - 1) * (P - 1) < 3 or not len(pairs):  # a few seeds on a grid agree by chance
+    if S < 3 or not len(pairs):
         return False
     z = x[rows] - x[rows].mean(1, keepdims=True)
     z = z / np.maximum(z.std(1, ddof=1, keepdims=True), 1e-300)
     of_seed = z.mean(0)
     rest = ((z - of_seed) ** 2).sum() / (P - 1)
-    shown = P * (of_seed**2).sum() > special.fdtri(S - 1, (P - 1) * (S - 1), 0.99) * rest
+    shown = P * (of_seed**2).sum() > special.fdtri(S - 1, (P - 1) * (S - 1), SHOWN) * rest
     with_pairs = (x[pairs] - x[to[pairs]]).var(1, ddof=1)
     without = x[pairs].var(1, ddof=1) + x[to[pairs]].var(1, ddof=1)
     of_all = S * (error[pairs] ** 2 + error[to[pairs]] ** 2)

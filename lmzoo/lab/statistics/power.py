@@ -26,8 +26,8 @@ from lmzoo.lab.statistics.contrasts import Contrasts, contrasts
 from lmzoo.lab.statistics.intervals import Array
 from lmzoo.lab.statistics.noise import LEAST_POINTS
 
-QUANTILES = np.linspace(0.05, 0.95, 10)
-"""Of a pilot's variance; the first and the last but one give the least and the most seeds."""
+QUANTILES = np.linspace(0.1, 0.9, 9)
+"""Of a pilot's variance; the first and the last give the least and the most seeds."""
 
 
 class Plan(NamedTuple):
@@ -39,9 +39,9 @@ class Plan(NamedTuple):
 
     seeds: Array
     least: Array
-    """With the 5 % quantile of the variance that the pilot leaves possible."""
+    """With the 10 % quantile of the variance that the pilot leaves possible."""
     most: Array
-    """With the 95 % quantile."""
+    """With the 90 % quantile."""
     sd: Array
     """Of a contrast's difference of one seed."""
     chance: Array
@@ -141,7 +141,7 @@ def _noise_quantiles(c: Contrasts, ratio: float) -> Array:
         else:
             own = of_one * _scaled(c.seeds[i] - 1)
         n = c.reference_seeds[i]
-        result[:, i] = own + c.of_reference[i] * n * _scaled(n - 1) / ratio
+        result[:, i] = own + c.reference_noise[i] * _scaled(n - 1) / ratio
     return result
 
 

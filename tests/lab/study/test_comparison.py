@@ -108,7 +108,14 @@ def test_architectures_at_one_untuned_rate_have_no_verdict(study, verdicts, samp
         Point("counts", "ngram_count", {"order": 2}),
     )
     search = {"recipe.lr": None} if samples else {}
-    fields = {"samples": samples or 5, "search": search, "fields": {}, "epochs": 2, "seeds": 12}
+    fields = {
+        "samples": samples or 5,
+        "search": search,
+        "fields": {},
+        "epochs": 2,
+        "seeds": 12,
+        "margin": 0.1,
+    }
     rows = verdicts(dataclasses.replace(study, points=points, reference="gru", **fields))
     untuned = samples < 2
     assert [rows[label]["verdict"] for label in ("wide", "tanh", "counts")] == [

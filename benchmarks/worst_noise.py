@@ -1,0 +1,164 @@
+"""Search the noise for which verdicts are wrong most often, or intervals miss most often.
+
+    python -m benchmarks.worst_noise --seeds 5 --tables 60 --rounds 4
+
+A condition says how the losses of points with equal means vary: a family of noise for the reference
+and one for the points, how much noisier the reference and a share of the points are, how much the
+variances spread, and what part of the variance seeds share. The search draws conditions, keeps the
+worst, changes them a little, and measures the worst ones again with new tables: what a search finds
+is partly luck. The reference has the seeds that a study gives it.
+
+    errors   some point of a table without effects has a verdict with a sign
+    cover    the 95 % interval of a difference holds it: the worst point
+"""
+
+import argparse
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lmzoo.lab.statistics.compared import compared, looks, reference_seeds, spend
+
+Array = NDArray[np.float64]
+RNG = np.random.default_rng
+SD = 0.0311
+FAMILIES = ("normal", "log-normal", "t with 3 df", "one seed in five fails", "two modes", "grid")
+SCALES = (0.3, 1.0, 1.0, 2.0, 3.0, 5.0, 10.0)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """How the losses of points with equal means vary."""
+
+    of_reference: str = "normal"
+    of_points: str = "normal"
+    of_some: str = "normal"
+    """Family of a share of the points, and how much noisier they are."""
+    some: float = 0.0
+    ratio: float = 1.0
+    reference: float = 1.0
+    """How much noisier the reference is."""
+    spread: float = 0.0
+    """Standard deviation of the logarithm of the points' standard deviations."""
+    shared: float = 0.1
+    """Part of the variance that seeds share."""
+
+    def draw(self, points: int, seeds: int, rng: np.random.Generator) -> Array:
+        """Return losses (points, seeds); the first row is the reference."""
+        x = np.stack([_noise(self.of_points, seeds, rng) for _ in range(points)])
+        x *= np.exp(self.spread * rng.standard_normal((points, 1)))
+        others = 1 + rng.permutation(points - 1)[: round(self.some * (points - 1))]
+        for p in others:
+            x[p] = self.ratio * _noise(self.of_some, seeds, rng)
+        x[0] = self.reference * _noise(self.of_reference, seeds, rng)
+        common = (self.shared / (1 - self.shared)) ** 0.5 * rng.standard_normal(seeds)
+        return SD * (x + common)
+
+
+def _noise(family: str, seeds: int, rng: np.random.Generator) -> Array:
+    """Return numbers with mean 0 and, but for modes, variance 1."""
+    z = rng.standard_normal(seeds)
+    if family == "log-normal":
+        return (np.exp(z) - np.exp(0.5)) / (np.exp(2) - np.exp(1)) ** 0.5
+    if family == "t with 3 df":
+        return rng.standard_t(3, seeds) / 3**0.5
+    if family == "one seed in five fails":
+        return z + 8 * ((rng.random(seeds) < 0.2) - 0.2)
+    if family == "two modes":
+        return 0.3 * z + 5 * ((rng.random(seeds) < 0.5) - 0.5)
+    return z.round() if family == "grid" else z
+
+
+def random_condition(rng: np.random.Generator, near: Condition | None = None) -> Condition:
+    """Return any condition, or one that differs from another in one or two of its fields."""
+    new = Condition(
+        *(str(rng.choice(FAMILIES)) for _ in range(3)),
+        some=float(rng.choice([0, 1 / 11, 2 / 11, 0.34, 0.5])),
+        ratio=float(rng.choice(SCALES)),
+        reference=float(rng.choice(SCALES)),
+        spread=float(rng.choice([0, 0, 0.3, 0.6, 1.0])),
+        shared=float(rng.choice([0, 0.1, 0.3, 0.5])),
+    )
+    if near is None:
+        return new
+    names = [field.name for field in fields(Condition)]
+    changed = rng.choice(names, rng.integers(1, 3), replace=False)
+    return replace(near, **{str(name): getattr(new, str(name)) for name in changed})
+
+
+def measure(
+    condition: Condition, points: int, seeds: int, tables: int, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Return the rate of tables with an error, and the cover of the worst point."""
+    own = reference_seeds(seeds, points - 1)
+    wrong, held = 0, np.zeros(points)
+    for _ in range(tables):
+        x = condition.draw(points, own, rng)
+        x[1:, seeds:] = np.nan
+        found = compared(x, 0)
+        wrong += bool(found.sign.any())
+        held += (found.low <= 0) & (found.high >= 0)
+    return wrong / tables, float(held[1:].min() / tables)
+
+
+def measure_looking(condition: Condition, tables: int, rng: np.random.Generator) -> float:
+    """Return the rate of errors of `--until-decided`, 12 points, 3 to 24 seeds."""
+    schedule = spend(looks(3, 24), contrasts=11)
+    wrong = 0
+    for _ in range(tables):
+        x = condition.draw(12, schedule[-1].own, rng)
+        seeds = np.array([schedule[0].own, *[3] * 11])
+        while True:
+            known = np.where(np.arange(x.shape[1]) < seeds[:, None], x, np.nan)
+            found = compared(known, 0, looks=schedule, ended=seeds)
+            if (found.seeds <= seeds).all():
+                break
+            seeds = np.maximum(seeds, found.seeds)
+        wrong += bool(found.sign.any())
+    return wrong / tables
+
+
+def search(
+    points: int, seeds: int, tables: int, rounds: int, *, least_cover: bool, seed: int = 0
+) -> list[tuple[Condition, float, float]]:
+    """Return the worst conditions with their rates in new tables, the worst first."""
+    rng = RNG([seed, points, seeds, least_cover])
+    rank = (lambda rates: rates[1]) if least_cover else (lambda rates: -rates[0])
+    known: dict[Condition, tuple[float, float]] = {}
+    for turn in range(rounds):
+        best = sorted(known, key=lambda c: rank(known[c]))[:4]
+        new = [random_condition(rng, best[i % len(best)] if turn else None) for i in range(16)]
+        for condition in new:
+            if condition not in known:
+                known[condition] = measure(condition, points, seeds, tables, rng)
+    worst = sorted(known, key=lambda c: rank(known[c]))[:3]
+    again = [(c, *measure(c, points, seeds, 4 * tables, rng)) for c in worst]
+    return sorted(again, key=lambda row: rank(row[1:]))
+
+
+def main() -> None:
+    """Print the worst conditions."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--points", type=int, nargs="*", default=[12])
+    parser.add_argument("--seeds", type=int, nargs="*", default=[3, 5])
+    parser.add_argument("--tables", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=4)
+    options = parser.parse_args()
+    for points in options.points:
+        for seeds in options.seeds:
+            for least_cover in (False, True):
+                found = search(
+                    points, seeds, options.tables, options.rounds, least_cover=least_cover
+                )
+                for condition, errors, cover in found:
+                    own = [f"{f.name} {getattr(condition, f.name)}" for f in fields(condition)]
+                    print(  # noqa: T201
+                        f"{points} points, {seeds} seeds: errors {errors:.3f}, cover {cover:.3f}: "
+                        + ", ".join(own),
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    main()
