@@ -39,7 +39,7 @@ FLAGS = {
     r"(.*[./ ])?((run|trial|job)_?)?(state|status)": FINISHED,
     r"(.*[./ ])?lifecycle_stage": {"active"},
     r"(.*[./ ])?(exit_?(code|status)|return_?code)": {"0", "0.0", "0:0"},
-    r"(.*[./ ])?(is_)?(deleted|archived|crashed|failed|killed)": FALSE,
+    r"(.*[./ ])?(is_)?(deleted|trashed|archived|crashed|failed|killed)": FALSE,
 }
 """Names of columns that say whether a run counts -> the values with which it does."""
 SEEDS = r"(.*[./ _-])?(seeds?|random_state)"
@@ -384,7 +384,7 @@ def _states(frame: pl.DataFrame, free: Sequence[str], finished: Sequence[str]) -
         if good is None or not any(own):
             continue
         words = {word.lower() for word in finished} if good is FINISHED else set()
-        gone = "lifecycle_stage" in name or "deleted" in name
+        gone = bool(re.search("lifecycle_stage|deleted|trashed", name, re.IGNORECASE))
         for i, state in enumerate(own):
             plain = (state or "").lower()
             known = {plain, plain.rpartition(".")[2]} & (good | words)

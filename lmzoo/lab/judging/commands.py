@@ -369,5 +369,6 @@ def _git(*words: str, of: str) -> str:
         raise UserError("revisions need git, which is not installed") from None
     if done.returncode:
         reason = done.stderr.strip().splitlines() or ["no such revision"]
-        raise UserError(f"git revision {of!r}: {reason[-1]}")
+        cause = next((line for line in reason if line.startswith("fatal: ")), reason[-1])
+        raise UserError(f"git revision {of!r}: {cause.removeprefix('fatal: ')}")
     return done.stdout.strip()
