@@ -6,6 +6,7 @@ need neither torch nor the part's own imports.
 
 import ast
 import functools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,12 +15,12 @@ PACKAGE = Path(__file__).parents[1]
 
 def class_docstring(registry: str, name: str, folder: Path = PACKAGE) -> str:
     """Return the docstring of the class that is registered as `name`; "" if there is none."""
-    return _docstrings(folder).get((registry, name), ("", ""))[0]
+    return _find(registry, name, folder)[0]
 
 
 def part_docstring(registry: str, name: str, folder: Path = PACKAGE) -> str:
     """Return the docstring that explains `name`, see `explanation`; "" if there is none."""
-    return explanation(*_docstrings(folder).get((registry, name), ("", "")))
+    return explanation(*_find(registry, name, folder))
 
 
 def explanation(own: str, whole: str) -> str:
@@ -38,22 +39,33 @@ def first_block(docstring: str) -> list[str]:
     return lines
 
 
+def _find(registry: str, name: str, folder: Path) -> tuple[str, str]:
+    """Return the docstrings of a registered class and of its file; only that file is parsed."""
+    decorator = re.compile(rf"@{registry}\(\s*['\"]{re.escape(name)}['\"]")
+    for text in _sources(folder):
+        if decorator.search(text) and (found := _docstrings(text).get((registry, name))):
+            return found
+    return "", ""
+
+
 @functools.cache
-def _docstrings(folder: Path) -> dict[tuple[str, str], tuple[str, str]]:
-    found: dict[tuple[str, str], tuple[str, str]] = {}
-    for path in sorted(folder.rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        if "\n@" not in text:
-            continue
-        try:
-            module = ast.parse(text)
-        except SyntaxError:  # a file that is being written
-            continue
-        whole = ast.get_docstring(module) or ""
-        for node in module.body:
-            if isinstance(node, ast.ClassDef):
-                own = ast.get_docstring(node) or ""
-                found.update((key, (own, whole)) for key in _registered(node))
+def _sources(folder: Path) -> list[str]:
+    """Return the files with decorators."""
+    texts = (path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.py")))
+    return [text for text in texts if "\n@" in text]
+
+
+@functools.cache
+def _docstrings(text: str) -> dict[tuple[str, str], tuple[str, str]]:
+    try:
+        module = ast.parse(text)
+    except SyntaxError:  # a file that is being written
+        return {}
+    whole, found = ast.get_docstring(module) or "", {}
+    for node in module.body:
+        if isinstance(node, ast.ClassDef):
+            own = ast.get_docstring(node) or ""
+            found.update((key, (own, whole)) for key in _registered(node))
     return found
 
 

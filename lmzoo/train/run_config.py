@@ -13,7 +13,6 @@ from lmzoo.base.memory import allocating
 from lmzoo.base.registry import part_modules
 from lmzoo.contract import MODELS, Task
 from lmzoo.data.corpus import CORPORA, Corpus
-from lmzoo.inspect.flops import matrix_flops
 from lmzoo.lab.store.records import NUMERICS, SCHEMA, USER_CODE, run_identity
 from lmzoo.lab.store.user_code import UserCode, code_version, user_code
 from lmzoo.laws.audit import audit_verdict
@@ -105,6 +104,8 @@ _FACTS: dict[tuple[str, Task], dict[str, Any]] = {}
 
 
 def _compute_facts(model: Any, task: Task) -> dict[str, Any]:
+    from lmzoo.inspect.flops import matrix_flops  # torch's flop counter imports Triton
+
     config = MODELS.parse(model)
     built = zoo.build(config, task)
     with allocating(f"model {MODELS.name_of(config)}"):

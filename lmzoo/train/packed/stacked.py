@@ -47,7 +47,6 @@ class StackedParameters:
             weight.requires_grad_()
         self._zeros = self.values.new_zeros(len(self.values), ALIGN)
         self._blank = self.values.new_zeros(self.layout.length)
-        self._ones = self.values.new_ones(len(self.values))
         self._gradient_views = list(self.layout.views(self.gradients).values())
         self._set_members(trainings)
         has_all = all(len(own) == len(self.layout.shapes) for own in self._parameters)
@@ -95,7 +94,8 @@ class StackedParameters:
     def differentiate(self, losses: Float[Tensor, "P"], *, accumulate: bool) -> None:
         """Compute the gradients of the losses; add them to the present ones if `accumulate`."""
         weights = list(self.weights.values())
-        gradients = torch.autograd.grad(losses, weights, self._ones, materialize_grads=True)
+        # Of the sum: to check given gradients of the losses, torch imports SymPy, for a second.
+        gradients = torch.autograd.grad(losses.sum(), weights, materialize_grads=True)
         if has_gpu_kernels(self.gradients) and not accumulate:
             self._join(gradients)
         else:

@@ -21,7 +21,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray import tune
 from ray.exceptions import GetTimeoutError
 
 from lmzoo.base.errors import UserError, describe_error
@@ -40,6 +39,7 @@ from lmzoo.lab.sweep.messages import (
     Report,
     Waiting,
 )
+from lmzoo.lab.sweep.worker.ray_tune import tune
 from lmzoo.lab.trainables.door import open_door
 
 if TYPE_CHECKING:
