@@ -132,9 +132,12 @@ def _finish(run: Run, budget: int, console: Console, corpus: Corpus) -> int:
         )
     if (size := corpus.test_size) and run.training.model.score is not Score.OBJECTIVE:
         bits = losses.token * losses.tokens / math.log(2)
+        unknown = corpus.test.unknown_share
+        known = f" of known words ({unknown:.2%} of the tokens are <unk>)" if unknown else ""
         console.print(
             f"{bits / size.characters:.4f} bits per character, {bits / size.bytes:.4f} per byte"
             + _perplexity_per_word(run.training.model, losses, size.words)
+            + known
         )
     if losses.report:
         text = ", ".join(f"{name} {value:.4f}" for name, value in losses.report.items())

@@ -198,13 +198,13 @@ def _fault(
 
 def trained_parameters(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return the parameters that are trained, and masks of those entries that are not."""
-    found = {
+    found: dict[str, Tensor] = {
         name: p
         for name, p in module.named_parameters()
         if p.requires_grad and (p.is_floating_point() or p.is_complex()) and p.numel()
     }
     names = {id(p): name for name, p in found.items()}
-    fixed = {}
+    fixed: dict[str, Tensor] = {}
     for own in module.modules():
         if not isinstance(own, nn.Embedding | nn.EmbeddingBag) or id(own.weight) not in names:
             continue

@@ -233,7 +233,7 @@ def csv_note(report: Report) -> str:
     texts = report.frame.select(pl.col(pl.String))
     marked = [column.name for column in texts if column.str.contains(FORMULA).any()]
     said = "cells that a spreadsheet would run as a formula have a ' before them"
-    return f"{', '.join(marked)}: {said}" if marked else ""
+    return printable(f"{', '.join(marked)}: {said}") if marked else ""
 
 
 def _json(report: Report) -> str:

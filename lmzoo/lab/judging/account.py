@@ -214,14 +214,17 @@ def _runs(
 
 def _reasons(rows: pl.DataFrame, runs: pl.DataFrame, metric: str) -> pl.Series:
     """Return why each row does not count; `counted` or `diverged` if it does."""
-    chosen = set(runs["row"])
+    chosen, has_steps = set(runs["row"]), rows["step"].is_not_null().any()
     result = []
     for i, (value, why) in enumerate(rows.select("value", "why").iter_rows()):
-        if not why and i not in chosen and rows["step"].is_not_null().any():
-            why = OTHER
-        elif not why and value is None:
-            why = f"without a value of {metric}"
-        result.append(why or (COUNTED if math.isfinite(value) else DIVERGED))
+        if why:
+            result.append(why)
+        elif has_steps and i not in chosen:
+            result.append(OTHER)
+        elif value is None:
+            result.append(f"without a value of {metric}")
+        else:
+            result.append(COUNTED if math.isfinite(value) else DIVERGED)
     return pl.Series("why", result, pl.String)
 
 
