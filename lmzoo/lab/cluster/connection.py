@@ -4,6 +4,7 @@ import contextlib
 import functools
 import logging
 import os
+import resource
 import shutil
 import socket
 import sys
@@ -137,6 +138,14 @@ def _start(quiet: Mapping[str, Any]) -> None:
             "remove `import ray` from the study, or put it inside a function"
         )
     check_temporary_folder(os.environ)
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < ADDRESS_SPACE:
+        LOG.warning(
+            "a process may have %.0f GB of address space (ulimit -v; h_vmem of SGE), with which "
+            "Ray may hang at its start; ask for %.0f GB or no limit",
+            limit / 1e9,
+            ADDRESS_SPACE / 1e9,
+        )
     for attempts_left in reversed(range(START_ATTEMPTS)):
         try:
             ray.init(address="local", include_dashboard=False, **quiet)
@@ -152,6 +161,8 @@ def _start(quiet: Mapping[str, Any]) -> None:
             return
 
 
+ADDRESS_SPACE = 32_000_000_000
+"""Bytes that a process of Ray may map: the object store and the stacks of its threads."""
 SOCKET = "/ray/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
 """The longest name of a socket of Ray below the temporary folder."""
 SOCKET_BYTES = 107

@@ -39,6 +39,16 @@ def test_a_start_that_fails_is_attempted_again(replace_init, failures):
     assert len(calls) == min(failures + 1, clusters.START_ATTEMPTS)
 
 
+@pytest.mark.parametrize(("limit", "said"), [(8_000_000_000, True), (-1, False)])
+def test_a_small_address_space_is_said_before_ray_starts(
+    replace_init, caplog, monkeypatch, limit, said
+):
+    monkeypatch.setattr(clusters.resource, "getrlimit", lambda _: (limit, -1))
+    replace_init(lambda *_, **__: None)
+    clusters._start({})
+    assert ("8 GB of address space (ulimit -v" in caplog.text) == said
+
+
 @pytest.mark.parametrize("error", [None, UserError("no such thing"), KeyboardInterrupt()])
 def test_meanwhile_runs_while_ray_starts_which_is_shut_down_if_it_fails(
     replace_init, monkeypatch, error
