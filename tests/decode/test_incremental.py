@@ -135,7 +135,6 @@ def test_a_source_is_read_once_before_the_first_token(name: str, fields: dict[st
     [
         *ATTENTION[-5:],
         ("star_transformer_causal", {"layers": 3}),
-        ("transformer_decoder", {"norm": "pre", "attention": {"pick": "sample"}}),
         ("recurrent_lm", {"norm": "time_std_causal", "starts": 2, "cell": "hm_lstm"}),
         ("recurrent_lm", {"num_layers": 3, "starts": 3, "cell": "lstm"}),
         ("recurrent_lm", {"cell": {"name": "mgru", "mutations": [10]}, "starts": 2}),
