@@ -9,21 +9,49 @@ import difflib
 import errno
 import os
 import re
+import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+
+FRAME = re.compile(r'\s*File "(.+)", line (\d+)')
+LIBRARIES = (
+    *(str(Path(__file__).parents[1]) + os.sep, "<"),
+    *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")),
+)
+"""Where files are that are not the user's: this package, Python, what is installed."""
 
 
 class UserError(ValueError):
     """Invalid input. The message is one line: what is wrong, the value, and what to do."""
 
 
+class ProgramError(RuntimeError):
+    """A command of the user failed. The message is one line, with its place if that is known."""
+
+
 def describe_error(error: BaseException) -> str:
-    """Return an exception as one line: "ValueError: no such gate (mingru.py, line 31)"."""
+    """Return an exception as one line: "ValueError: no such gate (mine.py, line 31)".
+
+    The place is the last one in the user's code; without any, the last one.
+    """
     message = str(error).strip().partition("\n")[0]
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {message}{where}"
+    if isinstance(error, ProgramError):
+        return message
+    frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    return f"{type(error).__name__}: {message}{_place(frames)}"
+
+
+def described_output(lines: Sequence[str]) -> str:
+    """Return the last line of a program's output, with the place of its Python traceback."""
+    frames = [(m[1], int(m[2])) for m in map(FRAME.match, lines) if m]
+    return f"{lines[-1].strip() if lines else 'it printed nothing'}{_place(frames)}"
+
+
+def _place(frames: Sequence[tuple[str, int | None]]) -> str:
+    own = [frame for frame in frames if not frame[0].startswith(LIBRARIES)]
+    file, line = (own or [*frames] or [("", None)])[-1]
+    return f" ({Path(file).name}, line {line})" if file else ""
 
 
 @contextlib.contextmanager

@@ -153,7 +153,7 @@ class Planner:
         del self._points[run_id]
         for point in points:
             point.mark_closed(run)
-        if self._decide(points[0]):
+        if self._decide(points[0]) | self._leave_out_failed():
             self.write_study()
 
     @property
@@ -196,6 +196,8 @@ class Planner:
                 decided = self._measure_spread() | self._look()
             if decided:
                 self.write_study()
+        if self._leave_out_failed():
+            self.write_study()
         return run
 
     def write_failures(self) -> None:
@@ -230,6 +232,14 @@ class Planner:
             for other in self._needed.intersection(tuning.points):
                 self._add_planned(other)
         return decided
+
+    def _leave_out_failed(self) -> bool:
+        """Go on without the points that failed if the others wait; return whether they decided."""
+        if not self.done:
+            return False
+        groups = {id(group): group for group in self._tuning.values()}.values()
+        left_out = [group for group in groups if group.leave_out_failed()]
+        return any([self._decide(group.points[0]) for group in left_out])
 
     def _catch_up(self, most: float) -> bool:
         """Plan the settings of at most `most` points that are behind, or until a run is ready.

@@ -145,6 +145,11 @@ class PointPlanner:
         """Whether all planned tune runs have ended, at least those of `samples` settings."""
         return len(self.tune_runs) >= self.samples and all(run.ended for run in self.tune_runs)
 
+    @property
+    def failed(self) -> bool:
+        """Whether all its tune runs have failed: it has no result in this sweep."""
+        return all(run.status == "failed" for run in self.tune_runs)
+
     def favours(self) -> list[bool]:
         """Return which settings of the start design ASHA continues at the rung."""
         curves = [until(self.first_rung, run.curve) for run in self._design_runs]

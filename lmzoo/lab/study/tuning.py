@@ -191,6 +191,18 @@ class SharedTuning:
         del self._steps[0]
         return True, decide() or []
 
+    def leave_out_failed(self) -> bool:
+        """Leave out the points of which every run failed; return whether there are such and others.
+
+        The next sweep tries them again. A point of which some runs failed is waited for: its
+        results would change what is chosen for the others.
+        """
+        others = [point for point in self.points if not point.failed]
+        left_out = 0 < len(others) < len(self.points)
+        if left_out:
+            self.points, self._waits = others, 0
+        return left_out
+
     def _pass_rung(self) -> list[PlannedRun]:
         """Continue the best settings of each point; prune and return the others."""
         if not any(point.rung for point in self.points):

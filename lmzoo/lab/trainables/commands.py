@@ -37,7 +37,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lmzoo.base.errors import UserError, is_file, near
+from lmzoo.base.errors import ProgramError, UserError, described_output, is_file, near
 from lmzoo.lab.trainables.programs import ProgramRun, Report
 
 FOLDER = "LMZOO_FOLDER"
@@ -130,7 +130,7 @@ class CommandRun(ProgramRun):
         """Start the command, and yield what it reports, until it ends.
 
         Raises:
-            RuntimeError: It ended with an error.
+            ProgramError: It ended with an error.
         """
         state = self._folder / STATE
         state.mkdir(parents=True, exist_ok=True)
@@ -162,8 +162,7 @@ class CommandRun(ProgramRun):
             with output.open("rb") as file:
                 file.seek(begin)
                 printed = file.read().decode(errors="replace").strip().splitlines()
-            last = printed[-1].strip() if printed else "it printed nothing"
-            raise RuntimeError(f"exit code {process.returncode}: {last}")
+            raise ProgramError(f"exit code {process.returncode}: {described_output(printed)}")
 
     @property
     def has_state(self) -> bool:

@@ -147,3 +147,15 @@ def test_a_search_space_without_a_valid_setting_is_refused_and_nothing_is_writte
     with pytest.raises(UserError, match=message):
         sweep(wrong, corpus, corpus_fields, tmp_path / "toy")
     assert not (tmp_path / "toy" / SETTINGS).exists()
+
+
+def test_a_point_of_which_every_run_fails_does_not_hide_the_others(drive, tmp_path):
+    first = []
+
+    def fails(run) -> bool:
+        first[:] = first or [run.label]
+        return run.label == first[0]
+
+    chosen = drive(tmp_path, fails)
+    assert len(chosen) == 2
+    assert drive(tmp_path, fails) == chosen, "later sweeps count it as a point without a setting"

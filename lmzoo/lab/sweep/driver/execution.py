@@ -29,6 +29,7 @@ from lmzoo.lab.study.study import Study
 from lmzoo.lab.sweep.tracking import check_trackers, open_tracker
 
 if TYPE_CHECKING:
+    from lmzoo.lab.study.planned_run import PlannedRun
     from lmzoo.lab.study.planner import Planner
     from lmzoo.lab.study.study_store import StudyStore
     from lmzoo.lab.sweep.fleet.packing import Packer
@@ -163,12 +164,16 @@ class Sweep:
 
     def _report_failures(self, planner: "Planner") -> bool:
         """Print what failed, before the ranking; return whether all runs of a point diverged."""
+        failed: dict[tuple[str, str], list[PlannedRun]] = {}
         for run in planner.failed_runs:
-            where = f"; on {' and '.join(run.nodes)}" if run.nodes else ""
-            line = f"failed: {run.display_label}, {run.stage} {run.id}: {run.reason}{where}"
-            folder = planner.store.run(run.id).store
-            has_traceback = folder.read(TRACEBACK) is not None
-            self.stderr.print(f"{line}; {folder}/{TRACEBACK}" if has_traceback else line)
+            failed.setdefault((run.display_label, run.reason), []).append(run)
+        for (label, reason), runs in failed.items():
+            count = f"{len(runs)} runs" if len(runs) > 1 else f"{runs[0].stage} {runs[0].id}"
+            nodes = sorted({node for run in runs for node in run.nodes})
+            where = f"; on {' and '.join(nodes)}" if nodes else ""
+            folder = planner.store.run(runs[-1].id).store
+            own = f"; {folder}/{TRACEBACK}" if folder.read(TRACEBACK) is not None else ""
+            self.stderr.print(f"failed: {label}, {count}: {reason}{where}{own}", markup=False)
         for node, reason in self.left_out.items():
             self.stderr.print(f"left out: {node}: {reason}", markup=False)
         self.failed = bool(planner.failed_runs)
