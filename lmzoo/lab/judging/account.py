@@ -88,12 +88,8 @@ class Account(NamedTuple):
         counts = Counter(self.rows["why"])
         reasons = sorted(counts, key=lambda why: (why != COUNTED, why != DIVERGED, why))
         said = ", ".join(f"{counts[why]:,} {why}" for why in reasons)
-        return f"{rows_text(len(self.rows))} read: {said}"
-
-
-def rows_text(count: int) -> str:
-    """Return "1 row" or "2 rows"."""
-    return "1 row" if count == 1 else f"{count:,} rows"
+        n = len(self.rows)
+        return f"{n:,} row{'s' * (n != 1)} read: {said}"
 
 
 def account(results: Any, question: Question) -> Account:

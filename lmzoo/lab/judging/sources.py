@@ -48,11 +48,13 @@ from lmzoo.lab.judging.trackers import (
 )  # fmt: skip
 
 OPENERS = {b"\x1f\x8b": gzip.decompress, b"BZh": bz2.decompress, b"\xfd7zXZ": lzma.decompress}
-PARTS = (
-    "result.json", "progress.csv", "trainer_state.json", "metrics.csv", "wandb-summary.json",
-    "all_results.json",
-)  # fmt: skip
-"""Files of one run in a folder: Ray Tune, Hugging Face, Lightning, W&B; the first kind counts."""
+PARTS = {
+    "result.json": "training_iteration", "progress.csv": "training_iteration",
+    "trainer_state.json": "step", "metrics.csv": "step", "wandb-summary.json": None,
+    "all_results.json": None,
+}  # fmt: skip
+"""Files of one run in a folder: Ray Tune, Hugging Face, Lightning, W&B -> the column of the step.
+The first kind counts."""
 TABLES = {".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet"}
 SETTINGS = ("params.json", "hparams.yaml", "config.yaml")
 """Files beside them that have the settings of the run."""
@@ -162,10 +164,6 @@ def _folder(path: Path) -> Source:
     )
 
 
-STEPS = {"result.json": "training_iteration", "progress.csv": "training_iteration",
-         "trainer_state.json": "step", "metrics.csv": "step"}  # fmt: skip
-
-
 def _files(files: Sequence[Path], root: Path, *, whole: bool) -> Source:
     """Return the rows of files of one kind; `whole`: each file is a run."""
     rows: list[Row] = []
@@ -190,7 +188,7 @@ def _files(files: Sequence[Path], root: Path, *, whole: bool) -> Source:
             row = {**own, **{k: v for k, v in row.items() if v is not None}}
             trial = row.get("trial_id") or next((t for t in states if f"_{t}_" in own[RUN]), None)
             rows.append(row | ({"status": states[trial]} if trial in states else {}))
-    step = STEPS.get(files[0].name) if whole else None
+    step = PARTS[files[0].name] if whole else None
     frame = frame_of(rows)
     return Source(frame, step=step if step in frame.columns else None, notes=notes)
 
