@@ -35,6 +35,8 @@ MEANINGS = {
     "repetitions, if the measured difference is the true one",
 }
 """What each verdict says of any metric."""
+FIRST, LAST = ("rank", "variant", "verdict", "difference"), ("mean", "seeds", "against", "p")
+"""Columns of `judge` that a printed frame shows."""
 
 
 def judge(
@@ -80,7 +82,9 @@ def judge(
         higher_is_better=higher_is_better, within=within, successive=successive, paired=paired,
         step=step, parse=parse, finished=finished,
     )  # fmt: skip
-    return judgement(results, question).frame
+    frame = judgement(results, question).frame
+    middle = [name for name in frame.columns if name not in (*FIRST, *LAST)]
+    return frame.select(*FIRST, *middle, *LAST)
 
 
 def judgement(results: Any, question: Question) -> Report:
