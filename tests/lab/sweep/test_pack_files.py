@@ -2,13 +2,15 @@
 
 import dataclasses
 import itertools
+import zipfile
+from pathlib import Path
 
 import pytest
 import torch
 
 from lmzoo.lab.store import pack_files
 from lmzoo.lab.store.local import Store
-from lmzoo.lab.store.records import CHECKPOINT, RunFolder
+from lmzoo.lab.store.records import CHECKPOINT, CONFIG, RunFolder, read_json
 from lmzoo.lab.sweep.messages import Assignment, Job
 from lmzoo.lab.sweep.worker.pack import Pack
 from lmzoo.train.checkpoint import read_checkpoint
@@ -157,3 +159,22 @@ def test_an_epoch_of_a_pack_is_two_writes(jobs, corpus, tmp_path, monkeypatch):
     assert writes == [2]
     pack.suspend()
     pack.writer.close()
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_runs_of_earlier_versions_go_on(corpus, tmp_path, packed):
+    """The store has runs after two of three epochs in a pack, of two commits of version 0.3.0."""
+    with zipfile.ZipFile(Path(__file__).parent / "data/store_0_3.zip") as archive:
+        archive.extractall(tmp_path / "old")
+    paths = sorted((tmp_path / "old").glob(f"*/{CONFIG}"))
+    configs = [{**read_json(path), "stage": "tune"} for path in paths]
+    assert len(configs) == 4
+    assert train(
+        tmp_path / "new", [Job(config, BUDGET, 0, is_new=True) for config in configs], corpus
+    )
+    jobs = [Job(config, BUDGET, 2, is_new=False) for config in configs]
+    assert train(tmp_path / "old", jobs, corpus, packed=packed)
+    found, expected = outcome(tmp_path / "old"), outcome(tmp_path / "new")
+    for record in itertools.chain(*found.values(), *expected.values()):
+        record.pop("device", None)
+    assert_close(found, expected)
