@@ -110,9 +110,7 @@ def audit(
         tiny = model_subject(disturbed(build(task=TASK)))
         found = replace(found, deviations={**found.deviations, "total": Probes(tiny).total()})
     if gradients:
-        parameters, fixed = trained_parameters(noisy)
-        cases = dict(zoo_losses(noisy, seed))
-        found = _with_gradients(found, *compare_gradients(parameters, cases, fixed))
+        found = _with_gradients(found, noisy, dict(zoo_losses(noisy, seed)))
     return found
 
 
@@ -131,11 +129,14 @@ def _outside(
         raise UserError("--gradients needs a torch module; a function has no parameters")
     run: Any = subject.outputs
     cases = dict(outside_losses(run, subject.vocab, subject.length, seed))
-    parameters, fixed = trained_parameters(run.model)
-    return _with_gradients(found, *compare_gradients(parameters, cases, fixed))
+    return _with_gradients(found, run.model, cases)
 
 
-def _with_gradients(found: Audit, deviations: dict[str, float], faults: list[str]) -> Audit:
+def _with_gradients(found: Audit, module: nn.Module, losses: Mapping[str, Any]) -> Audit:
+    parameters, fixed = trained_parameters(module)
+    if not parameters:
+        return replace(found, notes=(*found.notes, "no parameter is trained: it has no gradient"))
+    deviations, faults = compare_gradients(parameters, losses, fixed)
     return replace(found, gradients=deviations, wrong_gradients=tuple(faults))
 
 

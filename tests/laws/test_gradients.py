@@ -290,3 +290,9 @@ def test_sequences_in_one_row_and_lengths_are_compared() -> None:
 def test_what_build_returns_is_audited() -> None:
     model = lmzoo.build("rnn_lm", "iid", width=4)
     assert audit(model, length=9) == audit(model.module, length=9)
+
+
+def test_a_model_without_trained_weights_has_no_gradient() -> None:
+    found = audit("ngram_count", length=9, gradients=True)
+    assert (found.faults, found.gradients) == ((), {})
+    assert found.notes == ("no parameter is trained: it has no gradient",)
