@@ -24,6 +24,8 @@ Array = NDArray[np.float64]
 RNG = np.random.default_rng
 SD = 0.0311
 FAMILIES = ("normal", "log-normal", "t with 3 df", "one seed in five fails", "two modes", "grid")
+SMOOTH = ("normal", "log-normal", "t with 3 df", "grid")
+"""Families of points for which few seeds show how much they vary."""
 SCALES = (0.3, 1.0, 1.0, 2.0, 3.0, 5.0, 10.0)
 
 
@@ -33,10 +35,11 @@ class Condition:
 
     of_reference: str = "normal"
     of_points: str = "normal"
-    of_some: str = "normal"
-    """Family of a share of the points, and how much noisier they are."""
+    of_some: str = ""
+    """Family of a share of the points; "": that of the points."""
     some: float = 0.0
     ratio: float = 1.0
+    """How much noisier these points are."""
     reference: float = 1.0
     """How much noisier the reference is."""
     spread: float = 0.0
@@ -50,7 +53,7 @@ class Condition:
         x *= np.exp(self.spread * rng.standard_normal((points, 1)))
         others = 1 + rng.permutation(points - 1)[: round(self.some * (points - 1))]
         for p in others:
-            x[p] = self.ratio * _noise(self.of_some, seeds, rng)
+            x[p] = self.ratio * _noise(self.of_some or self.of_points, seeds, rng)
         x[0] = self.reference * _noise(self.of_reference, seeds, rng)
         common = (self.shared / (1 - self.shared)) ** 0.5 * rng.standard_normal(seeds)
         return SD * (x + common)
@@ -70,10 +73,17 @@ def _noise(family: str, seeds: int, rng: np.random.Generator) -> Array:
     return z.round() if family == "grid" else z
 
 
-def random_condition(rng: np.random.Generator, near: Condition | None = None) -> Condition:
-    """Return any condition, or one that differs from another in one or two of its fields."""
+def random_condition(
+    rng: np.random.Generator, near: Condition | None = None, *, modes: bool = False
+) -> Condition:
+    """Return any condition, or one that differs from another in one or two of its fields.
+
+    `modes`: points, too, may fail or have two modes, all or a share of them.
+    """
     new = Condition(
-        *(str(rng.choice(FAMILIES)) for _ in range(3)),
+        str(rng.choice(FAMILIES)),
+        str(rng.choice(FAMILIES if modes else SMOOTH)),
+        str(rng.choice(FAMILIES)) if modes else "",
         some=float(rng.choice([0, 1 / 11, 2 / 11, 0.34, 0.5])),
         ratio=float(rng.choice(SCALES)),
         reference=float(rng.choice(SCALES)),
@@ -120,16 +130,24 @@ def measure_looking(condition: Condition, tables: int, rng: np.random.Generator)
 
 
 def search(
-    points: int, seeds: int, tables: int, rounds: int, *, least_cover: bool, seed: int = 0
+    points: int,
+    seeds: int,
+    tables: int,
+    rounds: int,
+    *,
+    least_cover: bool,
+    modes: bool = False,
+    seed: int = 0,
 ) -> list[tuple[Condition, float, float]]:
     """Return the worst conditions with their rates in new tables, the worst first."""
-    rng = RNG([seed, points, seeds, least_cover])
+    rng = RNG([seed, points, seeds, least_cover, modes])
     rank = (lambda rates: rates[1]) if least_cover else (lambda rates: -rates[0])
     known: dict[Condition, tuple[float, float]] = {}
     for turn in range(rounds):
         best = sorted(known, key=lambda c: rank(known[c]))[:4]
-        new = [random_condition(rng, best[i % len(best)] if turn else None) for i in range(16)]
-        for condition in new:
+        for i in range(16):
+            near = best[i % len(best)] if turn else None
+            condition = random_condition(rng, near, modes=modes)
             if condition not in known:
                 known[condition] = measure(condition, points, seeds, tables, rng)
     worst = sorted(known, key=lambda c: rank(known[c]))[:3]
@@ -144,12 +162,20 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="*", default=[3, 5])
     parser.add_argument("--tables", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument(
+        "--modes", action="store_true", help="points, too, may fail or have two modes"
+    )
     options = parser.parse_args()
     for points in options.points:
         for seeds in options.seeds:
             for least_cover in (False, True):
                 found = search(
-                    points, seeds, options.tables, options.rounds, least_cover=least_cover
+                    points,
+                    seeds,
+                    options.tables,
+                    options.rounds,
+                    least_cover=least_cover,
+                    modes=options.modes,
                 )
                 for condition, errors, cover in found:
                     own = [f"{f.name} {getattr(condition, f.name)}" for f in fields(condition)]

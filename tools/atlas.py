@@ -193,8 +193,8 @@ def _path(label: str) -> str:
     return label.removeprefix("cut ").removeprefix("mgu ")
 
 
-def slope_by_width(points: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """Return the change of an effect per doubling of the width, and its upper end.
+def slope_by_width(points: Sequence[Mapping[str, Any]]) -> tuple[float, float, float]:
+    """Return the change of an effect per doubling of the width, with both ends of its interval.
 
     Weighted least squares over x = log2 width with weights w = 1 / (half interval)². The half
     interval of the slope is 1 / √(Σ w (x − x̄)²), in the same 95 % as those of the effects.
@@ -205,7 +205,8 @@ def slope_by_width(points: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     x = x - np.average(x, weights=w)
     spread = np.sum(w * x**2)
     slope = np.sum(w * x * y) / spread
-    return float(slope), float(slope + spread**-0.5)
+    half = float(spread**-0.5)
+    return float(slope), float(slope) - half, float(slope) + half
 
 
 INF = float("inf")
@@ -227,7 +228,7 @@ def carries(verdicts: Sequence[str]) -> str:
 
 def _cell(row: Mapping[str, Any], name: str) -> str:
     if name == "difference":
-        return format_mean(row["difference"], row["high"], "+.3f")
+        return format_mean(row["difference"], row["low"], row["high"], "+.3f")
     if name == "command":
         old = f"at {row['commit'] or 'an earlier commit'}: " if row["changed"] else ""
         return f"{old}python tools/repeat.py {row['study']} {shlex.quote(row['point'])}"

@@ -205,7 +205,7 @@ def study_scaling(path: Path, *, by: str = "parameters", metric: str = "token") 
             row["curve"],
             format_number(row["points"], ""),
             f"{row['smallest']:,.0f} to {row['largest']:,.0f}",
-            format_mean(row["exponent"], row["exponent_high"], ".3f"),
+            format_mean(*_ends(row, "exponent"), ".3f"),
             *(_loss(row, name) for name in where),
             "" if row["birge"] == 1 else f"rough ({row['birge']:.1f})",
         )
@@ -246,14 +246,18 @@ def study_scaling(path: Path, *, by: str = "parameters", metric: str = "token") 
 
 def _loss(row: Mapping[str, Any], where: str) -> str:
     name = f"loss_{where}_size"
-    return format_mean(row[name], row[f"{name}_high"], ".3f")
+    return format_mean(*_ends(row, name), ".3f")
 
 
 def _ratio(row: Mapping[str, Any], where: str) -> str:
-    ratio, high = (row[f"ratio_{where}_size{end}"] for end in ("", "_high"))
-    if ratio is None:
+    ends = _ends(row, f"ratio_{where}_size")
+    if ends[0] is None:
         return MISSING
-    return format_mean(100 * (ratio - 1), None if high is None else 100 * (high - 1), "+.1f") + " %"
+    return format_mean(*(None if x is None else 100 * (x - 1) for x in ends), "+.1f") + " %"
+
+
+def _ends(row: Mapping[str, Any], name: str) -> tuple[float | None, ...]:
+    return tuple(row[f"{name}{end}"] for end in ("", "_low", "_high"))
 
 
 def main() -> None:
