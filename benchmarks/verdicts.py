@@ -2,9 +2,9 @@
 
     python -m benchmarks.verdicts --studies 700
 
-12 points, the first is the reference. The sd of a paired difference is 0.044 nats, as on captions;
-half of a seed's variance is common to all points. Every rate is that of `compared`, which
-`lmzoo rank` calls. ± is at most the Monte-Carlo standard error.
+12 points, the first is the reference, which has the seeds that a study gives it. The sd of a point
+is 0.031 nats, as on captions; a tenth of the variance is common to the points, as recorded. Every
+rate is that of `compared`, which `lmzoo rank` calls. ± is at most the Monte-Carlo standard error.
 
     errors       some point of a study without effects has a verdict with a sign
     cover        the 95 % interval of a difference holds it: the worst point
@@ -20,14 +20,24 @@ import polars as pl
 from numpy.typing import NDArray
 
 from lmzoo import crash_test
-from lmzoo.lab.statistics.compared import NEGLIGIBLE, Compared, Look, compared, looks, spend
+from lmzoo.lab.statistics.compared import (
+    NEGLIGIBLE,
+    Compared,
+    Look,
+    compared,
+    looks,
+    reference_seeds,
+    spend,
+)
 
 Array = NDArray[np.float64]
 SD, EFFECT = 0.044 / np.sqrt(2), 0.1
 CONDITIONS = {
     "equal": "equal noise",
     "point": "one point 5x",
-    "reference": "reference 5x",
+    "reference": "reference 3x",
+    "failing": "reference: one seed in five fails",
+    "long": "log-normal reference",
     "spread": "log-normal spread 0.6",
     "skewed": "skewed noise",
     "heavy": "t3 noise",
@@ -44,7 +54,8 @@ def draw(condition: str, shape: tuple[int, int], rng: np.random.Generator) -> Ar
         points = np.append(0, rng.choice(np.arange(1, len(x)), shape[0] - 1))
         return x[points][:, np.resize(rng.permutation(x.shape[1]), shape[1])]
     sd = np.full((shape[0], 1), SD)
-    sd[{"point": [5], "reference": [0]}.get(condition, [])] *= 5
+    sd[5] *= 5 if condition == "point" else 1
+    sd[0] *= 3 if condition == "reference" else 1
     if condition == "spread":
         sd = sd * np.exp(rng.normal(0, 0.6, sd.shape))
 
@@ -57,7 +68,11 @@ def draw(condition: str, shape: tuple[int, int], rng: np.random.Generator) -> Ar
             return x / np.sqrt(np.exp(s**2) * np.expm1(s**2))
         return rng.standard_normal(shape)
 
-    x = SD * noise((1, shape[1])) + sd * noise(shape)
+    x = SD / 3 * noise((1, shape[1])) + sd * noise(shape)
+    if condition == "failing":
+        x[0] += 8 * SD * ((rng.random(shape[1]) < 0.2) - 0.2)
+    if condition == "long":
+        x[0] = 2 * SD * (rng.lognormal(0, 1, shape[1]) - np.exp(0.5))
     if condition == "diverging":
         x[rng.random(shape) < 0.02] = np.inf
     return x
@@ -88,7 +103,8 @@ def measure(
     wrong = found = negligible = 0
     held, known = np.zeros(points), np.zeros(points)
     for _ in range(studies):
-        x = draw(condition, (points, seeds), rng)
+        x = draw(condition, (points, reference_seeds(seeds, points - 1)), rng)
+        x[1:, seeds:] = np.nan
         null = compared(x, 0)
         wrong += null.sign.any()
         known += ~np.isnan(null.low)
@@ -134,10 +150,14 @@ def _look_again(
     made: tuple[Look, ...] = ()
     if by_hand:
         for n in schedule:
-            made = spend([n], made)
-        return compared(x[:, : schedule[-1]], 0, looks=made), np.full(len(x), schedule[-1])
-    made = spend(schedule)
+            made = spend([n], made, len(x) - 1)
+        seeds = np.full(len(x), schedule[-1])
+        seeds[0] = made[-1].own
+        known = np.where(np.arange(x.shape[1]) < seeds[:, None], x, np.nan)
+        return compared(known, 0, looks=made), seeds
+    made = spend(schedule, contrasts=len(x) - 1)
     seeds = np.full(len(x), schedule[0])
+    seeds[0] = made[0].own
     while True:
         known = np.where(np.arange(x.shape[1]) < seeds[:, None], x, np.nan)
         found = compared(known, 0, looks=made, ended=seeds)
