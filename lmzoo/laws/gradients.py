@@ -9,7 +9,8 @@ different lengths, a short one, and sequences in one row where the model takes `
 
 A fault has to show for every ε: a kink of a ReLU does not, and rounding is measured. What is no
 derivative on purpose differs too, such as a straight-through estimator or `detach`. Rows of an
-embedding that have no gradient by `padding_idx` are left out, and frozen parameters.
+embedding that have no gradient by `padding_idx` are left out, embeddings with `max_norm` or
+`scale_grad_by_freq`, and frozen parameters.
 """
 
 import inspect
@@ -208,9 +209,10 @@ def trained_parameters(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, 
     for own in module.modules():
         if not isinstance(own, nn.Embedding | nn.EmbeddingBag) or id(own.weight) not in names:
             continue
-        if own.padding_idx is not None or own.scale_grad_by_freq:
+        whole = own.scale_grad_by_freq or own.max_norm is not None
+        if own.padding_idx is not None or whole:
             mask = torch.zeros(own.weight.shape, dtype=torch.bool)
-            mask[slice(None) if own.scale_grad_by_freq else own.padding_idx] = True
+            mask[slice(None) if whole else own.padding_idx] = True
             fixed[names[id(own.weight)]] = mask
     return found, fixed
 

@@ -122,6 +122,9 @@ class Layer(nn.Module):
             "weight norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(D, D)),
             "orthogonal": lambda: nn.utils.parametrizations.orthogonal(nn.Linear(D, D)),
         }.get(kind, nn.Identity)()
+        if kind in ("max norm", "frequency"):
+            options = {"max_norm": 1.0} if kind == "max norm" else {"scale_grad_by_freq": True}
+            self.embed = nn.Embedding(V, D, **options)
         if kind == "tied":
             self.out.weight = self.embed.weight
         if kind == "complex":
@@ -179,7 +182,7 @@ RIGHT = (
     "gru", "lstm", "rnn", "attention", "transformer", "conv", "layer norm", "batch norm",
     "spectral norm", "weight norm", "orthogonal", "tied", "padding", "complex", "rms norm",
     "recurrence", "swiglu", "linear attention", "cumulative maximum", "relu", "hard", "gather",
-    "checkpoint", "dropout", "single",
+    "checkpoint", "dropout", "single", "max norm", "frequency",
 )  # fmt: skip
 ROWS = ("gru", "DLM46", "gated_deltanet", "mamba", "lru")
 
