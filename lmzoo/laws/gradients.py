@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from lmzoo.base.errors import UserError, describe_error
 from lmzoo.contract import START, LanguageModel
 from lmzoo.functional.token_scores import scored_mask
-from lmzoo.laws.subjects import Runner, outputs_of
+from lmzoo.laws.subjects import Runner, outputs_of, restored_buffers
 from lmzoo.laws.tiny import default_source
 
 TOLERANCE = 1e-5
@@ -223,7 +223,7 @@ def zoo_losses(model: LanguageModel, seed: int) -> Iterator[tuple[str, Loss]]:
 
         def loss(own: Batch = own) -> Tensor:
             model.train()
-            with torch.random.fork_rng(devices=[]):
+            with torch.random.fork_rng(devices=[]), restored_buffers(model):
                 torch.default_generator.manual_seed(seed)
                 source = default_source(model, len(own.tokens))
                 objective = model.objective(own.tokens, own.lengths, *source)

@@ -162,17 +162,15 @@ class Runner:
 
         In evaluation they are its own: a model that keeps state between calls is found.
         """
-        modules = [*self.model.modules()] if isinstance(self.model, nn.Module) else []
-        if modules:
+        kept: Any = contextlib.nullcontext()
+        if isinstance(self.model, nn.Module):
             self.model.train(training)
-        kept = [dict(own._buffers) for own in modules] if training else []
-        for own, buffers in zip(modules, kept, strict=False):
-            own._buffers.update({k: b if b is None else b.clone() for k, b in buffers.items()})
+            kept = restored_buffers(self.model) if training else kept
         given = (tokens, lengths) if self.takes_lengths else (tokens,)
         cache = {"use_cache": False} if self.transformer else {}
         states = random.getstate(), np.random.get_state()
         try:
-            with torch.random.fork_rng(devices=[]):
+            with torch.random.fork_rng(devices=[]), kept:
                 torch.default_generator.manual_seed(noise)
                 random.seed(noise)
                 np.random.seed(noise)
@@ -180,9 +178,6 @@ class Runner:
         finally:
             random.setstate(states[0])
             np.random.set_state(states[1])
-            for own, buffers in zip(modules, kept, strict=False):
-                own._buffers.clear()
-                own._buffers.update(buffers)
 
     def warm_up(self, tokens: Tensor, lengths: Tensor, calls: int) -> None:
         """Let buffers of training, such as those of a spectral norm, converge."""
@@ -236,6 +231,21 @@ class Runner:
                 "(B, T) or log-probabilities (B, T, V)"
             )
         return values
+
+
+@contextlib.contextmanager
+def restored_buffers(module: nn.Module) -> Iterator[None]:
+    """Give a module copies of its buffers; afterwards it has its own."""
+    modules = [*module.modules()]
+    kept = [dict(own._buffers) for own in modules]
+    for own, buffers in zip(modules, kept, strict=True):
+        own._buffers.update({k: b if b is None else b.clone() for k, b in buffers.items()})
+    try:
+        yield
+    finally:
+        for own, buffers in zip(modules, kept, strict=True):
+            own._buffers.clear()
+            own._buffers.update(buffers)
 
 
 def outputs_of(found: Any) -> Tensor:

@@ -184,7 +184,7 @@ RIGHT = (
     "recurrence", "swiglu", "linear attention", "cumulative maximum", "relu", "hard", "gather",
     "checkpoint", "dropout", "single", "max norm", "frequency",
 )  # fmt: skip
-ROWS = ("gru", "DLM46", "gated_deltanet", "mamba", "lru")
+ROWS = ("gru", "DLM46", "gated_deltanet", "mamba", "lru", "word2vec_cbow")
 
 
 @pytest.mark.parametrize("kind", RIGHT)
