@@ -13,6 +13,7 @@ little, before them:
     marks                         those of a ranking, such as a chosen setting at an edge
 """
 
+import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,13 +22,14 @@ from typing import Any
 
 import polars as pl
 
+from lmzoo.base.search_space import FloatRange, near_bound
 from lmzoo.lab.analysis.baseline_comparison import LOSES, baseline_name
 from lmzoo.lab.analysis.columns import text_table
 from lmzoo.lab.analysis.curve_data import learning_curves
 from lmzoo.lab.analysis.formatting import SCORE_KINDS, format_number
 from lmzoo.lab.analysis.load import StudyFolder
 from lmzoo.lab.analysis.ranking import TABLE_KEYS, baselines
-from lmzoo.lab.analysis.ranking_table import MARKS, as_metric, result_columns
+from lmzoo.lab.analysis.ranking_table import MARKS, as_metric, result_columns, split_words
 from lmzoo.lab.analysis.render import Report, store_address
 from lmzoo.lab.analysis.units import UNITS, effect_words
 from lmzoo.lab.analysis.verdict_lines import answer, data_warnings
@@ -62,7 +64,7 @@ def brief_report(report: Report, folder: StudyFolder, path: Path) -> Report:
     row = frame.row(0, named=True)
     usual = (row["metric"], row["split"]) == ("token", "test")
     unit = UNITS.get(row["metric"], row["metric"])
-    what = "" if usual else f"{unit}, {row['split']} at epoch {row['epoch']}"
+    what = "" if usual else f"{unit}, {split_words(folder.study, row)}"
     losses = as_metric(folder.study, frame)
     heading = (folder.study["question"], *caveats(folder, losses), answer(losses), what)
     return replace(
@@ -71,7 +73,7 @@ def brief_report(report: Report, folder: StudyFolder, path: Path) -> Report:
         tables=tuple(tables),
         legend=(
             f"baselines: {listed}; more with --explain" if listed else "more with --explain",
-            *_last_lines(frame, folder.study, path),
+            *_last_lines(frame, folder, path),
         ),
     )
 
@@ -84,8 +86,37 @@ def diagnoses(folder: StudyFolder, frame: pl.DataFrame) -> Iterator[str]:
         if mark == "noisy":  # the verdict of a point says it all, if it has one
             marked &= pl.col("reference") | (pl.col("verdict") == UNDECIDED)
         own = frame.filter(marked)["label"].to_list()
-        if own and mark != "fixed":
+        if own and mark == "edge":
+            yield f"edge: {_named(own)}: {_edges(folder.study, frame.filter(marked))}"
+        elif own and mark != "fixed":
             yield f"{mark}: {_named(own)}: {text.partition('.')[0]}"
+
+
+def _edges(study: Mapping[str, Any], marked: pl.DataFrame) -> str:
+    """Return which fields have an outermost value, and what to do: a bound has no value beyond."""
+    bounds, fields = set[str](), dict[str, None]()
+    for row in marked.to_dicts():
+        for field in row["edge"]:
+            fields[field] = None
+            ends = next((p for p in study["points"] if p["id"] == row["point"]), {}).get("search")
+            ends = (ends or study["search"]).get(field, {})
+            value = json.loads(row["setting"])[field]
+            if "low" in ends and near_bound(value, FloatRange(**ends)):
+                bounds.add(field)
+    wider = f"; at a bound: {', '.join(sorted(bounds))}: search a wider range (--search-space)"
+    return (
+        f"{', '.join(fields)}: the chosen value is the first or last one tried; try more "
+        f"(--samples {2 * study['budget']['samples']}){wider if bounds else ''}"
+    )
+
+
+def _hardly_trained(frame: pl.DataFrame) -> str:
+    """Return the worst model of counts and its loss if no model is better; else ""."""
+    losses = frame.sort("loss").drop_nulls("loss")
+    worst, best = losses.filter(COUNTS).tail(1), losses.filter(~COUNTS).head(1)
+    if worst.is_empty() or best.is_empty() or best["loss"].item() < worst["loss"].item():
+        return ""
+    return "{} ({:.3f})".format(*worst.select("label", "loss").row(0))
 
 
 def caveats(folder: StudyFolder, frame: pl.DataFrame) -> list[str]:
@@ -93,11 +124,8 @@ def caveats(folder: StudyFolder, frame: pl.DataFrame) -> list[str]:
     found = list[str]()
     epochs, fall = _epochs_needed(folder, frame), _last_fall(folder)
     raised = f"raise --epochs to about {epochs}" if epochs else "raise --epochs"
-    losses = frame.sort("loss").drop_nulls("loss")
-    worst, best = losses.filter(COUNTS).tail(1), losses.filter(~COUNTS).head(1)
-    if worst.height and best.height and best["loss"].item() >= worst["loss"].item():
-        name, loss = worst.select("label", "loss").row(0)
-        return [f"No point is better than {name} ({loss:.3f}): they are hardly trained; {raised}."]
+    if baseline := _hardly_trained(frame):
+        return [f"No point is better than {baseline}: they are hardly trained; {raised}."]
     compared = frame.drop_nulls("kn5")
     losing = compared.filter(kn5=LOSES)
     if losing.height:
@@ -154,20 +182,35 @@ def _epochs_needed(folder: StudyFolder, frame: pl.DataFrame) -> int | None:
     return epochs if epochs > last else None
 
 
-def _last_lines(frame: pl.DataFrame, study: Mapping[str, Any], path: Path) -> tuple[str, ...]:
+def _last_lines(frame: pl.DataFrame, folder: StudyFolder, path: Path) -> tuple[str, ...]:
     """Return the study's folder and the next command: one that decides, or the report.
 
-    A command that does not fit behind the folder has its own line: it is copied from there.
+    Points that are hardly trained need epochs first. A command that does not fit behind the folder
+    has its own line: it is copied from there.
     """
-    address = store_address(path)
+    address, study = store_address(path), folder.study
     undecided = frame.filter(verdict=UNDECIDED)
-    if undecided.is_empty() or not study.get("script") or "given" not in study:
+    untrained = _hardly_trained(as_metric(study, frame))
+    if not (untrained or undecided.height) or not study.get("script") or "given" not in study:
         name = path.name if path.parent == RUNS else address
         return (f"{address}; next: lmzoo report {shlex.quote(name)}",)
-    command = [*study["script"], *study["given"]]
-    if undecided["needs_tuning"].any():
-        command += ["--samples", str(2 * study["budget"]["samples"])]
-    if undecided["seeds_needed"].count() and "--until-decided" not in command:
-        command += ["--until-decided"]
-    lines = address, f"to decide more: {shlex.join(command)}"
+    command, aim = [*study["script"], *study["given"]], "to decide more"
+    if untrained:
+        epochs = _epochs_needed(folder, frame) or 4 * study["budget"]["epochs"]
+        command, aim = _with_option(command, "--epochs", epochs), "to train longer"
+    else:
+        if undecided["needs_tuning"].any():
+            command = _with_option(command, "--samples", 2 * study["budget"]["samples"])
+        if undecided["seeds_needed"].count() and "--until-decided" not in command:
+            command += ["--until-decided"]
+    lines = address, f"{aim}: {shlex.join(command)}"
     return lines if len("; ".join(lines)) > WIDTH else ("; ".join(lines),)
+
+
+def _with_option(command: Sequence[str], name: str, value: int) -> list[str]:
+    """Return a command with this value of an option, which it may have already."""
+    rest = [*command]
+    if name in rest:
+        at = rest.index(name)
+        del rest[at : at + 2]
+    return [*rest, name, str(value)]

@@ -7,7 +7,7 @@
                  without baselines and leaking rows; the seeds that an undecided point would need,
                  or that it needs more tuning runs
     rank         within a table; a table has one kind of score and one data set
-    marks        edge         the chosen setting is at the edge of a search range
+    marks        edge         the chosen setting is the first or last one tried
                  leaks        the model's input includes the tokens it predicts
                  missing      some confirm runs have no loss for another reason
                  unconfirmed  no setting is chosen yet, or every setting diverged or failed
@@ -98,7 +98,10 @@ def rank_points(
     counts = tests.group_by("fingerprint").agg(pl.col("sequences").max()).collect()
     compared = compared.join(counts, on="fingerprint", how="left", maintain_order="left")
     split = "test" if at is None else "validation"
-    return _add_derived_columns(compared, study, metric, split, epoch)
+    # A program that reports no test metric is compared by the metric that chose its setting.
+    chose = pl.col("metric") == study.get("asked", {}).get("metric", "")
+    own_split = "validation" if len(tests.filter(chose).collect()) else split
+    return _add_derived_columns(compared, study, metric, (split, own_split), epoch)
 
 
 def losses_by_seed(confirm: pl.DataFrame) -> pl.DataFrame:
@@ -171,9 +174,12 @@ def _study_points(study: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def _add_derived_columns(
-    table: pl.DataFrame, study: Mapping[str, Any], metric: str, split: str, epoch: int
+    table: pl.DataFrame, study: Mapping[str, Any], metric: str, splits: tuple[str, str], epoch: int
 ) -> pl.DataFrame:
-    """Add the columns that follow from others, and sort the rows."""
+    """Add the columns that follow from others, and sort the rows.
+
+    `splits` are those of the losses of rows of the zoo and of the metrics of programs.
+    """
     marks = {
         "edge": pl.col("edge").list.len() > 0,
         "leaks": pl.col("leaks") != "",
@@ -203,7 +209,9 @@ def _add_derived_columns(
         metric=pl.when(pl.col("score") == METRIC)
         .then(pl.lit(metric_unit(study)))
         .otherwise(pl.lit(metric)),
-        split=pl.lit(split),
+        split=pl.when(pl.col("score") == METRIC)
+        .then(pl.lit(splits[1]))
+        .otherwise(pl.lit(splits[0])),
         epoch=pl.lit(epoch),
     ).sort(
         pl.col("score").replace_strict(order, default=len(order)),

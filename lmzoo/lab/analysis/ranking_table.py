@@ -40,7 +40,8 @@ MARKS = {
     "impossible": "the loss is below the entropy of the source by more than the test split "
     "explains: the model sees what it predicts, or its probabilities do not sum to one; see "
     "`lmzoo audit`",
-    "edge": "the chosen value is at the edge of its search range; search a wider range",
+    "edge": "the chosen value is the first or last one tried; try more settings (--samples), or a "
+    "wider range where it is at a bound",
     "missing": "number of confirm runs without a loss yet; run the sweep again",
     "unconfirmed": "no setting is chosen yet, or every setting diverged or failed",
     "untuned": "another architecture than the reference's, and one setting for both: no verdict, "
@@ -105,6 +106,13 @@ def as_metric(study: Mapping[str, Any], frame: pl.DataFrame) -> pl.DataFrame:
     return maximized(frame, "ranking") if is_maximized else frame
 
 
+def split_words(study: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    """Return where the losses of a row are from: "test at epoch 3"."""
+    is_choice = row["score"] == METRIC and row["split"] != "test" and study["budget"]["samples"] > 1
+    also = " (also used to choose the setting)" if is_choice else ""
+    return f"{row['split']}{also} at epoch {row['epoch']}"
+
+
 def result_columns(part: pl.DataFrame, table: str) -> list[Column]:
     """Return the columns of a text table of results; a metric of the user has its own heading."""
     columns = shown_columns("ranking", table)
@@ -135,8 +143,8 @@ def _heading(
         *verdict_lines(frame),
         *data_warnings(study, folder.damaged),
         *impossible_warnings(frame),
-        f"{study['name']}: {UNITS.get(row['metric'], row['metric'])}, {row['split']} at epoch "
-        f"{row['epoch']}; means over seeds, 95 % intervals; points share what is "
+        f"{study['name']}: {UNITS.get(row['metric'], row['metric'])}, {split_words(study, row)}; "
+        f"means over seeds, 95 % intervals; points share what is "
         "known of the spread between seeds, as far as they are alike",
         f"budget per point: {budget['samples']} settings, {budget['seeds']} seeds, "
         f"{budget['epochs']} epochs; search space: {search_space or 'none'}",

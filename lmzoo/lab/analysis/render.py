@@ -135,8 +135,12 @@ def _terminal(report: Report, *, width: int, colour: bool, complete: bool) -> st
             names = ", ".join(left_out)
             console.print(Text(f"left out, because the terminal is narrow: {names}"))
         for line in report.legend:
-            console.print(Text(line))
+            console.print(Text(line), soft_wrap=bool(COMMAND.search(line)))
     return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines())
+
+
+COMMAND = re.compile(r"\b(next|to decide more|to train longer): ")
+"""A line with a command to copy, which is not wrapped."""
 
 
 def _least_width(table: TextTable) -> int:

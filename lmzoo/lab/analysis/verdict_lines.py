@@ -12,6 +12,7 @@ from lmzoo.lab.statistics.compared import (
     BETTER_OPEN,
     MOST_SEEDS,
     NEGLIGIBLE,
+    SHOWN,
     UNDECIDED,
     WORSE,
     WORSE_OPEN,
@@ -36,7 +37,6 @@ MEANINGS = {
     "five repetitions, if the measured difference is the true one",
 }
 """What each verdict says. Further seeds add to it; reruns and added points can withdraw it."""
-SHOWN = {WORSE_OPEN: "worse (size open)", BETTER_OPEN: "better (size open)"}
 
 
 def verdict_text(row: Mapping[str, Any]) -> str:

@@ -85,8 +85,8 @@ def _judge_commands(
     """Run two commands, print the answer and return the exit code."""
     import re
 
-    from lmzoo.lab.analysis.verdict_lines import SHOWN
     from lmzoo.lab.judging.commands import CODES, Metric, Results, judge_commands, revisions
+    from lmzoo.lab.statistics.compared import SHOWN
 
     if format not in ("table", "json", "github"):
         raise UserError(f"no format {format!r} of two commands; known: table, json, github")

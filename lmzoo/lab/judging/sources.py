@@ -18,6 +18,7 @@ import json
 import lzma
 import math
 import re
+import shlex
 import sqlite3
 import sys
 from collections import Counter
@@ -142,7 +143,7 @@ def _unnested(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _folder(path: Path) -> Source:
     if (path / "study.json").exists():
-        raise UserError(f"{path} is a study of lmzoo; use `lmzoo rank {path}`")
+        raise UserError(f"{path} is a study of lmzoo; use `lmzoo rank {shlex.quote(str(path))}`")
     if (path / "mlflow.db").exists():
         return read_database(path / "mlflow.db")
     runs = sorted(file.parent for file in path.glob("**/meta.yaml"))

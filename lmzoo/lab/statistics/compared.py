@@ -65,6 +65,8 @@ from lmzoo.lab.statistics.intervals import Array, mean_and_error
 
 WORSE, WORSE_OPEN, BETTER, BETTER_OPEN = "worse", "worse-open", "better", "better-open"
 NEGLIGIBLE, UNDECIDED = "negligible", "undecided"
+SHOWN = {WORSE_OPEN: "worse (size open)", BETTER_OPEN: "better (size open)"}
+"""Verdicts that people read in other words."""
 VERDICTS = (BETTER, BETTER_OPEN, NEGLIGIBLE, WORSE_OPEN, WORSE, UNDECIDED)
 MARGIN = 0.02
 """The default margin, in nats."""

@@ -13,7 +13,7 @@ from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import render
 from lmzoo.lab.analysis.report.page import render_report
 from tests.lab.analysis.recorded import PAGES, folder_of, report_of
-from tests.lab.analysis.toy_study import rank
+from tests.lab.analysis.toy_study import ToyStudy, change_lines, rank
 
 COUNTS = {"name": "ngram_count", "order": 1}
 
@@ -65,6 +65,10 @@ def test_models_above_the_unigram_are_named_first(toy):
     toy.add_point("count", [1.5, 1.5, 1.5], model=COUNTS, parameters=0)
     falling(toy, {3: 0.0}, 3)
     assert doubts(toy)[0].startswith("No point is better than cut count (1.500)")
+    toy.add_point("open", [2.0, 2.3, 2.2])
+    falling(toy, {3: 0.0}, 3)
+    last = brief(toy.write())[-1]
+    assert last.endswith("to train longer: python s.py --epochs 12"), "more seeds would not help"
     toy.add_point("good", [1.4, 1.41, 1.39])
     falling(toy, {3: 0.0}, 3)
     assert doubts(toy) == []
@@ -122,3 +126,31 @@ def test_a_page_of_results_starts_with_what_makes_its_numbers_doubtful():
         question = r"(?:[^<\n].*\n\n)?"
         first = re.match(rf"# .*\n\n{question}<!-- table: caveats (.*) -->\n", text)
         assert set(first[1].split() if first else ()) == records, page
+
+
+def test_an_edge_names_the_field_and_the_option_and_a_range_only_at_its_bound(toy):
+    toy.add_point("low", [2.0, 2.01, 1.99], edge=("lr",))
+    falling(toy, {3: 0.0}, 3)
+    tried = "edge: cut low: lr: the chosen value is the first or last one tried; try more"
+    assert doubts(toy) == [f"{tried} (--samples 4)"]
+    toy.study_json["search"]["lr"]["low"] = 0.003
+    wider = "; at a bound: lr: search a wider range (--search-space)"
+    assert doubts(toy) == [f"{tried} (--samples 4){wider}"]
+
+
+def test_a_command_is_not_wrapped_where_a_person_copies_it(toy):
+    toy.study_json["given"] = ["--set", "corpus.path=" + "long name/" * 12]
+    toy.add_point("open", [2.0, 2.3, 2.2])
+    (line,) = [line for line in brief(toy.write()) if "to decide more" in line]
+    assert line.endswith("--until-decided")
+
+
+def test_a_validation_metric_that_chose_the_setting_is_said_to_have(toy):
+    """A program without a test metric."""
+    toy = ToyStudy(toy.path.parent / "program")
+    toy.study_json |= {"asked": {"metric": "valid", "test_metric": "", "direction": "minimize"}}
+    toy.add_point("full", [2.0, 2.01, 1.99], score="metric", program="command")
+    for path in toy.path.glob("*/records.ndjson"):
+        change_lines(path, "test", metric="valid")
+    text = " ".join(brief(toy.write()))
+    assert "valid, validation (also used to choose the setting) at epoch 3" in text

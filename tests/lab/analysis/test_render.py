@@ -114,7 +114,7 @@ def test_heading_and_legend_describe_the_study(toy):
         "exact log-likelihood; ptb (lines=100); vocabulary of 30, sequences of up to 20 tokens; "
         "entropy floor 2.5000",
         "bound (at least the true loss, in expectation)",
-        "edge: the chosen value is at the edge of its search range",
+        "edge: the chosen value is the first or last one tried",
         "lr=0.003 (edge), model.width=32",
         "diverged: confirm runs that diverged",
         "leaks: not a language model's loss; cut wild: reads ahead",

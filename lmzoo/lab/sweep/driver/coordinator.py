@@ -11,6 +11,7 @@ The checks are counted, not the seconds: time in which the sweep itself is stopp
 import functools
 import logging
 import pickle
+import shlex
 import threading
 import time
 from collections.abc import Sequence
@@ -292,7 +293,8 @@ class Coordinator:
         if most and self._cost >= 3600 * most and not self.fleet.done and not self.error:
             self.error = UserError(
                 f"--max-cost {most:g}: the workers have used {self._cost / 3600:.3g} hours; the "
-                f"same command continues, and `lmzoo rank {self.store}` ranks what has ended"
+                f"same command continues, and `lmzoo rank {shlex.quote(str(self.store))}` ranks "
+                "what has ended"
             )
 
     def _confirm(self, message: Confirmed) -> None:

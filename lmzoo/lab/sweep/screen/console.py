@@ -31,6 +31,7 @@ from lmzoo.lab.statistics.compared import (
     BETTER,
     BETTER_OPEN,
     NEGLIGIBLE,
+    SHOWN,
     UNDECIDED,
     WORSE,
     WORSE_OPEN,
@@ -132,8 +133,9 @@ class Console:
             study = self.fleet.planner.study if self.fleet else None
             unit, sign = (study.shown_unit, study.sign) if study else (UNIT, 1)
             loss = f"{sign * run.best_loss:.4f} {unit}" if run.best_loss is not None else "—"
+            what = "valid loss " if unit == UNIT else ""
             self._print(
-                f"{run.status:9} {run.stage:7} loss {loss}  epoch {run.last_epoch}/{run.budget}"
+                f"{run.status:9} {run.stage:7} {what}{loss}  epoch {run.last_epoch}/{run.budget}"
                 f"  {run.id}  {run.display_label}"
             )
 
@@ -314,7 +316,7 @@ def point_table(
     wide = width >= WIDE
     unit = points[0].study.shown_unit
     others = [("so far", 10), *([(f"difference in {unit}", 25)] if wide else [])]
-    numbers = (f"best {unit}" if wide else unit, *NUMBERS)
+    numbers = (f"best valid {unit}" if wide and unit == UNIT else unit, *NUMBERS)
     taken = sum(max(len(name), least) + 1 for name, least in [*others, *((n, 0) for n in numbers)])
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     longest = max(10, width - taken)
@@ -371,7 +373,8 @@ def _cells(point: PointPlanner, known: SoFar, running: Collection[str], width: i
         run.best_loss for run in point.tune_runs + point.confirm_runs if run.best_loss is not None
     ]
     style = STYLES.get(known.verdict)
-    verdict = f"[{style}]{known.verdict}[/]" if style else known.verdict
+    shown = SHOWN.get(known.verdict, known.verdict)
+    verdict = f"[{style}]{shown}[/]" if style else shown
     number = counts(point, running)
     texts = [str(number[name]) if number[name] else "·" for name in NUMBERS]
     if number["running"]:

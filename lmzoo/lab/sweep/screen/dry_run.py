@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from typing import TYPE_CHECKING
 
 from rich.console import Console as RichConsole
@@ -59,5 +60,6 @@ def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_j
     if unknown:
         time_left = (f"{time_left}, and " if total else "") + "epochs whose time is not known"
     store = planner.store.store
-    out.print(f"after a sweep, lmzoo plan {store} --effect X says how many seeds show X")
+    command = f"lmzoo plan {shlex.quote(str(store))} --effect X"
+    out.print(f"after a sweep, {command} says how many seeds show X", soft_wrap=True, markup=False)
     out.print(f"{time_left}, {slots} runs at a time, in {store}")
