@@ -9,7 +9,7 @@ each side of a pair by itself.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -23,7 +23,14 @@ from lmzoo.base.memory import require_memory
 from lmzoo.contract import END, PAD, START
 from lmzoo.data.corpus import Corpus, Sequences, token_dtype
 from lmzoo.data.text_facts import TextFacts, TextSize, text_size
-from lmzoo.data.vocabulary import SPECIALS, Vocabulary, build_vocabulary, replace_rare_words
+from lmzoo.data.tokenisers import SUBWORD, learn_subwords
+from lmzoo.data.vocabulary import (
+    SPECIALS,
+    Reread,
+    Vocabulary,
+    build_vocabulary,
+    replace_rare_words,
+)
 
 T = TypeVar("T")
 
@@ -113,7 +120,7 @@ def cut(
 
 def measure(
     sentences: Sentences,
-    joiner: str,
+    join: Callable[[Iterable[str]], str],
     *,
     length: int,
     end: bool,
@@ -122,7 +129,7 @@ def measure(
 ) -> TextSize:
     """Return the size of the text that is scored, with unknown words as they are spelled."""
     kept = (cut(s, length=length, end=end, end_after_cut=end_after_cut) for s in sentences)
-    return text_size(((joiner.join(tokens), has_end) for tokens, has_end in kept), words=words)
+    return text_size(((join(tokens), has_end) for tokens, has_end in kept), words=words)
 
 
 def assemble(
@@ -175,7 +182,10 @@ def assemble(
             longest=max(part.longest for part in parts),
             **{n: sum(getattr(part, n) for part in parts) for n in ("tokens", "cut", "lost")},
             left_out=vocabulary.left_out,
+            unknown=round(test.unknown_share, 6),
         )
+    # Words are measured as they are spelled, subwords as the text that they stand for.
+    join = vocabulary.join if unit == SUBWORD else vocabulary.joiner.join
     return Corpus(
         name=name,
         vocabulary=vocabulary,
@@ -184,7 +194,7 @@ def assemble(
         test=test,
         unit=unit,
         source=source,
-        test_text=measure(split.test, vocabulary.joiner, **sizes, words=unit != "residue"),
+        test_text=measure(split.test, join, **sizes, words=unit != "residue"),
         facts=facts,
     )
 
@@ -209,7 +219,10 @@ def assemble_pairs(
 
     def assemble_side(side: int) -> Corpus:
         split = Split(*([pair[side] for pair in part] for part in parts))
-        vocabulary = build_vocabulary(split.train, limit=limit, min_count=min_count)
+        if unit == SUBWORD:
+            split, vocabulary = subwords(split, limit)
+        else:
+            vocabulary = build_vocabulary(split.train, limit=limit, min_count=min_count)
         return assemble(
             name, split, vocabulary, length=length, end=True, end_after_cut=True, unit=unit,
             source=source, train_unk=train_unk, facts=facts,
@@ -226,12 +239,24 @@ def assemble_pairs(
     )
 
 
+def subwords(split: Split, limit: int) -> tuple[Split, Vocabulary]:
+    """Return the split by byte pairs of its training words, and their vocabulary."""
+    vocabulary = learn_subwords(map(" ".join, split.train), limit)
+
+    def read(part: Sentences) -> Sentences:
+        return Reread(len(part), lambda: map(vocabulary.split, map(" ".join, part)))
+
+    return Split(read(split.train), read(split.valid), read(split.test)), vocabulary
+
+
 def _both_sides(source: TextFacts, target: TextFacts) -> TextFacts:
     """Return the facts of pairs from those of their sides."""
     summed = {n: getattr(source, n) + getattr(target, n) for n in ("tokens", "cut", "lost")}
-    left_out = source.left_out + target.left_out
+    left_out, unknown = source.left_out + target.left_out, max(source.unknown, target.unknown)
     longest = max(source.longest, target.longest)
-    return dataclasses.replace(target, **summed, left_out=left_out, longest=longest)
+    return dataclasses.replace(
+        target, **summed, left_out=left_out, longest=longest, unknown=unknown
+    )
 
 
 def with_sources(targets: Sequences, sources: Sequences) -> Sequences:

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from lmzoo.base.config import config, to_dict
 from lmzoo.base.errors import UserError, user_path
+from lmzoo.contract import UNKNOWN
 from lmzoo.data.blocks import cut_blocks, cut_windows, require_length
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, token_dtype
 from lmzoo.data.files import Reading, read_text
@@ -192,6 +193,8 @@ class TextStream(CorpusSource):
         for part, stream in zip(SPLITS, (text.train, text.valid, text.test), strict=True):
             require_length(self.name, part, stream, c.block, unit)
         stride = c.stride or c.block
+        unknown = round(float((text.test == UNKNOWN).float().mean()), 6)
+        facts = text.facts and dataclasses.replace(text.facts, unknown=unknown)
         return Corpus(
             name=self.name,
             vocabulary=text.vocabulary,
@@ -201,7 +204,7 @@ class TextStream(CorpusSource):
             unit=unit,
             source=self.origin,
             test_text=text.test_text,
-            facts=text.facts,
+            facts=facts,
             ends=False,
         )
 

@@ -19,6 +19,7 @@ warning, which the ranking and the report repeat:
     LOST    of the tokens stand after the place where their sequence is cut
     SEEN    of the test sequences also stand in training; of a stream, lines with this share of the
             characters of the test text (`SEEN_TEXT`), because short lines of a text are often equal
+    UNREAD  of the test tokens are `<unk>`: they are not read
 
 Source: Mikolov et al. 2010 and Merity et al. 2017 (arXiv:1609.07843; an end of line is a word);
 Mikolov et al. 2012 (bits per character); Gao et al. 2020 (arXiv:2101.00027; bits per byte).
@@ -55,7 +56,7 @@ def count_words(text: str) -> int:
     return len(text.split()) + text.count("\n")
 
 
-LOST, SEEN, SEEN_TEXT = 0.05, 0.01, 0.1
+LOST, SEEN, SEEN_TEXT, UNREAD = 0.05, 0.01, 0.1, 0.05
 WARNING = "WARNING: "
 DEALT = {
     "hash": "split by a hash of each {unit}, equal {unit}s together",
@@ -95,6 +96,8 @@ class TextFacts:
     """Tokens after a cut."""
     left_out: int = 0
     """Words of the training text without a token."""
+    unknown: float = 0.0
+    """Share of the test tokens that are `<unk>`; in pairs, that of the side with more."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields, and the warnings as `warnings`."""
@@ -116,6 +119,15 @@ class TextFacts:
         )
 
     @property
+    def unknown_line(self) -> str:
+        """What share of the test tokens is not read, and the units without unknown words."""
+        if self.unknown <= UNREAD:
+            return ""
+        char = "" if self.unit == "pair" else " or corpus.unit=char"
+        share = f"{self.unknown:.1%}".replace("%", " %")
+        return f"{share} of the test tokens are <unk>, which hides them; set corpus.unit=bpe{char}"
+
+    @property
     def seen_line(self) -> str:
         """How many test sequences also stand in training."""
         test = self.splits[2]
@@ -128,6 +140,8 @@ class TextFacts:
         lines = []
         if self.lost > LOST * self.tokens:
             lines.append(self.lost_line)
+        if self.unknown > UNREAD:
+            lines.append(self.unknown_line)
         if self.seen_share > (SEEN if self.room else SEEN_TEXT):
             lines.append(f"{self.seen_line}; remove duplicates")
         return lines
@@ -149,7 +163,7 @@ class TextFacts:
                 "and are <unk>; corpus.vocab and corpus.min_count decide which"
             )
         warnings = self.warnings
-        for line in (self.lost_line, self.seen_line):
+        for line in (self.lost_line, self.unknown_line, self.seen_line):
             found = [text for text in warnings if line and text.startswith(line)]
             lines.extend([WARNING + found[0]] if found else [line] if line else [])
         return lines

@@ -262,6 +262,8 @@ class Bytes(Tokeniser):
         self.vocabulary = ByteVocabulary((*SPECIALS, *NAMES), joiner="")
 
 
+SUBWORD = "subword"
+"""The unit of byte pairs in words."""
 DEFAULT = 8192
 """Vocabulary size of a trained encoding."""
 LEAST = 256 + len(SPECIALS)
@@ -299,10 +301,11 @@ class SubwordVocabulary(Vocabulary):
 class Subwords(Tokeniser):
     """One token per merged pair of bytes."""
 
-    name, at_blanks = "subword", True
+    name, at_blanks = SUBWORD, True
 
     def fit(self, text: memoryview) -> None:
-        self._set(self._train(text))
+        parts = (part.decode() for part in self.stretches(text))
+        self._set(learn_subwords(parts, self.config.vocab))
 
     def encode(self, text: bytes) -> Ids:
         encoding = self._tokenizer.encode(text.decode(), add_special_tokens=False)
@@ -312,35 +315,44 @@ class Subwords(Tokeniser):
         return {"json": self._json}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        self._set(facts["json"])
+        self._set(_subword_vocabulary(facts["json"]))
 
-    def _set(self, content: str) -> None:
-        tokenizer = _tokenizers().Tokenizer.from_str(content)
-        ranked = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
-        own = [token_of(token) for token, _ in ranked]
-        tokens = (*SPECIALS, *(token for token in own if token not in SPECIALS))
-        vocabulary = SubwordVocabulary(tokens, joiner="", json=content)
-        self.vocabulary, self._json = vocabulary, content
+    def _set(self, vocabulary: SubwordVocabulary) -> None:
+        self.vocabulary, self._json = vocabulary, vocabulary.json
         self._tokenizer, self._shifted = vocabulary.tokenizer, vocabulary.shifted
 
-    def _train(self, text: memoryview) -> str:
-        size = self.config.vocab or DEFAULT
-        if size < LEAST:
-            raise UserError(
-                f"vocab={size} is too small for byte pairs; the bytes and the special "
-                f"tokens are {LEAST}"
-            )
-        library = _tokenizers()
-        tokenizer = library.Tokenizer(library.models.BPE())
-        tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-        tokenizer.decoder = library.decoders.ByteLevel()
-        trainer = library.trainers.BpeTrainer(
-            vocab_size=size - len(SPECIALS),
-            initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
-            show_progress=False,
+
+def _subword_vocabulary(content: str) -> SubwordVocabulary:
+    tokenizer = _tokenizers().Tokenizer.from_str(content)
+    ranked = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    own = [token_of(token) for token, _ in ranked]
+    tokens = (*SPECIALS, *(token for token in own if token not in SPECIALS))
+    return SubwordVocabulary(tokens, joiner="", json=content)
+
+
+def learn_subwords(texts: Iterable[str], limit: int) -> SubwordVocabulary:
+    """Return a vocabulary of at most `limit` byte pairs of training texts; 0: `DEFAULT`.
+
+    Raises:
+        UserError: The limit has no room for the bytes.
+    """
+    size = limit or DEFAULT
+    if size < LEAST:
+        raise UserError(
+            f"vocab={size} is too small for byte pairs; the bytes and the special "
+            f"tokens are {LEAST}"
         )
-        tokenizer.train_from_iterator((part.decode() for part in self.stretches(text)), trainer)
-        return tokenizer.to_str()
+    library = _tokenizers()
+    tokenizer = library.Tokenizer(library.models.BPE())
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = library.decoders.ByteLevel()
+    trainer = library.trainers.BpeTrainer(
+        vocab_size=size - len(SPECIALS),
+        initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return _subword_vocabulary(tokenizer.to_str())
 
 
 def _tokenizers() -> Any:

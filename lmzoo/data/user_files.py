@@ -8,6 +8,7 @@ too. By word, some rare training words are `<unk>` if validation or test has unk
 (`train_unk`).
 """
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -19,9 +20,10 @@ from lmzoo.base.config import config
 from lmzoo.base.errors import UserError, user_path
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
 from lmzoo.data.files import Reading, read_fasta, read_lines, read_text, split_lines
-from lmzoo.data.sequences import Pair, Split, assemble, assemble_pairs
+from lmzoo.data.sequences import Pair, Split, assemble, assemble_pairs, subwords
 from lmzoo.data.splits import deal
 from lmzoo.data.text_facts import TextFacts
+from lmzoo.data.tokenisers import SUBWORD
 from lmzoo.data.vocabulary import Reread, TrainUnk, build_vocabulary
 
 T = TypeVar("T")
@@ -56,6 +58,8 @@ class PairsConfig(FastaConfig):
     """Padded length T, `<start>` and `<end>` included."""
     vocab: Limit = 0
     """Most tokens of each vocabulary, the four special tokens included; 0: no limit."""
+    unit: Annotated[Literal["word", "bpe"], Field(exclude_if=lambda unit: unit == "word")] = "word"
+    """The unit of a token: words, or byte pairs of the training words of each side."""
     train_unk: TrainUnk = True
     """Replace some rare training words by `<unk>` on a side where validation or test has unknown
     words (`vocabulary.py`)."""
@@ -124,14 +128,17 @@ class PairsFile(UserFile):
     def load(self) -> Corpus:
         reading = Reading()
         lines = read_lines(self.path, reading)
+        if self.config.unit == "word":
+            note_unspaced(lines, reading)
         numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
         reading.blank = len(lines) - len(numbered)
         pairs = [_parse_pair(self.path, number, line) for number, line in numbered]
         keys = ["\t".join(map(" ".join, pair)) for pair in pairs]
         parts, facts = self.deal(pairs, keys, reading)
+        by_bpe = _by_byte_pairs(self.config)
         return assemble_pairs(
             self.name, parts, length=self.config.length, limit=self.config.vocab,
-            min_count=self.config.min_count, unit="word", source=self.origin,
+            min_count=self.config.min_count, unit=SUBWORD if by_bpe else "word", source=self.origin,
             train_unk=self.config.train_unk, facts=facts,
         )  # fmt: skip
 
@@ -149,9 +156,11 @@ def _parse_pair(path: Path, number: int, line: str) -> Pair:
 class TextConfig(FastaConfig):
     """The file, and the unit of a token."""
 
-    unit: Literal["word", "char"] = "word"
+    unit: Literal["word", "char", "bpe"] = "word"
+    """The unit of a token; bpe: byte pairs of the training lines."""
     vocab: Limit = 0
-    """Most tokens of the vocabulary, the four special tokens included; 0: no limit."""
+    """Most tokens of the vocabulary, the four special tokens included; 0: no limit, or 8192 byte
+    pairs."""
     lower: bool = False
     """Convert the text to lower case."""
     train_unk: TrainUnk = True
@@ -171,22 +180,54 @@ class TextFile(UserFile):
     Config = TextConfig
 
     def load(self) -> Corpus:
-        reading, by_word = Reading(), self.config.unit == "word"
+        reading, by_char = Reading(), self.config.unit == "char"
         lines = split_lines(read_text(self.path, reading).decode())
         kept = [line.lower() if self.config.lower else line for line in lines if line.strip()]
         reading.blank = len(lines) - len(kept)
-        if by_word:
+        if not by_char:
             kept = [" ".join(line.split()) for line in kept]  # equal sequences are equal
+        if self.config.unit == "word":
+            note_unspaced(kept, reading)
         parts, facts = self.deal(kept, kept, reading)
-        if by_word:
+        if not by_char:
             parts = [Reread(len(part), partial(map, str.split, part)) for part in parts]
-        split = Split(*parts)
-        vocabulary = build_vocabulary(
-            split.train, joiner=" " if by_word else "",
-            limit=self.config.vocab, min_count=self.config.min_count,
-        )  # fmt: skip
+        split, unit = Split(*parts), "character" if by_char else "word"
+        if _by_byte_pairs(self.config):
+            unit = SUBWORD
+            split, vocabulary = subwords(split, self.config.vocab)
+        else:
+            vocabulary = build_vocabulary(
+                split.train, joiner="" if by_char else " ",
+                limit=self.config.vocab, min_count=self.config.min_count,
+            )  # fmt: skip
         return assemble(
             self.name, split, vocabulary, length=self.config.length, end=True,
-            unit="word" if by_word else "character", source=self.origin,
-            train_unk=by_word and self.config.train_unk, facts=facts,
+            unit=unit, source=self.origin,
+            train_unk=unit == "word" and self.config.train_unk, facts=facts,
         )  # fmt: skip
+
+
+def _by_byte_pairs(config: PairsConfig | TextConfig) -> bool:
+    """Return whether tokens are byte pairs, all of which are kept.
+
+    Raises:
+        UserError: Rare ones should be left out.
+    """
+    if config.unit == "bpe" and config.min_count > 1:
+        raise UserError(f"min_count={config.min_count} needs unit=word, not bpe; use vocab")
+    return config.unit == "bpe"
+
+
+UNSPACED = re.compile(r"[\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+"""Letters of scripts without blanks between words: Thai, Lao, Khmer, Japanese, Chinese."""
+
+
+def note_unspaced(lines: Sequence[str], reading: Reading) -> None:
+    """Note that words are no tokens if most letters have no blanks between words."""
+    text = "".join(lines)
+    found = len(UNSPACED.findall(text))
+    if found > len(text) / 2 and found > 4 * sum(line.count(" ") + 1 for line in lines):
+        reading.notes.append(
+            "the text has no blanks between words, so a token is a whole clause or line; "
+            "set corpus.unit=bpe, or corpus.unit=char for lines"
+        )

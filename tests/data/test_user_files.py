@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.contract import END
-from lmzoo.data.corpus import open_corpus
+from lmzoo.data.corpus import describe_data, open_corpus
 from lmzoo.data.files import read_lines
 from lmzoo.data.splits import deal
 from tests.tiny import quick
@@ -100,3 +100,38 @@ def test_an_invalid_fasta_line_is_located(tmp_path, lines, parts):
     path = write(tmp_path / "bad.fa", lines)
     with raises_user_error(path, *parts):
         open_corpus(f"fasta:{path}")
+
+
+CHINESE = [f"我爱自然语言处理和机器学习第{i}句" for i in range(100)]
+
+
+def test_unread_words_are_a_warning_with_the_way_out(tmp_path):
+    path = write(tmp_path / "cjk.txt", CHINESE)
+    corpus = open_corpus(f"text:{path}")
+    block = describe_data(corpus)
+    assert "the text has no blanks between words" in "".join(block)
+    way = "50.0 % of the test tokens are <unk>, which hides them; set corpus.unit=bpe or"
+    assert any(line.startswith(f"WARNING: {way}") for line in block)
+    assert any(way in text for text in corpus.facts.as_json()["warnings"]), "in the answer"
+    assert "WARNING" not in "".join(describe_data(open_corpus(by_byte_pairs("text", path))))
+
+
+def by_byte_pairs(name, path, **fields):
+    return {"name": name, "path": str(path), "unit": "bpe", "vocab": 300, "length": 99, **fields}
+
+
+@pytest.mark.parametrize("name", ["text", "pairs"])
+def test_byte_pairs_of_lines_are_learned_on_the_training_lines_and_decode_to_them(tmp_path, name):
+    lines = [
+        f"über {line}" + f"\tder {i}. Satz" * (name == "pairs") for i, line in enumerate(CHINESE)
+    ]
+    corpus = open_corpus(by_byte_pairs(name, write(tmp_path / "x.txt", lines)))
+    shown = {line.rpartition("\t")[2] for line in lines}
+    for part in (corpus.train, corpus.valid, corpus.test):
+        assert part.unknown_share == 0
+        assert {*decoded(corpus, part)} <= shown
+    assert corpus.unit == "subword"
+    assert len(corpus.vocabulary) <= 300
+    assert corpus.test_size.characters == sum(len(t) + 1 for t in decoded(corpus, corpus.test))
+    with raises_user_error("min_count=2"):
+        open_corpus(by_byte_pairs(name, tmp_path / "x.txt", min_count=2))
