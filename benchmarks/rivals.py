@@ -8,6 +8,9 @@ JAX trains the same minimal gated unit with a tied softmax, Adam and clipping: `
 `pip install jax`. It neither evaluates nor saves, and its products are in float32.
 """
 
+# pyright: reportMissingImports=false
+# JAX is no dependency.
+
 import dataclasses
 import functools
 import math

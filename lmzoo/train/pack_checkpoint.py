@@ -68,7 +68,7 @@ def _encode(
 
 
 def _array(matrix: Any) -> Array:
-    data = memoryview(np.ascontiguousarray(matrix)).cast("B")
+    data = np.ascontiguousarray(matrix).data.cast("B")
     return Array(DTYPES[matrix.dtype.name], matrix.shape, data)
 
 

@@ -11,7 +11,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 Buffer = bytes | memoryview
 METADATA, CHECKSUMS, NUMBER = "__metadata__", "crc32", "number"
@@ -30,7 +30,8 @@ class Array(NamedTuple):
 def encode(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> list[Buffer]:
     """Return the pieces of a file."""
     checksums = {name: zlib.crc32(array.data) for name, array in arrays.items()}
-    header, begin = {METADATA: {**metadata, CHECKSUMS: json.dumps(checksums)}}, 0
+    header: dict[str, Any] = {METADATA: {**metadata, CHECKSUMS: json.dumps(checksums)}}
+    begin = 0
     for name, array in arrays.items():
         end = begin + len(array.data)
         header[name] = {"dtype": array.dtype, "shape": array.shape, "data_offsets": [begin, end]}

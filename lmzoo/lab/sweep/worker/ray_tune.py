@@ -13,7 +13,7 @@ from typing import Any
 class _Absent(ModuleType):
     """A module that is not imported."""
 
-    __path__: tuple[str, ...] = ()
+    __path__ = []  # noqa: RUF012  a package, as the import system wants it
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
