@@ -43,13 +43,14 @@ CONDITIONS = {
     "heavy": "t3 noise",
     "diverging": "2 % of runs diverge",
     "trained": "noise of real trainings",
+    "cliffs": "those of them on parity",
 }
 
 
 def draw(condition: str, shape: tuple[int, int], rng: np.random.Generator) -> Array:
     """Return the losses (P, S) of points with equal means."""
-    if condition == "trained":
-        studies = real_noise()
+    if condition in ("trained", "cliffs"):
+        studies = real_noise(("parity",) if condition == "cliffs" else ())
         x = studies[rng.integers(len(studies))]
         points = np.append(0, rng.choice(np.arange(1, len(x)), shape[0] - 1))
         return x[points][:, np.resize(rng.permutation(x.shape[1]), shape[1])]
@@ -79,12 +80,14 @@ def draw(condition: str, shape: tuple[int, int], rng: np.random.Generator) -> Ar
 
 
 @cache
-def real_noise() -> list[Array]:
+def real_noise(tasks: tuple[str, ...] = ()) -> list[Array]:
     """Return the losses of each study of the crash test: its base and changes, on equal seeds.
 
+    `tasks` are those of the studies; (): all.
     All means are 0, and the median standard deviation of a paired difference is that of the others.
     """
     frame = crash_test().filter(pl.col("kind").is_in(["base", "change"]), pl.col("seed") < 64)
+    frame = frame.filter(pl.col("task").is_in(tasks)) if tasks else frame
     found = []
     for _, part in frame.group_by("study", maintain_order=True):
         wide = part.pivot(on="variant", index="seed", values="loss", sort_columns=False)

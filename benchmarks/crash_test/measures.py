@@ -1,7 +1,9 @@
 """What the judges do: a row for each decision and judge, and rates with intervals over studies.
 
 Intervals are the 2.5 and 97.5 % points of 2,000 bootstrap samples of studies, since decisions of
-one study share trainings. A rate without an event in n decisions has the upper end 3 / n.
+one study share trainings. Fewer than `FEW` studies say too little about their spread: there the
+interval of a share is Wilson's, of decisions. A share without an event in n decisions has the upper
+end 3 / n.
 """
 
 import os
@@ -19,14 +21,18 @@ from benchmarks.crash_test.series import run_all
 from lmzoo.lab.statistics.compared import compared
 
 RANK = "lmzoo rank"
+NO_OPS = 8
+"""Of a ranking."""
 BINS = (0.2, 0.5, 1.0, 2.0, 4.0)
 """Limits of the sizes of effects, in standard deviations of a seed."""
-RESAMPLES = 2000
+RESAMPLES, FEW = 2000, 10
 CURVE = (3, 4, 5, 6, 8, 10, 12, 16, 20, 24)
 """Numbers of seeds at which the power of a fixed rule is computed."""
 LOOKING = ("lmzoo judge", "evalsig, sequential", "e-value")
 """Judges that stop when they know enough."""
-CURVED = ("Welch", "paired t", "Mann-Whitney", "bootstrap")
+CURVED = ("Welch", "paired t", "Mann-Whitney", "bootstrap", "evalsig", "statgate")
+"""Fixed rules; statgate takes no fewer than five."""
+LEAST = {"statgate": 5}
 
 
 class Rate(NamedTuple):
@@ -69,7 +75,7 @@ def _facts(pool: Pool) -> dict[str, str]:
 
 
 def _ranked(pool: Pool) -> list[tuple[Any, ...]]:
-    """Return the rows of the ranking of a study: base, changes, inert changes and four no-ops.
+    """Return the rows of the ranking of a study: base, changes, inert changes and no-ops.
 
     It is made twice, with disjoint seeds.
     """
@@ -77,8 +83,8 @@ def _ranked(pool: Pool) -> list[tuple[Any, ...]]:
     for turn in range(2):
         begin = BUDGET * turn
         points = {n: pool.at(n, begin, begin + BUDGET) for n in pool.kinds if n != "base"}
-        for i in range(4):
-            start = STREAM + BUDGET * (4 * turn + i)
+        for i in range(NO_OPS):
+            start = STREAM + BUDGET * (NO_OPS * turn + i)
             points[f"no-op {i}"] = pool.at("base", start, start + BUDGET)
         points = {n: x for n, x in points.items() if not np.isnan(x).any()}
         base = pool.at("base", begin, begin + BUDGET)
@@ -108,8 +114,8 @@ def power_curve(pool: Pool) -> pl.DataFrame:
             continue
         for n in CURVE:
             case = Case(x[:n], y[:n], x[:n], pool.sigma, pool.failure)
-            for name in CURVED:
-                word = JUDGES[name].decide(case).word
+            for name in (name for name in CURVED if name in available()):
+                word = JUDGES[name].decide(case).word if n >= LEAST.get(name, 0) else 0
                 rows.append((pair, effect, name, n, word))
         for n in (BUDGET, CURVE[-1]):
             case = Case(x[:n], y[:n], x[:n], pool.sigma, pool.failure)
@@ -153,9 +159,16 @@ def rate(frame: pl.DataFrame, event: pl.Expr, *, share: bool = True) -> Rate:
     rows = np.random.default_rng(0).integers(0, len(sums), (RESAMPLES, len(sums)))
     drawn: Array = sums[rows].sum(1) / counts[rows].sum(1)
     low, high = np.quantile(drawn, [0.025, 0.975])
-    if share and not sums.any():
+    value = sums.sum() / total
+    if share and len(sums) < FEW:
+        middle, half = (
+            value + 1.92 / total,
+            1.96 * np.sqrt(value * (1 - value) / total + (0.98 / total) ** 2),
+        )
+        low, high = ((middle + side * half) / (1 + 3.84 / total) for side in (-1, 1))
+    elif share and not sums.any():
         high = min(1.0, 3 / total)
-    return Rate(sums.sum() / total, float(low), float(high), total)
+    return Rate(value, max(float(low), 0.0) if share else float(low), float(high), total)
 
 
 def keeps(frame: pl.DataFrame, kind: str) -> Rate:
@@ -186,15 +199,11 @@ def _known(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def seeds_at_equal_power(curve: pl.DataFrame, rival: str, wanted: float) -> float:
-    """Return the seeds at which a fixed rule has this share of right words, interpolated.
+    """Return the seeds at which a fixed rule keeps this share of improvements, interpolated.
 
-    NaN if it has less with all seeds.
+    NaN if it keeps fewer with all seeds, or is not there.
     """
-    part = (
-        curve.filter(pl.col("judge") == rival)
-        .group_by("seeds")
-        .agg((pl.col("word") * pl.col("effect") < 0).mean().alias("share"))
-    )
-    shares = dict(part.iter_rows())
-    grown = np.maximum.accumulate([shares[n] for n in CURVE])
+    part = curve.filter(pl.col("judge") == rival, pl.col("effect") < 0)
+    shares = dict(part.group_by("seeds").agg((pl.col("word") > 0).mean()).iter_rows())
+    grown = np.maximum.accumulate([shares.get(n, 0.0) for n in CURVE])
     return float("nan") if wanted > grown[-1] else float(np.interp(wanted, grown, CURVE))

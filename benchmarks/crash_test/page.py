@@ -32,6 +32,14 @@ PAGE = ROOT / "docs/results/crash_test.md"
 OURS = ("lmzoo judge", "lmzoo judge --stream", RANK)
 SCHEDULES = ((3, 6, 12), (4, 12), (6, 12), (5, 8, 12), (12,))
 """Looks of which one half of the studies chooses, and the other tests."""
+LABELS: tuple[tuple[bool, int, tuple[str, ...]], ...] = (
+    (True, -5, ()),
+    (True, 9, ("evalsig", "lmzoo judge")),
+    (False, -4, ("Welch", "bootstrap")),
+    (False, 8, ("Mann-Whitney", "lmzoo rank", "WilcoxonPruner")),
+    (False, 2, ("almost stochastic order", "paired t, 6 seeds")),
+)
+"""Where the names of judges stand in the figure: right of the mark or left, and how far below."""
 Rows = Sequence[Sequence[str]]
 
 
@@ -186,14 +194,14 @@ def equal_power(curve: pl.DataFrame) -> str:
     for name in curve["judge"].unique(maintain_order=True):
         if name in measures.CURVED:
             continue
-        part = curve.filter(pl.col("judge") == name)
-        wanted = rate(part, pl.col("word") * pl.col("effect") < 0)
+        part = curve.filter(pl.col("judge") == name, pl.col("effect") < 0)
+        wanted = rate(part, pl.col("word") > 0)
         seeds, cells = rate(part, pl.col("seeds"), share=False).value, []
         for rival in measures.CURVED:
             needed = measures.seeds_at_equal_power(curve, rival, wanted.value)
             cells.append(f"{needed:.1f} ({seeds / needed:.2f})" if needed > 0 else "more than 24")
         rows.append([name, wanted.text(), f"{seeds:.1f}", *cells])
-    return table(("judge", "right words, %", "its seeds", *measures.CURVED), rows)
+    return table(("judge", "improvements kept, %", "its seeds", *measures.CURVED), rows)
 
 
 def trades(told: pl.DataFrame) -> str:
@@ -293,7 +301,8 @@ def figure(told: pl.DataFrame) -> str:
             rows.append(
                 {"judge": name, "ours": name in OURS, **_ends(false, "f"), **_ends(kept, "k")}
             )
-    base = alt.Chart(pl.DataFrame(rows))
+    frame = pl.DataFrame(rows)
+    base = alt.Chart(frame)
     x = alt.X("k", title="improvements of 0.5 to 2 sd that are kept, %").scale(domain=[0, 100])
     y = (
         alt.Y("f", title="no-ops that are kept, %")
@@ -306,11 +315,16 @@ def figure(told: pl.DataFrame) -> str:
     marks = base.mark_point(filled=True, size=60).encode(x, y, colour)
     bars = base.mark_rule().encode(x, y, colour, y2="f_high")
     bars_low = base.mark_rule().encode(x, y, colour, y2="f_low")
-    names = base.mark_text(align="left", dx=7, dy=-5, fontSize=10).encode(
-        x, y, colour, text="judge"
-    )
+    names = []
+    for to_right, down, judges_there in LABELS:
+        place = {"align": "left" if to_right else "right", "dx": 7 if to_right else -7, "dy": down}
+        there = pl.col("judge").is_in(judges_there)
+        if not judges_there:  # all others
+            there = ~pl.col("judge").is_in([n for _, _, few in LABELS for n in few])
+        part = alt.Chart(frame.filter(there))
+        names.append(part.mark_text(fontSize=10, **place).encode(x, y, colour, text="judge"))
     limit = alt.Chart(pl.DataFrame({"f": [5.0]})).mark_rule(strokeDash=[4, 3]).encode(y)
-    chart = (limit + bars + bars_low + marks + names).properties(width=620, height=380)
+    chart = alt.layer(limit, bars, bars_low, marks, *names).properties(width=620, height=380)
     return vl_convert.vegalite_to_svg(chart.to_json())
 
 
