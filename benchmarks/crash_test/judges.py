@@ -13,6 +13,7 @@ diverged has the loss `case.failure`, since no rival takes infinity. A judge of 
 imports it inside the function; without the package it is left out.
 """
 
+# pyright: reportMissingImports=false
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -41,11 +41,11 @@ class Rate(NamedTuple):
     value: float
     low: float
     high: float
-    count: int
+    decisions: int
 
     def text(self, *, percent: bool = True) -> str:
         """Return it as a cell of a table."""
-        if not self.count:
+        if not self.decisions:
             return "—"
         scale, form = (100, ".1f") if percent else (1, "+.2f")
         value, low, high = (f"{scale * x:{form}}" for x in self[:3])

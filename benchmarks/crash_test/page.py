@@ -147,7 +147,7 @@ def sizes(told: pl.DataFrame) -> str:
         ]
         for name in _judges(told)
     ]
-    numbers = [power(told.filter(pl.col("judge") == "Welch"), *span).count for span in spans]
+    numbers = [power(told.filter(pl.col("judge") == "Welch"), *span).decisions for span in spans]
     header = [f"{a:g} to {b:g} sd ({n})" for (a, b), n in zip(spans, numbers, strict=True)]
     return table(("judge", *header), rows)
 
@@ -161,7 +161,7 @@ def groups(told: pl.DataFrame) -> str:
         for value in told[column].drop_nulls().unique().sort():
             part = told.filter(pl.col(column) == value, pl.col("kind") == "no-op")
             cells = [keeps(part.filter(pl.col("judge") == name), "no-op") for name in names]
-            rows.append([value, f"{cells[0].count:,}", *(cell.text() for cell in cells)])
+            rows.append([value, f"{cells[0].decisions:,}", *(cell.text() for cell in cells)])
         parts.append(table((column, "decisions", *map(_shown, names)), rows))
     return "\n\n".join(parts)
 
@@ -209,13 +209,13 @@ def trades(told: pl.DataFrame) -> str:
     part = told.filter("trade", pl.col("kind") == "change", pl.col("judge") != RANK)
     if part.is_empty():
         return "No change is a trade."
-    rows = []
+    rows, sides = [], (pl.col("effect") < 0, pl.col("effect") > 0)
     for name in _judges(part):
         own = part.filter(pl.col("judge") == name)
-        sides = [own.filter(pl.col("effect") < 0), own.filter(pl.col("effect") > 0)]
-        kept = [rate(side, pl.col("word") > 0) for side in sides]
+        kept = [rate(own.filter(side), pl.col("word") > 0) for side in sides]
         rows.append([_shown(name), *(cell.text() for cell in kept)])
-    better, worse = (side.height for side in sides)
+    one = part.filter(pl.col("judge") == "Welch")
+    better, worse = (one.filter(side).height for side in sides)
     header = (
         "judge",
         f"kept: mean better, median worse, % ({better})",
@@ -297,7 +297,7 @@ def figure(told: pl.DataFrame) -> str:
     for name in _judges(told):
         part = told.filter(pl.col("judge") == name)
         false, kept = keeps(part, "no-op"), power(part, 0.5, 2.0)
-        if false.count and kept.count:
+        if false.decisions and kept.decisions:
             rows.append(
                 {"judge": name, "ours": name in OURS, **_ends(false, "f"), **_ends(kept, "k")}
             )

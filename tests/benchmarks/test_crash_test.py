@@ -3,6 +3,7 @@
 import importlib
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -34,7 +35,7 @@ def test_packs_have_every_training_once_and_tune_first():
 def test_a_pack_is_trained_and_not_again(tmp_path):
     train = importlib.import_module("benchmarks.crash_test.train")
     study = next(i for i, s in enumerate(population.studies()) if s.name == "tanh, recall, 0")
-    options = type("Options", (), {"seed": 0, "device": "cpu", "data_dir": None})()
+    options = SimpleNamespace(seed=0, device="cpu", data_dir=None)
     trainer = train.PackTrainer(options)
     pack = population.Pack(study, (), (("base", 0), ("renamed", 0), ("lr*2", 0)))
     line = trainer.train(pack, 0.01)
