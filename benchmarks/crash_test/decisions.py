@@ -28,6 +28,8 @@ from lmzoo.base.seeds import derive_seed
 PAIRS = 30
 """Random pairs of configurations of a study, besides the base with each change."""
 FLOOR = 5
+Seen = range | frozenset[int]
+"""Seeds that a judge sees."""
 KNOWN = 3.0
 """Standard errors from 0 of a known effect."""
 LEAST_TRUTH = 24
@@ -59,7 +61,7 @@ class Pool:
             pl.col("loss").cast(pl.Float64).fill_null(self.failure).fill_nan(self.failure)
         )
         self.kinds: dict[str, str] = dict(sorted({*filled.select("variant", "kind").iter_rows()}))
-        self._effects: dict[tuple[str, str, range], tuple[float, bool, bool]] = {}
+        self._effects: dict[tuple[str, str, Seen], tuple[float, bool, bool]] = {}
         self.losses: dict[str, dict[int, float]] = {name: {} for name in sorted(self.kinds)}
         for variant, seed, loss in filled.select("variant", "seed", "loss").iter_rows():
             self.losses[variant][seed] = min(loss, self.failure)
@@ -74,7 +76,7 @@ class Pool:
         found = self.losses.get(variant, {})
         return np.array([found.get(seed, np.nan) for seed in range(begin, end)])
 
-    def unseen(self, variant: str, seen: range = range(JUDGED)) -> Array:
+    def unseen(self, variant: str, seen: Seen = range(JUDGED)) -> Array:
         """Return the losses of all seeds but those that a judge sees."""
         found = self.losses[variant]
         return np.array([found[seed] for seed in sorted(found) if seed not in seen])
@@ -88,7 +90,7 @@ class Pool:
             if kind in ("base", "change") and len(self.unseen(name)) >= LEAST_TRUTH
         ]
 
-    def effect(self, a: str, b: str, seen: range = range(JUDGED)) -> tuple[float, bool, bool]:
+    def effect(self, a: str, b: str, seen: Seen = range(JUDGED)) -> tuple[float, bool, bool]:
         """Return the effect of b against a in standard deviations, if it is known, and a trade."""
         key = a, b, seen
         if key not in self._effects:

@@ -21,8 +21,8 @@ from benchmarks.crash_test.series import run_all
 from lmzoo.lab.statistics.compared import compared
 
 RANK = "lmzoo rank"
-NO_OPS = 8
-"""Of a ranking."""
+NO_OPS, EXTRA = 8, 32
+"""No-ops of a ranking, and further seeds of its reference, which is in all contrasts."""
 BINS = (0.2, 0.5, 1.0, 2.0, 4.0)
 """Limits of the sizes of effects, in standard deviations of a seed."""
 RESAMPLES, FEW = 2000, 10
@@ -87,16 +87,22 @@ def _ranked(pool: Pool) -> list[tuple[Any, ...]]:
             start = STREAM + BUDGET * (NO_OPS * turn + i)
             points[f"no-op {i}"] = pool.at("base", start, start + BUDGET)
         points = {n: x for n, x in points.items() if not np.isnan(x).any()}
-        base = pool.at("base", begin, begin + BUDGET)
+        more = STREAM + 2 * NO_OPS * BUDGET + EXTRA * turn
+        base = np.append(
+            pool.at("base", begin, begin + BUDGET), pool.at("base", more, more + EXTRA)
+        )
         if np.isnan(base).any() or len(points) < 4:
             continue
-        x = np.stack([base, *points.values()])
-        sign = compared(np.where(x >= pool.failure, np.inf, x), 0, margin=0.0).sign[1:]
+        x = np.full((1 + len(points), len(base)), np.nan)
+        x[0], x[1:, :BUDGET] = base, [*points.values()]
+        x[x >= pool.failure] = np.inf
+        sign = compared(x, 0, margin=0.0).sign[1:]
+        seen = frozenset((*range(begin, begin + BUDGET), *range(more, more + EXTRA)))
         for name, word in zip(points, -sign, strict=True):
             kind = pool.kinds.get(name, "no-op")
             known = (0.0, True, False)
             if kind == "change" and {"base", name} <= set(pool.configurations):
-                known = pool.effect("base", name, range(begin, begin + BUDGET))
+                known = pool.effect("base", name, seen)
             elif kind == "change":
                 continue
             rows.append((kind, f"base > {name}", *known, RANK, int(word), BUDGET))
