@@ -62,7 +62,7 @@ def trainings(studies: int, seed: int = 0) -> pl.DataFrame:
         facts |= {name: getattr(study, name) for name in ("batch", "epochs", "clip")}
         noise = {}
         for name, variant in population.VARIANTS.items():
-            seeds = [*range(64), *(1000 + np.arange(120) if name == "base" else [])]
+            seeds = [*range(64), *(1000 + np.arange(256) if name == "base" else [])]
             for number in map(int, seeds):
                 if variant.kind != "inert":
                     noise[name, number] = 2 + random.normal()
