@@ -16,7 +16,8 @@ Studies:
     lmzoo.main(study)                                    its command line
     lmzoo.run_study(study)                               trains it, and returns the ranking
     lmzoo.Point("mine", lmzoo.Command("python train.py --lr {lr}"))   another program
-    search={"recipe.lr": lmzoo.FloatRange(1e-3, 1e-1)}   also lmzoo.IntRange and lmzoo.Choice
+    search={"recipe.lr": (1e-3, 1e-1)}   short for a lmzoo.FloatRange or lmzoo.IntRange
+    search={"model.width": [64, 128]}    short for a lmzoo.Choice
 
 Results, as polars frames; STUDY is a folder, a file of records, or a name in runs/:
 

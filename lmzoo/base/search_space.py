@@ -42,6 +42,26 @@ class Choice:
 Range = IntRange | FloatRange | Choice
 
 
+DECADE = 10.0
+"""A pair whose bounds are this far apart is a logarithmic range."""
+
+
+def short_range(value: Any) -> Any:
+    """Return the range that a pair is, or the choice that a list is; other values as they are.
+
+    `(1e-3, 1e-1)` is logarithmic because it spans a decade; a pair of integers is an `IntRange`.
+    """
+    if isinstance(value, list) and value:
+        return Choice(tuple(value))
+    if not (isinstance(value, tuple) and len(value) == 2 and {*map(type, value)} <= {int, float}):
+        return value
+    low, high = value
+    if not low < high:
+        return value
+    kind = IntRange if {*map(type, value)} == {int} else FloatRange
+    return kind(low, high, log=low > 0 and high >= DECADE * low)
+
+
 def middle(bounds: Range) -> Any:
     """Return the middle of a range, of its logarithm if it is logarithmic, or the first choice."""
     if isinstance(bounds, Choice):

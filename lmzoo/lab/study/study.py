@@ -27,19 +27,24 @@ from typing import Any, Self
 
 from lmzoo.base.command_line import MOST, MOST_SEED
 from lmzoo.base.errors import UserError, near
-from lmzoo.base.search_space import Range
+from lmzoo.base.search_space import Range, range_json, range_text, short_range
 
 DIRECTIONS = ("minimize", "maximize")
 Settings = Mapping[str, Any]
 """Dotted field path -> value: `{"recipe.lr": 0.01}`."""
 Ranges = Mapping[str, Range | None]
-"""Dotted field path -> search range; None: the one declared with the field."""
+"""Dotted field path -> search range; None: the one declared with the field. A constructor
+also takes a pair and a list (`short_range`)."""
 KINDS: dict[Any, tuple[Any, str]] = {
     str: (str, "text"),
     int: (Integral, "a whole number"),
     float: (Real, "a number"),
     Settings: (Any, "{FIELD: VALUE}"),
-    Ranges: (Range | None, "{FIELD: RANGE}, such as {'recipe.lr': FloatRange(1e-3, 1e-1)}"),
+    Ranges: (
+        Range | None,
+        "{FIELD: RANGE}, such as {'recipe.lr': (1e-3, 1e-1)}; a range is a pair low, high, a list "
+        "of values, FloatRange, IntRange or Choice",
+    ),
 }
 """Types of fields -> what values are, of mappings their values, and how a message says it."""
 
@@ -60,6 +65,12 @@ class Declared:
             if name not in known:
                 raise UserError(f"a {cls.__name__} has no field {name!r}{near(name, known)}")
         return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        own = getattr(self, "search", None)
+        if isinstance(own, Mapping):
+            ranges = {path: short_range(value) for path, value in own.items()}
+            object.__setattr__(self, "search", ranges)
 
 
 @dataclass(frozen=True)
@@ -274,6 +285,13 @@ class Study(Declared):
     def sign(self) -> int:
         """The metric is `sign` times the loss in records."""
         return 1 if self.direction == DIRECTIONS[0] else -1
+
+    @property
+    def search_words(self) -> str:
+        """The ranges that the study and its points give, each once."""
+        spaces = [self.search, *(point.search or {} for point in self.points)]
+        given = {range_text(p, range_json(x)): 0 for own in spaces for p, x in own.items() if x}
+        return ", ".join(given)
 
     @property
     def shown_unit(self) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from lmzoo.base.command_line import MOST_SEED
 from lmzoo.base.errors import UserError
-from lmzoo.base.search_space import Choice, FloatRange
+from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.lab.store.records import STUDY, read_json
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study import NAME_BYTES, Point, Study, options
@@ -72,7 +72,7 @@ def test_what_are_no_points_is_refused(study):
     for points in (
         *(None, "gru", ("gru",), {"a": "gru"}, Point("a", "gru"), (Point("", "gru"),)),
         *((Point(None, "gru"),), (Point("a", "gru", 5),)),
-        (Point("a", "gru", search={"x": (0, 1)}),),
+        (Point("a", "gru", search={"x": (1, 0)}),),
     ):
         with pytest.raises(UserError, match=r"point|label|fields|search"):
             dataclasses.replace(study, points=points).check()
@@ -171,3 +171,19 @@ def test_each_point_lists_its_own_search_space(study, corpus, corpus_fields, tmp
     assert own["nothing"] == {} == own["unigram count"]
     assert content["search"] == {"recipe.lr": lr, "recipe.batch": batch}
     assert content["asked"]["search"] == {"recipe.lr": lr}
+
+
+def test_a_pair_is_a_range_and_a_list_is_a_choice(study):
+    short = {"lr": (1e-3, 1e-1), "drop": (0.0, 0.5), "width": (8, 64), "norm": ["rms", "layer"]}
+    ranges = {
+        "lr": FloatRange(1e-3, 1e-1, log=True),  # it spans a decade
+        "drop": FloatRange(0.0, 0.5),
+        "width": IntRange(8, 64),
+        "norm": Choice(("rms", "layer")),
+    }
+    asked = dataclasses.replace(study, search=short)
+    assert asked.search == ranges == Point("a", "gru", search=short).search
+    assert asked.search_words.startswith("lr=0.001:0.1:log, drop=0.0:0.5, width=8:64, norm=rms,lay")
+    for wrong in ((1, 0), (1, 2, 3), ("a", "b"), [], object()):
+        with raises_user_error("a range is a pair low, high"):
+            dataclasses.replace(study, search={"recipe.lr": wrong}).check()

@@ -93,6 +93,8 @@ class Sweep:
             check_trackers(self.track)
             if not dry_run and not self.quiet:
                 self.stderr.print(f"[bold]{self.study.name}[/]: {self.study.question}")
+                if searched := self.study.search_words:
+                    self.stderr.print(f"search space: {searched}", markup=False)
                 self.stderr.print("loading torch and the corpus, which takes seconds")
             with gc_disabled():
                 from lmzoo.lab.study.planner import Planner
