@@ -140,7 +140,8 @@ def contrasts(
     noise = seed_noise(x, varying, rounding, share)
     _, mean, _ = mean_and_error(x)
     with np.errstate(divide="ignore", invalid="ignore"):
-        of_reference = np.fmax(noise.own, noise.usual) / noise.seeds
+        least = np.where(certain, 0.0, noise.usual)  # a count model has no noise
+        of_reference = np.fmax(noise.own, least) / noise.seeds
         if single and sharing.sum() >= LEAST_POINTS:
             of_reference = of_reference * (1 + noise.skewness**2 / 3)
             of_reference = of_reference * (1 + MISSED / (noise.seeds - 1))

@@ -12,58 +12,58 @@ from tests.lab.analysis.recorded import PAGES, folder_of, frame_of
 CLAIMS = [
     ("reference", "differs from the wild\ntype by less than 0.02", "reference-words",
      {"cut gate_bias (2)": "negligible", "cut input_to_gate (0)": "negligible",
-      "cut candidate_bias (5)": "negligible", "cut state_to_gate (1)": "negligible"}),
+      "cut candidate_bias (5)": "negligible", "cut state_to_gate (1)": "undecided"}),
     ("reference", "the carry costs 0.009 nats, the MGRU\n0.008", "reference-proteins",
      {"cut carry (6)": (0.007, 0.011), "MGRU": (0.006, 0.010)}),
-    ("modern_cells", "undecided (−0.006 to +0.058 nats)", "modern_gla-text",
-     {"cut vector": (-0.006, 0.058)}),
-    ("modern_cells", "RetNet is better without its norm", "modern_retnet-text",
-     {"cut norm": "better (size open)"}),
+    ("modern_cells", "undecided (−0.005 to +0.057 nats)", "modern_gla-text",
+     {"cut vector": (-0.005, 0.057)}),
+    ("modern_cells", "RetNet is not shown to need its norm", "modern_retnet-text",
+     {"cut norm": "undecided"}),
     ("modern_cells", "convolution and its decay α; it needs neither β nor keys of unit length",
      "modern_gated_deltanet-text",
      {"cut convolution": "worse", "cut alpha": "worse", "cut beta": "negligible",
       "cut unit": "negligible"}),
-    ("modern_cells", "needs its rotation, its gate, its decay and its scales", "modern_retnet-text",
-     {"cut rotation": "worse", "cut gate": "worse", "cut decay": "worse",
-      "cut scales": "worse (size open)"}),
+    ("modern_cells", "RetNet needs its rotation and its gate", "modern_retnet-text",
+     {"cut rotation": "worse", "cut gate": "worse (size open)", "cut decay": "undecided",
+      "cut scales": "undecided"}),
     ("modern_cells", "Of HGRN2 nothing is decided", "modern_hgrn2-text",
      {"cut lower_bound": "undecided", "cut input_to_forget": "undecided"}),
-    ("modern_cells_more", "(0.02 to 0.06 nats). The carry is worth 0.71 to 0.74. The exponential, "
+    ("modern_cells_more", "(0.01 to 0.06 nats). The carry is worth 0.71 to 0.74. The exponential, "
      "the skip and the normaliser are undecided", "modern_lru-captions",
-     {"cut phase": (-0.055, -0.017), "cut carry": (0.707, 0.742), "cut exponential": "undecided",
+     {"cut phase": (-0.057, -0.015), "cut carry": (0.706, 0.743), "cut exponential": "undecided",
       "cut skip": "undecided", "cut normaliser": "undecided"}),
-    ("cases", "neither Kimi Delta Attention (−0.05 to 0.05) nor the M²RNN (−0.05 to 0.04) is",
-     "delta_rules-captions", {"Kimi Delta Attention": (-0.050, 0.047), "M²RNN": (-0.048, 0.042)}),
-    ("cases", "Without its bias or\nits trapezoid Mamba-3 has 0.04 nats more (0.00 to 0.09)",
+    ("cases", "neither Kimi Delta Attention (−0.04 to 0.04) nor the M²RNN (−0.05 to 0.04) is",
+     "delta_rules-captions", {"Kimi Delta Attention": (-0.044, 0.040), "M²RNN": (-0.045, 0.039)}),
+    ("cases", "Without its bias or\nits trapezoid Mamba-3 has 0.04 nats more (−0.03 to 0.12)",
      "modern_mamba3-captions",
-     {"cut bias": (0.002, 0.086), "cut trapezoid": (0.003, 0.083), "cut rotation": "undecided",
+     {"cut bias": (-0.028, 0.116), "cut trapezoid": (-0.024, 0.111), "cut rotation": "undecided",
       "cut decay": "undecided"}),
     ("cases", "0.02 to 0.08 in GLA, which has none", "canon_gla-captions",
-     {"convolution of the block": (-0.081, -0.017), "Canon a": "undecided",
+     {"convolution of the block": (-0.082, -0.016), "Canon a": "undecided",
       "Canon b": "undecided", "Canon d": "undecided"}),
     ("cases", "at all four places are worth 0.03 to 0.12 nats in GLA, and one after the cell "
      "(place c) 0.02 to 0.08", "canon_gla-captions",
-     {"Canon a,b,c,d": (-0.117, -0.032), "Canon c": (-0.084, -0.018)}),
+     {"Canon a,b,c,d": (-0.117, -0.032), "Canon c": (-0.085, -0.018)}),
     ("modern_cells_more", "The carry is worth 0.07 to 0.10 nats and the write gate 0.03 to 0.06",
      "modern_min_gru-captions",
      {"cut carry": (0.0735, 0.1008), "cut write_gate": (0.0283, 0.0555),
       "cut input_to_candidate": "negligible", "cut input_to_gate": "negligible"}),
-    ("modern_cells_more", "The carry is worth 0.10 to 0.13 nats; the input gate is free",
+    ("modern_cells_more", "The carry is worth 0.10 to 0.14 nats; the input gate is free",
      "modern_rg_lru-captions",
-     {"cut carry": (0.100, 0.132), "cut input_gate": "negligible",
+     {"cut carry": (0.096, 0.135), "cut input_gate": "negligible",
       "cut recurrence_gate": "undecided", "cut root": "undecided",
       "cut input_to_recurrence": "undecided"}),
-    ("modern_cells_more", "the RWKV-7 without its gate (0.02 to 0.07)", "modern_rwkv7-captions",
-     {"cut gate": (-0.066, -0.016), "cut bonus": "undecided", "cut decay": "undecided",
+    ("modern_cells_more", "the RWKV-7 without its gate (0.01 to 0.07)", "modern_rwkv7-captions",
+     {"cut gate": (-0.069, -0.013), "cut bonus": "undecided", "cut decay": "undecided",
       "cut token_shift": "undecided", "cut vector_decay": "undecided", "cut removal": "undecided",
       "cut vector_rate": "undecided"}),
-    ("modern_cells", "the lower bound of the decay is worth 0.04 to 0.08 nats and the input's path "
+    ("modern_cells", "the lower bound of the decay is worth 0.02 to 0.09 nats and the input's path "
      "to the decay 0.05 to 0.10", "modern_hgrn2-captions",
-     {"cut lower_bound": (0.038, 0.080), "cut input_to_forget": (0.052, 0.098),
-      "cut query": "worse (size open)", "cut tied_write": "worse (size open)"}),
-    ("modern_cells", "better without its norm here, too, and without its gate",
+     {"cut lower_bound": (0.023, 0.094), "cut input_to_forget": (0.050, 0.099),
+      "cut query": "undecided", "cut tied_write": "worse (size open)"}),
+    ("modern_cells", "RetNet is better without its norm, by an amount that is open",
      "modern_retnet-captions",
-     {"cut norm": "better (size open)", "cut gate": "better (size open)", "cut decay": "undecided",
+     {"cut norm": "better (size open)", "cut gate": "undecided", "cut decay": "undecided",
       "cut scales": "undecided", "cut rotation": "undecided"}),
     ("modern_cells_more", "The exponential together with the normaliser is undecided",
      "modern_slstm-captions",
@@ -71,40 +71,40 @@ CLAIMS = [
       "cut exponential": "negligible", "cut exponential, normaliser": "undecided"}),
     ("cases", "sLSTM is free within 0.02 nats", "modern_slstm-captions",
      {"cut exponential": "negligible"}),
-    ("cases", "that of the mLSTM is undecided (−0.02 to 0.05)", "modern_mlstm-captions",
-     {"cut exponential": (-0.024, 0.051)}),
-    ("cases", "is worth 0.03 to 0.05 nats in Mamba", "modern_mamba-captions",
-     {"cut convolution": (0.026, 0.048)}),
-    ("cases", "in Gated DeltaNet it is undecided (0.01 to 0.08)", "modern_gated_deltanet-captions",
-     {"cut convolution": (0.011, 0.077)}),
+    ("cases", "that of the mLSTM is undecided (−0.03 to 0.06)", "modern_mlstm-captions",
+     {"cut exponential": (-0.030, 0.058)}),
+    ("cases", "is worth 0.02 to 0.05 nats in Mamba", "modern_mamba-captions",
+     {"cut convolution": (0.023, 0.051)}),
+    ("cases", "in Gated DeltaNet it is undecided (0.00 to 0.09)", "modern_gated_deltanet-captions",
+     {"cut convolution": (-0.003, 0.090)}),
     ("cases", "the output activation is undecided; JANET is better", "lstm_variants-captions",
      {"JANET": "better", "no output activation": "undecided",
       "no forget gate": "worse (size open)"}),
-    ("cases", "Without the leak it costs 0.02 to 0.07 nats", "s0_no_leak-captions",
-     {"cut state_to_candidate (4)": (0.023, 0.065)}),
-    ("cases", "the cut is undecided (−0.08 to 0.00)", "tuned_no_leak-captions",
-     {"cut state_to_candidate (4)": (-0.083, 0.004)}),
-    ("modern_cells_more", "The convolution is worth 0.03 to 0.05 nats. Without the gate Mamba is "
-     "better by 0.01 to 0.03. The skip is free", "modern_mamba-captions",
-     {"cut convolution": (0.026, 0.048), "cut gate": (-0.034, -0.012), "cut skip": "negligible",
-      "cut b, c": "negligible", "cut delta, b": "negligible", "cut delta, c": "negligible",
+    ("cases", "Without the leak it costs 0.00 to 0.08 nats", "s0_no_leak-captions",
+     {"cut state_to_candidate (4)": (0.005, 0.084)}),
+    ("cases", "the cut is undecided (−0.09 to 0.01)", "tuned_no_leak-captions",
+     {"cut state_to_candidate (4)": (-0.092, 0.013)}),
+    ("modern_cells_more", "The convolution is worth 0.02 to 0.05 nats. Without the gate Mamba is "
+     "better by 0.01 to 0.04. The skip is free", "modern_mamba-captions",
+     {"cut convolution": (0.023, 0.051), "cut gate": (-0.037, -0.009), "cut skip": "negligible",
+      "cut b, c": "undecided", "cut delta, b": "negligible", "cut delta, c": "negligible",
       "cut delta, b, c": "negligible"}),
     ("nanogpt", "are 0.3 nats lower in the same 2,000 steps", "nanogpt-shakespeare_char",
-     {"minGRU": (-0.313, -0.279), "minLSTM": (-0.371, -0.214)}),
-    ("modern_cells_more", "the LRU without its phase (0.02 to 0.06 nats)", "modern_lru-captions",
-     {"cut phase": (-0.055, -0.017)}),
+     {"minGRU": (-0.324, -0.269), "minLSTM": (-0.313, -0.273)}),
+    ("modern_cells_more", "the LRU without its phase (0.01 to 0.06 nats)", "modern_lru-captions",
+     {"cut phase": (-0.057, -0.015)}),
     ("scaling", "The rows of the tanh RNN and of the decoder at width 128", "scaling-captions",
-     {"rnn_lm E=128": (-0.073, -0.009), "transformer_decoder E=128": (-0.377, 0.175)}),
-    ("latents", "is undecided (0.02 to\n0.16 nats)", "mixtures-captions",
-     {"latent CRF, two tokens": (-0.158, -0.019)}),
-    ("lstm_variants", "better by 0.05 to 0.10 nats, with 0.74 times", "lstm_variants-captions",
-     {"JANET": (-0.100, -0.050)}),
+     {"rnn_lm E=128": (-0.074, -0.009), "transformer_decoder E=128": (-0.377, 0.176)}),
+    ("latents", "is undecided (−0.01 to\n0.19 nats)", "mixtures-captions",
+     {"latent CRF, two tokens": (-0.189, 0.012)}),
+    ("lstm_variants", "better by 0.04 to 0.10 nats, with 0.74 times", "lstm_variants-captions",
+     {"JANET": (-0.104, -0.045)}),
     ("lstm_variants", "without it the loss is 0.02 to 0.07 nats higher", "lstm_variants-captions",
-     {"no forget gate": (0.020, 0.070)}),
+     {"no forget gate": (0.016, 0.074)}),
     ("lstm_variants", "worse by 0.17 to 0.23 nats, with 1.6 times", "lstm_variants-captions",
-     {"full gate recurrence": (0.172, 0.228)}),
+     {"full gate recurrence": (0.167, 0.233)}),
     ("lstm_variants", "between 0.05 better and 0.01 worse", "lstm_variants-captions",
-     {"no output activation": (-0.046, 0.012), "no peepholes": "undecided",
+     {"no output activation": (-0.050, 0.015), "no peepholes": "undecided",
       "coupled gates": "undecided"}),
 ]  # fmt: skip
 
@@ -151,7 +151,7 @@ def test_what_is_published_of_a_cut_agrees_where_our_verdict_has_a_sign():
             "cut",
         )
     ]
-    assert (len(signs), signs.count("agrees"), signs.count("undecided")) == (9, 4, 5)
+    assert (len(signs), signs.count("agrees"), signs.count("undecided")) == (9, 5, 4)
 
 
 def test_nothing_is_decided():
@@ -207,11 +207,11 @@ def test_all_six_cells_are_better_than_gpt_at_equal_parameters():
     frame = frame_of("nanogpt_cells-shakespeare_char")
     cells = frame.filter(pl.col("verdict") == "better")
     names = cells["label"].to_list()
-    assert f"{', '.join(names[:-1])} and {names[-1]} gain 0.13 to 0.21 nats" in text
+    assert f"{', '.join(names[:-1])} and {names[-1]} gain 0.12 to 0.21 nats" in text
     assert "all six recurrent cells are better\nthan GPT" in text
     assert len(names) == 6
     ends = cells["difference_low"].min(), cells["difference_high"].max()
-    assert ends == pytest.approx((-0.2051, -0.1340), abs=1e-3)
+    assert ends == pytest.approx((-0.2149, -0.1240), abs=1e-3)
     assert cells["rank_low"].to_list()[:5] == [2] * 5
     assert frame["loss"][0] == pytest.approx(1.517, abs=5e-4)
     sizes = cells["parameters"]
@@ -277,22 +277,20 @@ def test_the_verdicts_that_carry_to_another_width_are_counted():
         for part in text.split("\n## ")[1:]
     ]
     assert counts == [
-        {"carries": 8, "unknown": 3}, {"carries": 1, "unknown": 8}, {"carries": 1, "unknown": 4},
+        {"carries": 6, "unknown": 5}, {"carries": 1, "unknown": 8}, {"unknown": 5},
         {"unknown": 7},
     ]  # fmt: skip
-    assert "8 of 11 of the minimal gated unit carry and 3 are unknown" in text
+    assert "6 of 11 of the minimal gated unit carry and 5 are unknown" in text
     assert "of the LSTM 1 of 9 carries and 8 are unknown" in text
     assert "of Gated DeltaNet all 7 are unknown" in text
-    assert "which is better without its gate at both widths, 1 of 5 carries and 4 are" in text
+    assert "gated linear attention all 5 are unknown" in text
     ends = (
         row["when the width doubles"].replace("−", "-").split(" ±") for row in table(text, "path")
     )
     slopes = [(float(slope), float(half)) for slope, half in ends]
     certain = [round(slope, 2) for slope, half in slopes if abs(slope) > half]
-    assert certain == [0.02, -0.1, -0.09]
-    assert (
-        "cost 0.10 and 0.09 nats less when the width doubles, and its carry is worth 0.02" in text
-    )
+    assert certain == [-0.1, -0.09]
+    assert "cost 0.10 and 0.09 nats less when the width doubles" in text
 
 
 REGIMES = {
@@ -402,10 +400,9 @@ def test_the_tables_of_claims_are_those_of_the_records():
         assert (row["words, S0's size"], row["verdict"]) == got
 
 
-def test_two_seeds_do_not_show_that_a_mutant_beats_the_five_gram():
+def test_two_seeds_show_that_two_mutants_beat_the_five_gram():
     text = (PAGES / "factorial.md").read_text(encoding="utf-8")
-    assert "No mutant is shown to beat the Kneser-Ney 5-gram" in text
-    assert "eight are shown to lose" in text
+    assert "The wild type and two mutants beat the Kneser-Ney 5-gram" in text
+    assert "38 are shown to lose" in text
     words = frame_of("reference-mutants")["kn5"].to_list()
-    assert "wins" not in words
-    assert words.count("loses") == 8
+    assert (words.count("wins"), words.count("loses")) == (3, 38)

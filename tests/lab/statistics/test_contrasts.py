@@ -99,3 +99,11 @@ def test_equal_differences_on_a_grid_are_not_exact(points, paired, step):
     found = contrasts(x, 0, paired=paired)
     assert np.all(found.error[1:] > 0.99 * step * np.sqrt(2 / 12 / 3))
     assert np.all(found.p[1:] > 0.001)
+
+
+def test_a_reference_without_noise_has_none_of_the_points():
+    x = RNG(10).normal(size=(8, 5))
+    x[0] = 0.5
+    c = contrasts(x, 0)
+    assert np.all(c.of_reference < 1e-3)
+    assert c.half()[1] < 1.2 * stats.t.isf(0.025, 28) / 5**0.5
