@@ -186,11 +186,11 @@ def series(folder: Path, case: int, kill: random.Random | None) -> list[str]:
                 else:
                     decisions.append(answer["decision"])
                     break
-            if kill and kill.random() < 0.7:
+            if kill and kill.random() < 0.3:
                 damage(folder, kill)
         else:
             return [*decisions, *["refused"] * (3 - number)]
-        if kill and kill.random() < 0.3:
+        if kill and kill.random() < 0.15:
             damage(folder, kill)
     return decisions
 
@@ -205,7 +205,7 @@ def test_a_judgement_that_was_killed_and_damaged_decides_as_the_whole_one_or_not
         refused += found.count("refused")
         for one, other in zip(found, whole, strict=True):
             assert one in ("refused", other), (case, found, whole)
-    assert refused < 200  # most are decided
+    assert refused < 150  # most are decided
 
 
 def test_equal_results_need_no_seeds_and_no_terminal(lmzoo, tmp_path, monkeypatch) -> None:
