@@ -3,7 +3,7 @@
     python analysis/curves.py gru_ablation
     python analysis/curves.py gru_ablation --chart curves.svg
 
-The chart needs altair (`pip install 'lmzoo-ablations[figures]'`). `lmzoo curves` draws more charts.
+The chart needs altair (`pip install 'lmzoo-ablations[figures]'`). `lmzoo figure` draws more charts.
 """
 
 from pathlib import Path

@@ -2,7 +2,7 @@ r"""Render a report as text. A report has a heading, tables of strings, and a le
 
     table   for a terminal, with boxes drawn by rich
     md      Markdown
-    latex   booktabs tables for \input
+    latex   tables for \input, with caption and label; they need the package booktabs
     csv     one line per row of the frame, all columns
     json    the frame, the heading and the legend as one value
     github  Markdown for the summary of a pull request: the answer, the table, the account
@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lmzoo.base.errors import UserError
+from lmzoo.base.errors import UserError, near
 from lmzoo.base.streams import CONTROL, printable
 from lmzoo.lab.analysis.study_parquet import SUFFIX
 from lmzoo.lab.store.local import S3_SCHEME
@@ -63,6 +63,29 @@ class Report:
     frame: pl.DataFrame
     json_columns: frozenset[str] = field(default=frozenset())
     """Columns of the frame whose strings are JSON."""
+
+
+def with_columns(report: Report, names: Sequence[str]) -> Report:
+    """Return the report with these columns of its tables and of its frame, in this order.
+
+    Raises:
+        UserError: No table has a column.
+    """
+    known = list(dict.fromkeys(name for table in report.tables for name in table.header))
+    for name in names:
+        if name not in known:
+            raise UserError(f"--columns: no column {name!r}{near(name, known)}")
+    tables = []
+    for table in report.tables:
+        own = [table.header.index(name) for name in names if name in table.header]
+        if {names[0], *names[-1:]} <= {*table.header}:
+            rows = [tuple(row[i] for i in own) for row in table.rows]
+            header = tuple(table.header[i] for i in own)
+            tables.append(replace(table, header=header, rows=rows))
+    columns = [{"point": "label"}.get(name, name) for name in names]
+    frame = report.frame.select(name for name in columns if name in report.frame.columns)
+    json_columns = report.json_columns & {*frame.columns}
+    return replace(report, tables=tuple(tables), frame=frame, json_columns=json_columns)
 
 
 def render(
@@ -202,12 +225,18 @@ TEX = {
 
 
 def _latex(report: Report) -> str:
-    lines = [f"% {line}".replace("\n", " ") for line in report.heading]
-    for table in report.tables:
+    lines = [r"% needs \usepackage{booktabs}"]
+    lines += [f"% {line}".replace("\n", " ") for line in report.heading]
+    question = report.heading[0] if report.heading else ""
+    name = "-".join(re.findall(r"[a-z0-9]+", question.lower())[:6])
+    for number, table in enumerate(report.tables, 1):
+        caption = ". ".join(filter(None, [question.rstrip("."), table.title]))
         align = "".join("l" if name in table.text_columns else "r" for name in table.header)
         header, *body = (_latex_row(row) for row in (table.header, *table.rows))
-        lines += ["", f"% {table.title}", rf"\begin{{tabular}}{{{align}}}", r"\toprule", header]
-        lines += [r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
+        lines += ["", r"\begin{table}", r"\centering", rf"\caption{{{_escape_latex(caption)}}}"]
+        lines += [rf"\label{{tab:{name}-{number}}}", rf"\begin{{tabular}}{{{align}}}"]
+        lines += [r"\toprule", header, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
+        lines += [r"\end{table}"]
     return "\n".join([*lines, "", *(f"% {line}" for line in report.legend)])
 
 

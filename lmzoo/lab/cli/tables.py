@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lmzoo.base.errors import UserError, writing
 from lmzoo.base.streams import echo
 from lmzoo.lab.cli.options import Format, Metric, print_report
 from lmzoo.lab.store.studies import find_study
@@ -28,12 +27,16 @@ def rank(
     at: Annotated[int | None, typer.Option(help="Rank by the validation loss at this epoch instead of the test loss.")] = None,
     margin: Annotated[float | None, typer.Option(help="Difference in nats below which a point is negligible. Default: the study's.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print all columns, notes and chosen settings.")] = False,
+    columns: Annotated[str, typer.Option(metavar="NAME,NAME", help="Print these columns only: point,loss,difference,p.")] = "",
 ) -> None:  # fmt: skip
     """Rank the points of a study: means, intervals, paired differences, verdicts."""
     from lmzoo.lab.analysis.frames import rank as ranked
+    from lmzoo.lab.analysis.render import with_columns
 
     def read() -> "Report":
         ranking = ranked(study, unit=unit, at=at, margin=margin)
+        if columns:
+            return with_columns(ranking.report, columns.split(","))
         return ranking.brief if format == "table" and not explain else ranking.report
 
     _show(format, read)
@@ -54,30 +57,19 @@ def compare(
     _show(format, lambda: study_comparison(study, unit=unit, reference=reference))
 
 
-def curves(
+def figure(
     study: Study,
-    out: Annotated[Path | None, typer.Option(help="Folder of the charts. Default: STUDY/.curves.")] = None,
-    format: Annotated[str, typer.Option(help="png, svg or html.")] = "png",
+    out: Annotated[Path, typer.Option(help="File whose name is the figure, as curves.svg: forest, curves, tuning or tuning-FIELD, parameters, state, compute; .pdf, .svg or .png.")] = Path("forest.pdf"),
+    columns: Annotated[int, typer.Option(help="Width: 1 or 2 columns of a paper.")] = 2,
     metric: Metric = "token",
 ) -> None:  # fmt: skip
-    """Draw the curves of a study, one file each.
-
-    They show learning curves, tuned settings, costs, and how many settings trained each epoch.
-    """
-    from lmzoo.lab.analysis.load import load_study
-    from lmzoo.lab.analysis.ranking import rank_points
+    """Draw a figure of a study for a paper, and print its caption."""
     from lmzoo.lab.analysis.render import output_path
-    from lmzoo.lab.analysis.report.curve_charts import SAVE_OPTIONS, curve_charts, save_chart
+    from lmzoo.lab.analysis.report.figure import write_figure
 
-    if format not in SAVE_OPTIONS:
-        raise UserError(f"no format {format!r}; known: {', '.join(SAVE_OPTIONS)}")
-    target = output_path(study, out, ".curves")
-    folder = load_study(study)
-    ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric)
-    for stem, chart in curve_charts(folder, ranked, metric).items():
-        with writing(target / stem):
-            path = save_chart(chart, target, stem, format)
-        echo(path)
+    output_path(study, out, "")
+    caption = write_figure(study, out, columns, metric)
+    echo(f"{out}: {caption}")
 
 
 def epistasis(

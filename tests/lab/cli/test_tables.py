@@ -1,5 +1,6 @@
 """The subcommands that read a study: their output, their errors, what they import."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,9 @@ def test_rank_prints_a_table_as_wide_as_the_terminal(toy, lmzoo, monkeypatch):
     assert 100 < max(map(len, out.splitlines())) <= 140
 
 
+THERE = ("--out", "s3://bucket/there")
+
+
 @pytest.mark.parametrize(
     ("command", "options", "message"),
     [
@@ -38,7 +42,7 @@ def test_rank_prints_a_table_as_wide_as_the_terminal(toy, lmzoo, monkeypatch):
         ("rank", ("--unit", "bpc"), "lack the size of the test text"),
         ("compare", ("--reference", "cut best"), "no point 'cut best'; known: cut full"),
         ("epistasis", (), "has no two mutants of a cell"),
-        ("curves", ("--format", "gif"), "no format 'gif'"),
+        ("figure", ("--out", "forest.gif"), "no format '.gif'"),
         ("report", ("--metric", "words"), "no metric 'words'"),
     ],
 )
@@ -62,16 +66,34 @@ def test_rank_imports_neither_torch_nor_ray(toy):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_curves_writes_one_file_per_chart(toy, lmzoo, tmp_path):
+def test_a_figure_is_as_wide_as_its_columns_and_prints_its_caption(toy, lmzoo, refused, tmp_path):
     toy.add_run("full", 10, 3.0, setting={"lr": 0.001})
-    for format, start in (("svg", b"<svg"), ("html", b"<!DOCTYPE html>")):
-        code, out, _ = lmzoo("curves", toy.path, "--out", tmp_path / format, "--format", format)
-        files = sorted((tmp_path / format).iterdir())
-        assert (code, [file.stem for file in files]) == (0, ["learning", "setting-lr"])
-        assert sorted(out.split()) == [str(file) for file in files]
-        for data in (file.read_bytes() for file in files):
-            assert data.lstrip().startswith(start)
-            assert b"<script src=" not in data
+    for name, start in (
+        ("forest.pdf", b"%PDF"),
+        ("curves.svg", b"<svg"),
+        ("tuning.png", b"\x89PNG"),
+    ):
+        widths = []
+        for columns in (1, 2):
+            file = tmp_path / str(columns) / name
+            code, out, _ = lmzoo("figure", toy.path, "--out", file, "--columns", columns)
+            assert code == 0
+            assert out.startswith(f"{file}: ")
+            assert file.read_bytes().startswith(start)
+            widths += map(float, re.findall(rb'^<svg[^>]* width="(\d+)', file.read_bytes()))
+            assert b"var(--" not in file.read_bytes()
+        assert widths in ([], [320, 680])
+    assert "near: forest" in refused("figure", toy.path, "--out", tmp_path / "forests.pdf")
+
+
+def test_columns_make_a_table_for_a_paper(toy, lmzoo, refused):
+    words = ("--columns", "point,loss,p", "--format")
+    latex = lmzoo("rank", toy.path, *words, "latex")[1]
+    assert "point & loss & p" in latex
+    assert latex.count(r"\begin{table}") == latex.count(r"\caption{") == latex.count(r"\label{tab:")
+    assert "booktabs" in latex.splitlines()[0]
+    assert lmzoo("rank", toy.path, *words, "csv")[1].startswith("label,loss,p\n")
+    assert "no column 'pp'" in refused("rank", toy.path, "--columns", "point,pp")
 
 
 def test_an_output_in_a_bucket_is_refused_before_the_study_is_read(refused, tmp_path, monkeypatch):
@@ -79,11 +101,10 @@ def test_an_output_in_a_bucket_is_refused_before_the_study_is_read(refused, tmp_
     for module in ("load", "report.page"):
         fail = lambda path: pytest.fail(f"{path} was read")  # noqa: E731
         monkeypatch.setattr(f"lmzoo.lab.analysis.{module}.load_study", fail)
-    for command in ("report", "curves"):
-        for out in ((), ("--out", "s3://bucket/there")):
-            error = refused(command, "s3://bucket/runs/toy", *out)
-            assert "error: s3://bucket/" in error
-            assert "--out" in error
+    for command, out in (("report", ()), ("report", THERE), ("figure", THERE)):
+        error = refused(command, "s3://bucket/runs/toy", *out)
+        assert "error: s3://bucket/" in error
+        assert "--out" in error
     assert not [*tmp_path.iterdir()]
 
 

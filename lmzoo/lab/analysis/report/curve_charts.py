@@ -3,8 +3,6 @@
 All charts have the same colours (`colours.py`), so charts can be compared.
 """
 
-import textwrap
-from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -22,7 +20,6 @@ from lmzoo.lab.analysis.load import StudyFolder
 from lmzoo.lab.analysis.report.colours import (
     BASELINE,
     MANY,
-    NOTE_WIDTH,
     REFERENCE,
     Look,
     look_of,
@@ -31,9 +28,6 @@ from lmzoo.lab.analysis.report.colours import (
 from lmzoo.lab.analysis.report.setting_chart import setting_chart
 from lmzoo.lab.analysis.units import UNITS
 
-WIDTH, HEIGHT = 520, 300
-SAVE_OPTIONS = {"png": {"scale_factor": 2}, "svg": {}, "html": {"inline": True}}
-"""Format of a chart's file -> options of altair's `save`."""
 FILES = {"parameters": "parameters", "state_size": "state", "flops": "compute"}
 """Cost -> stem of the file of its chart."""
 
@@ -59,14 +53,7 @@ def curve_charts(
     for cost, title in COSTS.items():
         if costs[cost].drop_nulls().n_unique() > 1:
             charts[FILES[cost]] = cost_chart(costs, look, cost, title)
-    return {name: chart if page else _printed(chart) for name, chart in charts.items()}
-
-
-def save_chart(chart: Any, folder: Path, stem: str, format: str) -> Path:
-    """Write a chart as FOLDER/STEM.FORMAT and return the path; HTML needs no network."""
-    path = folder / f"{stem}.{format}"
-    chart.save(str(path), format=format, **SAVE_OPTIONS[format])
-    return path
+    return charts
 
 
 def learning_chart(frame: pl.DataFrame, look: Look, metric: str) -> Any:
@@ -179,11 +166,3 @@ def cost_chart(frame: pl.DataFrame, look: Look, cost: str, title: str) -> Any:
 
 def _loss(field: str, title: str) -> Any:
     return alt.Y(field, title=title, scale=alt.Scale(zero=False))
-
-
-def _printed(chart: Any) -> Any:
-    chart.title.subtitle = [
-        line for note in chart.title.subtitle for line in textwrap.wrap(note, NOTE_WIDTH)
-    ]
-    known = chart.height is not alt.Undefined  # rows with labels have their own height
-    return chart.properties(width=WIDTH) if known else chart.properties(width=WIDTH, height=HEIGHT)

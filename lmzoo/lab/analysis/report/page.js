@@ -27,6 +27,17 @@
   };
   const WIDE = 700;
   const views = new Map();
+  const saveLink = (place, title) => {
+    const caption = place.parentElement.querySelector("figcaption");
+    const link = caption.querySelector("a") ?? caption.appendChild(document.createElement("a"));
+    const name = title.toLowerCase().replace(/[^a-z0-9]+/g, "-");
+    Object.assign(link, { textContent: "save as SVG", href: "#", onclick: async (event) => {
+      event.preventDefault();
+      const text = await views.get(place).view.toSVG();
+      const file = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
+      Object.assign(document.createElement("a"), { href: file, download: `${name}.svg` }).click();
+    } });
+  };
   const draw = async (place) => {
     const width = place.clientWidth;
     const text = place.nextElementSibling.textContent;
@@ -56,6 +67,7 @@
     views.get(place)?.finalize();
     views.set(place, await vegaEmbed(place, spec, { actions: false, renderer: "svg", config }));
     place.setAttribute("aria-label", spec.description);  // Vega-Embed replaces it
+    saveLink(place, spec.description);
     for (const list of place.querySelectorAll(".vega-bind select")) {
       if (chosen) choose(list, chosen);
       list.addEventListener("change", () => {

@@ -1,0 +1,116 @@
+"""A figure of a study for a paper: forest plot, learning curves, searched settings, costs.
+
+It is as wide as one or two columns, without a title, which is the caption's: `caption` returns its
+text. Verdicts have shapes and lines have dashes, so that a grey print can be read.
+"""
+
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import vl_convert
+
+from lmzoo.base.errors import UserError, near, writing
+from lmzoo.lab.analysis.load import StudyFolder, load_study
+from lmzoo.lab.analysis.ranking import TABLE_KEYS, rank_points
+from lmzoo.lab.analysis.report.curve_charts import curve_charts
+from lmzoo.lab.analysis.report.forest import forest_chart
+
+WRITERS = {
+    ".pdf": vl_convert.vegalite_to_pdf,
+    ".svg": vl_convert.vegalite_to_svg,
+    ".png": lambda spec: vl_convert.vegalite_to_png(spec, ppi=300, scale=1.0),
+}
+WIDTHS = {1: 320, 2: 680}
+"""Columns -> pixels of 1/96 inch: 3.3 and 7.1 inches."""
+FOR_A_SCREEN = "point at a line"
+"""The beginning of a note about the pointer."""
+DASHES = [[1, 0], [4, 2], [1, 1.5], [6, 2, 1, 2], [8, 3], [2, 2]]
+SMALL = {"labelFontSize": 10, "titleFontSize": 10, "titleFontWeight": "normal"}
+CONFIG = {
+    "background": "white",
+    "font": "Helvetica, Arial, sans-serif",
+    "view": {"stroke": None},
+    "axis": {**SMALL, "labelLimit": 280},
+    "axisXQuantitative": {"tickCount": 5, "labelOverlap": "greedy"},
+    "legend": {**SMALL, "orient": "bottom", "titleOrient": "left", "labelLimit": 280},
+}
+
+
+def write_figure(study: Path, out: Path, columns: int, metric: str) -> str:
+    """Write the figure that the name of the file says, as `forest.pdf`; return its caption.
+
+    Raises:
+        UserError: There is no such figure or format, or the study has no data for it.
+    """
+    if out.suffix not in WRITERS:
+        raise UserError(f"no format {out.suffix!r} of {out.name}; known: {', '.join(WRITERS)}")
+    if columns not in WIDTHS:
+        raise UserError(f"--columns {columns}: give 1 or 2, the columns of the paper")
+    charts = figures(load_study(study), metric)
+    if out.stem not in charts:
+        raise UserError(f"no figure {out.stem!r} of this study{near(out.stem, charts)}")
+    spec = charts[out.stem].to_dict()
+    title = spec.pop("title")
+    content = WRITERS[out.suffix](_printed(spec, columns))
+    with writing(out):
+        out.write_bytes(content.encode() if isinstance(content, str) else content)
+    notes = [note for note in title.get("subtitle", ()) if not note.startswith(FOR_A_SCREEN)]
+    return f"{title['text']}: {'; '.join(notes)}."
+
+
+def figures(folder: StudyFolder, metric: str = "token") -> dict[str, Any]:
+    """Return name -> chart: forest, curves, tuning of each field, and costs."""
+    ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric)
+    parts = ranked.partition_by(TABLE_KEYS, maintain_order=True)
+    forests = [chart for chart in map(forest_chart, parts) if chart is not None]
+    charts = {f"forest{i or ''}": chart for i, chart in enumerate(forests)}
+    for name, chart in curve_charts(folder, ranked, metric).items():
+        own = {"learning": "curves"}.get(name, name).replace("setting-", "tuning-")
+        charts[own] = chart
+        if own.startswith("tuning-"):
+            charts.setdefault("tuning", chart)
+    return charts
+
+
+def _printed(spec: dict[str, Any], columns: int) -> dict[str, Any]:
+    """Return a specification for paper: its width, its colours and its dashes."""
+    spec |= {"width": WIDTHS[columns], "config": CONFIG}
+    spec["autosize"] = {"type": "fit-x", "contains": "padding"}
+    wide = spec.get("usermeta", {}).get("wide")
+    if wide is None:
+        spec["height"] = 220
+    elif columns == max(WIDTHS):
+        spec["height"] = wide
+        spec["params"] = [{"name": "wide", "value": True}]
+    lined = any(layer["mark"]["type"] == "line" for layer in spec["layer"])
+    for layer in spec["layer"]:
+        own = layer["encoding"]
+        for channel in ("color", "shape"):
+            if (legend := own.get(channel, {}).get("legend")) is not None:
+                legend |= {"orient": "bottom", "columns": WIDTHS[columns] // 150}
+                if lined and channel == "color":
+                    legend |= {"symbolType": "stroke", "symbolSize": 300, "symbolStrokeWidth": 2}
+        if layer["mark"]["type"] == "line":
+            values = own["color"]["scale"]["domain"]
+            dashes = [DASHES[i % len(DASHES)] for i, _ in enumerate(values)]
+            own["strokeDash"] = own["color"] | {"scale": {"domain": values, "range": dashes}}
+    return _coloured(spec, _light())
+
+
+def _light() -> dict[str, str]:
+    """Return the colours of a page in the light, by their names in CSS."""
+    css = files("lmzoo.lab.analysis.report").joinpath("page.css").read_text("utf-8")
+    return dict(re.findall(r"(--[\w-]+): (#\w+)", css.partition("}")[0]))
+
+
+def _coloured(value: Any, colours: Mapping[str, str]) -> Any:
+    """Return a specification in which names of colours are replaced by their values."""
+    if isinstance(value, dict):
+        return {key: _coloured(x, colours) for key, x in value.items()}
+    if isinstance(value, list):
+        return [_coloured(x, colours) for x in value]
+    name = value[4:-1] if isinstance(value, str) and value.startswith("var(") else ""
+    return colours.get(name, value)
