@@ -18,6 +18,7 @@ Studies:
     lmzoo.Point("mine", lmzoo.Command("python train.py --lr {lr}"))   another program
     search={"recipe.lr": (1e-3, 1e-1)}   short for a lmzoo.FloatRange or lmzoo.IntRange
     search={"model.width": [64, 128]}    short for a lmzoo.Choice
+    lmzoo.tune.trainable("DLM46", "captions")            a row in a Tuner of Ray Tune of your own
 
 Results, as polars frames; STUDY is a folder, a file of records, or a name in runs/:
 
@@ -46,7 +47,7 @@ from lmzoo.lab.sweep import main
 from lmzoo.lab.trainables.commands import Command
 
 if _TYPE_CHECKING:
-    from lmzoo import zoo
+    from lmzoo import tune, zoo
     from lmzoo.api import TextModel, build, load_run, run_study
     from lmzoo.inspect.module_cuts import apply_cut, cuts
     from lmzoo.lab.analysis.frames import curves, rank, runs
@@ -61,7 +62,7 @@ _sys.meta_path.append(_OldNames())
 __all__ = [
     "Choice", "Command", "FloatRange", "IntRange", "Point", "Recipe", "Study", "TextModel",
     "UserError", "apply_cut", "audit", "build", "crash_test", "curves", "cuts", "judge", "load_run",
-    "main", "plan", "rank", "run_study", "runs", "zoo",
+    "main", "plan", "rank", "run_study", "runs", "tune", "zoo",
 ]  # fmt: skip
 _LAZY = {
     **dict.fromkeys(("TextModel", "build", "load_run", "run_study"), "lmzoo.api"),
@@ -78,8 +79,8 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> _Any:
-    if name == "zoo":
-        return _import_module("lmzoo.zoo")
+    if name in ("tune", "zoo"):
+        return _import_module(f"lmzoo.{name}")
     if name in _LAZY:
         return getattr(_import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'lmzoo' has no attribute {name!r}")

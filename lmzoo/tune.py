@@ -1,0 +1,128 @@
+"""Rows of the zoo in a `ray.tune.Tuner` of your own: one trial is one run.
+
+    tuner = tune.Tuner(
+        lmzoo.tune.trainable("DLM46", "captions", epochs=10),
+        param_space=lmzoo.tune.param_space("DLM46"),
+        tune_config=tune.TuneConfig(metric="valid", mode="min", num_samples=20),
+    )
+
+Schedulers, search algorithms, callbacks, `ResultGrid` and `Tuner.restore` are those of Ray Tune.
+`lmzoo judge RESULTS` reads the folder of results.
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from ray import tune
+
+from lmzoo import zoo
+from lmzoo.api import build
+from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import Choice, IntRange, ranges
+from lmzoo.train.recipe import Recipe
+
+STATE = "training.pt"
+MODEL, RECIPE = "model.", "recipe."
+
+
+def trainable(
+    row: str,
+    corpus: str = "captions",
+    *,
+    points: Mapping[str, Mapping[str, Any]] | None = None,
+    epochs: int = 10,
+    data_dir: Path | None = None,
+    **fields: Any,
+) -> Callable[[dict[str, Any]], None]:
+    """Return a trainable of Ray Tune that trains a row of the zoo on a corpus.
+
+    Each epoch reports `epoch`, `train` and `valid` (nats per token) with a checkpoint; the last one
+    also `test`, of the best weights. A trial reads `recipe.FIELD`, `model.FIELD`, `seed` and
+    `point` from its config.
+
+    Args:
+        row: Name or alias of a row.
+        corpus: Name of a corpus, or `text:PATH`.
+        points: Name of a point -> fields of the model, such as `{"cell.cuts": [4]}`.
+        epochs: Epochs of a trial. A scheduler may stop it earlier.
+        data_dir: Folder of the corpus files; None downloads them.
+        **fields: Fields of the model that all trials share.
+
+    Raises:
+        UserError: A name is unknown, or a field is invalid.
+    """
+    variants = points or {}
+    for changes in [{}, *variants.values()]:
+        zoo.config(row, **{**fields, **_nested(changes)})
+
+    def train(config: dict[str, Any]) -> None:
+        recipe = Recipe().with_fields(_named(config, RECIPE)).with_budget(epochs)
+        changes = variants[config["point"]] if variants else {}
+        own = {**fields, **_nested({**changes, **_named(config, MODEL)})}
+        seed = config.get("seed", 0)
+        model = build(row, corpus, recipe=recipe, seed=seed, data_dir=data_dir, **own)
+        training = model._training
+        assert training is not None
+        if checkpoint := tune.get_checkpoint():
+            with checkpoint.as_directory() as folder:
+                training.load(torch.load(Path(folder, STATE), weights_only=True))
+        for record in model.stream(epochs - training.epoch):
+            losses = {"train": record["train_token"], "valid": record["valid_token"]}
+            if training.epoch == epochs:
+                model.module.load_state_dict(training.best_weights)
+                losses["test"] = model.test().token
+            with tempfile.TemporaryDirectory() as folder:
+                torch.save(training.dump(), Path(folder, STATE))
+                saved = tune.Checkpoint.from_directory(folder)
+                tune.report({"epoch": training.epoch, **losses}, checkpoint=saved)
+
+    train.__name__ = zoo.row(row).name
+    return train
+
+
+def param_space(row: str, *names: str, **fields: Any) -> dict[str, Any]:
+    """Return Ray Tune's search space of a row: the ranges that its fields declare.
+
+    Args:
+        row: Name or alias of a row.
+        *names: Fields, such as `recipe.dropout` or `model.width`; the learning rate by default.
+        **fields: Fields of the model, as in `trainable`.
+
+    Raises:
+        UserError: A field declares no range.
+    """
+    known = {RECIPE + name: bounds for name, bounds in ranges(Recipe).items()}
+    known |= {
+        MODEL + name: bounds for name, bounds in ranges(type(zoo.config(row, **fields))).items()
+    }
+    return {name: _domain(known, name) for name in names or (RECIPE + "lr",)}
+
+
+def _domain(known: Mapping[str, Any], name: str) -> Any:
+    if name not in known:
+        raise UserError(f"{name!r} declares no range; known: {', '.join(known)}")
+    bounds = known[name]
+    if isinstance(bounds, Choice):
+        return tune.choice(list(bounds.values))
+    if isinstance(bounds, IntRange):
+        return (tune.lograndint if bounds.log else tune.randint)(bounds.low, bounds.high + 1)
+    return (tune.loguniform if bounds.log else tune.uniform)(bounds.low, bounds.high)
+
+
+def _named(config: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Return the fields of a part by their paths."""
+    return {k.removeprefix(prefix): v for k, v in config.items() if k.startswith(prefix)}
+
+
+def _nested(paths: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for path, value in paths.items():
+        *parents, leaf = path.split(".")
+        part = found
+        for parent in parents:
+            part = part.setdefault(parent, {})
+        part[leaf] = value
+    return found
