@@ -80,15 +80,15 @@ class Bucket:
     def put(self, key: str, data: bytes, **condition: str) -> str:
         """Write an object, under `IfMatch` or `IfNoneMatch` if given, and return its ETag.
 
-        A put whose answer was lost is repeated below, and then finds its own object.
+        A put whose answer was lost is repeated by boto, and then finds its own object.
         """
         try:
             with _translate_errors(f"s3://{self.name}/{key}"):
                 put = _client().put_object
                 return put(Bucket=self.name, Key=key, Body=data, **condition)["ETag"]
-        except FileExistsError:
-            found = self.get(key)
-            if found.data != data:
+        except FileExistsError as error:
+            found = self.get(key) if getattr(error, "repeated", False) else None
+            if found is None or found.data != data:
                 raise
             return found.etag
 
@@ -117,7 +117,9 @@ def _translate_errors(target: str) -> Iterator[None]:
         if status == 404 and code != "NoSuchBucket":
             raise FileNotFoundError(errno.ENOENT, code, target) from None
         if status in (409, 412):
-            raise FileExistsError(errno.EEXIST, code, target) from None
+            conflict: Any = FileExistsError(errno.EEXIST, code, target)
+            conflict.repeated = error.response["ResponseMetadata"].get("RetryAttempts", 0) > 0
+            raise conflict from None
         if status >= 500 or status == 429:
             raise OSError(errno.EHOSTUNREACH, f"S3 answers {code}", target) from None
         raise UserError(
@@ -208,7 +210,8 @@ class S3Lock:
             pass
         try:
             found = self._bucket.get(self._key)
-            if found.age <= EXPIRY:
+            is_own = found.data.startswith(json.dumps(self._name())[:-1].encode() + b",")
+            if found.age <= EXPIRY and not is_own:  # its own: the answer of a put was lost
                 return False
             self._put(IfMatch=found.etag)
         except (FileExistsError, FileNotFoundError):  # another process was faster
@@ -219,9 +222,12 @@ class S3Lock:
         """Write the lock object; the counter changes its content, and so its ETag, every time."""
         started = _seconds()
         self._renewals += 1
-        body = json.dumps({"holder": process_name(), "renewed": self._renewals, "began": id(self)})
+        body = json.dumps({**self._name(), "renewed": self._renewals})
         self._etag = self._bucket.put(self._key, body.encode(), **condition)
         self._renewed_at = started
+
+    def _name(self) -> dict[str, Any]:
+        return {"holder": process_name(), "began": id(self)}
 
     def _renew_until_released(self) -> None:
         while not self._released.wait(EXPIRY / RENEWALS):
@@ -361,8 +367,7 @@ class S3Store(Store):
         try:
             self._put(name, data, IfNoneMatch="*")
         except FileExistsError:
-            self._read(name)
-            return False
+            return self._read(name) == data
         return True
 
     def _put_known(self, name: str, data: bytes) -> None:
@@ -376,10 +381,11 @@ class S3Store(Store):
         try:
             self._put(name, data, **condition)
         except (FileExistsError, FileNotFoundError):
-            raise UserError(
-                f"{self}/{name} was written by another process while this one did not "
-                "respond; wait for it to end and run the same command again"
-            ) from None
+            if self._read(name) != data:  # else an earlier attempt of this request succeeded
+                raise UserError(
+                    f"{self}/{name} was written by another process while this one did not "
+                    "respond; wait for it to end and run the same command again"
+                ) from None
 
     def _put(self, name: str, data: bytes, **condition: str) -> None:
         self._check_lock()
