@@ -17,7 +17,7 @@ from torch.utils._device import _device_constructors
 import lmzoo.decode
 import lmzoo.models  # noqa: F401  both imports register rows
 from lmzoo.base.config import from_dict, to_dict
-from lmzoo.base.errors import UserError
+from lmzoo.base.errors import UserError, near
 from lmzoo.base.memory import allocating, machine_bytes, require_memory
 from lmzoo.base.own_parts import import_installed
 from lmzoo.base.registry import ROWS, Row
@@ -37,7 +37,11 @@ def row(name: str) -> Row:
         UserError: There is none; the message suggests similar names.
     """
     alias = name.upper()
-    return next((known for known in ROWS.values() if alias in known.aliases), None) or ROWS[name]
+    found = next((known for known in ROWS.values() if alias in known.aliases), None)
+    if found is None and name not in ROWS:
+        aliases = (other for known in ROWS.values() for other in known.aliases)
+        raise UserError(f"no {ROWS.kind} {name!r}{near(name, [*sorted(ROWS), *aliases])}")
+    return found or ROWS[name]
 
 
 def is_row(name: str) -> bool:

@@ -3,12 +3,15 @@
     FILE.db, FILE.sqlite3       SQLite
     FILE.journal, FILE.log      Optuna's journal
 
-One Optuna study holds the runs of all points, with the additional parameter `point`. A trial has
-the run's validation losses as intermediate values, its state (a pruned run is pruned, a diverged
-run has failed) and the name of its folder.
+One Optuna study holds the runs of all points; the point is an attribute of a trial, as it is chosen
+by nobody. A trial has the run's validation losses as intermediate values, its state (a pruned run
+is pruned, a diverged run has failed), the name of its folder, and its times: it ended when its
+records were last written, and began as many seconds before as its epochs took.
 """
 
 import json
+from collections import Counter
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import optuna
@@ -26,6 +29,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.curve_data import Range, search_ranges
 from lmzoo.lab.analysis.load import StudyFolder
+from lmzoo.lab.store.records import RECORDS, STUDY
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -56,11 +60,13 @@ def export_to_optuna(folder: StudyFolder, path: Path) -> int:
 
 def _trials(folder: StudyFolder) -> list[FrozenTrial]:
     names = {point["id"]: point["label"] for point in folder.study["points"]}
-    labels = CategoricalDistribution(list(names.values()))
     epochs = folder.events.filter(pl.col("event") == "epoch").drop_nulls("valid_token")
     curves: dict[str, dict[int, float]] = {}
-    for run, epoch, loss in epochs.select("run", "epoch", "valid_token").collect().iter_rows():
+    seconds: Counter[str] = Counter()
+    known = epochs.select("run", "epoch", "valid_token", "seconds").collect()
+    for run, epoch, loss, taken in known.iter_rows():
         curves.setdefault(run, {})[epoch] = loss
+        seconds[run] += taken or 0.0  # type: ignore[assignment]
     tuned = folder.runs.filter(
         (pl.col("stage") == "tune") & pl.col("status").is_not_null() & pl.col("point").is_in(names)
     )
@@ -71,17 +77,26 @@ def _trials(folder: StudyFolder) -> list[FrozenTrial]:
     trials = []
     for run, setting in zip(runs, settings, strict=True):
         state, curve = STATES[run["status"]], curves.get(run["run"], {})
-        trials.append(
-            create_trial(
-                state=state,
-                value=min(curve.values()) if state is TrialState.COMPLETE else None,
-                params={"point": names[run["point"]], **setting},
-                distributions={"point": labels, **{name: distributions[name] for name in setting}},
-                intermediate_values=curve,
-                user_attrs={name: run[name] for name in ("run", "seed", "status")},
-            )
+        facts = {name: run[name] for name in ("run", "seed", "status")}
+        trial = create_trial(
+            state=state,
+            value=min(curve.values()) if state is TrialState.COMPLETE else None,
+            params=setting,
+            distributions={name: distributions[name] for name in setting},
+            intermediate_values=curve,
+            user_attrs={"point": names[run["point"]], **facts},
         )
+        trial.datetime_complete = _written(folder.path, run["run"])
+        trial.datetime_start = trial.datetime_complete - timedelta(seconds=seconds[run["run"]])
+        trials.append(trial)
     return trials
+
+
+def _written(study: Path, run: str) -> datetime:
+    """Return when the records of a run were last written, or those of the study."""
+    records = study / run / RECORDS
+    file = records if records.exists() else study / STUDY
+    return datetime.fromtimestamp(file.stat().st_mtime)
 
 
 def _distribution(search_range: Range) -> BaseDistribution:

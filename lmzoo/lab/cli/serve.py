@@ -6,15 +6,16 @@ link that is printed has it; the answer stores it in a cookie. A request for ano
 refused, because a foreign name may resolve to loopback (DNS rebinding).
 """
 
+import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html import escape
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from typing import Annotated, ClassVar
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
@@ -22,13 +23,18 @@ import typer
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.streams import echo
+from lmzoo.lab.store.records import BOARD, STUDY, TRACKING, read_json
 from lmzoo.lab.store.studies import RUNS, list_studies
+from lmzoo.lab.study.study_store import DRIVER_LOCK
 
 COOKIE = "lmzoo"
 RELOAD = 15
 """Seconds after which a browser loads a page again."""
 BUSY = 0.1
 """Largest share of one core that the pages of a running sweep take."""
+COLUMNS = ("study", "question", "answer", "state", "runs", "last change")
+NO_RUNS = (BOARD, TRACKING)
+"""Folders of a study that are no runs."""
 
 
 class Pages:
@@ -38,18 +44,60 @@ class Pages:
         self._runs, self._render = runs, render
         self._kept: dict[str, tuple[float, str]] = {}
         """Study -> the time until which its page is kept, and the page."""
+        self._answers: dict[str, tuple[float, str]] = {}
+        """Study -> its answer, and the time of the first change after which it is computed again."""
+        self._answering: Thread | None = None
         self._lock = Lock()
 
     def overview(self) -> str:
-        """Return a page with a link to each study."""
+        """Return a table of the studies, the newest first.
+
+        Answers are computed by a thread of its own, one after the other: a page does not wait.
+        """
         from lmzoo.lab.analysis.report.html import html_page
 
-        names = [study.name for study in list_studies(self._runs)]
-        links = "".join(f'<li><a href="/{quote(name)}">{escape(name)}</a></li>' for name in names)
-        lead = (
-            f"<ul>{links}</ul>" if names else f"<p>{escape(str(self._runs))} has no study yet</p>"
-        )
-        return html_page("Studies", lead, [])
+        found = [(_last_change(study), study) for study in list_studies(self._runs)]
+        found.sort(reverse=True, key=lambda item: (item[0], item[1].name))
+        if not found:
+            return html_page("Studies", f"<p>{escape(str(self._runs))} has no study yet</p>", [])
+        if self._answering is None or not self._answering.is_alive():
+            self._answering = Thread(target=self._answer, args=(found,), daemon=True)
+            self._answering.start()
+        head = "".join(f'<th class="text">{name}</th>' for name in COLUMNS)
+        rows = "".join(self._row(at, study) for at, study in found)
+        table = f'<table class="sortable" aria-label="studies"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+        return html_page("Studies", f'<div class="scroll">{table}</div>', [])
+
+    def _row(self, at: float, study: Path) -> str:
+        known = read_json(study / STUDY) or {}
+        runs = sum(entry.is_dir() and entry.name not in NO_RUNS for entry in os.scandir(study))
+        state = "running" if (study / DRIVER_LOCK).exists() else "ended"
+        points = len(known.get("points", ()))
+        if len(known.get("chosen", ())) < points:
+            state += f", {len(known.get('chosen', ()))} of {points} points tuned"
+        answer = self._answers.get(study.name, (0.0, "is computed"))[1]
+        date = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+        link = f'<a href="/{quote(study.name)}">{escape(study.name)}</a>'
+        texts = (known.get("question", ""), answer, state, f"{runs:,}", date)
+        cells = "".join(f'<td class="text">{text}</td>' for text in [link, *map(escape, texts)])
+        return f"<tr>{cells}</tr>"
+
+    def _answer(self, found: Sequence[tuple[float, Path]]) -> None:
+        """Compute the answers of the studies that have changed since the last ones."""
+        from lmzoo.lab.analysis.frames import rank
+        from lmzoo.lab.analysis.verdict_lines import answer
+
+        for at, study in found:
+            until, _ = self._answers.get(study.name, (0.0, ""))
+            if at < until:
+                continue
+            begin = time.time()
+            try:
+                text = answer(rank(study)) or "no verdict"
+            except UserError as error:
+                text = str(error)
+            taken = time.time() - begin
+            self._answers[study.name] = max(at, begin) + taken / BUSY, text
 
     def page(self, name: str) -> str | None:
         """Return the page of a study, or why there is none yet; None if there is no such study."""
@@ -73,6 +121,11 @@ class Pages:
             return self._render(study)
         except UserError as error:
             return html_page(study.name, paragraphs([f"no results yet: {error}"]), [])
+
+
+def _last_change(study: Path) -> float:
+    """Return when a study last changed: a run began, or a decision was made."""
+    return max(study.stat().st_mtime, (study / STUDY).stat().st_mtime)
 
 
 class Handler(BaseHTTPRequestHandler):

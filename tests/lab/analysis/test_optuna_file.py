@@ -43,7 +43,9 @@ def test_optuna_reads_the_exported_runs(tuned, tmp_path, name, capsys):
     assert len(by_run) == 8
     trial = by_run["gate-tune-2"]
     config = json.loads(tuned.config_path("gate-tune-2").read_text())
-    assert trial.params == {"point": "cut gate", **config["setting"]}
+    assert trial.params == config["setting"]
+    assert trial.user_attrs["point"] == "cut gate"
+    assert trial.duration.total_seconds() == 1.5, "three epochs of half a second"
     assert list(trial.intermediate_values) == [1, 2, 3]
     assert trial.value == min(trial.intermediate_values.values())
     assert by_run[pruned].state is optuna.trial.TrialState.PRUNED

@@ -1,6 +1,7 @@
 """`lmzoo serve`: pages of studies, only for who has the token, only on this machine."""
 
 import http.client
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,6 +60,10 @@ def test_the_pages_of_the_studies_are_shown(server):
     assert (status, headers["Refresh"]) == (200, "15")
     links = re.findall(r'href="(/[^"]+)"', overview)
     assert links == ["/toy-captions"]
+    for cell in ("Which path can be cut?", "ended", ">6<"):
+        assert cell in overview
+    server.RequestHandlerClass.pages._answering.join(60)
+    assert "Worse than &#x27;cut full&#x27; by more than 0.02" in get(server, "/", headers=known)[2]
     status, _, page = get(server, links[0], headers=known)
     assert status == 200
     assert "cut carry" in page
@@ -104,3 +109,14 @@ def test_a_study_without_results_says_so_until_it_has_some(tmp_path):
     assert pages._kept["new"][0] > 0
     pages._kept.clear()
     assert pages.page("new") == "the page"
+
+
+def test_the_newest_study_is_first(tmp_path):
+    for name, age in (("old", 100), ("new", 0), ("middle", 50)):
+        study = ToyStudy(tmp_path / name).write()
+        for path in (study / "study.json", study):
+            os.utime(path, (1e9 - age, 1e9 - age))
+    server = build_server(tmp_path, 0, lambda study: "")
+    page = server.RequestHandlerClass.pages.overview()  # type: ignore[attr-defined]
+    server.server_close()
+    assert re.findall(r'href="/(\w+)"', page) == ["new", "middle", "old"]
