@@ -45,7 +45,7 @@ check-docs:
 	$(BIN)/lint-imports
 	$(BIN)/codespell lmzoo sweeps analysis tests tools docs README.md CONTRIBUTING.md CHANGELOG.md
 	$(BIN)/python tools/results.py --check
-	$(BIN)/mkdocs build --quiet --strict
+	$(BIN)/mkdocs build --strict  # not --quiet, which hides warnings from --strict
 
 # The documentation, readable without a server or a network: open site/index.html.
 docs: $(ALL)

@@ -27,7 +27,7 @@ from lmzoo.lab.analysis.curve_data import distinct_ranges
 from lmzoo.lab.analysis.formatting import format_value, status_counts, table_title
 from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS, accuracy_lines, rank_points
-from lmzoo.lab.analysis.render import Report, TextTable
+from lmzoo.lab.analysis.render import KEYS, Report, TextTable
 from lmzoo.lab.analysis.units import METRIC, SIZE_OF, UNITS, metric_of, size_line
 from lmzoo.lab.analysis.verdict_lines import (
     data_warnings,
@@ -200,7 +200,6 @@ def _range(search_range: Mapping[str, Any]) -> str:
 TITLE = "how each setting was found"
 FEWEST = 3
 """Rows of a table whose equal columns become a part of the title."""
-KEPT = ("rank", "point", "parameters")
 
 
 def provenance_table(part: pl.DataFrame) -> TextTable:
@@ -208,9 +207,9 @@ def provenance_table(part: pl.DataFrame) -> TextTable:
     table = text_table(TITLE, part.to_dicts(), shown_columns("ranking", "provenance"))
     equal = {}
     for name, *own in zip(table.header, *table.rows, strict=True):
-        if name not in KEPT and set(own) <= {"0"}:
+        if name not in KEYS and set(own) <= {"0"}:
             table = table.without(name)
-        elif name not in KEPT and len(own) >= FEWEST and len(set(own)) == 1:
+        elif name not in KEYS and len(own) >= FEWEST and len(set(own)) == 1:
             table, equal[name] = table.without(name), own[0]
     shared = ", ".join(f"{name} {cell}" for name, cell in equal.items())
     return replace(table, title=f"{TITLE}; at every point: {shared}") if equal else table

@@ -65,6 +65,10 @@ class Report:
     """Columns of the frame whose strings are JSON."""
 
 
+KEYS = ("rank", "point", "parameters")
+"""Columns of all tables of a report: a table with these alone says nothing."""
+
+
 def with_columns(report: Report, names: Sequence[str]) -> Report:
     """Return the report with these columns of its tables and of its frame, in this order.
 
@@ -75,12 +79,13 @@ def with_columns(report: Report, names: Sequence[str]) -> Report:
     for name in names:
         if name not in known:
             raise UserError(f"--columns: no column {name!r}{near(name, known)}")
+    only = {*names} <= {*KEYS}
     tables = []
     for table in report.tables:
         own = [table.header.index(name) for name in names if name in table.header]
-        if {names[0], *names[-1:]} <= {*table.header}:
+        header = tuple(table.header[i] for i in own)
+        if only or {*header} - {*KEYS}:
             rows = [tuple(row[i] for i in own) for row in table.rows]
-            header = tuple(table.header[i] for i in own)
             tables.append(replace(table, header=header, rows=rows))
     columns = [{"point": "label"}.get(name, name) for name in names]
     frame = report.frame.select(name for name in columns if name in report.frame.columns)

@@ -58,6 +58,7 @@ def test_a_log_has_plain_lines_with_the_progress_and_what_is_awaited(planner, mo
     assert (lines.count(WAITING), lines.count("all workers have room")) == (1, 1)
     ended = [line for line in lines if line.startswith(("finished", "pruned"))]
     assert len(ended) >= 3 * (4 + 2), "and runs that measure a setting again"
+    assert all(" valid loss " in line for line in ended), "a ranking has the test loss"
     assert "nats/token" in ended[0]
 
 
@@ -212,3 +213,10 @@ def test_at_the_end_the_verdicts_are_those_of_all_confirm_runs(planner):
     lines = "\n".join(panel(console, 160, 50))
     for said in ("worse", known[planner.points[1]].difference, "100 % of the epochs"):
         assert said in lines
+
+
+def test_verdicts_have_the_words_of_tables(planner):
+    known = {planner.points[1]: module.SoFar("worse-open", "")}
+    table = module.point_table(planner.points, known, (), (), 9, 100)
+    (words,) = [c for c in table.columns if c.header == "so far"]
+    assert "[red]worse (size open)[/]" in [*words.cells]

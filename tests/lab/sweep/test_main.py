@@ -49,8 +49,10 @@ def run(tmp_path, monkeypatch, capsys):
 
 
 def test_a_dry_run_prints_the_pending_runs_and_trains_nothing(study, tmp_path, run):
-    code, out, _ = run(study, "--dry-run", "--max-concurrent", "2")
+    place = tmp_path / "a folder"
+    code, out, _ = run(study, "--dry-run", "--max-concurrent", "2", "--storage", str(place))
     assert code == 0
+    assert f"lmzoo plan '{place}/" in out, "a command that can be copied: quoted, on one line"
     assert "wild type: 9 runs, at most 36 epochs" in out
     assert f"{SHOWN[2]} ≡ cut gate_bias (2) + write (7):" in " ".join(out.split())
     budget = ["--seeds", "7", "--samples", "5", "--epochs", "2", "--search-space", "recipe.lr=off"]

@@ -62,4 +62,4 @@ def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_j
     store = planner.store.store
     command = f"lmzoo plan {shlex.quote(str(store))} --effect X"
     out.print(f"after a sweep, {command} says how many seeds show X", soft_wrap=True, markup=False)
-    out.print(f"{time_left}, {slots} runs at a time, in {store}")
+    out.print(f"{time_left}, {slots} runs at a time, in {store}", soft_wrap=True, markup=False)
