@@ -36,6 +36,7 @@ from lmzoo.lab.store.records import (
     TEST_LOSSES,
     TRACKING,
     USER_CODE,
+    is_record,
     parse_json,
     read_json,
 )
@@ -211,7 +212,7 @@ def _parse_lines(texts: list[tuple[str, bytes]]) -> tuple[pl.DataFrame, Counter[
     for run, text in texts:
         for line in filter(None, text.splitlines()):
             record = parse_json(line)
-            if isinstance(record, dict):
+            if is_record(record):
                 rows.append({**record, "run": run})
             else:
                 damaged[run] += 1

@@ -197,10 +197,20 @@ def parse_records(data: bytes) -> list[Record]:
     parsed = parse_json(b"[" + b",".join(lines) + b"]")  # one call takes half of the time
     if parsed is None or len(parsed) != len(lines):
         parsed = map(parse_json, lines)
-    for record in parsed:
-        if isinstance(record, dict) and {"event", "epoch"} <= record.keys():
-            records[record["event"], record["epoch"]] = record
+    for record in filter(is_record, parsed):
+        records[record["event"], record["epoch"]] = record
     return list(records.values())
+
+
+def is_record(value: Any) -> bool:
+    """Return whether a parsed line is an event; if not, the line is damaged."""
+    if not isinstance(value, dict) or type(value.get("epoch")) is not int:
+        return False
+    if not isinstance(value.get("event"), str):
+        return False
+    numbers = (value.get(name) for name in ("valid_token", "token"))
+    ends_well = value["event"] != "end" or value.get("status") in STATUSES
+    return ends_well and all(isinstance(number, float | int | None) for number in numbers)
 
 
 def epoch_records(records: list[Record]) -> list[Record]:

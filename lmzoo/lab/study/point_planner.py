@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import Choice
 from lmzoo.base.seeds import derive_seed
 from lmzoo.lab.store.records import epoch_records, find_end, records_pending, with_seeds
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
@@ -290,9 +291,17 @@ class PointPlanner:
         most = self.samples if self._design_ended else len(self.design)
         return self._rules.startable(self.tune_runs, most)
 
+    def _is_setting(self, value: Any) -> bool:
+        """Return whether a stored setting is whole; a damaged one is suggested again."""
+        if not isinstance(value, dict) or value.keys() != self.space.keys():
+            return False
+        numeric = [value[name] for name, r in self.space.items() if not isinstance(r, Choice)]
+        return all(isinstance(number, int | float) for number in numeric)
+
     def _plan_settings(self, indices: range) -> None:
         """Plan and store these settings; one that the model refuses has no run."""
-        settings, new = self.store.settings(self._key), dict[int, Setting]()
+        stored, new = self.store.settings(self._key), dict[int, Setting]()
+        settings = {index: s for index, s in stored.items() if self._is_setting(s)}
         for index in indices:
             if index not in settings:
                 settings[index] = new[index] = self._suggest([settings[i] for i in range(index)])

@@ -194,7 +194,9 @@ class StudyStore:
         known: dict[str, dict[int, dict[str, Any]]] = {}
         for line in (self.store.read(SETTINGS) or b"").splitlines():
             entry = parse_json(line)
-            if isinstance(entry, dict) and entry.keys() >= {"point", "index", "setting"}:
+            if not isinstance(entry, dict) or not entry.keys() >= {"point", "index", "setting"}:
+                continue
+            if isinstance(entry["point"], str) and isinstance(entry["index"], int):
                 known.setdefault(entry["point"], {}).setdefault(entry["index"], entry["setting"])
         return known
 

@@ -96,6 +96,28 @@ def test_damaged_lines_of_settings_are_computed_again(
     assert outcome(tmp_path) == outcome(undisturbed)
 
 
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        (SETTINGS, b'"recipe.lr"', b'"becipe.lr"'),
+        (SETTINGS, b'"recipe.lr": 0', b'"recipe.lr": "0"'),
+        (RECORDS, b'"epoch": 1', b'"epoch": "1"'),
+        (RECORDS, b'"event": "epoch"', b'"event": ["epoch"]'),
+        (RECORDS, b'"status": "finished"', b'"status": "finisher"'),
+    ],
+)
+def test_lines_that_are_json_and_no_records_are_damaged(
+    file, old, new, tmp_path, study, corpus, corpus_fields, undisturbed
+):
+    path = shutil.copytree(undisturbed, tmp_path / "toy")
+    damaged = next(f for f in sorted(path.rglob(file)) if old in f.read_bytes())
+    damaged.write_bytes(damaged.read_bytes().replace(old, new, 1))
+    load_study(path)
+    assert sweep(study, corpus, corpus_fields, path)
+    if file == SETTINGS:
+        assert outcome(path) == outcome(undisturbed)
+
+
 def test_a_second_sweep_on_a_store_is_refused(tmp_path):
     first = StudyStore(tmp_path / "toy")
     with pytest.raises(UserError, match=r"in use by process \d+ on "):
