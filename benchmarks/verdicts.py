@@ -155,6 +155,7 @@ def _look_again(
         for n in schedule:
             made = spend([n], made, len(x) - 1)
         seeds = np.full(len(x), schedule[-1])
+        assert made
         seeds[0] = made[-1].own
         known = np.where(np.arange(x.shape[1]) < seeds[:, None], x, np.nan)
         return compared(known, 0, looks=made), seeds

@@ -40,7 +40,7 @@ def ablation_report(path: Path) -> Report:
         row = ours[label]
         agrees = SIGNS[int(row["sign"] * math.copysign(1, cost))]
         difference = format_mean(
-            *(row[x] for x in ("difference", "difference_low", "difference_high")), "+.3f"
+            *(row[x] for x in ("difference", "difference_low", "difference_high")), form="+.3f"
         )
         rows.append((label, f"{perplexity:.2f}", f"{cost:+.3f}", difference, agrees))
     header = ("cut", "perplexity in the paper", "difference there", "difference here", "sign")

@@ -103,9 +103,9 @@ def repeated(row: Mapping[str, Any], seed: int, folder: Path) -> dict[str, Any]:
 def line(row: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Return the line of a table: both differences, and whether the new one is inside."""
     inside = row["low"] - ROUNDED <= new["difference"] <= row["high"] + ROUNDED
-    recorded = format_mean(*(row[x] for x in ("difference", "low", "high")), "+.3f")
+    recorded = format_mean(*(row[x] for x in ("difference", "low", "high")), form="+.3f")
     again = format_mean(
-        *(new[x] for x in ("difference", "difference_low", "difference_high")), "+.3f"
+        *(new[x] for x in ("difference", "difference_low", "difference_high")), form="+.3f"
     )
     verdicts = f"{row['verdict']} / {verdict_text(new)}"
     words = (row["study"], row["point"], recorded, again, "yes" if inside else "no", verdicts)

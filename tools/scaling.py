@@ -205,7 +205,7 @@ def study_scaling(path: Path, *, by: str = "parameters", metric: str = "token") 
             row["curve"],
             format_number(row["points"], ""),
             f"{row['smallest']:,.0f} to {row['largest']:,.0f}",
-            format_mean(*_ends(row, "exponent"), ".3f"),
+            format_mean(*_ends(row, "exponent"), form=".3f"),
             *(_loss(row, name) for name in where),
             "" if row["birge"] == 1 else f"rough ({row['birge']:.1f})",
         )
@@ -246,14 +246,14 @@ def study_scaling(path: Path, *, by: str = "parameters", metric: str = "token") 
 
 def _loss(row: Mapping[str, Any], where: str) -> str:
     name = f"loss_{where}_size"
-    return format_mean(*_ends(row, name), ".3f")
+    return format_mean(*_ends(row, name), form=".3f")
 
 
 def _ratio(row: Mapping[str, Any], where: str) -> str:
     ends = _ends(row, f"ratio_{where}_size")
     if ends[0] is None:
         return MISSING
-    return format_mean(*(None if x is None else 100 * (x - 1) for x in ends), "+.1f") + " %"
+    return format_mean(*(None if x is None else 100 * (x - 1) for x in ends), form="+.1f") + " %"
 
 
 def _ends(row: Mapping[str, Any], name: str) -> tuple[float | None, ...]:

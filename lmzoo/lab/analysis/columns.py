@@ -101,7 +101,7 @@ class Column:
             return self.cell(row, digits)
         form, value = self.cell.format(digits=digits), row[self.name]
         if self.ends:
-            return format_mean(value, *(row[end] for end in self.ends), form)
+            return format_mean(value, *(row[end] for end in self.ends), form=form)
         return format_number(value, form)
 
 
@@ -239,7 +239,7 @@ def _difference(row: Row, digits: int) -> str:
     if row["reference"]:
         return "reference"
     ends = (row[name] for name in DIFFERENCE_ENDS)
-    return format_mean(row["difference"], *ends, f"+.{digits}f")
+    return format_mean(row["difference"], *ends, form=f"+.{digits}f")
 
 
 def _accuracy(row: Row, _: int) -> str:

@@ -43,7 +43,8 @@ def rank_intervals(
     """
     x = np.asarray(losses, np.float64)
     finite = np.isfinite(x).sum(1)
-    diverged, ranked = np.isposinf(x).any(1), finite > 0
+    diverged: NDArray[np.bool_] = np.asarray(np.isposinf(x).any(1))
+    ranked = finite > 0
     x = np.where(np.isfinite(x), x, np.nan)
     sharing = np.ones(len(x), bool) if family is None else np.asarray(family, bool)
     share: Array | float = 1.0

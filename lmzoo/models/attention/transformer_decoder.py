@@ -173,4 +173,4 @@ for _args in (
     ("sparse_attention", "", {"norm": "pre", "positions": "learned", "window": 4, "stride": 4},
      "Transformer decoder with strided sparse attention.", "Child et al. 2019 (arXiv:1904.10509)"),
 ):  # fmt: skip
-    _row(*_args)
+    _row(*_args)  # type: ignore[arg-type]

@@ -136,7 +136,7 @@ for _args in (
     ("lagged_aggregate_markov_sphere", "DLM22", {"scaled": True, "norm": "rms", "pad": "unit"},
      "Lagged aggregate Markov model with normalised token and component vectors."),
 ):  # fmt: skip
-    _row(*_args)
+    _row(*_args)  # type: ignore[arg-type]
 
 
 Objective = StrEnum("Objective", "EXACT BOUND")

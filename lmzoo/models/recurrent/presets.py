@@ -70,7 +70,7 @@ for _args in (
     ("grid_lstm", {"name": "grid_lstm"}, _PLAIN, "S2",
      "Kalchbrenner et al. 2016 (arXiv:1507.01526)", "Grid LSTM: LSTMs along time and along depth."),
 ):  # fmt: skip
-    _row(*_args)
+    _row(*_args)  # type: ignore[arg-type]
 
 
 _row(

@@ -74,6 +74,8 @@ def forest_chart(part: pl.DataFrame) -> Any:
     groups = [group for group in GROUPS if any(row["group"] == group for row in rows)]
     margin, metric = part["margin"].item(0), part["metric"].item(0)
     unit = "nats per token" if metric in UNITS else metric
+    colour: Any
+    shape: Any
     colour, shape = (
         kind("group:N", title=None)
         .scale(domain=groups, range=[values[group] for group in groups])
