@@ -283,7 +283,7 @@ def _chosen_runs(study: Mapping[str, Any]) -> pl.LazyFrame:
     if not pairs:
         raise UserError(
             f"study {study['name']!r} has no confirmed point yet; "
-            "run its sweep again to continue it"
+            "run its sweep again to continue it; --points LABEL,LABEL leaves out one that fails"
         )
     return pl.LazyFrame(pairs, {"point": pl.String, "run": pl.String})
 

@@ -108,6 +108,15 @@ def test_the_first_screen_has_the_answer_and_the_forest_plot(browse, pages, widt
         assert sum(bottom < height for _, bottom in marks) >= rows
 
 
+def test_each_chart_can_be_saved(browse, pages):
+    with browse(pages[0], 1440) as tab:
+        links = tab.locator("figcaption a", has_text="save as SVG")
+        assert links.count() == tab.locator(".chart").count() > 3
+        with tab.expect_download() as saved:
+            links.first.click()
+        assert saved.value.path().read_text("utf-8").startswith("<svg")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_violation(browse, pages, scheme):
     pytest.importorskip("axe_playwright_python", reason="needs axe-playwright-python")
