@@ -128,5 +128,5 @@ def test_a_script_prints_a_table(capsys, monkeypatch) -> None:
     with pytest.raises(SystemExit) as stop:
         run_command(script("rank").main)
     printed = capsys.readouterr().out
-    assert (stop.value.code, printed.count("negligible")) == (0, 5)
+    assert (stop.value.code, printed.count("negligible")) == (0, 3)
     assert "cut gate_bias (2) + input_to_candidate (3) + state_to_candidate (4)" in printed

@@ -325,7 +325,7 @@ class BaseConv(ResidualMixers):
 
     Difference from zoology's code: no FFT.
 
-    Arora et al. 2023 (arXiv:2312.04927); HazyResearch/zoology `mixers/base_conv.py`.
+    Arora et al. 2023 (arXiv:2312.04927); the mixer `base_conv` of HazyResearch/zoology.
     """
 
     @config

@@ -5,11 +5,11 @@ import pytest
 from lmzoo.base.errors import UserError
 from lmzoo.contract import Task
 from tests.laws.support import log_prob, next_log_prob
-from tests.test_contract import CASES, case_id
+from tests.test_contract import CASES
 from tests.tiny import batch, tiny
 
 
-@pytest.mark.parametrize("case", CASES, ids=case_id)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_longer_sequence_is_scored_or_refused(case):
     name, fields = case
     model = tiny(name, **fields)

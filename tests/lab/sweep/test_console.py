@@ -205,7 +205,9 @@ def test_at_the_end_the_verdicts_are_those_of_all_confirm_runs(planner):
     drive(console.fleet, level=lambda run: 0.5 * (run.label == worse))
     for _ in planner.points:
         known = so_far(planner)
-    losses = np.array([[run.test_loss for run in p.confirm_runs] for p in planner.points])
+    losses = np.full((len(planner.points), len(planner.points[0].confirm_runs)), np.nan)
+    for row, point in zip(losses, planner.points, strict=True):
+        row[: len(point.confirm_runs)] = [run.test_loss for run in point.confirm_runs]
     sd = [p.tuning_sd for p in planner.points]
     found = compared(losses, 0, tuning_sd=sd, margin=planner.study.margin).verdict
     assert [known[p].verdict for p in planner.points] == ["reference", *found[1:]]

@@ -53,13 +53,13 @@ def test_a_dry_run_prints_the_pending_runs_and_trains_nothing(study, tmp_path, r
     code, out, _ = run(study, "--dry-run", "--max-concurrent", "2", "--storage", str(place))
     assert code == 0
     assert f"lmzoo plan '{place}/" in out, "a command that can be copied: quoted, on one line"
-    assert "wild type: 9 runs, at most 36 epochs" in out
+    assert "wild type: 10 runs, at most 40 epochs" in out
     assert f"{SHOWN[2]} ≡ cut gate_bias (2) + write (7):" in " ".join(out.split())
     budget = ["--seeds", "7", "--samples", "5", "--epochs", "2", "--search-space", "recipe.lr=off"]
     code, out, _ = run(study, "--dry-run", "--json", "--max-concurrent", "3", *budget)
     result = json.loads(out)
     assert (code, result["slots"]) == (0, 3)
-    assert [(p["runs"], p["epochs"]) for p in result["points"]] == [(7, 14)] * 5
+    assert [(p["runs"], p["epochs"]) for p in result["points"]] == [(10, 20)] + [(7, 14)] * 4
     assert not list(tmp_path.iterdir()), "a dry run wrote files"
 
 
