@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 export OMP_NUM_THREADS ?= 1
 export NO_MKDOCS_2_WARNING = 1
 
-.PHONY: sweep test lowest quick check check-types check-docs docs results reference lock drill drill-slurm drill-faults format clean bench bench-gpu bench-gpu-bundle
+.PHONY: sweep test test-lab test-zoo lowest quick check check-types check-docs docs results reference lock drill drill-slurm drill-faults format clean bench bench-gpu bench-gpu-bundle
 
 # The main sweep on the embedded corpus. Run again, it trains only what is new.
 sweep: $(SWEEP)
@@ -16,8 +16,16 @@ sweep: $(SWEEP)
 # Tests that start Ray run one after another and mostly wait, so there is a third process. Ray would
 # start its workers at niceness 15, where they would wait for the other processes. Without a cache of
 # bytecode, each process compiles all files again.
+TEST := PYTHONDONTWRITEBYTECODE= RAY_worker_niceness=0 $(BIN)/python -m pytest -m "not slow" -n 3 --dist loadgroup
 test: $(ALL)
-	PYTHONDONTWRITEBYTECODE= RAY_worker_niceness=0 $(BIN)/python -m pytest -m "not slow" -n 3 --dist loadgroup
+	$(TEST)
+
+# One house: the laboratory with its commands, or the zoo.
+test-lab: $(ALL)
+	$(TEST) tests/lab tests/base tests/trainables tests/cli
+
+test-zoo: $(ALL)
+	$(TEST) --ignore tests/lab --ignore tests/trainables --ignore tests/docs --ignore tests/tools
 
 # The tests that depend most on other packages, with the oldest version of each that is allowed.
 lowest:
