@@ -1,11 +1,14 @@
 """Verdicts: each has its word, none turns back, and rows outside the family change none."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from lmzoo.lab.statistics import compared as module
 from lmzoo.lab.statistics.compared import (
     BETTER,
     BETTER_OPEN,
@@ -239,3 +242,21 @@ def test_a_look_waits_for_all_runs_but_not_for_failed_ones():
     assert compared(x, 0, looks=made, ended=ended).verdict[1] != ""
     ended[1] = 2
     assert (compared(x, 0, looks=made, ended=ended).verdict == "").all()
+
+
+@pytest.mark.parametrize(("p", "is_shared"), [(0.03, False), (0.07, True)])
+@pytest.mark.parametrize("word", ["negligible", "worse"])
+def test_a_word_of_three_seeds_is_shared_unless_welchs_test_of_its_own_seeds_shows_it(
+    word, p, is_shared
+):
+    """One-sided for a difference below the margin, two-sided for a sign."""
+    x = np.array([[0.0, 0.1, 0.2], [0.0, 0.3, 0.6]])
+    error = np.sqrt((0.1**2 + 0.3**2) / 3)
+    freedom = error**4 / ((0.1**2 / 3) ** 2 / 2 + (0.3**2 / 3) ** 2 / 2)
+    size = error * (stats.t.isf(p / 2, freedom) if word == "worse" else 0.5)
+    x[1] += size - x[1].mean() + x[0].mean()
+    margin = size + error * stats.t.isf(p, freedom)
+    found = module._shared(
+        SimpleNamespace(paired=False), x, np.zeros(2, int), np.array(["", word]), margin
+    )
+    assert found.tolist() == [False, is_shared]

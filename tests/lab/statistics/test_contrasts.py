@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lmzoo.lab.statistics.contrasts import contrasts
+from lmzoo.lab.statistics.contrasts import SHOWN, contrasts, pairs_pay
 
 RNG = np.random.default_rng
 
@@ -107,3 +107,24 @@ def test_a_reference_without_noise_has_none_of_the_points():
     c = contrasts(x, 0)
     assert np.all(c.of_reference < 1e-3)
     assert c.half()[1] < 1.2 * stats.t.isf(0.025, 28) / 5**0.5
+
+
+@pytest.mark.parametrize("seeds", [4, 8])
+def test_pairs_pay_from_the_correlation_that_the_f_test_asks_for(seeds):
+    """Two points with correlation r have F = (1 + r) / (1 - r), of S - 1 and S - 1."""
+    z = np.linalg.qr(np.column_stack([np.ones(seeds), RNG(1).normal(size=(seeds, 2))]))[0][:, 1:]
+    one, other = z.T * np.sqrt(seeds - 1)
+    f = stats.f.ppf(SHOWN, seeds - 1, seeds - 1)
+    least = (f - 1) / (f + 1)
+    for r, pays in ((least - 1e-4, False), (least + 1e-4, True)):
+        x = np.array([one, r * one + np.sqrt(1 - r * r) * other])
+        assert pairs_pay(x, np.zeros(2, int), np.array([False, True])) == pays
+
+
+def test_a_point_outside_the_family_brings_no_noise_with_its_reference():
+    x, family = RNG(4).normal(size=(4, 5)), [True, True, False, False]
+    quiet = contrasts(x, np.array([0, 0, 3, 3]), family=family)
+    x[3] *= 100
+    loud = contrasts(x, np.array([0, 0, 3, 3]), family=family)
+    assert loud.p[1] == quiet.p[1]
+    assert loud.half()[1] == quiet.half()[1]
