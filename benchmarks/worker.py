@@ -3,7 +3,7 @@
     python benchmarks/worker.py [--runs 256] [--epochs 8]
 
 Training and evaluation are replaced; all else is the worker's own: checkpoints, records, curves.
-Both ways run in turn, epoch by epoch, in one process; the other way writes the files of each run,
+Both ways run in one process, interleaved by epoch; the other way writes the files of each run,
 as a worker does for runs that train alone. Seconds are the CPU time of all threads. Curves are
 written once a second, which is more often than in a sweep.
 """

@@ -10,6 +10,7 @@ Schedulers, search algorithms, callbacks, `ResultGrid` and `Tuner.restore` are t
 `lmzoo judge RESULTS` reads the folder of results.
 """
 
+import math
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,12 +21,14 @@ from ray import tune
 
 from lmzoo import zoo
 from lmzoo.api import build
+from lmzoo.base.command_line import nest_settings
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice, IntRange, ranges
 from lmzoo.train.recipe import Recipe
 
 STATE = "training.pt"
-MODEL, RECIPE = "model.", "recipe."
+POINT, SEED = "point", "seed"
+"""Names in the config of a trial, next to `model.FIELD` and `recipe.FIELD`."""
 
 
 def trainable(
@@ -41,7 +44,7 @@ def trainable(
 
     Each epoch reports `epoch`, `train` and `valid` (nats per token) with a checkpoint; the last one
     also `test`, of the best weights. A trial reads `recipe.FIELD`, `model.FIELD`, `seed` and
-    `point` from its config.
+    `point` from its config; other names are refused.
 
     Args:
         row: Name or alias of a row.
@@ -54,15 +57,21 @@ def trainable(
     Raises:
         UserError: A name is unknown, or a field is invalid.
     """
-    variants = points or {}
-    for changes in [{}, *variants.values()]:
-        zoo.config(row, **{**fields, **_nested(changes)})
+    by_point = {
+        point: zoo.overlay(
+            fields, nest_settings({f"model.{k}": v for k, v in own.items()}, "model")
+        )
+        for point, own in (points or {}).items()
+    }
+    for shared in by_point.values() if points else [fields]:
+        zoo.config(row, **shared)
 
     def train(config: dict[str, Any]) -> None:
-        recipe = Recipe().with_fields(_named(config, RECIPE)).with_budget(epochs)
-        changes = variants[config["point"]] if variants else {}
-        own = {**fields, **_nested({**changes, **_named(config, MODEL)})}
-        seed = config.get("seed", 0)
+        settings = {name: value for name, value in config.items() if name not in (POINT, SEED)}
+        recipe = Recipe().with_fields(nest_settings(settings, "recipe")).with_budget(epochs)
+        shared = by_point[config[POINT]] if points else fields
+        own = zoo.overlay(shared, nest_settings(settings, "model"))
+        seed = config.get(SEED, 0)
         model = build(row, corpus, recipe=recipe, seed=seed, data_dir=data_dir, **own)
         training = model._training
         assert training is not None
@@ -70,14 +79,15 @@ def trainable(
             with checkpoint.as_directory() as folder:
                 training.load(torch.load(Path(folder, STATE), weights_only=True))
         for record in model.stream(epochs - training.epoch):
-            losses = {"train": record["train_token"], "valid": record["valid_token"]}
+            losses = {name: record[f"{name}_token"] for name in ("train", "valid")}
             if training.epoch == epochs:
                 model.module.load_state_dict(training.best_weights)
                 losses["test"] = model.test().token
             with tempfile.TemporaryDirectory() as folder:
                 torch.save(training.dump(), Path(folder, STATE))
                 saved = tune.Checkpoint.from_directory(folder)
-                tune.report({"epoch": training.epoch, **losses}, checkpoint=saved)
+                numbers = {k: math.nan if x is None else x for k, x in losses.items()}
+                tune.report({"epoch": training.epoch, **numbers}, checkpoint=saved)
 
     train.__name__ = zoo.row(row).name
     return train
@@ -94,11 +104,9 @@ def param_space(row: str, *names: str, **fields: Any) -> dict[str, Any]:
     Raises:
         UserError: A field declares no range.
     """
-    known = {RECIPE + name: bounds for name, bounds in ranges(Recipe).items()}
-    known |= {
-        MODEL + name: bounds for name, bounds in ranges(type(zoo.config(row, **fields))).items()
-    }
-    return {name: _domain(known, name) for name in names or (RECIPE + "lr",)}
+    parts = {"recipe": Recipe, "model": type(zoo.config(row, **fields))}
+    known = {f"{part}.{name}": r for part, own in parts.items() for name, r in ranges(own).items()}
+    return {name: _domain(known, name) for name in names or ("recipe.lr",)}
 
 
 def _domain(known: Mapping[str, Any], name: str) -> Any:
@@ -110,19 +118,3 @@ def _domain(known: Mapping[str, Any], name: str) -> Any:
     if isinstance(bounds, IntRange):
         return (tune.lograndint if bounds.log else tune.randint)(bounds.low, bounds.high + 1)
     return (tune.loguniform if bounds.log else tune.uniform)(bounds.low, bounds.high)
-
-
-def _named(config: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Return the fields of a part by their paths."""
-    return {k.removeprefix(prefix): v for k, v in config.items() if k.startswith(prefix)}
-
-
-def _nested(paths: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for path, value in paths.items():
-        *parents, leaf = path.split(".")
-        part = found
-        for parent in parents:
-            part = part.setdefault(parent, {})
-        part[leaf] = value
-    return found

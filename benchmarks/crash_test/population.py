@@ -80,7 +80,7 @@ class Variant:
     recipe: dict[str, Any] = field(default_factory=dict)
     width: float = 1.0
     packed: bool = True
-    """Whether a pack can hold it beside the base."""
+    """Whether a pack can hold it with the base."""
 
 
 VARIANTS: dict[str, Variant] = {

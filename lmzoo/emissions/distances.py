@@ -1,6 +1,7 @@
 """Emissions that compare the context with token vectors: by distance, and by codes."""
 
 import math
+from abc import abstractmethod
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -17,6 +18,22 @@ from lmzoo.functional.normalise import Norm
 from lmzoo.types import Embeddings
 
 
+class DenseEmission(Emission):
+    """An emission that compares the context with every token."""
+
+    def log_prob(self, y: Tensor, targets: Tensor, table: Tensor) -> Tensor:
+        dense = self.dense(y, table)
+        index = targets.expand(dense.shape[:-1])[..., None]
+        return dense.gather(-1, index)[..., 0]
+
+    def dense(self, y: Tensor, table: Tensor) -> Tensor:
+        return torch.log_softmax(self.logits(y, table), dim=-1)
+
+    @abstractmethod
+    def logits(self, y: Float[Tensor, "*N E"], table: Embeddings) -> Float[Tensor, "*N V"]:
+        """Return the logits of every token."""
+
+
 class Energy(StrEnum):
     """How the squared distance gives the energy of a token."""
 
@@ -27,7 +44,7 @@ class Energy(StrEnum):
 
 
 @EMISSIONS("rbf")
-class RBFEmission(Emission):
+class RBFEmission(DenseEmission):
     """A token is likely if its embedding is near the context.
 
         d_v² = ‖y − e(v)‖²
@@ -46,7 +63,7 @@ class RBFEmission(Emission):
     is a tied softmax with the bias −β ‖e(v)‖², and the logits have rank at most E + 2. The others
     have no such bound. Every token is compared at every position, which takes (B, T, V) numbers.
 
-    Source: Broomhead & Lowe 1988 (radial basis functions); S1 (energies beside the Hamming
+    Source: Broomhead & Lowe 1988 (radial basis functions); S1 (energies next to the Hamming
     distance).
     """
 
@@ -72,14 +89,6 @@ class RBFEmission(Emission):
         }[self.config.energy]
         nn.init.constant_(self.log_scale, -math.log(2 * slope))
 
-    def log_prob(self, y: Tensor, targets: Tensor, table: Tensor) -> Tensor:
-        dense = self.dense(y, table)
-        index = targets.expand(dense.shape[:-1])[..., None]
-        return dense.gather(-1, index)[..., 0]
-
-    def dense(self, y: Tensor, table: Tensor) -> Tensor:
-        return torch.log_softmax(self.logits(y, table), dim=-1)
-
     def logits(self, y: Float[Tensor, "*N E"], table: Embeddings) -> Float[Tensor, "*N V"]:
         """Return minus β times the energy of every token."""
         square = y.square().sum(-1, keepdim=True) + table.square().sum(-1)
@@ -103,7 +112,7 @@ class Aggregate(StrEnum):
 
 
 @EMISSIONS("hamming")
-class HammingEmission(Emission):
+class HammingEmission(DenseEmission):
     """A token is likely if its code mismatches the code of the context in few groups.
 
         q = A y + a                  M vectors of size d from the context
@@ -170,14 +179,6 @@ class HammingEmission(Emission):
         nn.init.constant_(self.log_scale, math.log(4) if l1 else 0.0)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
-
-    def log_prob(self, y: Tensor, targets: Tensor, table: Tensor) -> Tensor:
-        dense = self.dense(y, table)
-        index = targets.expand(dense.shape[:-1])[..., None]
-        return dense.gather(-1, index)[..., 0]
-
-    def dense(self, y: Tensor, table: Tensor) -> Tensor:
-        return torch.log_softmax(self.logits(y, table), dim=-1)
 
     def logits(self, y: Float[Tensor, "*N E"], table: Embeddings) -> Float[Tensor, "*N V"]:
         """Return the logits: minus β times the (soft) count of mismatches, up to a constant."""

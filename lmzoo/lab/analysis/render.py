@@ -297,7 +297,7 @@ FORMATS: dict[str, Callable[[Report], str]] = {
 def output_path(study: Path, out: Path | None, name: str) -> Path:
     """Return `out` if it is given, else `name` in the study's folder.
 
-    For a study in a Parquet file, the default is beside the file.
+    For a study in a Parquet file, the default is next to the file.
 
     Raises:
         UserError: The path is in a bucket; pages and charts are written to local folders only.

@@ -26,7 +26,7 @@ def judge(
     paired: Annotated[bool | None, typer.Option("--paired/--unpaired", help="Whether equal seeds belong together. Default: if they are shared.")] = None,
     step: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of steps; the last row of each run counts.")] = None,
     parse: Annotated[str | None, typer.Option(metavar="REGEX", help="Make columns of the run's name: '(?P<variant>.+)-s(?P<seed>[0-9]+)'.")] = None,
-    finished: Annotated[list[str] | None, typer.Option(metavar="STATE", help="State of finished runs, beside the usual ones; repeatable.")] = None,
+    finished: Annotated[list[str] | None, typer.Option(metavar="STATE", help="Another state of finished runs; repeatable.")] = None,
     base: Annotated[str | None, typer.Option(metavar="COMMAND", help="Command of the baseline, with {seed}: 'python train.py --seed {seed}'.")] = None,
     candidate: Annotated[str | None, typer.Option(metavar="COMMAND", help="Command of the candidate. Default: that of the baseline, for revisions.")] = None,
     base_rev: Annotated[str | None, typer.Option(metavar="REVISION", help="Run the baseline at this git revision.")] = None,

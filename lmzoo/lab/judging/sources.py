@@ -58,7 +58,7 @@ PARTS = {
 The first kind counts."""
 TABLES = {".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet"}
 SETTINGS = ("params.json", "hparams.yaml", "config.yaml")
-"""Files beside them that have the settings of the run."""
+"""Files next to them that have the settings of the run."""
 
 
 def read_results(path: str | Path) -> Source:
@@ -176,8 +176,8 @@ def _files(files: Sequence[Path], root: Path, *, whole: bool) -> Source:
         own: Row = {RUN: "/".join(parts) or root.name}
         own |= {f"part{i}": part for i, part in enumerate(parts, 1)}
         own |= dict(part.split("=", 1) for part in parts if re.fullmatch(r"\w+=[^,=]*", part))
-        for beside in SETTINGS if whole else ():
-            own |= read_settings(file.with_name(beside))
+        for name in SETTINGS if whole else ():
+            own |= read_settings(file.with_name(name))
         content = file.read_bytes()
         try:
             found = _content(content, file) if content.strip() else None

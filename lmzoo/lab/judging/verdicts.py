@@ -72,7 +72,7 @@ def judge(
         step: a column of steps; the last row of each run counts.
         parse: a regular expression with named groups, which become columns; it is searched in the
             column `run` or `Name`.
-        finished: states of a column of states with which a run counts, beside the usual ones.
+        finished: further states with which a run counts.
 
     Raises:
         UserError: A column is missing, a metric is text, or nothing can be compared.

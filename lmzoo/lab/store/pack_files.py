@@ -2,7 +2,7 @@
 
     STUDY/.pack-WORKER/
         rows-0.safetensors    the state of all members after an epoch, stacked
-        rows-1.safetensors    the state one write earlier, or later: they are overwritten in turn
+        rows-1.safetensors    the state one write earlier, or later; overwritten alternately
         segment.ndjson        their events, one per line with its run, appended and flushed
 
 A file is overwritten in place, because new pages cost more than the numbers in them; one that a
@@ -29,6 +29,7 @@ from lmzoo.lab.store.records import (
     PREVIOUS,
     Record,
     RunFolder,
+    is_record,
     parse_json,
     record_line,
 )
@@ -106,7 +107,7 @@ def unpack(store: Store, worker: str) -> None:
     pack.take_over(SEGMENT)
     events: dict[str, list[Record]] = {}
     for line in (pack.read(SEGMENT) or b"").splitlines():
-        if isinstance(entry := parse_json(line), dict) and "run" in entry:
+        if is_record(entry := parse_json(line)) and isinstance(entry.get("run"), str):
             events.setdefault(entry.pop("run"), []).append(entry)
     states = _states(pack)
     for run in sorted(events.keys() | states.keys()):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 import zipfile
 from pathlib import Path
 
@@ -178,3 +179,12 @@ def test_runs_of_earlier_versions_go_on(corpus, tmp_path, packed):
     for record in itertools.chain(*found.values(), *expected.values()):
         record.pop("device", None)
     assert_close(found, expected)
+
+
+def test_a_line_of_a_segment_that_is_no_event_is_left_out(tmp_path):
+    pack, good = Store(tmp_path) / f"{pack_files.PREFIX}{WORKER}", {"event": "epoch", "epoch": 1}
+    for line in ({"run": "a"}, {"run": "a", **good, "epoch": "1"}, {"run": 1, **good}):
+        pack.append(pack_files.SEGMENT, json.dumps(line))
+    pack.append(pack_files.SEGMENT, json.dumps({"run": "a", **good}))
+    pack_files.unpack_all(Store(tmp_path))
+    assert RunFolder(tmp_path / "a").records() == [good]
