@@ -29,7 +29,9 @@ def _lines(folder: StudyFolder, row: dict) -> list[str]:
     text = " ".join(class_docstring("CORPORA", name).replace("`", "").split())
     options = ", ".join(f"{key}={value}" for key, value in corpus.items() if value is not None)
     sizes = f"The vocabulary has {row['vocab']:,} tokens; sequences have up to {row['length']}."
-    explained = f"Options of this study: {options}. `lmzoo describe {name}` explains them."
+    explained = (
+        f"Options of this study: {options}. The command lmzoo describe {name} explains them."
+    )
     return [
         f"{name}: {text or 'a corpus of the user.'}",
         *([explained] if options else []),

@@ -121,8 +121,8 @@ def _ranking(folder: StudyFolder, ranked: pl.DataFrame, report: Report) -> str:
     )
     if any(left.values()):
         note = (
-            "Below a point is what it changes in the equations of its cell, which `lmzoo describe` "
-            "prints. The number behind a cut is its number there."
+            "Below a point is what it changes in the equations of its cell. The command lmzoo "
+            "describe prints these equations; the number behind a cut is its number there."
         )
         tables = paragraphs([note], "text") + tables
     above = {*verdict_lines(ranked), *diagnoses(folder, ranked)}
