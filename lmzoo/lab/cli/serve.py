@@ -75,7 +75,7 @@ class Pages:
         points = len(known.get("points", ()))
         if len(known.get("chosen", ())) < points:
             state += f", {len(known.get('chosen', ()))} of {points} points tuned"
-        answer = self._answers.get(study.name, (0.0, "is computed"))[1]
+        answer = self._answers.get(study.name, (0.0, "not computed yet"))[1]
         date = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
         link = f'<a href="/{quote(study.name)}">{escape(study.name)}</a>'
         texts = (known.get("question", ""), answer, state, f"{runs:,}", date)
