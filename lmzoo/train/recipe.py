@@ -14,6 +14,7 @@ epoch and f = `final_lr`:
     constant    lr
     linear      lr · (f + (1 − f) (1 − x))                 x = min(1, (i − w) / (S − w))
     cosine      lr · (f + (1 − f) (1 + cos πx) / 2)
+    wsd         lr · (f + (1 − f) min(1, (1 − x) / c))     constant, then linear: c = `cooldown`
     step        lr · d^max(0, e − n)     epoch e, d = `decay`, n = `decay_after`
     plateau     lr · d^k                 k earlier epochs whose validation loss was no new minimum
 
@@ -21,8 +22,9 @@ epoch and f = `final_lr`:
 the averages. The trigger, of AWD-LSTM, is the first epoch whose validation loss is above the
 minimum of all epochs but the last `nonmono` before it.
 
-Loshchilov & Hutter 2017 (arXiv:1608.03983); Polyak & Juditsky 1992; Zaremba et al. 2014
-(arXiv:1409.2329); Merity et al. 2018 (arXiv:1708.02182).
+Loshchilov & Hutter 2017 (arXiv:1608.03983); Hu et al. 2024 (arXiv:2404.06395) and Hägele et al.
+2024 (arXiv:2405.18392), for wsd; Polyak & Juditsky 1992; Zaremba et al. 2014 (arXiv:1409.2329);
+Merity et al. 2018 (arXiv:1708.02182).
 
 The optimisers of torch that recipes name, without the import of torch's compiler.
 
@@ -73,9 +75,9 @@ class Weighting(StrEnum):
     SENTENCE = "sentence"  # every sequence has the same weight
 
 
-Schedule = StrEnum("Schedule", "CONSTANT LINEAR COSINE STEP PLATEAU")
+Schedule = StrEnum("Schedule", "CONSTANT LINEAR COSINE WSD STEP PLATEAU")
 """How the learning rate falls after the warm-up."""
-TO_AN_END = (Schedule.LINEAR, Schedule.COSINE)
+TO_AN_END = (Schedule.LINEAR, Schedule.COSINE, Schedule.WSD)
 """Schedules that are defined by their last epoch."""
 BY_A_FACTOR = (Schedule.STEP, Schedule.PLATEAU)
 
@@ -103,6 +105,10 @@ class Recipe:
     """Epochs after which the rate stays as it is; 0: those of the run (`with_budget`)."""
     final_lr: float = Field(0.0, ge=0, le=1, exclude_if=lambda share: not share)
     """Share of `lr` at which the schedule ends."""
+    cooldown: Annotated[float, FloatRange(0.1, 0.5)] = Field(
+        0.2, gt=0, le=1, exclude_if=lambda share: share == 0.2
+    )
+    """Share of the steps at the end in which the rate of the schedule wsd falls."""
     decay: float = Field(0.5, gt=0, lt=1, exclude_if=lambda factor: factor == 0.5)
     """Factor of the schedules step and plateau."""
     decay_after: int = Field(0, ge=0, exclude_if=lambda epochs: not epochs)
@@ -136,8 +142,10 @@ class Recipe:
         if self.schedule not in TO_AN_END and (self.schedule_epochs or self.final_lr):
             raise UserError(
                 "schedule_epochs and final_lr need a schedule that falls to an end; set schedule "
-                "to linear or cosine"
+                "to linear, cosine or wsd"
             )
+        if self.schedule is not Schedule.WSD and self.cooldown != 0.2:
+            raise UserError(f"cooldown={self.cooldown} needs schedule=wsd")
         if self.schedule not in BY_A_FACTOR and self.decay != 0.5:
             raise UserError(f"decay={self.decay} needs schedule=step or schedule=plateau")
         if self.schedule is not Schedule.STEP and self.decay_after:
@@ -176,6 +184,7 @@ class Recipe:
         if "schedule" in fields:
             schedule = fields["schedule"]
             merged |= {} if schedule in TO_AN_END else {"schedule_epochs": 0, "final_lr": 0.0}
+            merged |= {} if schedule == Schedule.WSD else {"cooldown": 0.2}
             merged |= {} if schedule in BY_A_FACTOR else {"decay": 0.5}
             merged |= {} if schedule == Schedule.STEP else {"decay_after": 0}
         return from_dict(Recipe, merged)
@@ -210,7 +219,10 @@ class Recipe:
                 f"{self.schedule_epochs} epochs of {steps_per_epoch} steps; lower the warm-up"
             )
         x = min(1.0, (step - self.warmup) / steps)
-        fall = 1 - x if self.schedule is Schedule.LINEAR else (1 + math.cos(math.pi * x)) / 2
+        if self.schedule is Schedule.COSINE:
+            fall = (1 + math.cos(math.pi * x)) / 2
+        else:
+            fall = min(1.0, (1 - x) / (self.cooldown if self.schedule is Schedule.WSD else 1))
         return self.lr * (self.final_lr + (1 - self.final_lr) * fall)
 
     def averages(self, losses: Sequence[float]) -> bool:

@@ -256,7 +256,9 @@ def _check_ranges(point: RowPoint, corpus: Corpus) -> None:
 
 def _check_schedule(study: Study, space: Collection[str]) -> None:
     """Refuse to stop runs early that are at different places of their learning rate schedules."""
-    searched = {"recipe.schedule", "recipe.schedule_epochs", "recipe.final_lr"} & set(space)
+    searched = {
+        f"recipe.{x}" for x in ("schedule", "schedule_epochs", "final_lr", "cooldown")
+    } & set(space)
     if searched and study.pruner != "none":
         raise UserError(
             f"{', '.join(sorted(searched))} is searched, and losses before the end of different "

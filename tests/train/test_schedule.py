@@ -16,7 +16,7 @@ from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe, Schedule
 from lmzoo.train.trainer import Training, fit
 
-FALLING = (Schedule.LINEAR, Schedule.COSINE)
+FALLING = (Schedule.LINEAR, Schedule.COSINE, Schedule.WSD)
 SCHEDULED = st.builds(
     Recipe,
     lr=st.floats(1e-4, 1.0),
@@ -42,7 +42,7 @@ def test_the_rate_rises_to_lr_and_falls_to_its_final_share(recipe):
     assert end == pytest.approx([recipe.lr * recipe.final_lr] * len(end), abs=1e-12)
 
 
-@pytest.mark.parametrize("schedule", FALLING)
+@pytest.mark.parametrize("schedule", FALLING[:2])
 @pytest.mark.parametrize("final", [0.0, 0.1])
 def test_the_rates_are_those_of_torch(schedule, final):
     optimiser = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.3)
@@ -58,6 +58,17 @@ def test_the_rates_are_those_of_torch(schedule, final):
         theirs.step()
         expected = optimiser.param_groups[0]["lr"]
         assert recipe.learning_rate(step, 10) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("final", [0.0, 0.1])
+def test_wsd_keeps_the_rate_and_falls_linearly_at_the_end(final):
+    recipe = Recipe(
+        lr=0.3, warmup=5, schedule="wsd", schedule_epochs=4, final_lr=final, cooldown=0.4
+    )
+    rates = [recipe.learning_rate(i, 10) for i in range(1, 41)]
+    assert rates[5:26] == [0.3] * 21
+    fall = torch.linspace(0.3, 0.3 * final, 15, dtype=torch.float64)
+    assert rates[25:] == pytest.approx(fall.tolist(), abs=1e-12)
 
 
 @pytest.mark.parametrize("schedule", FALLING)
@@ -128,6 +139,7 @@ def test_pack_members_with_other_schedules_and_epochs_equal_runs_alone(corpus):
         Recipe(batch=16, schedule=Schedule.LINEAR, final_lr=0.1, **length),
         Recipe(batch=16, schedule=Schedule.COSINE, warmup=5, **length),
         Recipe(batch=16, schedule=Schedule.COSINE, schedule_epochs=9),
+        Recipe(batch=16, schedule=Schedule.WSD, cooldown=0.5, **length),
     ]
     config = zoo.config("DLM46", width=4, emission={"components": 3})
     alone, packed = (
@@ -145,7 +157,7 @@ def test_pack_members_with_other_schedules_and_epochs_equal_runs_alone(corpus):
 
 @pytest.mark.parametrize("fields", [{"schedule_epochs": 3}, {"final_lr": 0.1}])
 def test_a_constant_rate_has_no_end(fields):
-    with pytest.raises(UserError, match="set schedule to linear or cosine"):
+    with pytest.raises(UserError, match="set schedule to linear, cosine or wsd"):
         from_dict(Recipe, fields)
 
 
