@@ -49,8 +49,8 @@ from lmzoo.base.errors import UserError, describe_error
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.kernels.precision import WIDEST, Precision, current_precision, use_precision
-from lmzoo.train.capture import stepper
-from lmzoo.train.capture.recorder import Work
+from lmzoo.train import stepper
+from lmzoo.train.recorder import Work
 
 TOLERANCES = {Precision.TF32X3: 2e-5, Precision.TF32: 2**-8, Precision.BF16: 2**-6}
 """Largest difference, relative to the largest number plus one. More than in the tests of the

@@ -26,7 +26,7 @@ from lmzoo.base.errors import UserError, writing
 from lmzoo.contract import START, LanguageModel, Score
 from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
 from lmzoo.data.sequences import encode_sentence
-from lmzoo.decode import sampling
+from lmzoo.decode import sample
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.lab.cluster.resources import Resources
 from lmzoo.lab.store.records import CHECKPOINT, PREVIOUS, Record, RunFolder, epoch_records
@@ -217,7 +217,7 @@ class TextModel:
         if not model.generates or model.conditional:
             raise UserError(f"{model.name} does not generate text from left to right")
         generator = torch.Generator().manual_seed(seed)
-        tokens = sampling.sample(
+        tokens = sample(
             model,
             count,
             self.corpus.task.length,

@@ -7,14 +7,13 @@ import torch
 import typer
 from torch import Tensor
 
+from lmzoo import decode
 from lmzoo.base.errors import UserError
 from lmzoo.base.memory import allocating
 from lmzoo.base.streams import echo
 from lmzoo.cli.common import DataDir, open_run
 from lmzoo.contract import END, Score
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
-from lmzoo.decode import sampling
-from lmzoo.decode.beam import beam_search
 from lmzoo.lab.cli.run_names import RUN_HELP, Runs, find_run
 from lmzoo.lab.store.studies import RUNS
 from lmzoo.models.grammar import PCFG, draw_tree
@@ -67,14 +66,14 @@ def sample(
     for label, sources in inputs:
         if beam is not None:
             with allocating(f"--beam {beam}"):
-                hypotheses = beam_search(
+                hypotheses = decode.beam_search(
                     trained.model, length, beam, alpha=alpha or 0.0, prefix=start, sources=sources
                 )
             for hypothesis in hypotheses[: 1 if one_per_source else count]:
                 _show(trained, hypothesis.tokens, f"{label}{hypothesis.log_prob:9.3f}  ")
             continue
         with allocating(f"--count {count}"):
-            tokens = sampling.sample(
+            tokens = decode.sample(
                 trained.model, 1 if greedy or one_per_source else count or COUNT, length,
                 temperature=0.0 if greedy else temperature or 1.0, top=top, prefix=start,
                 sources=sources, generator=generator,

@@ -9,7 +9,8 @@
 
 `corpus.py` defines a corpus and opens one by name, `text_facts.py` says what reading a text gave.
 Corpora: user_files.py and streams.py (files of the user), published_texts.py, multi30k.py, cath.py,
-captions.py, random_symbols.py, tasks/. Importing this package registers them:
+captions.py, random_symbols.py, recall.py and state_tracking.py (both tasks.py). Importing this
+package registers them:
 
     lmzoo.data.corpus.open_corpus("captions")
 """

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lmzoo.contract import LanguageModel
 from lmzoo.inspect.posterior import number_tokens
-from lmzoo.models.recurrent.recurrent_lm import RecurrentLM
+from lmzoo.models.recurrent_lm import RecurrentLM
 
 
 @dataclass(frozen=True)

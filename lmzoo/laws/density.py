@@ -3,7 +3,7 @@
 import torch
 
 from lmzoo.contract import LanguageModel
-from lmzoo.decode.sampling import select_rows
+from lmzoo.decode import select_rows
 from lmzoo.laws.probes import LENGTH, obey
 from lmzoo.laws.support import assert_close, is_deterministic, log_prob, next_log_prob
 from lmzoo.laws.tiny import CLOSE, SAME, batch, every_sequence, sources

@@ -7,12 +7,12 @@ import torch
 
 from lmzoo.contract import LanguageModel
 from lmzoo.laws_of_training.packing import new_training, random_corpus
-from lmzoo.train.capture.recorder import Work
 from lmzoo.train.packed import trainer
 from lmzoo.train.packed.compatibility import reason_not_packable
 from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.packed.recorder import OperationRecorder
 from lmzoo.train.recipe import Recipe, Schedule
+from lmzoo.train.recorder import Work
 from lmzoo.train.trainer import Training
 
 EPOCHS = 3

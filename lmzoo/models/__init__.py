@@ -1,4 +1,4 @@
-r"""Language models: a family is one file, or a folder of files. Importing this registers all.
+r"""Language models: a family is one file. Importing this package registers all.
 
 Notation of the docstrings, with shapes:
 

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from lmzoo.contract import LanguageModel
 from lmzoo.kernels.device import device_of, device_scope
-from lmzoo.train.capture.stepper import Stepper
 from lmzoo.train.carried import CarriedObjective
 from lmzoo.train.recipe import SGD, Accumulate, Recipe, Weighting
+from lmzoo.train.stepper import Stepper
 
 
 class Average:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from lmzoo.blocks.attention import Attention, causal_mask
 from lmzoo.blocks.attention_block import AttentionBlock
-from lmzoo.models.attention.set_transformer_causal import InducedAttention
+from lmzoo.models.set_transformer_causal import InducedAttention
 from tests.blocks.test_attention import E, T, inputs
 from tests.laws.support import assert_close
 from tests.tiny import CLOSE

@@ -11,7 +11,7 @@ import torch
 
 from lmzoo.contract import START
 from lmzoo.data.corpus import CORPORA, Corpus, Sequences, open_corpus
-from lmzoo.data.tasks.base import GeneratedTask
+from lmzoo.data.tasks import GeneratedTask
 from tests.user_errors import raises_user_error
 
 SMALL = {"train": 40, "valid": 30, "test": 20}

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from lmzoo.contract import END, START, LanguageModel
-from lmzoo.decode.beam import beam_search
-from lmzoo.decode.sampling import sample
+from lmzoo.decode import beam_search, sample
 from tests.decode.toys import Apple, all_sequences, sharp_model, to_text
 
 MODELS = ["lstm_mixture", "gpt", "ngram_count", "lagged_aggregate_markov"]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lmzoo.contract import END, PAD, START, LanguageModel
-from lmzoo.decode.sampling import draw, is_end, sample
+from lmzoo.decode import draw, is_end, sample
 from tests.decode.toys import all_sequences, sharp_model
 
 ROWS = {"lstm_mixture": 4.0, "transformer_decoder": 0.7, "unigram_mixture": 4.0}

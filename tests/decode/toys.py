@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.contract import END, LanguageModel, Task
-from lmzoo.decode.sampling import is_end
+from lmzoo.decode import is_end
 from tests.tiny import every_sequence, tiny
 from tests.toy_model import Bigram
 

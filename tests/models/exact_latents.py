@@ -5,7 +5,7 @@ from numpy.polynomial.hermite_e import hermegauss
 from torch import Tensor
 
 from lmzoo.functional.token_scores import scored_mask
-from lmzoo.models.latent.vae import VAE
+from lmzoo.models.vae import VAE
 
 NODES = 32
 """Quadrature nodes per channel. Without a normaliser, 24 give the same log P to 1e-3."""

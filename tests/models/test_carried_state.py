@@ -11,7 +11,7 @@ from lmzoo import zoo
 from lmzoo.blocks.carried_state import carries_state
 from lmzoo.contract import LanguageModel
 from lmzoo.laws.state import law_blocks_with_carried_state_equal_one_pass
-from lmzoo.models.recurrent.recurrent_lm import RecurrentLM
+from lmzoo.models.recurrent_lm import RecurrentLM
 from tests.tiny import row_names, tiny
 
 LAW = law_blocks_with_carried_state_equal_one_pass

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.base.errors import UserError
-from lmzoo.models.attention.modern_decoder import Cut, ModernDecoder
+from lmzoo.models.modern_decoder import Cut, ModernDecoder
 from tests.laws.support import assert_close
 from tests.models.equivalence import assert_same_model, copy_weights, small
 from tests.tiny import FINE, tiny

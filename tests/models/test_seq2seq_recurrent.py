@@ -10,7 +10,7 @@ from lmzoo.cells.base import CELLS, Cell
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.laws.conditional import law_source_is_read, law_source_padding_is_ignored
 from lmzoo.laws.density import law_log_prob_equals_next_log_prob, law_sums_to_one
-from lmzoo.models.seq2seq.recurrent import encode, encode_backward, last_output
+from lmzoo.models.seq2seq_recurrent import encode, encode_backward, last_output
 from tests.laws.support import assert_close, log_prob
 from tests.models.equivalence import small
 from tests.tiny import CLOSE, default_source, every_sequence, sources, tiny

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.contract import LanguageModel
-from lmzoo.models.seq2seq.span_corruption import (
+from lmzoo.models.span_corruption import (
     corrupt,
     sample_spans,
     sample_spans_around,

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from lmzoo.laws import density
-from lmzoo.models.latent.gaussian_vae import GaussianVAE
-from lmzoo.models.latent.vae import VAE
+from lmzoo.models.gaussian_vae import GaussianVAE
+from lmzoo.models.vae import VAE
 from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.equivalence import set_weights, small
 from tests.models.exact_latents import discrete_parts, gaussian_elbo, gaussian_log_p

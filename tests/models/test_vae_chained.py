@@ -3,7 +3,7 @@
 import torch
 from numpy.polynomial.hermite_e import hermegauss
 
-from lmzoo.models.latent.gaussian_vae import ChainedVAE
+from lmzoo.models.gaussian_vae import ChainedVAE
 from tests.laws.support import assert_close, next_log_prob
 from tests.models.equivalence import small
 from tests.models.exact_latents import log_prob_given_z

@@ -3,7 +3,7 @@
 import torch
 from torch.distributions import Independent, MultivariateNormal, Normal, kl_divergence
 
-from lmzoo.models.latent.gaussian_vae import CovarianceVAE
+from lmzoo.models.gaussian_vae import CovarianceVAE
 from tests.laws.support import assert_close
 from tests.models.equivalence import set_weights, small
 from tests.tiny import FINE, batch

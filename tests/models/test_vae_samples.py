@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.contract import MODELS, START
-from lmzoo.models.latent.vae import VAE
+from lmzoo.models.vae import VAE
 from tests.models.equivalence import small
 from tests.tiny import batch
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmzoo.models.latent.vae import VAE
+from lmzoo.models.vae import VAE
 from tests.laws.support import assert_close
 from tests.models.equivalence import small
 from tests.models.exact_latents import all_vectors, discrete_parts

@@ -57,7 +57,7 @@ def test_faults_are_inside_functions_and_outside_messages_and_types(mutate):
 def test_the_nearest_tests_run_first_and_a_model_runs_its_rows(mutate):
     (first, *_), *_ = mutate.runs_of(ROOT, "statistics", "lmzoo/lab/statistics/compared.py")
     assert first.endswith("statistics/test_compared.py")
-    contract, mirrored = mutate.runs_of(ROOT, "models", "lmzoo/models/markov/hmm.py")
+    contract, mirrored = mutate.runs_of(ROOT, "models", "lmzoo/models/hmm.py")
     assert contract[-1] == "match_the_pins or obeys_every_law and (hmm or local_hmm)"
     assert mirrored[0] == "tests/models/test_hmm.py"
 

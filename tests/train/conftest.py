@@ -10,7 +10,7 @@ from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.kernels import dispatch
-from lmzoo.train.capture import stepper
+from lmzoo.train import stepper
 from lmzoo.train.packed.kept_trainers import KeptTrainers
 from tests.train.fake_recorder import FakeRecorder
 

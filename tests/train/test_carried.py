@@ -16,7 +16,7 @@ from lmzoo.data.blocks import Blocks, block_sizes, scored_text, stream_batches
 from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.lab.store.records import RunFolder
 from lmzoo.lab.sweep.fleet.packing import Packer
-from lmzoo.models.recurrent.recurrent_lm import RecurrentLM
+from lmzoo.models.recurrent_lm import RecurrentLM
 from lmzoo.train import carried
 from lmzoo.train.carried import CarriedObjective, evaluate_carried
 from lmzoo.train.evaluate import evaluate

@@ -21,7 +21,7 @@ from lmzoo.data.corpus import Corpus
 from lmzoo.kernels.device import device_of, device_scope
 from lmzoo.kernels.precision import use_precision
 from lmzoo.lab.store.records import Record
-from lmzoo.train.capture import stepper
+from lmzoo.train import stepper
 from lmzoo.train.evaluate import Losses
 from lmzoo.train.packed.compatibility import pack_key
 from lmzoo.train.packed.memory_plan import retain_freed_memory

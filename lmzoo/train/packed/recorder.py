@@ -10,7 +10,7 @@ arithmetic. The Python part is the same in every step of one batch shape, so it 
 A replay gives the same bits, because it performs the same operations. Its intermediate results
 share one memory block (`memory_plan.py`).
 
-The idea is that of CUDA graphs, see `lmzoo/train/capture`. Runs that are trained alone are not
+The idea is that of CUDA graphs, see `lmzoo/train/recorder.py`. Runs that are trained alone are not
 recorded: their torch optimisers count steps in Python.
 """
 
@@ -25,8 +25,8 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmzoo.kernels.dispatch import Kernel, record_kernels
-from lmzoo.train.capture.recorder import RecordingError, Work
 from lmzoo.train.packed.memory_plan import MemoryBlock, MemoryTrace
+from lmzoo.train.recorder import RecordingError, Work
 
 aten: Any = torch.ops.aten
 FACTORY = {"dtype", "layout", "device", "pin_memory", "memory_format"}

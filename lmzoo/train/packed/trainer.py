@@ -25,13 +25,13 @@ from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import iter_batches, pack_batches
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.kernels.device import device_of, device_scope
-from lmzoo.train.capture.stepper import Stepper
 from lmzoo.train.evaluate import Losses, compute_losses, count_right
 from lmzoo.train.packed.compatibility import make_functional, template_model
 from lmzoo.train.packed.recorder import OperationRecorder
 from lmzoo.train.packed.stacked import StackedParameters
 from lmzoo.train.recipe import SGD, Accumulate
 from lmzoo.train.step import compute_loss, restrict
+from lmzoo.train.stepper import Stepper
 from lmzoo.train.trainer import Training
 
 EVALUATION_BATCH = 2000

@@ -9,7 +9,7 @@ import torch
 
 from lmzoo import zoo
 from lmzoo.laws_of_training.packing import assert_trainings_equal
-from lmzoo.train.capture import stepper
+from lmzoo.train import stepper
 from lmzoo.train.evaluate import evaluate
 from lmzoo.train.packed import kept_trainers
 from lmzoo.train.packed import trainer as packed_trainer

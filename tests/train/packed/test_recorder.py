@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from lmzoo.kernels.dispatch import as_arrays, run_kernel
-from lmzoo.train.capture.recorder import Recorder, RecordingError
 from lmzoo.train.packed.recorder import OperationRecorder
+from lmzoo.train.recorder import Recorder, RecordingError
 
 X = torch.arange(12.0).reshape(3, 4) - 5
 INDICES = torch.tensor([2, 0, 1])

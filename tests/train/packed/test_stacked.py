@@ -9,11 +9,11 @@ import pytest
 
 from lmzoo import zoo
 from lmzoo.laws_of_training.packing import assert_trainings_equal
-from lmzoo.train.capture import stepper
-from lmzoo.train.capture.recorder import RecordingError
+from lmzoo.train import stepper
 from lmzoo.train.packed import stacked, trainer
 from lmzoo.train.packed.recorder import OperationRecorder
 from lmzoo.train.recipe import RECIPES, Recipe
+from lmzoo.train.recorder import RecordingError
 from lmzoo.train.trainer import Training, fit
 
 FIRST = Recipe(batch=16, lr=0.05, clip=0.1, warmup=9)

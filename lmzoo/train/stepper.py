@@ -9,10 +9,16 @@ from typing import Any
 
 import torch
 
-from lmzoo.train.capture.cuda import CudaGraphs
-from lmzoo.train.capture.recorder import Column, Recorder, RecordingError, Step, Work
+from lmzoo.train.recorder import (
+    Column,
+    CudaGraphs,
+    Recorder,
+    RecordingError,
+    Step,
+    Work,
+)
 
-LOG = logging.getLogger("lmzoo.train.capture")
+LOG = logging.getLogger("lmzoo.train.stepper")
 
 MAX_RECORDINGS = 64
 """Maximum number of recorded shapes; steps of further shapes run normally."""

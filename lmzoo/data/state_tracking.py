@@ -41,7 +41,7 @@ from pydantic import Field, field_validator
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.data.corpus import CORPORA
-from lmzoo.data.tasks.base import BLANK, GeneratedTask, Scored, Symbols, TaskConfig
+from lmzoo.data.tasks import BLANK, GeneratedTask, Scored, Symbols, TaskConfig
 
 
 @config

@@ -39,7 +39,7 @@ from pydantic import Field, model_validator
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.data.corpus import CORPORA
-from lmzoo.data.tasks.base import (
+from lmzoo.data.tasks import (
     GeneratedTask,
     MadConfig,
     Scored,

@@ -5,7 +5,8 @@
 
 All other tokens are input: the model reads them, and no loss is computed for them. Upstream
 generators write the answer as a label beside the input. Here it is the next token, because a model
-of this package is a density of sequences. So a model reads its earlier answers, corrected.
+of this package is a density of sequences. So a model reads its earlier answers, corrected. A task
+of one's own is one file with a `GeneratedTask`, as `recall.py` and `state_tracking.py` are.
 
 No validation or test sequence is in the training split, and none is in both. Short sequences, of
 which training has all, are therefore in the training split only.

@@ -13,7 +13,7 @@ from lmzoo.contract import Task, model
 from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.functional.noise import normal, shared_uniforms
 from lmzoo.functional.variational import gaussian_kl, gaussian_log_density
-from lmzoo.models.latent.vae import VAE, VAEConfig
+from lmzoo.models.vae import VAE, VAEConfig
 
 SOURCE = "Kingma & Welling 2014 (arXiv:1312.6114); Bowman et al. 2016 (arXiv:1511.06349); S0"
 

@@ -1,20 +1,73 @@
-"""A recorder that uses CUDA graphs.
+"""Record the operations of a training step once per batch shape, and replay them afterwards.
 
-Ng and Ranganathan et al. 2021, "Accelerating PyTorch with CUDA Graphs".
+    step(rate, *columns)    the first steps of a shape run normally; then one is recorded
+    replay                  copy the columns into the recorded buffers, run the recorded operations
+
+A step of a small recurrent model is hundreds of short operations, and Python takes longer to issue
+them than the device takes to run them. A replayed step runs no Python.
+
+Everything that differs between steps is an input: the columns of the batch and the learning rate.
+What a step changes (weights, optimiser state, sums) stays at the same memory addresses. A step that
+cannot be recorded runs normally, and one log line gives the reason: it synchronises with the
+device (`.item()`, shapes that depend on values), or it draws from the CPU's random generator, and
+every replay would repeat the draw.
+
+Here are the interface of a recorder and that of GPUs, CUDA graphs (Ng and Ranganathan et al. 2021,
+"Accelerating PyTorch with CUDA Graphs"). `packed/recorder.py` records on CPUs, `stepper.py` runs
+the steps of an epoch.
 """
 
 import contextlib
 import traceback
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
+from torch import Tensor
 
 from lmzoo.base.memory import gc_disabled
-from lmzoo.train.capture.recorder import RecordingError, Work
+
+Column = Tensor | None
+"""One input of a step: the tokens, the lengths, ...; None if a batch lacks this input."""
+Work = Callable[[], None]
+Step = Callable[..., None]
+"""A training step, `step(rate, *columns)`. It changes existing tensors and returns nothing."""
+
+
+@runtime_checkable
+class Recorder(Protocol):
+    """Records the operations of a function, for example as a CUDA graph."""
+
+    warmup_steps: int
+    """Number of steps of a shape that run normally before one is recorded."""
+    few_shapes: bool
+    """Whether recordings are few and kept: batches have few shapes, and the steps of a pack serve
+    other members later (`packed/kept_trainers.py`)."""
+    rate_dtype: torch.dtype
+    """The dtype of the tensor that holds the learning rate."""
+    runs_while_recording: bool
+    """Whether `record` also performs the work."""
+
+    def run(self, work: Work) -> str:
+        """Run the work normally; return the reason why it cannot be recorded, or ''."""
+        ...
+
+    def record(self, work: Work) -> Work:
+        """Record the work; return a function that replays it on the same memory.
+
+        Raises:
+            RecordingError: The work cannot be recorded. If `runs_while_recording`, it was
+                performed nevertheless.
+        """
+        ...
+
+
+class RecordingError(Exception):
+    """The work cannot be recorded; the message gives the reason."""
+
 
 OTHERS = (str(Path(torch.__file__).parent), warnings.__file__)
 """Code that only passes a warning on."""

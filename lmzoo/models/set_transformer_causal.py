@@ -17,7 +17,7 @@ from lmzoo.blocks.attention_block import (
     advance_layers,
 )
 from lmzoo.contract import Task, model
-from lmzoo.models.attention.base import AttentionConfig, AttentionModel
+from lmzoo.models.attention_model import AttentionConfig, AttentionModel
 
 
 class LearnedVectors(nn.Module):

@@ -16,7 +16,7 @@ from lmzoo.blocks.attention import KeysAndValues
 from lmzoo.blocks.attention_block import Activation, AttentionBlock, LayerCaches, NormPosition
 from lmzoo.blocks.relative_attention import Relative, attention_part, sparse_causal_mask
 from lmzoo.contract import Task, model
-from lmzoo.models.attention.base import AttentionConfig, AttentionModel
+from lmzoo.models.attention_model import AttentionConfig, AttentionModel
 
 
 @model(

@@ -11,7 +11,7 @@ import torch
 from lmzoo import zoo
 from lmzoo.contract import LanguageModel
 from lmzoo.laws_of_training.packing import assert_trainings_equal, random_corpus
-from lmzoo.train.capture import stepper
+from lmzoo.train import stepper
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.trainer import Training, fit
 from tests.tiny import tiny
@@ -28,7 +28,7 @@ RECIPE_KINDS = [
 
 @pytest.fixture
 def log(caplog):
-    caplog.set_level(logging.INFO, "lmzoo.train.capture")
+    caplog.set_level(logging.INFO, "lmzoo.train.stepper")
     return caplog
 
 

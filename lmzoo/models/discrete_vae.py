@@ -14,7 +14,7 @@ from lmzoo.functional.initialisers import Draw, draw_matrices, draw_uniform
 from lmzoo.functional.noise import gumbel
 from lmzoo.functional.token_scores import scored_mask
 from lmzoo.functional.variational import categorical_kl
-from lmzoo.models.latent.vae import VAE, VAEConfig, share_over_tokens
+from lmzoo.models.vae import VAE, VAEConfig, share_over_tokens
 
 Estimator = StrEnum("Estimator", "SCORE GUMBEL")
 """Gradient estimator of the discrete draw."""

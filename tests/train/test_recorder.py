@@ -10,9 +10,8 @@ import jaxtyping
 import pytest
 import torch
 
-from lmzoo.train.capture import cuda
-from lmzoo.train.capture.cuda import CudaGraphs
-from lmzoo.train.capture.recorder import RecordingError
+from lmzoo.train import recorder
+from lmzoo.train.recorder import CudaGraphs, RecordingError
 
 DEVICE = torch.device("cuda", 0)
 WARN = compile("warnings.warn(text)", torch.__file__, "exec")
@@ -118,7 +117,7 @@ def test_the_collector_is_off_during_a_capture_only(events):
 
 def test_a_synchronisation_is_reported_with_the_place_of_the_caller(events, monkeypatch):
     checks = str(Path(jaxtyping.__file__).parent)  # they wrap every function in tests
-    monkeypatch.setattr(cuda, "OTHERS", (*cuda.OTHERS, checks))
+    monkeypatch.setattr(recorder, "OTHERS", (*recorder.OTHERS, checks))
 
     def warn(text):
         exec(WARN, {"warnings": warnings, "text": text})
@@ -128,5 +127,5 @@ def test_a_synchronisation_is_reported_with_the_place_of_the_caller(events, monk
         warn("called a synchronizing CUDA operation")
         warn("step() is running without CUDA graph capture")
 
-    place = f"test_cuda.py:{warn.__code__.co_firstlineno + 1}"
+    place = f"test_recorder.py:{warn.__code__.co_firstlineno + 1}"
     assert CudaGraphs(DEVICE).run(work) == f"it synchronises with the device at {place}"

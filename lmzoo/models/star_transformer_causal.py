@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.blocks.attention import Attention, KeysAndValues, causal_mask
 from lmzoo.contract import Task, model
-from lmzoo.models.attention.base import AttentionConfig, AttentionModel
+from lmzoo.models.attention_model import AttentionConfig, AttentionModel
 
 
 class Update(nn.Module):

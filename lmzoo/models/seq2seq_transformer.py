@@ -18,7 +18,7 @@ from lmzoo.blocks.positions import PositionalEncoding, Positions
 from lmzoo.contract import DecodingState, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
-from lmzoo.models.seq2seq.recurrent import Source
+from lmzoo.models.seq2seq_recurrent import Source
 from lmzoo.types import Lengths, needs_source_message
 
 

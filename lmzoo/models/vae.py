@@ -31,7 +31,7 @@ from lmzoo.functional.noise import fresh_uniforms, shared_uniforms
 from lmzoo.functional.normalise import Norm, RunningMoments, normalise_next, normalise_vectors
 from lmzoo.functional.token_scores import scored_mask
 from lmzoo.functional.variational import active_units, importance_bound
-from lmzoo.models.latent.encoder_decoder import EncoderDecoderConfig, SentenceEncoderDecoder
+from lmzoo.models.encoder_decoder import EncoderDecoderConfig, SentenceEncoderDecoder
 from lmzoo.types import Lengths, Tokens
 
 BOUND_SAMPLES = 64

@@ -1,1 +1,0 @@
-"""Attention language models: Transformer decoders, Star-Transformer and Set Transformer."""

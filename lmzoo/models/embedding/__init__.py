@@ -1,1 +1,0 @@
-"""Models of token representations: one-hot vectors, word2vec and ELMo."""

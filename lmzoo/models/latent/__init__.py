@@ -1,1 +1,0 @@
-"""Models that encode a whole sentence as one vector: VAEs and autoencoders."""

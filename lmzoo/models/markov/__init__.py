@@ -1,1 +1,0 @@
-"""Latent Markov models: the last tokens give a discrete latent, the latent gives the next token."""

@@ -1,1 +1,0 @@
-"""Sequence-to-sequence models: recurrent, with and without attention, and Transformers."""
