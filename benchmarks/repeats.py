@@ -1,7 +1,7 @@
 """How well the verdicts of one study agree with those of its repetitions with other study seeds.
 
     for k in 1 2 3 4 5 6 7 8; do
-        python sweeps/gru_ablation.py --seed $k --storage runs/repeats/$k
+        python sweeps/gru_ablation.py --seed $k --out runs/repeats/$k
     done
     python benchmarks/repeats.py runs/repeats/*/gru_ablation-captions
 

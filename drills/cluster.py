@@ -65,7 +65,7 @@ class Cluster:
     def sweep(self, name: str, *options: str) -> str:
         """Return the command of a small sweep into the store `name`."""
         corpus = "--corpus text:/mnt/sentences.txt"
-        storage = f"--storage /mnt/{name}"
+        storage = f"--out /mnt/{name}"
         return f"python sweeps/gru_ablation.py {corpus} {OPTIONS} {storage} {shlex.join(options)}"
 
     def from_laptop(self, command: str) -> str:

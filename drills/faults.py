@@ -95,7 +95,7 @@ class FaultySweep:
         log = (self.disk.parent / f"driver-{self.starts}.log").open("w")
         with log:
             self.driver = start(
-                self.script, "--storage", str(self.disk), "--json", "--fuse", "off", out=log
+                self.script, "--out", str(self.disk), "--json", "--fuse", "off", out=log
             )
         return True
 

@@ -44,7 +44,7 @@ def sentences(folder) -> Path:
 def run(cluster: AutoscaledCluster, sentences: Path, store: Path, *options: str, **variables: str):
     """Start the study with its store in `store`; return its process and the file it prints to."""
     output = store.with_suffix(".log")
-    command = (sys.executable, "-m", "drills.pretended_gpus", sentences, "--storage", store)
+    command = (sys.executable, "-m", "drills.pretended_gpus", sentences, "--out", store)
     return cluster.start(output, *command, *STUDY, *options, **variables), output
 
 

@@ -42,7 +42,7 @@ def stages(log: Path, store: Path, driver: int) -> dict[str, Callable[[], bool]]
 
 def test_a_driver_killed_at_every_stage_changes_no_digit(script, sentences, undisturbed, tmp_path):
     store = tmp_path / "runs" / study_folder("toy", sentences)
-    options = ("--storage", str(tmp_path / "runs"), "--fuse", "off")
+    options = ("--out", str(tmp_path / "runs"), "--fuse", "off")
     killed = []
     for number, stage in enumerate(stages(tmp_path, store, 0)):
         path = tmp_path / f"log-{number}"

@@ -44,7 +44,7 @@ def slurm():
 
 def sweep_options(slurm: Slurm, name: str) -> list[str]:
     """Return the options of a sweep into the store `name` that is long enough to be interrupted."""
-    corpus = f"--corpus text:{slurm.folder}/sentences.txt --storage {slurm.folder}/{name}"
+    corpus = f"--corpus text:{slurm.folder}/sentences.txt --out {slurm.folder}/{name}"
     return shlex.split(f"{corpus} {OPTIONS} --epochs 40")
 
 

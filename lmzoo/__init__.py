@@ -38,6 +38,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
+from lmzoo.base import HOOK as _HOOK
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.base.version import OldNames as _OldNames
@@ -57,6 +58,7 @@ if _TYPE_CHECKING:
     from lmzoo.laws.audit import audit
     from lmzoo.train.recipe import Recipe
 
+_sys.excepthook = _HOOK
 _sys.meta_path.append(_OldNames())
 
 __all__ = [

@@ -8,9 +8,9 @@ Proteins, longer proteins, and S0's own release and split, with its files in DIR
 of its own, because a store keeps only the last options:
 
     --corpus cath
-    --corpus cath --set corpus.length=100 --storage runs/long
+    --corpus cath --set corpus.length=100 --out runs/long
     --corpus cath --set corpus.release=S35-v4_3_0 --set corpus.split=seed --data-dir DIR \
-        --set model.width=128 --epochs 20 --storage runs/seed
+        --set model.width=128 --epochs 20 --out runs/seed
 
 In `recurrent_cells.py` all rows accept S0's normaliser: `--set model.norm=time_std`.
 """

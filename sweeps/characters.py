@@ -7,7 +7,7 @@ corpus and width, with our recipe and with S0's:
     --corpus multi30k_en_char --set corpus.split=seed --set model.width=128 --epochs 20
     --corpus multi30k_en_char --set corpus.split=seed --set model.width=128 --epochs 20 \
         --recipe published --set model.norm=time_std --search-space recipe.lr=off \
-        --storage runs/published --points "LSTM,LSTM E=64,MGU,MGU W=5,tanh W=1,tanh W=5,\
+        --out runs/published --points "LSTM,LSTM E=64,MGU,MGU W=5,tanh W=1,tanh W=5,\
         MGRU wild type,MGRU {4;6},GRU-VAE,tanh-VAE"
 
 S0's normaliser, `time_std`, divides inputs by their spread over the whole sequence, so they leak.

@@ -11,7 +11,7 @@ instead of 4,096 each, so that a CPU learns the task in a minute, and one learni
 minGRU and RG-LRU have the block's short convolution, Mamba-2 and Gated DeltaNet their own.
 
     python sweeps/recall.py
-    python sweeps/recall.py --set corpus.pairs=8 --storage runs/pairs8
+    python sweeps/recall.py --set corpus.pairs=8 --out runs/pairs8
 
 No run is pruned: the loss stays near that of a guess before it falls.
 """

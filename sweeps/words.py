@@ -10,7 +10,7 @@ inputs and as published, in the two stores that `tools/published_table.py` reads
     --corpus multi30k_en --set corpus.split=seed --set model.width=128 \
         --set model.emission.components=400 --epochs 20 \
         --recipe published --set model.norm=time_std --search-space recipe.lr=off \
-        --storage runs/published
+        --out runs/published
 """
 
 from lmzoo import Point, Study, main

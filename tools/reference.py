@@ -56,7 +56,7 @@ def _continue(name: str, data_dir: Path, end: float, *, dry_run: bool) -> int:
     if file.exists():
         _restore(file, store)
     process = subprocess.Popen(
-        [*_command(study), "--data-dir", str(data_dir), "--storage", str(store.parent)]
+        [*_command(study), "--data-dir", str(data_dir), "--out", str(store.parent)]
         + ["--dry-run"] * dry_run,
         cwd=data_dir,
     )

@@ -91,7 +91,7 @@ def repeated(row: Mapping[str, Any], seed: int, folder: Path) -> dict[str, Any]:
     """Train the point of a row and its reference, and return its row of the ranking."""
     words = shlex.split(row["command"])
     store = STORES / f"{row['study']}-{zlib.crc32(row['point'].encode()):08x}"
-    command = [sys.executable, str(ROOT / words[1]), *words[2:], "--storage", str(store), "--quiet"]
+    command = [sys.executable, str(ROOT / words[1]), *words[2:], "--out", str(store), "--quiet"]
     if seed:
         command[command.index("--seed") + 1 : command.index("--seed") + 2] = [str(seed)]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)

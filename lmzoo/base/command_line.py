@@ -36,6 +36,19 @@ OF_THE_MACHINE = {
 """Error numbers that are not a fault of the program."""
 
 
+OLD_OPTIONS = {"--storage": "--out"}
+"""Former name of an option -> its name in all commands."""
+
+
+def use_new_names() -> None:
+    """Replace former names of options in `sys.argv`, and say so."""
+    for i, word in enumerate(sys.argv):
+        name, equals, value = word.partition("=")
+        if name in OLD_OPTIONS:
+            sys.argv[i] = OLD_OPTIONS[name] + equals + value
+            sys.stderr.write(f"{name} is called {OLD_OPTIONS[name]} now, as in all commands\n")
+
+
 def run_app(app: Callable[..., Any], needs: tuple[str, ...] = ()) -> NoReturn:
     """Run a typer app and exit; `needs` are the parts of the installation that it uses.
 

@@ -53,6 +53,38 @@ def test_an_old_option_works_and_warns_in_one_line(lmzoo, refused) -> None:
     assert refused("train", "DLM46", "--cuts", "6,7") == second
 
 
+def test_where_results_go_has_one_name_and_its_former_one_is_understood(lmzoo, tmp_path) -> None:
+    for words in (("train", "gruu"), ("judge", "missing.csv"), ("report", "missing")):
+        code, out, err = lmzoo(*words, "--out", tmp_path)
+        note = "--storage is called --out now, as in all commands\n"
+        assert lmzoo(*words, "--storage", tmp_path) == (code, out, note + err)
+
+
+INTERRUPTED = """
+import sys
+class Interrupt:
+    def find_spec(self, name, *rest):
+        if name == {name!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+{code}
+"""
+
+
+def test_an_interrupt_while_modules_are_imported_is_one_line() -> None:
+    study = "import lmzoo; lmzoo.main()"
+    for name, code in (
+        ("pydantic", "import lmzoo"),
+        ("lmzoo.lab.sweep.command", study),
+        ("lmzoo.base.memory", "import lmzoo.cli.main"),
+    ):
+        words = [sys.executable, "-c", INTERRUPTED.format(name=name, code=code)]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
+        assert (done.returncode in (130, -2), done.stderr) == (True, "stopped\n"), name
+    hook = "import sys, lmzoo; assert sys.excepthook is sys.__excepthook__"
+    assert subprocess.run([sys.executable, "-c", hook], cwd=ROOT).returncode == 0
+
+
 def test_a_name_that_is_nearly_right_gets_a_hint(refused) -> None:
     for words, hint in (
         (("traim",), "near: train"),
@@ -87,6 +119,6 @@ def study_help(*words: str) -> list[str]:
 def test_a_study_shows_its_usual_options_and_all_when_asked() -> None:
     usual, every = study_help("--help"), study_help("--help-all")
     settings = {"--corpus", "--set", "--search-space", "--epochs", "--samples", "--seeds"}
-    running = {"--points", "--storage", "--device", "--max-concurrent", "--dry-run"}
+    running = {"--points", "--out", "--device", "--max-concurrent", "--dry-run"}
     assert {*usual} == settings | running | {"--until-decided", "--help-all", "--help"}
     assert {*usual, "--sampler", "--margin", "--plugin", "--fuse"} < {*every}

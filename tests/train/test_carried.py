@@ -214,7 +214,7 @@ def test_what_cannot_be_carried_is_refused_in_one_line(
     assert run_lmzoo("train", row, *options, "--out", str(tmp_path / "runs")) == 2
     assert message in capsys.readouterr().err
     study = Study(name="carry", question="?", points=(Point("one", row),))
-    command = ["study", "--dry-run", "--storage", str(tmp_path / "runs"), *options]
+    command = ["study", "--dry-run", "--out", str(tmp_path / "runs"), *options]
     monkeypatch.setattr(sys, "argv", command)
     with pytest.raises(SystemExit) as stop:
         main(study)

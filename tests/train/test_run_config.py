@@ -57,7 +57,7 @@ def test_a_sweep_of_another_version_refuses_the_store_and_changes_nothing(
     files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     monkeypatch.setattr(study_store, version, 99)
     name = version.lower()
-    with pytest.raises(UserError, match=rf"study has {name} version \d+.* another --storage"):
+    with pytest.raises(UserError, match=rf"study has {name} version \d+.* another --out"):
         StudyStore(tmp_path / "study")
     assert files == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 

@@ -35,7 +35,7 @@ from lmzoo.lab.analysis.columns import (
     text_table,
 )
 from lmzoo.lab.analysis.formatting import table_title
-from lmzoo.lab.analysis.load import StudyFolder, load_study
+from lmzoo.lab.analysis.load import StudyFolder, against, load_study
 from lmzoo.lab.analysis.ranking import (
     TABLE_KEYS,
     accuracy_lines,
@@ -52,7 +52,6 @@ from lmzoo.lab.statistics.two_way import (
     two_way_rank_intervals,
 )
 from lmzoo.lab.store.archive import read_run_file
-from lmzoo.lab.store.labels import find_point
 from lmzoo.lab.store.records import TEST_LOSSES
 
 SCHEMA = pl.Schema(
@@ -78,16 +77,15 @@ def compare_points(
     folder: StudyFolder,
     *,
     metric: str = "token",
-    reference: str | None = None,
 ) -> pl.DataFrame:
     """Compare the points of the reference's table with the reference, one row per point.
 
     Raises:
-        UserError: There is no such point, or it has no stored losses of test sequences.
+        UserError: The reference has no stored losses of test sequences.
     """
     ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric)
     epoch = ranked["epoch"].item(0)
-    reference_id = _point_id(folder.study, reference)
+    reference_id = folder.study["reference"]
     losses = read_sequence_losses(folder.path, folder.study, folder.runs.collect(), epoch, metric)
     if reference_id not in losses:
         raise UserError(
@@ -113,18 +111,12 @@ def compare_points(
     ]
     compared = pl.DataFrame(rows, SCHEMA)
     compared = compared.hstack(_ranks(compared["point"], losses, losses[reference_id]))
-    asked = asked_contrasts(part, {**folder.study, "reference": reference_id})
+    asked = asked_contrasts(part, folder.study)
     p = compared["p_raw"].cast(pl.Float64).fill_null(np.nan).to_numpy()
     adjusted = pl.Series("p", holm(np.where(asked, p, np.nan)))
     compared = compared.drop("label").with_columns(adjusted).fill_nan(None)
     facts = part.drop((set(compared.columns) & set(part.columns)) - {"point"})
     return add_values(facts.join(compared, on="point", maintain_order="left"), "comparison")
-
-
-def _point_id(study: Mapping[str, Any], label: str | None) -> str:
-    if label is None:
-        return study["reference"]
-    return find_point(study["points"], label)["id"]
 
 
 def _difference(
@@ -177,8 +169,8 @@ def study_comparison(
     Args and errors are those of `compare_points`; `unit` is one of `UNITS` but `ppl`.
     """
     metric = metric_of(unit, linear=True)
-    folder = load_study(path)
-    frame = compare_points(folder, metric=metric, reference=reference)
+    folder = against(load_study(path), reference)
+    frame = compare_points(folder, metric=metric)
     return comparison_report(folder, in_unit(frame, "comparison", unit))
 
 

@@ -16,7 +16,7 @@ import polars as pl
 
 from lmzoo.base.parts import is_complete
 from lmzoo.lab.analysis.brief import brief_report
-from lmzoo.lab.analysis.load import StudyFolder, load_study
+from lmzoo.lab.analysis.load import StudyFolder, against, load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import Report, render
@@ -197,6 +197,7 @@ def rank(
     unit: str = "token",
     at: int | None = None,
     margin: float | None = None,
+    reference: str | None = None,
 ) -> Ranking:
     """Return the ranking of a study, one row a point, the best first.
 
@@ -208,12 +209,13 @@ def rank(
         unit: `token` or `sentence`: nats per token; `bpc`, `bpb`, `ppl` or `wppl`.
         at: Rank by the validation loss at this epoch instead of the test loss.
         margin: Difference in nats below which a point is negligible; None: the study's.
+        reference: Compare with this point, by its label or its cut; None: the study's reference.
 
     Raises:
-        UserError: There is no such study, or nothing can be ranked.
+        UserError: There is no such study or point, or nothing can be ranked.
     """
     path = find_study(study)
-    folder = load_study(path)
+    folder = against(load_study(path), reference)
     report = study_ranking(folder, unit=unit, at=at, margin=margin)
     ranking = Ranking(report.frame)
     ranking.report, ranking.read = report, (folder, path)

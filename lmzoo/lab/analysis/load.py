@@ -24,7 +24,7 @@ import polars as pl
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.study_parquet import SUFFIX, unpacked_study
 from lmzoo.lab.store.archive import FOLDER, archived_runs, archives, read_config, read_run_file
-from lmzoo.lab.store.labels import named_points
+from lmzoo.lab.store.labels import find_point, named_points
 from lmzoo.lab.store.local import Store, open_store
 from lmzoo.lab.store.records import (
     BOARD,
@@ -70,6 +70,10 @@ EVENT_SCHEMA = pl.Schema(
 )
 TABLE_FILES = (CONFIG, RECORDS, STUDY, TEST_LOSSES.format("*"))
 """Names of the files that tables are computed from."""
+OTHER_REFERENCE = (
+    "this is not the reference that the study asked for; if it was chosen because of its loss, "
+    "differences from it look larger than they are"
+)
 REMEDY = "delete the folder and run the sweep again"
 CONFIG_FIELDS = (
     *("run", "stage", "seed", "score", "fingerprint"),
@@ -147,6 +151,27 @@ def _without_other_metrics(
         return runs, events
     failed = pl.when(pl.col("run").is_in(others.implode())).then(pl.lit("failed"))
     return runs.with_columns(status=failed.otherwise("status")), events.filter(~is_other)
+
+
+def against(folder: StudyFolder, reference: str | None) -> StudyFolder:
+    """Return a study whose points are compared with this point; None: with its own reference.
+
+    More seeds would go to the comparisons with its own one, so `given`, its command, is left out;
+    and a warning says that a reference chosen by its loss makes differences look larger.
+
+    Raises:
+        UserError: There is no such point.
+    """
+    if reference is None:
+        return folder
+    point = find_point(folder.study["points"], reference)
+    study = {name: value for name, value in folder.study.items() if name != "given"}
+    if point["id"] == study.get("reference"):
+        return folder
+    data = study.get("data") or {}
+    warnings = [*data.get("warnings", ()), OTHER_REFERENCE]
+    data = {**data, "warnings": warnings}
+    return folder._replace(study={**study, "reference": point["id"], "data": data})
 
 
 def status_at(epoch: int) -> pl.Expr:
@@ -254,7 +279,7 @@ def _check_numerics(config: Mapping[str, Any], study: Mapping[str, Any], folder:
         raise UserError(
             f"{folder} has numerics version {run!r}, but the study has version {expected!r}, so "
             "their losses are not comparable; delete these runs, or run the sweep into another "
-            "--storage"
+            "--out"
         )
 
 

@@ -235,7 +235,8 @@ def _latex(report: Report) -> str:
     question = report.heading[0] if report.heading else ""
     name = "-".join(re.findall(r"[a-z0-9]+", question.lower())[:6])
     for number, table in enumerate(report.tables, 1):
-        caption = ". ".join(filter(None, [question.rstrip("."), table.title]))
+        end = "" if question.endswith(("?", "!", ".")) else "."
+        caption = " ".join(filter(None, [question and question + end, table.title]))
         align = "".join("l" if name in table.text_columns else "r" for name in table.header)
         header, *body = (_latex_row(row) for row in (table.header, *table.rows))
         lines += ["", r"\begin{table}", r"\centering", rf"\caption{{{_escape_latex(caption)}}}"]

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Study = Annotated[Path, typer.Argument(callback=lambda path: find_study(str(path)), metavar="STUDY", help="A study: its folder, a file of records, or its name (or the beginning) in runs/.")]  # fmt: skip
 Unit = Annotated[str, typer.Option("--unit", "--metric", help="token or sentence: nats per token, averaged over tokens or sentences; bpc, bpb: bits per character or byte; ppl, wppl: perplexity per token or word (rank only).")]  # fmt: skip
 
+Reference = Annotated[str | None, typer.Option(metavar="POINT", help="Compare with this point: a label, or a cut by name or number. Default: the study's reference.")]  # fmt: skip
+
 
 def rank(
     study: Study,
@@ -28,13 +30,14 @@ def rank(
     margin: Annotated[float | None, typer.Option(help="Difference in nats below which a point is negligible. Default: the study's.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print all columns, notes and chosen settings.")] = False,
     columns: Annotated[str, typer.Option(metavar="NAME,NAME", help="Print these columns only: point,loss,difference,p.")] = "",
+    reference: Reference = None,
 ) -> None:  # fmt: skip
     """Rank the points of a study: means, intervals, paired differences, verdicts."""
     from lmzoo.lab.analysis.frames import rank as ranked
     from lmzoo.lab.analysis.render import with_columns
 
     def read() -> "Report":
-        ranking = ranked(study, unit=unit, at=at, margin=margin)
+        ranking = ranked(study, unit=unit, at=at, margin=margin, reference=reference)
         if columns:
             return with_columns(ranking.report, columns.split(","))
         return ranking.brief if format == "table" and not explain else ranking.report
@@ -44,7 +47,7 @@ def rank(
 
 def compare(
     study: Study,
-    reference: Annotated[str | None, typer.Option(help="Label of the reference point. Default: the study's reference.")] = None,
+    reference: Reference = None,
     format: Format = "table",
     unit: Unit = "token",
 ) -> None:  # fmt: skip

@@ -206,7 +206,7 @@ class StudyStore:
             if isinstance(study, dict) and study.get(name) != version:
                 raise UserError(
                     f"{self.store} has {name} version {study.get(name)!r}, but this program "
-                    f"writes version {version}; choose another --storage, or continue with the "
+                    f"writes version {version}; choose another --out, or continue with the "
                     "version of lmzoo that wrote it"
                 )
 

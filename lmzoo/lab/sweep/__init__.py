@@ -1,5 +1,7 @@
 """The sweep engine: trains the runs of a study on Ray."""
 
+import sys
+
 from lmzoo.base.own_parts import importing
 from lmzoo.lab.study.study import Study
 
@@ -12,6 +14,9 @@ def main(*studies: Study) -> None:
     """
     if importing():
         return
-    from lmzoo.lab.sweep.command import run_studies  # here, because it is slow to import
-
+    try:
+        from lmzoo.lab.sweep.command import run_studies  # here, because it is slow to import
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped\n")
+        raise SystemExit(130) from None
     run_studies(studies)

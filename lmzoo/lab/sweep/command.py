@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from lmzoo.base.command_line import MOST, MOST_SEED, parse_settings, run_app
+from lmzoo.base.command_line import MOST, MOST_SEED, parse_settings, run_app, use_new_names
 from lmzoo.base.own_parts import import_plugins
 from lmzoo.base.search_space import changed_search
 from lmzoo.lab.cluster.resources import Resources
@@ -28,7 +28,7 @@ SWITCH = "with_"
 """Prefix of the parameter of an option's switch."""
 USUAL = (
     *("corpus", "fields", "search", "epochs", "samples", "seeds", f"{SWITCH}max_seeds", "points"),
-    *("storage", "device", "max_concurrent", "dry_run", "help_all"),
+    *("out", "device", "max_concurrent", "dry_run", "help_all"),
 )
 """Parameters of the options that `--help` shows."""
 Plugins = Annotated[Texts, typer.Option("--plugin", help="FILE.py or module with parts of your own; repeatable.")]  # fmt: skip
@@ -40,6 +40,7 @@ def run_studies(studies: Sequence[Study]) -> None:
     The exit code is 0 if the study is done, 1 if a run failed, 2 after invalid input, 130 after an
     interruption.
     """
+    use_new_names()
     every = HELP_ALL in sys.argv
     sys.argv = ["--help" if word == HELP_ALL else word for word in sys.argv]
     app = typer.Typer(
@@ -131,7 +132,7 @@ def _run(
     *,
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the corpus files; default: download them.")] = None,
     points: Annotated[str, typer.Option(help="LABEL,LABEL: train only these points and the baselines.")] = "",
-    storage: Annotated[Path, typer.Option(envvar="LMZOO_STORAGE", help="Folder of the study stores, or s3://bucket/prefix.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(envvar="LMZOO_STORAGE", help="Folder of the study stores, or s3://bucket/prefix.")] = Path("runs"),
     max_concurrent: Annotated[int, typer.Option(min=0, max=MOST, metavar="N", help="Maximum number of concurrent workers; 0: as many as fit.")] = 0,
     max_cost: Annotated[float, typer.Option(min=0.0, help="Hours of all workers together, after which the sweep stops; 0: no limit.")] = 0.0,
     device: Annotated[str, typer.Option(help="auto uses the GPUs of the cluster if there are any; cpu, gpu.")] = "auto",
@@ -160,7 +161,7 @@ def _run(
         changed, resources, fuse, track or [], archive=archive, as_json=as_json, quiet=quiet
     )
     settings = parse_settings(own["fields"] or [])
-    raise SystemExit(sweep.run(data_dir, storage, points, settings, dry_run=dry_run))
+    raise SystemExit(sweep.run(data_dir, out, points, settings, dry_run=dry_run))
 
 
 EXECUTION = dict(list(inspect.signature(_run).parameters.items())[2:])

@@ -161,5 +161,5 @@ def test_a_sweep_refuses_a_restored_study_of_another_version(
     write_json(toy.path / STUDY, {**toy.study_json, version: 0})
     save_study(toy.path, tmp_path / "toy.parquet")
     restore_study(tmp_path / "toy.parquet", tmp_path / "restored")
-    with pytest.raises(UserError, match=rf"restored has {version} version 0.*another --storage"):
+    with pytest.raises(UserError, match=rf"restored has {version} version 0.*another --out"):
         ReadOnlyStudyStore(tmp_path / "restored")

@@ -86,6 +86,14 @@ def test_a_figure_is_as_wide_as_its_columns_and_prints_its_caption(toy, lmzoo, r
     assert "near: forest" in refused("figure", toy.path, "--out", tmp_path / "forests.pdf")
 
 
+def test_rank_and_compare_take_another_reference(toy, lmzoo, refused):
+    out = lmzoo("rank", toy.path, "--reference", "gate")[1]
+    assert re.search(r"cut gate .* reference\n", out)
+    assert "WARNING: this is not the reference" in out
+    assert "WARNING" not in lmzoo("rank", toy.path, "--reference", "cut full")[1]
+    assert "no point 'best'" in refused("rank", toy.path, "--reference", "best")
+
+
 def test_columns_make_a_table_for_a_paper(toy, lmzoo, refused):
     words = ("--columns", "point,loss,p", "--format")
     latex = lmzoo("rank", toy.path, *words, "latex")[1]
@@ -118,5 +126,5 @@ def test_report_is_written_into_the_study_and_for_a_bucket_elsewhere(
     )
     page = tmp_path / "new" / "page.html"
     assert lmzoo("report", "s3://bucket/runs/toy", "--out", page)[0] == 0
-    assert "--storage s3://bucket/runs\n" in page.read_text()
+    assert "--out s3://bucket/runs\n" in page.read_text()
     assert "lmzoo report s3://bucket/runs/toy --out report.html" in page.read_text()

@@ -117,7 +117,7 @@ def run_main(study, tmp_path, monkeypatch):
     """Runs the study's command line with these options; returns its study.json."""
 
     def run(*options: str) -> dict:
-        monkeypatch.setattr(sys, "argv", ["study", "--storage", str(tmp_path), "--json", *options])
+        monkeypatch.setattr(sys, "argv", ["study", "--out", str(tmp_path), "--json", *options])
         monkeypatch.setattr(command.Sweep, "_train", lambda *_: 0)
         with pytest.raises(SystemExit) as stop:
             main(study)

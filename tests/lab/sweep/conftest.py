@@ -37,7 +37,7 @@ def start_sweep(script, tmp_path):
 
     def start_script(*options: str, storage: str = "") -> subprocess.Popen[str]:
         folder = storage or str(tmp_path / "runs")
-        processes.append(start(script, "--storage", folder, "--json", "--fuse", "off", *options))
+        processes.append(start(script, "--out", folder, "--json", "--fuse", "off", *options))
         return processes[-1]
 
     yield start_script

@@ -45,7 +45,7 @@ def dry_run(study, tmp_path, monkeypatch, capsys):
     """Runs the study's command line with --dry-run; returns (point, runs, epochs) of each point."""
 
     def run(*options: str) -> list[tuple[str, int, int]]:
-        command = ["study", "--dry-run", "--json", "--storage", str(tmp_path / "runs"), *options]
+        command = ["study", "--dry-run", "--json", "--out", str(tmp_path / "runs"), *options]
         monkeypatch.setattr(sys, "argv", command)
         monkeypatch.setattr("lmzoo.trainables.rows.RowPoint.seconds_per_epoch", lambda *_: 0.0)
         with pytest.raises(SystemExit) as stop:

@@ -34,7 +34,7 @@ def test_killed_processes_do_not_change_the_results(
     store = tmp_path / "runs" / store_name(study.name, corpus_fields)
     search = {**study.search, "recipe.lr": parse_range(RATES)}
     study = dataclasses.replace(study, epochs=epochs, samples=samples, seeds=seeds, search=search)
-    options = ("--storage", str(tmp_path / "runs"), "--json", "--fuse", fuse)
+    options = ("--out", str(tmp_path / "runs"), "--json", "--fuse", fuse)
     options += ("--epochs", str(epochs), "--samples", str(samples), "--seeds", str(seeds))
     options += ("--search-space", f"recipe.lr={RATES}")
 

@@ -39,7 +39,7 @@ def run(tmp_path, monkeypatch, capsys):
     """Runs a study's command line; returns its exit code, stdout and stderr."""
 
     def run_main(study, *options: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["study", "--storage", str(tmp_path), *options])
+        monkeypatch.setattr(sys, "argv", ["study", "--out", str(tmp_path), *options])
         with pytest.raises(SystemExit) as stop:
             main(study)
         output = capsys.readouterr()
@@ -50,7 +50,7 @@ def run(tmp_path, monkeypatch, capsys):
 
 def test_a_dry_run_prints_the_pending_runs_and_trains_nothing(study, tmp_path, run):
     place = tmp_path / "a folder"
-    code, out, _ = run(study, "--dry-run", "--max-concurrent", "2", "--storage", str(place))
+    code, out, _ = run(study, "--dry-run", "--max-concurrent", "2", "--out", str(place))
     assert code == 0
     assert f"lmzoo plan '{place}/" in out, "a command that can be copied: quoted, on one line"
     assert "wild type: 10 runs, at most 40 epochs" in out

@@ -85,7 +85,7 @@ def test_a_worker_that_ray_killed_for_memory_is_a_death_and_not_the_end_of_the_s
     memory = dict(re.findall(r"(\w+): +(\d+) kB", Path("/proc/meminfo").read_text()))
     used = 1 - int(memory["MemAvailable"]) / int(memory["MemTotal"])
     done = subprocess.run(
-        [sys.executable, "leaks.py", "--storage", "s"],
+        [sys.executable, "leaks.py", "--out", "s"],
         cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False,
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT),
         "RAY_memory_usage_threshold": f"{used + 0.16:.3f}", "RAY_memory_monitor_refresh_ms": "250"},

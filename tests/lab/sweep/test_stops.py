@@ -39,7 +39,7 @@ def start(script: Path, folder: Path, ignored: tuple[int, ...] = ()) -> subproce
         "RAY_TMPDIR": "/tmp",
     }
     env.pop("RAY_ADDRESS", None)
-    words = [sys.executable, str(script), *ENDLESS, "--storage", str(folder / "runs")]
+    words = [sys.executable, str(script), *ENDLESS, "--out", str(folder / "runs")]
     with (folder / "log").open("wb") as log:
         return subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT, env=env,

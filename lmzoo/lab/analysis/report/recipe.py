@@ -180,7 +180,7 @@ def reproduce_commands(path: Path, folder: StudyFolder) -> str:
     if str(path).endswith(SUFFIX):  # the sweep runs into the default store
         path = Path("runs") / path.stem
     configs = run_configs(folder)
-    sweep = [*sweep_command(study), "--storage", store_address(path.parent)]
+    sweep = [*sweep_command(study), "--out", store_address(path.parent)]
     address = store_address(path)
     out = ["--out", "report.html"] if address.startswith("s3:") else []  # no pages in buckets
     lines = [sweep, ["lmzoo", "rank", address], ["lmzoo", "report", address, *out]]

@@ -180,6 +180,6 @@ def test_points_without_a_chosen_setting_are_left_out(toy):
 def test_the_command_of_an_older_study_says_what_is_missing(toy):
     toy.add_point("full", [2.0, 2.1, 2.3])
     lines = reproduce_commands(toy.path, load_study(toy.path)).splitlines()
-    assert lines[0].startswith("python sweeps/toy.py --epochs 3 --samples 2 --seeds 3 --storage ")
+    assert lines[0].startswith("python sweeps/toy.py --epochs 3 --samples 2 --seeds 3 --out ")
     assert lines[1:3] == [f"lmzoo {name} {toy.path}" for name in ("rank", "report")]
     assert "An older version wrote this study" in lines[4]
