@@ -29,7 +29,13 @@ from lmzoo.lab.study.study import Point, Settings, Study
 from lmzoo.lab.study.trainable import Trainable
 from lmzoo.train.carried import check_carry
 from lmzoo.train.recipe import PUBLISHED, Recipe, named_recipe
-from lmzoo.train.run_config import identity_config, known_model_facts, model_facts, parts_code
+from lmzoo.train.run_config import (
+    add_model_facts,
+    identity_config,
+    known_model_facts,
+    model_facts,
+    parts_code,
+)
 from lmzoo.trainables.parameter_budget import count_parameters, fit_width
 from lmzoo.trainables.program_points import of_rows
 
@@ -76,6 +82,9 @@ class RowPoint(Trainable):
 
     def known_facts(self) -> Mapping[str, Any]:
         return known_model_facts(self._identity, self.corpus.task)
+
+    def with_facts(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        return add_model_facts(config, self.corpus.task)
 
     @property
     def _identity(self) -> dict[str, Any]:

@@ -74,7 +74,7 @@ OTHER_REFERENCE = (
     "this is not the reference that the study asked for; if it was chosen because of its loss, "
     "differences from it look larger than they are"
 )
-REMEDY = "delete the folder and run the sweep again"
+REMEDY = "run the sweep again, which writes it; else delete the folder"
 CONFIG_FIELDS = (
     *("run", "stage", "seed", "score", "fingerprint"),
     *("vocab", "length", "parameters", "leaks"),

@@ -370,7 +370,7 @@ class PointPlanner:
         run.is_new = run.id not in self.store.known_runs
         if run.is_new:
             return
-        records = self.store.records(run.id)
+        records = self.store.records(run.id, lambda: self.point.with_facts(run.config))
         known = epoch_records(records)
         for record in known:
             # The first record always counts: the only epoch of a count model has the number of

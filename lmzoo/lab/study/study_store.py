@@ -20,6 +20,7 @@ exists.
 """
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ from lmzoo.lab.store.archive import RUNS, archive_runs, archived_runs, restore_r
 from lmzoo.lab.store.local import Store, open_store
 from lmzoo.lab.store.pack_files import unpack_all
 from lmzoo.lab.store.records import (
+    CONFIG,
     NUMERICS,
     RECORDS,
     SCHEMA,
@@ -51,6 +53,7 @@ from lmzoo.lab.study.trainable import reference_id
 if TYPE_CHECKING:
     from lmzoo.lab.study.point_planner import PointPlanner
 
+LOG = logging.getLogger("lmzoo.lab.sweep")
 DRIVER_LOCK = ".driver"
 """Lock of the sweep, and of the worker with this identity, which trains some of the runs."""
 WORKER_SECONDS = 60.0
@@ -74,8 +77,8 @@ class StudyStore:
         self._check_version()
         self._open()
         self._folders = self.store.prefetch(RECORDS)
-        self._archived = {run: records for run, _, records in archived_runs(self.path)}
-        """Run -> its records, until they are read."""
+        self._archived = {run: texts for run, *texts in archived_runs(self.path)}
+        """Run -> its config and its records, until they are read."""
         self._ended: list[str] = []
         """Runs that wait for the archive."""
         self.known_runs = self._folders | self._archived.keys()
@@ -87,12 +90,28 @@ class StudyStore:
         """Return the folder of a run, which need not exist."""
         return RunFolder(self.store / run_id)
 
-    def records(self, run_id: str) -> list[Record]:
-        """Return the events of a run that the store had when it was opened."""
-        archived = self._archived.pop(run_id, None)
-        if archived is None or (run_id in self._folders and self.run(run_id).config):
-            return self.run(run_id).records()
-        return parse_records(archived)
+    def records(self, run_id: str, config: Callable[[], Mapping[str, Any]]) -> list[Record]:
+        """Return the events of a run that the store had when it was opened.
+
+        `config` makes the config of the run, which is written again if it is damaged.
+        """
+        own, archived = self.run(run_id), self._archived.pop(run_id, None)
+        if type(self.store) is not Store:  # S3 verifies its objects
+            return own.records()
+        text = own.store.read(CONFIG) if run_id in self._folders else None
+        if text is None and archived:
+            text, data = archived
+        else:
+            data = own.store.read(RECORDS) or b""
+        if not isinstance(parse_json(text), dict):
+            self._write_config(own, config())
+        return parse_records(data)
+
+    def _write_config(self, folder: RunFolder, config: Mapping[str, Any]) -> None:
+        """Write a config again; an archived run gets its folder for that."""
+        LOG.warning("%s/%s is damaged, and is written again", folder.store, CONFIG)
+        self.continue_run(folder.path.name)
+        folder.create(config)
 
     def continue_run(self, run_id: str) -> None:
         """Write the folder of an archived run again, because it is pending."""
@@ -218,6 +237,9 @@ class ReadOnlyStudyStore(StudyStore):
         """Do nothing: the sweep prunes the run when it starts."""
 
     def continue_run(self, run_id: str) -> None:
+        """Do nothing."""
+
+    def _write_config(self, folder: RunFolder, config: Mapping[str, Any]) -> None:
         """Do nothing."""
 
     def close(self) -> None:

@@ -76,6 +76,10 @@ class Trainable(ABC):
         """Return the facts if they are computed already; else {}."""
         return self.facts()
 
+    def with_facts(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the config of one of its runs with the facts that its worker adds."""
+        return config
+
     @property
     def closed_form(self) -> bool:
         """Whether it is estimated in one pass, as counts are: without noise, in one epoch."""

@@ -11,6 +11,7 @@ from lmzoo import Point
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import rank_points
+from lmzoo.lab.store.archive import archive_runs
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import RECORDS, STUDY, read_json
 from lmzoo.lab.study.planner import Planner
@@ -94,6 +95,23 @@ def test_damaged_lines_of_settings_are_computed_again(
     path.write_bytes(b"".join([lines[0], b"\xff{torn\n", *lines[2:], b'{"point":']))
     assert sweep(study, corpus, corpus_fields, tmp_path)
     assert outcome(tmp_path) == outcome(undisturbed)
+
+
+@pytest.mark.parametrize("archives", [False, True])
+def test_damaged_configs_of_ended_runs_are_written_again(
+    archives, tmp_path, study, corpus, corpus_fields, undisturbed, caplog
+):
+    path = shutil.copytree(undisturbed, tmp_path / "toy")
+    before = load_study(path).runs.collect()
+    for number, config in enumerate(sorted(path.glob("*/config.json"))):
+        config.write_bytes([b"", b"[1]", config.read_bytes()[:-9]][number % 3])
+    if archives:
+        archive_runs(path, [config.parent.name for config in path.glob("*/config.json")])
+    assert load_study(path).damaged
+    assert sweep(study, corpus, corpus_fields, path, archives=archives)
+    assert load_study(path).runs.collect().equals(before)
+    assert not load_study(path).damaged
+    assert f"{path / before['run'][0]}/config.json is damaged" in caplog.text
 
 
 @pytest.mark.parametrize(
