@@ -63,13 +63,12 @@ class TextModel:
         corpus: Corpus,
         training: Training | None = None,
         *,
-        carry_state: bool = False,
         config: Mapping[str, Any] | None = None,
         records: Sequence[Record] = (),
     ) -> None:
         """`config` is the config of its run, without which it is not saved."""
         self.module, self.corpus, self._training = module, corpus, training
-        self._carry_state, self._config = carry_state, config
+        self._config = config
         self.records: list[Record] = [*records]
 
     def __repr__(self) -> str:
@@ -228,7 +227,7 @@ class TextModel:
 
     def test(self) -> Losses:
         """Return the losses on the test split; `.token` is in nats per token."""
-        return evaluate_test(self.module, self.corpus, carry_state=self._carry_state)
+        return evaluate_test(self.module, self.corpus)
 
 
 class _LogProb(torch.nn.Module):
@@ -273,7 +272,7 @@ def build(
     training = Training(trained, settings, seed)
     labels = {"row": zoo.row(row).name, "stage": "single"}
     known = spec and {**run_config(config, settings, data, spec, seed), **labels}
-    return TextModel(module, data, training, carry_state=settings.carry_state, config=known)
+    return TextModel(module, data, training, config=known)
 
 
 def load_run(run: Path | str, data_dir: Path | None = None) -> TextModel:
@@ -292,7 +291,6 @@ def load_run(run: Path | str, data_dir: Path | None = None) -> TextModel:
         trained.model,
         trained.corpus,
         training,
-        carry_state=recipe.carry_state,
         config=trained.config,
         records=epoch_records(RunFolder(Path(run)).records()),
     )

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.blocks.carried_state import CarriesState
-from lmzoo.contract import START, Task
+from lmzoo.contract import Task
 from tests.toy_model import Bigram
 
 
@@ -162,14 +161,6 @@ class NeedsFloat32(Bigram):
 
 class CarriesThePrefix(Bigram):
     state_size = 3
-
-
-class StartsEveryBlockAnew(CarriesState, Bigram):
-    state_size = 1
-
-    def score_block(self, tokens: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        anew = torch.cat([torch.full_like(tokens[:, :1], START), tokens[:, 1:]], dim=1)
-        return self.score_tokens(anew, torch.full((len(tokens),), tokens.shape[1])), ()
 
 
 class HasReversedGradient(Bigram):

@@ -83,7 +83,7 @@ PARTS: list[Case] = [
         {"cell": {"name": "mgru", "mutations": [4]}, "starts": 2},
         {"emission": {"name": "mixture", "scaled": False}, "starts": 1},
         {"cell": "lstm", "num_layers": 2, "starts": 2},
-        {"penalty_activation": 2.0, "penalty_slowness": 1.0, "starts": 2},
+        {"emission": "vector", "tied": False},
         {"cell": "hm_lstm", "norm": "time_std_causal", "starts": 3},
     )
 ]
@@ -108,7 +108,6 @@ PART_LAWS = {
     *CELL_LAWS,
     density.law_causal,
     batching.law_padding_is_ignored,
-    state.law_blocks_with_carried_state_equal_one_pass,
 }
 """The cheap laws that a part can break; the others are about the code that all parts share."""
 

@@ -48,7 +48,6 @@ FAULTS: list[tuple[type[Bigram], Law]] = [
     (faults.HasCancellingBias, learning.law_every_parameter_learns),
     (faults.HasUnusedLayer, state.law_unused_parameters_are_declared),
     (faults.CarriesThePrefix, state.law_state_has_the_declared_size),
-    (faults.StartsEveryBlockAnew, state.law_blocks_with_carried_state_equal_one_pass),
     (faults.DecodesWithoutSoftmax, extremes.law_no_log_probability_exceeds_zero),
     (faults.FloorsItsScores, extremes.law_large_weights_agree),
     (faults.NeedsFloat32, extremes.law_runs_in_half_precision),

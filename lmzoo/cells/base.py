@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.base.errors import UserError
 from lmzoo.base.registry import Registry
 from lmzoo.functional.initialisers import Draw, draw_matrices, uniform
 from lmzoo.kernels.tokens import TokenInputs, take_rows
@@ -25,7 +24,7 @@ State = tuple[Tensor, ...]
 
 
 class Cell(nn.Module, ABC):
-    """A recurrence whose inputs and state have the same width, E = H, unless it `takes_inputs`."""
+    """A recurrence whose inputs and state have the same width, E = H."""
 
     name: ClassVar[str]
     Config: ClassVar[type]
@@ -35,8 +34,6 @@ class Cell(nn.Module, ABC):
     """Columns of these vectors that the state has no place for."""
     outputs_state: bool = False
     """Whether the state is h alone and the outputs are h, so that `fast_scan` gives both."""
-    recurrent_weights: tuple[str, ...] = ()
-    """Names of the weights in `w` that multiply h_{t-1}: DropConnect acts on them."""
     pack_limit: ClassVar[int] = 2**20
     """Largest (B, T, E) of a member, in numbers, for which a pack is faster on a CPU: above it one
     member alone uses the whole CPU, and several exceed its cache."""
@@ -44,8 +41,6 @@ class Cell(nn.Module, ABC):
     """Why the launches of a training step grow with the length on a GPU; "" where they do not."""
     num_boundaries: int = 0
     """Boundary detectors of a cell that segments its input; see `boundaries`."""
-    takes_inputs: ClassVar[bool] = False
-    """Whether the class has an argument `inputs`: the width E of the inputs, if it is not H."""
     zero_start: float = 0.0
     """The constant start vector that means a state of zeros.
 
@@ -150,24 +145,6 @@ class Cell(nn.Module, ABC):
 CELLS: Registry[type[Cell]] = Registry("cell")
 
 
-def build_cell(config: Any, inputs: int, width: int, length: int) -> Any:
-    """Build a cell from its config, with inputs (E) and a state (H).
-
-    Raises:
-        UserError: The cell has no weights for inputs of another width.
-    """
-    if inputs == width:
-        return CELLS.build(config, width, length)
-    name = CELLS.name_of(config)
-    if not CELLS[name].takes_inputs:
-        known = ", ".join(sorted(each for each in CELLS if CELLS[each].takes_inputs))
-        raise UserError(
-            f"the cell {name} has inputs and a state of one width, not {inputs} and {width}; "
-            f"choose {known}, or set hidden=0"
-        )
-    return CELLS.build(config, width, length, inputs=inputs)
-
-
 OwnDraw = Callable[[tuple[int, ...]], Tensor]
 """A function from a shape to initial values."""
 Adjustment = Callable[[str, Tensor], Tensor]
@@ -242,11 +219,11 @@ class Weights(nn.Module):
         weight.copy_(self._adjust(name, drawn))
 
 
-def gate_shapes(width: int, gates: int = 4, inputs: int = 0) -> dict[str, tuple[int, ...]]:
+def gate_shapes(width: int, gates: int = 4) -> dict[str, tuple[int, ...]]:
     """Return the weight shapes of `gates` gates, stacked by rows as in torch.nn.LSTM."""
     rows = gates * width
     return {
-        "weight_ih": (rows, inputs or width),
+        "weight_ih": (rows, width),
         "weight_hh": (rows, width),
         "bias_ih": (rows,),
         "bias_hh": (rows,),

@@ -68,8 +68,6 @@ class GRU(Cell):
     """
 
     outputs_state = True
-    recurrent_weights = ("weight_hh",)
-    takes_inputs = True
 
     @config
     class Config:
@@ -100,12 +98,11 @@ class GRU(Cell):
             object.__setattr__(self, "cuts", cuts)
             return self
 
-    def __init__(self, config: Config, width: int, length: int, inputs: int = 0) -> None:
+    def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
         self.kept = {name: self._gates_with(place) for name, place in ROWS.items()}
         cut = {name for name, gates in self.kept.items() if not gates}
-        self.inputs = inputs or width
-        shapes = gate_shapes(width, gates=3, inputs=inputs)
+        shapes = gate_shapes(width, gates=3)
         self.w = Weights(shapes, cut, fan_in=width, adjust=self._keep)
 
     def _gates_with(self, place: int) -> str:
@@ -127,7 +124,7 @@ class GRU(Cell):
         kept, weight, cuts = self.kept[name], getattr(self.w, name), self.config.cuts
         if weight is None:
             like = next(iter(self.w.parameters()))
-            columns = {"weight_ih": (self.inputs,), "weight_hh": (self.width,)}
+            columns = {"weight_ih": (self.width,), "weight_hh": (self.width,)}
             full = like.new_zeros(3 * self.width, *columns.get(name, ()))
         else:
             full = all_gates(weight, "rzn", kept)
@@ -229,7 +226,6 @@ class Mut(Cell):
     """
 
     outputs_state = True
-    recurrent_weights = ("hr", "hz", "hh")
 
     @config
     class Config:

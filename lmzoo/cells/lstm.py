@@ -43,9 +43,6 @@ class LSTM(Cell):
     S0, S3, S4.
     """
 
-    recurrent_weights = ("weight_hh",)
-    takes_inputs = True
-
     num_state_vectors = 2
 
     @config
@@ -66,10 +63,10 @@ class LSTM(Cell):
                 )
             return self
 
-    def __init__(self, config: Config, width: int, length: int, inputs: int = 0) -> None:
+    def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
         adjust = partial(_adjust, forget=config.forget, bias=config.forget_bias)
-        self.w = Weights(gate_shapes(width, inputs=inputs), cut=set(), fan_in=width, adjust=adjust)
+        self.w = Weights(gate_shapes(width), cut=set(), fan_in=width, adjust=adjust)
 
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.w.weight_ih, self.w.bias_ih + self.w.bias_hh)
@@ -189,8 +186,6 @@ class PeepholeLSTM(Cell):
 
     Gers & Schmidhuber 2000; Greff et al. 2015 (arXiv:1503.04069). Source: S3.
     """
-
-    recurrent_weights = ("weight_hh",)
 
     num_state_vectors = 2
 
@@ -364,7 +359,6 @@ class Janet(Cell):
     van der Westhuizen & Lasenby 2018 (arXiv:1804.04849); Tallec & Ollivier 2018 (arXiv:1804.11188).
     """
 
-    recurrent_weights = ("weight_hh",)
     zero_start = 1.0
 
     @config

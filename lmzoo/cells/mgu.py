@@ -101,7 +101,6 @@ class MGU(Minimal):
 
     pair = True
     outputs_state = True
-    recurrent_weights = ("hf", "hh")
 
     @config
     class Config:
@@ -325,7 +324,6 @@ class MGRU(Minimal):
     """
 
     pair = False
-    recurrent_weights = ("hf",)
 
     @config
     class Config:

@@ -40,8 +40,6 @@ class RNN(Cell):
     """A recurrent layer without gates."""
 
     outputs_state = True
-    recurrent_weights = ("weight_hh",)
-    takes_inputs = True
 
     @config
     class Config:
@@ -51,12 +49,10 @@ class RNN(Cell):
         spectral: StrictBool = False
         """Scale the initial W_hh to spectral radius 1."""
 
-    def __init__(self, config: Config, width: int, length: int, inputs: int = 0) -> None:
+    def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
         adjust = _scale_to_unit_radius if config.spectral else keep_drawn
-        self.w = Weights(
-            gate_shapes(width, gates=1, inputs=inputs), cut=set(), fan_in=width, adjust=adjust
-        )
+        self.w = Weights(gate_shapes(width, gates=1), cut=set(), fan_in=width, adjust=adjust)
 
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.w.weight_ih, self.w.bias_ih + self.w.bias_hh)

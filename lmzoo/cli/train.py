@@ -22,9 +22,8 @@ from lmzoo.kernels.precision import check_precision
 from lmzoo.lab.store.local import open_store
 from lmzoo.lab.store.records import Record, RunFolder, epoch_records, find_end
 from lmzoo.lab.store.user_code import save
-from lmzoo.train.carried import check_carry
 from lmzoo.train.evaluate import Losses
-from lmzoo.train.recipe import PUBLISHED, named_recipe
+from lmzoo.train.recipe import named_recipe
 from lmzoo.train.run import Run
 from lmzoo.train.run_config import parts_code, run_config
 
@@ -37,7 +36,7 @@ def train(
     data_dir: DataDir = None,
     epochs: Annotated[int, typer.Option(min=1, max=MOST, help="Total number of epochs.")] = 12,
     seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of weights, batches and noise.")] = 0,
-    recipe: Annotated[str, typer.Option(help="default, published, zaremba_small or awd_lstm; the last two set model and corpus, too.")] = "default",
+    recipe: Annotated[str, typer.Option(help="default, or published: that of S0.")] = "default",
     fields: Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of model, recipe or corpus, such as model.width=64; repeatable. On a GPU recipe.precision=tf32x3 (default), tf32 or bf16 says how it multiplies.")] = None,
     cuts: Annotated[str | None, typer.Option(help="Cuts of the cell by number or name, such as 4 or state_to_candidate; `lmzoo describe ROW` lists them.")] = None,
     mutations: Annotated[str | None, typer.Option(hidden=True)] = None,
@@ -45,8 +44,7 @@ def train(
 ) -> int:  # fmt: skip
     """Train one model. Repeat the command to continue an interrupted run."""
     settings = parse_settings(fields or [])
-    published = PUBLISHED.get(recipe, {})
-    model_fields = zoo.overlay(published.get("model", {}), nest_settings(settings, "model"))
+    model_fields = nest_settings(settings, "model")
     if cuts is not None:
         model_fields.setdefault("cell", {})["cuts"] = cuts
     if mutations is not None:
@@ -54,13 +52,10 @@ def train(
         model_fields.setdefault("cell", {})["mutations"] = mutations
     model = zoo.config(name, **model_fields)
     own_recipe = named_recipe(recipe).with_fields(nest_settings(settings, "recipe"))
-    corpus_fields = {**published.get("corpus", {}), **nest_settings(settings, "corpus")}
-    spec = corpus_config(corpus, corpus_fields)
+    spec = corpus_config(corpus, nest_settings(settings, "corpus"))
     data = open_corpus(spec, data_dir)
     settings_of_training = own_recipe.with_budget(epochs)
     check_precision(settings_of_training.precision, best_device())
-    if settings_of_training.carry_state:
-        check_carry(zoo.build(model, data.task), settings_of_training, data)
     config = run_config(model, settings_of_training, data, spec, seed)
     folder = RunFolder(out / config["run"])
     save(parts_code(model, spec), open_store(out))

@@ -8,7 +8,7 @@ With ℓ_t = log P(s_t | s_<t), each probe returns the largest value of its devi
     total    | Σ_s exp Σ_t ℓ_t − 1 |           every sequence
     pads     | ℓ_t(s) − ℓ_t(s') |              s' differs from s in its padding
     mates    | ℓ_t(s) − ℓ_t(s') |              the other sequences of the batch differ
-    steps    | ℓ_t(s) − ℓ'_t(s) |              ℓ' is computed from a prefix or a carried state
+    steps    | ℓ_t(s) − ℓ'_t(s) |              ℓ' is computed from a prefix
 
 `future` detects a score that depends on a later token. `itself` detects a score that depends on its
 own token, and scores that are not normalised. The positions u are those of `cut_positions`.
@@ -19,7 +19,6 @@ the entries before u depend on the tokens before u only.
 """
 
 import copy
-import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -29,7 +28,6 @@ import torch
 from torch import Tensor, nn
 
 from lmzoo.base.seeds import derive_seed
-from lmzoo.blocks.carried_state import CarriesState, carries_state
 from lmzoo.contract import LanguageModel, Score, Task
 from lmzoo.laws.support import log_prob, new_model, next_log_prob
 from lmzoo.laws.tiny import batch, every_sequence
@@ -292,8 +290,6 @@ def model_subject(model: LanguageModel) -> Subject:
         names = ("future", "itself", *names, "steps")
 
     def other_forms(tokens: Tensor, once: Tensor, cuts: list[int]) -> Iterator[Tensor]:
-        if carries_state(model):
-            yield _in_blocks(model, tokens, cuts)
         prefixes = once.clone()
         for u in cuts[1 :: max(1, len(cuts) // 6)]:
             dense = next_log_prob(model, tokens[:, :u])
@@ -313,17 +309,6 @@ def obey(model: LanguageModel, *names: str, length: int = 0) -> None:
     for name in names:
         deviation = getattr(probes, name)()
         assert deviation <= TOLERANCE, MESSAGES[name].format(deviation)
-
-
-@torch.no_grad()
-def _in_blocks(model: LanguageModel, tokens: Tensor, cuts: list[int]) -> Tensor:
-    """Score blocks that end at these positions, each from the state after the block before."""
-    assert isinstance(model, CarriesState)
-    state, scores = None, [torch.zeros_like(tokens[:, :1], dtype=torch.float64)]
-    for begin, end in itertools.pairwise((0, *cuts)):
-        block, state = model.eval().score_block(tokens[:, begin : end + 1], state)
-        scores.append(block)
-    return torch.cat(scores, dim=1)
 
 
 def _deviation(actual: Tensor, expected: Tensor) -> float:

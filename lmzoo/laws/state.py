@@ -7,11 +7,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from lmzoo.blocks.carried_state import CarriesState
 from lmzoo.contract import DecodingState, LanguageModel
-from lmzoo.laws.probes import LENGTH, obey
 from lmzoo.laws.support import new_model
-from lmzoo.laws.tiny import batch, every_sequence, sources
+from lmzoo.laws.tiny import every_sequence, sources
 
 WINDOW = 6
 """Length of the sequences: one more than the window of a cell's convolution."""
@@ -40,16 +38,6 @@ def law_state_has_the_declared_size(model: LanguageModel) -> None:
         first = 1 if window is None else min(window, len(sizes))
         assert all(size <= declared for size in sizes), found
         assert set(sizes[max(0, first - 1) :]) == {declared}, found
-
-
-def law_blocks_with_carried_state_equal_one_pass(model: LanguageModel) -> None:
-    """Blocks that each start from the state after the block before score a text as one pass."""
-    if not isinstance(model, CarriesState) or model.state_size is None:
-        return
-    obey(model, "steps", length=LENGTH)
-    _, state = model.score_block(batch(model.task)[0])
-    parts = [part for part in tree_leaves(state) if isinstance(part, Tensor)]
-    assert not any(part.requires_grad for part in parts), "the state after a block has a gradient"
 
 
 def law_unused_parameters_are_declared(model: LanguageModel) -> None:

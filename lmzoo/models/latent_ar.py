@@ -15,18 +15,17 @@ from typing import Annotated, Any
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.blocks.carried_state import CarriesState
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.cells import stack
-from lmzoo.cells.base import CELLS, State
+from lmzoo.cells.base import CELLS
 from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
 
 
 @model("latent_ar", family="recurrent", document="S4", source="S4")
-class LatentAutoregressive(CarriesState, FeatureModel):
+class LatentAutoregressive(FeatureModel):
     """Recurrent language model whose prediction also reads the last token directly."""
 
     @config
@@ -55,13 +54,6 @@ class LatentAutoregressive(CarriesState, FeatureModel):
         x = self.embedding(token)
         h, state = stack.advance([self.cell], x, state)
         return self.emission.dense(h[:, 0] + self.skip(x), self.embedding.weight), state
-
-    def score_block(self, tokens: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        x, table = self.embedding(tokens[:, :-1]), self.embedding.weight
-        size = self.cell.num_state_vectors * self.config.width
-        begin = self.cell.initial_state(x.new_ones(len(x), size)) if state is None else state
-        h, after = self.cell.scan_from(x, begin)
-        return self.emission.log_prob(h + self.skip(x), tokens[:, 1:], table), after
 
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
         x = self.embedding(tokens)

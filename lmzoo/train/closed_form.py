@@ -5,7 +5,7 @@ one worker (`lmzoo/lab/sweep/fleet/sharing.py`). The cache is keyed by the model
 fingerprint of the corpus and the device; it keeps the last `CAPACITY` estimates.
 
 A model with `stream=true` reads a contiguous text as one sequence: the edges of blocks and windows
-do not exist for it, as they do not for a model that carries its state.
+do not exist for it.
 """
 
 import math
@@ -21,8 +21,7 @@ from lmzoo.contract import MODELS, START, LanguageModel
 from lmzoo.data.blocks import Blocks, scored_text
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.kernels.device import device_of
-from lmzoo.train.carried import evaluate_carried, text_losses
-from lmzoo.train.evaluate import Losses, evaluate
+from lmzoo.train.evaluate import Losses, evaluate, text_losses
 
 CHUNK = 2**16
 """Tokens of a text that are scored at a time; the result does not depend on it."""
@@ -60,10 +59,10 @@ def load_estimate(model: LanguageModel, corpus: Corpus) -> Estimate:
         return found
 
 
-def evaluate_test(model: LanguageModel, corpus: Corpus, *, carry_state: bool = False) -> Losses:
+def evaluate_test(model: LanguageModel, corpus: Corpus) -> Losses:
     """Return the test losses of a model; a closed-form model in the cache is evaluated once."""
     if not model.closed_form:
-        return (evaluate_carried if carry_state else evaluate)(model, corpus.test)
+        return evaluate(model, corpus.test)
     with _LOCK:
         found = _ESTIMATES.get(_key(model, corpus))
         if found is None:  # the model comes from a checkpoint

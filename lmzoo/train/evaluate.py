@@ -132,6 +132,14 @@ def compute_losses(
     )
 
 
+def text_losses(part: Sequences, scores: Tensor) -> Losses:
+    """Return the losses of evaluation windows from log P of each scored token of their text."""
+    counts = part.counts.cpu()
+    window = torch.arange(len(counts)).repeat_interleave(counts)
+    nll = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, window, -scores)
+    return compute_losses(nll, counts)
+
+
 @torch.no_grad()
 def model_report(model: LanguageModel, corpus: Corpus) -> dict[str, float]:
     """Return the `report` of a model on validation sequences; {} for most models."""

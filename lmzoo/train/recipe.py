@@ -3,9 +3,7 @@
 `default` is standard practice: Adam, gradients cleared at every step, gradient norm clipped at 1.
 `published` reproduces the code of S0: RMSprop (alpha 0.99, eps 0.01), batch 280, no clipping, the
 mean of per-sentence means as loss, and gradients cleared **once per epoch**, so that step i
-follows g_1 + ... + g_i. `zaremba_small` and `awd_lstm` are those of two papers on the Penn Treebank
-(`PUBLISHED`). The loss of Zaremba et al. is a sum over the steps of a block, here a mean, so that
-their rate is multiplied, and their clip divided, by the length of a block.
+follows g_1 + ... + g_i.
 
 The learning rate of step i, counted from 1, with w warm-up steps, S = `schedule_epochs` · steps per
 epoch and f = `final_lr`:
@@ -18,13 +16,8 @@ epoch and f = `final_lr`:
     step        lr · d^max(0, e − n)     epoch e, d = `decay`, n = `decay_after`
     plateau     lr · d^k                 k earlier epochs whose validation loss was no new minimum
 
-`asgd` is SGD whose weights are averaged over all steps from a trigger on; validation and test use
-the averages. The trigger, of AWD-LSTM, is the first epoch whose validation loss is above the
-minimum of all epochs but the last `nonmono` before it.
-
 Loshchilov & Hutter 2017 (arXiv:1608.03983); Hu et al. 2024 (arXiv:2404.06395) and Hägele et al.
-2024 (arXiv:2405.18392), for wsd; Polyak & Juditsky 1992; Zaremba et al. 2014 (arXiv:1409.2329);
-Merity et al. 2018 (arXiv:1708.02182).
+2024 (arXiv:2405.18392), for wsd.
 
 The optimisers of torch that recipes name, without the import of torch's compiler.
 
@@ -58,7 +51,6 @@ class Optimiser(StrEnum):
     ADAMW = "adamw"
     RMSPROP = "rmsprop"
     SGD = "sgd"
-    ASGD = "asgd"  # averaged from a trigger on
 
 
 class Accumulate(StrEnum):
@@ -113,14 +105,7 @@ class Recipe:
     """Factor of the schedules step and plateau."""
     decay_after: int = Field(0, ge=0, exclude_if=lambda epochs: not epochs)
     """Epochs before the schedule step decays."""
-    nonmono: int = Field(5, ge=0, exclude_if=lambda epochs: epochs == 5)
-    """Last epochs that the trigger of asgd does not compare with."""
     accumulate: Accumulate = Accumulate.STEP
-    carry_state: bool = Field(default=False, exclude_if=lambda carry: not carry)
-    """Train a recurrent model on `batch` parallel streams of a contiguous text, each block from the
-    state after the block before, and evaluate it in one pass (`carried.py`)."""
-    random_blocks: bool = Field(default=False, exclude_if=lambda random: not random)
-    """Blocks of random lengths, each with its share of the rate (carry_state only)."""
     loss: Weighting = Weighting.TOKEN
     init: Annotated[str, Choice(tuple(INITIALISERS))] = "default"
     """Initialisation scheme of all matrices of the model; it sets biases to 0. `default` keeps the
@@ -150,15 +135,6 @@ class Recipe:
             raise UserError(f"decay={self.decay} needs schedule=step or schedule=plateau")
         if self.schedule is not Schedule.STEP and self.decay_after:
             raise UserError(f"decay_after={self.decay_after} needs schedule=step")
-        if self.random_blocks and not self.carry_state:
-            raise UserError("random_blocks=true needs carry_state=true")
-        if self.random_blocks and self.schedule not in (Schedule.CONSTANT, Schedule.PLATEAU):
-            raise UserError(
-                f"random_blocks=true: epochs have other numbers of steps, which "
-                f"schedule={self.schedule} needs; set schedule to constant or plateau"
-            )
-        if self.optimiser is not Optimiser.ASGD and self.nonmono != 5:
-            raise UserError(f"nonmono={self.nonmono} needs optimiser=asgd")
         return self
 
     def with_budget(self, epochs: int) -> "Recipe":
@@ -225,13 +201,6 @@ class Recipe:
             fall = min(1.0, (1 - x) / (self.cooldown if self.schedule is Schedule.WSD else 1))
         return self.lr * (self.final_lr + (1 - self.final_lr) * fall)
 
-    def averages(self, losses: Sequence[float]) -> bool:
-        """Whether the weights are averaged after epochs with these validation losses (asgd)."""
-        return self.optimiser is Optimiser.ASGD and any(
-            loss > min(losses[: max(0, i - self.nonmono)], default=math.inf)
-            for i, loss in enumerate(losses)
-        )
-
 
 RECIPES = {
     "default": Recipe(),
@@ -243,32 +212,7 @@ RECIPES = {
         accumulate=Accumulate.EPOCH,
         loss=Weighting.SENTENCE,
     ),
-    "zaremba_small": Recipe(
-        optimiser=Optimiser.SGD, lr=20.0, batch=20, clip=0.25, schedule=Schedule.STEP,
-        decay_after=4, init="uniform_0.1", carry_state=True,
-    ),
-    "awd_lstm": Recipe(
-        optimiser=Optimiser.ASGD, lr=30.0, batch=40, clip=0.25, weight_decay=1.2e-6,
-        carry_state=True, random_blocks=True,
-    ),
-}  # fmt: skip
-
-_HEAD = {"emission": "vector", "norm": "none", "start": "zeros", "head_bias": True}
-PUBLISHED: Mapping[str, Mapping[str, Any]] = {
-    "zaremba_small": {
-        "model": {**_HEAD, "width": 200, "num_layers": 2, "tied": False},
-        "corpus": {"block": 19},
-    },
-    "awd_lstm": {
-        "model": {
-            **_HEAD, "width": 400, "hidden": 1150, "num_layers": 3, "dropout_embedding": 0.1,
-            "dropout_input": 0.4, "dropout_layers": 0.25, "dropout_output": 0.4,
-            "dropout_recurrent": 0.5, "penalty_activation": 2.0, "penalty_slowness": 1.0,
-        },
-        "corpus": {"block": 69},
-    },
-}  # fmt: skip
-"""Fields of model and corpus that a named recipe sets, too. A block of L has L + 1 steps."""
+}
 
 
 def named_recipe(name: str) -> Recipe:
@@ -289,7 +233,7 @@ def make_optimiser(recipe: Recipe, parameters: ParamsT) -> torch.optim.Optimizer
         return RMSprop(parameters, lr=lr, alpha=0.99, eps=0.01, weight_decay=decay)
     if recipe.optimiser is Optimiser.ADAMW:
         return AdamW(parameters, lr=lr, betas=betas, weight_decay=decay, fused=True)
-    if recipe.optimiser in (Optimiser.SGD, Optimiser.ASGD):
+    if recipe.optimiser is Optimiser.SGD:
         return SGD(parameters, lr=lr, weight_decay=decay)
     return Adam(parameters, lr=lr, betas=betas, weight_decay=decay, fused=True)
 

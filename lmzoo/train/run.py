@@ -65,9 +65,7 @@ class Run(SavedRun):
         model.load_state_dict(self.training.best_weights)
         with use_precision(recipe.precision):
             facts = model_report(model, self.corpus)
-            losses = self.known_losses or evaluate_test(
-                model, self.corpus, carry_state=recipe.carry_state
-            )
+            losses = self.known_losses or evaluate_test(model, self.corpus)
         losses = replace(losses, report=facts)
         model.load_state_dict(current)
         self._write_losses(losses)  # before the record, which tells readers that the file exists

@@ -1,7 +1,4 @@
-"""One training step of one model: forward, loss, backward, clipping, optimiser, averaging."""
-
-import contextlib
-from collections.abc import Iterator, Mapping
+"""One training step of one model: forward, loss, backward, clipping, optimiser."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -9,80 +6,29 @@ from torch import Tensor
 
 from lmzoo.contract import LanguageModel
 from lmzoo.kernels.device import device_of, device_scope
-from lmzoo.train.carried import CarriedObjective
 from lmzoo.train.recipe import SGD, Accumulate, Recipe, Weighting
 from lmzoo.train.stepper import Stepper
-
-
-class Average:
-    """The mean of a model's weights over the last `count` steps; unused while `count` is 0."""
-
-    def __init__(self, model: LanguageModel) -> None:
-        self._model = model
-        self.grows = False
-        """Whether `add` counts the weights."""
-        self.load(0, {})
-
-    def load(self, count: int, weights: Mapping[str, Tensor]) -> None:
-        """Set the number of steps and the means by name."""
-        self.count, self.weights = count, {name: mean.clone() for name, mean in weights.items()}
-
-    @torch.no_grad()
-    def add(self) -> None:
-        """Count the present weights."""
-        if not self.grows:
-            return
-        self.count += 1
-        for name, weight in self._model.named_parameters():
-            if name in self.weights:
-                self.weights[name].lerp_(weight, 1 / self.count)
-            else:
-                self.weights[name] = weight.detach().clone()
-
-    def copies(self) -> dict[str, Tensor]:
-        """Return copies of the means by name."""
-        return {name: mean.clone() for name, mean in self.weights.items()}
-
-    @contextlib.contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Give the model its means inside the context, if there are any."""
-        named = dict(self._model.named_parameters())
-        own = {name: named[name].data for name in self.weights}
-        try:
-            for name in own:
-                named[name].data = self.weights[name]
-            yield
-        finally:
-            for name, data in own.items():
-                named[name].data = data
 
 
 class Step:
     """A training step; calling it trains on one batch."""
 
     def __init__(
-        self,
-        model: LanguageModel,
-        recipe: Recipe,
-        optimiser: torch.optim.Optimizer,
-        average: Average,
+        self, model: LanguageModel, recipe: Recipe, optimiser: torch.optim.Optimizer
     ) -> None:
-        self.model, self.recipe, self.optimiser, self.average = model, recipe, optimiser, average
+        self.model, self.recipe, self.optimiser = model, recipe, optimiser
         device = device_of(model)
         self.total = torch.zeros((), dtype=torch.float64, device=device)
         """The objective, summed over all tokens of the epoch so far."""
         self._accumulates = recipe.accumulate is Accumulate.EPOCH
-        self._carried = CarriedObjective(model) if recipe.carry_state else None
         self.stepper = Stepper(
             optimiser, device, model.name, accumulates=self._accumulates,
-            records=not self._carried and not isinstance(optimiser, SGD),
+            records=not isinstance(optimiser, SGD),
         )  # fmt: skip
 
     def begin_epoch(self) -> None:
-        """Reset the sum of the objective, the gradients and the carried state."""
+        """Reset the sum of the objective and the gradients."""
         self.total.zero_()
-        if self._carried:
-            self._carried.begin_epoch()
         # A recorded step adds to the gradients at the addresses that it was recorded with.
         self.optimiser.zero_grad(set_to_none=not (self._accumulates and self.stepper.replays))
 
@@ -98,8 +44,7 @@ class Step:
         if not self._accumulates:
             self.optimiser.zero_grad()
         with device_scope(self.model):
-            score = self._carried or self.model.objective
-            objective = score(tokens, lengths, *sources)
+            objective = self.model.objective(tokens, lengths, *sources)
             objective, counts = restrict(objective, lengths, scored)
             compute_loss(objective, counts, self.recipe.loss).backward()
         self.total += objective.detach().double().sum()
@@ -110,7 +55,6 @@ class Step:
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         self.optimiser.step()
-        self.average.add()
 
 
 def restrict(

@@ -27,12 +27,11 @@ from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.kernels.device import CPU, device_name, device_of
 from lmzoo.kernels.precision import check_precision, use_precision
 from lmzoo.lab.store.records import Record
-from lmzoo.train.carried import carried_batches, check_carry, evaluate_carried
 from lmzoo.train.closed_form import load_estimate
 from lmzoo.train.evaluate import Losses, evaluate
 from lmzoo.train.packed.layout import HostRow, Layout, Row
 from lmzoo.train.recipe import Recipe, make_optimiser
-from lmzoo.train.step import Average, Step
+from lmzoo.train.step import Step
 
 
 class Training:
@@ -49,11 +48,9 @@ class Training:
         self.epoch = 0
         self.steps = 0
         self.optimiser = None if model.closed_form else make_optimiser(recipe, model.parameters())
-        self.average = Average(model)
-        """The weights that asgd evaluates."""
-        self.step = Step(model, recipe, self.optimiser, self.average) if self.optimiser else None
+        self.step = Step(model, recipe, self.optimiser) if self.optimiser else None
         self.losses: list[float] = []
-        """The validation losses of all epochs, on which schedule and averaging depend."""
+        """The validation losses of all epochs, on which a schedule may depend."""
         self.best_loss, self.best_epoch = math.inf, 0
         self._best: dict[str, Tensor] | HostRow = {}
         self.record: Record = {}
@@ -75,9 +72,8 @@ class Training:
         After an epoch in a pack another thread may call it later: it reads copies.
         """
         state, best = self.progress(), self._best
-        state["average"] = {"count": self.average.count, "weights": self.average.weights}
         groups, (loss, epoch) = state.pop("groups"), state.pop("best")
-        last_is_best = 0 < self.epoch == epoch and not self.average.count
+        last_is_best = 0 < self.epoch == epoch
         row = self.row and dataclasses.replace(self.row)  # the next epoch gives it other matrices
 
         def make() -> dict[str, Any]:
@@ -144,7 +140,6 @@ class Training:
         self.best_loss, self.best_epoch = best["loss"], best["epoch"]
         self.best_weights = {name: value.clone() for name, value in best["weights"].items()}
         self.losses = [*state.get("losses", [])]  # missing in earlier versions
-        self.average.load(**state.get("average", {"count": 0, "weights": {}}))
 
     def add_record(self, record: Record) -> None:
         """Store the record of the epoch just trained, and its weights if they are the best."""
@@ -167,9 +162,7 @@ class Training:
             state.update({key: value.clone() for key, value in state.items()})
 
     def _copy_weights(self) -> dict[str, Tensor]:
-        """Return copies of the weights to evaluate."""
-        rows, weights = self.average.copies(), self.model.state_dict()
-        return {n: rows[n] if n in rows else value.clone() for n, value in weights.items()}
+        return {name: value.clone() for name, value in self.model.state_dict().items()}
 
     def epoch_rates(self, steps: int) -> list[float]:
         """Return the learning rate of each of the `steps` steps of the next epoch."""
@@ -188,12 +181,10 @@ def fit(training: Training, corpus: Corpus, epochs: int) -> Iterator[Record]:
     Training stops after an epoch whose loss is NaN or infinite; the losses of its record are None.
 
     Raises:
-        UserError: The schedule of the learning rate ends before, the corpus scores some tokens
-            only and the model gives no distribution of the next token, or `check_carry` raises.
+        UserError: The schedule of the learning rate ends before, or the corpus scores some tokens
+            only and the model gives no distribution of the next token.
     """
     training.recipe.with_budget(epochs)
-    check_carry(training.model, training.recipe, corpus)
-    validate = evaluate_carried if training.recipe.carry_state else evaluate
     if corpus.valid.scored is not None:
         training.model.require_next_token()
     while training.epoch < epochs and not training.diverged:
@@ -207,8 +198,7 @@ def fit(training: Training, corpus: Corpus, epochs: int) -> Iterator[Record]:
                 train, tokens = _train_epoch(training, corpus.train)
                 training.epoch += 1
                 seconds = time.perf_counter() - start
-                with training.average.in_use():
-                    valid = validate(training.model, corpus.valid) if math.isfinite(train) else None
+                valid = evaluate(training.model, corpus.valid) if math.isfinite(train) else None
         record = epoch_record(training, train, valid, seconds, tokens)
         training.add_record(record)
         yield record
@@ -221,26 +211,18 @@ def _train_epoch(training: Training, data: Sequences) -> tuple[float, int]:
     training.leave_pack()
     model.train()
     step.begin_epoch()
-    training.average.grows = recipe.averages(training.losses)
-    place, device = {"seed": training.seed, "epoch": training.epoch}, device_of(model)
-    if recipe.carry_state:
-        shares, tokens, batches = carried_batches(data, recipe, device, **place)
-    else:
-        data, few = data.for_epoch(training.epoch), step.stepper.few_shapes
-        order = epoch_batches(data.lengths, recipe.batch, **place)
-        batches = iter_batches(data, order, device, trim=not model.leaks, few_widths=few)
-        shares, tokens = [1.0] * len(order), data.num_scored
-    steps = len(shares)
-    # A block of another length has its share of the rate, as in AWD-LSTM.
-    rates = [r * share for r, share in zip(training.epoch_rates(steps), shares, strict=True)]
+    data, few = data.for_epoch(training.epoch), step.stepper.few_shapes
+    order = epoch_batches(data.lengths, recipe.batch, seed=training.seed, epoch=training.epoch)
+    batches = iter_batches(data, order, device_of(model), trim=not model.leaks, few_widths=few)
+    rates = training.epoch_rates(len(order))
     columns = ((batch.scored, batch.tokens, batch.lengths, *batch.sources) for batch in batches)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(training.seed, "noise", training.epoch))
         step.stepper.run_epoch(step, rates, columns)
-    training.steps += steps
+    training.steps += len(order)
     for group in step.optimiser.param_groups:
         group["lr"] = rates[-1]
-    return float(-step.total / tokens), tokens
+    return float(-step.total / data.num_scored), data.num_scored
 
 
 def epoch_record(

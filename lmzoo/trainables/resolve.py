@@ -21,7 +21,6 @@ from lmzoo.data.corpus import Corpus, describe_data
 from lmzoo.lab.store.labels import display_label
 from lmzoo.lab.study.study import Point, Settings, Study
 from lmzoo.lab.study.trainable import Trainable
-from lmzoo.train.recipe import PUBLISHED
 from lmzoo.trainables.parameter_budget import baselines
 from lmzoo.trainables.program_points import of_rows, resolve_program
 from lmzoo.trainables.rows import paths, resolve_row
@@ -64,8 +63,7 @@ def corpus_config(study: Study, data_fields: Settings) -> dict[str, Any]:
     Raises:
         UserError: The corpus is unknown, or an option is invalid.
     """
-    own = nest_settings(of_rows(study, data_fields), "corpus")
-    fields = {**PUBLISHED.get(study.recipe, {}).get("corpus", {}), **own}
+    fields = nest_settings(of_rows(study, data_fields), "corpus")
     return corpora.corpus_config(study.corpus, fields)
 
 

@@ -27,8 +27,7 @@ from lmzoo.lab.store.labels import architecture, display_label
 from lmzoo.lab.store.user_code import UserCode
 from lmzoo.lab.study.study import Point, Settings, Study
 from lmzoo.lab.study.trainable import Trainable
-from lmzoo.train.carried import check_carry
-from lmzoo.train.recipe import PUBLISHED, Recipe, named_recipe
+from lmzoo.train.recipe import Recipe, named_recipe
 from lmzoo.train.run_config import (
     add_model_facts,
     identity_config,
@@ -177,8 +176,6 @@ def resolve_row(
         zoo.build(model, corpus.task).require_next_token()
     recipe_fields = nest_settings(of_rows(study, study.fields), "recipe")
     recipe = named_recipe(study.recipe).with_fields(recipe_fields).with_budget(study.epochs)
-    if recipe.carry_state:
-        check_carry(zoo.build(model, corpus.task), recipe, corpus)
     resolved = RowPoint(*("", point.label, {}, study.epochs), model, recipe, corpus, corpus_fields)
     search = of_rows(study, study.search) if point.search is None else point.search
     if _is_count_model(point):  # a count model has no recipe fields to tune
@@ -207,8 +204,7 @@ def resolve_row(
 
 def _common_model_fields(study: Study, point: Point) -> dict[str, Any]:
     """Return the study's model fields; among other models, a count model gets those it has."""
-    own = nest_settings(of_rows(study, study.fields), "model")
-    common = zoo.overlay(PUBLISHED.get(study.recipe, {}).get("model", {}), own)
+    common = nest_settings(of_rows(study, study.fields), "model")
     if not _is_count_model(point) or all(map(_is_count_model, study.points)):
         return common
     known = to_dict(zoo.config(point.row))

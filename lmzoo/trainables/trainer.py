@@ -33,7 +33,7 @@ from lmzoo.train.pack_checkpoint import stacked_state
 from lmzoo.train.packed.compatibility import pack_key, packing_pays, reason_not_packable
 from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.packed.memory import member_bytes
-from lmzoo.train.recipe import Optimiser, Recipe
+from lmzoo.train.recipe import Recipe
 from lmzoo.train.run import Run
 from lmzoo.train.run_config import add_model_facts, known_model_facts, model_facts
 from lmzoo.train.trainer import Training
@@ -153,9 +153,7 @@ class Shape:
         self._model, self._recipe = _model_and_recipe(config)
         with contextlib.suppress(Exception):  # the run fails on a worker, and says why
             self.pays_on_cpu = packing_pays(self._model, self._recipe, corpus.task)
-            # Each member would need the state of its own blocks, and its own means (asgd).
-            if not self._recipe.carry_state and self._recipe.optimiser is not Optimiser.ASGD:
-                self.packable = not reason_not_packable(zoo.build(self._model, corpus.task))
+            self.packable = not reason_not_packable(zoo.build(self._model, corpus.task))
 
     def member_bytes(self) -> int:
         """Return the memory of one pack member; computed at the first call."""

@@ -44,7 +44,7 @@ def test_scores_from_token_ids_equal_scores_from_vectors(
     model = tiny("recurrent_lm", vocab=4, starts=starts, num_layers=layers).double()
     tokens, lengths = torch.cat([MANY, MANY]), torch.tensor([4, 3, 4, 2])
     scores = model.score_tokens(tokens, lengths)
-    words = model._inputs(tokens[:, :-1], drop=False)
+    words = model._inputs(tokens[:, :-1])
     assert isinstance(words, TokenInputs)
     monkeypatch.setattr(model, "_inputs", lambda tokens, **_: words.vectors())
     assert_close(scores, model.score_tokens(tokens, lengths), FINE, "scores")

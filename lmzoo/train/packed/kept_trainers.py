@@ -63,7 +63,6 @@ class KeptTrainers:
         """
         keys = {pack_key(t.model.config, t.recipe) for t in trainings}
         assert len(keys) == 1, f"the pack members have {len(keys)} different pack keys"
-        assert not trainings[0].recipe.carry_state, "runs that carry their state are trained alone"
         if corpus.valid.scored is not None:
             trainings[0].model.require_next_token()
         retain_freed_memory()
