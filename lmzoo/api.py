@@ -303,6 +303,7 @@ def run_study(
     data_dir: Path | None = None,
     workers: int = 0,
     device: str = "auto",
+    listeners: Sequence[Any] = (),
     **changes: Any,
 ) -> "Ranking":
     """Train the pending runs of a study and return its ranking, one row for each point.
@@ -316,6 +317,8 @@ def run_study(
         data_dir: Folder of the corpus files; None downloads them.
         workers: Maximum number of workers; 0: as many as fit.
         device: `auto`, `cpu` or `gpu`.
+        listeners: Objects with `start(run)`, `epoch(run, record)` or `end(run, test)`, added to
+            those of the study.
         **changes: Fields of the study to change, such as `seeds=10`.
 
     Raises:
@@ -329,7 +332,9 @@ def run_study(
     if unknown := changes.keys() - known:
         raise UserError(f"a study has no field {min(unknown)!r}; known: {', '.join(sorted(known))}")
     resources = Resources(concurrent=workers, device=device)
-    sweep = Sweep(dataclasses.replace(study, **changes), resources, prints_ranking=False)
+    changed = dataclasses.replace(study, **changes)
+    changed = dataclasses.replace(changed, listeners=(*changed.listeners, *listeners))
+    sweep = Sweep(changed, resources, prints_ranking=False)
     code = sweep.run(data_dir, Path(storage), "", {}, dry_run=False)
     if code == 130:
         raise KeyboardInterrupt

@@ -221,6 +221,8 @@ class Study(Declared):
     """The words of the command that runs the study, without its options."""
     given: tuple[str, ...] = field(default=(), compare=False)
     """The options that the command line gave, as words."""
+    listeners: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+    """Objects with `start(run)`, `epoch(run, record)` or `end(run, test)`, called in the driver."""
 
     def __repr__(self) -> str:
         reference = self.reference or (self.points[0].label if self.points else "")

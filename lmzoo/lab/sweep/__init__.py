@@ -1,16 +1,19 @@
 """The sweep engine: trains the runs of a study on Ray."""
 
 import sys
+from dataclasses import replace
+from typing import Any
 
 from lmzoo.base.own_parts import importing
 from lmzoo.lab.study.study import Study
 
 
-def main(*studies: Study) -> None:
+def main(*studies: Study, listeners: tuple[Any, ...] = ()) -> None:
     """Run the command line of a study and exit; see `lmzoo/lab/sweep/command.py`.
 
     Of several studies, the first argument of the command line names the one to run. It does nothing
-    while the study is imported, by a worker or by `lmzoo sweep`.
+    while the study is imported, by a worker or by `lmzoo sweep`. `listeners` are added to those of
+    the studies (`listeners.py`).
     """
     if importing():
         return
@@ -19,4 +22,4 @@ def main(*studies: Study) -> None:
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")
         raise SystemExit(130) from None
-    run_studies(studies)
+    run_studies([replace(s, listeners=(*s.listeners, *listeners)) for s in studies])

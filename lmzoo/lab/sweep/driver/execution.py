@@ -240,7 +240,8 @@ class Sweep:
         path = planner.store.path
         trackers = [open_tracker(name, path.name, path / TRACKING) for name in self.track]
         memory = GPU_BYTES if capacity.resources.gpus else 0
-        fleet = Fleet(planner, packer, [console, *trackers], memory)
+        listeners = [console, *trackers, *self.study.listeners]
+        fleet = Fleet(planner, packer, listeners, memory)
         console.fleet, console.workers = fleet, capacity.live
         console.waiting = lambda: capacity.waiting(fleet.wanted(capacity.limit()))
         self.left_out = fleet.health.left_out

@@ -8,7 +8,7 @@ Its node leaves runs of the same shape to the others until it has trained or fai
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any
 
 from lmzoo.lab.store.records import Record
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
@@ -22,6 +22,7 @@ from lmzoo.lab.sweep.fleet.sharing import (
     Sharing,
     WorkerState,
 )
+from lmzoo.lab.sweep.listeners import Listeners
 from lmzoo.lab.sweep.messages import Assignment, Ended, Exchange, Job, Report
 
 MIN_SECONDS_LEFT = 1.0
@@ -33,14 +34,6 @@ HUNG, HUNG_SECONDS = 10.0, 60.0
 heartbeat brings the news. Its worker may lose its runs."""
 
 
-class Listener(Protocol):
-    """Is informed of what the runs do: the console, the trackers."""
-
-    def start(self, run: PlannedRun) -> None: ...
-    def epoch(self, run: PlannedRun, record: Record) -> None: ...
-    def end(self, run: PlannedRun, test: Record | None) -> None: ...
-
-
 class Fleet:
     """Assigns the ready runs of a planner to workers."""
 
@@ -48,11 +41,11 @@ class Fleet:
         self,
         planner: Planner,
         packer: Packer,
-        listeners: Sequence[Listener] = (),
+        listeners: Sequence[Any] = (),
         memory: int = 0,
     ) -> None:
         """`memory` is assumed of a worker's GPU until the first one reports it; 0 is a CPU."""
-        self.planner, self.packer, self.listeners = planner, packer, listeners
+        self.planner, self.packer, self.listeners = planner, packer, Listeners(listeners)
         self.workers: dict[str, WorkerState] = {}
         self.idle: set[str] = set()
         """Workers that wait for an assignment."""
@@ -229,8 +222,7 @@ class Fleet:
             self._suspects.pop(run_id, None)
             self._revoked.discard(run_id)
             self.packer.join(run)
-            for listener in self.listeners:
-                listener.epoch(run, record)
+            self.listeners.epoch(run, record)
         answer = self.planner.report(run_id, record)
         trained = record["epoch"] >= run.budget or record["valid_token"] is None
         if trained or answer is not Answer.CONTINUE:
@@ -368,8 +360,7 @@ class Fleet:
             self.planner.start(run)
             if run.id not in self._started:
                 self._started.add(run.id)
-                for listener in self.listeners:
-                    listener.start(run)
+                self.listeners.start(run)
 
     def _limit(self, worker: WorkerState) -> int:
         return self.sharing.limit(worker.key, worker.memory)
@@ -404,8 +395,7 @@ class Fleet:
         self.health.forget(run.id)
         self._suspects.pop(run.id, None)
         run = self.planner.end(run.id, status, reason, test["token"] if test else None)
-        for listener in self.listeners:
-            listener.end(run, dict(test) if test else None)
+        self.listeners.end(run, dict(test) if test else None)
         self._collect()
 
     def _collect(self) -> None:
@@ -413,5 +403,4 @@ class Fleet:
             self.sharing.changes += 1
             self.ready.add(run)
         for run in self.planner.new_pruned():
-            for listener in self.listeners:
-                listener.end(run, None)
+            self.listeners.end(run, None)

@@ -1,0 +1,50 @@
+"""Who is informed of what the runs do: the console, the trackers, and a study's own listeners.
+
+class Slack:
+    def end(self, run, test):
+        post(f"{run.display_label} {run.status} {test and test['token']}")
+
+STUDY = Study(..., listeners=(Slack(),))
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from lmzoo.base.errors import describe_error
+from lmzoo.lab.store.records import Record
+from lmzoo.lab.study.planned_run import PlannedRun
+
+LOG = logging.getLogger("lmzoo.lab.sweep")
+
+
+class Listeners:
+    """Calls those methods of each listener that it has; one that raises is not called again.
+
+    A run has `id`, `display_label`, `stage` (tune or confirm), `config`, `status` and `curve`.
+    """
+
+    def __init__(self, listeners: Sequence[Any] = ()) -> None:
+        self.listeners = [*listeners]
+
+    def start(self, run: PlannedRun) -> None:
+        """Say that a run starts, once in a sweep."""
+        self._call("start", run)
+
+    def epoch(self, run: PlannedRun, record: Record) -> None:
+        """Give the `epoch` event of a run, which has losses and seconds."""
+        self._call("epoch", run, record)
+
+    def end(self, run: PlannedRun, test: Record | None) -> None:
+        """Say that a run has ended, with its `test` event if it has one."""
+        self._call("end", run, test)
+
+    def _call(self, method: str, *arguments: Any) -> None:
+        for listener in [*self.listeners]:
+            try:
+                if own := getattr(listener, method, None):
+                    own(*arguments)
+            except Exception as error:
+                self.listeners.remove(listener)
+                name = type(listener).__name__
+                LOG.warning("listener %s is not called again: %s", name, describe_error(error))
