@@ -24,7 +24,6 @@ from lmzoo.lab.analysis.render import Report, TextTable
 from lmzoo.lab.analysis.report.recipe import run_configs, sweep_command
 from lmzoo.lab.analysis.verdict_lines import verdict_text
 from lmzoo.lab.store.records import NUMERICS
-from lmzoo.train.trained import OTHER_FORMS
 
 FILE = "atlas.parquet"
 COLUMNS = {
@@ -130,6 +129,14 @@ def _points(path: Path) -> pl.DataFrame:
         )
     schema = {name: kind for name, (kind, _) in COLUMNS.items()}
     return pl.DataFrame(rows, schema)
+
+
+OTHER_FORMS = {
+    "base_conv", "deltanet", "deltaproduct", "gated_deltanet", "gla", "h3", "hgrn2", "kda", "lru",
+    "mamba", "mamba2", "min_gru", "min_lstm", "mlstm", "qrnn", "retention", "rg_lru", "rwkv7",
+    "slstm", "sru",
+}  # fmt: skip
+"""Parts that configs of numerics 1 mean in another form unless they have `reference`."""
 
 
 def changed(config: Mapping[str, Any]) -> bool:

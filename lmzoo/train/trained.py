@@ -13,15 +13,6 @@ from lmzoo.lab.store.records import CONFIG, NUMERICS, USER_CODE, RunFolder
 from lmzoo.lab.store.user_code import load
 from lmzoo.train.checkpoint import OtherRunError, read_checkpoint
 
-ONLY_FORM = {"reference": True, "split": "hash", "blanks": "gaps"}
-"""Fields of configs of numerics 1 -> the value of the only form that is left."""
-OTHER_FORMS = {
-    "base_conv", "deltanet", "deltaproduct", "gated_deltanet", "gla", "h3", "hgrn2", "kda", "lru",
-    "mamba", "mamba2", "min_gru", "min_lstm", "mlstm", "qrnn", "retention", "rg_lru", "rwkv7",
-    "slstm", "sru",
-}  # fmt: skip
-"""Parts that configs of numerics 1 mean in another form unless they have `reference`."""
-
 
 @dataclass(frozen=True)
 class TrainedRun:
@@ -93,13 +84,12 @@ def found_from(run: Path, corpus: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: The file is in none of these folders.
     """
-    kept = {k: v for k, v in corpus.items() if (k, v) not in ONLY_FORM.items()}
     path = user_path(corpus.get("path") or "/")
     if path.is_absolute() or path.exists():
-        return kept
+        return dict(corpus)
     for folder in run.resolve().parents:
         if (folder / path).exists():
-            return {**kept, "path": str(folder / path)}
+            return {**corpus, "path": str(folder / path)}
     raise UserError(
         f"the text {path} is relative to the folder in which the run was trained, and is neither "
         f"in {Path.cwd()} nor in a folder above {run.resolve()}; run the command in that folder"
@@ -110,7 +100,7 @@ def read_model_config(folder: RunFolder) -> Any:
     """Return the model config of a run; parts from outside the package are imported.
 
     Raises:
-        UserError: The folder is not the folder of a run.
+        UserError: The folder is not the folder of a run, or that of one with other numerics.
     """
     config = folder.config
     if config is None:
@@ -123,23 +113,11 @@ def read_model_config(folder: RunFolder) -> Any:
     if USER_CODE in config:
         load(config[USER_CODE], folder.path.parent / USER_CODE / config[USER_CODE]["hash"])
     if config.get("numerics") != NUMERICS:
-        return MODELS.parse(only_form(config["model"], folder.path))
-    return MODELS.parse(config["model"])
-
-
-def only_form(model: Mapping[str, Any], run: Path) -> dict[str, Any]:
-    """Return a model's config of numerics 1 without the fields of `ONLY_FORM`.
-
-    Raises:
-        UserError: A part of the model has another form than now.
-    """
-    parts = {k: only_form(v, run) for k, v in model.items() if isinstance(v, Mapping)}
-    if model.get("name") in OTHER_FORMS and not model.get("reference"):
         raise UserError(
-            f"{run} has a {model['name']} of an earlier form, which this version cannot build; "
-            "use the version of lmzoo that trained it"
+            f"{folder.path} was trained with numerics {config.get('numerics')}, this version has "
+            f"{NUMERICS}; use the version of lmzoo that trained it"
         )
-    return {k: v for k, v in {**model, **parts}.items() if (k, v) not in ONLY_FORM.items()}
+    return MODELS.parse(config["model"])
 
 
 def _no_weights(run: Path, *, has_config: bool) -> str:
