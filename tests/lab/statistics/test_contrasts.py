@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lmzoo.lab.statistics.contrasts import SHOWN, contrasts, pairs_pay
+from lmzoo.lab.statistics.contrasts import PAYS, SHOWN, contrasts, pairs_pay
 
 RNG = np.random.default_rng
 
@@ -68,16 +68,15 @@ def test_skewed_numbers_of_a_reference_widen_the_intervals():
     assert np.all(contrasts(skewed, 0).half()[1:] > plain.half()[1:])
 
 
-@pytest.mark.parametrize("points", [2, 8])
-def test_pairs_are_used_only_where_seeds_share_most_of_the_variance(points):
-    own, common = 0.1 * RNG(8).normal(size=(points, 8)), RNG(9).normal(size=8)
+def test_pairs_are_used_only_where_seeds_share_most_of_the_variance():
+    own, common = 0.1 * RNG(8).normal(size=(8, 8)), RNG(9).normal(size=8)
     assert not contrasts(own, 0).paired
     assert not contrasts(own + 0.1 * common, 0).paired
     assert not contrasts(own + common, 0, paired=False).paired
     c = contrasts(own + common, 0)
     assert c.paired
     assert c.half()[1] < 0.5 * contrasts(own + common, 0, paired=False).half()[1]
-    few, more = own + common, np.full((points, 40), np.nan)
+    few, more = own + common, np.full((8, 40), np.nan)
     more[:, :8], more[0, 8:] = few, 100.0  # seeds of the reference alone say nothing of a pair
     assert np.allclose(contrasts(more, 0, paired=True).half(), c.half(), equal_nan=True)
 
@@ -86,7 +85,7 @@ def test_two_points_with_pairs_have_the_paired_test_and_without_that_of_welch():
     x = RNG(5).normal(size=(2, 6))
     assert contrasts(x, 0, paired=True).p[1] == pytest.approx(stats.ttest_rel(x[1], x[0]).pvalue)
     welch = stats.ttest_ind(x[1], x[0], equal_var=False).pvalue
-    assert contrasts(x, 0).p[1] == pytest.approx(welch)
+    assert contrasts(x, 0, paired=False).p[1] == pytest.approx(welch)
 
 
 @pytest.mark.parametrize("step", [0.01, 1 / 64, 250.0, 1e-9])
@@ -110,15 +109,21 @@ def test_a_reference_without_noise_has_none_of_the_points():
 
 
 @pytest.mark.parametrize("seeds", [4, 8])
-def test_pairs_pay_from_the_correlation_that_the_f_test_asks_for(seeds):
-    """Two points with correlation r have F = (1 + r) / (1 - r), of S - 1 and S - 1."""
-    z = np.linalg.qr(np.column_stack([np.ones(seeds), RNG(1).normal(size=(seeds, 2))]))[0][:, 1:]
-    one, other = z.T * np.sqrt(seeds - 1)
-    f = stats.f.ppf(SHOWN, seeds - 1, seeds - 1)
-    least = (f - 1) / (f + 1)
+def test_pairs_pay_from_the_correlation_that_the_f_test_and_the_variance_ask_for(seeds):
+    """Three points with correlation r have F = (1 + 2r) / (1 - r), of S - 1 and 2(S - 1)."""
+    z = np.linalg.qr(np.column_stack([np.ones(seeds), RNG(1).normal(size=(seeds, 3))]))[0][:, 1:]
+    f = stats.f.ppf(SHOWN, seeds - 1, 2 * (seeds - 1))
+    least = max((f - 1) / (f + 2), 1 - PAYS)
     for r, pays in ((least - 1e-4, False), (least + 1e-4, True)):
-        x = np.array([one, r * one + np.sqrt(1 - r * r) * other])
-        assert pairs_pay(x, np.zeros(2, int), np.array([False, True])) == pays
+        x = np.linalg.cholesky((1 - r) * np.eye(3) + r) @ z.T
+        assert pairs_pay(x, np.zeros(3, int), np.array([False, True, True])) == pays
+
+
+def test_two_arms_on_equal_seeds_are_paired():
+    x, only = RNG(1).normal(size=(2, 12)), np.array([False, True])
+    for missing, pays in ((0, True), (3, True), (4, False), (10, False)):
+        x[1, 12 - missing :] = np.nan
+        assert pairs_pay(x, np.zeros(2, int), only) == pays
 
 
 def test_a_point_outside_the_family_brings_no_noise_with_its_reference():
