@@ -196,7 +196,7 @@ def pairs_pay(losses: Array, reference: NDArray[np.int64], asked: NDArray[np.boo
     pairs = np.flatnonzero(asked & ~own & np.isin(np.arange(len(x)), rows) & np.isin(to, rows))
     if S < 3 or not len(pairs):
         return False
-    if P == 2 and S >= EQUAL * most:
+    if P == 2 and EQUAL * most <= S:
         return True
     z = x[rows] - x[rows].mean(1, keepdims=True)
     z = z / np.maximum(z.std(1, ddof=1, keepdims=True), 1e-300)
