@@ -14,11 +14,11 @@ wrong together: the last factor. Fewer than four points share no variance and ha
 factors: this is Welch's test.
 
 **Pairs.** Runs of one seed share the order of the data and initial weights. Two arms on equal seeds
-have the paired t-test: in the crash test of real trainings (`docs/results/crash_test.md`) their rank
-correlation is 0.3 (median), and pairs find more than means from four seeds on. With several
-contrasts the reference has more seeds than a point, and means are compared: in the recorded studies
-the seeds share 10 % of the variance (median). Only if the effects of the seeds are shown (F-test at
-0.2 %) and reduce the variance of a contrast to less than `PAYS` of it, they are removed
+have the paired t-test: in the crash test (`docs/results/crash_test.md`) their rank correlation is
+0.3 (median), and pairs find more than means from four seeds on. With several contrasts the
+reference has more seeds than a point, and means are compared: in the recorded studies the seeds
+share 10 % of the variance (median). Only if the effects of the seeds are shown (F-test at 0.2 %)
+and reduce the variance of a contrast to less than `PAYS` of it, they are removed
 (`noise.without_seed_effects`); the seeds that only the reference has then do not count.
 
 The setting of a point whose seeds are all equal, a count model, is not a matter of chance: τ = 0. A
