@@ -12,7 +12,6 @@ the same command, as its user would do.
 """
 
 import contextlib
-import json
 import logging
 import os
 import random
@@ -23,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lmzoo.lab.store.pack_files import PREFIX, ROWS
-from lmzoo.lab.store.records import CHECKPOINT, CONFIG, RECORDS, RunFolder, find_end
+from lmzoo.lab.store.records import CHECKPOINT, CONFIG, RECORDS, RunFolder, find_end, parse_json
 from tests.lab.store.small_disk import fill_disk
 from tests.lab.sweep.processes import descendants, kill_worker, start
 
@@ -178,7 +177,7 @@ def lines(store: Path) -> Iterator[tuple[str, dict]]:
     for path in sorted(store.glob(f"*/{RECORDS}")):
         for line in path.read_bytes().splitlines(keepends=True):
             if line.endswith(b"\n"):
-                yield path.parent.name, json.loads(line)
+                yield path.parent.name, parse_json(line)
 
 
 @contextlib.contextmanager

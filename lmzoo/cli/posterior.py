@@ -3,6 +3,7 @@
 Writes a JSON file and PNG plots for each kind that the model has.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +22,6 @@ from lmzoo.inspect.attention import attention_maps, has_attention_maps
 from lmzoo.inspect.boundaries import boundaries, has_boundaries
 from lmzoo.inspect.posterior import as_json, keep_largest, posterior, prior
 from lmzoo.lab.cli.run_names import RUN_HELP, Runs, find_run
-from lmzoo.lab.store.records import write_json
 from lmzoo.lab.store.studies import RUNS
 from lmzoo.train.trained import TrainedRun
 
@@ -142,7 +142,8 @@ def _write(
         save_png(chart, path)
         echo(f"{path}  {sentence.text}")
     run = {"row": trained.row_name, "run": trained.config["run"], "corpus": trained.corpus.name}
-    write_json(folder / f"{name}.json", {**run, **facts, "sentences": written})
+    text = json.dumps({**run, **facts, "sentences": written}, indent=1, allow_nan=False)
+    (folder / f"{name}.json").write_text(text + "\n")
     echo(folder / f"{name}.json")
 
 

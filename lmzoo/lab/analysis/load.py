@@ -36,8 +36,10 @@ from lmzoo.lab.store.records import (
     TEST_LOSSES,
     TRACKING,
     USER_CODE,
-    is_record,
+    is_config,
+    is_sealed,
     parse_json,
+    parse_lines,
     read_json,
 )
 
@@ -121,11 +123,13 @@ def load_study(path: Path) -> StudyFolder:
             # A sweep may have archived it since.
             config = read_config(path, name)
             records = read_run_file(path, name, RECORDS) or b""
-        if not isinstance(config, dict):
+        if isinstance(config, dict):
+            _check_schema(config, f"{folder}/{CONFIG}")
+        if not is_config(config):
             damaged.append(f"{name} has no readable {CONFIG}; if it was a run, {REMEDY}")
             continue
-        configs.append(_run_row(config, f"{folder}/{CONFIG}"))
         _check_numerics(config, study, folder)
+        configs.append(_run_row(config))
         texts.append((config["run"], records))
     damaged += [archive.damage for archive in archives(path) if archive.damage]
     events, torn = read_events(texts)
@@ -223,8 +227,10 @@ def _parse_together(texts: list[tuple[str, bytes]]) -> pl.DataFrame:
         pl.exceptions.ComputeError: A line is damaged or is not a record.
     """
     closed = [text if text.endswith(b"\n") or not text else text + b"\n" for _, text in texts]
-    lines = [text.count(b"\n") for text in closed]
-    frame = pl.read_ndjson(b"".join(closed), schema=EVENT_SCHEMA)
+    lines, data = [text.count(b"\n") for text in closed], b"".join(closed)
+    if not all(map(is_sealed, data.split(b"\n"))):
+        raise pl.exceptions.ComputeError("a line has no checksum, or another one")
+    frame = pl.read_ndjson(data, schema=EVENT_SCHEMA)
     if len(frame) != sum(lines):
         raise pl.exceptions.ComputeError("not every line is a record")
     runs = pl.Series([run for run, _ in texts], dtype=pl.String)
@@ -235,33 +241,28 @@ def _parse_lines(texts: list[tuple[str, bytes]]) -> tuple[pl.DataFrame, Counter[
     """Parse line by line; return the events and the numbers of damaged lines by run."""
     rows, damaged = [], Counter[str]()
     for run, text in texts:
-        for line in filter(None, text.splitlines()):
-            record = parse_json(line)
-            if is_record(record):
-                rows.append({**record, "run": run})
-            else:
+        for record in parse_lines(text):
+            if record is None:
                 damaged[run] += 1
+            else:
+                rows.append({**record, "run": run})
     return pl.DataFrame(rows, EVENT_SCHEMA, strict=False), damaged
 
 
-def _run_row(config: Mapping[str, Any], path: str) -> dict[str, Any]:
-    _check_schema(config, path)
-    try:
-        floor = config["floor"] or {}
-        return {name: config[name] for name in CONFIG_FIELDS} | {
-            "point": config["point"]["id"],
-            "model": json.dumps(config["model"]),
-            "corpus": json.dumps(config["corpus"]),
-            "setting": json.dumps(config["setting"]),
-            "state_size": config.get("state_size"),
-            "flops": config.get("flops"),
-            "floor_token": floor.get("token"),
-            "floor_sentence": floor.get("sentence"),
-            "ceiling": config.get("ceiling"),
-            "program": config.get(PROGRAM),
-        }
-    except (KeyError, TypeError) as error:
-        raise UserError(f"{path} is not the config of a study's run: {error!r}") from None
+def _run_row(config: Mapping[str, Any]) -> dict[str, Any]:
+    floor = config["floor"] or {}
+    return {name: config[name] for name in CONFIG_FIELDS} | {
+        "point": config["point"]["id"],
+        "model": json.dumps(config["model"]),
+        "corpus": json.dumps(config["corpus"]),
+        "setting": json.dumps(config["setting"]),
+        "state_size": config.get("state_size"),
+        "flops": config.get("flops"),
+        "floor_token": floor.get("token"),
+        "floor_sentence": floor.get("sentence"),
+        "ceiling": config.get("ceiling"),
+        "program": config.get(PROGRAM),
+    }
 
 
 def _check_schema(content: Mapping[str, Any], path: str | Path) -> None:

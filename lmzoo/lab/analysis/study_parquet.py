@@ -12,7 +12,6 @@ line.
 
 import functools
 import io
-import json
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -22,7 +21,14 @@ import polars as pl
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store.archive import archived_files
 from lmzoo.lab.store.local import Store, open_store
-from lmzoo.lab.store.records import CONFIG, STUDY, TEST_LOSSES, json_bytes, parse_json
+from lmzoo.lab.store.records import (
+    CONFIG,
+    STUDY,
+    TEST_LOSSES,
+    json_bytes,
+    parse_json,
+    record_line,
+)
 from lmzoo.lab.store.temporary import temporary_folder
 
 SUFFIX = ".parquet"
@@ -168,4 +174,4 @@ def _without_host(line: bytes) -> bytes:
     if not isinstance(record, dict) or "host" not in record:
         return line
     del record["host"]
-    return json.dumps(record, allow_nan=False).encode() + b"\n"
+    return record_line(record).encode() + b"\n"

@@ -29,12 +29,12 @@ from lmzoo.lab.store.records import (
     PREVIOUS,
     Record,
     RunFolder,
-    is_record,
-    parse_json,
+    has_damaged_line,
+    parse_lines,
     record_line,
 )
 from lmzoo.lab.store.tensors import Buffer, split
-from lmzoo.lab.store.writer import Writer
+from lmzoo.lab.store.writer import LOG, Writer
 
 PREFIX = ".pack-"
 ROWS, SEGMENT = ("rows-0.safetensors", "rows-1.safetensors"), "segment.ndjson"
@@ -106,10 +106,14 @@ def unpack(store: Store, worker: str) -> None:
     pack = store / f"{PREFIX}{worker}"
     pack.take_over(SEGMENT)
     events: dict[str, list[Record]] = {}
-    for line in (pack.read(SEGMENT) or b"").splitlines():
-        if is_record(entry := parse_json(line)) and isinstance(entry.get("run"), str):
+    data = pack.read(SEGMENT) or b""
+    for entry in parse_lines(data):
+        if entry is not None and isinstance(entry.get("run"), str):
             events.setdefault(entry.pop("run"), []).append(entry)
     states = _states(pack)
+    if has_damaged_line(data):
+        LOG.warning("%s/%s is damaged; its runs go on from their own folders", pack, SEGMENT)
+        events, states = {}, {}
     for run in sorted(events.keys() | states.keys()):
         state, rows = states.get(run, ({}, []))
         _give(

@@ -30,12 +30,15 @@ of everything that decides its result, so a finished run is never trained again.
     end     status: finished | pruned | diverged | failed; `reason`; nodes: where it failed
     note    `reason`: a fact for the reader, for example that a checkpoint was damaged
 
-Numbers are finite or null, so every line is valid JSON.
+Numbers are finite or null, so every line is valid JSON. Its last field, `crc`, is the CRC-32 of the
+text before it; so have `study.json` and `config.json`. Files of versions before have none. What has
+another one, or lacks a field, is damaged.
 """
 
 import hashlib
 import json
 import math
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,6 +61,10 @@ CONFIG, RECORDS, STUDY = "config.json", "records.ndjson", "study.json"
 SETTINGS = "settings.ndjson"
 NONCE = ".sweep"
 """Written by each driver: a worker that reads it sees the same store."""
+CHECKSUM = "crc"
+"""Last field of a JSON object in a file."""
+DAMAGED = "records-damaged.ndjson"
+"""Records of a run that was trained again because one was damaged."""
 CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"
 TEST_LOSSES = "test-{}.npy"
 TRACEBACK, WORKER_LOCK = "traceback.txt", ".worker-{}"
@@ -111,19 +118,41 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def json_bytes(value: Any) -> bytes:
-    """Return the value as the content of a JSON file."""
-    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
+    """Return the value as the content of a JSON file; an object gets its checksum."""
+    text = json.dumps(value, indent=1, allow_nan=False)
+    return ((_sealed(text) if isinstance(value, dict) else text) + "\n").encode()
+
+
+def _sealed(text: str) -> str:
+    """Return the JSON text of an object with its checksum."""
+    head = text[:-1].rstrip()
+    comma = "" if head == "{" else ", "
+    return f'{head}{comma}"{CHECKSUM}": "{zlib.crc32(head.encode()):08x}"}}'
+
+
+def _unsealed(value: Any, text: bytes) -> Any:
+    """Return a parsed value without its checksum; None if that is wrong."""
+    if not isinstance(value, dict) or CHECKSUM not in value:
+        return value
+    head = text[: text.rfind(f'"{CHECKSUM}"'.encode())].rstrip(b", ")
+    return value if value.pop(CHECKSUM) == f"{zlib.crc32(head):08x}" else None
+
+
+def is_sealed(line: bytes) -> bool:
+    """Return whether a line is empty or has its checksum."""
+    head, mark, checksum = line.rpartition(f', "{CHECKSUM}": "'.encode())
+    return checksum == b'%08x"}' % zlib.crc32(head) if mark else not line
 
 
 def read_json(path: Path) -> Any:
-    """Return the value of a JSON file, or None if it is missing or not valid JSON."""
+    """Return the value of a JSON file; see `parse_json`."""
     return parse_json(Store(path.parent).read(path.name))
 
 
 def parse_json(data: bytes | None) -> Any:
-    """Return the value of JSON text, or None if `data` is None or not valid JSON."""
+    """Return the value of JSON text without its checksum; None if it is missing or damaged."""
     try:
-        return None if data is None else json.loads(data)
+        return None if data is None else _unsealed(json.loads(data), data)
     except (ValueError, RecursionError):
         return None
 
@@ -159,6 +188,11 @@ class RunFolder:
         """Append events together and flush them to disk; non-finite numbers become null."""
         self.store.append(RECORDS, "\n".join(map(record_line, records)))
 
+    def start_over(self) -> None:
+        """Empty the records, one of which is damaged, and delete the checkpoints."""
+        self.store.write(RECORDS, b"", backup=DAMAGED)
+        self.drop_checkpoints()
+
     def open_records(self, *, new: bool = False) -> list[Record]:
         """Return all events and remember the file; this process must have the lock of the run."""
         data = b"" if new else self.store.read(RECORDS) or b""
@@ -186,31 +220,82 @@ class RunFolder:
 
 
 def record_line(record: Mapping[str, Any]) -> str:
-    """Return an event as a line; non-finite numbers become null."""
-    return json.dumps({k: replace_non_finite(v) for k, v in record.items()}, allow_nan=False)
+    """Return an event, or another object, as a line; non-finite numbers become null."""
+    values = {k: replace_non_finite(v) for k, v in record.items()}
+    return _sealed(json.dumps(values, allow_nan=False))
 
 
 def parse_records(data: bytes) -> list[Record]:
     """Return the events, the last one of each (event, epoch); damaged lines are ignored."""
-    records: dict[tuple[Any, Any], Record] = {}
-    lines = [line for line in data.splitlines() if line]
-    parsed = parse_json(b"[" + b",".join(lines) + b"]")  # one call takes half of the time
-    if parsed is None or len(parsed) != len(lines):
-        parsed = map(parse_json, lines)
-    for record in filter(is_record, parsed):
-        records[record["event"], record["epoch"]] = record
-    return list(records.values())
+    records = (record for record in parse_lines(data) if record is not None)
+    return list({(record["event"], record["epoch"]): record for record in records}.values())
+
+
+def has_damaged_line(data: bytes) -> bool:
+    """Return whether a line is damaged; the last one may be incomplete after a death."""
+    return None in parse_lines(data[: data.rfind(b"\n") + 1])
+
+
+def parse_lines(data: bytes) -> list[Record | None]:
+    """Return the event of each line that is not empty; None if it is damaged."""
+    lines = [line for line in data.split(b"\n") if line]
+    try:
+        parsed = json.loads(b"[" + b",".join(lines) + b"]")  # one call takes half of the time
+    except (ValueError, RecursionError):
+        parsed = []
+    if len(parsed) != len(lines):
+        return [_event(parse_json(line)) for line in lines]
+    return [_event(_unsealed(value, line)) for value, line in zip(parsed, lines, strict=True)]
+
+
+def _event(value: Any) -> Record | None:
+    return value if is_record(value) else None
+
+
+FIELDS = {"epoch": "valid_token", "test": "token", "end": "status", "note": "reason"}
+"""Event -> a field that it has."""
+NUMBERS = ("train_token", "valid_token", "valid_sentence", "token", "sentence", "seconds")
 
 
 def is_record(value: Any) -> bool:
     """Return whether a parsed line is an event; if not, the line is damaged."""
     if not isinstance(value, dict) or type(value.get("epoch")) is not int:
         return False
-    if not isinstance(value.get("event"), str):
+    event = value.get("event")
+    if not isinstance(event, str) or FIELDS.get(event, event) not in {event, *value}:
         return False
-    numbers = (value.get(name) for name in ("valid_token", "token"))
-    ends_well = value["event"] != "end" or value.get("status") in STATUSES
-    return ends_well and all(isinstance(number, float | int | None) for number in numbers)
+    ends_well = event != "end" or value["status"] in STATUSES
+    return ends_well and all(type(value.get(name)) in (float, int, type(None)) for name in NUMBERS)
+
+
+CONFIG_FIELDS = {
+    **dict.fromkeys(("run", "stage", "score", "fingerprint", "leaks"), str),
+    **dict.fromkeys(("point", "model", "setting"), dict),
+    "seed": int,
+}
+"""Fields of the config of a study's run, and their types."""
+SIZES = ("vocab", "length", "parameters", "state_size", "flops")
+"""Fields that are whole numbers, if the run has them."""
+
+
+def is_config(value: Any) -> bool:
+    """Return whether a parsed file is the config of a study's run; if not, it is damaged."""
+    if not isinstance(value, dict) or not {"corpus", "floor", *SIZES[:3]} <= value.keys():
+        return False
+    typed = all(isinstance(value.get(name), kind) for name, kind in CONFIG_FIELDS.items())
+    sized = all(type(value.get(name)) in (int, type(None)) for name in SIZES)
+    floor = value["floor"] or {}
+    numbers = [floor.get("token"), floor.get("sentence")] if isinstance(floor, dict) else [""]
+    numbers.append(value.get("ceiling"))
+    known = all(isinstance(number, float | int | None) for number in numbers)
+    return typed and sized and known and isinstance(value["point"].get("id"), str)
+
+
+def is_setting(value: Any) -> bool:
+    """Return whether a parsed line is a suggested setting of a point; if not, it is damaged."""
+    if not isinstance(value, dict) or not isinstance(value.get("setting"), dict):
+        return False
+    return isinstance(value.get("point"), str) and type(value.get("index")) is int
 
 
 def epoch_records(records: list[Record]) -> list[Record]:

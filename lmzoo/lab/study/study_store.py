@@ -19,7 +19,6 @@ exists.
     left_out    points that do not accept a field that the study sets for all points
 """
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -42,9 +41,13 @@ from lmzoo.lab.store.records import (
     WORKER_LOCK,
     Record,
     RunFolder,
+    has_damaged_line,
+    is_config,
+    is_setting,
     json_bytes,
     parse_json,
     parse_records,
+    record_line,
 )
 from lmzoo.lab.store.writer import Writer, retry
 from lmzoo.lab.study.study import Study, options
@@ -103,15 +106,19 @@ class StudyStore:
             text, data = archived
         else:
             data = own.store.read(RECORDS) or b""
-        if not isinstance(parse_json(text), dict):
-            self._write_config(own, config())
+        if not is_config(parse_json(text)):
+            LOG.warning("%s/%s is damaged, and is written again", own.store, CONFIG)
+            self._repair(own, lambda: own.store.write(CONFIG, json_bytes(config())))
+        if has_damaged_line(data):
+            LOG.warning("%s/%s is damaged; the run is trained again", own.store, RECORDS)
+            self._repair(own, own.start_over)
+            return []
         return parse_records(data)
 
-    def _write_config(self, folder: RunFolder, config: Mapping[str, Any]) -> None:
-        """Write a config again; an archived run gets its folder for that."""
-        LOG.warning("%s/%s is damaged, and is written again", folder.store, CONFIG)
+    def _repair(self, folder: RunFolder, action: Callable[[], object]) -> None:
+        """Do something in the folder of a run, which an archived one gets first."""
         self.continue_run(folder.path.name)
-        folder.create(config)
+        action()
 
     def continue_run(self, run_id: str) -> None:
         """Write the folder of an archived run again, because it is pending."""
@@ -140,7 +147,7 @@ class StudyStore:
             UserError: An earlier write failed.
         """
         new = {index: dict(setting) for index, setting in settings.items()}
-        lines = [json.dumps({"point": point_id, "index": i, "setting": s}) for i, s in new.items()]
+        lines = [record_line({"point": point_id, "index": i, "setting": s}) for i, s in new.items()]
         self._submit(lambda: self.store.append(SETTINGS, "\n".join(lines)))
         self._settings.setdefault(point_id, {}).update(new)
 
@@ -209,18 +216,27 @@ class StudyStore:
             self.store.write(STUDY, content)
 
     def _read_settings(self) -> dict[str, dict[int, dict[str, Any]]]:
-        """Read the suggested settings; a damaged line is skipped, and its setting is recomputed."""
+        """Read the suggested settings; a damaged line is deleted, and its setting is recomputed."""
         known: dict[str, dict[int, dict[str, Any]]] = {}
-        for line in (self.store.read(SETTINGS) or b"").splitlines():
+        whole, damaged = list[bytes](), 0
+        for line in (self.store.read(SETTINGS) or b"").split(b"\n")[:-1]:
             entry = parse_json(line)
-            if not isinstance(entry, dict) or not entry.keys() >= {"point", "index", "setting"}:
-                continue
-            if isinstance(entry["point"], str) and isinstance(entry["index"], int):
+            if is_setting(entry):
                 known.setdefault(entry["point"], {}).setdefault(entry["index"], entry["setting"])
+                whole.append(line + b"\n")
+            elif line:
+                damaged += 1
+        if damaged:
+            text = "%s/%s has damaged lines: %d settings are computed again"
+            LOG.warning(text, self.store, SETTINGS, damaged)
+            self._submit(lambda: self.store.write(SETTINGS, whole))
         return known
 
     def _check_version(self) -> None:
-        study = parse_json(self.store.read(STUDY))
+        data = self.store.read(STUDY)
+        study = parse_json(data)
+        if data and not isinstance(study, dict):
+            LOG.warning("%s/%s is damaged, and is written again", self.store, STUDY)
         for name, version in {"schema": SCHEMA, "numerics": NUMERICS}.items():
             if isinstance(study, dict) and study.get(name) != version:
                 raise UserError(
@@ -239,7 +255,7 @@ class ReadOnlyStudyStore(StudyStore):
     def continue_run(self, run_id: str) -> None:
         """Do nothing."""
 
-    def _write_config(self, folder: RunFolder, config: Mapping[str, Any]) -> None:
+    def _repair(self, folder: RunFolder, action: Callable[[], object]) -> None:
         """Do nothing."""
 
     def close(self) -> None:

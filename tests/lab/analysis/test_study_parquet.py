@@ -15,7 +15,7 @@ from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import FORMATS, render
 from lmzoo.lab.analysis.study_parquet import read_rows, restore_study, save_study
 from lmzoo.lab.store.local import Store
-from lmzoo.lab.store.records import RECORDS, STUDY, find_end, write_json
+from lmzoo.lab.store.records import RECORDS, STUDY, find_end, parse_json, write_json
 from lmzoo.lab.study.study_store import ReadOnlyStudyStore
 from tests.lab.analysis.toy_study import ToyStudy
 
@@ -107,7 +107,7 @@ def test_the_folder_of_the_script_is_not_saved(toy: ToyStudy, tmp_path: Path) ->
         toy.write()
         save_study(toy.path, tmp_path / "a.parquet")
         (study,) = (
-            json.loads(x) for _, file, x in read_rows(tmp_path / "a.parquet") if file == STUDY
+            parse_json(x) for _, file, x in read_rows(tmp_path / "a.parquet") if file == STUDY
         )
         assert study == toy.study_json | {"script": saved}
 

@@ -1,4 +1,5 @@
 import hashlib
+import itertools
 import json
 import math
 import tempfile
@@ -18,7 +19,13 @@ from lmzoo.lab.store.records import (
     RunFolder,
     epoch_records,
     find_end,
+    has_damaged_line,
+    is_sealed,
+    json_bytes,
+    parse_json,
+    parse_lines,
     read_json,
+    record_line,
     records_pending,
     replace_non_finite,
     run_identity,
@@ -88,21 +95,21 @@ def test_appended_records_are_read_back(contents: list[dict]) -> None:
 
 
 def test_non_finite_numbers_become_null(folder: RunFolder) -> None:
-    folder.append({"event": "epoch", "epoch": 1, "loss": math.nan, "other": -math.inf})
-    line = (folder.path / RECORDS).read_text()
-    assert json.loads(line) == {"event": "epoch", "epoch": 1, "loss": None, "other": None}
+    folder.append({"event": "epoch", "epoch": 1, "valid_token": math.nan, "x": [-math.inf]})
+    line = (folder.path / RECORDS).read_bytes()
+    assert parse_json(line) == {"event": "epoch", "epoch": 1, "valid_token": None, "x": [None]}
 
 
 def test_last_of_equal_events_counts_and_epochs_are_sorted(folder: RunFolder) -> None:
     for epoch, loss in ((2, 1), (1, 3), (1, 2)):
-        folder.append({"event": "epoch", "epoch": epoch, "loss": loss})
-    folder.append({"event": "test", "epoch": 1, "loss": 9})
-    assert sorted(record["loss"] for record in folder.records()) == [1, 2, 9]
-    assert [record["loss"] for record in epoch_records(folder.records())] == [2, 1]
+        folder.append({"event": "epoch", "epoch": epoch, "valid_token": loss})
+    folder.append({"event": "test", "epoch": 1, "token": 9})
+    assert len(folder.records()) == 3
+    assert [r["valid_token"] for r in epoch_records(folder.records())] == [2, 1]
 
 
 def test_line_torn_anywhere_is_ignored_and_removed(folder: RunFolder) -> None:
-    complete = {"event": "epoch", "epoch": 1, "text": "ä"}
+    complete = {"event": "note", "epoch": 1, "reason": "ä"}
     folder.append(complete)
     path = folder.path / RECORDS
     line = path.read_bytes()
@@ -110,7 +117,8 @@ def test_line_torn_anywhere_is_ignored_and_removed(folder: RunFolder) -> None:
         torn = line.replace(b"1", b"2")[:length].rstrip(b"\n}")
         path.write_bytes(line + torn)
         assert folder.records() == [complete], length
-        folder.append({"event": "epoch", "epoch": 3})
+        assert not has_damaged_line(path.read_bytes()), "a death leaves such a line"
+        folder.append({**complete, "epoch": 3})
         assert [record["epoch"] for record in folder.records()] == [1, 3]
         assert path.read_bytes().startswith(line + b'{"event"')
 
@@ -123,6 +131,21 @@ def test_a_line_that_is_no_event_is_ignored(folder: RunFolder) -> None:
         path.write_bytes(line + b"\n" + path.read_bytes())
         assert folder.records() == [complete], line
     assert find_end(folder.records(), 1) == complete
+
+
+def test_every_changed_byte_of_a_line_or_a_config_is_noticed(folder: RunFolder) -> None:
+    record = {"event": "epoch", "epoch": 1, "valid_token": 1.826, "valid_sentence": 1.5}
+    line, config = record_line(record).encode(), json_bytes({"seed": 1, "setting": {"lr": 0.01}})
+    for text in (line, config):
+        whole = parse_json(text)
+        for at, bit in itertools.product(range(len(text.rstrip())), range(8)):
+            changed = text[:at] + bytes([text[at] ^ 1 << bit]) + text[at + 1 :]
+            value = parse_json(changed)
+            same = isinstance(value, dict) and {k: value[k] for k in whole if k in value} == whole
+            assert value is None or same, changed
+    assert parse_lines(line.replace(b"1.826", b"1.026") + b"\n" + line) == [None, record]
+    assert is_sealed(line)
+    assert not is_sealed(line.replace(b"1.826", b"1.026"))
 
 
 def test_damaged_config_is_none_and_is_written_again(folder: RunFolder) -> None:

@@ -1,6 +1,7 @@
 """The planner gives each point the same budget, deterministically, and repeats no work."""
 
 import dataclasses
+import re
 import shutil
 from collections import Counter, defaultdict
 from contextlib import closing
@@ -13,7 +14,7 @@ from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.store.archive import archive_runs
 from lmzoo.lab.store.local import Store
-from lmzoo.lab.store.records import RECORDS, STUDY, read_json
+from lmzoo.lab.store.records import CONFIG, RECORDS, STUDY, read_json
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.point_planner import MOST_AGAIN
 from lmzoo.lab.study.study_store import SETTINGS, ReadOnlyStudyStore, StudyStore
@@ -115,25 +116,40 @@ def test_damaged_configs_of_ended_runs_are_written_again(
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new"),
+    ("file", "old", "new", "is_old"),
     [
-        (SETTINGS, b'"recipe.lr"', b'"becipe.lr"'),
-        (SETTINGS, b'"recipe.lr": 0', b'"recipe.lr": "0"'),
-        (RECORDS, b'"epoch": 1', b'"epoch": "1"'),
-        (RECORDS, b'"event": "epoch"', b'"event": ["epoch"]'),
-        (RECORDS, b'"status": "finished"', b'"status": "finisher"'),
+        (SETTINGS, b'"recipe.lr"', b'"becipe.lr"', False),
+        (SETTINGS, b'"index": 1', b'"index": 2', False),
+        (SETTINGS, b'"setting"', b'"betting"', True),
+        (RECORDS, b'"valid_token": 2', b'"valid_token": 1', False),
+        (RECORDS, b'"valid_token"', b'"valid_tojen"', True),
+        (RECORDS, b'"valid_token": 2', b'"valid_token": "2", "x": 2', True),
+        (RECORDS, b'"epoch": 1', b'"epoch": "1"', True),
+        (RECORDS, b'"event": "epoch"', b'"event": ["epoch"]', True),
+        (RECORDS, b'"status": "finished"', b'"status": "finisher"', True),
+        (CONFIG, b'"seed": 1,', b'"seed": 3,', False),
+        (CONFIG, b'"stage"', b'"stale"', True),
+        (CONFIG, b'"vocab": 1', b'"vocab": "1", "x": 1', True),
+        (STUDY, b'"epochs": 4', b'"epochs": 3', False),
     ],
 )
-def test_lines_that_are_json_and_no_records_are_damaged(
-    file, old, new, tmp_path, study, corpus, corpus_fields, undisturbed
+def test_a_misspelt_key_or_another_digit_is_named_and_trained_again(
+    file, old, new, is_old, tmp_path, study, corpus, corpus_fields, undisturbed, caplog
 ):
+    """Files of versions before (`is_old`) have no checksums."""
     path = shutil.copytree(undisturbed, tmp_path / "toy")
     damaged = next(f for f in sorted(path.rglob(file)) if old in f.read_bytes())
-    damaged.write_bytes(damaged.read_bytes().replace(old, new, 1))
-    load_study(path)
+    text = damaged.read_bytes().replace(old, new, 1)
+    damaged.write_bytes(re.sub(rb', "crc": "[0-9a-f]{8}"', b"", text) if is_old else text)
+    if file == STUDY:
+        with pytest.raises(UserError, match=r"no readable study\.json"):
+            load_study(path)
+    elif file != SETTINGS:
+        assert damaged.parent.name in "".join(load_study(path).damaged)
     assert sweep(study, corpus, corpus_fields, path)
-    if file == SETTINGS:
-        assert outcome(path) == outcome(undisturbed)
+    assert f"{damaged}" in caplog.text
+    assert outcome(path) == outcome(undisturbed)
+    assert not load_study(path).damaged
 
 
 def test_a_second_sweep_on_a_store_is_refused(tmp_path):

@@ -181,10 +181,15 @@ def test_runs_of_earlier_versions_go_on(corpus, tmp_path, packed):
     assert_close(found, expected)
 
 
-def test_a_line_of_a_segment_that_is_no_event_is_left_out(tmp_path):
-    pack, good = Store(tmp_path) / f"{pack_files.PREFIX}{WORKER}", {"event": "epoch", "epoch": 1}
-    for line in ({"run": "a"}, {"run": "a", **good, "epoch": "1"}, {"run": 1, **good}):
-        pack.append(pack_files.SEGMENT, json.dumps(line))
-    pack.append(pack_files.SEGMENT, json.dumps({"run": "a", **good}))
+@pytest.mark.parametrize("bad", [{}, {"epoch": "1"}, {"valid_token": "2"}, None])
+def test_a_damaged_line_of_a_segment_leaves_the_runs_to_their_own_folders(bad, tmp_path):
+    pack = Store(tmp_path) / f"{pack_files.PREFIX}{WORKER}"
+    good = {"run": "a", "event": "epoch", "epoch": 1, "valid_token": 2.0}
+    lines = [
+        json.dumps(good),
+        *([] if bad is None else [json.dumps({**good, **bad} if bad else {})]),
+    ]
+    pack.append(pack_files.SEGMENT, "\n".join(lines))
     pack_files.unpack_all(Store(tmp_path))
-    assert RunFolder(tmp_path / "a").records() == [good]
+    assert len(RunFolder(tmp_path / "a").records()) == (bad is None)
+    assert pack.read(pack_files.SEGMENT) is None
