@@ -35,7 +35,7 @@ from lmzoo.train import trained as trained_runs
 from lmzoo.train.checkpoint import RUN, checkpoint_bytes
 from lmzoo.train.closed_form import evaluate_test
 from lmzoo.train.evaluate import Losses
-from lmzoo.train.recipe import Recipe
+from lmzoo.train.recipe import Recipe, stored_recipe
 from lmzoo.train.run_config import run_config
 from lmzoo.train.trainer import Training, fit
 
@@ -284,7 +284,7 @@ def load_run(run: Path | str, data_dir: Path | None = None) -> TextModel:
         UserError: The folder has no trained run, or its corpus has changed.
     """
     trained = trained_runs.load_run(Path(run), data_dir)
-    recipe = from_dict(Recipe, trained.config["recipe"])
+    recipe = stored_recipe(trained.config["recipe"])
     training = Training(copy.deepcopy(trained.model), recipe, trained.config["seed"])
     training.load(trained.state)
     return TextModel(

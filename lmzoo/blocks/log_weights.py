@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lmzoo.functional.decay import Undecayed
 from lmzoo.functional.initialisers import draw_uniform
 
 Weighting = StrEnum("Weighting", "LEARNED UNIFORM")
@@ -45,7 +46,7 @@ class InitialStates(nn.Module):
         """`spare` columns have no place in the state."""
         super().__init__()
         self.unused = count * spare
-        self.vectors = nn.Parameter(torch.empty(count, width))
+        self.vectors = Undecayed(torch.empty(count, width))
         self.register_parameter("logits", nn.Parameter(torch.empty(count)) if count > 1 else None)
         self.reset_parameters()
 

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmzoo.base.registry import Registry
+from lmzoo.functional.decay import Undecayed
 from lmzoo.functional.initialisers import Draw, draw_matrices, uniform
 from lmzoo.kernels.tokens import TokenInputs, take_rows
 
@@ -167,7 +168,8 @@ class Weights(nn.Module):
         cut: Names of the weights to leave out.
         fan_in: Weights are drawn from U(fan_in).
         adjust: Applied to every drawn weight. It may rescale the weight or return a part of it.
-        biases: Names of biases for a named initialisation scheme, besides those with "bias..".
+        biases: Names of biases, besides those with "bias..": a named initialisation scheme sets
+            them to 0, and they do not decay.
         own: Draws of weights with a published initialisation of their own, by name. A named scheme
             draws the matrices among them, and keeps vectors and biases.
     """
@@ -187,7 +189,8 @@ class Weights(nn.Module):
         self._biases = {name for name in shapes if name.startswith("bias") or name in biases}
         for name in shapes:
             drawn = self._draw(name)
-            self.register_parameter(name, None if name in cut else nn.Parameter(drawn))
+            kind = Undecayed if name in self._biases else nn.Parameter
+            self.register_parameter(name, None if name in cut else kind(drawn))
 
     if TYPE_CHECKING:
 

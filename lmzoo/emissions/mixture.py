@@ -11,6 +11,7 @@ from lmzoo.base.config import config
 from lmzoo.base.registry import technique
 from lmzoo.base.search_space import IntRange
 from lmzoo.emissions.base import EMISSIONS, Emission
+from lmzoo.functional.decay import Undecayed
 from lmzoo.functional.initialisers import Draw, draw_matrices, draw_uniform
 from lmzoo.functional.log_normaliser import NAIVE_LIMIT, log_normalisers
 from lmzoo.functional.logspace import exact_log_mixture
@@ -43,9 +44,7 @@ class Components(nn.Module):
         nn.Module.__init__(self)
         self.norm = norm
         self.means = nn.Parameter(torch.empty(count, width))
-        self.register_parameter(
-            "log_scale", nn.Parameter(torch.empty(count, 1)) if scaled else None
-        )
+        self.register_parameter("log_scale", Undecayed(torch.empty(count, 1)) if scaled else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -19,6 +19,7 @@ from lmzoo.cells.cuts import cuts_of
 from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.causal_convolution import causal_convolution
+from lmzoo.functional.decay import Undecayed
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import previous_vectors
 
@@ -192,8 +193,8 @@ class H3Mixer(nn.Module):
         self.shift = nn.Parameter(torch.empty(width, length))
         self.shift_skip = nn.Parameter(torch.empty(width))
         self.log_step = nn.Parameter(torch.empty(heads))
-        self.log_decay = nn.Parameter(torch.empty(heads, states))
-        self.frequency = nn.Parameter(torch.empty(heads, states))
+        self.log_decay = Undecayed(torch.empty(heads, states))
+        self.frequency = Undecayed(torch.empty(heads, states))
         self.read = nn.Parameter(torch.empty(heads, states, 2))  # C, real and imaginary
         self.skip = nn.Parameter(torch.empty(heads))
         self.reset_parameters()

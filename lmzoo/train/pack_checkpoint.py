@@ -19,7 +19,7 @@ from torch import Tensor
 from lmzoo.lab.store.records import Record
 from lmzoo.lab.store.tensors import NUMBER, RUN, RUNS, STATE, Array, Buffer, decode, encode
 from lmzoo.train.packed.layout import STEP, VALUES
-from lmzoo.train.trainer import Training
+from lmzoo.train.trainer import Training, numbered
 
 BEST, LAYOUTS = "best", "layouts"
 DTYPES = {"float32": "F32", "float64": "F64", "int64": "I64"}
@@ -85,7 +85,7 @@ def read_rows(data: bytes) -> dict[str, Any]:
     names, (loss, epoch) = state.pop("names"), state.pop("best")
     weights = {name: kinds[VALUES][name] for name in names}
     own = kinds.get(BEST, weights if epoch else {})
-    groups = [{**group, "params": [*range(len(names))]} for group in state.pop("groups")]
+    groups = numbered(state.pop("groups"), len(names))
     for group in groups:
         group |= {key: tuple(x) for key, x in group.items() if key == "betas"}
     keys = [key for key in kinds if key not in (VALUES, BEST)]

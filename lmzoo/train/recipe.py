@@ -29,17 +29,18 @@ call of such a wrapper imports the compiler, which costs every training process 
 import dataclasses
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
 import torch
 from pydantic import Field, field_validator, model_validator
-from torch.optim.optimizer import ParamsT
+from torch import Tensor
 
 from lmzoo.base.config import config, from_dict, to_dict
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice, FloatRange
+from lmzoo.functional.decay import decays
 from lmzoo.functional.initialisers import INITIALISERS, initialiser
 from lmzoo.kernels.precision import Precision
 
@@ -58,6 +59,13 @@ class Accumulate(StrEnum):
 
     STEP = "step"
     EPOCH = "epoch"  # a defect of the published code
+
+
+class DecayOn(StrEnum):
+    """The parameters on which weight decay acts."""
+
+    MATRICES = "matrices"  # no vectors, biases, norms and decay rates (functional/decay.py)
+    ALL = "all"
 
 
 class Weighting(StrEnum):
@@ -87,6 +95,8 @@ class Recipe:
     clip_value: float | None = Field(None, gt=0, exclude_if=lambda most: most is None)
     """Maximum absolute value of each number of a gradient, before `clip`; None disables it."""
     weight_decay: float = Field(0.0, ge=0)
+    weight_decay_on: DecayOn | None = Field(None, exclude_if=lambda on: on is None)
+    """`matrices` by default, with a decay only: `all` is that of runs before 0.4."""
     beta2: float = Field(0.999, gt=0, lt=1, exclude_if=lambda beta: beta == 0.999)
     """Decay of Adam's mean of squared gradients, as in torch; RMSprop ignores it."""
     warmup: int = Field(0, ge=0)
@@ -121,6 +131,12 @@ class Recipe:
     def _check_init(cls, name: str) -> str:
         initialiser(name)
         return name
+
+    @model_validator(mode="after")
+    def _one_recipe_without_decay(self) -> "Recipe":
+        on = (self.weight_decay_on or DecayOn.MATRICES) if self.weight_decay else None
+        object.__setattr__(self, "weight_decay_on", on)
+        return self
 
     @model_validator(mode="after")
     def _check_schedule(self) -> "Recipe":
@@ -226,8 +242,31 @@ def named_recipe(name: str) -> Recipe:
     return RECIPES[name]
 
 
-def make_optimiser(recipe: Recipe, parameters: ParamsT) -> torch.optim.Optimizer:
-    """Return the recipe's optimiser over these parameters or parameter groups."""
+def stored_recipe(fields: Mapping[str, Any]) -> Recipe:
+    """Return the recipe in the config of a run; runs before 0.4 decayed all parameters."""
+    return from_dict(Recipe, {"weight_decay_on": DecayOn.ALL, **fields})
+
+
+def decay_groups(recipe: Recipe, parameters: Iterable[Tensor]) -> list[dict[str, Any]]:
+    """Return the parameter groups: those that decay, and those that do not, if both exist."""
+    own = list(parameters)
+    if recipe.weight_decay_on is not DecayOn.MATRICES:
+        return [{"params": own}]
+    without = [parameter for parameter in own if not decays(parameter)]
+    groups = [
+        {"params": [parameter for parameter in own if decays(parameter)]},
+        {"params": without, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def make_optimiser(
+    recipe: Recipe, parameters: Iterable[Tensor] | Sequence[dict[str, Any]]
+) -> torch.optim.Optimizer:
+    """Return the recipe's optimiser over these parameters, or over given parameter groups."""
+    parameters = list(parameters)  # type: ignore[assignment]
+    if not isinstance(parameters[0], Mapping):
+        parameters = decay_groups(recipe, parameters)  # type: ignore[arg-type]
     lr, decay, betas = recipe.lr, recipe.weight_decay, (0.9, recipe.beta2)
     if recipe.optimiser is Optimiser.RMSPROP:
         return RMSprop(parameters, lr=lr, alpha=0.99, eps=0.01, weight_decay=decay)

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from lmzoo import zoo
-from lmzoo.base.config import from_dict
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
 from lmzoo.kernels.device import CPU
@@ -19,7 +18,7 @@ from lmzoo.lab.store.writer import Writer
 from lmzoo.train.checkpoint import RUN, checkpoint_bytes, read_checkpoint
 from lmzoo.train.closed_form import evaluate_test
 from lmzoo.train.evaluate import Losses, model_report
-from lmzoo.train.recipe import Recipe
+from lmzoo.train.recipe import stored_recipe
 from lmzoo.train.trainer import Training, fit
 
 
@@ -86,7 +85,7 @@ class Run(SavedRun):
         return losses
 
     def _new_training(self, config: Mapping[str, Any]) -> Training:
-        recipe = from_dict(Recipe, config["recipe"])
+        recipe = stored_recipe(config["recipe"])
         model = zoo.build(
             MODELS.parse(config["model"]), self.corpus.task, config["seed"], recipe.init
         )

@@ -11,14 +11,15 @@ interrupted (on one machine, with the same number of threads).
 """
 
 import dataclasses
+import itertools
 import math
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import LanguageModel
@@ -85,7 +86,7 @@ class Training:
                 weights = best_weights if last_is_best else row.best().weights()
                 optimiser = {
                     "state": row.optimiser_state(),
-                    "param_groups": [{**g, "params": [*range(len(row.names))]} for g in groups],
+                    "param_groups": numbered(groups, len(row.names)),
                 }
             return {
                 **state,
@@ -100,15 +101,22 @@ class Training:
 
         return make
 
+    @property
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """The parameters by name, in the order in which the optimiser numbers them."""
+        names = {id(parameter): name for name, parameter in self.model.named_parameters()}
+        groups = self.optimiser.param_groups if self.optimiser else []
+        return {names[id(p)]: p for group in groups for p in group["params"]}
+
     def progress(self) -> dict[str, Any]:
-        """Return the state without its tensors, as plain values."""
+        """Return the state without its tensors, as plain values: of a group, its size."""
         groups = self.optimiser.param_groups if self.optimiser else []
         return {
             "epoch": self.epoch,
             "steps": self.steps,
             "record": self.record,
             "losses": [*self.losses],
-            "groups": [{k: v for k, v in group.items() if k != "params"} for group in groups],
+            "groups": [{**group, "params": len(group["params"])} for group in groups],
             "best": (self.best_loss, self.best_epoch),
         }
 
@@ -173,6 +181,19 @@ class Training:
     def diverged(self) -> bool:
         """Whether the loss of the last epoch was NaN or infinite."""
         return bool(self.record) and self.record["valid_token"] is None
+
+
+def numbered(groups: Sequence[Mapping[str, Any]], count: int) -> list[dict[str, Any]]:
+    """Return groups of `progress` with the numbers of their parameters, as torch writes them.
+
+    Groups of earlier versions have no sizes: there is one, of all `count` parameters.
+    """
+    sizes = [group.get("params", count) for group in groups]
+    ends = itertools.accumulate(sizes)
+    return [
+        {**group, "params": [*range(end - size, end)]}
+        for group, size, end in zip(groups, sizes, ends, strict=True)
+    ]
 
 
 def fit(training: Training, corpus: Corpus, epochs: int) -> Iterator[Record]:

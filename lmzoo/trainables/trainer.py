@@ -19,7 +19,6 @@ from typing import Any, cast
 import torch
 
 from lmzoo import zoo
-from lmzoo.base.config import from_dict
 from lmzoo.base.errors import UserError
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
@@ -33,7 +32,7 @@ from lmzoo.train.pack_checkpoint import stacked_state
 from lmzoo.train.packed.compatibility import pack_key, packing_pays, reason_not_packable
 from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.packed.memory import member_bytes
-from lmzoo.train.recipe import Recipe
+from lmzoo.train.recipe import Recipe, stored_recipe
 from lmzoo.train.run import Run
 from lmzoo.train.run_config import add_model_facts, known_model_facts, model_facts
 from lmzoo.train.trainer import Training
@@ -202,4 +201,4 @@ class Shapes:
 
 
 def _model_and_recipe(config: Config) -> tuple[Any, Recipe]:
-    return MODELS.parse(config["model"]), from_dict(Recipe, config["recipe"])
+    return MODELS.parse(config["model"]), stored_recipe(config["recipe"])

@@ -8,7 +8,7 @@ from lmzoo.kernels.cpu.compiled import compiled
 
 @compiled
 @no_type_check
-def adam_step(x, g, m, v, steps, rates, clips, decays, decoupled, beta1, beta2, eps):
+def adam_step(x, g, m, v, steps, rates, clips, decays, columns, decoupled, beta1, beta2, eps):
     """Clip g, update every row of x, m and v, and increment the step counts."""
     number = x.dtype.type
     for p in range(len(x)):
@@ -22,12 +22,14 @@ def adam_step(x, g, m, v, steps, rates, clips, decays, decoupled, beta1, beta2, 
         correction1, correction2 = 1 - beta1 ** steps[p], 1 - beta2 ** steps[p]
         rate, scale = number(rates[p] / correction1), number(1 / sqrt(correction2))
         epsilon = number(eps)
-        # Weight decay is added to the gradient; decoupled decay scales the weights.
+        # Weight decay is added to the gradient; decoupled decay scales the weights. Both act on
+        # the columns that decay.
         decay = number(0 if decoupled else decays[p])
         shrink = number(1 - rates[p] * decays[p] if decoupled else 1)
         new1, new2, old2 = number(1 - beta1), number(1 - beta2), number(beta2)
         for i in range(len(row)):
-            d = gradient[i] * clip + decay * row[i]
+            d = gradient[i] * clip + decay * columns[i] * row[i]
             mean[i] += new1 * (d - mean[i])
             square[i] = old2 * square[i] + new2 * d * d
-            row[i] = shrink * row[i] - rate * mean[i] / (sqrt(square[i]) * scale + epsilon)
+            kept = shrink if columns[i] > 0 else number(1)
+            row[i] = kept * row[i] - rate * mean[i] / (sqrt(square[i]) * scale + epsilon)

@@ -20,15 +20,15 @@ BLOCK = 256
 
 def adam_step(
     x: Tensor, g: Tensor, m: Tensor, v: Tensor, steps: Tensor, rates: Tensor, clips: Tensor,
-    decays: Tensor, *, decoupled: bool, betas: tuple[float, float], eps: float,
+    decays: Tensor, columns: Tensor, *, decoupled: bool, betas: tuple[float, float], eps: float,
 ) -> None:  # fmt: skip
     """Clip g, update every row of x, m and v, and increment the step counts; all contiguous."""
-    members, columns = x.shape
+    members, count = x.shape
     squares = x.new_empty(members, PARTS)
     grid = (PARTS, members)
-    launch(_add_squares, grid, g, steps, squares, columns, PARTS, BLOCK)
+    launch(_add_squares, grid, g, steps, squares, count, PARTS, BLOCK)
     launch(
-        _update, grid, x, g, m, v, steps, rates, clips, decays, squares, columns,
+        _update, grid, x, g, m, v, steps, rates, clips, decays, columns, squares, count,
         PARTS, BLOCK, decoupled, *betas, math.log(betas[0]) if betas[0] else -math.inf,
         math.log(betas[1]) if betas[1] else -math.inf, eps,
     )  # fmt: skip
@@ -51,7 +51,7 @@ def _add_squares(g, steps, squares, N, PARTS: tl.constexpr, BLOCK: tl.constexpr)
 @triton.jit
 @no_type_check
 def _update(
-    x, g, m, v, steps, rates, clips, decays, squares, N, PARTS: tl.constexpr,
+    x, g, m, v, steps, rates, clips, decays, columns, squares, N, PARTS: tl.constexpr,
     BLOCK: tl.constexpr, DECOUPLED: tl.constexpr, BETA1: tl.constexpr, BETA2: tl.constexpr,
     LOG_BETA1: tl.constexpr, LOG_BETA2: tl.constexpr, EPS: tl.constexpr,
 ):  # fmt: skip
@@ -69,10 +69,11 @@ def _update(
         at, ok = p * N + i, i < N
         weight = tl.load(x + at, mask=ok, other=0.0)
         d = tl.load(g + at, mask=ok, other=0.0) * clip
+        own = decay * tl.load(columns + i, mask=ok, other=0.0)
         if DECOUPLED:
-            weight *= 1 - rate * decay
+            weight *= 1 - rate * own
         else:
-            d += decay * weight
+            d += own * weight
         mean = tl.load(m + at, mask=ok, other=0.0)
         mean += (1 - BETA1) * (d - mean)
         square = BETA2 * tl.load(v + at, mask=ok, other=0.0) + (1 - BETA2) * d * d

@@ -5,9 +5,10 @@ r"""Adam and AdamW for all pack members at once.
     x ← x − η_p / (1 − β₁^n) · m / (√(v / (1 − β₂^n)) + ε)
 
 n is the number of steps of the member. Weight decay λ adds λx to g; decoupled weight decay (AdamW)
-first multiplies x by 1 − ηλ. On a CPU the step is one kernel, on a GPU two launches, elsewhere
-about 20 operations on (P, N) matrices, whatever P is. torch's fused optimiser takes one learning
-rate per call, so it would need one call per member. Here torch's optimiser only owns the state.
+first multiplies x by 1 − ηλ. λ acts on some columns only (`functional/decay.py`). On a CPU the
+step is one kernel, on a GPU two launches, elsewhere about 20 operations on (P, N) matrices,
+whatever P is. torch's fused optimiser takes one learning rate per call, so it would need one call
+per member. Here torch's optimiser only owns the state.
 
 Kingma and Ba 2015 (arXiv:1412.6980); Loshchilov and Hutter 2019 (arXiv:1711.05101).
 """
@@ -15,20 +16,38 @@ Kingma and Ba 2015 (arXiv:1412.6980); Loshchilov and Hutter 2019 (arXiv:1711.051
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lmzoo.kernels.dispatch import as_arrays, has_gpu_kernels, has_kernels, run_kernel
 
 
+class Decays:
+    """The weight decay of each row, and the columns on which it acts, the same for all rows."""
+
+    def __init__(self, values: Float[Tensor, "P N"], columns: Bool[Tensor, "N"]) -> None:
+        self.rows, self.columns = values.new_zeros(len(values)), columns.to(values)
+        self.any = False
+
+    def set(self, decays: Sequence[float]) -> None:
+        """Set the weight decay of every row."""
+        self.any = any(decays)
+        self.rows.copy_(self.rows.new_tensor(decays))
+
+    def each(self, rates: Float[Tensor, "P"] | float = 1.0) -> Float[Tensor, "P N"]:
+        """Return the decay of every number, multiplied by rates."""
+        return (rates * self.rows)[:, None] * self.columns
+
+
 class StackedAdam:
     """Performs the steps of a torch Adam that has one parameter group per pack member."""
 
-    def __init__(self, optimiser: torch.optim.Optimizer, values: Float[Tensor, "P N"]) -> None:
+    def __init__(
+        self, optimiser: torch.optim.Optimizer, values: Float[Tensor, "P N"], decays: Decays
+    ) -> None:
         """Set the optimiser's state to zero; its group p has one parameter, `values[p]`."""
-        groups, self._values = optimiser.param_groups, values
+        groups, self._values, self._decays = optimiser.param_groups, values, decays
         self._first = groups[0]
-        self._decays = values.new_tensor([group["weight_decay"] for group in groups])
         self._steps = torch.zeros(len(values), dtype=torch.float32, device=values.device)
         self._m, self._v = torch.zeros_like(values), torch.zeros_like(values)
         self.state = {"step": self._steps, "exp_avg": self._m, "exp_avg_sq": self._v}
@@ -36,10 +55,6 @@ class StackedAdam:
         for p, group in enumerate(groups):
             state = {key: numbers[p] for key, numbers in self.state.items()}
             optimiser.state[group["params"][0]].update(state)
-
-    def set_decays(self, decays: Sequence[float]) -> None:
-        """Set the weight decay of every row."""
-        self._decays.copy_(self._decays.new_tensor(decays))
 
     @torch.no_grad()
     def step(
@@ -69,8 +84,9 @@ class StackedAdam:
 
         first, dtype = self._first, torch.float64
         settings = as_arrays(
-            torch.as_tensor(rates, dtype=dtype), clips.to(dtype), self._decays.to(dtype)
-        )
+            torch.as_tensor(rates, dtype=dtype), clips.to(dtype), self._decays.rows.to(dtype),
+            self._decays.columns,
+        )  # fmt: skip
         rows = as_arrays(self._values, gradients, self._m, self._v, self._steps)
         decoupled = first["decoupled_weight_decay"]
         run_kernel(adam_step, *rows, *settings, decoupled, *first["betas"], first["eps"])
@@ -82,8 +98,8 @@ class StackedAdam:
 
         first, rows = self._first, (self._values, gradients, self._m, self._v, self._steps)
         adam_step(
-            *rows, rates, clips, self._decays, betas=first["betas"], eps=first["eps"],
-            decoupled=first["decoupled_weight_decay"],
+            *rows, rates, clips, self._decays.rows, self._decays.columns, betas=first["betas"],
+            eps=first["eps"], decoupled=first["decoupled_weight_decay"],
         )  # fmt: skip
 
     def _step_by_operations(
@@ -96,9 +112,9 @@ class StackedAdam:
         self._steps += 1
         steps = self._steps.double()
         if first["decoupled_weight_decay"]:
-            x *= (1 - rates * self._decays)[:, None]
+            x *= 1 - self._decays.each(rates)
         else:
-            g = torch.addcmul(g, x, self._decays[:, None])
+            g = torch.addcmul(g, x, self._decays.each())
         m.lerp_(g, 1 - beta1)
         v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
         scale = (1 - beta2**steps).rsqrt().to(v.dtype)

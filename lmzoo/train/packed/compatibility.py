@@ -21,7 +21,7 @@ from lmzoo.base.config import to_dict
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.contract import START, LanguageModel, Task
 from lmzoo.functional.seeding import initialise
-from lmzoo.train.recipe import Recipe
+from lmzoo.train.recipe import DecayOn, Recipe
 
 MEMBER_FIELDS = (
     *("lr", "clip", "weight_decay", "init"),
@@ -58,6 +58,7 @@ def pack_key(model: Any, recipe: Recipe) -> str:
     Cached, because every epoch of a pack computes the keys of all members, 0.1 ms each.
     """
     structure = {k: v for k, v in to_dict(recipe).items() if k not in MEMBER_FIELDS}
+    structure.setdefault("weight_decay_on", DecayOn.MATRICES)  # members may have no decay
     uncut = uncut_config(model)
     kind = f"{type(uncut).__module__}.{type(uncut).__qualname__}"
     return json.dumps([kind, to_dict(uncut), structure], sort_keys=True)

@@ -9,13 +9,15 @@ of number, not one for each tensor.
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
+
+from lmzoo.kernels.device import CPU
 
 ALIGN = 16
 """Every parameter starts at a multiple of this number of elements: a cache line."""
@@ -52,6 +54,11 @@ class Layout:
             name: column[:, : math.prod(shape)].view(-1, *shape)
             for (name, shape), column in zip(self.shapes.items(), columns, strict=True)
         }
+
+    def columns(self, names: Sequence[Collection[str]]) -> Bool[Tensor, "P N"]:
+        """Return which columns belong to parameters of these names, for each member."""
+        has = torch.tensor([[name in own for name in self.shapes] for own in names], device=CPU)
+        return has.repeat_interleave(torch.tensor(self.widths, device=CPU), dim=1)
 
     def split(self, key: str, matrix: Tensor) -> dict[str, tuple[Tensor, ...]]:
         """Return the tensors of each parameter, one for each member; steps have one column each."""

@@ -18,11 +18,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lmzoo.functional.decay import decays
 from lmzoo.kernels.device import CPU
 from lmzoo.kernels.dispatch import has_gpu_kernels
-from lmzoo.train.packed.adam import StackedAdam
+from lmzoo.train.packed.adam import Decays, StackedAdam
 from lmzoo.train.packed.layout import ALIGN, STEP, VALUES, Layout, Row
-from lmzoo.train.recipe import make_optimiser
+from lmzoo.train.recipe import DecayOn, make_optimiser
 from lmzoo.train.trainer import Training
 
 
@@ -55,13 +56,16 @@ class StackedParameters:
         self._rows = [nn.Parameter(row) for row in self.values.unbind()]
         for row, gradient in zip(self._rows, self.gradients, strict=True):
             row.grad = gradient
+        # The rows mix parameters that decay with those that do not, so torch's groups cannot.
         groups = [
-            {"params": [row], "lr": t.recipe.lr, "weight_decay": t.recipe.weight_decay}
+            {"params": [row], "lr": t.recipe.lr, "weight_decay": 0.0}
             for row, t in zip(self._rows, self.row_trainings, strict=True)
         ]
         self.optimiser = make_optimiser(trainings[0].recipe, groups)
+        self.decays = Decays(self.values, self.layout.columns([self._decaying(template)])[0])
+        self.decays.set(self._weight_decays)
         is_adam = isinstance(self.optimiser, torch.optim.Adam)
-        self.adam = StackedAdam(self.optimiser, self.values) if is_adam else None
+        self.adam = StackedAdam(self.optimiser, self.values, self.decays) if is_adam else None
         self.read()
 
     @property
@@ -83,7 +87,7 @@ class StackedParameters:
         assert self.adam is not None, "the other optimisers keep the settings of members in groups"
         self._set_members(trainings)
         self.mask.copy_(self._make_mask())
-        self.adam.set_decays([t.recipe.weight_decay for t in self.row_trainings])
+        self.decays.set(self._weight_decays)
         self.read()
 
     def belongs_to(self, trainings: Sequence[Training]) -> bool:
@@ -142,7 +146,8 @@ class StackedParameters:
         trainings = self.trainings
         for group, training in zip(self.optimiser.param_groups, trainings, strict=False):
             assert training.optimiser is not None
-            training.optimiser.param_groups[0]["lr"] = group["lr"]
+            for own in training.optimiser.param_groups:
+                own["lr"] = group["lr"]
         numbers = {VALUES: self.values.detach(), **self._states()}
         if STEP in numbers:  # SGD has no state
             numbers[STEP] = numbers[STEP][:, None].expand(-1, len(self.layout.shapes))
@@ -171,7 +176,7 @@ class StackedParameters:
                 if keys:
                     training.optimiser.state[weight] = {key: parts[key][name][p] for key in keys}
             numbers = {key: rows[key][p] for key in rows}
-            names, state = [*self._parameters[p]], training.model.state_dict()
+            names, state = [*training.parameters], training.model.state_dict()
             buffers = {n: v.clone() for n, v in state.items() if n not in self.layout.shapes}
             training.row = Row(self.layout, numbers, names, [*state], buffers, {}, p)
             self._given.append(training.row)
@@ -218,13 +223,17 @@ class StackedParameters:
         """The rows that the trainings' tensors are views of, by the kind of number."""
         self._given: list[Row] = []
 
+    @property
+    def _weight_decays(self) -> list[float]:
+        return [training.recipe.weight_decay for training in self.row_trainings]
+
+    def _decaying(self, template: nn.Module) -> set[str]:
+        """Return the names of the parameters on which the decay of the members acts."""
+        all_decay = any(t.recipe.weight_decay_on is DecayOn.ALL for t in self.trainings)
+        return {name for name, p in template.named_parameters() if all_decay or decays(p)}
+
     def _make_mask(self) -> Float[Tensor, "P N"]:
-        names = self.layout.shapes
-        has = torch.tensor(
-            [[name in own for name in names] for own in self._parameters], device=CPU
-        )
-        widths = torch.tensor(self.layout.widths, device=CPU)
-        return has.repeat_interleave(widths, dim=1).to(self.values)
+        return self.layout.columns(self._parameters).to(self.values)
 
 
 def to_host(tensor: Tensor) -> Tensor:

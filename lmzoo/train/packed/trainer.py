@@ -213,4 +213,11 @@ class PackedTrainer:
         stacked.gradients *= (self._clips / (norms + 1e-6)).clamp(max=1.0)[:, None]
         for rate, group in zip(rates, stacked.optimiser.param_groups, strict=True):
             group["lr"] = rate
+        if not stacked.decays.any:
+            stacked.optimiser.step()
+            return
+        kept = stacked.gradients.clone()  # accumulated gradients have no decay
+        with torch.no_grad():
+            stacked.gradients.addcmul_(stacked.values, stacked.decays.each())
         stacked.optimiser.step()
+        stacked.gradients.copy_(kept)

@@ -24,7 +24,7 @@ from lmzoo.kernels.affine import joint_affine
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.kernels.gpu import adam, log_normaliser, rows
 from lmzoo.kernels.tokens import take_rows
-from lmzoo.train.packed.adam import StackedAdam
+from lmzoo.train.packed.adam import Decays, StackedAdam
 from lmzoo.train.packed.stacked import StackedParameters
 from lmzoo.train.recipe import Recipe, make_optimiser
 from lmzoo.train.trainer import Training
@@ -59,11 +59,10 @@ def adam_of(dtype, *, members=3, columns=700, decoupled=False):
     values = torch.randn(members, columns).to(dtype)
     gradients = torch.randn(3, members, columns).to(dtype)
     kind = "adamw" if decoupled else "adam"
-    groups = [
-        {"params": [torch.nn.Parameter(row)], "lr": 0.1, "weight_decay": 0.1 * p}
-        for p, row in enumerate(values)
-    ]
-    optimiser = StackedAdam(make_optimiser(Recipe(optimiser=kind), groups), values)
+    groups = [{"params": [torch.nn.Parameter(row)], "lr": 0.1} for row in values]
+    decays = Decays(values, torch.arange(columns) % 3 > 0)
+    decays.set([0.1 * p for p in range(members)])
+    optimiser = StackedAdam(make_optimiser(Recipe(optimiser=kind), groups), values, decays)
     rates, clips = torch.tensor([1e-3, 0.1, 0.01]), torch.tensor([1.0, math.inf, 50.0])
     return values, optimiser, gradients, (rates, clips)
 

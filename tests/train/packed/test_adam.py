@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmzoo.train.packed import adam as module
-from lmzoo.train.packed.adam import StackedAdam
+from lmzoo.train.packed.adam import Decays, StackedAdam
 from lmzoo.train.packed.recorder import returns_views
 from lmzoo.train.recipe import Recipe, make_optimiser
 
@@ -23,6 +23,13 @@ TOLERANCES = {torch.float32: 1e-6, torch.float64: 1e-13}
 def _groups(rows):
     settings = zip(rows, RATES, DECAYS, strict=True)
     return [{"params": [row], "lr": lr, "weight_decay": decay} for row, lr, decay in settings]
+
+
+def _stacked(optimiser, values, decays=(), columns=None):
+    columns = torch.ones(values.shape[1], dtype=torch.bool) if columns is None else columns
+    own = Decays(values, columns)
+    own.set(decays or [0.0] * len(values))
+    return StackedAdam(optimiser, values, own)
 
 
 def _step(row, optimiser, gradient, clip):
@@ -49,7 +56,7 @@ def test_every_row_makes_the_steps_of_torch(kind, dtype, form, monkeypatch):
     values = torch.stack([row.detach() for row in single_rows])
     rows = [torch.nn.Parameter(row) for row in values.unbind()]
     optimiser = make_optimiser(recipe, _groups(rows))
-    adam = StackedAdam(optimiser, values)
+    adam = _stacked(optimiser, values, DECAYS)
     states = [optimisers[p].state[single_rows[p]] for p in range(P)]
     for row, state in zip(rows, states, strict=True):
         for key, value in state.items():
@@ -71,7 +78,7 @@ def test_a_nan_stays_in_its_row():
     values, gradients = torch.ones(2, 16), torch.ones(2, 16)
     gradients[0, 3] = math.nan
     optimiser = make_optimiser(Recipe(), [{"params": [torch.nn.Parameter(r)]} for r in values])
-    StackedAdam(optimiser, values).step([0.1, 0.1], torch.tensor([1.0, 1.0]), gradients)
+    _stacked(optimiser, values).step([0.1, 0.1], torch.tensor([1.0, 1.0]), gradients)
     assert values[0].isnan().all()
     assert values[1].isfinite().all()
 
@@ -93,9 +100,23 @@ def test_the_number_of_operations_does_not_depend_on_the_number_of_members(monke
         values = torch.randn(members, N)
         rows = [torch.nn.Parameter(row) for row in values.unbind()]
         groups = [{"params": [row], "lr": 0.1} for row in rows]
-        adam = StackedAdam(make_optimiser(Recipe(), groups), values)
+        adam = _stacked(make_optimiser(Recipe(), groups), values)
         rates, clips = torch.full((members,), 0.1), torch.ones(members)
         with Count() as mode:
             adam.step(rates, clips, torch.randn(members, N))
         counts.append(mode.count)
     assert counts[0] == counts[1] <= 40
+
+
+@pytest.mark.parametrize("form", ["kernel", "operations"])
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
+def test_columns_without_decay_stay_where_there_is_no_gradient(kind, form, monkeypatch):
+    monkeypatch.setattr(module, "has_kernels", lambda _: form == "kernel")
+    values = torch.ones(2, 8)
+    rows = [torch.nn.Parameter(row) for row in values.unbind()]
+    optimiser = make_optimiser(Recipe(optimiser=kind), [{"params": [row]} for row in rows])
+    adam = _stacked(optimiser, values, [0.1, 0.0], torch.arange(8) < 4)
+    adam.step([0.1, 0.1], torch.ones(2), torch.zeros(2, 8))
+    assert (values[0, :4] < 1).all()
+    assert (values[0, 4:] == 1).all()
+    assert (values[1] == 1).all()

@@ -57,10 +57,11 @@ def test_members_may_join_at_other_epochs_and_leave(corpus):
 
 
 def test_a_run_may_change_between_pack_and_alone_at_any_epoch(corpus, tmp_path):
-    expected = _train_alone(_member(corpus, 1), corpus, 5)
+    recipe = Recipe(batch=16, weight_decay=0.1)  # two groups of parameters
+    expected = _train_alone(_member(corpus, 1, recipe), corpus, 5)
     state = None
     for epoch in range(1, 6):
-        training = _member(corpus, 1)
+        training = _member(corpus, 1, recipe)
         if state is not None:
             training.load(torch.load(tmp_path / "state.pt", weights_only=True))
         if epoch % 2:
