@@ -386,7 +386,7 @@ COMPARISON = (
     ),
     Column(
         "rank_low", None, "rank", _ranks, ("compared",), ends=("rank_high",), place=1,
-        legend="95 % interval when seeds and test sequences are resampled",
+        legend="95 % interval over seeds and test sequences",
     ),
     Column("p", None, "p", lambda row, _: format_p(row["p"]), ("compared",), place=7),
 )  # fmt: skip
@@ -413,7 +413,6 @@ EFFECTS = (
     *_effect("effect", "effect", "interaction", place=5), *_effect("alone", "in the wild type"),
     *_effect("given_intact", pairs="first, second off"),
     *_effect("given_thrown", pairs="first, second on"),
-    *_effect("regression", "regression", "regression", place=7),
     *_plain("p_raw"),
     Column("p", None, "p", lambda row, _: format_p(row["p"]), ("switches", "pairs"), place=10),
 )  # fmt: skip

@@ -4,7 +4,7 @@
                  the tuning
     better       P(difference < 0)
     p            with Holm's correction over all points but baselines and leaking rows
-    rank         interval when seeds and sequences are resampled
+    rank         interval by the same tests of all pairs, with Holm's correction
     from_seeds   the share of the variance that is due to the seeds
     from_tuning  the share that is due to the choice of the setting; sequences have the rest
 

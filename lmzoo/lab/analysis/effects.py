@@ -5,11 +5,10 @@
     interaction  how much the second switch changes the effect of the first, over all squares
     given        the effect of the first while the second is off (intact), and while it is on
                  (thrown)
-    regression   effect and interaction by the two-way least-squares model
 
 A seed is a block: all mutants of one seed share the order of the data and all initial weights they
 have in common. So each estimate is computed within each seed. Nothing is assumed about the
-correlation of losses within a seed, and lack of fit of the model does not count as noise.
+correlation of losses within a seed.
 
 The interval is that of a mean over seeds, with the variance Σ_p w_p² τ_p² of the tuning added: w
 are the weights of the estimate, τ_p is the standard deviation of a mutant's loss over repetitions
@@ -27,20 +26,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy import special
 
 from lmzoo.lab.analysis.columns import Column, names, scaled, shown_columns, text_table
-from lmzoo.lab.analysis.formatting import MISSING, format_number
+from lmzoo.lab.analysis.formatting import MISSING
 from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.mutants import Mutants, read_mutants
 from lmzoo.lab.analysis.render import Report, TextTable
 from lmzoo.lab.analysis.units import UNITS, metric_of, unit_per_nat
 from lmzoo.lab.statistics.contrasts import holm
 from lmzoo.lab.statistics.factorial import cubes, effect, effect_alone, effect_given, interaction
-from lmzoo.lab.statistics.factorial_regression import explained, least_squares
-from lmzoo.lab.statistics.intervals import LEVEL, Array, mean_and_error, t_below, t_quantile
+from lmzoo.lab.statistics.intervals import LEVEL, Array, mean_and_error
 from lmzoo.lab.statistics.noise import LEAST_POINTS, half_width, posterior, tail
 
-ESTIMATES = ("effect", "alone", "given_intact", "given_thrown", "regression")
+ESTIMATES = ("effect", "alone", "given_intact", "given_thrown")
 
 
 def estimate_effects(mutants: Mutants) -> pl.DataFrame:
@@ -48,9 +47,8 @@ def estimate_effects(mutants: Mutants) -> pl.DataFrame:
 
     `second` is null for a single switch; for a pair, `effect` is the interaction.
     """
-    regression = least_squares(mutants.patterns)
     terms = effect_terms(mutants)
-    rows = [_contrasts(mutants, term) | {"regression": regression[term]} for term in terms]
+    rows = [_contrasts(mutants, term) for term in terms]
     weights = {name: np.stack([row[name] for row in rows]) for name in ESTIMATES}
     is_pair = np.array([len(term) == 2 for term in terms])
     estimates = {name: _estimates(w, mutants, is_pair) for name, w in weights.items()}
@@ -87,8 +85,8 @@ def _estimates(weights: Array, mutants: Mutants, is_pair: NDArray[np.bool_]) -> 
     error = np.sqrt(of_seeds + of_tuning)
     with np.errstate(divide="ignore", invalid="ignore"):
         freedom = np.where(of_tuning > 0, freedom * (1 + of_tuning / of_seeds) ** 2, freedom)
-        p = 2 * np.asarray(t_below(-np.where(error > 0, np.abs(mean) / error, np.nan), freedom))
-    half = np.asarray(t_quantile(LEVEL, freedom) * error)
+        p = 2 * special.stdtr(freedom, -np.where(error > 0, np.abs(mean) / error, np.nan))
+    half = special.stdtrit(freedom, (1 + LEVEL) / 2) * error
     for kind in (is_pair, ~is_pair):
         kind = kind & (variance > 0)
         if kind.sum() < LEAST_POINTS:
@@ -199,18 +197,8 @@ def _legend(cells: Sequence[Mutants], frames: Sequence[pl.DataFrame]) -> tuple[s
         "effect: mean over all pairs of mutants that differ in this switch only",
         "interaction: how much the second switch changes the effect of the first, mean over all "
         "squares",
-        "regression: the same by least squares of the two-way model in ±1 coding",
     ]
     for cell, frame in zip(cells, frames, strict=True):
-        losses = cell.losses.mean(1)
-        alone, with_pairs = (
-            format_number(explained(cell.patterns, losses, pairs=pairs), ".0%")
-            for pairs in (False, True)
-        )
-        lines.append(
-            f"{cell.cell}: switches alone explain {alone} of the variance between mutants, "
-            f"switches and pairs {with_pairs}"
-        )
         undefined = frame.filter(pl.col("second").is_not_null() & (pl.col("count") == 0))
         if len(undefined):
             pairs = ", ".join(f"{r['first']} × {r['second']}" for r in undefined.to_dicts())

@@ -8,7 +8,7 @@ With y(A) the loss of the mutant in which the switches A are on:
 Some patterns are invalid, ignore the input, or give the same function as another pattern, so the
 design is not full. A pair or a square counts if all its mutants exist. An interaction without any
 square is NaN; nothing is extrapolated. In a full factorial design the two equal 2 β_i and 4 β_ij of
-the regression in ±1 coding (`factorial_regression.py`). In other designs they hold without a model.
+the regression in ±1 coding. In other designs they hold without a model.
 
 Each estimate is a contrast: weights (P,) of the losses of the P mutants.
 

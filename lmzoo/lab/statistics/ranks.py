@@ -78,14 +78,3 @@ def rank_intervals(
         low[point] = 1 + better.sum()
         high[point] = ranked.sum() - worse.sum()
     return low, high
-
-
-def ranks(values: Array) -> NDArray[np.int64]:
-    """Return ranks along the last axis: one more than the number of lesser values."""
-    order = np.argsort(values, axis=-1)
-    ordered = np.take_along_axis(values, order, axis=-1)
-    least = np.broadcast_to(np.arange(1, values.shape[-1] + 1), order.shape).copy()
-    least[..., 1:][ordered[..., 1:] == ordered[..., :-1]] = 0  # ties take the rank of the first
-    result = np.empty_like(order)
-    np.put_along_axis(result, order, np.maximum.accumulate(least, axis=-1), axis=-1)
-    return result

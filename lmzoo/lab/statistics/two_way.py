@@ -15,27 +15,21 @@ effects here. The paired differences d_sb = ψ − ψ_reference have the mean δ
     token metric      ψ_sb = N (NLL_sb − n_b δ_·) / Σ n + δ_·     the ratio of sums, linearised
     sentence metric   ψ_sb = NLL_sb / n_b
 
-Rank intervals resample seeds and sequences with replacement, with the same resample for every
-point. The seeds' part is widened by `intervals.bootstrap_scale`. With one seed there is no
-interval, because nothing is known about the variance over seeds.
+Rank intervals are those of `ranks.py`, by these tests. With one seed there is no interval, because
+nothing is known about the variance over seeds.
 
 Cornfield & Tukey 1956 (crossed factors); Satterthwaite 1946; Owen 2007 (arXiv:0712.1111).
 """
 
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import special
 
-from lmzoo.lab.statistics.intervals import (
-    LEVEL,
-    RESAMPLES,
-    Array,
-    bootstrap_scale,
-    t_below,
-    t_quantile,
-)
-from lmzoo.lab.statistics.ranks import ranks
+from lmzoo.lab.statistics.contrasts import holm
+from lmzoo.lab.statistics.intervals import LEVEL, Array
 
 
 class TwoWayDifference(NamedTuple):
@@ -91,32 +85,25 @@ def two_way_difference(
     own = of_seeds**2 / (S - 1) + of_sequences**2 / (N - 1)
     freedom = variance**2 / own if own else float("inf")
     error = float(np.sqrt(variance))
-    half = float(t_quantile(level, freedom)) * error
-    p = 2 * float(t_below(-abs(mean) / error, freedom))
-    better = float(t_below(-mean / error, freedom))
+    half = float(special.stdtrit(freedom, (1 + level) / 2)) * error
+    p = 2 * float(special.stdtr(freedom, -abs(mean) / error))
+    better = float(special.stdtr(freedom, -mean / error))
     return TwoWayDifference(mean, mean - half, mean + half, p, better, *errors)
 
 
-def two_way_rank_intervals(
-    points: ArrayLike, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
-) -> tuple[Array, Array]:
+def two_way_rank_intervals(points: ArrayLike, level: float = LEVEL) -> tuple[Array, Array]:
     """Return the lowest and highest plausible rank of each point, (P,) each; NaN with one seed.
 
     Rank 1 is the least loss. `points` are contributions (P, S, N).
     """
-    points = np.asarray(points, np.float64)
-    P, S, N = points.shape
-    if S < 2:
-        return np.full(P, np.nan), np.full(P, np.nan)
-    random = np.random.default_rng(seed)
-    rows, columns = points.mean(2), points.mean(1)  # (P, S), (P, N)
-    mean = rows.mean(1)
-    seeds = random.multinomial(S, np.full(S, 1 / S), resamples) / S
-    sequences = random.multinomial(N, np.full(N, 1 / N), resamples) / N
-    of_seeds = (seeds @ rows.T - mean) * bootstrap_scale(float(S), level)
-    of_sequences = sequences @ columns.T - mean
-    resampled = ranks(mean + (of_seeds + of_sequences))
-    tails = (1 - level) / 2, (1 + level) / 2
-    low, high = np.quantile(resampled, tails, axis=0, method="inverted_cdf")
-    observed = ranks(mean).astype(np.float64)
-    return np.minimum(low, observed), np.maximum(high, observed)
+    x = np.asarray(points, np.float64)
+    P = len(x)
+    higher, p = np.full((2, P, P), np.nan)
+    for i, j in combinations(range(P), 2):
+        found = two_way_difference(x[j], x[i], level)
+        higher[i, j], higher[j, i] = found.mean, -found.mean
+        p[i, j] = p[j, i] = 2 * min(found.better, 1 - found.better)
+    sure = np.array([holm(row) < 1 - level for row in p])
+    low, high = 1 + (sure & (higher < 0)).sum(1), P - (sure & (higher > 0)).sum(1)
+    known = 1.0 if x.shape[1] > 1 else np.nan
+    return known * low, known * high

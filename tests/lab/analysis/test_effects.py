@@ -83,7 +83,7 @@ def test_noise_shared_by_a_seed_does_not_widen_intervals(seeds):
         estimate_effects(mutants(patterns, y)),
         estimate_effects(mutants(patterns, y + 100 * rng.normal(size=seeds))),
     )
-    for column in ("effect_low", "effect_high", "regression_low", "alone_high"):
+    for column in ("effect_low", "effect_high", "given_intact_low", "alone_high"):
         assert np.allclose(calm[column].drop_nulls(), wild[column].drop_nulls())
 
 
@@ -92,5 +92,5 @@ def test_one_seed_has_no_interval_and_a_missing_pair_no_estimate():
     assert frame["effect_low"].null_count() == len(frame)
     assert frame["p"].null_count() == len(frame)
     missing = frame.filter(first="a", second="d").row(0, named=True)
-    assert (missing["count"], missing["effect"], missing["regression"]) == (0, None, None)
+    assert (missing["count"], missing["effect"]) == (0, None)
     assert frame.filter(pl.col("count") > 0)["effect"].null_count() == 0

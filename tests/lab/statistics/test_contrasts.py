@@ -126,10 +126,11 @@ def test_two_arms_on_equal_seeds_are_paired():
         assert pairs_pay(x, np.zeros(2, int), only) == pays
 
 
-def test_a_point_outside_the_family_brings_no_noise_with_its_reference():
-    x, family = RNG(4).normal(size=(4, 5)), [True, True, False, False]
-    quiet = contrasts(x, np.array([0, 0, 3, 3]), family=family)
-    x[3] *= 100
-    loud = contrasts(x, np.array([0, 0, 3, 3]), family=family)
-    assert loud.p[1] == quiet.p[1]
-    assert loud.half()[1] == quiet.half()[1]
+def test_points_outside_the_family_and_their_reference_change_no_number_inside():
+    """Five points share the noise of those that vary; the reference of all five has its own."""
+    x = RNG(4).normal(size=(8, 5)) * np.array([3, 1, 1, 1, 1, 50, 50, 50])[:, None]
+    to = np.array([0, 0, 0, 0, 0, 6, 7, 0])
+    inside, alone = contrasts(x, to, family=np.arange(8) < 5), contrasts(x[:5], 0)
+    for name in ("mean", "error", "p", "of_reference"):
+        assert getattr(inside, name)[:5] == pytest.approx(getattr(alone, name), nan_ok=True)
+    assert inside.half()[:5] == pytest.approx(alone.half(), nan_ok=True)

@@ -136,21 +136,14 @@ def test_rank_intervals_include_the_variance_of_the_split():
     assert high.tolist() == [2, 2]
 
 
-@pytest.mark.parametrize(("seeds", "one_pair", "any_pair"), [(2, 0.023, 0.13), (3, 0.007, 0.036)])
-def test_equal_points_have_disjoint_rank_intervals_as_rarely_as_documented(
-    seeds, one_pair, any_pair
-):
-    """Four equal points: the rate for one given pair, and for any of the six pairs.
-
-    Only seeds have an effect; an effect of sequences would make the intervals wider.
-    """
-    random, disjoint = RNG(12), []
-    for study in range(800):
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_rank_intervals_of_equal_points_hold_all_ranks_in_95_percent(seeds):
+    random, held = RNG(12), []
+    for _ in range(300):
         points = random.normal(0, 1, (4, seeds, 1)) + random.normal(0, 0.01, (4, seeds, 10))
-        low, high = two_way_rank_intervals(points, resamples=400, seed=study)
-        disjoint.append((high[:, None] < low).sum())
-    assert abs(np.mean(disjoint) / 6 - one_pair) < 0.006
-    assert abs(np.mean(np.array(disjoint) > 0) - any_pair) < 0.025
+        low, high = two_way_rank_intervals(points)
+        held.append((low == 1) & (high == 4))
+    assert 0.94 < np.mean(held) < 0.99
 
 
 def test_the_variance_of_the_tuning_is_covered():

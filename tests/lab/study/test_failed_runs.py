@@ -76,6 +76,13 @@ def test_a_failure_counts_that_repeats_in_a_later_sweep_or_on_two_machines(drive
     assert not nodes or again == chosen
 
 
+def test_an_epoch_that_is_trained_again_is_compared_with_those_before_it():
+    run = PlannedRun("", "point", "tune", 0, {}, 3)
+    for epoch, loss in ((1, 3.0), (2, 2.0), (2, 2.5), (3, 2.7)):
+        run.add_epoch(epoch, loss)
+    assert run.curve == {1: 3.0, 2: 2.5, 3: 2.5}
+
+
 @pytest.mark.parametrize(
     ("failures", "ended"),
     [("", False), ("a", False), ("ab", False), ("aab", False), ("baa", True), ("aa", True)],
