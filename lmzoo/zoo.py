@@ -79,13 +79,18 @@ def overlay(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Merge the fields `over` into the fields `base`, recursively.
 
     A mapping with another "name" than in `base` is a different part and replaces the old one. The
-    name of a part alone is a part.
+    name of a part alone is a part. A mapping over a list changes its entries by number, from 1.
     """
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
         if isinstance(old, str) and isinstance(value, Mapping):
             old = {"name": old}
+        if isinstance(old, list) and isinstance(value, Mapping):
+            entries = overlay({str(i): entry for i, entry in enumerate(old, 1)}, value)
+            if len(entries) > len(old):
+                raise UserError(f"{key} has {len(old)} entries, numbered from 1; got {[*value]}")
+            value = [*entries.values()]
         if isinstance(old, Mapping) and isinstance(value, Mapping):
             same_part = value.get("name", old.get("name")) == old.get("name")
             value = overlay(old, value) if same_part else value

@@ -16,6 +16,7 @@ Several replacements of a cut are separated by "; ", and a comment follows ": ".
 """
 
 import functools
+import itertools
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -70,7 +71,12 @@ def cell_equations(config: Mapping[str, Any] | None, folders: Collection[Path] =
     Returns:
         The lines; [] if no file describes the cell.
     """
-    return [
+    layers = [
+        f"layer {number}: {line}"
+        for number, layer in enumerate((config or {}).get("layers", ()), 1)
+        for line in cell_equations(layer, folders)
+    ]
+    return layers + [
         line
         for part, text in _parts(config, folders)
         for line in (*text.lines(part), *(f"cut {cut}" for cut in text.replaced(part)))
@@ -93,12 +99,28 @@ def equations_left(
     parts, base = _parts(config, folders), _parts(reference, folders)
     same = [part["name"] for part, _ in parts] == [part["name"] for part, _ in base]
     plain = [part for part, _ in base] if same else [{}] * len(parts)
-    return [
+    own, others = ((each or {}).get("layers", ()) for each in (config, reference))
+    pairs = enumerate(itertools.zip_longest(own, others[: len(own)]), 1)
+    layers = [
+        f"layer {number}: {line}"
+        for number, (layer, other) in pairs
+        for line in _layer_left(layer, other, folders)
+    ]
+    return layers + [
         line
         for (part, text), before in zip(parts, plain, strict=True)
         for line in text.switched(part)
         if line not in text.switched(before)
     ]
+
+
+def _layer_left(
+    layer: Mapping[str, Any], other: Mapping[str, Any] | None, folders: Collection[Path]
+) -> list[str]:
+    """Return what a layer has that the same layer of the reference has not: first its name."""
+    names = [[part["name"] for part, _ in _parts(each, folders)] for each in (layer, other)]
+    new = [" ".join(names[0])] if other is not None and names[0] != names[1] else []
+    return new + equations_left(layer, other, folders)
 
 
 def cut_names(cell: str) -> tuple[str, ...]:

@@ -19,19 +19,18 @@ Vaswani et al. 2017 (arXiv:1706.03762); Henry et al. 2020 (arXiv:2010.04245). So
 
 import math
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lmzoo.base.config import OptionalName, config
 from lmzoo.base.registry import technique
 from lmzoo.base.search_space import Choice
 from lmzoo.blocks.layers import Linear
-from lmzoo.functional.vmapped import is_vmapped
+from lmzoo.functional.softmax_attention import weighted_values
 
 technique(
     "multi_head_attention", family="attention", document="S3",
@@ -191,14 +190,6 @@ class Attention(nn.Module):
         soft = torch.softmax(logits, dim=-1)
         hard = nn.functional.one_hot(logits.argmax(-1), logits.shape[-1])
         return hard + (soft - soft.detach())
-
-
-def weighted_values(q: Tensor, k: Tensor, v: Tensor, *args: Any, **options: Any) -> Tensor:
-    """Return the values, weighted by torch's attention; `vmap` cannot map its fused kernels."""
-    if not is_vmapped(q):
-        return nn.functional.scaled_dot_product_attention(q, k, v, *args, **options)
-    with sdpa_kernel(SDPBackend.MATH):
-        return nn.functional.scaled_dot_product_attention(q, k, v, *args, **options)
 
 
 def masked_logits(q: Tensor, k: Tensor, mask: Tensor | None) -> Float[Tensor, "*N heads Q M"]:

@@ -1,14 +1,4 @@
-"""Attention that depends on distances, and masks of sparse causal attention.
-
-    window = 0              j <= i
-    window = w              i − w < j <= i
-    window = w, stride = l  i − w < j <= i, or j <= i and (i − j) mod l = 0
-
-D layers of a local window read the last D (w − 1) + 1 positions. With a stride of l = w ≈ √T, two
-layers connect any two positions by O(T √T) pairs instead of O(T²).
-
-Child et al. 2019 (arXiv:1904.10509), the strided pattern with both of its parts in every head.
-"""
+"""Attention that depends on distances."""
 
 from typing import Any
 
@@ -109,25 +99,3 @@ def attention_part(parts: Relative, reach: int) -> Any:
         return RelativeAttention(config, width, parts=parts, reach=reach, **options)
 
     return build
-
-
-def sparse_causal_mask(
-    count: int,
-    window: int = 0,
-    stride: int = 0,
-    device: torch.device | None = None,
-    *,
-    last: int | None = None,
-) -> Bool[Tensor, "rows {count}"]:
-    """Return True where position i (row) attends to position j (column).
-
-    The rows are those of all `count` positions, or of the `last` ones only.
-    """
-    j = torch.arange(count, device=device)
-    i = j if last is None else j[count - last :]
-    back = i[:, None] - j
-    seen = back >= 0
-    if not window:
-        return seen
-    near = back < window
-    return seen & (near | (back % stride == 0) if stride else near)

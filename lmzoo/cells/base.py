@@ -6,7 +6,9 @@ has one, otherwise with a loop over `step`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -22,6 +24,19 @@ Inputs = Tensor | TokenInputs
 """Inputs of a scan: vectors (B, T, E), or token ids (B, T) with an embedding table (V, E)."""
 State = tuple[Tensor, ...]
 """The state of a cell; the first tensor is h, (B, H)."""
+
+
+_DEPTH: ContextVar[tuple[int, int]] = ContextVar("depth", default=(1, 1))
+
+
+@contextmanager
+def at_depth(layer: int, layers: int) -> Iterator[None]:
+    """Tell the cells that are built inside the context which layer they are, of how many."""
+    token = _DEPTH.set((layer, layers))
+    try:
+        yield
+    finally:
+        _DEPTH.reset(token)
 
 
 class Cell(nn.Module, ABC):
@@ -53,6 +68,8 @@ class Cell(nn.Module, ABC):
         self.config = config
         self.width = width
         self.length = length
+        self.depth = _DEPTH.get()
+        """The number of this layer in its stack, from 1, and how many there are."""
 
     @abstractmethod
     def project(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T G"]:

@@ -18,8 +18,14 @@ ModelSettings = Annotated[list[str] | None, typer.Option("--set", metavar="FIELD
 
 def describe_cuts(model_config: Any) -> str:
     """Return the cuts of a model's cell, such as "cut carry (6)", or '' without cuts."""
-    cuts = getattr(getattr(model_config, "cell", None), "cuts", ())
-    return f"cut {numbered(cuts)}" if cuts else ""
+    return _cuts(getattr(model_config, "cell", None))
+
+
+def _cuts(cell: Any) -> str:
+    cuts = getattr(cell, "cuts", ())
+    layers = [_cuts(layer) for layer in getattr(cell, "layers", ())]
+    named = [f"layer {number}: {text}" for number, text in enumerate(layers, 1) if text]
+    return "; ".join(([f"cut {numbered(cuts)}"] if cuts else []) + named)
 
 
 def open_run(folder: Path, data_dir: Path | None, said: set[str] | None = None) -> TrainedRun:

@@ -54,7 +54,9 @@ def shrink(fields: Mapping[str, Any], sizes: Mapping[str, float] = TINY_SIZES) -
         key: shrink(value, sizes)
         if isinstance(value, Mapping)
         else sizes[key]
-        if key in sizes and value
+        if key in sizes and value and not isinstance(value, list)
+        else [shrink(part, sizes) for part in value]
+        if isinstance(value, list) and value and isinstance(value[0], Mapping)
         else value
         for key, value in fields.items()
     }

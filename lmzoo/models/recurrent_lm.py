@@ -1,5 +1,6 @@
 """The recurrent language model."""
 
+import math
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple, cast
 
@@ -15,7 +16,7 @@ from lmzoo.blocks.dropout import drop_features
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.blocks.log_weights import InitialStates
 from lmzoo.cells import stack
-from lmzoo.cells.base import CELLS, Cell, Inputs
+from lmzoo.cells.base import CELLS, Cell, Inputs, at_depth
 from lmzoo.contract import DecodingState, LanguageModel, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.initial_states import mix_next, mix_starts, start_posterior
@@ -132,9 +133,10 @@ class RecurrentLM(LanguageModel):
     def __init__(self, config: RecurrentConfig, task: Task) -> None:
         super().__init__(config, task)
         self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
-        cells = [
-            CELLS.build(config.cell, config.width, task.length) for _ in range(config.num_layers)
-        ]
+        cells = []
+        for number in range(1, config.num_layers + 1):
+            with at_depth(number, config.num_layers):
+                cells.append(CELLS.build(config.cell, config.width, task.length))
         self.cell, self.upper = cells[0], nn.ModuleList(cells[1:])
         self.emission = EMISSIONS.build(config.emission, config.width, config.norm)
         self.head = None
@@ -142,6 +144,15 @@ class RecurrentLM(LanguageModel):
             self.head = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         self.latent = self.emission.latent
         starts = sum(self._start_sizes)
+        if config.starts and not starts:
+            raise UserError(
+                f"starts={config.starts}: the cell {self.cell.name} has no initial state to learn; "
+                "set starts=0, or choose a recurrent cell"
+            )
+        if config.start is not None and math.isnan(self.cell.zero_start):
+            raise UserError(
+                f"start={config.start}: the layers of {self.cell.name} have no common zero; drop it"
+            )
         spare = sum(cell.spare_start for cell in self._cells)
         self.starts = InitialStates(config.starts, starts, spare) if config.starts else None
 
@@ -266,7 +277,7 @@ class RecurrentLM(LanguageModel):
     def _begin_vectors(self, batch: int) -> tuple[Float[Tensor, "WB S"], ...]:
         """Return the initial vectors of each cell, for all initial states and sequences."""
         start = self._start_vectors()
-        start = start[:, None].expand(-1, batch, -1).reshape(len(start) * batch, -1)
+        start = start[:, None].expand(-1, batch, -1).flatten(0, 1)
         return start.split(self._start_sizes, dim=-1)
 
     @property

@@ -110,6 +110,11 @@ for _name, _source, _summary in (
     _row(_name, _name, _PLAIN, "", _source, _summary)
 
 
+_LAYERS = [
+    {"name": "block", "inner": cell, "cuts": ["convolution", "output_gate"]}
+    for cell in ("gla", "gla", "attention", "gla")
+]
+
 _BARE: Mapping[str, Any] = {
     "name": "block",
     "inner": {"name": "gated_deltanet"},
@@ -148,6 +153,8 @@ for _name, _cell, _source, _summary in (
      "Minimal GRU in a block: short convolution, output gate, norm, feed-forward part."),
     ("gated_deltanet_block", _BARE, "Yang et al. 2025 (arXiv:2412.06464)",
      "Gated DeltaNet with norms, residuals and a feed-forward part."),
+    ("hybrid", {"name": "hybrid", "layers": _LAYERS}, "Kimi Team 2025 (arXiv:2510.26692)",
+     "Blocks of gated linear attention and one of softmax attention; any layers in any order."),
 ):  # fmt: skip
     preset(
         _name, model="recurrent_lm", fields={"cell": _cell, "emission": "vector", "norm": "none"},

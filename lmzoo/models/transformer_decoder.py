@@ -14,8 +14,9 @@ from lmzoo.base.registry import preset
 from lmzoo.base.search_space import Choice, IntRange
 from lmzoo.blocks.attention import KeysAndValues
 from lmzoo.blocks.attention_block import Activation, AttentionBlock, LayerCaches, NormPosition
-from lmzoo.blocks.relative_attention import Relative, attention_part, sparse_causal_mask
+from lmzoo.blocks.relative_attention import Relative, attention_part
 from lmzoo.contract import Task, model
+from lmzoo.functional.softmax_attention import sparse_causal_mask
 from lmzoo.models.attention_model import AttentionConfig, AttentionModel
 
 

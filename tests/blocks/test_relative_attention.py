@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from lmzoo.blocks.attention import Attention
-from lmzoo.blocks.relative_attention import Relative, RelativeAttention, sparse_causal_mask
+from lmzoo.blocks.relative_attention import Relative, RelativeAttention
+from lmzoo.functional.softmax_attention import sparse_causal_mask
 from tests.laws.support import assert_close
 from tests.tiny import FINE
 

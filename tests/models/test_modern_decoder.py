@@ -6,6 +6,8 @@ from torch import Tensor
 
 from lmzoo.base.errors import UserError
 from lmzoo.models.modern_decoder import Cut, ModernDecoder
+from tests.cells.test_attention import PARTS
+from tests.cells.test_attention import by_hand as attended
 from tests.laws.support import assert_close
 from tests.models.equivalence import assert_same_model, copy_weights, small
 from tests.tiny import FINE, tiny
@@ -24,7 +26,7 @@ def by_hand(model: ModernDecoder, tokens: Tensor) -> Tensor:
 
 def position(layer, x: Tensor, t: int) -> Tensor:
     """Return y_t of a layer."""
-    cuts, size = layer.cuts, layer.size
+    cuts = layer.cuts
     n = normed(layer.norm, x)
     u = n
     if Cut.CONVOLUTION not in cuts:
@@ -32,20 +34,7 @@ def position(layer, x: Tensor, t: int) -> Tensor:
         for s in range(len(n)):
             for back in range(min(4, s + 1)):
                 u[s] += layer.conv[:, 3 - back] * n[s - back]
-    first = 0 if Cut.WINDOW in cuts else max(0, t - layer.window + 1)
-    heads = []
-    for head in range(layer.heads):
-        group = head // (layer.heads // layer.groups)
-        rows, shared = (
-            slice(head * size, (head + 1) * size),
-            slice(group * size, (group + 1) * size),
-        )
-        q = turned(layer.query.weight[rows] @ u[t], t, cuts)
-        keys = [turned(layer.key.weight[shared] @ u[s], s, cuts) for s in range(first, t + 1)]
-        weights = torch.softmax(torch.stack([q @ k for k in keys]) / size**0.5, dim=0)
-        values = [layer.value.weight[shared] @ u[s] for s in range(first, t + 1)]
-        heads.append(sum(w * v for w, v in zip(weights, values, strict=True)))
-    h = x[t] + layer.output.weight @ torch.cat(heads)
+    h = x[t] + attended(layer, u, t)
     if Cut.FEED_FORWARD in cuts:
         return h
     n = normed(layer.forward_norm, h)
@@ -54,26 +43,18 @@ def position(layer, x: Tensor, t: int) -> Tensor:
     return h + layer.down.weight @ (y if Cut.GATE in cuts else y * (layer.up.weight @ n))
 
 
-def turned(z: Tensor, t: int, cuts: frozenset) -> Tensor:
-    """Rotate pairs of numbers as complex numbers."""
-    if Cut.ROTATION in cuts:
-        return z
-    pairs = torch.view_as_complex(z.view(-1, 2).contiguous())
-    angles = torch.tensor([t * 10000 ** (-2 * i / len(z)) for i in range(len(pairs))])
-    return torch.view_as_real(
-        pairs * torch.polar(torch.ones(len(pairs)).double(), angles.double())
-    ).flatten()
-
-
 def normed(norm, x: Tensor) -> Tensor:
     if not hasattr(norm, "weight"):
         return x
     return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * norm.weight
 
 
-@pytest.mark.parametrize("cuts", VARIANTS, ids=str)
-def test_scores_are_those_of_the_equations(cuts: list[str]) -> None:
-    model = tiny("modern_decoder", vocab=6, length=7, cuts=cuts, **SIZES).double().eval()
+@pytest.mark.parametrize(
+    ("cuts", "memory"), [*((c, []) for c in VARIANTS), *(([], m) for m in PARTS)], ids=str
+)
+def test_scores_are_those_of_the_equations(cuts: list[str], memory: list[str]) -> None:
+    fields = {**SIZES, "cuts": cuts, "memory": memory}
+    model = tiny("modern_decoder", vocab=6, length=7, **fields).double().eval()
     with torch.no_grad():
         for weight in model.parameters():
             weight.copy_(torch.randn_like(weight) * 0.5)

@@ -15,6 +15,8 @@ from lmzoo.base.errors import UserError
 
 NUMBERS = re.compile(r"(?P<before>(?:cut |mgu |mgru )?)(?P<numbers>\d+(?:,\d+)*)")
 """A label such as "cut 2,7", "mgru 4,6" or "4,6"."""
+LAYER = re.compile(r"(layer ([1-9]\d*): )(.*)")
+"""A label such as "layer 3: cut 7", of a stack of layers."""
 BRACES = re.compile(r"(?P<before>\S+ )\{(?P<numbers>\d+(?:;\d+)*)\}")
 """A label such as "MGRU {4;6}"."""
 DEFAULTS = {"squash": "tanh", "keep": False, "gate": "raw", "output": "raw", "carry": "state"}
@@ -32,6 +34,8 @@ def display_label(label: str, cell: Mapping[str, Any] | str | None) -> str:
             cell is enough for labels that start with "cut"; None for a model without a cell.
     """
     config = {"name": cell} if isinstance(cell, str) else cell or {}
+    if (layer := LAYER.fullmatch(label)) and int(layer[2]) <= len(config.get("layers", ())):
+        return layer[1] + display_label(layer[3], config["layers"][int(layer[2]) - 1])
     names = cut_names(config.get("name", ""))
     found = NUMBERS.fullmatch(label) or BRACES.fullmatch(label)
     if found is None or not names:
@@ -44,9 +48,10 @@ def display_label(label: str, cell: Mapping[str, Any] | str | None) -> str:
 
 def architecture(model: Mapping[str, Any]) -> str:
     """Return the names of a model's stored config and of its cells: "recurrent_lm block gru"."""
-    inside = model.get("cell") or model.get("inner")
-    name = model.get("name", "")
-    return f"{name} {architecture(inside)}" if isinstance(inside, Mapping) else name
+    layers = model.get("layers")  # a list of layers, or the number of a decoder's
+    parts = [model.get("cell") or model.get("inner"), *(layers if isinstance(layers, list) else ())]
+    inside = [architecture(part) for part in parts if isinstance(part, Mapping)]
+    return " ".join([model.get("name", ""), *inside])
 
 
 def run_name(config: Mapping[str, Any]) -> str:

@@ -40,6 +40,11 @@ def uncut_config(config: Any) -> Any:
     """
     fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     parts = {k: uncut_config(v) for k, v in fields.items() if dataclasses.is_dataclass(v)}
+    parts |= {
+        k: tuple(map(uncut_config, v))
+        for k, v in fields.items()
+        if isinstance(v, tuple) and v and all(map(dataclasses.is_dataclass, v))
+    }
     if any(parts[k] != fields[k] for k in parts):
         config = dataclasses.replace(config, **parts)
     return config.uncut() if hasattr(config, "uncut") else config

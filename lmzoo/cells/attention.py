@@ -1,0 +1,228 @@
+"""Softmax attention as a layer of a stack, and its projections, which decoders share."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import Choice
+from lmzoo.cells.base import CELLS, Cell, Inputs, State
+from lmzoo.cells.cuts import cuts_of
+from lmzoo.functional.softmax_attention import attend, rotate, sparse_causal_mask
+from lmzoo.kernels.tokens import TokenInputs
+
+Memory = StrEnum("Memory", "FORGET STICK_BREAKING SINKS OUTPUT_GATE PATH")
+"""What weighs earlier positions besides q · k (`functional/softmax_attention.py`)."""
+
+
+def check_memory(memory: frozenset[Memory]) -> frozenset[Memory]:
+    """Refuse parts that act on a softmax together with weights that are none."""
+    softmax = memory & {Memory.FORGET, Memory.SINKS, Memory.PATH}
+    if Memory.STICK_BREAKING in memory and softmax:
+        raise UserError(
+            f"memory=stick_breaking has no softmax for {', '.join(sorted(softmax))}; drop one"
+        )
+    return memory
+
+
+@config
+class MemoryConfig:
+    """The parts of an attention with memory."""
+
+    memory: Annotated[frozenset[Memory], cuts_of(Memory, check_memory)] = Field(
+        frozenset(), exclude_if=lambda parts: not parts
+    )
+    """Parts by name or number: forget, stick_breaking, sinks, output_gate, path."""
+
+
+class SoftmaxAttention(nn.Module):
+    """Maps of q, k, v and of the parts of an attention with memory; `attention` applies them.
+
+    u_t are the inputs (E). A head has d = 2 ⌈E / 2 heads⌉ numbers, heads / groups queries share k,
+    v, w and β, and R^t is a rotation:
+
+        q_t, k_t, v_t = R^t W_q u_t, R^t W_k u_t, W_v u_t
+        f_t = σ( W_f u_t + b_f )               forget: a number per head
+        w_t = W_w u_t / ‖W_w u_t‖              path, instead of R
+        β_t = 2 σ( W_β u_t + b_β )
+        y_t = W_o ( o_t ⊙ σ( W_g u_t ) )       output_gate
+
+    Differences from the papers' codes:
+
+        there                              here                 why
+        FoX: no R, norms of q and k        R, no norms          `rotation` cuts R; the other cells'
+        PaTH: W_w of rank 32, convolved    full, not convolved  the layer's convolution, if any
+        stick-breaking: no R               R                    `rotation` cuts R
+        sinks: drawn                       0                    plain attention plus one
+
+    Lin et al. 2025 (arXiv:2503.02130); Yang et al. 2025 (arXiv:2505.16381); Tan et al. 2024
+    (arXiv:2410.17980); Qiu et al. 2025 (arXiv:2505.06708), for the gate.
+    """
+
+    def add_maps(
+        self, width: int, heads: int, groups: int, window: int, memory: frozenset[Memory],
+        *, rotated: bool,
+    ) -> None:  # fmt: skip
+        """Make the maps; `window` 0 is all positions."""
+        self.heads, self.groups, self.window, self.memory = heads, groups, window, memory
+        self.rotated = rotated and Memory.PATH not in memory
+        self.size = 2 * -(-width // (2 * heads))  # even, for the rotation
+        inner, shared = heads * self.size, groups * self.size
+        self.query = nn.Linear(width, inner, bias=False)
+        self.key = nn.Linear(width, shared, bias=False)
+        self.value = nn.Linear(width, shared, bias=False)
+        self.output = nn.Linear(inner, width, bias=False)
+        if Memory.FORGET in memory:
+            self.forget = nn.Linear(width, heads)
+        if Memory.OUTPUT_GATE in memory:
+            self.output_gate = nn.Linear(width, inner, bias=False)
+        if Memory.PATH in memory:
+            self.path, self.path_rate = (
+                nn.Linear(width, shared, bias=False),
+                nn.Linear(width, groups),
+            )
+        if Memory.SINKS in memory:
+            self.sink = nn.Parameter(torch.zeros(heads))
+
+    def reset_parameters(self) -> None:
+        """Set the sinks to 0; the maps draw themselves."""
+        if Memory.SINKS in self.memory:
+            nn.init.zeros_(self.sink)
+
+    @property
+    def position_size(self) -> int:
+        """Numbers that are kept of a position."""
+        size = 2 * self.groups * self.size
+        size += self.groups * (self.size + 1) if Memory.PATH in self.memory else 0
+        return size + (self.heads if Memory.FORGET in self.memory else 0)
+
+    def attention(
+        self, u: Float[Tensor, "B t E"], past: State = ()
+    ) -> tuple[Float[Tensor, "B t E"], State]:
+        """Return y of t positions after those in `past`, and what later positions read."""
+        kept = self.keep(u)
+        if past:
+            kept = tuple(torch.cat(pair, dim=-2) for pair in zip(past, kept, strict=True))
+        k, v, *parts = kept
+        q, count, rows = self._split(self.query(u)), k.shape[-2], u.shape[-2]
+        if self.rotated:
+            q, k = rotate(q, count - rows), rotate(k)
+        options: dict[str, Any] = {"stick": Memory.STICK_BREAKING in self.memory}
+        if Memory.FORGET in self.memory:
+            options["log_forget"] = parts.pop(0).squeeze(-1)
+        if Memory.PATH in self.memory:
+            options["path"] = self._shared(parts[0]), self._shared(parts[1]).squeeze(-1)
+        if Memory.SINKS in self.memory:
+            options["sink"] = self.sink
+        mask = sparse_causal_mask(count, self.window, device=q.device, last=rows)
+        o = attend(q, self._shared(k), self._shared(v), mask, **options)
+        o = o.transpose(-3, -2).flatten(-2)
+        if Memory.OUTPUT_GATE in self.memory:
+            o = o * torch.sigmoid(self.output_gate(u))
+        first = max(0, count - self.window + 1) if self.window else 0
+        return self.output(o), tuple(part[..., first:, :] for part in kept)
+
+    def keep(self, u: Tensor) -> State:
+        """Return k and v, log f, w and β of the positions: (B, n, t, ..) each."""
+        kept = [self._split(self.key(u)), self._split(self.value(u))]
+        if Memory.FORGET in self.memory:
+            kept.append(nn.functional.logsigmoid(self.forget(u)).mT[..., None])
+        if Memory.PATH in self.memory:
+            kept.append(nn.functional.normalize(self._split(self.path(u)), dim=-1))
+            kept.append(2 * torch.sigmoid(self.path_rate(u)).mT[..., None])
+        return tuple(kept)
+
+    def _shared(self, part: Float[Tensor, "B n t c"]) -> Float[Tensor, "B h t c"]:
+        return part.repeat_interleave(self.heads // self.groups, dim=-3)
+
+    def _split(self, z: Float[Tensor, "B t I"]) -> Float[Tensor, "B n t d"]:
+        return z.unflatten(-1, (-1, self.size)).transpose(-3, -2)
+
+
+AttentionCut = StrEnum("AttentionCut", "ROTATION")
+
+
+@CELLS("attention")
+class AttentionCell(Cell):
+    """Causal softmax attention as a cell: its state has the keys and values of all tokens.
+
+        q_t, k_t = R^t W_q x_t, R^t W_k x_t
+        v_t = W_v x_t
+        y_t = W_o Σ_j softmax_j( q_t · k_j / √d ) v_j          t − `window` < j ≤ t
+
+    `memory` adds parts (`SoftmaxAttention`). R^t is a rotation by the position (RoPE). The state
+    grows with the tokens, up to `window` − 1 of them, and has no initial vector: learned initial
+    states need another layer. Cuts:
+
+        0  rotation   R^t → 1
+
+    Vaswani et al. 2017 (arXiv:1706.03762); Su et al. 2021 (arXiv:2104.09864). The table of
+    differences is that of `SoftmaxAttention`.
+    """
+
+    num_state_vectors = 0
+    pack_limit = 2**17
+    zero_start = 1.0
+
+    @config
+    class Config(MemoryConfig):
+        """Heads, window, parts of the memory and cuts."""
+
+        heads: Annotated[int, Choice((2, 4, 8))] = Field(4, ge=1)
+        window: int = Field(0, ge=0)
+        """Tokens that a token attends to, itself included; 0: all."""
+        cuts: Annotated[frozenset[AttentionCut], cuts_of(AttentionCut)] = frozenset()
+
+        @model_validator(mode="after")
+        def _path_is_no_rotation(self) -> Any:
+            if Memory.PATH in self.memory:  # equal functions, equal configs
+                object.__setattr__(self, "cuts", frozenset(AttentionCut))
+            return self
+
+    def __init__(self, config: Any, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        self.w = SoftmaxAttention()
+        rotated = AttentionCut.ROTATION not in config.cuts
+        self.w.add_maps(
+            width, config.heads, config.heads, config.window, config.memory, rotated=rotated
+        )
+
+    @property
+    def state_size(self) -> int | None:
+        return None
+
+    def initial_state(self, start: Tensor) -> State:
+        return tuple(
+            part[..., :0, :] for part in self.w.keep(start.new_zeros(len(start), 1, self.width))
+        )
+
+    def constrain_start(self, vectors: Tensor) -> Tensor:
+        raise UserError(
+            "the cell attention has no initial state to learn or to read; use a recurrent cell, or "
+            "drop model.starts"
+        )
+
+    def project(self, x: Tensor) -> Tensor:
+        return x
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        y, state = self.w.attention(projected[:, None], state)
+        return y[:, 0], state
+
+    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor:
+        return self.fast_scan_from(x, self.initial_state(start))[0]
+
+    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
+        return self.w.attention(x.vectors() if isinstance(x, TokenInputs) else x, state)
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        """Return the forget gate of every head, and the output gate, if there are any."""
+        w, found = self.w, dict[str, Tensor]()
+        for part in w.memory & {Memory.FORGET, Memory.OUTPUT_GATE}:
+            found[part] = torch.sigmoid(getattr(w, part)(projected))
+        return dict(sorted(found.items()))

@@ -1,0 +1,164 @@
+"""A stack of different layers in one cell."""
+
+import re
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Annotated, Any
+
+import torch
+from pydantic import BeforeValidator, Field, StrictBool
+from torch import Tensor, nn
+
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
+from lmzoo.cells.base import CELLS, Cell, Inputs, State, at_depth
+
+PATTERN = re.compile(r"(?:(\w+) )?(\d+):(\d+)(?: (\w+))?(?: x(\d+))?")
+"""`3:1`, or `mamba 3:1 attention x2`."""
+
+
+def parse_layers(value: Any) -> Any:
+    """Return the layers from a text: names with commas, or a pattern.
+
+    Raises:
+        UserError: There is no layer.
+    """
+    if isinstance(value, str):
+        text = value.strip().strip("[]")
+        if found := PATTERN.fullmatch(text):
+            one, count, others, other, times = found.groups()
+            stack = [one or "gla"] * int(count) + [other or "attention"] * int(others)
+            value = stack * int(times or 1)
+        else:
+            value = [part.strip() for part in text.split(",") if part.strip()]
+    if not isinstance(value, list | tuple) or not value:
+        raise UserError(
+            f"layers are a list of cells, or a pattern such as `gla 3:1 attention`, got {value!r}"
+        )
+    return tuple(value)
+
+
+@CELLS("hybrid")
+class Hybrid(Cell):
+    """Different cells on top of each other: recurrent ones and attention.
+
+        h⁰_t = x_t
+        h^l_t = cell^l( h^{l-1}_t, S^l_{t-1} )                                  residual=False
+              | h^{l-1}_t + cell^l( N(h^{l-1}_t), S^l_{t-1} )                   residual=True
+        y_t = h^L_t
+
+    N is RMSNorm without scales. A layer is any cell, a block with a cell inside too, which has a
+    residual and a feed-forward part of its own. `layers` is a list, or a pattern: `3:1` is three
+    times gla and then attention, `mamba 3:1 attention x2` eight layers. A setting or a cut of one
+    layer has its number, from 1: `cell.layers.3.cuts`. A layer knows its number and how many there
+    are (`Cell.depth`). Beside a `recurrent_lm` with `num_layers`, which repeats one cell, layers
+    may differ.
+
+    De et al. 2024 (arXiv:2402.19427); Ren et al. 2024 (arXiv:2406.07522); Kimi Team 2025
+    (arXiv:2510.26692), for three to one.
+    """
+
+    pack_limit = 2**17
+    gpu_growth = "its layers may be loops of torch operations"
+
+    @config
+    class Config:
+        """The layers, lowest first."""
+
+        layers: Annotated[tuple[Annotated[Any, CELLS], ...], BeforeValidator(parse_layers)] = Field(
+            ("gla", "gla", "attention", "gla")
+        )
+        residual: StrictBool = False
+
+    def __init__(self, config: Any, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        count, own = len(config.layers), self.depth
+        self.layers = nn.ModuleList()
+        for number, layer in enumerate(config.layers, (own[0] - 1) * count + 1):
+            with at_depth(number, count * own[1]):
+                self.layers.append(CELLS.build(layer, width, length))
+        self.num_state_vectors = sum(cell.num_state_vectors for cell in self.cells)
+        self.spare_start = sum(cell.spare_start for cell in self.cells)
+        zeros = {cell.zero_start for cell in self.cells if cell.num_state_vectors}
+        self.zero_start = zeros.pop() if len(zeros) == 1 else float("nan")
+        empty = torch.zeros(0, self.num_state_vectors * width)
+        self._sizes = [len(state) for state in self._begin(empty)]
+
+    @property
+    def cells(self) -> list[Any]:
+        return list(self.layers)
+
+    @property
+    def state_size(self) -> int | None:
+        sizes = [cell.state_size for cell in self.cells]
+        return None if None in sizes else sum(sizes)
+
+    @property
+    def input_blind(self) -> bool:
+        return not self.config.residual and any(cell.input_blind for cell in self.cells)
+
+    def initial_state(self, start: Tensor) -> State:
+        return tuple(part for state in self._begin(start) for part in state)
+
+    def constrain_start(self, vectors: Tensor) -> Tensor:
+        sizes = [cell.num_state_vectors * self.width for cell in self.cells]
+        if vectors.shape[-1] != sum(sizes):  # one vector, which all layers start from
+            return self.cells[0].constrain_start(vectors)
+        parts = zip(self.cells, vectors.split(sizes, dim=-1), strict=True)
+        return torch.cat([c.constrain_start(p) if p.shape[-1] else p for c, p in parts], dim=-1)
+
+    def project(self, x: Tensor) -> Tensor:
+        return x
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        h, after = projected, list[Tensor]()
+        for cell, own in zip(self.cells, self._split(state), strict=True):
+            y, own = cell.advance(self._enter(h), own)
+            h = h + y if self.config.residual else y
+            after += own
+        return h, tuple(after)
+
+    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor:
+        sizes = [cell.num_state_vectors * self.width for cell in self.cells]
+        for cell, own in zip(self.cells, start.split(sizes, dim=-1), strict=True):
+            y = cell.scan(self._enter(x), own)
+            x = self._vectors(x) + y if self.config.residual else y
+        return self._vectors(x)
+
+    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
+        after = list[Tensor]()
+        for cell, own in zip(self.cells, self._split(state), strict=True):
+            y, own = cell.scan_from(self._enter(x), own)
+            x = self._vectors(x) + y if self.config.residual else y
+            after += own
+        return self._vectors(x), tuple(after)
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        """Return the gates of all layers: `layer 3: f`."""
+        h, found = projected, dict[str, Tensor]()
+        for number, (cell, own) in enumerate(zip(self.cells, self._split(state), strict=True), 1):
+            u = self._enter(h)
+            gates: Mapping[str, Tensor] = cell.gates(cell.project(u[:, None])[:, 0], own)
+            found |= {f"layer {number}: {name}": gate for name, gate in gates.items()}
+            y, _ = cell.advance(u, own)
+            h = h + y if self.config.residual else y
+        return found
+
+    def _begin(self, start: Tensor) -> list[State]:
+        sizes = [cell.num_state_vectors * self.width for cell in self.cells]
+        parts = zip(self.cells, start.split(sizes, dim=-1), strict=True)
+        return [cell.initial_state(part) for cell, part in parts]
+
+    def _split(self, state: State) -> list[State]:
+        ends = torch.tensor([0, *self._sizes]).cumsum(0).tolist()
+        return [state[a:b] for a, b in pairwise(ends)]
+
+    def _enter(self, x: Any) -> Any:
+        """Return what a layer reads."""
+        if not self.config.residual:
+            return x
+        x = self._vectors(x)
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5)
+
+    def _vectors(self, x: Inputs) -> Tensor:
+        return x if isinstance(x, Tensor) else x.vectors()

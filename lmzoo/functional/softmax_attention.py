@@ -1,0 +1,123 @@
+r"""Causal attention with memory: what weighs earlier positions besides q · k.
+
+    l_ij = q_i · k_j / √d                                     i the query, j ≤ i the key
+         + Σ_{j<s≤i} log f_s                                  `log_forget`: a forget gate (FoX)
+    l_ij = q_i · (H_i H_{i-1} .. H_{j+1} k_j) / √d            `path`: H_s = 1 − β_s w_s w_sᵀ (PaTH)
+    o_i  = Σ_j softmax_j( l_ij ) v_j
+         = Σ_j e^{l_ij} / ( e^s + Σ_j' e^{l_ij'} ) v_j        `sink`: a logit s without a value
+         = Σ_{j<i} σ(l_ij) Π_{j<s<i} (1 − σ(l_is)) v_j        `stick`: stick-breaking
+
+The queries are the last positions of the keys. The products of PaTH are never formed: with
+A = 1 + tril₋₁(β w wᵀ),  l = q kᵀ − tril(q wᵀ) A⁻¹ β tril₋₁(w kᵀ).
+
+Lin et al. 2025 (arXiv:2503.02130); Yang et al. 2025 (arXiv:2505.16381); Xiao et al. 2024
+(arXiv:2309.17453) and Agarwal et al. 2025 (arXiv:2508.10925), for sinks; Tan et al. 2024
+(arXiv:2410.17980); Su et al. 2021 (arXiv:2104.09864), for `rotate`.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from lmzoo.functional.vmapped import is_vmapped
+
+
+def attend(
+    q: Float[Tensor, "*N h Q d"],
+    k: Float[Tensor, "*N h M d"],
+    v: Float[Tensor, "*N h M d"],
+    mask: Bool[Tensor, "Q M"],
+    *,
+    log_forget: Float[Tensor, "*N h M"] | None = None,
+    path: tuple[Tensor, Tensor] | None = None,
+    sink: Float[Tensor, "h"] | None = None,
+    stick: bool = False,
+) -> Float[Tensor, "*N h Q d"]:
+    """Return o of the last Q of M positions; `path` is w (.., h, M, d) and β (.., h, M)."""
+    if log_forget is None and path is None and sink is None and not stick:
+        return weighted_values(q, k, v, mask)
+    logits = (q @ k.mT if path is None else _path_logits(q, k, *path)) / q.shape[-1] ** 0.5
+    if log_forget is not None:
+        total = log_forget.cumsum(-1)
+        logits = logits + total[..., -q.shape[-2] :, None] - total[..., None, :]
+    if stick:
+        return _stick_breaking(logits, mask) @ v
+    logits = logits.masked_fill(~mask, -torch.inf)
+    if sink is None:
+        return torch.softmax(logits, dim=-1) @ v
+    column = sink[:, None, None].expand(*logits.shape[:-1], 1)
+    return torch.softmax(torch.cat([logits, column], dim=-1), dim=-1)[..., :-1] @ v
+
+
+def _path_logits(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Float[Tensor, "*N h Q M"]:
+    count, rows = k.shape[-2], q.shape[-2]
+    a = (beta[..., None] * (w @ w.mT)).tril(-1)
+    read = (q @ w.mT).tril(count - rows)
+    solved = torch.linalg.solve_triangular(a, read, upper=False, left=False, unitriangular=True)
+    return q @ k.mT - (solved * beta[..., None, :]) @ (w @ k.mT).tril(-1)
+
+
+def _stick_breaking(
+    logits: Float[Tensor, "*N Q M"], mask: Bool[Tensor, "Q M"]
+) -> Float[Tensor, "*N Q M"]:
+    """Return the weights; the position of the query has none."""
+    rows, count = logits.shape[-2:]
+    earlier = mask.tril(count - rows - 1)
+    rest = nn.functional.logsigmoid(-logits).masked_fill(~earlier, 0.0)
+    later = rest.flip(-1).cumsum(-1).flip(-1) - rest  # Σ over s with j < s < i
+    return (nn.functional.logsigmoid(logits) + later).exp().masked_fill(~earlier, 0.0)
+
+
+def weighted_values(q: Tensor, k: Tensor, v: Tensor, *args: Any, **options: Any) -> Tensor:
+    """Return the values, weighted by torch's attention; `vmap` cannot map its fused kernels."""
+    if not is_vmapped(q):
+        return nn.functional.scaled_dot_product_attention(q, k, v, *args, **options)
+    with sdpa_kernel(SDPBackend.MATH):
+        return nn.functional.scaled_dot_product_attention(q, k, v, *args, **options)
+
+
+def rotate(z: Float[Tensor, "*N t d"], first: int = 0) -> Float[Tensor, "*N t d"]:
+    """Return R^t z of the positions t = first..first+t-1.
+
+    The numbers 2i and 2i+1 turn together, by t 10000^(−2i/d) (Su et al. 2021, arXiv:2104.09864).
+    """
+    steps, size = z.shape[-2:]
+    position = torch.arange(first, first + steps, dtype=torch.float64, device=z.device)
+    even = torch.arange(0, size, 2, dtype=torch.float64, device=z.device)
+    angle = position[:, None] / 10000 ** (even / size)
+    cos, sin = angle.cos().to(z.dtype), angle.sin().to(z.dtype)
+    a, b = z[..., ::2], z[..., 1::2]
+    return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)
+
+
+def sparse_causal_mask(
+    count: int,
+    window: int = 0,
+    stride: int = 0,
+    device: torch.device | None = None,
+    *,
+    last: int | None = None,
+) -> Bool[Tensor, "rows {count}"]:
+    """Return True where position i (row) attends to position j (column).
+
+        window = 0              j <= i
+        window = w              i − w < j <= i
+        window = w, stride = l  i − w < j <= i, or j <= i and (i − j) mod l = 0
+
+    The rows are those of all `count` positions, or of the `last` ones only. D layers of a local
+    window read the last D (w − 1) + 1 positions. With a stride of l = w ≈ √T, two layers connect
+    any two positions by O(T √T) pairs instead of O(T²).
+
+    Child et al. 2019 (arXiv:1904.10509), the strided pattern with both of its parts in every head.
+    """
+    j = torch.arange(count, device=device)
+    i = j if last is None else j[count - last :]
+    back = i[:, None] - j
+    seen = back >= 0
+    if not window:
+        return seen
+    near = back < window
+    return seen & (near | (back % stride == 0) if stride else near)
