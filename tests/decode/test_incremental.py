@@ -19,7 +19,7 @@ STEPS = 6
 
 CACHING = [
     *(name for name in row_names() if zoo.row(name).family == "attention"),
-    "transformer_encdec",
+    *("transformer_encdec", "hybrid"),
 ]
 """Rows whose state holds a key and a value per token."""
 
@@ -35,9 +35,12 @@ STATEFUL = [name for name in row_names() if overrides_advance(name) and name not
 RECOMPUTING = {"count", "ngram", "latent-markov", "autoencoder"}
 """Families that may compute each step from the prefix, although their state has a fixed size."""
 
+GROWING = {"attention", "hybrid"}
+"""Cells that keep every token."""
+
 RECURRENT: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in {zoo.row(name).model: name for name in STATEFUL}.values()),
-    *(("recurrent_lm", {"cell": cell, "starts": 2}) for cell in CELLS),
+    *(("recurrent_lm", {"cell": cell, "starts": 2}) for cell in CELLS if cell not in GROWING),
     ("recurrent_lm", {"norm": "time_std_causal"}),
     ("recurrent_lm", {"num_layers": 3, "starts": 2}),
     ("gru_vae", {"norm": "time_std_causal", "cell": "lstm"}),
