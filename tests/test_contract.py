@@ -59,6 +59,8 @@ OPTIONS: list[Case] = [
     ("star_transformer_causal", {"relay": False}),
     ("star_transformer_causal", {"layers": 3, "attention": {"learned": True}}),
     ("set_transformer_causal", {"points": 0}),
+    ("modern_decoder", {"memory": ["forget", "sinks", "output_gate", "path"], "window": 3}),
+    ("modern_decoder", {"memory": ["stick_breaking"]}),
     *(("gated_convolution", {"cuts": [cut]}) for cut in Cut),
     ("gated_convolution", {"cuts": ["gate"], "activation": "relu"}),
     ("gated_convolution", {"emission": "mixture"}),
@@ -89,7 +91,9 @@ PARTS: list[Case] = [
 ]
 """A selection of the combinations of parts of the recurrent model."""
 
-CELL_CASES: list[Case] = [("recurrent_lm", {"cell": cell, "starts": 2}) for cell in CELLS]
+CELL_CASES: list[Case] = [
+    ("recurrent_lm", {"cell": cell, "starts": 2 * (cell != "attention")}) for cell in CELLS
+]
 """Every cell; `tests/cells/test_every_cell.py` has the laws of a cell alone."""
 
 CELL_LAWS = {
@@ -122,6 +126,7 @@ EXPENSIVE = {
 CELLS_OF_KINDS = (
     *("rnn", "lstm", "gru", "mgu", "mgru"),  # with kernels
     *("gated_deltanet", "rg_lru", "mamba", "slstm", "min_block"),  # matrix, diagonal, scan, loop
+    "hybrid",  # attention, too
 )
 
 
