@@ -42,7 +42,7 @@ from lmzoo.lab.analysis.units import (
     require_size,
     unit_factor,
 )
-from lmzoo.lab.analysis.verdict_lines import verdict_text
+from lmzoo.lab.analysis.verdict_lines import shown_verdict, verdict_text
 
 Row = Mapping[str, Any]
 """A row of a frame."""
@@ -321,7 +321,7 @@ RANKING = (
     ),
     Column("verdict", None, "verdict", lambda row, _: verdict_text(row), RESULTS, place=3,
            is_text=True, legend="{words}"),
-    Column("verdict", None, "verdict", lambda row, _: row["verdict"] or "", BRIEF, place=3,
+    Column("verdict", None, "verdict", lambda row, _: shown_verdict(row["verdict"]), BRIEF, place=3,
            is_text=True),
     *_plain("sign"),
     Column(

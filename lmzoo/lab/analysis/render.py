@@ -157,7 +157,9 @@ def _terminal(report: Report, *, width: int, colour: bool, complete: bool) -> st
                     table, left_out[name] = table.without(name), None
             # A narrow terminal wraps lines: a table must not lose a cell or break a name.
             console.width = max(width, _least_width(table))
-            console.print(_rich_table(table))
+            console.print()
+            console.print(_rich_table(table, width))
+            console.print()
             console.width = width
         if left_out:
             names = ", ".join(left_out)
@@ -179,15 +181,23 @@ LONGEST_WORD = 20
 """Letters of a word that a column of text does not break."""
 
 
-def _rich_table(table: TextTable) -> Table:
-    result = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
-    for name, *cells in zip(table.header, *table.rows, strict=True):
+def _rich_table(table: TextTable, width: int = 0) -> Table:
+    """Return a table; if it is wider than `width`, the longest column of text has what is left."""
+    result = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True, show_edge=False
+    )
+    columns = [own for own in zip(table.header, *table.rows, strict=True)]
+    widths = {own[0]: max(map(len, own)) for own in columns}
+    longest = max(table.text_columns & {*table.header}, key=lambda name: widths[name], default="")
+    is_narrow = sum(widths.values()) + 2 * len(widths) > width > 0
+    for name, *cells in columns:
         if name in table.text_columns:
             word = max(len(word) for cell in (name, *cells) for word in cell.split() or [""])
-            result.add_column(name, min_width=min(word, LONGEST_WORD), overflow="fold")
+            most = word + 1 if is_narrow and name != longest else None
+            least = min(word, LONGEST_WORD)
+            result.add_column(name, min_width=least, max_width=most, overflow="fold")
         else:
-            widest = max(map(len, (name, *cells)))
-            result.add_column(name, justify="right", min_width=widest, no_wrap=True)
+            result.add_column(name, justify="right", min_width=widths[name], no_wrap=True)
     for row in table.rows:
         result.add_row(*map(Text, row))
     return result

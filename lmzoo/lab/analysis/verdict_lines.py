@@ -48,7 +48,12 @@ def verdict_text(row: Mapping[str, Any]) -> str:
         return f"{UNDECIDED} (+{row['seeds_needed']} seeds)"
     if verdict == UNDECIDED and row["needs_tuning"]:
         return f"{UNDECIDED} (more tuning)"
-    return SHOWN.get(verdict, verdict or "")
+    return shown_verdict(verdict)
+
+
+def shown_verdict(verdict: str | None) -> str:
+    """Return the words of a verdict for people; "" for None."""
+    return SHOWN.get(verdict or "", verdict or "")
 
 
 def words(frame: pl.DataFrame) -> str:

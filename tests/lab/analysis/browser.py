@@ -26,6 +26,8 @@ class LoadedPage(NamedTuple):
 
 DRAWN = "!document.querySelector('.chart') || document.documentElement.dataset.drawn"
 
+ALL_DRAWN = "[...document.querySelectorAll('.chart')].every(x => x.querySelector('svg'))"
+
 
 @contextmanager
 def launched() -> Iterator[Any]:
@@ -43,11 +45,17 @@ def launched() -> Iterator[Any]:
 
 @contextmanager
 def browse(
-    page: Path, width: int = 1100, scheme: str = "light", browser: Any = None
+    page: Path,
+    width: int = 1100,
+    scheme: str = "light",
+    browser: Any = None,
+    *,
+    opened: bool = False,
 ) -> Iterator[Any]:
     """Open the page offline in a window of this width, wait for its charts, and yield the tab.
 
-    The reader's setting is `light` or `dark`. Without a browser, one is started.
+    The reader's setting is `light` or `dark`. Without a browser, one is started. All folds are
+    `opened`.
     """
     with launched() if browser is None else nullcontext(browser) as browser:
         window = {"width": width, "height": 900}
@@ -59,14 +67,16 @@ def browse(
         tab.on("pageerror", lambda error: tab.messages.append(str(error)))
         tab.goto(page.resolve().as_uri(), wait_until="load")
         tab.wait_for_function(DRAWN)
+        if opened:
+            tab.eval_on_selector_all("details", "all => all.forEach(x => { x.open = true; })")
+            tab.wait_for_function(ALL_DRAWN)
         yield tab
         context.close()
 
 
 def open_page(page: Path, browser: Any = None) -> LoadedPage:
     """Return the page as a browser shows it."""
-    with browse(page, browser=browser) as tab:
-        tab.eval_on_selector_all("details", "all => all.forEach(x => { x.open = true; })")
+    with browse(page, browser=browser, opened=True) as tab:
         boxes = "all => all.map(x => ({width: x.clientWidth, height: x.clientHeight}))"
         return LoadedPage(
             tab.title(),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
-from lmzoo.lab.analysis.report.colours import GROUPS, REFERENCE, WIDE_LABEL, label_lines
+from lmzoo.lab.analysis.report.colours import BASELINE, COLOURS, WIDE_LABEL, label_lines
 from lmzoo.lab.analysis.report.forest import forest_picture, forest_rows
 from tests.lab.analysis.recorded import frame_of
 
@@ -21,11 +21,10 @@ def test_every_point_has_the_colour_of_its_verdict(name):
     part = frame_of(name).partition_by(TABLE_KEYS, maintain_order=True)[0]
     svg = forest_picture(part)
     (symbols,) = re.findall(r'<g class="mark-symbol role-mark.*?</g>', svg)
-    marks = re.findall(r'fill="var\(--([\w-]+)\)"', symbols)
+    marks = re.findall(r'fill="(var\(--[\w-]+\))"', symbols)
     far = re.search(r"not shown: ([^<\"]*)", svg)  # baselines far from the other points
-    expected = Counter(row["group"] for row in forest_rows(part))
-    expected["fg"] = expected.pop(REFERENCE)
-    expected["baseline"] -= len(re.findall(r" [+−]\d", far[1])) if far else 0
+    expected = Counter(COLOURS[row["group"]] for row in forest_rows(part))
+    expected[COLOURS[BASELINE]] -= len(re.findall(r" [+−]\d", far[1])) if far else 0
     assert Counter(marks) == +expected
     assert f"±{part['margin'].item(0):g} nats" in svg
 
@@ -37,7 +36,7 @@ def test_the_published_pictures_are_complete_and_follow_the_reader():
         light, dark = (
             set(re.findall(r"--([\w-]+):", block)) for block in re.findall(r":root \{.*?\}", text)
         )
-        assert set(GROUPS) - {REFERENCE} <= light
+        assert {name[6:-1] for name in COLOURS.values()} <= light
         assert set(re.findall(r"var\(--([\w-]+)\)", text)) <= light & dark
         assert "prefers-color-scheme: dark" in text
         assert not re.search(r"url\([^#]", text)

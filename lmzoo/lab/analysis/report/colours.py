@@ -1,6 +1,5 @@
 """How charts tell the points of a study apart: by their own colours, or by their verdicts."""
 
-import itertools
 import json
 import math
 import re
@@ -11,42 +10,45 @@ from typing import Any, NamedTuple
 import altair as alt
 import polars as pl
 
+from lmzoo.lab.analysis.verdict_lines import shown_verdict
 from lmzoo.lab.statistics.compared import (
     BETTER,
     BETTER_OPEN,
     NEGLIGIBLE,
+    SHOWN,
     UNDECIDED,
     WORSE,
     WORSE_OPEN,
 )
 
 REFERENCE, BASELINE = "reference", "baseline"
-GROUPS = (
+KEYS = (
     *(BETTER, BETTER_OPEN, REFERENCE, NEGLIGIBLE, UNDECIDED, WORSE_OPEN, WORSE),
     BASELINE,
 )
-"""Verdicts, and the points that have none, in the order of plots and legends."""
-VERDICT_WORDS = "replace(datum.label, '-open', ' (size open)')"
-"""The words of tables, from the keys of verdicts."""
+GROUPS = tuple(SHOWN.get(key, key) for key in KEYS)
+"""Verdicts, and the points that have none, as tables write them, in the order of plots."""
+COLOURS = {
+    group: "var(--fg)" if key == REFERENCE else f"var(--{key})"
+    for group, key in zip(GROUPS, KEYS, strict=True)
+}
+"""Group -> its variable in `page.css`, which has a light and a dark value."""
 PALETTE = (
-    *("#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#59a14f", "#edc948", "#b07aa1", "#ff9da7"),
-    *("#9c755f", "#8a8a8a", "#2b6cb0", "#c05621", "#2c7a7b", "#6b46c1", "#97266d", "#718096"),
+    *("#3d7ab8", "#cc6a0a", "#a5579f", "#2a8f6a", "#d1495b", "#8a7a12", "#7a68c8", "#0f8f9f"),
+    *("#9c6b4a", "#6b7f93", "#c24f92", "#5f8f2f"),
 )
-PRINTED = (
-    *("#0068b3", "#3a6ea5", "#16202a", "#00785c", "#64707c", "#96600a", "#b8430a"),
-    "#9a5a97",
-)
-"""Colours of `GROUPS` in pictures; a page has CSS variables with these values in the light."""
-PAGE_COLOURS = {group: f"var(--{group})" for group in GROUPS} | {REFERENCE: "var(--fg)"}
+"""Colours of points, in the order of the ranking: readable on white and on dark."""
 MANY = 12
-"""Points that a legend can still list."""
+"""Points that have colours and names of their own; of more, a chart shows the verdicts."""
 
 
 LABEL_WIDTH, WIDE_LABEL = 26, 46
 """Letters in a line of a label beside a chart, and on a wide page."""
+SHORT = 30
+"""Letters of a name at the end of a curve that stays as it is."""
 NARROW_LINES = 2
 """Lines of a label on a phone, where all rows should be above the fold."""
-PATH_NAME = re.compile(r"\w+\xa0(?=\(\d+\))")
+PATH_NAME = re.compile(r"[\w=]+\xa0(?=\(\d+\))")
 NOTE_WIDTH = 90
 """Letters in a line below the title of a picture."""
 HALF = 0.1791
@@ -64,6 +66,11 @@ def label_lines(label: str, width: int = LABEL_WIDTH) -> list[str]:
     if width < WIDE_LABEL and len(lines) > NARROW_LINES:
         return textwrap.wrap(PATH_NAME.sub("", bound), width)
     return lines
+
+
+def short_label(label: str) -> str:
+    """Return a name for the end of a curve: of many cuts, the numbers."""
+    return label if len(label) <= SHORT else PATH_NAME.sub("", label.replace(" (", "\xa0("))
 
 
 def row_height(labels: Iterable[str], width: int = LABEL_WIDTH) -> int:
@@ -102,10 +109,10 @@ def readable_on(scale: str, field: str) -> Any:
 
 
 class Look(NamedTuple):
-    """The colours of a study's points."""
+    """The colours of a study's points, the same in all of its charts."""
 
     field: str
-    """`group` in a page and where there are many points, `label` in other pictures."""
+    """`label`, or `group` where there are many points."""
     colours: Mapping[str, str]
     """Value of the field -> colour, in the order of the legend."""
     groups: Mapping[str, str]
@@ -124,11 +131,8 @@ class Look(NamedTuple):
             values=[value for value in values if value in own or not own],
             symbolLimit=0, symbolOpacity=1, labelLimit=260, symbolType="circle",
         )  # fmt: skip
-        title = "point" if self.field == "label" else "verdict"
-        if title == "verdict":
-            legend.labelExpr = VERDICT_WORDS
         return (
-            alt.Color(f"{self.field}:N", title=title)
+            alt.Color(f"{self.field}:N", title="point" if self.field == "label" else "verdict")
             .scale(domain=values, range=list(self.colours.values()))
             .legend(legend)
         )
@@ -167,35 +171,32 @@ class Picked(NamedTuple):
 
 
 def picked(look: Look) -> Picked:
-    """Return the parameters of one chart. Where colours are verdicts, a list names the points."""
+    """Return the parameters of one chart, with the list of its points."""
     options = alt.binding_select(
         options=[None, *look.groups], labels=["all", *look.groups], name="point "
     )
-    bind = options if look.field == "group" else alt.Undefined
-    named = alt.selection_point(fields=["label"], empty=False, on="click", bind=bind)
     return Picked(
         alt.selection_point(fields=[look.field], bind="legend"),
-        named,
+        alt.selection_point(fields=["label"], empty=False, on="click", bind=options),
         alt.selection_point(fields=["label"], empty=False, on="pointerover", nearest=True),
     )
 
 
 def group_of(row: Mapping[str, Any]) -> str:
     """Return the group of a row of a ranking."""
-    return REFERENCE if row["reference"] else row["verdict"] or BASELINE
+    return REFERENCE if row["reference"] else shown_verdict(row["verdict"]) or BASELINE
 
 
-def look_of(ranked: pl.DataFrame, *, page: bool) -> Look:
+def look_of(ranked: pl.DataFrame) -> Look:
     """Return the look of a study's charts."""
     rows = ranked.filter(pl.col("label").is_not_null()).to_dicts()
     groups = {row["label"]: group_of(row) for row in rows}
-    colours = PAGE_COLOURS if page else dict(zip(GROUPS, PRINTED, strict=True))
-    if page or len(groups) > MANY:
-        own = {group: colours[group] for group in GROUPS if group in groups.values()}
+    if len(groups) > MANY:
+        own = {group: COLOURS[group] for group in GROUPS if group in groups.values()}
         return Look("group", own, groups)
-    palette = itertools.cycle(PALETTE)
+    palette = iter(PALETTE)
     own = {
-        label: colours[REFERENCE] if group == REFERENCE else next(palette)
+        label: COLOURS[group] if group in (REFERENCE, BASELINE) else next(palette)
         for label, group in groups.items()
     }
     return Look("label", own, groups)

@@ -1,6 +1,7 @@
 """Draw the curves of a study with altair, from the frames of `curve_data.py`.
 
-All charts have the same colours (`colours.py`), so charts can be compared.
+A point has the same colour in all charts (`colours.py`). Where points have colours of their own,
+curves have names at their ends; `page.js` puts a legend in their place on a phone.
 """
 
 from typing import Any
@@ -24,22 +25,28 @@ from lmzoo.lab.analysis.report.colours import (
     Look,
     look_of,
     picked,
+    short_label,
 )
 from lmzoo.lab.analysis.report.setting_chart import setting_chart
 from lmzoo.lab.analysis.units import UNITS
 
 FILES = {"parameters": "parameters", "state_size": "state", "flops": "compute"}
 """Cost -> stem of the file of its chart."""
+HEIGHT = 300
+LINE, LEADER = 13, 30
+"""Pixels of a line of names, and between the end of a curve and its name."""
+ENDS = "ends"
+"""The layers of the names, and the mark of a chart that has them."""
 
 
 def curve_charts(
-    folder: StudyFolder, ranked: pl.DataFrame, metric: str = "token", *, page: bool = False
+    folder: StudyFolder, ranked: pl.DataFrame, metric: str = "token"
 ) -> dict[str, Any]:
     """Return file stem -> chart, for every curve that the study has data for.
 
     A click on the legend isolates a point or a verdict, with the shift key several.
     """
-    look = look_of(ranked, page=page)
+    look = look_of(ranked)
     charts: dict[str, Any] = {}
     learning = learning_curves(folder, metric)
     if learning.height:
@@ -53,7 +60,11 @@ def curve_charts(
     for cost, title in COSTS.items():
         if costs[cost].drop_nulls().n_unique() > 1:
             charts[FILES[cost]] = cost_chart(costs, look, cost, title)
-    return charts
+    wide = alt.AutoSizeParams(type="fit-x", contains="padding")
+    return {
+        name: chart.properties(width="container", height=HEIGHT, autosize=wide)
+        for name, chart in charts.items()
+    }
 
 
 def learning_chart(frame: pl.DataFrame, look: Look, metric: str) -> Any:
@@ -65,7 +76,10 @@ def learning_chart(frame: pl.DataFrame, look: Look, metric: str) -> Any:
     notes += [above] if above else []
     axis = alt.Axis(tickMinStep=1, format="d")
     axis = alt.Axis(values=epochs, format="d") if len(epochs) <= 20 else axis
+    named = len(look.groups) < HEIGHT // LINE
     colour = look.colour(frame["label"])
+    if named and look.field == "group":
+        colour = colour.legend(orient="top", title=None, symbolType="circle", symbolOpacity=1)
     base = look.chart(frame).encode(
         x=alt.X("epoch:Q", title="epoch", axis=axis), color=colour, detail="label:N"
     )
@@ -96,10 +110,51 @@ def learning_chart(frame: pl.DataFrame, look: Look, metric: str) -> Any:
         y=loss("loss:Q"), opacity=look.opacity(by), tooltip=facts
     )
     head = ["mean over seeds, 95 % interval" + ("" if few else " of the reference")]
-    if look.field != "label":
+    if not named:
         head += ["point at a line, or choose a point in the list, to see it alone"]
     title = alt.TitleParams("validation loss by epoch", subtitle=head + notes, anchor="start")
-    return alt.layer(band, line, marks.add_params(*by.parameters)).properties(title=title)
+    layers = [band, line, marks.add_params(*by.parameters)]
+    if named:
+        layers += _names(frame, look, (low, high), loss, colour)
+    chart = alt.layer(*layers).properties(title=title)
+    return chart.properties(usermeta={ENDS: True}) if named else chart
+
+
+def _names(
+    frame: pl.DataFrame, look: Look, ends: tuple[float, float], loss: Any, colour: Any
+) -> list[Any]:
+    """Return the names of curves beside their ends, moved apart where curves end together."""
+    low, high = ends
+    gap = (high - low) * LINE / HEIGHT
+    last = frame.sort("epoch").group_by("label", maintain_order=True).last()
+    rows = last.filter(pl.col("loss") <= high).sort("loss").to_dicts()
+    places = [row["loss"] for row in rows]
+    for i in range(1, len(places)):
+        places[i] = max(places[i], places[i - 1] + gap)
+    top = high
+    for i in reversed(range(len(places))):
+        places[i] = top = min(places[i], top)
+        top -= gap
+    own = [
+        {
+            "label": row["label"],
+            "loss": row["loss"],
+            "place": at,
+            "shown": short_label(row["label"]),
+        }
+        for row, at in zip(rows, places, strict=True)
+    ]
+    base = look.chart(pl.DataFrame(own)).encode(tooltip=look.tooltips())
+    edge, text = (alt.XValue(alt.ExprRef(f"width + {x}")) for x in (2, LEADER))
+    leaders = base.mark_rule(strokeWidth=1.5, clip=False).encode(
+        x=edge, x2=alt.X2Value(alt.ExprRef(f"width + {LEADER - 4}")), y=loss("loss:Q"),
+        y2="place:Q", color=colour,
+    )  # fmt: skip
+    texts = base.mark_text(
+        align="left", baseline="middle", fontSize=11, limit=260, fill="var(--fg)"
+    )
+    texts = texts.encode(x=text, y=loss("place:Q"), text="shown:N")
+    return [layer.properties(name=f"{ENDS}-{i}") for i, layer in enumerate((leaders, texts))]
 
 
 def _baselines(

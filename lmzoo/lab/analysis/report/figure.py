@@ -15,7 +15,7 @@ import vl_convert
 from lmzoo.base.errors import UserError, near, writing
 from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS, rank_points
-from lmzoo.lab.analysis.report.curve_charts import curve_charts
+from lmzoo.lab.analysis.report.curve_charts import ENDS, curve_charts
 from lmzoo.lab.analysis.report.forest import forest_chart
 
 WRITERS = {
@@ -80,14 +80,19 @@ def _printed(spec: dict[str, Any], columns: int) -> dict[str, Any]:
     spec |= {"width": WIDTHS[columns], "config": CONFIG}
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     wide = spec.get("usermeta", {}).get("wide")
-    if wide is None:
+    named = ENDS in spec.get("usermeta", {}) and columns > 1
+    if wide is None and not named:
         spec["height"] = 220
-    elif columns == max(WIDTHS):
+    elif wide and columns > 1:
         spec["height"] = wide
         spec["params"] = [{"name": "wide", "value": True}]
+    if not named:
+        spec["layer"] = [layer for layer in spec["layer"] if ENDS not in layer.get("name", "")]
     lined = any(layer["mark"]["type"] == "line" for layer in spec["layer"])
     for layer in spec["layer"]:
         own = layer["encoding"]
+        if named and own.get("color", {}).get("title") == "point":
+            own["color"]["legend"] = None
         for channel in ("color", "shape"):
             if (legend := own.get(channel, {}).get("legend")) is not None:
                 legend |= {"orient": "bottom", "columns": WIDTHS[columns] // 150}

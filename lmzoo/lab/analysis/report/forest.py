@@ -11,9 +11,8 @@ import vl_convert
 
 from lmzoo.lab.analysis.report.colours import (
     BASELINE,
+    COLOURS,
     GROUPS,
-    PAGE_COLOURS,
-    VERDICT_WORDS,
     WIDE_LABEL,
     group_of,
     label_axis,
@@ -79,8 +78,8 @@ def forest_chart(part: pl.DataFrame) -> Any:
     colour, shape = (
         kind("group:N", title=None)
         .scale(domain=groups, range=[values[group] for group in groups])
-        .legend(alt.Legend(orient="top", title=None, labelExpr=VERDICT_WORDS))
-        for kind, values in ((alt.Color, PAGE_COLOURS), (alt.Shape, SHAPES))
+        .legend(alt.Legend(orient="top", title=None))
+        for kind, values in ((alt.Color, COLOURS), (alt.Shape, SHAPES))
     )
     band = alt.Chart(alt.InlineData(values=[{"from": -margin, "to": margin}]))
     band = band.mark_rect(color="var(--band)").encode(x=alt.X("from:Q", title=unit), x2="to:Q")

@@ -25,7 +25,7 @@
       map.layer[0].encoding.color.legend = { orient: "bottom", title: "nats" };
     }
   };
-  const WIDE = 700;
+  const WIDE = 700, PHONE = 560;
   const views = new Map();
   const saveLink = (place, title) => {
     const caption = place.parentElement.querySelector("figcaption");
@@ -51,15 +51,23 @@
       wide.value = true;
       spec.height = spec.usermeta.wide;
     }
+    if (spec.usermeta?.ends) {
+      if (width < PHONE) {
+        spec.layer = spec.layer.filter((layer) => !layer.name?.startsWith("ends"));
+      } else {
+        for (const { encoding: { color } } of spec.layer) if (color && color.legend?.orient !== "top") color.legend = null;
+      }
+    }
     if (width < 900) {
       for (const { color, shape } of (spec.layer ?? []).map((layer) => layer.encoding ?? {})) {
         const tops = [color?.legend, shape?.legend].filter((legend) => legend?.orient === "top");
-        for (const legend of tops) legend.columns = width < 560 ? 1 : 4;
+        for (const legend of tops) legend.columns = width < PHONE ? 1 : 4;
       }
     }
-    if (width < 560) {
+    if (width < PHONE) {
+      const named = spec.layer?.some((layer) => layer.encoding.color?.title === "point");
       Object.assign(config.legend, {
-        orient: "bottom", columns: 2, labelLimit: 150,
+        orient: "bottom", columns: named ? 1 : 2, labelLimit: named ? width - 40 : 150,
         layout: { bottom: { direction: "vertical", anchor: "start" } },
       });
       narrow(spec, width);
@@ -86,7 +94,9 @@
   // The charts on the screen are drawn first, then the others; the page stays responsive.
   let round = 0;
   const drawAll = async () => {
-    const own = ++round, places = [...document.querySelectorAll(".chart")];
+    const own = ++round, all = [...document.querySelectorAll(".chart")];
+    const places = all.filter((place) => !place.closest("details:not([open])"));
+    for (const place of all) if (!places.includes(place)) views.delete(place);  // drawn when its fold opens
     const seen = (place) => {
       const box = place.getBoundingClientRect();
       return box.bottom > 0 && box.top < innerHeight;
@@ -100,6 +110,13 @@
   };
   if (typeof vegaEmbed !== "undefined") {
     drawAll();
+    for (const fold of document.querySelectorAll("details")) {
+      fold.addEventListener("toggle", async () => {
+        for (const place of fold.querySelectorAll(".chart")) {
+          if (fold.open && !views.has(place)) await draw(place);
+        }
+      });
+    }
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
   }
 

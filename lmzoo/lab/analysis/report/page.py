@@ -33,7 +33,6 @@ from lmzoo.lab.analysis.report.html import (
     paragraphs,
 )
 from lmzoo.lab.analysis.report.recipe import cost_line, recipe_section
-from lmzoo.lab.analysis.report.summary import summary
 from lmzoo.lab.analysis.verdict_lines import answer, verdict_lines
 from lmzoo.lab.store.labels import find_point
 from lmzoo.lab.store.studies import find_study
@@ -45,6 +44,8 @@ CHARTS = {
     COSTLY: ("parameters", "state", "compute"),
 }
 """Section -> first letters of the names of its charts in `curve_charts`."""
+APART = 1.5
+"""Costs are folded unless the most parameters are at least this multiple of the least."""
 COSTS = (
     "State: the numbers that the model carries from token to token. Compute: 2 operations for each "
     "multiplication of a weight with an activation, in the matrix products of one forward pass; "
@@ -81,7 +82,6 @@ def render_report(study: Path | str, *, metric: str = "token", point: str = "") 
     has_charts = is_complete("figures")
     sections = [
         Section("Ranking", _ranking(folder, ranked, ranking)),
-        Section("How to read it", paragraphs(summary(folder, ranked), "text")),
         *(_curves(folder, ranked, metric) if has_charts else ()),
         *_comparison(folder, metric),
         *(_interactions(folder, metric) if has_charts else ()),
@@ -111,14 +111,13 @@ def _ranking(folder: StudyFolder, ranked: pl.DataFrame, report: Report) -> str:
     """Return the tables, and the table as a file."""
     left = {label: lines for label, lines in ranked.select("label", "equations").iter_rows()}
     equations = {label + mark: lines for label, lines in left.items() for mark in ("", " ≡")}
-    tables = "".join(
-        html_table(
-            _difference_first(table),
-            kind="sortable" if table.header[0] == "rank" else "",
-            notes=equations if "loss" in table.header else None,
-        )
-        for table in report.tables
-    )
+    tables = ""
+    for table in map(_difference_first, report.tables):
+        kind = "sortable" if table.header[0] == "rank" else ""
+        if "loss" in table.header:
+            tables += html_table(table, kind=kind, notes=equations)
+        else:
+            tables += folded(table.title, html_table(table, kind=kind))
     if any(left.values()):
         note = (
             "Below a point is what it changes in the equations of its cell. The command lmzoo "
@@ -146,15 +145,21 @@ def _difference_first(table: TextTable) -> TextTable:
 def _curves(folder: StudyFolder, ranked: pl.DataFrame, metric: str) -> list[Section]:
     from lmzoo.lab.analysis.report.curve_charts import curve_charts
 
-    charts = curve_charts(folder, ranked, metric, page=True)
+    charts = curve_charts(folder, ranked, metric)
     sections = []
     for title, starts in CHARTS.items():
         own = [chart for name, chart in charts.items() if name.startswith(starts)]
         body = "".join(map(chart_figure, own))
         if title == COSTLY and own:
             body = f'<div class="side">{body}</div>\n{paragraphs([COSTS])}'
-        sections += [Section(title, body)] if own else []
+        is_folded = bool(sections) and not (title == COSTLY and _sizes_differ(ranked))
+        sections += [Section(title, body, is_folded)] if own else []
     return sections
+
+
+def _sizes_differ(ranked: pl.DataFrame) -> bool:
+    sizes = [size for size in ranked["parameters"] if size]
+    return max(sizes, default=0) >= APART * min(sizes, default=1)
 
 
 def _comparison(folder: StudyFolder, metric: str) -> list[Section]:
@@ -165,8 +170,8 @@ def _comparison(folder: StudyFolder, metric: str) -> list[Section]:
         return []
     tables = "".join(html_table(table, kind="sortable") for table in report.tables)
     second = paragraphs(report.heading[1:]) + tables + paragraphs(report.legend)
-    body = paragraphs([SECOND], "text") + folded("The second table", second)
-    return [Section("Over seeds and sequences", body)]
+    body = paragraphs([SECOND], "text") + second
+    return [Section("Over seeds and sequences", body, folded=True)]
 
 
 def _interactions(folder: StudyFolder, metric: str) -> list[Section]:
@@ -198,9 +203,9 @@ def _interactions(folder: StudyFolder, metric: str) -> list[Section]:
 
 
 def _has_pairs(frame: pl.DataFrame) -> bool:
-    """Whether some effect, and at least half of the interactions, can be estimated."""
+    """Whether there are pairs of switches, and half of their interactions can be estimated."""
     interactions = frame.filter(pl.col("second").is_not_null())["effect"]
-    return bool(frame["effect"].count()) and 2 * interactions.count() >= len(interactions)
+    return 2 * interactions.count() >= len(interactions) > 0
 
 
 def terms(page: str) -> str:

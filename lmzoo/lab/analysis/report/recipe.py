@@ -19,7 +19,7 @@ from lmzoo.lab.analysis.curve_data import search_ranges
 from lmzoo.lab.analysis.formatting import format_duration, format_value
 from lmzoo.lab.analysis.load import StudyFolder
 from lmzoo.lab.analysis.render import TextTable, store_address
-from lmzoo.lab.analysis.report.html import code_block, html_table, paragraphs
+from lmzoo.lab.analysis.report.html import code_block, folded, html_table, paragraphs
 from lmzoo.lab.analysis.study_parquet import SUFFIX
 from lmzoo.lab.store.archive import read_config
 from lmzoo.lab.store.local import S3_SCHEME
@@ -103,7 +103,8 @@ def recipe_section(path: Path, folder: StudyFolder) -> str:
         notes.append(f"The study was continued: {listed}. A later commit repeats no run.")
     body = html_table(spent_table(folder)) + paragraphs(notes, "text")
     if configs:
-        body += html_table(recipe_table(folder, configs))
+        table = recipe_table(folder, configs)
+        body += folded(table.title, html_table(table))
     commands = reproduce_commands(portable(path, folder.study), folder)
     return body + code_block(f"{install}\n{DATA}\n{commands}")
 

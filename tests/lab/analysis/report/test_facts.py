@@ -1,42 +1,17 @@
-"""What a page says in words: how to read it, the data, the recipe, the terms."""
+"""What a page says in words: the data, the recipe, the terms."""
 
 from pathlib import Path
 
 import pytest
 
 from lmzoo.lab.analysis.load import load_study
-from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.analysis.report.facts import data_section
 from lmzoo.lab.analysis.report.page import terms
 from lmzoo.lab.analysis.report.recipe import recipe_section, spent_table
-from lmzoo.lab.analysis.report.summary import summary
 from tests.lab.analysis.recorded import folder_of, frame_of
 from tests.lab.analysis.toy_study import change_lines
 
 WORDS = "reference-words"
-
-
-def test_the_summary_has_the_margin_and_absolute_losses(toy):
-    text = " ".join(summary(folder_of(WORDS), frame_of(WORDS)))
-    assert "'wild type' has 3.653, a perplexity of 38.59" in text
-    assert "For comparison: Kneser-Ney 5-gram 3.822; unigram count 5.632." in text
-    toy.add_point("full", [3.0, 3.001, 3.002])
-    toy.add_point("free", [3.001, 3.002, 3.003])
-    folder = load_study(toy.write())
-    text = " ".join(summary(folder, rank_points(folder.runs, folder.events, folder.study)))
-    assert "All points are compared with the reference 'cut full'. The margin of 0.02 nats" in text
-    assert "is a choice of the study: it is 2.0 % of the perplexity" in text
-
-
-def test_the_rule_of_the_choice_is_said(toy):
-    text = " ".join(summary(folder_of(WORDS), frame_of(WORDS)))
-    assert "The learning rate (recipe.lr) of each point is chosen from 5 tuning runs" in text
-    assert "a curve that is fitted over the runs of all points" in text
-    toy.add_point("full", [2.0, 2.1])
-    folder = load_study(toy.write())
-    text = " ".join(summary(folder, rank_points(folder.runs, folder.events, folder.study)))
-    assert "The lr and model.width and recipe.clip of each point is chosen from 2" in text
-    assert text.endswith("the one with the lowest validation loss.")
 
 
 def test_the_data_are_described_by_the_corpus():

@@ -58,6 +58,7 @@ def test_the_heat_map_is_of_the_selected_metric_and_counts_what_lacks_a_seed(toy
     "patterns",
     [
         pytest.param([[0, 0]], id="a wild type alone"),
+        pytest.param(full(1).tolist(), id="one switch"),
         pytest.param([[0, 0], [1, 1]], id="no two that differ in one switch"),
         pytest.param(SINGLES, id="few of the interactions"),
     ],
@@ -68,5 +69,5 @@ def test_a_study_without_interactions_has_no_heat_map(toy, patterns):
 
 
 def test_an_effect_of_zero_with_one_seed_is_shown(toy):
-    add_mutants(toy, full(1).tolist(), lambda cuts, seed: 3.0, seeds=1)
+    add_mutants(toy, full(2).tolist(), lambda cuts, seed: 3.0, seeds=1)
     assert '"(+0.00)"' in interactions(toy)

@@ -18,7 +18,7 @@ from tests.lab.analysis.browser import browse, open_page
 from tests.lab.analysis.recorded import page_of, report_of
 
 MAIN = "gru_ablation-captions"
-SECTIONS = ("Ranking", "How to read it", "Learning curves", "The search", "What it costs", "Audit")
+SECTIONS = ("Ranking", "Learning curves", "The search", "What it costs", "Audit")
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_a_browser_shows_sorts_and_filters_the_page_without_requests(browser, st
     assert loaded.width <= 1100
     assert len(loaded.figures) == 4
     assert all(box["width"] > 100 and box["height"] > 40 for box in loaded.figures)
-    with browse(path, browser=browser) as tab:
+    with browse(path, browser=browser, opened=True) as tab:
 
         def labels() -> list[str]:
             return tab.locator(

@@ -89,13 +89,25 @@ def pages(tmp_path_factory):
 @pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_nothing_overflows_is_clipped_or_hard_to_read(browse, pages, width, scheme):
     for page in pages:
-        with browse(page, width, scheme) as tab:
+        with browse(page, width, scheme, opened=True) as tab:
             assert tab.evaluate("document.documentElement.scrollWidth") == width
             assert tab.evaluate(CLIPPED) == []
             assert tab.evaluate(UNREADABLE) == []
             assert tab.evaluate("window.texts") > 50
             squares = tab.locator(".mark-rect path").count()
             assert squares >= 9 or page.stem != "map"
+
+
+def test_the_page_is_short_and_its_curves_have_names(browse, pages):
+    with browse(pages[0], 1440) as tab:
+        assert tab.evaluate("document.documentElement.scrollHeight") < 5000
+        names = tab.locator("#learning-curves .mark-text text").all_text_contents()
+        assert {"wild type", "cut carry (6)", "Kneser-Ney 5-gram"} < {*names}
+        assert tab.locator("#the-search .chart svg").count() == 0
+        tab.locator("nav a", has_text="The search").click()
+        tab.locator("#the-search .chart svg").wait_for()
+    with browse(pages[0], 390) as tab:
+        assert tab.locator("#learning-curves .mark-text.role-mark text").count() == 0
 
 
 @pytest.mark.parametrize(("width", "height", "rows"), [(1440, 900, 12), (390, 844, 6)])
@@ -109,7 +121,7 @@ def test_the_first_screen_has_the_answer_and_the_forest_plot(browse, pages, widt
 
 
 def test_each_chart_can_be_saved(browse, pages):
-    with browse(pages[0], 1440) as tab:
+    with browse(pages[0], 1440, opened=True) as tab:
         links = tab.locator("figcaption a", has_text="save as SVG")
         assert links.count() == tab.locator(".chart").count() > 3
         with tab.expect_download() as saved:
@@ -122,7 +134,7 @@ def test_axe_finds_no_violation(browse, pages, scheme):
     pytest.importorskip("axe_playwright_python", reason="needs axe-playwright-python")
     script = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
     for page in pages:
-        with browse(page, 390, scheme) as tab:
+        with browse(page, 390, scheme, opened=True) as tab:
             tab.evaluate(script)
             found = tab.evaluate("axe.run().then((result) => result.violations)")
             assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found] == []
