@@ -10,7 +10,9 @@ records were last written, and began as many seconds before as its epochs took.
 """
 
 import json
+import time
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -28,8 +30,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.curve_data import Range, search_ranges
-from lmzoo.lab.analysis.load import StudyFolder
+from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.store.records import RECORDS, STUDY
+from lmzoo.lab.store.studies import is_running
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -41,21 +44,48 @@ STATES = {
 }
 
 
-def export_to_optuna(folder: StudyFolder, path: Path) -> int:
-    """Write the tune runs that have ended; return their number.
+def export_to_optuna(folder: StudyFolder, path: Path, *, more: bool = False) -> int:
+    """Write the tune runs that have ended; return how many were written.
+
+    Args:
+        folder: the study.
+        path: the file.
+        more: add the runs that a file does not have yet.
 
     Raises:
         UserError: The file exists, or no tune run has ended.
     """
-    if path.exists():
+    if path.exists() and not more:
         raise UserError(f"{path} exists; remove it, or give another file")
     trials = _trials(folder)
     if not trials:
         raise UserError(f"study {folder.study['name']!r}: no tune run has ended; run the sweep")
-    study = optuna.create_study(study_name=folder.study["name"], storage=_storage(path))
+    name = folder.study["name"]
+    study = optuna.create_study(study_name=name, storage=_storage(path), load_if_exists=more)
+    known = {trial.user_attrs.get("run") for trial in study.get_trials(deepcopy=False)}
+    new = [trial for trial in trials if trial.user_attrs["run"] not in known]
     study.set_user_attr("question", folder.study["question"])
-    study.add_trials(trials)
-    return len(trials)
+    study.add_trials(new)
+    return len(new)
+
+
+def follow(path: Path, file: Path, say: Callable[[str], None], pause: float = 10.0) -> None:
+    """Write the tune runs of a study while its sweep runs, as they end.
+
+    Raises:
+        UserError: No tune run has ended, and no sweep runs.
+    """
+    while True:
+        runs_on = is_running(path)
+        try:
+            if count := export_to_optuna(load_study(path), file, more=True):
+                say(f"{file}: {count} tune runs more")
+        except UserError:
+            if not runs_on:
+                raise
+        if not runs_on:
+            return
+        time.sleep(pause)
 
 
 def _trials(folder: StudyFolder) -> list[FrozenTrial]:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lmzoo.base.errors import writing
+from lmzoo.base.errors import UserError, writing
 from lmzoo.base.parts import install_command, is_complete
 from lmzoo.base.streams import echo
 from lmzoo.lab.cli.options import Metric
@@ -53,6 +53,7 @@ def records(
     source: Annotated[Path, typer.Argument(help="What is read.")],
     target: Annotated[Path, typer.Argument(help="What is written.")],
     with_sequences: Annotated[bool, typer.Option("--with-sequences", help="Also save the loss of every test sequence, for `lmzoo compare`.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="While a sweep runs, add its tune runs to FILE.db as they end.")] = False,
 ) -> None:  # fmt: skip
     """Save the records of a study as one Parquet file, or restore them.
 
@@ -66,11 +67,15 @@ def records(
 
     if action is Action.SAVE and target.suffix in OPTUNA_FILES:
         from lmzoo.lab.analysis.load import load_study
-        from lmzoo.lab.analysis.optuna_file import export_to_optuna
+        from lmzoo.lab.analysis.optuna_file import export_to_optuna, follow
 
-        folder = load_study(source)
         with writing(target):
-            echo(f"{target}: {export_to_optuna(folder, target)} tune runs")
+            if live:
+                follow(source, target, echo)
+            else:
+                echo(f"{target}: {export_to_optuna(load_study(source), target)} tune runs")
+    elif live:
+        raise UserError("--live writes a file of Optuna: records save STUDY FILE.db --live")
     elif action is Action.SAVE:
         size = save_study(source, target, with_sequences=with_sequences)
         echo(f"{target}: {size / 1000:.0f} kB")

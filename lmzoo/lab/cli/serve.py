@@ -24,15 +24,16 @@ import typer
 from lmzoo.base.errors import UserError
 from lmzoo.base.streams import echo
 from lmzoo.lab.store.records import BOARD, STUDY, TRACKING, read_json
-from lmzoo.lab.store.studies import RUNS, list_studies
-from lmzoo.lab.study.study_store import DRIVER_LOCK
+from lmzoo.lab.store.studies import RUNS, is_running, list_studies
 
 COOKIE = "lmzoo"
-RELOAD = 15
-"""Seconds after which a browser loads a page again."""
+RELOAD, SOON = 15, 2
+"""Seconds after which a browser loads a page again, and one that is being made."""
+PATIENCE = 0.5
+"""Seconds for which a request waits for a page."""
 BUSY = 0.1
 """Largest share of one core that the pages of a running sweep take."""
-COLUMNS = ("study", "question", "answer", "state", "runs", "last change")
+COLUMNS = ("study", "question", "answer", "state", "runs", "trained", "last change")
 NO_RUNS = (BOARD, TRACKING)
 """Folders of a study that are no runs."""
 
@@ -44,8 +45,9 @@ class Pages:
         self._runs, self._render = runs, render
         self._kept: dict[str, tuple[float, str]] = {}
         """Study -> the time until which its page is kept, and the page."""
-        self._answers: dict[str, tuple[float, str]] = {}
-        """Study -> its answer, and the time of the first change after which it is computed again."""
+        self._making: dict[str, Thread] = {}
+        self._answers: dict[str, tuple[float, str, str]] = {}
+        """Study -> the time of the first change that counts, the answer, the time of training."""
         self._answering: Thread | None = None
         self._lock = Lock()
 
@@ -71,56 +73,71 @@ class Pages:
     def _row(self, at: float, study: Path) -> str:
         known = read_json(study / STUDY) or {}
         runs = sum(entry.is_dir() and entry.name not in NO_RUNS for entry in os.scandir(study))
-        state = "running" if (study / DRIVER_LOCK).exists() else "ended"
-        points = len(known.get("points", ()))
-        if len(known.get("chosen", ())) < points:
-            state += f", {len(known.get('chosen', ()))} of {points} points tuned"
-        answer = self._answers.get(study.name, (0.0, "not computed yet"))[1]
+        tuned, points = len(known.get("chosen", ())), len(known.get("points", ()))
+        state = "running" if is_running(study) else "ended" if tuned == points else "stopped"
+        if tuned < points:
+            state += f", {tuned} of {points} points tuned"
+        _, answer, trained = self._answers.get(study.name, (0.0, "not computed yet", ""))
         date = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
         link = f'<a href="/{quote(study.name)}">{escape(study.name)}</a>'
-        texts = (known.get("question", ""), answer, state, f"{runs:,}", date)
+        texts = (known.get("question", ""), answer, state, f"{runs:,}", trained, date)
         cells = "".join(f'<td class="text">{text}</td>' for text in [link, *map(escape, texts)])
         return f"<tr>{cells}</tr>"
 
     def _answer(self, found: Sequence[tuple[float, Path]]) -> None:
         """Compute the answers of the studies that have changed since the last ones."""
+        from lmzoo.lab.analysis.formatting import format_duration
         from lmzoo.lab.analysis.frames import rank
         from lmzoo.lab.analysis.verdict_lines import answer
 
         for at, study in found:
-            until, _ = self._answers.get(study.name, (0.0, ""))
-            if at < until:
+            if at < self._answers.get(study.name, (0.0,))[0]:
                 continue
-            begin = time.time()
+            begin, trained = time.time(), ""
             try:
-                text = answer(rank(study)) or "no verdict"
+                ranking = rank(study)
+                text = answer(ranking) or "no verdict"
+                seconds = ranking.read[0].events.select("seconds").sum().collect().item()
+                trained = format_duration(seconds or 0.0)
             except UserError as error:
                 text = str(error)
             taken = time.time() - begin
-            self._answers[study.name] = max(at, begin) + taken / BUSY, text
+            self._answers[study.name] = max(at, begin) + taken / BUSY, text, trained
 
-    def page(self, name: str) -> str | None:
-        """Return the page of a study, or why there is none yet; None if there is no such study."""
+    def page(self, name: str) -> tuple[str, int] | None:
+        """Return the page of a study, or that it is being made, and when to load it again.
+
+        None if there is no such study.
+        """
+        from lmzoo.lab.analysis.report.html import html_page, paragraphs
+
         found = [study for study in list_studies(self._runs) if study.name == name]
         if not found:
             return None
         with self._lock:
             until, page = self._kept.get(name, (0.0, ""))
-            if time.monotonic() < until:
-                return page
-            begin = time.monotonic()
-            page = self._written(found[0])
-            end = time.monotonic()
-            self._kept[name] = end + (end - begin) / BUSY, page
-            return page
+            making = self._making.get(name)
+            if time.monotonic() >= until and (making is None or not making.is_alive()):
+                making = Thread(target=self._make, args=(found[0],), daemon=True)
+                self._making[name] = making
+                making.start()
+        if making is not None:
+            making.join(PATIENCE)
+            page = self._kept.get(name, (0.0, page))[1]
+        if page:
+            return page, RELOAD
+        return html_page(name, paragraphs(["This page is being made; it shows itself."]), []), SOON
 
-    def _written(self, study: Path) -> str:
+    def _make(self, study: Path) -> None:
         from lmzoo.lab.analysis.report.html import html_page, paragraphs
 
+        begin = time.monotonic()
         try:
-            return self._render(study)
+            page = self._render(study)
         except UserError as error:
-            return html_page(study.name, paragraphs([f"no results yet: {error}"]), [])
+            page = html_page(study.name, paragraphs([f"no results yet: {error}"]), [])
+        end = time.monotonic()
+        self._kept[study.name] = end + (end - begin) / BUSY, page
 
 
 def _last_change(study: Path) -> float:
@@ -150,10 +167,11 @@ class Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.FORBIDDEN, "open the link that lmzoo serve printed")
         elif url.path == "/":
             self._send(HTTPStatus.OK, self.pages.overview())
-        elif (page := self.pages.page(unquote(url.path[1:]))) is None:
+        elif (found := self.pages.page(unquote(url.path[1:]))) is None:
             self._send(HTTPStatus.NOT_FOUND, "no such study")
         else:
-            self._send(HTTPStatus.OK, page)
+            page, reload = found
+            self._send(HTTPStatus.OK, page, {"Refresh": str(reload)})
 
     def _has_token(self) -> bool:
         try:

@@ -156,6 +156,20 @@ def process_name() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
+def is_owned(path: Path) -> bool:
+    """Return whether the owner of a lock file lives; one on another machine is taken to live."""
+    found = re.match(r"process (\d+) on (.*)", path.read_text("utf-8")) if path.exists() else None
+    if found is None or found[2].strip() != socket.gethostname():
+        return found is not None
+    try:
+        os.kill(int(found[1]), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it lives, in another account
+    return True
+
+
 def in_use_error(store: object, owner: str) -> UserError:
     """Return the error for a process that does not get the lock of a store."""
     return UserError(f"{store} is in use by {owner or 'another process'}; wait for it to end")

@@ -76,6 +76,8 @@ IDENTITY_FIELDS = (
 """Keys of the config that decide the result of a run."""
 ORDERED: Any = {"sort_keys": True, "allow_nan": False}
 """How the identity is written as JSON."""
+DRIVER_LOCK = ".driver"
+"""The lock of a sweep's process in the folder of its study."""
 BOARD = "tensorboard"
 """Folder of the curves in the folder of a study."""
 TRACKING = "tracking"

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store.local import S3_SCHEME
-from lmzoo.lab.store.records import STUDY
+from lmzoo.lab.store.local import S3_SCHEME, is_owned
+from lmzoo.lab.store.records import DRIVER_LOCK, STUDY
 
 RUNS = Path("runs")
 
@@ -33,6 +33,11 @@ def find_study(text: Path | str, runs: Path = RUNS) -> Path:
 def list_studies(runs: Path) -> list[Path]:
     """Return the folders of the studies in the folder of the runs."""
     return sorted(path.parent for path in runs.glob(f"*/{STUDY}"))
+
+
+def is_running(study: Path) -> bool:
+    """Return whether a sweep of a study runs; a killed one leaves its lock."""
+    return is_owned(study / DRIVER_LOCK)
 
 
 def studies_hint(runs: Path) -> str:

@@ -33,6 +33,7 @@ from lmzoo.lab.store.local import Store, open_store
 from lmzoo.lab.store.pack_files import unpack_all
 from lmzoo.lab.store.records import (
     CONFIG,
+    DRIVER_LOCK,
     NUMERICS,
     RECORDS,
     SCHEMA,
@@ -57,8 +58,6 @@ if TYPE_CHECKING:
     from lmzoo.lab.study.point_planner import PointPlanner
 
 LOG = logging.getLogger("lmzoo.lab.sweep")
-DRIVER_LOCK = ".driver"
-"""Lock of the sweep, and of the worker with this identity, which trains some of the runs."""
 WORKER_SECONDS = 60.0
 """How long to wait for the workers of an interrupted sweep to end."""
 

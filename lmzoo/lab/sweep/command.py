@@ -18,9 +18,12 @@ import typer
 from lmzoo.base.command_line import MOST, MOST_SEED, parse_settings, run_app, use_new_names
 from lmzoo.base.own_parts import import_plugins
 from lmzoo.base.search_space import changed_search
+from lmzoo.base.streams import echo
 from lmzoo.lab.cluster.resources import Resources
 from lmzoo.lab.study.study import Study, options
+from lmzoo.lab.study.study_store import option_words
 from lmzoo.lab.sweep.driver.execution import Sweep
+from lmzoo.lab.sweep.options_file import FLAG, insert_options, write_options
 
 HELP_ALL = "--help-all"
 Texts = list[str] | None
@@ -28,7 +31,7 @@ SWITCH = "with_"
 """Prefix of the parameter of an option's switch."""
 USUAL = (
     *("corpus", "fields", "search", "epochs", "samples", "seeds", f"{SWITCH}max_seeds", "points"),
-    *("out", "device", "max_concurrent", "dry_run", "help_all"),
+    *("out", "device", "max_concurrent", "dry_run", "options_file", "help_all"),
 )
 """Parameters of the options that `--help` shows."""
 Plugins = Annotated[Texts, typer.Option("--plugin", help="FILE.py or module with parts of your own; repeatable.")]  # fmt: skip
@@ -41,6 +44,7 @@ def run_studies(studies: Sequence[Study]) -> None:
     interruption.
     """
     use_new_names()
+    given = tuple(sys.argv[2 if len(studies) > 1 else 1 :])
     every = HELP_ALL in sys.argv
     sys.argv = ["--help" if word == HELP_ALL else word for word in sys.argv]
     app = typer.Typer(
@@ -48,10 +52,14 @@ def run_studies(studies: Sequence[Study]) -> None:
     )
     for study in studies:
         own = (*_script(), study.name) if len(studies) > 1 else _script()
-        given = tuple(sys.argv[2 if len(studies) > 1 else 1 :])
         asked = dataclasses.replace(study, script=own, given=given)
         app.command(study.name)(_command(asked, every=every))
-    run_app(app, needs=("zoo", "sweeps"))
+
+    def run(**options: Any) -> Any:
+        insert_options(2 if len(studies) > 1 else 1)
+        return app(**options)
+
+    run_app(run, needs=("zoo", "sweeps"))
 
 
 def _script() -> tuple[str, ...]:
@@ -147,6 +155,7 @@ def _run(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished run to stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and the ranking only.")] = False,
     plugins: Plugins = None,
+    options_file: Annotated[Path | None, typer.Option(FLAG, metavar="FILE.toml", help="Read options from a file; with --dry-run, write it if it is not there.")] = None,
     help_all: Annotated[bool, typer.Option(HELP_ALL, help="Show all options.")] = False,
 ) -> None:  # fmt: skip
     """Run a study; `own` are the values of its options."""
@@ -161,6 +170,9 @@ def _run(
         changed, resources, fuse, track or [], archive=archive, as_json=as_json, quiet=quiet
     )
     settings = parse_settings(own["fields"] or [])
+    if options_file and dry_run and not options_file.exists():
+        write_options(options_file, option_words(changed))
+        echo(f"{options_file} has all options of the study", err=True)
     raise SystemExit(sweep.run(data_dir, out, points, settings, dry_run=dry_run))
 
 

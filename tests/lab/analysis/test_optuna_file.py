@@ -9,7 +9,7 @@ import pytest
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.curve_data import search_ranges
 from lmzoo.lab.analysis.load import load_study
-from lmzoo.lab.analysis.optuna_file import export_to_optuna
+from lmzoo.lab.analysis.optuna_file import export_to_optuna, follow
 from lmzoo.lab.cli.report import Action, records
 
 
@@ -53,6 +53,19 @@ def test_optuna_reads_the_exported_runs(tuned, tmp_path, name, capsys):
     assert study.best_value == min(t.value for t in study.trials if t.value is not None)
     with pytest.raises(UserError, match="exists; remove it"):
         export_to_optuna(load_study(tuned.path), file)
+
+
+def test_live_adds_the_runs_as_they_end(tuned, tmp_path, monkeypatch, capsys):
+    file, alive = tmp_path / "tuned.db", iter([True, False])
+    monkeypatch.setattr("lmzoo.lab.analysis.optuna_file.is_running", lambda path: next(alive))
+    follow(tuned.path, file, print, 0.0)
+    assert capsys.readouterr().out == f"{file}: 6 tune runs more\n"
+    tuned.add_run("gate", 99, 22.0, setting={"lr": 0.1})
+    alive = iter([True, False])
+    records(Action.SAVE, tuned.path, file, live=True)
+    assert capsys.readouterr().out == f"{file}: 1 tune runs more\n"
+    with pytest.raises(UserError, match="--live writes a file of Optuna"):
+        records(Action.SAVE, tuned.path, tmp_path / "x.parquet", live=True)
 
 
 def test_a_study_without_tune_runs_has_no_file(toy, tmp_path):

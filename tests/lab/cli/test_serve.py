@@ -3,15 +3,19 @@
 import http.client
 import os
 import re
+import socket
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.report import render_report
-from lmzoo.lab.cli.serve import build_server
+from lmzoo.lab.cli.serve import RELOAD, SOON, build_server
+from lmzoo.lab.store.records import DRIVER_LOCK
 from tests.lab.analysis.toy_study import ToyStudy
 
 
@@ -92,6 +96,12 @@ def test_only_studies_of_the_folder_are_shown(server):
         assert get(server, path, headers=known)[0] == 404, path
 
 
+def pages_of(folder, render=lambda study: ""):
+    server = build_server(folder, 0, render)
+    server.server_close()
+    return server.RequestHandlerClass.pages  # type: ignore[attr-defined]
+
+
 def test_a_study_without_results_says_so_until_it_has_some(tmp_path):
     (tmp_path / "new").mkdir()
     (tmp_path / "new/study.json").write_text("{}")
@@ -102,13 +112,42 @@ def test_a_study_without_results_says_so_until_it_has_some(tmp_path):
             raise error
         return "the page"
 
-    server = build_server(tmp_path, 0, render)
-    pages = server.RequestHandlerClass.pages  # type: ignore[attr-defined]
-    server.server_close()
-    assert "no point is confirmed yet" in str(pages.page("new"))
-    assert pages._kept["new"][0] > 0
+    pages = pages_of(tmp_path, render)
+    page, reload = pages.page("new")
+    assert ("no point is confirmed yet" in page, reload) == (True, RELOAD)
     pages._kept.clear()
-    assert pages.page("new") == "the page"
+    assert pages.page("new") == ("the page", RELOAD)
+
+
+def test_a_page_that_takes_long_says_so_and_is_made_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("lmzoo.lab.cli.serve.PATIENCE", 0.01)
+    ToyStudy(tmp_path / "slow").write()
+    may_end, made = Event(), []
+    pages = pages_of(tmp_path, lambda study: made.append(may_end.wait(60)) or "the page")
+    for _ in range(2):
+        page, reload = pages.page("slow")
+        assert ("is being made" in page, reload) == (True, SOON)
+    may_end.set()
+    pages._making["slow"].join(60)
+    assert (pages.page("slow"), made) == (("the page", RELOAD), [True])
+
+
+def test_only_a_sweep_that_lives_is_shown_as_running(tmp_path):
+    ended = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True
+    )
+    host = socket.gethostname()
+    for name, owner in (
+        ("running", f"process {os.getpid()} on {host}"),
+        ("stopped", f"process {int(ended.stdout)} on {host}"),
+        ("elsewhere", f"process {int(ended.stdout)} on another{host}"),
+    ):
+        toy = ToyStudy(tmp_path / name)
+        toy.study_json["points"] = [{"id": "a", "label": "a"}]
+        toy.write().joinpath(DRIVER_LOCK).write_text(owner)
+    overview = pages_of(tmp_path).overview()
+    states = dict(re.findall(r'href="/(\w+)".*?>(\w+), 0 of 1 points tuned', overview))
+    assert states == {"running": "running", "stopped": "stopped", "elsewhere": "running"}
 
 
 def test_the_newest_study_is_first(tmp_path):
@@ -116,7 +155,5 @@ def test_the_newest_study_is_first(tmp_path):
         study = ToyStudy(tmp_path / name).write()
         for path in (study / "study.json", study):
             os.utime(path, (1e9 - age, 1e9 - age))
-    server = build_server(tmp_path, 0, lambda study: "")
-    page = server.RequestHandlerClass.pages.overview()  # type: ignore[attr-defined]
-    server.server_close()
+    page = pages_of(tmp_path).overview()
     assert re.findall(r'href="/(\w+)"', page) == ["new", "middle", "old"]

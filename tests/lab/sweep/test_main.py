@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import sys
+import tomllib
 from contextlib import closing
 from pathlib import Path
 
@@ -46,6 +47,25 @@ def run(tmp_path, monkeypatch, capsys):
         return stop.value.code or 0, output.out, output.err
 
     return run_main
+
+
+def test_options_come_from_a_file_that_a_dry_run_writes(study, tmp_path, run, monkeypatch):
+    monkeypatch.setattr("lmzoo.trainables.rows.RowPoint.seconds_per_epoch", lambda *_: 0.0)
+    file = tmp_path / "options.toml"
+    given = ["--epochs", "3", "--set", "recipe.clip=none", "--search-space", "recipe.lr=0.1:0.2"]
+    _, whole, _ = run(study, "--dry-run", *given)
+    code, out, err = run(study, "--dry-run", "--options", str(file), *given)
+    assert (code, out, f"{file} has all options" in err) == (0, whole, True)
+    content = tomllib.loads(file.read_text())
+    assert (content["epochs"], content["set"]["recipe"]["clip"]) == (3, "none")
+    assert run(study, "--dry-run", "--options", str(file))[1] == whole
+    assert run(study, "--dry-run", f"--options={file}", "--epochs", "2")[1] != whole
+    file.write_text("epoch = 3")
+    assert "no option '--epoch'; near: --epochs" in run(study, "--options", str(file))[2]
+    file.write_text("epochs = ")
+    assert "is not TOML" in run(study, "--options", str(file))[2]
+    code, _, err = run(study, "--options", str(tmp_path / "none.toml"))
+    assert (code, "cannot read" in err) == (2, True)
 
 
 def test_a_dry_run_prints_the_pending_runs_and_trains_nothing(study, tmp_path, run):
