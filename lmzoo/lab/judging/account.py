@@ -9,14 +9,13 @@ A row counts, or has one reason:
     without a value      an empty cell
     without a pair       its seed has no run to compare with, in a paired judgement
 
-A run that diverged (NaN or infinity) counts as such and is in no mean. Nothing is left out of a
-judgement anywhere else, so the numbers of the reasons add up to the rows that were read.
+A run that diverged (NaN, infinite, or with that state) counts as such and is in no mean. Nothing is
+left out of a judgement anywhere else, so the numbers of the reasons add up to the rows read.
 """
 
 import itertools
 import math
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -34,24 +33,33 @@ FINISHED = {
     "successful", "terminated", "ok", "passed", "keep", "discard", "published",
 }  # fmt: skip
 """States of runs whose results count: of W&B, MLflow, Optuna, Ray Tune, SLURM and others."""
-FALSE = {"false", "0", "0.0", "no"}
-FLAGS = {
-    r"(.*[./ ])?((run|trial|job)_?)?(state|status)": FINISHED,
-    r"(.*[./ ])?lifecycle_stage": {"active"},
-    r"(.*[./ ])?(exit_?(code|status)|return_?code)": {"0", "0.0", "0:0"},
-    r"(.*[./ ])?(is_)?(deleted|trashed|archived|crashed|failed|killed)": FALSE,
-}
-"""Names of columns that say whether a run counts -> the values with which it does."""
+COUNTED, DIVERGED, DELETED = "counted", "diverged", "deleted"
+UNFINISHED, OTHER, NO_PAIR = "not finished", "other rows of runs", "without a pair"
+NO, ANY, TEXTS = {"false", "0", "0.0", "no", "none", "null", "nan"}, ".*", r"[01](\.0)?|[^\d.+-].*"
+FLAGS = (
+    (r"((run|trial|job)_?)?(state|status)", FINISHED, UNFINISHED, ANY),
+    (r"lifecycle_stage", {"active"}, DELETED, ANY),
+    (r"(is_)?(deleted|trashed)", NO, DELETED, ANY),
+    (r"(exit_?(code|status)|return_?code)", {"0", "0.0", "0:0"}, UNFINISHED, ANY),
+    (r"(is_)?(archived|crashed|failed|killed)", NO, UNFINISHED, ANY),
+    (r"(is_)?(finished|completed?|succe(ss|eded|ssful)|ok)", {"true"}, UNFINISHED, "true|false"),
+    (r"(is_|has_)?(error|exception|traceback|oom|timed_?out)", NO, UNFINISHED, TEXTS),
+    (r"(is_|has_)?diverged", NO, DIVERGED, TEXTS),
+)
+"""Columns that say whether a run counts: their names, the values with which it does, what it is
+with any other, and what all values of such a column look like."""
 SEEDS = r"(.*[./ _-])?(seeds?|random_state)"
 STEPS = r"(.*[./ _-])?(step|epoch|iter|iteration)s?"
 RUNS = (RUN, "run_id", "trial_id", "run_name", "Run")
 """Columns that tell runs apart where there is no seed."""
 NAMES = (RUN, "Name", "run_name", "name", "displayName")
 """Columns of names of runs, for `--parse`."""
-COUNTED, DIVERGED, DELETED = "counted", "diverged", "deleted"
-OTHER, NO_PAIR = "other rows of runs", "without a pair"
+HIGHER = r"(.*[^a-z])?(acc|accuracy|auc|auroc|f1|bleu|rouge|reward)([^a-z].*)?"
+LOWER = r"(.*[^a-z])?(loss|nll|error|perplexity|ppl|bpb|bpc|rmse|mse|mae|wer)([^a-z].*)?"
+"""Metrics of which a higher value is better, and a lower one."""
 SHOWN = 3
 """Examples in a line."""
+KEY = ("table", "variant", "key")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +84,9 @@ class Account(NamedTuple):
     """All rows of a source, and its runs."""
 
     rows: pl.DataFrame
-    """table, variant, seed, step, value, state, why; one row per row read."""
+    """row, table, variant, key, seed, step, value, why; one row per row read."""
     runs: pl.DataFrame
-    """table, variant, seed, value (null: missing), row; one row per run that is not deleted."""
+    """The rows of runs that are not deleted; the value of a run that is missing is null."""
     question: Question
     """With the seed and the direction that were found."""
     notes: list[str]
@@ -98,8 +106,7 @@ def account(results: Any, question: Question) -> Account:
     Raises:
         UserError: A column is missing, two rows are one run, or what a source says contradicts.
     """
-    q = question
-    source = as_source(results)
+    q, source = question, as_source(results)
     frame = parse_column(source.frame, q.parse) if q.parse else source.frame
     columns = [q.by] if isinstance(q.by, str) else list(q.by)
     named = [*columns, q.metric, *(c for c in (q.seed, q.within, q.step) if c is not None)]
@@ -108,11 +115,11 @@ def account(results: Any, question: Question) -> Account:
             raise UserError(f"no column {name!r}{near(name, frame.columns)}")
         if name in source.twice:
             raise UserError(f"two columns are named {name!r}; rename one of them")
-    if twice := [name for name, count in Counter(named).items() if count > 1]:
-        raise UserError(
-            f"column {twice[0]!r} is named twice; each of --by, --metric, --seed, --within and "
-            "--step needs a column of its own"
-        )
+        if named.count(name) > 1:
+            raise UserError(
+                f"column {name!r} is named twice; each of --by, --metric, --seed, --within and "
+                "--step needs a column of its own"
+            )
     notes = list(source.notes)
     step = q.step or (source.step if source.step not in named else None)
     free = [c for c in frame.columns if c not in {*named, step, *source.twice}]
@@ -122,106 +129,80 @@ def account(results: Any, question: Question) -> Account:
     q = replace(q, seed=seed, higher_is_better=_direction(source.higher, q, notes))
     if step is not None and key is None:
         raise UserError("--step needs the column of the seed, which tells runs apart: --seed")
-    raw = _labels(frame, [*columns, *([q.within] if q.within else [])], notes)
-    variants = [
-        ", ".join(own) if None not in own else None
-        for own in zip(*raw[: len(columns)], strict=True)
-    ]
-    tables = raw[-1] if q.within else [""] * len(frame)
-    keys = _seeds(frame[key].to_list(), notes) if key else list(map(str, range(len(frame))))
-    whole = [None not in own for own in zip(variants, tables, keys, strict=True)]
-    if not any(whole):
-        raise UserError(f"no row has a value of {' and '.join(columns)}")
-    states = _states(frame, free, q.finished)
-    why = [
-        state or ("" if full else "without a variant, seed or table")
-        for state, full in zip(states, whole, strict=True)
-    ]
-    values = numbers(frame[q.metric].to_list(), q.metric, why)
-    if step is None and key is None:
-        _check_history(frame, free, variants, why)
-    if step is None:
-        steps: list[float | None] = [None] * len(frame)
-    else:
-        usable = [w or ("" if v is not None else "-") for w, v in zip(why, values, strict=True)]
-        steps = numbers(frame[step].to_list(), step, usable)
+    labels = {name: _labels(frame[name], notes) for name in (*columns, *filter(None, [q.within]))}
     rows = pl.DataFrame(
         {
-            "table": tables, "variant": variants, "seed": keys if key else [None] * len(frame),
-            "step": steps, "value": values, "state": states, "why": why,
+            "table": labels[q.within] if q.within else pl.repeat("", len(frame), eager=True),
+            "variant": pl.select(pl.concat_str(*(labels[c] for c in columns), separator=", ")),
+            "key": _seeds(frame[key], notes) if key else pl.Series(range(len(frame))),
+            "state": _states(frame, free, q.finished),
         },
-        {"table": pl.String, "variant": pl.String, "seed": pl.String, "step": pl.Float64,
-         "value": pl.Float64, "state": pl.String, "why": pl.String},
-    )  # fmt: skip
-    names = frame[RUN].to_list() if RUN in free and key != RUN else None
+        {"table": pl.String, "variant": pl.String, "key": pl.String, "state": pl.String},
+    ).with_row_index("row")
+    whole = pl.all_horizontal(pl.col(KEY).is_not_null())
+    if rows.filter(whole).is_empty():
+        raise UserError(f"no row has a value of {' and '.join(columns)}")
+    lacking = pl.when(whole).then(pl.lit("")).otherwise(pl.lit("without a variant, seed or table"))
+    diverged = pl.col("state") == DIVERGED
+    rows = rows.with_columns(
+        seed=pl.col("key") if key else pl.lit(None),
+        why=pl.when((pl.col("state") != "") & ~diverged).then("state").otherwise(lacking),
+        diverged=diverged,
+    ).drop("state")
+    values = numbers(frame[q.metric], rows["why"] == "")
+    rows = rows.with_columns(values.alias("value")).with_columns(
+        value=pl.when("diverged").then(math.inf).otherwise("value")
+    )
+    if step is None and key is None:
+        _check_history(frame, free, rows)
+    known = (rows["why"] == "") & rows["value"].is_not_null()
+    none = pl.repeat(None, len(frame), dtype=pl.Float64, eager=True)
+    rows = rows.with_columns(
+        step=none if step is None else numbers(frame[step], known),
+        known=known,
+        name=frame[RUN].cast(pl.String) if RUN in free and key != RUN else pl.lit(None, pl.String),
+    )
     hint = next((c for c in free if re.fullmatch(STEPS, c, re.IGNORECASE)), "COLUMN")
-    runs = _runs(rows, keys, step, (f"{key}", hint), names, notes)
-    return Account(rows.with_columns(_reasons(rows, runs, q.metric)), runs, q, notes)
+    runs = _runs(rows.filter(whole, pl.col("why") != DELETED), step, key, hint, notes)
+    is_other = pl.lit(step is not None) & ~pl.col("row").is_in(runs["row"].implode())
+    why = pl.when(pl.col("why") != "").then("why").when(is_other).then(pl.lit(OTHER))
+    why = why.when(pl.col("value").is_null()).then(pl.lit(f"without a value of {q.metric}"))
+    why = why.when(pl.col("value").is_finite()).then(pl.lit(COUNTED)).otherwise(pl.lit(DIVERGED))
+    return Account(rows.with_columns(why=why), runs, q, notes)
 
 
 def _runs(
-    rows: pl.DataFrame, keys: Sequence[str | None], step: str | None, words: tuple[str, str],
-    names: Sequence[Any] | None, notes: list[str],
-) -> pl.DataFrame:  # fmt: skip
-    """Return the runs, each with the row that counts."""
-    groups: dict[tuple[str, str, str], list[int]] = {}
-    table, variant, value, steps, why = (
-        rows[name].to_list() for name in ("table", "variant", "value", "step", "why")
-    )
-    for i, seed in enumerate(keys):
-        if why[i] != DELETED and None not in (table[i], variant[i], seed):
-            groups.setdefault((table[i], variant[i], seed), []).append(i)  # type: ignore[arg-type]
-    (key, hint), chosen = words, list[int]()
-    equal, ends = [], []
-    for (_, own, seed), members in groups.items():
-        known = [i for i in members if not why[i] and value[i] is not None]
-        shown = f"variant {own!r}, {key} {seed}"
-        if step is None and len(known) > 1:
-            raise UserError(
-                f"two rows have {shown}; --step {hint} keeps the last row of each run, "
-                "--within COLUMN compares each value of a column by itself, and more --by tell "
-                "variants apart"
-            )
-        if step is not None and any(steps[i] is None for i in known):
-            raise UserError(f"row {known[0] + 1} has no {step}; fill it, or leave out --step")
-        if names and len(own_names := list(dict.fromkeys(names[i] for i in known))) > 1:
-            raise UserError(f"two runs have {shown}: {own_names[0]!r} and {own_names[1]!r}")
-        chosen.append(max(known, key=lambda i: (steps[i] or 0, i)) if known else members[-1])
-        if known and step is not None:
-            last = steps[chosen[-1]]
-            ends.append((last, shown))
-            if len({value[i] for i in known if steps[i] == last}) > 1:
-                equal.append(shown)
-    if equal:
-        notes.append(f"several values at the last {step}; the last row counts: {_some(equal)}")
-    latest = max((last for last, _ in ends), default=0)
-    if early := [f"{shown} (at {last:g})" for last, shown in ends if last < latest]:
-        notes.append(f"ended before {step} {latest:g}, and their last value counts: {_some(early)}")
-    return pl.DataFrame(
-        {
-            "table": [own[0] for own in groups], "variant": [own[1] for own in groups],
-            "seed": [own[2] for own in groups],
-            "value": [None if why[i] else value[i] for i in chosen], "row": chosen,
-        },
-        {"table": pl.String, "variant": pl.String, "seed": pl.String, "value": pl.Float64,
-         "row": pl.Int64},
-    )  # fmt: skip
+    rows: pl.DataFrame, step: str | None, key: str | None, hint: str, notes: list[str]
+) -> pl.DataFrame:
+    """Return the row of each run that counts: the last one with a value."""
 
+    def shown(row: dict[str, Any]) -> str:
+        return f"variant {row['variant']!r}, {key} {row['key']}"
 
-def _reasons(rows: pl.DataFrame, runs: pl.DataFrame, metric: str) -> pl.Series:
-    """Return why each row does not count; `counted` or `diverged` if it does."""
-    chosen, has_steps = set(runs["row"]), rows["step"].is_not_null().any()
-    result = []
-    for i, (value, why) in enumerate(rows.select("value", "why").iter_rows()):
-        if why:
-            result.append(why)
-        elif has_steps and i not in chosen:
-            result.append(OTHER)
-        elif value is None:
-            result.append(f"without a value of {metric}")
-        else:
-            result.append(COUNTED if math.isfinite(value) else DIVERGED)
-    return pl.Series("why", result, pl.String)
+    known = rows.filter("known")
+    for row in known.filter(pl.struct(KEY).is_duplicated()).to_dicts() if step is None else ():
+        raise UserError(
+            f"two rows have {shown(row)}; --step {hint} keeps the last row of each run, "
+            "--within COLUMN compares each value of a column by itself, and more --by tell "
+            "variants apart"
+        )
+    for row in known.filter(pl.col("step").is_null()).to_dicts() if step is not None else ():
+        raise UserError(f"row {row['row'] + 1} has no {step}; fill it, or leave out --step")
+    names = known.group_by(KEY, maintain_order=True).agg(pl.col("name").unique(maintain_order=True))
+    for row in names.filter(pl.col("name").list.len() > 1).to_dicts():
+        raise UserError(f"two runs have {shown(row)}: {row['name'][0]!r} and {row['name'][1]!r}")
+    last = known.filter(pl.col("step") == pl.col("step").max().over(KEY))
+    equal = last.group_by(KEY, maintain_order=True).agg(pl.col("value").n_unique())
+    if texts := [shown(row) for row in equal.filter(pl.col("value") > 1).to_dicts()]:
+        notes.append(f"several values at the last {step}; the last row counts: {_some(texts)}")
+    early = last.filter(pl.col("step") < pl.col("step").max()).unique(KEY, maintain_order=True)
+    if texts := [f"{shown(row)} (at {row['step']:g})" for row in early.to_dicts()]:
+        latest = f"{last['step'].max():g}"
+        notes.append(f"ended before {step} {latest}, and their last value counts: {_some(texts)}")
+    chosen = pl.col("row").sort_by("known", "step", "row").last().over(KEY)
+    first = rows.with_columns(first=pl.col("row").min().over(KEY), chosen=chosen)
+    runs = first.filter(pl.col("row") == pl.col("chosen")).sort("first")
+    return runs.with_columns(value=pl.when("known").then("value"))
 
 
 def parse_column(frame: pl.DataFrame, pattern: str) -> pl.DataFrame:
@@ -246,75 +227,66 @@ def parse_column(frame: pl.DataFrame, pattern: str) -> pl.DataFrame:
     return frame.with_columns(pl.Series(name, own, pl.String) for name, own in groups.items())
 
 
-def numbers(values: Iterable[Any], name: str, why: Sequence[str]) -> list[float | None]:
-    """Return a column as numbers: None if a cell is empty, or its row has a reason.
+def numbers(values: pl.Series, usable: Iterable[bool]) -> pl.Series:
+    """Return a column as numbers, null if a cell is empty or its row is not usable.
 
     Raises:
         UserError: A cell is text.
     """
     result: list[float | None] = []
-    for i, (value, reason) in enumerate(zip(values, why, strict=True)):
+    for i, (value, use) in enumerate(zip(values, usable, strict=True)):
         text = value.strip() if isinstance(value, str) else value
-        if text is None or text == "" or reason:
-            result.append(None)
-            continue
         try:
-            result.append(number(text))
+            result.append(number(text) if use and text not in (None, "") else None)
         except ValueError:
             raise UserError(
-                f"row {i + 1}: {name} is {text!r}, not a number up to {LARGEST:g}; leave the "
-                "cell of a run without a result empty"
+                f"row {i + 1}: {values.name} is {text!r:.60}, not a number up to {LARGEST:g}; "
+                "leave the cell of a run without a result empty"
             ) from None
-    return result
+    return pl.Series(result, dtype=pl.Float64)
 
 
-def _label(value: Any) -> str | None:
-    """Return the text of a cell; blanks around it, and in which form letters are, do not count."""
-    text = unicodedata.normalize("NFC", str(value)).replace("\u200b", "").replace("\ufeff", "")
-    return None if value is None else " ".join(text.split()) or None
+def _plain(values: pl.Series) -> pl.Series:
+    """Return the texts of cells; blanks around them and forms of Unicode do not count."""
+    texts = pl.Series([None if v is None else str(v) for v in values], dtype=pl.String)
+    texts = texts.str.normalize("NFC").str.replace_all("[\u200b\ufeff]", "")
+    texts = texts.str.replace_all(r"\s+", " ").str.strip_chars()
+    return texts.replace({"": None})
 
 
-def _labels(
-    frame: pl.DataFrame, columns: Sequence[str], notes: list[str]
-) -> list[list[str | None]]:
-    result = []
-    for name in columns:
-        own = frame[name].to_list()
-        result.append([_label(value) for value in own])
-        _say_merged(own, result[-1], f"{name}: differ by blanks only, and are one", notes)
-        known: dict[float | str, str] = {}
-        for label in dict.fromkeys(filter(None, result[-1])):
-            try:
-                plain = float(label)
-            except ValueError:
-                plain = label.casefold()
-            if plain in known:
-                notes.append(f"{name}: {known[plain]!r} and {label!r} are two; are they one?")
-            known[plain] = label
-    return result
+def _labels(values: pl.Series, notes: list[str]) -> pl.Series:
+    labels = _plain(values)
+    _say_merged(values, labels, f"{values.name}: differ by blanks only, and are one", notes)
+    known: dict[float | str, str] = {}
+    for label in labels.drop_nulls().unique(maintain_order=True):
+        try:
+            plain = float(label)
+        except ValueError:
+            plain = label.casefold()
+        if plain in known:
+            notes.append(f"{values.name}: {known[plain]!r} and {label!r} are two; are they one?")
+        known[plain] = label
+    return labels
 
 
-def _seeds(values: Sequence[Any], notes: list[str]) -> list[str | None]:
+def _seeds(values: pl.Series, notes: list[str]) -> pl.Series:
     """Return seeds as texts; 1, 1.0 and 01 are one seed."""
-    result = []
-    for value in values:
-        label = _label(value)
-        if label and re.fullmatch(r"[+-]?\d+", label):
-            label = str(int(label)) if len(label) < 4000 else label
-        elif label:
-            try:
-                exact = float(label)
-                label = str(int(exact)) if exact.is_integer() and abs(exact) < 2**53 else label
-            except ValueError:
-                pass
-        result.append(label)
-    _say_merged(values, result, "seeds written in several ways are one", notes)
-    return result
+
+    def seed(label: str) -> str:
+        if whole := re.fullmatch(r"([+-]?)0*(\d+?)(\.0*)?", label):
+            return f"{whole[1].strip('+') if whole[2] != '0' else ''}{whole[2]}"
+        with_exponent = re.fullmatch(r"\d+(\.\d+)?[eE]\+?\d{1,2}", label)
+        exact = float(label) if with_exponent else math.nan
+        return str(int(exact)) if exact < 2**53 and exact.is_integer() else label
+
+    labels = _plain(values)
+    merged = {label: seed(label) for label in labels.drop_nulls().unique()}
+    labels = pl.Series([label and merged[label] for label in labels], dtype=pl.String)
+    _say_merged(values, labels, "seeds written in several ways are one", notes)
+    return labels
 
 
-def _say_merged(
-    values: Sequence[Any], labels: Sequence[str | None], text: str, notes: list[str]
-) -> None:
+def _say_merged(values: pl.Series, labels: pl.Series, text: str, notes: list[str]) -> None:
     ways: dict[str, dict[str, None]] = {}
     for value, label in zip(values, labels, strict=True):
         if label is not None:
@@ -334,31 +306,33 @@ def _seed_column(frame: pl.DataFrame, free: Sequence[str], *, paired: bool | Non
     return found[0] if len(found) == 1 else None
 
 
-def _check_history(
-    frame: pl.DataFrame, free: Sequence[str], variants: Sequence[Any], why: Sequence[str]
-) -> None:
+def _check_history(frame: pl.DataFrame, free: Sequence[str], rows: pl.DataFrame) -> None:
     """Refuse rows that are steps of runs, in a table where nothing tells runs apart."""
-    for name in free:
-        if not re.fullmatch(STEPS, name, re.IGNORECASE):
-            continue
-        steps: dict[Any, set[float]] = {}
-        for value, variant, reason in zip(frame[name].to_list(), variants, why, strict=True):
+    for name in (c for c in free if re.fullmatch(STEPS, c, re.IGNORECASE)):
+        steps: dict[str, set[float]] = {}
+        for value, variant, why in zip(frame[name], rows["variant"], rows["why"], strict=True):
             try:
-                steps.setdefault(variant, set()).update([] if reason else [number(value)])
+                steps.setdefault(variant, set()).update([] if why else [number(value)])
             except ValueError:
                 continue
-        for own in map(sorted, steps.values()):
+        ladders = list(map(sorted, steps.values()))
+        is_shared = len(ladders) > 1 and all(own == ladders[0] for own in ladders)
+        for own in ladders:
             strides = {round(b - a, 9) for a, b in itertools.pairwise(own)}
-            if len(strides) == 1 and own[0] in (0, 1, *strides):
+            from_start = len(strides) == 1 and own[0] in (0, 1, *strides)
+            if from_start or (is_shared and len(own) > 2):
                 raise UserError(
                     f"the rows of {name} {own[0]:g}, {own[1]:g}, ... would count as runs; give "
-                    f"--step {name} with --seed COLUMN, or leave that column out"
+                    f"--step {name} with --seed COLUMN, or --within {name}"
                 )
 
 
 def _direction(higher: dict[str, bool | None], q: Question, notes: list[str]) -> bool:
     """Return whether higher is better, as the source says."""
     if q.metric not in higher or (higher[q.metric] is False and not q.higher_is_better):
+        if re.fullmatch(LOWER if q.higher_is_better else HIGHER, q.metric, re.IGNORECASE):
+            word = "--higher-is-better is" + ("" if q.higher_is_better else " not")
+            notes.append(f"{word} given for {q.metric}; is that right?")
         return q.higher_is_better
     stored = higher[q.metric]
     if stored is None and not q.higher_is_better:
@@ -372,24 +346,26 @@ def _direction(higher: dict[str, bool | None], q: Question, notes: list[str]) ->
 
 
 def _states(frame: pl.DataFrame, free: Sequence[str], finished: Sequence[str]) -> list[str]:
-    """Return why the state of a row excludes it; "" if it counts."""
+    """Return why the state of a row excludes it, or that it diverged; "" if it counts."""
     result = [""] * len(frame)
     for name in free:
-        good = next((v for k, v in FLAGS.items() if re.fullmatch(k, name, re.IGNORECASE)), None)
-        own = [_label(value) for value in frame[name].to_list()]
-        if name == STATE:
-            result = [reason or state or "" for reason, state in zip(result, own, strict=True)]
-            continue
-        if good is None or not any(own):
-            continue
-        words = {word.lower() for word in finished} if good is FINISHED else set()
-        gone = bool(re.search("lifecycle_stage|deleted|trashed", name, re.IGNORECASE))
-        for i, state in enumerate(own):
-            plain = (state or "").lower()
-            known = {plain, plain.rpartition(".")[2]} & (good | words)
-            if not result[i] and not known and (state or good is FINISHED):
-                result[i] = DELETED if gone else f"not finished ({name} {state or ''!r})"
-    if all(result) and DELETED not in result:
+        own = [text or "" for text in _plain(frame[name])] if name != STATE else []
+        words = [text.lower() for text in own]
+        for pattern, good, otherwise, values in FLAGS:
+            if not re.fullmatch(rf"(.*[./ ])?{pattern}", name, re.IGNORECASE) or not any(words):
+                continue
+            if not all(re.fullmatch(values, word, re.DOTALL) for word in words if word):
+                continue
+            counts = good | {w.lower() for w in finished} if good is FINISHED else good | {""}
+            for i, word in enumerate(words):
+                if result[i] or {word, word.rpartition(".")[2]} & counts:
+                    continue
+                own_reason = f"{UNFINISHED} ({name} {own[i][:60]!r})"
+                reason = DIVERGED if word == DIVERGED else otherwise
+                result[i] = own_reason if reason == UNFINISHED else reason
+    if STATE in free:
+        result = [reason or own or "" for own, reason in zip(result, frame[STATE], strict=True)]
+    if all(result) and not {DELETED, DIVERGED} & set(result):
         kinds = _some(list(dict.fromkeys(result)))
         raise UserError(f"no row has finished: {kinds}; --finished STATE makes a state count")
     return result

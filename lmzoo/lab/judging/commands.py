@@ -15,6 +15,7 @@ names, the commit and the metric are the same.
 
 import contextlib
 import hashlib
+import itertools
 import math
 import os
 import re
@@ -26,22 +27,22 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from lmzoo.base.errors import UserError, is_file, near
+from lmzoo.base.errors import UserError, described_output, is_file, near
 from lmzoo.lab.judging.reports import (
     ANSI,
     LARGEST,
-    append_object,
+    checked_line,
+    checked_object,
     number,
     objects,
-    read_checked,
     read_objects,
-    write_checked,
 )  # fmt: skip
 from lmzoo.lab.judging.stream import Stream
+from lmzoo.lab.judging.texts import flat_row
 from lmzoo.lab.statistics.compared import (
     ERROR,
     NEGLIGIBLE,
@@ -54,7 +55,9 @@ from lmzoo.lab.statistics.compared import (
     spend,
 )  # fmt: skip
 from lmzoo.lab.statistics.stream import keep_looks
+from lmzoo.lab.store.local import Store
 
+RUNS, LOOKS = "runs.jsonl", "looks.json"
 SEED = "{seed}"
 KEEP, DISCARD = "keep", "discard"
 CODES = {KEEP: 0, DISCARD: 1, UNDECIDED: 3}
@@ -79,17 +82,17 @@ class Metric:
         Raises:
             UserError: It is not there, or is no number.
         """
-        out, err = ANSI.sub("", out), ANSI.sub("", err)
         if self.pattern is not None:
-            found = re.findall(self.pattern, f"{out}\n{err}", re.MULTILINE)
-            text = found[-1] if found else None
-            text = text[0] if isinstance(text, tuple) else text
-            where = f"nothing matches --pattern {self.pattern!r}"
+            found = list(re.finditer(self.pattern, f"{out}\n{err}", re.MULTILINE))
+            text, where = (found[-1][1] if found else None), f"--pattern {self.pattern!r}"
+            where = f"nothing matches {where}"
         elif self.name is not None:
-            rows = list(objects(out))
-            text = ([row[self.name] for row in rows if self.name in row] or [None])[-1]
+            rows = [flat_row(row) for row in objects(out)]
             names = dict.fromkeys(name for row in rows for name in row)
+            text = next((row[self.name] for row in reversed(rows) if self.name in row), None)
             where = f"no JSON line has the key {self.name!r}{near(self.name, names)}"
+            if self.name in names:
+                where = f"{self.name} is null in the last JSON line that has it"
         else:
             lines = [line.strip() for line in out.splitlines() if line.strip()]
             text, where = (lines or [None])[-1], "it printed nothing; name --metric or --pattern"
@@ -145,17 +148,21 @@ class Arm:
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 raise
-            for file in (stdout, stderr):
-                file.seek(0)
-            out, err = (file.read().decode(errors="replace") for file in (stdout, stderr))
-        if process.returncode:
-            lines = [line.strip() for line in ANSI.sub("", err).splitlines() if line.strip()]
-            last = lines[-1] if lines else "nothing on stderr"
-            raise UserError(f"{self.name}, seed {seed}: exit code {process.returncode}: {last}")
+            out, err = map(_printed, (stdout, stderr))
+        if code := process.returncode:
+            lines = [line for line in (err.strip() or out.strip()).splitlines() if line.strip()]
+            ended = f"signal {-code}" if code < 0 else f"exit code {code}"
+            raise UserError(f"{self.name}, seed {seed}: {ended}: {described_output(lines)}")
         try:
             return self.metric.read(out, err)
         except UserError as error:
             raise UserError(f"{self.name}, seed {seed}: {error}") from None
+
+
+def _printed(file: IO[bytes]) -> str:
+    """Return what was printed without codes of terminals; a progress bar is lines."""
+    file.seek(0)
+    return re.sub("\r+\n?", "\n", ANSI.sub("", file.read().decode(errors="replace")))
 
 
 RUN_KEYS = frozenset({"arm", "name", "command", "commit", "seed", "value", "seconds"})
@@ -165,15 +172,15 @@ class Results:
     """The runs in a folder: arm and seed -> metric."""
 
     def __init__(self, folder: Path, say: Callable[[str], None] = lambda _: None) -> None:
-        self.folder = folder
-        self._values: dict[tuple[str, int], float] = {}
-        rows, damaged = read_objects(folder / "runs.jsonl", RUN_KEYS)
-        for row in rows:
-            self._values[row["arm"], row["seed"]] = float(row["value"])
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"{folder} is no folder; choose another --out")
+        self.store = Store(folder)
+        rows, damaged = read_objects(self.store, RUNS, RUN_KEYS)
+        self._values = {(row["arm"], row["seed"]): float(row["value"]) for row in rows}
         if damaged:
             say(
-                f"{folder / 'runs.jsonl'}: {damaged} damaged or foreign lines are left out; runs "
-                "without a result are run again"
+                f"{folder / RUNS}: {damaged} damaged or foreign lines are left out; runs without "
+                "a result are run again"
             )
 
     def get(self, arm: Arm, seed: int) -> float | None:
@@ -186,25 +193,25 @@ class Results:
             "arm": arm.identity, "name": arm.name, "command": arm.command, "commit": arm.commit,
             "seed": seed, "value": str(value), "seconds": round(seconds, 3),
         }  # fmt: skip
-        append_object(self.folder / "runs.jsonl", row)
+        self.store.append(RUNS, checked_line(row))
         self._values[arm.identity, seed] = value
 
     def plan(self, pair: str, most: int) -> tuple[Look, ...]:
         """Return the looks for at most this number of seeds, after those of an earlier judge."""
-        file = self.folder / "looks.json"
-        stored = read_checked(file) if file.exists() else {} if not self._values else None
+        content = self.store.read(LOOKS)
+        stored = checked_object((content or b"").decode(errors="replace"))
         try:
             made = read_looks(stored[pair], 0) if stored and pair in stored else ()
         except (ValueError, TypeError):
             stored, made = None, ()
         if stored is None and self._values:
             raise UserError(
-                f"{file} is damaged or missing: how often its runs were looked at is not known; "
-                "choose another --out"
+                f"{self.store}/{LOOKS} is damaged or missing: how often its runs were looked at is "
+                "not known; choose another --out"
             )
         made = [look._replace(own=look.seeds) for look in made]  # more in earlier versions
         schedule = spend(looks(min(FIRST, most), most), made)
-        write_checked(file, {**(stored or {}), pair: schedule})
+        self.store.write(LOOKS, checked_line({**(stored or {}), pair: schedule}).encode())
         return schedule
 
 
@@ -241,35 +248,31 @@ def judge_commands(
         raise UserError("base and candidate are the same command; change one of them")
     sign = -1.0 if base.metric.higher_is_better else 1.0
     pair = f"{base.identity} {candidate.identity}"
-    series = Stream(results.folder) if stream else None
+    series = Stream(results.store) if stream else None
     place = series.place(pair) if series else None
     first, level = (place.first_seed, place.level) if place else (1, None)
     schedule = results.plan(pair, max_seeds)
-    started = time.monotonic()
-    arms = (base, candidate)
+    deadline, arms = time.monotonic() + 60 * minutes, (base, candidate)
 
     def losses() -> np.ndarray:
-        x = np.full((2, schedule[-1].seeds), np.nan)
-        for i, arm in enumerate(arms):
-            for seed in range(schedule[-1].seeds):
-                value = results.get(arm, first + seed)
-                if value is not None:
-                    x[i, seed] = sign * value if math.isfinite(value) else math.inf
-        return x
+        seeds = range(first, first + schedule[-1].seeds)
+        found = [[results.get(arm, seed) for seed in seeds] for arm in arms]
+        x = sign * np.array(found, np.float64)  # None, a pending run, is NaN
+        pending = [[value is None for value in own] for own in found]
+        return np.where(np.isfinite(x) | pending, x, np.inf)
 
     out_of_time = False
     for wanted in (one.seeds for one in schedule):
-        for seed in range(first, first + wanted):
-            for arm in arms:
-                if results.get(arm, seed) is not None or out_of_time:
-                    continue
-                if time.monotonic() - started > 60 * minutes:
-                    out_of_time = True
-                    continue
-                begun = time.monotonic()
-                value = arm.run(seed)
-                results.add(arm, seed, value, time.monotonic() - begun)
-                say(f"{arm.name}, seed {seed}: {value:g}")
+        for seed, arm in itertools.product(range(first, first + wanted), arms):
+            if results.get(arm, seed) is not None or out_of_time:
+                continue
+            if time.monotonic() > deadline:
+                out_of_time = True
+                continue
+            begun = time.monotonic()
+            value = arm.run(seed)
+            results.add(arm, seed, value, time.monotonic() - begun)
+            say(f"{arm.name}, seed {seed}: {value:g}")
         if out_of_time or decide(losses(), schedule, margin, level)[0] != UNDECIDED:
             break
     x = losses()

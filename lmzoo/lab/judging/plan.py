@@ -5,6 +5,7 @@ file of records) or a table of results. Without a pilot, the records of a simila
 """
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from lmzoo.base.errors import UserError, near
+from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.formatting import format_duration, format_number
 from lmzoo.lab.analysis.load import confirm_runs, load_study
 from lmzoo.lab.analysis.ranking import asked_contrasts, losses_by_seed, rank_points
 from lmzoo.lab.analysis.render import Report, TextTable, render
 from lmzoo.lab.judging.account import Question, account
-from lmzoo.lab.judging.verdicts import losses_of, share_seeds
+from lmzoo.lab.judging.verdicts import check_reference, losses_of
 from lmzoo.lab.statistics.compared import MOST_SEEDS, POWER, reference_seeds
 from lmzoo.lab.statistics.contrasts import pairs_pay
 from lmzoo.lab.statistics.intervals import Array
@@ -84,39 +85,22 @@ def pilot_of_study(path: Path) -> Pilot:
     )
 
 
-def pilot_of_results(
-    results: Any,
-    *,
-    by: str | Sequence[str],
-    metric: str,
-    seed: str | None = None,
-    reference: str | None = None,
-    paired: bool | None = None,
-    seconds: float | None = None,
-) -> Pilot:
+def pilot_of_results(results: Any, question: Question, seconds: float = math.nan) -> Pilot:
     """Return the pilot in a table of results; `seconds` is the time of one run."""
-    if seconds is not None and not 0 <= seconds < float("inf"):
+    if seconds < 0 or math.isinf(seconds):
         raise UserError(f"{seconds / 60:g} minutes are no time of a run; give 0 or more")
-    found = account(results, Question(by=by, metric=metric, seed=seed, paired=paired))
-    runs, seed = found.runs, found.question.seed
+    found = account(results, question)
+    q, runs = found.question, found.runs
+    check_reference(q.reference, runs)
     labels = runs["variant"].unique(maintain_order=True).to_list()
-    if reference is not None and reference not in labels:
-        raise UserError(f"no variant {reference!r}{near(reference, labels)}")
-    base = labels.index(reference) if reference is not None else 0
+    base = labels.index(q.reference) if q.reference is not None else 0
     asked = np.arange(len(labels)) != base
-    losses = losses_of(runs, labels, 1.0, by_seed=seed is not None)
-    if paired is None:
-        to = np.full(len(labels), base)
-        paired = (
-            seed is not None and share_seeds(losses, to, asked) and pairs_pay(losses, to, asked)
-        )
-    if not paired:
-        losses = losses_of(runs, labels, 1.0, by_seed=False)
+    losses, paired = losses_of(runs, labels, np.full(len(labels), base), asked, q)
     if len(labels) == 1:  # two variants that vary as this one does
         labels, losses, paired = [labels[0], "another"], np.repeat(losses, 2, axis=0), False
         asked = np.array([False, True])
-    time = np.full(len(labels), np.nan if seconds is None else seconds)
-    return Pilot(labels, losses, base, asked, np.zeros(len(labels)), bool(paired), time)
+    time = np.full(len(labels), seconds)
+    return Pilot(labels, losses, base, asked, np.zeros(len(labels)), paired, time)
 
 
 def plan(
@@ -129,9 +113,7 @@ def plan(
     minutes: float | None = None,
     by: str | Sequence[str] | None = None,
     metric: str | None = None,
-    seed: str | None = None,
-    reference: str | None = None,
-    paired: bool | None = None,
+    **columns: Any,
 ) -> dict[str, Any]:
     """Return how many seeds show a difference of a given size, and what they cost.
 
@@ -142,11 +124,9 @@ def plan(
         price: Of an hour of one run, in any currency.
         contrasts: Number of contrasts of the new study; None: those of the pilot.
         minutes: Of one run, for results.
-        by: The columns of the variant, for results; as `judge` has them, like those below.
+        by: The columns of the variant, for results.
         metric: The column of the metric.
-        seed: The column of the seed; None: `seed`, if there is one.
-        reference: The variant to compare with; None: the first one.
-        paired: Whether equal seeds belong together; None: if they are shared.
+        **columns: `seed`, `reference`, `paired` and others, as `judge` has them.
 
     Returns:
         What `lmzoo plan --json` prints: `rows`, one for each contrast, with `point`, `sd` of a
@@ -156,10 +136,8 @@ def plan(
     Raises:
         UserError: There is no such pilot, it has no two seeds, or a number is out of range.
     """
-    report = plan_report(
-        pilot, effect, power, price=price, contrasts=contrasts, minutes=minutes, by=by,
-        metric=metric, seed=seed, reference=reference, paired=paired,
-    )  # fmt: skip
+    options = {"price": price, "contrasts": contrasts, "minutes": minutes}
+    report = plan_report(pilot, effect, power, by=by, metric=metric, **options, **columns)
     return json.loads(render(report, "json"))
 
 
@@ -169,17 +147,16 @@ def plan_report(
     **columns: Any,
 ) -> Report:  # fmt: skip
     """Return the report of `plan`."""
-    study = None
-    if isinstance(pilot, str | Path):
-        study = Path(pilot) if by else find_study(pilot)
+    is_path = isinstance(pilot, str | Path)
+    study = Path(pilot) if is_path and by else find_study(pilot) if is_path else None
     if study is not None and is_study(study):
         known = pilot_of_study(study)
     elif not by or metric is None:
-        name = pilot if isinstance(pilot, str | Path) else "the pilot"
+        name = pilot if is_path else "the pilot"
         raise UserError(f"{name} is no study; a table of results needs --by and --metric")
     else:
-        seconds = None if minutes is None else 60 * minutes
-        known = pilot_of_results(pilot, by=by, metric=metric, seconds=seconds, **columns)
+        question = Question(by=by, metric=metric, **columns)
+        known = pilot_of_results(pilot, question, math.nan if minutes is None else 60 * minutes)
     return planned(known, effect, power, price=price, contrasts=contrasts)
 
 

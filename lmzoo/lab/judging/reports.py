@@ -8,13 +8,11 @@ import contextlib
 import hashlib
 import json
 import math
-import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from lmzoo.base.errors import writing
+from lmzoo.lab.store.local import Store
 
 LARGEST = 1e100
 """The square of a larger metric can be infinite."""
@@ -32,7 +30,8 @@ def number(value: Any) -> float:
         result = float(value)
     except (TypeError, OverflowError) as error:
         raise ValueError(str(error)) from error
-    if LARGEST < abs(result) < math.inf:
+    is_word = not math.isinf(result) or isinstance(value, float) or "inf" in str(value).lower()
+    if LARGEST < abs(result) < math.inf or not is_word:
         raise ValueError("too large")
     return result
 
@@ -52,60 +51,29 @@ ANSI = re.compile(
 """Escape sequences of terminals: colours, titles, links."""
 
 
-def read_objects(file: Path, keys: frozenset[str]) -> tuple[list[dict[str, Any]], int]:
-    """Return the objects of a file that have these keys and their check, and the other lines.
+def checked_line(row: dict[str, Any]) -> str:
+    """Return an object with its check as a line of JSON."""
+    return json.dumps({**row, "check": _check(row)})
 
-    A line that was cut at the end of the file counts as none of them. Files of earlier versions
-    have no checks.
+
+def checked_object(line: str) -> dict[str, Any] | None:
+    """Return the object of such a line; None if it is damaged. Earlier versions had no checks."""
+    row = next(objects(line), None)
+    check = row.pop("check", None) if row is not None else ""
+    return row if row is not None and check in (None, _check(row)) else None
+
+
+def read_objects(store: Store, name: str, keys: frozenset[str]) -> tuple[list[dict[str, Any]], int]:
+    """Return the objects of a file with these keys, and the number of other lines.
+
+    A line that was cut at the end of the file counts as none of them.
     """
-    if not file.exists():
-        return [], 0
-    lines = file.read_bytes().decode(errors="replace").split("\n")
-    rows: list[dict[str, Any]] = []
-    damaged = 0
-    for i, line in enumerate(lines):
-        row = next(objects(line), {})
-        check = row.pop("check", None)
-        if row.keys() == keys and check in (None, _check(row)):
-            rows.append(row)
-        elif line.strip() and i < len(lines) - 1:
-            damaged += 1
-    return rows, damaged
-
-
-def append_object(file: Path, row: dict[str, Any]) -> None:
-    """Add an object with a check, in a line of its own; a line that was cut goes."""
-    with writing(file), file.open("ab+") as lines:
-        lines.seek(0)
-        whole, end, torn = lines.read().rpartition(b"\n")
-        if torn and next(objects(torn.decode(errors="replace")), None) is None:
-            lines.truncate(len(whole) + len(end))
-            torn = b""
-        text = ("\n" if torn else "") + json.dumps({**row, "check": _check(row)}) + "\n"
-        lines.write(text.encode())
-        lines.flush()
-        os.fsync(lines.fileno())
+    *lines, last = (store.read(name) or b"").decode(errors="replace").split("\n")
+    rows = [checked_object(line) for line in (*lines, last)]
+    good = [row for row in rows if row is not None and row.keys() == keys]
+    damaged = sum(line.strip() != "" for line in lines) - len(good)
+    return good, damaged + (rows[-1] in good)
 
 
 def _check(row: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def write_checked(file: Path, value: dict[str, Any]) -> None:
-    """Replace a file by an object with a check, whole or not at all."""
-    new = file.with_suffix(".new")
-    with writing(file), new.open("w") as text:
-        text.write(json.dumps({**value, "check": _check(value)}))
-        text.flush()
-        os.fsync(text.fileno())
-    with writing(file):
-        new.replace(file)
-
-
-def read_checked(file: Path) -> dict[str, Any] | None:
-    """Return the object of such a file; None if it is damaged."""
-    value = next(objects(file.read_bytes().decode(errors="replace")), None)
-    if value is None:
-        return None
-    check = value.pop("check", None)
-    return value if check in (None, _check(value)) else None

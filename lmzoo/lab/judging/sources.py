@@ -3,10 +3,11 @@
     text                CSV in any of its dialects, JSON lines, JSON of pandas, W&B, Hugging Face;
                         compressed by gzip, bzip2 or xz; from a file, a pipe or `-`
     .parquet            its own columns
+    .feather            the same
     SQLite, journal     a storage of Optuna (trials) or MLflow (runs), sqlite:///FILE, too
-    a folder            runs of MLflow; event files of TensorBoard; else files of one kind, such as
-                        those of Ray Tune, Lightning or Hugging Face, with `run`, `part1`, ... of
-                        their path
+    a folder            runs of MLflow; logs of W&B; event files of TensorBoard; else files of one
+                        kind, such as those of Ray Tune, Lightning or Hugging Face, with `run`,
+                        `part1`, ... of their path and the settings of a file next to them
 
 What a source knows stays: states and deletions are columns, the direction of a metric is a field.
 """
@@ -27,16 +28,16 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from polars import selectors
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.judging.texts import (
     RUN,
-    TORN,
     Row,
     Source,
     decoded,
     frame_of,
-    json_lines,
+    path_columns,
     read_csv,
     read_json,
 )  # fmt: skip
@@ -46,9 +47,12 @@ from lmzoo.lab.judging.trackers import (
     read_journal,
     read_mlflow_run,
     read_settings,
+    read_wandb_log,
 )  # fmt: skip
 
 OPENERS = {b"\x1f\x8b": gzip.decompress, b"BZh": bz2.decompress, b"\xfd7zXZ": lzma.decompress}
+FRAMES = {b"PAR1": pl.read_parquet, b"ARROW1": pl.read_ipc}
+"""First bytes of a file -> how it is read."""
 PARTS = {
     "result.json": "training_iteration", "progress.csv": "training_iteration",
     "trainer_state.json": "step", "metrics.csv": "step", "wandb-summary.json": None,
@@ -56,8 +60,15 @@ PARTS = {
 }  # fmt: skip
 """Files of one run in a folder: Ray Tune, Hugging Face, Lightning, W&B -> the column of the step.
 The first kind counts."""
-TABLES = {".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet"}
-SETTINGS = ("params.json", "hparams.yaml", "config.yaml")
+TABLES = {
+    ".csv": ".csv", ".tsv": ".tsv", ".parquet": ".parquet",
+    ".json": ".json", ".jsonl": ".json", ".ndjson": ".json",
+}  # fmt: skip
+"""Suffix of a table -> its kind."""
+SETTINGS = (
+    "params.json", "hparams.yaml", "config.yaml", "config.json", "args.json",
+    ".hydra/config.yaml",
+)  # fmt: skip
 """Files next to them that have the settings of the run."""
 
 
@@ -122,23 +133,28 @@ def _content(content: bytes, file: Path) -> Source:
         if name != file or str(file) == "-":
             raise UserError("a database is read from a file of its own; unpack it first")
         return read_database(file)
-    if content.startswith(b"PAR1"):
-        return Source(_unnested(pl.read_parquet(content)))
+    for mark, read in FRAMES.items():
+        if content.startswith(mark):
+            frame = read(content).with_columns(
+                selectors.binary().map_elements(lambda b: b.decode(errors="replace"), pl.String)
+            )
+            nested = any(dtype.is_nested() for dtype in frame.schema.values())
+            return Source(frame_of(frame.to_dicts()) if nested else frame)
     if content.startswith(b"PK\x03\x04"):
         raise UserError("a workbook or an archive is not read; save the table as CSV")
+    if content.startswith(b'{"op_code"'):
+        return read_journal(content)
     text = decoded(content)
-    if text.startswith('{"op_code"'):
-        return read_journal([row for row in json_lines(text) if row is not TORN])
-    if name.suffix.lower() in (".json", ".jsonl", ".ndjson"):
-        return read_json(text)
-    if text.lstrip()[:1] in ("{", "[") and name.suffix.lower() not in (".csv", ".tsv"):
-        return read_json(text)
-    return read_csv(text)
+    is_json = text.lstrip()[:1] in ("{", "[") and name.suffix.lower() not in (".csv", ".tsv")
+    return read_json(text) if is_json or _kind(name) == ".json" else read_csv(text)
 
 
-def _unnested(frame: pl.DataFrame) -> pl.DataFrame:
-    nested = any(dtype.is_nested() for dtype in frame.schema.values())
-    return frame_of(frame.to_dicts()) if nested else frame
+def _kind(file: Path) -> str:
+    """Return the suffix of a table, without that of its compression; "" if it is none."""
+    suffixes = [own.lower() for own in file.suffixes]
+    while suffixes and suffixes[-1] in (".gz", ".bz2", ".xz"):
+        suffixes.pop()
+    return TABLES.get(suffixes[-1], "") if suffixes else ""
 
 
 def _folder(path: Path) -> Source:
@@ -146,50 +162,49 @@ def _folder(path: Path) -> Source:
         raise UserError(f"{path} is a study of lmzoo; use `lmzoo rank {shlex.quote(str(path))}`")
     if (path / "mlflow.db").exists():
         return read_database(path / "mlflow.db")
-    runs = sorted(file.parent for file in path.glob("**/meta.yaml"))
-    if runs := [run for run in runs if (run / "metrics").is_dir()]:
-        rows = sorted(map(read_mlflow_run, runs), key=lambda row: row.pop("started"))
+    runs = [f.parent for f in path.glob("**/meta.yaml") if (f.parent / "metrics").is_dir()]
+    if runs:
+        rows = sorted(map(read_mlflow_run, sorted(runs)), key=lambda row: row.pop("started"))
         return Source(frame_of(rows))
     files = sorted(file for file in path.glob("**/*") if file.is_file())
+    files = [f for f in files if not any(p.startswith(".") for p in f.relative_to(path).parts)]
+    if logs := [file for file in files if file.suffix == ".wandb"]:
+        return Source(frame_of(path_columns(f.parent, path) | read_wandb_log(f) for f in logs))
     for name in PARTS:
         if own := [file for file in files if file.name == name]:
-            return _files(own, path, whole=True)
+            return _files(own, path, PARTS[name], whole=True)
     if boards := sorted({file.parent for file in files if "tfevents" in file.name}):
         return Source(frame_of(read_boards(boards, path)))
-    tables = [file for file in files if file.suffix.lower() in TABLES]
-    if len({file.suffix for file in tables}) == 1:
-        return _files(tables, path, whole=False)
+    tables = [file for file in files if _kind(file)]
+    tables = [file for file in tables if file.name not in SETTINGS] or tables
+    if len(set(map(_kind, tables))) == 1:
+        return _files(tables, path, None, whole=False)
     raise UserError(
-        f"{path} has neither runs of MLflow, Tune, Lightning or Hugging Face, nor event files of "
-        f"TensorBoard, nor tables of one kind ({len(tables)} tables)"
+        f"{path} has neither runs of MLflow, W&B, Tune, Lightning or Hugging Face, nor event files "
+        f"of TensorBoard, nor tables of one kind ({len(tables)} tables)"
     )
 
 
-def _files(files: Sequence[Path], root: Path, *, whole: bool) -> Source:
-    """Return the rows of files of one kind; `whole`: each file is a run."""
+def _files(files: Sequence[Path], root: Path, step: str | None, *, whole: bool) -> Source:
+    """Return the rows of files of one kind; `whole`: each folder is a run."""
     rows: list[Row] = []
     notes: list[str] = []
     states = _tune_states(root)
     for file in files:
-        place = file.relative_to(root).parent if whole else file.relative_to(root).with_suffix("")
-        parts = [part for part in place.parts if not re.fullmatch(r"checkpoint[-_]\d+", part)]
-        own: Row = {RUN: "/".join(parts) or root.name}
-        own |= {f"part{i}": part for i, part in enumerate(parts, 1)}
-        own |= dict(part.split("=", 1) for part in parts if re.fullmatch(r"\w+=[^,=]*", part))
-        for name in SETTINGS if whole else ():
-            own |= read_settings(file.with_name(name))
+        own = path_columns(file.parent if whole else file.with_suffix(""), root)
+        for name in SETTINGS:
+            own |= read_settings(file.parent / name) if name != file.name else {}
         content = file.read_bytes()
         try:
-            found = _content(content, file) if content.strip() else None
+            found = _content(content, file) if content.strip() else Source(frame_of([{}]))
         except UserError as error:
             raise UserError(f"{file}: {error}") from error
-        read = found.frame.to_dicts() if found else [{}]
-        notes += found.notes if found else []
-        for row in read:
+        notes += found.notes
+        failed = {"status": "ERROR"} if file.with_name("error.txt").exists() else {}
+        for row in found.frame.to_dicts() or [{}]:
             row = {**own, **{k: v for k, v in row.items() if v is not None}}
             trial = row.get("trial_id") or next((t for t in states if f"_{t}_" in own[RUN]), None)
-            rows.append(row | ({"status": states[trial]} if trial in states else {}))
-    step = PARTS[files[0].name] if whole else None
+            rows.append(row | ({"status": states[trial]} if trial in states else failed))
     frame = frame_of(rows)
     return Source(frame, step=step if step in frame.columns else None, notes=notes)
 

@@ -6,13 +6,14 @@ candidate that is judged twice takes one place. After each keep all seeds are ne
 chose the winner are not those that it is compared by.
 """
 
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.judging.reports import append_object, read_objects
+from lmzoo.lab.judging.reports import checked_line, read_objects
 from lmzoo.lab.statistics.stream import keep_level
+from lmzoo.lab.store.local import Store
 
+FILE = "stream.jsonl"
 SEEDS = 1000
 """Seeds of an incumbent; the next one has the following ones."""
 
@@ -32,35 +33,29 @@ class Place(NamedTuple):
 class Stream:
     """A series of candidates, in a folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self._file = folder / "stream.jsonl"
-        self._rows: dict[str, dict[str, Any]] = {}
-        rows, damaged = read_objects(self._file, frozenset({"pair", *Place._fields}))
-        for row in rows:
-            self._rows[row["pair"]] = row  # the last line of a pair has the decision
-        if damaged or [*range(len(self._rows))] != [
-            own["number"] - 1 for own in self._rows.values()
-        ]:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        rows, damaged = read_objects(store, FILE, frozenset({"pair", *Place._fields}))
+        self._places = {row.pop("pair"): Place(**row) for row in rows}  # the last one counts
+        numbers = [place.number for place in self._places.values()]
+        if damaged or numbers != [*range(1, len(numbers) + 1)]:
             raise UserError(
-                f"{self._file} is damaged: its levels need each place; choose another --out"
+                f"{store}/{FILE} is damaged: its levels need each place; choose another --out"
             )
 
     def place(self, pair: str) -> Place:
         """Return the place of a candidate; a new one is the next of the series."""
-        if pair not in self._rows:
-            kept = sum(row["decision"] == "keep" for row in self._rows.values())
-            number = len(self._rows) + 1
-            level = keep_level(number, kept)
-            new = Place(number, kept, level, 1 + SEEDS * kept)
-            self._write({"pair": pair, **new._asdict()})
-        row = {key: value for key, value in self._rows[pair].items() if key != "pair"}
-        return Place(**row)
+        if pair not in self._places:
+            kept = sum(place.decision == "keep" for place in self._places.values())
+            number = len(self._places) + 1
+            self._write(pair, Place(number, kept, keep_level(number, kept), 1 + SEEDS * kept))
+        return self._places[pair]
 
     def decide(self, pair: str, decision: str) -> None:
         """Write the decision about a candidate."""
-        if self._rows[pair]["decision"] != decision:
-            self._write({**self._rows[pair], "decision": decision})
+        if self._places[pair].decision != decision:
+            self._write(pair, self._places[pair]._replace(decision=decision))
 
-    def _write(self, row: dict[str, Any]) -> None:
-        append_object(self._file, row)
-        self._rows[row["pair"]] = row
+    def _write(self, pair: str, place: Place) -> None:
+        self._store.append(FILE, checked_line({"pair": pair, **place._asdict()}))
+        self._places[pair] = place

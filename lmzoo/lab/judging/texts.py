@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -73,6 +74,18 @@ def flat_row(row: Mapping[str, Any], prefix: str = "") -> Row:
     return flat
 
 
+def path_columns(place: Path, root: Path) -> Row:
+    """Return the columns of a path below a folder: `run`, `part1`, ..., and `seed=1` as a seed."""
+    parts = [p for p in place.relative_to(root).parts if not re.fullmatch(r"checkpoint[-_]\d+", p)]
+    row: Row = {RUN: "/".join(parts) or root.name}
+    row |= {f"part{i}": part for i, part in enumerate(parts, 1)}
+    for part in parts:
+        # Not of Ray Tune's train_ab_00000_0_seed=1,width=8_2026-11-27, whose ends are unclear.
+        if re.fullmatch(r"(?!\w+?_\d{5}_)[\w.+-]+=[^,=]*(,[\w.+-]+=[^,=]*)*", part):
+            row |= dict(own.split("=") for own in part.split(","))
+    return row
+
+
 W_AND_B = {"config", "summary", "summaryMetrics"}
 """Fields of runs of W&B that are JSON in a text."""
 
@@ -85,6 +98,9 @@ def decoded(content: bytes) -> str:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise UserError(f"line {line} is not UTF-8 ({error.reason}); save it as UTF-8") from None
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise UserError(f"line {line} has NUL characters: it is damaged, or no text in UTF-8")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -197,9 +213,8 @@ def read_json(text: str) -> Source:
         value = json.loads(text, object_pairs_hook=_object)
     except ValueError:
         return Source(frame_of(json_lines(text)))
-    if isinstance(value, Mapping) and isinstance(value.get("log_history"), list):
-        return Source(frame_of(value["log_history"]), step="step")
-    return Source(frame_of(_objects(value)))
+    is_log = isinstance(value, Mapping) and "log_history" in value
+    return Source(frame_of(_objects(value)), step="step" if is_log else None)
 
 
 def _objects(value: Any) -> Sequence[Mapping[str, Any]]:
@@ -208,19 +223,22 @@ def _objects(value: Any) -> Sequence[Mapping[str, Any]]:
         rows = value if isinstance(value, list) else [value]
         nodes = [row["node"] for row in rows if isinstance(row, Mapping) and "node" in row]
         return nodes if rows and len(nodes) == len(rows) else rows
-    if isinstance(data := value.get("data"), list):
-        if isinstance(names := value.get("columns"), list):
-            names = [str(name) for name in names]
-            if len(set(names)) < len(names) or any(len(row) != len(names) for row in data):
-                raise UserError("columns and data do not fit: a name is there twice, or a row is "
-                                "longer or shorter")  # fmt: skip
-            return [dict(zip(names, row, strict=True)) for row in data]
-        return data
-    for name in ("rows", "runs", "edges", "data", "project"):
-        inner = value.get(name)
-        if isinstance(inner, list) or (isinstance(inner, Mapping) and len(value) == 1):
+    data, names = value.get("data"), value.get("columns")
+    if isinstance(data, list) and isinstance(names, list):
+        names = [str(name) for name in names]
+        if len(set(names)) < len(names) or any(len(row) != len(names) for row in data):
+            raise UserError(
+                "columns and data do not fit: a name is there twice, or a row is longer or shorter"
+            )
+        return [dict(zip(names, row, strict=True)) for row in data]
+    for name in ("data", "project", "runs", "edges"):
+        if isinstance(inner := value.get(name), Mapping | list) and len(value) == 1:
             return _objects(inner)
     lists = {name: own for name, own in value.items() if isinstance(own, list)}
+    of_objects = [k for k, own in lists.items() if own and all(isinstance(x, dict) for x in own)]
+    if len(of_objects) == 1:  # what stands beside the rows is that of all
+        beside = {k: v for k, v in value.items() if k not in lists and k != "schema"}
+        return [{**beside, **row} for row in value[of_objects[0]]]
     if lists:
         longest = max(map(len, lists.values()))
         if any(len(own) != longest for own in lists.values()):

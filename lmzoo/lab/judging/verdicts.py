@@ -98,8 +98,7 @@ def judgement(results: Any, question: Question) -> Report:
     q, runs = found.question, found.runs
     if q.paired and q.seed is None:
         raise UserError("runs are paired by a column of seeds; name it with --seed")
-    if q.reference is not None and q.reference not in set(runs["variant"]):
-        raise UserError(f"no variant {q.reference!r}{near(q.reference, runs['variant'].unique())}")
+    check_reference(q.reference, runs)
     parts = [_judged(part, q) for part in runs.partition_by("table", maintain_order=True)]
     if not parts:
         raise UserError(f"no run counts: {found.line()}")
@@ -107,22 +106,30 @@ def judgement(results: Any, question: Question) -> Report:
     table = table.with_columns(metric=pl.lit(q.metric), margin=pl.lit(q.margin))
     if table["verdict"].is_null().all():
         raise UserError(f"{_nothing(table, q.metric)}; {found.line()}")
-    lone = pl.concat([rows for _, rows in parts])
-    rows = found.rows.with_row_index("row").with_columns(
-        why=pl.when(pl.col("row").is_in(lone.implode())).then(pl.lit(NO_PAIR)).otherwise("why")
-    )
-    return _report(table, found._replace(rows=rows, question=q))
+    is_lone = pl.col("row").is_in(pl.concat([rows for _, rows in parts]).implode())
+    rows = found.rows.with_columns(why=pl.when(is_lone).then(pl.lit(NO_PAIR)).otherwise("why"))
+    return _report(table, found._replace(rows=rows))
+
+
+def check_reference(reference: str | None, runs: pl.DataFrame) -> None:
+    """Check that a variant is there.
+
+    Raises:
+        UserError: It is not.
+    """
+    if reference is not None and reference not in set(runs["variant"]):
+        raise UserError(f"no variant {reference!r}{near(reference, runs['variant'].unique())}")
 
 
 def _nothing(table: pl.DataFrame, metric: str) -> str:
     """Return why no variant has a verdict."""
     if table.group_by("table").len()["len"].max() == 1:
         return f"there is one variant only, {table['variant'][0]!r}; a verdict compares two"
-    if table["seeds"].max() == 0:
-        return f"no run has a value of {metric}"
     few = table.filter(pl.col("seeds") < 2)
     if few.is_empty() or few["without_pair"].sum():
         return "the variants share no two seeds with a number; give --unpaired"
+    if table["seeds"].max() == 0:
+        return f"no run has a value of {metric}"
     if not few["seeds"].min():
         return f"variant {few.sort('seeds')['variant'][0]!r} has no run that counts"
     return (
@@ -133,23 +140,17 @@ def _nothing(table: pl.DataFrame, metric: str) -> str:
 
 def _judged(part: pl.DataFrame, q: Question) -> tuple[pl.DataFrame, pl.Series]:
     """Return the rows of one table, the best variant first, and the rows of runs without a pair."""
-    sign, has_seeds = (-1.0 if q.higher_is_better else 1.0), q.seed is not None
+    sign = -1.0 if q.higher_is_better else 1.0
     variants = part["variant"].unique(maintain_order=True).to_list()
-    losses = losses_of(part, variants, sign, by_seed=has_seeds)
     base = variants.index(q.reference) if q.reference in variants else 0
     P = len(variants)
     to = np.maximum(np.arange(P) - 1, 0) if q.successive else np.full(P, base)
     compared_with = np.arange(P) != to
-    paired = q.paired
-    if paired is None:
-        paired = has_seeds and share_seeds(losses, to, compared_with)
-        paired = paired and pairs_pay(losses, to, compared_with)
+    losses, paired = losses_of(part, variants, to, compared_with, q)
     lone = np.zeros(losses.shape, bool)
     if paired:
         lone = without_pair(losses, to, compared_with)
         losses[lone] = np.nan
-    else:
-        losses = losses_of(part, variants, sign, by_seed=False)
     if q.reference is not None and q.reference not in variants:
         compared_with[:] = False
     c = compared(losses, to, family=compared_with, margin=q.margin, paired=paired)
@@ -193,10 +194,10 @@ def _judged(part: pl.DataFrame, q: Question) -> tuple[pl.DataFrame, pl.Series]:
     whole = pl.col(*counts).cast(pl.Int64)
     table = table.fill_nan(None).with_columns(whole, pl.col("rank").rank("min").cast(pl.Int64))
     seeds = part["seed"].unique(maintain_order=True).to_list()
-    alone = {(variants[i], seeds[s]) for i, s in np.argwhere(lone)}
-    is_alone = [(v, s) in alone for v, s in part.select("variant", "seed").iter_rows()]
+    alone = [f"{variants[i]}\0{seeds[s]}" for i, s in np.argwhere(lone)]
+    is_alone = pl.concat_str("variant", "seed", separator="\0").is_in(alone)
     ranked = table if q.successive else table.sort("rank", nulls_last=True, maintain_order=True)
-    return ranked, part.filter(pl.Series(is_alone, dtype=pl.Boolean))["row"]
+    return ranked, part.filter(is_alone)["row"]
 
 
 def without_pair(losses: Array, to: np.ndarray, asked: np.ndarray) -> np.ndarray:
@@ -208,20 +209,28 @@ def without_pair(losses: Array, to: np.ndarray, asked: np.ndarray) -> np.ndarray
     return np.isfinite(losses) & ~partner
 
 
-def losses_of(part: pl.DataFrame, variants: Sequence[str], sign: float, *, by_seed: bool) -> Array:
-    """Return losses (P, S), lower is better: infinity for a diverged run, NaN for a missing one."""
-    columns = part["seed"].unique(maintain_order=True).to_list() if by_seed else []
-    place = {name: i for i, name in enumerate(columns)}
-    counts = dict.fromkeys(variants, 0)
-    width = len(columns) if by_seed else int(part.group_by("variant").len()["len"].max() or 0)  # type: ignore[arg-type]
-    losses = np.full((len(variants), width), np.nan)
-    index = {name: i for i, name in enumerate(variants)}
-    for variant, seed, value in part.select("variant", "seed", "value").iter_rows():
-        column = place[seed] if by_seed else counts[variant]
-        counts[variant] += 1
-        if value is not None:
-            losses[index[variant], column] = sign * value if math.isfinite(value) else math.inf
-    return losses
+def losses_of(
+    part: pl.DataFrame, variants: Sequence[str], to: np.ndarray, asked: np.ndarray, q: Question
+) -> tuple[Array, bool]:
+    """Return losses (P, S), lower is better, and whether their columns are seeds of pairs.
+
+    A loss is infinite for a diverged run and NaN for a missing one.
+    """
+    sign = -1.0 if q.higher_is_better else 1.0
+
+    def losses(columns: pl.Expr) -> Array:
+        runs = part.select("variant", "value", column=columns.rank("dense") - 1)
+        result = np.full((len(variants), int(runs["column"].max()) + 1), np.nan)  # type: ignore[arg-type]
+        for variant, value, column in runs.drop_nulls("value").iter_rows():
+            loss = sign * value if math.isfinite(value) else math.inf
+            result[variants.index(variant), column] = loss
+        return result
+
+    if q.seed is not None and q.paired is not False:
+        x = losses(pl.col("row").min().over("seed"))  # seeds in their order
+        if q.paired or (share_seeds(x, to, asked) and pairs_pay(x, to, asked)):
+            return x, True
+    return losses(pl.int_range(pl.len()).over("variant")), False
 
 
 def share_seeds(losses: Array, to: np.ndarray, asked: np.ndarray) -> bool:

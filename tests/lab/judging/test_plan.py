@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from lmzoo.base.errors import UserError
+from lmzoo.lab.judging.account import Question
 from lmzoo.lab.judging.plan import pilot_of_results, planned
 from lmzoo.lab.statistics.power import planned_seeds
 
@@ -79,22 +80,22 @@ def test_a_plan_names_seeds_time_and_price(lmzoo) -> None:
 
 def test_one_variant_is_a_pilot_of_unpaired_runs() -> None:
     rows = [{"v": "a", "x": x} for x in np.random.default_rng(0).normal(size=6)]
-    pilot = pilot_of_results(rows, by="v", metric="x")
+    pilot = pilot_of_results(rows, Question(by="v", metric="x"))
     assert planned(pilot, 1.0).frame["seeds"].item() > 2
 
 
 def test_bad_numbers_are_one_line(tmp_path: Path, lmzoo) -> None:
     rows = [{"v": v, "x": float(x)} for v in "ab" for x in range(4)]
-    pilot = pilot_of_results(rows, by="v", metric="x")
+    pilot = pilot_of_results(rows, Question(by="v", metric="x"))
     for effect, power in ((0.0, 0.8), (np.inf, 0.8), (1.0, 1.0), (1.0, 0.0)):
         with pytest.raises(UserError, match="give one"):
             planned(pilot, effect, power)
     with pytest.raises(UserError, match="no two seeds"):
-        planned(pilot_of_results(rows[::4], by="v", metric="x"), 1.0)
+        planned(pilot_of_results(rows[::4], Question(by="v", metric="x")), 1.0)
     with pytest.raises(UserError, match="price nan"):
         planned(pilot, 1.0, price=float("nan"))
     with pytest.raises(UserError, match="-1 minutes"):
-        pilot_of_results(rows, by="v", metric="x", seconds=-60)
+        pilot_of_results(rows, Question(by="v", metric="x"), -60)
     code, _, err = lmzoo("plan", "docs/assets/judge/results.csv", "--effect", "0.1")
     assert (code, err.count("\n")) == (2, 1)
     assert "--by" in err

@@ -297,11 +297,13 @@ def test_a_damaged_file_is_one_line(name: str, content: bytes | None, tmp_path: 
 
 def test_a_storage_of_mlflow_holds_its_runs_and_says_which_are_deleted(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "mlflow.db") as db:
-        db.execute("CREATE TABLE runs (run_uuid, name, status, lifecycle_stage, start_time)")
+        db.execute("CREATE TABLE experiments (experiment_id, lifecycle_stage)")
+        db.execute("INSERT INTO experiments VALUES (1, 'active')")
+        db.execute("CREATE TABLE runs (run_uuid, name, status, lifecycle_stage, start_time, experiment_id DEFAULT 1)")
         db.execute("CREATE TABLE latest_metrics (run_uuid, key, value, is_nan)")
         runs = [("1", "b", "FINISHED", "active", 2), ("2", "", "FAILED", "active", 1)]
         db.executemany(
-            "INSERT INTO runs VALUES (?, ?, ?, ?, ?)", [*runs, ("3", *runs[0][1:3], "deleted", 0)]
+            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, 1)", [*runs, ("3", *runs[0][1:3], "deleted", 0)]
         )
         metrics = [("1", "loss", 0.5, 0), ("2", "loss", 0.0, 1), ("3", "loss", 9.0, 0)]
         db.executemany("INSERT INTO latest_metrics VALUES (?, ?, ?, ?)", metrics)

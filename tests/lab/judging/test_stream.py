@@ -11,6 +11,7 @@ from lmzoo.lab.judging.commands import DISCARD, KEEP, decide
 from lmzoo.lab.judging.stream import SEEDS, Stream
 from lmzoo.lab.statistics.compared import ERROR, UNDECIDED, looks, spend
 from lmzoo.lab.statistics.stream import keep_level, keep_looks
+from lmzoo.lab.store.local import Store
 from tests.lab.judging.test_commands import TRAIN
 
 
@@ -45,18 +46,18 @@ def test_a_candidate_is_kept_at_the_level_of_its_place_only() -> None:
 
 
 def test_a_place_is_taken_once_and_a_keep_gives_new_seeds(tmp_path: Path) -> None:
-    stream = Stream(tmp_path)
+    stream = Stream(Store(tmp_path))
     first = stream.place("a b")
     assert (first.number, first.kept, first.first_seed) == (1, 0, 1)
-    stream = Stream(tmp_path)  # a judge that was killed
+    stream = Stream(Store(tmp_path))  # a judge that was killed
     assert stream.place("a b") == first
     stream.decide("a b", KEEP)
     with (tmp_path / "stream.jsonl").open("a") as file:
         file.write('{"pair": "b c", "num')  # killed while it wrote
-    second = Stream(tmp_path).place("b c")
+    second = Stream(Store(tmp_path)).place("b c")
     assert (second.number, second.kept, second.first_seed) == (2, 1, 1 + SEEDS)
     assert second.level == keep_level(2, 1)
-    assert Stream(tmp_path).place("a b").decision == KEEP
+    assert Stream(Store(tmp_path)).place("a b").decision == KEEP
 
 
 def test_candidates_on_the_command_line(lmzoo, tmp_path, monkeypatch) -> None:
