@@ -94,6 +94,8 @@ class Attention(nn.Module):
         self.value = Linear(width, inner, std)
         self.output = Linear(inner, width, output_std or std)
         self.dropout = dropout
+        is_hard = config.pick is Pick.ARGMAX
+        self.estimated_gradient = "straight-through, of hard attention" if is_hard else ""
         normed = {Normed.NONE: 0, Normed.KEY: 1, Normed.BOTH: 2}[config.normed]
         self._temperature = config.temperature or size ** ((normed - 1) / 2)
         log_temperature = nn.Parameter(torch.empty(config.heads)) if config.learned else None

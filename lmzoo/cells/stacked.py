@@ -165,6 +165,7 @@ class HierarchicalMultiscaleLSTM(Cell):
             return self
 
     scans: Tensor | None
+    estimated_gradient = "straight-through, of the boundaries"
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)

@@ -21,14 +21,11 @@ from lmzoo.lab.store.records import RunFolder
 from lmzoo.lab.store.studies import RUNS
 from lmzoo.laws.audit import LONGEST, Audit, audit, with_published_norm
 from lmzoo.laws.gradients import TOLERANCE
-from lmzoo.laws.probes import LENGTH
+from lmzoo.laws.probes import LENGTH, PROBES
 from lmzoo.laws.subjects import is_outside, load_model
 from lmzoo.laws.tiny import TASK
 from lmzoo.laws_of_training.iid_floor import IidFloor, iid_floor
 from lmzoo.train.trained import read_model_config
-
-HEADINGS = {"again": "equal calls", "future": "later token", "itself": "own token", "total": "total", "pads": "padding", "mates": "batch", "steps": "step by step"}  # fmt: skip
-"""Probe -> column heading."""
 
 
 @dataclass(frozen=True)
@@ -156,14 +153,14 @@ def _as_json(result: Result) -> dict[str, Any]:
 def _print(results: list[Result], *, iid: bool) -> None:
     backward = any(result.audit.gradients for result in results)
     extra = [*(["backward"] if backward else []), *(["iid − log V"] if iid else [])]
-    columns = (*HEADINGS.values(), *extra)
+    columns = (*(probe.heading for probe in PROBES.values()), *extra)
     table = new_table("row", "score", right=columns)
     table.columns[0].no_wrap = True
     table.add_column("verdict")
     console, faults = Console(highlight=False), []
     for result in results:
         case, floor = result.case, result.floor
-        cells = [_format(result.audit.deviations[probe]) for probe in HEADINGS]
+        cells = [_format(result.audit.deviations[probe]) for probe in PROBES]
         if backward:
             cells.append(_format(TOLERANCE * max(result.audit.gradients.values(), default=0.0)))
         if iid:

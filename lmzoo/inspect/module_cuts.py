@@ -17,7 +17,6 @@ of their own, and functions that are called without a module (`torch.softmax`) a
 """
 
 import contextlib
-import copy
 import dataclasses
 import re
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from lmzoo.base.errors import UserError, describe_error, near
+from lmzoo.functional.copied import copied
 
 HOLD, ZERO, IDENTITY = "hold", "zero", "identity"
 GATES = {nn.LSTM: 4, nn.GRU: 3, nn.LSTMCell: 4, nn.GRUCell: 3}
@@ -64,7 +64,7 @@ def cuts(module: nn.Module, *inputs: Any) -> list[ModuleCut]:
     try:
         whole = _outputs(generic, inputs)
         again = _outputs(generic, inputs, seed=1)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         text = describe_error(error)
         raise UserError(f"the module fails on these inputs: {text}") from error
     if whole is not None and (again is None or not whole.equal(again)):
@@ -79,7 +79,7 @@ def cuts(module: nn.Module, *inputs: Any) -> list[ModuleCut]:
         )
     found: list[tuple[Tensor, ModuleCut]] = []
     for name in _names(generic):
-        changed = copy.deepcopy(generic)
+        changed = copied(generic)
         apply_cut(changed, name)
         output = None
         with contextlib.suppress(Exception):  # a module may raise any, when one of its parts is cut
@@ -97,13 +97,7 @@ def cuts(module: nn.Module, *inputs: Any) -> list[ModuleCut]:
 
 def _generic(module: nn.Module, inputs: tuple[Any, ...]) -> nn.Module:
     """Return a copy with noise on its weights, of which none waits for its shape."""
-    try:
-        generic = copy.deepcopy(module)
-    except Exception as error:
-        raise UserError(
-            f"the module cannot be copied ({describe_error(error)}); weight_norm of "
-            "torch.nn.utils.parametrizations can"
-        ) from error
+    generic = copied(module)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         if any(isinstance(p, UninitializedParameter) for p in generic.parameters()):

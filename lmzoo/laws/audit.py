@@ -28,7 +28,7 @@ from lmzoo.laws.gradients import (
     trained_parameters,
     zoo_losses,
 )  # fmt: skip
-from lmzoo.laws.probes import LENGTH, MESSAGES, Probes, Subject, disturbed, model_subject
+from lmzoo.laws.probes import LENGTH, PROBES, Probes, Subject, disturbed, model_subject
 from lmzoo.laws.subjects import subject_of
 from lmzoo.laws.support import new_model
 from lmzoo.laws.tiny import TASK, batch
@@ -53,7 +53,7 @@ class Audit:
     def faults(self) -> tuple[str, ...]:
         """A message for each deviation above the tolerance; empty for a valid model."""
         found = (
-            MESSAGES[name].format(value)
+            PROBES[name].fault.format(value)
             for name, value in self.deviations.items()
             if value is not None and not value <= self.tolerance
         )
@@ -120,9 +120,6 @@ def _outside(
     """Audit a function or a module."""
     subject = subject_of(model, vocab, length, logits=logits)
     found = measure(subject, seed)
-    if not Probes(subject, seed).is_deterministic(training=False):
-        said = "random in evaluation: its scores are those of one draw, dropout may still be active"
-        found = replace(found, notes=(said,))
     if not gradients:
         return found
     if not isinstance(model, nn.Module):
@@ -137,6 +134,11 @@ def _with_gradients(found: Audit, module: nn.Module, losses: Mapping[str, Any]) 
     if not parameters:
         return replace(found, notes=(*found.notes, "no parameter is trained: it has no gradient"))
     deviations, faults = compare_gradients(parameters, losses, fixed)
+    estimates = filter(None, (getattr(own, "estimated_gradient", "") for own in module.modules()))
+    said = ", ".join(dict.fromkeys(map(str, estimates)))
+    if faults and said:
+        notes = (*found.notes, f"the gradient is an estimate on purpose: {said}")
+        return replace(found, gradients=deviations, notes=notes)
     return replace(found, gradients=deviations, wrong_gradients=tuple(faults))
 
 
@@ -144,10 +146,10 @@ def measure(subject: Subject, seed: int = 0) -> Audit:
     """Run the probes that apply to a subject."""
     probes = Probes(subject, seed)
     names = subject.probes
-    found = dict.fromkeys(MESSAGES, None) | {n: probes.again() for n in names if n == "again"}
+    found = dict.fromkeys(PROBES, None) | {n: probes.again() for n in names if n == "again"}
     if found["again"] is None or found["again"] <= subject.tolerance:
         found |= {name: getattr(probes, name)() for name in names if name != "again"}
-    return Audit(found, subject.length, subject.tolerance)
+    return Audit(found, subject.length, subject.tolerance, subject.notes)
 
 
 def audit_verdict(config: Any, task: Task) -> str:

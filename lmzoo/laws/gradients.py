@@ -8,12 +8,12 @@ term that lacks is hidden. The batches are those of a training: one sequence, se
 different lengths, a short one, and sequences in one row where the model takes `cu_seqlens`.
 
 A fault has to show for every ε: a kink of a ReLU does not, and rounding is measured. What is no
-derivative on purpose differs too, such as a straight-through estimator or `detach`. Rows of an
-embedding that have no gradient by `padding_idx` are left out, embeddings with `max_norm` or
+derivative on purpose differs too, such as a straight-through estimator or `detach`: a module that
+says so in its attribute `estimated_gradient`, a text, has a note and no fault. Rows of an embedding
+that have no gradient by `padding_idx` are left out, embeddings with `max_norm` or
 `scale_grad_by_freq`, and frozen parameters.
 """
 
-import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from lmzoo.base.errors import UserError, describe_error
 from lmzoo.contract import START, LanguageModel
 from lmzoo.functional.token_scores import scored_mask
-from lmzoo.laws.subjects import Runner, outputs_of, restored_buffers
+from lmzoo.laws.subjects import Runner, outputs_of, parameters_of, restored_buffers
 from lmzoo.laws.tiny import default_source
 
 TOLERANCE = 1e-5
@@ -35,7 +35,7 @@ NOISE = 10.0
 """Differences of rounding that are tolerated."""
 BLIND = 0.05
 """A quotient that rounding changes by more says nothing."""
-STEPS = (1e-5, 1e-7, 1e-3, 1e-2)
+STEPS = (1e-5, 1e-7, 1e-9, 1e-3, 1e-2)
 STRETCH = 100.0
 """Most that a direction is longer in a parameter with a small gradient."""
 WARM_UP = 30
@@ -235,7 +235,7 @@ def zoo_losses(model: LanguageModel, seed: int) -> Iterator[tuple[str, Loss]]:
 
 def outside_losses(run: Runner, vocab: int, length: int, seed: int) -> Iterator[tuple[str, Loss]]:
     """Yield the cases of a module and a random sum of its outputs in each."""
-    given = inspect.signature(run.model.forward).parameters
+    given = parameters_of(run.model.forward)
     name = next((name for name in PACKED if name in given), None)
     masked = "attention_mask" in given and not run.takes_lengths
     ragged = masked or run.takes_lengths
@@ -249,7 +249,7 @@ def outside_losses(run: Runner, vocab: int, length: int, seed: int) -> Iterator[
             if own.packed is not None and name:
                 options[name] = own.packed
             outputs = outputs_of(
-                run.raw(own.tokens, own.lengths, training=True, noise=seed, options=options)
+                run.raw(own.tokens, own.lengths, training=True, noise=seed, **options)
             )
             return _weighted(outputs, real if real.shape == outputs.shape[:2] else None)
 

@@ -22,7 +22,7 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -49,18 +49,42 @@ SAMPLED = 4096
 ROWS = 6
 """Sequences in the batches of `pads`, `mates` and `steps`."""
 
-MESSAGES = {
-    "again": "two equal calls differ by {:.2g} nats: the model keeps state from call to call, or "
-    "draws numbers that no seed fixes; nothing else was probed",
-    "future": "leak: a score changes by {:.2g} nats when a later token changes",
-    "itself": "leak: the sum of the probabilities of all tokens at one position differs from 1 by "
-    "{:.2g}; scores depend on their own token, or are not normalised",
-    "total": "the sum of the probabilities of all sequences differs from 1 by {:.2g}",
-    "pads": "a score changes by {:.2g} nats when the padding changes",
-    "mates": "leak: a score changes by {:.2g} nats when the other sequences of the batch change",
-    "steps": "a score differs by {:.2g} nats between one pass and a computation step by step",
+
+class Probe(NamedTuple):
+    """What a probe is called in a table, and the fault that it detects."""
+
+    heading: str
+    fault: str
+
+
+PROBES = {
+    "again": Probe(
+        "equal calls",
+        "two equal calls differ by {:.2g} nats: the model keeps state from call to call, or draws "
+        "numbers that no seed fixes; nothing else was probed",
+    ),
+    "future": Probe(
+        "later token", "leak: a score changes by {:.2g} nats when a later token changes"
+    ),
+    "itself": Probe(
+        "own token",
+        "leak: the sum of the probabilities of all tokens at one position differs from 1 by "
+        "{:.2g}; scores depend on their own token, or are not normalised",
+    ),
+    "total": Probe(
+        "total", "the sum of the probabilities of all sequences differs from 1 by {:.2g}"
+    ),
+    "pads": Probe("padding", "a score changes by {:.2g} nats when the padding changes"),
+    "mates": Probe(
+        "batch",
+        "leak: a score changes by {:.2g} nats when the other sequences of the batch change",
+    ),
+    "steps": Probe(
+        "step by step",
+        "a score differs by {:.2g} nats between one pass and a computation step by step",
+    ),
 }
-"""Name of a probe -> the fault that it detects."""
+"""The probes, by the names of their methods."""
 
 
 class Outputs(Protocol):
@@ -86,6 +110,7 @@ class Subject:
     other_forms: Callable[[Tensor, Tensor, list[int]], Iterator[Tensor]] = lambda *_: iter(())
     """(tokens (B, T), outputs, positions) -> the same outputs, computed in other ways."""
     tolerance: float = TOLERANCE
+    notes: tuple[str, ...] = ()
 
 
 class Probes:
@@ -308,7 +333,7 @@ def obey(model: LanguageModel, *names: str, length: int = 0) -> None:
     probes = Probes(model_subject(disturbed(model, task)))
     for name in names:
         deviation = getattr(probes, name)()
-        assert deviation <= TOLERANCE, MESSAGES[name].format(deviation)
+        assert deviation <= TOLERANCE, PROBES[name].fault.format(deviation)
 
 
 def _deviation(actual: Tensor, expected: Tensor) -> float:

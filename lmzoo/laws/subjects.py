@@ -9,7 +9,6 @@ each position, (B, T, V).
 """
 
 import contextlib
-import copy
 import inspect
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -18,10 +17,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedParameter
+from torch.nn.parameter import is_lazy
 
 from lmzoo.base.errors import UserError, describe_error
 from lmzoo.base.own_parts import import_source
+from lmzoo.functional.copied import copied
 from lmzoo.laws.probes import Subject, disturb
 
 TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-3}
@@ -52,7 +52,7 @@ def subject_of(
     Raises:
         UserError: The vocabulary is unknown, the model fails, or its output has another shape.
     """
-    if not callable(model):
+    if not callable(model) or isinstance(model, type):
         raise UserError(f"{model!r} is no model: give a function of tokens or a torch module")
     config = getattr(model, "config", None)
     vocab = vocab or getattr(config, "vocab_size", None)
@@ -61,80 +61,74 @@ def subject_of(
     positions = getattr(config, "max_position_embeddings", None)
     length = min(length, positions) if isinstance(positions, int) and positions > 1 else length
     transformer = hasattr(model, "prepare_inputs_for_generation")
-    runs = [Runner(model, transformer, logits=logits or transformer)]
+    runs = [Runner(model, transformer=transformer, logits=logits or transformer)]
     tokens = torch.ones(2, length, dtype=torch.int64)
     if isinstance(model, nn.Module):
         model = _made(model, tokens)
-        runs = [Runner(_copied(model, *kinds), transformer, logits=runs[0].logits)
+        runs = [Runner(_converted(model, *kinds), transformer=transformer, logits=runs[0].logits)
                 for kinds in PRECISIONS]  # fmt: skip
-    run, outputs = _first_that_runs(runs, tokens)
+    lengths = torch.full((2,), length)
+    run, outputs = _first_that_runs(runs, tokens, lengths)
     if run.width not in (0, vocab) or outputs.shape[:2] != tokens.shape:
         found = (*outputs.shape[:2], *([run.width] if run.width else []))
         raise UserError(
             f"for tokens (2, {length}) the model returns {found}; expected scores (2, {length}) or "
             f"log-probabilities (2, {length}, {vocab})"
         )
+    trains, notes = isinstance(model, nn.Module), []
+    other = torch.arange(2 * length).view(2, -1) % vocab
+    if not run(tokens, lengths, training=False, noise=1).equal(outputs):
+        if run.varies(tokens, other, training=False):
+            raise UserError(f"random in evaluation, and {VARYING}; nothing can be compared")
+        notes = ["random in evaluation: scores are those of one draw; dropout may still be active"]
+    if trains and run.varies(tokens, other, training=True):
+        trains = False
+        notes.append(f"not compared in training: {VARYING}")
     pads = ["pads"] if run.takes_lengths else []
     names = ("again", "future", "itself", *pads, "mates", "steps")
     return Subject(
-        vocab, length, run, names, isinstance(model, nn.Module), run.other_forms,
-        TOLERANCES.get(outputs.dtype, 0.05),
+        vocab, length, run, names, trains, run.other_forms, TOLERANCES.get(outputs.dtype, 0.05),
+        tuple(notes),
     )  # fmt: skip
 
 
+VARYING = "its tokens decide how many random numbers are drawn, as in RReLU"
 PRECISIONS = ((torch.float64, torch.complex128), (torch.float32, torch.complex64))
 
 
 def _made(model: nn.Module, tokens: Tensor) -> nn.Module:
     """Return the module; a copy that has read tokens if its weights have no shape before."""
-    if not any(isinstance(p, UninitializedParameter) for p in model.parameters()):
+    if not any(map(is_lazy, model.parameters())):
         return model
-    made = _copied(model)
-    try:
-        with torch.no_grad():
-            made(tokens)
-    except Exception as error:
-        raise UserError(
-            f"the lazy module fails on tokens of shape {tuple(tokens.shape)}: "
-            f"{describe_error(error)}; call it once before the audit"
-        ) from error
-    return made
+    made = Runner(copied(model), transformer=False, logits=True)
+    made.raw(tokens, torch.full((2,), tokens.shape[1]), training=False, noise=0)
+    return made.model
 
 
-def _copied(
-    model: nn.Module, real: torch.dtype | None = None, complex: torch.dtype | None = None
-) -> nn.Module:
+def _converted(model: nn.Module, real: torch.dtype, complex: torch.dtype) -> nn.Module:
     """Return a copy with weights of these types; `Module.to` would make complex ones real."""
-    try:
-        own = copy.deepcopy(model)
-    except Exception as error:
-        raise UserError(
-            f"the module cannot be copied ({describe_error(error)}); weight_norm of "
-            "torch.nn.utils.parametrizations can"
-        ) from error
-    if real is None:
-        return own
-    return own._apply(
+    return copied(model)._apply(
         lambda t: t.to(complex) if t.is_complex() else t.to(real) if t.is_floating_point() else t
     )
 
 
-def _first_that_runs(runs: "list[Runner]", tokens: Tensor) -> "tuple[Runner, Tensor]":
+class ModelError(UserError):
+    """The model raised an error."""
+
+
+def _first_that_runs(
+    runs: "list[Runner]", tokens: Tensor, lengths: Tensor
+) -> "tuple[Runner, Tensor]":
     """Return the first copy that runs, with noise on its weights, and its outputs."""
-    failure: Exception | None = None
     for run in runs:
+        if isinstance(run.model, nn.Module):
+            disturb(run.model)
         try:
-            if isinstance(run.model, nn.Module):
-                disturb(run.model)
-            lengths = torch.full((len(tokens),), tokens.shape[1])
             return run, run(tokens, lengths, training=False, noise=0)
-        except UserError:
-            raise
-        except Exception as error:
-            failure = error
-    assert failure is not None
-    text = describe_error(failure)
-    raise UserError(f"the model fails on tokens of shape {tuple(tokens.shape)}: {text}")
+        except ModelError:
+            if run is runs[-1]:
+                raise
+    raise AssertionError("no runs")
 
 
 class Runner:
@@ -143,7 +137,7 @@ class Runner:
     width = 0
     """Size of the last axis of the outputs (B, T, V); 0 for scores (B, T)."""
 
-    def __init__(self, model: Any, transformer: bool, *, logits: bool) -> None:  # noqa: FBT001
+    def __init__(self, model: Any, *, transformer: bool, logits: bool) -> None:
         self.model, self.transformer, self.logits = model, transformer, logits
         call = model.forward if isinstance(model, nn.Module) else model
         positional = [p for p in _needed(call) if p.kind <= p.POSITIONAL_OR_KEYWORD]
@@ -151,33 +145,48 @@ class Runner:
 
     def __call__(self, tokens: Tensor, lengths: Tensor, /, *, training: bool, noise: int) -> Tensor:
         with torch.no_grad():
-            found = self.raw(tokens, lengths, training=training, noise=noise, options={})
+            found = self.raw(tokens, lengths, training=training, noise=noise)
             return self._shape(found, tokens)
 
     def raw(
-        self, tokens: Tensor, lengths: Tensor, *, training: bool, noise: int,
-        options: Mapping[str, Any],
-    ) -> Any:  # fmt: skip
+        self, tokens: Tensor, lengths: Tensor, *, training: bool, noise: int, **options: Any
+    ) -> Any:
         """Return what the model returns; a call in training mode leaves its buffers as they were.
 
         In evaluation they are its own: a model that keeps state between calls is found.
         """
-        kept: Any = contextlib.nullcontext()
-        if isinstance(self.model, nn.Module):
-            self.model.train(training)
-            kept = restored_buffers(self.model) if training else kept
         given = (tokens, lengths) if self.takes_lengths else (tokens,)
         cache = {"use_cache": False} if self.transformer else {}
         states = random.getstate(), np.random.get_state()
+        kept: Any = contextlib.nullcontext()
         try:
+            if isinstance(self.model, nn.Module):
+                self.model.train(training)
+                kept = restored_buffers(self.model) if training else kept
             with torch.random.fork_rng(devices=[]), kept:
                 torch.default_generator.manual_seed(noise)
                 random.seed(noise)
                 np.random.seed(noise)
-                return self.model(*given, **cache, **options)
+                found = self.model(*given, **cache, **options)
+                self._end = torch.default_generator.get_state()
+                return found
+        except (Exception, SystemExit) as error:
+            mode = " in training" if training else ""
+            raise ModelError(
+                f"the model fails on tokens of shape {tuple(tokens.shape)}{mode}: "
+                f"{describe_error(error)}"
+            ) from error
         finally:
             random.setstate(states[0])
             np.random.set_state(states[1])
+
+    def varies(self, *tokens: Tensor, training: bool) -> bool:
+        """Return whether tokens decide how many random numbers are drawn."""
+        ends = []
+        for own in tokens:
+            self(own, torch.full((len(own),), own.shape[1]), training=training, noise=0)
+            ends.append(self._end)
+        return not all(end.equal(ends[0]) for end in ends)
 
     def warm_up(self, tokens: Tensor, lengths: Tensor, calls: int) -> None:
         """Let buffers of training, such as those of a spectral norm, converge."""
@@ -201,7 +210,7 @@ class Runner:
     def _cached(self, tokens: Tensor) -> Iterator[Tensor]:
         """Yield the outputs of a model that reads the last tokens one by one from its cache."""
         self.model.eval()
-        known = inspect.signature(self.model.forward).parameters
+        known = parameters_of(self.model.forward)
         name = next((name for name in CACHES if name in known), None)
         if name is None:
             return
@@ -217,6 +226,8 @@ class Runner:
     def _shape(self, found: Any, tokens: Tensor) -> Tensor:
         """Return scores (B, T), or some log-probabilities and the log of the sum of all."""
         values = outputs_of(found).detach()
+        if values.is_meta:
+            raise UserError("the weights of the model have no values: they are on the device meta")
         if values.dim() == 3:
             self.width = values.shape[-1]
             values = values.log_softmax(-1) if self.logits else values
@@ -236,16 +247,18 @@ class Runner:
 @contextlib.contextmanager
 def restored_buffers(module: nn.Module) -> Iterator[None]:
     """Give a module copies of its buffers; afterwards it has its own."""
-    modules = [*module.modules()]
-    kept = [dict(own._buffers) for own in modules]
-    for own, buffers in zip(modules, kept, strict=True):
-        own._buffers.update({k: b if b is None else b.clone() for k, b in buffers.items()})
+    kept = [(own._buffers, dict(own._buffers.items())) for own in module.modules()]
+    for own, buffers in kept:
+        for name, buffer in buffers.items():
+            own[name] = buffer if buffer is None else buffer.clone()
     try:
         yield
     finally:
-        for own, buffers in zip(modules, kept, strict=True):
-            own._buffers.clear()
-            own._buffers.update(buffers)
+        for own, buffers in kept:
+            for name in set(own.keys()) - buffers.keys():
+                del own[name]
+            for name, buffer in buffers.items():
+                own[name] = buffer
 
 
 def outputs_of(found: Any) -> Tensor:
@@ -315,13 +328,17 @@ def _hugging_face(path: str) -> nn.Module:
         raise UserError(f"{HUGGING_FACE}{path} is no causal model: {text}") from error
 
 
+def parameters_of(call: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a call; none of a call of C++."""
+    try:
+        return inspect.signature(call).parameters
+    except (TypeError, ValueError):
+        return {}
+
+
 def _needed(call: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return the arguments that a call needs."""
-    try:
-        parameters = inspect.signature(call).parameters.values()
-    except (TypeError, ValueError):
-        return []
     return [
-        p for p in parameters
+        p for p in parameters_of(call).values()
         if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]  # fmt: skip

@@ -74,6 +74,7 @@ class DiscreteVAE(VAE):
         self.z = DiscreteLatent(config.width, self.logits, len(self.values))
         self.noise_shape = (config.width, len(self.values))
         self.training_samples = 2 if config.estimator is Estimator.SCORE else 1
+        self.estimated_gradient = f"{config.estimator}, of discrete draws"
 
     def sample_posterior(self, h: Tensor, u: Tensor) -> Tensor:
         noisy = self.log_q(h) + gumbel(u)

@@ -162,7 +162,8 @@ class Arm:
 def _printed(file: IO[bytes]) -> str:
     """Return what was printed without codes of terminals; a progress bar is lines."""
     file.seek(0)
-    return re.sub("\r+\n?", "\n", ANSI.sub("", file.read().decode(errors="replace")))
+    text = ANSI.sub("", file.read().decode(errors="replace"))
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 RUN_KEYS = frozenset({"arm", "name", "command", "commit", "seed", "value", "seconds"})

@@ -167,7 +167,8 @@ def _folder(path: Path) -> Source:
         rows = sorted(map(read_mlflow_run, sorted(runs)), key=lambda row: row.pop("started"))
         return Source(frame_of(rows))
     files = sorted(file for file in path.glob("**/*") if file.is_file())
-    files = [f for f in files if not any(p.startswith(".") for p in f.relative_to(path).parts)]
+    hidden = re.compile(r"\.|latest-run$")  # the latter is a link to a run of W&B
+    files = [f for f in files if not any(map(hidden.match, f.relative_to(path).parts))]
     if logs := [file for file in files if file.suffix == ".wandb"]:
         return Source(frame_of(path_columns(f.parent, path) | read_wandb_log(f) for f in logs))
     for name in PARTS:
@@ -200,7 +201,7 @@ def _files(files: Sequence[Path], root: Path, step: str | None, *, whole: bool) 
         except UserError as error:
             raise UserError(f"{file}: {error}") from error
         notes += found.notes
-        failed = {"status": "ERROR"} if file.with_name("error.txt").exists() else {}
+        failed = {"error": "error.txt"} if file.with_name("error.txt").exists() else {}
         for row in found.frame.to_dicts() or [{}]:
             row = {**own, **{k: v for k, v in row.items() if v is not None}}
             trial = row.get("trial_id") or next((t for t in states if f"_{t}_" in own[RUN]), None)

@@ -146,12 +146,16 @@ def read_mlflow_run(folder: Path) -> Row:
 def read_wandb_log(file: Path) -> Row:
     """Return the run in a log that W&B writes on this machine, also while it is written."""
     try:
+        from google.protobuf.message import DecodeError
         from wandb.proto import wandb_internal_pb2
     except ImportError:
         raise UserError("logs of W&B need wandb: pip install wandb") from None
     row: Row = {"state": "running"}
     for content in _wandb_records(file.read_bytes()):
-        record = wandb_internal_pb2.Record.FromString(content)
+        try:
+            record = wandb_internal_pb2.Record.FromString(content)
+        except DecodeError:
+            return row | TORN
         row[RUN] = record.run.display_name or row.get(RUN) or file.stem
         for before, items in (
             ("config.", record.run.config.update),

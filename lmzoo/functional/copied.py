@@ -1,0 +1,32 @@
+"""Copies of modules that other people wrote."""
+
+import copy
+
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from lmzoo.base.errors import UserError, describe_error
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """Return a copy of a module.
+
+    Weights that a module computes before each call from others, as `torch.nn.utils.weight_norm` and
+    `prune` do, are copied as values; torch refuses to copy them.
+
+    Raises:
+        UserError: It cannot be copied.
+    """
+    computed: dict[int, object] = {
+        id(value): value.detach().clone()
+        for own in module.modules()
+        for value in vars(own).values()
+        if isinstance(value, Tensor) and not value.is_leaf
+    }
+    try:
+        return copy.deepcopy(module, computed)
+    except Exception as error:
+        lazy = any(map(is_lazy, (*module.parameters(), *module.buffers())))
+        hint = "call the lazy module once before" if lazy else "give it a __deepcopy__"
+        text = describe_error(error).partition(". ")[0]
+        raise UserError(f"the module cannot be copied ({text}); {hint}") from error
