@@ -1,0 +1,476 @@
+"""Sources: every way in which programs write the same eight runs has the same verdict."""
+
+import functools
+import gzip
+import io
+import json
+import lzma
+import math
+import sqlite3
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import lmzoo
+from lmzoo.base.errors import UserError
+from lmzoo.lab.judging.account import Question
+from lmzoo.lab.judging.sources import read_results
+from lmzoo.lab.judging.texts import frame_of
+from lmzoo.lab.judging.verdicts import judgement
+
+RUNS = [
+    (variant, seed, round(loss + 0.01 * seed + 0.001 * (seed % 2), 4))
+    for variant, loss in (("base", 1.9), ("cand", 1.8))
+    for seed in range(4)
+]
+OBJECTS = [dict(zip(("variant", "seed", "loss"), run, strict=True)) for run in RUNS]
+NAMED = r"(?P<variant>[a-z]+)-s(?P<seed>\d+)"
+
+
+def table(rows: Any = RUNS, head: str = "variant,seed,loss", sep: str = ",") -> str:
+    return "\n".join(sep.join(map(str, row)) for row in (head.split(","), *rows)) + "\n"
+
+
+def put(file: Path, content: str | bytes) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return file
+
+
+def heading(path: Any, **question: Any) -> str:
+    report = judgement(path, Question(**{"by": "variant", "metric": "loss", **question}))
+    return "\n".join(report.heading)
+
+
+def said(content: str | bytes, folder: Path, name: str = "r.csv", **question: Any) -> str:
+    return heading(put(folder / name, content), **question)
+
+
+def written(write: Callable[[io.BytesIO], Any]) -> bytes:
+    buffer = io.BytesIO()
+    write(buffer)
+    return buffer.getvalue()
+
+
+def chart() -> str:
+    """Return a chart that W&B exported."""
+    names = [f"{v}-s{s} - loss" for v, s, _ in RUNS]
+    header = [name + end for name in names for end in ("", "__MIN", "__MAX")]
+    lines = [["Step", *header], ["0", *["9"] * len(header)]]
+    lines.append(["1", *(str(x) for *_, x in RUNS for _ in range(3))])
+    return "\n".join(",".join(f'"{cell}"' for cell in line) for line in lines)
+
+
+def graph() -> str:
+    """Return the answer of W&B's API."""
+    nodes = [
+        {"node": {
+            "state": "finished", "summaryMetrics": json.dumps({"loss": x}),
+            "config": json.dumps({"variant": {"value": v}, "seed": {"value": s, "desc": None}}),
+        }}
+        for v, s, x in RUNS
+    ]  # fmt: skip
+    return json.dumps({"data": {"project": {"runs": {"edges": nodes}}}})
+
+
+BINARY = pl.DataFrame(OBJECTS).with_columns(pl.col("variant").cast(pl.Binary))
+COLUMNS = {k: {str(i): row[k] for i, row in enumerate(OBJECTS)} for k in OBJECTS[0]}
+LINES = "\n".join(json.dumps({**row, "note": "a\u2028b"}, ensure_ascii=False) for row in OBJECTS)
+FILES: dict[str, tuple[str, str | bytes]] = {
+    "CSV with a mark of its order": ("r.csv", "\ufeff" + table()),
+    "comments above the header": ("r.csv", "# by a tool\n# lr=1,b=2\n" + table()),
+    "a header in a comment": ("r.csv", "# " + table()),
+    "a line of Excel": ("r.csv", "sep=;\n" + table(sep=";")),
+    "decimal commas": ("r.csv", table(sep=";").replace(".", ",")),
+    "UTF-16": ("r.txt", table(sep="\t").encode("utf-16")),
+    "aligned by blanks": ("r.txt", table(sep="   ")),
+    "trailing commas": ("r.csv", table().replace("\n", ",\n")),
+    "line ends of Macs": ("r.csv", table().replace("\n", "\r")),
+    "gzip": ("r.csv.gz", gzip.compress(table().encode())),
+    "xz of JSON lines": ("r.xz", lzma.compress(LINES.encode())),
+    "JSON lines": ("r.jsonl", LINES),
+    "JSON": ("r.json", json.dumps(OBJECTS)),
+    "pandas, split": ("r.json", json.dumps({"columns": ["variant", "seed", "loss"], "data": RUNS})),
+    "pandas, columns": ("r.json", json.dumps(COLUMNS)),
+    "an object of runs": ("r.json", json.dumps({f"r{i}": row for i, row in enumerate(OBJECTS)})),
+    "a table of pandas": ("r.json", json.dumps({"schema": {"fields": [{}]}, "data": OBJECTS})),
+    "runs beside other facts": ("r.json", json.dumps({"version": 2, "trials": OBJECTS})),
+    "an unknown suffix": ("r.results", table()),
+    "seeds of pandas": ("r.csv", table([(v, f"{s}.0"[: 3 - 2 * (s % 2)], x) for v, s, x in RUNS])),
+    "a seed by another name": ("r.csv", table(head="variant,Random_Seed,loss")),
+    "Parquet, texts as bytes": ("r.parquet", written(BINARY.write_parquet)),
+    "Arrow": ("r.feather", written(pl.DataFrame(OBJECTS).write_ipc)),
+}  # fmt: skip
+
+
+def in_folders(
+    path: Path, name: str, content: Callable[..., str | bytes], **beside: Callable[..., str]
+) -> None:
+    """Write a file for each run, and others next to it; `name` may have {v}, {s} and {i}."""
+    for i, (v, s, x) in enumerate(RUNS):
+        file = put(path / name.format(v=v, s=s, i=i), content(v, s, x))
+        for other, text in beside.items():
+            put(file.parent / other.replace("__", ".").replace("_S_", "/"), text(v, s, x))
+
+
+def losses(v: str, s: int, x: float) -> str:
+    return json.dumps({"loss": x})
+
+
+def mlflow(path: Path) -> None:
+    for i, (v, s, x) in enumerate(RUNS):
+        for name, text in {
+            "meta.yaml": f"run_name: r{i}\nstart_time: {i}\nstatus: 3\n", "params/variant": v,
+            "params/seed": str(s), "metrics/loss": f"1 {x} 9\n2 9.0 1\n", "tags/mlflow.user": "x",
+        }.items():  # fmt: skip
+            put(path / "0" / f"{(7 * i) % 31:032x}" / name, text)
+
+
+def hugging_face(path: Path) -> None:
+    for v, s, x in RUNS:
+        log = [{"step": 1, "loss": x + 1}, {"step": 2, "loss": x}, {"step": 2, "train_runtime": 9}]
+        for place, length in ((".", 3), ("checkpoint-1", 1)):
+            text = json.dumps({"best_metric": 0.1, "log_history": log[:length]})
+            put(path / f"{v}-s{s}" / place / "trainer_state.json", text)
+
+
+def tune(path: Path, last: str = "TERMINATED") -> None:
+    trials = []
+    for i, (v, s, x) in enumerate(RUNS):
+        run = path / f"train_ab_{i:05}_{i}_seed={s},variant={v}_2026"
+        rows = [
+            {"trial_id": f"ab_{i:05}", "training_iteration": k, "loss": x + 2 - k} for k in (1, 2)
+        ]
+        put(run / "result.json", "\n".join(map(json.dumps, rows)) + "\n")
+        put(run / "params.json", json.dumps({"variant": v, "seed": s}))
+        status = last if i == len(RUNS) - 1 else "TERMINATED"
+        trials.append([json.dumps({"trial_id": f"ab_{i:05}", "status": status}), "{}"])
+    put(path / "experiment_state-1.json", json.dumps({"trial_data": trials}))
+
+
+def boards(path: Path) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    for v, s, x in RUNS:
+        with SummaryWriter(path / f"{v}-s{s}") as board:
+            for step in range(3):
+                board.add_scalar("loss", x + 2 - step, step)
+
+
+def keras(path: Path) -> None:
+    pytest.importorskip("tensorboard.compat.proto")
+    from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    for i, (v, s, x) in enumerate(RUNS):
+        writer = EventFileWriter(str(path / f"{v}-s{s}" / "validation"))
+        data = summary_pb2.SummaryMetadata(data_class=summary_pb2.DATA_CLASS_SCALAR)
+        data.plugin_data.plugin_name = "scalars"
+        for step in (1, 2):
+            tensor = tensor_pb2.TensorProto(dtype=1, tensor_content=struct.pack("<f", x + 2 - step))
+            if i % 2:
+                tensor = tensor_pb2.TensorProto(dtype=2, double_val=[x + 2 - step])
+            value = summary_pb2.Summary.Value(tag="loss", tensor=tensor, metadata=data)
+            summary = summary_pb2.Summary(value=[value])
+            writer.add_event(event_pb2.Event(step=step, wall_time=step, summary=summary))
+        writer.close()
+
+
+def optuna(path: Path, direction: str = "minimize", name: str = "", *, journal: bool = True) -> Any:
+    optuna = pytest.importorskip("optuna")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    files = optuna.storages.journal.JournalFileBackend(str(path)) if journal else None
+    storage = optuna.storages.JournalStorage(files) if files else f"sqlite:///{path}"
+    study = optuna.create_study(storage=storage, direction=direction, study_name="s")
+    if name:
+        with pytest.warns(optuna.exceptions.ExperimentalWarning):
+            study.set_metric_names([name])
+    choice = {"variant": optuna.distributions.CategoricalDistribution(["base", "cand"])}
+    for v, s, x in RUNS:
+        study.add_trial(
+            optuna.create_trial(
+                params={"variant": v}, distributions=choice, user_attrs={"seed": s}, value=x
+            )
+        )
+    return study
+
+
+def wandb(path: Path, last: int = -1) -> None:
+    """Write the logs that W&B writes offline; the last one ends after `last` records."""
+    pb = pytest.importorskip("wandb.proto.wandb_internal_pb2")
+    for i, (v, s, x) in enumerate(RUNS):
+        records = [pb.Record() for _ in range(5)]
+        records[0].run.display_name = f"r{i}"
+        for key, value in (("variant", v), ("seed", s), ("notes", "n" * 40_000)):
+            records[0].run.config.update.add(key=key, value_json=json.dumps(value))
+        records[1].history.item.add(nested_key=["loss"], value_json=str(x + 1))
+        records[2].summary.update.add(nested_key=["loss"], value_json=str(x))
+        records[3].exit.exit_code = 0
+        content = b":W&B\xe1\xbe\0"
+        for record in records[: 4 if i < len(RUNS) - 1 else last]:
+            data, is_first = record.SerializeToString(), True
+            while data or is_first:
+                room = 2**15 - len(content) % 2**15 - 7
+                part, data = data[:room], data[room:]
+                kind = (1 if is_first else 4) if not data else 2 if is_first else 3
+                content += struct.pack("<IHB", 0, len(part), kind) + part
+                is_first = False
+        put(path / f"offline-run-{i}" / f"run-{i}.wandb", content)
+
+
+def hparams(v: str, s: int, x: float) -> str:
+    return f"model:\n  variant: '{v}'  # a name\n  sizes:\n  - 3\nseed: {s}\nnote: null\n"
+
+
+YAML = {"by": "model.variant"}
+FOLDERS: dict[str, tuple[Callable[[Path], Any], dict[str, Any], str]] = {
+    "chart of W&B": (lambda p: put(p, chart()), {"parse": NAMED}, "16 rows read: 8 counted"),
+    "runs of W&B": (
+        lambda p: put(p, graph()),
+        {"by": "config.variant", "metric": "summaryMetrics.loss"}, "8 rows",
+    ),
+    "logs of W&B": (wandb, {"by": "config.variant"}, "8 rows"),
+    "summaries of W&B": (
+        functools.partial(
+            in_folders, name="r{i}/files/wandb-summary.json", content=losses,
+            config__yaml=lambda v, s, x: f"variant:\n  desc: x\n  value: {v}\nseed:\n  value: {s}",
+        ), {}, "8 rows",
+    ),
+    "MLflow": (mlflow, {}, "8 rows"),
+    "Optuna": (lambda p: optuna(p, journal=False), {"metric": "value"}, "8 rows"),
+    "journal of Optuna": (optuna, {"metric": "value"}, "8 rows"),
+    "a named metric of Optuna": (lambda p: optuna(p, name="loss"), {}, "8 rows"),
+    "TensorBoard": (boards, {"parse": NAMED, "reference": "base"}, "8 rows"),
+    "Keras": (keras, {"parse": NAMED, "reference": "base"}, "8 rows"),
+    "Hugging Face": (hugging_face, {"parse": NAMED}, "32 rows read: 8 counted, 24 other"),
+    "Ray Tune": (tune, {"by": "config.variant"}, "16 rows read: 8 counted, 8 other"),
+    "Lightning": (
+        functools.partial(
+            in_folders, name="version_{i}/metrics.csv",
+            content=lambda v, s, x: f"step,train,loss\n9,3,\n9,,{x + 1}\n19,,{x}\n29,1,\n",
+            hparams__yaml=hparams,
+        ), YAML, "32 rows read: 8 counted, 24 other",
+    ),
+    "Hydra": (
+        functools.partial(
+            in_folders, name="{i}/results.json", content=losses, __hydra_S_config__yaml=hparams
+        ), YAML, "8 rows",
+    ),
+    "settings next to results": (
+        functools.partial(
+            in_folders, name="{i}/results.json", content=losses,
+            config__json=lambda v, s, x: json.dumps({"variant": v, "seed": s}),
+        ), {"by": "config.variant"}, "8 rows",
+    ),
+    "settings in a path": (
+        functools.partial(in_folders, name="seed={s},variant={v}/r.json", content=losses),
+        {}, "8 rows",
+    ),
+    "parts of Parquet": (
+        functools.partial(
+            in_folders, name="variant={v}/seed={s}/part-0.parquet",
+            content=lambda v, s, x: written(pl.DataFrame({"loss": [x]}).write_parquet),
+        ), {}, "8 rows",
+    ),
+    "hidden files and compressed ones": (
+        functools.partial(
+            in_folders, name="{v}-s{s}.jsonl.gz",
+            content=lambda *run: gzip.compress(losses(*run).encode()),
+            ___x__json=lambda *run: "\1",
+        ), {"parse": NAMED}, "8 rows",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [*FILES, *FOLDERS])
+def test_every_source_of_the_same_runs_has_the_same_verdict(kind: str, tmp_path: Path) -> None:
+    write, question, counts = FOLDERS.get(kind, (None, {}, "8 rows read: 8 counted\n"))
+    if write is None:
+        found = said(FILES[kind][1], tmp_path, FILES[kind][0])
+    else:
+        write(tmp_path / "results")
+        found = heading(tmp_path / "results", **question)
+    assert "1 better\n" in found
+    assert counts in found
+    assert "paired by" in found
+
+
+def with_last(column: str, good: str, bad: str) -> str:
+    """Return the table with a column, whose value is `bad` for the last run of the candidate."""
+    return table(
+        [(*run, bad if run is RUNS[-1] else good) for run in RUNS], f"variant,seed,loss,{column}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "good", "bad", "reason"),
+    [
+        ("status", "keep", "crash", "not finished (status 'crash')"),
+        ("State", "COMPLETED", "CANCELLED by 7", "not finished (State 'CANCELLED by 7')"),
+        ("status", "TERMINATED", "ERROR", "not finished (status 'ERROR')"),
+        ("run.state", "finished", "", "not finished (run.state '')"),
+        ("state", "TrialState.COMPLETE", "State.FAIL", "not finished (state 'State.FAIL')"),
+        ("ExitCode", "0:0", "0:9", "not finished (ExitCode '0:9')"),
+        ("returncode", "0", "137", "not finished (returncode '137')"),
+        ("lifecycle_stage", "active", "deleted", "deleted"),
+        ("archived", "False", "True", "not finished (archived 'True')"),
+        ("success", "True", "False", "not finished (success 'False')"),
+        ("error", "", "CUDA out of memory", "not finished (error 'CUDA out of memory')"),
+    ],
+)  # fmt: skip
+def test_a_run_counts_only_in_a_known_good_state(
+    column: str, good: str, bad: str, reason: str, tmp_path: Path
+) -> None:
+    found = said(with_last(column, good, bad), tmp_path)
+    assert f"8 rows read: 6 counted, 1 {reason}, 1 without a pair" in found
+
+
+def test_other_columns_are_no_states_and_divergence_is_a_count(tmp_path: Path) -> None:
+    for column, good, bad in (("error", "0.12", "0.5"), ("success", "0.9", "0.1")):
+        assert "8 rows read: 8 counted\n" in said(with_last(column, good, bad), tmp_path)
+    for column, good, bad in (("diverged", "False", "True"), ("status", "finished", "diverged")):
+        found = said(with_last(column, good, bad), tmp_path)
+        assert "8 rows read: 7 counted, 1 diverged" in found
+
+
+def test_a_state_of_ones_own_is_named_or_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no row has finished.*'fine'.*--finished"):
+        said(with_last("status", "fine", "fine"), tmp_path)
+    found = said(with_last("status", "fine", "bad"), tmp_path, finished=["Fine"])
+    assert "1 not finished (status 'bad')" in found
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("r.csv", table() + "cand,9,1.2,7\n", "line 10 has 4 cells, the header has 3: 'cand,9,1."),
+        ("r.csv", table() + '"cand,9,1.2\nx,1,2\n', "line 10: unexpected end of data: '\"cand,9"),
+        ("r.csv", "variant,seed,loss\nb\xe4se,1,2\n".encode("latin-1"), "line 2 is not UTF-8"),
+        ("r.csv", table().encode("utf-16-le"), "line 1 has NUL characters"),
+        ("r.csv", table().replace("d,3", "d,\0003"), "line 9 has NUL characters"),
+        ("r.csv", "", "no rows"),
+        ("r.csv", "variant,seed,loss\n", "no rows"),
+        ("r.xlsx", b"PK\x03\x04", "save the table as CSV"),
+        ("r.json", '[{"a": 1, "a": 2}]', "has the key 'a' twice"),
+        ("r.json", '{"columns": ["a", "b"], "data": [[1]]}', "do not fit"),
+        ("r.json", "[1, 2]", "no objects"),
+        ("r.json", "[" * 100_000, "cannot read"),
+        ("r.jsonl", '{"a": 1}\n{"a": \n', "line 2 is not JSON"),
+        ("r.jsonl", "[1, 2]\n", "no objects"),
+        ("r.parquet", b"PAR1", "cannot read"),
+        ("r.db", b"SQLite format 3\0 broken", "cannot read"),
+        ("r.log", '{"op_code": 0}\n', "cannot read"),
+        ("none.csv", None, "no file or folder"),
+    ],
+    ids=range(18),
+)
+def test_a_file_that_cannot_be_read_is_one_line(
+    name: str, content: str | bytes | None, message: str, tmp_path: Path
+) -> None:
+    if content is not None:
+        put(tmp_path / name, content)
+    with pytest.raises(UserError) as error:
+        read_results(tmp_path / name)
+    assert message in str(error.value)
+    assert name in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_what_a_source_knows_of_a_run_counts(tmp_path: Path) -> None:
+    tune(tmp_path / "t", "ERROR")
+    assert "2 not finished (status 'ERROR')" in heading(tmp_path / "t", by="config.variant")
+    (tmp_path / "t" / "experiment_state-1.json").unlink()
+    put(next((tmp_path / "t").glob("*seed=3,variant=cand*")) / "error.txt", "killed")
+    assert "2 not finished (error 'error.txt')" in heading(tmp_path / "t", by="config.variant")
+    keras(tmp_path / "k")
+    events = next((tmp_path / "k" / "cand-s3").glob("*/*"))
+    events.write_bytes(events.read_bytes()[:-7])
+    found = heading(tmp_path / "k", parse=NAMED, reference="base")
+    assert "1 torn (not written to its end)" in found
+    wandb(tmp_path / "w", 2)
+    assert "1 not finished (state 'running')" in heading(tmp_path / "w", by="config.variant")
+    optuna(tmp_path / "o")
+    with pytest.raises(UserError, match="contradicts the study, which minimises value"):
+        heading(tmp_path / "o", metric="value", higher_is_better=True)
+    optuna(tmp_path / "m", "maximize")
+    found = heading(tmp_path / "m", metric="value")
+    assert "1 worse" in found
+    assert "value, higher is better" in found
+
+
+def test_a_storage_of_mlflow_holds_its_runs_and_says_which_are_deleted(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "mlflow.db") as db:
+        db.executescript("""
+            CREATE TABLE experiments (experiment_id, lifecycle_stage);
+            INSERT INTO experiments VALUES (0, 'active'), (1, 'deleted');
+            CREATE TABLE runs (run_uuid, name, status, lifecycle_stage, start_time, experiment_id);
+            INSERT INTO runs VALUES
+                ('1', 'b', 'FINISHED', 'active', 2, 0), ('2', '', 'FAILED', 'active', 1, 0),
+                ('3', 'b', 'FINISHED', 'deleted', 0, 0), ('4', 'c', 'FINISHED', 'active', 3, 1);
+            CREATE TABLE latest_metrics (run_uuid, key, value, is_nan);
+            INSERT INTO latest_metrics VALUES ('1', 'loss', 0.5, 0), ('2', 'loss', 0.0, 1);
+            CREATE TABLE params (run_uuid, key, value);
+            CREATE TABLE tags (run_uuid, key, value);
+            INSERT INTO params VALUES ('1', 'lr', 'x'), ('2', 'lr', 'params'), ('1', 'loss', 'z');
+            INSERT INTO tags VALUES ('2', 'lr', 'tags'), ('1', 'mlflow.user', 'y');
+        """)
+    db.close()
+    expected = [
+        {"run": "b", "status": "FINISHED", "lifecycle_stage": "deleted"},
+        {"run": "2", "status": "FAILED", "loss": "nan", "lr": "params"},
+        {"run": "b", "status": "FINISHED", "loss": "0.5", "lr": "x"},
+        {"run": "c", "status": "FINISHED", "lifecycle_stage": "deleted"},
+    ]
+    assert read_results(tmp_path).frame.equals(frame_of(expected))
+
+
+def test_a_storage_of_optuna_holds_values_settings_and_states(tmp_path: Path) -> None:
+    optuna = pytest.importorskip("optuna")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    storage = f"sqlite:///{tmp_path / 'o.db'}"
+    study = optuna.create_study(storage=storage, study_name="s", directions=["minimize"] * 2)
+    study.enqueue_trial({"kind": "b", "rate": 0.25})
+    study.optimize(
+        lambda t: (
+            math.inf,
+            t.suggest_float("rate", 0, 1) + (t.suggest_categorical("kind", "ab") == "b"),
+        ),
+        n_trials=1,
+    )
+    study.tell(study.ask(), state=optuna.trial.TrialState.FAIL)
+    shared = {"study": "s", "number": 0, "state": "COMPLETE", "value": math.inf, "value_1": 1.25}
+    failed = {"study": "s", "number": 1, "state": "FAIL"}
+    expected = frame_of([{**shared, "rate": 0.25, "kind": "b"}, failed])
+    for path in (tmp_path / "o.db", storage, Path(storage)):
+        assert read_results(path).frame.select(expected.columns).equals(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns"),
+    [
+        ("r.json", '{"data": [{"a": {"b": 2, "c": [3]}}]}', {"a.b": [2], "a.c": ["[3]"]}),
+        ("r.json", '{"a": [1, 2], "n": 3}', {"a": [1, 2], "n": [3, 3]}),
+        ("r.json", '{"n": 3, "log": [{"a": 1}, {"a": 2}]}', {"n": [3, 3], "a": [1, 2]}),
+        ("r.json", '{"a": 1}', {"a": [1]}),
+        ("r.json", '{"a": 1}\n{"a": 2.5}\n', {"a": [1.0, 2.5]}),
+        ("r.jsonl", '{"a": 1}\n\n{"a": "x"}', {"a": ["1", "x"]}),
+        ("r.txt", " a ;b\n1;2", {"a": ["1"], "b": ["2"]}),
+    ],
+)
+def test_a_file_has_the_rows_of_its_runs(
+    name: str, content: str, columns: Any, tmp_path: Path
+) -> None:
+    found = read_results(put(tmp_path / name, content)).frame.to_dict(as_series=False)
+    assert (found, list(found)) == (columns, list(columns))
+
+
+def test_pandas_frames_are_judged_too() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(OBJECTS)
+    frame.loc[0, "loss"] = math.nan
+    found = lmzoo.judge(frame, by="variant", metric="loss")
+    assert found.filter(variant="base")["missing"].item() == 1

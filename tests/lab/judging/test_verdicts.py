@@ -1,0 +1,161 @@
+"""Verdicts on results of other programs: the choice of the pairs, words, numbers and errors."""
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import lmzoo
+from lmzoo.base.errors import UserError
+from lmzoo.lab.judging.account import Question
+from lmzoo.lab.judging.verdicts import judgement
+
+EXAMPLE = Path("docs/assets/judge/results.csv")
+ROWS = pl.read_csv(EXAMPLE).to_dicts()
+OPTIONS: dict[str, Any] = {"by": "variant", "seed": "seed", "metric": "loss", "margin": 0.02}
+
+
+@given(st.lists(st.lists(st.floats(-5, 5), min_size=3, max_size=6), min_size=2, max_size=5))
+@settings(max_examples=40)
+def test_a_higher_metric_is_the_mirror_of_a_lower_one(losses: list[list[float]]) -> None:
+    rows = [{"v": i, "x": x, "y": -x} for i, own in enumerate(losses) for x in own]
+    low = lmzoo.judge(rows, by="v", metric="x", margin=0.5).sort("variant")
+    high = lmzoo.judge(rows, by="v", metric="y", margin=0.5, higher_is_better=True).sort("variant")
+    assert low["verdict"].equals(high["verdict"])
+    np.testing.assert_allclose(low["difference"], -high["difference"].cast(pl.Float64))
+    ends = low.select("difference_low", "difference_high").fill_null(math.nan).to_numpy()
+    mirrored = high.select("difference_high", "difference_low").fill_null(math.nan).to_numpy()
+    np.testing.assert_allclose(ends, -mirrored)
+
+
+def test_the_records_of_the_speedrun_are_judged_as_by_scipy_and_as_the_page_says() -> None:
+    path, margin = EXAMPLE.with_name("speedrun_track3.csv"), 0.0016
+    options: dict[str, Any] = {"by": "record", "seed": "run", "metric": "loss"}
+    table = lmzoo.judge(path, margin=margin, within="comparison", paired=False, **options)
+    page, said = Path("docs/how/judge.md").read_text(), []
+    for row in table.drop_nulls("verdict").iter_rows(named=True):
+        runs = pl.read_csv(path).filter(pl.col("comparison") == row["table"])
+        new, old = (
+            runs.filter(pl.col("record").cast(pl.String) == row[side])["loss"].to_numpy()
+            for side in ("variant", "against")
+        )
+        test = stats.ttest_ind(new, old, equal_var=False)
+        low, high = test.confidence_interval(0.95)
+        shown = [row[key] for key in ("difference", "difference_low", "difference_high", "p")]
+        assert shown == pytest.approx([new.mean() - old.mean(), low, high, test.pvalue], rel=1e-6)
+        above = stats.ttest_ind(new + margin, old, equal_var=False, alternative="greater")
+        below = stats.ttest_ind(new - margin, old, equal_var=False, alternative="less")
+        if max(above.pvalue, below.pvalue) < 0.05:
+            word = "negligible"
+        else:
+            word = "better" if high < -margin else "better-open" if high < 0 else "undecided"
+        assert row["verdict"] == word
+        numbers = " | ".join((f"{shown[0]:+.4f}", f"{low:+.4f} to {high:+.4f}")).replace("-", "−")
+        name = {"better-open": "better (size open)"}.get(word, word)
+        assert f"| #{row['variant']} | #{row['against']} | {name} | {numbers} |" in page
+        said.append(word)
+    assert sorted(said) == ["better"] * 4 + ["better-open"] * 4 + ["negligible"] * 2
+
+
+def test_seeds_decide_whether_runs_are_paired() -> None:
+    other = [{**row, "seed": f"{row['variant']} {row['seed']}"} for row in ROWS]
+    by_seed, apart = judgement(ROWS, Question(**OPTIONS)), judgement(other, Question(**OPTIONS))
+    assert by_seed.frame["paired"].all()
+    assert not apart.frame["paired"].any()
+    assert any(line.startswith("paired by seed") for line in by_seed.heading)
+    assert any(line.startswith("unpaired") for line in apart.heading)
+    # The part that the runs of a seed share cancels only in pairs.
+    widths = [
+        (f["difference_high"] - f["difference_low"]).drop_nulls().max()
+        for f in (by_seed.frame, apart.frame)
+    ]
+    assert widths[0] < widths[1] / 1.5
+
+
+def test_successive_variants_are_each_compared_with_the_one_before() -> None:
+    table = lmzoo.judge(ROWS, **OPTIONS, successive=True)
+    assert table["against"].to_list() == [None, "base", "wider", "no_gate"]
+    for row in table.drop_nulls("against").to_dicts():
+        pair = [r for r in ROWS if r["variant"] in (row["variant"], row["against"])]
+        alone = lmzoo.judge(pair, **OPTIONS, reference=row["against"])
+        expected = alone.filter(variant=row["variant"])["difference"].item()
+        assert row["difference"] == pytest.approx(expected)
+
+
+def test_each_table_is_judged_by_itself() -> None:
+    both = [{**row, "data": "a"} for row in ROWS] + [
+        {**row, "data": "b", "loss": -row["loss"]} for row in ROWS
+    ]
+    table = lmzoo.judge(both, **OPTIONS, within="data")
+    for name, rows in (("a", both[: len(ROWS)]), ("b", both[len(ROWS) :])):
+        part = table.filter(table=name).drop("table")
+        assert part.equals(lmzoo.judge(rows, **OPTIONS).drop("table"))
+
+
+def test_missing_and_diverged_runs_are_said_and_are_in_no_mean(tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    lines = EXAMPLE.read_text().splitlines()
+    lines[7] = "wider,1,nan,0.7"
+    lines[8] = "wider,2,inf,0.7"
+    lines[9] = "wider,3,,0.7"
+    path.write_text("\n".join(lines))
+    report = judgement(path, Question(**OPTIONS))
+    row = report.frame.filter(variant="wider").row(0, named=True)
+    assert (row["seeds"], row["missing"], row["diverged"]) == (5, 1, 2)
+    assert row["mean"] == pytest.approx(np.mean([r["loss"] for r in ROWS[9:12]]))
+    assert row["rank"] == 4
+    assert row["verdict"] == "undecided"  # a variant that diverges more often is not called better
+    said = next(line for line in report.heading if line.startswith("wider"))
+    assert "1 missing" in said
+    assert "2 of 5 diverged" in said
+
+
+def test_the_last_row_of_each_run_counts() -> None:
+    rows = [{**row, "step": k, "loss": row["loss"] + (10 - k)} for row in ROWS for k in (10, 9, 2)]
+    with pytest.raises(UserError, match="--step step keeps"):
+        lmzoo.judge(rows, **OPTIONS)
+    assert lmzoo.judge(rows, **OPTIONS, step="step").equals(lmzoo.judge(ROWS, **OPTIONS))
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        (ROWS, {"metric": "los"}, "no column 'los'; near: loss"),
+        (ROWS, {"by": "varant"}, "no column 'varant'; near: variant"),
+        (ROWS, {"reference": "bas"}, "no variant 'bas'; near: base"),
+        (ROWS, {"margin": -1.0}, "margin -1.0"),
+        (ROWS, {"margin": math.nan}, "margin nan"),
+        ([r for r in ROWS if r["seed"] == 1], {}, "a single seed"),
+        ([r for r in ROWS if r["variant"] == "base"], {}, "one variant only"),
+        ([{**r, "loss": None} for r in ROWS], {}, "no run has a value of loss"),
+        ([*ROWS, {**ROWS[0], "seed": 9, "loss": "1,9"}], {}, "row 25: loss is '1,9'"),
+        (ROWS, {"by": ["variant", "loss"]}, "column 'loss' is named twice"),
+        (ROWS, {"seed": "variant"}, "column 'variant' is named twice"),
+        (ROWS, {"within": "seed"}, "column 'seed' is named twice"),
+        (ROWS, {"parse": "(?P<a>x"}, "no column 'run'"),
+        ([{**r, "run": "a"} for r in ROWS], {"parse": "(?P<a>x"}, "no regular expression"),
+        ([{**r, "run": "a"} for r in ROWS], {"parse": "x"}, "no named group"),
+    ],
+)
+def test_bad_input_is_one_line(rows: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        lmzoo.judge(rows, **{**OPTIONS, **options})
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_judging_imports_neither_torch_nor_ray() -> None:
+    script = (
+        f"import sys, lmzoo; lmzoo.judge({str(EXAMPLE)!r}, by='variant', metric='loss');"
+        "print(*{'torch', 'ray', 'optuna'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "\n", "")
