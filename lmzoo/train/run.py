@@ -54,6 +54,10 @@ class Run(SavedRun):
             self.save_epoch()
             yield record
 
+    @property
+    def has_every_epoch(self) -> bool:
+        return not self.training.model.closed_form
+
     def train_epoch(self, budget: int) -> None:
         next(fit(self.training, self.corpus, budget))
 

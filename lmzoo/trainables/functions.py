@@ -24,6 +24,7 @@ import torch
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store.records import Record
 from lmzoo.lab.store.user_code import UserCode, user_code
+from lmzoo.lab.trainables.output import printed_into
 from lmzoo.lab.trainables.programs import ProgramRun, Report
 from lmzoo.train.checkpoint import RUN, checkpoint_bytes, read_checkpoint
 
@@ -96,6 +97,11 @@ class FunctionRun(ProgramRun):
         except (SystemExit, KeyboardInterrupt) as error:  # of the function: the worker goes on
             words = f"sys.exit({error.code!r})" if isinstance(error, SystemExit) else "an interrupt"
             raise RuntimeError(f"it ended with {words}") from error
+
+    def train_epoch(self, budget: int) -> None:
+        """Wait for the next report; what the function prints goes into the folder of the run."""
+        with printed_into(self.folder.path):
+            super().train_epoch(budget)
 
     @property
     def has_state(self) -> bool:

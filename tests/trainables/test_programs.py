@@ -18,6 +18,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import FloatRange
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.store.records import RunFolder, epoch_records
+from lmzoo.lab.trainables import output
 from lmzoo.lab.trainables.commands import Command, CommandRun
 from lmzoo.trainables.functions import FunctionRun
 from lmzoo.trainables.resolve import resolve
@@ -319,6 +320,29 @@ def test_a_function_that_leaves_python_ends_its_run_with_its_words(tmp_path):
     with pytest.raises(RuntimeError, match=r"it ended with sys.exit\('no disk'\)"):
         run.train_epoch(4)
     run.close()
+
+
+def talk(settings, seed):
+    for epoch in (1, 2):
+        for line in range(settings["lines"]):
+            sys.stdout.write(f"line {line} of epoch {epoch}\n")
+        sys.stderr.write("ünd\n")
+        yield {"epoch": epoch, "valid": 1.0}
+
+
+@pytest.mark.parametrize("lines", [2, 200])
+def test_what_a_function_prints_is_in_the_folder_of_its_run_up_to_a_limit(
+    lines, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(output, "MOST", 1000)
+    run = run_of(talk, tmp_path, {"lines": lines})
+    trained(run, 2)
+    run.close()
+    found = (run.folder.path / output.OUTPUT).read_text().splitlines()
+    assert found[-3:] == [*(f"line {n} of epoch 2" for n in range(lines - 2, lines)), "ünd"]
+    assert (found[0] == "line 0 of epoch 1") == (lines == 2)
+    assert (run.folder.path / output.OUTPUT).stat().st_size <= 1000
+    assert capsys.readouterr() == ("", "")
 
 
 NESTED = (lambda settings, seed: 1.0,)

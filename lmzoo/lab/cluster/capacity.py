@@ -11,6 +11,7 @@ says which nodes may come. Where it does not say, two rules hold:
 """
 
 import contextlib
+import math
 import statistics
 import threading
 import time
@@ -35,6 +36,8 @@ HEAD_SECONDS = 60.0
 """How long the head may take to read the description at the start."""
 JOIN_SECONDS = 180.0
 """How long the first machine may take to join before the device is decided without it."""
+HELD_SECONDS = 15.0
+"""How long resources must be held before it is said; a worker holds its own while it starts."""
 OPEN_WORKERS = 64
 """Workers worth asking for, beyond the live ones, where unknown nodes start on demand."""
 HEAD = "node:__internal_head__"
@@ -56,6 +59,9 @@ class Capacity:
         self._lock = threading.Lock()
         self._nodes: dict[str, Node] = {}
         self._looked = -LOOK_SECONDS
+        self.started = 0
+        """Workers of the sweep that have started; the coordinator counts them."""
+        self._short_since = math.inf
         self._growth = Growth(nodes=None if connection.ADDRESS else 0)
         self._reading: ray.ObjectRef[Growth] | None = None
         self._read = time.monotonic()
@@ -107,6 +113,8 @@ class Capacity:
         text is "" if as many are live.
         """
         live, there = self.live(), len(self._look())
+        if held := self._held_by_others(live if wanted is None else min(wanted, live)):
+            return held
         verb = "is there" if there == 1 else "are there"
         if self._growth.nodes is None:
             waits = f"waiting for a node with {self.resources}, {_count(there, 'node')} {verb}"
@@ -121,6 +129,23 @@ class Capacity:
         known = self._typical() is not None or all(t.resources for t in self._growth.types)
         what = self._amount(min(workers, missing)) if known else _count(nodes, "machine")
         return f"waiting for {what}, {there} of {there + nodes} nodes {verb}"
+
+    def _held_by_others(self, wanted: int) -> str:
+        """Return `waiting for 2 CPU cores that others hold`; "" unless it lasts.
+
+        Ray has placed no worker for `HELD_SECONDS`, and the free resources are too few for one.
+        """
+        missing, now = wanted - self.started, time.monotonic()
+        if not connection.ADDRESS or missing <= 0:
+            self._short_since = math.inf
+            return ""
+        free = ray.available_resources()
+        if all(free.get(name, 0.0) >= amount for name, amount in self.resources.bundle.items()):
+            self._short_since = math.inf
+            return ""
+        self._short_since = min(self._short_since, now)
+        lasts = now - self._short_since >= HELD_SECONDS
+        return f"waiting for {self._amount(missing)} that others hold" if lasts else ""
 
     def check(self) -> None:
         """Return if a worker can run on a node that is there, or that may come.

@@ -1,14 +1,18 @@
 """Starts Ray on this machine, or joins the cluster in RAY_ADDRESS."""
 
 import contextlib
+import errno
 import functools
 import logging
 import os
+import re
 import resource
 import shutil
 import socket
+import stat
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -37,6 +41,10 @@ ADDRESS = "" if _RAY_ADDRESS == "local" else _RAY_ADDRESS
 """Address of the cluster to join; "" starts Ray on this machine."""
 START_ATTEMPTS = 5
 """How often starting Ray is attempted."""
+STAYS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+"""Numbers of errors that the next attempt meets, too."""
+NEW_SECONDS = 60.0
+"""Age up to which a session of Ray may not have its processes yet."""
 CONNECT_SECONDS = 5.0
 """How long the head may take to accept a connection; Ray itself would try for a minute."""
 LOG = logging.getLogger("lmzoo.lab.sweep")
@@ -109,6 +117,41 @@ def _delete_session() -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def delete_abandoned_sessions(folder: Path) -> None:
+    """Delete the sessions of Ray, in its folder, of this account whose processes have ended.
+
+    A driver that is killed cannot delete its own. A session is used while the process in its name
+    lives, a raylet answers at its socket, or it is new.
+    """
+    for session in folder.glob("session_*_*"):
+        with contextlib.suppress(OSError, ValueError):
+            found = session.lstat()
+            is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+            is_new = time.time() - found.st_ctime < NEW_SECONDS
+            pid = int(session.name.rpartition("_")[2])
+            if is_own and not is_new and not _is_alive(pid) and not _answers(session):
+                shutil.rmtree(session, ignore_errors=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # of another account
+        return True
+    return True
+
+
+def _answers(session: Path) -> bool:
+    """Return whether a process listens at a socket of a session."""
+    for path in session.glob("sockets/*"):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+            return True
+    return False
+
+
 def is_ray_unusable() -> bool:
     """Return whether Ray still starts, or one of its processes on this machine has ended."""
     node = getattr(ray_worker, "_global_node", None)
@@ -138,6 +181,7 @@ def _start(quiet: Mapping[str, Any]) -> None:
             "remove `import ray` from the study, or put it inside a function"
         )
     check_temporary_folder(os.environ)
+    delete_abandoned_sessions(Path(_temporary_folder(os.environ)[1]) / "ray")
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < ADDRESS_SPACE:
         LOG.warning(
@@ -150,7 +194,12 @@ def _start(quiet: Mapping[str, Any]) -> None:
         try:
             ray.init(address="local", include_dashboard=False, **quiet)
         except Exception as error:  # Ray raises plain exceptions
-            reason = str(error).partition(".")[0]
+            reason = re.split(r"\.\s|\n", str(error))[0]
+            if isinstance(error, OSError) and error.errno in STAYS:
+                raise UserError(
+                    f"Ray did not start: {reason}; make the file or folder accessible, or set "
+                    "RAY_TMPDIR to another folder"
+                ) from error
             if not attempts_left or STOPS.requested.is_set():
                 raise UserError(
                     f"Ray did not start in {START_ATTEMPTS} attempts ({reason}); the machine may "

@@ -16,7 +16,7 @@ pack have its state and its records (`pack_files.py`).
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Protocol
@@ -26,7 +26,7 @@ from lmzoo.lab.store.writer import Writer
 
 
 class OtherRunError(Exception):
-    """The checkpoint belongs to another run."""
+    """The checkpoint belongs to another run, or does not follow from the records."""
 
 
 class Training(Protocol):
@@ -93,6 +93,11 @@ class SavedRun(ABC):
     def epoch(self) -> int:
         """Number of finished epochs."""
         return self.training.epoch
+
+    @property
+    def has_every_epoch(self) -> bool:
+        """Whether each epoch has a record; an estimate in closed form has one."""
+        return True
 
     @abstractmethod
     def train_epoch(self, budget: int) -> None:
@@ -201,18 +206,31 @@ class SavedRun(ABC):
                 continue
             try:
                 records = self._load(data)
+                self._check_epochs(records)
                 break
             except Exception as error:
                 named = isinstance(error, OtherRunError)
                 errors.append(str(error) if named else type(error).__name__)
                 self.training = self._new_training(config)  # the state may be partly loaded
                 self.folder.store.delete(name)  # or the next save would keep it as the previous one
+                records = []
         if errors:
             action = f"going on from epoch {self.epoch}" if self.epoch else "starting over"
             self.note = f"checkpoint is damaged, {action}: {', '.join(errors)}"
             self._append({"event": "note", "epoch": self.epoch, "reason": self.note})
         for record in records:
             self._append(record)
+
+    def _check_epochs(self, records: Sequence[Record]) -> None:
+        """Check that each epoch before the checkpoint has a record.
+
+        Raises:
+            OtherRunError: The file of records has lost some.
+        """
+        known = {*self._known, *((record["event"], record["epoch"]) for record in records)}
+        needed = {("epoch", epoch) for epoch in range(1, self.epoch + 1)}
+        if self.has_every_epoch and not needed <= known:
+            raise OtherRunError("the records of earlier epochs are lost")
 
     def _append(self, record: Record) -> None:
         self._collect(record)

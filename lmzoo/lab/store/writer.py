@@ -9,13 +9,14 @@ are dropped, so that no file is written without the files before it, and the nex
 of the key raises the error once. The owner of the key must then give up what it was writing.
 
 **Retries.** A full disk and a server that does not answer often recover. An operation is repeated
-with growing pauses, and every failure is logged; the workers of a sweep send it to the console.
-After `RETRY_SECONDS` it fails with a `UserError`. A read-only folder and one of another account do
-not recover: they fail at once. Standard library only.
+with growing pauses, and the failure is logged once a minute for each cause; the workers of a sweep
+send it to the console. After `RETRY_SECONDS` it fails with a `UserError`. A read-only folder and
+one of another account do not recover: they fail at once. Standard library only.
 """
 
 import errno
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -112,6 +113,24 @@ class Writer:
 
 Value = TypeVar("Value")
 
+NEWS_SECONDS = 60.0
+"""Time between two lines of one cause."""
+
+
+class News:
+    """Logs a line about each cause, such as a full disk, at most once a minute."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._said: dict[Hashable, float] = {}
+
+    def say(self, cause: Hashable, now: float, text: str, *values: object) -> None:
+        """Log a warning, unless one of this cause was logged in the last minute."""
+        if now >= self._said.get(cause, -math.inf) + NEWS_SECONDS:
+            self._said[cause] = now
+            self._log.warning(text, *values)
+
+
 RETRY_SECONDS = 60.0
 """Time after which an operation is given up, in seconds."""
 MAX_PAUSE = 8.0
@@ -123,6 +142,7 @@ TRANSIENT_ERRORS = {
 """Error numbers that are retried. Any other error is raised at once."""
 REMEDIES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), ": make space there, and it goes on")
 LOG = logging.getLogger("lmzoo.lab.store")
+NEWS = News(LOG)
 
 
 def retry(action: Callable[[], Value], target: str) -> Value:
@@ -154,6 +174,6 @@ def retry(action: Callable[[], Value], target: str) -> Value:
                 ) from error
             remedy = REMEDIES.get(error.errno, "")
             text = "%s: %s; retrying for %.0f s more%s"
-            LOG.warning(text, target, error.strerror, remaining, remedy)
+            NEWS.say(error.errno, time.monotonic(), text, target, error.strerror, remaining, remedy)
             time.sleep(max(0.0, min(pause, MAX_PAUSE, remaining)))
             pause *= 2

@@ -38,11 +38,12 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.base.errors import ProgramError, UserError, described_output, is_file, near
+from lmzoo.lab.trainables.output import OUTPUT
 from lmzoo.lab.trainables.programs import ProgramRun, Report
 
 FOLDER = "LMZOO_FOLDER"
 """Environment variable with the folder of the run's state."""
-STATE, OUTPUT = "state", "output.txt"
+STATE = "state"
 SHORTEST, LONGEST = 0.02, 0.5
 """Seconds between two looks at what a program has reported; they grow while there is nothing."""
 GIVEN = ("seed", "epochs", "folder")

@@ -17,6 +17,7 @@ class FakeCluster:
         self.growth = Growth()
         self.now = 0.0
         self.looks = 0
+        self.free: dict[str, float] = {"CPU": 1e9, "GPU": 1e9}
 
     def list_nodes(self) -> list[dict]:
         self.looks += 1
@@ -41,6 +42,7 @@ def fake(monkeypatch):
     fake = FakeCluster()
     monkeypatch.setattr(connection, "ADDRESS", "10.0.0.1:6379")
     monkeypatch.setattr("ray.nodes", fake.list_nodes)
+    monkeypatch.setattr("ray.available_resources", lambda: fake.free)
     monkeypatch.setattr("ray.get", lambda answer, timeout=None: answer)
     monkeypatch.setattr("ray.wait", lambda answers, timeout: (answers, []))
     monkeypatch.setattr(capacities, "_read_on_head", lambda nodes: fake.growth)

@@ -8,7 +8,7 @@ import pytest
 from lmzoo.base.errors import UserError
 from lmzoo.lab.cluster import capacity as capacities
 from lmzoo.lab.cluster import connection
-from lmzoo.lab.cluster.capacity import OPEN_WORKERS
+from lmzoo.lab.cluster.capacity import HELD_SECONDS, OPEN_WORKERS
 from lmzoo.lab.cluster.growth import Growth, NodeType
 from lmzoo.lab.cluster.resources import Resources
 from tests.lab.cluster.fake_cluster import fake, join  # noqa: F401
@@ -235,3 +235,22 @@ def test_a_required_kind_needs_a_gpu_also_where_there_is_none():
     assert str(resources) == "1 CPU and 1 GPU (A100)"
     others = Resources(without=("T4", "L4")).decide(has_gpus=True)
     assert str(others) == "1 CPU and 1 GPU (not T4, L4)"
+
+
+@pytest.mark.parametrize(
+    ("free", "started", "text"),
+    [
+        ({}, 0, "waiting for 2 CPU cores that others hold"),
+        ({"CPU": 0.5}, 1, "waiting for 1 CPU core that others hold"),
+        ({"CPU": 0.5}, 2, ""),
+        ({"CPU": 1.0}, 0, ""),
+    ],
+)
+def test_resources_that_others_hold_are_said_when_it_lasts(join, fake, free, started, text):
+    capacity = join(Growth(nodes=0), {"CPU": 2}, needs=ONE_CPU)
+    fake.free, capacity.started = free, started
+    assert capacity.waiting() == ""
+    fake.now += HELD_SECONDS
+    assert capacity.waiting() == text
+    fake.free = {"CPU": 2.0}
+    assert capacity.waiting() == ""

@@ -1,8 +1,13 @@
 """Starting Ray on this machine: attempts, parallel preparation, signals."""
 
 import contextlib
+import errno
+import os
 import socket
+import subprocess
+import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +42,52 @@ def test_a_start_that_fails_is_attempted_again(replace_init, failures):
     with ends, clusters.cluster():
         assert len(calls) == failures + 1
     assert len(calls) == min(failures + 1, clusters.START_ATTEMPTS)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EADDRINUSE])
+def test_an_error_that_stays_is_said_whole_and_at_once(replace_init, number):
+    calls = []
+
+    def init(**_):
+        calls.append(1)
+        raise OSError(number, "Refused", "/tmp/ray.1/x.sock")
+
+    replace_init(init)
+    with pytest.raises(UserError, match=r"Refused: '/tmp/ray.1/x.sock'"):
+        clusters._start({})
+    assert len(calls) == (1 if number == errno.EACCES else clusters.START_ATTEMPTS)
+
+
+@pytest.mark.parametrize("state", ["dead", "new", "alive", "answers", "of another", "link"])
+def test_sessions_of_dead_processes_are_deleted_and_only_those(monkeypatch, state):
+    with (
+        subprocess.Popen(["true"]) as ended,
+        tempfile.TemporaryDirectory(dir="/tmp") as folder,  # a socket has a short name
+    ):
+        ended.wait()
+        _check_sessions(Path(folder), ended, state, monkeypatch)
+
+
+def _check_sessions(tmp_path, ended, state, monkeypatch) -> None:
+    pid = os.getpid() if state == "alive" else ended.pid
+    session = tmp_path / f"session_2026-01-01_00-00-00_0_{pid}"
+    target = tmp_path / "target" if state == "link" else session
+    (target / "sockets").mkdir(parents=True)
+    if state == "link":
+        session.symlink_to(target)
+    others = [tmp_path / "session_latest", tmp_path / "ray_current_cluster"]
+    for path in others:
+        path.touch()
+    monkeypatch.setattr(clusters, "NEW_SECONDS", 60.0 if state == "new" else -1.0)
+    if state == "of another":
+        monkeypatch.setattr(clusters.os, "geteuid", lambda: os.getuid() + 1)
+    with socket.socket(socket.AF_UNIX) as raylet:
+        raylet.bind(str(session / "sockets/raylet"))
+        if state == "answers":
+            raylet.listen()
+        clusters.delete_abandoned_sessions(tmp_path)
+    assert session.exists() == (state != "dead")
+    assert all(path.exists() for path in others)
 
 
 @pytest.mark.parametrize(("limit", "said"), [(8_000_000_000, True), (-1, False)])

@@ -158,8 +158,8 @@ def test_transient_errors_are_retried_and_logged(pauses, caplog, number):
     with caplog.at_level(logging.WARNING, "lmzoo.lab.store"):
         assert retry(failing_action(4, number), "runs/x") == 5
     assert pauses == [0.25, 0.5, 1.0, 2.0]
-    assert len(caplog.messages) == 4
-    assert all(f"runs/x: {os.strerror(number)}" in text for text in caplog.messages)
+    assert len(caplog.messages) == 1, "one line a minute of each cause"
+    assert f"runs/x: {os.strerror(number)}" in caplog.text
     assert ("make space there" in caplog.text) == (number != errno.ESTALE)
 
 

@@ -13,20 +13,21 @@ from lmzoo.base.stops import STOPS
 from lmzoo.lab.cluster.resources import Resources
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import WORKER_LOCK
+from lmzoo.lab.store.writer import NEWS_SECONDS
 from lmzoo.lab.sweep.driver.coordinator import (
     IDLE_SECONDS,
     LOOK_SECONDS,
     MAX_FAILED_STARTS,
+    MAX_KILLED,
     MAX_MISSED,
     NOTHING,
     REPLY_SECONDS,
     START_SECONDS,
-    TOLD_SECONDS,
 )
 from lmzoo.lab.sweep.driver.mailbox import Mailbox
 from lmzoo.lab.sweep.messages import Failed, Hello, Waiting
 from lmzoo.lab.sweep.worker.worker import HEARTBEAT_SECONDS
-from tests.lab.sweep.manual_coordinator import exchange, recovered, sweep  # noqa: F401
+from tests.lab.sweep.manual_coordinator import epoch, exchange, recovered, sweep  # noqa: F401
 
 
 def hello(worker: str, node: str = "node", host: str = "host") -> Hello:
@@ -180,11 +181,30 @@ def test_a_shortage_of_memory_is_a_pause_that_doubles_and_then_an_error(sweep):
         assert sweep.coordinator.wanted(), "the pause is over"
         for worker in (f"{number}a", f"{number}b"):  # Ray kills several at once
             sweep.turn(hello(worker))
-            sweep.coordinator.worker_ended(worker, died=True, memory=True)
+            sweep.coordinator.worker_ended(worker, died=True, memory="10.0.0.1 (node)")
         sweep.turn(after=pause - 1)
         assert not sweep.coordinator.wanted()
         sweep.turn(after=2)
     assert str(sweep.coordinator.error).startswith("4 workers failed at their start: Ray killed")
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_node_without_memory_is_named_and_left_out_after_three_workers(sweep, trains, caplog):
+    """Unless its workers train between the deaths."""
+    sweep.live = 3
+    sweep.turn(Hello("good", pickle.dumps("good"), "other", "there"))
+    sweep.exchange("good")
+    for number in range(MAX_KILLED):
+        worker = f"bad{number}"
+        sweep.start(worker)
+        sweep.exchange(worker)
+        if trains:
+            sweep.exchange(worker, [("a run", epoch(1))])
+        sweep.coordinator.worker_ended(worker, died=True, memory="10.0.0.1 (node)")
+        recovered(sweep)
+        sweep.turn(after=120)
+    assert [*sweep.fleet.health.left_out] == ([] if trains else ["host (node)"])
+    assert caplog.text.count("the memory of its node, host (node), ran out") >= 2
 
 
 @pytest.mark.parametrize(("hours", "ends"), [(0.9, True), (1.1, False), (0.0, False)])
@@ -268,7 +288,7 @@ def test_a_store_that_fails_is_said_at_once_and_not_by_each_worker(sweep, caplog
     reason = "/runs/x: No space left on device; retrying for 60 s more: make space there"
     sweep.turn(hello("a", host="old"), hello("b"), Waiting("a", reason), Waiting("b", reason))
     assert caplog.messages == [f"old (node): {reason}"]
-    sweep.turn(Waiting("b", reason), after=TOLD_SECONDS - 1)
+    sweep.turn(Waiting("b", reason), after=NEWS_SECONDS - 1)
     assert len(caplog.messages) == 1
     sweep.turn(Waiting("b", reason), after=1)
     assert len(caplog.messages) == 2

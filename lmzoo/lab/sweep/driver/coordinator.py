@@ -14,6 +14,7 @@ import pickle
 import shlex
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from lmzoo.lab.cluster.capacity import Capacity
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.pack_files import unpack
 from lmzoo.lab.store.records import WORKER_LOCK
+from lmzoo.lab.store.writer import News
 from lmzoo.lab.study.planned_run import PlannedRun
 from lmzoo.lab.sweep.driver.mailbox import Demand, OtherSweeps, fair_shares
 from lmzoo.lab.sweep.fleet.fleet import Fleet
@@ -46,15 +48,15 @@ MAX_FAILED_STARTS = 4
 MEMORY_SECONDS = 5.0
 """Pause of new workers after Ray killed one to free memory; it doubles with each failed start."""
 OUT_OF_MEMORY = (
-    "Ray killed the worker because the memory of its node ran out; close other programs there, or "
-    "use fewer workers (--max-concurrent)"
+    "Ray killed the worker because the memory of its node, {}, ran out; close other programs "
+    "there, or use fewer workers (--max-concurrent)"
 )
+MAX_KILLED = 3
+"""Workers that Ray may kill on a node for want of memory before the node is left out."""
 START_SECONDS = 60.0
 """How long a sweep whose first workers cannot start waits for a worker that can."""
 LOOK_SECONDS = 1.0
 """Time between two looks at the cost and at workers that are overdue."""
-TOLD_SECONDS = 15.0
-"""Time between two lines about a store that fails."""
 MAX_MISSED = 6
 """Consecutive checks without a heartbeat after which a worker is killed."""
 REPLY_SECONDS = 5.0
@@ -104,8 +106,9 @@ class Coordinator:
         self._named: set[str] = set()
         """Nodes that were left out with a warning."""
         self._reasons: dict[str, str] = {}
-        self._told = -TOLD_SECONDS
-        """When a failing store was said last."""
+        self._news = News(LOG)
+        self._killed: Counter[str] = Counter()
+        """Node -> workers that Ray killed there for want of memory since its last epoch."""
         self._gone: set[str] = set()
         self._failed_starts = 0
         self._revoked: dict[str, list[str]] = {}
@@ -179,13 +182,14 @@ class Coordinator:
             if waits and workers > shares[place]:
                 self.fleet.dismiss(workers - shares[place])
 
-    def worker_ended(self, worker: str, *, died: bool, memory: bool = False) -> None:
+    def worker_ended(self, worker: str, *, died: bool, memory: str = "") -> None:
         """Return the runs of a worker that has ended to the pending runs.
 
         They are pending again as soon as the worker's lock is free: at once if its process has
-        ended, and after the expiry of its lock if its machine does not respond. Ray kills workers
-        (`memory`) also where another program needs the memory of their node: new ones start after
-        a pause, which doubles if they are killed, too.
+        ended, and after the expiry of its lock if its machine does not respond.
+
+        Ray kills workers also where another program needs the memory of their node, which `memory`
+        names: new ones start after a pause, which doubles if they are killed, too.
         """
         with self._mutex:
             self._gone.add(worker)
@@ -193,20 +197,36 @@ class Coordinator:
             self._broken.pop(worker, None)
             self._beats.pop(worker, None)
             interrupted = bool(node) and not self.capacity.node_alive(node)
-            if memory:
-                self._reasons[worker] = OUT_OF_MEMORY
-            paused = memory and time.monotonic() < self._pause_until  # one shortage kills several
-            if memory and not paused:
-                pause = MEMORY_SECONDS * 2**self._failed_starts
-                self._pause_until = time.monotonic() + pause
-                LOG.warning("%s; new workers start in %.0f s", OUT_OF_MEMORY, pause)
-            if died and not interrupted and not paused and worker not in self.fleet.workers:
+            known = bool(memory) and self._is_known_shortage(worker, memory)
+            if died and not interrupted and not known and worker not in self.fleet.workers:
                 self._count_failed_start(worker)
             runs = self.fleet.gone(worker, interrupted=interrupted)
         if runs or died:
             # A daemon thread, because an interrupted sweep does not wait for the lock.
             recover = functools.partial(self._recover, worker, runs, interrupted=interrupted)
             threading.Thread(target=recover, name=RECOVERY, daemon=True).start()
+
+    def _is_known_shortage(self, worker: str, node: str) -> bool:
+        """Return whether the memory of a node is known to be short; if not, say so, and pause.
+
+        One shortage kills several workers. A node on which Ray kills `MAX_KILLED` workers without
+        an epoch in between is left out, if there is another one.
+        """
+        own = [name for name in self._nodes.values() if name.endswith(node[node.find("(") :])]
+        node = own[0] if own else node
+        self._reasons[worker] = OUT_OF_MEMORY.format(node)
+        now, health = time.monotonic(), self.fleet.health
+        if now < self._pause_until or node in health.left_out:
+            return True
+        self._killed[node] += 1
+        if self._killed[node] >= MAX_KILLED and self.fleet.nodes - {node}:
+            health.leave_out(node, f"Ray killed {MAX_KILLED} workers for want of memory")
+            return True
+        pause = MEMORY_SECONDS * 2**self._failed_starts
+        self._pause_until = now + pause
+        text = "%s; new workers start in %.0f s"
+        self._news.say(("memory", node), now, text, self._reasons[worker], pause)
+        return False
 
     def _count_failed_start(self, worker: str) -> None:
         self._failed_starts += 1
@@ -240,6 +260,7 @@ class Coordinator:
                         self._receive(message)
                     self._wake_idle()
                     self._check_nodes()
+                    self.capacity.started = len(self._handles)
                     if time.monotonic() >= self._counted + LOOK_SECONDS:
                         self._check_cost()
                         now = time.monotonic()
@@ -263,9 +284,8 @@ class Coordinator:
                     self._broken[worker] = time.monotonic()
                     self.fleet.health.leave_out(self._nodes.get(worker, worker), reason)
             case Waiting(worker, reason):
-                if time.monotonic() >= self._told + TOLD_SECONDS:
-                    self._told = time.monotonic()
-                    LOG.warning("%s: %s", self._nodes.get(worker, worker), reason)
+                node = self._nodes.get(worker, worker)
+                self._news.say("store", time.monotonic(), "%s: %s", node, reason)
             case Confirmed():
                 self._confirm(message)
             case Exchange():
@@ -309,6 +329,8 @@ class Coordinator:
         self._numbers[worker] = exchange.number
         self._confirm(Confirmed(worker, exchange.confirmed))
         self._failed_starts = 0
+        if exchange.reports:
+            self._killed.pop(self._nodes.get(worker, ""), None)
         if worker in self._gone or STOPS.requested.is_set():
             self._replies[worker] = exchange.number, None
             return

@@ -8,6 +8,7 @@ result files are written to a temporary folder, `scratch`, that is deleted at th
 import contextlib
 import logging
 import os
+import re
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -52,8 +53,8 @@ for _kind in (OutOfMemoryError, OutOfDiskError, NodeDiedError, ObjectLostError, 
 # Ray Tune logs a traceback for each worker that died; the sweep reports the reason in one line.
 logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
 
-LOW_MEMORY = "running low on memory"
-"""Words of Ray's error about a worker that it has killed."""
+LOW_MEMORY = re.compile(r"low on memory(?:.*?IP: (\S+), ID: (\w{6}))?", re.DOTALL)
+"""Ray's error about a worker that it has killed, and the node."""
 
 
 class _WorkerSearch(Searcher):
@@ -115,8 +116,9 @@ class _Watch(tune.Callback):
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         file = trial.error_file
-        memory = file is not None and LOW_MEMORY in Path(file).read_text(errors="replace")
-        self.coordinator.worker_ended(trial.trial_id, died=True, memory=memory)
+        found = file and LOW_MEMORY.search(Path(file).read_text(errors="replace"))
+        node = f"{found[1]} ({found[2]})" if found and found[1] else "which is not known"
+        self.coordinator.worker_ended(trial.trial_id, died=True, memory=node if found else "")
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         if self.coordinator.error:

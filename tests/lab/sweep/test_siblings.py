@@ -1,0 +1,142 @@
+"""Every recovery for every kind: what is lost x when x which run.
+
+One study has a row of the zoo alone and two that share a pack, counts, a function with a state, one
+without, and a command. Each test loses one thing of all of them at once. The numbers must be those
+of a study that lost nothing.
+"""
+
+import errno
+import gc
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lmzoo import Point
+from lmzoo.base.errors import UserError
+from lmzoo.lab.store import writer
+from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.records import CHECKPOINT, CONFIG, RECORDS, STUDY, RunFolder
+from lmzoo.lab.trainables.commands import Command
+from tests.lab.sweep.local_fleet import fleet_sweep
+from tests.toy_study import toy_study
+from tests.trainables import own_programs
+from tests.trainables.test_programs import SCRIPT, own_study
+
+KINDS = (
+    Point("function", own_programs.train, {"lr": 0.1}),
+    Point("no state", own_programs.train_without_state, {"lr": 0.1}),
+    Point("command", Command(SCRIPT), {"lr": 0.1}),
+)
+COUNTS = ("unigram count", "Kneser-Ney 5-gram")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # a worker that dies closes nothing
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def go(sentences, corpus, corpus_fields):
+    """Sweeps the study of all kinds in a folder, for so many epochs."""
+    toy = toy_study(sentences)
+    wide = Point("wide", "DLM46", {"width": 6})
+
+    def sweep(path: Path, epochs: int, **options) -> None:
+        study = own_study(
+            (*toy.points[:2], wide, *KINDS), corpus=toy.corpus, fields=toy.fields,
+            search={}, samples=1, seeds=1, epochs=epochs,
+        )  # fmt: skip
+        fleet_sweep(study, corpus, corpus_fields, path, size=2, **options)
+
+    return sweep
+
+
+@pytest.fixture(scope="module")
+def half(go, tmp_path_factory) -> Path:
+    """The study after half of its epochs."""
+    path = tmp_path_factory.mktemp("half") / "own"
+    go(path, 2)
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(go, half, tmp_path_factory) -> Path:
+    path = shutil.copytree(half, tmp_path_factory.mktemp("whole") / "own")
+    go(path, 4)
+    return path
+
+
+def numbers(path: Path) -> dict[tuple[str, str, int], float]:
+    """Return (label, event, epoch) -> loss: of each epoch, counts have one, and of the test."""
+    found = {}
+    for folder in (RunFolder(config.parent) for config in path.glob(f"*/{CONFIG}")):
+        for record in folder.records():
+            key = folder.config["point"]["label"], record["event"], record["epoch"]
+            if key[2] == 4 or (key[1] == "epoch" and key[0] not in COUNTS):
+                found[key] = record.get("valid_token", record.get("token"))
+    return found
+
+
+def flipped(data: bytes) -> bytes:
+    at = len(data) // 2
+    return data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
+
+
+LOSSES = {
+    "empty": lambda data: b"",
+    "torn": lambda data: data[: 2 * len(data) // 3],
+    "flipped": flipped,
+    "zeros": lambda data: bytes(len(data)),
+    "gone": None,
+}
+
+
+@pytest.mark.parametrize("moment", ["half", "whole"])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("file", [CONFIG, RECORDS, CHECKPOINT, STUDY])
+def test_a_lost_file_costs_time_and_no_number(file, loss, moment, go, half, whole, tmp_path):
+    path = shutil.copytree(half if moment == "half" else whole, tmp_path / "own")
+    found = [*path.glob(file), *path.glob(f"*/{file}")]
+    assert len(found) >= (1 if file == STUDY else 4)
+    for each in found:
+        if LOSSES[loss] is None:
+            each.unlink()
+        else:
+            each.write_bytes(LOSSES[loss](each.read_bytes()))
+    go(path, 4)
+    assert numbers(path) == pytest.approx(numbers(whole), abs=2e-5)
+
+
+@pytest.mark.parametrize("deaths", [{1, 2, 3}, {5, 9, 14}])
+def test_a_worker_that_dies_costs_no_number(deaths, go, half, whole, tmp_path):
+    path = shutil.copytree(half, tmp_path / "own")
+    go(path, 4, deaths=deaths)
+    gc.collect()  # ends the programs of the workers that died
+    assert numbers(path) == pytest.approx(numbers(whole), abs=2e-5)
+
+
+@pytest.mark.parametrize("method", ["_write", "_append", "_read"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS])
+def test_a_disk_that_fails_is_retried_or_named(
+    method, number, go, half, whole, tmp_path, monkeypatch
+):
+    """Every third operation fails once."""
+    path, inner, calls = shutil.copytree(half, tmp_path / "own"), getattr(Store, method), [0]
+
+    def fail(self, *arguments):
+        calls[0] += 1
+        if calls[0] % 3 == 0:
+            raise OSError(number, os.strerror(number))
+        return inner(self, *arguments)
+
+    monkeypatch.setattr(Store, method, fail)
+    monkeypatch.setattr(writer.time, "sleep", lambda seconds: None)
+    if number == errno.EROFS:
+        with pytest.raises(UserError, match=r"own.*: Read-only file system; fix this"):
+            go(path, 4)
+        gc.collect()  # closes what the sweep has left open
+        return
+    go(path, 4)
+    monkeypatch.undo()
+    assert numbers(path) == pytest.approx(numbers(whole), abs=2e-5)
