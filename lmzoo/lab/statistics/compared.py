@@ -32,6 +32,10 @@ nothing, and all together are below 6 %.
 if it has √k times the seeds of a point (Dunnett 1955); and only its own seeds show whether it is
 noisy, skewed or fails with some seeds.
 
+**Nearest.** With `nearest` = m, only the m undecided points that need the fewest seeds get those of
+the next look; the reference gets what m contrasts deserve. The errors are those of all contrasts,
+whatever is trained: a test that is not made rejects nothing.
+
 **Divergence** is a count. Fisher's exact test, one-sided, compares the numbers of diverged runs
 with the reference's; it is one more hypothesis of the table, if its counts could reject at all
 (Tarone 1990). It says worse or better; the means are of the other runs, and no diverged run enters
@@ -139,24 +143,24 @@ def reference_seeds(seeds: int, contrasts: int) -> int:
 
 
 def spend(
-    schedule: Sequence[int], made: Sequence[Look] = (), contrasts: int = 1
+    schedule: Sequence[int], made: Sequence[Look] = (), contrasts: int = 1, nearest: int = 0
 ) -> tuple[Look, ...]:
-    """Return the looks made and those of a schedule after them, with the errors to spend."""
+    """Return the looks made and those of a schedule after them, with the errors to spend.
+
+    After the first look of a study, at most `nearest` contrasts get seeds; 0: all.
+    """
     done = made[-1].seeds if made else 0
     later = [n for n in schedule if n > done]
     if not later:
         return tuple(made)
     spent = sum(look.error for look in made)
     left = ERROR - spent if spent < ERROR - 1e-9 else (ERROR + RESERVE - spent) / 2
-    before = (done, *later[:-1])
-    span = later[-1] - done
-    return (
-        *made,
-        *(
-            Look(n, left * ((n - m) / span), reference_seeds(n, contrasts))
-            for n, m in zip(later, before, strict=True)
-        ),
-    )
+    found, span = list(made), later[-1] - done
+    for n, m in zip(later, (done, *later[:-1]), strict=True):
+        k = min(nearest or contrasts, contrasts) if found else contrasts
+        own = max(reference_seeds(n, k), found[-1].own if found else 0)
+        found.append(Look(n, left * ((n - m) / span), own))
+    return tuple(found)
 
 
 def read_looks(stored: Sequence[object] | None, seeds: int) -> tuple[Look, ...]:
@@ -177,6 +181,7 @@ def compared(
     margin: float = MARGIN,
     ended: ArrayLike | None = None,
     paired: bool | None = None,
+    nearest: int = 0,
 ) -> Compared:
     """Return the comparison of all points with the reference.
 
@@ -194,6 +199,7 @@ def compared(
         ended: number of the point's first runs that have ended, int (P,): a look that waits for
             runs decides nothing. None: each look takes the runs that there are.
         paired: whether the effects of the seeds, the columns, are removed; None: if it pays.
+        nearest: how many undecided points get the seeds of a further look; 0: all.
     """
     x = np.asarray(losses, np.float64)
     asked = np.ones(len(x), bool) if family is None else np.array(family, bool)
@@ -212,6 +218,10 @@ def compared(
     previous, latest = 0, None
     for k, (n, error, own) in enumerate(schedule):
         active = asked & ~state.decided
+        if nearest and latest:
+            needed, _ = _needs(latest[0], margin, error, state.left, state.words())
+            order = np.lexsort((latest[0].p, needed, ~active))
+            active[order[nearest:]] = False
         grown = (done > previous) & ~references
         if active.any() or not previous or not waits:
             seeds[active], seeds[references] = n, np.maximum(seeds[references], max(own, n))

@@ -67,7 +67,7 @@ def plan_looks(
             had = len(reference.confirm_runs)
             made = tuple(m._replace(own=max(m.seeds, min(m.own, had))) for m in made)
     most = max(study.max_seeds, study.seeds)
-    return spend(looks(study.seeds, most), made, contrasts)
+    return spend(looks(study.seeds, most), made, contrasts, study.nearest)
 
 
 def comparison(
@@ -77,10 +77,12 @@ def comparison(
     margin: float,
     *,
     waits: bool = False,
+    nearest: int = 0,
 ) -> tuple[list[PointPlanner], Compared]:
     """Return the points with the reference's kind of score, and their comparison.
 
-    `waits`: a look that needs runs which have not ended decides nothing.
+    `waits`: a look that needs runs which have not ended decides nothing; `nearest`: how many points
+    get the seeds of a further look, 0 for all.
     """
     own, losses, honest, rivals = _measured(points, reference)
     return own, compared(
@@ -92,6 +94,7 @@ def comparison(
         looks=study_looks,
         margin=margin,
         ended=[len(p.confirm_runs) for p in own] if waits else None,
+        nearest=nearest,
     )
 
 
@@ -129,7 +132,9 @@ def plan_more_seeds(
     if reference is None or not reference.confirm_runs:
         return False
     facts = {point: point.point.facts() for point in points}
-    own, found = comparison(facts, reference, study_looks, study.margin, waits=True)
+    own, found = comparison(
+        facts, reference, study_looks, study.margin, waits=True, nearest=study.nearest
+    )
     planned = [
         point.plan_confirm_runs(point.best_setting or {}, int(count))
         for point, count in zip(own, found.seeds, strict=True)

@@ -202,6 +202,12 @@ class Study(Declared):
         default=0,
     )
     """0: `seeds` only."""
+    nearest: int = option(
+        "Undecided points that get more seeds at a look of --until-decided, those that need the "
+        "fewest; 0: all.",
+        low=0,
+        default=0,
+    )
     margin: float = option(
         "Difference that counts as negligible, in nats or in the unit of --metric.",
         low=0,

@@ -178,6 +178,21 @@ def test_the_reference_has_the_root_of_the_contrasts_times_the_seeds():
     assert (first.verdict[1:] == UNDECIDED).all()
 
 
+def test_only_the_nearest_undecided_point_gets_more_seeds():
+    x, made = RNG(5).normal(0, 0.02, (12, 80)), spend(looks(3, 12), contrasts=11, nearest=1)
+    x[3] += 0.03
+    assert [look.own for look in made] == [10, 10, 12]
+    ended = np.array([10, *[3] * 11])
+    first = compared(x, 0, looks=made, ended=ended, nearest=1)
+    assert (first.verdict[1:] == UNDECIDED).all()
+    assert first.seeds[0] == 10
+    assert np.flatnonzero(first.seeds[1:] > 3) + 1 == np.nanargmin(first.seeds_needed) == 3
+    second = compared(x, 0, looks=made, ended=np.maximum(ended, first.seeds), nearest=1)
+    assert second.seeds.sum() == 12 + 12 + 10 * 3  # the third look is for the same point
+    found = compared(x, 0, looks=made, ended=np.maximum(ended, second.seeds), nearest=1)
+    assert [found.verdict[3], *found.seeds[[0, 3]]] == [WORSE_OPEN, 12, 12]
+
+
 def test_a_later_divergence_takes_back_what_is_not_worse():
     base = np.array([2.00, 2.01, 1.99, 2.00, 2.02, 1.98])
     points = [np.append(base[:3] - d, [np.inf] * 3) for d in (0.5, 0.0, -0.5)]

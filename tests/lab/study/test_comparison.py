@@ -175,6 +175,16 @@ def test_only_undecided_points_and_the_reference_get_more_seeds(undecided, run, 
     assert all(n in (3, 6, 12, 24) for n in found.values())
 
 
+@pytest.mark.parametrize(("nearest", "longer"), [(1, ["near"]), (0, ["same", "near"])])
+def test_the_nearest_point_alone_gets_the_seeds_of_a_look(
+    nearest, longer, undecided, run, tmp_path
+):
+    study = dataclasses.replace(undecided, seeds=2, max_seeds=4, nearest=nearest)
+    assert run(study, path=tmp_path)
+    found = seeds(tmp_path)
+    assert [name for name in EFFECTS if name != "wild type" and found[name] > 2] == longer
+
+
 def test_a_finished_study_of_an_earlier_version_stays_as_it_is(
     undecided, run, tmp_path, monkeypatch
 ):

@@ -219,6 +219,8 @@ def _older_options(study: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"--{name}", value)
     if options.get("max_seeds"):
         yield from ("--until-decided", "--max-seeds", str(options["max_seeds"]))
+    if options.get("nearest"):
+        yield from ("--nearest", str(options["nearest"]))
     for field, value in options["fields"].items():
         yield from ("--set", setting_text(field, value))
     for field, search_range in options["search"].items():
