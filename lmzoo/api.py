@@ -35,6 +35,7 @@ from lmzoo.train import trained as trained_runs
 from lmzoo.train.checkpoint import RUN, checkpoint_bytes
 from lmzoo.train.closed_form import evaluate_test
 from lmzoo.train.evaluate import Losses
+from lmzoo.train.groups import build_model
 from lmzoo.train.recipe import Recipe, stored_recipe
 from lmzoo.train.run_config import run_config
 from lmzoo.train.trainer import Training, fit
@@ -267,8 +268,8 @@ def build(
     data = corpus if isinstance(corpus, Corpus) else open_corpus(spec or corpus, data_dir)
     settings = recipe if isinstance(recipe, Recipe) else from_dict(Recipe, recipe or {})
     config = zoo.config(row, **fields)
-    trained = zoo.build(config, data.task, seed, settings.init)
-    module = zoo.build(config, data.task, seed, settings.init)
+    trained = build_model(config, data.task, seed, settings)
+    module = build_model(config, data.task, seed, settings)
     training = Training(trained, settings, seed)
     labels = {"row": zoo.row(row).name, "stage": "single"}
     known = spec and {**run_config(config, settings, data, spec, seed), **labels}

@@ -70,11 +70,17 @@ class LanguageModel(nn.Module, ABC):
     """True if `fit_closed_form` trains the model, without gradients."""
     conditional: ClassVar[bool] = False
     """True if `score_tokens` and `next_log_prob` also take source tokens and source lengths."""
+    output_scale: float = 1.0
+    """A factor of the logits of a model with a width (`lmzoo/train/groups.py`)."""
 
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__()
         self.config = config
         self.task = task
+
+    def scaled(self, table: Float[Tensor, "V E"]) -> Float[Tensor, "V E"]:
+        """Return an output table times `output_scale`."""
+        return table if self.output_scale == 1 else table * self.output_scale
 
     @abstractmethod
     def score_tokens(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B T-1"]:

@@ -43,4 +43,4 @@ class FeatureModel(LanguageModel):
     @property
     def output_table(self) -> Embeddings:
         """The embedding matrix of the emission, by default tied to the inputs."""
-        return self.embedding.weight
+        return self.scaled(self.embedding.weight)

@@ -24,7 +24,8 @@ from lmzoo.data.corpus import Sequences
 from lmzoo.data.vocabulary import SPECIALS
 from lmzoo.inspect.leak_budget import uniform_bag_floor
 from lmzoo.train.evaluate import evaluate
-from lmzoo.train.recipe import Recipe, make_optimiser
+from lmzoo.train.optimisers import make_optimiser
+from lmzoo.train.recipe import Recipe
 
 MARGIN = 0.02
 """Tolerance in nats per token. The standard error of the test loss is far smaller for models that
@@ -103,7 +104,7 @@ def _train(
     model: LanguageModel, batches: Iterator[tuple[Tensor, Tensor]], steps: int, lr: float, seed: int
 ) -> None:
     recipe = Recipe(lr=lr)
-    optimiser = make_optimiser(recipe, model.parameters())
+    optimiser = make_optimiser(recipe, model)
     model.train()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "noise"))

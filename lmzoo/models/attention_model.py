@@ -88,7 +88,7 @@ class AttentionModel(FeatureModel):
 
     @property
     def output_table(self) -> Embeddings:
-        return (self.embedding if self.output is None else self.output).weight
+        return self.scaled((self.embedding if self.output is None else self.output).weight)
 
     @property
     def unused(self) -> int:

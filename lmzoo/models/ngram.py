@@ -106,7 +106,7 @@ class MarkovMLP(FeatureModel):
 
     @property
     def output_table(self) -> Embeddings:
-        return (self.embedding if self.output is None else self.output).weight
+        return self.scaled((self.embedding if self.output is None else self.output).weight)
 
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
         y = previous_vectors(self.embedding(tokens), self.config.window).flatten(2)

@@ -178,7 +178,7 @@ class RecurrentLM(LanguageModel):
 
     def _table(self) -> Tensor:
         """Return the table that the emission reads."""
-        return self.embedding.weight if self.head is None else self.head.weight
+        return self.scaled((self.embedding if self.head is None else self.head).weight)
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         y = self._outputs(tokens[:, :-1], drop=self.training)

@@ -3,7 +3,8 @@
 `default` is standard practice: Adam, gradients cleared at every step, gradient norm clipped at 1.
 `published` reproduces the code of S0: RMSprop (alpha 0.99, eps 0.01), batch 280, no clipping, the
 mean of per-sentence means as loss, and gradients cleared **once per epoch**, so that step i
-follows g_1 + ... + g_i.
+follows g_1 + ... + g_i. `muon_wsd` is Muon for matrices and AdamW for the rest (`optimisers.py`),
+at a rate that is constant and falls to 0 over the last fifth of the steps.
 
 The learning rate of step i, counted from 1, with w warm-up steps, S = `schedule_epochs` · steps per
 epoch and f = `final_lr`:
@@ -18,29 +19,19 @@ epoch and f = `final_lr`:
 
 Loshchilov & Hutter 2017 (arXiv:1608.03983); Hu et al. 2024 (arXiv:2404.06395) and Hägele et al.
 2024 (arXiv:2405.18392), for wsd.
-
-The optimisers of torch that recipes name, without the import of torch's compiler.
-
-torch wraps most optimiser methods in a function that hides them from `torch.compile`. The first
-call of such a wrapper imports the compiler, which costs every training process 0.9 s and 70 MB.
-`inspect.unwrap` returns the method below all wrappers.
 """
 
 import dataclasses
-import inspect
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
-import torch
 from pydantic import Field, field_validator, model_validator
-from torch import Tensor
 
 from lmzoo.base.config import config, from_dict, to_dict
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice, FloatRange
-from lmzoo.functional.decay import decays
 from lmzoo.functional.initialisers import INITIALISERS, initialiser
 from lmzoo.kernels.precision import Precision
 
@@ -52,6 +43,7 @@ class Optimiser(StrEnum):
     ADAMW = "adamw"
     RMSPROP = "rmsprop"
     SGD = "sgd"
+    MUON = "muon"  # for matrices, AdamW for the rest
 
 
 class Accumulate(StrEnum):
@@ -66,6 +58,17 @@ class DecayOn(StrEnum):
 
     MATRICES = "matrices"  # no vectors, biases, norms and decay rates (functional/decay.py)
     ALL = "all"
+
+
+class Parametrisation(StrEnum):
+    """How draws and rates follow the width (`groups.py`)."""
+
+    STANDARD = "standard"
+    MUP = "mup"
+
+
+Share = Annotated[float, Field(gt=0, exclude_if=lambda share: share == 1)]
+"""A share of the learning rate; 1 is not written into configs."""
 
 
 class Weighting(StrEnum):
@@ -94,6 +97,17 @@ class Recipe:
     """Maximum global gradient norm; None disables clipping."""
     clip_value: float | None = Field(None, gt=0, exclude_if=lambda most: most is None)
     """Maximum absolute value of each number of a gradient, before `clip`; None disables it."""
+    rate_matrices: Share = 1.0
+    """Share of `lr` of the weights of linear maps (`groups.py`)."""
+    rate_tables: Share = 1.0
+    """Share of `lr` of embeddings and output tables."""
+    rate_others: Share = 1.0
+    """Share of `lr` of vectors, biases, norms, taps and decay rates."""
+    parametrisation: Parametrisation = Field(
+        Parametrisation.STANDARD, exclude_if=lambda x: x is Parametrisation.STANDARD
+    )
+    base_width: int = Field(32, ge=2, exclude_if=lambda width: width == 32)
+    """The width at which `mup` changes nothing."""
     weight_decay: float = Field(0.0, ge=0)
     weight_decay_on: DecayOn | None = Field(None, exclude_if=lambda on: on is None)
     """`matrices` by default, with a decay only: `all` is that of runs before 0.4."""
@@ -136,6 +150,27 @@ class Recipe:
     def _one_recipe_without_decay(self) -> "Recipe":
         on = (self.weight_decay_on or DecayOn.MATRICES) if self.weight_decay else None
         object.__setattr__(self, "weight_decay_on", on)
+        return self
+
+    @model_validator(mode="after")
+    def _check_groups(self) -> "Recipe":
+        """A pack updates by group with Adam and Muon only, one step at a time."""
+        grouped = self.parametrisation is Parametrisation.MUP
+        shares = self.rate_matrices, self.rate_tables, self.rate_others
+        grouped |= shares != (1, 1, 1) or self.optimiser is Optimiser.MUON
+        if grouped and self.optimiser in (Optimiser.RMSPROP, Optimiser.SGD):
+            raise UserError(
+                f"optimiser={self.optimiser} has one rate for all parameters; set it to adam, "
+                "adamw or muon, or drop parametrisation and rate_*"
+            )
+        if grouped and self.accumulate is Accumulate.EPOCH:
+            raise UserError(
+                "accumulate=epoch has one rate and update for all parameters; set it to step"
+            )
+        if self.base_width != 32 and self.parametrisation is not Parametrisation.MUP:
+            raise UserError(f"base_width={self.base_width} needs parametrisation=mup")
+        if self.init != "default" and self.parametrisation is Parametrisation.MUP:
+            raise UserError(f"init={self.init}: parametrisation=mup has draws of its own; drop one")
         return self
 
     @model_validator(mode="after")
@@ -228,6 +263,7 @@ RECIPES = {
         accumulate=Accumulate.EPOCH,
         loss=Weighting.SENTENCE,
     ),
+    "muon_wsd": Recipe(optimiser=Optimiser.MUON, schedule=Schedule.WSD),
 }
 
 
@@ -245,47 +281,3 @@ def named_recipe(name: str) -> Recipe:
 def stored_recipe(fields: Mapping[str, Any]) -> Recipe:
     """Return the recipe in the config of a run; runs before 0.4 decayed all parameters."""
     return from_dict(Recipe, {"weight_decay_on": DecayOn.ALL, **fields})
-
-
-def decay_groups(recipe: Recipe, parameters: Iterable[Tensor]) -> list[dict[str, Any]]:
-    """Return the parameter groups: those that decay, and those that do not, if both exist."""
-    own = list(parameters)
-    if recipe.weight_decay_on is not DecayOn.MATRICES:
-        return [{"params": own}]
-    without = [parameter for parameter in own if not decays(parameter)]
-    groups = [
-        {"params": [parameter for parameter in own if decays(parameter)]},
-        {"params": without, "weight_decay": 0.0},
-    ]
-    return [group for group in groups if group["params"]]
-
-
-def make_optimiser(
-    recipe: Recipe, parameters: Iterable[Tensor] | Sequence[dict[str, Any]]
-) -> torch.optim.Optimizer:
-    """Return the recipe's optimiser over these parameters, or over given parameter groups."""
-    parameters = list(parameters)  # type: ignore[assignment]
-    if not isinstance(parameters[0], Mapping):
-        parameters = decay_groups(recipe, parameters)  # type: ignore[arg-type]
-    lr, decay, betas = recipe.lr, recipe.weight_decay, (0.9, recipe.beta2)
-    if recipe.optimiser is Optimiser.RMSPROP:
-        return RMSprop(parameters, lr=lr, alpha=0.99, eps=0.01, weight_decay=decay)
-    if recipe.optimiser is Optimiser.ADAMW:
-        return AdamW(parameters, lr=lr, betas=betas, weight_decay=decay, fused=True)
-    if recipe.optimiser is Optimiser.SGD:
-        return SGD(parameters, lr=lr, weight_decay=decay)
-    return Adam(parameters, lr=lr, betas=betas, weight_decay=decay, fused=True)
-
-
-def _without_wrappers(cls: type[torch.optim.Optimizer]) -> Any:
-    """Return a subclass with the unwrapped methods; its steps are not differentiable."""
-    names = ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
-    methods: dict[str, Any] = {name: inspect.unwrap(getattr(cls, name)) for name in names}
-    methods["step"] = torch.no_grad()(inspect.unwrap(cls.step))
-    return type(cls.__name__, (cls,), methods)
-
-
-Adam = _without_wrappers(torch.optim.Adam)
-AdamW = _without_wrappers(torch.optim.AdamW)
-RMSprop = _without_wrappers(torch.optim.RMSprop)
-SGD = _without_wrappers(torch.optim.SGD)

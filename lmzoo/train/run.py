@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from lmzoo import zoo
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
 from lmzoo.kernels.device import CPU
@@ -18,6 +17,7 @@ from lmzoo.lab.store.writer import Writer
 from lmzoo.train.checkpoint import RUN, checkpoint_bytes, read_checkpoint
 from lmzoo.train.closed_form import evaluate_test
 from lmzoo.train.evaluate import Losses, model_report
+from lmzoo.train.groups import build_model
 from lmzoo.train.recipe import stored_recipe
 from lmzoo.train.trainer import Training, fit
 
@@ -90,9 +90,7 @@ class Run(SavedRun):
 
     def _new_training(self, config: Mapping[str, Any]) -> Training:
         recipe = stored_recipe(config["recipe"])
-        model = zoo.build(
-            MODELS.parse(config["model"]), self.corpus.task, config["seed"], recipe.init
-        )
+        model = build_model(MODELS.parse(config["model"]), self.corpus.task, config["seed"], recipe)
         # Weights are drawn on the CPU, so that a seed gives the same weights on every device.
         return Training(model.to(self._device), recipe, config["seed"])
 

@@ -6,7 +6,9 @@ from torch import Tensor
 
 from lmzoo.contract import LanguageModel
 from lmzoo.kernels.device import device_of, device_scope
-from lmzoo.train.recipe import SGD, Accumulate, Recipe, Weighting
+from lmzoo.train.groups import set_rate
+from lmzoo.train.optimisers import SGD
+from lmzoo.train.recipe import Accumulate, Recipe, Weighting
 from lmzoo.train.stepper import Stepper
 
 
@@ -52,8 +54,7 @@ class Step:
             torch.nn.utils.clip_grad_value_(self.model.parameters(), self.recipe.clip_value)
         if self.recipe.clip is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate
+        set_rate(self.optimiser, rate)
         self.optimiser.step()
 
 

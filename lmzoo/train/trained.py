@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lmzoo import zoo
 from lmzoo.base.errors import UserError, user_path
 from lmzoo.contract import MODELS, LanguageModel
 from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.lab.store.records import CONFIG, NUMERICS, USER_CODE, RunFolder
 from lmzoo.lab.store.user_code import load
 from lmzoo.train.checkpoint import OtherRunError, read_checkpoint
+from lmzoo.train.groups import build_model
+from lmzoo.train.recipe import stored_recipe
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ def load_run(run: Path, data_dir: Path | None = None) -> TrainedRun:
             f"corpus {corpus.name} is not the one that the run was trained on; set --data-dir, or "
             f"use the version of lmzoo that trained it"
         )
-    model = zoo.build(model_config, corpus.task)
+    recipe = stored_recipe(config.get("recipe", {}))
+    model = build_model(model_config, corpus.task, 0, recipe)
     try:
         state = read_checkpoint(folder.checkpoint.read_bytes(), config.get("run", ""))
         model.load_state_dict(state["best"]["weights"])

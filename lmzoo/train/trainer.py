@@ -30,8 +30,10 @@ from lmzoo.kernels.precision import check_precision, use_precision
 from lmzoo.lab.store.records import Record
 from lmzoo.train.closed_form import load_estimate
 from lmzoo.train.evaluate import Losses, evaluate
+from lmzoo.train.groups import set_rate
+from lmzoo.train.optimisers import make_optimiser
 from lmzoo.train.packed.layout import HostRow, Layout, Row
-from lmzoo.train.recipe import Recipe, make_optimiser
+from lmzoo.train.recipe import Recipe
 from lmzoo.train.step import Step
 
 
@@ -48,7 +50,7 @@ class Training:
         self.model, self.recipe, self.seed = model, recipe, seed
         self.epoch = 0
         self.steps = 0
-        self.optimiser = None if model.closed_form else make_optimiser(recipe, model.parameters())
+        self.optimiser = None if model.closed_form else make_optimiser(recipe, model)
         self.step = Step(model, recipe, self.optimiser) if self.optimiser else None
         self.losses: list[float] = []
         """The validation losses of all epochs, on which a schedule may depend."""
@@ -241,8 +243,7 @@ def _train_epoch(training: Training, data: Sequences) -> tuple[float, int]:
         torch.manual_seed(derive_seed(training.seed, "noise", training.epoch))
         step.stepper.run_epoch(step, rates, columns)
     training.steps += len(order)
-    for group in step.optimiser.param_groups:
-        group["lr"] = rates[-1]
+    set_rate(step.optimiser, rates[-1])
     return float(-step.total / data.num_scored), data.num_scored
 
 

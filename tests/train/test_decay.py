@@ -10,9 +10,11 @@ from lmzoo.base.config import from_dict, to_dict
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import Task
 from lmzoo.functional.decay import decays
+from lmzoo.train.groups import parameter_groups
+from lmzoo.train.optimisers import make_optimiser
 from lmzoo.train.packed.compatibility import pack_key
 from lmzoo.train.packed.kept_trainers import KeptTrainers
-from lmzoo.train.recipe import DecayOn, Recipe, decay_groups, make_optimiser, stored_recipe
+from lmzoo.train.recipe import DecayOn, Recipe, stored_recipe
 from lmzoo.train.trainer import Training, fit
 
 DECAY = Recipe(optimiser="adamw", lr=3e-3, weight_decay=0.1, batch=16)
@@ -34,7 +36,7 @@ def test_only_matrices_of_a_cell_decay(cell_name):
 def test_steps_without_gradient_move_matrices_only(row):
     model = zoo.build(zoo.config(row, width=8), Task(vocab=9, length=5), seed=0)
     before = copy.deepcopy(model.state_dict())
-    optimiser = make_optimiser(DECAY, model.parameters())
+    optimiser = make_optimiser(DECAY, model)
     for _ in range(3):
         for parameter in model.parameters():
             parameter.grad = torch.zeros_like(parameter)
@@ -45,9 +47,8 @@ def test_steps_without_gradient_move_matrices_only(row):
 
 
 def test_without_decay_there_is_one_group_and_one_identity():
-    parameters = [torch.nn.Parameter(torch.ones(2, 2)), torch.nn.Parameter(torch.ones(2))]
-    assert len(decay_groups(DECAY, parameters)) == 2
-    assert len(decay_groups(Recipe(), parameters)) == 1
+    assert len(parameter_groups(DECAY, torch.nn.Linear(2, 2))) == 2
+    assert len(parameter_groups(Recipe(), torch.nn.Linear(2, 2))) == 1
     assert Recipe(weight_decay_on="all") == Recipe()
     assert "weight_decay_on" not in to_dict(Recipe())
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmzoo.train.recipe import Optimiser, Recipe, make_optimiser
+from lmzoo.train.optimisers import make_optimiser
+from lmzoo.train.recipe import Optimiser, Recipe
 
 
 def new_parameters() -> list[torch.nn.Parameter]:
@@ -25,15 +26,18 @@ def torch_optimiser(name: Optimiser, parameters: list[torch.nn.Parameter]) -> to
     return cls(parameters, lr=0.1, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
 
 
-@pytest.mark.parametrize("name", list(Optimiser))
+@pytest.mark.parametrize("name", [name for name in Optimiser if name is not Optimiser.MUON])
 def test_steps_equal_those_of_torch(name: Optimiser) -> None:
     actual, expected = new_parameters(), new_parameters()
     lr = 0.01 if name is Optimiser.SGD else 0.1
     recipe = Recipe(optimiser=name, lr=lr, weight_decay=0.1, beta2=0.95)
-    optimiser, reference = make_optimiser(recipe, actual), torch_optimiser(name, expected)
+    optimiser, reference = (
+        make_optimiser(recipe, [{"params": actual}]),
+        torch_optimiser(name, expected),
+    )
     for step in range(6):
         if step == 3:  # as if the process had been restarted
-            fresh = make_optimiser(recipe, actual)
+            fresh = make_optimiser(recipe, [{"params": actual}])
             fresh.load_state_dict(copy.deepcopy(optimiser.state_dict()))
             optimiser = fresh
         for current, parameters in ((optimiser, actual), (reference, expected)):

@@ -53,7 +53,9 @@ def uncut_config(config: Any) -> Any:
 def template_model(model: LanguageModel) -> LanguageModel:
     """Return a model with every parameter that a pack member can have; its values are not used."""
     with torch.random.fork_rng(devices=[]):
-        return type(model)(uncut_config(model.config), model.task)
+        template = type(model)(uncut_config(model.config), model.task)
+        template.output_scale = model.output_scale
+        return template
 
 
 @functools.lru_cache(maxsize=1024)

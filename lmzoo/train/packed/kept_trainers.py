@@ -154,7 +154,7 @@ def rows_for(count: int) -> int:
 def _may_share(trainings: Sequence[Training]) -> bool:
     """Whether a trainer of members like these can serve other members later."""
     recipe = trainings[0].recipe
-    if recipe.optimiser not in (Optimiser.ADAM, Optimiser.ADAMW):
+    if recipe.optimiser not in (Optimiser.ADAM, Optimiser.ADAMW, Optimiser.MUON):
         return False
     recorder = stepper.device_recorder(device_of(trainings[0].model))
     return recipe.accumulate is Accumulate.STEP and recorder is not None and recorder.few_shapes

@@ -12,6 +12,7 @@ training was packed. Both are a few operations, whatever the number of members (
 import operator
 import weakref
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +22,11 @@ from torch import Tensor, nn
 from lmzoo.functional.decay import decays
 from lmzoo.kernels.device import CPU
 from lmzoo.kernels.dispatch import has_gpu_kernels
+from lmzoo.train.groups import MATRICES, rate_factors, roles, set_rate
+from lmzoo.train.optimisers import make_optimiser
 from lmzoo.train.packed.adam import Decays, StackedAdam
 from lmzoo.train.packed.layout import ALIGN, STEP, VALUES, Layout, Row
-from lmzoo.train.recipe import DecayOn, make_optimiser
+from lmzoo.train.recipe import DecayOn, Optimiser, Recipe
 from lmzoo.train.trainer import Training
 
 
@@ -65,7 +68,10 @@ class StackedParameters:
         self.decays = Decays(self.values, self.layout.columns([self._decaying(template)])[0])
         self.decays.set(self._weight_decays)
         is_adam = isinstance(self.optimiser, torch.optim.Adam)
-        self.adam = StackedAdam(self.optimiser, self.values, self.decays) if is_adam else None
+        grouping = self._grouping(trainings[0].recipe, template)
+        self.adam = (
+            StackedAdam(self.optimiser, self.values, self.decays, *grouping) if is_adam else None
+        )
         self.read()
 
     @property
@@ -146,8 +152,7 @@ class StackedParameters:
         trainings = self.trainings
         for group, training in zip(self.optimiser.param_groups, trainings, strict=False):
             assert training.optimiser is not None
-            for own in training.optimiser.param_groups:
-                own["lr"] = group["lr"]
+            set_rate(training.optimiser, group["lr"])
         numbers = {VALUES: self.values.detach(), **self._states()}
         if STEP in numbers:  # SGD has no state
             numbers[STEP] = numbers[STEP][:, None].expand(-1, len(self.layout.shapes))
@@ -231,6 +236,23 @@ class StackedParameters:
         """Return the names of the parameters on which the decay of the members acts."""
         all_decay = any(t.recipe.weight_decay_on is DecayOn.ALL for t in self.trainings)
         return {name for name, p in template.named_parameters() if all_decay or decays(p)}
+
+    def _grouping(self, recipe: Recipe, template: nn.Module) -> tuple[Any, Any]:
+        """Return the shares of the rate, and a function to views of what Muon updates, or None."""
+        factors, own = rate_factors(recipe, template), roles(template)
+        scales = matrices = None
+        if any(factor != 1 for factor in factors.values()):
+            widths = torch.tensor(self.layout.widths, device=CPU)
+            numbers = torch.tensor([*factors.values()], dtype=self.values.dtype, device=CPU)
+            scales = numbers.repeat_interleave(widths).to(self.values)
+        if recipe.optimiser is Optimiser.MUON:
+            names = [name for name, role in own.items() if role == MATRICES]
+
+            def matrices(rows: Float[Tensor, "P N"]) -> list[Tensor]:
+                views = self.layout.views(rows)
+                return [views[name] for name in names]
+
+        return scales, matrices
 
     def _make_mask(self) -> Float[Tensor, "P N"]:
         return self.layout.columns(self._parameters).to(self.values)

@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lmzoo.train.optimisers import make_optimiser
 from lmzoo.train.packed import adam as module
 from lmzoo.train.packed.adam import Decays, StackedAdam
 from lmzoo.train.packed.recorder import returns_views
-from lmzoo.train.recipe import Recipe, make_optimiser
+from lmzoo.train.recipe import Recipe
 
 P, N = 5, 37
 RATES = [1e-3, 1e-2, 0.1, 3e-2, 1e-2]

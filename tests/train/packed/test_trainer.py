@@ -22,6 +22,8 @@ RECIPE_KINDS = [
     Recipe(batch=16, clip_value=0.003),
     Recipe(batch=16, clip_value=0.003, optimiser="rmsprop"),
     dataclasses.replace(RECIPES["published"], batch=30),
+    dataclasses.replace(RECIPES["muon_wsd"], batch=16, weight_decay=0.1, schedule_epochs=2),
+    Recipe(batch=16, weight_decay=0.1, rate_tables=0.3, parametrisation="mup", base_width=8),
 ]
 
 
