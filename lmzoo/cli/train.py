@@ -36,7 +36,7 @@ def train(
     data_dir: DataDir = None,
     epochs: Annotated[int, typer.Option(min=1, max=MOST, help="Total number of epochs.")] = 12,
     seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of weights, batches and noise.")] = 0,
-    recipe: Annotated[str, typer.Option(help="default, or published: that of S0.")] = "default",
+    recipe: Annotated[str, typer.Option(help="default, published (that of S0) or muon_wsd.")] = "default",
     fields: Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of model, recipe or corpus, such as model.width=64; repeatable. On a GPU recipe.precision=tf32x3 (default), tf32 or bf16 says how it multiplies.")] = None,
     cuts: Annotated[str | None, typer.Option(help="Cuts of the cell by number or name, such as 4 or state_to_candidate; `lmzoo describe ROW` lists them.")] = None,
     mutations: Annotated[str | None, typer.Option(hidden=True)] = None,

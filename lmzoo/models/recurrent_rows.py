@@ -180,5 +180,11 @@ for _name, _document, _source, _summary in (
      "Initial bias of the LSTM forget gate (model.cell.forget_bias)."),
     ("grad_clip", "S3, S4", "Pascanu et al. 2013 (arXiv:1211.5063)",
      "Clipping of the gradient norm (recipe.clip) or of each number (recipe.clip_value)."),
+    ("muon", "", "Jordan 2024; Liu et al. 2025 (arXiv:2502.16982)",
+     "Orthogonalised updates of matrices, AdamW for the rest (recipe.optimiser)."),
+    ("wsd", "", "Hu et al. 2024 (arXiv:2404.06395)",
+     "A rate that is constant and falls late (recipe.schedule)."),
+    ("mup", "", "Yang et al. 2022 (arXiv:2203.03466)",
+     "Draws and rates with which widths share their best rate (recipe.parametrisation)."),
 ):  # fmt: skip
     technique(_name, document=_document, source=_source, summary=_summary)

@@ -93,7 +93,7 @@ def test_the_roles_of_parameters() -> None:
         "embedding.weight", "head.weight",
     }  # fmt: skip
     others = {name.split(".")[-1] for name, role in found.items() if role == OTHERS}
-    assert {"conv", "log_a", "skip"} <= others
+    assert {"conv", "log_rate", "skip"} <= others
     matrices = {name.split(".")[-1] for name, role in found.items() if role == MATRICES}
     assert {"x", "b", "c", "out"} <= matrices
     groups = parameter_groups(RECIPE, model)

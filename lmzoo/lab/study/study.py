@@ -139,7 +139,7 @@ class Study(Declared):
     reference: str = ""
     """Label of the point that the others are compared with; "" selects the first."""
     corpus: str = option("captions, multi30k_en, cath, text:PATH, ...", default="captions")
-    recipe: str = option("default, or published (reproduces S0).", default="default")
+    recipe: str = option("default, published (reproduces S0) or muon_wsd.", default="default")
     parameters: int = option(
         "Parameter budget that sets each point's width; 0 keeps the widths.", low=0, default=0
     )
