@@ -1,4 +1,4 @@
-"""`torch.func` over scans: pack members run as one equal each member run alone."""
+"""Scans of vectors and of tokens: outputs and gradients, also of packs under `torch.func` maps."""
 
 from typing import Any
 
@@ -9,60 +9,74 @@ from torch.func import functional_call, grad, jacrev, stack_module_state, vmap
 from torch.utils import _pytree as pytree
 
 from lmzoo.cells.base import CELLS, Cell
-from lmzoo.kernels.cpu.mgu import MGUScan
-from lmzoo.kernels.scan import scan
-from tests.kernels.variants import EXAMPLES, build, data
+from lmzoo.kernels.tokens import TokenInputs
+from tests.kernels.variants import EXAMPLES, build, data, variants
 from tests.laws.support import assert_close
 from tests.tiny import FINE
 
-MEMBERS = 3
+VOCAB, WIDTH = 6, 5
 
 
-@pytest.fixture(params=EXAMPLES, ids=str)
-def cells(request: pytest.FixtureRequest) -> list[Cell]:
-    config = CELLS.parse(dict(request.param))
-    return [build(config, torch.float64, seed=seed) for seed in range(MEMBERS)]
+def problem(cell: Cell, *members: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return tokens (.., 3, 4), a table (.., V, E) with one unused row, and starts."""
+    generator = torch.Generator().manual_seed(0)
+    start = data(cell)[1].expand(*members, -1, -1)
+    table = torch.randn(*members, VOCAB, WIDTH, generator=generator, dtype=start.dtype)
+    tokens = torch.randint(VOCAB - 1, (*members, 3, 4), generator=generator)
+    return tokens, table, start
 
 
-def stacked(cells: list[Cell]) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Return the stacked weights, inputs and starts of all members."""
-    weights = {name: w.detach() for name, w in stack_module_state(list(cells))[0].items()}
-    x, start = data(cells[0], count=2 * len(cells))
-    return weights, x.unflatten(0, (len(cells), 2)), start.unflatten(0, (len(cells), 2))
+def results(
+    cell: Cell, tokens: Tensor, table: Tensor, start: Tensor, *, as_tokens: bool
+) -> list[Tensor]:
+    """Return outputs, and gradients of the table, the start and every weight."""
+    table, start = table.clone().requires_grad_(), start.clone().requires_grad_()
+    if as_tokens:
+        y = cell.fast_scan(TokenInputs(tokens, table), start)
+        assert y is not None
+    else:
+        y = cell.naive_scan(table[tokens], start)
+    weighting = torch.linspace(-1, 2, y.numel(), dtype=y.dtype).view(y.shape)
+    inputs = [table, start, *cell.parameters()]
+    loss = (y * weighting).sum() + 0 * sum(tensor.sum() for tensor in inputs)
+    return [y.detach(), *torch.autograd.grad(loss, inputs)]
+
+
+@pytest.mark.parametrize("name", ["mgu", "mgru", "gru", "lstm", "rnn"])
+def test_tokens_equal_vectors_for_every_variant(name: str) -> None:
+    for config in variants(name):
+        cell = build(config, torch.float64)
+        inputs = problem(cell)
+        found, expected = (results(cell, *inputs, as_tokens=tokens) for tokens in (True, False))
+        for i, (actual, reference) in enumerate(zip(found, expected, strict=True)):
+            size = max(1.0, float(reference.abs().max()))
+            assert_close(actual / size, reference / size, FINE, f"{cell.config}: {i}")
 
 
 class Scan(torch.nn.Module):
-    """A module whose forward is a cell's scan, for `functional_call`."""
+    """A module whose forward is a cell's scan of tokens or vectors, or its naive scan."""
 
-    def __init__(self, cell: Cell, *, naive: bool) -> None:
+    def __init__(self, cell: Cell, form: str) -> None:
         super().__init__()
-        self.cell, self.naive = cell, naive
+        self.cell, self.form = cell, form
 
-    def forward(self, x: Tensor, start: Tensor) -> Tensor:
-        return (self.cell.naive_scan if self.naive else self.cell.scan)(x, start)
-
-
-def outputs(
-    cell: Cell, weights: dict[str, Tensor], x: Tensor, start: Tensor, *, naive: bool
-) -> Any:
-    named = {f"cell.{name}": weight for name, weight in weights.items()}
-    return functional_call(Scan(cell, naive=naive), named, (x, start))
+    def forward(self, tokens: Tensor, table: Tensor, start: Tensor) -> Tensor:
+        inputs = TokenInputs(tokens, table)
+        if self.form == "tokens":
+            return self.cell.scan(inputs, start)
+        scan = self.cell.naive_scan if self.form == "naive" else self.cell.scan
+        return scan(inputs.vectors(), start)
 
 
-def gradients(cell: Cell, *, naive: bool = False) -> Any:
-    """Return a function (weights, x, start) -> gradients of the outputs' sum of squares."""
+def loss(cell: Cell, form: str) -> Any:
+    """Return a function (weights, table, start, tokens) -> sum of cubed outputs."""
+    module = Scan(cell, form)
 
-    def loss(weights: dict[str, Tensor], x: Tensor, start: Tensor) -> Tensor:
-        return outputs(cell, weights, x, start, naive=naive).square().sum()
+    def compute(weights: dict[str, Tensor], table: Tensor, start: Tensor, tokens: Tensor) -> Tensor:
+        named = {f"cell.{name}": weight for name, weight in weights.items()}
+        return functional_call(module, named, (tokens, table, start)).pow(3).sum()
 
-    return grad(loss, argnums=(0, 1, 2))
-
-
-def naive_gradients(cell: Cell, weights: Any, x: Tensor, start: Tensor) -> Any:
-    """Return the naive gradients of every member, stacked."""
-    compute = gradients(cell, naive=True)
-    found = [compute({k: w[i] for k, w in weights.items()}, x[i], start[i]) for i in range(len(x))]
-    return pytree.tree_map(lambda *parts: torch.stack(parts), *found)
+    return compute
 
 
 def agree(found: Any, expected: Any) -> None:
@@ -71,31 +85,50 @@ def agree(found: Any, expected: Any) -> None:
         assert_close(actual, reference, FINE, f"gradient {i}")
 
 
-def test_mapped_gradients_equal_separate_gradients(cells: list[Cell]) -> None:
-    weights, x, start = stacked(cells)
-    found = vmap(gradients(cells[0]))(weights, x, start)
-    agree(found, naive_gradients(cells[0], weights, x, start))
+@pytest.mark.parametrize("shared", ["nothing", "tokens", "table", "weights"])
+@pytest.mark.parametrize("form", ["tokens", "vectors"])
+@pytest.mark.parametrize("config", EXAMPLES, ids=str)
+def test_mapped_members_equal_the_naive_scan(
+    config: dict[str, Any], form: str, shared: str
+) -> None:
+    cells = [build(CELLS.parse(dict(config)), torch.float64, seed=seed) for seed in range(3)]
+    weights = {name: weight.detach() for name, weight in stack_module_state(list(cells))[0].items()}
+    tokens, table, start = problem(cells[0], 3)
+    inputs, dims = {"w": weights, "table": table, "start": start, "tokens": tokens}, [0, 0, 0, 0]
+    index = {"nothing": None, "weights": 0, "table": 1, "tokens": 3}[shared]
+    names = list(inputs)
+    if index is not None:
+        inputs[names[index]] = pytree.tree_map(lambda x: x[0], inputs[names[index]])
+        dims[index] = None
+    args = tuple(inputs.values())
+    argnums = (0, 1, 2)
+    found = vmap(grad(loss(cells[0], form), argnums), tuple(dims))(*args)
+    expected = vmap(grad(loss(cells[0], "naive"), argnums), tuple(dims))(*args)
+    agree(found, expected)
+
+    def total(*args_but_tokens: Any) -> Tensor:
+        return vmap(loss(cells[0], form), tuple(dims))(*args_but_tokens, args[3]).sum()
+
+    through = grad(total, argnums)(*args[:3])
+    summed = [
+        pytree.tree_map(lambda x: x.sum(0), part) if dim is None else part
+        for part, dim in zip(expected, dims, strict=False)
+    ]
+    agree(through, tuple(summed))
 
 
-def test_a_gradient_through_a_map_equals_separate_gradients(cells: list[Cell]) -> None:
-    weights, x, start = stacked(cells)
+@pytest.mark.parametrize("form", ["tokens", "vectors"])
+def test_nested_maps_equal_the_naive_scan(form: str) -> None:
+    cell = build(CELLS.parse("mgu"), torch.float64)
+    weights = {name: weight.detach() for name, weight in cell.named_parameters()}
+    tokens, table, start = problem(cell, 2, 3)
+    dims = (None, 0, 0, 0)
 
-    def total(weights: dict[str, Tensor], x: Tensor, start: Tensor) -> Tensor:
-        def member(w: dict[str, Tensor], a: Tensor, s: Tensor) -> Tensor:
-            return outputs(cells[0], w, a, s, naive=False)
+    def nested(function: Any) -> Any:
+        mapped = vmap(vmap(grad(function, argnums=(0, 1, 2)), dims), dims)
+        return mapped(weights, table, start, tokens)
 
-        return vmap(member)(weights, x, start).square().sum()
-
-    found = grad(total, argnums=(0, 1, 2))(weights, x, start)
-    agree(found, naive_gradients(cells[0], weights, x, start))
-
-
-def test_nested_maps_equal_separate_gradients(cells: list[Cell]) -> None:
-    weights, x, start = stacked(cells)
-    inputs = torch.stack([x, 2 * x])
-    found = vmap(lambda a: vmap(gradients(cells[0]))(weights, a, start))(inputs)
-    both = [naive_gradients(cells[0], weights, a, start) for a in inputs]
-    agree(found, pytree.tree_map(lambda *parts: torch.stack(parts), *both))
+    agree(nested(loss(cell, form)), nested(loss(cell, "naive")))
 
 
 def test_the_jacobian_equals_the_naive_jacobian() -> None:
@@ -106,22 +139,6 @@ def test_the_jacobian_equals_the_naive_jacobian() -> None:
     )
 
 
-def test_an_explicit_member_axis_comes_before_the_batch() -> None:
-    generator = torch.Generator().manual_seed(0)
-
-    def random(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-    x, start = random(4, MEMBERS, 2, 3), random(MEMBERS, 2, 3)  # T P B E, P B H
-    xf, hf, xh, hh = random(4, MEMBERS, 3, 3).unbind(0)
-    bf, bh = random(2, MEMBERS, 3).unbind(0)
-    weights = (xf, hf, bf, xh, hh, bh)
-    found = scan(MGUScan(), x, start, weights)
-    for p in range(MEMBERS):
-        alone = scan(MGUScan(), x[:, p], start[p], [w[p] for w in weights])
-        assert_close(found[:, p], alone, FINE, f"outputs of member {p}")
-
-
 def test_a_second_derivative_raises() -> None:
     cell = build(CELLS.parse("mgu"), torch.float64)
     x, start = data(cell)
@@ -129,3 +146,30 @@ def test_a_second_derivative_raises() -> None:
     (first,) = torch.autograd.grad(cell.scan(x, start).sum(), x, create_graph=True)
     with pytest.raises(NotImplementedError, match="naive_scan"):
         first.sum().backward()
+
+
+@pytest.mark.parametrize("token", [-1, VOCAB])
+def test_a_token_outside_the_table_raises(token: int) -> None:
+    cell = build(CELLS.parse("mgu"), torch.float64)
+    tokens, table, start = problem(cell)
+    tokens[1, 2] = token
+    message = rf"must be in 0\.\.{VOCAB - 1}; found {min(token, 0)}\.\."
+    with pytest.raises(IndexError, match=message):
+        cell.fast_scan(TokenInputs(tokens, table), start)
+    with pytest.raises(IndexError, match="index out of range in self"):
+        cell.naive_scan(TokenInputs(tokens, table), start)
+
+
+def test_repeated_tokens_repeat_the_batch() -> None:
+    cell = build(CELLS.parse("mgu"), torch.float64)
+    tokens, table, _ = problem(cell)
+    twice = TokenInputs(tokens, table).repeated(2)
+    assert_close(twice.vectors(), table[tokens].repeat(2, 1, 1), 0.0, "vectors")
+
+
+def test_a_cell_without_a_kernel_accepts_tokens() -> None:
+    cell = build(CELLS.parse({"name": "gru", "reset": "input"}), torch.float64)
+    tokens, table, start = problem(cell)
+    inputs = TokenInputs(tokens, table)
+    assert cell.fast_scan(inputs, start) is None
+    assert_close(cell.scan(inputs, start), cell.naive_scan(table[tokens], start), 0, "outputs")

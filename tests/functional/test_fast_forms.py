@@ -1,0 +1,126 @@
+"""Every fast form of a function equals its plain formula: in values, gradients, packs and NaN."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.func import grad, vmap
+
+from lmzoo.functional import log_normaliser, sphere
+from lmzoo.kernels.cpu.token_mixture import ROWS
+from tests.functional.forms import FORMS, agree, flat, floats, results, total
+from tests.tiny import quick
+
+TOKENS = ["tied softmax", "token mixture"]
+POSITIONS = {"sphere": [0], "log normaliser": [0], "tied softmax": [0, 2], "token mixture": [0, 4]}
+"""The inputs with an entry for each position, which may have any number of axes."""
+
+every_form = pytest.mark.parametrize("name", FORMS)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _fast_at_any_size() -> object:
+    """Use the kernel for any size, and tiles so small that a few vectors and words need several."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sphere, "MIN_SIZE", 0)
+        patch.setattr(log_normaliser, "TILE", {"cpu": (3, 4)})
+        yield
+
+
+@every_form
+@given(st.one_of(st.integers(1, 30), st.integers(ROWS - 1, 3 * ROWS)), st.integers(0, 99))
+@quick
+def test_values_and_gradients_equal_the_plain_formula(name: str, count: int, seed: int) -> None:
+    form = FORMS[name]
+    inputs = form.draw(count, seed)
+    agree(results(form.fast, inputs), results(form.plain, inputs), 1e-10)
+    single = [x.float() if x.dtype == torch.float64 else x for x in inputs]
+    wide = [x.double() if x.dtype == torch.float32 else x for x in single]
+    agree(results(form.fast, single), results(form.plain, wide), form.single)
+
+
+@every_form
+def test_packs_in_nested_maps_equal_members_alone(name: str) -> None:
+    """With gradients inside of the maps, and through them, also where members share an input."""
+    form = FORMS[name]
+    inputs = form.draw(5, 9)
+    of = floats(inputs)
+    members = [
+        [x.roll(m) if i not in of else x * (1 - 0.1 * m) for i, x in enumerate(inputs)]
+        for m in range(6)
+    ]
+    for shared in (None, *range(len(inputs) if len(inputs) > 1 else 0)):
+        for member in members if shared is not None else []:
+            member[shared] = inputs[shared]
+        packed = [
+            torch.stack(parts).unflatten(0, (2, 3)).movedim(1, -1)
+            for parts in zip(*members, strict=True)
+        ]
+        outer, inner = [0] * len(inputs), [-1] * len(inputs)
+        if shared is not None:
+            packed[shared], outer[shared], inner[shared] = inputs[shared], None, None
+
+        def mapped(function: Callable[..., Any], inner=tuple(inner), outer=tuple(outer)) -> Any:
+            return vmap(vmap(function, inner), outer)
+
+        alone = [results(form.plain, member)[-len(of) :] for member in members]
+        expected = [torch.stack(parts) for parts in zip(*alone, strict=True)]
+        inside = mapped(grad(partial(total, form.fast), of))(*packed)
+        agree([x.flatten(0, 1) for x in inside], expected)
+        through = grad(lambda *x, of_all=mapped: of_all(partial(total, form.fast))(*x).sum(), of)
+        for i, found, one_by_one in zip(of, through(*packed), expected, strict=True):
+            if i == shared:
+                agree([found], [one_by_one.sum(0)])
+            else:
+                agree([found.movedim(-1, 1).flatten(0, 1)], [one_by_one])
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_positions_have_any_number_of_axes_in_any_memory_order(name: str) -> None:
+    form = FORMS[name]
+    inputs = form.draw(24, 9)
+    for change in (
+        lambda x: x.unflatten(0, (4, 6)).transpose(0, 1),
+        lambda x: x.unflatten(0, (2, 1, 3, 4)).movedim(0, 2),
+        lambda x: x[3],
+        lambda x: x[:0],
+    ):
+        spread = [change(x) if i in POSITIONS[name] else x for i, x in enumerate(inputs)]
+        agree(results(form.fast, spread), results(form.plain, spread))
+
+
+@every_form
+def test_nan_stays_where_the_plain_formula_has_it(name: str) -> None:
+    form = FORMS[name]
+    inputs = form.draw(6, 9)
+    for i in floats(inputs):
+        broken = [x.clone() for x in inputs]
+        broken[i].view(-1)[broken[i].numel() // 2] = torch.nan
+        pairs = zip(flat(form.fast(*broken)), flat(form.plain(*broken)), strict=True)
+        assert all(fast.isnan().equal(plain.isnan()) for fast, plain in pairs), f"input {i}"
+
+
+@every_form
+def test_a_second_derivative_is_right_or_raises(name: str) -> None:
+    form = FORMS[name]
+    x, *rest = form.draw(3, 9)
+    x.requires_grad_()
+    (first,) = torch.autograd.grad(total(form.fast, x, *rest), x, create_graph=True)
+    if not form.has_second:
+        with pytest.raises(NotImplementedError):
+            first.abs().sum().backward()
+
+
+@pytest.mark.parametrize("name", TOKENS)
+@pytest.mark.parametrize("bad", [-11, 10])
+def test_a_token_outside_the_vocabulary_raises(name: str, bad: int) -> None:
+    form = FORMS[name]
+    *inputs, tokens = form.draw(6, 9)
+    tokens[4] = bad
+    for function in (form.fast, form.plain):
+        with pytest.raises(IndexError):
+            function(*inputs, tokens)
