@@ -57,14 +57,3 @@ def test_it_equals_torchs_decoder_layer(
     theirs = as_decoder_layer(ours, activation)
     expected = theirs(x, memory, tgt_mask=~causal_mask(T), memory_key_padding_mask=~mask)
     assert_close(ours(x, memory, mask[:, None].expand(-1, T, -1)), expected, CLOSE, "layer")
-
-
-def test_masked_vectors_of_the_memory_have_no_effect() -> None:
-    ours = block()
-    x, memory = inputs(3, T, E), inputs(3, M, E, seed=2)
-    mask = torch.tensor([True, True, False]).expand(3, T, M)
-    changed = torch.cat([memory[:, :2], inputs(3, 1, E, seed=3)], dim=1)
-    assert_close(ours(x, changed, mask), ours(x, memory, mask), 0, "layer")
-    assert_close(
-        ours(x, memory[:, :2]), ours(x, memory, mask), CLOSE, "layer over a shorter memory"
-    )

@@ -61,17 +61,6 @@ def text(tmp_path):
     return path
 
 
-def test_a_stream_keeps_the_text_and_its_size(text):
-    corpus = open_corpus(f"stream:{text}")
-    whole = text.read_text()
-    first, second = int(0.9 * len(whole)), int(0.95 * len(whole))
-    characters = corpus.test.tokens[corpus.test.scored].tolist()
-    assert "".join(corpus.vocabulary.tokens[i] for i in characters) == whole[second:]
-    assert corpus.test_size.characters == len(whole) - second
-    assert corpus.valid.num_scored == second - first
-    assert not corpus.test.is_task
-
-
 def test_the_data_of_a_stream_stay_the_same(text):
     """A change of this value gives the runs on every contiguous text another identity."""
     assert open_corpus(f"stream:{text}").fingerprint == "60ffa50135956bee"

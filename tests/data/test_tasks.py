@@ -3,7 +3,6 @@
 A predictor takes the names of the symbols before a scored symbol, and returns its name.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
@@ -109,12 +108,6 @@ def test_queries_of_mqar_come_sooner_with_a_smaller_power():
     # With a = 1 gaps are uniform: 30 slots after 4 symbols, on average at 4 + 30 + 1.5 − 0.5.
     assert mean_place(1.0) == pytest.approx(35, abs=2.5)
     assert mean_place(0.01) < 25
-
-
-def test_the_fingerprint_has_the_scored_positions():
-    corpus = small("mqar")
-    part = dataclasses.replace(corpus.test, scored=torch.zeros_like(corpus.test.scored))
-    assert dataclasses.replace(corpus, test=part).fingerprint != corpus.fingerprint
 
 
 def test_strings_of_training_do_not_return_although_there_are_few():

@@ -80,14 +80,6 @@ def test_bits_and_words_are_those_of_the_raw_text_for_every_unit(file, unit):
     assert (corpus.train.tokens[:, 0] == START).all()
 
 
-@pytest.mark.parametrize("unit", ["char", "word"])
-def test_the_vocabulary_is_that_of_the_training_split(file, unit):
-    file.write_text(TEXT + "Ω " * 20, encoding="utf-8")
-    corpus = open_corpus(spec(file, unit))
-    assert "Ω" not in corpus.vocabulary.tokens
-    assert (corpus.test.tokens == UNKNOWN).any()
-
-
 def test_rare_words_are_unknown_in_training_only_if_held_out_words_are(file):
     rare = " ".join(f"r{i}" for i in range(200)) + "\n"
     file.write_text(rare + TEXT, encoding="utf-8")

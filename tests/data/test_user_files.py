@@ -4,14 +4,10 @@ import gzip
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lmzoo.contract import END
 from lmzoo.data.corpus import describe_data, open_corpus
-from lmzoo.data.files import read_lines
 from lmzoo.data.splits import deal
-from tests.tiny import quick
 from tests.user_errors import raises_user_error
 
 LINES = [f"Line {i} here" for i in range(20)]
@@ -52,13 +48,6 @@ def test_lower_case_characters_of_cut_lines(text):
     assert decoded(corpus, corpus.train) == ["line "] * 16
     assert corpus.unit == "character"
     assert not corpus.train.tokens.eq(END).any()  # every line was cut
-
-
-@quick
-@given(st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]))))
-def test_read_lines_inverts_writing(tmp_path_factory, lines):
-    lines = ["first", *lines]
-    assert read_lines(write(tmp_path_factory.getbasetemp() / "lines.txt", lines)) == lines
 
 
 def test_fasta_records_may_span_several_lines(tmp_path):

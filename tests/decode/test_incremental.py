@@ -101,13 +101,6 @@ def test_attention_computes_each_key_once(name: str, fields: dict[str, Any]) -> 
     assert len(set(growth)) == 1
 
 
-@pytest.mark.parametrize("name", ["gpt", "transformer_encdec"])
-def test_a_decoder_step_processes_only_the_new_token(name: str) -> None:
-    model = tiny(name, length=STEPS + 1)
-    for step in vectors_per_step(model, STEPS, *sources_of(model)):
-        assert set(step.values()) == {2}  # two sequences
-
-
 @torch.no_grad()
 @pytest.mark.parametrize(
     ("name", "fields"),

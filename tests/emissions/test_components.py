@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from lmzoo.emissions import mixture
-from lmzoo.emissions.mixture import Components, FreeComponents, MixtureEmission
+from lmzoo.emissions.mixture import Components, FreeComponents
 from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.normalise import Norm
 from tests.laws.support import assert_close
@@ -49,11 +49,3 @@ def test_scoring_the_vocabulary_equals_scoring_the_targets(
         results[limit] = (scores.detach(), *gradients)
     for by_vocabulary, by_target in zip(*results.values(), strict=True):
         assert_close(by_vocabulary, by_target, FINE, kind)
-
-
-def test_the_mixture_emission_is_a_gated_sum_of_components() -> None:
-    head = MixtureEmission(MixtureEmission.Config(components=K), E, Norm.RMS)
-    y, table = torch.randn(2, 5, E), torch.randn(V, E)
-    expected = torch.softmax(head.gate(y), dim=-1) @ head.log_prob_table(table).exp()
-    assert_close(head.dense(y, table).exp().detach(), expected.detach(), CLOSE, "P(v | y)")
-    assert list(head.state_dict()) == ["means", "log_scale", "gate.weight", "gate.bias"]

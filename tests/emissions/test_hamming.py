@@ -1,4 +1,4 @@
-"""The Hamming emission with agreements by inner products (S1)."""
+"""The Hamming emission: agreements by inner products, and a distance of codes (S1)."""
 
 import pytest
 import torch
@@ -14,17 +14,16 @@ from tests.tiny import FINE
 M, D = 3, 2
 
 
-INNER_PRODUCTS = [kind for kind in Aggregate if kind is not Aggregate.CODE_L1]
-"""Aggregates of inner products; `test_hamming_codes.py` tests the distance of codes."""
-
-
 def build(aggregate: str, **fields: object) -> HammingEmission:
-    return make("hamming", aggregate=aggregate, **{"groups": M, "size": D, **fields})
+    size = 1 if aggregate == Aggregate.CODE_L1 else D
+    return make("hamming", aggregate=aggregate, **{"groups": M, "size": size, **fields})
 
 
 def reference_logit(emission: HammingEmission, y: Tensor, embedding: Tensor) -> Tensor:
     """Return the logit of one token in one context."""
     q, code = emission.context(y), emission.codes(embedding)
+    if emission.config.aggregate == Aggregate.CODE_L1:
+        return -emission.log_scale.exp() * (q.sigmoid() - code.sigmoid()).abs().sum()
     a = torch.stack([q[D * m : D * m + D] @ code[D * m : D * m + D] for m in range(M)])
     a = a if emission.bias is None else a + emission.bias
     aggregates = {"sigmoid_l1": a.sigmoid().sum(), "min": a.min(), "sum": a.sum()}
@@ -32,9 +31,9 @@ def reference_logit(emission: HammingEmission, y: Tensor, embedding: Tensor) -> 
 
 
 @pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("aggregate", INNER_PRODUCTS)
+@pytest.mark.parametrize("aggregate", Aggregate)
 def test_it_computes_its_definition(aggregate: Aggregate, *, biased: bool) -> None:
-    if biased and aggregate is Aggregate.SUM:
+    if biased and aggregate in (Aggregate.SUM, Aggregate.CODE_L1):
         with pytest.raises(UserError, match="biased=True"):
             build(aggregate, biased=True)
         return
@@ -49,14 +48,13 @@ def test_it_computes_its_definition(aggregate: Aggregate, *, biased: bool) -> No
     assert_close(emission.dense(y[0], table), torch.log_softmax(logits, -1), FINE, "dense")
 
 
-def test_aggregate_min_is_the_smallest_agreement() -> None:
-    emission = build("min")
-    y, _, table = contexts()
-    a = emission.agreements(y, table)
-    assert emission.log_scale == 0
-    assert_close(emission.logits(y, table), a.sort(-1).values[..., 0], FINE, "logits")
-
-
-def test_zero_groups_are_an_error() -> None:
-    with pytest.raises(UserError, match="groups"):
-        EMISSIONS.parse({"name": "hamming", "groups": 0})
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"groups": 0}, "groups"),
+        ({"aggregate": "code_l1", "size": 2}, "size=2: aggregate=code_l1"),
+    ],
+)
+def test_invalid_options_are_errors(fields: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        EMISSIONS.parse({"name": "hamming", **fields})

@@ -71,28 +71,34 @@ def trains(module: nn.Module, name: str, read=lambda output: output) -> None:
         losses.append(loss.item())
     assert losses[-1] < losses[0], name
     kind, _, path = name.partition(" ")
-    if kind == "hold" and "[" not in path:
-        assert not changed.get_parameter(path).any()
+    if kind == "hold":
+        weight, _, part = path.removesuffix("]").partition("[")
+        parts = changed.get_parameter(weight)
+        if part:
+            number, count = map(int, part.split("/"))
+            parts = parts.chunk(count)[number - 1]
+        assert not parts.any()
 
 
-def test_every_cut_of_a_weight_that_the_zoo_names_is_found() -> None:
-    whole = Scored("DLM46").eval()
-    found = [cut.name for cut in cuts(whole, TOKENS)]
+WEIGHTS = ("input_to", "state_to")
+
+
+@pytest.mark.parametrize(
+    ("row", "cell", "found"),
+    [("DLM46", "mgu", (*WEIGHTS, "gate_bias", "candidate_bias")), ("gru", "gru", WEIGHTS)],
+)
+def test_every_cut_of_a_weight_that_the_zoo_names_is_found(row, cell, found) -> None:
+    """A GRU stacks the weights of its three gates."""
+    whole = Scored(row).eval()
     outputs = []
-    for name in found:
+    for cut in cuts(whole, TOKENS):
         changed = copy.deepcopy(whole)
-        apply_cut(changed, name)
+        apply_cut(changed, cut.name)
         outputs.append(changed(TOKENS))
-    names = cut_names("mgu")
-    for number, name in enumerate(names):
-        own = Scored("DLM46", cell={"cuts": [number]}).eval()(TOKENS)
+    for number, name in enumerate(cut_names(cell)):
+        own = Scored(row, cell={"cuts": [number]}).eval()(TOKENS)
         seen = any(torch.allclose(own, output, atol=1e-6) for output in outputs)
-        assert seen == (name not in ("carry", "write")), name  # terms without a module
-        if name == "write":  # the candidate is zero without its three weights
-            changed = copy.deepcopy(whole)
-            for weight in ("xh", "hh", "bh"):
-                apply_cut(changed, f"hold m.cell.w.{weight}")
-            assert torch.allclose(own, changed(TOKENS), atol=1e-6)
+        assert seen == name.startswith(found), name
 
 
 def test_a_transformer_has_its_sublayers_and_its_norms() -> None:
@@ -120,32 +126,10 @@ def test_a_recurrent_layer_has_its_gates(kind, gates) -> None:
         trains(module, cut.name)
 
 
-def test_an_own_cell_and_an_attention_have_the_parts_that_they_stack() -> None:
-    """Of the GRU, which stacks three gates, all cuts of a weight that the zoo names are found."""
-    whole = Scored("gru").eval()
-    outputs = []
-    for name in (cut.name for cut in cuts(whole, TOKENS)):
-        changed = copy.deepcopy(whole)
-        apply_cut(changed, name)
-        outputs.append(changed(TOKENS))
-    for number, name in enumerate(cut_names("gru")):
-        own = Scored("gru", cell={"cuts": [number]}).eval()(TOKENS)
-        seen = any(torch.allclose(own, output, atol=1e-6) for output in outputs)
-        assert seen == name.startswith(("input_to", "state_to")), name
+def test_an_attention_has_the_parts_that_it_stacks() -> None:
     attention = "layers.layers.0.self_attn.in_proj_weight"
     assert f"hold {attention}[3/3]" in spellings(Transformer())
     assert not any("linear1.weight[" in name for name in spellings(Transformer()))
-
-
-def test_a_part_of_a_weight_stays_zero_in_training() -> None:
-    module = RecurrentLM()
-    apply_cut(module, "hold cell.weight_hh_l0[2/4]")
-    optimiser = torch.optim.Adam(module.parameters(), 0.1)
-    module(TOKENS).square().mean().backward()
-    optimiser.step()
-    gates = module.cell.weight_hh_l0.chunk(4)
-    assert not gates[1].any()
-    assert gates[0].any()
 
 
 def test_what_changes_nothing_or_is_the_same_function_is_listed_once() -> None:

@@ -4,9 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from lmzoo import zoo
 from lmzoo.blocks.attention_block import NormPosition
-from lmzoo.contract import Task
 from tests.blocks.test_attention_block import as_layer
 from tests.laws.support import assert_close, log_prob
 from tests.models.equivalence import LENGTH, small
@@ -39,23 +37,6 @@ def test_scores_equal_the_pytorch_encoder_with_a_causal_mask(name: str) -> None:
     expected = torch.log_softmax(y @ table.weight.T, dim=-1)
     expected = expected.gather(2, tokens[:, 1:, None])[..., 0].detach()
     assert_close(log_prob(model, tokens, lengths)[:, 1:], expected, CLOSE, "scores")
-
-
-@pytest.mark.parametrize("name", DECODERS)
-def test_initial_weights_have_the_published_standard_deviations(name: str) -> None:
-    model = zoo.build(zoo.config(name, width=128, layers=2), Task(vocab=50, length=20))
-    spread = 0.02 if name.startswith("gpt") else None
-    assert model.embedding.weight.std().item() == pytest.approx(spread or 128**-0.5, rel=0.1)
-    for block in model.blocks:
-        inner = (block.attention.query, block.attention.key, block.feed_forward.expand)
-        outer = (block.attention.output, block.feed_forward.contract)
-        for part, share in ((inner, 1.0), (outer, 0.5)):  # 1/√(2D) with D = 2
-            for linear in part:
-                default = (3 * linear.in_features) ** -0.5
-                expected = default if spread is None else spread * share
-                assert linear.weight.std().item() == pytest.approx(expected, rel=0.1)
-        if spread is not None:
-            assert not block.attention.value.bias.any()
 
 
 @torch.no_grad()

@@ -11,7 +11,6 @@ from lmzoo import zoo
 from lmzoo.base.config import to_dict
 from lmzoo.base.errors import UserError
 from lmzoo.contract import END, START, Task
-from lmzoo.data.corpus import open_corpus
 from tests.laws.support import assert_close, log_prob
 from tests.models.equivalence import small
 from tests.models.sentences import pad_sentences
@@ -36,12 +35,6 @@ def test_backward_model_is_not_causal_and_needs_a_causal_reader() -> None:
     assert not small("backward_lm").causal
     with pytest.raises(UserError, match="'backward_lm' cannot read backwards"):
         small("backward_lm", reader="backward_lm")
-
-
-def test_reader_can_be_any_model_config() -> None:
-    config = zoo.config("backward_lm", reader={"cell": "lstm", "width": 8})
-    assert config.reader.width == 8
-    assert zoo.config("backward_lm", reader="markov_mlp").reader.window == 4
 
 
 TASK = Task(vocab=4, length=5, ends=True)
@@ -86,16 +79,3 @@ def test_end_is_predicted_last_and_words_from_right_to_left() -> None:
         scores = log_prob(back.reader, *pad_sentences([read], 5))[0, 1 : len(read)]
         expected = torch.cat([scores[:-1].flip(0), scores[-1:]])
         assert_close(actual[row, 1 : len(read)], expected, CLOSE, f"scores of row {row}")
-
-
-def test_elmo_backward_probabilities_of_all_strings_sum_to_one() -> None:
-    elmo = tiny_model("elmo")
-    with torch.no_grad():
-        total = mass(elmo.backward_log_prob(*every_string()))
-    assert_close(total, torch.ones(()), CLOSE, "total")
-
-
-def test_corpus_task_says_whether_sequences_have_an_end_token() -> None:
-    small = {"train": 5, "valid": 2, "test": 2}
-    assert open_corpus({"name": "captions", **small}).task.ends
-    assert not open_corpus({"name": "iid", **small}).task.ends

@@ -5,8 +5,8 @@ import itertools
 import torch
 from torch import Tensor
 
-from tests.laws.support import assert_close, log_prob, next_log_prob
-from tests.models.equivalence import copy_weights, small
+from tests.laws.support import assert_close, log_prob
+from tests.models.equivalence import small
 from tests.tiny import FINE, every_sequence
 
 
@@ -45,19 +45,6 @@ def test_posteriors_are_those_of_the_paths() -> None:
             by_state = torch.stack([joint[every[:, t - 1] == k].sum(0) for k in range(3)], 1)
             expected = by_state / by_state.sum(1, keepdim=True)
             assert_close(filtered[:, :, t - 1], expected, FINE, f"posterior of z_{t}")
-
-
-@torch.no_grad()
-def test_the_first_two_tokens_are_those_of_the_local_hmm() -> None:
-    chain, local = small("hmm"), small("local_hmm")
-    copy_weights(chain, local, *dict(local.named_parameters()))
-    tokens, _ = every_sequence(chain.task)
-    assert_close(
-        next_log_prob(chain, tokens[:, :2]), next_log_prob(local, tokens[:, :2]), 2e-5, "t = 2"
-    )
-    assert (
-        next_log_prob(chain, tokens[:, :3]) - next_log_prob(local, tokens[:, :3])
-    ).abs().max() > 1e-3
 
 
 @torch.no_grad()

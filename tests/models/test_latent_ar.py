@@ -3,15 +3,8 @@
 import torch
 
 from tests.laws.support import assert_close, next_log_prob
-from tests.models.equivalence import assert_same_model, copy_weights, set_weights, small
+from tests.models.equivalence import small
 from tests.tiny import CLOSE, every_sequence
-
-
-def test_zero_skip_is_the_recurrent_model() -> None:
-    latent, plain = small("latent_ar"), small("rnn_lm")
-    copy_weights(latent, plain, *dict(plain.named_parameters()))
-    set_weights(latent, {"skip.weight": 0.0})
-    assert_same_model(latent, plain)
 
 
 def test_skip_reads_the_last_token_only() -> None:

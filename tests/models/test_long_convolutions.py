@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from lmzoo.base.errors import UserError
-from lmzoo.blocks.layers import Linear
 from lmzoo.functional.causal_convolution import causal_convolution
 from lmzoo.models.convolution import H3Mixer
 from tests.laws.support import assert_close
 from tests.models.equivalence import small
-from tests.tiny import FINE, tiny
+from tests.tiny import FINE
 
 
 def by_fft(x: Tensor, kernel: Tensor) -> Tensor:
@@ -93,14 +92,3 @@ def test_base_conv_gates_short_and_long_convolutions() -> None:
 def test_a_head_of_h3_divides_the_width() -> None:
     with pytest.raises(UserError, match="size=4 must divide width=6"):
         small("h3", width=6, size=4)
-
-
-@pytest.mark.parametrize("name", ["h3", "base_conv"])
-def test_models_start_as_those_of_zoology(name: str) -> None:
-    """Matrices and embeddings at N(0, 0.02²), biases of linear layers at 0."""
-    model: Any = tiny(name, layers=2, width=64)
-    drawn = [module for module in model.modules() if isinstance(module, Linear)]
-    assert len(drawn) == {"h3": 8, "base_conv": 4}[name]
-    for weight in (model.embedding.weight, *(module.weight for module in drawn)):
-        assert abs(weight.std() / 0.02 - 1) < 4 / (2 * weight.numel()) ** 0.5
-    assert all((module.bias == 0).all() for module in drawn)

@@ -15,7 +15,6 @@ from tests.models.equivalence import (
 )
 from tests.tiny import CLOSE, batch
 
-LOG_BILINEAR = ("embedding.weight", "transition.weight", "transition.bias")
 ALIGNED = ["latent_parent_positional", "latent_parent_typed", "aligned_aggregate_markov"]
 
 PREVIOUS = NEVER * (1 - torch.eye(LENGTH).roll(1, 1))
@@ -29,14 +28,6 @@ def test_uniform_prior_covers_the_existing_tokens_of_the_window() -> None:
     )
     assert prior is not None
     assert_close(prior.exp(), expected, CLOSE, "P(a | t)")
-
-
-def test_alignment_to_the_previous_token_is_the_bigram() -> None:
-    parents, bigram = small("latent_parent_positional"), small("interpolated_bigram")
-    copy_weights(parents, bigram, *LOG_BILINEAR)
-    set_weights(parents, {"alignment.logits": PREVIOUS})
-    set_weights(bigram, {"weights.logits": torch.tensor([NEVER, ALWAYS])})
-    assert_same_model(parents, bigram)
 
 
 @pytest.mark.parametrize("name", [*ALIGNED, "latent_parent_uniform", "two_parent_aggregate_markov"])

@@ -5,16 +5,8 @@ import torch
 
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from tests.laws.support import assert_close, next_log_prob
-from tests.models.equivalence import NEVER, assert_same_model, copy_weights, set_weights, small
+from tests.models.equivalence import NEVER, set_weights, small
 from tests.tiny import CLOSE, every_sequence
-
-
-def test_without_prototypes_it_is_the_log_bilinear_bigram() -> None:
-    mixed = small("prototype_rotation_mixture", components=0)
-    plain = small("ngram_log_bilinear", window=1)
-    copy_weights(mixed, plain, "embedding.weight", "transition.weight:map.weight")
-    copy_weights(mixed, plain, "transition.bias:map.bias")
-    assert_same_model(mixed, plain)
 
 
 @pytest.mark.parametrize("norm", list(Norm))

@@ -9,7 +9,7 @@ from lmzoo.models.modern_decoder import Cut, ModernDecoder
 from tests.cells.test_attention import PARTS
 from tests.cells.test_attention import by_hand as attended
 from tests.laws.support import assert_close
-from tests.models.equivalence import assert_same_model, copy_weights, small
+from tests.models.equivalence import small
 from tests.tiny import FINE, tiny
 
 SIZES = {"width": 8, "heads": 4, "groups": 2, "window": 2, "layers": 2}
@@ -63,21 +63,6 @@ def test_scores_are_those_of_the_equations(cuts: list[str], memory: list[str]) -
         expected = torch.log_softmax(logits, dim=-1).gather(1, tokens[1:, None])[:, 0]
         scores = model.log_prob(tokens[None], torch.tensor([7]))[0, 1:]
     assert_close(scores, expected, FINE, "scores")
-
-
-@pytest.mark.parametrize(
-    ("cut", "fields"), [("window", {"window": 50}), ("groups", {"groups": 4}), ("convolution", {})]
-)
-def test_a_part_that_does_nothing_equals_its_cut(cut: str, fields: dict) -> None:
-    whole = small("modern_decoder", **{**SIZES, **fields})
-    without = small("modern_decoder", **{**SIZES, **fields}, cuts=[cut])
-    copy_weights(whole, without, *dict(without.named_parameters()))
-    if cut == "convolution":
-        with torch.no_grad():
-            for layer in whole.blocks:
-                layer.conv.zero_()
-                layer.conv[:, -1] = 1
-    assert_same_model(whole, without)
 
 
 def test_groups_that_do_not_divide_the_heads_are_an_error() -> None:

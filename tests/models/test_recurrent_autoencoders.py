@@ -3,35 +3,10 @@
 import pytest
 import torch
 
-from lmzoo.contract import LanguageModel
-from tests.laws.support import assert_close, log_prob
-from tests.models.equivalence import copy_weights, set_weights, small
-from tests.models.test_vae_limits import decoder_of
-from tests.tiny import CLOSE, batch, every_sequence
+from tests.models.equivalence import small
+from tests.tiny import batch
 
 NAMES = ["gru_autoencoder", "rnn_autoencoder"]
-
-
-def zero_encoder(model: LanguageModel) -> None:
-    """Set all weights of the encoder to 0."""
-    weights = dict(model.encoder.named_parameters(prefix="encoder"))
-    set_weights(model, dict.fromkeys(weights, 0.0))
-
-
-@pytest.mark.parametrize(
-    ("name", "cell", "start"), [("rnn_autoencoder", "rnn", 0.0), ("gru_autoencoder", "gru", 0.5**5)]
-)
-def test_zero_encoder_weights_give_the_plain_recurrent_model(
-    name: str, cell: str, start: float
-) -> None:
-    """With zero weights a tanh RNN outputs 0 and a GRU halves its state of ones at each token."""
-    model, plain = small(name), small("recurrent_lm", cell=cell, starts=1)
-    zero_encoder(model)
-    copy_weights(plain, model, *decoder_of(model))
-    set_weights(plain, {"starts.vectors": start})
-    tokens, lengths = every_sequence(model.task)
-    actual, expected = log_prob(model, tokens, lengths), log_prob(plain, tokens, lengths)
-    assert_close(actual, expected, CLOSE, "scores")
 
 
 @pytest.mark.parametrize("name", NAMES)

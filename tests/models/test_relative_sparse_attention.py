@@ -4,21 +4,12 @@ import pytest
 import torch
 
 from lmzoo import zoo
-from lmzoo.base.config import to_dict
 from lmzoo.base.errors import UserError
 from tests.laws.support import assert_close
-from tests.models.equivalence import LENGTH, assert_same_model, copy_weights, small
+from tests.models.equivalence import LENGTH, small
 from tests.tiny import CLOSE
 
 WIDE = {"width": 8, "spread": 0.3}
-
-
-@pytest.mark.parametrize("fields", [{"window": LENGTH}, {"window": 1, "stride": 1}], ids=str)
-def test_a_window_or_stride_that_covers_everything_changes_nothing(fields: dict) -> None:
-    sparse = small("sparse_attention", **{"stride": 0, **fields, **WIDE})
-    dense = small("sparse_attention", **{"window": 0, "stride": 0, **WIDE})
-    copy_weights(dense, sparse, *dict(sparse.named_parameters()))
-    assert_same_model(dense, sparse)
 
 
 def test_sequences_longer_than_the_task_are_scored() -> None:
@@ -39,12 +30,6 @@ def test_the_state_of_a_local_window_has_the_stated_size() -> None:
         _, state = model.advance(state, torch.tensor([token]))
     assert sum(tensor.numel() for layer in state[1] for tensor in layer) == model.state_size
     assert small("sparse_attention").state_size is None
-
-
-def test_default_fields_leave_no_trace_in_the_config() -> None:
-    fields = to_dict(zoo.config("transformer_decoder"))
-    assert not {"relative", "reach", "window", "stride"} & set(fields)
-    assert to_dict(zoo.config("local_attention"))["window"] == 8
 
 
 def test_a_stride_without_a_window_is_refused() -> None:

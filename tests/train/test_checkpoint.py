@@ -52,14 +52,6 @@ def test_optimiser_state_of_several_dtypes_is_not_flattened(corpus):
     _assert_equal(read_checkpoint(checkpoint_bytes(state)), state)
 
 
-def test_a_file_with_separate_optimiser_tensors_is_read(corpus):
-    """`torch.save` of the state writes such a file."""
-    state, file = _trained(corpus, 2).dump(), io.BytesIO()
-    torch.save(state, file)
-    _assert_equal(read_checkpoint(file.getvalue()), state)
-    assert len(checkpoint_bytes(state)) < len(file.getvalue())
-
-
 def test_torch_reads_the_weights_without_this_package(corpus):
     training = _trained(corpus, 1)
     state = torch.load(io.BytesIO(checkpoint_bytes(training.dump())), weights_only=True)

@@ -1,7 +1,6 @@
-r"""Clipping by the global norm, g ← min(1, θ/‖g‖) g, of a run alone and of pack members.
+r"""Clipping by the global norm, g ← min(1, θ/‖g‖) g, and of each number, of a run alone.
 
-Clipping of each number, g_i ← min(max(g_i, −θ), θ), of a run alone; `packed/test_trainer.py` has
-that of pack members.
+Of pack members: `packed/test_adam.py` and `packed/test_trainer.py`.
 """
 
 import dataclasses
@@ -13,7 +12,6 @@ from torch import Tensor
 from lmzoo import zoo
 from lmzoo.base.config import to_dict
 from lmzoo.data.corpus import Corpus
-from lmzoo.kernels import dispatch
 from lmzoo.train.packed.trainer import PackedTrainer
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
@@ -43,23 +41,6 @@ def step_gradients(corpus: Corpus, clip: float | None, value: float | None = Non
     training.optimiser.step = record_and_step  # type: ignore[method-assign]
     list(fit(training, corpus, 1))
     return recorded
-
-
-def packed_gradients(corpus: Corpus, clips: list[float | None], gradient: Tensor) -> Tensor:
-    """Return the clipped gradient of each member's first step: m = (1 − β₁) g of the optimiser."""
-    trainer = PackedTrainer([new_training(corpus, clip) for clip in clips])
-    trainer.stacked.gradients.copy_(gradient.expand(len(clips), -1))
-    trainer._update([1e-3] * len(clips))
-    groups = trainer.stacked.optimiser.param_groups
-    states = (trainer.stacked.optimiser.state[group["params"][0]] for group in groups)
-    return torch.stack([state["exp_avg"] for state in states]) / (1 - groups[0]["betas"][0])
-
-
-@pytest.fixture(params=["kernel", "torch"])
-def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Members are updated by the Adam kernel, or by torch's optimiser."""
-    if request.param == "torch":
-        monkeypatch.setattr(dispatch, "DTYPES", frozenset())
 
 
 def assert_same_direction(actual: Tensor, expected: Tensor) -> None:
@@ -92,22 +73,6 @@ def test_a_threshold_that_is_never_reached_changes_no_bit(corpus: Corpus) -> Non
     assert len(unclipped) > 2
     assert max(gradient.norm() for gradient in unclipped) < ABOVE
     assert all(a.equal(b) for a, b in zip(unclipped, clipped, strict=True))
-
-
-@pytest.mark.usefixtures("implementation")
-def test_clipping_keeps_the_direction_of_pack_members(corpus: Corpus, gradient: Tensor) -> None:
-    clips = [BELOW, 2 * BELOW]
-    for row, clip in zip(packed_gradients(corpus, clips, gradient), clips, strict=True):
-        assert row.norm().item() == pytest.approx(clip, rel=1e-3)
-        assert_same_direction(row, gradient)
-
-
-@pytest.mark.usefixtures("implementation")
-def test_a_pack_member_below_its_threshold_is_not_clipped(corpus: Corpus, gradient: Tensor) -> None:
-    rows = packed_gradients(corpus, [None, BELOW, ABOVE], gradient)
-    torch.testing.assert_close(rows[0], gradient, rtol=1e-6, atol=0)
-    assert rows[2].equal(rows[0])
-    assert not rows[1].equal(rows[0])
 
 
 def test_each_number_is_clipped_by_its_value_before_the_norm(corpus: Corpus) -> None:

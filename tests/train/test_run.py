@@ -37,10 +37,6 @@ def folder(tmp_path, config):
     return RunFolder(tmp_path / config["run"])
 
 
-def _events(folder):
-    return [(r["event"], r["epoch"]) for r in folder.records()]
-
-
 def _train(folder, config, corpus, budget):
     run = Run(folder, config, corpus)
     for _ in run.train(budget):
@@ -58,14 +54,6 @@ def _remove_last_record(folder):
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
 
 
-def test_a_missing_last_record_is_restored_from_the_checkpoint(folder, config, corpus):
-    _train(folder, config, corpus, 3)
-    expected = _records(folder)
-    _remove_last_record(folder)  # as if killed between the two writes
-    _train(folder, config, corpus, 3)
-    assert _records(folder) == expected
-
-
 def test_every_record_names_the_machine_that_trained_its_epoch(folder, config, corpus, monkeypatch):
     monkeypatch.setattr("socket.gethostname", lambda: "first")
     _train(folder, config, corpus, 2)
@@ -73,17 +61,6 @@ def test_every_record_names_the_machine_that_trained_its_epoch(folder, config, c
     monkeypatch.setattr("socket.gethostname", lambda: "second")
     _train(folder, config, corpus, 3)
     assert [r["host"] for r in folder.records()] == ["first", "first", "second"]
-
-
-@pytest.mark.parametrize("keep", [1, 9, 30])
-def test_an_incomplete_last_line_is_replaced(folder, config, corpus, keep):
-    _train(folder, config, corpus, 2)
-    path = folder.path / "records.ndjson"
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(lines[0] + lines[1][:keep])
-    _train(folder, config, corpus, 4)
-    assert _events(folder) == [("epoch", e) for e in (1, 2, 3, 4)]
-    assert len(path.read_text().splitlines()) == 4
 
 
 def _truncate(path):

@@ -1,6 +1,5 @@
 """Learning rate schedules: their values, their length, and what is comparable."""
 
-import dataclasses
 import json
 import math
 
@@ -84,26 +83,6 @@ def test_wsd_keeps_the_rate_and_falls_linearly_at_the_end(final):
     assert rates[5:26] == [0.3] * 21
     fall = torch.linspace(0.3, 0.3 * final, 15, dtype=torch.float64)
     assert rates[25:] == pytest.approx(fall.tolist(), abs=1e-12)
-
-
-@pytest.mark.parametrize("schedule", FALLING)
-def test_a_training_follows_its_schedule_and_resumes_in_it(schedule, corpus):
-    recipe = Recipe(batch=16, warmup=3, schedule=schedule).with_budget(4)
-
-    def new():
-        config = zoo.config("DLM46", width=4, emission={"components": 3})
-        return Training(zoo.build(config, corpus.task, 0), recipe, 0)
-
-    whole, first, second = new(), new(), new()
-    expected = [record["valid_token"] for record in fit(whole, corpus, 4)]
-    list(fit(first, corpus, 2))
-    second.load(first.dump())
-    assert [record["valid_token"] for record in fit(second, corpus, 4)] == expected[2:]
-    assert whole.optimiser is not None
-    assert whole.optimiser.param_groups[0]["lr"] == 0
-    constant = Training(new().model, dataclasses.replace(recipe, schedule="constant",
-                                                         schedule_epochs=0), 0)  # fmt: skip
-    assert [record["valid_token"] for record in fit(constant, corpus, 4)][1:] != expected[1:]
 
 
 def test_a_constant_rate_leaves_no_trace_in_the_config():

@@ -85,6 +85,14 @@ def test_kl_equals_enumeration_over_all_latents(name: str) -> None:
 
 
 @torch.no_grad()
+def test_bits_have_logistic_probabilities() -> None:
+    model = small("gru_bernoulli_vae")
+    h = model.encode_sentence(*batch(model.task))
+    assert_close(model.log_q(h)[..., 1].exp(), (h @ model.z.to_logits).sigmoid(), CLOSE, "q")
+    assert_close(model.log_p()[..., 1].exp(), model.z.prior_logits[:, 0].sigmoid(), CLOSE, "p")
+
+
+@torch.no_grad()
 def test_samples_follow_the_posterior_and_the_prior() -> None:
     model, count = small("gru_ternary_vae", width=2), 20_000
     tokens, lengths = one_sentence(model)
