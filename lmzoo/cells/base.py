@@ -222,6 +222,12 @@ class Weights(nn.Module):
                 if weight is not None:
                     weight.copy_(drawn)
 
+    @torch.no_grad()
+    def fill(self, draw: Callable[[str, tuple[int, ...]], Tensor]) -> None:
+        """Set every weight to what is left of a draw of the full cell's shape."""
+        for name, weight in self.named_parameters():
+            weight.copy_(self._adjust(name, draw(name, self._shapes[name])))
+
     def _draw(self, name: str) -> Tensor:
         """Return the initial value of one weight of the full cell."""
         shape = self._shapes[name]

@@ -214,6 +214,8 @@ def rotate(x: Tensor, t: Tensor, last: float) -> Tensor:
 
 
 HGRN2Cut = StrEnum("HGRN2Cut", "LOWER_BOUND INPUT_TO_FORGET TIED_WRITE QUERY SQUASH CARRY NORM")
+UNFORGOTTEN = {HGRN2Cut.TIED_WRITE, HGRN2Cut.CARRY}
+"""Cuts that leave f without effect."""
 SMALL = 16
 """The largest heads for which the elementwise scan is faster than that in chunks, on a CPU."""
 
@@ -227,6 +229,7 @@ def canonical_hgrn2(cuts: frozenset[HGRN2Cut]) -> frozenset[HGRN2Cut]:
     none = {HGRN2Cut.LOWER_BOUND, HGRN2Cut.INPUT_TO_FORGET}
     if cuts >= none:
         raise UserError(f"cuts {numbered(none)} leave f = 0 at every step; use the cut carry (5)")
+    cuts = cuts - none if cuts >= UNFORGOTTEN else cuts
     return cuts - {HGRN2Cut.SQUASH} if HGRN2Cut.QUERY in cuts else cuts
 
 
@@ -279,7 +282,7 @@ class HGRN2(DiagonalCell):
             "xq": HGRN2Cut.QUERY, "norm": HGRN2Cut.NORM,
         }  # fmt: skip
         cut = {name for name, path in paths.items() if path in self.cuts}
-        if self.cuts >= {HGRN2Cut.TIED_WRITE, HGRN2Cut.CARRY}:  # f has no effect
+        if self.cuts >= UNFORGOTTEN:
             cut |= {"bound", "xf"}
         self.w = Weights(shapes, cut, fan_in=h, own={"bound": torch.zeros, "norm": torch.ones})
         self.names = [name for name in ("xv", "xf", "xq") if name not in cut]

@@ -1,4 +1,4 @@
-"""Gated recurrent units: the GRU in six variants with its cuts, and MUT1 to MUT3."""
+"""Gated recurrent units: the GRU in three variants with its cuts, and MUT1 to MUT3."""
 
 from enum import StrEnum
 from typing import Annotated, Any
@@ -26,7 +26,7 @@ class Reset(StrEnum):
 
 
 Update = StrEnum("Update", "Z_KEEPS Z_WRITES")
-"""The effect of z = 1: keep the old state, or write the candidate."""
+"""Names of two forms of one model."""
 Cut = StrEnum(
     "Cut",
     "INPUT_TO_RESET STATE_TO_RESET RESET_BIAS INPUT_TO_UPDATE STATE_TO_UPDATE UPDATE_BIAS "
@@ -48,12 +48,13 @@ class GRU(Cell):
         n_t = tanh( x_t W_in + b_in + r_t ⊙ (h_{t-1} W_hn + b_hn) )     reset=after
             | tanh( x_t W_in + b_in + (r_t ⊙ h_{t-1}) W_hn + b_hn )     reset=before
             | tanh( (r_t ⊙ x_t) W_in + b_in + h_{t-1} W_hn + b_hn )     reset=input
-        h_t = (1 − z_t) ⊙ n_t + z_t ⊙ h_{t-1}                           update=z_keeps
-            | z_t ⊙ n_t + (1 − z_t) ⊙ h_{t-1}                           update=z_writes
+        h_t = (1 − z_t) ⊙ n_t + z_t ⊙ h_{t-1}
 
-    reset=after with update=z_keeps is torch.nn.GRU. reset=before is the published form and that of
-    S4. reset=input is the form printed in S3, a misprint: r gates the token instead of the state.
-    Gates have the order r, z, n and two biases, as in torch.nn.GRU. Cuts:
+    reset=after is torch.nn.GRU. reset=before is the published form and that of S4. reset=input is
+    the form printed in S3, a misprint: r gates the token instead of the state. The form h_t = z_t ⊙
+    n_t + (1 − z_t) ⊙ h_{t-1} of some papers is the same model: −W_iz, −W_hz and −b_z map one to the
+    other, and have the same initial law. So `update=z_writes` is read as `z_keeps`. Gates have the
+    order r, z, n and two biases, as in torch.nn.GRU. Cuts:
 
         0  input_to_reset   x_t W_ir      6  input_to_candidate  x_t W_in; (r_t ⊙ x_t) W_in
         1  state_to_reset   h_{t-1} W_hr  7  state_to_candidate  h_{t-1} W_hn; (r_t ⊙ h_{t-1}) W_hn
@@ -81,6 +82,7 @@ class GRU(Cell):
 
         @model_validator(mode="after")
         def _one_config_per_function(self) -> Any:
+            object.__setattr__(self, "update", Update.Z_KEEPS)
             cuts = self.cuts
             without = {
                 Reset.AFTER: {Cut.STATE_TO_CANDIDATE, Cut.CANDIDATE_BIAS},
@@ -130,8 +132,7 @@ class GRU(Cell):
             full = all_gates(weight, "rzn", kept)
         if name != "bias_ih" or not cuts & {Cut.RESET, Cut.UPDATE}:
             return full
-        written = -1 if self.config.update is Update.Z_KEEPS else 1
-        shifts = (Cut.RESET in cuts, written * (Cut.UPDATE in cuts), 0)
+        shifts = (Cut.RESET in cuts, -(Cut.UPDATE in cuts), 0)
         return full + torch.cat([full.new_full((self.width,), CONSTANT * n) for n in shifts])
 
     def project(self, x: Tensor) -> Tensor:
@@ -162,7 +163,7 @@ class GRU(Cell):
             n = nn.functional.linear(r * xn, *read)
             n = n + nn.functional.linear(h, weight, bias)
         n = torch.tanh(n)
-        h = n + z * (h - n) if self.config.update is Update.Z_KEEPS else h + z * (n - h)
+        h = n + z * (h - n)
         return h, (h,)
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
@@ -180,7 +181,7 @@ class GRU(Cell):
         bias = self.weight("bias_ih") + (
             bias_hh if before else nn.functional.pad(bias_hh[:gates], (0, self.width))
         )
-        recurrence = GRUScan(reset_before=before, z_keeps=self.config.update is Update.Z_KEEPS)
+        recurrence = GRUScan(reset_before=before)
         hidden = self.weight("weight_hh").mT
         weights = (
             self.weight("weight_ih").mT, bias, hidden[:, :gates], hidden[:, gates:],
@@ -194,7 +195,7 @@ class GRU(Cell):
 
         gates, bias_hh = 2 * self.width, self.weight("bias_hh")
         before = self.config.reset is Reset.BEFORE
-        recurrence = GRUGpuScan(before, self.config.update is Update.Z_KEEPS)
+        recurrence = GRUGpuScan(before)
         if not recurrence.fits(start):
             return None
         # With reset=before all of b_hh is added to the projected inputs, else that of r and z.
@@ -218,7 +219,7 @@ class Mut(Cell):
             | tanh( x_t W_xh + (r_t ⊙ h_{t-1}) W_hh + b_h )          variant=3
         h_t = z_t ⊙ n_t + (1 − z_t) ⊙ h_{t-1}
 
-    They are near the `gru` with reset=before and update=z_writes. MUT1 and MUT2 need a state as
+    They are near the `gru` with reset=before; z writes. MUT1 and MUT2 need a state as
     wide as the input, which all cells here have. Weights shared with the other variants start with
     the same values. MUT3 has no kernel.
 
@@ -260,7 +261,10 @@ class Mut(Cell):
         return h, (h,)
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
-        """Run the kernel of the GRU; MUT1's candidate reads tanh(x), a second half of the input."""
+        """Run the kernel of the GRU, whose z keeps: it gets −z's weights.
+
+        MUT1's candidate reads tanh(x), a second half of the input.
+        """
         if self.config.variant == 3 or has_gpu_kernels(start) or not has_product_kernels(start):
             return None
         from lmzoo.kernels.cpu.gru import GRUScan
@@ -273,12 +277,12 @@ class Mut(Cell):
                 if isinstance(x, TokenInputs)
                 else _doubled(x)
             )
-            inputs = torch.cat([torch.cat([w.xr, w.xz, zero], 1), torch.cat([zero, zero, one], 1)])
+            inputs = torch.cat([torch.cat([w.xr, -w.xz, zero], 1), torch.cat([zero, zero, one], 1)])
         else:
-            inputs = torch.cat([one, w.xz, w.xh], dim=1)
-        gate = torch.cat([w.hr, zero if w.hz is None else w.hz], dim=1)
-        weights = (inputs, torch.cat([w.br, w.bz, w.bh]), gate, w.hh, None)
-        return scan_batch_first(GRUScan(reset_before=True, z_keeps=False), x, start, weights)
+            inputs = torch.cat([one, -w.xz, w.xh], dim=1)
+        gate = torch.cat([w.hr, zero if w.hz is None else -w.hz], dim=1)
+        weights = (inputs, torch.cat([w.br, -w.bz, w.bh]), gate, w.hh, None)
+        return scan_batch_first(GRUScan(reset_before=True), x, start, weights)
 
 
 def _doubled(x: Tensor) -> Tensor:

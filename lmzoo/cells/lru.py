@@ -174,12 +174,16 @@ WEIGHTS = list(RGLRUCut)[:4]
 """Cuts that equal a weight of zero, in the order of the weights."""
 RING = 0.9, 0.999
 """Range of exp(−softplus(Λ)) of the initial Λ."""
+UNDECAYED = {RGLRUCut.CARRY, RGLRUCut.ROOT}
+"""Cuts that leave a without effect."""
 MARGIN = 1e-6
 """Least 1 − a² in the root."""
 
 
 def canonical(cuts: frozenset[RGLRUCut]) -> frozenset[RGLRUCut]:
     """Return the one set of cuts that stands for all sets with the same function."""
+    if cuts >= UNDECAYED:
+        cuts = cuts | {RGLRUCut.RECURRENCE_GATE}
     if RGLRUCut.RECURRENCE_GATE in cuts:
         cuts = cuts - {RGLRUCut.INPUT_TO_RECURRENCE, RGLRUCut.RECURRENCE_BIAS}
     if RGLRUCut.INPUT_GATE in cuts:
@@ -240,8 +244,7 @@ class RGLRU(DiagonalCell):
             cut |= {"wx", "bx"}
         own = {"wa": unit_normal, "wx": unit_normal, "decay": _draw_decay}
         own |= {"ba": torch.zeros, "bx": torch.zeros}
-        if self.cuts >= {RGLRUCut.CARRY, RGLRUCut.ROOT}:  # a has no effect
-            cut |= {"wa", "ba", "decay"}
+        cut |= {"decay"} if self.cuts >= UNDECAYED else set()
         self.w = Weights(shapes, cut, fan_in=h, biases={"ba", "bx"}, own=own)
 
     def project(self, x: Tensor) -> Tensor:

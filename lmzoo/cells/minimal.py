@@ -5,14 +5,15 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import torch
-from pydantic import Field, StrictBool
+from pydantic import Field, StrictBool, model_validator
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, State, Weights
-from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.cuts import cuts_of, numbered
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.cells.matrix import linear
 from lmzoo.functional.affine import affine
@@ -27,6 +28,8 @@ ZERO_WEIGHTS = {
     MinGRUCut.CANDIDATE_BIAS,
 }
 """Cuts that equal a weight of zero."""
+ALONE = {MinGRUCut.CARRY, MinGRUCut.WRITE_GATE}
+"""Cuts that leave h = c: there is no gate."""
 Candidate = StrEnum("Candidate", "POSITIVE LINEAR TANH")
 """The function g."""
 
@@ -36,11 +39,31 @@ def positive(u: Tensor) -> Tensor:
     return torch.where(u >= 0, u + 0.5, torch.sigmoid(u))
 
 
+def canonical_gru(cuts: frozenset[MinGRUCut]) -> frozenset[MinGRUCut]:
+    """Return the one set of cuts that stands for all sets with the same function."""
+    return cuts - {MinGRUCut.INPUT_TO_GATE, MinGRUCut.GATE_BIAS} if cuts >= ALONE else cuts
+
+
 FUNCTIONS = {
     Candidate.POSITIVE: positive,
     Candidate.LINEAR: torch.nn.Identity(),
     Candidate.TANH: torch.tanh,
 }
+
+
+def writes_zero(config: Any) -> bool:
+    """Whether c = g(0) = 0.
+
+    Raises:
+        UserError: Nothing is carried either.
+    """
+    none = {cut for cut in config.cuts if cut in ("input_to_candidate", "candidate_bias", "carry")}
+    zero = none >= {"input_to_candidate", "candidate_bias"}
+    if not zero or config.candidate is Candidate.POSITIVE:
+        return False
+    if "carry" in none:
+        raise UserError(f"cuts {numbered(none)} leave h = 0 at every step; remove one of them")
+    return True
 
 
 Expansion = Annotated[float, Choice((1.0, 1.5, 2.0))]
@@ -122,12 +145,19 @@ class MinGRU(MinimalCell):
     class Config:
         """The cuts, by name or number, and two choices of the GRU that can be put back."""
 
-        cuts: Annotated[frozenset[MinGRUCut], cuts_of(MinGRUCut)] = frozenset()
+        cuts: Annotated[frozenset[MinGRUCut], cuts_of(MinGRUCut, canonical_gru)] = frozenset()
         expansion: Expansion = Field(1.0, ge=1, exclude_if=lambda factor: factor == 1)
         """Columns of the state per column of the input."""
         candidate: Candidate = Candidate.POSITIVE
         state_to_gate: StrictBool = False
         """Put back the GRU's path h_{t-1} W_hz of the gate. The scan is then serial."""
+
+        @model_validator(mode="after")
+        def _one_config_per_function(self) -> Any:
+            if writes_zero(self):
+                object.__setattr__(self, "cuts", self.cuts - {MinGRUCut.WRITE_GATE})
+            object.__setattr__(self, "state_to_gate", self.state_to_gate and not self.cuts >= ALONE)
+            return self
 
         def uncut(self) -> Any:
             """Return the config without the cuts that zero weights can express."""
@@ -139,11 +169,14 @@ class MinGRU(MinimalCell):
         shapes = {"xz": (width, h), "bz": (h,), "xh": (width, h), "bh": (h,), "hz": (h, h)}
         cut = {name for name, path in zip(shapes, MinGRUCut, strict=False) if path in self.cuts}
         cut |= set() if config.state_to_gate else {"hz"}
+        self.gated = not self.cuts >= ALONE
+        cut |= set() if self.gated else {"xz", "bz"}
         self.set_weights(shapes, cut, {"bz", "bh"})
 
     @property
     def input_blind(self) -> bool:
-        return self.cuts >= {MinGRUCut.INPUT_TO_GATE, MinGRUCut.INPUT_TO_CANDIDATE}
+        gate = {MinGRUCut.INPUT_TO_GATE} if self.gated else set[MinGRUCut]()
+        return self.cuts >= gate | {MinGRUCut.INPUT_TO_CANDIDATE}
 
     @property
     def reads_state(self) -> bool:
@@ -151,19 +184,22 @@ class MinGRU(MinimalCell):
 
     def project(self, x: Tensor) -> Tensor:
         w = self.w
-        return torch.cat([self.map(x, w.xz, w.bz), self.map(x, w.xh, w.bh)], dim=-1)
+        c = self.map(x, w.xh, w.bh)
+        return torch.cat([c, self.map(x, w.xz, w.bz)], dim=-1) if self.gated else c
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        return {"z": self._gate(projected, state[0])}
+        return {"z": self._gate(projected, state[0])} if self.gated else {}
 
     def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
+        c = FUNCTIONS[self.config.candidate](projected[..., : self.columns])
+        if not self.gated:
+            return torch.zeros_like(c), c
         z = self._gate(projected, s)
-        c = FUNCTIONS[self.config.candidate](projected[..., self.columns :])
         a = torch.zeros_like(z) if MinGRUCut.CARRY in self.cuts else 1 - z
         return a, c if MinGRUCut.WRITE_GATE in self.cuts else z * c
 
     def _gate(self, projected: Tensor, h: Tensor | None) -> Tensor:
-        logit = projected[..., : self.columns]
+        logit = projected[..., self.columns :]
         return torch.sigmoid(logit if self.w.hz is None or h is None else logit + h @ self.w.hz)
 
 
@@ -176,14 +212,22 @@ WEIGHTS = list(MinLSTMCut)[:6]
 """Cuts that equal a weight of zero, in the order of the weights."""
 
 
+UNFORGOTTEN = {MinLSTMCut.CARRY, MinLSTMCut.NORMALISER}
+"""Cuts that leave h = i ⊙ c: f has no effect."""
+FORGET, WRITE = frozenset(WEIGHTS[:2]), frozenset(WEIGHTS[2:4])
+
+
 def canonical(cuts: frozenset[MinLSTMCut]) -> frozenset[MinLSTMCut]:
     """Return the one set of cuts that stands for all sets with the same function.
 
-    With write_gate (8), i has no weights and f + i = 1, so cuts 2, 3 and 7 have no effect.
+    With write_gate (8), i has no weights and f + i = 1, so cuts 2, 3 and 7 have no effect. With
+    carry (6) and normaliser (7), f has none. Two gates of ½ are one, without a write gate.
     """
+    if cuts >= WRITE and (cuts >= FORGET or cuts >= UNFORGOTTEN):
+        cuts = cuts | {*FORGET, MinLSTMCut.WRITE_GATE}
     if MinLSTMCut.WRITE_GATE in cuts:
-        cuts = cuts - {MinLSTMCut.INPUT_TO_WRITE, MinLSTMCut.WRITE_BIAS, MinLSTMCut.NORMALISER}
-    return cuts
+        cuts = cuts - WRITE - {MinLSTMCut.NORMALISER}
+    return cuts - FORGET if cuts >= UNFORGOTTEN else cuts
 
 
 @CELLS("min_lstm")
@@ -227,6 +271,12 @@ class MinLSTM(MinimalCell):
         candidate: Candidate = Candidate.POSITIVE
         """The function g."""
 
+        @model_validator(mode="after")
+        def _one_config_per_function(self) -> Any:
+            if writes_zero(self) and MinLSTMCut.NORMALISER in self.cuts:  # i has no effect
+                object.__setattr__(self, "cuts", canonical(self.cuts | {MinLSTMCut.WRITE_GATE}))
+            return self
+
         def uncut(self) -> Any:
             """Return the config without the cuts that zero weights can express."""
             return dataclasses.replace(self, cuts=self.cuts - set(WEIGHTS))
@@ -242,11 +292,13 @@ class MinLSTM(MinimalCell):
         cut = {name for name, path in zip(shapes, WEIGHTS, strict=True) if path in self.cuts}
         if MinLSTMCut.WRITE_GATE in self.cuts:
             cut |= {"xi", "bi"}
+        if self.cuts >= UNFORGOTTEN:
+            cut |= {"xf", "bf"}
         self.set_weights(shapes, cut, {"bf", "bi", "bh"})
 
     @property
     def input_blind(self) -> bool:
-        gates = {MinLSTMCut.INPUT_TO_FORGET}
+        gates = set() if self.cuts >= UNFORGOTTEN else {MinLSTMCut.INPUT_TO_FORGET}
         gates |= set() if MinLSTMCut.WRITE_GATE in self.cuts else {MinLSTMCut.INPUT_TO_WRITE}
         return self.cuts >= gates | {MinLSTMCut.INPUT_TO_CANDIDATE}
 

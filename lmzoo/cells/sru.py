@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, StrictBool
+from pydantic import Field, StrictBool, model_validator
 from torch import Tensor
 
 from lmzoo.base.config import config
@@ -135,6 +135,11 @@ QRNNCut = StrEnum(
 )
 
 
+def canonical_qrnn(cuts: frozenset[QRNNCut]) -> frozenset[QRNNCut]:
+    """Drop the path to a gate that another cut has removed."""
+    return cuts - {QRNNCut.INPUT_TO_OUTPUT} if QRNNCut.OUTPUT_GATE in cuts else cuts
+
+
 @CELLS("qrnn")
 class QRNN(Cell):
     """Gated pooling of a causal convolution; its state is c and the last k − 1 inputs.
@@ -168,17 +173,26 @@ class QRNN(Cell):
     class Config:
         """The cuts, by name or number, the window k and the kind of pooling."""
 
-        cuts: Annotated[frozenset[QRNNCut], cuts_of(QRNNCut)] = frozenset()
+        cuts: Annotated[frozenset[QRNNCut], cuts_of(QRNNCut, canonical_qrnn)] = frozenset()
         window: Annotated[int, IntRange(1, 6)] = Field(2, ge=1)
         write_gate: StrictBool = False
         """Put an input gate of its own in the place of 1 − f (ifo-pooling)."""
+
+        @model_validator(mode="after")
+        def _one_config_per_function(self) -> Any:
+            cuts = self.cuts - ({QRNNCut.PAST_INPUTS} if self.window == 1 else set())
+            if self.write_gate and QRNNCut.CARRY in cuts:  # f has no effect
+                cuts = cuts - {QRNNCut.INPUT_TO_FORGET}
+            object.__setattr__(self, "cuts", cuts)
+            return self
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
         self.cuts, h, k = config.cuts, width, config.window
         self.window = 1 if QRNNCut.PAST_INPUTS in self.cuts else k
-        self.gate_names = "f" + ("" if QRNNCut.OUTPUT_GATE in self.cuts else "o")
-        self.gate_names += "i" if config.write_gate else ""
+        gone = set("o" if QRNNCut.OUTPUT_GATE in self.cuts else "")
+        gone |= set("f" if QRNNCut.CARRY in self.cuts else "") if config.write_gate else set("i")
+        self.gate_names = "".join(gate for gate in "foi" if gate not in gone)
         shapes = {f"x{name}": (k, h, h) for name in "zfoi"}
         shapes |= {f"b{name}": (h,) for name in "zfoi"}
         cut = {name for name in shapes if name[1] not in f"z{self.gate_names}"}
@@ -231,10 +245,10 @@ class QRNN(Cell):
         return {name: torch.sigmoid(self._affine(name, recent)) for name in self.gate_names}
 
     def _coefficients(self, recent: Tensor, gates: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        z, f = self._affine("z", recent), gates["f"]
+        z = self._affine("z", recent)
         z = z if QRNNCut.SQUASH in self.cuts else torch.tanh(z)
-        a = torch.zeros_like(f) if QRNNCut.CARRY in self.cuts else f
-        return a, (gates["i"] if "i" in gates else 1 - f) * z
+        a = torch.zeros_like(z) if QRNNCut.CARRY in self.cuts else gates["f"]
+        return a, (gates["i"] if "i" in gates else 1 - gates["f"]) * z
 
     @staticmethod
     def _output(c: Tensor, gates: dict[str, Tensor]) -> Tensor:

@@ -204,7 +204,17 @@ def canonical_slstm(cuts: frozenset[SLSTMCut]) -> frozenset[SLSTMCut]:
     for gate, name in WHOLE.items():
         if gate in cuts:
             cuts = cuts - {INPUT[f"x{name}"], MIXING[f"h{name}"]}
-    return cuts
+    constant = {SLSTMCut.INPUT_TO_WRITE, SLSTMCut.STATE_TO_WRITE}
+    if constant <= cuts and SLSTMCut.NORMALISER not in cuts:  # a constant i cancels in c / n
+        cuts = cuts - {SLSTMCut.EXPONENTIAL}
+    return cuts - {SLSTMCut.CONVOLUTION} if _reads_no_window(cuts) else cuts
+
+
+def _reads_no_window(cuts: frozenset[SLSTMCut]) -> bool:
+    """Whether neither i nor f reads u."""
+    return SLSTMCut.INPUT_TO_WRITE in cuts and bool(
+        cuts & {SLSTMCut.INPUT_TO_FORGET, SLSTMCut.FORGET_GATE}
+    )
 
 
 @CELLS("slstm")
@@ -286,7 +296,7 @@ class SLSTM(Cell):
         shapes |= {"conv": (h, WINDOW), "bias_conv": (h,), "norm": (h,)}
         own |= {f"h{gate}": torch.zeros for gate in GATES}
         own |= {"conv": taps, "bias_conv": tap_bias, "norm": ones}
-        self.convolves = SLSTMCut.CONVOLUTION not in config.cuts
+        self.convolves = not (SLSTMCut.CONVOLUTION in self.cuts or _reads_no_window(self.cuts))
         cut |= set() if self.convolves else {"conv", "bias_conv"}
         cut |= {"norm"} if SLSTMCut.NORM in config.cuts else set()
         self.w = Weights(shapes, cut, fan_in=h, biases=biases, own=own)

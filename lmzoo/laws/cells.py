@@ -1,12 +1,19 @@
 """Laws of a recurrent cell: functions that take a cell in float64 and raise AssertionError."""
 
+import contextlib
+import itertools
 from collections.abc import Callable
-from typing import Any
+from enum import StrEnum
+from typing import Any, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
 
-from lmzoo.cells.base import CELLS, Cell
+from lmzoo.base.config import from_dict, to_dict
+from lmzoo.base.errors import UserError
+from lmzoo.base.seeds import derive_seed
+from lmzoo.cells.base import CELLS, Cell, Weights
+from lmzoo.cells.cuts import numbered
 from lmzoo.laws.probes import disturb
 from lmzoo.laws.support import assert_close
 from lmzoo.laws.tiny import FINE
@@ -108,6 +115,73 @@ def law_outputs_depend_on_the_initial_state(cell: Cell) -> None:
     other = inputs(cell, seed=2)[1]  # a norm removes what is added to all numbers of a state
     same = cell.scan(x, other).allclose(cell.scan(x, start))
     assert not same, "another initial state gives the same outputs"
+
+
+def law_equal_functions_have_equal_configs(cell: Cell, most: int = 2) -> None:
+    """Sets of at most `most` cuts that leave one function of the weights have one config.
+
+    Otherwise a sweep trains one model twice, and calls the difference of two seeds an effect. The
+    weights are random, and equal by name in all variants. No weight of a variant is without effect,
+    so that equal functions have equal numbers of parameters. Variants that ignore their inputs are
+    controls, and left out.
+    """
+    variants = dict[Any, str]()
+    for field, options in option_sets(type(cell.config)).items():
+        for size in range(most + 1):
+            for chosen in itertools.combinations(options, size):
+                try:
+                    config = from_dict(
+                        type(cell.config), {**to_dict(cell.config), field: [*chosen]}
+                    )
+                except UserError:  # the cell refuses these cuts
+                    continue
+                variants.setdefault(config, f"{field} {numbered(chosen) or 'none'}")
+    names, outputs = [], []
+    for config, name in variants.items():
+        with contextlib.suppress(UserError):  # refused when the cell is built
+            variant = type(cell)(config, cell.width, cell.length)
+            if not variant.input_blind:
+                outputs.append(_outputs(variant, name).flatten())
+                names.append(name)
+    equal = torch.cdist(torch.stack(outputs), torch.stack(outputs), p=torch.inf) < 1e-12
+    pairs = [f"{names[i]} = {names[j]}" for i, j in equal.triu(1).nonzero().tolist()]
+    assert not pairs, f"{len(pairs)} pairs of one function with two configs: {'; '.join(pairs[:9])}"
+
+
+def option_sets(config: type) -> dict[str, type[StrEnum]]:
+    """Return the fields of a config that are sets of options, such as cuts."""
+    hints = {field: (get_origin(x), *get_args(x)) for field, x in get_type_hints(config).items()}
+    return {
+        field: hint[1]
+        for field, hint in hints.items()
+        if hint[0] is frozenset and issubclass(hint[1], StrEnum)
+    }
+
+
+def _outputs(variant: Cell, name: str) -> Tensor:
+    """Return the outputs of a variant with weights that depend on their names only."""
+    variant.double()
+    for path, module in variant.named_modules():
+        if isinstance(module, Weights):
+            module.fill(lambda weight, shape, path=path: _normal(f"{path}.{weight}", shape))
+            continue
+        for weight, values in module.named_parameters(recurse=False):
+            values.data = _normal(f"{path}.{weight}", values.shape)
+    x, start = inputs(variant)
+    outputs = variant.naive_scan(x, variant.zero_start + start)
+    weights = dict(variant.named_parameters())
+    gradients = weights and torch.autograd.grad(
+        outputs, [*weights.values()], _normal("upstream", outputs.shape), allow_unused=True
+    )
+    for weight, gradient in zip(weights, gradients, strict=True):
+        has_effect = gradient is not None and bool(gradient.any())
+        assert has_effect, f"{name}: {weight} has no effect"
+    return outputs.detach()
+
+
+def _normal(name: str, shape: tuple[int, ...]) -> Tensor:
+    generator = torch.Generator().manual_seed(derive_seed(0, name))
+    return 0.7 * torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
 UNCUT_LAWS = (*CELL_LAWS, law_outputs_depend_on_inputs, law_outputs_depend_on_the_initial_state)

@@ -3,8 +3,7 @@
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 from lmzoo import zoo
 from lmzoo.base.errors import UserError
@@ -14,7 +13,7 @@ from lmzoo.contract import MODELS
 from lmzoo.data.corpus import CORPORA
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import NORMALISERS, Norm
-from lmzoo.laws.cells import CELL_LAWS, UNCUT_LAWS, disturbed_cell
+from lmzoo.laws.cells import CELL_LAWS, UNCUT_LAWS, disturbed_cell, option_sets
 from lmzoo.laws.corpora import CORPUS_LAWS
 from lmzoo.laws.emissions import EMISSION_LAWS, build_emission
 from lmzoo.laws.tiny import tiny
@@ -82,11 +81,8 @@ def _model_checks(label: str, row: str, **fields: Any) -> Iterator[Check]:
 
 def _single_cuts(name: str) -> Iterator[dict[str, Any]]:
     """Yield the configs with one member of each field that is a set of options, such as cuts."""
-    for field, hint in get_type_hints(CELLS[name].Config).items():
-        options = get_args(hint)
-        if get_origin(hint) is not frozenset or not issubclass(options[0], StrEnum):
-            continue
-        for option in options[0]:
+    for field, options in option_sets(CELLS[name].Config).items():
+        for option in options:
             config = {"name": name, field: [option.value]}
             try:
                 CELLS.parse(config)

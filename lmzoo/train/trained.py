@@ -119,7 +119,24 @@ def read_model_config(folder: RunFolder) -> Any:
             f"{folder.path} was trained with numerics {config.get('numerics')}, this version has "
             f"{NUMERICS}; use the version of lmzoo that trained it"
         )
-    return MODELS.parse(config["model"])
+    model = MODELS.parse(config["model"])
+    if changed := _read_otherwise(config["model"], MODELS.dump(model)):
+        raise UserError(
+            f"{folder.path}: this version reads the settings {changed} as others, for which its "
+            "weights are wrong; use the version of lmzoo that trained it"
+        )
+    return model
+
+
+def _read_otherwise(stored: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return the stored fields that have another value now; lists are cuts of equal functions."""
+    changed = []
+    for name in stored.keys() & now.keys():
+        if isinstance(stored[name], Mapping) and isinstance(now[name], Mapping):
+            changed += [part for part in [_read_otherwise(stored[name], now[name])] if part]
+        elif not isinstance(now[name], list | Mapping) and stored[name] != now[name]:
+            changed.append(f"{name}={stored[name]}")
+    return ", ".join(sorted(changed))
 
 
 def _no_weights(run: Path, *, has_config: bool) -> str:

@@ -1,14 +1,24 @@
 import contextlib
 import dataclasses
+from typing import Annotated, Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lmzoo.base.config import config as cell_config
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell
-from lmzoo.laws.cells import UNCUT_LAWS, CellLaw
+from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.lru import RGLRU, RGLRUCut
+from lmzoo.cells.sru import QRNN, QRNNCut
+from lmzoo.laws.cells import (
+    UNCUT_LAWS,
+    CellLaw,
+    law_equal_functions_have_equal_configs,
+    option_sets,
+)
 from lmzoo.laws.probes import disturb
 from tests.cells.support import make, outputs, own_weights
 from tests.tiny import quick
@@ -26,6 +36,57 @@ def cell(request: pytest.FixtureRequest) -> Cell:
 def test_every_cell_obeys_every_law(cell: Cell, law: CellLaw) -> None:
     disturb(cell)
     law(cell)
+
+
+WITH_CUTS = [
+    *({"name": name} for name in CELLS if option_sets(CELLS[name].Config)),
+    *({"name": "qrnn", "window": 1, "write_gate": gated} for gated in (False, True)),
+    *({"name": "gru", "reset": reset} for reset in ("before", "input")),
+    *(
+        {"name": "lstm_peephole", "peephole": "diagonal", "gate_recurrence": on}
+        for on in (False, True)
+    ),
+    {"name": "min_gru", "state_to_gate": True, "candidate": "tanh"},
+    {"name": "min_lstm", "candidate": "tanh"},
+    {"name": "hgrn2", "heads": 8},
+]
+
+
+@pytest.mark.parametrize("most", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("config", WITH_CUTS, ids=lambda part: "-".join(map(str, part.values())))
+def test_one_function_has_one_config(config: dict[str, Any], most: int) -> None:
+    law_equal_functions_have_equal_configs(make(**config, width=8), most)
+
+
+class TwoConfigs(QRNN):
+    """A path to a gate that is cut is cut again."""
+
+    @cell_config
+    class Config:
+        cuts: Annotated[frozenset[QRNNCut], cuts_of(QRNNCut)] = frozenset()
+        window: int = 2
+        write_gate: bool = False
+
+
+class UnusedWeights(RGLRU):
+    """The gates of a decay that is cut keep their weights."""
+
+    @cell_config
+    class Config:
+        cuts: Annotated[frozenset[RGLRUCut], cuts_of(RGLRUCut)] = frozenset()
+        c: float = 8.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        (TwoConfigs, r"output_gate \(5\) = cuts input_to_output \(2\), output_gate \(5\)"),
+        (UnusedWeights, r"cuts root \(6\), carry \(7\): w.wa has no effect"),
+    ],
+)
+def test_the_law_sees_two_configs_and_unused_weights(kind: Any, found: str) -> None:
+    with pytest.raises(AssertionError, match=found):
+        law_equal_functions_have_equal_configs(kind(kind.Config(), 3, 4))
 
 
 def test_initial_weights_are_within_the_bounds_of_their_distribution(cell: Cell) -> None:

@@ -1,6 +1,5 @@
 """All distinct variants of the cells with a fast scan, and results of both scans."""
 
-import itertools
 from functools import cache
 from typing import Any
 
@@ -15,13 +14,10 @@ ATTENTION = {10, 11}
 """Switches of the MGRU with attention, which has only a naive scan."""
 
 OTHER_CONFIGS: list[dict[str, Any]] = [
+    *({"name": "gru", "reset": reset} for reset in ("after", "before")),
     *(
-        {"name": "gru", "reset": reset, "update": update}
-        for reset, update in itertools.product(("after", "before"), ("z_keeps", "z_writes"))
-    ),
-    *(
-        {"name": "gru", "reset": reset, "update": update, "cuts": [cut]}
-        for reset, update in (("after", "z_keeps"), ("before", "z_writes"))
+        {"name": "gru", "reset": reset, "cuts": [cut]}
+        for reset in ("after", "before")
         for cut in range(11)
     ),
     {"name": "gru", "cuts": [1, 4, 7]},

@@ -42,13 +42,12 @@ class GRUScan(Recurrence):
     """Weights W_x (columns r, z, n), its bias, W_g (columns r, z), W_h, b_h (None if before)."""
 
     reset_before: bool = False
-    z_keeps: bool = True
 
     def forward(self, x: KernelInputs, start: Tensor, weights: Weights) -> Saved:
         input_weight, bias, gate, hidden, hidden_bias = weights
         saved = [start.new_empty(*x.shape, start.shape[-1]) for _ in range(5)]
         inputs = x.projection(input_weight, bias), x.projection(None, hidden_bias)
-        args = *inputs, *x.arrays(gate, hidden, start), self.reset_before, self.z_keeps
+        args = *inputs, *x.arrays(gate, hidden, start), self.reset_before
         if not run_kernel(_forward, *args, *x.step_arrays(*saved)):
             raise x.token_error()
         return saved
@@ -61,7 +60,7 @@ class GRUScan(Recurrence):
         inner, inner_gradients = x.gradient(None, hidden_bias)
         gate_grad, hidden_grad = zero_gradient(gate), zero_gradient(hidden)
         delta = start.new_empty(start.shape)
-        args = inputs, inner, *x.arrays(gate, hidden, start), self.reset_before, self.z_keeps
+        args = inputs, inner, *x.arrays(gate, hidden, start), self.reset_before
         outputs = x.arrays(gate_grad, hidden_grad, delta)
         run_kernel(_backward, *x.step_arrays(upstream), *args, *x.step_arrays(*saved), *outputs)
         gradients = *input_gradients(), gate_grad, hidden_grad, inner_gradients()[1]
@@ -70,7 +69,7 @@ class GRUScan(Recurrence):
 
 @compiled
 @no_type_check
-def _forward(inputs, inner, gate, hidden, start, reset_before, z_keeps, states, r, z, n, m):
+def _forward(inputs, inner, gate, hidden, start, reset_before, states, r, z, n, m):
     """Write states, r, z, n and m (r ⊙ h if `reset_before`); return False at an invalid token."""
     steps, members, rows, width = m.shape
     a = np.empty((rows, 3 * width), m.dtype)
@@ -88,7 +87,7 @@ def _forward(inputs, inner, gate, hidden, start, reset_before, z_keeps, states, 
             else:
                 project_inputs(inner, t, p, m[t, p])
                 product(h, hidden[p], m[t, p], 1)
-            _update(a, h, reset_before, z_keeps, r[t, p], z[t, p], n[t, p], m[t, p], states[t, p])
+            _update(a, h, reset_before, r[t, p], z[t, p], n[t, p], m[t, p], states[t, p])
     return True
 
 
@@ -113,7 +112,7 @@ def _multiply(r, h, m):
 
 @compiled
 @no_type_check
-def _update(a, h, reset_before, z_keeps, r, z, n, m, new):
+def _update(a, h, reset_before, r, z, n, m, new):
     """Write n and h'."""
     rows, width = new.shape
     one = new.dtype.type(1)
@@ -122,15 +121,13 @@ def _update(a, h, reset_before, z_keeps, r, z, n, m, new):
         n_, m_, new_ = n[b], m[b], new[b]
         for i in range(len(new_)):
             n_[i] = tanh(a_n[i] if reset_before else a_n[i] + r_[i] * m_[i])
-            keep = z_[i] if z_keeps else one - z_[i]
-            write = one - z_[i] if z_keeps else z_[i]
-            new_[i] = keep * h_[i] + write * n_[i]
+            new_[i] = z_[i] * h_[i] + (one - z_[i]) * n_[i]
 
 
 @compiled
 @no_type_check
 def _backward(
-    upstream, inputs, inner, gate, hidden, start, reset_before, z_keeps, states, r, z, n, m,
+    upstream, inputs, inner, gate, hidden, start, reset_before, states, r, z, n, m,
     gate_grad, hidden_grad, delta,
 ):  # fmt: skip
     """Write ∂L/∂h_0 to delta (P, B, H); add to the gradients of inputs and weights."""
@@ -142,7 +139,7 @@ def _backward(
         d = delta[p]
         for t in range(steps - 1, -1, -1):
             h = states[t - 1, p] if t else start[p]
-            _update_backward(upstream[t, p], h, z[t, p], n[t, p], z_keeps, d, da, dn)
+            _update_backward(upstream[t, p], h, z[t, p], n[t, p], d, da, dn)
             if reset_before:
                 product_transposed(dn, hidden[p], s, 0)
                 _reset_before_backward(r[t, p], h, s, d, da)
@@ -159,7 +156,7 @@ def _backward(
 
 @compiled
 @no_type_check
-def _update_backward(upstream, h, z, n, z_keeps, delta, da, dn):
+def _update_backward(upstream, h, z, n, delta, da, dn):
     """Write δz and δn (to da and to dn); replace δ by its direct part of ∂L/∂h."""
     rows, width = delta.shape
     one = delta.dtype.type(1)
@@ -168,12 +165,10 @@ def _update_backward(upstream, h, z, n, z_keeps, delta, da, dn):
         dz_, da_n, dn_ = da[b, width : 2 * width], da[b, 2 * width :], dn[b]
         for i in range(len(d)):
             d[i] += g[i]
-            keep = z_[i] if z_keeps else one - z_[i]
-            write = one - z_[i] if z_keeps else z_[i]
-            difference = h_[i] - n_[i] if z_keeps else n_[i] - h_[i]
-            dz_[i] = d[i] * difference * keep * write
+            write = one - z_[i]
+            dz_[i] = d[i] * (h_[i] - n_[i]) * z_[i] * write
             dn_[i] = d[i] * write * (one - n_[i] * n_[i])
-            d[i] *= keep
+            d[i] *= z_[i]
         for i in range(len(d)):
             da_n[i] = dn_[i]
 

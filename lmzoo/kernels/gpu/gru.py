@@ -24,10 +24,9 @@ class GRUGpuScan(GpuRecurrence):
 
     num_weights: ClassVar[int] = 3
     reset_before: bool = False
-    z_keeps: bool = True
 
     def forward(self, projected: Tensor, start: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-        flags = self.reset_before, self.z_keeps
+        flags = (self.reset_before,)
         gates = torch.empty_like(projected)
         states, m = projected.new_empty(2, *projected.shape[:-1], start.shape[-1]).unbind()
         tensors = projected, *weights, start, states, gates, m
@@ -38,7 +37,7 @@ class GRUGpuScan(GpuRecurrence):
         self, upstream: Tensor, start: Tensor, weights: Sequence[Tensor], saved: Sequence[Tensor]
     ) -> list[Tensor]:
         states, gates, m = saved
-        flags = self.reset_before, self.z_keeps
+        flags = (self.reset_before,)
         tensors = upstream, weights[0], start, states, gates, m
         deltas, dstart = torch.empty_like(gates), torch.empty_like(start)
         self.launch(_backward, states, *tensors, deltas, dstart, flags=flags)
@@ -55,7 +54,7 @@ class GRUGpuScan(GpuRecurrence):
 @no_type_check
 def _forward(
     projected, weight, bias, start, states, gates, m_out, B, T, H, COLUMNS: tl.constexpr,
-    ROWS: tl.constexpr, BEFORE: tl.constexpr, Z_KEEPS: tl.constexpr, PRECISION: tl.constexpr,
+    ROWS: tl.constexpr, BEFORE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(1).to(tl.int64)
     i, at_row, ok = tile(p, B, H, COLUMNS, ROWS)
@@ -77,8 +76,7 @@ def _forward(
         else:
             m = b + product(h, w_n, PRECISION)
             n = tanh(a + r * m)
-        keep = z if Z_KEEPS else 1 - z
-        h = keep * h + (1 - keep) * n
+        h = z * h + (1 - z) * n
         tl.store(gates + at, r, mask=ok)
         tl.store(gates + at + H, z, mask=ok)
         tl.store(gates + at + 2 * H, n, mask=ok)
@@ -91,7 +89,7 @@ def _forward(
 @no_type_check
 def _backward(
     upstream, weight, start, states, gates, m_in, deltas, dstart, B, T, H, COLUMNS: tl.constexpr,
-    ROWS: tl.constexpr, BEFORE: tl.constexpr, Z_KEEPS: tl.constexpr, PRECISION: tl.constexpr,
+    ROWS: tl.constexpr, BEFORE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(1).to(tl.int64)
     i, at_row, ok = tile(p, B, H, COLUMNS, ROWS)
@@ -110,11 +108,9 @@ def _backward(
         r = tl.load(gates + at, mask=ok, other=0.0)
         z = tl.load(gates + at + H, mask=ok, other=0.0)
         n = tl.load(gates + at + 2 * H, mask=ok, other=0.0)
-        keep = z if Z_KEEPS else 1 - z
-        d_n = delta * (1 - keep) * (1 - n * n)
+        d_n = delta * (1 - z) * (1 - n * n)
         d_z = delta * (h - n) * z * (1 - z)
-        d_z = d_z if Z_KEEPS else -d_z
-        carried = delta * keep
+        carried = delta * z
         if BEFORE:
             s = product(d_n, w_n, PRECISION)
             d_r = s * h * r * (1 - r)

@@ -27,11 +27,7 @@ from lmzoo.train.trainer import Training
 VARIANTS = [
     *({"name": "rnn", "activation": name} for name in ("tanh", "sigmoid", "relu", "identity")),
     *({"name": "lstm", "forget": name} for name in ("gate", "none", "coupled")),
-    *(
-        {"name": "gru", "reset": reset, "update": update}
-        for reset in ("after", "before")
-        for update in ("z_keeps", "z_writes")
-    ),
+    *({"name": "gru", "reset": reset} for reset in ("after", "before")),
     *({"name": "mgru", "mutations": m} for m in ([], [0], [2], [3], [4, 9], [5], [6], [1, 5])),
     *(
         {"name": "mgu", "cuts": cuts}
