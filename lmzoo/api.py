@@ -305,6 +305,7 @@ def run_study(
     workers: int = 0,
     device: str = "auto",
     listeners: Sequence[Any] = (),
+    engine: str = "packs",
     **changes: Any,
 ) -> "Ranking":
     """Train the pending runs of a study and return its ranking, one row for each point.
@@ -320,6 +321,7 @@ def run_study(
         device: `auto`, `cpu` or `gpu`.
         listeners: Objects with `start(run)`, `epoch(run, record)` or `end(run, test)`, added to
             those of the study.
+        engine: `packs`, or `tune`: one trial of Ray Tune is one run.
         **changes: Fields of the study to change, such as `seeds=10`.
 
     Raises:
@@ -335,7 +337,7 @@ def run_study(
     resources = Resources(concurrent=workers, device=device)
     changed = dataclasses.replace(study, **changes)
     changed = dataclasses.replace(changed, listeners=(*changed.listeners, *listeners))
-    sweep = Sweep(changed, resources, prints_ranking=False)
+    sweep = Sweep(changed, resources, prints_ranking=False, engine=engine)
     code = sweep.run(data_dir, Path(storage), "", {}, dry_run=False)
     if code == 130:
         raise KeyboardInterrupt

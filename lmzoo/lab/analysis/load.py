@@ -35,6 +35,7 @@ from lmzoo.lab.store.records import (
     STUDY,
     TEST_LOSSES,
     TRACKING,
+    TUNE,
     USER_CODE,
     is_config,
     is_sealed,
@@ -111,7 +112,7 @@ def load_study(path: Path) -> StudyFolder:
     texts: list[tuple[str, bytes]] = []
     damaged: list[str] = []
     folders = {e.name for e in os.scandir(path) if e.is_dir() and e.name[0] != "."}
-    folders -= {USER_CODE, BOARD, TRACKING, FOLDER}
+    folders -= {USER_CODE, BOARD, TRACKING, TUNE, FOLDER}
     archived = {run: texts for run, *texts in archived_runs(path)}  # after the list of the folders
     for name in sorted({*folders, *archived}):
         folder = f"{path}/{name}"  # a Path is as slow as reading its file

@@ -23,7 +23,7 @@ import typer
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.streams import echo
-from lmzoo.lab.store.records import BOARD, STUDY, TRACKING, read_json
+from lmzoo.lab.store.records import BOARD, STUDY, TRACKING, TUNE, read_json
 from lmzoo.lab.store.studies import RUNS, is_running, list_studies
 
 COOKIE = "lmzoo"
@@ -34,7 +34,7 @@ PATIENCE = 0.5
 BUSY = 0.1
 """Largest share of one core that the pages of a running sweep take."""
 COLUMNS = ("study", "question", "answer", "state", "runs", "trained", "last change")
-NO_RUNS = (BOARD, TRACKING)
+NO_RUNS = (BOARD, TRACKING, TUNE)
 """Folders of a study that are no runs."""
 
 

@@ -135,6 +135,10 @@ class Planner:
         runs, self._pruned = self._pruned, []
         return runs
 
+    def find(self, run_id: str) -> PlannedRun | None:
+        """Return the planned run with an identity; None if there is none."""
+        return self._runs.get(run_id)
+
     def start(self, run: PlannedRun) -> None:
         """Mark a ready run as running."""
         del self._ready[run.id]

@@ -81,7 +81,7 @@ class StudyStore:
         self._folders = self.store.prefetch(RECORDS)
         self._archived = {run: texts for run, *texts in archived_runs(self.path)}
         """Run -> its config and its records, until they are read."""
-        self._ended: list[str] = []
+        self._ended: dict[str, None] = {}
         """Runs that wait for the archive."""
         self.known_runs = self._folders | self._archived.keys()
         """Names of the runs that the store had when it was opened."""
@@ -127,12 +127,12 @@ class StudyStore:
     def end_run(self, run_id: str) -> None:
         """Archive a run that has ended, together with others or when the store is closed."""
         if self.archives:
-            self._ended.append(run_id)
+            self._ended[run_id] = None
             if len(self._ended) >= RUNS:
                 self._archive()
 
     def _archive(self) -> None:
-        runs, self._ended = self._ended, []
+        runs, self._ended = [*self._ended], {}
         self._submit(lambda: retry(lambda: archive_runs(self.path, runs), str(self.store)))
 
     def settings(self, point_id: str) -> dict[int, dict[str, Any]]:

@@ -150,6 +150,7 @@ def _run(
     no_accelerator: Annotated[str, typer.Option(metavar="KIND,KIND", help="Leave out nodes with these kinds of GPU.")] = "",
     fuse: Annotated[str, typer.Option(help="Maximum number of runs trained together as a pack: auto, off or a number.")] = "auto",
     track: Annotated[Texts, typer.Option(help="Also log each run to wandb or mlflow.")] = None,
+    engine: Annotated[str, typer.Option(help="packs: workers train many runs together. tune: one trial of Ray Tune is one run.")] = "packs",
     archive: Annotated[bool, typer.Option("--archive", help="Keep ended runs in files of a thousand, without TensorBoard curves.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points, their pending runs and a time estimate.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished run to stdout.")] = False,
@@ -167,7 +168,8 @@ def _run(
         *(cpus_per_trial, gpus_per_trial, max_concurrent, device, max_cost, accelerator, without)
     )
     sweep = Sweep(
-        changed, resources, fuse, track or [], archive=archive, as_json=as_json, quiet=quiet
+        *(changed, resources, fuse, track or []),
+        **{"archive": archive, "as_json": as_json, "quiet": quiet, "engine": engine},
     )
     settings = parse_settings(own["fields"] or [])
     if options_file and dry_run and not options_file.exists():

@@ -26,10 +26,13 @@ class Listeners:
 
     def __init__(self, listeners: Sequence[Any] = ()) -> None:
         self.listeners = [*listeners]
+        self._started = set[str]()
 
     def start(self, run: PlannedRun) -> None:
         """Say that a run starts, once in a sweep."""
-        self._call("start", run)
+        if run.id not in self._started:
+            self._started.add(run.id)
+            self._call("start", run)
 
     def epoch(self, run: PlannedRun, record: Record) -> None:
         """Give the `epoch` event of a run, which has losses and seconds."""

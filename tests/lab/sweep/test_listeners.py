@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 import lmzoo
+from lmzoo.lab.study.planned_run import PlannedRun
 from lmzoo.lab.sweep import command
 from lmzoo.lab.sweep.fleet.fleet import Fleet
 from lmzoo.lab.sweep.fleet.packing import Packer
@@ -32,10 +33,11 @@ class Raises:
 def test_a_listener_needs_only_the_methods_that_it_wants():
     own = OnlyEnds()
     listeners = Listeners([own])
-    listeners.start("run")
-    listeners.epoch("run", {})
-    listeners.end("run", None)
-    assert own.ended == [("run", None)]
+    run = PlannedRun("1", "point", "tune", 0, {}, 1)
+    listeners.start(run)
+    listeners.epoch(run, {})
+    listeners.end(run, None)
+    assert own.ended == [(run, None)]
 
 
 def test_a_listener_that_raises_is_named_once_and_the_sweep_goes_on(

@@ -4,6 +4,7 @@ The first line of output appears before torch and Ray are imported, which takes 
 """
 
 import contextlib
+import importlib
 import os
 import shutil
 import subprocess
@@ -38,6 +39,8 @@ LOCK_SECONDS = 3.0
 """How long the end of an interrupted sweep waits for its workers to end."""
 GPU_BYTES = 16 * 2**30
 """Assumed memory of a GPU until the first worker reports it."""
+ENGINES = {"packs": "driver.ray_backend", "tune": "tune_trials"}
+"""Value of `--engine` -> the module that trains the pending runs."""
 TRACKER_SECONDS, INTERRUPTED_TRACKER_SECONDS = 600.0, 10.0
 """How long the end of a sweep waits for trackers such as W&B."""
 
@@ -65,7 +68,11 @@ class Sweep:
         as_json: bool = False,
         quiet: bool = False,
         prints_ranking: bool = True,
+        engine: str = "packs",
     ) -> None:
+        if engine not in ENGINES:
+            raise UserError(f"--engine {engine!r} is unknown; choose {' or '.join(ENGINES)}")
+        self.engine = engine
         self.study, self.resources, self.fuse, self.track = study, resources, fuse, [*track]
         self.archive = archive
         self.as_json, self.prints_ranking = as_json, prints_ranking and not as_json
@@ -216,17 +223,17 @@ class Sweep:
         from lmzoo.lab.sweep.screen.console import Console
 
         # Before `cluster` redirects stdout.
-        console = Console(as_json=self.as_json, quiet=self.quiet, stderr=self.stderr)
+        quiet = self.quiet or self.engine == "tune"  # Tune has a console of its own
+        console = Console(as_json=self.as_json, quiet=quiet, stderr=self.stderr)
         if not self.quiet:
             runs = sum(count for _, count, _ in planner.pending())
             self.stderr.print(f"{len(planner.points)} points, at most {runs} runs; starting Ray")
         stopped = threading.Event()
         ray.callback(stopped.set)
         prepared = threading.Thread(target=packer.prepare, args=(planner.ready(), stopped))
-        ray.enter_context(cluster(meanwhile=lambda: _import_ray_tune(prepared)))
+        ray.enter_context(cluster(meanwhile=lambda: self._import_engine(prepared)))
 
         from lmzoo.lab.cluster.capacity import Capacity
-        from lmzoo.lab.sweep.driver.ray_backend import train
         from lmzoo.lab.sweep.fleet.fleet import Fleet
 
         capacity = Capacity(self.resources, self.stderr.print)
@@ -248,7 +255,7 @@ class Sweep:
         complete = False
         try:
             with console:
-                complete = train(fleet, capacity, scratch)
+                complete = self._import_engine().train(fleet, capacity, scratch)
         finally:
             for tracker in trackers:
                 tracker.close(TRACKER_SECONDS if complete else INTERRUPTED_TRACKER_SECONDS)
@@ -256,12 +263,12 @@ class Sweep:
             raise KeyboardInterrupt
         return complete
 
-
-def _import_ray_tune(prepared: threading.Thread) -> None:
-    """Import what the sweep needs while Ray starts, and start to prepare the first runs."""
-    prepared.start()
-    with gc_disabled():
-        import lmzoo.lab.sweep.driver.ray_backend  # noqa: F401
+    def _import_engine(self, prepared: threading.Thread | None = None) -> Any:
+        """Import the engine, while Ray starts, and start to prepare the first runs."""
+        if prepared and self.engine == "packs":
+            prepared.start()
+        with gc_disabled():
+            return importlib.import_module(f"lmzoo.lab.sweep.{ENGINES[self.engine]}")
 
 
 def _clear_worker_locks(store: Store) -> None:

@@ -58,7 +58,6 @@ class Fleet:
         self.health = Health()
         self._suspects: dict[str, PlannedRun] = {}
         """Runs that failed, and have neither trained nor ended since."""
-        self._started: set[str] = set()
         self._revoked: set[str] = set()
         """Runs that were taken from a worker in the middle of an epoch, and have not trained since:
         their next worker may take its time, because the shape may."""
@@ -358,9 +357,7 @@ class Fleet:
             self.sharing.add(worker, run)
             worker.settled = False
             self.planner.start(run)
-            if run.id not in self._started:
-                self._started.add(run.id)
-                self.listeners.start(run)
+            self.listeners.start(run)
 
     def _limit(self, worker: WorkerState) -> int:
         return self.sharing.limit(worker.key, worker.memory)

@@ -1,0 +1,300 @@
+"""`--engine tune`: one trial of Ray Tune is one run.
+
+The planner is the search algorithm and the scheduler of a `tune.Tuner`: `RunSearch` suggests the
+next pending run; `RunScheduler` pauses one that waits for others at a rung, and stops one that is
+pruned. So Tune's checkpoints, `ResultGrid`, callbacks, console, TensorBoard and `Tuner.restore`
+work as in any Tuner. `RunTrial` trains one run, without packs.
+
+The study store has all state, as with the other engine. Tune's own files are in STUDY/tune/N; a
+sweep that was interrupted or killed is restored from the last N. A restored trial that is behind
+its run reports what is missing; a run that Tune's snapshot lacks gets a new trial.
+"""
+
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # the columns of the console can be chosen
+os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # `lmzoo/base/stops.py` has one
+
+from ray import tune
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+
+from lmzoo.base.errors import UserError, describe_error
+from lmzoo.base.stops import STOPS
+from lmzoo.base.version import check_software, software
+from lmzoo.lab.cluster.capacity import Capacity
+from lmzoo.lab.cluster.head_store import find_store, write_nonce
+from lmzoo.lab.store import records as files
+from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.user_code import import_shipped
+from lmzoo.lab.study.planned_run import Answer, PlannedRun
+from lmzoo.lab.sweep.messages import Job
+from lmzoo.lab.trainables.door import open_door
+
+if TYPE_CHECKING:
+    from lmzoo.lab.sweep.fleet.fleet import Fleet
+    from lmzoo.lab.sweep.worker.pack import TrainingRun
+
+SETTINGS = {"point/label": "point", "stage": "stage", "seed": "seed"}
+NUMBERS = {"epoch": "epoch", "train_token": "train", "valid_token": "valid", "test/token": "test"}
+"""What Tune's console shows of a trial."""
+
+
+class RunTrial(tune.Trainable):
+    """Trains one run of the study; Tune uses its process for one run after another."""
+
+    def setup(self, config: dict[str, Any], **given: Any) -> None:
+        """Open the store and set up the device; `given` are the parameters of `train` below."""
+        check_software(given["software"])
+        if given["code"]:
+            import_shipped(given["code"])  # before `lmzoo.zoo`, which imports installed plugins
+        self._store = find_store(given["address"], given["nonce"], None, "")
+        self._trainer = open_door().make_trainer(*given["trainer"])
+        self._lock = self._store.lock(files.WORKER_LOCK.format(secrets.token_hex(4)))
+        self._run: TrainingRun | None = None
+        self.reset_config(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Go on with another run."""
+        if self._run is not None:
+            self._run.close()
+        self.config, self._run = new_config, None
+        self._reports: list[files.Record] = []
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """Report the next epoch: one that is in the folder already, or a new one."""
+        run = self._run = self._run or self._open()
+        if not self._reports and not run.is_trained and not run.has_ended:
+            run.run.train_epoch(run.budget)
+            self._reports = [run.save_epoch(packed=False)[1]]
+        if run.is_trained and not run.has_ended:
+            run.end()
+        record = self._reports.pop(0) if self._reports else run.run.training.record
+        result = {name: value for name, value in record.items() if name != "event"}
+        if self._reports or not run.has_ended:
+            return result
+        end = run.ended()
+        return {**result, "done": True, "status": end.status, "why": end.reason, "test": end.test}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Copy the run's folder, so that `lmzoo.load_run` reads the checkpoint."""
+        for name in (files.CONFIG, files.RECORDS, files.CHECKPOINT):
+            if (data := (self._store / self.config["run"]).read(name)) is not None:
+                Path(checkpoint_dir, name).write_bytes(data)
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Do nothing: the state is that of the run's folder."""
+
+    def cleanup(self) -> None:
+        """Close the run, and release the lock that says that this process may write."""
+        self.reset_config(self.config)
+        self._lock.close()
+
+    def _open(self) -> "TrainingRun":
+        from lmzoo.lab.sweep.worker.pack import TrainingRun
+
+        config = {k: x for k, x in self.config.items() if k not in ("budget", "known")}
+        known = self.config["known"] + self.iteration  # epochs that were reported
+        folder = files.RunFolder(self._store / config["run"])
+        job = Job(config, self.config["budget"], known, is_new=False)
+        run = TrainingRun(folder, job, self._trainer, self._store, None, curves=False)
+        self._reports = [record for _, record in run.unreported]
+        return run
+
+
+class RunScheduler(FIFOScheduler):
+    """Starts, continues, pauses and stops trials as the planner decides."""
+
+    live: ClassVar["RunScheduler"]
+    """That of this process; Tune pickles it with an experiment, and gets this one back."""
+
+    def __init__(self, fleet: "Fleet", capacity: Capacity) -> None:
+        super().__init__()
+        RunScheduler.live = self
+        self.planner, self.listeners, self._capacity = fleet.planner, fleet.listeners, capacity
+        self.trials: dict[str, Trial] = {}
+        """Run -> its last trial."""
+        self.running: dict[str, PlannedRun] = {}
+        self._pruned: set[str] = set()
+        """Runs whose trials are to be stopped."""
+
+    def __reduce__(self) -> Any:
+        return getattr, (RunScheduler, "live")
+
+    def next(self) -> PlannedRun | None:
+        """Return the run that starts next; None: there is none, or no room for it."""
+        room = len(self.running) < max(1, self._capacity.limit())
+        return next(iter(self.planner.ready()), None) if room else None
+
+    def start(self, run: PlannedRun) -> None:
+        """Mark a run as running."""
+        self.planner.start(run)
+        self.running[run.id] = run
+        self.listeners.start(run)
+
+    def end(
+        self, run: PlannedRun, status: str, why: str = "", test: files.Record | None = None
+    ) -> None:
+        """Give the end of a running run to the planner."""
+        del self.running[run.id]
+        self.planner.end(run.id, status, why, test["token"] if test else None)
+        self.listeners.end(run, test)
+
+    def is_paused(self, run_id: str) -> bool:
+        """Whether a run has a trial that waits."""
+        return run_id in self.trials and self.trials[run_id].status == Trial.PAUSED
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        """Note the trial of a run; a restored one starts only if its run is ready."""
+        run_id = trial.config["run"]
+        if trial.status != Trial.PENDING:
+            return
+        self.trials[run_id] = trial
+        if run_id not in self.running:
+            run = self.planner.find(run_id)
+            if run in self.planner.ready():
+                self.start(run)
+            elif run is None:  # the study no longer has it
+                trial.set_status(Trial.TERMINATED)
+            elif not run.status:
+                trial.set_status(Trial.PAUSED)
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        if (run := self.running.get(trial.config["run"])) is None:
+            return TrialScheduler.CONTINUE  # it ended before an interruption; this is the rest
+        answer = self._report(run, result)
+        if answer is Answer.WAIT:
+            del self.running[run.id]
+            self.planner.requeue(run.id)
+            return TrialScheduler.PAUSE
+        if answer is Answer.PRUNE:
+            self._pruned.add(run.id)
+            return TrialScheduler.STOP
+        return TrialScheduler.CONTINUE
+
+    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Any) -> None:
+        if (run := self.running.get(trial.config["run"])) is None:
+            return
+        if run.id in self._pruned:
+            self.planner.store.prune(run.id, run.last_epoch)
+            self.end(run, "pruned")
+        else:
+            self._report(run, result)
+            self.end(run, result["status"], result["why"], _below("test/", result) or None)
+
+    def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
+        """End a run that has failed too often."""
+        run = self.running.get(trial.config["run"])
+        if run and not trial.should_recover():
+            text, error = str(trial.get_error() or ""), trial.get_pickled_error()
+            self.planner.store.run(run.id).store.write(files.TRACEBACK, text.encode())
+            cause = getattr(error, "cause", None) or error or OSError("its process died")
+            self.end(run, "failed", describe_error(cause))
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        """Return the paused trial whose run is next; stop those whose runs were pruned."""
+        self.planner.store.check_lock()
+        if STOPS.requested.is_set():  # Tune asks here several times a second
+            raise KeyboardInterrupt
+        for run in self.planner.new_pruned():
+            self._pruned.add(run.id)
+            self.listeners.end(run, None)
+        for run_id in [*filter(self.is_paused, self._pruned)]:
+            tune_controller.stop_trial(self.trials[run_id])
+        run = self.next()
+        if run is None or not self.is_paused(run.id):
+            return None
+        self.start(run)
+        return self.trials[run.id]
+
+    def debug_string(self) -> str:
+        return "The planner of the study decides."
+
+    def _report(self, run: PlannedRun, result: dict[str, Any]) -> Answer:
+        """Give an epoch to the planner; return what the run does next."""
+        record = {"event": "epoch", **result, "metrics": _below("metrics/", result)}
+        if record["epoch"] > run.last_epoch or record["valid_token"] is None:
+            self.listeners.epoch(run, record)
+        return self.planner.report(run.id, record)
+
+
+class RunSearch(Searcher):
+    """Suggests the pending runs of the planner that have no trial."""
+
+    def suggest(self, trial_id: str) -> Any:
+        """Return the config of a run; None while the planner waits for others."""
+        scheduler = RunScheduler.live
+        if scheduler.planner.done:
+            return Searcher.FINISHED
+        run = scheduler.next()
+        if run is None or scheduler.is_paused(run.id):
+            return None
+        scheduler.start(run)
+        return {**run.config, "budget": run.budget, "known": run.last_epoch}
+
+    def on_trial_complete(self, trial_id: str, *results: Any, **how: Any) -> None:
+        """Do nothing: the scheduler hears of it."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Write an empty file: the study store has all state."""
+        Path(checkpoint_path).touch()
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Do nothing: the study store has all state."""
+
+
+def _below(prefix: str, flat: dict[str, Any]) -> dict[str, Any]:
+    return {k.removeprefix(prefix): x for k, x in flat.items() if k.startswith(prefix)}
+
+
+def _tuner(trainable: Any, scheduler: RunScheduler, folder: Path) -> tune.Tuner:
+    """Return the Tuner of the experiment that was interrupted, or a new one."""
+    states = folder.glob("*/experiment_state-*.json")
+    last = max((int(path.parent.name) for path in states), default=0)
+    if last and not (folder / str(last) / "finished").exists():
+        return tune.Tuner.restore(str(folder / str(last)), trainable)
+    tuning = tune.TuneConfig(
+        num_samples=-1,
+        search_alg=RunSearch(),
+        scheduler=scheduler,
+        reuse_actors=True,
+        trial_dirname_creator=lambda trial: f"{trial.config['run']}-{trial.trial_id}",
+    )
+    running = tune.RunConfig(
+        *(str(last + 1), str(folder)),
+        callbacks=[x for x in scheduler.listeners.listeners if isinstance(x, tune.Callback)],
+        failure_config=tune.FailureConfig(max_failures=2),
+        checkpoint_config=tune.CheckpointConfig(num_to_keep=1, checkpoint_at_end=True),
+        progress_reporter=tune.CLIReporter(metric_columns=NUMBERS, parameter_columns=SETTINGS),
+        verbose=1,
+    )
+    return tune.Tuner(trainable, tune_config=tuning, run_config=running)
+
+
+def train(fleet: "Fleet", capacity: Capacity, scratch: str) -> bool:
+    """Train the pending runs of the fleet's planner; return False if the sweep is interrupted."""
+    planner, resources = fleet.planner, capacity.resources
+    store = planner.store.store
+    if type(store) is not Store:
+        raise UserError(f"--engine tune needs a folder that all nodes see; {store} is a bucket")
+    trainable = tune.with_parameters(
+        RunTrial,
+        address=store.address,
+        nonce=write_nonce(store),
+        code=planner.code,
+        software=software(),
+        trainer=(fleet.packer.corpus, max(1, int(resources.cpus)), resources.gpus or 0.0),
+    )
+    where = {"bundle_label_selector": [resources.selector]} if resources.selector else {}
+    bundle = tune.PlacementGroupFactory([resources.bundle], **where)
+    placed = tune.with_resources(trainable, bundle)
+    with STOPS.deferred():
+        tuner = _tuner(placed, RunScheduler(fleet, capacity), store.path.resolve() / files.TUNE)
+        Path(tuner.fit().experiment_path, "finished").touch()
+    planner.write_failures()
+    return planner.done
