@@ -51,11 +51,9 @@ CASES: list[Case] = [
 OPTIONS: list[Case] = [
     ("transformer_decoder", {"positions": "concat", "attention": {"normed": "key"}}),
     ("transformer_decoder", {"positions": "none", "emission": "mixture", "tied": False}),
-    ("transformer_decoder", {"relative": "keys", "window": 2, "positions": "none"}),
-    ("transformer_decoder", {"relative": "values", "reach": 1, "norm": "pre"}),
-    ("transformer_decoder", {"relative": "both", "window": 2, "stride": 3}),
+    ("transformer_decoder", {"window": 2, "positions": "none", "norm": "pre"}),
     ("hard_attention", {"attention": {"pick": "argmax", "learned": True}}),
-    ("hard_attention", {"window": 3, "relative": "both", "stride": 2}),
+    ("hard_attention", {"window": 3}),
     ("star_transformer_causal", {"relay": False}),
     ("star_transformer_causal", {"layers": 3, "attention": {"learned": True}}),
     ("set_transformer_causal", {"points": 0}),

@@ -198,8 +198,3 @@ def masked_logits(q: Tensor, k: Tensor, mask: Tensor | None) -> Float[Tensor, "*
     """Return q · k of every head, -∞ where the mask is False."""
     logits = q @ k.transpose(-2, -1)
     return logits if mask is None else logits.masked_fill(~mask.unsqueeze(-3), -torch.inf)
-
-
-def causal_mask(t: int, device: torch.device | None = None) -> Bool[Tensor, "t t"]:
-    """Return the causal mask: position i attends to j <= i."""
-    return torch.ones(t, t, dtype=torch.bool, device=device).tril()

@@ -7,8 +7,9 @@ from typing import Any, Protocol, runtime_checkable
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lmzoo.blocks.attention import Attention, KeysAndValues, causal_mask
+from lmzoo.blocks.attention import Attention, KeysAndValues
 from lmzoo.blocks.layers import Linear
+from lmzoo.functional.softmax_attention import causal_mask
 
 Activation = StrEnum("Activation", "RELU GELU")
 """The nonlinearity between the two linear layers."""
@@ -66,11 +67,10 @@ class AttentionBlock(nn.Module):
         dropout: float = 0.0,
         std: float | None = None,
         output_std: float | None = None,
-        attention_part: Callable[..., Attention] = Attention,
     ) -> None:
         super().__init__()
         self.norm_position = norm_position
-        self.attention = attention_part(
+        self.attention = Attention(
             attention, width, dropout=dropout, std=std, output_std=output_std
         )
         self.feed_forward = FeedForward(

@@ -13,7 +13,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, Cell, Inputs, State
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.functional.softmax_attention import attend, rotate, sparse_causal_mask
+from lmzoo.functional.softmax_attention import attend, causal_mask, rotate
 from lmzoo.kernels.tokens import TokenInputs
 
 Memory = StrEnum("Memory", "FORGET STICK_BREAKING SINKS OUTPUT_GATE PATH")
@@ -119,7 +119,7 @@ class SoftmaxAttention(nn.Module):
             options["path"] = self._shared(parts[0]), self._shared(parts[1]).squeeze(-1)
         if Memory.SINKS in self.memory:
             options["sink"] = self.sink
-        mask = sparse_causal_mask(count, self.window, device=q.device, last=rows)
+        mask = causal_mask(count, q.device, self.window, last=rows)
         o = attend(q, self._shared(k), self._shared(v), mask, **options)
         o = o.transpose(-3, -2).flatten(-2)
         if Memory.OUTPUT_GATE in self.memory:

@@ -93,31 +93,14 @@ def rotate(z: Float[Tensor, "*N t d"], first: int = 0) -> Float[Tensor, "*N t d"
     return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)
 
 
-def sparse_causal_mask(
-    count: int,
-    window: int = 0,
-    stride: int = 0,
-    device: torch.device | None = None,
-    *,
-    last: int | None = None,
+def causal_mask(
+    count: int, device: torch.device | None = None, window: int = 0, *, last: int | None = None
 ) -> Bool[Tensor, "rows {count}"]:
-    """Return True where position i (row) attends to position j (column).
+    """Return True where position i (row) attends to position j (column): i − window < j <= i.
 
-        window = 0              j <= i
-        window = w              i − w < j <= i
-        window = w, stride = l  i − w < j <= i, or j <= i and (i − j) mod l = 0
-
-    The rows are those of all `count` positions, or of the `last` ones only. D layers of a local
-    window read the last D (w − 1) + 1 positions. With a stride of l = w ≈ √T, two layers connect
-    any two positions by O(T √T) pairs instead of O(T²).
-
-    Child et al. 2019 (arXiv:1904.10509), the strided pattern with both of its parts in every head.
+    `window` 0 is all earlier positions. The rows are those of all `count` positions, or of the
+    `last` ones only. D layers with a window read the last D (window − 1) + 1 positions.
     """
     j = torch.arange(count, device=device)
-    i = j if last is None else j[count - last :]
-    back = i[:, None] - j
-    seen = back >= 0
-    if not window:
-        return seen
-    near = back < window
-    return seen & (near | (back % stride == 0) if stride else near)
+    back = (j if last is None else j[count - last :])[:, None] - j
+    return (back >= 0) & (back < window) if window else back >= 0

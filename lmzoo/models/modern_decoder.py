@@ -15,8 +15,14 @@ layer, with the default emission. Cuts:
     2  groups        a key and value for each query    6  feed_forward   y = h
     3  window        all earlier positions
 
-`memory` adds parts that weigh earlier positions (`lmzoo/cells/attention.py`): a forget gate (FoX),
-stick-breaking, sinks, an output gate, and PaTH instead of the rotation.
+`memory` adds parts to the attention of t to j, whose logit is l_tj = q_t · k_j / √d; their maps and
+differences from the papers' codes are in `lmzoo/cells/attention.py`:
+
+    0  forget          l_tj + Σ_{j<s≤t} log f_s          f_s = σ( w_f u_s + b_f )       (FoX)
+    1  stick_breaking  weights σ(l_tj) Π_{j<s<t} (1 − σ(l_ts)), j < t, instead of a softmax
+    2  sinks           e^s more in the softmax's denominator
+    3  output_gate     W_o ( attention ⊙ σ( W_g u_t ) )
+    4  path            q_t · H_t .. H_{j+1} k_j / √d     H_s = 1 − β_s w_s w_sᵀ, no R^t  (PaTH)
 
 Zhang & Sennrich 2019 (arXiv:1910.07467); Su et al. 2021 (arXiv:2104.09864); Shazeer 2020
 (arXiv:2002.05202); Ainslie et al. 2023 (arXiv:2305.13245); Beltagy et al. 2020 (arXiv:2004.05150);

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import IntRange
-from lmzoo.blocks.attention import Attention, KeysAndValues, causal_mask
+from lmzoo.blocks.attention import Attention, KeysAndValues
 from lmzoo.blocks.attention_block import (
     AttentionBlock,
     Layer,
@@ -17,6 +17,7 @@ from lmzoo.blocks.attention_block import (
     advance_layers,
 )
 from lmzoo.contract import Task, model
+from lmzoo.functional.softmax_attention import causal_mask
 from lmzoo.models.attention_model import AttentionConfig, AttentionModel
 
 

@@ -21,8 +21,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.blocks.attention import Attention, KeysAndValues, causal_mask
+from lmzoo.blocks.attention import Attention, KeysAndValues
 from lmzoo.contract import Task, model
+from lmzoo.functional.softmax_attention import causal_mask
 from lmzoo.models.attention_model import AttentionConfig, AttentionModel
 
 

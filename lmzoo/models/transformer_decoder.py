@@ -5,18 +5,16 @@ from typing import Annotated, Any, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.base.errors import UserError
 from lmzoo.base.registry import preset
-from lmzoo.base.search_space import Choice, IntRange
+from lmzoo.base.search_space import Choice
 from lmzoo.blocks.attention import KeysAndValues
 from lmzoo.blocks.attention_block import Activation, AttentionBlock, LayerCaches, NormPosition
-from lmzoo.blocks.relative_attention import Relative, attention_part
 from lmzoo.contract import Task, model
-from lmzoo.functional.softmax_attention import sparse_causal_mask
+from lmzoo.functional.softmax_attention import causal_mask
 from lmzoo.models.attention_model import AttentionConfig, AttentionModel
 
 
@@ -32,9 +30,7 @@ class TransformerDecoder(AttentionModel):
         y = h^D                                   norm=post
         y = LN(h^D)                               norm=pre
 
-    Position i attends to the last `window` positions only if that is set, and to every `stride`-th
-    earlier one; `relative` makes attention depend on distances up to `reach`
-    (`lmzoo.blocks.relative_attention`).
+    Position i attends to the last `window` positions only if that is set.
 
     x_t, h^l_t and y_t are (E), Emb is (V, E); P(s_{t+1} | s_<=t) = softmax( Emb y_t ) with the
     default emission. If `spread` is set, the maps that write into the residual stream have the
@@ -51,29 +47,12 @@ class TransformerDecoder(AttentionModel):
 
         norm: Annotated[NormPosition, Choice(("post", "pre"))] = NormPosition.POST
         activation: Activation = Activation.RELU
-        relative: Relative = Field(Relative.NONE, exclude_if=lambda parts: parts == "none")
-        """Which parts of attention depend on the distance of two positions."""
-        reach: Annotated[int, IntRange(2, 32, log=True)] = Field(
-            16, ge=0, exclude_if=lambda reach: reach == 16
-        )
-        """Largest distance R that is told apart; at most T - 2 are used."""
         window: int = Field(0, ge=0, exclude_if=lambda window: not window)
         """Number of positions that a position attends to, itself included; 0 is all."""
-        stride: int = Field(0, ge=0, exclude_if=lambda stride: not stride)
-        """Besides the window, every stride-th earlier position; 0 is none."""
-
-        @model_validator(mode="after")
-        def _stride_needs_window(self) -> Any:
-            if self.stride and not self.window:
-                raise UserError(
-                    f"stride={self.stride} with window=0 reads all positions already; set window"
-                )
-            return self
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         residual = config.spread and config.spread / (2 * config.layers) ** 0.5
-        part = attention_part(config.relative, min(config.reach, max(0, task.length - 2)))
         self.blocks = nn.ModuleList(
             AttentionBlock(
                 config.width,
@@ -83,7 +62,6 @@ class TransformerDecoder(AttentionModel):
                 dropout=config.dropout,
                 std=config.spread,
                 output_std=residual,
-                attention_part=part,
             )
             for _ in range(config.layers)
         )
@@ -98,13 +76,10 @@ class TransformerDecoder(AttentionModel):
     def next_feature(
         self, x: Float[Tensor, "B 1 E"], position: int, cache: LayerCaches | None
     ) -> tuple[Float[Tensor, "B 1 E"], LayerCaches]:
-        window, stride = self.config.window, self.config.stride
-        mask, new = None, list[KeysAndValues]()
-        if stride:
-            mask = sparse_causal_mask(position + 1, window, stride, x.device, last=1)
+        window, new = self.config.window, list[KeysAndValues]()
         for number, block in enumerate(self._blocks):
-            x, kept = block.advance(x, None if cache is None else cache[number], mask)
-            if window and not stride:  # the next position reads the last window − 1 of these
+            x, kept = block.advance(x, None if cache is None else cache[number])
+            if window:  # the next position reads the last window − 1 of these
                 first = max(0, kept[0].shape[-2] - window + 1)
                 kept = (kept[0][..., first:, :], kept[1][..., first:, :])
             new.append(kept)
@@ -113,7 +88,7 @@ class TransformerDecoder(AttentionModel):
     @property
     def state_size(self) -> int | None:
         c = self.config
-        if not c.window or c.stride:
+        if not c.window:
             return None
         keys = c.attention.heads * -(-c.width // c.attention.heads)
         return c.layers * 2 * keys * (c.window - 1)
@@ -128,7 +103,7 @@ class TransformerDecoder(AttentionModel):
         return torch.stack(maps)
 
     def _mask(self, x: Float[Tensor, "B t E"]) -> Bool[Tensor, "t t"]:
-        return sparse_causal_mask(x.shape[1], self.config.window, self.config.stride, x.device)
+        return causal_mask(x.shape[1], x.device, self.config.window)
 
     @property
     def _blocks(self) -> list[AttentionBlock]:
@@ -165,13 +140,8 @@ for _args in (
      "Henry et al. 2020 (arXiv:2010.04245); S1"),
     ("hard_attention", "S1", {"norm": "pre", "attention": {"normed": "both", "pick": "argmax"}},
      "Transformer decoder whose heads each attend to one position only.", "S1"),
-    ("relative_attention", "", {"positions": "none", "relative": "both"},
-     "Transformer decoder with learned vectors for distances instead of positions.",
-     "Shaw et al. 2018 (arXiv:1803.02155)"),
     ("local_attention", "", {"norm": "pre", "window": 8},
      "Transformer decoder whose positions attend to a local window.",
      "Child et al. 2019 (arXiv:1904.10509)"),
-    ("sparse_attention", "", {"norm": "pre", "positions": "learned", "window": 4, "stride": 4},
-     "Transformer decoder with strided sparse attention.", "Child et al. 2019 (arXiv:1904.10509)"),
 ):  # fmt: skip
     _row(*_args)  # type: ignore[arg-type]

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lmzoo.blocks.attention import Attention, causal_mask
+from lmzoo.blocks.attention import Attention
+from lmzoo.functional.softmax_attention import causal_mask
 from tests.laws.support import assert_close
 from tests.tiny import CLOSE
 

@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
-from lmzoo.blocks.attention import Attention, causal_mask
+from lmzoo.blocks.attention import Attention
 from lmzoo.blocks.attention_block import AttentionBlock
+from lmzoo.functional.softmax_attention import causal_mask
 from lmzoo.models.set_transformer_causal import InducedAttention
 from tests.blocks.test_attention import E, T, inputs
 from tests.laws.support import assert_close

@@ -4,10 +4,12 @@ import pytest
 import torch
 from torch import nn
 
+from lmzoo import zoo
+from lmzoo.base.config import to_dict
 from lmzoo.blocks.attention_block import NormPosition
 from tests.blocks.test_attention_block import as_layer
 from tests.laws.support import assert_close, log_prob
-from tests.models.equivalence import LENGTH, small
+from tests.models.equivalence import LENGTH, assert_same_model, copy_weights, small
 from tests.tiny import CLOSE, every_sequence
 
 DECODERS = [
@@ -81,3 +83,17 @@ def test_dropout_acts_in_three_places_during_training(where: str) -> None:
     tokens, lengths = every_sequence(model.task)
     draws = [log_prob(model, tokens, lengths, training=True, noise=n) for n in (0, 1)]
     assert draws[0].equal(draws[1]) is (where == "nowhere")
+
+
+def test_a_window_that_covers_everything_changes_nothing_and_has_the_stated_state() -> None:
+    wide = {"width": 8, "spread": 0.3}
+    local, dense = (small("local_attention", window=w, **wide) for w in (LENGTH, 0))
+    copy_weights(dense, local, *dict(local.named_parameters()))
+    assert_same_model(dense, local)
+    assert dense.state_size is None
+    model = small("local_attention", window=3, **wide).eval()
+    state = model.begin(1)
+    for token in (1, 0, 2, 0, 1, 2):
+        _, state = model.advance(state, torch.tensor([token]))
+    assert sum(tensor.numel() for layer in state[1] for tensor in layer) == model.state_size
+    assert "window" not in to_dict(zoo.config("transformer_decoder"))

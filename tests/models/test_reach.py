@@ -43,10 +43,6 @@ ORDERED: list[tuple[str, dict[str, Any], bool]] = [
         for kind in ("none", "add", "concat", "learned")
     ),
     *(
-        ("relative_attention", {"layers": 1, "relative": parts, **WIDE}, parts != "none")
-        for parts in ("keys", "values", "both", "none")
-    ),
-    *(
         ("set_transformer_causal", {"points": points, "layers": 1, "positions": "none"}, False)
         for points in (0, 2)
     ),
@@ -59,11 +55,6 @@ ORDERED: list[tuple[str, dict[str, Any], bool]] = [
 @pytest.mark.parametrize(("name", "fields", "reach"), LIMITED, ids=str)
 def test_a_prediction_depends_on_the_tokens_within_reach(name, fields, reach) -> None:
     assert lag_dependence(small(name, **fields)) == [back <= reach for back in (1, 2, 3)]
-
-
-def test_one_layer_with_a_stride_skips_a_position() -> None:
-    model = small("sparse_attention", layers=1, window=1, stride=2, **WIDE)
-    assert lag_dependence(model) == [True, False, True]
 
 
 @pytest.mark.parametrize("order", [[1, 0, 2], [2, 1, 0]], ids=str)

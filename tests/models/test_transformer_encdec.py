@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from lmzoo.blocks.attention import causal_mask
 from lmzoo.blocks.attention_block import Activation, NormPosition
 from lmzoo.blocks.positions import sinusoids
 from lmzoo.contract import LanguageModel
+from lmzoo.functional.softmax_attention import causal_mask
 from tests.blocks.test_attention_block import as_layer
 from tests.blocks.test_cross_block import as_decoder_layer, randomise_norms
 from tests.laws.support import assert_close, log_prob
