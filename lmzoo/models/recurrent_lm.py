@@ -2,7 +2,7 @@
 
 import math
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any, cast
 
 import torch
 from jaxtyping import Float
@@ -15,18 +15,12 @@ from lmzoo.base.search_space import FloatRange, IntRange
 from lmzoo.blocks.dropout import drop_features
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.blocks.log_weights import InitialStates
-from lmzoo.cells import stack
+from lmzoo.blocks.start_mixture import StartMixture
 from lmzoo.cells.base import CELLS, Cell, Inputs, at_depth
-from lmzoo.contract import DecodingState, LanguageModel, Task, model
+from lmzoo.contract import Task, model
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.functional.initial_states import mix_next, mix_starts, start_posterior
-from lmzoo.functional.normalise import (
-    Norm,
-    RunningMoments,
-    normalise_next,
-    normalise_sequence,
-    normalise_vectors,
-)
+from lmzoo.functional.initial_states import mix_starts, start_posterior
+from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors
 from lmzoo.kernels.tokens import TokenInputs
 
 Dropout = Annotated[
@@ -88,23 +82,11 @@ class RecurrentConfig(EmbeddingConfig):
         return values
 
 
-class RecurrentState(NamedTuple):
-    """Decoding state after some tokens. L_{i,t} is log P(s_t | s_<t, h_0 = w_i)."""
-
-    layers: stack.Stack
-    input_stats: RunningMoments | None
-    """Running mean and variance of the inputs (norm=time_std_causal only)."""
-    evidence: Float[Tensor, "B W"] | None
-    """Σ_{u<t} L_{i,u}, up to a constant (several initial states only)."""
-    outputs: Float[Tensor, "B W E"] | None
-    """N(h) from each initial state, from which L_{i,t} of the next token is computed."""
-
-
 @model(
     "recurrent_lm", family="recurrent", document="S0",
     source="Elman 1990; Hochreiter & Schmidhuber 1997; Mikolov et al. 2010",
 )  # fmt: skip
-class RecurrentLM(LanguageModel):
+class RecurrentLM(StartMixture):
     """Recurrent language model with any cell, emission, normaliser and initial states.
 
         x_t = N(e(s_{t-1}))
@@ -161,23 +143,10 @@ class RecurrentLM(LanguageModel):
         return "" if self.cell.input_blind else self.config.norm.leak
 
     @property
-    def state_size(self) -> int | None:
-        norm, starts, size = self.config.norm, self.config.starts, 0
-        for cell in self._cells:
-            if cell.state_size is None or norm is Norm.TIME_STD:
-                return None
-            size += max(1, starts) * cell.state_size
-        # Each of several starts has its evidence and its output.
-        size += starts * (1 + self.config.width) if starts > 1 else 0
-        # Mean and squared deviations of the inputs. Their number is not counted: it is no float.
-        return size + (2 * self.config.width if norm is Norm.TIME_STD_CAUSAL else 0)
-
-    @property
     def _start_sizes(self) -> list[int]:
         return [cell.num_state_vectors * cell.width for cell in self._cells]
 
     def _table(self) -> Tensor:
-        """Return the table that the emission reads."""
         return self.scaled((self.embedding if self.head is None else self.head).weight)
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -208,32 +177,6 @@ class RecurrentLM(LanguageModel):
         weights = start_posterior(self.starts.log_weights(), self._scores_by_start(y, tokens))
         return torch.logsumexp(weights[..., None] + dense, dim=0).argmax(-1)
 
-    def begin(self, batch: int, *sources: Tensor) -> DecodingState:
-        if self.config.norm is Norm.TIME_STD:  # each new token changes all earlier states
-            return super().begin(batch, *sources)
-        start = self._start_vectors().expand(batch, -1, -1)
-        layers = stack.begin(self._cells, start)
-        if self.config.starts <= 1:
-            return RecurrentState(layers, None, None, None)
-        evidence = start.new_zeros(start.shape[:2])
-        # From equal outputs `<start>` has the same score under all w_i: it is evidence of none.
-        outputs = start.new_zeros(*evidence.shape, self.config.width)
-        return RecurrentState(layers, None, evidence, outputs)
-
-    def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
-        if not isinstance(state, RecurrentState):
-            return super().advance(state, token)
-        norm, table = self.config.norm, self._table()
-        x, input_stats = normalise_next(self.embedding(token), norm, state.input_stats)
-        h, layers = stack.advance(self._cells, x, state.layers)
-        y = normalise_vectors(h, norm)
-        dense = self.emission.dense(y, table)
-        if self.starts is None or state.evidence is None or state.outputs is None:
-            return dense[:, 0], RecurrentState(layers, input_stats, None, None)
-        scores = self.emission.score_next(state.outputs, token, table)
-        mixed, evidence = mix_next(self.starts.log_weights(), state.evidence, scores, dense)
-        return mixed, RecurrentState(layers, input_stats, evidence, y)
-
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Return P(z_t | s_t, s_<t) = Σ_i P(i | s_<=t) P(z_t | s_t, s_<t, h_0 = w_i)."""
         if not self.latent:
@@ -252,7 +195,7 @@ class RecurrentLM(LanguageModel):
 
     def _outputs(self, tokens: Tensor, *, drop: bool = False) -> Float[Tensor, "W B t E"]:
         """Return N(h) after each token, from each initial state; after dropout, if `drop`."""
-        c, count, begin = self.config, max(1, self.config.starts), self._begin_vectors(len(tokens))
+        c, count, begin = self.config, self._num_starts, self._begin_vectors(len(tokens))
         into, out = (c.dropout_input, c.dropout_output) if drop else (0.0, 0.0)
         x = self._inputs(tokens)
         if into:
@@ -283,6 +226,14 @@ class RecurrentLM(LanguageModel):
     @property
     def _cells(self) -> list[Cell]:
         return [self.cell, *(cast("Cell", layer) for layer in self.upper)]
+
+    @property
+    def _num_starts(self) -> int:
+        return max(1, self.config.starts)
+
+    def _start_log_weights(self) -> Tensor:
+        assert self.starts is not None
+        return self.starts.log_weights()
 
     def _start_vectors(self) -> Float[Tensor, "W S"]:
         if self.starts is None:

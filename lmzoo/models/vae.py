@@ -16,7 +16,7 @@ Source: Kingma & Welling 2014 (arXiv:1312.6114); Bowman et al. 2016 (arXiv:1511.
 """
 
 from abc import abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -24,11 +24,13 @@ from pydantic import Field
 from torch import Tensor
 
 from lmzoo.base.config import config
+from lmzoo.blocks.start_mixture import MixtureState, StartMixture
 from lmzoo.cells import stack
+from lmzoo.cells.base import Cell
 from lmzoo.contract import DecodingState, Score
-from lmzoo.functional.initial_states import mix_next, start_posterior
+from lmzoo.functional.initial_states import start_posterior
 from lmzoo.functional.noise import fresh_uniforms, shared_uniforms
-from lmzoo.functional.normalise import Norm, RunningMoments, normalise_next, normalise_vectors
+from lmzoo.functional.normalise import Norm
 from lmzoo.functional.token_scores import scored_mask
 from lmzoo.functional.variational import active_units, importance_bound
 from lmzoo.models.encoder_decoder import EncoderDecoderConfig, SentenceEncoderDecoder
@@ -46,20 +48,7 @@ class VAEConfig(EncoderDecoderConfig):
     """Number S of draws of z per evaluation."""
 
 
-class VAEState(NamedTuple):
-    """Decoding state after some tokens, for each draw z_i of the prior."""
-
-    layers: stack.Stack
-    """State of the decoder cell."""
-    input_stats: RunningMoments | None
-    """Running mean and variance of the inputs (norm=time_std_causal only)."""
-    evidence: Float[Tensor, "B S"] | None
-    """Σ_{u<t} log P(s_u | s_<u, z_i), up to a constant (several draws only)."""
-    outputs: Float[Tensor, "B S E"] | None
-    """N(h) from each draw, from which the score of the next token is computed."""
-
-
-class VAE(SentenceEncoderDecoder):
+class VAE(StartMixture, SentenceEncoderDecoder):
     """Base class of VAEs: a subclass defines the posterior q, the prior p and their KL."""
 
     score: ClassVar[Score] = Score.LOWER_BOUND
@@ -115,37 +104,14 @@ class VAE(SentenceEncoderDecoder):
         """True although scores read the whole sentence: `next_log_prob` does not."""
         return not self.leaks
 
-    @property
-    def state_size(self) -> int | None:
-        # Each draw has a state; each of several draws also has its evidence and its output.
-        cell_size, norm, samples = self.cell.state_size, self.config.norm, self.config.samples
-        if cell_size is None or norm is Norm.TIME_STD:
-            return None
-        input_stats = 2 * self.config.width if norm is Norm.TIME_STD_CAUSAL else 0
-        mixed = samples * (1 + self.config.width) if samples > 1 else 0
-        return samples * cell_size + mixed + input_stats
-
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         z = self._prior_draws()[:, None].expand(-1, len(prefix), -1)
         y = self.outputs(prefix, z)
         scores = self.emission.log_prob(y[:, :, :-1], prefix[:, 1:], self.embedding.weight)
         scores = torch.nn.functional.pad(scores, (0, 1))
-        weights = start_posterior(self._log_uniform, scores)[:, :, -1]
+        weights = start_posterior(self._start_log_weights(), scores)[:, :, -1]
         dense = self.emission.dense(y[:, :, -1], self.embedding.weight)
         return torch.logsumexp(weights[..., None] + dense, dim=0).clamp_max(0)
-
-    def begin(self, batch: int, *sources: Tensor) -> DecodingState:
-        if self.config.norm is Norm.TIME_STD:  # each new token changes all earlier states
-            return super().begin(batch, *sources)
-        start = self.cell.constrain_start(self._prior_draws()).repeat(
-            1, self.cell.num_state_vectors
-        )
-        layers = stack.begin([self.cell], start.expand(batch, -1, -1))
-        if self.config.samples == 1:
-            return VAEState(layers, None, None, None)
-        # From equal outputs `<start>` has the same score under all draws: it is evidence of none.
-        outputs = start.new_zeros(batch, len(start), self.config.width)
-        return VAEState(layers, None, outputs[..., 0], outputs)
 
     def begin_samples(
         self, batch: int, *sources: Tensor, generator: torch.Generator | None = None
@@ -153,24 +119,8 @@ class VAE(SentenceEncoderDecoder):
         if self.config.norm is Norm.TIME_STD:
             return super().begin_samples(batch, *sources)
         u = fresh_uniforms((batch, *self.noise_shape), self.embedding.weight, generator)
-        start = self.cell.constrain_start(self.sample_prior(u)).repeat(
-            1, self.cell.num_state_vectors
-        )
-        return VAEState(stack.begin([self.cell], start[:, None]), None, None, None)
-
-    def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
-        if not isinstance(state, VAEState):
-            return super().advance(state, token)
-        norm, table = self.config.norm, self.embedding.weight
-        x, input_stats = normalise_next(self.embedding(token), norm, state.input_stats)
-        h, layers = stack.advance([self.cell], x, state.layers)
-        y = normalise_vectors(h, norm)
-        dense = self.emission.dense(y, table)
-        if state.evidence is None or state.outputs is None:
-            return dense[:, 0], VAEState(layers, input_stats, None, None)
-        scores = self.emission.score_next(state.outputs, token, table)
-        mixed, evidence = mix_next(self._log_uniform, state.evidence, scores, dense)
-        return mixed, VAEState(layers, input_stats, evidence, y)
+        start = self._starts_from(self.sample_prior(u))
+        return MixtureState(stack.begin(self._cells, start[:, None]), None, None, None)
 
     def iw_bound(self, tokens: Tokens, lengths: Lengths, samples: int) -> Float[Tensor, "B"]:
         """Return the importance-weighted bound on each sequence's log P, from new draws."""
@@ -209,7 +159,20 @@ class VAE(SentenceEncoderDecoder):
         return self.sample_prior(shared_uniforms(shape, self.embedding.weight))
 
     @property
-    def _log_uniform(self) -> Float[Tensor, "S"]:
+    def _cells(self) -> list[Cell]:
+        return [self.cell]
+
+    @property
+    def _num_starts(self) -> int:
+        return self.config.samples
+
+    def _starts_from(self, z: Float[Tensor, "S E"]) -> Float[Tensor, "S _"]:
+        return self.cell.constrain_start(z).repeat(1, self.cell.num_state_vectors)
+
+    def _start_vectors(self) -> Tensor:
+        return self._starts_from(self._prior_draws())
+
+    def _start_log_weights(self) -> Float[Tensor, "S"]:
         return self.embedding.weight.new_zeros(self.config.samples).log_softmax(0)
 
     def _noise(self, h: Float[Tensor, "B E"]) -> Float[Tensor, "S ..."]:

@@ -3,7 +3,6 @@
     optimiser = {"param_groups": ..., "numbers": (N,), "places": "[[parameter, key, shape], ...]"}
 
 The identity of the run is in the file, `run`, so that the checkpoint of another run is refused.
-Those of earlier versions have none.
 
 torch stores every tensor as a separate member of the archive, and this costs more time than the
 numbers themselves; an optimiser has several small tensors per parameter. Weights are stored as
@@ -49,9 +48,8 @@ def read_checkpoint(data: bytes, run: str = "") -> State:
             archive and would load a flipped bit, so the checksums are verified here.
     """
     state = _load(data) if data[:2] == b"PK" else read_rows(data)
-    owner = state.get(RUN) or run
-    if run and owner != run:
-        raise OtherRunError(f"it belongs to run {owner}, not {run}")
+    if run and state.get(RUN) != run:
+        raise OtherRunError(f"it belongs to run {state.get(RUN)}, not {run}")
     return {**state, "optimiser": state["optimiser"] and _unflatten_optimiser(state["optimiser"])}
 
 

@@ -106,7 +106,7 @@ class Run(SavedRun):
     def _load(self, data: bytes) -> list[Record]:
         state = read_checkpoint(data, self.identity)
         self.training.load(state)
-        return state.get("records", [self.training.record])
+        return state["records"]
 
     def _write_losses(self, losses: Losses) -> None:
         name, data = TEST_LOSSES.format(self.epoch), losses.to_npy(self.corpus.test.counts)

@@ -7,7 +7,7 @@ import pytest
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store.local import Store, open_store
-from lmzoo.lab.store.records import CHECKPOINT, RECORDS, RunFolder
+from lmzoo.lab.store.records import CHECKPOINT, RunFolder
 from lmzoo.lab.store.writer import Writer
 from lmzoo.train.run import Run
 from lmzoo.train.trainer import fit
@@ -60,27 +60,6 @@ def test_a_written_run_equals_one_written_at_once(address, config, corpus, tmp_p
     run.end("finished")
     run.close()
     assert events(address, config) == events(tmp_path / "alone", config)
-
-
-def test_a_checkpoint_without_records_is_continued(tmp_path, config, corpus, monkeypatch):
-    """Earlier versions wrote only the record of the last epoch into the checkpoint."""
-    from lmzoo.train import run as module
-
-    full = module.checkpoint_bytes
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            module,
-            "checkpoint_bytes",
-            lambda state: full({k: v for k, v in state.items() if k != "records"}),
-        )
-        folder = RunFolder(tmp_path / config["run"])
-        run = Run(folder, config, corpus)
-        list(run.train(2))
-        run.close()
-    path = folder.path / RECORDS
-    path.write_text(path.read_text().splitlines(keepends=True)[0])
-    Run(folder, config, corpus).close()
-    assert [r["epoch"] for r in folder.records()] == [1, 2]
 
 
 def test_a_pruned_run_has_an_end_and_no_checkpoint(address, config, corpus):

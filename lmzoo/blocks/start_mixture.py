@@ -1,0 +1,95 @@
+"""Decoding with recurrent cells from W initial states at once, whose mixture is the model.
+
+The mixture over the states is that of `lmzoo/functional/initial_states.py`.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from jaxtyping import Float
+from torch import Tensor
+
+from lmzoo.cells import stack
+from lmzoo.cells.base import Cell
+from lmzoo.contract import DecodingState, LanguageModel
+from lmzoo.functional.initial_states import mix_next
+from lmzoo.functional.normalise import Norm, RunningMoments, normalise_next, normalise_vectors
+
+
+class MixtureState(NamedTuple):
+    """Decoding state after some tokens. L_{i,t} is log P(s_t | s_<t) from the initial state i."""
+
+    layers: stack.Stack
+    input_stats: RunningMoments | None
+    """Running mean and variance of the inputs (norm=time_std_causal only)."""
+    evidence: Float[Tensor, "B W"] | None
+    """Σ_{u<t} L_{i,u}, up to a constant (several initial states only)."""
+    outputs: Float[Tensor, "B W E"] | None
+    """N(h) from each initial state, from which L_{i,t} of the next token is computed."""
+
+
+class StartMixture(LanguageModel):
+    """A model of recurrent cells with `begin`, `advance` and the size of their state."""
+
+    embedding: Any
+    emission: Any
+
+    @property
+    @abstractmethod
+    def _cells(self) -> Sequence[Cell]:
+        """The cells, lowest first."""
+
+    @property
+    @abstractmethod
+    def _num_starts(self) -> int:
+        """W."""
+
+    @abstractmethod
+    def _start_vectors(self) -> Float[Tensor, "W S"]:
+        """Return the initial vectors of all cells, concatenated."""
+
+    @abstractmethod
+    def _start_log_weights(self) -> Float[Tensor, "W"]:
+        """Return log ω; it is asked for with several initial states only."""
+
+    def _table(self) -> Tensor:
+        """Return the table that the emission reads."""
+        return self.embedding.weight
+
+    @property
+    def state_size(self) -> int | None:
+        norm, width, count, size = self.config.norm, self.config.width, self._num_starts, 0
+        for cell in self._cells:
+            if cell.state_size is None or norm is Norm.TIME_STD:
+                return None
+            size += count * cell.state_size
+        # Each of several states has its evidence and its output.
+        size += count * (1 + width) if count > 1 else 0
+        # Mean and squared deviations of the inputs. Their number is not counted: it is no float.
+        return size + (2 * width if norm is Norm.TIME_STD_CAUSAL else 0)
+
+    def begin(self, batch: int, *sources: Tensor) -> DecodingState:
+        if self.config.norm is Norm.TIME_STD:  # each new token changes all earlier states
+            return super().begin(batch, *sources)
+        start = self._start_vectors()
+        layers = stack.begin(self._cells, start.expand(batch, -1, -1))
+        if len(start) == 1:
+            return MixtureState(layers, None, None, None)
+        # From equal outputs `<start>` has the same score under all states: it is evidence of none.
+        outputs = start.new_zeros(batch, len(start), self.config.width)
+        return MixtureState(layers, None, outputs[..., 0], outputs)
+
+    def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
+        if not isinstance(state, MixtureState):
+            return super().advance(state, token)
+        norm, table = self.config.norm, self._table()
+        x, input_stats = normalise_next(self.embedding(token), norm, state.input_stats)
+        h, layers = stack.advance(self._cells, x, state.layers)
+        y = normalise_vectors(h, norm)
+        dense = self.emission.dense(y, table)
+        if state.evidence is None or state.outputs is None:
+            return dense[:, 0], MixtureState(layers, input_stats, None, None)
+        scores = self.emission.score_next(state.outputs, token, table)
+        mixed, evidence = mix_next(self._start_log_weights(), state.evidence, scores, dense)
+        return mixed, MixtureState(layers, input_stats, evidence, y)
