@@ -107,8 +107,8 @@ class Responses:
 
     The loss is that of the chosen setting less the least one of the settings that are not ruled out
     and, if one range is searched, between them and their neighbours, and up to the bound of the
-    range if the chosen setting is the first or last tried. So it contains the noise and the bias of
-    the choice and the error of the grid.
+    range if the chosen setting is the first or last tried; if several are, of settings that fill
+    the space. So it contains the noise and the bias of the choice and the error of the grid.
     """
 
     @property
@@ -123,6 +123,7 @@ def fit_responses(
     *,
     seeds: ArrayLike | None = None,
     early: ArrayLike | None = None,
+    elsewhere: ArrayLike | None = None,
     shared: int = 0,
     seed: int = 0,
 ) -> Responses:
@@ -134,6 +135,8 @@ def fit_responses(
         settings: Coordinates of the settings in [−1, 1], (N, D) or (P, N, D).
         seeds: Number of the training seed of each run, (P, N); None: one seed for each point.
         early: Losses at the rung, (P, N); not finite for runs that have none.
+        elsewhere: Settings of the whole space, (M, D), among which the best one may be; None: those
+            around the chosen one, if one field is searched.
         shared: The number of first settings that all points have; 0: all.
         seed: Random seed of the draws from the posterior.
     """
@@ -155,7 +158,10 @@ def fit_responses(
     rows = np.arange(len(y))
     possible = near | (runs.known & ~runs.trained)
     some, first = _least(np.where(possible, mean, np.inf), best)
-    drawn = fit.draw(np.concatenate([x[rows[:, None], some], _around(x, best)], 1), rng)
+    others = _around(x, best)
+    if elsewhere is not None:
+        others = np.broadcast_to(elsewhere, (len(y), *np.shape(elsewhere)))
+    drawn = fit.draw(np.concatenate([x[rows[:, None], some], others], 1), rng)
     chosen, tried = drawn[:, rows, first][..., None], some.shape[1]
     within = np.where(np.take_along_axis(possible, some, 1), drawn[..., :tried], np.inf)
     gain = np.full(y.shape, -1.0)

@@ -61,6 +61,8 @@ from lmzoo.lab.study.study import Study
 if TYPE_CHECKING:
     from lmzoo.lab.study.point_planner import PointPlanner
 
+ELSEWHERE = 16
+"""Settings of several fields among which the best one may be."""
 CELLS = 5
 """Cells of the range of a study with at most 23 samples."""
 
@@ -71,17 +73,7 @@ Space = Mapping[str, Range]
 def start_design(space: Space, default: Setting, samples: int, seed: int) -> list[Setting]:
     """Return different settings, fewer than `samples` if those are two or more."""
     size = max(CELLS, samples // 4)
-    if len(space) == 1:
-        shares = ((np.arange(size) + 0.5) / size)[:, None]
-    else:
-        from scipy.stats import qmc  # takes half a second to import
-
-        sequence = qmc.Sobol(len(space), scramble=True, rng=np.random.default_rng(seed))
-        shares = sequence.random_base2((size - 1).bit_length())[:size]
-    settings = [
-        {path: _value(bounds, x) for (path, bounds), x in zip(space.items(), row, strict=True)}
-        for row in shares
-    ]
+    settings = spread(space, size, seed)
     if all(_contains(bounds, default[path]) for path, bounds in space.items()):
         centre = coordinates(space, [default])
         distances = ((coordinates(space, settings) - centre) ** 2).sum(1)
@@ -92,6 +84,21 @@ def start_design(space: Space, default: Setting, samples: int, seed: int) -> lis
         if setting not in unique:
             unique.append(setting)
     return unique[: max(1, min(size, samples) - 1)]
+
+
+def spread(space: Space, size: int, seed: int) -> list[Setting]:
+    """Return settings that fill the space."""
+    if len(space) == 1:
+        shares = ((np.arange(size) + 0.5) / size)[:, None]
+    else:
+        from scipy.stats import qmc  # takes half a second to import
+
+        sequence = qmc.Sobol(len(space), scramble=True, rng=np.random.default_rng(seed))
+        shares = sequence.random_base2((size - 1).bit_length())[:size]
+    return [
+        {path: _value(bounds, x) for (path, bounds), x in zip(space.items(), row, strict=True)}
+        for row in shares
+    ]
 
 
 def beyond(space: Space, tried: Sequence[Setting], best: Setting) -> Setting | None:
@@ -268,8 +275,11 @@ class SharedTuning:
         if self.points[0].first_rung:
             for row, (point, own) in enumerate(losses.items()):
                 early[row, : len(own)] = point.losses_at_rung()
-        design = len(self.points[0].design)
-        fit = fit_responses(y, np.array(x), seeds=seeds, early=early, shared=design)
+        design, space = len(self.points[0].design), self.points[0].space
+        elsewhere = coordinates(space, spread(space, ELSEWHERE, 0)) if len(space) > 1 else None
+        fit = fit_responses(
+            y, np.array(x), seeds=seeds, early=early, elsewhere=elsewhere, shared=design
+        )
         return [(point, fit, row) for row, point in enumerate(losses)]
 
 

@@ -102,6 +102,19 @@ def test_a_slope_is_not_continued_beyond_the_settings_that_all_points_have():
     assert challenged > 1
 
 
+def test_the_best_of_two_fields_may_be_where_nothing_was_tried():
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-1, 0, (6, 2))
+    y = ((x - 0.4) ** 2).sum(1) + 0.01 * rng.normal(size=(5, 6))
+    tried, whole = (
+        fit_responses(y, x, elsewhere=own) for own in (None, rng.uniform(-1, 1, (16, 2)))
+    )
+    assert (whole.order == tried.order).all()
+    added = y.min(1)  # the loss is 0 at 0.4
+    assert (tried.tuning_sd < 0.1 * added).all()
+    assert (whole.tuning_sd > 0.4 * added).all()
+
+
 def test_the_stated_deviation_is_that_of_repeated_tunings():
     """Over studies with the same truth, the loss of the choice varies as the fits say."""
     truth = parabolas(12, 5)
