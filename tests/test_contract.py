@@ -82,6 +82,7 @@ PARTS: list[Case] = [
         *({"cell": {"name": "mgru", "mutations": [4, 6, switch]}} for switch in (9, 10, 11)),
         {"cell": {"name": "mgru", "mutations": [4]}, "starts": 2},
         {"emission": {"name": "mixture", "scaled": False}, "starts": 1},
+        {"emission": {"name": "hamming", "codes": "free"}, "starts": 1},
         {"cell": "lstm", "num_layers": 2, "starts": 2},
         {"emission": "vector", "tied": False},
         {"cell": "hm_lstm", "norm": "time_std_causal", "starts": 3},

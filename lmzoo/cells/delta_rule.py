@@ -7,6 +7,9 @@ flash-linear-attention (`layers/delta_net.py`, `gated_deltanet.py`, `gated_delta
     there                              here                        why
     4, 6 or 16 heads                   2 heads                     widths of 32 to 256
     models redraw at N(0, 0.02²)       U(±1/√fan-in) of the layer  `recipe.init=normal_0.02` does
+    gated_deltanet, gated_deltaproduct  heads · K = E, V = 2 K:    one width; `expand_v=1` has
+    have heads · K = ¾ E, V = 2 K:     8 E² weights               5 E²
+    6 E² weights
 """
 
 from enum import StrEnum

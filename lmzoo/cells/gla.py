@@ -15,7 +15,7 @@ from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, Inputs, OwnDraw, State, Weights
 from lmzoo.cells.cuts import cuts_of, numbered
 from lmzoo.cells.diagonal import DiagonalCell
-from lmzoo.cells.matrix import MatrixCell, fixed_log_decays, head_size, linear, ones
+from lmzoo.cells.matrix import MatrixCell, fixed_log_decays, glorot, head_size, linear, ones
 from lmzoo.functional.matrix_state import Update, matrix_scan
 
 RANK = 16
@@ -192,15 +192,6 @@ class Retention(MatrixCell):
         if RetentionCut.NORM not in self.config.cuts:
             o = o * torch.rsqrt(o.square().mean(-1, keepdim=True) + 1e-5)
         return super().output(o, z, update)
-
-
-def glorot(gain: float) -> OwnDraw:
-    """Return the draw of Glorot & Bengio 2010."""
-
-    def draw(shape: tuple[int, ...]) -> Tensor:
-        return nn.init.xavier_uniform_(torch.empty(shape), gain)
-
-    return draw
 
 
 def rotate(x: Tensor, t: Tensor, last: float) -> Tensor:

@@ -13,6 +13,7 @@ from lmzoo.base.config import OptionalName, config
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, all_gates, gate_shapes, keep_gates
 from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.matrix import glorot
 from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first, scan_with_memory
 
@@ -341,6 +342,10 @@ def _with_candidate(weight: Float[Tensor, "F F"]) -> Float[Tensor, "G G"]:
     return all_gates(all_gates(weight, "ifgo", "ifo").mT, "ifgo", "ifo").mT
 
 
+MatrixDraw = StrEnum("MatrixDraw", "GLOROT LSTM")
+"""The initial matrices: as published, or as those of the LSTM."""
+
+
 @CELLS("janet")
 class Janet(Cell):
     """An LSTM without input gate, output gate and output activation; its state is c.
@@ -353,8 +358,13 @@ class Janet(Cell):
 
     β is `beta`; with β = 0 it is the cell `lstm_peephole` without peepholes, output gate and output
     activation, and with coupled gates. b_g starts at 0 and b_f at log U(1, T − 1), T the length of
-    a sequence (the chrono initialisation), the state at 0. The matrices are U(±1/√H), as in the
-    LSTM; the draw of the authors' code is not known here.
+    a sequence (the chrono initialisation), the state at 0. The matrices start at U(±√(2/H))
+    (Glorot), with draw=lstm at U(±1/√H).
+
+    Differences from the authors' code (JosvanderWesthuizen/janet, `aux_code/rnn_cells.py`):
+
+        there                              here                        why
+        b_f at log U(1, T)                 log U(1, T − 1)             Tallec & Ollivier 2018
 
     van der Westhuizen & Lasenby 2018 (arXiv:1804.04849); Tallec & Ollivier 2018 (arXiv:1804.11188).
     """
@@ -363,10 +373,11 @@ class Janet(Cell):
 
     @config
     class Config:
-        """The shift of the input gate."""
+        """The shift of the input gate, and the draw of the matrices."""
 
         beta: float = Field(1.0, allow_inf_nan=False)
         """β: with β > 0 the cell writes more than it forgets."""
+        draw: MatrixDraw = MatrixDraw.GLOROT
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
@@ -377,7 +388,10 @@ class Janet(Cell):
 
         matrix = (2 * width, width)
         shapes = {"weight_ih": matrix, "weight_hh": matrix, "bias": (2 * width,)}
-        self.w = Weights(shapes, cut=set(), fan_in=width, own={"bias": bias})
+        own = {"bias": bias}
+        if config.draw is MatrixDraw.GLOROT:
+            own |= dict.fromkeys(("weight_ih", "weight_hh"), glorot(1.0))
+        self.w = Weights(shapes, cut=set(), fan_in=width, own=own)
 
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.w.weight_ih, self.w.bias)

@@ -217,6 +217,15 @@ def normal(std: float) -> OwnDraw:
     return lambda shape: std * torch.randn(shape)
 
 
+def glorot(gain: float) -> OwnDraw:
+    """Return the draw of Glorot & Bengio 2010."""
+
+    def draw(shape: tuple[int, ...]) -> Tensor:
+        return nn.init.xavier_uniform_(torch.empty(shape), gain)
+
+    return draw
+
+
 def log_rates(shape: tuple[int, ...], low: float = 1.0) -> Tensor:
     """Return the logarithms of initial decay rates, drawn from U(low, 16)."""
     return torch.empty(shape).uniform_(low, 16).log()

@@ -163,6 +163,8 @@ class QRNN(Cell):
 
         there                              here                        why
         window 1 by default                window 2                    the paper's language models
+        f writes: f z + (1 − f) c_{t-1}    f keeps, as in the paper    the same with −F, −b_f; not
+                                                                       for a set b_f or zoneout
 
     Bradbury et al. 2017 (arXiv:1611.01576).
     """

@@ -35,6 +35,17 @@ TASK = Task(vocab=1000, length=20, source_vocab=1000, source_length=20)
 """The sizes for which parameters are counted."""
 
 
+OWN_FORMULAS = {
+    "interpolated_bigram": "text of S0: model.weights=uniform model.unigram=free",
+    "gru": "S3: model.cell.reset=input; S4: model.cell.reset=before",
+    "lstm_peephole": "Gers & Schmidhuber 2000: model.cell.peephole=diagonal",
+    "positional_encoding": "S3: model.positions=concat",
+    "hamming_emission": "S1: model.emission.codes=free",
+    "seq2seq_dot_attention": "S3: model.folded=false",
+}
+"""Options that hold a document's own formula, of rows whose default is another one."""
+
+
 def list_rows(
     as_json: AsJson = False,
     family: Annotated[str, typer.Option(help="Only the rows of this family.")] = "",
@@ -92,6 +103,8 @@ def describe(
     console = Console(highlight=False)
     console.print(f"[bold]{row.name}[/] {' '.join(row.aliases)}  {row.summary}")
     console.print(f"family {row.family}, score {row.score or '—'}, source {row.source}")
+    if row.name in OWN_FORMULAS:
+        console.print(f"own formula of {OWN_FORMULAS[row.name]}")
     if row.model is None:
         return
     config = zoo.config(row.name, **_model_fields(settings))

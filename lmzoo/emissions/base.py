@@ -29,6 +29,9 @@ class Emission(nn.Module, ABC):
         self.config = config
         self.norm = norm
 
+    def own_tokens(self, vocab: int) -> None:
+        """Make the parameters of each token that an emission has besides the embedding table."""
+
     @abstractmethod
     def log_prob(
         self, y: Float[Tensor, "*W B T E"], targets: Int[Tensor, "B T"], table: Embeddings

@@ -14,6 +14,7 @@ from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import IntRange
 from lmzoo.emissions.base import EMISSIONS, Emission
+from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.functional.normalise import Norm
 from lmzoo.types import Embeddings
 
@@ -111,12 +112,17 @@ class Aggregate(StrEnum):
     CODE_L1 = "code_l1"  # the L1 distance of squashed codes, d = 1
 
 
+Codes = StrEnum("Codes", "LINEAR FREE")
+"""The code of a token: a linear map of its embedding, or parameters of its own."""
+
+
 @EMISSIONS("hamming")
 class HammingEmission(DenseEmission):
     """A token is likely if its code mismatches the code of the context in few groups.
 
         q = A y + a                  M vectors of size d from the context
-        C_v = K e(v)                 M vectors of size d from the token embedding
+        C_v = K e(v)                 M vectors of size d from the embedding     codes=linear
+            | c_v                    a free code of each token, as in S1        codes=free
         a_vm = q_m · C_vm [+ b_m]
         P(v | y) = softmax_v( β Σ_m σ(a_vm) )        aggregate=sigmoid_l1
                  | softmax_v( β min_m a_vm )         aggregate=min
@@ -130,8 +136,8 @@ class HammingEmission(DenseEmission):
     if codes are zeros and ones. The distances from a context to two tokens differ by at most the
     distance of their codes.
 
-    In S1 each token has a free code of M d numbers. Here codes are linear in the tied embeddings,
-    so they span at most E dimensions; beyond M d = E, more groups add no dimensions.
+    Linear codes are tied to the embeddings, so they span at most E dimensions; beyond M d = E, more
+    groups add none.
 
     Source: S1.
     """
@@ -147,6 +153,8 @@ class HammingEmission(DenseEmission):
         aggregate: Aggregate = Aggregate.SIGMOID_L1
         biased: StrictBool = False
         """Give each group a threshold b_m."""
+        codes: Codes = Field(Codes.LINEAR, exclude_if=lambda codes: codes is Codes.LINEAR)
+        """`free` in recurrent models."""
 
         @model_validator(mode="after")
         def _valid_combination(self) -> Any:
@@ -163,11 +171,14 @@ class HammingEmission(DenseEmission):
             return self
 
     bias: nn.Parameter | None
+    free: nn.Parameter | None
 
     def __init__(self, config: Config, width: int, norm: Norm) -> None:
         super().__init__(config, width, norm)
         self.context = nn.Linear(width, config.groups * config.size)
-        self.codes = nn.Linear(width, config.groups * config.size, bias=False)
+        self.register_parameter("free", None)
+        linear = config.codes is Codes.LINEAR
+        self.codes = nn.Linear(width, config.groups * config.size, bias=False) if linear else None
         bias = nn.Parameter(torch.empty(config.groups)) if config.biased else None
         self.register_parameter("bias", bias)
         self.log_scale = nn.Parameter(torch.empty(()))
@@ -179,13 +190,32 @@ class HammingEmission(DenseEmission):
         nn.init.constant_(self.log_scale, math.log(4) if l1 else 0.0)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
+        if self.free is not None:
+            draw_uniform(self.free, self.free.shape[1])
+
+    def own_tokens(self, vocab: int) -> None:
+        if self.codes is None:
+            self.free = nn.Parameter(torch.empty(vocab, self.config.groups * self.config.size))
+            self.reset_parameters()
+
+    def token_codes(self, table: Embeddings) -> Float[Tensor, "V C"]:
+        """Return the M d numbers of every token.
+
+        Raises:
+            UserError: Codes are free, and the model did not say of how many tokens.
+        """
+        if self.codes is not None:
+            return self.codes(table)
+        if self.free is None:
+            raise UserError("codes=free is an option of recurrent models; drop it here")
+        return self.free
 
     def logits(self, y: Float[Tensor, "*N E"], table: Embeddings) -> Float[Tensor, "*N V"]:
         """Return the logits: minus β times the (soft) count of mismatches, up to a constant."""
         if self.config.aggregate is Aggregate.SUM:
-            return self.log_scale.exp() * (self.context(y) @ self.codes(table).T)
+            return self.log_scale.exp() * (self.context(y) @ self.token_codes(table).T)
         if self.config.aggregate is Aggregate.CODE_L1:
-            q, codes = self.context(y).sigmoid(), self.codes(table).sigmoid()
+            q, codes = self.context(y).sigmoid(), self.token_codes(table).sigmoid()
             distance = torch.cdist(q.flatten(0, -2), codes, p=1).unflatten(0, q.shape[:-1])
             return -self.log_scale.exp() * distance
         a = self.agreements(y, table)
@@ -195,6 +225,6 @@ class HammingEmission(DenseEmission):
     def agreements(self, y: Float[Tensor, "*N E"], table: Embeddings) -> Float[Tensor, "*N V M"]:
         """Return a_vm, the inner product of token code and context code in each group."""
         shape = (self.config.groups, self.config.size)
-        q, codes = self.context(y).unflatten(-1, shape), self.codes(table).unflatten(-1, shape)
+        q, codes = (x.unflatten(-1, shape) for x in (self.context(y), self.token_codes(table)))
         a = torch.einsum("...md,vmd->...vm", q, codes)
         return a if self.bias is None else a + self.bias

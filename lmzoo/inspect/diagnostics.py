@@ -29,7 +29,7 @@ DIAGNOSTICS = (
     ),
     (
         "transformer_toy_diagnostic", "S2", "S2",
-        "A regression that needs warm-up; measured, no longer code (decisions/transformer_toy.md).",
+        "A regression that needs warm-up (benchmarks/transformer_toy.py).",
     ),
 )  # fmt: skip
 """Name, source documents, source and summary of each diagnostic."""

@@ -20,6 +20,7 @@ def build_emission(config: Any, norm: Norm = Norm.RMS, seed: int = 0) -> Emissio
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         emission = EMISSIONS.build(EMISSIONS.parse(config), WIDTH, norm)
+        emission.own_tokens(VOCAB)
     return emission.double()
 
 

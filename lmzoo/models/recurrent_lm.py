@@ -121,6 +121,7 @@ class RecurrentLM(StartMixture):
                 cells.append(CELLS.build(config.cell, config.width, task.length))
         self.cell, self.upper = cells[0], nn.ModuleList(cells[1:])
         self.emission = EMISSIONS.build(config.emission, config.width, config.norm)
+        self.emission.own_tokens(task.vocab)
         self.head = None
         if not config.tied:
             self.head = EmbeddingTable(task.vocab, config.width, config.embedding_std)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import StrictBool
+from pydantic import Field, StrictBool, model_validator
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
@@ -188,13 +188,15 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
 
         p_i   = softmax_i( h_{t-1} · h^enc_i )             over the real tokens of the source
         h_att = Σ_i p_i h^enc_i
-        h_t, s_t = decoder( M [e(y_{t-1}) ; h_att], s_{t-1} )
+        h_t, s_t = decoder( M [e(y_{t-1}) ; h_att], s_{t-1} )       folded=True
+                 | decoder( [e(y_{t-1}) ; h_att], s_{t-1} )         folded=False, as in S3
         P(y_t | y_<t, x) = softmax( Emb h_t )
 
     h^enc_i are the encoder outputs (E); y_t are target tokens; e(y) and h_t are (E), M is (E, 2E),
-    Emb is (V, E). h_0 and s_0 are the final output and state of the encoder. With
-    bidirectional=True, h^enc_i = M' [h→_i ; h←_i], and h_0 and s_0 come from the backward encoder,
-    which ends at the first token.
+    Emb is (V, E). With folded=False the weights of the decoder's inputs have 2E columns: the gates
+    read h_att by a map of their own, not through the E numbers of M [..]. h_0 and s_0 are the final
+    output and state of the encoder. With bidirectional=True, h^enc_i = M' [h→_i ; h←_i], and h_0
+    and s_0 come from the backward encoder, which ends at the first token.
 
     Source: Bahdanau, Cho & Bengio 2015 (arXiv:1409.0473); Luong et al. 2015 (arXiv:1508.04025); S3.
     """
@@ -207,11 +209,27 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
 
         bidirectional: StrictBool = False
         """Whether the encoder reads the source in both directions."""
+        folded: StrictBool = Field(default=True, exclude_if=lambda folded: folded)
+        """False: cells rnn, lstm and gru only."""
+
+        @model_validator(mode="after")
+        def _reads_two_vectors(self) -> Any:
+            name = CELLS.name_of(self.cell)
+            misprint = getattr(self.cell, "reset", "") == "input"
+            if not self.folded and (name not in ("rnn", "lstm", "gru") or misprint):
+                raise UserError(
+                    f"folded=False: the inputs of cell {name} are not read by one linear map; "
+                    "choose rnn, lstm or gru with reset=after or before, or set folded=True"
+                )
+            return self
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         width = config.width
-        self.join = nn.Linear(2 * width, width, bias=False)
+        self.join = nn.Linear(2 * width, width, bias=False) if config.folded else None
+        if not config.folded:
+            columns = self.decoder.project(torch.zeros(1, 1, width)).shape[-1]
+            self.read = nn.Linear(width, columns, bias=False)
         self.backward_encoder, self.fold = None, None
         if config.bidirectional:
             self.backward_encoder = CELLS.build(config.cell, width, task.source_length)
@@ -234,8 +252,12 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
 
     def step(self, x: Tensor, state: AttentionState) -> tuple[Tensor, AttentionState]:
         h_att, _ = self.attend(state)
-        joined = self.join(torch.cat([x, h_att], dim=-1))
-        h, cell = self.decoder.advance(joined, state.cell)
+        if self.join is not None:
+            joined = self.join(torch.cat([x, h_att], dim=-1))
+            h, cell = self.decoder.advance(joined, state.cell)
+        else:
+            projected = self.decoder.project(x[:, None])[:, 0] + self.read(h_att)
+            h, cell = self.decoder.step(projected, state.cell)
         return h, state._replace(h=h, cell=cell)
 
     def attend(self, state: AttentionState) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B S"]]:

@@ -2,10 +2,12 @@
 
 import json
 import math
+import re
 
 import pytest
 
 from lmzoo import zoo
+from lmzoo.cli.catalogue import OWN_FORMULAS
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.splits import deal
 from lmzoo.lab.store.records import RunFolder
@@ -51,6 +53,15 @@ def test_describe_shows_source_and_equations_of_every_row(lmzoo):
         if code or not source or (row.model is not None and " = " not in out):
             failed.append(name)
     assert failed == []
+
+
+@pytest.mark.parametrize("name", OWN_FORMULAS)
+def test_describe_names_the_options_with_a_documents_own_formula_first(lmzoo, name):
+    options = OWN_FORMULAS[name]
+    assert f"own formula of {options}" in " ".join(lmzoo("describe", name)[1].splitlines()[:4])
+    if zoo.row(name).model:
+        for option in re.findall(r"[a-z_.]+=[a-z]+", options):
+            assert lmzoo("describe", name, "--set", option)[0] == 0
 
 
 def test_describe_shows_the_equations_of_all_parts_and_those_that_a_cut_leaves(lmzoo):

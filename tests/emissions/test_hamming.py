@@ -6,7 +6,8 @@ from torch import Tensor
 
 from lmzoo.base.errors import UserError
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.emissions.distances import Aggregate, HammingEmission
+from lmzoo.emissions.distances import Aggregate, Codes, HammingEmission
+from lmzoo.functional.normalise import Norm
 from tests.emissions.support import contexts, make
 from tests.laws.support import assert_close
 from tests.tiny import FINE
@@ -19,9 +20,9 @@ def build(aggregate: str, **fields: object) -> HammingEmission:
     return make("hamming", aggregate=aggregate, **{"groups": M, "size": size, **fields})
 
 
-def reference_logit(emission: HammingEmission, y: Tensor, embedding: Tensor) -> Tensor:
+def reference_logit(emission: HammingEmission, y: Tensor, code: Tensor) -> Tensor:
     """Return the logit of one token in one context."""
-    q, code = emission.context(y), emission.codes(embedding)
+    q = emission.context(y)
     if emission.config.aggregate == Aggregate.CODE_L1:
         return -emission.log_scale.exp() * (q.sigmoid() - code.sigmoid()).abs().sum()
     a = torch.stack([q[D * m : D * m + D] @ code[D * m : D * m + D] for m in range(M)])
@@ -30,20 +31,22 @@ def reference_logit(emission: HammingEmission, y: Tensor, embedding: Tensor) -> 
     return emission.log_scale.exp() * aggregates[emission.config.aggregate]
 
 
+@pytest.mark.parametrize("codes", Codes)
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("aggregate", Aggregate)
-def test_it_computes_its_definition(aggregate: Aggregate, *, biased: bool) -> None:
+def test_it_computes_its_definition(aggregate: Aggregate, codes: Codes, *, biased: bool) -> None:
     if biased and aggregate in (Aggregate.SUM, Aggregate.CODE_L1):
         with pytest.raises(UserError, match="biased=True"):
             build(aggregate, biased=True)
         return
-    emission = build(aggregate, biased=biased)
+    emission = build(aggregate, biased=biased, codes=codes)
     if biased:
         with torch.no_grad():
             emission.bias.copy_(torch.tensor([0.5, -1.0, 2.0]))
     y, _, table = contexts(batch=1, steps=2)
+    own = emission.free if codes is Codes.FREE else table @ emission.codes.weight.T
     logits = torch.stack(
-        [torch.stack([reference_logit(emission, c, e) for e in table]) for c in y[0]]
+        [torch.stack([reference_logit(emission, c, e) for e in own]) for c in y[0]]
     )
     assert_close(emission.dense(y[0], table), torch.log_softmax(logits, -1), FINE, "dense")
 
@@ -58,3 +61,16 @@ def test_it_computes_its_definition(aggregate: Aggregate, *, biased: bool) -> No
 def test_invalid_options_are_errors(fields: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         EMISSIONS.parse({"name": "hamming", **fields})
+
+
+@pytest.mark.parametrize(("codes", "rank"), [("linear", 4), ("free", 6)])
+def test_free_codes_are_not_in_the_span_of_the_embeddings(codes: str, rank: int) -> None:
+    """With E = 4 and M d = 6."""
+    emission = build("sum", codes=codes)
+    assert int(torch.linalg.matrix_rank(emission.token_codes(contexts()[2]))) == rank
+
+
+def test_free_codes_need_a_model_that_names_its_tokens() -> None:
+    emission = EMISSIONS.build(EMISSIONS.parse({"name": "hamming", "codes": "free"}), 4, Norm.RMS)
+    with pytest.raises(UserError, match="codes=free"):
+        emission.dense(torch.ones(1, 4), torch.ones(7, 4))

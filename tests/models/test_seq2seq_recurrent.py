@@ -13,7 +13,7 @@ from lmzoo.laws.density import law_log_prob_equals_next_log_prob, law_sums_to_on
 from lmzoo.models.seq2seq_recurrent import encode, encode_backward, last_output
 from tests.laws.support import assert_close, log_prob
 from tests.models.equivalence import small
-from tests.tiny import CLOSE, default_source, every_sequence, sources, tiny
+from tests.tiny import CLOSE, FINE, default_source, every_sequence, sources, tiny
 from tests.user_errors import raises_user_error
 
 E, S, LENGTHS = 3, 5, torch.tensor([5, 1, 3])
@@ -92,25 +92,30 @@ def test_corpus_without_sources_is_refused(name: str) -> None:
 
 def outputs_by_hand(model: LanguageModel, tokens: Tensor, source: Tensor) -> Tensor:
     """Compute one target of the attention model with PyTorch's GRU cells and attention."""
+    encoder, decoder = (cell.w.state_dict() for cell in (model.encoder, model.decoder))
+    if model.join is None:
+        decoder["weight_ih"] = torch.cat([decoder["weight_ih"], model.read.weight], dim=1)
     cells = []
-    for cell in (model.encoder, model.decoder):
-        cells.append(nn.GRUCell(4, 4))
-        cells[-1].load_state_dict(cell.w.state_dict())
-    h, memory, outputs = torch.ones(1, 4), [], []
+    for weights in (encoder, decoder):
+        cells.append(nn.GRUCell(weights["weight_ih"].shape[1], 4).double())
+        cells[-1].load_state_dict(weights)
+    h, memory, outputs = torch.ones(1, 4, dtype=torch.float64), [], []
     for x in model.source_embedding(source):
         h = cells[0](x[None], h)
         memory.append(h)
     keys = torch.cat(memory)[None]
     for x in model.embedding(tokens):
         attended = nn.functional.scaled_dot_product_attention(h[None], keys, keys, scale=1.0)[0]
-        h = cells[1](torch.cat([x[None], attended], dim=-1) @ model.join.weight.T, h)
+        both = torch.cat([x[None], attended], dim=-1)
+        h = cells[1](both if model.join is None else both @ model.join.weight.T, h)
         outputs.append(h)
     return torch.cat(outputs)
 
 
+@pytest.mark.parametrize("folded", [True, False])
 @torch.no_grad()
-def test_attention_model_equals_a_manual_computation() -> None:
-    model = small("seq2seq_dot_attention").eval()
+def test_attention_model_equals_a_manual_computation(*, folded: bool) -> None:
+    model = small("seq2seq_dot_attention", folded=folded).double().eval()
     tokens, lengths = every_sequence(model.task)
     source, n = sources(model.task, 4)
     for i, (x, m) in enumerate(zip(source, n.tolist(), strict=True)):
@@ -118,7 +123,10 @@ def test_attention_model_equals_a_manual_computation() -> None:
         dense = torch.log_softmax(y @ model.embedding.weight.T, dim=-1)
         expected = dense.gather(1, tokens[i, 1:, None])[:, 0]
         actual = log_prob(model, tokens[i : i + 1], lengths[:1], x[None], n[i : i + 1])
-        assert_close(actual[0, 1:], expected, CLOSE, f"scores given {m} source tokens")
+        assert_close(actual[0, 1:], expected, FINE, f"scores given {m} source tokens")
+    model = tiny("seq2seq_dot_attention", folded=folded)
+    law_sums_to_one(model)
+    law_log_prob_equals_next_log_prob(model)
 
 
 @torch.no_grad()
@@ -133,3 +141,9 @@ def test_bidirectional_encoder_reads_later_source_tokens() -> None:
         assert (moved[:-1] > 1e-4).all() == bidirectional
         assert moved[-1] > 1e-4
     assert default_source(model, 2)[0].shape == (2, 3)
+
+
+@pytest.mark.parametrize("cell", ["mgu", {"name": "gru", "reset": "input"}])
+def test_a_cell_without_one_linear_map_of_its_inputs_needs_folded_ones(cell: object) -> None:
+    with raises_user_error("folded=False", "choose rnn, lstm or gru"):
+        tiny("seq2seq_dot_attention", cell=cell, folded=False)
