@@ -19,7 +19,7 @@ from lmzoo.lab.analysis.brief import brief_report
 from lmzoo.lab.analysis.load import StudyFolder, against, load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.ranking_table import study_ranking
-from lmzoo.lab.analysis.render import Report, render
+from lmzoo.lab.analysis.render import Report, ReportFrame
 from lmzoo.lab.store.studies import find_study
 
 LOSSES = ("train", "valid", "valid_sentence", "test", "test_sentence")
@@ -157,30 +157,19 @@ def _of_metric(events: pl.DataFrame, study: Any) -> pl.DataFrame:
     return events.with_columns((sign * pl.col(old)).alias(name) for name, old in names.items())
 
 
-WIDTH = 80
+class Ranking(ReportFrame):
+    """The ranking of a study, one row for each point; `report` is that of `rank --explain`."""
 
-
-class Ranking(pl.DataFrame):
-    """The ranking of a study, one row for each point; what is selected of it is a plain frame."""
-
-    report: Report
-    """The tables of `lmzoo rank --explain`."""
     read: tuple[StudyFolder, Path]
 
     @cached_property
-    def brief(self) -> Report:
+    def shown(self) -> Report | None:
         """The short form of `lmzoo rank`."""
-        return brief_report(self.report, *self.read)
-
-    def __str__(self) -> str:
-        return render(self.brief, "table", width=WIDTH)
-
-    __repr__ = __str__
+        return self.report and brief_report(self.report, *self.read)
 
     def _repr_html_(self, *, _from_series: bool = False) -> str:
-        del _from_series
         if not is_complete("figures"):
-            return f"<pre>{html.escape(str(self))}</pre>"
+            return super()._repr_html_(_from_series=_from_series)
         from lmzoo.lab.analysis.report.forest import forest_chart, forest_picture
 
         parts = self.partition_by(TABLE_KEYS, maintain_order=True)

@@ -15,12 +15,14 @@ module only lays them out.
 The default place of a command's files: the study's folder.
 """
 
+import html
 import io
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 import polars as pl
 from rich import box
@@ -63,6 +65,33 @@ class Report:
     frame: pl.DataFrame
     json_columns: frozenset[str] = field(default=frozenset())
     """Columns of the frame whose strings are JSON."""
+
+
+class ReportFrame(pl.DataFrame):
+    """The frame of a report, which it prints; what is selected of it is a plain frame."""
+
+    report: Report | None = None
+
+    @classmethod
+    def of(cls, report: Report) -> Self:
+        """Return the frame of a report."""
+        frame = cls(report.frame)
+        frame.report = report
+        return frame
+
+    @property
+    def shown(self) -> Report | None:
+        """The report that is printed; None of rows of it."""
+        return self.report
+
+    def __str__(self) -> str:
+        return render(self.shown, "table", width=80) if self.shown else super().__str__()
+
+    __repr__ = __str__
+
+    def _repr_html_(self, *, _from_series: bool = False) -> str:
+        del _from_series
+        return f"<pre>{html.escape(str(self))}</pre>"
 
 
 KEYS = ("rank", "point", "parameters")

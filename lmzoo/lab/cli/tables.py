@@ -40,7 +40,7 @@ def rank(
         ranking = ranked(study, unit=unit, at=at, margin=margin, reference=reference)
         if columns:
             return with_columns(ranking.report, columns.split(","))
-        return ranking.brief if format == "table" and not explain else ranking.report
+        return ranking.shown if format == "table" and not explain else ranking.report
 
     _show(format, read)
 

@@ -14,10 +14,11 @@ import numpy as np
 import polars as pl
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.formatting import format_duration, format_number
+from lmzoo.lab.analysis.columns import Column, Row, text_table
+from lmzoo.lab.analysis.formatting import MISSING, format_duration
 from lmzoo.lab.analysis.load import confirm_runs, load_study
 from lmzoo.lab.analysis.ranking import asked_contrasts, losses_by_seed, rank_points
-from lmzoo.lab.analysis.render import Report, TextTable, render
+from lmzoo.lab.analysis.render import Report, render
 from lmzoo.lab.judging.account import Question, account
 from lmzoo.lab.judging.verdicts import check_reference, losses_of
 from lmzoo.lab.statistics.compared import MOST_SEEDS, POWER, reference_seeds
@@ -168,23 +169,16 @@ def planned(
     price: float | None = None,
     contrasts: int | None = None,
 ) -> Report:
-    """Return the seeds, hours and money that show a difference of this size, for each contrast.
-
-    Args:
-        pilot: what is known.
-        effect: the difference to be shown, in the metric's unit.
-        power: probability that it is shown, if it is there.
-        price: of an hour of one run, in any currency.
-        contrasts: number of contrasts of the new study; None: those of the pilot.
+    """Return the report of `plan` on what a pilot measured.
 
     Raises:
         UserError: A number is out of range, or the pilot has no two seeds.
     """
-    if not 0 < effect < float("inf"):
-        raise UserError(f"effect {effect} is not a positive number; give one, as 0.02")
-    if not 0 < power < 1:
-        raise UserError(f"power {power} is not between 0 and 1; give one, as 0.8")
-    if price is not None and not 0 <= price < float("inf"):
+    for name, value, most in (("effect", effect, math.inf), ("power", power, 1)):
+        if not 0 < value < most:
+            limits = "a positive number" if most == math.inf else "between 0 and 1"
+            raise UserError(f"{name} {value} is not {limits}; give one, as 0.8")
+    if price is not None and not 0 <= price < math.inf:
         raise UserError(f"price {price} is not a number of 0 or more; give one, as 2.5")
     if contrasts is not None and contrasts < 1:
         raise UserError(f"{contrasts} contrasts; give 1 or more")
@@ -192,30 +186,35 @@ def planned(
         pilot.losses, pilot.reference, effect, power, family=pilot.asked,
         tuning_sd=pilot.tuning_sd, paired=pilot.paired, count=contrasts,
     )  # fmt: skip
-    seeds, sd = found.seeds, found.sd
-    if np.isnan(sd).all():
+    if np.isnan(found.sd).all():
         raise UserError("the pilot has no two seeds of two variants; run two seeds of each first")
     k = int(pilot.asked.sum()) if contrasts is None else contrasts
     of_reference = reference_seeds(1000, k) / 1000
-    both = pilot.seconds + of_reference * pilot.seconds[pilot.reference]
-    hours = seeds * both / 3600
-    frame = pl.DataFrame(
-        {
-            "point": pilot.labels,
-            "sd": sd,
-            **{
-                name: pl.Series(own).fill_nan(None).cast(pl.Int64)
-                for name, own in zip(("seeds", "least", "most"), found, strict=False)
-            },
-            "hours": hours,
-            "price": hours * price if price is not None else np.full(len(hours), np.nan),
-            "chance": found.chance,
-            "tuning_sd": pilot.tuning_sd,
-            "asked": pilot.asked & ~np.isnan(sd),
-        }
-    ).fill_nan(None)
-    frame = frame.filter("asked").drop("asked")
-    return Report(_summary(pilot, frame, effect, power, price, k), (_text(frame),), (), frame)
+    hours = found.seeds * (pilot.seconds + of_reference * pilot.seconds[pilot.reference]) / 3600
+    columns = {
+        "point": pilot.labels, "sd": found.sd, "seeds": found.seeds, "least": found.least,
+        "most": found.most, "hours": hours, "price": hours * (math.nan if price is None else price),
+        "chance": found.chance, "tuning_sd": pilot.tuning_sd,
+    }  # fmt: skip
+    frame = pl.DataFrame(columns).fill_nan(None).filter(pilot.asked & ~np.isnan(found.sd))
+    frame = frame.with_columns(pl.col("seeds", "least", "most").cast(pl.Int64))
+    text = text_table("each contrast by itself", frame.to_dicts(), COLUMNS)
+    return Report(_summary(pilot, frame, effect, power, price, k), (text,), (), frame)
+
+
+def _range(row: Row, _: int) -> str:
+    return "" if row["least"] is None else f"{row['least']} to {row['most'] or 'more'}"
+
+
+COLUMNS = (
+    Column("point", None, "point", lambda row, _: row["point"], is_text=True),
+    Column("sd", None, "sd of one difference", ".3g"),
+    Column("seeds", None, "seeds", lambda row, _: str(row["seeds"] or "cannot be decided")),
+    Column("least", None, "80 % range", _range),
+    Column("hours", None, "time of both",
+           lambda row, _: format_duration(3600 * row["hours"]) if row["hours"] else MISSING),
+    Column("price", None, "price", ",.2f"),
+)  # fmt: skip
 
 
 def _summary(
@@ -230,14 +229,12 @@ def _summary(
     if not known.is_empty():
         most = int(known["seeds"].max())  # type: ignore[arg-type]
         own = reference_seeds(most, k)
-        lines.append(
+        lines += [
             f"{most} seeds of each point and {own} of {name!r} decide all contrasts below that "
-            "have a number"
-        )
-        lines.append(
+            "have a number",
             "the power is that of the average over what the pilot leaves possible; with a "
-            f"probability of {known['chance'].max():.2g} it is less for some contrast"
-        )
+            f"probability of {known['chance'].max():.2g} it is less for some contrast",
+        ]
         points = [pilot.labels.index(p) for p in known["point"]]
         each = np.append(most * pilot.seconds[points], own * pilot.seconds[pilot.reference])
         if not np.isnan(each).any():
@@ -247,29 +244,9 @@ def _summary(
                 f"{len(each)} points, {most * len(points) + own} runs: {format_duration(seconds)}, "
                 f"one run after the other{cost}; tuning is not included"
             )
-    never = frame.filter(pl.col("seeds").is_null())
-    for row in never.to_dicts():
+    for row in frame.filter(pl.col("seeds").is_null()).to_dicts():
         why = f"more than {MOST_SEEDS:,} seeds"
         if row["tuning_sd"] * 2 > effect:
             why = "the choice of its setting is too uncertain; more tuning runs first"
         lines.append(f"cannot be decided with this: {row['point']} ({why})")
     return tuple(lines)
-
-
-def _text(frame: pl.DataFrame) -> TextTable:
-    rows = [
-        (
-            row["point"],
-            format_number(row["sd"], ".3g"),
-            "cannot be decided" if row["seeds"] is None else str(row["seeds"]),
-            "" if row["least"] is None else f"{row['least']} to {row['most'] or 'more'}",
-            "—" if row["hours"] is None else format_duration(row["hours"] * 3600),
-            format_number(row["price"], ",.2f"),
-        )
-        for row in frame.to_dicts()
-    ]
-    header = ("point", "sd of one difference", "seeds", "80 % range", "time of both", "price")
-    text = TextTable("each contrast by itself", header, rows, frozenset({"point"}))
-    for name, column in (("price", "price"), ("time of both", "hours")):
-        text = text.without(name) if frame[column].is_null().all() else text
-    return text

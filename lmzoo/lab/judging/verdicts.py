@@ -7,6 +7,7 @@ compared. Which rows count, `judging.account` says; the heading of a report has 
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ import polars as pl
 
 from lmzoo.base.errors import UserError, near
 from lmzoo.lab.analysis import verdict_lines
-from lmzoo.lab.analysis.formatting import format_mean, format_number, format_p
+from lmzoo.lab.analysis.columns import Column, Row, text_table
+from lmzoo.lab.analysis.formatting import format_mean, format_p
 from lmzoo.lab.analysis.ranking import order
-from lmzoo.lab.analysis.render import Report, TextTable
+from lmzoo.lab.analysis.render import Report, ReportFrame
 from lmzoo.lab.analysis.verdict_lines import SHOWN, verdict_text
 from lmzoo.lab.judging.account import NO_PAIR, Account, Question, account
 from lmzoo.lab.statistics.compared import (
@@ -35,8 +37,27 @@ MEANINGS = {
     "repetitions, if the measured difference is the true one",
 }
 """What each verdict says of any metric."""
-FIRST, LAST = ("rank", "variant", "verdict", "difference"), ("mean", "seeds", "against", "p")
-"""Columns of `judge` that a printed frame shows."""
+
+
+def _change(row: Row, digits: int) -> str:
+    ends = row["difference_low"], row["difference_high"]
+    return format_mean(row["difference"], *ends, f"+.{digits}f") if row["against"] else ""
+
+
+COLUMNS = (
+    Column("table", cell=lambda row, _: row["table"], is_text=True),
+    Column("rank", None, "rank", "d"),
+    Column("variant", None, "variant", lambda row, _: row["variant"], is_text=True),
+    Column("verdict", None, "verdict", is_text=True,
+           cell=lambda row, _: verdict_text(row) if row["against"] else "reference"),
+    Column("mean", cell=".{digits}f", ends=("low", "high")),
+    Column("difference", None, "difference", _change),
+    Column("against", None, "against", lambda row, _: row["against"] or ""),
+    Column("p", None, "p", lambda row, _: format_p(row["p"]) if row["against"] else ""),
+    Column("seeds", None, "seeds", "d"),
+    Column("diverged", None, "diverged", lambda row, _: str(row["diverged"] or "")),
+)  # fmt: skip
+"""What people read; `table` and `mean` have the names of their columns in the results."""
 
 
 def judge(
@@ -54,8 +75,10 @@ def judge(
     step: str | None = None,
     parse: str | None = None,
     finished: Sequence[str] = (),
-) -> pl.DataFrame:
+) -> ReportFrame:
     """Return the ranking of variants with their verdicts, one row per variant.
+
+    Printed, it is the report of `lmzoo judge`.
 
     Args:
         results: one row per run: a polars or pandas frame, columns, rows, or a path that
@@ -82,9 +105,7 @@ def judge(
         higher_is_better=higher_is_better, within=within, successive=successive, paired=paired,
         step=step, parse=parse, finished=finished,
     )  # fmt: skip
-    frame = judgement(results, question).frame
-    middle = [name for name in frame.columns if name not in (*FIRST, *LAST)]
-    return frame.select(*FIRST, *middle, *LAST)
+    return ReportFrame.of(judgement(results, question))
 
 
 def judgement(results: Any, question: Question) -> Report:
@@ -155,8 +176,8 @@ def _judged(part: pl.DataFrame, q: Question) -> tuple[pl.DataFrame, pl.Series]:
         compared_with[:] = False
     c = compared(losses, to, family=compared_with, margin=q.margin, paired=paired)
     interval = point_intervals(losses)
-    ends = np.stack([sign * interval.low, sign * interval.high])
-    change = np.stack([sign * c.low, sign * c.high])
+    ends = np.sort([sign * interval.low, sign * interval.high], axis=0)
+    change = np.sort([sign * c.low, sign * c.high], axis=0)
     words = [str(word) or None for word in c.verdict]
     against = [variants[r] if own else None for r, own in zip(to, compared_with, strict=True)]
     diverged, known = np.isposinf(losses).sum(1), (~np.isnan(losses)).sum(1)
@@ -167,14 +188,14 @@ def _judged(part: pl.DataFrame, q: Question) -> tuple[pl.DataFrame, pl.Series]:
             "rank": order(losses, interval.mean),
             "variant": variants,
             "mean": sign * interval.mean,
-            "low": ends.min(0),
-            "high": ends.max(0),
+            "low": ends[0],
+            "high": ends[1],
             "against": pl.Series(against, dtype=pl.String),
             "verdict": pl.Series(words, dtype=pl.String),
             "sign": c.sign,
             "difference": sign * c.mean,
-            "difference_low": change.min(0),
-            "difference_high": change.max(0),
+            "difference_low": change[0],
+            "difference_high": change[1],
             "p_raw": c.p_raw,
             "p": c.p,
             "probability_worse": c.worse,
@@ -286,38 +307,11 @@ def _report(table: pl.DataFrame, given: Account) -> Report:
     )
     if within:
         legend.append(f"each {within} is a family of its own: nothing is corrected over them")
-    return Report((*heading, *given.notes), (_text(table, metric, within),), tuple(legend), table)
-
-
-def _text(table: pl.DataFrame, metric: str, within: str | None) -> TextTable:
-    digits = _digits(table)
-    rows = []
-    for row in table.to_dicts():
-        spread = format_mean(row["mean"], row["low"], row["high"], f".{digits}f")
-        ends = row["difference_low"], row["difference_high"]
-        change = format_mean(row["difference"], *ends, f"+.{digits}f")
-        own = row["against"] is not None
-        rows.append(
-            (
-                *((row["table"],) if within else ()),
-                format_number(row["rank"], "d"),
-                row["variant"],
-                verdict_text(row) if own else "reference",
-                spread,
-                *((change, row["against"], format_p(row["p"])) if own else ("", "", "")),
-                f"{row['seeds']}",
-                f"{row['diverged']}" if row["diverged"] else "",
-            )
-        )
-    header = (
-        *((within,) if within else ()), "rank", "variant", "verdict", metric, "difference",
-        "against", "p", "seeds", "diverged",
-    )  # fmt: skip
-    text = TextTable(
-        "ranking", header, rows, frozenset({within or "variant", "variant", "verdict"})
-    )
-    unused = "" if table["diverged"].sum() else "diverged"
-    return text.without(unused) if unused else text
+    names = {"table": within or "", "mean": metric}
+    shown = [replace(c, heading=names.get(c.name, c.heading)) for c in COLUMNS]
+    shown = [column for column in shown if column.heading]
+    text = text_table("ranking", table.to_dicts(), shown, _digits(table))
+    return Report((*heading, *given.notes), (text,), tuple(legend), table)
 
 
 def _digits(table: pl.DataFrame) -> int:
