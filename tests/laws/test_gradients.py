@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-import lmzoo
 from lmzoo import zoo
 from lmzoo.functional import (
     linear_recurrence,
@@ -23,28 +22,14 @@ from lmzoo.laws.audit import audit
 
 V, D, T = 11, 8, 33
 Fault = Callable[[Tensor], Tensor]
-
-
-def without_last(g: Tensor) -> Tensor:
-    return torch.cat([g[..., :-1], torch.zeros_like(g[..., -1:])], -1)
-
-
-def by_batch(g: Tensor) -> Tensor:
-    return g / len(g) if g.dim() > 2 else g * 1.01
-
-
-def only_long(g: Tensor) -> Tensor:
-    return g * 1.5 if g.shape[-2] > 16 else g
-
-
 FAULTS: dict[str, Fault] = {
     "16 times": lambda g: g * 16,
     "a hundredth": lambda g: g * 1.01,
     "sign": lambda g: -g,
     "no gradient": torch.zeros_like,
-    "without the last": without_last,
-    "by the batch": by_batch,
-    "only of long ones": only_long,
+    "without the last": lambda g: torch.cat([g[..., :-1], torch.zeros_like(g[..., -1:])], -1),
+    "by the batch": lambda g: g / len(g) if g.dim() > 2 else g * 1.01,
+    "only of long ones": lambda g: g * 1.5 if g.shape[-2] > 16 else g,
     "shifted": lambda g: g.roll(1, -2),
     "one entry": lambda g: g.index_fill(g.dim() - 1, torch.tensor([0]), 0.0),
 }
@@ -61,22 +46,6 @@ class Spoil(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         return ctx.fault(upstream[0]), None
-
-
-class Norm(torch.autograd.Function):
-    """y = x / rms(x), with its own backward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        scale = (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
-        ctx.save_for_backward(x, scale)
-        return x * scale
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> Any:
-        x, scale = ctx.saved_tensors
-        g = upstream[0]
-        return scale * g - x * scale**3 * (g * x).mean(-1, keepdim=True)
 
 
 class Linear(torch.autograd.Function):
@@ -99,32 +68,69 @@ class Linear(torch.autograd.Function):
         return g, (g[:, 1:] * h[:, :-1]).sum((0, 1))
 
 
+def causal(x: Tensor) -> Tensor:
+    return torch.full((x.shape[1],) * 2, -torch.inf).triu(1).to(x)
+
+
+NORMS, CHECKPOINT = nn.utils.parametrizations, torch.utils.checkpoint.checkpoint
+LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any, Tensor], Tensor]]] = {
+    "gru": (lambda: nn.GRU(D, D, batch_first=True), lambda m, x: m.inner(x)[0]),
+    "lstm": (
+        lambda: nn.LSTM(D, D, batch_first=True, num_layers=2, dropout=0.3),
+        lambda m, x: m.inner(x)[0],
+    ),
+    "attention": (
+        lambda: nn.MultiheadAttention(D, 2, batch_first=True),
+        lambda m, x: m.inner(x, x, x, attn_mask=causal(x), need_weights=False)[0],
+    ),
+    "transformer": (
+        lambda: nn.TransformerEncoderLayer(D, 2, 16, batch_first=True),
+        lambda m, x: m.inner(x, src_mask=causal(x)),
+    ),
+    "conv": (lambda: nn.Conv1d(D, D, 4), lambda m, x: m.inner(F.pad(x.mT, (3, 0))).mT),
+    "layer norm": (lambda: nn.LayerNorm(D), lambda m, x: m.inner(x)),
+    "batch norm": (lambda: nn.BatchNorm1d(D), lambda m, x: m.inner(x.mT).mT),
+    "spectral norm": (lambda: NORMS.spectral_norm(nn.Linear(D, D)), lambda m, x: m.inner(x)),
+    "weight norm": (lambda: NORMS.weight_norm(nn.Linear(D, D)), lambda m, x: m.inner(x)),
+    "orthogonal": (lambda: NORMS.orthogonal(nn.Linear(D, D)), lambda m, x: m.inner(x)),
+    "complex": (nn.Identity, lambda m, x: (x.to(m.phase) * m.phase).imag),
+    **{
+        name: (nn.Identity, call)
+        for name, call in {
+            "plain": lambda m, x: x,
+            "recurrence": lambda m, x: Linear.apply(x, m.scale.sigmoid()),
+            "swiglu": lambda m, x: F.silu(x * m.scale) * x,
+            "linear attention": lambda m, x: (x[..., None] * x[:, :, None]).cumsum(1) @ m.scale,
+            "cumulative maximum": lambda m, x: x.cummax(1).values * m.scale,
+            "relu": lambda m, x: F.relu(x) * m.scale,
+            "hard": lambda m, x: F.hardtanh(x * 3) + F.leaky_relu(x) * m.scale,
+            "gather": lambda m, x: x[:, torch.arange(x.shape[1]).clamp(min=1) - 1] * m.scale,
+            "dropout": lambda m, x: F.dropout(x, 0.4, m.training) * m.scale,
+            "single": lambda m, x: (x.float() * m.scale.float()).softmax(-1).to(x),
+            "checkpoint": lambda m, x: CHECKPOINT(
+                lambda y: F.gelu(y * m.scale), x, use_reentrant=False
+            ),
+        }.items()
+    },
+}
+EMBEDDINGS: dict[str, dict[str, Any]] = {
+    "padding": {"padding_idx": 0}, "max norm": {"max_norm": 1.0},
+    "frequency": {"scale_grad_by_freq": True}, "tied": {},
+}  # fmt: skip
+
+
 class Layer(nn.Module):
     """A layer of another library between an embedding and logits; `fault` spoils a gradient."""
 
     def __init__(self, kind: str, fault: Fault | None = None, at: str = "x") -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.kind, self.fault, self.at = kind, fault, at
-        self.embed = nn.Embedding(V, D, padding_idx=0 if kind == "padding" else None)
+        self.fault, self.at = fault, at
+        self.embed = nn.Embedding(V, D, **EMBEDDINGS.get(kind, {}))
         self.out, self.mix = nn.Linear(D, V), nn.Linear(D, D)
         self.scale = nn.Parameter(torch.rand(D))
-        self.inner: Any = {
-            "gru": lambda: nn.GRU(D, D, batch_first=True),
-            "lstm": lambda: nn.LSTM(D, D, batch_first=True, num_layers=2, dropout=0.3),
-            "rnn": lambda: nn.RNN(D, D, batch_first=True),
-            "attention": lambda: nn.MultiheadAttention(D, 2, batch_first=True),
-            "transformer": lambda: nn.TransformerEncoderLayer(D, 2, 16, batch_first=True),
-            "conv": lambda: nn.Conv1d(D, D, 4),
-            "layer norm": lambda: nn.LayerNorm(D),
-            "batch norm": lambda: nn.BatchNorm1d(D),
-            "spectral norm": lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(D, D)),
-            "weight norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(D, D)),
-            "orthogonal": lambda: nn.utils.parametrizations.orthogonal(nn.Linear(D, D)),
-        }.get(kind, nn.Identity)()
-        if kind in ("max norm", "frequency"):
-            options = {"max_norm": 1.0} if kind == "max norm" else {"scale_grad_by_freq": True}
-            self.embed = nn.Embedding(V, D, **options)
+        inner, self.layer = LAYERS.get(kind, LAYERS["plain"])
+        self.inner: Any = inner()
         if kind == "tied":
             self.out.weight = self.embed.weight
         if kind == "complex":
@@ -135,68 +141,39 @@ class Layer(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.spoil(self.embed(tokens), "x")
-        w = self.spoil(self.mix.weight, "w")
-        x = self.layer(F.linear(x, w, self.mix.bias))
-        return self.out(self.spoil(x, "y"))
-
-    def layer(self, x: Tensor) -> Tensor:
-        kind, scale, causal = (
-            self.kind,
-            self.scale,
-            torch.full((x.shape[1],) * 2, -torch.inf).triu(1),
-        )
-        if kind in ("gru", "lstm", "rnn"):
-            return self.inner(x)[0]
-        if kind == "attention":
-            return self.inner(x, x, x, attn_mask=causal.to(x), need_weights=False)[0]
-        if kind == "transformer":
-            return self.inner(x, src_mask=causal.to(x))
-        if kind == "conv":
-            return self.inner(F.pad(x.mT, (3, 0))).mT
-        if kind == "batch norm":
-            return self.inner(x.mT).mT
-        if kind == "complex":
-            return (x.to(self.phase) * self.phase).imag
-        return {
-            "rms norm": lambda: Norm.apply(x) * scale,
-            "recurrence": lambda: Linear.apply(x, scale.sigmoid()),
-            "swiglu": lambda: F.silu(x * scale) * x,
-            "linear attention": lambda: (x.unsqueeze(-1) * x.unsqueeze(-2)).cumsum(1) @ scale,
-            "cumulative maximum": lambda: x.cummax(1).values * scale,
-            "relu": lambda: F.relu(x) * scale,
-            "hard": lambda: F.hardtanh(x * 3) + F.leaky_relu(x) * scale,
-            "gather": lambda: x[:, torch.arange(x.shape[1]).clamp(min=1) - 1] * scale,
-            "checkpoint": lambda: torch.utils.checkpoint.checkpoint(
-                lambda y: F.gelu(y * scale), x, use_reentrant=False
-            ),
-            "dropout": lambda: F.dropout(x, 0.4, self.training) * scale,
-            "single": lambda: (x.float() * scale.float()).softmax(-1).to(x),
-        }.get(kind, lambda: self.inner(x))()  # fmt: skip
+        x = F.linear(x, self.spoil(self.mix.weight, "w"), self.mix.bias)
+        return self.out(self.spoil(self.layer(self, x), "y"))
 
 
 def faults_of(model: nn.Module) -> tuple[str, ...]:
     return audit(model, V, T, logits=True, gradients=True).wrong_gradients
 
 
-RIGHT = (
-    "gru", "lstm", "rnn", "attention", "transformer", "conv", "layer norm", "batch norm",
-    "spectral norm", "weight norm", "orthogonal", "tied", "padding", "complex", "rms norm",
-    "recurrence", "swiglu", "linear attention", "cumulative maximum", "relu", "hard", "gather",
-    "checkpoint", "dropout", "single", "max norm", "frequency",
-)  # fmt: skip
-ROWS = ("gru", "DLM46", "gated_deltanet", "mamba", "lru", "word2vec_cbow")
-
-
-@pytest.mark.parametrize("kind", RIGHT)
+@pytest.mark.parametrize("kind", [*LAYERS, *EMBEDDINGS])
 def test_a_right_module_has_no_fault(kind: str) -> None:
     assert faults_of(Layer(kind)) == ()
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_our_kernels_have_no_fault(row: str) -> None:
-    found = audit(zoo.config(row, width=8), length=T, gradients=True)
-    assert found.faults == ()
+@pytest.mark.parametrize(
+    ("row", "length"),
+    [
+        *((row, T) for row in ("gru", "DLM46", "gated_deltanet", "mamba", "lru", "word2vec_cbow")),
+        ("set_transformer_causal", 9),  # a kink within 1e-7
+    ],
+)  # fmt: skip
+def test_our_kernels_have_no_fault(row: str, length: int) -> None:
+    width = {} if length < T else {"width": 8}
+    found = audit(zoo.config(row, **width), length=length, gradients=True)
+    assert (found.faults, found.notes) == ((), ())
     assert len(found.gradients) == 4
+
+
+@pytest.mark.parametrize("row", ["hard_attention", "hm_lstm", "gru_bernoulli_vae"])
+def test_a_gradient_that_is_an_estimate_is_named(row: str) -> None:
+    found = audit(zoo.config(row, width=8), length=9, gradients=True)
+    assert found.faults == ()
+    assert max(found.gradients.values()) > 1
+    assert found.notes[0].startswith("the gradient is an estimate on purpose: ")
 
 
 PLANTED = [
@@ -208,7 +185,7 @@ PLANTED = [
         "transformer": (("16 times", "w"), ("shifted", "y")),
         "conv": (("shifted", "x"), ("sign", "w")),
         "layer norm": (("no gradient", "w"), ("one entry", "x")),
-        "rms norm": (("a hundredth", "w"), ("by the batch", "x")),
+        "orthogonal": (("a hundredth", "w"), ("by the batch", "x")),
         "recurrence": (("only of long ones", "y"), ("without the last", "x")),
         "swiglu": (("sign", "y"), ("shifted", "w")),
         "linear attention": (("no gradient", "x"), ("16 times", "y")),
@@ -288,11 +265,6 @@ def test_sequences_in_one_row_and_lengths_are_compared() -> None:
 
     assert faults_of(Ragged("gru")) == ()
     assert "different lengths" in faults_of(Ragged("gru", FAULTS["a hundredth"], "y"))[0]
-
-
-def test_what_build_returns_is_audited() -> None:
-    model = lmzoo.build("rnn_lm", "iid", width=4)
-    assert audit(model, length=9) == audit(model.module, length=9)
 
 
 def test_a_model_without_trained_weights_has_no_gradient() -> None:

@@ -1,0 +1,1 @@
+from tests.cli.conftest import lmzoo as lmzoo
