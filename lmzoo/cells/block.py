@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, StrictBool, model_validator
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
@@ -48,6 +48,8 @@ class Block(Cell):
     and W_b N(r_t) before its activation. Place b comes before a convolution that the cell has
     itself.
 
+    `rescaled` makes the start of a deep stack as loud as that of one layer (Radford et al. 2019).
+
     Allen-Zhu 2025 (arXiv:2512.17351); Gu & Dao 2023 (arXiv:2312.00752); Feng et al. 2024
     (arXiv:2410.01201); Shazeer 2020 (arXiv:2002.05202).
     """
@@ -67,6 +69,8 @@ class Block(Cell):
             frozenset(), exclude_if=lambda places: not places
         )
         """Places of Canon layers."""
+        rescaled: StrictBool = Field(default=False, exclude_if=lambda on: not on)
+        """Draw W_y and W_d times 1/√n, where n maps write into the residual stream of the stack."""
         cuts: Annotated[frozenset[BlockCut], cuts_of(BlockCut)] = frozenset()
 
         @model_validator(mode="after")
@@ -111,7 +115,11 @@ class Block(Cell):
             own[f"canon_{place}"] = taps
         kinds = ("conv", *(f"canon_{place}" for place in sorted(config.canon)))
         windows = {name: shapes[name][0] for name in kinds if name not in cut}
-        return Weights(shapes, cut, fan_in=h, own=own), windows
+        writes = self.depth[1] * (1 if "down" in cut else 2)
+        scales = dict.fromkeys(("out", "down"), writes**-0.5) if config.rescaled else {}
+        return Weights(
+            shapes, cut, fan_in=h, own=own, adjust=lambda name, drawn: drawn * scales.get(name, 1)
+        ), windows
 
     def initial_state(self, start: Tensor) -> State:
         rows = (len(start), WINDOW - 1)
@@ -248,7 +256,7 @@ class MinBlock(Block):
         convolution off; 3 tokens      on; 4 tokens            `convolution` cuts it; 4 are the
                                                                window of all cells
         ε of N 1.2·10⁻⁷                10⁻⁵                    that of the other norms
-        one N before the logits        the model's `norm`      a cell does not know its depth
+        one N before the logits        the model's `norm`      the same in every layer
 
     Other differences are those of `min_gru` and `min_lstm`.
 

@@ -245,7 +245,7 @@ class HGRN2(DiagonalCell):
     Differences from the code of flash-linear-attention (`layers/hgrn2.py`, bc3b101):
 
         there                              here                       why
-        γ rises with the layer, from 0     learned for each channel,  a cell does not know its depth
+        γ rises with the layer, from 0     learned for each channel,  the same in every layer
                                            from ½
         heads of 128 channels              1 head                     widths of 32 to 256
 

@@ -34,7 +34,7 @@ Differences from the code of flash-linear-attention (`layers/rwkv7.py`, bc3b101)
     heads of 64 channels               2 heads                     widths of 32 to 256
     ranks of at least 32               max(2, ⌈E/4⌉)               the same
     value residual                     none                        it reads another layer
-    scales of N at (1/layers)^0.7      at 1                        a cell does not know its depth
+    scales of N at (1/layers)^0.7      at 1                        the same in every layer
 
 Peng et al. 2025 (arXiv:2503.14456); N is LayerNorm per head, with a bias and ε = 10⁻⁵ K.
 """

@@ -64,7 +64,7 @@ class MLSTM(MatrixCell):
         there                              here                       why
         4 heads                            2 heads                    widths of 32 to 256
         max(|n · q|, 1) + 10⁻⁶             without 10⁻⁶               N removes it, up to its ε
-        W_y at N(0, (2/blocks)²/E)         N(0, 4/E)                  a cell does not know its depth
+        W_y at N(0, (2/blocks)²/E)         N(0, 4/E)                  the same in every layer
         u has a multiple of 64 channels    a multiple of the heads    equal at E = 32 k
         scales of N are 1 + w, w at 0      w, at 1                    decay does not act on it here
 
@@ -254,7 +254,7 @@ class SLSTM(Cell):
 
         there                              here                       why
         b_i                                only with cut 8 or 9       it has no effect on h
-        exponent 0.3 to 1.6 over blocks    0.3                        a cell does not know its depth
+        exponent 0.3 to 1.6 over blocks    0.3                        the same in every layer
         scales of N are 1 + w, w at 0      w, at 1                    decay does not act on it here
 
     Beck et al. 2024 (arXiv:2405.04517); N is LayerNorm per head, without bias.

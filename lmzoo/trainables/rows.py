@@ -274,6 +274,7 @@ def _check_schedule(study: Study, space: Collection[str]) -> None:
 def _value_at(tree: Mapping[str, Any], path: str) -> Any:
     value: Any = tree
     for part in path.split("."):
+        value = _by_number(value)
         if not isinstance(value, Mapping) or part not in value:
             raise UserError(f"no field {path!r} to search{near(path, paths(tree))}")
         value = value[part]
@@ -283,7 +284,7 @@ def _value_at(tree: Mapping[str, Any], path: str) -> Any:
 def _remove_field(tree: dict[str, Any], path: str) -> None:
     *parents, leaf = path.split(".")
     for parent in parents:
-        tree = tree[parent]
+        tree = _by_number(tree)[parent]
     tree.pop(leaf, None)
 
 
@@ -291,5 +292,12 @@ def paths(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Yield the path of every field, nested fields too."""
     for key, value in fields.items():
         yield f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from paths(value, f"{prefix}{key}.")
+        if isinstance(inside := _by_number(value), Mapping):
+            yield from paths(inside, f"{prefix}{key}.")
+
+
+def _by_number(value: Any) -> Any:
+    """Return a list of parts, such as layers, as a mapping by number, from 1."""
+    if isinstance(value, list) and value and all(isinstance(part, Mapping) for part in value):
+        return {str(number): part for number, part in enumerate(value, 1)}
+    return value

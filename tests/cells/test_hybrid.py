@@ -1,9 +1,11 @@
 """A stack of different layers equals its layers one by one."""
 
+import dataclasses
+
 import pytest
 import torch
 
-from lmzoo import zoo
+from lmzoo import Point, Study, zoo
 from lmzoo.base.equations import equations_left
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
@@ -15,9 +17,10 @@ from lmzoo.train.packed.compatibility import pack_key
 from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
+from lmzoo.trainables.resolve import open_data, resolve
 from tests.cells.support import inputs, make
 from tests.laws.support import assert_close
-from tests.tiny import FINE, tiny
+from tests.tiny import FINE, SAME, tiny
 
 LAYERS = [{"name": "gla", "heads": 2}, "attention", {"name": "block", "inner": "lstm"}, "mgu"]
 
@@ -77,6 +80,30 @@ def test_a_layer_has_settings_cuts_equations_and_labels_of_its_own() -> None:
     assert equations_left(whole["cell"], other)[0] == "layer 2: attention"
     with pytest.raises(UserError, match="layers has 3 entries, numbered from 1"):
         zoo.change(plain, {"cell": {"layers": {"4": {"cuts": [7]}}}})
+
+
+def test_blocks_are_rescaled_by_the_depth_of_their_stack() -> None:
+    layers = [{"name": "block", "inner": "min_gru", "rescaled": on} for on in (False, True)]
+    plain, scaled = (make("hybrid", layers=[layer] * 3) for layer in layers)
+    for name, weight in plain.named_parameters():
+        factor = 6**-0.5 if name.endswith(("w.out", "w.down")) else 1.0
+        assert_close(scaled.get_parameter(name), factor * weight, SAME, name)
+
+
+def test_a_setting_of_a_layer_is_searched(tmp_path) -> None:
+    (tmp_path / "text.txt").write_text("a man runs\na dog sits\n" * 40)
+    path = "model.cell.layers.3.inner.heads"
+    study = Study(
+        name="layers", question="Heads of layer 3?", points=(Point("hybrid", "hybrid"),),
+        corpus=f"text:{tmp_path / 'text.txt'}", search={path: [2, 4]},
+    )  # fmt: skip
+    data = open_data(study)
+    point, *_ = resolve(study, data.corpus, data.fields)
+    assert point.default_setting == {path: 4}
+    assert point.with_setting({path: 2})[0].cell.layers[2].inner.heads == 2
+    wrong = dataclasses.replace(study, search={"model.cell.layers.5.heads": [2, 4]})
+    with pytest.raises(UserError, match=r"no field 'model\.cell\.layers\.5\.heads' to search"):
+        resolve(wrong, data.corpus, data.fields)
 
 
 def test_a_layer_without_an_initial_state_learns_none() -> None:

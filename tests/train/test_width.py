@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import lmzoo
 from lmzoo import zoo
 from lmzoo.base.errors import UserError
 from lmzoo.contract import Task
@@ -72,6 +73,17 @@ def test_a_pack_scores_with_the_scale_of_its_members_and_a_base_is_standard() ->
     assert base.output_scale == 1
     table = wide.embedding.weight / plain.embedding.weight
     torch.testing.assert_close(table, torch.full_like(table, 2.0))
+
+
+def test_a_loaded_run_scores_as_the_run_did(tmp_path) -> None:
+    (tmp_path / "text.txt").write_text("a man runs\na dog sits\n" * 40)
+    recipe = {"parametrisation": "mup", "base_width": 8, "batch": 16}
+    model = lmzoo.build("gru", f"text:{tmp_path / 'text.txt'}", recipe=recipe, width=16)
+    model.fit(1)
+    model.save(tmp_path / "run")
+    again = lmzoo.load_run(tmp_path / "run")
+    assert again.module.output_scale == 1 / 2
+    assert again.test().token == model.test().token
 
 
 def test_models_without_a_tied_width_are_refused() -> None:
