@@ -167,7 +167,8 @@ class AttentionCell(Cell):
 
     num_state_vectors = 0
     pack_limit = 2**17
-    """Packs of four take 0.27 of the time alone at 16,000 numbers, 0.50 at 64,000, 1.36 at 256,000."""
+    """Packs of four take 0.27 of the time alone at 16,000 numbers, 0.50 at 64,000 and 1.36 at
+    256,000."""
     zero_start = 1.0
 
     @config
