@@ -1,6 +1,7 @@
 """Two commands: decisions and exit codes, looks, resumption, revisions, errors."""
 
 import json
+import math
 import random
 import subprocess
 import sys
@@ -18,8 +19,6 @@ TRAIN = """
 import json, pathlib, random, sys
 effect, seed = float(sys.argv[1]), int(sys.argv[2])
 pathlib.Path("count").open("a").write("x")
-if effect == 9: sys.exit("boom")
-if effect == 7: print('{"valid": true}'); sys.exit()
 if effect == 8 and seed > 1: print('{"valid": NaN}'); sys.exit()
 common, own = random.Random(seed), random.Random(f"{effect} {seed}")
 print("step 1")
@@ -76,20 +75,68 @@ def test_a_killed_judge_goes_on_from_its_runs(call) -> None:
     assert len(Path("count").read_text()) == 12 - 5
 
 
-def test_another_metric_or_an_edited_script_is_another_run(call) -> None:
+def test_an_edited_script_is_another_run(call) -> None:
     call(-0.3)
-    assert "no JSON line has the key 'vald'" in call(-0.3, metric=("--metric", "vald"))[2]
     Path("train.py").write_text(TRAIN.replace("1 + effect", "1 - effect"))
     assert call(-0.3)[0] == 1
 
 
-def test_the_metric_is_found_by_a_pattern_or_in_the_last_line(call) -> None:
-    assert Metric(pattern=r"a=(\d+)").read("a=12\na=34", "") == 34
-    assert Metric(pattern=r"a=(\d+)(\d)").read("a=12\n", "a=345") == 34
-    assert call(-0.3, metric=("--pattern", r"valid\D+([0-9.]+)"))[0] == 0
-    code, _, err = call(-0.3, metric=())
-    assert code == 2
-    assert "the metric is 'done 5', not a number" in err
+@pytest.mark.parametrize(
+    ("metric", "out", "expected"),
+    [
+        (Metric(pattern=r"a=(\d+)"), "a=12\na=34", 34),
+        (Metric(pattern=r"^a=(\d+)$"), "a=12\ra=34\r 9%|# |\r", 34),  # a progress bar
+        (Metric(pattern="^loss: ([0-9.]+)$"), "\033[1;31mloss\033[0m: \033]8;;x\033\\2\033[0m", 2),
+        (Metric("a"), '{"a": 1}\r\n 50%|##|\r{"a": 2}\n{"b": 3}', 2),
+        (Metric("eval.loss"), '{"eval": {"loss": "NaN"}}', math.nan),
+        (Metric(), "step 1\n2.5\n\n", 2.5),
+        (Metric("vald"), '{"valid": 1}', "no JSON line has the key 'vald'; near: valid"),
+        (Metric("a"), '{"a": 1}\n{"a": null}', "a is null in the last JSON line that has it"),
+        (Metric("a"), '{"a": true}', "the metric is 'True', not a number"),
+        (Metric("a"), "12:00 {'a': 1}", "no JSON line has the key 'a'"),
+        (Metric(), "done 5", "the metric is 'done 5', not a number"),
+        (Metric(), "1e400", "the metric is '1e400', not a number"),
+        (Metric(), " \n", "it printed nothing"),
+    ],
+    ids=range(13),
+)
+def test_the_last_value_that_a_command_prints_counts(metric, out, expected, tmp_path) -> None:
+    (tmp_path / "out").write_bytes(out.encode())
+    arm = Arm("base", f"cat out # {SEEDS}", tmp_path, metric)
+    if isinstance(expected, str):
+        with pytest.raises(UserError, match=f"^base, seed 1: {expected}"):
+            arm.run(1)
+    else:
+        assert arm.run(1) == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("base", "candidate", "options", "message"),
+    [
+        ("true {seed}", "echo 'no gpu'; exit 3 # {seed}", (), "base, seed 1: it printed nothing"),
+        ("echo no gpu; exit 3 # {seed}", "true {seed}", (), "base, seed 1: exit code 3: no gpu"),
+        ("echo 1; kill -9 $$ # {seed}", "true {seed}", (), "base, seed 1: signal 9: 1"),
+        ("true", "false", (), "base has no {seed}"),
+        ("true {seed}", "true {seed}", (), "the same command"),
+        ("true {seed}", None, (), "--candidate"),
+        ("true {seed}", "false {seed}", ("--max-seeds", "1"), "--max-seeds 1"),
+        ("true {seed}", "false {seed}", ("--budget", "nan"), "a budget of nan minutes"),
+        ("true {seed}", "false {seed}", ("--margin", "-1"), "margin -1.0"),
+        ("true {seed}", "false {seed}", ("--pattern", "("), "no regular expression"),
+        ("true {seed}", "false {seed}", ("--pattern", "x"), "0 groups"),
+        ("true {seed}", "false {seed}", ("--base-rev", "nothing"), "git revision 'nothing'"),
+        ("true {seed}", "false {seed}", ("--out", "file"), "file is no folder"),
+    ],
+)
+def test_failing_commands_and_bad_options_are_one_line(
+    base, candidate, options, message, lmzoo, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("")
+    arms = ("--base", base, *(("--candidate", candidate) if candidate else ()))
+    code, out, err = lmzoo("judge", *arms, *options)
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert message in err
 
 
 def test_a_candidate_that_diverges_is_not_kept(call) -> None:
@@ -98,36 +145,9 @@ def test_a_candidate_that_diverges_is_not_kept(call) -> None:
     assert "diverged: 0 of base" in out
 
 
-def test_failing_commands_and_bad_options_are_one_line(call, lmzoo) -> None:
-    for (code, out, err), word in (
-        (call(9), "candidate, seed 1: exit code 1: boom"),
-        (call(-0.3, "--max-seeds", "1"), "--max-seeds 1"),
-        (call(-0.3, "--budget", "nan"), "a budget of nan minutes"),
-        (call(-0.3, metric=("--metric", "vali")), "no JSON line has the key 'vali'; near: valid"),
-        (call(7), "the metric is 'True', not a number"),
-        (call(-0.3, "--margin", "-1"), "margin -1.0"),
-        (call(-0.3, metric=("--pattern", "(")), "no regular expression"),
-        (call(-0.3, metric=("--pattern", "x")), "0 groups"),
-        (call(-0.3, "--base-rev", "nothing"), "git revision 'nothing'"),
-        (lmzoo("judge", "--base", "true", "--candidate", "false"), "no {seed}"),
-        (lmzoo("judge", "--base", "true {seed}", "--candidate", "true {seed}"), "the same command"),
-        (lmzoo("judge", "--base", "true {seed}"), "--candidate"),
-        (lmzoo("judge", "--base", "true {seed}", "--candidate", "echo {seed}"), "printed nothing"),
-    ):
-        lines = [line for line in err.splitlines() if line.startswith("error")]
-        assert (code, out, len(lines)) == (2, "", 1)
-        assert word in lines[0]
-        assert "Traceback" not in err
-
-
-def test_a_run_ends_with_its_process_and_colours_are_no_text(lmzoo, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    show = "sleep 60 & printf '\\033[1;31mloss\\033[0m: \\033]8;;x\\033\\\\%s\\033[0m\\n'"
-    commands = (f"{show} {SEEDS}.2{SEEDS}", f"{show} {SEEDS}.1")
-    options = ("--pattern", "^loss: ([0-9.]+)$", "--max-seeds", "3")
+def test_a_run_ends_with_its_process(tmp_path) -> None:
     begun = time.monotonic()
-    found = lmzoo("judge", "--base", commands[0], "--candidate", commands[1], *options)
-    assert found[0] == 0, found
+    assert Arm("base", f"sleep 60 & echo {SEEDS}", tmp_path, Metric()).run(7) == 7
     assert time.monotonic() - begun < 20
 
 

@@ -1,17 +1,17 @@
 """Plans: seeds of a t-test of known power, costs, what cannot be decided."""
 
 import json
-from pathlib import Path
+import math
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.judging.account import Question
-from lmzoo.lab.judging.plan import pilot_of_results, planned
+from lmzoo.lab.judging.plan import plan
 from lmzoo.lab.statistics.power import planned_seeds
 
+ROWS = [{"v": v, "x": float(x)} for v in "ab" for x in range(4)]
 RECORDS = "docs/results/records/gru_ablation-captions.parquet"
 
 
@@ -19,8 +19,8 @@ RECORDS = "docs/results/records/gru_ablation-captions.parquet"
 @pytest.mark.parametrize("effect", [0.3, 0.7, 1.5])
 def test_two_variants_need_the_seeds_of_a_t_test(paired: bool, effect: float) -> None:  # noqa: FBT001
     x = np.random.default_rng(0).normal(size=(2, 5000))
-    plan = planned_seeds(x, 0, effect, paired=paired)
-    seeds, sd = plan.seeds[1], plan.sd[1]
+    found = planned_seeds(x, 0, effect, paired=paired)
+    seeds, sd = found.seeds[1], found.sd[1]
     rng, n = np.random.default_rng(1), int(seeds)
     for count, is_enough in ((n, True), (n - 1, False)):
         if count < 2:
@@ -47,20 +47,16 @@ def test_the_range_of_four_plans_of_five_holds_the_seeds_of_the_true_variance() 
     rng, effect = np.random.default_rng(0), 0.8
     true = planned_seeds(rng.normal(size=(2, 3000)), 0, effect).seeds[1]
     plans = [planned_seeds(rng.normal(size=(2, 4)), 0, effect) for _ in range(150)]
-    held = [plan.least[1] <= true <= plan.most[1] for plan in plans]
+    held = [own.least[1] <= true <= own.most[1] for own in plans]
     assert 0.75 < np.mean(held) < 0.97  # both variances at one quantile: a little too wide
 
 
-def test_a_smaller_effect_and_more_contrasts_need_more_seeds() -> None:
+def test_a_smaller_effect_and_more_contrasts_need_more_seeds_or_cannot_be_shown() -> None:
     x = np.random.default_rng(0).normal(size=(6, 5))
     by_effect = [np.nanmax(planned_seeds(x, 0, effect).seeds) for effect in (2.0, 1.0, 0.5)]
     by_count = [np.nanmax(planned_seeds(x, 0, 1.0, count=k).most) for k in (1, 5, 50)]
     assert by_effect == sorted(set(by_effect))
     assert by_count == sorted(set(by_count))
-
-
-def test_what_no_seeds_can_show_is_said() -> None:
-    x = np.random.default_rng(0).normal(size=(2, 5))
     assert np.isnan(planned_seeds(x, 0, 0.001).seeds).all()
     assert np.isnan(planned_seeds(x, 0, 1.0, tuning_sd=1.0).seeds).all()
 
@@ -80,22 +76,20 @@ def test_a_plan_names_seeds_time_and_price(lmzoo) -> None:
 
 def test_one_variant_is_a_pilot_of_unpaired_runs() -> None:
     rows = [{"v": "a", "x": x} for x in np.random.default_rng(0).normal(size=6)]
-    pilot = pilot_of_results(rows, Question(by="v", metric="x"))
-    assert planned(pilot, 1.0).frame["seeds"].item() > 2
+    assert plan(rows, 1.0, by="v", metric="x")["rows"][0]["seeds"] > 2
 
 
-def test_bad_numbers_are_one_line(tmp_path: Path, lmzoo) -> None:
-    rows = [{"v": v, "x": float(x)} for v in "ab" for x in range(4)]
-    pilot = pilot_of_results(rows, Question(by="v", metric="x"))
-    for effect, power in ((0.0, 0.8), (np.inf, 0.8), (1.0, 1.0), (1.0, 0.0)):
-        with pytest.raises(UserError, match="give one"):
-            planned(pilot, effect, power)
-    with pytest.raises(UserError, match="no two seeds"):
-        planned(pilot_of_results(rows[::4], Question(by="v", metric="x")), 1.0)
-    with pytest.raises(UserError, match="price nan"):
-        planned(pilot, 1.0, price=float("nan"))
-    with pytest.raises(UserError, match="-1 minutes"):
-        pilot_of_results(rows, Question(by="v", metric="x"), -60)
-    code, _, err = lmzoo("plan", "docs/assets/judge/results.csv", "--effect", "0.1")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "--by" in err
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"effect": 0.0}, "effect 0.0 is not"), ({"effect": math.inf}, "effect inf is not"),
+        ({"power": 1.0}, "power 1.0 is not"), ({"power": 0.0}, "power 0.0 is not"),
+        ({"price": math.nan}, "price nan"), ({"contrasts": 0}, "0 contrasts"),
+        ({"minutes": -1}, "-1 minutes"), ({"pilot": ROWS[::4]}, "no two seeds"),
+        ({"by": None}, "needs --by and --metric"), ({"reference": "c"}, "no variant 'c'"),
+    ],
+)  # fmt: skip
+def test_bad_numbers_are_one_line(options, message) -> None:
+    given = {"pilot": ROWS, "effect": 1.0, "by": "v", "metric": "x", **options}
+    with pytest.raises(UserError, match=message):
+        plan(**given)
