@@ -28,7 +28,7 @@ from lmzoo.cli.catalogue import describe_state
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import epoch_batches, gather_batch
 from lmzoo.data.corpus import Corpus, open_corpus
-from lmzoo.train.packed.compatibility import reason_not_packable
+from lmzoo.train.pack_compatibility import reason_not_packable
 
 RIVAL = "aggregate_markov"
 LSTM = "lstm_lm"

@@ -30,8 +30,8 @@ from lmzoo.lab.sweep.messages import Assignment, Job
 from lmzoo.lab.sweep.worker import pack as module
 from lmzoo.lab.sweep.worker.pack import Pack
 from lmzoo.train.evaluate import compute_losses
-from lmzoo.train.packed.kept_trainers import KeptTrainers
-from lmzoo.train.packed.trainer import PackedTrainer
+from lmzoo.train.kept_trainers import KeptTrainers
+from lmzoo.train.pack_trainer import PackedTrainer
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.run_config import run_config
 from lmzoo.train.trainer import Training, epoch_record

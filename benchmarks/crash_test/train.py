@@ -215,7 +215,7 @@ class PackTrainer:
     def __init__(self, options: argparse.Namespace) -> None:
         import torch
 
-        from lmzoo.train.packed import kept_trainers
+        from lmzoo.train import kept_trainers
 
         torch.set_num_threads(1)
         self.device = None

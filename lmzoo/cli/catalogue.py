@@ -27,7 +27,7 @@ from lmzoo.contract import LanguageModel, Task
 from lmzoo.data import vocabulary
 from lmzoo.data.corpus import CORPORA, corpus_config, describe_data, open_corpus
 from lmzoo.lab.cli.options import AsJson, new_table
-from lmzoo.train.packed.compatibility import reason_not_packable
+from lmzoo.train.pack_compatibility import reason_not_packable
 from lmzoo.train.recipe import Recipe
 
 MODEL = "model"

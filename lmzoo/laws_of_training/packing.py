@@ -11,8 +11,8 @@ from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.laws.support import assert_close, new_model, training_loss
 from lmzoo.laws.tiny import CLOSE, batch, sources
-from lmzoo.train.packed.compatibility import reason_not_packable
-from lmzoo.train.packed.kept_trainers import KeptTrainers
+from lmzoo.train.kept_trainers import KeptTrainers
+from lmzoo.train.pack_compatibility import reason_not_packable
 from lmzoo.train.recipe import Recipe, Schedule
 from lmzoo.train.trainer import Training, fit
 

@@ -7,10 +7,10 @@ import torch
 
 from lmzoo.contract import LanguageModel
 from lmzoo.laws_of_training.packing import new_training, random_corpus
-from lmzoo.train.packed import trainer
-from lmzoo.train.packed.compatibility import reason_not_packable
-from lmzoo.train.packed.kept_trainers import KeptTrainers
-from lmzoo.train.packed.recorder import OperationRecorder
+from lmzoo.train import pack_trainer
+from lmzoo.train.kept_trainers import KeptTrainers
+from lmzoo.train.pack_compatibility import reason_not_packable
+from lmzoo.train.pack_recorder import OperationRecorder
 from lmzoo.train.recipe import Recipe, Schedule
 from lmzoo.train.recorder import Work
 from lmzoo.train.trainer import Training
@@ -56,6 +56,6 @@ def _train(
     model: LanguageModel, recorder: Callable[[], OperationRecorder | None]
 ) -> list[Training]:
     members = [new_training(model, i, recipe) for i, recipe in enumerate(RECIPES)]
-    with mock.patch.object(trainer, "OperationRecorder", recorder):
+    with mock.patch.object(pack_trainer, "OperationRecorder", recorder):
         list(KeptTrainers().fit(members, random_corpus(model), EPOCHS))
     return members

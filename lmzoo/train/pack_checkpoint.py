@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lmzoo.lab.store.records import Record
 from lmzoo.lab.store.tensors import NUMBER, RUN, RUNS, STATE, Array, Buffer, decode, encode
-from lmzoo.train.packed.layout import STEP, VALUES
+from lmzoo.train.pack_layout import STEP, VALUES
 from lmzoo.train.trainer import Training, numbered
 
 BEST, LAYOUTS = "best", "layouts"

@@ -104,7 +104,7 @@ _FACTS: dict[tuple[str, Task], dict[str, Any]] = {}
 
 
 def _compute_facts(model: Any, task: Task) -> dict[str, Any]:
-    from lmzoo.inspect.flops import matrix_flops  # torch's flop counter imports Triton
+    from lmzoo.train.flops import matrix_flops  # torch's flop counter imports Triton
 
     config = MODELS.parse(model)
     built = zoo.build(config, task)

@@ -6,7 +6,7 @@ none. The maximum number of members on a GPU follows from its memory:
     members ≤ MEMORY_SHARE · memory / (16 N + activations)
 
 with N parameters in four float32 copies (weights, gradients, two moments of Adam), and the tensors
-that autograd saves for one batch (`lmzoo/train/packed/memory.py`).
+that autograd saves for one batch (`lmzoo/train/pack_memory.py`).
 """
 
 import contextlib
@@ -28,10 +28,10 @@ from lmzoo.lab.store.saved_run import SavedRun
 from lmzoo.lab.store.tensors import Buffer
 from lmzoo.lab.store.writer import Writer
 from lmzoo.lab.trainables.commands import CommandRun
+from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.pack_checkpoint import stacked_state
-from lmzoo.train.packed.compatibility import pack_key, packing_pays, reason_not_packable
-from lmzoo.train.packed.kept_trainers import KeptTrainers
-from lmzoo.train.packed.memory import member_bytes
+from lmzoo.train.pack_compatibility import pack_key, packing_pays, reason_not_packable
+from lmzoo.train.pack_memory import member_bytes
 from lmzoo.train.recipe import Recipe, stored_recipe
 from lmzoo.train.run import Run
 from lmzoo.train.run_config import add_model_facts, known_model_facts, model_facts

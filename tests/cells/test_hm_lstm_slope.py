@@ -8,7 +8,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import Task
 from lmzoo.data.corpus import open_corpus
-from lmzoo.train.packed.compatibility import reason_not_packable
+from lmzoo.train.pack_compatibility import reason_not_packable
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
 from tests.cells.support import inputs, make

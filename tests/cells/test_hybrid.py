@@ -13,8 +13,8 @@ from lmzoo.cells.hybrid import Hybrid
 from lmzoo.lab.store.labels import architecture, display_label
 from lmzoo.laws.cells import UNCUT_LAWS
 from lmzoo.laws_of_training.packing import assert_trainings_equal, random_corpus
-from lmzoo.train.packed.compatibility import pack_key
-from lmzoo.train.packed.kept_trainers import KeptTrainers
+from lmzoo.train.kept_trainers import KeptTrainers
+from lmzoo.train.pack_compatibility import pack_key
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
 from lmzoo.trainables.resolve import open_data, resolve

@@ -7,7 +7,7 @@ from lmzoo import zoo
 from lmzoo.contract import MODELS, Task
 from lmzoo.data.corpus import Corpus
 from lmzoo.laws_of_training.packing import random_corpus
-from lmzoo.train.packed.compatibility import reason_not_packable
+from lmzoo.train.pack_compatibility import reason_not_packable
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
 from tests.toy_study import corpus as corpus

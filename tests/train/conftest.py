@@ -11,7 +11,7 @@ from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.kernels import dispatch
 from lmzoo.train import stepper
-from lmzoo.train.packed.kept_trainers import KeptTrainers
+from lmzoo.train.kept_trainers import KeptTrainers
 from tests.train.fake_recorder import FakeRecorder
 
 

@@ -1,6 +1,6 @@
 r"""Clipping by the global norm, g ← min(1, θ/‖g‖) g, and of each number, of a run alone.
 
-Of pack members: `packed/test_adam.py` and `packed/test_trainer.py`.
+Of pack members: `test_pack_adam.py` and `test_pack_trainer.py`.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from torch import Tensor
 from lmzoo import zoo
 from lmzoo.base.config import to_dict
 from lmzoo.data.corpus import Corpus
-from lmzoo.train.packed.trainer import PackedTrainer
+from lmzoo.train.pack_trainer import PackedTrainer
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
 

@@ -11,9 +11,9 @@ from lmzoo.cells.base import CELLS
 from lmzoo.contract import Task
 from lmzoo.functional.decay import decays
 from lmzoo.train.groups import parameter_groups
+from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.optimisers import make_optimiser
-from lmzoo.train.packed.compatibility import pack_key
-from lmzoo.train.packed.kept_trainers import KeptTrainers
+from lmzoo.train.pack_compatibility import pack_key
 from lmzoo.train.recipe import DecayOn, Recipe, stored_recipe
 from lmzoo.train.trainer import Training, fit
 

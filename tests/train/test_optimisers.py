@@ -66,7 +66,7 @@ def test_no_training_imports_the_compiler(tmp_path: Path) -> None:
 TRAIN = """
 import sys
 from lmzoo.laws_of_training.packing import random_corpus
-from lmzoo.train.packed.kept_trainers import KeptTrainers
+from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training
 from lmzoo.trainables.parameter_budget import count_parameters

@@ -8,10 +8,10 @@ from lmzoo.base.config import from_dict, to_dict
 from lmzoo.base.errors import UserError
 from lmzoo.kernels.precision import Precision, check_precision, current_precision, use_precision
 from lmzoo.lab.store.records import IDENTITY_FIELDS, run_identity
+from lmzoo.train import pack_trainer as packed
 from lmzoo.train import step, trainer
-from lmzoo.train.packed import trainer as packed
-from lmzoo.train.packed.compatibility import pack_key
-from lmzoo.train.packed.kept_trainers import KeptTrainers
+from lmzoo.train.kept_trainers import KeptTrainers
+from lmzoo.train.pack_compatibility import pack_key
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.trainer import Training, fit
 

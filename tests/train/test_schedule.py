@@ -12,7 +12,7 @@ from lmzoo import zoo
 from lmzoo.base.config import from_dict, to_dict
 from lmzoo.base.errors import UserError
 from lmzoo.laws_of_training.packing import assert_trainings_equal
-from lmzoo.train.packed.kept_trainers import KeptTrainers
+from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe, Schedule
 from lmzoo.train.trainer import Training, fit
 

@@ -12,7 +12,7 @@ from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.lab.store.records import TEST_LOSSES, RunFolder
 from lmzoo.laws_of_training.packing import assert_trainings_equal
 from lmzoo.train.evaluate import count_right, evaluate
-from lmzoo.train.packed.kept_trainers import KeptTrainers
+from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.run import Run
 from lmzoo.train.run_config import run_config

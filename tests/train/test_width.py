@@ -9,7 +9,7 @@ from lmzoo import zoo
 from lmzoo.base.errors import UserError
 from lmzoo.contract import Task
 from lmzoo.train.groups import build_model, rate_factors
-from lmzoo.train.packed.compatibility import template_model
+from lmzoo.train.pack_compatibility import template_model
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training
 

@@ -57,7 +57,7 @@ RUN_SCHEMA = pl.Schema(
 )
 """Columns of the runs; model, corpus and setting are JSON. `program` is "function" or
 "command". `state_size` is null if the state grows,
-`flops` if it is not known (`lmzoo/inspect/flops.py`). `status` and `ended`, the epoch of the last
+`flops` if it is not known (`lmzoo/train/flops.py`). `status` and `ended`, the epoch of the last
 end, are joined; they are null while a run has not ended."""
 EVENT_SCHEMA = pl.Schema(
     {

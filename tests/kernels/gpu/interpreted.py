@@ -18,8 +18,8 @@ from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.kernels.device import CPU, device_of
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.kernels.gpu import mgu
-from lmzoo.train.packed.compatibility import make_functional
-from lmzoo.train.packed.kept_trainers import KeptTrainers
+from lmzoo.train.kept_trainers import KeptTrainers
+from lmzoo.train.pack_compatibility import make_functional
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.recorder import CudaGraphs
 from lmzoo.train.trainer import Training

@@ -25,8 +25,8 @@ from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.kernels.gpu import adam, log_normaliser, rows
 from lmzoo.kernels.tokens import take_rows
 from lmzoo.train.optimisers import make_optimiser
-from lmzoo.train.packed.adam import Decays, StackedAdam
-from lmzoo.train.packed.stacked import StackedParameters
+from lmzoo.train.pack_adam import Decays, StackedAdam
+from lmzoo.train.pack_parameters import StackedParameters
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training
 from tests.kernels.gpu.interpreted import build, captions

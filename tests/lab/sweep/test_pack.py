@@ -13,9 +13,9 @@ from lmzoo.lab.store.records import RunFolder
 from lmzoo.lab.sweep.messages import Assignment, Job, Released
 from lmzoo.lab.sweep.worker import pack as module
 from lmzoo.lab.sweep.worker.pack import Pack
+from lmzoo.train import pack_trainer
 from lmzoo.train import run as run_module
-from lmzoo.train.packed import trainer
-from lmzoo.train.packed.compatibility import pack_key
+from lmzoo.train.pack_compatibility import pack_key
 from lmzoo.trainables.trainer import Trainer
 
 from .local_fleet import fleet_sweep
@@ -70,7 +70,7 @@ def test_a_pack_that_exceeds_the_memory_is_divided(
     No pack of its size is tried again.
     """
     sizes, freed, exceeded = [], [], []
-    inner = trainer.PackedTrainer.evaluate
+    inner = pack_trainer.PackedTrainer.evaluate
 
     def exceed(pack, *arguments):
         members = len(pack.stacked.values)
@@ -85,7 +85,7 @@ def test_a_pack_that_exceeds_the_memory_is_divided(
         sizes.append(members)
         return result
 
-    monkeypatch.setattr(trainer.PackedTrainer, "evaluate", exceed)
+    monkeypatch.setattr(pack_trainer.PackedTrainer, "evaluate", exceed)
     _, packs = fleet_sweep(study, corpus, corpus_fields, tmp_path / "packed", workers=1)
     assert max(packs) > 4
     assert freed

@@ -24,8 +24,8 @@ from lmzoo.kernels.device import CPU
 from lmzoo.kernels.dispatch import has_gpu_kernels
 from lmzoo.train.groups import MATRICES, rate_factors, roles, set_rate
 from lmzoo.train.optimisers import make_optimiser
-from lmzoo.train.packed.adam import Decays, StackedAdam
-from lmzoo.train.packed.layout import ALIGN, STEP, VALUES, Layout, Row
+from lmzoo.train.pack_adam import Decays, StackedAdam
+from lmzoo.train.pack_layout import ALIGN, STEP, VALUES, Layout, Row
 from lmzoo.train.recipe import DecayOn, Optimiser, Recipe
 from lmzoo.train.trainer import Training
 

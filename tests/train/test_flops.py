@@ -2,7 +2,7 @@
 
 from lmzoo import zoo
 from lmzoo.contract import Task
-from lmzoo.inspect.flops import matrix_flops
+from lmzoo.train.flops import matrix_flops
 
 
 def test_the_products_of_an_lstm_are_those_of_its_equations() -> None:

@@ -9,12 +9,11 @@ import torch
 
 from lmzoo import zoo
 from lmzoo.laws_of_training.packing import assert_trainings_equal
-from lmzoo.train import stepper
+from lmzoo.train import kept_trainers, stepper
+from lmzoo.train import pack_trainer as packed_trainer
 from lmzoo.train.evaluate import evaluate
-from lmzoo.train.packed import kept_trainers
-from lmzoo.train.packed import trainer as packed_trainer
-from lmzoo.train.packed.kept_trainers import rows_for
-from lmzoo.train.packed.stacked import StackedParameters
+from lmzoo.train.kept_trainers import rows_for
+from lmzoo.train.pack_parameters import StackedParameters
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
 

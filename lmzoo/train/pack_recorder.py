@@ -25,7 +25,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmzoo.kernels.dispatch import Kernel, record_kernels
-from lmzoo.train.packed.memory_plan import MemoryBlock, MemoryTrace
+from lmzoo.train.memory_plan import MemoryBlock, MemoryTrace
 from lmzoo.train.recorder import RecordingError, Work
 
 aten: Any = torch.ops.aten

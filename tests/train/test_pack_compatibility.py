@@ -8,7 +8,7 @@ from torch import nn
 
 from lmzoo import zoo
 from lmzoo.contract import LanguageModel, Task
-from lmzoo.train.packed.compatibility import (
+from lmzoo.train.pack_compatibility import (
     pack_key,
     packing_pays,
     reason_not_packable,
@@ -84,7 +84,7 @@ class _Toy(LanguageModel):
 
 
 def test_a_model_that_vmap_cannot_run_is_detected(monkeypatch):
-    monkeypatch.setattr("lmzoo.train.packed.compatibility.template_model", lambda model: model)
+    monkeypatch.setattr("lmzoo.train.pack_compatibility.template_model", lambda model: model)
     assert "vmap cannot run it" in reason_not_packable(_Toy("branch"))
     assert "running statistics" in reason_not_packable(_Toy("statistics"))
     assert reason_not_packable(_Toy("")) == ""

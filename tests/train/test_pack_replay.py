@@ -9,9 +9,8 @@ import pytest
 
 from lmzoo import zoo
 from lmzoo.laws_of_training.packing import assert_trainings_equal
-from lmzoo.train import stepper
-from lmzoo.train.packed import stacked, trainer
-from lmzoo.train.packed.recorder import OperationRecorder
+from lmzoo.train import pack_parameters, pack_trainer, stepper
+from lmzoo.train.pack_recorder import OperationRecorder
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.recorder import RecordingError
 from lmzoo.train.trainer import Training, fit
@@ -107,7 +106,7 @@ def test_a_step_whose_recording_fails_is_performed_once(trainers, monkeypatch, c
             raise RecordingError("it may not be")
 
     expected = _train_alone(monkeypatch, corpus, [3, 3, 3])
-    monkeypatch.setattr(trainer, "OperationRecorder", FailingRecorder)
+    monkeypatch.setattr(pack_trainer, "OperationRecorder", FailingRecorder)
     packed = _members(corpus)
     list(trainers.fit(packed, corpus, 3))
     _assert_all_equal(packed, expected)
@@ -160,7 +159,7 @@ def test_packs_that_torch_optimisers_update_are_not_replayed_on_a_cpu(trainers, 
 
 
 def _use_foreach_in_packs(monkeypatch):
-    original = stacked.make_optimiser
+    original = pack_parameters.make_optimiser
 
     def make(recipe, groups):
         optimiser = original(recipe, groups)
@@ -168,4 +167,4 @@ def _use_foreach_in_packs(monkeypatch):
             _set_foreach(optimiser)
         return optimiser
 
-    monkeypatch.setattr(stacked, "make_optimiser", make)
+    monkeypatch.setattr(pack_parameters, "make_optimiser", make)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmzoo.train.packed.memory_plan import ALIGN, MemoryBlock, MemoryTrace, plan_offsets
+from lmzoo.train.memory_plan import ALIGN, MemoryBlock, MemoryTrace, plan_offsets
 
 LIFETIMES = st.lists(
     st.tuples(st.integers(1, 500), st.integers(0, 30), st.integers(0, 30)).map(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lmzoo.kernels.dispatch import as_arrays, run_kernel
-from lmzoo.train.packed.recorder import OperationRecorder
+from lmzoo.train.pack_recorder import OperationRecorder
 from lmzoo.train.recorder import Recorder, RecordingError
 
 X = torch.arange(12.0).reshape(3, 4) - 5

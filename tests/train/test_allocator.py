@@ -8,7 +8,7 @@ import pytest
 
 SCRIPT = """
 import resource
-from lmzoo.train.packed.memory_plan import retain_freed_memory
+from lmzoo.train.memory_plan import retain_freed_memory
 assert not {retain} or retain_freed_memory()
 def allocate():
     blocks = [bytearray(b'x') * (4 << 20) for _ in range(8)]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.contract import LanguageModel
-from lmzoo.train.packed.compatibility import example_batch, template_model
+from lmzoo.train.pack_compatibility import example_batch, template_model
 
 COPIES = 4
 """Weights, gradients and two moments."""

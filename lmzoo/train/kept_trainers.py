@@ -23,9 +23,9 @@ from lmzoo.kernels.precision import use_precision
 from lmzoo.lab.store.records import Record
 from lmzoo.train import stepper
 from lmzoo.train.evaluate import Losses
-from lmzoo.train.packed.compatibility import pack_key
-from lmzoo.train.packed.memory_plan import retain_freed_memory
-from lmzoo.train.packed.trainer import PackedTrainer
+from lmzoo.train.memory_plan import retain_freed_memory
+from lmzoo.train.pack_compatibility import pack_key
+from lmzoo.train.pack_trainer import PackedTrainer
 from lmzoo.train.recipe import Accumulate, Optimiser
 from lmzoo.train.trainer import Training, epoch_record
 

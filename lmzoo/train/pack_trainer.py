@@ -27,9 +27,9 @@ from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.kernels.device import device_of, device_scope
 from lmzoo.train.evaluate import Losses, compute_losses, count_right
 from lmzoo.train.optimisers import SGD
-from lmzoo.train.packed.compatibility import make_functional, template_model
-from lmzoo.train.packed.recorder import OperationRecorder
-from lmzoo.train.packed.stacked import StackedParameters
+from lmzoo.train.pack_compatibility import make_functional, template_model
+from lmzoo.train.pack_parameters import StackedParameters
+from lmzoo.train.pack_recorder import OperationRecorder
 from lmzoo.train.recipe import Accumulate
 from lmzoo.train.step import compute_loss, restrict
 from lmzoo.train.stepper import Stepper

@@ -8,8 +8,8 @@ import torch
 
 from lmzoo import zoo
 from lmzoo.laws_of_training.packing import assert_trainings_equal
-from lmzoo.train.packed import trainer as packed_trainer
-from lmzoo.train.packed.kept_trainers import KeptTrainers
+from lmzoo.train import pack_trainer as packed_trainer
+from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.trainer import Training, fit
 

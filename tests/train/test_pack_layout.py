@@ -8,11 +8,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmzoo import zoo
+from lmzoo.train import pack_parameters
 from lmzoo.train.checkpoint import checkpoint_bytes
-from lmzoo.train.packed import stacked
-from lmzoo.train.packed.kept_trainers import KeptTrainers
-from lmzoo.train.packed.recorder import returns_views
-from lmzoo.train.packed.trainer import PackedTrainer
+from lmzoo.train.kept_trainers import KeptTrainers
+from lmzoo.train.pack_recorder import returns_views
+from lmzoo.train.pack_trainer import PackedTrainer
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
 
@@ -52,8 +52,10 @@ class Operations(TorchDispatchMode):
 def test_an_epoch_moves_the_state_of_any_number_of_members_in_a_few_operations(corpus, monkeypatch):
     """A GPU would run these between its steps; a checkpoint is made of copies on the host."""
     counts, copies = [], []
-    to_host = stacked.to_host
-    monkeypatch.setattr(stacked, "to_host", lambda t: copies.append(t.clone()) or to_host(t))
+    to_host = pack_parameters.to_host
+    monkeypatch.setattr(
+        pack_parameters, "to_host", lambda t: copies.append(t.clone()) or to_host(t)
+    )
     for size in (3, 12):
         trainings = members(corpus, size)
         trainer = PackedTrainer(trainings, 16)

@@ -57,7 +57,7 @@ class _FlopCounter(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # see `lmzoo/train/packed/recorder.py`
+        return False  # see `lmzoo/train/pack_recorder.py`
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lmzoo.train import pack_adam as module
 from lmzoo.train.optimisers import make_optimiser
-from lmzoo.train.packed import adam as module
-from lmzoo.train.packed.adam import Decays, StackedAdam
-from lmzoo.train.packed.recorder import returns_views
+from lmzoo.train.pack_adam import Decays, StackedAdam
+from lmzoo.train.pack_recorder import returns_views
 from lmzoo.train.recipe import Recipe
 
 P, N = 5, 37
