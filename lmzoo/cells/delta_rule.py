@@ -1,4 +1,4 @@
-"""Cells with the delta rule: DeltaNet, gated DeltaNet, DeltaProduct and KDA.
+"""Cells with the delta rule: DeltaNet, gated DeltaNet and its kin.
 
 N is RMSNorm per head, with the same scales for all heads. Differences from the code of
 flash-linear-attention (`layers/delta_net.py`, `gated_deltanet.py`, `gated_deltaproduct.py` and
@@ -12,18 +12,19 @@ flash-linear-attention (`layers/delta_net.py`, `gated_deltanet.py`, `gated_delta
     6 E² weights
 """
 
+import math
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, model_validator
+from pydantic import Field, StrictBool, model_validator
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, OwnDraw, Weights
+from lmzoo.cells.base import CELLS, OwnDraw, State, Weights
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import (
     WINDOW,
@@ -35,8 +36,11 @@ from lmzoo.cells.matrix import (
     ones,
     taps,
 )
+from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.functional.matrix_state import Update, stacked
 
+SQUASH = 1.5
+"""x: a preconditioner is in (1/x, x)."""
 DeltaCut = StrEnum("DeltaCut", "BETA DELTA CONVOLUTION UNIT NORM")
 BetaMax = Annotated[float, Choice((1.0, 2.0))]
 
@@ -51,7 +55,7 @@ class DeltaConfig:
 
     @model_validator(mode="after")
     def _no_range_without_beta(self) -> Any:
-        if "beta" in self.cuts:  # type: ignore[attr-defined]
+        if self.cuts & {"beta", "erase"}:  # type: ignore[attr-defined]
             object.__setattr__(self, "beta_max", 1.0)  # β is 1: equal functions, equal configs
         return self
 
@@ -78,8 +82,20 @@ class DeltaRule(MatrixCell):
         cut = self.cut_weights()
         own = {"norm": ones, "conv": taps, "out": linear(values)}
         own |= {name: draw for name, (_, draw) in further.items()}
+        options = self.option_columns(keys, values)
+        shapes |= {name: (rows, width) for name, rows in options.items()}
         self.w = Weights(shapes, cut, fan_in=width, own=own)
-        self.set_projections(columns, set(columns) - cut)
+        self.set_projections(columns | options, set(columns | options) - cut)
+
+    def option_columns(self, keys: int, values: int) -> dict[str, int]:
+        """Return projections that are drawn last, so that the others start as without them."""
+        n = self.config.heads
+        return {"alpha_a": n, "beta_a": n} if self.preconditioned else {}
+
+    @property
+    def preconditioned(self) -> bool:
+        """Whether keys are written by M."""
+        return getattr(self.config, "preconditioned", False)
 
     def further_columns(self, values: int) -> dict[str, int]:
         """Return the projections of a subclass, by number of columns; those of the values."""
@@ -94,17 +110,44 @@ class DeltaRule(MatrixCell):
         names = {"beta": "beta", "convolution": "conv", "norm": "norm"}
         return {weight for cut, weight in names.items() if cut in self.config.cuts}
 
+    def initial_memory(self, start: Tensor) -> State:
+        """Return the window, and A_0 = 0 of a preconditioner."""
+        window = super().initial_memory(start)
+        if not self.preconditioned:
+            return window
+        return (*window, start.new_zeros(len(start), self.heads * self.keys))
+
+    def prepare(self, projected: Tensor, memory: State) -> tuple[dict[str, Tensor], State]:
+        """Return the named projections and the preconditioner M of T steps, and the memory."""
+        if not self.preconditioned:
+            return super().prepare(projected, memory)
+        *window, before = memory
+        z, window = super().prepare(projected, tuple(window))
+        w, k = self.w, self.directions(z["k"])
+        delta = nn.functional.softplus(z["alpha_a"] + w.bias_alpha_a)
+        decay = torch.exp(-w.log_rate_a.exp() * delta)[..., None].expand_as(k)
+        added = torch.sigmoid(z["beta_a"])[..., None] * k.square()
+        a = linear_recurrence(decay.flatten(-2), added.flatten(-2), before)
+        r = self.split_heads(torch.log(a + 1e-6)) - w.log_centre[:, None]
+        m = torch.exp(-math.log(SQUASH) * r / (1 + r.abs()))
+        return {**z, "m": m.flatten(-2)}, (*window, a[:, -1])
+
+    def directions(self, x: Float[Tensor, "*N M"]) -> Float[Tensor, "*N n K"]:
+        """Return the vectors of all heads, of length 1 unless this is cut."""
+        x = self.split_heads(x)
+        return x if "unit" in self.config.cuts else unit(x)
+
     def log_alpha(self, z: dict[str, Tensor], like: Tensor) -> Float[Tensor, "*N n 1"]:
         """Return the logarithm of the decay α; DeltaNet has none, α = 1."""
         return torch.zeros_like(like[..., :1])
 
     def update(self, z: dict[str, Tensor]) -> Update:
-        q, k, v = (self.split_heads(z[name]) for name in self.convolved)
-        if "unit" not in self.config.cuts:
-            q, k = unit(q), unit(k)
+        q, k, v = self.directions(z["q"]), self.directions(z["k"]), self.split_heads(z["v"])
         q = q / self.keys**0.5
         beta = self.config.beta_max * torch.sigmoid(z["beta"])[..., None] if "beta" in z else 1.0
         log_alpha, written = self.log_alpha(z, q), beta * k
+        if "m" in z:
+            written = written * self.split_heads(z["m"])
         if "delta" in self.config.cuts:
             return Update(q, written, v, log_alpha)
         return Update(q, written, v, log_alpha, log_alpha.exp() * written, k)
@@ -141,6 +184,17 @@ class DeltaNet(DeltaRule):
         cuts: Annotated[frozenset[DeltaCut], cuts_of(DeltaCut)] = frozenset()
 
 
+def preconditioner_weights(cell: Any) -> dict[str, tuple[tuple[int, ...], OwnDraw]]:
+    """Return the shapes and draws of A, b_α and c of a preconditioner, if there is one."""
+    heads = (cell.config.heads,)
+    own: dict[str, tuple[tuple[int, ...], OwnDraw]] = {
+        "log_rate_a": (heads, partial(log_rates, low=cell.rate_low)),
+        "bias_alpha_a": (heads, delta_bias),
+        "log_centre": (heads, partial(torch.full, fill_value=-0.2)),
+    }
+    return own if cell.preconditioned else {}
+
+
 def unit(x: Float[Tensor, "*N K"]) -> Float[Tensor, "*N K"]:
     """Scale vectors to length 1; 0 stays 0."""
     return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
@@ -155,6 +209,14 @@ class GatedConfig(DeltaConfig):
 
     expand_v: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
     """V / K."""
+
+
+@config
+class PreconditionedConfig(GatedConfig):
+    """Fields of the cells with one step a token."""
+
+    preconditioned: StrictBool = Field(default=False, exclude_if=lambda on: not on)
+    """Write k_t ⊙ M_t in the place of k_t."""
 
 
 @CELLS("gated_deltanet")
@@ -176,13 +238,24 @@ class GatedDeltaNet(DeltaRule):
         2  convolution   conv(u) → u: q, k, v read one token       5  alpha   α_t → 1
         6  gate          swish(W_g x_t) → 1
 
-    Without alpha (5) and gate (6) it is `deltanet`.
+    Without alpha (5) and gate (6) it is `deltanet`. With `preconditioned` the key that is written
+    is divided by a squashed estimate of the curvature of its channels:
 
-    Yang et al. 2025 (arXiv:2412.06464).
+        A_t = α'_t A_{t-1} + β'_t k_t ⊙ k_t         A_0 = 0
+        M_t = x^( −s(log(A_t + 10⁻⁶) − c) )         s(r) = r / (1 + |r|), x = 1.5
+        S_t = α_t (I − β_t (k_t ⊙ M_t) k_tᵀ) S_{t-1} + β_t (k_t ⊙ M_t) v_tᵀ
+
+    α' and β' are made as α and β, from weights of their own; c starts at −0.2 in each head.
+
+    Yang et al. 2025 (arXiv:2412.06464); Tumma et al. 2026 (arXiv:2604.21100), as in
+    flash-linear-attention (`ops/precond_gated_delta_rule/naive.py`, eb432dd).
     """
 
+    rate_low: ClassVar[float] = 0.0
+    """The least initial rate."""
+
     @config
-    class Config(GatedConfig):
+    class Config(PreconditionedConfig):
         """Number of heads, sizes, range of β, and the cuts, by name or number."""
 
         cuts: Annotated[frozenset[GatedDeltaCut], cuts_of(GatedDeltaCut)] = frozenset()
@@ -191,8 +264,9 @@ class GatedDeltaNet(DeltaRule):
         return {"alpha": self.config.heads, "gate": values}
 
     def further_weights(self) -> dict[str, tuple[tuple[int, ...], OwnDraw]]:
-        heads, rates = (self.config.heads,), partial(log_rates, low=0.0)
-        return {"log_rate": (heads, rates), "bias_alpha": (heads, delta_bias)}
+        heads, rates = (self.config.heads,), partial(log_rates, low=self.rate_low)
+        own = {"log_rate": (heads, rates), "bias_alpha": (heads, delta_bias)}
+        return own | preconditioner_weights(self)
 
     def cut_weights(self) -> set[str]:
         cut = super().cut_weights() | (
@@ -286,13 +360,16 @@ class KDA(DeltaRule):
         6  gate          σ(W_g2 W_g1 x_t + b_g) → 1
         7  vector        diag(α_t) → α_t: one α per head
 
-    Without alpha (5) and gate (6) it is `deltanet`.
+    Without alpha (5) and gate (6) it is `deltanet`. `preconditioned` writes k_t ⊙ M_t, with the M
+    of `gated_deltanet`.
 
     Kimi Team 2025 (arXiv:2510.26692).
     """
 
+    rate_low: ClassVar[float] = 1.0
+
     @config
-    class Config(GatedConfig):
+    class Config(PreconditionedConfig):
         """Number of heads, size of the values, range of β, and the cuts, by name or number."""
 
         expand_v: Annotated[int, Choice((1, 2))] = Field(1, ge=1)
@@ -305,11 +382,12 @@ class KDA(DeltaRule):
         heads, rank = self.config.heads, self.values
         decays = heads * (1 if KDACut.VECTOR in self.config.cuts else self.keys)
         values = heads * self.values
-        return {
+        own = {
             "log_rate": ((heads,), log_rates),
             "up_alpha": ((decays, rank), linear(rank)), "bias_alpha": ((decays,), delta_bias),
             "up_gate": ((values, rank), linear(rank)), "bias_gate": ((values,), linear(rank)),
         }  # fmt: skip
+        return own | preconditioner_weights(self)
 
     def cut_weights(self) -> set[str]:
         cut, cuts = super().cut_weights(), self.config.cuts
@@ -333,3 +411,141 @@ class KDA(DeltaRule):
 
     def output_gate(self, gate: Tensor) -> Tensor:
         return torch.sigmoid(nn.functional.linear(gate, self.w.up_gate, self.w.bias_gate))
+
+
+CombaCut = StrEnum("CombaCut", "BETA DELTA CONVOLUTION UNIT NORM ALPHA GATE FEEDBACK CORRECTION")
+
+
+def canonical_comba(cuts: frozenset[CombaCut]) -> frozenset[CombaCut]:
+    """Drop the cut of a p that nothing reads."""
+    unread = {CombaCut.DELTA, CombaCut.CORRECTION}
+    return cuts - {CombaCut.FEEDBACK} if cuts >= unread else cuts
+
+
+@CELLS("comba")
+class Comba(GatedDeltaNet):
+    """Gated DeltaNet with feedback of another strength than the write, and a corrected query.
+
+        p_t = σ(b) k_t                              b and d are one number per head
+        q_t = unit(SiLU(conv(W_q x_t)) − d σ(b) SiLU(conv(W_k x_t))) / √K
+        S_t = α_t (I − β_t k_t p_tᵀ) S_{t-1} + β_t k_t v_tᵀ
+        y_t = W_y ( N(S_tᵀ q_t) ⊙ σ(W_g x_t) )
+
+    k, v, α and β are those of `gated_deltanet`, and `preconditioned` too; b starts at 1, d at
+    `initial_d`. Cuts 0 to 6 are those of `gated_deltanet`:
+
+        0  beta          β_t → 1                                   3  unit        unit(u) → u
+        1  delta         (I − β_t k_t p_tᵀ) S_{t-1} → S_{t-1}      4  norm        N(u) → u
+        2  convolution   conv(u) → u: q, k, v read one token       5  alpha       α_t → 1
+        6  gate          σ(W_g x_t) → 1                            7  feedback    σ(b) → 1
+        8  correction    − d σ(b) SiLU(conv(W_k x_t)) → 0
+
+    Without feedback and correction (7, 8) it is `gated_deltanet`, up to the gate's function.
+
+    Differences from the code of flash-linear-attention (`layers/comba.py`, 0d927fd):
+
+        there                              here                        why
+        p is normalised in the kernel,     p_t = σ(b) k_t              as in the example there; k
+        so that σ(b) is no part of it                                  is normalised first
+
+    Hu et al. 2025 (arXiv:2506.02475).
+    """
+
+    @config
+    class Config(PreconditionedConfig):
+        """Number of heads, sizes, range of β, the initial d, and the cuts, by name or number."""
+
+        cuts: Annotated[frozenset[CombaCut], cuts_of(CombaCut, canonical_comba)] = frozenset()
+        initial_d: Annotated[float, Choice((1.0, 0.02))] = Field(1.0, allow_inf_nan=False)
+        """The authors try 0.02 in small models, too."""
+
+    def further_weights(self) -> dict[str, tuple[tuple[int, ...], OwnDraw]]:
+        heads = (self.config.heads,)
+        d = partial(torch.full, fill_value=self.config.initial_d)
+        return super().further_weights() | {"bias_b": (heads, ones), "skip": (heads, d)}
+
+    def cut_weights(self) -> set[str]:
+        cut, cuts = super().cut_weights(), self.config.cuts
+        unread = cuts >= {CombaCut.DELTA, CombaCut.CORRECTION}
+        cut |= {"bias_b"} if unread or CombaCut.FEEDBACK in cuts else set()
+        return cut | ({"skip"} if CombaCut.CORRECTION in cuts else set())
+
+    def update(self, z: dict[str, Tensor]) -> Update:
+        strength = 1.0 if self.w.bias_b is None else torch.sigmoid(self.w.bias_b)[:, None]
+        if self.w.skip is not None:
+            q, k = self.split_heads(z["q"]), self.split_heads(z["k"])
+            z = {**z, "q": (q - self.w.skip[:, None] * strength * k).flatten(-2)}
+        update = super().update(z)
+        return update if update.probe is None else update._replace(probe=strength * update.probe)
+
+    def output_gate(self, gate: Tensor) -> Tensor:
+        return torch.sigmoid(gate)
+
+
+GatedDelta2Cut = StrEnum(
+    "GatedDelta2Cut", "ERASE DELTA CONVOLUTION UNIT NORM ALPHA GATE VECTOR WRITE"
+)
+
+
+def canonical_2(cuts: frozenset[GatedDelta2Cut]) -> frozenset[GatedDelta2Cut]:
+    """Drop the cuts of an α and of a b that another cut has removed."""
+    cuts = cuts - {GatedDelta2Cut.VECTOR} if GatedDelta2Cut.ALPHA in cuts else cuts
+    return cuts - {GatedDelta2Cut.ERASE} if GatedDelta2Cut.DELTA in cuts else cuts
+
+
+@CELLS("gated_deltanet2")
+class GatedDeltaNet2(KDA):
+    """KDA that erases and writes by gates of their own, one number per channel.
+
+        b_t = m σ(W_b x_t)        erase gate, (K) in each head
+        w_t = σ(W_w x_t)          write gate, (V) in each head
+        S_t = (I − k_t (b_t ⊙ k_t)ᵀ) diag(α_t) S_{t-1} + k_t (w_t ⊙ v_t)ᵀ
+
+    q, k, v, α, y and `preconditioned` are those of `kda`; m is `beta_max`. Cuts 1 to 7 are those of
+    `kda`:
+
+        0  erase         b_t → 1                                   3  unit    unit(u) → u
+        1  delta         (I − k_t (b_t ⊙ k_t)ᵀ) diag(α_t) S_{t-1} → diag(α_t) S_{t-1}
+        2  convolution   conv(u) → u: q, k, v read one token       4  norm    N(u) → u
+        5  alpha         diag(α_t) S_{t-1} → S_{t-1}
+        6  gate          σ(W_g2 W_g1 x_t + b_g) → 1                8  write   w_t → 1
+        7  vector        diag(α_t) → α_t: one α per head
+
+    With b_t and w_t equal to one number β_t it is `kda`; without both (0, 8) it is `kda` without β.
+
+    Hatamizadeh et al. 2026 (arXiv:2605.22791), as in flash-linear-attention (`layers/gdn2.py`,
+    0c4a361).
+    """
+
+    @config
+    class Config(PreconditionedConfig):
+        """Number of heads, size of the values, range of b, and the cuts, by name or number."""
+
+        expand_v: Annotated[int, Choice((1, 2))] = Field(1, ge=1)
+        cuts: Annotated[frozenset[GatedDelta2Cut], cuts_of(GatedDelta2Cut, canonical_2)] = (
+            frozenset()
+        )
+
+        @model_validator(mode="after")
+        def _no_range_without_erasing(self) -> Any:
+            if GatedDelta2Cut.DELTA in self.cuts:
+                object.__setattr__(self, "beta_max", 1.0)
+            return self
+
+    def option_columns(self, keys: int, values: int) -> dict[str, int]:
+        return {"erase": keys, "write": values} | super().option_columns(keys, values)
+
+    def cut_weights(self) -> set[str]:
+        cut, cuts = super().cut_weights() | {"beta"}, self.config.cuts
+        cut |= {"erase"} if cuts & {GatedDelta2Cut.ERASE, GatedDelta2Cut.DELTA} else set()
+        return cut | ({"write"} if GatedDelta2Cut.WRITE in cuts else set())
+
+    def update(self, z: dict[str, Tensor]) -> Update:
+        update = super().update(z)
+        if "write" in z:
+            write = self.split_heads(torch.sigmoid(z["write"]))
+            update = update._replace(value=write * update.value)
+        if update.probe is None or "erase" not in z:
+            return update
+        erase = self.config.beta_max * self.split_heads(torch.sigmoid(z["erase"]))
+        return update._replace(probe=erase * update.probe)

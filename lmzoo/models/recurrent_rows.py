@@ -115,6 +115,7 @@ _LAYERS = [
     for cell in ("gla", "gla", "attention", "gla")
 ]
 
+_CURVED = {"name": "gated_deltanet", "preconditioned": True}
 _BARE: Mapping[str, Any] = {
     "name": "block",
     "inner": {"name": "gated_deltanet"},
@@ -141,6 +142,12 @@ for _name, _cell, _source, _summary in (
      "Gated DeltaNet with several steps of the memory per token."),
     ("kda", "kda", "Kimi Team 2025 (arXiv:2510.26692)",
      "Kimi Delta Attention: gated DeltaNet with a decay per key channel."),
+    ("gated_deltanet2", "gated_deltanet2", "Hatamizadeh et al. 2026 (arXiv:2605.22791)",
+     "Kimi Delta Attention with a gate for erasing and one for writing, per channel."),
+    ("comba", "comba", "Hu et al. 2025 (arXiv:2506.02475)",
+     "Gated DeltaNet with feedback of another strength than the write, and a corrected query."),
+    ("preconditioned_deltanet", _CURVED, "Tumma et al. 2026 (arXiv:2604.21100)",
+     "Gated DeltaNet that divides the key it writes by the curvature of its channels."),
     ("m2rnn", "m2rnn", "Mishra et al. 2026 (arXiv:2603.14360)",
      "Tanh recurrence with a matrix as state and a forget gate."),
     ("mlstm", "mlstm", "Beck et al. 2024 (arXiv:2405.04517)",
