@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from benchmarks.crash_test.decisions import Pool, changes, decisions
+from benchmarks.crash_test.decisions import Pool, changes, decisions, no_ops
 from benchmarks.crash_test.judges import BUDGET, JUDGES, Array, Case, available
 from benchmarks.crash_test.population import STREAM
 from benchmarks.crash_test.series import run_all
@@ -33,6 +33,8 @@ LOOKING = ("lmzoo judge", "evalsig, sequential", "e-value")
 CURVED = ("Welch", "paired t", "Mann-Whitney", "bootstrap", "evalsig", "statgate")
 """Fixed rules; statgate takes no fewer than five."""
 LEAST = {"statgate": 5}
+NULLS = 4
+"""Every fourth no-op says how often fixed rules keep one, at each number of seeds."""
 
 
 class Rate(NamedTuple):
@@ -110,7 +112,7 @@ def _ranked(pool: Pool) -> list[tuple[Any, ...]]:
 
 
 def power_curve(pool: Pool) -> pl.DataFrame:
-    """Return the words of fixed rules about changes at several numbers of seeds."""
+    """Return the words of fixed rules about changes, and no-ops, at several numbers of seeds."""
     rows = []
     for pair in dict.fromkeys(decision.pair for decision in changes(pool)):
         a, b = pair.split(" > ")
@@ -128,6 +130,12 @@ def power_curve(pool: Pool) -> pl.DataFrame:
             for name in (name for name in LOOKING if name in available()):
                 word, seeds = JUDGES[name].decide(case)
                 rows.append((pair, effect, f"{name}, at most {n}", seeds, word))
+    for one in [*no_ops(pool)][::NULLS]:
+        for n in (n for n in CURVE if n <= BUDGET):
+            case = Case(one.case.a[:n], one.case.b[:n], one.case.a[:n], pool.sigma, pool.failure)
+            for name in (name for name in CURVED if name in available()):
+                word = JUDGES[name].decide(case).word if n >= LEAST.get(name, 0) else 0
+                rows.append((one.pair, 0.0, name, n, word))
     names = ("pair", "effect", "judge", "seeds", "word")
     frame = pl.DataFrame(rows, schema=list(names), orient="row")
     return frame.with_columns(*[pl.lit(x).alias(n) for n, x in _facts(pool).items()])
@@ -198,6 +206,14 @@ def right(frame: pl.DataFrame, low: float, high: float) -> Rate:
     """Return the share of effects of this size, of both signs, with the right word."""
     part = _known(frame).filter(pl.col("effect").abs() >= low, pl.col("effect").abs() < high)
     return rate(part, pl.col("word") * pl.col("effect") < 0)
+
+
+def keeps_at(curve: pl.DataFrame, rival: str, seeds: float) -> float:
+    """Return the share of no-ops that a fixed rule keeps at this number of seeds, interpolated."""
+    part = curve.filter(pl.col("judge") == rival, pl.col("effect") == 0)
+    shares = dict(part.group_by("seeds").agg((pl.col("word") > 0).mean()).iter_rows())
+    known = sorted(n for n in shares if n >= LEAST.get(rival, 0))
+    return float(np.interp(seeds, known, [shares[n] for n in known])) if known else np.nan
 
 
 def _known(frame: pl.DataFrame) -> pl.DataFrame:

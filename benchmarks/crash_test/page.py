@@ -24,14 +24,21 @@ from benchmarks.crash_test.decisions import changes, no_ops, pools
 from benchmarks.crash_test.judges import BUDGET, JUDGES, available
 from benchmarks.crash_test.measures import BINS, RANK, Rate, keeps, power, rate, right, wrong_signs
 from benchmarks.crash_test.series import SHARES
-from lmzoo.lab.judging.commands import DISCARD, KEEP, decide
-from lmzoo.lab.statistics.compared import spend
+from lmzoo.lab.statistics.compared import ERROR, compared, spend
+from lmzoo.lab.statistics.stream import keep_looks
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/results/crash_test.md"
 OURS = ("lmzoo judge", "lmzoo judge --stream", RANK)
-SCHEDULES = ((3, 6, 12), (4, 12), (6, 12), (5, 8, 12), (12,))
-"""Looks of which one half of the studies chooses, and the other tests."""
+RULES: dict[str, tuple[tuple[int, ...], bool | None, float]] = {
+    **{"-".join(map(str, s)): (s, None, ERROR) for s in ((3, 6, 12), (4, 12), (5, 8, 12), (12,))},
+    "each seed from 3": (tuple(range(3, 13)), None, ERROR),
+    "3-6-12, means": ((3, 6, 12), False, ERROR),
+    "3-6-12, keeps at 5 %": ((3, 6, 12), None, 2 * ERROR),
+}
+"""Looks, pairs and error: one half of the studies chooses, and the other tests."""
+MOST_FALSE = 0.06
+"""Rules that keep more no-ops than this are no rivals."""
 LABELS: tuple[tuple[bool, int, tuple[str, ...]], ...] = (
     (True, -5, ()),
     (True, 9, ("evalsig", "lmzoo judge")),
@@ -188,20 +195,28 @@ def in_series(runs: pl.DataFrame) -> str:
 
 
 def equal_power(curve: pl.DataFrame) -> str:
-    """Return the seeds of fixed rules at the power of rules that look again."""
-    curve = curve.filter(pl.col("effect").abs().is_between(BINS[0], BINS[-1]))
+    """Return the seeds of fixed rules at the power of rules that look again.
+
+    Rules that keep too many no-ops at these seeds are marked.
+    """
+    whole, curve = curve, curve.filter(pl.col("effect").abs().is_between(BINS[0], BINS[-1]))
     rows = []
     for name in curve["judge"].unique(maintain_order=True):
         if name in measures.CURVED:
             continue
         part = curve.filter(pl.col("judge") == name, pl.col("effect") < 0)
         wanted = rate(part, pl.col("word") > 0)
-        seeds, cells = rate(part, pl.col("seeds"), share=False).value, []
+        seeds, cells, best = rate(part, pl.col("seeds"), share=False).value, [], np.inf
         for rival in measures.CURVED:
             needed = measures.seeds_at_equal_power(curve, rival, wanted.value)
-            cells.append(f"{needed:.1f} ({seeds / needed:.2f})" if needed > 0 else "more than 24")
-        rows.append([name, wanted.text(), f"{seeds:.1f}", *cells])
-    return table(("judge", "improvements kept, %", "its seeds", *measures.CURVED), rows)
+            false = measures.keeps_at(whole, rival, needed)
+            cell = f"{needed:.1f} ({seeds / needed:.2f})" if needed > 0 else "more than 24"
+            cells.append(f"{cell} *{100 * false:.0f} %*" if false > MOST_FALSE else cell)
+            best = min(best, needed) if needed > 0 and not false > MOST_FALSE else best
+        ratio = f"{seeds / best:.2f}" if best < np.inf else "—"
+        rows.append([name, wanted.text(), f"{seeds:.1f}", *cells, ratio])
+    header = ("judge", "improvements kept, %", "its seeds", *measures.CURVED)
+    return table((*header, f"of the best below {100 * MOST_FALSE:.0f} %"), rows)
 
 
 def trades(told: pl.DataFrame) -> str:
@@ -253,36 +268,35 @@ def noise_table(shapes: pl.DataFrame) -> str:
 def defaults(told: pl.DataFrame) -> str:
     """Return the looks that one half of the studies chooses, and what the other half says."""
     rows = []
-    for schedule in dict.fromkeys(told["judge"]):
+    for name in dict.fromkeys(told["judge"]):
         for half in ("chooses", "tests"):
-            part = told.filter(pl.col("judge") == schedule, pl.col("half") == half)
+            part = told.filter(pl.col("judge") == name, pl.col("half") == half)
             cells = keeps(part, "no-op").text(), right(part, BINS[0], BINS[-1]).text()
             seeds = rate(
                 part.filter(pl.col("kind") == "change"), pl.col("seeds"), share=False
             ).value
-            rows.append([schedule, half, *cells, f"{seeds:.1f}"])
-    header = ("looks", "half", "false keeps of no-ops, %", "right words, %", "seeds of a change")
+            rows.append([name, half, *cells, f"{seeds:.1f}"])
+    header = ("rule", "half", "false keeps of no-ops, %", "right words, %", "seeds of a change")
     return table(header, rows)
 
 
 def looks_of(pool: measures.Pool, step: int) -> pl.DataFrame:
-    """Return the words of `decide` with several schedules, about every `step`-th decision."""
+    """Return the words of several rules, about every `step`-th decision."""
     asked = [*no_ops(pool)][::step] + [one for one in changes(pool) if one.known][::step]
     half = ("chooses", "tests")[sum(pool.family.encode() + pool.task.encode()) % 2]
     rows = []
     for one in asked:
         x = np.stack([one.case.a, one.case.b])
         x[x >= pool.failure] = np.inf
-        for schedule in SCHEDULES:
+        for name, (schedule, paired, error) in RULES.items():
+            planned = keep_looks(spend(schedule), error)
             word, seeds = 0, schedule[-1]
             for n in schedule:
                 known = np.where(np.arange(BUDGET) < n, x, np.nan)
-                answer = decide(known, spend(schedule))[0]
-                word = {KEEP: 1, DISCARD: -1}.get(answer, 0)
+                word = -int(compared(known, 0, looks=planned, margin=0.0, paired=paired).sign[1])
                 if word:
                     seeds = n
                     break
-            name = "-".join(map(str, schedule))
             rows.append((pool.study, half, one.kind, one.effect, one.known, name, word, seeds))
     names = ("study", "half", "kind", "effect", "known", "judge", "word", "seeds")
     return pl.DataFrame(rows, schema=list(names), orient="row", infer_schema_length=None)
