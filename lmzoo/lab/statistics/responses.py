@@ -106,9 +106,8 @@ class Responses:
     """Root mean square of the loss that the choice adds, (P,), in nats per token.
 
     The loss is that of the chosen setting less the least one of the settings that are not ruled out
-    and, if one range is searched, between them and their neighbours, and up to the bound of the
-    range if the chosen setting is the first or last tried; if several are, of settings that fill
-    the space. So it contains the noise and the bias of the choice and the error of the grid.
+    and of those elsewhere. So it contains the noise and the bias of the choice and the error of the
+    grid.
     """
 
     @property
@@ -135,8 +134,7 @@ def fit_responses(
         settings: Coordinates of the settings in [−1, 1], (N, D) or (P, N, D).
         seeds: Number of the training seed of each run, (P, N); None: one seed for each point.
         early: Losses at the rung, (P, N); not finite for runs that have none.
-        elsewhere: Settings of the whole space, (M, D), among which the best one may be; None: those
-            around the chosen one, if one field is searched.
+        elsewhere: Settings that fill the space, (M, D), among which the best one may be.
         shared: The number of first settings that all points have; 0: all.
         seed: Random seed of the draws from the posterior.
     """
@@ -158,9 +156,8 @@ def fit_responses(
     rows = np.arange(len(y))
     possible = near | (runs.known & ~runs.trained)
     some, first = _least(np.where(possible, mean, np.inf), best)
-    others = _around(x, best)
-    if elsewhere is not None:
-        others = np.broadcast_to(elsewhere, (len(y), *np.shape(elsewhere)))
+    whole = np.zeros((0, x.shape[2])) if elsewhere is None else np.asarray(elsewhere)
+    others = np.broadcast_to(whole, (len(y), *whole.shape))
     drawn = fit.draw(np.concatenate([x[rows[:, None], some], others], 1), rng)
     chosen, tried = drawn[:, rows, first][..., None], some.shape[1]
     within = np.where(np.take_along_axis(possible, some, 1), drawn[..., :tried], np.inf)
@@ -463,23 +460,3 @@ def _least(mean: Array, best: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDA
     mean = mean.copy()
     np.put_along_axis(mean, best[:, None], -np.inf, 1)
     return np.argsort(mean, 1, kind="stable")[:, :LEAST], np.zeros_like(best)
-
-
-def _around(x: Array, best: NDArray[np.int64]) -> Array:
-    """Return settings between the chosen one and its neighbours or the bounds, (P, M, 1).
-
-    There are none if several fields are searched.
-    """
-    if x.shape[2] != 1:
-        return np.zeros((len(x), 0, x.shape[2]))
-    rows = np.arange(len(x))
-    centre = x[rows, best, 0][:, None]
-    tried = x[..., 0]
-    low = np.where(tried < centre - 1e-9, tried, -np.inf).max(1, keepdims=True)
-    high = np.where(tried > centre + 1e-9, tried, np.inf).min(1, keepdims=True)
-    low = np.where(np.isfinite(low), low, np.minimum(-1.0, centre))
-    high = np.where(np.isfinite(high), high, np.maximum(1.0, centre))
-    share = np.array([0.25, 0.5, 0.75])
-    return np.concatenate([centre + share * (low - centre), centre + share * (high - centre)], 1)[
-        ..., None
-    ]
