@@ -15,17 +15,20 @@ for kind in ("A100", "T4", "L4"):
     kinds[node.node_id] = kind
 import ray
 from lmzoo.lab.cluster.resources import Resources
-from lmzoo.lab.sweep.driver.ray_backend import _request
+from lmzoo.lab.sweep.driver.ray_backend import actor_options
 ray.init(cluster.address, log_to_driver=False)
+class Worker:
+    def node(self):
+        return ray.get_runtime_context().get_node_id()
 for options in ({"accelerator": "T4"}, {"without": ("T4", "L4")}, {"accelerator": "V100"}):
     resources = Resources(gpus=1.0, **options)
     live = sum(resources.workers_on(node["Resources"]) for node in ray.nodes())
-    groups = [_request(resources).to_placement_group() for _ in range(3)]
-    ray.wait([group.ready() for group in groups], num_returns=3, timeout=5)
-    placed = [ray.util.placement_group_table(group)["bundles_to_node_id"][0] for group in groups]
-    print(live, *sorted(kinds[node] for node in placed if node))
-    for group in groups:
-        ray.util.remove_placement_group(group)
+    actors = [ray.remote(**actor_options(resources))(Worker).remote() for _ in range(3)]
+    asked = [actor.node.remote() for actor in actors]
+    placed = ray.get(ray.wait(asked, num_returns=3, timeout=8)[0])
+    print(live, *sorted(kinds[node] for node in placed))
+    for actor in actors:
+        ray.kill(actor)
 ray.shutdown()
 cluster.shutdown()
 """

@@ -19,7 +19,7 @@ class Hello:
 
     worker: str
     handle: bytes
-    """The worker's actor, pickled: to unpickle it imports Ray Tune, which takes seconds."""
+    """The worker's actor, pickled."""
     node: str
     """Ray's id."""
     host: str

@@ -70,7 +70,7 @@ def descendants(pid: int) -> dict[int, str]:
 
 def training_processes(driver: int) -> list[int]:
     """Return the workers below the driver that train."""
-    return actors(driver, "_Inner.train")  # so Ray Tune calls any trainable
+    return actors(driver, "Worker.run")
 
 
 def actors(driver: int, name: str) -> list[int]:

@@ -67,7 +67,7 @@ def test_an_idle_worker_gets_signs_of_life_and_leaves_after_a_minute(sweep):
 
 
 def test_the_end_is_not_seen_in_the_middle_of_a_decision(sweep, monkeypatch):
-    """Ray Tune asks in a thread of its own; between two stages no run is ready or running."""
+    """The driver asks in a thread of its own; between two stages no run is ready or running."""
     seen: list[bool] = []
     asks = threading.Thread(target=lambda: seen.append(sweep.coordinator.finished))
     with sweep.coordinator._mutex, monkeypatch.context() as patch:

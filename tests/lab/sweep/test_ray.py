@@ -3,7 +3,6 @@
 | name | effect | tested by |
 |---|---|---|
 | `RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER` | keeps a Ray that the sweep starts on loopback | here |
-| `DEFAULT_ENV_VARS` of Ray Tune | empty: an actor uses an idle process | here |
 | `node:__internal_head__` | marks the head among the nodes | here |
 | `_global_node` of Ray's worker | shows whether Ray lives, and kills it | test_stops.py |
 | `ConsolePopen` of Ray's services | Ray's processes have a session of their own | test_stops.py |
@@ -20,14 +19,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
-from .processes import ROOT, actors, descendants, listening, wait_until
+from .processes import ROOT, actors, descendants, listening
 
 PRIVATE = {
-    "ray.tune.execution.class_cache.DEFAULT_ENV_VARS",
     "ray._private.services",
     "ray._private.worker",
 }
@@ -95,26 +92,6 @@ def test_a_worker_that_ray_killed_for_memory_is_a_death_and_not_the_end_of_the_s
     assert done.returncode == 1
 
 
-@pytest.mark.parametrize("kind", ["OutOfMemoryError", "ObjectLostError", "NodeDiedError"])
-def test_other_ends_of_a_worker_are_deaths_for_ray_tune(kind, monkeypatch):
-    """Ray's own manager raises a RuntimeError for them, which ended a sweep with a traceback."""
-    from ray import exceptions
-    from ray.air.execution._internal.actor_manager import RayActorManager
-    from ray.air.execution._internal.tracked_actor import TrackedActor
-    from ray.air.execution._internal.tracked_actor_task import TrackedActorTask
-
-    import lmzoo.lab.sweep.driver.ray_backend  # noqa: F401
-
-    deaths = []
-    actor = TrackedActor(1, on_error=lambda actor, error: deaths.append(error))
-    manager = RayActorManager(Mock())
-    monkeypatch.setattr(manager, "_cleanup_actor", Mock())
-    error = getattr(exceptions, kind).__new__(getattr(exceptions, kind))
-    manager._actor_task_failed(TrackedActorTask(actor), error)
-    assert deaths == [error]
-    assert not error.preempted
-
-
 @pytest.mark.ray
 @pytest.mark.xdist_group("ray")
 def test_one_cluster():
@@ -146,7 +123,6 @@ def check_cluster() -> None:
                 node.kill_all_processes = lambda **how: (report_handler(), end(**how))
                 time.sleep(2)  # Ray's processes end that long after the thread that started them
                 check_nodes()
-                check_processes()
                 check_mailbox()
                 os.kill(os.getpid(), signal.SIGTERM)
                 time.sleep(60)
@@ -162,27 +138,6 @@ def check_nodes() -> None:
     assert len(addresses) > 5, "Ray's sockets are not found"
     assert {*addresses} <= LOOPBACK, addresses
     assert "node:__internal_head__" in ray.nodes()[0]["Resources"]
-
-
-def check_processes() -> None:
-    """An actor of Ray Tune uses a process that Ray has started."""
-    import ray
-    from ray.tune.execution.class_cache import _ActorClassCache
-
-    import lmzoo.lab.sweep.driver.ray_backend  # noqa: F401
-
-    class Trainable:
-        def process(self) -> int:
-            return os.getpid()
-
-    def idle() -> set[int]:
-        below = descendants(os.getpid()).items()
-        return {pid for pid, name in below if name.startswith("ray::IDLE")}
-
-    wait_until(idle, 60)
-    before = idle()
-    actor = _ActorClassCache().get(Trainable).remote()
-    assert ray.get(actor.process.remote()) in before
 
 
 def check_mailbox() -> None:

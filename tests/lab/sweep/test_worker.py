@@ -27,13 +27,8 @@ MAX_EXCHANGES = 1000
 LOCK = WORKER_LOCK.format("w")
 
 
-class TrialWorker(Worker):
-    """A worker as Ray Tune makes it, without Ray's actor."""
-
-    trial_id = "w"
-
-    def __init__(self) -> None:
-        pass
+class LocalWorker(Worker):
+    """A worker without Ray's actor."""
 
     def _send_heartbeats(self, hello) -> None:
         hello()  # once: a thread that goes on would call Ray after the test
@@ -87,13 +82,11 @@ def set_up(mailbox, planner, corpus):
     """Returns a worker after its `setup`."""
     workers = []
 
-    def make(**options) -> TrialWorker:
-        worker = TrialWorker()
-        workers.append(worker)
+    def make(**options) -> LocalWorker:
         store = planner.store.store
         options = {"nonce": write_nonce(store), "threads": torch.get_num_threads(), **options}
-        worker.setup({}, mailbox=mailbox, store=store.address, corpus=corpus, **options)
-        return worker
+        workers.append(LocalWorker("w", mailbox, corpus, store=store.address, **options))
+        return workers[-1]
 
     yield make
     for worker in workers:
@@ -111,9 +104,9 @@ def locked(path) -> bool:
 
 def test_a_worker_trains_all_runs_and_has_a_lock_meanwhile(set_up, mailbox, tmp_path, undisturbed):
     worker = set_up()
-    assert worker.step() == {"done": True}
+    worker.train()
     assert locked(tmp_path)
-    worker.cleanup()
+    worker.close()
     assert not locked(tmp_path)
     expected = outcome(undisturbed)
     actual = outcome(tmp_path)
@@ -133,7 +126,7 @@ def test_a_worker_says_hello_first_and_after_a_restart_of_the_mailbox(set_up, ma
 
     monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
     monkeypatch.setattr(mailbox.beat, "remote", lambda worker: (next(counts), []))
-    monkeypatch.setattr(TrialWorker, "_send_heartbeats", Worker._send_heartbeats)
+    monkeypatch.setattr(LocalWorker, "_send_heartbeats", Worker._send_heartbeats)
     set_up()
     assert done.wait(60)
     assert asleep == [1, 1, 1, 2, 2]
@@ -158,8 +151,8 @@ def test_a_worker_without_replies_releases_its_runs_and_continues_them(
         return reply
 
     monkeypatch.setattr(module.ray, "get", get)
-    worker.step()
-    worker.cleanup()
+    worker.train()
+    worker.close()
     assert [(lock, opened) for lock, opened, _ in seen] == [(False, []), (False, [])]
     assert all(written for *_, written in seen), "nothing was written before the release"
     assert mailbox.opened[3] == []
@@ -190,8 +183,7 @@ def test_a_worker_that_cannot_start_says_so_and_trains_nothing(
     assert message in failed.reason
     replies = iter([NOTHING, NOTHING, None])
     monkeypatch.setattr(mailbox.exchange, "remote", lambda *_: next(replies))
-    assert worker.step() == {"done": True}
-    worker.cleanup()
+    worker.run()
 
 
 def test_an_error_of_the_training_is_posted_and_raised(set_up, mailbox, monkeypatch):
@@ -202,20 +194,20 @@ def test_an_error_of_the_training_is_posted_and_raised(set_up, mailbox, monkeypa
 
     monkeypatch.setattr("lmzoo.train.run.fit", fail)
     with pytest.raises(OSError, match="no disk"):
-        worker.step()
+        worker.train()
     failed = mailbox.posts[-1]
     assert isinstance(failed, Failed)
     assert not failed.starting
     assert failed.reason.startswith("OSError: no disk (test_worker.py, line ")
     [run_id] = worker._pack.opened
     assert "no disk\nin detail" in (worker._store / run_id).read("traceback.txt").decode()
-    worker.cleanup()
+    worker.close()
 
 
 def test_lost_confirmations_are_sent_again(set_up, mailbox):
     mailbox.loses_posts = True
     worker = set_up()
-    worker.step()
+    worker.train()
     assert mailbox.fleet.done
     assert worker._confirmed == [], "they are sent forever"
-    worker.cleanup()
+    worker.close()

@@ -1,1 +1,1 @@
-"""The driver: the process that decides, on Ray Tune."""
+"""The driver: the process that decides, on Ray."""

@@ -3,7 +3,7 @@
 It fetches messages from the mailbox, lets the fleet decide, and sends the replies. It detects
 workers whose process is stopped but has not ended (SIGSTOP, a frozen virtual machine): Ray regards
 them as busy for minutes. Each worker sends a heartbeat every `HEARTBEAT_SECONDS`; one that misses
-`MAX_MISSED` checks is killed, and Ray Tune reports its death.
+`MAX_MISSED` checks is killed, and Ray reports its death.
 
 The checks are counted, not the seconds: time in which the sweep itself is stopped does not count.
 """
@@ -142,6 +142,16 @@ class Coordinator:
             return True
         with self._mutex:
             return self.fleet.done
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it still answers the workers."""
+        return self._thread.is_alive()
+
+    def has_asked(self, worker: str) -> bool:
+        """Return whether a worker has asked for runs; if not, it has none."""
+        with self._mutex:
+            return worker in self.fleet.workers or worker in self._gone
 
     def wanted(self) -> int:
         """Return how many workers can be used and may exist at this moment."""
@@ -331,7 +341,7 @@ class Coordinator:
         self._failed_starts = 0
         if exchange.reports:
             self._killed.pop(self._nodes.get(worker, ""), None)
-        if worker in self._gone or STOPS.requested.is_set():
+        if worker in self._gone or STOPS.requested.is_set() or self.error:
             self._replies[worker] = exchange.number, None
             return
         now, node = time.monotonic(), self._nodes.get(worker, "")

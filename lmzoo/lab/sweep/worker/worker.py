@@ -1,8 +1,8 @@
-"""The worker: what Ray Tune places. It trains the runs that the sweep assigns to it.
+"""The worker: an actor that Ray places. It trains the runs that the sweep assigns to it.
 
 A worker has one share of a device, for as long as the sweep can use it. After every epoch it
-reports to the sweep and receives its next assignment (`fleet.py`). It keeps no state that Ray Tune
-must save: the run folders hold everything.
+reports to the sweep and receives its next assignment (`fleet.py`). It keeps no state: the run
+folders hold everything.
 
 A worker that has had no reply for `RELEASE_SECONDS`, because the network is down, closes its runs
 and releases its lock, so that a worker on another node can continue them.
@@ -39,7 +39,6 @@ from lmzoo.lab.sweep.messages import (
     Report,
     Waiting,
 )
-from lmzoo.lab.sweep.worker.ray_tune import tune
 from lmzoo.lab.trainables.door import open_door
 
 if TYPE_CHECKING:
@@ -64,21 +63,21 @@ class _Reporter(logging.Handler):
         self._mailbox.post.remote(Waiting(self._worker, record.getMessage()))
 
 
-class Worker(tune.Trainable):
+class Worker:
     """Trains assigned runs until the sweep has no more use for it."""
 
-    def setup(
+    def __init__(
         self,
-        config: dict[str, Any],
-        mailbox: Any = None,
-        store: str = "",
-        corpus: Any = None,
+        name: str,
+        mailbox: Any,
+        corpus: Any,
+        server: Any = None,
+        *,
+        store: str,
+        nonce: str,
         code: UserCode | None = None,
         threads: int = 1,
         gpu: float = 0.0,
-        nonce: str = "",
-        server: Any = None,
-        *,
         curves: bool = True,
         software: Mapping[str, str] | None = None,
     ) -> None:
@@ -90,7 +89,7 @@ class Worker(tune.Trainable):
         A worker that cannot start says so and stays without work, so that Ray starts no other one
         in its place.
         """
-        self._mailbox = mailbox
+        self.name, self._mailbox = name, mailbox
         self._number = 0
         """Number of the last exchange."""
         self._confirmed: list[Ended | Released] = []
@@ -101,22 +100,29 @@ class Worker(tune.Trainable):
         context = ray.get_runtime_context()
         handle = pickle.dumps(context.current_actor)
         host = os.uname().nodename
-        message = Hello(self.trial_id, handle, context.get_node_id(), host)
+        message = Hello(self.name, handle, context.get_node_id(), host)
         hello = functools.partial(self._mailbox.post.remote, message)
         threading.Thread(target=self._send_heartbeats, args=(hello,), daemon=True).start()
-        STORE_LOG.addHandler(_Reporter(self.trial_id, self._mailbox))
+        STORE_LOG.addHandler(_Reporter(self.name, self._mailbox))
         try:
             check_software(software or {})
             if code:
                 import_shipped(code)  # before `lmzoo.zoo`, which imports installed plugins
             from lmzoo.lab.cluster.head_store import find_store
 
-            self._store = find_store(store, nonce, server, str(self.trial_id))
+            self._store = find_store(store, nonce, server, self.name)
             self._set_up_training(corpus, threads, gpu, curves=curves)
         except Exception as error:
             self._fail(error, starting=True)
 
-    def step(self) -> dict[str, Any]:
+    def run(self) -> None:
+        """Train until the sweep has no more use for this worker."""
+        try:
+            self.train()
+        finally:
+            self.close()
+
+    def train(self) -> None:
         """Train all assignments, one epoch at a time."""
         reports: list[Report] = []
         try:
@@ -131,19 +137,12 @@ class Worker(tune.Trainable):
             self._write_traceback(error)
             self._fail(error)
             raise
-        return {"done": True}
 
-    def cleanup(self) -> None:
+    def close(self) -> None:
         """Finish all writes and release the lock."""
         if self._pack:
             self._pack.suspend()
             self._lock.close()
-
-    def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Do nothing: the run folders hold all state."""
-
-    def load_checkpoint(self, checkpoint: Any) -> None:
-        """Do nothing: the run folders hold all state."""
 
     def _set_up_training(
         self, corpus: Any, threads: int, gpu: float, *, curves: bool = True
@@ -152,8 +151,8 @@ class Worker(tune.Trainable):
 
         trainer = open_door().make_trainer(corpus, threads, gpu)
         self._memory = trainer.memory
-        self._lock = self._store.lock(WORKER_LOCK.format(self.trial_id))
-        self._pack = Pack(self._store, trainer, self._confirm, str(self.trial_id), curves=curves)
+        self._lock = self._store.lock(WORKER_LOCK.format(self.name))
+        self._pack = Pack(self._store, trainer, self._confirm, self.name, curves=curves)
 
     def _exchange(self, reports: list[Report]) -> Assignment | None:
         """Report, and return the next assignment; None if the sweep has no use for this worker."""
@@ -162,7 +161,7 @@ class Worker(tune.Trainable):
         self._number += 1
         reply = self._mailbox.exchange.remote(
             Exchange(
-                *(self.trial_id, self._number, opened, reports),
+                *(self.name, self._number, opened, reports),
                 confirmed=self._confirmed[:confirmed],
                 memory=self._memory,
             )
@@ -175,7 +174,7 @@ class Worker(tune.Trainable):
             self._pack.suspend()
             self._lock.close()
             ray.get(reply)
-            self._lock = self._store.lock(WORKER_LOCK.format(self.trial_id), LOCK_SECONDS)
+            self._lock = self._store.lock(WORKER_LOCK.format(self.name), LOCK_SECONDS)
             # The reply assumes that the runs are open, so it is requested again.
             return self._exchange(reports)
         del self._confirmed[:confirmed]
@@ -184,12 +183,12 @@ class Worker(tune.Trainable):
     def _confirm(self, run: Ended | Released) -> None:
         """Inform the sweep at once, and again with the next report, should the message be lost."""
         self._confirmed.append(run)
-        self._mailbox.post.remote(Confirmed(self.trial_id, [run]))
+        self._mailbox.post.remote(Confirmed(self.name, [run]))
 
     def _fail(self, error: Exception, *, starting: bool = False) -> None:
         """Inform the sweep of the error that ends this worker, or with which it cannot start."""
         text = str(error) if isinstance(error, UserError) else describe_error(error)
-        self._mailbox.post.remote(Failed(self.trial_id, text, starting))
+        self._mailbox.post.remote(Failed(self.name, text, starting))
 
     def _write_traceback(self, error: Exception) -> None:
         """Write the traceback into the folders of the open runs, any of which may have failed."""
@@ -200,7 +199,7 @@ class Worker(tune.Trainable):
 
     def _send_heartbeats(self, hello: Callable[[], object]) -> None:
         for _ in itertools.count():
-            count, revoked = ray.get(self._mailbox.beat.remote(self.trial_id))
+            count, revoked = ray.get(self._mailbox.beat.remote(self.name))
             if count == 1:  # the first one of all, or since the mailbox was killed
                 hello()
             if revoked and self._pack:
