@@ -87,17 +87,6 @@ def test_a_larger_budget_only_adds_runs(
     assert runs <= len(after) - len(before) <= runs + new_confirm_runs
 
 
-def test_damaged_lines_of_settings_are_computed_again(
-    tmp_path, study, corpus, corpus_fields, undisturbed
-):
-    sweep(study, corpus, corpus_fields, tmp_path, steps=12)
-    path = tmp_path / SETTINGS
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([lines[0], b"\xff{torn\n", *lines[2:], b'{"point":']))
-    assert sweep(study, corpus, corpus_fields, tmp_path)
-    assert outcome(tmp_path) == outcome(undisturbed)
-
-
 @pytest.mark.parametrize("archives", [False, True])
 def test_damaged_configs_of_ended_runs_are_written_again(
     archives, tmp_path, study, corpus, corpus_fields, undisturbed, caplog

@@ -5,6 +5,7 @@ The first line of output appears before torch and Ray are imported, which takes 
 
 import contextlib
 import importlib
+import itertools
 import os
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ from lmzoo.lab.store.temporary import temporary_folder
 from lmzoo.lab.store.user_code import save as save_code
 from lmzoo.lab.study.study import Study
 from lmzoo.lab.sweep.tracking import check_trackers, open_tracker
+from lmzoo.lab.trainables.output import OUTPUT
 
 if TYPE_CHECKING:
     from lmzoo.lab.study.planned_run import PlannedRun
@@ -181,7 +183,8 @@ class Sweep:
             nodes = sorted({node for run in runs for node in run.nodes})
             where = f"; on {' and '.join(nodes)}" if nodes else ""
             folder = planner.store.run(runs[-1].id).store
-            own = f"; {folder}/{TRACEBACK}" if folder.read(TRACEBACK) is not None else ""
+            files = (name for name in (TRACEBACK, OUTPUT) if folder.read(name) is not None)
+            own = "".join(f"; {folder}/{name}" for name in itertools.islice(files, 1))
             self.stderr.print(f"failed: {label}, {count}: {reason}{where}{own}", markup=False)
         for node, reason in self.left_out.items():
             self.stderr.print(f"left out: {node}: {reason}", markup=False)

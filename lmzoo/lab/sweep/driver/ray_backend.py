@@ -27,7 +27,7 @@ from lmzoo.lab.sweep.worker.worker import Worker
 
 LOOK_SECONDS = 0.1
 """Time between two looks at the workers."""
-END_SECONDS = 10.0
+END_SECONDS = 8.0
 """How long the workers may take to end when the sweep has ended."""
 LOW_MEMORY = re.compile(r"low on memory(?:.*?IP: (\S+), ID: (\w{6}))?", re.DOTALL)
 """Ray's error about a worker that it has killed, and the node."""

@@ -28,10 +28,10 @@ from lmzoo.lab.sweep.messages import Assignment, Ended, Exchange, Job, Report
 MIN_SECONDS_LEFT = 1.0
 """Runs move to another worker only if their pack still needs this many seconds."""
 LATE, LATE_SECONDS = 1.3, 10.0
-HUNG, HUNG_SECONDS = 10.0, 60.0
-"""Usual epochs, and at least seconds, after which a worker that reports nothing is killed."""
 """An epoch is overdue after so many times its expected seconds, and so many seconds more: a
 heartbeat brings the news. Its worker may lose its runs."""
+HUNG, HUNG_SECONDS = 10.0, 60.0
+"""Usual epochs, and at least seconds, after which a worker that reports nothing is killed."""
 
 
 class Fleet:
