@@ -61,7 +61,9 @@ def test_every_end_of_a_worker_that_ray_reports_is_a_death_and_is_replaced(sweep
     sweep.workers.look()
     first, second = sweep.started
     error = getattr(exceptions, kind)
-    sweep.results[first] = type(kind, (error,), {"__init__": lambda _: None, "__str__": lambda _: "gone"})()
+    sweep.results[first] = type(
+        kind, (error,), {"__init__": lambda _: None, "__str__": lambda _: "gone"}
+    )()
     sweep.results[second] = None
     for _ in range(3):
         sweep.workers.look()
