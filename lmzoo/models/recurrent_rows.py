@@ -148,6 +148,8 @@ for _name, _cell, _source, _summary in (
      "Gated DeltaNet with feedback of another strength than the write, and a corrected query."),
     ("preconditioned_deltanet", _CURVED, "Tumma et al. 2026 (arXiv:2604.21100)",
      "Gated DeltaNet that divides the key it writes by the curvature of its channels."),
+    ("mesa", "mesa", "von Oswald et al. 2025 (arXiv:2506.05233)",
+     "Linear attention whose query solves for the weights of the keys so far (MesaNet)."),
     ("m2rnn", "m2rnn", "Mishra et al. 2026 (arXiv:2603.14360)",
      "Tanh recurrence with a matrix as state and a forget gate."),
     ("mlstm", "mlstm", "Beck et al. 2024 (arXiv:2405.04517)",
