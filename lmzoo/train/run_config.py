@@ -61,7 +61,7 @@ def identity_config(
         config[USER_CODE] = code.facts
     environment = {
         **code_version(),
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "python": platform.python_version(),
         "threads": torch.get_num_threads(),
     }
