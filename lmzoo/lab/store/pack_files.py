@@ -107,11 +107,12 @@ def unpack(store: Store, worker: str) -> None:
     pack.take_over(SEGMENT)
     events: dict[str, list[Record]] = {}
     data = pack.read(SEGMENT) or b""
-    for entry in parse_lines(data):
+    lines = parse_lines(data)
+    for entry in lines:
         if entry is not None and isinstance(entry.get("run"), str):
             events.setdefault(entry.pop("run"), []).append(entry)
     states = _states(pack)
-    if has_damaged_line(data):
+    if has_damaged_line(data, lines):
         LOG.warning("%s/%s is damaged; its runs go on from their own folders", pack, SEGMENT)
         events, states = {}, {}
     for run in sorted(events.keys() | states.keys()):

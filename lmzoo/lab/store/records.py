@@ -229,13 +229,18 @@ def record_line(record: Mapping[str, Any]) -> str:
 
 def parse_records(data: bytes) -> list[Record]:
     """Return the events, the last one of each (event, epoch); damaged lines are ignored."""
-    records = (record for record in parse_lines(data) if record is not None)
-    return list({(record["event"], record["epoch"]): record for record in records}.values())
+    return last_records(parse_lines(data))
 
 
-def has_damaged_line(data: bytes) -> bool:
-    """Return whether a line is damaged; the last one may be incomplete after a death."""
-    return None in parse_lines(data[: data.rfind(b"\n") + 1])
+def last_records(events: Iterable[Record | None]) -> list[Record]:
+    """Return the last one of each (event, epoch) of the lines that are not damaged."""
+    known = (record for record in events if record is not None)
+    return list({(record["event"], record["epoch"]): record for record in known}.values())
+
+
+def has_damaged_line(data: bytes, events: Sequence[Record | None]) -> bool:
+    """Return whether a parsed line is damaged; the last one may be incomplete after a death."""
+    return None in (events if data.endswith(b"\n") else events[:-1])
 
 
 def parse_lines(data: bytes) -> list[Record | None]:
@@ -287,8 +292,9 @@ def is_config(value: Any) -> bool:
     typed = all(isinstance(value.get(name), kind) for name, kind in CONFIG_FIELDS.items())
     sized = all(type(value.get(name)) in (int, type(None)) for name in SIZES)
     floor = value["floor"] or {}
-    numbers = [floor.get("token"), floor.get("sentence")] if isinstance(floor, dict) else [""]
-    numbers.append(value.get("ceiling"))
+    if not isinstance(floor, dict):
+        return False
+    numbers = floor.get("token"), floor.get("sentence"), value.get("ceiling")
     known = all(isinstance(number, float | int | None) for number in numbers)
     return typed and sized and known and isinstance(value["point"].get("id"), str)
 

@@ -46,8 +46,9 @@ from lmzoo.lab.store.records import (
     is_config,
     is_setting,
     json_bytes,
+    last_records,
     parse_json,
-    parse_records,
+    parse_lines,
     record_line,
 )
 from lmzoo.lab.store.writer import Writer, retry
@@ -108,11 +109,12 @@ class StudyStore:
         if not is_config(parse_json(text)):
             LOG.warning("%s/%s is damaged, and is written again", own.store, CONFIG)
             self._repair(own, lambda: own.store.write(CONFIG, json_bytes(config())))
-        if has_damaged_line(data):
+        events = parse_lines(data)
+        if has_damaged_line(data, events):
             LOG.warning("%s/%s is damaged; the run is trained again", own.store, RECORDS)
             self._repair(own, own.start_over)
             return []
-        return parse_records(data)
+        return last_records(events)
 
     def _repair(self, folder: RunFolder, action: Callable[[], object]) -> None:
         """Do something in the folder of a run, which an archived one gets first."""

@@ -117,7 +117,8 @@ def test_line_torn_anywhere_is_ignored_and_removed(folder: RunFolder) -> None:
         torn = line.replace(b"1", b"2")[:length].rstrip(b"\n}")
         path.write_bytes(line + torn)
         assert folder.records() == [complete], length
-        assert not has_damaged_line(path.read_bytes()), "a death leaves such a line"
+        data = path.read_bytes()
+        assert not has_damaged_line(data, parse_lines(data)), "a death leaves such a line"
         folder.append({**complete, "epoch": 3})
         assert [record["epoch"] for record in folder.records()] == [1, 3]
         assert path.read_bytes().startswith(line + b'{"event"')
