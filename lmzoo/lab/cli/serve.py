@@ -62,11 +62,11 @@ class Pages:
         found.sort(reverse=True, key=lambda item: (item[0], item[1].name))
         if not found:
             return html_page("Studies", f"<p>{escape(str(self._runs))} has no study yet</p>", [])
+        head = "".join(f'<th class="text">{name}</th>' for name in COLUMNS)
+        rows = "".join(self._row(at, study) for at, study in found)
         if self._answering is None or not self._answering.is_alive():
             self._answering = Thread(target=self._answer, args=(found,), daemon=True)
             self._answering.start()
-        head = "".join(f'<th class="text">{name}</th>' for name in COLUMNS)
-        rows = "".join(self._row(at, study) for at, study in found)
         table = f'<table class="sortable" aria-label="studies"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
         return html_page("Studies", f'<div class="scroll">{table}</div>', [])
 
