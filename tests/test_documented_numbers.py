@@ -9,29 +9,35 @@ import pytest
 
 from lmzoo.data.corpus import open_corpus
 from lmzoo.lab.study.planner import Planner
-from lmzoo.lab.study.study import PARALLEL_RUNS
+from lmzoo.lab.study.study import PARALLEL_RUNS, Study
 from lmzoo.lab.study.study_store import ReadOnlyStudyStore
 from lmzoo.trainables.resolve import corpus_config, resolve
 
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> int:
-    """The number of runs that `make sweep` trains."""
-    study = runpy.run_path(str(ROOT / "sweeps/gru_ablation.py"))["STUDY"]
+def runs_of(study: Study, folder: Path) -> int:
+    """Return the number of runs that a study trains at most."""
     fields = corpus_config(study, study.fields)
     corpus = open_corpus(fields)
-    store = ReadOnlyStudyStore(tmp_path_factory.mktemp("store") / "study")
+    store = ReadOnlyStudyStore(folder / "study")
     planner = Planner(study, resolve(study, corpus, fields), store)
     return sum(count for _, count, _ in planner.pending())
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_the_runs_of_make_sweep(page: str, runs: int) -> None:
+def test_the_runs_of_make_sweep(page: str, tmp_path: Path) -> None:
     text = (ROOT / page).read_text()
+    runs = runs_of(runpy.run_path(str(ROOT / "sweeps/gru_ablation.py"))["STUDY"], tmp_path)
     numbers = re.findall(r"`make sweep` trains ([\d,]+)", text)
     assert [*map(int, numbers)] == [runs]
+
+
+def test_the_runs_of_the_first_tutorial(tmp_path: Path) -> None:
+    page = ROOT / "docs/tutorials/first_ablation.md"
+    (tmp_path / "memory.py").write_text(next(b.code for b in blocks(page) if b.title))
+    runs = runs_of(runpy.run_path(str(tmp_path / "memory.py"))["STUDY"], tmp_path)
+    assert f"trains at most {runs} runs" in page.read_text()
 
 
 @pytest.mark.parametrize(

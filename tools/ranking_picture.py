@@ -13,11 +13,13 @@ FIGURE = "ablations-captions-forest.svg"
 DARK = re.compile(r"@media \(prefers-color-scheme: dark\)\{(.*?\})\}", re.DOTALL)
 
 
-def pictures(figure: str) -> Iterator[tuple[Path, str]]:
-    """Yield the path and the SVG of both pictures.
+def pictures(figure: str, narrow: str) -> Iterator[tuple[Path, str]]:
+    """Yield the path and the SVG of the pictures, light and dark.
 
     Args:
         figure: the SVG of the results page.
+        narrow: the same for a phone.
     """
-    yield ASSETS / "ranking-light.svg", DARK.sub("", figure)
-    yield ASSETS / "ranking-dark.svg", DARK.sub(r"\1", figure)
+    for name, svg in (("ranking", figure), ("ranking-narrow", narrow)):
+        yield ASSETS / f"{name}-light.svg", DARK.sub("", svg)
+        yield ASSETS / f"{name}-dark.svg", DARK.sub(r"\1", svg)

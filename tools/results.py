@@ -118,10 +118,11 @@ def generated(folder: Path) -> Iterator[tuple[Path, str]]:
             _, paths, options = _parsed(asked["command"])
             options.pop("part", None)
             frame = ranking(*(folder / path for path in paths), **options).frame
-            figure = forest_picture(frame.partition_by(TABLE_KEYS, maintain_order=True)[0])
+            part = frame.partition_by(TABLE_KEYS, maintain_order=True)[0]
+            figure = forest_picture(part)
             yield folder / asked["name"], figure
             if asked["name"] == ranking_picture.FIGURE:
-                yield from ranking_picture.pictures(figure)
+                yield from ranking_picture.pictures(figure, forest_picture(part, narrow=True))
 
 
 def _answer(records: Path) -> str:

@@ -35,7 +35,11 @@ def run_page() -> Iterator[Run]:
 )
 def test_the_code_of_a_tutorial_runs(page: Path, run_page: Run, tmp_path: Path) -> None:
     assert any(True for _ in blocks(page))
-    run_page(page, tmp_path)
+    printed = run_page(page, tmp_path)
+    if page.name == "first_ablation.md":
+        claim = "Worse than 'wild type' by more than 0.02 nats: no memory (costs"
+        assert claim in page.read_text()
+        assert claim in printed
 
 
 @ONE_PROCESS
@@ -102,5 +106,6 @@ def test_the_block_of_the_page_about_texts_is_what_is_printed(
     assert f"```\n{capsys.readouterr().out}```" in page.read_text()
 
 
-def test_the_readme_fits_on_three_screens() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+def test_the_readme_is_short() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert (len(text.splitlines()) <= 100, len(text.split()) <= 700) == (True, True)

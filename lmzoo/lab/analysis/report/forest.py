@@ -13,6 +13,7 @@ from lmzoo.lab.analysis.report.colours import (
     BASELINE,
     COLOURS,
     GROUPS,
+    LABEL_WIDTH,
     WIDE_LABEL,
     group_of,
     label_axis,
@@ -26,10 +27,10 @@ MARKS = (
     *("triangle-right", "triangle-right", "cross"),
 )
 SHAPES: dict[str, str] = dict(zip(GROUPS, MARKS, strict=True))
-PICTURE_WIDTH = 760
+PICTURE_WIDTH, NARROW_WIDTH = 760, 400
 TEXT = {"labelColor": "var(--fg)", "labelFontSize": 12, "titleFontWeight": "normal"}
 LINES = dict.fromkeys(("gridColor", "domainColor", "tickColor"), "var(--line)")
-PICTURE = {
+PICTURE: dict[str, Any] = {
     "background": "transparent",
     "font": "system-ui, sans-serif",
     "view": {"stroke": None},
@@ -104,8 +105,10 @@ def forest_chart(part: pl.DataFrame) -> Any:
     return chart.properties(width="container", title=heading, autosize=fit)
 
 
-def forest_picture(part: pl.DataFrame) -> str:
+def forest_picture(part: pl.DataFrame, *, narrow: bool = False) -> str:
     """Return the plot of one table as SVG, which follows the reader's setting, light or dark.
+
+    A `narrow` one is for a phone.
 
     Raises:
         ValueError: The table has no differences.
@@ -113,13 +116,16 @@ def forest_picture(part: pl.DataFrame) -> str:
     chart = forest_chart(part)
     if chart is None:
         raise ValueError("a table without differences has no forest plot")
-    spec = chart.properties(width=PICTURE_WIDTH).to_dict()
-    spec["params"] = [{"name": "wide", "value": True}]
-    spec["height"] = spec["usermeta"]["wide"]
-    longest = max(len(line) for text in part["label"] for line in label_lines(text, WIDE_LABEL))
+    spec = chart.properties(width=NARROW_WIDTH if narrow else PICTURE_WIDTH).to_dict()
+    letters = LABEL_WIDTH if narrow else WIDE_LABEL
+    config = {**PICTURE, "legend": {**PICTURE["legend"], "columns": 2 if narrow else 3}}
+    if not narrow:
+        spec["params"] = [{"name": "wide", "value": True}]
+        spec["height"] = spec["usermeta"]["wide"]
+    longest = max(len(line) for text in part["label"] for line in label_lines(text, letters))
     # The reader's font may be wider than the one that Vega measures.
     spec["padding"] = {"left": 4 + round(1.4 * longest), "right": 8, "top": 4, "bottom": 4}
-    svg = vl_convert.vegalite_to_svg({**spec, "config": PICTURE})
+    svg = vl_convert.vegalite_to_svg({**spec, "config": config})
     css = files("lmzoo.lab.analysis.report").joinpath("page.css").read_text("utf-8")
     light, dark = (" ".join(x.split()) for x in re.findall(r":root \{.*?\}", css, re.DOTALL))
     style = f"<style>{light}@media (prefers-color-scheme: dark){{{dark}}}</style>"
