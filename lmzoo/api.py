@@ -115,6 +115,7 @@ class TextModel:
             show(f"\repoch {len(done)} of {epochs}: validation loss {loss:.4f}, {left:.0f} s left ")
             sys.stderr.flush()
         show("\n")
+        sys.stderr.flush()
         return done
 
     def save(self, folder: Path | str) -> Path:

@@ -12,6 +12,7 @@ from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study import PARALLEL_RUNS, Study
 from lmzoo.lab.study.study_store import ReadOnlyStudyStore
 from lmzoo.trainables.resolve import corpus_config, resolve
+from tests.docs.pages import blocks
 
 ROOT = Path(__file__).parents[1]
 

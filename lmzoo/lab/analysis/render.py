@@ -170,8 +170,9 @@ def check_format(format: str) -> None:
 
 def _terminal(report: Report, *, width: int, colour: bool, complete: bool) -> str:
     console = Console(
-        file=io.StringIO(), width=width, force_terminal=colour, no_color=not colour, highlight=False
-    )
+        file=io.StringIO(), width=width, force_terminal=colour, no_color=not colour,
+        highlight=False, force_jupyter=False,
+    )  # fmt: skip
     with console.capture() as capture:
         for line in report.heading:
             console.print(Text(line))

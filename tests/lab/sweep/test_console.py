@@ -3,6 +3,8 @@
 import dataclasses
 import io
 import json
+import sys
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from lmzoo.lab.sweep.fleet.packing import Packer
 from lmzoo.lab.sweep.messages import Ended, Exchange
 from lmzoo.lab.sweep.screen import console as module
 from lmzoo.lab.sweep.screen.console import Console, choose, counts, so_far
+from lmzoo.lab.sweep.screen.notebook import LINES, progress_console
 from lmzoo.trainables.resolve import resolve
 from tests.toy_study import toy_study
 
@@ -222,3 +225,27 @@ def test_verdicts_have_the_words_of_tables(planner):
     table = module.point_table(planner.points, known, (), (), 9, 100)
     (words,) = [c for c in table.columns if c.header == "so far"]
     assert "[red]worse (size open)[/]" in [*words.cells]
+
+
+def test_a_notebook_has_one_output_that_changes(monkeypatch):
+    shown = []
+
+    class Output:
+        def update(self, data, *, raw):
+            shown.append((data["text/plain"], raw))
+
+    def display(data, *, raw, display_id):
+        shown.append(("new", data["text/plain"], raw, display_id))
+        return Output()
+
+    for name in ("ipykernel", "IPython", "IPython.display"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    sys.modules["IPython.display"].display = display
+    console = progress_console()
+    console.print("[bold]first[/]")
+    for i in range(LINES):
+        console.print(f"line {i}", markup=False)
+    assert shown[0] == ("new", "first", True, True)
+    assert shown[1] == ("first\nline 0", True)
+    assert shown[-1] == ("\n".join(f"line {i}" for i in range(LINES)), True)
+    assert len(shown) == LINES + 1

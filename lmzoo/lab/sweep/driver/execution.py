@@ -17,8 +17,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console as RichConsole
-
 from lmzoo.base.errors import UserError
 from lmzoo.base.memory import gc_disabled
 from lmzoo.base.stops import STOPS
@@ -28,6 +26,7 @@ from lmzoo.lab.store.records import TRACEBACK, TRACKING, WORKER_LOCK
 from lmzoo.lab.store.temporary import temporary_folder
 from lmzoo.lab.store.user_code import save as save_code
 from lmzoo.lab.study.study import Study
+from lmzoo.lab.sweep.screen.notebook import progress_console
 from lmzoo.lab.sweep.tracking import check_trackers, open_tracker
 from lmzoo.lab.trainables.output import OUTPUT
 
@@ -82,7 +81,7 @@ class Sweep:
         self._last_words = ["interrupted; run the same command again to continue"]
         self.left_out: Mapping[str, str] = {}
         """Nodes that got no work, and why."""
-        self.stderr = RichConsole(stderr=True, highlight=False, soft_wrap=True)
+        self.stderr = progress_console()
 
     def run(
         self,
