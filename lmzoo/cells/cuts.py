@@ -4,9 +4,10 @@ A cut has a name and a number, its position in the enum: `state_to_candidate (4)
 both.
 """
 
-from collections.abc import Callable, Iterable
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BeforeValidator
 
@@ -30,19 +31,42 @@ def parse_cuts(kind: type[E], value: object) -> frozenset[E]:
     return frozenset(_parse_member(kind, item) for item in value)
 
 
-def cuts_of(kind: type[E], canonical: Callable[[frozenset[E]], frozenset[E]] | None = None) -> Any:
+Canonical = Callable[[frozenset[E]], frozenset[E]]
+"""Returns the one set of cuts that stands for all sets with the same function."""
+
+
+def cuts_of(kind: type[E], rule: Canonical[E] | Mapping[Any, Collection[E]] | None = None) -> Any:
     """Return the validator of a field with cuts, for `Annotated[frozenset[Cut], ...]`.
+
+    Sets of cuts that leave one function become one set (`law_equal_functions_have_equal_configs`).
 
     Args:
         kind: The enum of the cuts.
-        canonical: Returns the one set that stands for all sets with the same function.
+        rule: The cuts without effect by a cut, or by a tuple of cuts, that removes what they cut;
+            or a function.
     """
 
     def parse(value: object) -> frozenset[E]:
         cuts = parse_cuts(kind, value)
-        return cuts if canonical is None else canonical(cuts)
+        if callable(rule):
+            return rule(cuts)
+        for removed, without_effect in (rule or {}).items():
+            if cuts >= set(removed if isinstance(removed, tuple) else [removed]):
+                cuts = cuts - set(without_effect)
+        return cuts
 
     return BeforeValidator(parse)
+
+
+class ZeroWeights:
+    """A config whose `zero_weights` are the cuts that equal a weight of zero."""
+
+    zero_weights: ClassVar[Collection[StrEnum]]
+
+    def uncut(self) -> Any:
+        """Return the config without the cuts that zero weights can express."""
+        config: Any = self
+        return dataclasses.replace(config, cuts=config.cuts - set(self.zero_weights))
 
 
 def numbered(cuts: Iterable[StrEnum]) -> str:

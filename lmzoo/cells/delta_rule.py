@@ -334,11 +334,6 @@ class DeltaProduct(GatedDeltaNet):
 KDACut = StrEnum("KDACut", "BETA DELTA CONVOLUTION UNIT NORM ALPHA GATE VECTOR")
 
 
-def canonical(cuts: frozenset[KDACut]) -> frozenset[KDACut]:
-    """Drop the cut of an α that another cut has removed."""
-    return cuts - {KDACut.VECTOR} if KDACut.ALPHA in cuts else cuts
-
-
 @CELLS("kda")
 class KDA(DeltaRule):
     """The delta rule with a decay per key channel, and an output gate.
@@ -373,7 +368,9 @@ class KDA(DeltaRule):
         """Number of heads, size of the values, range of β, and the cuts, by name or number."""
 
         expand_v: Annotated[int, Choice((1, 2))] = Field(1, ge=1)
-        cuts: Annotated[frozenset[KDACut], cuts_of(KDACut, canonical)] = frozenset()
+        cuts: Annotated[frozenset[KDACut], cuts_of(KDACut, {KDACut.ALPHA: [KDACut.VECTOR]})] = (
+            frozenset()
+        )
 
     def further_columns(self, values: int) -> dict[str, int]:
         return {"alpha": self.values, "gate": self.values}
@@ -414,12 +411,7 @@ class KDA(DeltaRule):
 
 
 CombaCut = StrEnum("CombaCut", "BETA DELTA CONVOLUTION UNIT NORM ALPHA GATE FEEDBACK CORRECTION")
-
-
-def canonical_comba(cuts: frozenset[CombaCut]) -> frozenset[CombaCut]:
-    """Drop the cut of a p that nothing reads."""
-    unread = {CombaCut.DELTA, CombaCut.CORRECTION}
-    return cuts - {CombaCut.FEEDBACK} if cuts >= unread else cuts
+UNREAD = {(CombaCut.DELTA, CombaCut.CORRECTION): [CombaCut.FEEDBACK]}
 
 
 @CELLS("comba")
@@ -455,7 +447,7 @@ class Comba(GatedDeltaNet):
     class Config(PreconditionedConfig):
         """Number of heads, sizes, range of β, the initial d, and the cuts, by name or number."""
 
-        cuts: Annotated[frozenset[CombaCut], cuts_of(CombaCut, canonical_comba)] = frozenset()
+        cuts: Annotated[frozenset[CombaCut], cuts_of(CombaCut, UNREAD)] = frozenset()
         initial_d: Annotated[float, Choice((1.0, 0.02))] = Field(1.0, allow_inf_nan=False)
         """The authors try 0.02 in small models, too."""
 
@@ -485,12 +477,9 @@ class Comba(GatedDeltaNet):
 GatedDelta2Cut = StrEnum(
     "GatedDelta2Cut", "ERASE DELTA CONVOLUTION UNIT NORM ALPHA GATE VECTOR WRITE"
 )
-
-
-def canonical_2(cuts: frozenset[GatedDelta2Cut]) -> frozenset[GatedDelta2Cut]:
-    """Drop the cuts of an α and of a b that another cut has removed."""
-    cuts = cuts - {GatedDelta2Cut.VECTOR} if GatedDelta2Cut.ALPHA in cuts else cuts
-    return cuts - {GatedDelta2Cut.ERASE} if GatedDelta2Cut.DELTA in cuts else cuts
+REMOVED = {
+    GatedDelta2Cut.ALPHA: [GatedDelta2Cut.VECTOR], GatedDelta2Cut.DELTA: [GatedDelta2Cut.ERASE],
+}  # fmt: skip
 
 
 @CELLS("gated_deltanet2")
@@ -522,9 +511,7 @@ class GatedDeltaNet2(KDA):
         """Number of heads, size of the values, range of b, and the cuts, by name or number."""
 
         expand_v: Annotated[int, Choice((1, 2))] = Field(1, ge=1)
-        cuts: Annotated[frozenset[GatedDelta2Cut], cuts_of(GatedDelta2Cut, canonical_2)] = (
-            frozenset()
-        )
+        cuts: Annotated[frozenset[GatedDelta2Cut], cuts_of(GatedDelta2Cut, REMOVED)] = frozenset()
 
         @model_validator(mode="after")
         def _no_range_without_erasing(self) -> Any:

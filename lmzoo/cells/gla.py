@@ -22,13 +22,7 @@ RANK = 16
 TEMPERATURE = 16
 """The root of σ: α starts near 1."""
 GLACut = StrEnum("GLACut", "VECTOR DATA DECAY GATE NORM")
-
-
-def canonical_gla(cuts: frozenset[GLACut]) -> frozenset[GLACut]:
-    """Drop the cuts of an α that another cut has removed."""
-    if GLACut.DECAY in cuts:
-        return cuts - {GLACut.DATA, GLACut.VECTOR}
-    return cuts - {GLACut.VECTOR} if GLACut.DATA in cuts else cuts
+FIXED = {GLACut.DECAY: [GLACut.DATA, GLACut.VECTOR], GLACut.DATA: [GLACut.VECTOR]}
 
 
 @CELLS("gla")
@@ -65,7 +59,7 @@ class GatedLinearAttention(MatrixCell):
         heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
         expand_k: Annotated[float, Choice((0.5, 1.0))] = Field(0.5, gt=0, le=4)
         """K / V; K is rounded up."""
-        cuts: Annotated[frozenset[GLACut], cuts_of(GLACut, canonical_gla)] = frozenset()
+        cuts: Annotated[frozenset[GLACut], cuts_of(GLACut, FIXED)] = frozenset()
 
     log_decay: Tensor | None
 
@@ -102,11 +96,7 @@ class GatedLinearAttention(MatrixCell):
 GAIN = 2**-2.5
 """Factor of the initial W_q, W_k, W_v and W_g."""
 RetentionCut = StrEnum("RetentionCut", "ROTATION DECAY SCALES GATE NORM")
-
-
-def canonical_retention(cuts: frozenset[RetentionCut]) -> frozenset[RetentionCut]:
-    """Drop the scales of a decay that is cut."""
-    return cuts - {RetentionCut.SCALES} if RetentionCut.DECAY in cuts else cuts
+UNSCALED = {RetentionCut.DECAY: [RetentionCut.SCALES]}
 
 
 @CELLS("retention")
@@ -144,9 +134,7 @@ class Retention(MatrixCell):
         heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
         expand_v: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
         """V / K."""
-        cuts: Annotated[frozenset[RetentionCut], cuts_of(RetentionCut, canonical_retention)] = (
-            frozenset()
-        )
+        cuts: Annotated[frozenset[RetentionCut], cuts_of(RetentionCut, UNSCALED)] = frozenset()
 
     log_decay: Tensor
 

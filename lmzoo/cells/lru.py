@@ -1,6 +1,5 @@
 """Diagonal linear recurrences: the LRU, the RG-LRU, and the block of Griffin around it."""
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from enum import StrEnum
@@ -15,7 +14,7 @@ from torch.nn.functional import softplus
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights
-from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.cuts import ZeroWeights, cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.cells.matrix import WINDOW, convolve, normal
 from lmzoo.functional.affine import affine
@@ -24,13 +23,7 @@ from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.kernels.tokens import TokenInputs
 
 LRUCut = StrEnum("LRUCut", "PHASE NORMALISER EXPONENTIAL SKIP CARRY")
-
-
-def canonical_lru(cuts: frozenset[LRUCut]) -> frozenset[LRUCut]:
-    """Return the one set of cuts that stands for all sets with the same function."""
-    return cuts - {LRUCut.PHASE, LRUCut.EXPONENTIAL} if LRUCut.CARRY in cuts else cuts
-
-
+UNCARRIED = {LRUCut.CARRY: [LRUCut.PHASE, LRUCut.EXPONENTIAL]}
 LEAST = 1e-6
 """Least uniform number, because its logarithm is a weight."""
 
@@ -67,7 +60,7 @@ class LRU(DiagonalCell):
     class Config:
         """The cuts, by name or number, and the ring of the initial eigenvalues."""
 
-        cuts: Annotated[frozenset[LRUCut], cuts_of(LRUCut, canonical_lru)] = frozenset()
+        cuts: Annotated[frozenset[LRUCut], cuts_of(LRUCut, UNCARRIED)] = frozenset()
         r_min: float = Field(0.0, ge=0, lt=1)
         r_max: float = Field(1.0, gt=0, le=1)
         max_phase: float = Field(6.28, gt=0, allow_inf_nan=False)
@@ -222,16 +215,13 @@ class RGLRU(DiagonalCell):
     """
 
     @config
-    class Config:
+    class Config(ZeroWeights):
         """The cuts, by name or number; cuts that leave the same function give equal configs."""
 
+        zero_weights = frozenset(WEIGHTS)
         cuts: Annotated[frozenset[RGLRUCut], cuts_of(RGLRUCut, canonical)] = frozenset()
         c: float = Field(8.0, gt=0, allow_inf_nan=False)
         """The constant c of the decay."""
-
-        def uncut(self) -> Any:
-            """Return the config without the cuts that zero weights can express."""
-            return dataclasses.replace(self, cuts=self.cuts - set(WEIGHTS))
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)

@@ -26,11 +26,6 @@ START = math.log(math.expm1(1 - LEAST))
 """λ with softplus(λ) + ¼ = 1."""
 
 
-def canonical(cuts: frozenset[MesaCut]) -> frozenset[MesaCut]:
-    """Drop the ridge of a system that is not solved."""
-    return cuts - {MesaCut.RIDGE} if MesaCut.SOLVE in cuts else cuts
-
-
 @CELLS("mesa")
 class Mesa(MatrixCell):
     """Linear attention whose query solves for the weights of the keys so far.
@@ -66,7 +61,9 @@ class Mesa(MatrixCell):
         """Number of heads, and the cuts, by name or number."""
 
         heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
-        cuts: Annotated[frozenset[MesaCut], cuts_of(MesaCut, canonical)] = frozenset()
+        cuts: Annotated[frozenset[MesaCut], cuts_of(MesaCut, {MesaCut.SOLVE: [MesaCut.RIDGE]})] = (
+            frozenset()
+        )
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)

@@ -1,6 +1,5 @@
 """The minimal GRU and the minimal LSTM, whose gates read the token only."""
 
-import dataclasses
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -13,7 +12,7 @@ from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, State, Weights
-from lmzoo.cells.cuts import cuts_of, numbered
+from lmzoo.cells.cuts import ZeroWeights, cuts_of, numbered
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.cells.matrix import linear
 from lmzoo.functional.affine import affine
@@ -28,8 +27,9 @@ ZERO_WEIGHTS = {
     MinGRUCut.CANDIDATE_BIAS,
 }
 """Cuts that equal a weight of zero."""
-ALONE = {MinGRUCut.CARRY, MinGRUCut.WRITE_GATE}
+ALONE = MinGRUCut.CARRY, MinGRUCut.WRITE_GATE
 """Cuts that leave h = c: there is no gate."""
+UNGATED = {ALONE: [MinGRUCut.INPUT_TO_GATE, MinGRUCut.GATE_BIAS]}
 Candidate = StrEnum("Candidate", "POSITIVE LINEAR TANH")
 """The function g."""
 
@@ -37,11 +37,6 @@ Candidate = StrEnum("Candidate", "POSITIVE LINEAR TANH")
 def positive(u: Tensor) -> Tensor:
     """Return u + ½ where u >= 0, and σ(u) elsewhere."""
     return torch.where(u >= 0, u + 0.5, torch.sigmoid(u))
-
-
-def canonical_gru(cuts: frozenset[MinGRUCut]) -> frozenset[MinGRUCut]:
-    """Return the one set of cuts that stands for all sets with the same function."""
-    return cuts - {MinGRUCut.INPUT_TO_GATE, MinGRUCut.GATE_BIAS} if cuts >= ALONE else cuts
 
 
 FUNCTIONS = {
@@ -142,10 +137,11 @@ class MinGRU(MinimalCell):
     """
 
     @config
-    class Config:
+    class Config(ZeroWeights):
         """The cuts, by name or number, and two choices of the GRU that can be put back."""
 
-        cuts: Annotated[frozenset[MinGRUCut], cuts_of(MinGRUCut, canonical_gru)] = frozenset()
+        zero_weights = frozenset(ZERO_WEIGHTS)
+        cuts: Annotated[frozenset[MinGRUCut], cuts_of(MinGRUCut, UNGATED)] = frozenset()
         expansion: Expansion = Field(1.0, ge=1, exclude_if=lambda factor: factor == 1)
         """Columns of the state per column of the input."""
         candidate: Candidate = Candidate.POSITIVE
@@ -156,12 +152,10 @@ class MinGRU(MinimalCell):
         def _one_config_per_function(self) -> Any:
             if writes_zero(self):
                 object.__setattr__(self, "cuts", self.cuts - {MinGRUCut.WRITE_GATE})
-            object.__setattr__(self, "state_to_gate", self.state_to_gate and not self.cuts >= ALONE)
+            object.__setattr__(
+                self, "state_to_gate", self.state_to_gate and not self.cuts >= {*ALONE}
+            )
             return self
-
-        def uncut(self) -> Any:
-            """Return the config without the cuts that zero weights can express."""
-            return dataclasses.replace(self, cuts=self.cuts - ZERO_WEIGHTS)
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
@@ -169,7 +163,7 @@ class MinGRU(MinimalCell):
         shapes = {"xz": (width, h), "bz": (h,), "xh": (width, h), "bh": (h,), "hz": (h, h)}
         cut = {name for name, path in zip(shapes, MinGRUCut, strict=False) if path in self.cuts}
         cut |= set() if config.state_to_gate else {"hz"}
-        self.gated = not self.cuts >= ALONE
+        self.gated = not self.cuts >= {*ALONE}
         cut |= set() if self.gated else {"xz", "bz"}
         self.set_weights(shapes, cut, {"bz", "bh"})
 
@@ -262,9 +256,10 @@ class MinLSTM(MinimalCell):
     """
 
     @config
-    class Config:
+    class Config(ZeroWeights):
         """The cuts, by name or number; cuts that leave the same function give equal configs."""
 
+        zero_weights = frozenset(WEIGHTS)
         cuts: Annotated[frozenset[MinLSTMCut], cuts_of(MinLSTMCut, canonical)] = frozenset()
         expansion: Expansion = Field(1.0, ge=1, exclude_if=lambda factor: factor == 1)
         """Columns of the state per column of the input."""
@@ -276,10 +271,6 @@ class MinLSTM(MinimalCell):
             if writes_zero(self) and MinLSTMCut.NORMALISER in self.cuts:  # i has no effect
                 object.__setattr__(self, "cuts", canonical(self.cuts | {MinLSTMCut.WRITE_GATE}))
             return self
-
-        def uncut(self) -> Any:
-            """Return the config without the cuts that zero weights can express."""
-            return dataclasses.replace(self, cuts=self.cuts - set(WEIGHTS))
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)

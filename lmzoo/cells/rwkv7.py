@@ -63,15 +63,9 @@ Cut = StrEnum(
 )
 
 
-def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
-    """Drop the cuts of parts that another cut has removed."""
-    for whole, part in (
-        (Cut.DECAY, Cut.VECTOR_DECAY),
-        (Cut.RATE, Cut.VECTOR_RATE),
-        (Cut.REMOVAL, Cut.REMOVAL_KEY),
-    ):
-        cuts = cuts - {part} if whole in cuts else cuts
-    return cuts
+REMOVED = {
+    Cut.DECAY: [Cut.VECTOR_DECAY], Cut.RATE: [Cut.VECTOR_RATE], Cut.REMOVAL: [Cut.REMOVAL_KEY],
+}  # fmt: skip
 
 
 @CELLS("rwkv7")
@@ -83,7 +77,7 @@ class RWKV7(MatrixCell):
         """Number of heads and the cuts, by name or number."""
 
         heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
-        cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
+        cuts: Annotated[frozenset[Cut], cuts_of(Cut, REMOVED)] = frozenset()
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)

@@ -1,6 +1,5 @@
 """Elementwise recurrences with gates: SRU and QRNN."""
 
-import dataclasses
 import math
 from enum import StrEnum
 from functools import partial
@@ -14,7 +13,7 @@ from torch import Tensor
 from lmzoo.base.config import config
 from lmzoo.base.search_space import IntRange
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
-from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.cuts import ZeroWeights, cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.functional.affine import affine
 from lmzoo.functional.linear_recurrence import linear_recurrence
@@ -27,13 +26,6 @@ SRUCut = StrEnum(
 WEIGHTS = dict(zip(("xf", "cf", "bf", "xr", "cr", "br"), SRUCut, strict=False))
 """The cut of each weight that a cut sets to zero."""
 RESET = {SRUCut.INPUT_TO_RESET, SRUCut.STATE_TO_RESET, SRUCut.RESET_BIAS}
-
-
-def canonical(cuts: frozenset[SRUCut]) -> frozenset[SRUCut]:
-    """Return the one set of cuts that stands for all sets with the same function."""
-    if SRUCut.RESET_GATE in cuts:
-        cuts = cuts - RESET
-    return cuts - {SRUCut.SCALE} if SRUCut.SKIP in cuts else cuts
 
 
 @CELLS("sru")
@@ -66,16 +58,16 @@ class SRU(DiagonalCell):
     """
 
     @config
-    class Config:
+    class Config(ZeroWeights):
         """The cuts, by name or number; cuts that leave the same function give equal configs."""
 
-        cuts: Annotated[frozenset[SRUCut], cuts_of(SRUCut, canonical)] = frozenset()
+        zero_weights = frozenset(WEIGHTS.values())
+        cuts: Annotated[
+            frozenset[SRUCut],
+            cuts_of(SRUCut, {SRUCut.RESET_GATE: RESET, SRUCut.SKIP: [SRUCut.SCALE]}),
+        ] = frozenset()
         highway_bias: float = Field(0.0, ge=-8, le=8)
         """The initial b_r."""
-
-        def uncut(self) -> Any:
-            """Return the config without the cuts that zero weights can express."""
-            return dataclasses.replace(self, cuts=self.cuts - set(WEIGHTS.values()))
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
@@ -135,11 +127,6 @@ QRNNCut = StrEnum(
 )
 
 
-def canonical_qrnn(cuts: frozenset[QRNNCut]) -> frozenset[QRNNCut]:
-    """Drop the path to a gate that another cut has removed."""
-    return cuts - {QRNNCut.INPUT_TO_OUTPUT} if QRNNCut.OUTPUT_GATE in cuts else cuts
-
-
 @CELLS("qrnn")
 class QRNN(Cell):
     """Gated pooling of a causal convolution; its state is c and the last k − 1 inputs.
@@ -175,7 +162,9 @@ class QRNN(Cell):
     class Config:
         """The cuts, by name or number, the window k and the kind of pooling."""
 
-        cuts: Annotated[frozenset[QRNNCut], cuts_of(QRNNCut, canonical_qrnn)] = frozenset()
+        cuts: Annotated[
+            frozenset[QRNNCut], cuts_of(QRNNCut, {QRNNCut.OUTPUT_GATE: [QRNNCut.INPUT_TO_OUTPUT]})
+        ] = frozenset()
         window: Annotated[int, IntRange(1, 6)] = Field(2, ge=1)
         write_gate: StrictBool = False
         """Put an input gate of its own in the place of 1 − f (ifo-pooling)."""

@@ -1,9 +1,8 @@
 """The two cells of xLSTM."""
 
-import dataclasses
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from jaxtyping import Float
@@ -14,7 +13,7 @@ from torch.nn.functional import logsigmoid
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights
-from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.cuts import ZeroWeights, cuts_of
 from lmzoo.cells.matrix import WINDOW, MatrixCell, convolve, head_size, normal, ones, tap_bias, taps
 from lmzoo.functional.affine import affine
 from lmzoo.functional.linear_recurrence import linear_recurrence
@@ -264,16 +263,12 @@ class SLSTM(Cell):
     zero_start = 1.0
 
     @config
-    class Config:
+    class Config(ZeroWeights):
         """The cuts, by name or number; cuts that leave the same function give equal configs."""
 
+        zero_weights = frozenset((INPUT | MIXING).values())
         cuts: Annotated[frozenset[SLSTMCut], cuts_of(SLSTMCut, canonical_slstm)] = frozenset()
         heads: int = Field(4, ge=1)
-
-        def uncut(self) -> Any:
-            """Return the config without the cuts that zero weights can express."""
-            zero = set(INPUT.values()) | set(MIXING.values())
-            return dataclasses.replace(self, cuts=self.cuts - zero)
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)

@@ -1,13 +1,9 @@
 """Cuts of one elementwise cell give another cell, and each computes its published equation."""
 
-from typing import Any
-
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmzoo.base.equations import cut_names
 from lmzoo.cells.base import Cell
 from lmzoo.laws.support import assert_close
 from lmzoo.laws.tiny import FINE
@@ -110,39 +106,3 @@ def test_sru_computes_its_equation(seed: int) -> None:
         c = f * c + (1 - f) * (x[:, t] @ w.x)
         highway = (1 + 2 * torch.tensor(-0.5).double().exp()).sqrt() * x[:, t]
         assert_close(y, (r * c + (1 - r) * highway).detach(), 1e-7, f"h at {t}")
-
-
-def test_cuts_that_leave_the_same_function_give_equal_configs() -> None:
-    equal: list[tuple[str, list[Any], list[Any]]] = [
-        ("min_lstm", ["write_gate", "normaliser", "write_bias"], ["write_gate"]),
-        ("rg_lru", ["recurrence_gate", "recurrence_bias"], ["recurrence_gate"]),
-        ("sru", ["skip", "scale"], ["skip"]),
-        ("slstm", ["output_gate", "input_to_output"], [10]),
-        ("lru", ["carry", "phase"], ["carry"]),
-    ]
-    for name, cuts, canonical in equal:
-        assert make(name, cuts=cuts).config == make(name, cuts=canonical).config
-
-
-@pytest.mark.parametrize(
-    "name", ["min_gru", "min_lstm", "qrnn", "sru", "lru", "rg_lru", "slstm", "hgrn2"]
-)
-def test_every_cut_changes_the_outputs(name: str) -> None:
-    """Biases, and weights that start at zero, are drawn at random: cuts would change nothing."""
-
-    def randomised(cuts: list[str]) -> Cell:
-        cell = make(name, cuts=cuts)
-        generator = torch.Generator().manual_seed(5)
-        with torch.no_grad():
-            for path, weight in make(name).named_parameters():
-                value = torch.rand(weight.shape, generator=generator, dtype=weight.dtype) - 0.5
-                if path in dict(cell.named_parameters()) and (
-                    weight.dim() == 1 or not weight.any()
-                ):
-                    cell.get_parameter(path).add_(value)
-        return cell
-
-    whole = outputs(randomised([]))
-    for cut in cut_names(name):
-        cell = randomised([cut])
-        assert not outputs(cell).allclose(whole, atol=1e-6), f"{name} without {cut}"
