@@ -5,20 +5,19 @@
              others are no-ops and changes for the worse by as much, half each
 
 The incumbent's runs are used again for each candidate, and the winner's runs become those of the
-incumbent; `--stream` takes new ones. The loss at the end is that of the configuration on the seeds
-that no judge sees there. Seeds are drawn with replacement from those that a study has, so series of
-one study are resamples: intervals are over studies.
+incumbent; `--stream` takes new ones. A change has the seeds of the incumbent, a no-op other ones.
+The loss at the end is that of the configuration on the seeds that no judge sees there. Seeds are
+drawn from those of a study, so that its series are resamples: intervals are over studies.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks.crash_test.decisions import FLOOR, Pool, no_ops
-from benchmarks.crash_test.judges import BUDGET, JUDGES, Case
+from benchmarks.crash_test.judges import BUDGET, JUDGES, Array, Case
 from benchmarks.crash_test.population import JUDGED
-from benchmarks.crash_test.population import STREAM as SECOND
 from lmzoo.base.seeds import derive_seed
 
 LENGTH = 50
@@ -65,26 +64,34 @@ def run_all(pool: Pool, repeats: int, judges: tuple[str, ...] = IN_SERIES) -> It
 
 def _run(pool: Pool, judge: str, start: str, share: float, random: np.random.Generator) -> Series:
     decide, incumbent = JUDGES[judge].decide, start
-    drawn = {
-        name: np.array([x for seed, x in pool.losses[name].items() if _may_use(seed, share)])
-        for name in pool.configurations
-    }
-    runs = random.choice(drawn[incumbent], BUDGET)
+    shared = sorted(set.intersection(*(set(pool.losses[name]) for name in pool.configurations)))
+    shared = [seed for seed in shared if seed < JUDGED]
+
+    def draw(name: str, other_than: Sequence[int] = ()) -> list[int]:
+        """Return new seeds; where changes are judged, those that all configurations have."""
+        usable = {*(shared if share >= 0 else pool.losses[name])} - {*other_than}
+        return random.choice(sorted(usable), BUDGET, replace=False).tolist()
+
+    def losses(name: str, seeds: Sequence[int]) -> Array:
+        return np.array([pool.losses[name][seed] for seed in seeds])
+
+    own = draw(incumbent)
     keeps = false = 0
     seeds = BUDGET
     for place in range(1, LENGTH + 1):
         kind, candidate = _candidate(pool, incumbent, share, random)
-        other = random.choice(drawn[candidate], BUDGET)
-        floor = random.choice(drawn[incumbent], FLOOR)
-        case = Case(runs, other, floor, pool.sigma, pool.failure, False, place, keeps)  # noqa: FBT003
+        new = draw(candidate, own) if candidate == incumbent else own
+        runs, other = losses(incumbent, own), losses(candidate, new)
+        floor = losses(incumbent, draw(incumbent)[:FLOOR])
+        case = Case(runs, other, floor, pool.sigma, pool.failure, new == own, place, keeps)
         word, used = decide(case)
         seeds += used
         if word > 0:
             keeps += 1
             false += kind != "better"
-            incumbent, runs = candidate, other
+            incumbent, own = candidate, new
             if judge == STREAM:
-                runs = random.choice(drawn[incumbent], BUDGET)
+                own = draw(incumbent)
                 seeds += BUDGET
     sd = float(pool.unseen(start).std(ddof=1)) or 1e-12
     change = float(pool.unseen(incumbent).mean() - pool.unseen(start).mean()) / sd
@@ -112,8 +119,3 @@ def _candidate(
 
 def _shares(share: float) -> list[float]:
     return [share, (1 - share) / 2, (1 - share) / 2]
-
-
-def _may_use(seed: int, share: float) -> bool:
-    """Return whether a judge may see a seed: all if nothing but no-ops is judged."""
-    return share < 0 or not JUDGED <= seed < SECOND
