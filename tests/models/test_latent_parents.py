@@ -1,8 +1,11 @@
-"""Models with one latent parent: limits, priors and posteriors (DLM2, 5, 6, 13, 25)."""
+"""Models with one or two latent parents: priors, posteriors and sums (DLM2, 5, 6, 13, 14, 25)."""
 
 import pytest
 import torch
+from torch import Tensor
 
+from lmzoo.contract import LanguageModel
+from tests.largest_tensor import LargestTensorMode
 from tests.laws.support import assert_close, log_prob
 from tests.models.equivalence import (
     ALWAYS,
@@ -13,10 +16,9 @@ from tests.models.equivalence import (
     set_weights,
     small,
 )
-from tests.tiny import CLOSE, batch
+from tests.tiny import CLOSE, batch, tiny
 
 ALIGNED = ["latent_parent_positional", "latent_parent_typed", "aligned_aggregate_markov"]
-
 PREVIOUS = NEVER * (1 - torch.eye(LENGTH).roll(1, 1))
 """Alignment logits Λ with all mass on a = t-1."""
 
@@ -76,3 +78,43 @@ def test_aligned_scores_equal_the_explicit_sum() -> None:
         prior = torch.softmax(model.alignment.logits[:t, t], dim=0)
         terms = [prior[a] * classes[s[a], z] * words[z, s[t]] for a in range(t) for z in range(3)]
         assert_close(actual[b, t], torch.stack(terms).sum().detach(), CLOSE, f"P(s_{t})")
+
+
+SIZES = {"batch": 5, "length": 13, "components": 7}
+
+
+def terms(model: LanguageModel, s: list[int], t: int) -> Tensor:
+    """Return P(i, j, s_t | s_<t) for all i, j < t as a (t, t) matrix."""
+    table = model.embedding.weight
+    words = torch.softmax(model.words.means @ table.T, dim=1)
+    prior = torch.softmax(model.pairs[:t, :t, t].flatten(), dim=0).view(t, t)
+    joint = torch.zeros(t, t)
+    for i in range(t):
+        for j in range(t):
+            logits = model.first(table[s[i]]) + model.second(table[s[j]])
+            classes = torch.softmax(logits, dim=0)
+            joint[i, j] = prior[i, j] * sum(classes[z] * words[z, s[t]] for z in range(3))
+    return joint.detach()
+
+
+def test_scores_and_posterior_equal_explicit_sums() -> None:
+    model = small("two_parent_aggregate_markov")
+    tokens, lengths = batch(model.task)
+    lengths = torch.full_like(lengths, LENGTH)
+    scores, posterior = log_prob(model, tokens, lengths), model.posterior(tokens, lengths)
+    for b, s in enumerate(tokens.tolist()):
+        for t in range(1, LENGTH):
+            joint = terms(model, s, t)
+            assert_close(scores[b, t].exp(), joint.sum(), CLOSE, f"P(s_{t})")
+            expected = joint.sum(0) / joint.sum()
+            assert_close(posterior[b, :t, t - 1].detach(), expected, CLOSE, f"P(j | s_{t})")
+            assert not posterior[b, t:, t - 1].any()
+
+
+def test_largest_tensor_has_at_most_b_t2_k_elements() -> None:
+    count, length, components = SIZES.values()
+    model = tiny("two_parent_aggregate_markov", length=length, components=components)
+    tokens, lengths = batch(model.task, count=count)
+    with LargestTensorMode() as largest:
+        model.log_prob(tokens, lengths).sum().backward()
+    assert largest.max_numel <= count * (length - 1) ** 2 * components

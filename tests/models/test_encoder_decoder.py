@@ -1,4 +1,4 @@
-"""Flat autoencoders: rank, dependence on all tokens, noise, and the Gaussian code."""
+"""Autoencoders: what codes read, noise, and the Gaussian code."""
 
 from typing import Any
 
@@ -15,7 +15,25 @@ from tests.laws.support import assert_close, is_deterministic, log_prob
 from tests.models.equivalence import small
 from tests.tiny import CLOSE, SAME, batch
 
-NAMES = ["linear_autoencoder", "mlp_autoencoder"]
+NAMES = ["gru_autoencoder", "rnn_autoencoder"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_code_depends_on_all_tokens_and_not_on_pads(name: str) -> None:
+    model = small(name)
+    tokens, _ = batch(model.task)
+    lengths = torch.full((len(tokens),), model.task.length - 1)
+    code = model.encode(tokens, lengths)
+    assert code.shape == (len(tokens), model.config.width)
+    for t in range(model.task.length):
+        changed = tokens.clone()
+        changed[:, t] = (tokens[:, t] + 1) % model.task.vocab
+        moved = (model.encode(changed, lengths) - code).abs().amax(1)
+        assert (moved > 1e-4).all() if t < model.task.length - 1 else (moved == 0).all()
+
+
+FLAT = ["linear_autoencoder", "mlp_autoencoder"]
 
 
 @torch.no_grad()
@@ -69,7 +87,7 @@ def test_kl_equals_the_kl_of_two_gaussians_with_equal_variance() -> None:
     assert_close(code.kl(code.prior_mean[None]), torch.zeros(1), SAME, "KL at the prior's mean")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FLAT)
 def test_objective_is_the_score_minus_the_kl(name: str) -> None:
     model = small(name, gaussian=True)
     tokens, lengths = batch(model.task)
