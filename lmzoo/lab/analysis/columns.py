@@ -236,7 +236,7 @@ def _diverged(row: Row, _: int) -> str:
 
 
 def _difference(row: Row, digits: int) -> str:
-    if row["reference"]:
+    if row.get("reference"):
         return "reference"
     ends = (row[name] for name in DIFFERENCE_ENDS)
     return format_mean(row["difference"], *ends, form=f"+.{digits}f")
@@ -418,9 +418,26 @@ EFFECTS = (
 )  # fmt: skip
 """Effects of the switches of a cell, and interactions of pairs."""
 
+JUDGED = (
+    Column("table", cell=lambda row, _: row["table"], is_text=True),
+    Column("rank", None, "rank", "d"),
+    Column("variant", None, "variant", lambda row, _: row["variant"], is_text=True),
+    Column("verdict", None, "verdict", is_text=True,
+           cell=lambda row, _: verdict_text(row) if row["against"] else "reference"),
+    Column("mean", LOSS, cell=".{digits}f", ends=("low", "high")),
+    Column("difference", LOSS, "difference", ends=DIFFERENCE_ENDS,
+           cell=lambda row, digits: _difference(row, digits) if row["against"] else ""),
+    Column("against", None, "against", lambda row, _: row["against"] or ""),
+    Column("p", None, "p", lambda row, _: format_p(row["p"]) if row["against"] else ""),
+    Column("seeds", None, "seeds", "d"),
+    Column("diverged", None, "diverged", lambda row, _: str(row["diverged"] or "")),
+)  # fmt: skip
+"""Variants of any program; `table` and `mean` are shown by the names of their columns there."""
+
 FRAMES: dict[str, tuple[Column, ...]] = {
     "ranking": RANKING,
     "comparison": COMPARISON,
     "effects": EFFECTS,
+    "judged": JUDGED,
 }
 """Frame of a command -> its columns, in order; intervals are null for a single seed."""

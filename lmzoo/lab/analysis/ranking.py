@@ -45,7 +45,7 @@ from lmzoo.lab.analysis.baseline_comparison import add_baseline_columns
 from lmzoo.lab.analysis.columns import add_values
 from lmzoo.lab.analysis.load import confirm_runs, status_at
 from lmzoo.lab.analysis.units import METRIC, add_sizes, metric_unit, text_sizes
-from lmzoo.lab.statistics.compared import MARGIN, compared, read_looks
+from lmzoo.lab.statistics.compared import MARGIN, Compared, compared, read_looks
 from lmzoo.lab.statistics.contrasts import point_intervals, unfair
 from lmzoo.lab.statistics.entropy_floor import is_impossible
 from lmzoo.lab.statistics.intervals import Array
@@ -310,7 +310,7 @@ def _against_reference(
     study: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the columns of the differences; null in a table without the reference."""
-    P, there = len(losses), bool(reference.any())
+    there = bool(reference.any())
     c = compared(
         losses if there else np.full_like(losses, np.nan),
         int(reference.arg_max() or 0),
@@ -320,14 +320,18 @@ def _against_reference(
         looks=read_looks(study.get("looks"), losses.shape[1]),
         margin=float(study.get("margin", MARGIN)),
     )
-    words = [str(word) or None for word in c.verdict] if there else [None] * P
+    return verdict_columns(c)
+
+
+def verdict_columns(c: Compared) -> dict[str, Any]:
+    """Return the columns of a comparison."""
     return {
         "difference": c.mean,
         "difference_low": c.low,
         "difference_high": c.high,
         "p_raw": c.p_raw,
         "p": c.p,
-        "verdict": pl.Series(words, dtype=pl.String),
+        "verdict": pl.Series([str(word) or None for word in c.verdict], dtype=pl.String),
         "sign": c.sign,
         "probability_worse": c.worse,
         "probability_within": c.within,

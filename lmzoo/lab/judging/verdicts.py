@@ -15,11 +15,10 @@ import polars as pl
 
 from lmzoo.base.errors import UserError, near
 from lmzoo.lab.analysis import verdict_lines
-from lmzoo.lab.analysis.columns import Column, Row, text_table
-from lmzoo.lab.analysis.formatting import format_mean, format_p
-from lmzoo.lab.analysis.ranking import order
+from lmzoo.lab.analysis.columns import JUDGED, maximized, text_table
+from lmzoo.lab.analysis.ranking import order, verdict_columns
 from lmzoo.lab.analysis.render import Report, ReportFrame
-from lmzoo.lab.analysis.verdict_lines import SHOWN, verdict_text
+from lmzoo.lab.analysis.verdict_lines import SHOWN
 from lmzoo.lab.judging.account import NO_PAIR, Account, Question, account
 from lmzoo.lab.statistics.compared import (
     NEGLIGIBLE,
@@ -37,27 +36,6 @@ MEANINGS = {
     "repetitions, if the measured difference is the true one",
 }
 """What each verdict says of any metric."""
-
-
-def _change(row: Row, digits: int) -> str:
-    ends = row["difference_low"], row["difference_high"]
-    return format_mean(row["difference"], *ends, f"+.{digits}f") if row["against"] else ""
-
-
-COLUMNS = (
-    Column("table", cell=lambda row, _: row["table"], is_text=True),
-    Column("rank", None, "rank", "d"),
-    Column("variant", None, "variant", lambda row, _: row["variant"], is_text=True),
-    Column("verdict", None, "verdict", is_text=True,
-           cell=lambda row, _: verdict_text(row) if row["against"] else "reference"),
-    Column("mean", cell=".{digits}f", ends=("low", "high")),
-    Column("difference", None, "difference", _change),
-    Column("against", None, "against", lambda row, _: row["against"] or ""),
-    Column("p", None, "p", lambda row, _: format_p(row["p"]) if row["against"] else ""),
-    Column("seeds", None, "seeds", "d"),
-    Column("diverged", None, "diverged", lambda row, _: str(row["diverged"] or "")),
-)  # fmt: skip
-"""What people read; `table` and `mean` have the names of their columns in the results."""
 
 
 def judge(
@@ -161,59 +139,39 @@ def _nothing(table: pl.DataFrame, metric: str) -> str:
 
 def _judged(part: pl.DataFrame, q: Question) -> tuple[pl.DataFrame, pl.Series]:
     """Return the rows of one table, the best variant first, and the rows of runs without a pair."""
-    sign = -1.0 if q.higher_is_better else 1.0
     variants = part["variant"].unique(maintain_order=True).to_list()
     base = variants.index(q.reference) if q.reference in variants else 0
     P = len(variants)
     to = np.maximum(np.arange(P) - 1, 0) if q.successive else np.full(P, base)
-    compared_with = np.arange(P) != to
-    losses, paired = losses_of(part, variants, to, compared_with, q)
-    lone = np.zeros(losses.shape, bool)
-    if paired:
-        lone = without_pair(losses, to, compared_with)
-        losses[lone] = np.nan
+    asked = np.arange(P) != to
+    losses, paired = losses_of(part, variants, to, asked, q)
+    lone = without_pair(losses, to, asked) if paired else np.zeros(losses.shape, bool)
+    losses[lone] = np.nan
     if q.reference is not None and q.reference not in variants:
-        compared_with[:] = False
-    c = compared(losses, to, family=compared_with, margin=q.margin, paired=paired)
+        asked[:] = False
+    c = compared(losses, to, family=asked, margin=q.margin, paired=paired)
     interval = point_intervals(losses)
-    ends = np.sort([sign * interval.low, sign * interval.high], axis=0)
-    change = np.sort([sign * c.low, sign * c.high], axis=0)
-    words = [str(word) or None for word in c.verdict]
-    against = [variants[r] if own else None for r, own in zip(to, compared_with, strict=True)]
-    diverged, known = np.isposinf(losses).sum(1), (~np.isnan(losses)).sum(1)
+    known = (~np.isnan(losses)).sum(1)
     runs = part.group_by("variant", maintain_order=True).len()["len"].to_numpy()
-    table = pl.DataFrame(
-        {
-            "table": part["table"][0],
-            "rank": order(losses, interval.mean),
-            "variant": variants,
-            "mean": sign * interval.mean,
-            "low": ends[0],
-            "high": ends[1],
-            "against": pl.Series(against, dtype=pl.String),
-            "verdict": pl.Series(words, dtype=pl.String),
-            "sign": c.sign,
-            "difference": sign * c.mean,
-            "difference_low": change[0],
-            "difference_high": change[1],
-            "p_raw": c.p_raw,
-            "p": c.p,
-            "probability_worse": c.worse,
-            "probability_within": c.within,
-            "probability_better": c.better,
-            "seeds": known,
-            "missing": runs - known - lone.sum(1),
-            "without_pair": lone.sum(1),
-            "diverged": diverged,
-            "p_diverged": c.p_diverged,
-            "seeds_needed": c.seeds_needed,
-            "needs_tuning": c.needs_tuning,
-            "paired": np.full(P, paired),
-        }
-    )  # fmt: skip
-    counts = ("seeds", "missing", "without_pair", "diverged", "seeds_needed", "sign")
-    whole = pl.col(*counts).cast(pl.Int64)
-    table = table.fill_nan(None).with_columns(whole, pl.col("rank").rank("min").cast(pl.Int64))
+    columns = {
+        "table": part["table"][0],
+        "rank": order(losses, interval.mean),
+        "variant": variants,
+        "mean": interval.mean,
+        "low": interval.low,
+        "high": interval.high,
+        "against": [variants[r] if own else None for r, own in zip(to, asked, strict=True)],
+        **verdict_columns(c),
+        "seeds": known,
+        "missing": runs - known - lone.sum(1),
+        "without_pair": lone.sum(1),
+        "diverged": np.isposinf(losses).sum(1),
+        "paired": np.full(len(variants), paired),
+    }
+    whole = pl.col("seeds", "missing", "without_pair", "diverged", "seeds_needed", "sign")
+    table = pl.DataFrame(columns, schema_overrides={"against": pl.String}).fill_nan(None)
+    table = table.with_columns(whole.cast(pl.Int64), pl.col("rank").rank("min").cast(pl.Int64))
+    table = maximized(table, "judged") if q.higher_is_better else table
     seeds = part["seed"].unique(maintain_order=True).to_list()
     alone = [f"{variants[i]}\0{seeds[s]}" for i, s in np.argwhere(lone)]
     is_alone = pl.concat_str("variant", "seed", separator="\0").is_in(alone)
@@ -308,7 +266,7 @@ def _report(table: pl.DataFrame, given: Account) -> Report:
     if within:
         legend.append(f"each {within} is a family of its own: nothing is corrected over them")
     names = {"table": within or "", "mean": metric}
-    shown = [replace(c, heading=names.get(c.name, c.heading)) for c in COLUMNS]
+    shown = [replace(c, heading=names.get(c.name, c.heading)) for c in JUDGED]
     shown = [column for column in shown if column.heading]
     text = text_table("ranking", table.to_dicts(), shown, _digits(table))
     return Report((*heading, *given.notes), (text,), tuple(legend), table)
