@@ -21,6 +21,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -79,7 +80,7 @@ class ReportFrame(pl.DataFrame):
         frame.report = report
         return frame
 
-    @property
+    @cached_property
     def shown(self) -> Report | None:
         """The report that is printed; None of rows of it."""
         return self.report

@@ -153,7 +153,7 @@ def read_wandb_log(file: Path) -> Row:
     row: Row = {"state": "running"}
     for content in _wandb_records(file.read_bytes()):
         try:
-            record = wandb_internal_pb2.Record.FromString(content)
+            record = wandb_internal_pb2.Record.FromString(content)  # type: ignore[attr-defined]
         except DecodeError:
             return row | TORN
         row[RUN] = record.run.display_name or row.get(RUN) or file.stem
