@@ -11,7 +11,7 @@ from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.cells.matrix import WINDOW, MatrixCell, convolve, linear, ones, tap_bias, taps
+from lmzoo.cells.matrix import WINDOW, MatrixCell, convolve, linear, normed, ones, tap_bias, taps
 from lmzoo.kernels.tokens import TokenInputs
 
 BlockCut = StrEnum("BlockCut", "CONVOLUTION OUTPUT_GATE NORM FEED_FORWARD RESIDUAL")
@@ -223,13 +223,6 @@ class Block(Cell):
         a, b = self._canon(Canon.D, linear(read, w.up), windows).chunk(2, dim=-1)
         y = linear(silu(a) * b, w.down)
         return r + y if residual else y
-
-
-def normed(x: Tensor, scales: Tensor | None) -> Tensor:
-    """Return RMSNorm(x); x itself if the scales are cut."""
-    if scales is None:
-        return x
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * scales
 
 
 MinBlockCut = StrEnum("MinBlockCut", "CONVOLUTION NORM FEED_FORWARD RESIDUAL")

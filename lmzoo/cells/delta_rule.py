@@ -13,6 +13,7 @@ flash-linear-attention (`layers/delta_net.py`, `gated_deltanet.py`, `gated_delta
 """
 
 import math
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, ClassVar
@@ -64,6 +65,12 @@ class DeltaRule(MatrixCell):
     """Base class of DeltaNet and gated DeltaNet: linear attention with the delta rule."""
 
     convolved = ("q", "k", "v")
+    rate_low: ClassVar[float]
+    """The least initial rate of a decay that reads the token."""
+    removes: ClassVar[Mapping[Any, set[str]]] = {
+        "beta": {"beta"}, "convolution": {"conv"}, "norm": {"norm"},
+    }  # fmt: skip
+    """The weights that go with a cut, or with all cuts of a tuple."""
 
     def __init__(self, config: Any, width: int, length: int) -> None:
         super().__init__(config, width, length)
@@ -77,9 +84,11 @@ class DeltaRule(MatrixCell):
         shapes = {name: (rows, width) for name, rows in columns.items()}
         shapes |= {"conv": (keys + n * (keys + values), WINDOW), "out": (width, values)}
         shapes["norm"] = (self.values,)
-        further = self.further_weights()
+        further = self.further_weights() | self._preconditioner()
         shapes |= {name: shape for name, (shape, _) in further.items()}
-        cut = self.cut_weights()
+        paths = {each if isinstance(each, tuple) else (each,): each for each in self.removes}
+        gone = [self.removes[each] for path, each in paths.items() if config.cuts >= {*path}]
+        cut = set[str]().union(*gone)
         own = {"norm": ones, "conv": taps, "out": linear(values)}
         own |= {name: draw for name, (_, draw) in further.items()}
         options = self.option_columns(keys, values)
@@ -97,6 +106,17 @@ class DeltaRule(MatrixCell):
         """Whether keys are written by M."""
         return getattr(self.config, "preconditioned", False)
 
+    def _preconditioner(self) -> dict[str, tuple[tuple[int, ...], OwnDraw]]:
+        """Return the shapes and draws of A, b_α and c of a preconditioner, if there is one."""
+        if not self.preconditioned:
+            return {}
+        heads = (self.config.heads,)
+        return {
+            "log_rate_a": (heads, partial(log_rates, low=self.rate_low)),
+            "bias_alpha_a": (heads, delta_bias),
+            "log_centre": (heads, partial(torch.full, fill_value=-0.2)),
+        }
+
     def further_columns(self, values: int) -> dict[str, int]:
         """Return the projections of a subclass, by number of columns; those of the values."""
         return {}
@@ -104,11 +124,6 @@ class DeltaRule(MatrixCell):
     def further_weights(self) -> dict[str, tuple[tuple[int, ...], OwnDraw]]:
         """Return the shapes and draws of a subclass's weights."""
         return {}
-
-    def cut_weights(self) -> set[str]:
-        """Return the names of the weights that the cuts remove."""
-        names = {"beta": "beta", "convolution": "conv", "norm": "norm"}
-        return {weight for cut, weight in names.items() if cut in self.config.cuts}
 
     def initial_memory(self, start: Tensor) -> State:
         """Return the window, and A_0 = 0 of a preconditioner."""
@@ -184,17 +199,6 @@ class DeltaNet(DeltaRule):
         cuts: Annotated[frozenset[DeltaCut], cuts_of(DeltaCut)] = frozenset()
 
 
-def preconditioner_weights(cell: Any) -> dict[str, tuple[tuple[int, ...], OwnDraw]]:
-    """Return the shapes and draws of A, b_α and c of a preconditioner, if there is one."""
-    heads = (cell.config.heads,)
-    own: dict[str, tuple[tuple[int, ...], OwnDraw]] = {
-        "log_rate_a": (heads, partial(log_rates, low=cell.rate_low)),
-        "bias_alpha_a": (heads, delta_bias),
-        "log_centre": (heads, partial(torch.full, fill_value=-0.2)),
-    }
-    return own if cell.preconditioned else {}
-
-
 def unit(x: Float[Tensor, "*N K"]) -> Float[Tensor, "*N K"]:
     """Scale vectors to length 1; 0 stays 0."""
     return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
@@ -251,8 +255,8 @@ class GatedDeltaNet(DeltaRule):
     flash-linear-attention (`ops/precond_gated_delta_rule/naive.py`, eb432dd).
     """
 
-    rate_low: ClassVar[float] = 0.0
-    """The least initial rate."""
+    rate_low = 0.0
+    removes = DeltaRule.removes | {"gate": {"gate"}, "alpha": {"alpha", "log_rate", "bias_alpha"}}
 
     @config
     class Config(PreconditionedConfig):
@@ -265,15 +269,7 @@ class GatedDeltaNet(DeltaRule):
 
     def further_weights(self) -> dict[str, tuple[tuple[int, ...], OwnDraw]]:
         heads, rates = (self.config.heads,), partial(log_rates, low=self.rate_low)
-        own = {"log_rate": (heads, rates), "bias_alpha": (heads, delta_bias)}
-        return own | preconditioner_weights(self)
-
-    def cut_weights(self) -> set[str]:
-        cut = super().cut_weights() | (
-            {"gate"} if GatedDeltaCut.GATE in self.config.cuts else set()
-        )
-        alpha = {"alpha", "log_rate", "bias_alpha"}
-        return cut | alpha if GatedDeltaCut.ALPHA in self.config.cuts else cut
+        return {"log_rate": (heads, rates), "bias_alpha": (heads, delta_bias)}
 
     def log_alpha(self, z: dict[str, Tensor], like: Tensor) -> Tensor:
         if "alpha" not in z:
@@ -361,7 +357,11 @@ class KDA(DeltaRule):
     Kimi Team 2025 (arXiv:2510.26692).
     """
 
-    rate_low: ClassVar[float] = 1.0
+    rate_low = 1.0
+    removes = DeltaRule.removes | {
+        "gate": {"gate", "up_gate", "bias_gate"},
+        "alpha": {"alpha", "log_rate", "up_alpha", "bias_alpha"},
+    }
 
     @config
     class Config(PreconditionedConfig):
@@ -379,18 +379,11 @@ class KDA(DeltaRule):
         heads, rank = self.config.heads, self.values
         decays = heads * (1 if KDACut.VECTOR in self.config.cuts else self.keys)
         values = heads * self.values
-        own = {
+        return {
             "log_rate": ((heads,), log_rates),
             "up_alpha": ((decays, rank), linear(rank)), "bias_alpha": ((decays,), delta_bias),
             "up_gate": ((values, rank), linear(rank)), "bias_gate": ((values,), linear(rank)),
         }  # fmt: skip
-        return own | preconditioner_weights(self)
-
-    def cut_weights(self) -> set[str]:
-        cut, cuts = super().cut_weights(), self.config.cuts
-        cut |= {"gate", "up_gate", "bias_gate"} if KDACut.GATE in cuts else set()
-        alpha = {"alpha", "log_rate", "up_alpha", "bias_alpha"}
-        return cut | alpha if KDACut.ALPHA in cuts else cut
 
     def log_alpha(self, z: dict[str, Tensor], like: Tensor) -> Tensor:
         if "alpha" not in z:
@@ -443,6 +436,10 @@ class Comba(GatedDeltaNet):
     Hu et al. 2025 (arXiv:2506.02475).
     """
 
+    removes = GatedDeltaNet.removes | {
+        "feedback": {"bias_b"}, "correction": {"skip"}, ("delta", "correction"): {"bias_b"},
+    }  # fmt: skip
+
     @config
     class Config(PreconditionedConfig):
         """Number of heads, sizes, range of β, the initial d, and the cuts, by name or number."""
@@ -455,12 +452,6 @@ class Comba(GatedDeltaNet):
         heads = (self.config.heads,)
         d = partial(torch.full, fill_value=self.config.initial_d)
         return super().further_weights() | {"bias_b": (heads, ones), "skip": (heads, d)}
-
-    def cut_weights(self) -> set[str]:
-        cut, cuts = super().cut_weights(), self.config.cuts
-        unread = cuts >= {CombaCut.DELTA, CombaCut.CORRECTION}
-        cut |= {"bias_b"} if unread or CombaCut.FEEDBACK in cuts else set()
-        return cut | ({"skip"} if CombaCut.CORRECTION in cuts else set())
 
     def update(self, z: dict[str, Tensor]) -> Update:
         strength = 1.0 if self.w.bias_b is None else torch.sigmoid(self.w.bias_b)[:, None]
@@ -506,6 +497,10 @@ class GatedDeltaNet2(KDA):
     0c4a361).
     """
 
+    removes = KDA.removes | {
+        (): {"beta"}, "erase": {"erase"}, "delta": {"erase"}, "write": {"write"},
+    }  # fmt: skip
+
     @config
     class Config(PreconditionedConfig):
         """Number of heads, size of the values, range of b, and the cuts, by name or number."""
@@ -521,11 +516,6 @@ class GatedDeltaNet2(KDA):
 
     def option_columns(self, keys: int, values: int) -> dict[str, int]:
         return {"erase": keys, "write": values} | super().option_columns(keys, values)
-
-    def cut_weights(self) -> set[str]:
-        cut, cuts = super().cut_weights() | {"beta"}, self.config.cuts
-        cut |= {"erase"} if cuts & {GatedDelta2Cut.ERASE, GatedDelta2Cut.DELTA} else set()
-        return cut | ({"write"} if GatedDelta2Cut.WRITE in cuts else set())
 
     def update(self, z: dict[str, Tensor]) -> Update:
         update = super().update(z)

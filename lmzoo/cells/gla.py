@@ -15,7 +15,7 @@ from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, Inputs, OwnDraw, State, Weights
 from lmzoo.cells.cuts import cuts_of, numbered
 from lmzoo.cells.diagonal import DiagonalCell
-from lmzoo.cells.matrix import MatrixCell, fixed_log_decays, glorot, head_size, linear, ones
+from lmzoo.cells.matrix import MatrixCell, fixed_log_decays, glorot, head_size, linear, normed, ones
 from lmzoo.functional.matrix_state import Update, matrix_scan
 
 RANK = 16
@@ -336,9 +336,7 @@ class HGRN2(DiagonalCell):
         return q / q.shape[-1] ** 0.5
 
     def _leave(self, h: Tensor) -> Tensor:
-        if self.w.norm is not None:
-            h = h * torch.rsqrt(h.square().mean(-1, keepdim=True) + 1e-5) * self.w.norm
-        return h @ self.w.out
+        return normed(h, self.w.norm) @ self.w.out
 
     def _parts(self, projected: Tensor) -> dict[str, Tensor]:
         return dict(zip(self.names, projected.split(self.width, dim=-1), strict=True))

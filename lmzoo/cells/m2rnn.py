@@ -44,6 +44,7 @@ from lmzoo.cells.matrix import (
     head_size,
     linear,
     log_rates,
+    normed,
     ones,
     taps,
 )
@@ -121,9 +122,7 @@ class M2RNN(MatrixCell):
         w, o = self.w, o.flatten(-2)
         o = o if w.skip is None else o + w.skip * z["v"]
         o = o * nn.functional.silu(z["gate"]) if "gate" in z else o
-        if w.norm is not None:
-            o = o * torch.rsqrt(o.square().mean(-1, keepdim=True) + 1e-5) * w.norm
-        return nn.functional.linear(o, w.out)
+        return nn.functional.linear(normed(o, w.norm), w.out)
 
 
 def identities(shape: tuple[int, ...]) -> Tensor:

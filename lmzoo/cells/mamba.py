@@ -21,6 +21,7 @@ from lmzoo.cells.matrix import (
     head_size,
     linear,
     log_rates,
+    normed,
     ones,
     tap_bias,
     taps,
@@ -257,9 +258,7 @@ class Mamba2(MatrixCell):
         o = o if w.skip is None else o + w.skip[:, None] * update.value
         o = o.flatten(-2)
         o = o * nn.functional.silu(z["gate"]) if "gate" in z else o
-        if w.norm is not None:
-            o = o * torch.rsqrt(o.square().mean(-1, keepdim=True) + 1e-5) * w.norm
-        return nn.functional.linear(o, w.out)
+        return nn.functional.linear(normed(o, w.norm), w.out)
 
 
 LEAST_RATE = 1e-4
@@ -358,9 +357,7 @@ class Mamba3(MatrixCell):
             turned = angle[:, None] + moved.cumsum(1)
             angle = turned[:, -1]
         for name, scales, bias in (("b", w.norm_b, w.bias_b), ("c", w.norm_c, w.bias_c)):
-            part = z[name]
-            if scales is not None:
-                part = part * torch.rsqrt(part.square().mean(-1, keepdim=True) + 1e-5) * scales
+            part = normed(z[name], scales)
             part = part[..., None, :].expand(*part.shape[:-1], self.heads, self.keys)
             part = part if bias is None else part + bias
             z[name] = part if turned is None else rotated(part, turned)

@@ -70,10 +70,8 @@ class MatrixCell(Cell):
 
     def output(self, o: Float[Tensor, "*N n V"], z: dict[str, Tensor], update: Update) -> Tensor:
         """Return y from the readout o: norm, output gate, W_y; a missing weight is a cut part."""
-        if getattr(self.w, "norm", None) is not None:
-            scale = torch.rsqrt(o.square().mean(-1, keepdim=True) + 1e-5)
-            o = o * scale * self.w.norm.view(-1, self.values)
-        o = o.flatten(-2)
+        scales = getattr(self.w, "norm", None)
+        o = normed(o, None if scales is None else scales.view(-1, self.values)).flatten(-2)
         if "gate" in z:
             o = o * self.output_gate(z["gate"])
         return nn.functional.linear(o, self.w.out)
@@ -186,6 +184,13 @@ def convolve(
     shifted = [window[:, j : j + steps] * taps[:, j] for j in range(taps.shape[-1])]
     mixed = torch.stack(shifted).sum(0)
     return mixed if bias is None else mixed + bias, window[:, steps:]
+
+
+def normed(x: Tensor, scales: Tensor | None) -> Tensor:
+    """Return RMSNorm(x); x itself if the scales are cut."""
+    if scales is None:
+        return x
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * scales
 
 
 def head_size(width: int, heads: int) -> int:
