@@ -116,7 +116,9 @@ class Block(Cell):
         kinds = ("conv", *(f"canon_{place}" for place in sorted(config.canon)))
         windows = {name: shapes[name][0] for name in kinds if name not in cut}
         writes = self.depth[1] * (1 if "down" in cut else 2)
-        scales = dict.fromkeys(("out", "down"), writes**-0.5) if config.rescaled else {}
+        scales: dict[str, float] = {}
+        if config.rescaled:
+            scales = {"out": writes**-0.5, "down": writes**-0.5}
         return Weights(
             shapes, cut, fan_in=h, own=own, adjust=lambda name, drawn: drawn * scales.get(name, 1)
         ), windows
