@@ -240,19 +240,15 @@ class StackedParameters:
     def _grouping(self, recipe: Recipe, template: nn.Module) -> tuple[Any, Any]:
         """Return the shares of the rate, and a function to views of what Muon updates, or None."""
         factors, own = rate_factors(recipe, template), roles(template)
-        scales = matrices = None
+        scales = None
         if any(factor != 1 for factor in factors.values()):
             widths = torch.tensor(self.layout.widths, device=CPU)
             numbers = torch.tensor([*factors.values()], dtype=self.values.dtype, device=CPU)
             scales = numbers.repeat_interleave(widths).to(self.values)
-        if recipe.optimiser is Optimiser.MUON:
-            names = [name for name, role in own.items() if role == MATRICES]
-
-            def matrices(rows: Float[Tensor, "P N"]) -> list[Tensor]:
-                views = self.layout.views(rows)
-                return [views[name] for name in names]
-
-        return scales, matrices
+        if recipe.optimiser is not Optimiser.MUON:
+            return scales, None
+        names = [name for name, role in own.items() if role == MATRICES]
+        return scales, lambda rows: list(map(self.layout.views(rows).__getitem__, names))
 
     def _make_mask(self) -> Float[Tensor, "P N"]:
         return self.layout.columns(self._parameters).to(self.values)
