@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 from torch.func import grad, vmap
 
 from lmzoo.functional import log_normaliser, sphere
@@ -43,40 +44,54 @@ def test_values_and_gradients_equal_the_plain_formula(name: str, count: int, see
     agree(results(form.fast, single), results(form.plain, wide), form.single)
 
 
-@every_form
-def test_packs_in_nested_maps_equal_members_alone(name: str) -> None:
-    """With gradients inside of the maps, and through them, also where members share an input."""
+def members_of(inputs: list[Tensor], shared: int | None) -> list[list[Tensor]]:
+    """Return the inputs of six members, which differ in all but the shared one."""
+
+    def varied(i: int, x: Tensor, member: int) -> Tensor:
+        if i == shared:
+            return x
+        return x * (1 - 0.1 * member) if i in floats(inputs) else x.roll(member)
+
+    return [[varied(i, x, m) for i, x in enumerate(inputs)] for m in range(6)]
+
+
+SHARED = [
+    (name, shared)
+    for name, form in FORMS.items()
+    for shared in (None, 0, 1, 2)
+    if shared is None or max(1, shared) < len(form.draw(1, 0))
+]
+"""Form, and the input that all members share."""
+
+
+@pytest.mark.parametrize(("name", "shared"), SHARED)
+def test_packs_in_nested_maps_equal_members_alone(name: str, shared: int | None) -> None:
+    """With gradients inside of the maps, and through them; members may share an input."""
     form = FORMS[name]
     inputs = form.draw(5, 9)
-    of = floats(inputs)
-    members = [
-        [x.roll(m) if i not in of else x * (1 - 0.1 * m) for i, x in enumerate(inputs)]
-        for m in range(6)
+    of, members = floats(inputs), members_of(inputs, shared)
+    alone = [results(form.plain, member)[-len(of) :] for member in members]
+    expected = [torch.stack(parts) for parts in zip(*alone, strict=True)]
+    packed = [
+        inputs[i] if i == shared else torch.stack(parts).unflatten(0, (2, 3)).movedim(1, -1)
+        for i, parts in enumerate(zip(*members, strict=True))
     ]
-    for shared in (None, *range(len(inputs) if len(inputs) > 1 else 0)):
-        for member in members if shared is not None else []:
-            member[shared] = inputs[shared]
-        packed = [
-            torch.stack(parts).unflatten(0, (2, 3)).movedim(1, -1)
-            for parts in zip(*members, strict=True)
-        ]
-        outer, inner = [0] * len(inputs), [-1] * len(inputs)
-        if shared is not None:
-            packed[shared], outer[shared], inner[shared] = inputs[shared], None, None
+    outer, inner = (
+        tuple(None if i == shared else axis for i in range(len(inputs))) for axis in (0, -1)
+    )
 
-        def mapped(function: Callable[..., Any], inner=tuple(inner), outer=tuple(outer)) -> Any:
-            return vmap(vmap(function, inner), outer)
+    def mapped(function: Callable[..., Any]) -> Any:
+        return vmap(vmap(function, inner), outer)
 
-        alone = [results(form.plain, member)[-len(of) :] for member in members]
-        expected = [torch.stack(parts) for parts in zip(*alone, strict=True)]
-        inside = mapped(grad(partial(total, form.fast), of))(*packed)
-        agree([x.flatten(0, 1) for x in inside], expected)
-        through = grad(lambda *x, of_all=mapped: of_all(partial(total, form.fast))(*x).sum(), of)
-        for i, found, one_by_one in zip(of, through(*packed), expected, strict=True):
-            if i == shared:
-                agree([found], [one_by_one.sum(0)])
-            else:
-                agree([found.movedim(-1, 1).flatten(0, 1)], [one_by_one])
+    objective = partial(total, form.fast)
+    inside = mapped(grad(objective, of))(*packed)
+    agree([x.flatten(0, 1) for x in inside], expected)
+    through = grad(lambda *inputs: mapped(objective)(*inputs).sum(), of)(*packed)
+    for i, found, one_by_one in zip(of, through, expected, strict=True):
+        if i == shared:
+            agree([found], [one_by_one.sum(0)])
+        else:
+            agree([found.movedim(-1, 1).flatten(0, 1)], [one_by_one])
 
 
 @pytest.mark.parametrize("name", POSITIONS)
