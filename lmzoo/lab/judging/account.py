@@ -35,6 +35,7 @@ FINISHED = {
 """States of runs whose results count: of W&B, MLflow, Optuna, Ray Tune, SLURM and others."""
 COUNTED, DIVERGED, DELETED = "counted", "diverged", "deleted"
 UNFINISHED, OTHER, NO_PAIR = "not finished", "other rows of runs", "without a pair"
+YES = {"true", "yes", "1"}
 NO, ANY, TEXTS = {"false", "0", "0.0", "no", "none", "null", "nan"}, ".*", r"[01](\.0)?|[^\d.+-].*"
 FLAGS = (
     (r"((run|trial|job)_?)?(state|status)", FINISHED, UNFINISHED, ANY),
@@ -42,7 +43,8 @@ FLAGS = (
     (r"(is_)?(deleted|trashed)", NO, DELETED, ANY),
     (r"(exit_?(code|status)|return_?code)", {"0", "0.0", "0:0"}, UNFINISHED, ANY),
     (r"(is_)?(archived|crashed|failed|killed)", NO, UNFINISHED, ANY),
-    (r"(is_)?(finished|completed?|succe(ss|eded|ssful)|ok)", {"true"}, UNFINISHED, "true|false"),
+    (r"(is_)?(finished|completed?)", YES, UNFINISHED, "true|false|yes|no|[01]"),
+    (r"(is_)?(succe(ss|eded|ssful)|ok)", YES, UNFINISHED, "true|false|yes|no"),
     (r"(is_|has_)?(error|exception|traceback|oom|timed_?out)", NO, UNFINISHED, TEXTS),
     (r"(is_|has_)?diverged", NO, DIVERGED, TEXTS),
 )

@@ -193,13 +193,13 @@ def _files(files: Sequence[Path], root: Path, step: str | None, *, whole: bool) 
     states = _tune_states(root)
     for file in files:
         own = path_columns(file.parent if whole else file.with_suffix(""), root)
-        for name in SETTINGS:
-            own |= read_settings(file.parent / name) if name != file.name else {}
         content = file.read_bytes()
         try:
+            for name in SETTINGS:
+                own |= read_settings(file.parent / name) if name != file.name else {}
             found = _content(content, file) if content.strip() else Source(frame_of([{}]))
-        except UserError as error:
-            raise UserError(f"{file}: {error}") from error
+        except ValueError as error:
+            raise UserError(f"{file} and its settings: {error}") from error
         notes += found.notes
         failed = {"error": "error.txt"} if file.with_name("error.txt").exists() else {}
         for row in found.frame.to_dicts() or [{}]:
@@ -214,9 +214,12 @@ def _tune_states(root: Path) -> dict[str, str]:
     """Return the state of each trial of Ray Tune; the newest file of its experiment counts."""
     states: dict[str, str] = {}
     for file in sorted(root.glob("**/experiment_state-*.json")):
-        for trial, *_ in json.loads(file.read_text(encoding="utf-8")).get("trial_data", []):
-            own = json.loads(trial) if isinstance(trial, str) else trial
-            states[own["trial_id"]] = own["status"]
+        try:
+            for trial, *_ in json.loads(file.read_text(encoding="utf-8")).get("trial_data", []):
+                own = json.loads(trial) if isinstance(trial, str) else trial
+                states[own["trial_id"]] = own["status"]
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise UserError(f"{file} has no states of trials: it is damaged ({error})") from error
     return states
 
 

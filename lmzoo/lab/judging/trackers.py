@@ -44,8 +44,11 @@ def read_database(file: Path) -> Source:
                 for run, column, value in db.execute(query):
                     runs.setdefault(run, {}).setdefault(column, value)
             return Source(frame_of(runs.values()))
-    if {"trials", "trial_params", "trial_values"} <= tables:
-        return _optuna(lambda o: o.storages.RDBStorage(f"sqlite:///{address}&uri=true"))
+        if {"trials", "trial_params", "trial_values"} <= tables:
+            with tempfile.TemporaryDirectory() as folder:  # optuna may write
+                with contextlib.closing(sqlite3.connect(f"{folder}/copy.db")) as copy:
+                    db.backup(copy)
+                return _optuna(lambda o: o.storages.RDBStorage(f"sqlite:///{folder}/copy.db"))
     raise UserError(f"no storage of Optuna or MLflow; its tables: {', '.join(sorted(tables))}")
 
 
@@ -64,32 +67,37 @@ def _optuna(opened: Any) -> Source:
         import optuna
     except ImportError:
         raise UserError("a storage of Optuna needs optuna: pip install optuna") from None
-    higher: dict[str, bool | None] = {}
-    rows: list[Row] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             storage = opened(optuna)
             names = optuna.get_all_study_names(storage)
             studies = [optuna.load_study(study_name=name, storage=storage) for name in names]
+            return _trials([(study, study.get_trials(deepcopy=False)) for study in studies])
         except (RuntimeError, optuna.exceptions.OptunaError) as error:
             raise UserError(f"optuna: {' '.join(str(error).split())}") from error
-        for study in filter(lambda study: study.get_trials(deepcopy=False), studies):
-            named = study.metric_names or ()
-            columns = [
-                (f"value_{i}" if i else "value", *named[i : i + 1])
-                for i in range(len(study.directions))
-            ]
-            for aliases, direction in zip(columns, study.directions, strict=True):
-                own = {"MINIMIZE": False, "MAXIMIZE": True}.get(direction.name)
-                for name in aliases:
-                    higher[name] = own if higher.get(name, own) == own else None
-            for trial in study.get_trials(deepcopy=False):
-                row: Row = {"study": study.study_name, "number": trial.number}
-                row["state"] = trial.state.name
-                for i, aliases in enumerate(columns):
-                    row |= dict.fromkeys(aliases, trial.values[i] if trial.values else None)
-                rows.append({**trial.user_attrs, **row, **trial.params})
+
+
+def _trials(studies: Sequence[tuple[Any, Sequence[Any]]]) -> Source:
+    """Return the trials of studies, each value by its number and by the name of its metric."""
+    higher: dict[str, bool | None] = {}
+    rows: list[Row] = []
+    for study, trials in studies:
+        named = study.metric_names or ()
+        columns = [
+            (f"value_{i}" if i else "value", *named[i : i + 1])
+            for i in range(len(study.directions))
+        ]
+        for aliases, direction in zip(columns, study.directions if trials else (), strict=False):
+            own = {"MINIMIZE": False, "MAXIMIZE": True}.get(direction.name)
+            for name in aliases:
+                higher[name] = own if higher.get(name, own) == own else None
+        for trial in trials:
+            row: Row = {"study": study.study_name, "number": trial.number}
+            row["state"] = trial.state.name
+            for i, aliases in enumerate(columns):
+                row |= dict.fromkeys(aliases, trial.values[i] if trial.values else None)
+            rows.append({**trial.user_attrs, **row, **trial.params})
     return Source(frame_of(rows), higher=higher)
 
 

@@ -319,6 +319,7 @@ def with_last(column: str, good: str, bad: str) -> str:
         ("lifecycle_stage", "active", "deleted", "deleted"),
         ("archived", "False", "True", "not finished (archived 'True')"),
         ("success", "True", "False", "not finished (success 'False')"),
+        ("finished", "1", "0", "not finished (finished '0')"),
         ("error", "", "CUDA out of memory", "not finished (error 'CUDA out of memory')"),
     ],
 )  # fmt: skip
@@ -383,6 +384,9 @@ def test_a_file_that_cannot_be_read_is_one_line(
 def test_what_a_source_knows_of_a_run_counts(tmp_path: Path) -> None:
     tune(tmp_path / "t", "ERROR")
     assert "2 not finished (status 'ERROR')" in heading(tmp_path / "t", by="config.variant")
+    put(tmp_path / "t" / "experiment_state-1.json", '{"trial_data": {"a": 1}}')
+    with pytest.raises(UserError, match="has no states of trials"):
+        heading(tmp_path / "t", by="config.variant")
     (tmp_path / "t" / "experiment_state-1.json").unlink()
     put(next((tmp_path / "t").glob("*seed=3,variant=cand*")) / "error.txt", "killed")
     assert "2 not finished (error 'error.txt')" in heading(tmp_path / "t", by="config.variant")
@@ -432,6 +436,7 @@ def test_a_storage_of_optuna_holds_values_settings_and_states(tmp_path: Path) ->
     optuna = pytest.importorskip("optuna")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     storage = f"sqlite:///{tmp_path / 'o.db'}"
+    odd = tmp_path / "a%20b?c#d.db"
     study = optuna.create_study(storage=storage, study_name="s", directions=["minimize"] * 2)
     study.enqueue_trial({"kind": "b", "rate": 0.25})
     study.optimize(
@@ -445,7 +450,8 @@ def test_a_storage_of_optuna_holds_values_settings_and_states(tmp_path: Path) ->
     shared = {"study": "s", "number": 0, "state": "COMPLETE", "value": math.inf, "value_1": 1.25}
     failed = {"study": "s", "number": 1, "state": "FAIL"}
     expected = frame_of([{**shared, "rate": 0.25, "kind": "b"}, failed])
-    for path in (tmp_path / "o.db", storage, Path(storage)):
+    odd.write_bytes((tmp_path / "o.db").read_bytes())
+    for path in (tmp_path / "o.db", odd, storage, Path(storage)):
         assert read_results(path).frame.select(expected.columns).equals(expected)
 
 
