@@ -1,5 +1,6 @@
 """Starts Ray on this machine, or joins the cluster in RAY_ADDRESS."""
 
+import atexit
 import contextlib
 import errno
 import functools
@@ -14,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,32 @@ def runtime_env() -> dict[str, Any]:
     return {"working_dir": str(ROOT), "excludes": EXCLUDED}
 
 
+QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+_EARLY: list[tuple[ThreadPoolExecutor, Future[None]]] = []
+"""What `begin` has started and `cluster` has not taken over."""
+
+
+def begin() -> None:
+    """Start Ray, or join the cluster, in a thread, while the study is planned.
+
+    If it is of no use, as after invalid input, it ends with this process.
+    """
+    for name in ("ray", "ray.tune"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    executor = ThreadPoolExecutor(1)
+    _EARLY.append((executor, executor.submit(_join if ADDRESS else _start, QUIET)))
+    STOPS.install()  # the import of Ray has installed handlers
+    atexit.register(_abandon)
+
+
+def _abandon() -> None:
+    while _EARLY:
+        executor, connected = _EARLY.pop()
+        connected.exception()
+        _disconnect()
+        executor.shutdown()
+
+
 @contextlib.contextmanager
 def cluster(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Join the cluster at `ADDRESS`, or start Ray on loopback; disconnect from it at the end.
@@ -70,13 +97,12 @@ def cluster(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
     Raises:
         UserError: Ray was imported too early, or the cluster cannot be joined.
     """
-    for name in ("ray", "ray.tune"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    if not _EARLY:
+        begin()
     # The executor stays open: Ray's processes end when the thread that started them ends.
     # Ray reports dead processes on stdout, also while it ends.
-    with contextlib.redirect_stdout(sys.stderr), ThreadPoolExecutor(1) as executor:
-        connected = executor.submit(_join if ADDRESS else _start, quiet)
+    executor, connected = _EARLY.pop()
+    with contextlib.redirect_stdout(sys.stderr), executor:
         errors: list[BaseException] = []
 
         def run() -> None:

@@ -276,7 +276,7 @@ def _tuner(trainable: Any, scheduler: RunScheduler, folder: Path) -> tune.Tuner:
     return tune.Tuner(trainable, tune_config=tuning, run_config=running)
 
 
-def train(fleet: "Fleet", capacity: Capacity, scratch: str) -> bool:
+def train(fleet: "Fleet", capacity: Capacity) -> bool:
     """Train the pending runs of the fleet's planner; return False if the sweep is interrupted."""
     planner, resources = fleet.planner, capacity.resources
     store = planner.store.store

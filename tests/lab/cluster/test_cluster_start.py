@@ -126,6 +126,20 @@ def test_meanwhile_runs_while_ray_starts_which_is_shut_down_if_it_fails(
     assert log == ["meanwhile", "started", "ended"]
 
 
+def test_ray_is_started_once_before_it_is_needed_and_ended_if_it_is_not(replace_init, monkeypatch):
+    log = []
+    replace_init(lambda **_: log.append("started"))
+    monkeypatch.setattr(clusters.ray, "shutdown", lambda: log.append("ended"))
+    clusters.begin()
+    with clusters.cluster():
+        assert log == ["started"]
+    clusters._abandon()
+    assert log == ["started", "ended"]
+    clusters.begin()
+    clusters._abandon()
+    assert log == ["started", "ended"] * 2
+
+
 def test_a_study_that_imports_ray_first_is_refused(replace_init, monkeypatch):
     """Ray would start with a token that this process never read, and wait forever."""
     replace_init(lambda **_: pytest.fail("it starts"))

@@ -7,13 +7,13 @@ import contextlib
 import importlib
 import itertools
 import os
-import shutil
 import subprocess
 import sys
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,8 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.memory import gc_disabled
 from lmzoo.base.stops import STOPS
 from lmzoo.lab.cluster.resources import Resources
-from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.local import S3_SCHEME, Store
 from lmzoo.lab.store.records import TRACEBACK, TRACKING, WORKER_LOCK
-from lmzoo.lab.store.temporary import temporary_folder
 from lmzoo.lab.store.user_code import save as save_code
 from lmzoo.lab.study.study import Study
 from lmzoo.lab.sweep.screen.notebook import progress_console
@@ -104,6 +103,10 @@ class Sweep:
                 if searched := self.study.search_words:
                     self.stderr.print(f"search space: {searched}", markup=False)
                 self.stderr.print("loading torch and the corpus, which takes seconds")
+            if not dry_run and "torch" not in sys.modules and not _is_known(storage, self.study):
+                from lmzoo.lab.cluster import connection
+
+                connection.begin()
             with gc_disabled():
                 from lmzoo.lab.study.planner import Planner
                 from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore
@@ -202,9 +205,6 @@ class Sweep:
         """
         from lmzoo.lab.cluster.connection import cluster, is_ray_unusable, kill_local_ray
 
-        scratch = str(temporary_folder("sweep"))
-        ray.callback(shutil.rmtree, scratch, ignore_errors=True)
-
         def end() -> None:
             """End this process now: an orderly end takes too long, or is impossible."""
             try:
@@ -212,7 +212,6 @@ class Sweep:
                 if self._ranking:
                     self._ranking.terminate()
                 kill_local_ray()
-                shutil.rmtree(scratch, ignore_errors=True)
                 _clear_worker_locks(planner.store.store)
                 closing = threading.Thread(target=_close, args=(planner.store,), daemon=True)
                 closing.start()
@@ -257,7 +256,7 @@ class Sweep:
         complete = False
         try:
             with console:
-                complete = self._import_engine().train(fleet, capacity, scratch)
+                complete = self._import_engine().train(fleet, capacity)
         finally:
             for tracker in trackers:
                 tracker.close(TRACKER_SECONDS if complete else INTERRUPTED_TRACKER_SECONDS)
@@ -271,6 +270,11 @@ class Sweep:
             prepared.start()
         with gc_disabled():
             return importlib.import_module(f"lmzoo.lab.sweep.{ENGINES[self.engine]}")
+
+
+def _is_known(storage: Path, study: Study) -> bool:
+    """Return whether the study may have a store, in which nothing may be left to do."""
+    return bool(S3_SCHEME.match(str(storage))) or any(storage.glob(f"{escape(study.name)}*"))
 
 
 def _clear_worker_locks(store: Store) -> None:

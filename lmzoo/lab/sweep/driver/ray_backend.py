@@ -92,7 +92,7 @@ def actor_options(resources: Resources) -> dict[str, Any]:
     return {**own, **({"label_selector": resources.selector} if resources.selector else {})}
 
 
-def train(fleet: Fleet, capacity: Capacity, _scratch: str = "") -> bool:
+def train(fleet: Fleet, capacity: Capacity) -> bool:
     """Train the pending runs of the fleet's planner; return False if the sweep is interrupted.
 
     Raises:
