@@ -2,6 +2,7 @@
 
 import html
 import re
+import textwrap
 from importlib.resources import files
 from typing import Any
 
@@ -27,7 +28,8 @@ MARKS = (
     *("triangle-right", "triangle-right", "cross"),
 )
 SHAPES: dict[str, str] = dict(zip(GROUPS, MARKS, strict=True))
-PICTURE_WIDTH, NARROW_WIDTH = 760, 400
+PICTURE_WIDTH, NARROW_WIDTH, NARROW_NOTE = 760, 400, 55
+"""Pixels, and letters of a line of notes."""
 TEXT = {"labelColor": "var(--fg)", "labelFontSize": 12, "titleFontWeight": "normal"}
 LINES = dict.fromkeys(("gridColor", "domainColor", "tickColor"), "var(--line)")
 PICTURE: dict[str, Any] = {
@@ -118,8 +120,21 @@ def forest_picture(part: pl.DataFrame, *, narrow: bool = False) -> str:
         raise ValueError("a table without differences has no forest plot")
     spec = chart.properties(width=NARROW_WIDTH if narrow else PICTURE_WIDTH).to_dict()
     letters = LABEL_WIDTH if narrow else WIDE_LABEL
-    config = {**PICTURE, "legend": {**PICTURE["legend"], "columns": 2 if narrow else 3}}
-    if not narrow:
+    config = PICTURE
+    if narrow:
+        right = {
+            "columns": 2,
+            "columnPadding": 8,
+            "labelFontSize": 11,
+            "layout": {"top": {"anchor": "end"}},
+        }
+        config = {**PICTURE, "legend": {**PICTURE["legend"], **right}}
+        notes = spec["title"]["subtitle"]
+        spec["title"] |= {
+            "subtitle": [x for note in notes for x in textwrap.wrap(note, NARROW_NOTE)]
+        }
+        spec["title"]["frame"] = "bounds"
+    else:
         spec["params"] = [{"name": "wide", "value": True}]
         spec["height"] = spec["usermeta"]["wide"]
     longest = max(len(line) for text in part["label"] for line in label_lines(text, letters))
