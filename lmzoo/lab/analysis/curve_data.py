@@ -2,9 +2,6 @@
 
     learning_curves   mean validation loss of a point's confirm runs by epoch, with its t-interval
     tuned_settings    every tuned setting: value, last validation loss, status, if it was chosen
-    point_costs       one row per point of a ranking: its loss, and what it costs
-    response_curves   the fitted responses by which the settings were chosen, fitted again as the
-                      sweep did (`lmzoo/lab/statistics/responses.py`)
 
 A pruned setting counts with its last loss. A diverged setting has a row without a loss.
 
@@ -23,14 +20,7 @@ import polars as pl
 
 from lmzoo.lab.analysis.load import StudyFolder
 from lmzoo.lab.statistics.intervals import mean_interval
-from lmzoo.lab.statistics.responses import fit_responses
 
-COSTS = {
-    "parameters": "parameters",
-    "state_size": "state: numbers between two tokens",
-    "flops": "compute: forward FLOPs per token",
-}
-"""Column of a ranking -> the cost that it is."""
 LABELS = {"point": pl.String, "label": pl.String}
 
 
@@ -75,16 +65,6 @@ def tuned_settings(folder: StudyFolder, name: str, metric: str = "token") -> pl.
     return pl.DataFrame(rows, schema, strict=False).sort("label", "value")
 
 
-def point_costs(ranked: pl.DataFrame) -> pl.DataFrame:
-    """Return the loss and the costs of the points with a loss.
-
-    Count models, which have no parameters, are left out: at 0 they would stretch every axis.
-    """
-    names = ["label", "loss", "low", "high", *COSTS, "leaks"]
-    trained = pl.col("parameters").is_null() | (pl.col("parameters") > 0)
-    return ranked.filter(pl.col("loss").is_not_null() & trained).select(names)
-
-
 def numeric_fields(folder: StudyFolder) -> dict[str, bool]:
     """Return the searched fields with a range of numbers -> whether the scale is logarithmic."""
     ranges = search_ranges(folder.study)
@@ -106,48 +86,6 @@ def epochs_of(folder: StudyFolder, stage: str) -> pl.DataFrame:
     own = runs.select("run", "point", "setting", "status").join(named, on="point")
     events = folder.events.filter(pl.col("event") == "epoch").drop("status")
     return events.join(own, on="run").collect().sort("label", "run", "epoch")
-
-
-SCHEMA = {"label": pl.String, "value": pl.Float64, "fitted": pl.Float64}
-
-
-def response_curves(folder: StudyFolder, name: str) -> pl.DataFrame:
-    """Return label, value, fitted: the smoothed loss of each point at each setting that it tried.
-
-    The sweep chose by a fit that also knows losses at the rung and repeated measurements.
-    The frame is empty unless `name` is the only field that was searched, and unless at least two
-    points tried several settings. A setting that a point did not try has no row.
-    """
-    ranges = search_ranges(folder.study)
-    if set(ranges) != {name} or "low" not in ranges[name]:
-        return pl.DataFrame(schema=SCHEMA)
-    lowest = epochs_of(folder, "tune").group_by("label", "setting", "status", maintain_order=True)
-    lowest = lowest.agg(pl.col("valid_token").min())
-    losses: dict[str, dict[float, float]] = {}
-    for label, setting, status, loss in lowest.iter_rows():
-        value = json.loads(setting).get(name)
-        known = {"pruned": np.nan, "finished": loss}.get(status, np.inf)
-        losses.setdefault(label, {})[value] = np.inf if known is None else known
-    every = sorted({value for own in losses.values() for value in own})
-    shared = {
-        label: [own.get(value, np.nan) for value in every]
-        for label, own in losses.items()
-        if len(own) > 1 and np.isfinite(list(own.values())).any()
-    }
-    if len(shared) < 2 or len(every) < 3:
-        return pl.DataFrame(schema=SCHEMA)
-    low, high = (float(ranges[name][end]) for end in ("low", "high"))
-    scale = np.log if ranges[name].get("log") else np.asarray
-    low, high, places = scale(low), scale(high), scale(np.array(every))
-    x = 2 * (places - low) / (high - low) - 1
-    fit = fit_responses(list(shared.values()), x[:, None])
-    rows = [
-        (label, value, float(fitted))
-        for label, means in zip(shared, fit.mean, strict=True)
-        for value, fitted in zip(every, means, strict=True)
-        if value in losses[label]
-    ]
-    return pl.DataFrame(rows, SCHEMA, orient="row").sort("label", "value")
 
 
 Range = Mapping[str, Any]

@@ -62,7 +62,7 @@ def compare(
 
 def figure(
     study: Study,
-    out: Annotated[Path, typer.Option(help="File whose name is the figure, as curves.svg: forest, curves, tuning or tuning-FIELD, parameters, state, compute; .pdf, .svg or .png.")] = Path("forest.pdf"),
+    out: Annotated[Path, typer.Option(help="File whose name is the figure, as curves.svg: forest, curves, tuning or tuning-FIELD; .pdf, .svg or .png.")] = Path("forest.pdf"),
     columns: Annotated[int, typer.Option(help="Width: 1 or 2 columns of a paper.")] = 2,
     metric: Metric = "token",
 ) -> None:  # fmt: skip

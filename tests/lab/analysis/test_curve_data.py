@@ -1,7 +1,6 @@
 """The data of the curves, and their charts."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -9,8 +8,6 @@ import pytest
 
 from lmzoo.lab.analysis.curve_data import (
     learning_curves,
-    point_costs,
-    response_curves,
     tuned_settings,
 )
 from lmzoo.lab.analysis.load import load_study
@@ -76,19 +73,12 @@ def test_every_tuned_setting_has_its_last_loss_and_status(folder):
     assert tuned_settings(folder, "model.width").is_empty()
 
 
-def test_costs_are_of_one_confirm_run(folder):
-    frame = point_costs(ranked(folder))
-    assert frame["label"].to_list() == ["cut full", "cut part"]
-    assert frame["parameters"].to_list() == [100, 50]
-
-
 def test_the_axis_of_the_search_leaves_out_the_losses_of_pruned_runs():
     rows = [("a", 0.1, 2.0, "finished"), ("a", 0.2, 2.5, "finished"), ("a", 0.3, 90.0, "pruned")]
     frame = pl.DataFrame(rows, ["label", "value", "loss", "status"], orient="row")
     frame = frame.with_columns(epoch=1, chosen=pl.lit(value=False))
-    fitted = pl.DataFrame(schema={"label": pl.String, "value": pl.Float64, "fitted": pl.Float64})
     look = Look("label", {"a": "#000000"}, {"a": "reference"})
-    spec = setting_chart(frame, fitted, look, "lr", log=False).to_dict()
+    spec = setting_chart(frame, look, "lr", log=False).to_dict()
     scale = spec["layer"][1]["encoding"]["y"]["scale"]
     assert scale["clamp"]
     assert 2.5 < scale["domain"][1] < 3
@@ -97,7 +87,7 @@ def test_the_axis_of_the_search_leaves_out_the_losses_of_pruned_runs():
 
 def test_each_chart_contains_its_data(folder):
     charts = curve_charts(folder, ranked(folder))
-    assert [*charts] == ["learning", "setting-lr", "parameters"]
+    assert [*charts] == ["learning", "setting-lr"]
     spec = charts["setting-lr"].to_dict()
     layers, datasets = spec["layer"], spec.get("datasets", {})
     data = [layer["data"] for layer in layers]
@@ -107,24 +97,3 @@ def test_each_chart_contains_its_data(folder):
     assert layers[1]["encoding"]["x"]["scale"]["type"] == "log"
     domain = layers[1]["encoding"]["color"]["scale"]["domain"]
     assert domain == ["cut full", "cut part"]  # the order of the ranking
-
-
-RECORDS = Path(__file__).parents[3] / "docs/results/records/gru_ablation-captions.parquet"
-
-
-def test_the_sweep_chose_a_setting_near_the_least_of_each_curve():
-    folder = load_study(RECORDS)
-    fitted = response_curves(folder, "recipe.lr")
-    chosen = tuned_settings(folder, "recipe.lr").filter("chosen").select("label", "value").unique()
-    searched = [point for point in folder.study["points"] if point["search"]]
-    assert chosen.height == len(searched)
-    least = fitted.group_by("label").agg(least=pl.col("fitted").min())
-    both = chosen.join(fitted, on=["label", "value"]).join(least, on="label")
-    assert both.height == chosen.height
-    assert (both["fitted"] - both["least"]).max() < 0.01
-
-
-def test_there_is_no_curve_for_a_field_that_was_not_searched_alone(toy):
-    toy.add_point("full", [2.0, 2.1])
-    toy.add_run("full", 10, 3.0, setting={"lr": 0.001})
-    assert response_curves(load_study(toy.write()), "lr").is_empty()

@@ -10,11 +10,8 @@ import altair as alt
 import polars as pl
 
 from lmzoo.lab.analysis.curve_data import (
-    COSTS,
     learning_curves,
     numeric_fields,
-    point_costs,
-    response_curves,
     tuned_settings,
 )
 from lmzoo.lab.analysis.load import StudyFolder
@@ -30,8 +27,6 @@ from lmzoo.lab.analysis.report.colours import (
 from lmzoo.lab.analysis.report.setting_chart import setting_chart
 from lmzoo.lab.analysis.units import UNITS
 
-FILES = {"parameters": "parameters", "state_size": "state", "flops": "compute"}
-"""Cost -> stem of the file of its chart."""
 HEIGHT = 300
 LINE, LEADER = 13, 30
 """Pixels of a line of names, and between the end of a curve and its name."""
@@ -54,12 +49,7 @@ def curve_charts(
     for name, log in numeric_fields(folder).items():
         settings = tuned_settings(folder, name, metric)
         if settings.height:
-            fitted = response_curves(folder, name).filter(metric == "token")
-            charts[f"setting-{name}"] = setting_chart(settings, fitted, look, name, log=log)
-    costs = point_costs(ranked)
-    for cost, title in COSTS.items():
-        if costs[cost].drop_nulls().n_unique() > 1:
-            charts[FILES[cost]] = cost_chart(costs, look, cost, title)
+            charts[f"setting-{name}"] = setting_chart(settings, look, name, log=log)
     wide = alt.AutoSizeParams(type="fit-x", contains="padding")
     return {
         name: chart.properties(width="container", height=HEIGHT, autosize=wide)
@@ -189,35 +179,3 @@ def _compared(frame: pl.DataFrame, epochs: list[int]) -> tuple[float, float, str
     beyond = frame.filter(pl.col("loss") > top)["epoch"].max()
     note = "" if beyond is None else f"above the axis: losses up to epoch {beyond}"
     return low - margin, top, note  # type: ignore[operator]
-
-
-def cost_chart(frame: pl.DataFrame, look: Look, cost: str, title: str) -> Any:
-    """Return the test loss over a cost, with its interval."""
-    by = picked(look)
-    rows = frame.drop_nulls(cost)
-    sizes = rows[cost].to_list()
-    apart = max(sizes) > 30 * min(sizes) > 0
-    scale = alt.Scale(type="log") if apart else alt.Scale(zero=False, nice=True)
-    form = "~s" if cost == "flops" else ",~r"
-    base = look.chart(rows).encode(
-        x=alt.X(f"{cost}:Q", title=title, scale=scale).axis(format=form, labelOverlap="greedy"),
-        color=look.colour(rows["label"]),
-        opacity=look.opacity(by),
-        tooltip=[
-            *look.tooltips(),
-            *(alt.Tooltip(f"{name}:Q", format=".4f") for name in ("loss", "low", "high")),
-            alt.Tooltip(f"{cost}:Q", title=title.partition(":")[0], format=",.4~r"),
-        ],
-    )
-    rule = base.mark_rule().encode(y=_loss("low:Q", "test loss"), y2="high:Q")
-    mark = base.mark_point(filled=True, size=60).encode(y=_loss("loss:Q", "test loss"))
-    heading = alt.TitleParams(
-        f"loss over {title.partition(':')[0]}",
-        subtitle=["test, mean over seeds, 95 % interval"],
-        anchor="start",
-    )
-    return alt.layer(rule, mark.add_params(*by.parameters)).properties(title=heading)
-
-
-def _loss(field: str, title: str) -> Any:
-    return alt.Y(field, title=title, scale=alt.Scale(zero=False))

@@ -1,4 +1,4 @@
-"""A figure of a study for a paper: forest plot, learning curves, searched settings, costs.
+"""A figure of a study for a paper: forest plot, learning curves, searched settings.
 
 It is as wide as one or two columns, without a title, which is the caption's: `caption` returns its
 text. Verdicts have shapes and lines have dashes, so that a grey print can be read.
@@ -62,7 +62,7 @@ def write_figure(study: Path, out: Path, columns: int, metric: str) -> str:
 
 
 def figures(folder: StudyFolder, metric: str = "token") -> dict[str, Any]:
-    """Return name -> chart: forest, curves, tuning of each field, and costs."""
+    """Return name -> chart: forest, curves, tuning of each field."""
     ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric)
     parts = ranked.partition_by(TABLE_KEYS, maintain_order=True)
     forests = [chart for chart in map(forest_chart, parts) if chart is not None]

@@ -1,4 +1,4 @@
-"""The sections of a study's page: answer, ranking, curves, search, costs, audit.
+"""The sections of a study's page: answer, ranking, curves, search, audit.
 
 Charts need the extra `figures`. Without it the page has all texts and tables, and says so.
 """
@@ -14,7 +14,6 @@ import polars as pl
 from lmzoo.base.errors import UserError
 from lmzoo.base.parts import is_complete
 from lmzoo.lab.analysis.brief import caveats, diagnoses
-from lmzoo.lab.analysis.comparison import compare_points, comparison_report
 from lmzoo.lab.analysis.effects import estimate_effects
 from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.mutants import read_mutants
@@ -37,30 +36,9 @@ from lmzoo.lab.analysis.verdict_lines import answer, verdict_lines
 from lmzoo.lab.store.labels import find_point
 from lmzoo.lab.store.studies import find_study
 
-COSTLY = "What it costs"
-CHARTS = {
-    "Learning curves": ("learning",),
-    "The search": ("setting-",),
-    COSTLY: ("parameters", "state", "compute"),
-}
-"""Section -> first letters of the names of its charts in `curve_charts`."""
-APART = 1.5
-"""Costs are folded unless the most parameters are at least this multiple of the least."""
-COSTS = (
-    "State: the numbers that the model carries from token to token. Compute: 2 operations for each "
-    "multiplication of a weight with an activation, in the matrix products of one forward pass; "
-    "training takes about three times as much."
-)
-"""How the costs are counted."""
+CHARTS = {"Learning curves": "learning", "The search": "setting-"}
+"""Section -> first letters of the names of its charts in `curve_charts`; the search is folded."""
 NO_CHARTS = "The page has no charts: the extra `figures` of lmzoo draws them."
-SECOND = (
-    "The verdicts are those of the ranking. The second table treats the test sequences as a "
-    "sample, too, and uses the spread between the seeds of each point alone, where the "
-    "ranking shares it "
-    "among all points. So its intervals, p-values and ranks differ. It decides no verdict; it says "
-    "whether other test data of the same kind could change a difference."
-)
-"""Why a page has two tables of differences."""
 
 
 def render_report(study: Path | str, *, metric: str = "token", point: str = "") -> str:
@@ -83,7 +61,6 @@ def render_report(study: Path | str, *, metric: str = "token", point: str = "") 
     sections = [
         Section("Ranking", _ranking(folder, ranked, ranking)),
         *(_curves(folder, ranked, metric) if has_charts else ()),
-        *_comparison(folder, metric),
         *(_interactions(folder, metric) if has_charts else ()),
         Section("Spent and reproduce", recipe_section(path, folder)),
         Section("The data", data_section(folder, ranked), folded=True),
@@ -147,31 +124,10 @@ def _curves(folder: StudyFolder, ranked: pl.DataFrame, metric: str) -> list[Sect
 
     charts = curve_charts(folder, ranked, metric)
     sections = []
-    for title, starts in CHARTS.items():
-        own = [chart for name, chart in charts.items() if name.startswith(starts)]
-        body = "".join(map(chart_figure, own))
-        if title == COSTLY and own:
-            body = f'<div class="side">{body}</div>\n{paragraphs([COSTS])}'
-        is_folded = bool(sections) and not (title == COSTLY and _sizes_differ(ranked))
-        sections += [Section(title, body, is_folded)] if own else []
+    for title, start in CHARTS.items():
+        body = "".join(chart_figure(own) for name, own in charts.items() if name.startswith(start))
+        sections += [Section(title, body, folded=bool(sections))] if body else []
     return sections
-
-
-def _sizes_differ(ranked: pl.DataFrame) -> bool:
-    sizes = [size for size in ranked["parameters"] if size]
-    return max(sizes, default=0) >= APART * min(sizes, default=1)
-
-
-def _comparison(folder: StudyFolder, metric: str) -> list[Section]:
-    """Return the comparison over test sequences, if the runs stored their losses."""
-    try:
-        report = comparison_report(folder, compare_points(folder, metric=metric))
-    except UserError:
-        return []
-    tables = "".join(html_table(table, kind="sortable") for table in report.tables)
-    second = paragraphs(report.heading[1:]) + tables + paragraphs(report.legend)
-    body = paragraphs([SECOND], "text") + second
-    return [Section("Over seeds and sequences", body, folded=True)]
 
 
 def _interactions(folder: StudyFolder, metric: str) -> list[Section]:

@@ -1,8 +1,7 @@
 """What a study has spent, how its models were trained, and how to repeat it.
 
 `study.json` stores the options of the sweep, those of the command line and those of the script
-alike, so giving all of them runs the same study. A study of an older version stores some of them,
-and a comment lists what is missing.
+alike, so giving all of them runs the same study.
 """
 
 import shlex
@@ -152,11 +151,6 @@ def portable(path: Path, study: Mapping[str, Any]) -> Path:
     return Path("runs") / (f"{study['name']}-{corpus}" if corpus else path.stem)
 
 
-OLD_STUDY_NOTE = (
-    "# An older version wrote this study: --seed, --parameters and options that set model or",
-    "# recipe fields are not stored; each run's config.json has the resulting values.",
-)
-
 CHANGED = "; + after a commit: the clone had changes that were not committed"
 
 
@@ -186,8 +180,7 @@ def reproduce_commands(path: Path, folder: StudyFolder) -> str:
     out = ["--out", "report.html"] if address.startswith("s3:") else []  # no pages in buckets
     lines = [sweep, ["lmzoo", "rank", address], ["lmzoo", "report", address, *out]]
     note = [f"# made with {text}"] if (text := _environment(configs)) else []
-    old = () if "options" in study or "asked" in study else OLD_STUDY_NOTE
-    return "\n".join([*map(shlex.join, lines), *note, *old])
+    return "\n".join([*map(shlex.join, lines), *note])
 
 
 def _environment(configs: list[dict[str, Any]]) -> str:
@@ -207,9 +200,9 @@ def _older_options(study: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"--{name}", str(study["budget"][name]))
     if "margin" in study:
         yield from ("--margin", str(study["margin"]))
-    if "asked" not in study:
+    options = study.get("asked")
+    if options is None:
         return
-    options = study["asked"]
     for name in ("corpus", "recipe", "seed", "parameters"):
         yield from (f"--{name}", str(options[name]))
     for name in ("parallel", "sampler", "pruner"):

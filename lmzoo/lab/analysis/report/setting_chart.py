@@ -1,4 +1,4 @@
-"""The chart of a search: every setting tried, with the fitted responses."""
+"""The chart of a search: every setting tried."""
 
 from typing import Any
 
@@ -9,21 +9,11 @@ from lmzoo.lab.analysis.report.colours import Look, picked
 
 STATUSES = ("finished", "pruned", "diverged", "failed", "not ended")
 SHAPES = ("circle", "triangle-down", "cross", "square", "diamond")
-FITTED = (
-    "lines: the response of a point, fitted to the lowest losses of its finished runs and shrunk "
-    "to the mean response of all points; losses far above a point's best one count less, and "
-    "pruned runs are not in the fit"
-)
 JOINED = "lines join the finished runs of a point"
 
 
-def setting_chart(
-    frame: pl.DataFrame, fitted: pl.DataFrame, look: Look, name: str, *, log: bool
-) -> Any:
-    """Return the last validation loss of each tuned setting; at the top, settings without one.
-
-    Lines are the fitted responses. Where there are none, they join the finished runs.
-    """
+def setting_chart(frame: pl.DataFrame, look: Look, name: str, *, log: bool) -> Any:
+    """Return the last validation loss of each tuned setting; at the top, settings without one."""
     rows, by = frame.with_columns(pl.col("status").fill_null("not ended")), picked(look)
     measured = rows.filter(pl.col("loss").is_not_null())
     without_loss = rows.filter(pl.col("loss").is_null())
@@ -41,10 +31,7 @@ def setting_chart(
     loss = alt.Tooltip("loss:Q", format=".4f")
     facts = [*look.tooltips(), value, loss, "status:N", "epoch:Q", "chosen:N"]
     colour = look.colour()
-    is_fitted = not fitted.is_empty()
-    joined = measured.filter(pl.col("status") == "finished")
-    line = look.chart(fitted.rename({"fitted": "loss"}) if is_fitted else joined)
-    line = line.mark_line(interpolate="monotone" if is_fitted else "linear")
+    line = look.chart(measured.filter(pl.col("status") == "finished")).mark_line()
     line = line.encode(
         x=x, y=y, color=colour, detail="label:N", opacity=look.opacity(by, 0.6, 0.03),
         tooltip=[*look.tooltips(), value, loss],
@@ -53,7 +40,7 @@ def setting_chart(
     marks = marks.encode(
         x=x, y=y, color=colour, shape=shape, opacity=look.opacity(by, 0.9), tooltip=facts
     )
-    layers, notes = [line, marks.add_params(*by.parameters)], [FITTED if is_fitted else JOINED]
+    layers, notes = [line, marks.add_params(*by.parameters)], [JOINED]
     if chosen.height:
         rings = look.chart(chosen).mark_point(size=170, strokeWidth=2)
         layers.append(rings.encode(x=x, y=y, color=colour, opacity=look.opacity(by), tooltip=facts))
