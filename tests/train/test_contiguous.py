@@ -5,13 +5,10 @@ import torch
 
 from lmzoo import zoo
 from lmzoo.data.corpus import Corpus, open_corpus
-from lmzoo.lab.store.records import RunFolder
 from lmzoo.laws_of_training.packing import assert_trainings_equal
 from lmzoo.train.evaluate import evaluate
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe
-from lmzoo.train.run import Run
-from lmzoo.train.run_config import run_config
 from lmzoo.train.trainer import Training, fit
 from tests.user_errors import raises_user_error
 
@@ -45,13 +42,6 @@ def test_the_loss_is_that_of_every_character_with_its_context(corpus):
     assert losses.accuracy is None
 
 
-def test_a_model_learns_and_its_record_counts_the_epochs_characters(corpus):
-    run = training(corpus)
-    records = list(fit(run, corpus, 4))
-    assert records[-1]["valid_token"] < records[0]["valid_token"] - 0.1
-    assert run.steps == 4 * -(-len(corpus.train.for_epoch(0)) // 8)
-
-
 def test_a_pack_whose_members_are_at_different_epochs_trains_as_each_alone(corpus):
     alone = [training(corpus, seed) for seed in range(3)]
     packed = [training(corpus, seed) for seed in range(3)]
@@ -63,20 +53,6 @@ def test_a_pack_whose_members_are_at_different_epochs_trains_as_each_alone(corpu
         pass
     for ours, other in zip(packed, alone, strict=True):
         assert_trainings_equal(ours, other)
-
-
-def test_an_interrupted_run_continues_exactly(corpus, tmp_path):
-    config = zoo.config("rnn_lm", width=8)
-    entry = {"name": "stream"}
-    facts = run_config(config, RECIPE, corpus, entry, 0)
-    weights = []
-    for name, budgets in (("whole", [3]), ("parts", [1, 3])):
-        for budget in budgets:
-            run = Run(RunFolder(tmp_path / name), facts, corpus)
-            list(run.train(budget))
-            run.close()
-        weights.append(run.training.model.state_dict())
-    assert all(value.equal(weights[1][key]) for key, value in weights[0].items())
 
 
 def test_models_without_a_next_token_are_refused(corpus):
