@@ -65,7 +65,6 @@ def test_a_valid_model_passes() -> None:
         (ReadsBatchMates, "mates"),
         (faults.DependsOnRowIndex, "mates"),
         (faults.DecodesFromFirstToken, "steps"),
-        (faults.StartsEveryBlockAnew, "steps"),
     ],
 )
 def test_each_fault_is_detected_by_its_probe(cls: type[Bigram], probe: str) -> None:
