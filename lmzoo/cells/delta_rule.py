@@ -13,7 +13,6 @@ flash-linear-attention (`layers/delta_net.py`, `gated_deltanet.py`, `gated_delta
 """
 
 import math
-from collections.abc import Mapping
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, ClassVar
@@ -67,7 +66,7 @@ class DeltaRule(MatrixCell):
     convolved = ("q", "k", "v")
     rate_low: ClassVar[float]
     """The least initial rate of a decay that reads the token."""
-    removes: ClassVar[Mapping[Any, set[str]]] = {
+    removes: ClassVar[dict[Any, set[str]]] = {
         "beta": {"beta"}, "convolution": {"conv"}, "norm": {"norm"},
     }  # fmt: skip
     """The weights that go with a cut, or with all cuts of a tuple."""
@@ -223,8 +222,28 @@ class PreconditionedConfig(GatedConfig):
     """Write k_t ⊙ M_t in the place of k_t."""
 
 
+class GatedDelta(DeltaRule):
+    """What the cells with a decay per head and an output gate share."""
+
+    rate_low = 0.0
+    removes = DeltaRule.removes | {"gate": {"gate"}, "alpha": {"alpha", "log_rate", "bias_alpha"}}
+
+    def further_columns(self, values: int) -> dict[str, int]:
+        return {"alpha": self.config.heads, "gate": values}
+
+    def further_weights(self) -> dict[str, tuple[tuple[int, ...], OwnDraw]]:
+        heads, rates = (self.config.heads,), partial(log_rates, low=self.rate_low)
+        return {"log_rate": (heads, rates), "bias_alpha": (heads, delta_bias)}
+
+    def log_alpha(self, z: dict[str, Tensor], like: Tensor) -> Tensor:
+        if "alpha" not in z:
+            return super().log_alpha(z, like)
+        delta = nn.functional.softplus(z["alpha"] + self.w.bias_alpha)
+        return -(self.w.log_rate.exp() * delta)[..., None]
+
+
 @CELLS("gated_deltanet")
-class GatedDeltaNet(DeltaRule):
+class GatedDeltaNet(GatedDelta):
     """DeltaNet with a decay and an output gate.
 
         q_t = unit(SiLU(conv(W_q x_t))) / √K    k_t = unit(SiLU(conv(W_k x_t)))    unit(u) = u / |u|
@@ -255,31 +274,15 @@ class GatedDeltaNet(DeltaRule):
     flash-linear-attention (`ops/precond_gated_delta_rule/naive.py`, eb432dd).
     """
 
-    rate_low = 0.0
-    removes = DeltaRule.removes | {"gate": {"gate"}, "alpha": {"alpha", "log_rate", "bias_alpha"}}
-
     @config
     class Config(PreconditionedConfig):
         """Number of heads, sizes, range of β, and the cuts, by name or number."""
 
         cuts: Annotated[frozenset[GatedDeltaCut], cuts_of(GatedDeltaCut)] = frozenset()
 
-    def further_columns(self, values: int) -> dict[str, int]:
-        return {"alpha": self.config.heads, "gate": values}
-
-    def further_weights(self) -> dict[str, tuple[tuple[int, ...], OwnDraw]]:
-        heads, rates = (self.config.heads,), partial(log_rates, low=self.rate_low)
-        return {"log_rate": (heads, rates), "bias_alpha": (heads, delta_bias)}
-
-    def log_alpha(self, z: dict[str, Tensor], like: Tensor) -> Tensor:
-        if "alpha" not in z:
-            return super().log_alpha(z, like)
-        delta = nn.functional.softplus(z["alpha"] + self.w.bias_alpha)
-        return -(self.w.log_rate.exp() * delta)[..., None]
-
 
 @CELLS("deltaproduct")
-class DeltaProduct(GatedDeltaNet):
+class DeltaProduct(GatedDelta):
     """Gated DeltaNet with several steps of the memory per token.
 
         q_t = unit(SiLU(conv(W_q x_t))) / √K    k_ti = unit(SiLU(conv(W_ki x_t)))  unit(u) = u / |u|
@@ -323,54 +326,21 @@ class DeltaProduct(GatedDeltaNet):
         for i in range(self.substeps):
             own = {name: part for name, part in z.items() if i == 0 or name != "alpha"}
             own |= {name: part[i] for name, part in split.items()}
-            steps.append(super().update(own))  # type: ignore[misc]
+            steps.append(super().update(own))
         return steps[0] if self.substeps == 1 else stacked(steps)
 
 
 KDACut = StrEnum("KDACut", "BETA DELTA CONVOLUTION UNIT NORM ALPHA GATE VECTOR")
 
 
-@CELLS("kda")
-class KDA(DeltaRule):
-    """The delta rule with a decay per key channel, and an output gate.
-
-        q_t = unit(SiLU(conv(W_q x_t))) / √K    k_t = unit(SiLU(conv(W_k x_t)))    unit(u) = u / |u|
-        v_t = SiLU(conv(W_v x_t))               β_t = m σ(W_β x_t)
-        α_t = exp( −exp(A) softplus(W_α2 W_α1 x_t + b_α) )
-        S_t = (I − β_t k_t k_tᵀ) diag(α_t) S_{t-1} + β_t k_t v_tᵀ
-        y_t = W_y ( N(S_tᵀ q_t) ⊙ σ(W_g2 W_g1 x_t + b_g) )
-
-    α_t is one number per key channel, A and β_t one per head; W_α1 and W_g1 have V rows. A starts
-    at log U(1, 16), softplus(b_α) log-uniform in [0.001, 0.1]. m is `beta_max`, as in `deltanet`.
-    Cuts 0 to 6 are those of `gated_deltanet`:
-
-        0  beta          β_t → 1                                         3  unit    unit(u) → u
-        1  delta         (I − β_t k_t k_tᵀ) diag(α_t) S_{t-1} → diag(α_t) S_{t-1}
-        2  convolution   conv(u) → u: q, k, v read one token             4  norm    N(u) → u
-        5  alpha         diag(α_t) S_{t-1} → S_{t-1}
-        6  gate          σ(W_g2 W_g1 x_t + b_g) → 1
-        7  vector        diag(α_t) → α_t: one α per head
-
-    Without alpha (5) and gate (6) it is `deltanet`. `preconditioned` writes k_t ⊙ M_t, with the M
-    of `gated_deltanet`.
-
-    Kimi Team 2025 (arXiv:2510.26692).
-    """
+class VectorDelta(DeltaRule):
+    """What the cells with a decay per key channel share."""
 
     rate_low = 1.0
     removes = DeltaRule.removes | {
         "gate": {"gate", "up_gate", "bias_gate"},
         "alpha": {"alpha", "log_rate", "up_alpha", "bias_alpha"},
     }
-
-    @config
-    class Config(PreconditionedConfig):
-        """Number of heads, size of the values, range of β, and the cuts, by name or number."""
-
-        expand_v: Annotated[int, Choice((1, 2))] = Field(1, ge=1)
-        cuts: Annotated[frozenset[KDACut], cuts_of(KDACut, {KDACut.ALPHA: [KDACut.VECTOR]})] = (
-            frozenset()
-        )
 
     def further_columns(self, values: int) -> dict[str, int]:
         return {"alpha": self.values, "gate": self.values}
@@ -403,12 +373,49 @@ class KDA(DeltaRule):
         return torch.sigmoid(nn.functional.linear(gate, self.w.up_gate, self.w.bias_gate))
 
 
+@CELLS("kda")
+class KDA(VectorDelta):
+    """The delta rule with a decay per key channel, and an output gate.
+
+        q_t = unit(SiLU(conv(W_q x_t))) / √K    k_t = unit(SiLU(conv(W_k x_t)))    unit(u) = u / |u|
+        v_t = SiLU(conv(W_v x_t))               β_t = m σ(W_β x_t)
+        α_t = exp( −exp(A) softplus(W_α2 W_α1 x_t + b_α) )
+        S_t = (I − β_t k_t k_tᵀ) diag(α_t) S_{t-1} + β_t k_t v_tᵀ
+        y_t = W_y ( N(S_tᵀ q_t) ⊙ σ(W_g2 W_g1 x_t + b_g) )
+
+    α_t is one number per key channel, A and β_t one per head; W_α1 and W_g1 have V rows. A starts
+    at log U(1, 16), softplus(b_α) log-uniform in [0.001, 0.1]. m is `beta_max`, as in `deltanet`.
+    Cuts 0 to 6 are those of `gated_deltanet`:
+
+        0  beta          β_t → 1                                         3  unit    unit(u) → u
+        1  delta         (I − β_t k_t k_tᵀ) diag(α_t) S_{t-1} → diag(α_t) S_{t-1}
+        2  convolution   conv(u) → u: q, k, v read one token             4  norm    N(u) → u
+        5  alpha         diag(α_t) S_{t-1} → S_{t-1}
+        6  gate          σ(W_g2 W_g1 x_t + b_g) → 1
+        7  vector        diag(α_t) → α_t: one α per head
+
+    Without alpha (5) and gate (6) it is `deltanet`. `preconditioned` writes k_t ⊙ M_t, with the M
+    of `gated_deltanet`.
+
+    Kimi Team 2025 (arXiv:2510.26692).
+    """
+
+    @config
+    class Config(PreconditionedConfig):
+        """Number of heads, size of the values, range of β, and the cuts, by name or number."""
+
+        expand_v: Annotated[int, Choice((1, 2))] = Field(1, ge=1)
+        cuts: Annotated[frozenset[KDACut], cuts_of(KDACut, {KDACut.ALPHA: [KDACut.VECTOR]})] = (
+            frozenset()
+        )
+
+
 CombaCut = StrEnum("CombaCut", "BETA DELTA CONVOLUTION UNIT NORM ALPHA GATE FEEDBACK CORRECTION")
 UNREAD = {(CombaCut.DELTA, CombaCut.CORRECTION): [CombaCut.FEEDBACK]}
 
 
 @CELLS("comba")
-class Comba(GatedDeltaNet):
+class Comba(GatedDelta):
     """Gated DeltaNet with feedback of another strength than the write, and a corrected query.
 
         p_t = σ(b) k_t                              b and d are one number per head
@@ -436,7 +443,7 @@ class Comba(GatedDeltaNet):
     Hu et al. 2025 (arXiv:2506.02475).
     """
 
-    removes = GatedDeltaNet.removes | {
+    removes = GatedDelta.removes | {
         "feedback": {"bias_b"}, "correction": {"skip"}, ("delta", "correction"): {"bias_b"},
     }  # fmt: skip
 
@@ -474,7 +481,7 @@ REMOVED = {
 
 
 @CELLS("gated_deltanet2")
-class GatedDeltaNet2(KDA):
+class GatedDeltaNet2(VectorDelta):
     """KDA that erases and writes by gates of their own, one number per channel.
 
         b_t = m σ(W_b x_t)        erase gate, (K) in each head
@@ -497,7 +504,7 @@ class GatedDeltaNet2(KDA):
     0c4a361).
     """
 
-    removes = KDA.removes | {
+    removes = VectorDelta.removes | {
         (): {"beta"}, "erase": {"erase"}, "delta": {"erase"}, "write": {"write"},
     }  # fmt: skip
 

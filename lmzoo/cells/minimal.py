@@ -52,7 +52,8 @@ def writes_zero(config: Any) -> bool:
     Raises:
         UserError: Nothing is carried either.
     """
-    none = {cut for cut in config.cuts if cut in ("input_to_candidate", "candidate_bias", "carry")}
+    paths = "input_to_candidate", "candidate_bias", "carry"
+    none: set[Any] = {cut for cut in config.cuts if cut in paths}
     zero = none >= {"input_to_candidate", "candidate_bias"}
     if not zero or config.candidate is Candidate.POSITIVE:
         return False

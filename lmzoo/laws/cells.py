@@ -170,7 +170,7 @@ def _outputs(variant: Cell, name: str) -> Tensor:
     x, start = inputs(variant)
     outputs = variant.naive_scan(x, variant.zero_start + start)
     weights = dict(variant.named_parameters())
-    gradients = weights and torch.autograd.grad(
+    gradients: Any = weights and torch.autograd.grad(
         outputs, [*weights.values()], _normal("upstream", outputs.shape), allow_unused=True
     )
     for weight, gradient in zip(weights, gradients, strict=True):
