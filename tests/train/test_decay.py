@@ -18,7 +18,7 @@ from lmzoo.train.recipe import DecayOn, Recipe, stored_recipe
 from lmzoo.train.trainer import Training, fit
 
 DECAY = Recipe(optimiser="adamw", lr=3e-3, weight_decay=0.1, batch=16)
-RATES = ("bias", "gates_bias", "norm", "log_", "skip", "decay", "nu", "theta", "gamma", "vectors")
+RATES = ("bias", "gates_bias", "norm", "log_", "skip", "decay", "nu", "theta", "vectors")
 
 
 @pytest.mark.parametrize("cell_name", list(CELLS))
