@@ -48,26 +48,6 @@ class Spoil(torch.autograd.Function):
         return ctx.fault(upstream[0]), None
 
 
-class Linear(torch.autograd.Function):
-    """h_t = a h_{t−1} + x_t, with its own backward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, a: Tensor) -> Tensor:
-        h = torch.zeros_like(x)
-        for t in range(x.shape[1]):
-            h[:, t] = x[:, t] + (a * h[:, t - 1] if t else 0)
-        ctx.save_for_backward(h, a)
-        return h
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> Any:
-        h, a = ctx.saved_tensors
-        g = upstream[0].clone()
-        for t in range(g.shape[1] - 1, 0, -1):
-            g[:, t - 1] += a * g[:, t]
-        return g, (g[:, 1:] * h[:, :-1]).sum((0, 1))
-
-
 def causal(x: Tensor) -> Tensor:
     return torch.full((x.shape[1],) * 2, -torch.inf).triu(1).to(x)
 
@@ -98,7 +78,6 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any, Tensor], Tensor]
         name: (nn.Identity, call)
         for name, call in {
             "plain": lambda m, x: x,
-            "recurrence": lambda m, x: Linear.apply(x, m.scale.sigmoid()),
             "swiglu": lambda m, x: F.silu(x * m.scale) * x,
             "linear attention": lambda m, x: (x[..., None] * x[:, :, None]).cumsum(1) @ m.scale,
             "cumulative maximum": lambda m, x: x.cummax(1).values * m.scale,
@@ -186,7 +165,7 @@ PLANTED = [
         "conv": (("shifted", "x"), ("sign", "w")),
         "layer norm": (("no gradient", "w"), ("one entry", "x")),
         "orthogonal": (("a hundredth", "w"), ("by the batch", "x")),
-        "recurrence": (("only of long ones", "y"), ("without the last", "x")),
+        "batch norm": (("only of long ones", "y"), ("without the last", "x")),
         "swiglu": (("sign", "y"), ("shifted", "w")),
         "linear attention": (("no gradient", "x"), ("16 times", "y")),
     }.items()

@@ -20,11 +20,7 @@ def test_the_levels_of_a_series_without_keeps_sum_to_less_than_the_error() -> No
     assert 0.8 * ERROR < sum(levels) < ERROR
     assert levels == sorted(levels, reverse=True)
     assert keep_level(7, 2) == pytest.approx(3 * keep_level(7, 0))
-
-
-def test_looks_of_a_series_spend_the_level_as_the_schedule_spends_the_error() -> None:
-    schedule = spend(looks(3, 24))
-    own = keep_looks(schedule, 0.001)
+    own = keep_looks(spend(looks(3, 24)), 0.001)
     assert sum(look.error for look in own) == pytest.approx(0.001)
     assert [look.seeds for look in own] == [3, 6, 12, 24]
 
