@@ -484,12 +484,14 @@ REMOVED = {
 class GatedDeltaNet2(VectorDelta):
     """KDA that erases and writes by gates of their own, one number per channel.
 
-        b_t = m σ(W_b x_t)        erase gate, (K) in each head
-        w_t = σ(W_w x_t)          write gate, (V) in each head
+        q_t = unit(SiLU(conv(W_q x_t))) / √K    k_t = unit(SiLU(conv(W_k x_t)))    unit(u) = u / |u|
+        v_t = SiLU(conv(W_v x_t))               α_t = exp( −exp(A) softplus(W_α2 W_α1 x_t + b_α) )
+        b_t = m σ(W_b x_t)                      w_t = σ(W_w x_t)
         S_t = (I − k_t (b_t ⊙ k_t)ᵀ) diag(α_t) S_{t-1} + k_t (w_t ⊙ v_t)ᵀ
+        y_t = W_y ( N(S_tᵀ q_t) ⊙ σ(W_g2 W_g1 x_t + b_g) )
 
-    q, k, v, α, y and `preconditioned` are those of `kda`; m is `beta_max`. Cuts 1 to 7 are those of
-    `kda`:
+    The erase gate b_t is (K) and the write gate w_t (V) in each head; all else, `preconditioned`
+    too, is that of `kda`, and m is `beta_max`. Cuts 1 to 7 are those of `kda`:
 
         0  erase         b_t → 1                                   3  unit    unit(u) → u
         1  delta         (I − k_t (b_t ⊙ k_t)ᵀ) diag(α_t) S_{t-1} → diag(α_t) S_{t-1}

@@ -8,7 +8,7 @@ r"""Causal attention with memory: what weighs earlier positions besides q · k.
          = Σ_{j<i} σ(l_ij) Π_{j<s<i} (1 − σ(l_is)) v_j        `stick`: stick-breaking
 
 The queries are the last positions of the keys. The products of PaTH are never formed: with
-A = 1 + tril₋₁(β w wᵀ),  l = q kᵀ − tril(q wᵀ) A⁻¹ β tril₋₁(w kᵀ).
+A = 1 + strict(β w wᵀ),  l = q kᵀ − tril(q wᵀ) A⁻¹ β strict(w kᵀ), strict below the diagonal.
 
 Lin et al. 2025 (arXiv:2503.02130); Yang et al. 2025 (arXiv:2505.16381); Xiao et al. 2024
 (arXiv:2309.17453) and Agarwal et al. 2025 (arXiv:2508.10925), for sinks; Tan et al. 2024
