@@ -11,7 +11,7 @@ import pytest
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store import writer as retry_module
-from lmzoo.lab.store.writer import RETRY_SECONDS, Writer, retry
+from lmzoo.lab.store.writer import RETRY_SECONDS, News, Writer, retry
 
 
 @pytest.fixture
@@ -136,6 +136,7 @@ def pauses(monkeypatch):
         clock[0] += seconds
 
     monkeypatch.setattr(retry_module.time, "sleep", sleep)
+    monkeypatch.setattr(retry_module, "NEWS", News(retry_module.LOG))
     monkeypatch.setattr(retry_module.time, "monotonic", lambda: clock[0])
     return pauses
 
