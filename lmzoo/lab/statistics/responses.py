@@ -106,8 +106,9 @@ class Responses:
     """Root mean square of the loss that the choice adds, (P,), in nats per token.
 
     The loss is that of the chosen setting less the least one of the settings that are not ruled out
-    and of those elsewhere. So it contains the noise and the bias of the choice and the error of the
-    grid.
+    and, if one range is searched, between them and their neighbours, and up to the bound of the
+    range if the chosen setting is the first or last tried; if several are, of settings that fill
+    the space. So it contains the noise and the bias of the choice and the error of the grid.
     """
 
     @property
@@ -134,7 +135,8 @@ def fit_responses(
         settings: Coordinates of the settings in [−1, 1], (N, D) or (P, N, D).
         seeds: Number of the training seed of each run, (P, N); None: one seed for each point.
         early: Losses at the rung, (P, N); not finite for runs that have none.
-        elsewhere: Settings that fill the space, (M, D), among which the best one may be.
+        elsewhere: Settings of the whole space, (M, D), among which the best one may be; None: those
+            around the chosen one, if one field is searched.
         shared: The number of first settings that all points have; 0: all.
         seed: Random seed of the draws from the posterior.
     """
@@ -156,11 +158,10 @@ def fit_responses(
     rows = np.arange(len(y))
     possible = near | (runs.known & ~runs.trained)
     some, first = _least(np.where(possible, mean, np.inf), best)
-    whole = np.zeros((0, x.shape[2])) if elsewhere is None else np.asarray(elsewhere)
-    others = np.broadcast_to(whole, (len(y), *whole.shape))
-    drawn = fit.draw(np.concatenate([x[rows[:, None], some], others], 1), rng)
-    chosen, tried = drawn[:, rows, first][..., None], some.shape[1]
-    within = np.where(np.take_along_axis(possible, some, 1), drawn[..., :tried], np.inf)
+    tried, usable = x[rows[:, None], some], np.take_along_axis(possible, some, 1)
+    drawn = fit.draw(np.concatenate([tried, _around(x, best)], 1), rng)
+    chosen = drawn[:, rows, first][..., None]
+    within = np.where(usable, drawn[..., : some.shape[1]], np.inf)
     gain = np.full(y.shape, -1.0)
     np.put_along_axis(gain, some, np.maximum(chosen - within, 0).mean(0), 1)
     other = runs.same[rows, best]
@@ -170,7 +171,12 @@ def fit_responses(
     challenger = np.where(gain.max(1) > 0, challenger, best)
     height = runs.height[:, 0]
     regret = chosen[..., 0] - within.min(2)
-    beyond = np.concatenate([within, drawn[..., tried:]], 2).min(2)
+    if elsewhere is not None:  # drawn apart: no plan depends on it
+        whole = np.broadcast_to(elsewhere, (len(y), *np.shape(elsewhere)))
+        drawn = fit.draw(np.concatenate([tried, whole], 1), rng)
+        chosen = drawn[:, rows, first][..., None]
+    beyond = np.where(usable, drawn[..., : some.shape[1]], np.inf)
+    beyond = np.concatenate([beyond, drawn[..., some.shape[1] :]], 2).min(2)
     tuning_sd = np.sqrt(((chosen[..., 0] - beyond) ** 2).mean(0))
     return Responses(
         runs.least + runs.height * (mean + runs.centre),
@@ -460,3 +466,23 @@ def _least(mean: Array, best: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDA
     mean = mean.copy()
     np.put_along_axis(mean, best[:, None], -np.inf, 1)
     return np.argsort(mean, 1, kind="stable")[:, :LEAST], np.zeros_like(best)
+
+
+def _around(x: Array, best: NDArray[np.int64]) -> Array:
+    """Return settings between the chosen one and its neighbours or the bounds, (P, M, 1).
+
+    There are none if several fields are searched.
+    """
+    if x.shape[2] != 1:
+        return np.zeros((len(x), 0, x.shape[2]))
+    rows = np.arange(len(x))
+    centre = x[rows, best, 0][:, None]
+    tried = x[..., 0]
+    low = np.where(tried < centre - 1e-9, tried, -np.inf).max(1, keepdims=True)
+    high = np.where(tried > centre + 1e-9, tried, np.inf).min(1, keepdims=True)
+    low = np.where(np.isfinite(low), low, np.minimum(-1.0, centre))
+    high = np.where(np.isfinite(high), high, np.maximum(1.0, centre))
+    share = np.array([0.25, 0.5, 0.75])
+    return np.concatenate([centre + share * (low - centre), centre + share * (high - centre)], 1)[
+        ..., None
+    ]

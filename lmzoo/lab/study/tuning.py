@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from lmzoo.lab.study.point_planner import PointPlanner
 
 ELSEWHERE = 16
-"""Settings that fill the space, among which the best one may be."""
+"""Settings of several fields among which the best one may be."""
 CELLS = 5
 """Cells of the range of a study with at most 23 samples."""
 
@@ -276,7 +276,7 @@ class SharedTuning:
             for row, (point, own) in enumerate(losses.items()):
                 early[row, : len(own)] = point.losses_at_rung()
         design, space = len(self.points[0].design), self.points[0].space
-        elsewhere = coordinates(space, spread(space, ELSEWHERE, 0))
+        elsewhere = coordinates(space, spread(space, ELSEWHERE, 0)) if len(space) > 1 else None
         fit = fit_responses(
             y, np.array(x), seeds=seeds, early=early, elsewhere=elsewhere, shared=design
         )

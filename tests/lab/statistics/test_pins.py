@@ -73,8 +73,7 @@ def response_fit(kind: str, *, drawn: bool) -> list[Any]:
     best = 0.3 * RNG(7).normal(size=(7, 1, fields))
     y = 2 + 0.3 * ((x - best) ** 2).sum(-1) + 0.02 * RNG(8).normal(size=(7, 9))
     y[3] = 2 + 0.8 * (x[:, 0] + 0.8) ** 2
-    options: dict[str, Any] = {"elsewhere": RNG(17).uniform(-1, 1, (8, fields))}
-    bounds = []
+    options, bounds = {}, []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(responses, "DRAWS", 4000)
         if kind == "cliff":
@@ -87,7 +86,7 @@ def response_fit(kind: str, *, drawn: bool) -> list[Any]:
         elif kind == "repeats":
             x = np.concatenate([[x] * 7, x[RNG(9).integers(0, 9, (7, 3))]], 1)
             y = np.concatenate([y, 2.05 + 0.02 * RNG(10).normal(size=(7, 3))], 1)
-            options |= {"seeds": np.array([[0] * 9 + [1, 1, 2]] * 7), "shared": 7}
+            options = {"seeds": np.array([[0] * 9 + [1, 1, 2]] * 7), "shared": 7}
         elif kind == "many":
             for name, most in (("LEAST", 5), ("MOST", 5), ("SETTINGS", 6)):
                 patch.setattr(responses, name, most)

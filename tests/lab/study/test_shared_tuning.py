@@ -115,6 +115,7 @@ def test_the_fit_knows_every_run_that_was_stopped_early(tuned, fake_sweep, monke
 
     def fit(losses, settings, **given):
         known.append((losses, given.get("early")))
+        assert given.get("elsewhere") is None
         return fit_responses(losses, settings, **given)
 
     monkeypatch.setattr("lmzoo.lab.study.tuning.fit_responses", fit)
