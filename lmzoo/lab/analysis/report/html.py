@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup, escape
 
 from lmzoo.lab.analysis.render import TextTable
 from lmzoo.lab.statistics.compared import VERDICTS
@@ -30,7 +31,17 @@ FOLDER = Path(__file__).parent
 TEMPLATES = Environment(
     loader=FileSystemLoader(FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True
 )
-TEMPLATES.globals |= {"zip": zip, "verdicts": VERDICTS}
+SUBSCRIPT = re.compile(r"(?<=[^\W_])_(?:\{([^}]+)\}|(\w{1,2})\b)")
+
+
+def equation(line: str) -> Markup:
+    """Return "carry (6): h_{t-1} W_hh" as HTML, with subscripts behind the name of the cut."""
+    name, colon, rest = line.partition(": ")
+    marked = SUBSCRIPT.sub(lambda found: f"<sub>{found[1] or found[2]}</sub>", str(escape(rest)))
+    return escape(name) + Markup(colon + marked)  # escaped above
+
+
+TEMPLATES.globals |= {"zip": zip, "verdicts": VERDICTS, "equation": equation}
 
 
 @dataclass(frozen=True)

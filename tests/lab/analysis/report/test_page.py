@@ -13,7 +13,7 @@ import pytest
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import render
 from lmzoo.lab.analysis.report import render_report
-from lmzoo.lab.analysis.report.html import Section, html_page
+from lmzoo.lab.analysis.report.html import Section, equation, html_page
 from tests.lab.analysis.browser import browse, open_page
 from tests.lab.analysis.recorded import page_of, report_of
 
@@ -113,10 +113,16 @@ def test_every_chart_has_a_tooltip(study):
 
 def test_the_table_shows_what_each_cut_replaces():
     page = markup(page_of(MAIN))
-    replaced = "carry (6): (1 − f_t) ⊙ h_{t-1} → 0"
+    replaced = "carry (6): (1 − f<sub>t</sub>) ⊙ h<sub>t-1</sub> → 0"
     assert f'cut carry (6)<span class="equation">{replaced}</span></td>' in page
     labels = report_of(MAIN).frame.filter(~pl.col("reference"), pl.col("parameters") > 0)
     assert all(lines for lines in labels["equations"].to_list())
+
+
+def test_an_equation_has_subscripts_and_no_markup_of_its_own():
+    assert equation("a_b (1): h_{t-1} W_hh <b>") == (
+        "a_b (1): h<sub>t-1</sub> W<sub>hh</sub> &lt;b&gt;"
+    )
 
 
 def test_the_marked_settings_of_the_search_are_those_of_the_table():
