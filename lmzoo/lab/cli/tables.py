@@ -38,9 +38,10 @@ def rank(
 
     def read() -> "Report":
         ranking = ranked(study, unit=unit, at=at, margin=margin, reference=reference)
-        if columns:
-            return with_columns(ranking.report, columns.split(","))
-        return ranking.shown if format == "table" and not explain else ranking.report
+        is_brief = format == "table" and not explain and not columns
+        report = ranking.shown if is_brief else ranking.report
+        assert report is not None, "a ranking has a report"
+        return with_columns(report, columns.split(",")) if columns else report
 
     _show(format, read)
 
