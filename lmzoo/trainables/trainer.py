@@ -56,7 +56,7 @@ class Trainer:
         return add_model_facts(config, self._corpus.task)
 
     def open(
-        self, folder: RunFolder, config: Mapping[str, Any], *, new: bool, writer: Writer
+        self, folder: RunFolder, config: Mapping[str, Any], *, new: bool, writer: Writer | None
     ) -> SavedRun:
         """Return a run of this process in its folder; see `SavedRun`."""
         if PROGRAM in config:

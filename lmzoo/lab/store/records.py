@@ -13,6 +13,7 @@
         traceback.txt                 of the error with which the run failed
         test-EPOCH.npy                float32 (2, N): NLL in nats and tokens of each test sequence
     RUNS/<study>/.pack-<worker>/      what a pack writes for all its runs (`pack_files.py`)
+    RUNS/<study>/tune/N/              Ray Tune's own files of a sweep with `--engine tune`
     RUNS/<study>/ended/NNNNN.zip      ended runs of a sweep with `--archive` (`archive.py`)
     RUNS/<study>/tensorboard/<point · seed · identity>/
         events.out.tfevents.*         the same numbers for TensorBoard

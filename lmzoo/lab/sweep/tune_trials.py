@@ -290,7 +290,7 @@ def train(fleet: "Fleet", capacity: Capacity) -> bool:
         software=software(),
         trainer=(fleet.packer.corpus, max(1, int(resources.cpus)), resources.gpus or 0.0),
     )
-    where = {"bundle_label_selector": [resources.selector]} if resources.selector else {}
+    where: Any = {"bundle_label_selector": [resources.selector]} if resources.selector else {}
     bundle = tune.PlacementGroupFactory([resources.bundle], **where)
     placed = tune.with_resources(trainable, bundle)
     with STOPS.deferred():

@@ -89,7 +89,9 @@ class Trainer(Protocol):
         """Return the config of a run with the facts about its model."""
         ...
 
-    def open(self, folder: RunFolder, config: Config, *, new: bool, writer: Writer) -> SavedRun:
+    def open(
+        self, folder: RunFolder, config: Config, *, new: bool, writer: Writer | None
+    ) -> SavedRun:
         """Return a run of this process in its folder."""
         ...
 

@@ -72,6 +72,8 @@ class Sweep:
     ) -> None:
         if engine not in ENGINES:
             raise UserError(f"--engine {engine!r} is unknown; choose {' or '.join(ENGINES)}")
+        if engine == "tune" and resources.hours:
+            raise UserError("--max-cost needs --engine packs: Ray Tune does not count hours")
         self.engine = engine
         self.study, self.resources, self.fuse, self.track = study, resources, fuse, [*track]
         self.archive = archive

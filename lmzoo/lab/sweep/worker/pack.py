@@ -43,7 +43,7 @@ class TrainingRun:
         job: Job,
         trainer: Trainer,
         store: Store,
-        writer: Writer,
+        writer: Writer | None,
         *,
         curves: bool = True,
     ) -> None:
