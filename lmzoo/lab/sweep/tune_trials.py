@@ -74,7 +74,7 @@ class RunTrial(tune.Trainable):
             self._reports = [run.save_epoch(packed=False)[1]]
         if run.is_trained and not run.has_ended:
             run.end()
-        record = self._reports.pop(0) if self._reports else run.run.training.record
+        record = (self._reports or files.epoch_records(run.run.records)[-1:]).pop(0)
         result = {name: value for name, value in record.items() if name != "event"}
         if self._reports or not run.has_ended:
             return result
