@@ -135,6 +135,7 @@ def test_a_source_is_read_once_before_the_first_token(name: str, fields: dict[st
         ("recurrent_lm", {"num_layers": 3, "starts": 3, "cell": "lstm"}),
         ("recurrent_lm", {"cell": {"name": "mgru", "mutations": [10]}, "starts": 2}),
         *(("latent_ar", {"cell": cell}) for cell in ("hm_lstm", "grid_lstm", "mgru")),
+        ("gated_convolution", {"window": 3}),
     ],
 )
 def test_advance_equals_next_log_prob_in_further_configs(name: str, fields: dict[str, Any]) -> None:
