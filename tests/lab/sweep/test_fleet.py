@@ -34,8 +34,9 @@ def ask(fleet, name, reports=(), live=1, opened=None, node="", now=0.0, memory=0
     return fleet.exchange(message, live=live, now=now, node=node)
 
 
-def dies(fleet, name, reason="", node="", *, interrupted=False):
-    fleet.give_back(fleet.gone(name), interrupted=interrupted, reason=reason, node=node)
+def dies(fleet, name, reason="", node="", *, interrupted=False, killed=False):
+    runs = fleet.gone(name)
+    fleet.give_back(runs, interrupted=interrupted, reason=reason, node=node, killed=killed)
 
 
 def epoch(number, loss=3.0):
@@ -109,17 +110,19 @@ def test_a_pack_on_a_gpu_moves_only_if_it_lasts_longer_than_a_compilation(fleet,
     assert bool(ask(fleet, "first", live=2, memory=2**30, now=now).release) is moves
 
 
-@pytest.mark.parametrize("reason", ["", "a bug"])
-def test_the_members_of_a_pack_that_dies_are_tried_in_halves(fleet, reason):
+@pytest.mark.parametrize(
+    ("reason", "killed"), [("", False), ("a bug", False), ("no heartbeat for 60 s", True)]
+)
+def test_the_members_of_a_pack_that_dies_are_tried_in_halves(fleet, reason, killed):
     """On the only node: an error decides at once, a death the fourth time."""
     sizes = []
     while not fleet.planner.failed_runs:
         members = ask(fleet, str(len(sizes))).members
         sizes.append(len(members))
-        dies(fleet, str(len(sizes) - 1), reason)
+        dies(fleet, str(len(sizes) - 1), reason, killed=killed)
     halving = [size for size in sizes if size > 1]
     assert all(after == -(-before // 2) for before, after in itertools.pairwise(halving))
-    assert len(sizes) - len(halving) == (1 if reason else DEATHS_ON_THE_ONLY_NODE)
+    assert len(sizes) - len(halving) == (1 if reason and not killed else DEATHS_ON_THE_ONLY_NODE)
     (run,) = fleet.planner.failed_runs
     assert run.reason == (reason or "its workers died without progress")
 

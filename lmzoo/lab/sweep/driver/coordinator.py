@@ -106,6 +106,8 @@ class Coordinator:
         self._named: set[str] = set()
         """Nodes that were left out with a warning."""
         self._reasons: dict[str, str] = {}
+        self._raised = set[str]()
+        """Workers that have said why they end."""
         self._news = News(LOG)
         self._killed: Counter[str] = Counter()
         """Node -> workers that Ray killed there for want of memory since its last epoch."""
@@ -252,9 +254,13 @@ class Coordinator:
                 self.store.clear_locks(WORKER_LOCK.format(worker), RECOVERY_SECONDS)
                 unpack(self.store, worker)
             with self._mutex:
-                reason = self._reasons.get(worker, "")
-                node = self._nodes.get(worker, "")
-                self.fleet.give_back(runs, interrupted=interrupted, reason=reason, node=node)
+                self.fleet.give_back(
+                    runs,
+                    interrupted=interrupted,
+                    reason=self._reasons.get(worker, ""),
+                    node=self._nodes.get(worker, ""),
+                    killed=worker not in self._raised,
+                )
         except Exception as error:
             self.error = self.error or error
 
@@ -290,6 +296,7 @@ class Coordinator:
                     self._handles[worker] = pickle.loads(handle), node
             case Failed(worker, reason, starting):
                 self._reasons[worker] = reason
+                self._raised.add(worker)
                 if starting and worker not in self._gone:
                     self._broken[worker] = time.monotonic()
                     self.fleet.health.leave_out(self._nodes.get(worker, worker), reason)

@@ -177,7 +177,13 @@ class Fleet:
         return [*runs, *worker.leaving.values()]
 
     def give_back(
-        self, runs: Sequence[PlannedRun], *, interrupted: bool, reason: str = "", node: str = ""
+        self,
+        runs: Sequence[PlannedRun],
+        *,
+        interrupted: bool,
+        reason: str = "",
+        node: str = "",
+        killed: bool = False,
     ) -> None:
         """Make the runs of a worker that is gone pending again.
 
@@ -186,18 +192,22 @@ class Fleet:
             interrupted: Whether the machine went away, which is not the fault of any run.
             reason: The error that ended the worker; "" if it died without one.
             node: The machine of the worker.
+            killed: Whether the worker was killed for this reason, which may be no run's fault.
         """
         if interrupted:
             for run in runs:
                 self.planner.requeue(run.id)
         elif runs:
-            self._failed(runs, node, reason)
+            self._failed(runs, node, reason, killed=killed)
         self._collect()
 
-    def _failed(self, runs: Sequence[PlannedRun], node: str, reason: str) -> None:
+    def _failed(
+        self, runs: Sequence[PlannedRun], node: str, reason: str, *, killed: bool = False
+    ) -> None:
         """End the run whose fault it was, or make all pending again; try some in halves."""
         in_use = self.nodes | {node}
-        self.health.failed([run.id for run in runs], node, in_use, reason)
+        error = "" if killed else reason
+        self.health.failed([run.id for run in runs], node, in_use, error)
         if len(runs) == 1 and self.health.decides(runs[0].id, in_use):
             runs[0].nodes = sorted(filter(None, self.health.failed_on(runs[0].id)))
             self._finish(runs[0], "failed", reason or "its workers died without progress")
