@@ -5,6 +5,12 @@ import subprocess
 import sys
 
 PLACED = """
+import os
+own = dict(os.environ)
+from lmzoo.lab.cluster.resources import Resources
+from lmzoo.lab.sweep.driver.ray_backend import actor_options
+os.environ.clear()  # the package prepares for a Ray that it starts itself
+os.environ.update(own)
 from ray.cluster_utils import Cluster
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
 kinds = {}
@@ -14,8 +20,6 @@ for kind in ("A100", "T4", "L4"):
     node = cluster.add_node(num_cpus=1, num_gpus=1, resources=resources, labels=labels)
     kinds[node.node_id] = kind
 import ray
-from lmzoo.lab.cluster.resources import Resources
-from lmzoo.lab.sweep.driver.ray_backend import actor_options
 ray.init(cluster.address, log_to_driver=False)
 class Worker:
     def node(self):
