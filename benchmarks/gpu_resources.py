@@ -74,7 +74,7 @@ def recurrences() -> Iterator[tuple[str, Any, dict[str, Any]]]:
     yield "mgu", mgu, {**flags, "PARTS": 2, "KEEP": False, "READ": "raw"}
     yield "mgru", mgu, {**flags, "PARTS": 1, "CANDIDATE": False, "KEEP": True, "READ": "logit"}
     yield "rnn", rnn, {"ACTIVATION": "tanh"}
-    yield "gru", gru, {"BEFORE": False, "Z_KEEPS": True}
+    yield "gru", gru, {"BEFORE": False}
     yield "lstm", lstm, {"FORGET": "gate"}
 
 

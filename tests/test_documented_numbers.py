@@ -85,8 +85,8 @@ def test_the_files_that_pages_and_docstrings_name_exist() -> None:
     missing = {
         str(path.relative_to(ROOT)): absent
         for path, files in named.items()
-        # Cells and tasks also name files of the authors, decisions those of the history.
-        if not {"cells", "tasks", "decisions"} & {*path.parts}
+        # Cells and corpora also name files of the authors, decisions those of the history.
+        if not {"cells", "data", "decisions"} & {*path.parts}
         if (absent := {f for f in files if not (ROOT / f).exists() and f not in names})
     }
     assert not missing

@@ -6,7 +6,7 @@ One parameter of all members is a slice of columns. The gradient norm, clipping 
 work on whole rows: torch's optimiser with one parameter group per member, or `adam.py`, which uses
 its state. A parameter that a member lacks (a cut path) is zero, and its gradient is kept at zero.
 The rows are read from the trainings and written back to them, so checkpoints do not show that a
-training was packed. Both are a few operations, whatever the number of members (`layout.py`).
+training was packed. Both are a few operations, whatever the number of members (`pack_layout.py`).
 """
 
 import operator

@@ -43,7 +43,7 @@ def load_run(run: Path, data_dir: Path | None = None) -> TrainedRun:
     folder = RunFolder(run)
     config = folder.config
     if config is None or not folder.checkpoint.exists():
-        raise UserError(_no_weights(run, has_config=config is not None))
+        raise UserError(_no_weights(folder, has_config=config is not None))
     model_config = read_model_config(folder)
     spec = found_from(run, config["corpus"])
     corpus = open_corpus(spec, data_dir)
@@ -139,7 +139,10 @@ def _read_otherwise(stored: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return ", ".join(sorted(changed))
 
 
-def _no_weights(run: Path, *, has_config: bool) -> str:
+def _no_weights(folder: RunFolder, *, has_config: bool) -> str:
+    run = folder.path
+    if not has_config and (run / CONFIG).exists():
+        return f"{run / CONFIG} is damaged; delete the file and train the run again"
     if has_config:
         return (
             f"{run} has the records of a run, but no weights: they were restored from a file, or "

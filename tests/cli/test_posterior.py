@@ -93,5 +93,9 @@ def test_a_run_is_opened_with_its_best_weights_and_its_corpus(runs, tmp_path: Pa
         load_run(copy)
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "fingerprint": "0"}))
+    with pytest.raises(UserError, match=r"config\.json is damaged"):
+        load_run(copy)
+    del config["crc"]
+    (copy / "config.json").write_text(json.dumps({**config, "fingerprint": "0"}))
     with pytest.raises(UserError, match="not the one that the run was trained on"):
         load_run(copy)

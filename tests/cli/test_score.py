@@ -86,9 +86,6 @@ def test_the_weights_of_another_run_are_refused_in_one_line(refused, runs, tmp_p
     state = read_checkpoint((letters / "checkpoint.pt").read_bytes())
     (copy / "checkpoint.pt").write_bytes(checkpoint_bytes(state))
     assert "belongs to run" in refused("score", copy, "a man runs")
-    del state["run"]  # of an earlier version
-    (copy / "checkpoint.pt").write_bytes(checkpoint_bytes(state))
-    assert "does not fit" in refused("score", copy, "a man runs")
 
 
 def test_every_command_that_reads_a_text_says_what_it_lost(lmzoo, tmp_path) -> None:
@@ -115,6 +112,7 @@ def test_a_config_that_lacks_a_key_is_refused_in_one_line(refused, runs, tmp_pat
     shutil.copytree(next((runs / "words").iterdir()), tmp_path / "run")
     file = tmp_path / "run" / "config.json"
     config = json.loads(file.read_text())
+    del config["crc"]
     for key in ("model", "corpus", "fingerprint"):
         file.write_text(json.dumps({name: config[name] for name in config if name != key}))
         assert f"no '{key}'" in refused("score", tmp_path / "run", "a man")

