@@ -115,6 +115,16 @@ def test_a_worker_without_heartbeats_is_killed_and_others_are_not(sweep):
     assert sweep.killed == ["a", "c"]
 
 
+def test_a_worker_that_hangs_sends_heartbeats_and_one_that_is_stopped_does_not(sweep, monkeypatch):
+    for worker in "ab":
+        sweep.start(worker)
+    sweep.turn(after=HEARTBEAT_SECONDS)
+    monkeypatch.setattr(sweep.fleet, "hung", lambda now: {"a": "it hangs", "b": "it hangs"})
+    sweep.beats["a"] += 1
+    sweep.turn(after=HEARTBEAT_SECONDS)
+    assert sweep.killed == ["a"]
+
+
 def test_time_in_which_the_sweep_is_stopped_does_not_count(sweep):
     sweep.start("a")
     for _ in range(MAX_MISSED):

@@ -396,9 +396,11 @@ class Coordinator:
             last, missed = self._beats.get(worker, (-1, 0))
             missed = missed + 1 if count == last else 0
             self._beats[worker] = count, missed
+            if missed:  # its process is stopped, not its run
+                hung.pop(worker, None)
             if missed >= MAX_MISSED:
                 seconds = MAX_MISSED * HEARTBEAT_SECONDS
-                hung.setdefault(worker, f"a worker has sent no heartbeat for {seconds:.0f} s")
+                hung[worker] = f"a worker has sent no heartbeat for {seconds:.0f} s"
             if reason := hung.get(worker):
                 LOG.warning("%s; the worker is killed", reason)
                 self._reasons[worker] = reason
