@@ -14,16 +14,21 @@ is partly luck. The reference has the seeds that a study gives it.
 
 import argparse
 from dataclasses import dataclass, fields, replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.verdicts import real_noise
 from lmzoo.lab.statistics.compared import compared, looks, reference_seeds, spend
 
 Array = NDArray[np.float64]
 RNG = np.random.default_rng
 SD = 0.0311
-FAMILIES = ("normal", "log-normal", "t with 3 df", "one seed in five fails", "two modes", "grid")
+FAMILIES = (
+    *("normal", "log-normal", "t with 3 df", "one seed in five fails", "two modes", "grid"),
+    "recorded",
+)
 SMOOTH = ("normal", "log-normal", "t with 3 df", "grid")
 """Families of points for which few seeds show how much they vary."""
 SCALES = (0.3, 1.0, 1.0, 2.0, 3.0, 5.0, 10.0)
@@ -59,6 +64,13 @@ class Condition:
         return SD * (x + common)
 
 
+@cache
+def recorded() -> list[Array]:
+    """Return the losses of each variant of the crash test, with mean 0 and variance 1."""
+    rows = [row for study in real_noise() for row in study if np.isfinite(row).all() and row.std()]
+    return [row / row.std() for row in rows]
+
+
 def _noise(family: str, seeds: int, rng: np.random.Generator) -> Array:
     """Return numbers with mean 0 and, but for modes, variance 1."""
     z = rng.standard_normal(seeds)
@@ -68,21 +80,28 @@ def _noise(family: str, seeds: int, rng: np.random.Generator) -> Array:
         return rng.standard_t(3, seeds) / 3**0.5
     if family == "one seed in five fails":
         return z + 8 * ((rng.random(seeds) < 0.2) - 0.2)
+    if family == "recorded":
+        rows = recorded()
+        return rng.choice(rows[rng.integers(len(rows))], seeds)
     if family == "two modes":
         return 0.3 * z + 5 * ((rng.random(seeds) < 0.5) - 0.5)
     return z.round() if family == "grid" else z
 
 
 def random_condition(
-    rng: np.random.Generator, near: Condition | None = None, *, modes: bool = False
+    rng: np.random.Generator,
+    near: Condition | None = None,
+    *,
+    modes: bool = False,
+    only: tuple[str, ...] = (),
 ) -> Condition:
     """Return any condition, or one that differs from another in one or two of its fields.
 
-    `modes`: points, too, may fail or have two modes, all or a share of them.
+    `modes`: points, too, may fail or have two modes, all or a share of them. `only` these families.
     """
     new = Condition(
-        str(rng.choice(FAMILIES)),
-        str(rng.choice(FAMILIES if modes else SMOOTH)),
+        str(rng.choice(only or FAMILIES)),
+        str(rng.choice(only or (FAMILIES if modes else SMOOTH))),
         str(rng.choice(FAMILIES)) if modes else "",
         some=float(rng.choice([0, 1 / 11, 2 / 11, 0.34, 0.5])),
         ratio=float(rng.choice(SCALES)),
@@ -137,6 +156,7 @@ def search(
     *,
     least_cover: bool,
     modes: bool = False,
+    only: tuple[str, ...] = (),
     seed: int = 0,
 ) -> list[tuple[Condition, float, float]]:
     """Return the worst conditions with their rates in new tables, the worst first."""
@@ -147,7 +167,7 @@ def search(
         best = sorted(known, key=lambda c: rank(known[c]))[:4]
         for i in range(16):
             near = best[i % len(best)] if turn else None
-            condition = random_condition(rng, near, modes=modes)
+            condition = random_condition(rng, near, modes=modes, only=only)
             if condition not in known:
                 known[condition] = measure(condition, points, seeds, tables, rng)
     worst = sorted(known, key=lambda c: rank(known[c]))[:3]
@@ -165,6 +185,7 @@ def main() -> None:
     parser.add_argument(
         "--modes", action="store_true", help="points, too, may fail or have two modes"
     )
+    parser.add_argument("--only", nargs="*", default=[], choices=FAMILIES, help="these families")
     options = parser.parse_args()
     for points in options.points:
         for seeds in options.seeds:
@@ -176,6 +197,7 @@ def main() -> None:
                     options.rounds,
                     least_cover=least_cover,
                     modes=options.modes,
+                    only=(*options.only,),
                 )
                 for condition, errors, cover in found:
                     own = [f"{f.name} {getattr(condition, f.name)}" for f in fields(condition)]
