@@ -124,7 +124,7 @@ def main(
     only: Annotated[str, typer.Option(help="Settings whose label has this text.")] = "",
     layers: Annotated[int, typer.Option(help="Layers of all settings; 0: their own.")] = 0,
 ) -> None:
-    """Train the settings and print them beside the published losses."""
+    """Train the settings and print them with the published losses."""
     torch.set_num_threads(1)
     heads = [
         f"{axis}, dropout {mode}" for axis in ("samples", "positions") for mode in ("on", "off")

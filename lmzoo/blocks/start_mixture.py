@@ -51,7 +51,7 @@ class StartMixture(LanguageModel):
 
     @abstractmethod
     def _start_log_weights(self) -> Float[Tensor, "W"]:
-        """Return log ω; it is asked for with several initial states only."""
+        """Return log ω; only models with several initial states call it."""
 
     def _table(self) -> Tensor:
         """Return the table that the emission reads."""

@@ -51,8 +51,8 @@ class Hybrid(Cell):
     residual and a feed-forward part of its own. `layers` is a list, or a pattern: `3:1` is three
     times gla and then attention, `mamba 3:1 attention x2` eight layers. A setting or a cut of one
     layer has its number, from 1: `cell.layers.3.cuts`. A layer knows its number and how many there
-    are (`Cell.depth`). Beside a `recurrent_lm` with `num_layers`, which repeats one cell, layers
-    may differ.
+    are (`Cell.depth`). `num_layers` of a `recurrent_lm` repeats one
+    cell; here layers may differ.
 
     Differences from the papers' models:
 

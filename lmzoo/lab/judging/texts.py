@@ -236,9 +236,9 @@ def _objects(value: Any) -> Sequence[Mapping[str, Any]]:
             return _objects(inner)
     lists = {name: own for name, own in value.items() if isinstance(own, list)}
     of_objects = [k for k, own in lists.items() if own and all(isinstance(x, dict) for x in own)]
-    if len(of_objects) == 1:  # what stands beside the rows is that of all
-        beside = {k: v for k, v in value.items() if k not in lists and k != "schema"}
-        return [{**beside, **row} for row in value[of_objects[0]]]
+    if len(of_objects) == 1:  # the other facts are those of all rows
+        common = {k: v for k, v in value.items() if k not in lists and k != "schema"}
+        return [{**common, **row} for row in value[of_objects[0]]]
     if lists:
         longest = max(map(len, lists.values()))
         if any(len(own) != longest for own in lists.values()):

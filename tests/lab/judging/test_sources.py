@@ -98,7 +98,7 @@ FILES: dict[str, tuple[str, str | bytes]] = {
     "pandas, columns": ("r.json", json.dumps(COLUMNS)),
     "an object of runs": ("r.json", json.dumps({f"r{i}": row for i, row in enumerate(OBJECTS)})),
     "a table of pandas": ("r.json", json.dumps({"schema": {"fields": [{}]}, "data": OBJECTS})),
-    "runs beside other facts": ("r.json", json.dumps({"version": 2, "trials": OBJECTS})),
+    "runs and other facts": ("r.json", json.dumps({"version": 2, "trials": OBJECTS})),
     "an unknown suffix": ("r.results", table()),
     "seeds of pandas": ("r.csv", table([(v, f"{s}.0"[: 3 - 2 * (s % 2)], x) for v, s, x in RUNS])),
     "a seed by another name": ("r.csv", table(head="variant,Random_Seed,loss")),
@@ -108,12 +108,12 @@ FILES: dict[str, tuple[str, str | bytes]] = {
 
 
 def in_folders(
-    path: Path, name: str, content: Callable[..., str | bytes], **beside: Callable[..., str]
+    path: Path, name: str, content: Callable[..., str | bytes], **others: Callable[..., str]
 ) -> None:
     """Write a file for each run, and others next to it; `name` may have {v}, {s} and {i}."""
     for i, (v, s, x) in enumerate(RUNS):
         file = put(path / name.format(v=v, s=s, i=i), content(v, s, x))
-        for other, text in beside.items():
+        for other, text in others.items():
             put(file.parent / other.replace("__", ".").replace("_S_", "/"), text(v, s, x))
 
 

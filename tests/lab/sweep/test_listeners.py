@@ -1,4 +1,4 @@
-"""A study's own listeners: what they are told, and that they cannot end a sweep."""
+"""A study's own listeners: the events that they receive, and that they cannot end a sweep."""
 
 import dataclasses
 from types import SimpleNamespace

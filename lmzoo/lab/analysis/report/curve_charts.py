@@ -113,7 +113,7 @@ def learning_chart(frame: pl.DataFrame, look: Look, metric: str) -> Any:
 def _names(
     frame: pl.DataFrame, look: Look, ends: tuple[float, float], loss: Any, colour: Any
 ) -> list[Any]:
-    """Return the names of curves beside their ends, moved apart where curves end together."""
+    """Return the names of curves for their ends, moved apart where curves end together."""
     low, high = ends
     gap = (high - low) * LINE / HEIGHT
     last = frame.sort("epoch").group_by("label", maintain_order=True).last()
