@@ -27,7 +27,7 @@ def damage(path: Path, kind: str, draw: random.Random) -> Path:
     pattern = f"{FOLDER}/*.zip" if kind == "archive" else "*.*json"
     file = draw.choice(sorted(path.rglob(pattern)))
     data = file.read_bytes()
-    at = draw.randrange(len(data))
+    at = draw.randrange(len(data) - 1)  # without its last newline a file says the same
     changed = data[:at] + bytes([data[at] ^ 1 << draw.randrange(8)]) + data[at + 1 :]
     torn = [data[:at], b"", bytes(len(data)), draw.randbytes(len(data)), None]
     content = draw.choice(torn) if kind == "file" else draw.choice([changed, changed, data[:at]])
