@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
+from lmzoo.cells.mgru_carry import PriorCarry
 from lmzoo.cells.mgu import MGRU, Carry, Gate, MGRUCut, Output, Squash
 from tests.cells.support import LENGTH, WIDTH, bits, groups, inputs, make, outputs, subsets
 from tests.laws.support import assert_close
@@ -125,3 +126,12 @@ def test_numbers_and_names_give_equal_configs() -> None:
     assert MGRU.Config(mutations="0;4,10") == MGRU.Config(
         cuts=[MGRUCut.STATE_TO_GATE], squash="sigmoid", carry=Carry.PRIOR
     )
+
+
+@pytest.mark.parametrize("length", [4, 6])
+def test_unused_entries_of_the_prior_get_no_gradient(length: int) -> None:
+    carry = PriorCarry(WIDTH, length, prior=True)
+    outputs, state = torch.randn(2, length - 1, WIDTH), torch.randn(2, WIDTH)
+    total = sum(carry(outputs[:, :t], state).square().sum() for t in range(1, length - 1))
+    total.backward()
+    assert carry.unused == (carry.prior.grad == 0).sum()

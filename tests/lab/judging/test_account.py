@@ -67,6 +67,8 @@ def test_runs_without_a_pair_are_in_no_number(tmp_path: Path) -> None:
     found = said(table([*RUNS, *more]), tmp_path)
     assert "12 rows read: 8 counted, 4 without a pair" in found
     assert "cand: 4 of 8 without a pair" in found
+    lost = said(table([*RUNS[:-1], *more]) + "cand,3,\n", tmp_path)
+    assert "cand: 1 missing; 4 of 8 without a pair" in lost
     frame = judgement(tmp_path / "r.csv", Question(by="variant", metric="loss")).frame
     assert frame["rank"].to_list() == [1, 2]
     assert frame["variant"].to_list() == ["cand", "base"]

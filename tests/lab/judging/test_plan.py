@@ -43,6 +43,12 @@ def test_a_plan_is_too_small_as_often_as_too_large(points: int) -> None:
     assert 0.4 < np.mean(np.array(planned) < 1) < 0.6
 
 
+def test_the_sd_of_a_pilot_is_the_median_that_its_chi_squared_leaves() -> None:
+    x = np.array([[0.0, 1.0, 0.5, 0.2], [1.0, 2.0, 2.5, 1.2]])
+    variance = x.var(1, ddof=1).sum() * 3 / stats.chi2.median(3)
+    assert np.isclose(planned_seeds(x, 0, 2.0, paired=False).sd[1], np.sqrt(variance))
+
+
 def test_the_range_of_four_plans_of_five_holds_the_seeds_of_the_true_variance() -> None:
     rng, effect = np.random.default_rng(0), 0.8
     true = planned_seeds(rng.normal(size=(2, 3000)), 0, effect).seeds[1]
