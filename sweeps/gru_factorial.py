@@ -2,7 +2,7 @@
 
 The study compares all combinations of the MGU's eight cuts (DLM46) and of the MGRU's twelve
 switches (DLM47). Each function is trained once. Mutants whose state stays zero or that do not read
-their input are left out. `lmzoo epistasis` estimates the effects of the cuts.
+their input are left out. `analysis/epistasis.py` estimates the effects of the cuts.
 """
 
 from collections.abc import Iterator

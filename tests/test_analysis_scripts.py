@@ -5,6 +5,7 @@ import runpy
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import polars as pl
 import pytest
 from scipy import stats
@@ -24,15 +25,11 @@ def script(name: str) -> SimpleNamespace:
 
 
 def table(capsys, *words: str) -> dict[str, dict]:
-    """Return the rows of a command's table by their first text."""
+    """Return the rows of a command's table by their labels."""
     capsys.readouterr()
     assert run_lmzoo(*words, "--format", "json") == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
-    return {row.get("label") or " × ".join(filter(None, _pair(row))): row for row in rows}
-
-
-def _pair(row: dict) -> tuple[str, str | None]:
-    return row["first"], row["second"]
+    return {row["label"]: row for row in rows}
 
 
 def test_the_ranking_has_the_means_and_differences_of_the_command(capsys) -> None:
@@ -81,12 +78,24 @@ def test_two_studies_are_paired_by_seed_where_the_data_are_the_same(tmp_path) ->
     assert (row["pairs"], row["half"]) == (1, None)
 
 
-def test_effects_and_interactions_are_those_of_the_command(capsys) -> None:
-    rows = table(capsys, "epistasis", GRU)
-    own = dict(script("epistasis").effects(GRU).select("cut", "effect").iter_rows())
-    known = {name: row["effect"] for name, row in rows.items() if row["effect"] is not None}
-    assert own == pytest.approx(known)
-    assert len(own) == 9
+def test_effects_and_interactions_have_the_intervals_of_scipys_test(tmp_path) -> None:
+    toy, random = ToyStudy(tmp_path / "toy"), np.random.default_rng(0)
+    losses = 3 + random.normal(size=(4, 4))
+    for own, cuts in zip(losses, ([], ["write"], ["carry"], ["write", "carry"]), strict=True):
+        model = {"name": "m", "cell": {"name": "mgu", "cuts": cuts}}
+        toy.add_point(" ".join(cuts) or "wild type", own.tolist(), model=model)
+    rows = script("epistasis").effects(str(toy.write())).rows_by_key("cut", named=True, unique=True)
+    wild, write, carry, both = losses
+    seeds = {
+        "write": (write - wild + both - carry) / 2,
+        "carry": (carry - wild + both - write) / 2,
+        "carry × write": both - carry - write + wild,
+    }
+    for cut, own in seeds.items():
+        half = stats.ttest_1samp(own, 0).confidence_interval().high - own.mean()
+        assert rows[cut]["effect"] == pytest.approx(own.mean())
+        assert rows[cut]["half"] == pytest.approx(half)
+    assert [rows[cut]["designs"] for cut in seeds] == [2, 2, 1]
 
 
 def test_sizes_and_gains(capsys) -> None:

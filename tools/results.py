@@ -17,7 +17,6 @@ import math
 import re
 import shlex
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +26,7 @@ import polars as pl
 import ranking_picture
 import scaling_picture
 from atlas import FILE, atlas, atlas_report, ranking, width_report
+from epistasis import heat_map, study_epistasis
 from published_ablations import ablation_report
 from published_table import published_comparison
 from scaling import study_scaling
@@ -34,7 +34,6 @@ from scaling import study_scaling
 from lmzoo.lab.analysis.brief import caveats
 from lmzoo.lab.analysis.comparison import study_comparison
 from lmzoo.lab.analysis.curve_data import search_ranges
-from lmzoo.lab.analysis.effects import study_effects
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.render import Report, TextTable, render
@@ -53,7 +52,7 @@ COMMANDS: dict[str, Callable[..., Report]] = {
     "answer": lambda path: Report((_answer(path),), (), (), pl.DataFrame()),
     "rank": ranking,
     "compare": study_comparison,
-    "epistasis": study_effects,
+    "epistasis": study_epistasis,
     "scaling": study_scaling,
     "ablation": ablation_report,
     "atlas": atlas_report,
@@ -112,8 +111,8 @@ def generated(folder: Path) -> Iterator[tuple[Path, str]]:
             words = block["command"].split()
             if words[0] == "scaling" and "--by" not in words:
                 yield folder / "scaling.svg", scaling_picture.draw(folder / words[1])
-            if block["command"].startswith("epistasis "):
-                yield folder / "epistasis.svg", _heat_maps(folder / block["command"].split()[1])
+            if words[0] == "epistasis":
+                yield folder / "epistasis.svg", heat_map(folder / words[1])
         for asked in FIGURE.finditer(text):
             _, paths, options = _parsed(asked["command"])
             options.pop("part", None)
@@ -152,14 +151,6 @@ def _how_sure(records: Path) -> str:
     doubts = " ".join(caveats(study, frame))
     counts = " to ".join(map(str, seeds[:: max(1, len(seeds) - 1)]))
     return f"{counts} seed{'s' * (counts != '1')}, {how}{wins}. {doubts}".strip()
-
-
-def _heat_maps(records: Path) -> str:
-    """Return the heat maps of effects and interactions as SVG."""
-    with tempfile.TemporaryDirectory() as folder:
-        figure = Path(folder) / "epistasis.svg"
-        study_effects(records, figure=figure)
-        return figure.read_text(encoding="utf-8")
 
 
 def fill(page: str, folder: Path) -> str:

@@ -49,7 +49,6 @@ PANELS = {
     "More": {
         "compare": ("lmzoo.lab.cli.tables:compare", "Compare points over seeds and sequences."),
         "figure": ("lmzoo.lab.cli.tables:figure", "Draw a figure of a study for a paper."),
-        "epistasis": ("lmzoo.lab.cli.tables:epistasis", "Estimate effects of cuts, and of pairs."),
         "records": ("lmzoo.lab.cli.report:records", "Save or restore the records of a study."),
         "serve": ("lmzoo.lab.cli.serve:serve", "Show all studies in a browser, also running ones."),
         "posterior": ("lmzoo.cli.posterior:write_posterior", "Plot latents and attention."),

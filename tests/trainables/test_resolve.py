@@ -19,7 +19,7 @@ from lmzoo.trainables.parameter_budget import count_parameters, fit_width
 from lmzoo.trainables.resolve import check_settings, corpus_config, resolve
 from lmzoo.trainables.store_name import store_name
 from sweeps import gru_factorial
-from tests.lab.analysis.factorial import MGU, mgu
+from tests.factorial import MGU, mgu
 from tests.lab.sweep.local_sweep import sweep
 from tests.toy_study import corpus as corpus
 from tests.toy_study import corpus_fields as corpus_fields

@@ -65,7 +65,7 @@ FROM_FIVE_GRAM = Nats(pl.col("loss") - pl.col("kn5_difference"))
 NEAR_LOSS = Nats(pl.col("loss"))
 """A distance from the row's own loss, such as a standard deviation."""
 LINEAR = Nats(as_perplexity=False)
-"""Not converted to perplexities: the margin, and effects, whose table has no perplexities."""
+"""Not converted to perplexities: the margin."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,16 +128,11 @@ def shown_columns(frame: str, table: str) -> list[Column]:
 
 
 def text_table(
-    title: str,
-    rows: Sequence[Row],
-    columns: Iterable[Column],
-    digits: int = 3,
-    *,
-    whole: bool = False,
+    title: str, rows: Sequence[Row], columns: Iterable[Column], digits: int = 3
 ) -> TextTable:
-    """Return a table of strings; columns without any content are left out unless it is `whole`."""
+    """Return a table of strings; columns without any content are left out."""
     cells = {column: [column.text(row, digits) for row in rows] for column in columns}
-    kept = [column for column, own in cells.items() if whole or not set(own) <= {MISSING, ""}]
+    kept = [column for column, own in cells.items() if not set(own) <= {MISSING, ""}]
     optional = sorted((c for c in kept if c.optional), key=lambda column: column.optional)
     return TextTable(
         title,
@@ -165,14 +160,9 @@ def in_unit(table: pl.DataFrame, frame: str, unit: str) -> pl.DataFrame:
     table = table.with_columns(metric=pl.lit(unit))
     if unit in SIZE_OF:
         require_size(table, unit)
-        table = scaled(table, frame, unit_factor(unit), unit)
+        own = [name for name, _ in _in_nats(frame, unit) if name in table.columns]
+        table = table.with_columns(pl.col(own) * unit_factor(unit))
     return _perplexities(table, frame) if unit in PERPLEXITIES else table
-
-
-def scaled(table: pl.DataFrame, frame: str, factor: pl.Expr | float, unit: str) -> pl.DataFrame:
-    """Return a table whose numbers in nats are multiplied by a factor."""
-    own = [name for name, _ in _in_nats(frame, unit) if name in table.columns]
-    return table.with_columns(pl.col(own) * factor)
 
 
 def maximized(table: pl.DataFrame, frame: str) -> pl.DataFrame:
@@ -393,31 +383,6 @@ COMPARISON = (
 """Every point against one reference, over seeds and test sequences."""
 
 
-def _effect(name: str, switches: str = "", pairs: str = "", place: int = 9) -> Iterator[Column]:
-    """Yield the columns of an estimate, with its headings in the tables of switches and pairs."""
-    for heading, table in ((switches, "switches"), (pairs, "pairs")):
-        ends = (f"{name}_low", f"{name}_high")
-        tables = (table,) if heading else ()
-        yield Column(name, LINEAR, heading, "+.3f", tables, ends=ends, place=place)
-
-
-EFFECTS = (
-    *_plain("cell"),
-    Column("first", None, "switch", lambda row, _: row["first"], ("switches",), place=1,
-           is_text=True),
-    Column("first", None, "pair", lambda row, _: f"{row['first']} × {row['second']}", ("pairs",),
-           place=1, is_text=True),
-    *_plain("second"),
-    Column("count", None, "pairs", "d", ("switches",), place=6),
-    Column("count", None, "squares", "d", ("pairs",), place=6),
-    *_effect("effect", "effect", "interaction", place=5), *_effect("alone", "in the wild type"),
-    *_effect("given_intact", pairs="first, second off"),
-    *_effect("given_thrown", pairs="first, second on"),
-    *_plain("p_raw"),
-    Column("p", None, "p", lambda row, _: format_p(row["p"]), ("switches", "pairs"), place=10),
-)  # fmt: skip
-"""Effects of the switches of a cell, and interactions of pairs."""
-
 JUDGED = (
     Column("table", cell=lambda row, _: row["table"], is_text=True),
     Column("rank", None, "rank", "d"),
@@ -437,7 +402,6 @@ JUDGED = (
 FRAMES: dict[str, tuple[Column, ...]] = {
     "ranking": RANKING,
     "comparison": COMPARISON,
-    "effects": EFFECTS,
     "judged": JUDGED,
 }
 """Frame of a command -> its columns, in order; intervals are null for a single seed."""

@@ -113,20 +113,6 @@ def unit_factor(unit: str) -> pl.Expr:
     return 1 / pl.col(SIZE_OF[unit]) if unit == "wppl" else bits_per_nat(SIZE_OF[unit])
 
 
-def unit_per_nat(runs: pl.LazyFrame, events: pl.LazyFrame, unit: str) -> float:
-    """Return the factor from nats per token to a unit, for a study on one corpus.
-
-    Raises:
-        UserError: The unit needs the size of the text, and a run has none.
-    """
-    if unit not in SIZE_OF:
-        return 1.0
-    known = runs.select("fingerprint", "score").unique().collect()
-    known = known.join(text_sizes(runs, events), on="fingerprint", how="left")
-    require_size(known, unit)
-    return known.select(bits_per_nat(SIZE_OF[unit]).max()).item()
-
-
 def size_line(table: pl.DataFrame) -> str:
     """Return what a nat per token is in bits, from a table with `SIZE_COLUMNS`; "" if unknown."""
     known = table.drop_nulls(SIZE_COLUMNS[:2])

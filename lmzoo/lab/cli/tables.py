@@ -76,18 +76,6 @@ def figure(
     echo(f"{out}: {caption}")
 
 
-def epistasis(
-    study: Study,
-    format: Format = "table",
-    unit: Unit = "token",
-    figure: Annotated[Path | None, typer.Option(help="Also write heat maps to this file: .png, .svg or .html.")] = None,
-) -> None:  # fmt: skip
-    """Estimate the effect of each switch of a cell, and the interaction of each pair."""
-    from lmzoo.lab.analysis.effects import study_effects
-
-    _show(format, lambda: study_effects(study, unit=unit, figure=figure))
-
-
 def _show(format: str, read: "Callable[[], Report]") -> None:
     from lmzoo.lab.analysis.render import check_format
 

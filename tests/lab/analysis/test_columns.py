@@ -6,9 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from lmzoo.lab.analysis.columns import FRAMES, LINEAR, NEAR_LOSS, Column, in_unit, scaled
+from lmzoo.lab.analysis.columns import FRAMES, LINEAR, NEAR_LOSS, Column, in_unit
 from lmzoo.lab.analysis.comparison import compare_points
-from lmzoo.lab.analysis.effects import study_effects
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.analysis.ranking_table import study_ranking
@@ -51,7 +50,6 @@ def frames(toy: ToyStudy) -> dict[str, pl.DataFrame]:
     return {
         "ranking": rank_points(folder.runs, folder.events, folder.study),
         "comparison": compare_points(folder),
-        "effects": study_effects(toy.path).frame,
     }
 
 
@@ -96,8 +94,7 @@ def test_every_unit_converts_every_column_in_nats_and_no_other(toy, unit, half_c
     for frame, table in frames(add_points(toy)).items():
         if frame != "ranking" and unit in PERPLEXITIES:
             continue  # `metric_of` refuses them
-        in_bits = scaled(table, frame, factor, unit)
-        converted = in_bits if frame == "effects" else in_unit(table, frame, unit)
+        converted = in_unit(table, frame, unit)
         for column in FRAMES[frame]:
             kept = column.unit is None or (column.unit is LINEAR and unit in PERPLEXITIES)
             origin = column.unit.origin if column.unit and unit in PERPLEXITIES else None

@@ -41,7 +41,6 @@ THERE = ("--out", "s3://bucket/there")
         ("rank", ("--format", "html"), "no format 'html'; known: table, md, csv, json, latex"),
         ("rank", ("--unit", "bpc"), "lack the size of the test text"),
         ("compare", ("--reference", "cut best"), "no point 'cut best'; known: cut full"),
-        ("epistasis", (), "has no two mutants of a cell"),
         ("figure", ("--out", "forest.gif"), "no format '.gif'"),
         ("report", ("--metric", "words"), "no metric 'words'"),
     ],

@@ -49,10 +49,6 @@ SHORT = 30
 NARROW_LINES = 2
 """Lines of a label on a phone, where all rows should be above the fold."""
 PATH_NAME = re.compile(r"[\w=]+\xa0(?=\(\d+\))")
-NOTE_WIDTH = 90
-"""Letters in a line below the title of a picture."""
-HALF = 0.1791
-"""Relative luminance at which black and white text have the same contrast, 4.58 (WCAG 2.2)."""
 
 
 def label_lines(label: str, width: int = LABEL_WIDTH) -> list[str]:
@@ -97,15 +93,6 @@ def with_rows(chart: Any, labels: Collection[str]) -> Any:
     narrow, wide = (len(labels) * row_height(labels, w) for w in (LABEL_WIDTH, WIDE_LABEL))
     chart = chart.add_params(alt.param(name="wide", value=False))
     return chart.properties(height=narrow, usermeta={"wide": wide})
-
-
-def readable_on(scale: str, field: str) -> Any:
-    """Return the colour of a text on a mark of this colour scale: black or white.
-
-    The one with more contrast is taken, which is at least 4.58.
-    """
-    light = f"luminance(scale('{scale}', datum['{field}'])) > {HALF}"
-    return alt.condition(light, alt.value("#000000"), alt.value("#ffffff"))
 
 
 class Look(NamedTuple):

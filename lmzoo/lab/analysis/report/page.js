@@ -13,18 +13,6 @@
       title: { color: fg, subtitleColor: muted, fontSize: 14 },
     };
   };
-  // Squares of a heat map have a fixed size; on a phone, all columns must fit beside the labels.
-  const narrow = (spec, width) => {
-    for (const map of spec.vconcat ?? []) {
-      const columns = map.layer[0].encoding.x.scale.domain.length;
-      const step = Math.max(26, Math.floor((width - 130) / columns));
-      map.width = map.height = { step };
-      const text = map.layer.find((layer) => layer.mark.type === "text");
-      text.mark.fontSize = 9;
-      text.encoding.text = { value: { expr: "replace(datum.text, '+', '')" } };
-      map.layer[0].encoding.color.legend = { orient: "bottom", title: "nats" };
-    }
-  };
   const WIDE = 700, PHONE = 560;
   const views = new Map();
   const saveLink = (place, title) => {
@@ -70,7 +58,6 @@
         orient: "bottom", columns: named ? 1 : 2, labelLimit: named ? width - 40 : 150,
         layout: { bottom: { direction: "vertical", anchor: "start" } },
       });
-      narrow(spec, width);
     }
     views.get(place)?.finalize();
     views.set(place, await vegaEmbed(place, spec, { actions: false, renderer: "svg", config }));

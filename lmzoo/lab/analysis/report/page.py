@@ -11,12 +11,9 @@ from pathlib import Path
 
 import polars as pl
 
-from lmzoo.base.errors import UserError
 from lmzoo.base.parts import is_complete
 from lmzoo.lab.analysis.brief import caveats, diagnoses
-from lmzoo.lab.analysis.effects import estimate_effects
 from lmzoo.lab.analysis.load import StudyFolder, load_study
-from lmzoo.lab.analysis.mutants import read_mutants
 from lmzoo.lab.analysis.ranking import TABLE_KEYS, rank_points
 from lmzoo.lab.analysis.ranking_table import ranking_report
 from lmzoo.lab.analysis.render import Report, TextTable, render
@@ -61,7 +58,6 @@ def render_report(study: Path | str, *, metric: str = "token", point: str = "") 
     sections = [
         Section("Ranking", _ranking(folder, ranked, ranking)),
         *(_curves(folder, ranked, metric) if has_charts else ()),
-        *(_interactions(folder, metric) if has_charts else ()),
         Section("Spent and reproduce", recipe_section(path, folder)),
         Section("The data", data_section(folder, ranked), folded=True),
         Section("Audit", audit_section(path, folder, ranked), folded=True),
@@ -128,40 +124,6 @@ def _curves(folder: StudyFolder, ranked: pl.DataFrame, metric: str) -> list[Sect
         body = "".join(chart_figure(own) for name, own in charts.items() if name.startswith(start))
         sections += [Section(title, body, folded=bool(sections))] if body else []
     return sections
-
-
-def _interactions(folder: StudyFolder, metric: str) -> list[Section]:
-    """Return the heat map of the effects of the study's mutants, if it has any."""
-    from lmzoo.lab.analysis.report.heat_map import heat_maps
-
-    try:
-        cells = read_mutants(folder.path, folder, metric)
-    except UserError:  # there are no mutants, or the wild type is incomplete
-        return []
-    frames = [frame for frame in map(estimate_effects, cells) if _has_pairs(frame)]
-    if not frames:
-        return []
-    lines = [
-        f"Means over {cells[0].losses.shape[1]} seeds of the {metric} loss. A switch is a "
-        "difference to the wild type, such as a cut. A value on the diagonal is a mean over all "
-        "pairs of points that differ in this switch only, so it can differ from the ranking, which "
-        "compares one pair."
-    ]
-    lines += [
-        f"{cell.cell}: mutants left out because a seed is missing: {len(cell.incomplete)} "
-        "(`lmzoo epistasis` lists them)"
-        for cell in cells
-        if cell.incomplete
-    ]
-    count = sum(frame["effect"].count() for frame in frames)
-    chart = heat_maps(frames, f"{count} effects of switches, and interactions", page=True)
-    return [Section("Interactions", paragraphs(lines) + chart_figure(chart))]
-
-
-def _has_pairs(frame: pl.DataFrame) -> bool:
-    """Whether there are pairs of switches, and half of their interactions can be estimated."""
-    interactions = frame.filter(pl.col("second").is_not_null())["effect"]
-    return 2 * interactions.count() >= len(interactions) > 0
 
 
 def terms(page: str) -> str:

@@ -1,0 +1,158 @@
+"""Contrasts find planted effects; intervals cover them; tables and squares have their numbers."""
+
+from itertools import combinations
+
+import numpy as np
+import polars as pl
+import pytest
+from epistasis import Mutants, contrasts, cubes, estimates, read_mutants, squares, study_epistasis
+from scipy import stats
+
+from lmzoo.lab.analysis.render import render
+from lmzoo.lab.statistics.contrasts import holm
+from tests.factorial import MGU, full, mgu
+
+RNG = np.random.default_rng
+PLANTED = {"input_to_gate": 0.3, "state_to_candidate": -0.2, "carry": 1.0}
+
+
+def mutants(patterns, losses):
+    """Return mutants whose cuts are called a, b, c, ..."""
+    names = tuple("abcdefgh"[: patterns.shape[1]])
+    return Mutants("toy", names, tuple(map(str, range(len(patterns)))), patterns, losses)
+
+
+def noisy(patterns, rng, seeds, *, shared=0.5, own=0.05):
+    """Return losses with noise of a seed, of a cut within a seed, and of a single run."""
+    noise = rng.normal(0, shared, seeds) + patterns @ rng.normal(0, own, (patterns.shape[1], seeds))
+    return 3 + noise + rng.normal(0, own, (len(patterns), seeds))
+
+
+def covered(frame, truth):
+    ends = frame.select("effect_low", "effect_high").to_numpy()
+    return (ends[:, 0] < truth) & (truth < ends[:, 1])
+
+
+def test_a_worked_example_of_two_cuts():
+    """Losses: none 1, first 3, second 6, both 4."""
+    patterns = np.array([[0, 0], [1, 0], [0, 1], [1, 1]], bool)
+    y = np.array([1.0, 3.0, 6.0, 4.0])
+    first, second, pair = (contrasts(patterns, term) for term in ((0,), (1,), (0, 1)))
+    assert (first["effect"] @ y, second["effect"] @ y, first["alone"] @ y) == (0.0, 3.0, 2.0)
+    assert [pair[n] @ y for n in ("effect", "given_intact", "given_thrown")] == [-4.0, 2.0, -2.0]
+
+
+@pytest.mark.parametrize("design", [full(5), mgu()], ids=["full", "mgu"])
+def test_planted_effects_are_estimated_exactly(design):
+    patterns = RNG(1).permutation(design)
+    cuts, rng = patterns.shape[1], RNG(2)
+    own, pairs = rng.normal(size=cuts), np.triu(rng.normal(size=(cuts, cuts)), 1)
+    x = patterns.astype(float)
+    y = x @ own + np.einsum("pi,ij,pj->p", x, pairs, x)
+    index = {tuple(pattern) for pattern in patterns.astype(int)}
+    for i in range(cuts):
+        bases = [p for p in index if p[i] == 0 and (*p[:i], 1, *p[i + 1 :]) in index]
+        mean = np.mean([own[i] + (pairs + pairs.T)[i] @ base for base in bases])
+        found = contrasts(patterns, (i,))
+        assert np.isclose(found["effect"] @ y, mean)
+        assert np.isclose(found["alone"] @ y, own[i])
+    for i, j in combinations(range(cuts), 2):
+        found = contrasts(patterns, (i, j))
+        if len(cubes(patterns, (i, j))):
+            assert np.isclose(found["effect"] @ y, pairs[i, j])
+            assert np.isclose((found["given_thrown"] - found["given_intact"]) @ y, pairs[i, j])
+        else:
+            assert np.isnan(found["effect"]).all()
+
+
+def test_only_pairs_of_the_unit_without_valid_mutants_have_no_interaction():
+    """Cut 0 with 3 or 7 ignores the input, 6 with 7 is zero, 3, 4, 5 have no effect with 7."""
+    absent = {pair for pair in combinations(range(8), 2) if not len(cubes(mgu(), pair))}
+    assert absent == {(0, 3), (0, 7), (6, 7), (3, 7), (4, 7), (5, 7)}
+
+
+def test_intervals_and_p_equal_scipys_test_over_seeds():
+    patterns = full(2)
+    y = noisy(patterns, RNG(0), 4)
+    frame = estimates(mutants(patterns, y))
+    (row,) = frame.filter(first="a", second="b").to_dicts()
+    wild, a, b, both = y
+    test = stats.ttest_1samp(both - a - b + wild, 0)
+    interval = test.confidence_interval(0.95)
+    result = [row[c] for c in ("effect_low", "effect_high", "p_raw")]
+    assert np.allclose(result, [interval.low, interval.high, test.pvalue])
+    alone = stats.ttest_rel(a, wild).confidence_interval(0.95)
+    assert np.allclose([row["given_intact_low"], row["given_intact_high"]], [alone.low, alone.high])
+    assert np.allclose(frame["p"], holm(frame["p_raw"].to_numpy()))
+
+
+def test_two_seeds_are_enough_for_a_factorial():
+    """Effects share their variance; a cut may change with the seed or not."""
+    patterns, rng, hits, false, widths = mgu(), RNG(5), [], [], []
+    truth = 0.3 * patterns[:, 0] - 0.2 * patterns[:, 4] + 0.3 * (patterns[:, 0] & patterns[:, 4])
+    exact = estimates(mutants(patterns, np.repeat(truth[:, None], 2, 1)))
+    exact = exact.filter(pl.col("effect").is_not_null())["effect"].to_numpy()
+    for _ in range(12):
+        y = noisy(patterns, rng, 2) + rng.normal(0, 0.05, (len(patterns), 2))
+        frame = estimates(mutants(patterns, y)).filter(pl.col("effect").is_not_null())
+        hits += covered(frame, 0.0).tolist()
+        false.append(frame["p"].min() < 0.05)
+        widths.append(frame.filter(first="b", second="c")["effect_high"].item())
+        shifted = estimates(mutants(patterns, y + truth[:, None]))
+        hits += covered(shifted.filter(pl.col("effect").is_not_null()), exact).tolist()
+    assert 0.91 < np.mean(hits) < 0.99
+    assert np.mean(false) < 0.17
+    assert np.mean(widths) < 0.085  # of the upper end; with its own variance it is 0.2
+
+
+@pytest.mark.parametrize("seeds", [2, 5])
+def test_noise_shared_by_a_seed_does_not_widen_intervals(seeds):
+    patterns, rng = full(3), RNG(4)
+    y = noisy(patterns, rng, seeds, shared=0)
+    calm, wild = (
+        estimates(mutants(patterns, losses)) for losses in (y, y + 100 * rng.normal(size=seeds))
+    )
+    for column in ("effect_low", "effect_high", "given_intact_low", "alone_high"):
+        assert np.allclose(calm[column].drop_nulls(), wild[column].drop_nulls())
+
+
+def test_one_seed_has_no_interval():
+    frame = estimates(mutants(mgu(), noisy(mgu(), RNG(5), 1)))
+    assert frame["effect_low"].null_count() == frame["p"].null_count() == len(frame)
+    assert frame.filter(pl.col("count") > 0)["effect"].null_count() == 0
+    assert {s["text"][0] for s in squares(frame)} == {"("}
+
+
+def test_the_tables_and_the_squares_have_the_planted_effects(toy):
+    """Cuts of input_to_gate and state_to_candidate together add 0.25; one mutant lacks a seed."""
+    for pattern in mgu():
+        cuts = [name for name, on in zip(MGU, pattern, strict=True) if on]
+        loss = 3 + sum(PLANTED.get(cut, 0) for cut in cuts)
+        loss += 0.25 * ({"input_to_gate", "state_to_candidate"} <= {*cuts})
+        losses = [loss + seed * (1 + 0.001 * len(cuts)) for seed in range(3)]
+        model = {"name": "m", "cell": {"name": "mgu", "cuts": cuts}}
+        toy.add_point(",".join(cuts) or "wild type", losses, model=model)
+    other = {"name": "m", "cell": {"name": "mgu", "cuts": [*MGU]}}
+    toy.add_point("partial", [3.0, None, 3.1], model=other)
+    toy.add_point("another cell", [3.0] * 3, model={"name": "m", "cell": {"name": "mgru"}})
+    toy.study_json["reference"] = "wild type"
+    report = study_epistasis(toy.write())
+    rows = {(row["first"], row["second"]): row for row in report.frame.to_dicts()}
+    pair = rows["input_to_gate", "state_to_candidate"]
+    known = [pair[name] for name in ("effect", "given_intact", "given_thrown")]
+    assert np.allclose(known, [0.25, 0.301, 0.551])
+    assert np.isclose(rows["carry", None]["alone"], 1.001)
+    assert rows["input_to_gate", "input_to_candidate"]["effect"] is None
+    text = render(report, "table", width=200)
+    for line in (
+        "mgu: effects of 8 switches in 92 mutants",
+        "input_to_gate × state_to_candidate",
+        "no squares, so no interaction: input_to_gate × input_to_candidate",
+    ):
+        assert line in text
+    assert read_mutants(str(toy.path)).labels[0] == "cut wild type"
+    shown = {(s["x"], s["y"]): s for s in squares(report.frame)}
+    assert len(shown) == 8 + 2 * (28 - 6)
+    assert shown["carry", "carry"]["text"] == "+1.00"
+    assert shown["gate_bias", "gate_bias"]["text"] == "(+0.00)"
+    assert ("input_to_gate", "write") not in shown
