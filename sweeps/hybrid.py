@@ -1,48 +1,62 @@
 """Which layer of four should be attention?
 
 Four blocks of gated linear attention or of Gated DeltaNet, and the same with softmax attention in
-one of them. Recall is the default; a text:
+one of them, on recall (as in `recall.py`, with 8 keys) and on characters of Shakespeare.
 
-    python sweeps/hybrid.py --corpus shakespeare_char --set corpus.blocks=800 --data-dir DIR
+    python sweeps/hybrid.py hybrid_recall
+    python sweeps/hybrid.py hybrid_text --data-dir DIR
 """
+
+from typing import Any
 
 from lmzoo import FloatRange, Point, Study, main
 
 CELLS, LAYERS = {"GLA": "gla", "Gated DeltaNet": "gated_deltanet"}, 4
-ATTENTION = {"name": "attention", "heads": 2}
+ATTENTION = {"name": "attention", "heads": 1}
 
 
-def stack(cell: str, *attention: int) -> dict[str, object]:
-    """Return the fields of a stack whose layers of these numbers are attention."""
-    layers = [ATTENTION if n in attention else cell for n in range(1, LAYERS + 1)]
-    cuts = ["convolution", "output_gate"]
-    blocks = [{"name": "block", "inner": layer, "cuts": cuts} for layer in layers]
-    return {"cell": {"name": "hybrid", "layers": blocks}}
+def stack(cell: str, attention: int) -> dict[str, object]:
+    """Return the fields of a stack whose layer of this number is attention; 0: none is.
+
+    Gated DeltaNet has a short convolution of its own, so that its block has none.
+    """
+
+    def block(inner: Any, *cuts: str) -> dict[str, object]:
+        return {"name": "block", "inner": inner, "cuts": ["output_gate", *cuts]}
+
+    recurrent = block(cell, *(["convolution"] if cell == "gated_deltanet" else []))
+    layers = [block(ATTENTION) if n + 1 == attention else recurrent for n in range(LAYERS)]
+    return {"cell": {"name": "hybrid", "layers": layers}}
 
 
-def points(label: str, cell: str) -> list[Point]:
-    """Return the stack of one cell without attention, and with it in each layer."""
-    places = [Point(f"{label}, layer {n}", "hybrid", stack(cell, n)) for n in range(1, LAYERS + 1)]
-    return [Point(f"{label}, none", "hybrid", stack(cell)), *places]
+def study(name: str, **changes: Any) -> Study:
+    """Return the comparison on one corpus."""
+    return Study(
+        name=name,
+        question="Which layer of four should be attention?",
+        points=tuple(
+            Point(f"{label}, {f'layer {n}' if n else 'none'}", "hybrid", stack(cell, n))
+            for label, cell in CELLS.items()
+            for n in range(LAYERS + 1)
+        ),
+        **changes,
+    )
 
 
-STUDY = Study(
-    name="hybrid",
-    question="Which layer of four should be attention?",
-    points=tuple(point for label, cell in CELLS.items() for point in points(label, cell)),
-    corpus="mqar",
-    fields={
-        "model.width": 16,
-        "recipe.batch": 32,
-        "recipe.warmup": 20,
-        "recipe.schedule": "cosine",
-    },
-    search={"recipe.lr": FloatRange(3e-3, 3e-2, log=True)},
-    epochs=5,
-    samples=3,
-    seeds=3,
-    pruner="none",  # the loss stays near that of a guess before it falls
-)
+MQAR = {"length": 20, "pairs": 4, "keys": 8, "noise": False, "train": 4000, "valid": 100}
+RECALL = {f"corpus.{name}": value for name, value in MQAR.items()}
+FIELDS = {"model.width": 16, "recipe.warmup": 20, "recipe.schedule": "cosine"}
+STUDIES = (
+    study(
+        "hybrid_recall", corpus="mqar", search={}, epochs=8, samples=1, seeds=4, pruner="none",
+        fields={**FIELDS, **RECALL, "recipe.batch": 32, "recipe.lr": 0.02},
+    ),
+    study(
+        "hybrid_text", corpus="shakespeare_char", epochs=2, samples=2, seeds=3,
+        search={"recipe.lr": FloatRange(5e-3, 3e-2, log=True)},
+        fields={**FIELDS, "corpus.blocks": 1600, "recipe.batch": 16},
+    ),
+)  # fmt: skip
 
 if __name__ == "__main__":
-    main(STUDY)
+    main(*STUDIES)

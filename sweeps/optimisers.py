@@ -5,11 +5,11 @@ study trains all weights with AdamW, the other those of linear maps with Muon. C
 default; a text:
 
     python sweeps/optimisers.py optimisers_muon
-    python sweeps/optimisers.py optimisers_muon --corpus shakespeare_char --set corpus.blocks=600 \
-        --data-dir DIR
+    python sweeps/optimisers.py optimisers_muon --corpus shakespeare_char --set corpus.blocks=800 \
+        --set recipe.batch=20 --epochs 5 --data-dir DIR
 """
 
-from lmzoo import FloatRange, Point, Study, main
+from lmzoo import Choice, Point, Study, main
 
 CELLS = {
     "tanh": "rnn_lm",
@@ -35,10 +35,10 @@ def study(optimiser: str) -> Study:
             "recipe.weight_decay": 0.1,
             "recipe.schedule": "cosine",
         },
-        search={"recipe.lr": FloatRange(2e-3, 1e-1, log=True)},
+        search={"recipe.lr": Choice((0.01, 0.03, 0.1, 0.3))},
         parameters=12_000,
         samples=4,
-        seeds=4,
+        seeds=3,
         reference="LSTM",
     )
 

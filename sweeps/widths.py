@@ -1,6 +1,6 @@
 """Do tuned learning rates and verdicts carry from one width to another, with μP and without?
 
-Three cells in a network of one layer at widths 32 and 256, each with its own learning rate. One
+Three cells in a network of one layer at widths 32, 64 and 256, each with its own learning rate. One
 study has the usual draws and rates; in the other both follow the width (`lmzoo/train/groups.py`),
 which changes nothing at width 32.
 
@@ -11,7 +11,7 @@ which changes nothing at width 32.
 from lmzoo import Choice, Point, Study, main
 
 CELLS = {"tanh": "rnn_lm", "GRU": "gru", "minGRU": "min_gru"}
-WIDTHS = (32, 256)
+WIDTHS = (32, 64, 256)
 
 
 def study(parametrisation: str) -> Study:
@@ -30,7 +30,7 @@ def study(parametrisation: str) -> Study:
             "recipe.parametrisation": parametrisation,
             "recipe.schedule": "cosine",
         },
-        search={"recipe.lr": Choice((0.002, 0.005, 0.0125, 0.03, 0.08))},
+        search={"recipe.lr": Choice((0.003, 0.01, 0.03, 0.1, 0.3))},
         epochs=4,
         samples=5,
         seeds=3,

@@ -29,6 +29,7 @@ from atlas import FILE, atlas, atlas_report, ranking, width_report
 from epistasis import heat_map, study_epistasis
 from published_ablations import ablation_report
 from published_table import published_comparison
+from rates import rate_report
 from scaling import study_scaling
 
 from lmzoo.lab.analysis.brief import caveats
@@ -55,6 +56,7 @@ COMMANDS: dict[str, Callable[..., Report]] = {
     "epistasis": study_epistasis,
     "scaling": study_scaling,
     "ablation": ablation_report,
+    "rates": rate_report,
     "atlas": atlas_report,
     "widths": width_report,
     "caveats": lambda *paths: Report(tuple(_caveats(paths)), (), (), pl.DataFrame()),

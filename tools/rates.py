@@ -1,0 +1,35 @@
+"""The validation loss of each point of a study at each learning rate that it tried.
+
+<!-- table: rates records/widths_mup-captions.parquet -->
+"""
+
+from pathlib import Path
+
+import polars as pl
+
+import lmzoo
+from lmzoo.lab.analysis.render import Report, TextTable
+
+RATE = "recipe.lr"
+
+
+def rate_report(path: Path) -> Report:
+    """Return the mean over tune runs that were not pruned; of each point the least is bold."""
+    tried = (
+        lmzoo.runs(str(path))
+        .filter(pl.col("parameters") > 0, stage="tune")
+        .group_by("label", RATE, maintain_order=True)
+        .agg(pl.col("valid").filter(status="finished").mean())
+    )
+    rates = sorted(tried[RATE].unique())
+    losses: dict[str, dict[float, float | None]] = {}
+    for label, rate, loss in tried.rows():
+        losses.setdefault(label, {})[rate] = loss
+    rows = []
+    for label, found in losses.items():
+        least = min(loss for loss in found.values() if loss is not None)
+        texts = ("pruned" if (x := found.get(rate)) is None else f"{x:.3f}" for rate in rates)
+        rows.append((label, *(f"**{x}**" if x == f"{least:.3f}" else x for x in texts)))
+    header = ("point", *(f"{rate:g}" for rate in rates))
+    title = "validation loss by learning rate, mean of one or two runs"
+    return Report((), (TextTable(title, header, rows, frozenset({"point"})),), (), tried)
