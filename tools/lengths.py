@@ -51,7 +51,7 @@ def main(study: str, data_dir: Path | None = None, block: int = 512) -> None:
     found = pl.format("{} ±{}", pl.col("loss").round(3), pl.col("half").round(3))
     parts = table(study, data_dir, block).with_columns(found=found)
     with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=200, tbl_hide_dataframe_shape=True):
-        print(parts.pivot("places", index="label", values="found"))
+        print(parts.pivot("places", index="label", values="found"))  # noqa: T201
 
 
 if __name__ == "__main__":
