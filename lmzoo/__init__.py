@@ -43,9 +43,9 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.base.version import OldNames as _OldNames
 from lmzoo.base.version import __version__ as __version__
+from lmzoo.lab.study.commands import Command
 from lmzoo.lab.study.study import Point, Study
 from lmzoo.lab.sweep import main
-from lmzoo.lab.trainables.commands import Command
 
 if _TYPE_CHECKING:
     from lmzoo import tune, zoo

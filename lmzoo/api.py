@@ -28,7 +28,6 @@ from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
 from lmzoo.data.sequences import encode_sentence
 from lmzoo.decode import sample
 from lmzoo.kernels.dispatch import without_kernels
-from lmzoo.lab.cluster.resources import Resources
 from lmzoo.lab.store.records import CHECKPOINT, PREVIOUS, Record, RunFolder, epoch_records
 from lmzoo.lab.study.study import Study
 from lmzoo.train import trained as trained_runs
@@ -330,18 +329,11 @@ def run_study(
         KeyboardInterrupt: It was interrupted; the same call continues it.
     """
     from lmzoo.lab.analysis.frames import rank
-    from lmzoo.lab.sweep.driver.execution import Sweep
+    from lmzoo.lab.sweep.command import train_study
 
     known = {field.name for field in dataclasses.fields(Study)}
     if unknown := changes.keys() - known:
         raise UserError(f"a study has no field {min(unknown)!r}; known: {', '.join(sorted(known))}")
-    resources = Resources(concurrent=workers, device=device)
     changed = dataclasses.replace(study, **changes)
     changed = dataclasses.replace(changed, listeners=(*changed.listeners, *listeners))
-    sweep = Sweep(changed, resources, prints_ranking=False, engine=engine)
-    code = sweep.run(data_dir, Path(storage), "", {}, dry_run=False)
-    if code == 130:
-        raise KeyboardInterrupt
-    if sweep.failed:
-        raise UserError(f"runs of study {study.name} failed; the lines above say why")
-    return rank(sweep.folder)
+    return rank(train_study(changed, Path(storage), data_dir, workers, device, engine))

@@ -113,8 +113,7 @@ def _write_boundaries(folder: Path, trained: TrainedRun, sentences: list[Sentenc
     from lmzoo.inspect.plots import plot_boundaries
 
     def plot(sentence: Sentence) -> tuple[Facts, Any]:
-        model: Any = trained.model
-        found = boundaries(model, sentence.ids, sentence.tokens)
+        found = boundaries(trained.model, sentence.ids, sentence.tokens)
         title = f"{trained.row_name} on {trained.corpus.name}: segment boundaries"
         facts = {"axes": ["layer", "token"], **asdict(found), "ended": found.ended.int().tolist()}
         return facts, plot_boundaries(found, title, sentence.text)

@@ -9,7 +9,7 @@ Source: Chung et al. 2017 (arXiv:1609.01704); S2.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -17,7 +17,6 @@ from torch import Tensor
 
 from lmzoo.contract import LanguageModel
 from lmzoo.inspect.posterior import number_tokens
-from lmzoo.models.recurrent_lm import RecurrentLM
 
 
 @dataclass(frozen=True)
@@ -31,17 +30,17 @@ class Boundaries:
     ended: Float[Tensor, "layers n"]
 
 
-def has_boundaries(model: LanguageModel) -> TypeGuard[RecurrentLM]:
+def has_boundaries(model: LanguageModel) -> bool:
     """Return whether the model has a cell with boundary detectors and one initial state."""
+    own: Any = model
     return (
-        isinstance(model, RecurrentLM)
-        and model.cell.num_boundaries > 0
-        and model.config.starts <= 1
+        getattr(getattr(own, "cell", None), "num_boundaries", 0) > 0
+        and getattr(own.config, "starts", 2) <= 1
     )
 
 
 @torch.no_grad()
-def boundaries(model: RecurrentLM, ids: Sequence[int], tokens: Sequence[str]) -> Boundaries:
+def boundaries(model: Any, ids: Sequence[int], tokens: Sequence[str]) -> Boundaries:
     """Compute the boundaries of one sentence, given as ids and as text, `<start>` first."""
     was_training = model.training
     state, columns = model.eval().begin(1), []

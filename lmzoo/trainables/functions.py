@@ -24,8 +24,8 @@ import torch
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store.records import Record
 from lmzoo.lab.store.user_code import UserCode, user_code
-from lmzoo.lab.trainables.output import printed_into
-from lmzoo.lab.trainables.programs import ProgramRun, Report
+from lmzoo.lab.study.output import printed_into
+from lmzoo.lab.study.programs import ProgramRun, Report
 from lmzoo.train.checkpoint import RUN, checkpoint_bytes, read_checkpoint
 
 ARRAY = "numpy array"

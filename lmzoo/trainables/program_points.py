@@ -19,9 +19,9 @@ from lmzoo.base.search_space import Range, middle
 from lmzoo.data.corpus import Corpus
 from lmzoo.lab.store.records import NUMERICS, PROGRAM, SCHEMA, USER_CODE, run_identity
 from lmzoo.lab.store.user_code import UserCode, code_version
+from lmzoo.lab.study.commands import Command
 from lmzoo.lab.study.study import Point, Settings, Study
 from lmzoo.lab.study.trainable import Trainable
-from lmzoo.lab.trainables.commands import Command
 from lmzoo.trainables.functions import check_function, function_code, function_facts, takes_epochs
 
 METRIC = "metric"

@@ -27,7 +27,7 @@ from lmzoo.lab.store.records import PROGRAM, Record, RunFolder
 from lmzoo.lab.store.saved_run import SavedRun
 from lmzoo.lab.store.tensors import Buffer
 from lmzoo.lab.store.writer import Writer
-from lmzoo.lab.trainables.commands import CommandRun
+from lmzoo.lab.study.commands import CommandRun
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.pack_checkpoint import stacked_state
 from lmzoo.train.pack_compatibility import pack_key, packing_pays, reason_not_packable

@@ -18,8 +18,8 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import FloatRange
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.store.records import RunFolder, epoch_records
-from lmzoo.lab.trainables import output
-from lmzoo.lab.trainables.commands import Command, CommandRun
+from lmzoo.lab.study import output
+from lmzoo.lab.study.commands import Command, CommandRun
 from lmzoo.trainables.functions import FunctionRun
 from lmzoo.trainables.resolve import resolve
 from tests.lab.sweep.local_fleet import fleet_sweep

@@ -26,7 +26,7 @@ from lmzoo.base.search_space import FloatRange, near_bound
 from lmzoo.lab.analysis.baseline_comparison import LOSES, baseline_name
 from lmzoo.lab.analysis.columns import text_table
 from lmzoo.lab.analysis.curve_data import learning_curves
-from lmzoo.lab.analysis.formatting import SCORE_KINDS, format_number
+from lmzoo.lab.analysis.formatting import format_number
 from lmzoo.lab.analysis.load import StudyFolder
 from lmzoo.lab.analysis.ranking import TABLE_KEYS, baselines
 from lmzoo.lab.analysis.ranking_table import MARKS, as_metric, result_columns, split_words
@@ -34,6 +34,7 @@ from lmzoo.lab.analysis.render import Report, store_address
 from lmzoo.lab.analysis.units import UNITS, effect_words
 from lmzoo.lab.analysis.verdict_lines import answer, data_warnings
 from lmzoo.lab.statistics.compared import UNDECIDED
+from lmzoo.lab.store.labels import SCORE_KINDS
 
 RUNS = Path("runs")
 """Where commands find a study by its name."""

@@ -4,14 +4,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from lmzoo.lab.store.labels import SCORE_KINDS
+
 MISSING = "—"
-SCORE_KINDS = {
-    "exact": "exact log-likelihood",
-    "bound": "bound (at least the true loss, in expectation)",
-    "reconstruction": "reconstruction (the scored sequence was also an input)",
-    "conditional": "conditional on another sequence",
-    "metric": "metric that functions and commands report",
-}
 
 
 def table_title(row: Mapping[str, Any]) -> str:

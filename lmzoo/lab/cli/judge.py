@@ -85,8 +85,8 @@ def _judge_commands(
     """Run two commands, print the answer and return the exit code."""
     import re
 
+    from lmzoo.lab.analysis.verdict_lines import shown_verdict
     from lmzoo.lab.judging.commands import CODES, Metric, Results, judge_commands, revisions
-    from lmzoo.lab.statistics.compared import SHOWN
 
     if format not in ("table", "json", "github"):
         raise UserError(f"no format {format!r} of two commands; known: table, json, github")
@@ -111,7 +111,7 @@ def _judge_commands(
     if format == "json":
         echo(json.dumps(answer))
         return CODES[answer["decision"]]
-    verdict = SHOWN.get(answer["verdict"], answer["verdict"])
+    verdict = shown_verdict(answer["verdict"])
     word = "" if verdict == answer["decision"] else f"{verdict}: "
     numbers = "no difference is known"
     if answer["difference"] is not None:

@@ -127,7 +127,7 @@ def _with_prefix(prefix: str, runs: Path) -> Path:
 
 
 def _latest(name: str, runs: Path) -> Path | None:
-    from lmzoo.lab.trainables.door import open_door  # imports torch
+    from lmzoo.lab.study.door import open_door  # imports torch
 
     try:
         row = open_door().row_name(name)

@@ -21,6 +21,14 @@ BRACES = re.compile(r"(?P<before>\S+ )\{(?P<numbers>\d+(?:;\d+)*)\}")
 """A label such as "MGRU {4;6}"."""
 DEFAULTS = {"squash": "tanh", "keep": False, "gate": "raw", "output": "raw", "carry": "state"}
 """Options of the MGRU before any switch."""
+SCORE_KINDS = {
+    "exact": "exact log-likelihood",
+    "bound": "bound (at least the true loss, in expectation)",
+    "reconstruction": "reconstruction (the scored sequence was also an input)",
+    "conditional": "conditional on another sequence",
+    "metric": "metric that functions and commands report",
+}
+"""Kind of score -> its words."""
 
 
 def display_label(label: str, cell: Mapping[str, Any] | str | None) -> str:

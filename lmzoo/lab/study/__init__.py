@@ -1,1 +1,1 @@
-"""What a sweep trains: studies, samplers, pruners and the planner; no Ray."""
+"""What a sweep trains: studies, samplers, pruners, the planner, runs of programs; no Ray."""

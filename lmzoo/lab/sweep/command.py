@@ -16,6 +16,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from lmzoo.base.command_line import MOST, MOST_SEED, parse_settings, run_app, use_new_names
+from lmzoo.base.errors import UserError
 from lmzoo.base.own_parts import import_plugins
 from lmzoo.base.search_space import changed_search
 from lmzoo.base.streams import echo
@@ -176,6 +177,24 @@ def _run(
         write_options(options_file, option_words(changed))
         echo(f"{options_file} has all options of the study", err=True)
     raise SystemExit(sweep.run(data_dir, out, points, settings, dry_run=dry_run))
+
+
+def train_study(
+    study: Study, out: Path, data_dir: Path | None, workers: int, device: str, engine: str
+) -> Path:
+    """Train the pending runs of a study; return its store.
+
+    Raises:
+        UserError: The study is invalid, or runs failed.
+        KeyboardInterrupt: It was interrupted.
+    """
+    resources = Resources(concurrent=workers, device=device)
+    sweep = Sweep(study, resources, prints_ranking=False, engine=engine)
+    if sweep.run(data_dir, out, "", {}, dry_run=False) == 130:
+        raise KeyboardInterrupt
+    if sweep.failed:
+        raise UserError(f"runs of study {study.name} failed; the lines above say why")
+    return sweep.folder
 
 
 EXECUTION = dict(list(inspect.signature(_run).parameters.items())[2:])

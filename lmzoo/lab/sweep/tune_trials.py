@@ -31,9 +31,9 @@ from lmzoo.lab.cluster.head_store import find_store, write_nonce
 from lmzoo.lab.store import records as files
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.user_code import import_shipped
+from lmzoo.lab.study.door import open_door
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
 from lmzoo.lab.sweep.messages import Job
-from lmzoo.lab.trainables.door import open_door
 
 if TYPE_CHECKING:
     from lmzoo.lab.sweep.fleet.fleet import Fleet

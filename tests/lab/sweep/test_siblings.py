@@ -18,7 +18,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.lab.store import writer
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import CHECKPOINT, CONFIG, RECORDS, STUDY, RunFolder
-from lmzoo.lab.trainables.commands import Command
+from lmzoo.lab.study.commands import Command
 from tests.lab.sweep.local_fleet import fleet_sweep
 from tests.toy_study import toy_study
 from tests.trainables import own_programs

@@ -9,7 +9,7 @@ from .processes import ROOT
 SCRIPT = """
 import sys
 import lmzoo.lab.sweep.worker.worker
-from lmzoo.lab.trainables.door import open_door
+from lmzoo.lab.study.door import open_door
 from lmzoo.lab.sweep.worker.pack import Pack
 
 sys.path.insert(0, "benchmarks")

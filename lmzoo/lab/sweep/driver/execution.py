@@ -24,10 +24,10 @@ from lmzoo.lab.cluster.resources import Resources
 from lmzoo.lab.store.local import S3_SCHEME, Store
 from lmzoo.lab.store.records import TRACEBACK, TRACKING, WORKER_LOCK
 from lmzoo.lab.store.user_code import save as save_code
+from lmzoo.lab.study.output import OUTPUT
 from lmzoo.lab.study.study import Study
 from lmzoo.lab.sweep.screen.notebook import progress_console
 from lmzoo.lab.sweep.tracking import check_trackers, open_tracker
-from lmzoo.lab.trainables.output import OUTPUT
 
 if TYPE_CHECKING:
     from lmzoo.lab.study.planned_run import PlannedRun
@@ -110,12 +110,12 @@ class Sweep:
 
                 connection.begin()
             with gc_disabled():
+                from lmzoo.lab.study.door import open_door
                 from lmzoo.lab.study.planner import Planner
                 from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore
                 from lmzoo.lab.study.trainable import check_selection
                 from lmzoo.lab.sweep.fleet.packing import Packer, parse_fuse
                 from lmzoo.lab.sweep.screen.dry_run import print_dry_run
-                from lmzoo.lab.trainables.door import open_door
 
                 door = open_door()
 

@@ -29,9 +29,9 @@ from lmzoo.lab.store.records import (
     records_pending,
 )
 from lmzoo.lab.store.writer import Writer
+from lmzoo.lab.study.door import Trainer, open_door
 from lmzoo.lab.sweep.messages import Assignment, Ended, Job, Released, Report
 from lmzoo.lab.sweep.worker.tensorboard import FLUSH_SECONDS, RunWriter
-from lmzoo.lab.trainables.door import Trainer, open_door
 
 
 class TrainingRun:

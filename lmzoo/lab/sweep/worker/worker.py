@@ -28,6 +28,7 @@ from lmzoo.base.version import check_software
 from lmzoo.lab.store.records import TRACEBACK, WORKER_LOCK
 from lmzoo.lab.store.user_code import UserCode, import_shipped
 from lmzoo.lab.store.writer import LOG as STORE_LOG
+from lmzoo.lab.study.door import open_door
 from lmzoo.lab.sweep.messages import (
     Assignment,
     Confirmed,
@@ -39,7 +40,6 @@ from lmzoo.lab.sweep.messages import (
     Report,
     Waiting,
 )
-from lmzoo.lab.trainables.door import open_door
 
 if TYPE_CHECKING:
     from lmzoo.lab.sweep.worker.pack import Pack

@@ -38,8 +38,8 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.base.errors import ProgramError, UserError, described_output, is_file, near
-from lmzoo.lab.trainables.output import OUTPUT
-from lmzoo.lab.trainables.programs import ProgramRun, Report
+from lmzoo.lab.study.output import OUTPUT
+from lmzoo.lab.study.programs import ProgramRun, Report
 
 FOLDER = "LMZOO_FOLDER"
 """Environment variable with the folder of the run's state."""

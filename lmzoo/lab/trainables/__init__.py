@@ -1,1 +1,0 @@
-"""Programs of the user as things that a study can train."""
