@@ -69,8 +69,6 @@ def test_main_takes_listeners(study, monkeypatch, given):
 
 
 def test_run_study_takes_listeners(study, monkeypatch):
-    from lmzoo.lab.sweep.driver import execution
-
     own, other = OnlyEnds(), OnlyEnds()
     seen = []
 
@@ -78,7 +76,7 @@ def test_run_study_takes_listeners(study, monkeypatch):
         seen.append(changed)
         return SimpleNamespace(run=lambda *_, **__: 130)
 
-    monkeypatch.setattr(execution, "Sweep", sweep)
+    monkeypatch.setattr(command, "Sweep", sweep)
     with pytest.raises(KeyboardInterrupt):
         lmzoo.run_study(dataclasses.replace(study, listeners=(own,)), listeners=[other])
     assert seen[0].listeners == (own, other)
