@@ -21,7 +21,7 @@ from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import baselines
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import Report, TextTable
-from lmzoo.lab.analysis.report.recipe import run_configs, sweep_command
+from lmzoo.lab.analysis.report.facts import run_configs, sweep_command
 from lmzoo.lab.analysis.verdict_lines import verdict_text
 from lmzoo.lab.store.records import NUMERICS
 

@@ -128,45 +128,23 @@ class Look(NamedTuple):
         """Return the tooltips that name a point."""
         return [alt.Tooltip("label:N", title="point"), alt.Tooltip("group:N", title="verdict")]
 
-    def opacity(self, picked: "Picked", most: float = 1.0, least: float = 0.06) -> Any:
-        """Return the opacity of a mark: most for the picked points, least for the others.
+    def opacity(self, picked: Any, most: float = 1.0, least: float = 0.06) -> Any:
+        """Return the opacity of a mark: most for the picked point, least for the others.
 
         Of many points, the reference stands out until a point is picked.
         """
         rest = most * min(1.0, max(0.35, math.sqrt(MANY / len(self.groups))))
-        chosen = alt.when(~picked.legend).then(alt.value(least))
-        chosen = chosen.when(picked.under | picked.named).then(alt.value(most))
-        chosen = chosen.when(f"isValid({picked.named.name}.label)").then(alt.value(least))
+        chosen = alt.when(picked).then(alt.value(most))
+        chosen = chosen.when(f"isValid({picked.name}.label)").then(alt.value(least))
         chosen = chosen.when(alt.datum.group == REFERENCE).then(alt.value(most))
         return chosen.otherwise(alt.value(rest))
 
-
-class Picked(NamedTuple):
-    """The points that a reader has picked in one chart."""
-
-    legend: Any
-    """By a click on the legend; all if none is."""
-    named: Any
-    """From the list of points, or by a click on a mark; none at first."""
-    under: Any
-    """Under the pointer."""
-
-    @property
-    def parameters(self) -> tuple[Any, ...]:
-        """The parameters to add to the marks of the chart."""
-        return tuple(self)
-
-
-def picked(look: Look) -> Picked:
-    """Return the parameters of one chart, with the list of its points."""
-    options = alt.binding_select(
-        options=[None, *look.groups], labels=["all", *look.groups], name="point "
-    )
-    return Picked(
-        alt.selection_point(fields=[look.field], bind="legend"),
-        alt.selection_point(fields=["label"], empty=False, on="click", bind=options),
-        alt.selection_point(fields=["label"], empty=False, on="pointerover", nearest=True),
-    )
+    def picked(self) -> Any:
+        """Return the point that a reader picks, in the list or by a click on a mark."""
+        options = alt.binding_select(
+            options=[None, *self.groups], labels=["all", *self.groups], name="point "
+        )
+        return alt.selection_point(fields=["label"], empty=False, on="click", bind=options)
 
 
 def group_of(row: Mapping[str, Any]) -> str:

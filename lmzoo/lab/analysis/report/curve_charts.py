@@ -9,11 +9,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from lmzoo.lab.analysis.curve_data import (
-    learning_curves,
-    numeric_fields,
-    tuned_settings,
-)
+from lmzoo.lab.analysis.curve_data import learning_curves, numeric_fields, tuned_settings
 from lmzoo.lab.analysis.load import StudyFolder
 from lmzoo.lab.analysis.report.colours import (
     BASELINE,
@@ -21,7 +17,6 @@ from lmzoo.lab.analysis.report.colours import (
     REFERENCE,
     Look,
     look_of,
-    picked,
     short_label,
 )
 from lmzoo.lab.analysis.report.setting_chart import setting_chart
@@ -37,10 +32,7 @@ ENDS = "ends"
 def curve_charts(
     folder: StudyFolder, ranked: pl.DataFrame, metric: str = "token"
 ) -> dict[str, Any]:
-    """Return file stem -> chart, for every curve that the study has data for.
-
-    A click on the legend isolates a point or a verdict, with the shift key several.
-    """
+    """Return file stem -> chart, for every curve that the study has data for."""
     look = look_of(ranked)
     charts: dict[str, Any] = {}
     learning = learning_curves(folder, metric)
@@ -59,7 +51,7 @@ def curve_charts(
 
 def learning_chart(frame: pl.DataFrame, look: Look, metric: str) -> Any:
     """Return the mean validation loss by epoch, with its interval as a band."""
-    by = picked(look)
+    by = look.picked()
     epochs = sorted(set(frame["epoch"]))
     frame, notes = _baselines(frame, look, epochs)
     low, high, above = _compared(frame, epochs)
@@ -101,9 +93,9 @@ def learning_chart(frame: pl.DataFrame, look: Look, metric: str) -> Any:
     )
     head = ["mean over seeds, 95 % interval" + ("" if few else " of the reference")]
     if not named:
-        head += ["point at a line, or choose a point in the list, to see it alone"]
+        head += ["choose a point in the list, or click on a mark, to see it alone"]
     title = alt.TitleParams("validation loss by epoch", subtitle=head + notes, anchor="start")
-    layers = [band, line, marks.add_params(*by.parameters)]
+    layers = [band, line, marks.add_params(by)]
     if named:
         layers += _names(frame, look, (low, high), loss, colour)
     chart = alt.layer(*layers).properties(title=title)

@@ -1,18 +1,202 @@
-"""What a page says of a study's data and of the audit of its points, from their records."""
+"""What a page says in words: what was spent, the recipe, how to repeat it, the data, the audit.
+
+`study.json` stores the options of the sweep, those of the command line and those of the script
+alike, so giving all of them runs the same study.
+"""
 
 import json
 import shlex
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
+from lmzoo.base.command_line import setting_text
 from lmzoo.base.docstrings import class_docstring
+from lmzoo.base.search_space import range_text
 from lmzoo.lab.analysis.baseline_comparison import FIVE_GRAM
+from lmzoo.lab.analysis.curve_data import search_ranges
+from lmzoo.lab.analysis.formatting import format_duration, format_value
 from lmzoo.lab.analysis.load import StudyFolder
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
-from lmzoo.lab.analysis.render import store_address
-from lmzoo.lab.analysis.report.html import code_block, paragraphs
-from lmzoo.lab.analysis.report.recipe import portable
+from lmzoo.lab.analysis.render import TextTable, store_address
+from lmzoo.lab.analysis.report.html import code_block, folded, html_table, paragraphs
+from lmzoo.lab.store.archive import read_config
+from lmzoo.lab.store.local import S3_SCHEME
+
+
+def spent_table(folder: StudyFolder) -> TextTable:
+    """Return runs, pruned runs, epochs, training time and devices of each stage.
+
+    Runs of an older version have no device. Times are those of the runs' own clocks: runs of a
+    pack share an epoch's time.
+    """
+    epochs = folder.events.filter(pl.col("event") == "epoch").group_by("run")
+    trained = epochs.agg(
+        epochs=pl.len(), seconds=pl.col("seconds").sum(), device=pl.col("device").last()
+    )
+    stages = (
+        folder.runs.join(trained, on="run", how="left")
+        .group_by("stage")
+        .agg(
+            runs=pl.len(),
+            pruned=(pl.col("status") == "pruned").sum(),
+            epochs=pl.col("epochs").sum(),
+            seconds=pl.col("seconds").sum(),
+            device=pl.col("device").fill_null("not recorded").unique().sort().str.join(", "),
+        )
+        .sort("stage", descending=True)
+        .collect()
+    )
+    if len(stages) > 1:
+        sums = stages.select(pl.col("runs", "pruned", "epochs", "seconds").sum())
+        whole = sums.with_columns(stage=pl.lit("all"), device=pl.lit(""))
+        stages = stages.vstack(whole.cast(dict(stages.schema)).select(stages.columns))
+    rows = [
+        (stage, f"{runs:,}", f"{pruned:,}", f"{epochs:,}", format_duration(seconds), device)
+        for stage, runs, pruned, epochs, seconds, device in stages.iter_rows()
+    ]
+    header = ("stage", "runs", "pruned", "epochs", "training time, summed", "device")
+    return TextTable("what was spent", header, rows, frozenset({"stage", "device"}))
+
+
+def cost_line(folder: StudyFolder) -> str:
+    """Return what the study cost, and the command that repeats it with the script's values."""
+    *_, last = spent_table(folder).rows
+    study = folder.study
+    command = shlex.join([*_script(study), *study.get("given", ())])
+    return f"Spent: {last[1]} runs, {last[4]} of training in sum. Repeat: {command}"
+
+
+def _script(study: Mapping[str, Any]) -> list[str]:
+    return study.get("script") or ["python", f"sweeps/{study['name']}.py"]
+
+
+INSTALL = (
+    "# In a clone of the repository of lmzoo{commit}; Python 3.11 to 3.13.",
+    "python3 -m venv .venv && source .venv/bin/activate",
+    "pip install --constraint constraints.txt --editable '.[zoo,sweeps,figures]'",
+)
+CHANGED = "; + after a commit: the clone had changes that were not committed"
+DATA = (
+    "# The sweep generates or downloads its data; --data-dir FOLDER reads files that you have.\n"
+    "# --help explains all options."
+)
+NOTE = (
+    "Times are sums over runs. Runs of different workers count in full if they train at the same "
+    "time, so the sweep took less. Models of the same shape train together as a pack and share its "
+    "time."
+)
+
+
+def recipe_section(path: Path, folder: StudyFolder) -> str:
+    """Return tables of what was spent and of the recipe, then all commands."""
+    configs = run_configs(folder)
+    commits = Counter(config.get("environment", {}).get("commit", "") for config in configs)
+    commits.pop("", None)
+    last = max(commits, key=lambda name: commits[name], default="")
+    install = "\n".join(INSTALL).format(commit=f" at commit {last.removesuffix('+')}" * bool(last))
+    body = html_table(spent_table(folder)) + paragraphs([NOTE], "text")
+    if configs:
+        table = recipe_table(folder, configs)
+        body += folded(table.title, html_table(table))
+    commands = reproduce_commands(portable(path, folder.study), folder)
+    return body + code_block(f"{install}\n{DATA}\n{commands}")
+
+
+def recipe_table(folder: StudyFolder, configs: Sequence[Mapping[str, Any]]) -> TextTable:
+    """Return the recipe and the seeds of the confirm runs. The command has all other options."""
+    confirm = [c for c in configs if c.get("stage") == "confirm" and c.get("parameters")]
+    values: dict[str, set[str]] = {}
+    for config in confirm or configs:
+        for name, value in config.get("recipe", {}).items():
+            text = format_value(value) if isinstance(value, float) else str(value)
+            values.setdefault(name, set()).add(text)
+    searched = search_ranges(folder.study)
+    rows = [
+        (name, " or ".join(sorted(own)) + ", chosen by tuning" * (f"recipe.{name}" in searched))
+        for name, own in values.items()
+    ]
+    seeds = sorted({config["seed"] for config in confirm})
+    rows.append(("seeds of the ranking", ", ".join(map(str, seeds))))
+    both = ("field", "value")
+    return TextTable("how each point was trained", both, rows, frozenset(both))
+
+
+def portable(path: Path, study: Mapping[str, Any]) -> Path:
+    """Return where the commands write: a bucket, or a folder of the reader's own."""
+    if S3_SCHEME.match(str(path)):
+        return path
+    corpus = (study.get("asked") or {}).get("corpus", "").partition(":")[0]
+    return Path("runs") / (f"{study['name']}-{corpus}" if corpus else path.stem)
+
+
+def run_configs(folder: StudyFolder) -> list[dict[str, Any]]:
+    """Return the configs of the runs of a study that can be read."""
+    runs = folder.runs.select("run").collect()["run"]
+    return [config for run in runs if (config := read_config(folder.path, run))]
+
+
+def sweep_command(study: Mapping[str, Any], points: Collection[str] = ()) -> list[str]:
+    """Return the sweep with all its options, for these points or for all that were trained."""
+    chosen = points or study["chosen"]
+    labels = [point["stored_labels"][0] for point in study["points"] if point["id"] in chosen]
+    options = [*(study.get("options") or _older_options(study))]
+    some = len(labels) < len(study["points"]) or study.get("left_out")
+    return [*_script(study), *options, *(("--points", ",".join(labels)) if some else ())]
+
+
+def reproduce_commands(path: Path, folder: StudyFolder) -> str:
+    """Return shell lines: the sweep with all its options, then the ranking and the page."""
+    configs = run_configs(folder)
+    sweep = [*sweep_command(folder.study), "--out", store_address(path.parent)]
+    address = store_address(path)
+    out = ["--out", "report.html"] if address.startswith("s3:") else []  # no pages in buckets
+    lines = [sweep, ["lmzoo", "rank", address], ["lmzoo", "report", address, *out]]
+    note = [f"# made with {text}"] if (text := _environment(configs)) else []
+    return "\n".join([*map(shlex.join, lines), *note])
+
+
+def _environment(configs: list[dict[str, Any]]) -> str:
+    """Return what the runs were made with; a value that differs between runs is listed in full."""
+    values: dict[str, dict[str, None]] = {}
+    for config in configs:
+        for name, value in config.get("environment", {}).items():
+            if value != "":  # no commit outside a clone
+                values.setdefault(name, {})[str(value)] = None
+    parts = [f"{name} {' and '.join(values[name])}" for name in sorted(values)]
+    return ", ".join(parts) + CHANGED * any("+" in c for c in values.get("commit", ()))
+
+
+def _older_options(study: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the options of a study whose version did not store them as words."""
+    for name in ("epochs", "samples", "seeds"):
+        yield from (f"--{name}", str(study["budget"][name]))
+    if "margin" in study:
+        yield from ("--margin", str(study["margin"]))
+    options = study.get("asked")
+    if options is None:
+        return
+    for name in ("corpus", "recipe", "seed", "parameters"):
+        yield from (f"--{name}", str(options[name]))
+    for name in ("parallel", "sampler", "pruner"):
+        value = str(options.get(name, ""))
+        # An object that a script gave is stored by its class; `response` was a pruner of 0.1.
+        if (value.islower() or value.isdecimal()) and value != "response":
+            yield from (f"--{name}", value)
+    if options.get("max_seeds"):
+        yield from ("--until-decided", "--max-seeds", str(options["max_seeds"]))
+    if options.get("nearest"):
+        yield from ("--nearest", str(options["nearest"]))
+    for field, value in options["fields"].items():
+        yield from ("--set", setting_text(field, value))
+    for field, search_range in options["search"].items():
+        if search_range is not None:  # None is the default range of the field
+            yield from ("--search-space", range_text(field, search_range))
+    for field in options["off"]:
+        yield from ("--search-space", f"{field}=off")
 
 
 def data_section(folder: StudyFolder, ranked: pl.DataFrame) -> str:
@@ -28,25 +212,18 @@ def _lines(folder: StudyFolder, row: dict) -> list[str]:
     name = corpus.pop("name", "corpus")
     text = " ".join(class_docstring("CORPORA", name).replace("`", "").split())
     options = ", ".join(f"{key}={value}" for key, value in corpus.items() if value is not None)
-    sizes = f"The vocabulary has {row['vocab']:,} tokens; sequences have up to {row['length']}."
-    explained = (
-        f"Options of this study: {options}. The command lmzoo describe {name} explains them."
-    )
+    runs = folder.runs.filter(pl.col("fingerprint") == row["fingerprint"]).select("run")
+    tests = folder.events.filter(pl.col("event") == "test").join(runs, on="run")
+    tested = tests.select("tokens", "sequences").drop_nulls().first().collect().rows()
     return [
         f"{name}: {text or 'a corpus of the user.'}",
-        *([explained] if options else []),
-        f"{sizes}{_test_size(folder, row['fingerprint'])}",
+        *(
+            [f"Options of this study: {options}; lmzoo describe {name} explains them."]
+            * bool(options)
+        ),
+        f"The vocabulary has {row['vocab']:,} tokens; sequences have up to {row['length']}.",
+        *(f"The test loss is a mean over {n:,} tokens of {m:,} sequences." for n, m in tested),
     ]
-
-
-def _test_size(folder: StudyFolder, fingerprint: str) -> str:
-    runs = folder.runs.filter(pl.col("fingerprint") == fingerprint).select("run")
-    tests = folder.events.filter(pl.col("event") == "test").join(runs, on="run")
-    sizes = tests.select("tokens", "sequences").drop_nulls().first().collect()
-    if sizes.is_empty():
-        return ""
-    tokens, sequences = sizes.row(0)
-    return f" The test loss is a mean over {tokens:,} tokens of {sequences:,} sequences."
 
 
 def audit_section(path: Path, folder: StudyFolder, ranked: pl.DataFrame) -> str:
@@ -57,11 +234,10 @@ def audit_section(path: Path, folder: StudyFolder, ranked: pl.DataFrame) -> str:
     programs = folder.runs.drop_nulls("program").select("point").unique().collect()["point"]
     leaking = ranked.filter(pl.col("leaks") != "")
     lines = [f"{row['label']}: {row['leaks']}" for row in leaking.to_dicts()]
-    models = ranked.filter(
-        pl.col("score").is_not_null() & ~pl.col("point").is_in(programs.implode())
-    )
-    audited = models.height
-    passed = f"{audited - len(lines)} of {audited} points passed the audit when they were trained"
+    is_program = pl.col("point").is_in(programs.implode())
+    models = ranked.filter(pl.col("score").is_not_null(), ~is_program)
+    honest = f"{len(models) - len(lines)} of {len(models)} points"
+    passed = f"{honest} passed the audit when they were trained"
     if len(programs):
         lines.append(f"{len(programs)} points train programs of the user, which are not audited")
     counts = pl.col("architecture") == FIVE_GRAM["name"]

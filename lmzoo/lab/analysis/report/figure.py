@@ -25,7 +25,7 @@ WRITERS = {
 }
 WIDTHS = {1: 320, 2: 680}
 """Columns -> pixels of 1/96 inch: 3.3 and 7.1 inches."""
-FOR_A_SCREEN = "point at a line"
+FOR_A_SCREEN = "choose a point"
 """The beginning of a note about the pointer."""
 DASHES = [[1, 0], [4, 2], [1, 1.5], [6, 2, 1, 2], [8, 3], [2, 2]]
 SMALL = {"labelFontSize": 10, "titleFontSize": 10, "titleFontWeight": "normal"}
@@ -35,7 +35,11 @@ CONFIG = {
     "view": {"stroke": None},
     "axis": {**SMALL, "labelLimit": 280},
     "axisXQuantitative": {"tickCount": 5, "labelOverlap": "greedy"},
-    "legend": {**SMALL, "orient": "bottom", "titleOrient": "left", "labelLimit": 280},
+    "legend": {
+        **SMALL,
+        **{"orient": "bottom", "titleOrient": "left", "labelLimit": 250},
+        "layout": {"bottom": {"direction": "vertical", "anchor": "start"}},
+    },
 }
 
 
@@ -95,7 +99,9 @@ def _printed(spec: dict[str, Any], columns: int) -> dict[str, Any]:
             own["color"]["legend"] = None
         for channel in ("color", "shape"):
             if (legend := own.get(channel, {}).get("legend")) is not None:
-                legend |= {"orient": "bottom", "columns": WIDTHS[columns] // 150}
+                longest = max(map(len, own[channel]["scale"]["domain"]))
+                room = WIDTHS[columns] - (140 if wide else 40)  # labels, or the title of the legend
+                legend |= {"orient": "bottom", "columns": max(1, room // (32 + 6 * longest))}
                 if lined and channel == "color":
                     legend |= {"symbolType": "stroke", "symbolSize": 300, "symbolStrokeWidth": 2}
         if layer["mark"]["type"] == "line":

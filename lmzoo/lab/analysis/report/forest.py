@@ -122,13 +122,8 @@ def forest_picture(part: pl.DataFrame, *, narrow: bool = False) -> str:
     letters = LABEL_WIDTH if narrow else WIDE_LABEL
     config = PICTURE
     if narrow:
-        right = {
-            "columns": 2,
-            "columnPadding": 8,
-            "labelFontSize": 11,
-            "layout": {"top": {"anchor": "end"}},
-        }
-        config = {**PICTURE, "legend": {**PICTURE["legend"], **right}}
+        # In one column, no name is cut in a font that is wider than the measured one.
+        config = {**PICTURE, "legend": {**PICTURE["legend"], "columns": 1, "labelFontSize": 11}}
         notes = spec["title"]["subtitle"]
         spec["title"] |= {
             "subtitle": [x for note in notes for x in textwrap.wrap(note, NARROW_NOTE)]

@@ -11,7 +11,7 @@ import functools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup, escape
 
-from lmzoo.lab.analysis.render import TextTable
 from lmzoo.lab.statistics.compared import VERDICTS
 
 POLICY = (
@@ -59,27 +58,23 @@ class Section:
         return "-".join(self.title.lower().split())
 
 
-def macro(name: str, *values: Any) -> str:
+def macro(name: str, *values: Any, **options: Any) -> str:
     """Return the HTML of a macro of `parts.html`, which escapes its texts.
 
     It is a plain string: a `Markup` would escape what is added to it.
     """
-    return str(getattr(TEMPLATES.get_template("parts.html").module, name)(*values))
+    return str(getattr(TEMPLATES.get_template("parts.html").module, name)(*values, **options))
 
 
-def paragraphs(lines: Iterable[str], kind: str = "note") -> str:
-    """Return one paragraph for each line, of the CSS class `kind`."""
-    return macro("paragraphs", lines, kind)
-
-
-def folded(title: str, body: str) -> str:
-    """Return HTML that a click on its title shows."""
-    return macro("folded", title, body) if body else ""
-
-
-def code_block(text: str) -> str:
-    """Return preformatted text, as for commands and sentences."""
-    return macro("code_block", text)
+paragraphs: Callable[..., str] = functools.partial(macro, "paragraphs")
+"""One paragraph for each line, of the CSS class `kind`."""
+folded: Callable[[str, str], str] = functools.partial(macro, "folded")
+"""HTML that a click on its title shows; nothing if it is empty."""
+code_block: Callable[[str], str] = functools.partial(macro, "code_block")
+"""Preformatted text, as for commands and sentences."""
+html_table: Callable[..., str] = functools.partial(macro, "table")
+"""A table. A click on a heading sorts it and a word filters it, if its `kind` is "sortable".
+`notes` are lines below the text of a point, by this text."""
 
 
 def html_page(title: str, lead: str, sections: Sequence[Section], *, point: str = "") -> str:
@@ -104,19 +99,6 @@ def _unique_regions(page: str) -> str:
         return f'role="region" aria-label="{found[1]}{again}"'
 
     return re.sub(r'role="region" aria-label="([^"]*)"', name, page)
-
-
-def html_table(
-    table: TextTable, *, kind: str = "", notes: Mapping[str, Sequence[str]] | None = None
-) -> str:
-    """Return a table; columns of text are aligned left, numbers right.
-
-    Args:
-        table: the table.
-        kind: a table that is "sortable" is sorted by a click on a heading, and filtered by a word.
-        notes: lines below the text of a point, by this text.
-    """
-    return macro("table", table, kind, notes or {})
 
 
 def chart_figure(chart: Any) -> str:

@@ -31,7 +31,7 @@
     const text = place.nextElementSibling.textContent;
     const spec = JSON.parse(text.replace(/var\((--[a-z]+)\)/g, (_, name) => value(name)));
     const config = style();
-    config.axisY = { labelLimit: Math.min(320, 0.5 * width) };
+    config.axisY = { labelLimit: Math.min(340, 0.55 * width) };
     config.axisQuantitative = { labelOverlap: "greedy", labelSeparation: 8, labelFlush: false };
     config.axisXQuantitative = { tickCount: Math.max(3, Math.round(width / 110)) };
     const wide = spec.params?.find((param) => param.name === "wide");

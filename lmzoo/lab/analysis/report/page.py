@@ -17,7 +17,7 @@ from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS, rank_points
 from lmzoo.lab.analysis.ranking_table import ranking_report
 from lmzoo.lab.analysis.render import Report, TextTable, render
-from lmzoo.lab.analysis.report.facts import audit_section, data_section
+from lmzoo.lab.analysis.report.facts import audit_section, cost_line, data_section, recipe_section
 from lmzoo.lab.analysis.report.html import (
     Section,
     chart_figure,
@@ -28,7 +28,6 @@ from lmzoo.lab.analysis.report.html import (
     macro,
     paragraphs,
 )
-from lmzoo.lab.analysis.report.recipe import cost_line, recipe_section
 from lmzoo.lab.analysis.verdict_lines import answer, verdict_lines
 from lmzoo.lab.store.labels import find_point
 from lmzoo.lab.store.studies import find_study

@@ -5,7 +5,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from lmzoo.lab.analysis.report.colours import Look, picked
+from lmzoo.lab.analysis.report.colours import Look
 
 STATUSES = ("finished", "pruned", "diverged", "failed", "not ended")
 SHAPES = ("circle", "triangle-down", "cross", "square", "diamond")
@@ -14,7 +14,7 @@ JOINED = "lines join the finished runs of a point"
 
 def setting_chart(frame: pl.DataFrame, look: Look, name: str, *, log: bool) -> Any:
     """Return the last validation loss of each tuned setting; at the top, settings without one."""
-    rows, by = frame.with_columns(pl.col("status").fill_null("not ended")), picked(look)
+    rows, by = frame.with_columns(pl.col("status").fill_null("not ended")), look.picked()
     measured = rows.filter(pl.col("loss").is_not_null())
     without_loss = rows.filter(pl.col("loss").is_null())
     chosen = measured.filter("chosen")
@@ -40,7 +40,7 @@ def setting_chart(frame: pl.DataFrame, look: Look, name: str, *, log: bool) -> A
     marks = marks.encode(
         x=x, y=y, color=colour, shape=shape, opacity=look.opacity(by, 0.9), tooltip=facts
     )
-    layers, notes = [line, marks.add_params(*by.parameters)], [JOINED]
+    layers, notes = [line, marks.add_params(by)], [JOINED]
     if chosen.height:
         rings = look.chart(chosen).mark_point(size=170, strokeWidth=2)
         layers.append(rings.encode(x=x, y=y, color=colour, opacity=look.opacity(by), tooltip=facts))

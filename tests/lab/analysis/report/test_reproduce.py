@@ -12,7 +12,7 @@ from lmzoo import Point, Study, main
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.data.corpus import open_corpus
 from lmzoo.lab.analysis.load import load_study
-from lmzoo.lab.analysis.report.recipe import reproduce_commands
+from lmzoo.lab.analysis.report.facts import reproduce_commands
 from lmzoo.lab.store.records import STUDY, read_json
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study import option, options
@@ -21,32 +21,6 @@ from lmzoo.trainables.resolve import corpus_config, resolve
 
 SMALL = ("--set", "corpus.train=200")
 PLAIN = Study(name="toy", question="?", points=(Point("wild type", "DLM46"),))
-OWN = Study(
-    name="toy",
-    question="?",
-    points=(
-        Point(
-            "count",
-            "ngram_count",
-            {"order": 2, "smoothing": "add_alpha"},
-            search={"model.alpha": None},
-        ),
-        Point(
-            "cut 4,5",
-            "DLM46",
-            {"cell.cuts": [4, 5]},
-            search={"recipe.lr": FloatRange(1e-5, 1.0, log=True)},
-        ),
-        Point("MGU", "DLM46"),
-        Point("LSTM", "DLM26"),
-    ),
-    search={
-        "recipe.lr": FloatRange(1.0, 2.0),
-        "recipe.batch": IntRange(8, 64),
-        "recipe.clip": Choice((1.0, None)),
-    },
-    seeds=2,
-)
 
 
 def study_of(study, options, monkeypatch):
