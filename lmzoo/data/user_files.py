@@ -229,5 +229,5 @@ def note_unspaced(lines: Sequence[str], reading: Reading) -> None:
     if found > len(text) / 2 and found > 4 * sum(line.count(" ") + 1 for line in lines):
         reading.notes.append(
             "the text has no blanks between words, so a token is a whole clause or line; "
-            "set corpus.unit=bpe, or corpus.unit=char for lines"
+            "set corpus.unit=char, or corpus.unit=bpe and a small corpus.vocab, such as 1000"
         )

@@ -64,6 +64,7 @@ CODES = {KEEP: 0, DISCARD: 1, UNDECIDED: 3}
 """Decision -> exit code; 2 is bad input."""
 FIRST = 3
 """Seeds of the first look."""
+NAME_IT = r"name --metric KEY of a JSON line, or --pattern 'loss: (\S+)'"
 
 
 @dataclass(frozen=True)
@@ -95,15 +96,15 @@ class Metric:
                 where = f"{self.name} is null in the last JSON line that has it"
         else:
             lines = [line.strip() for line in out.splitlines() if line.strip()]
-            text, where = (lines or [None])[-1], "it printed nothing; name --metric or --pattern"
+            text, where = (lines or [None])[-1], f"it printed nothing; {NAME_IT}"
         if text is None:
             raise UserError(where)
         try:
             return number(text)
         except ValueError:
-            raise UserError(
-                f"the metric is {str(text)[:60]!r}, not a number up to {LARGEST:g}"
-            ) from None
+            found = f"the metric is {str(text)[:60]!r}, not a number up to {LARGEST:g}"
+            asked = self.pattern is not None or self.name is not None
+            raise UserError(found if asked else f"{found}; {NAME_IT}") from None
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,12 @@ import pytest
 
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.report.colours import BASELINE, COLOURS, WIDE_LABEL, label_lines
+from lmzoo.lab.analysis.report.figure import write_figure
 from lmzoo.lab.analysis.report.forest import forest_picture, forest_rows
+from tests.lab.analysis.browser import browse
+from tests.lab.analysis.recorded import RECORDS as FILES
 from tests.lab.analysis.recorded import frame_of
+from tests.lab.analysis.report.test_screens import CLIPPED
 
 RESULTS = Path(__file__).parents[3] / "docs/results"
 RECORDS = ("gru_ablation-captions", "reference-words", "recall-mqar")
@@ -50,3 +54,16 @@ def test_a_label_beside_a_narrow_chart_has_two_lines_where_numbers_can_name_its_
     assert " ".join(wide).replace("\xa0", " ") == label
     other = "a long label without any number of a path, of more than two lines"
     assert " ".join(label_lines(other)) == other
+
+
+def test_narrow_pictures_show_all_names_in_the_font_of_the_reader(browser, tmp_path):
+    """The first file of records has six verdicts, "worse (size open)" among them."""
+    name, paper, page = RECORDS[0], tmp_path / "forest.svg", tmp_path / "page.html"
+    write_figure(FILES / f"{name}.parquet", paper, 1, "token")
+    part = frame_of(name).partition_by(TABLE_KEYS, maintain_order=True)[0]
+    pictures = [forest_picture(part, narrow=True), paper.read_text("utf-8")]
+    body = "".join(f'<div class="chart">{svg}</div>' for svg in pictures)
+    page.write_text(f'<html data-drawn="yes"><meta charset="utf-8">{body}', "utf-8")
+    with browse(page, 390, browser=browser) as tab:
+        assert tab.locator("text=worse (size open)").count() == 2
+        assert tab.evaluate(CLIPPED) == []
