@@ -16,7 +16,6 @@ from lmzoo.contract import END, Score
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.lab.cli.run_names import RUN_HELP, Runs, find_run
 from lmzoo.lab.store.studies import RUNS
-from lmzoo.models.grammar import PCFG, draw_tree
 from lmzoo.train.trained import TrainedRun
 
 COUNT = 10
@@ -33,7 +32,6 @@ def sample(
     count: Annotated[int | None, typer.Option(min=1, help="Number of sentences. Default: 10, or all beams.")] = None,
     prefix: Annotated[str, typer.Option(help="Text with which the sentences begin.")] = "",
     source: Annotated[str | None, typer.Option(help="Source text, for rows that read one.")] = None,
-    trees: Annotated[bool, typer.Option("--trees", help="Draw derivation trees of a grammar.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the samples.")] = 0,
     runs: Runs = RUNS,
     data_dir: DataDir = None,
@@ -42,10 +40,10 @@ def sample(
 
     A row that reads a source gets the sources of the validation split, unless --source is given.
     """
-    ways = (beam is not None, greedy, temperature is not None or top is not None, trees)
+    ways = (beam is not None, greedy, temperature is not None or top is not None)
     if sum(ways) > 1:
         raise UserError(
-            "--beam, --greedy, --trees and --temperature (or --top) exclude one another; give one"
+            "--beam, --greedy and --temperature (or --top) exclude one another; give one"
         )
     if alpha is not None and beam is None:
         raise UserError(f"--alpha {alpha:g} needs --beam; give the number of beams too")
@@ -53,9 +51,6 @@ def sample(
         raise UserError(f"--beam {beam} finds at most {beam} sentences, fewer than --count {count}")
     trained = open_run(find_run(run, runs), data_dir)
     generator = torch.Generator().manual_seed(seed)
-    if trees:
-        _show_trees(trained, count or COUNT, generator)
-        return
     start = encode_prefix(trained, prefix)
     length = trained.corpus.task.length
     one_per_source = trained.model.conditional and source is None
@@ -80,16 +75,6 @@ def sample(
             )  # fmt: skip
         for row in tokens.tolist():
             _show(trained, row, label)
-
-
-@torch.no_grad()
-def _show_trees(trained: TrainedRun, count: int, generator: torch.Generator) -> None:
-    model, words = trained.model, trained.corpus.vocabulary.tokens
-    if not isinstance(model, PCFG):
-        raise UserError(f"--trees: {trained.row_name} has no derivation trees; use pcfg")
-    grammar, most = model.grammar(), trained.corpus.task.length - 2
-    for _ in range(count):
-        echo(draw_tree(grammar, words, most, generator))
 
 
 def encode_prefix(trained: TrainedRun, prefix: str) -> list[int]:

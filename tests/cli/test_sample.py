@@ -28,14 +28,14 @@ def sample(lmzoo, runs):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Path:
-    """Folder with runs of gru, backward_lm, pcfg and gru_vae."""
+    """Folder with runs of gru, backward_lm and gru_vae."""
     folder = tmp_path_factory.mktemp("runs")
     text = folder / "own.txt"
     text.write_text("\n".join(LINES * 20))  # too few different lines: all are in each split
     small = ["--corpus", f"text:{text}", "--set", "corpus.length=6", "--out", folder / "runs"]
     gru = ["gru", "--epochs", 6, "--set", "recipe.lr=0.05", "--set", "model.width=8"]
     vae = ["gru_vae", "--epochs", 1, "--set", "model.width=8"]
-    for options in (gru, ["backward_lm", "--epochs", 1], ["pcfg", "--epochs", 1], vae):
+    for options in (gru, ["backward_lm", "--epochs", 1], vae):
         assert run_lmzoo("train", *options, *small) == 0
     return folder / "runs"
 
@@ -56,14 +56,6 @@ def test_a_vae_draws_its_latent_for_each_sentence(sample, runs) -> None:
     records = (config.parent / "records.ndjson").read_text().splitlines()
     (test,) = [json.loads(line) for line in records if '"test"' in line]
     assert set(test["report"]) >= {"KL", "active units", "bound of 64 samples"}
-
-
-def test_trees_are_drawn_from_a_grammar(sample) -> None:
-    code, out, err = sample("pcfg", "--trees", "--count", 3)
-    assert (code, "error" in err) == (0, False)
-    assert len(out) == 3
-    assert all(line.count("(") == line.count(")") > 0 for line in out)
-    assert sample("pcfg", "--trees", "--count", 3)[1] == out
 
 
 def test_beams_are_sorted_sentences_with_their_log_probability(sample, runs) -> None:
@@ -105,7 +97,6 @@ def test_invalid_input_gives_one_line_and_exit_code_2(refused, runs) -> None:
         (["gru", "--temperature", "0"], "--temperature"),
         (["gru", "--beam", "2", "--greedy"], "exclude one another"),
         (["gru", "--greedy", "--top", "3"], "exclude one another"),
-        (["gru", "--trees"], "gru has no derivation trees; use pcfg"),
         (["gru", "--beam", "2", "--count", "3"], "fewer than --count 3"),
         (["gru", "--count", "99999999999"], "--count 99999999999 does not fit into memory"),
         (["gru", "--alpha", "1"], "--alpha 1 needs --beam"),

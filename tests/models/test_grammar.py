@@ -1,6 +1,5 @@
-"""PCFG: probabilities are sums over all labelled trees; drawn trees have these probabilities."""
+"""PCFG: probabilities are sums over all labelled trees."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -21,7 +20,6 @@ from lmzoo.models.grammar import (
     bracketing_log_prob,
     catalan,
     draw_bracketing,
-    draw_tree,
     estimate_log_prob,
     leaf_scores,
 )
@@ -30,8 +28,6 @@ from tests.largest_tensor import LargestTensorMode
 Tree = tuple[int, tuple[tuple[int, int, int], ...], tuple[tuple[int, int], ...]]
 """Root label, rules, and (preterminal, word position) pairs of a tree."""
 WORDS = torch.tensor([[0, 3, 1, 4, 0], [4, 4, 1, 0, 3]])
-NAMES = ["w0", "w1", "end", "w3", "w4"]
-MOST, DRAWS = 3, 3000
 
 
 def tiny_pcfg(vocab: int = 5, length: int = 6, labels: int = 2, classes: int = 2) -> PCFG:
@@ -177,34 +173,6 @@ def test_bracketings_are_drawn_uniformly_and_sum_to_the_inside_probability():
     torch.testing.assert_close(estimate, exact, atol=0.1, rtol=0)
 
 
-@torch.no_grad()
-def test_the_frequency_of_a_drawn_sentence_is_its_probability_given_the_length():
-    model = tiny_pcfg()
-    grammar, generator = model.grammar(), torch.Generator().manual_seed(0)
-    trees = [draw_tree(grammar, NAMES, MOST, generator) for _ in range(DRAWS)]
-    drawn = Counter(
-        tuple(NAMES.index(word) for word in re.findall(r"\(Q\d (\w+)\)", tree)) for tree in trees
-    )
-    exact = {(): grammar.root[0].exp().item()}
-    for n in range(1, MOST + 1):
-        sentences = all_sentences(model, n)
-        scores = model.sentence_log_prob(sentences).exp().tolist()
-        exact.update(zip(map(tuple, sentences.tolist()), scores, strict=True))
-    assert set(drawn) <= set(exact)
-    expected = {s: DRAWS * p / sum(exact.values()) for s, p in exact.items()}
-    usual = [s for s in exact if expected[s] >= 5]
-    observed, known = [drawn[s] for s in usual], [expected[s] for s in usual]
-    rare = DRAWS - sum(observed), DRAWS - sum(known)
-    assert stats.chisquare([*observed, rare[0]], [*known, rare[1]]).pvalue > 1e-4
-
-
-@torch.no_grad()
-def test_a_grammar_of_long_sentences_and_a_vocabulary_without_end_are_refused():
-    model = tiny_pcfg()
-    model.root[0] = -50.0
-    model.root[1 + len(model.rules) :] = -50.0
-    model.rules[:, len(model.rules) :, :] = -50.0
-    with pytest.raises(UserError, match="at most 3 words; train the grammar longer"):
-        draw_tree(model.grammar(), NAMES, MOST, torch.Generator().manual_seed(0))
+def test_a_vocabulary_without_end_is_refused():
     with pytest.raises(UserError, match="vocab=2"):
         zoo.build(zoo.config("pcfg"), Task(vocab=2, length=4))

@@ -19,7 +19,6 @@ from lmzoo.lab.statistics.compared import (
     compared,
     looks,
     read_looks,
-    reference_seeds,
     spend,
 )
 from lmzoo.lab.statistics.contrasts import unfair
@@ -28,22 +27,8 @@ from lmzoo.lab.study.point_planner import PointPlanner
 from lmzoo.lab.study.study import Study
 
 Mask = NDArray[np.bool_]
-OWN_SEEDS = "reference_seeds"
-"""Key of the budget in `study.json`; studies of earlier versions have none."""
 Facts = Mapping[PointPlanner, Mapping[str, Any]]
 """The facts about the model of each point that is known: its score, whether it leaks."""
-
-
-def seeds_of_reference(
-    study: Study, before: Mapping[str, Any], reference: str, contrasts: int
-) -> int:
-    """Return the confirm runs of the reference at the first look.
-
-    A study that was planned when the reference had the seeds of the points keeps its runs.
-    """
-    if before and OWN_SEEDS not in before["budget"] and before["budget"]["seeds"] == study.seeds:
-        return max(study.seeds, len(before["chosen"].get(reference, {}).get("runs", ())))
-    return reference_seeds(study.seeds, contrasts)
 
 
 def plan_looks(
@@ -63,9 +48,6 @@ def plan_looks(
         ended = sum(bool(run.status) for run in reference.confirm_runs[: study.seeds])
         known = read_looks(before.get("looks"), before["budget"]["seeds"])
         made = tuple(takewhile(lambda look: not ended < look.seeds <= study.seeds, known))
-        if OWN_SEEDS not in before["budget"]:  # the reference had those of the points, or more
-            had = len(reference.confirm_runs)
-            made = tuple(m._replace(own=max(m.seeds, min(m.own, had))) for m in made)
     most = max(study.max_seeds, study.seeds)
     return spend(looks(study.seeds, most), made, contrasts, study.nearest)
 

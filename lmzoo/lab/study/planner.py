@@ -18,9 +18,10 @@ import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from lmzoo.lab.statistics.compared import reference_seeds
 from lmzoo.lab.statistics.intervals import choice_spread
 from lmzoo.lab.store.user_code import UserCode
-from lmzoo.lab.study.comparison import plan_looks, plan_more_seeds, seeds_of_reference
+from lmzoo.lab.study.comparison import plan_looks, plan_more_seeds
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
 from lmzoo.lab.study.point_planner import PointPlanner, two_digits
 from lmzoo.lab.study.study import Study
@@ -56,7 +57,7 @@ class Planner:
         """Identity of a ready or running run -> its points; the first one judges it."""
         before, reference = store.study(), reference_id(study, points)
         self._contrasts = sum(not point.baseline for point in points) - 1
-        own = seeds_of_reference(study, before, reference, self._contrasts)
+        own = reference_seeds(study.seeds, self._contrasts)
         self._all_points = [
             PointPlanner(study, point, position, store, self._runs,
                          seeds=own if point.id == reference else study.seeds)

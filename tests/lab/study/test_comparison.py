@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 from hashlib import md5
 
 import numpy as np
@@ -12,11 +11,9 @@ from lmzoo import Point
 from lmzoo.base.search_space import FloatRange
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import rank_points
-from lmzoo.lab.statistics import compared
 from lmzoo.lab.statistics.compared import ERROR
 from lmzoo.lab.statistics.intervals import choice_spread
 from lmzoo.lab.store.records import STUDY, read_json
-from lmzoo.lab.study import comparison
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.lab.sweep.screen.console import so_far
@@ -183,24 +180,6 @@ def test_the_nearest_point_alone_gets_the_seeds_of_a_look(
     assert run(study, path=tmp_path)
     found = seeds(tmp_path)
     assert [name for name in EFFECTS if name != "wild type" and found[name] > 2] == longer
-
-
-def test_a_finished_study_of_an_earlier_version_stays_as_it_is(
-    undecided, run, tmp_path, monkeypatch
-):
-    """Its reference has the seeds of the points, and `study.json` says nothing of them."""
-    study = dataclasses.replace(undecided, max_seeds=0)
-    with monkeypatch.context() as patch:
-        for module in (comparison, compared):
-            patch.setattr(module, "reference_seeds", lambda n, _: n)
-        assert run(study, path=tmp_path)
-    before = read_json(tmp_path / STUDY)
-    del before["budget"]["reference_seeds"]
-    (tmp_path / STUDY).write_text(json.dumps(before))
-    assert run(study, path=tmp_path)
-    assert set(seeds(tmp_path).values()) == {3}
-    assert run(dataclasses.replace(study, seeds=6), path=tmp_path)
-    assert seeds(tmp_path)["wild type"] == 10, "new seeds are planned as they are now"
 
 
 def test_the_planner_and_the_table_agree(undecided, run, tmp_path):
