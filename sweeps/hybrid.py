@@ -16,10 +16,7 @@ ATTENTION = {"name": "attention", "heads": 1}
 
 
 def stack(cell: str, attention: int) -> dict[str, object]:
-    """Return the fields of a stack whose layer of this number is attention; 0: none is.
-
-    Gated DeltaNet has a short convolution of its own, so that its block has none.
-    """
+    """Return a stack whose layer of this number is attention. DeltaNet has its own convolution."""
 
     def block(inner: Any, *cuts: str) -> dict[str, object]:
         return {"name": "block", "inner": inner, "cuts": ["output_gate", *cuts]}

@@ -9,7 +9,7 @@ default; a text:
         --set recipe.batch=20 --epochs 5 --data-dir DIR
 """
 
-from lmzoo import Choice, Point, Study, main
+from lmzoo import FloatRange, Point, Study, main
 
 CELLS = {
     "tanh": "rnn_lm",
@@ -35,7 +35,7 @@ def study(optimiser: str) -> Study:
             "recipe.weight_decay": 0.1,
             "recipe.schedule": "cosine",
         },
-        search={"recipe.lr": Choice((0.01, 0.03, 0.1, 0.3))},
+        search={"recipe.lr": FloatRange(1e-2, 0.9, log=True)},
         parameters=12_000,
         samples=4,
         seeds=3,

@@ -8,7 +8,7 @@ which changes nothing at width 32.
     python sweeps/widths.py widths_mup
 """
 
-from lmzoo import Choice, Point, Study, main
+from lmzoo import FloatRange, Point, Study, main
 
 CELLS = {"tanh": "rnn_lm", "GRU": "gru", "minGRU": "min_gru"}
 WIDTHS = (32, 64, 256)
@@ -30,7 +30,7 @@ def study(parametrisation: str) -> Study:
             "recipe.parametrisation": parametrisation,
             "recipe.schedule": "cosine",
         },
-        search={"recipe.lr": Choice((0.003, 0.01, 0.03, 0.1, 0.3))},
+        search={"recipe.lr": FloatRange(2e-3, 0.9, log=True)},
         epochs=4,
         samples=5,
         seeds=3,

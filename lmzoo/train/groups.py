@@ -97,7 +97,7 @@ def rate_factors(recipe: Recipe, model: nn.Module) -> dict[str, float]:
         MATRICES: recipe.rate_matrices, TABLES: recipe.rate_tables, OTHERS: recipe.rate_others,
     }  # fmt: skip
     factors = {name: shares[role] for name, role in own.items()}
-    if recipe.parametrisation is Parametrisation.STANDARD:
+    if recipe.parametrisation is Parametrisation.STANDARD or not own:
         return factors
     assert isinstance(model, LanguageModel)
     base = _base_shapes(recipe, model)
@@ -119,7 +119,8 @@ def build_model(config: Any, task: Task, seed: int, recipe: Recipe) -> LanguageM
         UserError: The model has no width that the parametrisation knows.
     """
     model = zoo.build(config, task, seed, recipe.init)
-    if recipe.parametrisation is Parametrisation.STANDARD:
+    counted = next(model.parameters(), None) is None
+    if recipe.parametrisation is Parametrisation.STANDARD or counted:
         return model
     known = isinstance(model, FeatureModel | RecurrentLM)
     if not known or not isinstance(model.emission, VectorEmission):

@@ -91,3 +91,9 @@ def test_models_without_a_tied_width_are_refused() -> None:
     for row, words in (("DLM46", "emission=vector"), ("hmm", "no recurrent"), ("gpt", "spread")):
         with pytest.raises(UserError, match=words):
             build_model(zoo.config(row), TASK, 0, recipe)
+
+
+def test_counts_have_no_width_to_follow() -> None:
+    recipe = Recipe(parametrisation="mup")
+    counts = build_model(zoo.config("ngram_count"), TASK, 0, recipe)
+    assert rate_factors(recipe, counts) == {}
