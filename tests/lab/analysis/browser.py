@@ -1,28 +1,12 @@
-"""Open a page in a headless browser and report what it loads and shows."""
+"""Open a page in a headless browser."""
 
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-
-
-class LoadedPage(NamedTuple):
-    """A page as a browser shows it."""
-
-    title: str
-    text: str
-    requests: list[str]
-    """Addresses of all requests other than the page itself."""
-    messages: list[str]
-    """Messages of the console, and errors."""
-    width: int
-    """Width of the content."""
-    figures: list[dict[str, Any]]
-    """Width and height of each chart."""
-
 
 DRAWN = "!document.querySelector('.chart') || document.documentElement.dataset.drawn"
 
@@ -72,17 +56,3 @@ def browse(
             tab.wait_for_function(ALL_DRAWN)
         yield tab
         context.close()
-
-
-def open_page(page: Path, browser: Any = None) -> LoadedPage:
-    """Return the page as a browser shows it."""
-    with browse(page, browser=browser, opened=True) as tab:
-        boxes = "all => all.map(x => ({width: x.clientWidth, height: x.clientHeight}))"
-        return LoadedPage(
-            tab.title(),
-            tab.inner_text("body"),
-            [url for url in tab.requests if url != page.resolve().as_uri()],
-            tab.messages,
-            tab.evaluate("document.documentElement.scrollWidth"),
-            tab.eval_on_selector_all(".chart svg", boxes),
-        )
