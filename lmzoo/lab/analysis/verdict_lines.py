@@ -133,6 +133,8 @@ def _phrase(row: Mapping[str, Any]) -> str:
     """Return the head of a row's group: its verdict, and what would decide an undecided one."""
     if row["verdict"] != UNDECIDED:
         return next(phrase for verdict, phrase, _ in _PHRASES if verdict == row["verdict"])
+    if row["difference_low"] is None:
+        return UNMEASURED
     return SEEDS if row["seeds_needed"] is not None else TUNING if row["needs_tuning"] else NOTHING
 
 
@@ -157,6 +159,8 @@ def _effect(row: Mapping[str, Any], verb: str, low: float | None, high: float | 
 
 
 def _undecided(row: Mapping[str, Any]) -> str:
+    if row["difference_low"] is None:
+        return f"{row['label']} ({row['runs']} of {row['confirm']} seeds)"
     seeds = "" if row["seeds_needed"] is None else f"; about {row['seeds_needed']} more"
     return f"{row['label']} ({_range(row['difference_low'], row['difference_high'])}{seeds})"
 
@@ -180,11 +184,12 @@ TUNING = (
     "undecided, needs more tuning runs (--samples), because the choice of its setting is uncertain"
 )
 NOTHING = f"undecided, needs more than {MOST_SEEDS:,} seeds"
+UNMEASURED = "undecided, needs two seeds with a loss"
 _PHRASES = (
     (BETTER, "better than {name} by more than {margin}", _better),
     (BETTER_OPEN, "better than {name}, size open", _better),
     (NEGLIGIBLE, "negligible difference from {name}, below {margin}", _negligible),
     (WORSE, "worse than {name} by more than {margin}", _worse),
     (WORSE_OPEN, "worse than {name}, size open", _worse),
-    *((UNDECIDED, phrase, _undecided) for phrase in (SEEDS, TUNING, NOTHING)),
+    *((UNDECIDED, phrase, _undecided) for phrase in (SEEDS, TUNING, NOTHING, UNMEASURED)),
 )
