@@ -65,10 +65,7 @@ def test_a_faulty_cell_is_detected(
 
 
 @pytest.mark.parametrize(
-    ("source", "line"),
-    [
-        (MODEL, "holds  model own_bigram: advance equals next log prob"),
-    ],
+    ("source", "line"), [(MODEL, "holds  model own_bigram: advance equals next log prob")]
 )
 def test_other_parts_obey_the_laws(source: str, line: str, own_parts: Path, lmzoo) -> None:
     (own_parts / "own_part.py").write_text(source)

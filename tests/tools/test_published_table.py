@@ -1,13 +1,7 @@
 """Published tables: which run belongs to which row, the four variants, and the tables as text."""
 
 import pytest
-from published_rows import (
-    KIND_OF_MODEL,
-    LEAKING,
-    TABLES,
-    PublishedRow,
-    matches_row,
-)
+from published_rows import KIND_OF_MODEL, LEAKING, TABLES, PublishedRow, matches_row
 from published_runs import VARIANTS, compare_with_published, variant_of
 
 from lmzoo import zoo

@@ -36,12 +36,7 @@ from lmzoo.lab.analysis.columns import (
 )
 from lmzoo.lab.analysis.formatting import table_title
 from lmzoo.lab.analysis.load import StudyFolder, against, load_study
-from lmzoo.lab.analysis.ranking import (
-    TABLE_KEYS,
-    accuracy_lines,
-    asked_contrasts,
-    rank_points,
-)
+from lmzoo.lab.analysis.ranking import TABLE_KEYS, accuracy_lines, asked_contrasts, rank_points
 from lmzoo.lab.analysis.render import Report
 from lmzoo.lab.analysis.units import UNITS, metric_of
 from lmzoo.lab.statistics.contrasts import holm
@@ -73,11 +68,7 @@ class SequenceLosses(NamedTuple):
     """(S, N) nats per token, rows in the order of `seeds`."""
 
 
-def compare_points(
-    folder: StudyFolder,
-    *,
-    metric: str = "token",
-) -> pl.DataFrame:
+def compare_points(folder: StudyFolder, *, metric: str = "token") -> pl.DataFrame:
     """Compare the points of the reference's table with the reference, one row per point.
 
     Raises:
@@ -158,12 +149,7 @@ def _ranks(
     return pl.DataFrame([(a and int(a), b and int(b)) for a, b in intervals], schema, orient="row")
 
 
-def study_comparison(
-    path: Path,
-    *,
-    unit: str = "token",
-    reference: str | None = None,
-) -> Report:
+def study_comparison(path: Path, *, unit: str = "token", reference: str | None = None) -> Report:
     """Return the comparison of the study in folder `path` with a reference.
 
     Args and errors are those of `compare_points`; `unit` is one of `UNITS` but `ppl`.

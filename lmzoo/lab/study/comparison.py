@@ -13,14 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lmzoo.lab.statistics.compared import (
-    Compared,
-    Look,
-    compared,
-    looks,
-    read_looks,
-    spend,
-)
+from lmzoo.lab.statistics.compared import Compared, Look, compared, looks, read_looks, spend
 from lmzoo.lab.statistics.contrasts import unfair
 from lmzoo.lab.statistics.intervals import Array
 from lmzoo.lab.study.point_planner import PointPlanner
@@ -101,10 +94,7 @@ def _measured(
 
 
 def plan_more_seeds(
-    study: Study,
-    points: Sequence[PointPlanner],
-    reference_id: str,
-    study_looks: Sequence[Look],
+    study: Study, points: Sequence[PointPlanner], reference_id: str, study_looks: Sequence[Look]
 ) -> bool:
     """Plan the confirm runs that the losses ask for; return whether there are any.
 

@@ -123,20 +123,3 @@ def test_without_the_reference_point_there_are_no_differences(toy):
 def test_a_perplexity_that_overflows_is_missing(toy):
     toy.add_point("full", [800.0, 801.0])
     assert row(rank(toy), "full")["perplexity"] is None
-
-
-def test_each_run_counts_once(toy):
-    points, seeds, tunes = 6, 4, 10
-    losses = np.random.default_rng(2).normal(3, 0.3, (points, seeds)).round(6)
-    toy.epochs = toy.study_json["budget"]["epochs"] = 5
-    for i in range(points):
-        toy.add_point(f"p{i}", losses[i].tolist())
-        for tune in range(tunes):
-            toy.add_run(f"p{i}", 50 + tune, 1.0, status="pruned" if tune % 2 else "finished")
-    toy.study_json["reference"] = "p0"
-    frame = rank(toy).sort("point")
-    assert np.allclose(frame["loss"], losses.mean(1))
-    assert np.allclose(frame["difference"][1:], (losses - losses[0]).mean(1)[1:])
-    assert frame["rank"].to_list() == stats.rankdata(losses.mean(1), method="min").tolist()
-    assert frame["tune"].to_list() == [tunes] * points
-    assert frame["pruned"].to_list() == [tunes // 2] * points

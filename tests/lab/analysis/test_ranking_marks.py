@@ -33,17 +33,8 @@ def test_points_with_a_diverged_run_rank_below_all_others(toy):
     assert frame["point"].to_list() == ["full", "worst", "worse", "wild", "none"]
     assert frame["rank"].to_list() == [1, 2, 3, 4, None]
     assert math.isclose(row(frame, "wild")["loss"], 2.1)
+    assert row(frame, "none")["loss"] is None
     assert (row(frame, "wild")["rank_low"], row(frame, "full")["rank_high"]) == (3, 1)
-
-
-def test_a_point_whose_runs_all_diverged_is_last_and_unranked(toy):
-    toy.add_point("wild", [None, None])
-    toy.add_point("full", [3.0, 3.1])
-    frame = rank(toy)
-    assert frame["point"].to_list() == ["full", "wild"]
-    assert frame["rank"].to_list() == [1, None]
-    assert row(frame, "wild")["loss"] is None
-    assert row(frame, "full")["rank_high"] == 1
 
 
 def test_a_run_counts_after_its_test_even_if_it_has_not_ended(toy):

@@ -58,15 +58,6 @@ def test_verdicts_ranks_and_p_do_not_depend_on_the_unit(study, unit):
     assert "negligible difference" in text
 
 
-def test_perplexity_per_word_is_that_of_the_nats_per_word(study):
-    frame = study_ranking(add_sizes(study).path, unit="wppl").frame
-    full, gate = row(frame, "full"), row(frame, "gate")
-    assert full["loss"] == pytest.approx(math.exp(3 * (2.0 + 2.1 + 2.3) / 3))
-    assert gate["difference"] == pytest.approx(gate["loss"] - full["loss"])
-    assert frame["margin"].to_list() == study_ranking(study.path).frame["margin"].to_list()
-    assert "perplexity per word" in render(study_ranking(study.path, unit="wppl"), "md")
-
-
 def test_records_without_sizes_are_refused(study):
     for table in (study_ranking, study_comparison):
         if table is study_comparison:

@@ -149,12 +149,6 @@ def test_a_second_sweep_on_a_store_is_refused(tmp_path):
     StudyStore(tmp_path / "toy").close()
 
 
-def test_a_store_of_another_schema_version_is_refused(tmp_path):
-    (tmp_path / STUDY).write_text('{"schema": 99}')
-    with pytest.raises(UserError, match="version 99"):
-        StudyStore(tmp_path)
-
-
 @pytest.fixture
 def calls(monkeypatch):
     """(method, file) -> number of calls of a store's read, write and append."""
