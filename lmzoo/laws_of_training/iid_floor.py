@@ -56,25 +56,26 @@ class IidFloor:
 
 
 def iid_floor(
-    config: Any,
-    *,
-    symbols: int = 20,
-    length: int = 20,
-    steps: int = 300,
-    batch: int = 100,
-    lr: float = 1e-2,
-    seed: int = 0,
+    config: Any, *, symbols: int = 20, length: int = 20, seed: int = 0, **options: Any
 ) -> IidFloor:
-    """Build a model, train it on independent tokens for `steps` steps, and score new tokens."""
+    """Build a model, train it on independent tokens, and score new ones.
+
+    Args:
+        config: that of the model.
+        symbols: number of different tokens.
+        length: of the sequences.
+        seed: of weights and tokens.
+        **options: `steps`, `batch` and `lr`, as in `measure_iid_floor`.
+    """
     model = zoo.build(config, Task(vocab=symbols + len(SPECIALS), length=length), seed)
-    return measure_iid_floor(model, symbols=symbols, steps=steps, batch=batch, lr=lr, seed=seed)
+    return measure_iid_floor(model, symbols=symbols, seed=seed, **options)
 
 
 def measure_iid_floor(
     model: LanguageModel,
     *,
     symbols: int,
-    steps: int,
+    steps: int = 300,
     batch: int = 100,
     lr: float = 1e-2,
     seed: int = 0,

@@ -24,6 +24,7 @@ from lmzoo.lab.judging.verdicts import check_reference, losses_of
 from lmzoo.lab.statistics.compared import MOST_SEEDS, POWER, reference_seeds
 from lmzoo.lab.statistics.contrasts import pairs_pay
 from lmzoo.lab.statistics.intervals import Array
+from lmzoo.lab.statistics.noise import LEAST_POINTS
 from lmzoo.lab.statistics.power import planned_seeds
 from lmzoo.lab.store.studies import find_study
 
@@ -158,22 +159,6 @@ def plan_report(
     else:
         question = Question(by=by, metric=metric, **columns)
         known = pilot_of_results(pilot, question, math.nan if minutes is None else 60 * minutes)
-    return planned(known, effect, power, price=price, contrasts=contrasts)
-
-
-def planned(
-    pilot: Pilot,
-    effect: float,
-    power: float = POWER,
-    *,
-    price: float | None = None,
-    contrasts: int | None = None,
-) -> Report:
-    """Return the report of `plan` on what a pilot measured.
-
-    Raises:
-        UserError: A number is out of range, or the pilot has no two seeds.
-    """
     for name, value, most in (("effect", effect, math.inf), ("power", power, 1)):
         if not 0 < value < most:
             limits = "a positive number" if most == math.inf else "between 0 and 1"
@@ -183,23 +168,23 @@ def planned(
     if contrasts is not None and contrasts < 1:
         raise UserError(f"{contrasts} contrasts; give 1 or more")
     found = planned_seeds(
-        pilot.losses, pilot.reference, effect, power, family=pilot.asked,
-        tuning_sd=pilot.tuning_sd, paired=pilot.paired, count=contrasts,
+        known.losses, known.reference, effect, power, family=known.asked,
+        tuning_sd=known.tuning_sd, paired=known.paired, count=contrasts,
     )  # fmt: skip
     if np.isnan(found.sd).all():
         raise UserError("the pilot has no two seeds of two variants; run two seeds of each first")
-    k = int(pilot.asked.sum()) if contrasts is None else contrasts
+    k = int(known.asked.sum()) if contrasts is None else contrasts
     of_reference = reference_seeds(1000, k) / 1000
-    hours = found.seeds * (pilot.seconds + of_reference * pilot.seconds[pilot.reference]) / 3600
-    columns = {
-        "point": pilot.labels, "sd": found.sd, "seeds": found.seeds, "least": found.least,
+    hours = found.seeds * (known.seconds + of_reference * known.seconds[known.reference]) / 3600
+    shown = {
+        "point": known.labels, "sd": found.sd, "seeds": found.seeds, "least": found.least,
         "most": found.most, "hours": hours, "price": hours * (math.nan if price is None else price),
-        "chance": found.chance, "tuning_sd": pilot.tuning_sd,
+        "chance": found.chance, "tuning_sd": known.tuning_sd,
     }  # fmt: skip
-    frame = pl.DataFrame(columns).fill_nan(None).filter(pilot.asked & ~np.isnan(found.sd))
+    frame = pl.DataFrame(shown).fill_nan(None).filter(known.asked & ~np.isnan(found.sd))
     frame = frame.with_columns(pl.col("seeds", "least", "most").cast(pl.Int64))
     text = text_table("each contrast by itself", frame.to_dicts(), COLUMNS)
-    return Report(_summary(pilot, frame, effect, power, price, k), (text,), (), frame)
+    return Report(_summary(known, frame, effect, power, price, k), (text,), (), frame)
 
 
 def _range(row: Row, _: int) -> str:
@@ -243,6 +228,13 @@ def _summary(
             lines.append(
                 f"{len(each)} points, {most * len(points) + own} runs: {format_duration(seconds)}, "
                 f"one run after the other{cost}; tuning is not included"
+            )
+        first = max(3, math.ceil(0.6 * most))
+        if k + 1 >= LEAST_POINTS and not pilot.paired and most > first:
+            runs = (k + 1) * first + reference_seeds(first, k)
+            lines.append(
+                f"if one point differs, a sweep with --seeds {first} --until-decided --max-seeds "
+                f"{2 * first} --nearest 1 shows it as well, with {runs} runs"
             )
     for row in frame.filter(pl.col("seeds").is_null()).to_dicts():
         why = f"more than {MOST_SEEDS:,} seeds"

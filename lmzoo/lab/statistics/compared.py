@@ -433,21 +433,15 @@ def _needs(
     c: Contrasts, margin: float, error: float, left: int, verdict: NDArray[np.str_]
 ) -> tuple[Array, NDArray[np.bool_]]:
     """Return the further seeds that undecided points need, and which need more tuning."""
-    needed, with_certain_settings = (
-        np.where(verdict == UNDECIDED, _seeds_needed(of, margin, error, left), np.nan)
-        for of in (c, c._replace(tuning=np.zeros_like(c.tuning)))
-    )
-    return needed, np.isnan(needed) & ~np.isnan(with_certain_settings)
-
-
-def _seeds_needed(c: Contrasts, margin: float, error: float, left: int) -> Array:
-    further = np.arange(1, MOST_SEEDS + 1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        after = np.sqrt(c.noise[:, None] / (c.seeds[:, None] + further) + c.tuning[:, None])
-        z = float(special.ndtri(POWER))
-        apart = -float(special.ndtri(error / 2 / max(left, 1))) + z
-        within = -float(special.ndtri(error)) + z
-        size = np.abs(c.mean)[:, None]
-        shown = (size > 0) & (size >= apart * after)
-        enough = shown | ((margin > 0) & (size + within * after <= margin))
-    return np.where(enough.any(1), further[enough.argmax(1)], np.nan)
+    further, z = np.arange(1, MOST_SEEDS + 1), float(special.ndtri(POWER))
+    apart = -float(special.ndtri(error / 2 / max(left, 1))) + z
+    within = -float(special.ndtri(error)) + z
+    size, found = np.abs(c.mean)[:, None], []
+    for tuning in (c.tuning, np.zeros_like(c.tuning)):
+        with np.errstate(invalid="ignore", divide="ignore"):
+            after = np.sqrt(c.noise[:, None] / (c.seeds[:, None] + further) + tuning[:, None])
+            enough = (size > 0) & (size >= apart * after)
+            enough |= (margin > 0) & (size + within * after <= margin)
+        known = (verdict == UNDECIDED) & enough.any(1)
+        found.append(np.where(known, further[enough.argmax(1)], np.nan))
+    return found[0], np.isnan(found[0]) & ~np.isnan(found[1])

@@ -31,6 +31,12 @@ and a setting beyond a cliff, whose loss exceeds the best one by `CLIFF` times t
 out, as is a diverged one. Here the noise is bounded without the fit, by the small differences
 between neighbouring settings.
 
+A second optimum is seen where the shared settings of one range have a worse one between two better
+ones: by a t-test over the points of its excess over the worse neighbour, because in one point this
+is luck. How deep the optima are between these settings is then unknown, up to the range R of their
+losses; stated is R min(1, gap/gap_0)², with the largest gaps between all settings of the point and
+between the shared ones.
+
 The chosen setting has the least posterior mean. A setting is ruled out if its own mean loss exceeds
 the best one of the point by `NEAR` standard deviations of their difference: measurements that are
 clear are never overruled. So is a setting outside the shared ones, if one field is searched and
@@ -52,7 +58,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
-Array = NDArray[np.float64]
+from lmzoo.lab.statistics.intervals import Array, mean_and_error
+
 Mask = NDArray[np.bool_]
 
 CAP = 2.0
@@ -72,6 +79,8 @@ ALIKE = 2.0
 """Ratio of the noise bounds of two points that chance explains."""
 CONSTANT = 1.0
 """Prior standard deviation of μ_p around the mean of the point's losses, in units of the range."""
+SECOND = 0.95
+"""Level of the test for a second optimum."""
 DRAWS = 200
 """Draws from the posterior."""
 MOST, SETTINGS = 64, 32
@@ -108,7 +117,8 @@ class Responses:
     The loss is that of the chosen setting less the least one of the settings that are not ruled out
     and, if one range is searched, between them and their neighbours, and up to the bound of the
     range if the chosen setting is the first or last tried; if several are, of settings that fill
-    the space. So it contains the noise and the bias of the choice and the error of the grid.
+    the space. So it contains the noise and the bias of the choice and the error of the grid. A
+    point with a second optimum has at least what that may hide.
     """
 
     @property
@@ -183,7 +193,7 @@ def fit_responses(
         order,
         challenger,
         height * regret.mean(0),
-        height * tuning_sd,
+        np.maximum(height * tuning_sd, runs.hidden()),
     )
 
 
@@ -261,6 +271,22 @@ class _Runs:
         x, shared = self.x[..., 0], self.x[:, : self.shared, 0]
         low, high = shared.min(1, keepdims=True), shared.max(1, keepdims=True)
         return ((x < low - 1e-9) | (x > high + 1e-9)) & (self.x.shape[2] == 1)
+
+    def hidden(self) -> Array:
+        """Return the loss that a second optimum may hide, (P,); 0 for points that have none."""
+        P, shared = len(self.x), self.shared
+        if P < 3 or shared < 3 or self.x.shape[2] != 1:
+            return np.zeros(P)
+        x, order = self.x[..., 0], np.argsort(self.x[0, :shared, 0])
+        losses = np.where(self.known, self.mean, np.nan)[:, order]
+        excess = losses[:, 1:-1] - np.maximum(losses[:, :-2], losses[:, 2:])
+        n, mean, error = mean_and_error(excess.T)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shown = (n > 2) & (mean / error > special.stdtrit(n - 1, SECOND))
+        gap = np.diff(np.sort(x, 1)).max(1) / np.diff(x[0, order]).max()
+        span = np.fmax.reduce(losses, 1) - np.fmin.reduce(losses, 1)
+        two = (shown & (excess > 0)).any(1)
+        return np.where(two, span * np.minimum(gap, 1.0) ** 2, 0.0)
 
 
 def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:

@@ -115,6 +115,20 @@ def test_the_best_of_two_fields_may_be_where_nothing_was_tried():
     assert (whole.tuning_sd > 0.4 * added).all()
 
 
+@pytest.mark.parametrize(("points", "two"), [(6, 6), (6, 1), (6, 0), (2, 2)])
+def test_a_second_optimum_that_the_points_share_is_stated(points, two):
+    """In one point, or with two points, a bad setting between two better ones may be luck."""
+    for seed in range(5):
+        truth = np.tile(2 + 0.05 * X[:, 0] ** 2, (points, 1))
+        truth[:two] = [2.0, 2.04, 2.1, 2.03, 2.08]
+        losses = truth + 0.01 * np.random.default_rng([seed, 5]).standard_normal(truth.shape)
+        stated = fit_responses(losses, X).tuning_sd
+        if two > 2:
+            np.testing.assert_allclose(stated, np.ptp(losses, 1))
+        else:
+            assert (stated < 0.04).all()
+
+
 def test_the_stated_deviation_is_that_of_repeated_tunings():
     """Over studies with the same truth, the loss of the choice varies as the fits say."""
     truth = parabolas(12, 5)
