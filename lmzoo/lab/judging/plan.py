@@ -234,7 +234,7 @@ def _summary(
             runs = (k + 1) * first + reference_seeds(first, k)
             lines.append(
                 f"if one point differs, a sweep with --seeds {first} --until-decided --max-seeds "
-                f"{2 * first} --nearest 1 shows it as well, with {runs} runs"
+                f"{2 * first} --nearest 1 shows it about as often, with {runs} runs"
             )
     for row in frame.filter(pl.col("seeds").is_null()).to_dicts():
         why = f"more than {MOST_SEEDS:,} seeds"

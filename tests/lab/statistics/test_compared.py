@@ -110,7 +110,7 @@ def test_a_single_look_costs_nothing_and_all_are_below_six_percent():
     assert np.isclose(sum(look.error for look in spend(looks(3, 50))), ERROR)
     assert spend([3], made) == made
     assert spend((3, 6)) == ((3, pytest.approx(0.025), 3), (6, pytest.approx(0.025), 6))
-    assert [look.own for look in spend((3, 6), contrasts=11)] == [10, 20]
+    assert [look.own for look in spend((3, 6), contrasts=11)] == [12, 20]
     assert spend([6], [Look(3, 0.02, 3)])[-1].error == pytest.approx(0.03)
     assert read_looks([[3, 0.05, 3], [5, 0.005, 5]], 5) == ((3, 0.05, 3), (5, 0.005, 5))
     assert read_looks([5, 10], 5) == spend([5, 10])  # of an earlier version
@@ -166,26 +166,26 @@ def test_two_seeds_say_little_and_a_noisy_point_is_marked():
 
 
 def test_the_reference_has_the_root_of_the_contrasts_times_the_seeds():
-    assert [reference_seeds(n, 11) for n in (1, 3, 5)] == [1, 10, 17]
-    assert reference_seeds(5, 1) == 5
+    assert [reference_seeds(n, 11) for n in (1, 2, 3, 5)] == [1, 8, 12, 17]
+    assert [reference_seeds(n, 1) for n in (2, 5)] == [2, 5]
     x, made = RNG(5).normal(0, 0.02, (12, 80)), spend(looks(3, 24), contrasts=11)
     short = np.full(12, 3)
-    assert compared(x, 0, looks=made, ended=short).seeds.tolist() == [10, *[3] * 11]
+    assert compared(x, 0, looks=made, ended=short).seeds.tolist() == [12, *[3] * 11]
     assert (compared(x, 0, looks=made, ended=short).verdict == "").all()
-    first = compared(x, 0, looks=made, ended=np.array([10, *[3] * 11]))
+    first = compared(x, 0, looks=made, ended=np.array([12, *[3] * 11]))
     assert (first.seeds == np.where(np.arange(12), 6, 20)).all()
-    assert first.mean[1:] == pytest.approx(x[1:, :3].mean(1) - x[0, :10].mean())
+    assert first.mean[1:] == pytest.approx(x[1:, :3].mean(1) - x[0, :12].mean())
     assert (first.verdict[1:] == UNDECIDED).all()
 
 
 def test_only_the_nearest_undecided_point_gets_more_seeds():
     x, made = RNG(5).normal(0, 0.02, (12, 80)), spend(looks(3, 12), contrasts=11, nearest=1)
     x[3] += 0.03
-    assert [look.own for look in made] == [10, 10, 12]
-    ended = np.array([10, *[3] * 11])
+    assert [look.own for look in made] == [12, 12, 12]
+    ended = np.array([12, *[3] * 11])
     first = compared(x, 0, looks=made, ended=ended, nearest=1)
     assert (first.verdict[1:] == UNDECIDED).all()
-    assert first.seeds[0] == 10
+    assert first.seeds[0] == 12
     assert np.flatnonzero(first.seeds[1:] > 3) + 1 == np.nanargmin(first.seeds_needed) == 3
     second = compared(x, 0, looks=made, ended=np.maximum(ended, first.seeds), nearest=1)
     assert second.seeds.sum() == 12 + 12 + 10 * 3  # the third look is for the same point
