@@ -7,8 +7,10 @@ from typing import Any
 import yaml
 
 from drills.hosts import ROOT, Host
+from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
-from lmzoo.lab.store.records import RunFolder, epoch_records
+from lmzoo.lab.store.archive import read_run_file
+from lmzoo.lab.store.records import RECORDS, epoch_records, parse_records
 from lmzoo.trainables.store_name import store_name
 from tests.lab.sweep.processes import wait_until
 from tests.toy_study import WORDS
@@ -90,8 +92,8 @@ class Cluster:
 
     def hosts_of_sweep(self, name: str) -> set[str]:
         """Return the hosts that trained at least one epoch of a sweep."""
-        runs = [records.parent for records in self.store(name).glob("*/records.ndjson")]
-        return set[str]().union(*(self.hosts_of(run) for run in runs))
+        runs = load_study(self.store(name)).runs.collect()["run"]
+        return set[str]().union(*(self.hosts_of(self.store(name) / run) for run in runs))
 
     def unfinished_run(self, name: str, host: Host) -> Path | None:
         """Return a run whose epochs were all trained on this host and that has not ended."""
@@ -103,7 +105,8 @@ class Cluster:
 
     def hosts_of(self, run: Path) -> set[str]:
         """Return the hosts that trained at least one epoch of a run."""
-        return {record["host"] for record in epoch_records(RunFolder(run).records())}
+        records = parse_records(read_run_file(run.parent, run.name, RECORDS) or b"")
+        return {record["host"] for record in epoch_records(records)}
 
     def _ray(self, command: str) -> str:
         ray = f"cd {ROOT} && {ROOT}/.venv/bin/ray {command} 2>&1"

@@ -21,8 +21,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from lmzoo.lab.store.archive import archived_runs
 from lmzoo.lab.store.pack_files import PREFIX, ROWS
-from lmzoo.lab.store.records import CHECKPOINT, CONFIG, RECORDS, RunFolder, find_end, parse_json
+from lmzoo.lab.store.records import (
+    CHECKPOINT,
+    RECORDS,
+    RunFolder,
+    find_end,
+    parse_json,
+    parse_records,
+)
 from tests.lab.store.small_disk import fill_disk
 from tests.lab.sweep.processes import descendants, kill_worker, start
 
@@ -72,9 +80,9 @@ class FaultySweep:
     def statuses(self) -> dict[str, str]:
         """Return the last end status of each run, "" if it has not ended."""
         statuses = {}
-        for config in self.store.glob(f"*/{CONFIG}"):
-            ends = [r for r in RunFolder(config.parent).records() if r["event"] == "end"]
-            statuses[config.parent.name] = ends[-1]["status"] if ends else ""
+        for run, text in texts(self.store).items():
+            ends = [r for r in parse_records(text) if r["event"] == "end"]
+            statuses[run] = ends[-1]["status"] if ends else ""
         return statuses
 
     def epochs(self) -> set[tuple[str, int]]:
@@ -174,10 +182,19 @@ class FaultySweep:
 
 def lines(store: Path) -> Iterator[tuple[str, dict]]:
     """Yield (run, record) of every complete line on disk, repeated records included."""
-    for path in sorted(store.glob(f"*/{RECORDS}")):
-        for line in path.read_bytes().splitlines(keepends=True):
+    for run, text in sorted(texts(store).items()):
+        for line in text.splitlines(keepends=True):
             if line.endswith(b"\n"):
-                yield path.parent.name, parse_json(line)
+                yield run, parse_json(line)
+
+
+def texts(store: Path) -> dict[str, bytes]:
+    """Return the file of records of each run, from its folder or from the archive."""
+    found = dict[str, bytes]()
+    for path in store.glob(f"*/{RECORDS}"):
+        with contextlib.suppress(FileNotFoundError):  # a sweep archives it
+            found[path.parent.name] = path.read_bytes()
+    return {run: text for run, _, text in archived_runs(store)} | found
 
 
 @contextlib.contextmanager

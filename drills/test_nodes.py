@@ -70,9 +70,9 @@ def test_a_host_on_which_no_run_trains_fails_no_run(cluster, undisturbed, broken
         sweep(cluster, broken)
     assert outcome(cluster.store(broken)) == outcome(undisturbed)
     counted = {point.label for point in BASELINES}  # without gradients
-    for path in cluster.store(broken).glob(f"*/{CONFIG}"):
-        if read_json(path)["point"]["label"] not in counted:
-            assert cluster.workers[1].name not in cluster.hosts_of(path.parent)
+    for config in cluster.store(broken).glob(f"*/{CONFIG}"):  # `outcome` has unpacked the archive
+        if read_json(config)["point"]["label"] not in counted:
+            assert cluster.workers[1].name not in cluster.hosts_of(config.parent)
 
 
 @pytest.mark.timeout(3600)

@@ -52,4 +52,3 @@ def test_lost_laptop_host_and_network_change_no_digit(cluster: Cluster, undistur
     assert done.returncode == 0, done.stdout + done.stderr
     fetched = cluster.laptop.home / "runs" / cluster.store("disturbed").name
     assert outcome(fetched) == outcome(undisturbed)
-    assert not list(fetched.glob("*/checkpoint.pt"))

@@ -28,6 +28,7 @@ from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
 from lmzoo.data.sequences import encode_sentence
 from lmzoo.decode import sample
 from lmzoo.kernels.dispatch import without_kernels
+from lmzoo.lab.store.archive import restore_run
 from lmzoo.lab.store.records import CHECKPOINT, PREVIOUS, Record, RunFolder, epoch_records
 from lmzoo.lab.study.study import Study
 from lmzoo.train import trained as trained_runs
@@ -284,7 +285,8 @@ def load_run(run: Path | str, data_dir: Path | None = None) -> TextModel:
     Raises:
         UserError: The folder has no trained run, or its corpus has changed.
     """
-    trained = trained_runs.load_run(Path(run), data_dir)
+    folder = restore_run(Path(run).parent, Path(run).name)
+    trained = trained_runs.load_run(folder, data_dir)
     recipe = stored_recipe(trained.config["recipe"])
     training = Training(copy.deepcopy(trained.model), recipe, trained.config["seed"])
     training.load(trained.state)
@@ -293,7 +295,7 @@ def load_run(run: Path | str, data_dir: Path | None = None) -> TextModel:
         trained.corpus,
         training,
         config=trained.config,
-        records=epoch_records(RunFolder(Path(run)).records()),
+        records=epoch_records(RunFolder(folder).records()),
     )
 
 

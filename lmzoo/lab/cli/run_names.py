@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store.archive import read_config, restore_run
+from lmzoo.lab.store.archive import FOLDER, archives, read_config, restore_run
 from lmzoo.lab.store.labels import find_point, named_points
 from lmzoo.lab.store.local import S3_SCHEME
 from lmzoo.lab.store.records import CHECKPOINT, STUDY, RunFolder, epoch_records, read_json
@@ -52,7 +52,7 @@ def find_trained(text: str, runs: Path = RUNS) -> Path | None:
     path = Path(text)
     if (path / STUDY).exists():
         raise UserError(f"{text} is the folder of a study; name a point of it, as in {text}:POINT")
-    restore_run(path.parent, path.name)
+    path = restore_run(path.parent, path.name)
     if path.is_dir():
         return path
     study, colon, point = text.partition(":")
@@ -89,9 +89,8 @@ def _best_seed(study: Path, text: str) -> Path:
         if config := next(filter(None, configs), None):
             models[point] = config["model"]
     point = find_point(named_points(content, models)["points"], text)
-    folders = [RunFolder(study / run) for run in chosen.get(point["id"], {"runs": ()})["runs"]]
-    for folder in folders:
-        restore_run(study, folder.path.name)
+    names = chosen.get(point["id"], {"runs": ()})["runs"]
+    folders = [RunFolder(restore_run(study, run)) for run in names]
     runs = [run for run in folders if run.checkpoint.exists()]
     losses = {run.path: _best_loss(run) for run in runs}
     losses = {path: loss for path, loss in losses.items() if loss is not None}
@@ -114,12 +113,16 @@ def _best_loss(run: RunFolder) -> float | None:
 
 def _with_prefix(prefix: str, runs: Path) -> Path:
     """Return the run whose name begins so; equal names in two stores are the same run."""
-    folders = [folder for folder in _run_folders(runs) if folder.name.startswith(prefix)]
+    studies = {path.parent for depth in ("", "*/") for path in runs.glob(f"{depth}{FOLDER}")}
+    ended = {study / run for study in studies for a in archives(study) for run in a.run_names}
+    found = sorted({*_run_folders(runs), *ended})
+    folders = [folder for folder in found if folder.name.startswith(prefix)]
     if len({folder.name for folder in folders}) > 1:
         raise UserError(
             f"{prefix!r} begins the names of {len(folders)} runs: {listed(folders)}; give more "
             "digits"
         )
+    folders = [restore_run(folder.parent, folder.name) for folder in folders]
     trained = [folder for folder in folders if (folder / CHECKPOINT).exists()]
     if not folders:
         raise UserError(f"no run in {runs} begins with {prefix!r}; {studies_hint(runs)}")

@@ -5,10 +5,10 @@
         index.json                    for each run its name, and the sizes of its config and records
         index.data                    configs and records, one after another
 
-
-The archive is written and renamed before the folders are deleted, their configs first. So a folder
-with a config is the run, also when a sweep continues it; without one, the archive has the run. If
-several archives have it, the last one counts. Standard library only.
+A sweep moves ended runs here when a thousand wait, and at its end. The archive is written and
+renamed before the folders are deleted, their configs first. So a folder with a config is the run,
+also when a sweep continues it; without one, the archive has the run. If several archives have it,
+the last one counts; a file of which each run has a later one is deleted. Standard library only.
 """
 
 import contextlib
@@ -24,7 +24,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from lmzoo.lab.store.records import CONFIG, PREVIOUS, RECORDS, parse_json
+from lmzoo.lab.store.records import CONFIG, PREVIOUS, RECORDS, USER_CODE, parse_json
+from lmzoo.lab.store.temporary import temporary_folder
 
 FOLDER, INDEX, DATA = "ended", "index.json", "index.data"
 RUNS, BYTES = 1000, 1 << 28
@@ -78,7 +79,9 @@ class Archive:
 
 def archives(study: Path) -> list[Archive]:
     """Return the files of a study's archive; the last one that has a run counts."""
-    return [_open(path, path.stat().st_mtime_ns) for path in _files(study)]
+    with contextlib.suppress(FileNotFoundError):
+        return [_open(path, path.stat().st_mtime_ns) for path in _files(study)]
+    return archives(study)  # a sweep has deleted a file, after it wrote one that replaces it
 
 
 def archived_runs(study: Path) -> Iterator[tuple[str, bytes, bytes]]:
@@ -120,16 +123,31 @@ def archive_runs(study: Path, runs: Sequence[str]) -> None:
         for folder in group:
             (folder / CONFIG).unlink()
             shutil.rmtree(folder)
+    later = set[str]()
+    for path in reversed(_files(study)):
+        runs_of_file = {*_open(path, path.stat().st_mtime_ns).run_names}
+        if runs_of_file <= later:
+            path.unlink()
+        later |= runs_of_file
 
 
-def restore_run(study: Path, run: str) -> None:
-    """Write the folder of an archived run again, unless it exists; its config is written last."""
+def restore_run(study: Path, run: str) -> Path:
+    """Return the folder of a run. An archived one gets it again, its config last.
+
+    The folder is temporary if this process cannot write that of the study.
+    """
     archive = None if (study / run / CONFIG).exists() else _find(study, run)
-    if archive is not None:
-        names = [name for name in archive.members if name.startswith(f"{run}/")]
-        (study / run).mkdir(exist_ok=True)
-        for name in sorted(names, key=lambda name: name == f"{run}/{CONFIG}"):
-            (study / name).write_bytes(archive.read(name) or b"")
+    if archive is None:
+        return study / run
+    target = study
+    if not os.access(study, os.W_OK):
+        target = temporary_folder("run")
+        (target / USER_CODE).symlink_to((study / USER_CODE).resolve())
+    names = [name for name in archive.members if name.startswith(f"{run}/")]
+    (target / run).mkdir(exist_ok=True)
+    for name in sorted(names, key=lambda name: name == f"{run}/{CONFIG}"):
+        (target / name).write_bytes(archive.read(name) or b"")
+    return target / run
 
 
 def _files(study: Path) -> list[Path]:
@@ -185,7 +203,8 @@ def _write(target: Path, folders: Sequence[Path]) -> None:
                 names = sorted({path.name for path in folder.iterdir()} - {PREVIOUS})
                 files = {name: (folder / name).read_bytes() for name in names}
                 for name, data in files.items():
-                    archive.writestr(f"{folder.name}/{name}", data)
+                    way = None if "json" in name else zipfile.ZIP_STORED  # arrays hardly shrink
+                    archive.writestr(f"{folder.name}/{name}", data, way)
                 config, records = files.get(CONFIG, b""), files.get(RECORDS, b"")
                 sizes.append((folder.name, len(config), len(records)))
                 parts += [config, records]

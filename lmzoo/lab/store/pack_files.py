@@ -26,6 +26,7 @@ from typing import Any
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import (
     CHECKPOINT,
+    CONFIG,
     PREVIOUS,
     Record,
     RunFolder,
@@ -137,7 +138,12 @@ def _states(pack: Store) -> dict[str, tuple[dict[str, Any], Sequence[Buffer]]]:
 def _give(
     folder: RunFolder, records: Sequence[Record], state: dict[str, Any], rows: Sequence[Buffer]
 ) -> None:
-    """Write what a folder lacks. A run that has left the pack has a newer state there."""
+    """Write what a folder lacks. A run that has left the pack has a newer state there.
+
+    Without a config it has ended, and the archive has it, or nothing of it was written.
+    """
+    if folder.store.read(CONFIG) is None:
+        return
     known = {(record["event"], record["epoch"]) for record in folder.records()}
     last = max((epoch for event, epoch in known if event == "epoch"), default=0)
     if rows and state["epoch"] > last:

@@ -14,7 +14,7 @@
         test-EPOCH.npy                float32 (2, N): NLL in nats and tokens of each test sequence
     RUNS/<study>/.pack-<worker>/      what a pack writes for all its runs (`pack_files.py`)
     RUNS/<study>/tune/N/              Ray Tune's own files of a sweep with `--engine tune`
-    RUNS/<study>/ended/NNNNN.zip      ended runs of a sweep with `--archive` (`archive.py`)
+    RUNS/<study>/ended/NNNNN.zip      the folders of ended runs (`archive.py`); not in a bucket
     RUNS/<study>/tensorboard/<point · seed · identity>/
         events.out.tfevents.*         the same numbers for TensorBoard
 

@@ -66,17 +66,23 @@ WORKER_SECONDS = 60.0
 class StudyStore:
     """The store of one study, in a folder or a bucket, locked by this process until closed."""
 
-    def __init__(self, location: Store | Path | str, *, archives: bool = False) -> None:
-        """`archives` moves the files of ended runs into an archive (`lmzoo/lab/store/archive.py`).
+    def __init__(
+        self, location: Store | Path | str, *, archives: bool = False, curves: bool = True
+    ) -> None:
+        """Open and lock a store.
+
+        Args:
+            location: The folder or the bucket.
+            archives: Move the files of ended runs into an archive (`lmzoo/lab/store/archive.py`).
+                A bucket has none.
+            curves: Whether workers write curves for TensorBoard.
 
         Raises:
-            UserError: Another process has the lock, the store has another version, or it is a
-                bucket that should have an archive.
+            UserError: Another process has the lock, or the store has another version.
         """
         self.store = open_store(location)
-        self.path, self.archives = self.store.path, archives
-        if archives and type(self.store) is not Store:
-            raise UserError(f"--archive needs a folder; {self.store} is a bucket")
+        self.path, self.curves = self.store.path, curves
+        self._archives = archives and type(self.store) is Store
         self._check_version()
         self._open()
         self._folders = self.store.prefetch(RECORDS)
@@ -123,12 +129,11 @@ class StudyStore:
 
     def continue_run(self, run_id: str) -> None:
         """Write the folder of an archived run again, because it is pending."""
-        if run_id not in self._folders:
-            restore_run(self.path, run_id)
+        restore_run(self.path, run_id)
 
     def end_run(self, run_id: str) -> None:
         """Archive a run that has ended, together with others or when the store is closed."""
-        if self.archives:
+        if self._archives:
             self._ended[run_id] = None
             if len(self._ended) >= RUNS:
                 self._archive()

@@ -8,6 +8,7 @@ import pytest
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.cli.run_names import find_run, find_studied, find_trained
+from lmzoo.lab.store.archive import archive_runs
 from lmzoo.lab.store.records import RECORDS, STUDY, RunFolder, write_json
 from lmzoo.lab.store.studies import find_study
 from tests.cli.run_lmzoo import run_lmzoo
@@ -76,6 +77,15 @@ def test_a_hash_prefix_and_a_row_name_a_run(runs, trained):
     assert find_run(str(run)) == run
     latest = max(trained.iterdir(), key=lambda path: (path / "checkpoint.pt").stat().st_mtime)
     assert find_run("DLM46", trained).name == latest.name
+
+
+def test_an_archived_run_gets_its_folder_when_it_is_named(runs):
+    run = best(runs)
+    for name in (run.name[:8], "toy:4", str(run)):
+        archive_runs(run.parent, [run.name])
+        assert not run.exists()
+        assert find_run(name).resolve() == run
+        assert (run / "checkpoint.pt").exists()
 
 
 def test_a_row_without_a_run_has_no_trained_weights(runs):

@@ -8,7 +8,6 @@ from functools import partial
 
 import pytest
 
-from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis import load
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.study_parquet import read_rows, save_study
@@ -16,8 +15,6 @@ from lmzoo.lab.store import archive
 from lmzoo.lab.store.archive import archive_runs, archived_runs, read_run_file, restore_run
 from lmzoo.lab.store.records import CONFIG, RECORDS, STUDY
 from lmzoo.lab.study import study_store
-from lmzoo.lab.study.study_store import StudyStore
-from tests.lab.store.conftest import bucket, s3_server  # noqa: F401
 from tests.lab.sweep import local_sweep
 from tests.lab.sweep.fake_runs import open_fake_run
 from tests.toy_study import toy_study
@@ -155,9 +152,27 @@ def test_tables_and_saved_records_are_those_of_the_folders(small, undisturbed, t
     assert read_run_file(undisturbed, "unknown", RECORDS) is None
 
 
-def test_a_bucket_has_no_archive(bucket):  # noqa: F811
-    with pytest.raises(UserError, match="--archive needs a folder"):
-        StudyStore(bucket, archives=True)
+def test_an_archive_is_deleted_when_each_of_its_runs_has_a_later_one(small, undisturbed):
+    runs = sorted(path.parent.name for path in undisturbed.glob(f"*/{CONFIG}"))[:4]
+    archive_runs(undisturbed, runs)  # three in one file, one in the next
+    before = {run: text for run, _, text in archived_runs(undisturbed)}
+    for again in (runs[:1], runs[1:3]):
+        for run in again:
+            restore_run(undisturbed, run)
+        archive_runs(undisturbed, again)
+    files = sorted(path.name for path in undisturbed.glob("ended/*"))
+    assert files == ["00002.zip", "00003.zip", "00004.zip"]
+    assert {run: text for run, _, text in archived_runs(undisturbed)} == before
+
+
+def test_a_run_in_a_store_that_cannot_be_written_is_unpacked_elsewhere(undisturbed, monkeypatch):
+    run = next(path.parent.name for path in undisturbed.glob(f"*/{CONFIG}"))
+    records = (undisturbed / run / RECORDS).read_bytes()
+    archive_runs(undisturbed, [run])
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    folder = restore_run(undisturbed, run)
+    assert (folder / RECORDS).read_bytes() == records
+    assert not (undisturbed / run).exists()
 
 
 def _assert_equal(actual, expected) -> None:

@@ -3,6 +3,7 @@
 import random
 from pathlib import Path
 
+from lmzoo.lab.store.archive import archived_runs, restore_run
 from lmzoo.lab.store.records import CONFIG, RunFolder
 from lmzoo.lab.study.planned_run import Answer
 from lmzoo.lab.study.planner import Planner
@@ -93,6 +94,8 @@ def report(planner, planned, run) -> bool:
 def outcome(path: Path) -> dict:
     """Return run -> its records, without the fields that depend on the clock or the machine."""
     runs = {}
+    for run in {run for run, _, _ in archived_runs(path)}:
+        restore_run(path, run)
     for config in path.glob(f"*/{CONFIG}"):
         folder = RunFolder(config.parent)
         lines = (config.parent / "records.ndjson").read_text().splitlines()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.lab.store.records import USER_CODE, read_json
+from lmzoo.lab.store.archive import archived_runs
+from lmzoo.lab.store.records import USER_CODE, parse_json
 from tests.lab.sweep.processes import ROOT
 from tests.own_part_files import own_parts as own_parts
 
@@ -29,7 +30,7 @@ def test_a_sweep_and_an_audit_of_an_own_cell(own_parts: Path) -> None:
 
     assert "minGRU" in run("sweep", "own_study.py", "--max-concurrent", "2")
     [store] = (own_parts / "runs").glob("own-text-sentences-*")
-    configs = [read_json(path) for path in store.glob("*/config.json")]
+    configs = [parse_json(config) for _, config, _ in archived_runs(store)]
     own = [config for config in configs if USER_CODE in config]
     assert {config["model"]["cell"]["name"] for config in own} == {"own_mingru"}
     assert len(own) >= 4, "a run may be measured again"

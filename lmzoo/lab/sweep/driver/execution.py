@@ -64,7 +64,7 @@ class Sweep:
         fuse: str = "auto",
         track: Sequence[str] = (),
         *,
-        archive: bool = False,
+        curves: bool = True,
         as_json: bool = False,
         quiet: bool = False,
         prints_ranking: bool = True,
@@ -76,7 +76,7 @@ class Sweep:
             raise UserError("--max-cost needs --engine packs: Ray Tune does not count hours")
         self.engine = engine
         self.study, self.resources, self.fuse, self.track = study, resources, fuse, [*track]
-        self.archive = archive
+        self.curves = curves
         self.as_json, self.prints_ranking = as_json, prints_ranking and not as_json
         self.quiet = quiet
         self._last_words = ["interrupted; run the same command again to continue"]
@@ -133,7 +133,7 @@ class Sweep:
             with closing(
                 ReadOnlyStudyStore(self.folder)
                 if dry_run
-                else StudyStore(self.folder, archives=self.archive)
+                else StudyStore(self.folder, archives=True, curves=self.curves)
             ) as store:
                 with gc_disabled():  # a large store makes millions of objects that stay
                     planner = Planner(self.study, points, store, needed)

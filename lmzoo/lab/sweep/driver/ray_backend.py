@@ -110,7 +110,7 @@ def train(fleet: Fleet, capacity: Capacity) -> bool:
         "threads": max(1, int(resources.cpus)),
         "gpu": resources.gpus or 0.0,
         "nonce": write_nonce(store),
-        "curves": not planner.store.archives,
+        "curves": planner.store.curves,
         "software": software(),
     }
     with Coordinator(fleet, store, capacity, mailbox, server, others) as coordinator:
