@@ -101,7 +101,10 @@ class Trainer:
     def packed_state(
         self, runs: Sequence[SavedRun], records: Sequence[Sequence[Record]]
     ) -> Callable[[int], Sequence[Buffer]]:
-        """Return a function that makes the file of the state of runs after an epoch in a pack."""
+        """Return a function that makes the file of the state of runs after an epoch in a pack.
+
+        `records` are those of each run that may not be on disk. A thread may call it later.
+        """
         own = zip(runs, records, strict=True)
         return stacked_state([(run.identity, run.training, new) for run, new in own])
 

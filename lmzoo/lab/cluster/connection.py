@@ -29,6 +29,7 @@ from ray._private import worker as ray_worker
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.stops import STOPS
+from lmzoo.lab.store.local import is_alive
 from lmzoo.lab.store.user_code import ROOT
 
 # Ray's processes have a session of their own: a signal to the whole group of the sweep, as of a
@@ -155,18 +156,8 @@ def delete_abandoned_sessions(folder: Path) -> None:
             is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
             is_new = time.time() - found.st_ctime < NEW_SECONDS
             pid = int(session.name.rpartition("_")[2])
-            if is_own and not is_new and not _is_alive(pid) and not _answers(session):
+            if is_own and not is_new and not is_alive(pid) and not _answers(session):
                 shutil.rmtree(session, ignore_errors=True)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # of another account
-        return True
-    return True
 
 
 def _answers(session: Path) -> bool:

@@ -11,7 +11,6 @@ the new actor takes it again when its worker asks for something.
 import os
 import secrets
 import threading
-from collections.abc import Iterable
 from typing import Any
 
 import ray
@@ -51,7 +50,9 @@ class StoreServer:
         if lock := self._locks.pop(owner, None):
             lock.close()
 
-    def call(self, owner: str, folders: tuple[str, ...], method: str, *arguments: Any) -> Any:
+    def call(
+        self, owner: str, folders: tuple[str, ...], method: str, *values: Any, **options: Any
+    ) -> Any:
         """Return what a method of the store, or of a folder in it, returns.
 
         Raises:
@@ -66,9 +67,9 @@ class StoreServer:
         for folder in folders:
             store /= folder
         try:
-            return getattr(store, method)(*arguments)
+            return getattr(store, method)(*values, **options)
         except FileExistsError:
-            if not self.is_restarted or store.read(arguments[0]) != arguments[1]:
+            if not self.is_restarted or store.read(values[0]) != values[1]:
                 raise  # else the actor died after it had created the file, and Ray repeats the call
 
     def _taken_again(self, owner: str) -> Store | None:
@@ -80,6 +81,16 @@ class StoreServer:
                     return None
                 self.lock(owner, name, PATIENCE)
         return self._stores.get(owner)
+
+
+def _remote(method: str) -> Any:
+    """Return a method that the server does."""
+
+    def call(self: "HeadStore", *values: Any, **options: Any) -> Any:
+        call = self._server.call.remote
+        return ray.get(call(self._owner, self._names, method, *values, **options))
+
+    return call
 
 
 class HeadStore(Store):
@@ -106,54 +117,24 @@ class HeadStore(Store):
     def address(self) -> str:
         return str(self)
 
-    def _new_lock(self, name: str) -> Lock:
-        return _HeadLock(self._server, self._owner, name)
+    read, prefetch, create = map(_remote, ("read", "prefetch", "create"))
+    append, delete, take_over = map(_remote, ("append", "delete", "take_over"))
 
-    def _check_lock(self) -> None:
-        """Do nothing: the server checks it."""
+    def write(self, name: str, data: Content, backup: str = "") -> None:
+        """See `Store.write`."""
+        _remote("write")(self, name, joined(data), backup)
 
-    def _folders(self) -> set[str]:
-        return self._call("_folders")
+    def overwrite(self, name: str, data: Content) -> None:
+        """See `Store.overwrite`."""
+        self.write(name, data)
 
-    def _read(self, name: str) -> bytes | None:
-        return self._call("read", name)
-
-    def _write(self, name: str, data: Content, backup: str) -> None:
-        self._call("write", name, joined(data), backup)
-
-    def _create(self, name: str, data: bytes) -> None:
-        self._call("create", name, data)
-
-    def _overwrite(self, name: str, data: Content) -> None:
-        self._write(name, data, "")
-
-    def _append(self, name: str, line: bytes) -> None:
-        self._call("append", name, line.decode().removesuffix("\n"))
-
-    def _take_over(self, appended: Iterable[str]) -> None:
-        self._call("take_over", *appended)
-
-    def _delete(self, name: str) -> None:
-        self._call("delete", name)
-
-    def _call(self, method: str, *arguments: Any) -> Any:
-        call = self._server.call.remote(self._owner, self._names, method, *arguments)
-        return ray.get(call)
-
-
-class _HeadLock:
-    """The lock of a worker, which the server has."""
-
-    def __init__(self, server: Any, owner: str, name: str) -> None:
-        self._server, self._owner, self._name = server, owner, name
-
-    def acquire(self, patience: float) -> None:
-        ray.get(self._server.lock.remote(self._owner, self._name, patience))
-
-    def check(self) -> None:
-        """Do nothing: the server checks it."""
+    def lock(self, name: str, patience: float = 0.0) -> Any:
+        """Let the server take the lock of this worker, and check it."""
+        ray.get(self._server.lock.remote(self._owner, name, patience))
+        return self
 
     def close(self) -> None:
+        """Release the lock of this worker."""
         ray.get(self._server.close.remote(self._owner))
 
 

@@ -28,10 +28,11 @@ import re
 import socket
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Protocol, runtime_checkable
+from typing import IO, Any, TypeVar, cast
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store.writer import retry
@@ -40,31 +41,14 @@ UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """Error numbers of a file system without locks."""
 
 
-@runtime_checkable
-class Lock(Protocol):
-    """The lock of a store."""
+class Lock(ABC):
+    """The lock file `name` of a store, which messages call `store`."""
 
-    def acquire(self, patience: float) -> None:
-        """Take the lock, or raise a `UserError` after `patience` seconds."""
-        ...
+    pause = 0.2
+    """Seconds between two attempts to take it."""
 
-    def check(self) -> None:
-        """Raise a `UserError` if another process may have the lock."""
-        ...
-
-    def close(self) -> None:
-        """Release the lock."""
-        ...
-
-
-class LocalLock:
-    """The lock file `path`; `store` is the name of the store in messages."""
-
-    def __init__(self, path: Path, store: str) -> None:
-        self._path, self._store = path, store
-        self._file: IO[str] | None = None
-        """The open lock file; None while this process does not have the lock."""
-        self._owner = process_name()
+    def __init__(self, store: str, name: str) -> None:
+        self._store, self._target = store, f"{store}/{name}"
 
     def acquire(self, patience: float) -> None:
         """Take the lock.
@@ -72,13 +56,39 @@ class LocalLock:
         Raises:
             UserError: Another process had it for `patience` seconds, or the file system has none.
         """
-        target, folder = f"{self._store}/{self._path.name}", self._path.parent
-        retry(lambda: folder.mkdir(parents=True, exist_ok=True), self._store)
         deadline = time.monotonic() + patience
-        while not retry(self._try_acquire, target):
+        while not retry(self._try_acquire, self._target):
             if time.monotonic() >= deadline:
-                raise in_use_error(self._store, self._read_owner() or "")
-            time.sleep(0.2)
+                owner = self._read_owner() or "another process"
+                raise UserError(f"{self._store} is in use by {owner}; wait for it to end")
+            time.sleep(self.pause)
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise a `UserError` if another process may have the lock."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the lock."""
+
+    @abstractmethod
+    def _try_acquire(self) -> bool:
+        """Take the lock; return whether that succeeded."""
+
+    @abstractmethod
+    def _read_owner(self) -> str | None:
+        """Return the name of the owner, or None if there is none."""
+
+
+class LocalLock(Lock):
+    """A lock file in a folder."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        super().__init__(str(folder), name)
+        self._path = folder / name
+        self._file: IO[str] | None = None
+        """The open lock file; None while this process does not have the lock."""
+        self._owner = process_name()
 
     def check(self) -> None:
         """Raise if another process has, or had, the lock; do nothing after `close`.
@@ -105,7 +115,7 @@ class LocalLock:
         self._file = None
 
     def _try_acquire(self) -> bool:
-        """Lock the file and write the owner's name; return whether that succeeded."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
         while True:
             file = self._path.open("a+")
             try:
@@ -139,7 +149,6 @@ class LocalLock:
             self._file = None
 
     def _read_owner(self) -> str | None:
-        """Return the content of the lock file, or None if there is none."""
         try:
             return self._path.read_text(errors="replace").strip()
         except FileNotFoundError:
@@ -156,23 +165,23 @@ def process_name() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
-def is_owned(path: Path) -> bool:
-    """Return whether the owner of a lock file lives; one on another machine is taken to live."""
-    found = re.match(r"process (\d+) on (.*)", path.read_text("utf-8")) if path.exists() else None
-    if found is None or found[2].strip() != socket.gethostname():
-        return found is not None
+def is_alive(process: int) -> bool:
+    """Return whether a process of this machine lives, in any account."""
     try:
-        os.kill(int(found[1]), 0)
+        os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        pass  # it lives, in another account
+    except PermissionError:  # of another account
+        return True
     return True
 
 
-def in_use_error(store: object, owner: str) -> UserError:
-    """Return the error for a process that does not get the lock of a store."""
-    return UserError(f"{store} is in use by {owner or 'another process'}; wait for it to end")
+def is_owned(path: Path) -> bool:
+    """Return whether the owner of a lock file lives; one on another machine is taken to live."""
+    found = re.match(r"process (\d+) on (.*)", path.read_text("utf-8")) if path.exists() else None
+    if found is None:
+        return False
+    return found[2].strip() != socket.gethostname() or is_alive(int(found[1]))
 
 
 def _is_open_at(file: IO[str], path: Path) -> bool:
@@ -193,6 +202,19 @@ UNFINISHED = ".{}.{}"
 """A file that is being written, by its name and the id of the process."""
 THREADS = 16
 """Requests at the same time."""
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def retried(method: Method) -> Method:
+    """Repeat an operation on the file `name` while the store is unavailable."""
+
+    @functools.wraps(method)
+    def repeated(self: "Store", name: str, *values: Any, **options: Any) -> Any:
+        return retry(lambda: method(self, name, *values, **options), f"{self}/{name}")
+
+    return cast("Method", repeated)
 
 
 class Store:
@@ -217,25 +239,36 @@ class Store:
         """The argument with which `open_store` opens this store on any machine that sees it."""
         return str(self.path.resolve())
 
+    @retried
     def read(self, name: str) -> bytes | None:
         """Return the content of a file, or None if there is no such file."""
-        return retry(lambda: self._read(name), f"{self}/{name}")
+        try:
+            return (self.path / name).read_bytes()
+        except FileNotFoundError:
+            return None
 
+    @retried
     def prefetch(self, name: str) -> set[str]:
         """Return the names of the subfolders; a bucket reads the file `name` of each in advance."""
-        return retry(self._folders, str(self))
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
+            return {entry.name for entry in entries if entry.is_dir()}
+        return set()
 
     def read_ahead(self, names: Iterable[str]) -> None:
         """Read files of subfolders together, for one `read` each; a local store does nothing."""
 
+    @retried
     def create(self, name: str, data: bytes) -> None:
         """Write a file that must not exist.
 
         Raises:
             FileExistsError: It exists.
         """
-        retry(lambda: self._create(name, data), f"{self}/{name}")
+        if (self.path / name).exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self.path / name))
+        self._replace(name, data)  # only the owner of the lock writes
 
+    @retried
     def write(self, name: str, data: Content, backup: str = "") -> None:
         """Replace a file atomically.
 
@@ -244,20 +277,39 @@ class Store:
             data: The new content, also in pieces.
             backup: A name under which the old file is kept; a bucket keeps none.
         """
-        retry(lambda: self._write(name, data, backup), f"{self}/{name}")
+        self._replace(name, data, backup)
 
+    @retried
     def overwrite(self, name: str, data: Content) -> None:
         """Write a file in place, which a death may leave torn: its reader must notice that."""
-        retry(lambda: self._overwrite(name, data), f"{self}/{name}")
+        self.path.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(self.path / name, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
+            self._check_lock()
+            file.writelines([data] if isinstance(data, bytes) else data)
+            file.truncate()
 
+    @retried
     def append(self, name: str, line: str) -> None:
         """Append a line and flush it to disk; an incomplete last line is removed first."""
-        retry(lambda: self._append(name, line.encode() + b"\n"), f"{self}/{name}")
+        self.path.mkdir(parents=True, exist_ok=True)
+        data = line.encode() + b"\n"
+        with (self.path / name).open("a+b", buffering=0) as file:
+            self._check_lock()
+            size = _remove_incomplete_line(file)
+            try:
+                written = file.write(data)
+                if written < len(data):
+                    file.write(data[written:])  # raises the error that cut the first write short
+                os.fsync(file.fileno())
+            except OSError:
+                with contextlib.suppress(OSError):
+                    file.truncate(size)
+                raise
 
     def delete(self, *names: str) -> None:
         """Delete files; missing files are ignored."""
         for name in names:
-            retry(functools.partial(self._delete, name), f"{self}/{name}")
+            self._delete(name)
 
     def lock(self, name: str, patience: float = 0.0) -> Lock:
         """Lock the store until the lock is closed or the process ends.
@@ -289,37 +341,27 @@ class Store:
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(clear, retry(lambda: self._lock_names(pattern), str(self))))
 
-    def remember(self, name: str, data: bytes) -> None:
-        """Declare the content of a file that only this process appends to, as it has the lock.
-
-        A bucket needs it for an append and need not read it again. A local store does nothing.
-        """
-
-    def take_over(self, *appended: str) -> None:
+    @retried
+    def take_over(self, name: str) -> None:
         """Keep a process that had the lock before from writing here, wherever it was stopped.
 
-        `appended` are the files that it may have open; a bucket needs none of this.
+        It may have the file `name` open, to which it appends. A bucket needs none of this.
         """
-        retry(lambda: self._take_over(appended), str(self))
+        for unfinished in self.path.glob(UNFINISHED.format("*", "*")):
+            if unfinished.suffix[1:].isdecimal():
+                unfinished.unlink(missing_ok=True)
+        if (data := self.read(name)) is not None:
+            self._replace(name, data, sync=True)
 
     def local_copy(self, patterns: Iterable[str]) -> Path:
         """Return a local folder with the files, at any depth, whose names match a pattern."""
         return self.path
 
     def _new_lock(self, name: str) -> Lock:
-        return LocalLock(self.path / name, str(self))
+        return LocalLock(self.path, name)
 
     def _lock_names(self, pattern: str) -> list[str]:
         return [file.name for file in self.path.glob(pattern)]
-
-    def _is_locked(self) -> bool:
-        """Return whether this process has a lock of this store or of one above it."""
-        return self._lock is not None or (self._parent is not None and self._parent._is_locked())
-
-    def _folders(self) -> set[str]:
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
-            return {entry.name for entry in entries if entry.is_dir()}
-        return set()
 
     def _check_lock(self) -> None:
         """Raise if this process has lost the lock of this store or of one above it."""
@@ -327,15 +369,6 @@ class Store:
             self._lock.check()
         if self._parent is not None:
             self._parent._check_lock()
-
-    def _read(self, name: str) -> bytes | None:
-        try:
-            return (self.path / name).read_bytes()
-        except FileNotFoundError:
-            return None
-
-    def _write(self, name: str, data: Content, backup: str) -> None:
-        self._replace(name, data, backup)
 
     def _replace(self, name: str, data: Content, backup: str = "", *, sync: bool = False) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
@@ -360,41 +393,7 @@ class Store:
             self._check_lock()  # another process has taken over, and deleted the unfinished file
             raise
 
-    def _overwrite(self, name: str, data: Content) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(self.path / name, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
-            self._check_lock()
-            file.writelines([data] if isinstance(data, bytes) else data)
-            file.truncate()
-
-    def _create(self, name: str, data: bytes) -> None:
-        if (self.path / name).exists():
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self.path / name))
-        self._write(name, data, "")  # only the owner of the lock writes
-
-    def _append(self, name: str, line: bytes) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / name).open("a+b", buffering=0) as file:
-            self._check_lock()
-            size = _remove_incomplete_line(file)
-            try:
-                written = file.write(line)
-                if written < len(line):
-                    file.write(line[written:])  # raises the error that cut the first write short
-                os.fsync(file.fileno())
-            except OSError:
-                with contextlib.suppress(OSError):
-                    file.truncate(size)
-                raise
-
-    def _take_over(self, appended: Iterable[str]) -> None:
-        for unfinished in self.path.glob(UNFINISHED.format("*", "*")):
-            if unfinished.suffix[1:].isdecimal():
-                unfinished.unlink(missing_ok=True)
-        for name in appended:
-            if (data := self._read(name)) is not None:
-                self._replace(name, data, sync=True)
-
+    @retried
     def _delete(self, name: str) -> None:
         self._check_lock()
         (self.path / name).unlink(missing_ok=True)

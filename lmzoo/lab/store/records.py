@@ -196,12 +196,6 @@ class RunFolder:
         self.store.write(RECORDS, b"", backup=DAMAGED)
         self.drop_checkpoints()
 
-    def open_records(self, *, new: bool = False) -> list[Record]:
-        """Return all events and remember the file; this process must have the lock of the run."""
-        data = b"" if new else self.store.read(RECORDS) or b""
-        self.store.remember(RECORDS, data)
-        return parse_records(data)
-
     def records(self) -> list[Record]:
         """Return all events; see `parse_records`."""
         return parse_records(self.store.read(RECORDS) or b"")

@@ -44,10 +44,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store.local import THREADS, Content, Lock, Store, in_use_error, joined, process_name
+from lmzoo.lab.store.local import THREADS, Content, Lock, Store, joined, process_name, retried
 from lmzoo.lab.store.temporary import temporary_folder
 from lmzoo.lab.store.writer import LOG, retry
 
+LINES = ".ndjson"
+"""End of the names of files to which lines are appended."""
 CONNECTIONS = 32
 """Maximum number of connections to S3."""
 
@@ -153,27 +155,22 @@ SAFE = 0.8
 """Fraction of `EXPIRY` after the last renewal in which the owner still writes."""
 
 
-class S3Lock:
-    """The lock object `key` of a bucket; `store` is the name of the store in messages."""
+class S3Lock(Lock):
+    """A lock object of a bucket."""
+
+    pause = 0.5
 
     def __init__(self, bucket: Bucket, key: str, store: str) -> None:
-        self._bucket, self._key, self._store = bucket, key, store
+        super().__init__(store, key.rpartition("/")[2])
+        self._bucket, self._key = bucket, key
         self._renewals, self._etag, self._renewed_at = 0, "", 0.0
         self._released = threading.Event()
         """Set when the lock is closed or lost."""
         self._renewer = threading.Thread(target=self._renew_until_released, daemon=True)
 
     def acquire(self, patience: float) -> None:
-        """Take the lock and keep it renewed.
-
-        Raises:
-            UserError: Another process had it for `patience` seconds.
-        """
-        deadline = time.monotonic() + patience
-        while not retry(self._try_acquire, self._store):
-            if time.monotonic() >= deadline:
-                raise in_use_error(self._store, self._owner())
-            time.sleep(0.5)
+        """Take the lock, see `Lock`, and keep it renewed."""
+        super().acquire(patience)
         self._renewer.start()
 
     def check(self) -> None:
@@ -241,11 +238,11 @@ class S3Lock:
         except (OSError, UserError) as error:
             LOG.warning("%s: the lock was not renewed: %s", self._store, error)
 
-    def _owner(self) -> str:
+    def _read_owner(self) -> str | None:
         try:
             return json.loads(self._bucket.get(self._key).data)["holder"]
         except FileNotFoundError:
-            return ""
+            return None
 
 
 def _seconds() -> float:
@@ -264,8 +261,8 @@ class S3Store(Store):
         """Objects by key, shared with the stores of subfolders; the first read removes them."""
         self._etags: dict[str, str] = {}
         """Name -> ETag of the object that was read or written last; "" if there was none."""
-        self._remembered: dict[str, bytes] = {}
-        """Content, by name, of objects that only this process appends to."""
+        self._appended: dict[str, bytes] = {}
+        """Content, by name, of objects that only this process appends to: it has the lock."""
         super().__init__(_scratch_folder(os.getpid()) / bucket.name / prefix, parent)
 
     def __truediv__(self, name: str) -> "S3Store":
@@ -283,7 +280,7 @@ class S3Store(Store):
         key = self._key(name)
         if key in self._prefetched:
             return self._know(name, self._prefetched.pop(key))
-        return super().read(name)
+        return retry(lambda: self._read(name), f"{self}/{name}")
 
     def prefetch(self, name: str) -> set[str]:
         """See `Store.prefetch`."""
@@ -295,12 +292,34 @@ class S3Store(Store):
         """See `Store.read_ahead`."""
         self._prefetched.update((self._key(n), found) for n, found in self._get_together(names))
 
-    def remember(self, name: str, data: bytes) -> None:
-        """See `Store.remember`."""
-        if self._is_locked():
-            self._remembered[name] = data
+    @retried
+    def create(self, name: str, data: bytes) -> None:
+        """See `Store.create`."""
+        self._put(name, data, IfNoneMatch="*")
 
-    def take_over(self, *appended: str) -> None:
+    @retried
+    def write(self, name: str, data: Content, backup: str = "") -> None:
+        """See `Store.write`."""
+        self._appended.pop(name, None)
+        data = joined(data)
+        if name in self._etags or not self._put_new(name, data):
+            self._put_known(name, data)
+
+    def overwrite(self, name: str, data: Content) -> None:
+        """See `Store.overwrite`; S3 replaces the object."""
+        self.write(name, data)
+
+    @retried
+    def append(self, name: str, line: str) -> None:
+        """See `Store.append`; the object is written again."""
+        data = line.encode() + b"\n"
+        if name in self._etags or not self._put_new(name, data):
+            known = self._appended.get(name)
+            data = (self._read(name) or b"" if known is None else known) + data
+            self._put_known(name, data)
+        self._keep(name, data)
+
+    def take_over(self, name: str) -> None:
         """Do nothing: writes are conditional."""
 
     def local_copy(self, patterns: Iterable[str]) -> Path:
@@ -350,17 +369,19 @@ class S3Store(Store):
             return None
 
     def _know(self, name: str, found: StoredObject | None) -> bytes | None:
-        """Remember the ETag of an object that was read, and return its content."""
+        """Remember what an append of an object that was read needs, and return its content."""
         self._etags[name] = found.etag if found else ""
+        if name.endswith(LINES):
+            self._keep(name, found.data if found else b"")
         return found.data if found else None
 
-    def _write(self, name: str, data: Content, backup: str) -> None:
-        data = joined(data)
-        if name in self._etags or not self._put_new(name, data):
-            self._put_known(name, data)
-
-    def _create(self, name: str, data: bytes) -> None:
-        self._put(name, data, IfNoneMatch="*")
+    def _keep(self, name: str, data: bytes) -> None:
+        """Keep the content of a file of lines, if only this process may append to it."""
+        store: Store | None = self
+        while store is not None and store._lock is None:
+            store = store._parent
+        if store is not None:
+            self._appended[name] = data
 
     def _put_new(self, name: str, data: bytes) -> bool:
         """Create an object; return False if another one exists, whose ETag is known then."""
@@ -392,18 +413,10 @@ class S3Store(Store):
         self._prefetched.pop(self._key(name), None)
         self._etags[name] = self.bucket.put(self._key(name), data, **condition)
 
-    def _overwrite(self, name: str, data: Content) -> None:
-        self._write(name, data, "")
-
-    def _append(self, name: str, line: bytes) -> None:
-        known = self._remembered.get(name)
-        data = (self._read(name) or b"" if known is None else known) + line
-        self._write(name, data, "")
-        self.remember(name, data)
-
+    @retried
     def _delete(self, name: str) -> None:
         self._check_lock()
-        self._remembered.pop(name, None)
+        self._appended.pop(name, None)
         self._etags.pop(name, None)
         self.bucket.delete(self._key(name))
 

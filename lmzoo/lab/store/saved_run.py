@@ -191,7 +191,7 @@ class SavedRun(ABC):
         if not new:
             self.folder.store.take_over(RECORDS)
         self._submit(partial(self.folder.create, config, new=new))
-        self.records = self.folder.open_records(new=new)
+        self.records = [] if new else self.folder.records()
         """The events of the run, those that are not yet written included."""
         self._known = {(r["event"], r["epoch"]) for r in self.records}
         self.training = self._new_training(config)

@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from lmzoo.base.errors import describe_error
 from lmzoo.lab.store.local import Store
@@ -29,7 +30,7 @@ from lmzoo.lab.store.records import (
     records_pending,
 )
 from lmzoo.lab.store.writer import Writer
-from lmzoo.lab.study.door import Trainer, open_door
+from lmzoo.lab.study.door import open_door
 from lmzoo.lab.sweep.messages import Assignment, Ended, Job, Released, Report
 from lmzoo.lab.sweep.worker.tensorboard import FLUSH_SECONDS, RunWriter
 
@@ -41,7 +42,7 @@ class TrainingRun:
         self,
         folder: RunFolder,
         job: Job,
-        trainer: Trainer,
+        trainer: Any,
         store: Store,
         writer: Writer | None,
         *,
@@ -121,7 +122,7 @@ class Pack:
     def __init__(
         self,
         store: Store,
-        trainer: Trainer,
+        trainer: Any,
         confirm: Callable[[Ended | Released], None],
         worker: str = "",
         *,
