@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store.local import Store, open_store
+from lmzoo.lab.store.local import Store, open_store, retried
 from lmzoo.lab.store.records import CHECKPOINT, RunFolder
 from lmzoo.lab.store.writer import Writer
 from lmzoo.train.run import Run
@@ -93,7 +93,7 @@ def test_an_error_of_the_writer_is_raised_and_no_record_is_written_without_its_c
 
     with monkeypatch.context() as patch:
         patch.setattr("lmzoo.lab.store.writer.RETRY_SECONDS", 0.0)
-        patch.setattr(type(store), "_write", refuse)
+        patch.setattr(type(store), "write", retried(refuse))
         next(epochs)
         run.save_epoch()
         next(epochs)
@@ -116,13 +116,13 @@ def test_a_run_waits_for_a_slow_store_before_it_saves_a_second_epoch(
     monkeypatch.setattr(Store, "save_seconds", 0.0)
     run = Run(RunFolder(tmp_path / "run"), config, corpus, new=True, writer=(writer := Writer()))
     writer.wait()
-    answer, write = threading.Event(), Store._write
+    answer, write = threading.Event(), Store.write
 
-    def write_later(self, *args):
+    def write_later(self, *args, **options):
         answer.wait(60)
-        write(self, *args)
+        write(self, *args, **options)
 
-    monkeypatch.setattr(Store, "_write", write_later)
+    monkeypatch.setattr(Store, "write", write_later)
     epochs = fit(run.training, corpus, 2)
     next(epochs)
     run.save_epoch()

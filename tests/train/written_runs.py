@@ -76,7 +76,7 @@ def kill_at(patch, count, *, after):
         def wrapper(*args, **options):
             writes[0] += 1
             if writes[0] > count or (writes[0] == count and not after):
-                if writes[0] == count and write.__name__ == "_overwrite":
+                if writes[0] == count and write.__name__ == "overwrite":
                     own, name, data = args  # half of it is written
                     write(own, name, joined(data)[: sum(map(len, data)) // 2])
                 raise KilledError
@@ -87,7 +87,7 @@ def kill_at(patch, count, *, after):
 
         return wrapper
 
-    local = [(Store, name) for name in ("_write", "_append", "_overwrite")]
+    local = [(Store, name) for name in ("create", "write", "append", "overwrite")]
     for owner, name in (*local, (Bucket, "put")):
         patch.setattr(owner, name, killing(getattr(owner, name)))
     return writes

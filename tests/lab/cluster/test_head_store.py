@@ -49,7 +49,6 @@ def test_files_arrive_in_the_folder(store, tmp_path):
 
 def test_records_of_a_run_are_those_of_a_folder(store, tmp_path):
     folder = RunFolder(store / "run")
-    folder.open_records()
     folder.append({"event": "note", "epoch": 1, "reason": ""})
     assert [r["epoch"] for r in RunFolder(tmp_path / "store/run").records()] == [1]
 

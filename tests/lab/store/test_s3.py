@@ -15,7 +15,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.lab.store import s3
 from lmzoo.lab.store import writer as retry_module
 from lmzoo.lab.store.local import Store, open_store
-from lmzoo.lab.store.s3 import S3Store
+from lmzoo.lab.store.s3 import LINES, S3Store
 from tests.lab.sweep.processes import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
@@ -152,22 +152,23 @@ def test_read_ahead_sends_the_requests_together_and_remembers_missing_files(stor
 def test_the_owner_of_a_lock_reads_a_file_once_to_append_to_it(store, monkeypatch):
     child, reads, read = store / "run", [], S3Store._read
     monkeypatch.setattr(S3Store, "_read", lambda self, name: reads.append(name) or read(self, name))
-    child.append("lines", "zero")
-    child.append("lines", "one")
-    assert reads == ["lines"] * 2, "without a lock another process may append"
+    child.append(LINES, "zero")
+    child.append(LINES, "one")
+    assert len(reads) == 1, "without a lock another process may append"
     lock = store.lock(".worker-1")
-    child.append("lines", "two")
-    child.append("lines", "three")
-    assert reads == ["lines"] * 3
-    fresh = store / "fresh"
-    fresh.remember("lines", b"")
-    fresh.append("lines", "one")
-    assert reads == ["lines"] * 3
-    assert child.read("lines") == b"zero\none\ntwo\nthree\n"
-    assert fresh.read("lines") == b"one\n"
-    child.delete("lines")
-    child.append("lines", "anew")
-    assert child.read("lines") == b"anew\n"
+    child.append(LINES, "two")
+    child.append(LINES, "three")
+    assert len(reads) == 2
+    (store / "fresh").append(LINES, "one")
+    assert len(reads) == 2
+    again = store / "run"
+    assert again.read(LINES) == b"zero\none\ntwo\nthree\n"
+    again.append(LINES, "four")
+    assert len(reads) == 3
+    assert child.read(LINES).endswith(b"three\nfour\n")
+    again.delete(LINES)
+    again.append(LINES, "anew")
+    assert again.read(LINES) == b"anew\n"
     lock.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.load import TABLE_FILES
 from lmzoo.lab.analysis.ranking_table import study_ranking
-from lmzoo.lab.store.local import Store, open_store
+from lmzoo.lab.store.local import Store, open_store, retried
 from lmzoo.lab.store.records import CHECKPOINT, NUMERICS, SCHEMA, STUDY, parse_json
 from lmzoo.lab.study import study_store
 from lmzoo.lab.study.study_store import SETTINGS, ReadOnlyStudyStore, StudyStore
@@ -53,14 +53,14 @@ def test_what_was_written_is_read_by_the_next_sweep(address):
 def test_calls_do_not_wait_for_the_store_and_only_the_latest_study_is_written(
     tmp_path, monkeypatch
 ):
-    begin, write, written = threading.Event(), Store._write, []
+    begin, write, written = threading.Event(), Store.write, []
 
-    def write_slowly(self, name, data, backup):
+    def write_slowly(self, name, data):
         begin.wait(60)
         written.append(parse_json(data)["number"])
-        write(self, name, data, backup)
+        write(self, name, data)
 
-    monkeypatch.setattr(Store, "_write", write_slowly)
+    monkeypatch.setattr(Store, "write", write_slowly)
     with closing(StudyStore(tmp_path / "toy")) as store:
         for number in range(100):
             store.write_study({"number": number})
@@ -79,7 +79,7 @@ def test_an_error_is_raised_by_the_next_call_or_by_close_which_releases_the_lock
 
     store = StudyStore(tmp_path / "toy")
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "_append", refuse)
+        patch.setattr(Store, "append", retried(refuse))
         store.add_settings("a", {0: {}})
         while store._writer._queues:
             pass

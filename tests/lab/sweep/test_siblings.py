@@ -16,7 +16,7 @@ import pytest
 from lmzoo import Point
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store import writer
-from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.local import Store, retried
 from lmzoo.lab.store.records import CHECKPOINT, CONFIG, RECORDS, STUDY, RunFolder
 from lmzoo.lab.study.commands import Command
 from tests.lab.sweep.local_fleet import fleet_sweep
@@ -116,7 +116,7 @@ def test_a_worker_that_dies_costs_no_number(deaths, go, half, whole, tmp_path):
     assert numbers(path) == pytest.approx(numbers(whole), abs=2e-5)
 
 
-@pytest.mark.parametrize("method", ["_write", "_append", "_read"])
+@pytest.mark.parametrize("method", ["write", "append", "read"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS])
 def test_a_disk_that_fails_is_retried_or_named(
     method, number, go, half, whole, tmp_path, monkeypatch
@@ -124,13 +124,13 @@ def test_a_disk_that_fails_is_retried_or_named(
     """Every third operation fails once."""
     path, inner, calls = shutil.copytree(half, tmp_path / "own"), getattr(Store, method), [0]
 
-    def fail(self, *arguments):
+    def fail(self, *arguments, **options):
         calls[0] += 1
         if calls[0] % 3 == 0:
             raise OSError(number, os.strerror(number))
-        return inner(self, *arguments)
+        return inner(self, *arguments, **options)
 
-    monkeypatch.setattr(Store, method, fail)
+    monkeypatch.setattr(Store, method, retried(fail))
     monkeypatch.setattr(writer.time, "sleep", lambda seconds: None)
     if number == errno.EROFS:
         with pytest.raises(UserError, match=r"own.*: Read-only file system; fix this"):
