@@ -15,7 +15,7 @@ from lmzoo.lab.store.records import (
     PREVIOUS,
     TEST_LOSSES,
     RunFolder,
-    is_pending,
+    records_pending,
     run_identity,
 )
 from lmzoo.train.checkpoint import checkpoint_bytes, read_checkpoint
@@ -169,26 +169,26 @@ def test_running_a_finished_run_again_changes_nothing(folder, config, corpus):
 
 
 def test_when_a_run_is_pending(folder, config, corpus):
-    assert is_pending(folder, 2, test=False)
+    assert records_pending(folder.records(), 2, test=False)
     run = Run(folder, config, corpus)
     list(run.train(2))
     run.end("finished")
-    assert not is_pending(folder, 2, test=False)
-    assert is_pending(folder, 2, test=True)
+    assert not records_pending(folder.records(), 2, test=False)
+    assert records_pending(folder.records(), 2, test=True)
     run.test()
-    assert not is_pending(folder, 2, test=True)
-    assert is_pending(folder, 3, test=False)
+    assert not records_pending(folder.records(), 2, test=True)
+    assert records_pending(folder.records(), 3, test=False)
     run.close()
 
 
 def test_a_failed_run_can_still_finish(folder, config, corpus):
     _train(folder, config, corpus, 2)
     folder.append({"event": "end", "epoch": 2, "status": "failed", "reason": "died"})
-    assert is_pending(folder, 2, test=False)
+    assert records_pending(folder.records(), 2, test=False)
     run = Run(folder, config, corpus)
     run.end("finished")
     run.close()
-    assert not is_pending(folder, 2, test=False)
+    assert not records_pending(folder.records(), 2, test=False)
 
 
 def test_testing_does_not_change_the_training(folder, config, corpus):

@@ -30,8 +30,6 @@ from lmzoo.lab.cluster.resources import Resources
 
 LOOK_SECONDS = 1.0
 """How long a list of the live nodes is used."""
-GROWTH_SECONDS = 120.0
-"""How long a description of the cluster is used; `ray up` may change it while the sweep runs."""
 HEAD_SECONDS = 60.0
 """How long the head may take to read the description at the start."""
 JOIN_SECONDS = 180.0
@@ -63,8 +61,6 @@ class Capacity:
         """Workers of the sweep that have started; the coordinator counts them."""
         self._short_since = math.inf
         self._growth = Growth(nodes=None if connection.ADDRESS else 0)
-        self._reading: ray.ObjectRef[Growth] | None = None
-        self._read = time.monotonic()
         if connection.ADDRESS:
             with contextlib.suppress(RayError):
                 self._growth = ray.get(_read_on_head(self._look()), timeout=HEAD_SECONDS)
@@ -209,25 +205,13 @@ class Capacity:
         return first and (idle or waited < JOIN_SECONDS)
 
     def _look(self) -> dict[str, Node]:
-        """Return the resources of each live node, and read the description again if it is old."""
+        """Return the resources of each live node."""
         with self._lock:
             if time.monotonic() - self._looked >= LOOK_SECONDS:
                 nodes: list[dict[str, Any]] = ray.nodes()
                 self._nodes = {n["NodeID"]: n["Resources"] for n in nodes if n["Alive"]}
                 self._looked = time.monotonic()
-                if connection.ADDRESS:
-                    self._update_growth()
             return self._nodes
-
-    def _update_growth(self) -> None:
-        """Ask the head from time to time, and take the answer when it is there."""
-        if self._reading is None:
-            if time.monotonic() - self._read >= GROWTH_SECONDS:
-                self._reading = _read_on_head(self._nodes)
-        elif ray.wait([self._reading], timeout=0)[0]:
-            with contextlib.suppress(RayError):
-                self._growth = ray.get(self._reading)
-            self._reading, self._read = None, time.monotonic()
 
     def _live(self) -> list[int]:
         """Return how many workers fit on each live node."""

@@ -9,14 +9,10 @@ one, writes nothing when it wakes up. It checks its lock as late as possible: wh
 is in an unfinished file, or when the file is open. The next owner deletes unfinished files, so that
 they cannot replace anything, and replaces files that may be open by copies (`take_over`).
 
-`lmzoo/lab/store/s3.py` implements the same interface in an S3 bucket.
-
 **The lock** is a file that is locked by `flock` and has the name of its owner. The kernel releases
 the lock of a process that ends, however it ends; its forked children do not inherit it. `close`
 deletes the file; a process that opened the file before it was deleted notices this and opens the
 new one. Standard library only.
-
-`open_store` opens a store by its address: the path of a folder, or `s3://bucket/prefix`.
 """
 
 import contextlib
@@ -432,7 +428,7 @@ S3_SCHEME = re.compile("s3:/+")
 
 
 def open_store(address: Store | Path | str) -> Store:
-    """Return the store at an address; a store is returned unchanged.
+    """Return the store at an address, a path or `s3://bucket/prefix`; a store is unchanged.
 
     Raises:
         UserError: The address has no bucket.

@@ -6,15 +6,13 @@
         segment.ndjson        their events, one per line with its run, appended and flushed
 
 A file is overwritten in place, because new pages cost more than the numbers in them; one that a
-death left torn does not have its checksums, and the other one counts.
+death left torn does not have its checksums, and the other one counts. As in the folder of a run,
+the state has the records that the segment may lack and is written first.
 
 The folder of a run gets its records and its checkpoint when the run leaves the pack: when it ends,
-or goes on elsewhere. The files of a worker that died are shared out by `unpack`, which needs its
-lock: each run gets the records that its folder lacks, and its rows as a checkpoint. So it goes on
-alone or in another pack. A worker deletes the files when none of its runs is open.
-
-As in the folder of a run, the state has the records that the segment may lack and is written first.
-A death loses the epoch in training and those that were not yet written. Standard library only.
+or goes on elsewhere. `unpack`, which needs the lock of a worker that died, gives each of its runs
+the records that its folder lacks, and its rows as a checkpoint. A worker deletes the files when
+none of its runs is open. Standard library only.
 """
 
 import contextlib
@@ -83,7 +81,8 @@ class PackFiles:
                 self._writer.wait(key)
             self._store.overwrite(ROWS[number % 2], rows(number))
             if events:
-                self._store.append(SEGMENT, "\n".join(_line(*event) for event in events))
+                lines = (record_line({"run": run, **record}) for run, record in events)
+                self._store.append(SEGMENT, "\n".join(lines))
 
         self._writer.submit(self._key, write)
         self._count, self._saved_at = number + 1, time.monotonic()
@@ -151,10 +150,6 @@ def _give(
     new = {(record["event"], record["epoch"]): record for record in records}
     if lacking := [record for key, record in new.items() if key not in known]:
         folder.append(*lacking)
-
-
-def _line(run: str, record: Record) -> str:
-    return record_line({"run": run, **record})
 
 
 def _delete(pack: Store) -> None:

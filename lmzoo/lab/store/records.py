@@ -115,11 +115,6 @@ def _identities(run: Mapping[str, Any], seeds: Iterable[Any]) -> Iterator[str]:
         yield hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a value as JSON; the file is replaced atomically."""
-    Store(path.parent).write(path.name, json_bytes(value))
-
-
 def json_bytes(value: Any) -> bytes:
     """Return the value as the content of a JSON file; an object gets its checksum."""
     text = json.dumps(value, indent=1, allow_nan=False)
@@ -321,11 +316,6 @@ def find_end(records: list[Record], budget: int) -> Record | None:
         if end["status"] != "finished":
             return end
     return None
-
-
-def is_pending(folder: RunFolder, budget: int, *, test: bool) -> bool:
-    """Return whether a run is pending for a budget; see `records_pending`."""
-    return records_pending(folder.records(), budget, test=test)
 
 
 def records_pending(records: list[Record], budget: int, *, test: bool) -> bool:

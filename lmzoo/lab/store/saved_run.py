@@ -1,17 +1,14 @@
 """A run on disk: a training that saves every epoch and resumes after an interruption.
 
 An interruption at any moment loses no record and duplicates none. The checkpoint, which contains
-the records that the records file may not have yet, is written first; then they are appended to the
-records file. A resumed run appends the missing records of its checkpoint. A folder keeps the
-previous checkpoint: if the last one cannot be read, its epochs are trained again and yield the same
-records.
+the records that the records file may not have yet, is written first. A resumed run appends the
+missing records of its checkpoint. A folder keeps the previous checkpoint: if the last one cannot be
+read, its epochs are trained again and yield the same records.
 
 With a `Writer`, files are written in the background while the next epoch is trained. A folder then
-gets the epochs of a second together, a bucket those of ten seconds: on a fast GPU the checkpoints
-of a pack take as long as its epoch, and in a bucket every file is a request. An interruption loses
-these epochs, which are trained again. An error of a write is raised by the next call; the run must
-then be closed. A run in a pack writes into its folder when it leaves: until then the files of the
-pack have its state and its records (`pack_files.py`).
+gets the epochs of a second together, a bucket those of ten seconds. An interruption loses these
+epochs, which are trained again. An error of a write is raised by the next call; the run must then
+be closed. A run in a pack writes into its folder when it leaves (`pack_files.py`).
 """
 
 import time

@@ -10,7 +10,7 @@ memory, which the library would copy first; it reads these files.
 import json
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 Buffer = bytes | memoryview
@@ -59,7 +59,7 @@ def decode(data: bytes) -> tuple[dict[str, str], dict[str, Array]]:
     return metadata, arrays
 
 
-def split(data: bytes) -> tuple[int, Iterator[tuple[str, dict, list[Buffer]]]]:
+def split(data: bytes) -> tuple[int, list[tuple[str, dict, list[Buffer]]]]:
     """Return the number of a pack's file; and each run, its plain state, a file of its own rows.
 
     The metadata `runs` has, for each run, its rows by the name of the array, and its state. In the
@@ -69,14 +69,8 @@ def split(data: bytes) -> tuple[int, Iterator[tuple[str, dict, list[Buffer]]]]:
         ValueError: The file is damaged.
     """
     metadata, stacked = decode(data)
-    runs: Sequence[dict] = json.loads(metadata.pop(RUNS))
-    return int(metadata.pop(NUMBER)), _split(runs, metadata, stacked)
-
-
-def _split(
-    runs: Sequence[dict], metadata: Mapping[str, str], stacked: Mapping[str, Array]
-) -> Iterator[tuple[str, dict, list[Buffer]]]:
-    for run in runs:
+    number, found = int(metadata.pop(NUMBER)), []
+    for run in json.loads(metadata.pop(RUNS)):
         own = {}
         for name, row in run["rows"].items():
             dtype, shape, view = stacked[name]
@@ -85,4 +79,5 @@ def _split(
                 dtype, shape[1:], view[row * size : (row + 1) * size]
             )
         text = {**metadata, RUN: run[RUN], STATE: json.dumps(run[STATE])}
-        yield run[RUN], run[STATE], encode(own, text)
+        found.append((run[RUN], run[STATE], encode(own, text)))
+    return number, found

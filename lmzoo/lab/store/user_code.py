@@ -1,13 +1,13 @@
 """The source files of a run's parts that are outside the package. Standard library only.
 
-A run whose model, cell, emission, normaliser or corpus is defined outside `lmzoo` depends on these
-files, so its identity contains their hash. Its config has
+The identity of a run with parts from outside `lmzoo` contains the hash of their files. Its config
+has the hash, and the folder from which each module was imported:
 
     "user_code": {"hash": ..., "modules": {"mingru": "/home/me/study"}}
 
-the hash, and the folder from which each module was imported. `user_code/HASH` in the store of the
-run has a copy of the files. A worker, and a command that opens the run, import the modules from the
-recorded folder if its files are unchanged, and from the copy otherwise.
+`user_code/HASH` in the store of the run has a copy of the files. A worker, and a command that opens
+the run, import the modules from the recorded folder if its files are unchanged, and from the copy
+otherwise.
 
 A run folder from somebody else could run any code that way. So a command that opens a run imports
 only code that a run of this account has saved (its digest is in `trust_file()`), or all code if the

@@ -7,7 +7,7 @@ import pytest
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.load import REMEDY, load_study, read_events
 from lmzoo.lab.analysis.verdict_lines import data_warnings
-from lmzoo.lab.store.records import RunFolder, record_line, write_json
+from lmzoo.lab.store.records import RunFolder, json_bytes, record_line
 from tests.lab.analysis.toy_study import ToyStudy
 
 
@@ -151,7 +151,7 @@ def test_errors_name_the_folder_and_the_next_step(toy, tmp_path):
 @pytest.mark.parametrize("kind", ["study", "run"])
 def test_another_schema_is_refused(toy, kind):
     path = toy.path / "study.json" if kind == "study" else toy.config_path("full-confirm-1")
-    write_json(path, {**json.loads(path.read_text()), "schema": 1})
+    path.write_bytes(json_bytes({**json.loads(path.read_text()), "schema": 1}))
     with pytest.raises(
         UserError, match=rf"{path.name} has schema 1, but this version reads schema 2"
     ):
@@ -161,12 +161,12 @@ def test_another_schema_is_refused(toy, kind):
 @pytest.mark.parametrize("kind", ["study", "run"])
 def test_runs_of_another_numerics_are_not_ranked_together(toy, kind):
     path = toy.path / "study.json" if kind == "study" else toy.config_path("full-confirm-1")
-    write_json(path, {**json.loads(path.read_text()), "numerics": 99})
+    path.write_bytes(json_bytes({**json.loads(path.read_text()), "numerics": 99}))
     with pytest.raises(UserError, match=r"numerics version .* not comparable; delete these runs"):
         load_study(toy.path)
 
 
 def test_a_study_of_one_other_numerics_is_read(toy):
     for path in (toy.path / "study.json", *toy.path.glob("*/config.json")):
-        write_json(path, {**json.loads(path.read_text()), "numerics": 99})
+        path.write_bytes(json_bytes({**json.loads(path.read_text()), "numerics": 99}))
     assert len(load_study(toy.path).runs.collect()) == 2

@@ -15,7 +15,7 @@ from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import FORMATS, render
 from lmzoo.lab.analysis.study_parquet import read_rows, restore_study, save_study
 from lmzoo.lab.store.local import Store
-from lmzoo.lab.store.records import RECORDS, STUDY, find_end, parse_json, write_json
+from lmzoo.lab.store.records import RECORDS, STUDY, find_end, json_bytes, parse_json
 from lmzoo.lab.study.study_store import ReadOnlyStudyStore
 from tests.lab.analysis.toy_study import ToyStudy
 
@@ -158,7 +158,7 @@ def test_a_store_restored_in_part_is_no_study(toy: ToyStudy, tmp_path: Path, mon
 def test_a_sweep_refuses_a_restored_study_of_another_version(
     toy: ToyStudy, tmp_path: Path, version: str
 ) -> None:
-    write_json(toy.path / STUDY, {**toy.study_json, version: 0})
+    (toy.path / STUDY).write_bytes(json_bytes({**toy.study_json, version: 0}))
     save_study(toy.path, tmp_path / "toy.parquet")
     restore_study(tmp_path / "toy.parquet", tmp_path / "restored")
     with pytest.raises(UserError, match=rf"restored has {version} version 0.*another --out"):

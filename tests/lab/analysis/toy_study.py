@@ -19,7 +19,7 @@ from lmzoo.lab.store.records import (
     STUDY,
     TEST_LOSSES,
     RunFolder,
-    write_json,
+    json_bytes,
 )
 
 
@@ -52,7 +52,8 @@ class ToyStudy:
 
     def write(self) -> Path:
         """Write `study.json` and return the study's folder."""
-        write_json(self.path / STUDY, self.study_json)
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / STUDY).write_bytes(json_bytes(self.study_json))
         return self.path
 
     def add_point(

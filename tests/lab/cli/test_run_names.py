@@ -9,7 +9,7 @@ import pytest
 from lmzoo.base.errors import UserError
 from lmzoo.lab.cli.run_names import find_run, find_studied, find_trained
 from lmzoo.lab.store.archive import archive_runs
-from lmzoo.lab.store.records import RECORDS, STUDY, RunFolder, write_json
+from lmzoo.lab.store.records import RECORDS, STUDY, RunFolder, json_bytes
 from lmzoo.lab.store.studies import find_study
 from tests.cli.run_lmzoo import run_lmzoo
 
@@ -46,7 +46,9 @@ def runs(trained, tmp_path, monkeypatch) -> Path:
     point = {"id": "aa11", "label": "cut 4", "aliases": [], "cell": "mgu"}
     other = {"id": "bb22", "label": "wild type", "aliases": [], "cell": "mgu"}
     chosen = {"aa11": {"runs": names, "setting": {}}}
-    write_json(study / STUDY, {"name": "toy", "points": [point, other], "chosen": chosen})
+    (study / STUDY).write_bytes(
+        json_bytes({"name": "toy", "points": [point, other], "chosen": chosen})
+    )
     for name, loss in zip(names, (2.0, 1.0), strict=True):
         line = {"event": "epoch", "epoch": 1, "valid_token": loss}
         (study / name / RECORDS).write_text(json.dumps(line) + "\n")

@@ -44,7 +44,6 @@ def fake(monkeypatch):
     monkeypatch.setattr("ray.nodes", fake.list_nodes)
     monkeypatch.setattr("ray.available_resources", lambda: fake.free)
     monkeypatch.setattr("ray.get", lambda answer, timeout=None: answer)
-    monkeypatch.setattr("ray.wait", lambda answers, timeout: (answers, []))
     monkeypatch.setattr(capacities, "_read_on_head", lambda nodes: fake.growth)
     monkeypatch.setattr("time.monotonic", lambda: fake.now)
     monkeypatch.setattr("time.sleep", fake.sleep)

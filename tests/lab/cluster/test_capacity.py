@@ -87,17 +87,6 @@ def test_the_nodes_are_listed_once_a_second_at_most(join, fake):
     assert fake.looks - before <= 1
 
 
-def test_a_changed_description_of_the_cluster_is_taken_over(join, fake):
-    capacity = join(AWS, {"CPU": 3})
-    fake.growth = Growth((NodeType(GPU_TYPE, 8),), 8, autoscaling=True)
-    fake.now += capacities.GROWTH_SECONDS
-    limits = []
-    for _ in range(3):
-        fake.now += capacities.LOOK_SECONDS
-        limits.append(capacity.limit())
-    assert limits[-1] == 32, limits
-
-
 @pytest.mark.parametrize(
     ("growth", "nodes", "needs", "text"),
     [

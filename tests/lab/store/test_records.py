@@ -30,7 +30,6 @@ from lmzoo.lab.store.records import (
     replace_non_finite,
     run_identity,
     with_seeds,
-    write_json,
 )
 from tests.tiny import quick
 
@@ -155,15 +154,6 @@ def test_damaged_config_is_none_and_is_written_again(folder: RunFolder) -> None:
         assert folder.config is None, damaged
         folder.create(RUN)
         assert folder.config == RUN
-
-
-def test_write_json_replaces_the_file_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "value.json"
-    write_json(path, {"a": 1})
-    with pytest.raises(ValueError, match="JSON"):
-        write_json(path, {"a": math.nan})
-    assert read_json(path) == {"a": 1}
-    assert [file.name for file in tmp_path.iterdir()] == ["value.json"]
 
 
 def test_missing_file_and_invalid_json_are_none(tmp_path: Path) -> None:
