@@ -2,8 +2,6 @@
 
     RUNS/<study>/ended/00001.zip      at most `RUNS` runs
         RUN/config.json ...           the files of its folder, which `unzip` makes again
-        index.json                    for each run its name, and the sizes of its config and records
-        index.data                    configs and records, one after another
 
 A sweep moves ended runs here when a thousand wait, and at its end. The archive is written and
 renamed before the folders are deleted, their configs first. So a folder with a config is the run,
@@ -13,7 +11,6 @@ the last one counts; a file of which each run has a later one is deleted. Standa
 
 import contextlib
 import functools
-import json
 import os
 import shutil
 import struct
@@ -27,54 +24,56 @@ from typing import Any
 from lmzoo.lab.store.records import CONFIG, PREVIOUS, RECORDS, USER_CODE, parse_json
 from lmzoo.lab.store.temporary import temporary_folder
 
-FOLDER, INDEX, DATA = "ended", "index.json", "index.data"
+FOLDER = "ended"
 RUNS, BYTES = 1000, 1 << 28
 """Most runs of a file, and the bytes after which another one begins."""
 
 
+DAMAGE = (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, struct.error, zlib.error)
+"""What `zipfile` raises for a damaged file."""
+
+
 class Archive:
-    """One file. If its directory is damaged, the members are found by their own headers."""
+    """One file. If it is damaged, the members are found by their own headers."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self.damage = ""
         """What a table says of the file; "" if it is whole."""
-        self._scanned: dict[str, bytes] = {}
+        self._found: dict[str, bytes] | None = None
+        """The members of a damaged file."""
         try:
             self._zip = zipfile.ZipFile(path)
-            self.members = dict.fromkeys(self._zip.namelist())
-            if not {INDEX, DATA} <= self.members.keys():
+            self.members = set(self._zip.namelist())
+            runs = {run for run, slash, _ in (n.partition("/") for n in self.members) if slash}
+            if not {f"{run}/{name}" for run in runs for name in (CONFIG, RECORDS)} <= self.members:
                 raise zipfile.BadZipFile(path)
-        except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error):
-            self._scanned = _scan(path.read_bytes())
-            self.members = dict.fromkeys(self._scanned)
-            self.damage = f"{path} has a damaged directory; {len(self.run_names)} runs are read"
+        except DAMAGE:
+            self._search()
 
     @property
     def run_names(self) -> list[str]:
         """The runs that have a config."""
-        return [n.partition("/")[0] for n in self.members if n.endswith(f"/{CONFIG}")]
+        parts = (name.partition("/") for name in self.members)
+        return sorted(run for run, _, name in parts if name == CONFIG)
 
     def read(self, name: str) -> bytes | None:
         """Return a member; None if it is missing or damaged."""
-        if name in self._scanned:
-            return self._scanned[name]
-        try:
-            return self._zip.read(name) if name in self.members else None
-        except (zipfile.BadZipFile, NotImplementedError, EOFError, zlib.error):
-            self.damage = f"{self._zip.filename} has damaged members"
-            return None
+        if self._found is None:
+            with contextlib.suppress(*DAMAGE):
+                return self._zip.read(name) if name in self.members else None
+            self._search()
+        return (self._found or {}).get(name)
 
     def runs(self) -> Iterator[tuple[str, bytes, bytes]]:
         """Yield name, config and records of each run."""
-        index, data, at = parse_json(self.read(INDEX)), self.read(DATA), 0
-        if index is None or data is None:
-            for run in self.run_names:
-                yield run, self.read(f"{run}/{CONFIG}") or b"", self.read(f"{run}/{RECORDS}") or b""
-            return
-        for name, config, records in index:
-            end = at + config + records
-            yield name, data[at : at + config], data[at + config : end]
-            at = end
+        for run in self.run_names:
+            yield run, self.read(f"{run}/{CONFIG}") or b"", self.read(f"{run}/{RECORDS}") or b""
+
+    def _search(self) -> None:
+        self._found = _scan(self._path.read_bytes())
+        self.members = set(self._found)
+        self.damage = f"{self._path} is damaged; {len(self.run_names)} runs are read"
 
 
 def archives(study: Path) -> list[Archive]:
@@ -93,7 +92,7 @@ def archived_runs(study: Path) -> Iterator[tuple[str, bytes, bytes]]:
 def archived_files(study: Path, patterns: Sequence[str]) -> Iterator[tuple[str, str, bytes]]:
     """Yield run, name and content of the matching files; the last one of a name counts."""
     for archive in archives(study):
-        for member in archive.members:
+        for member in sorted(archive.members):
             run, _, name = member.partition("/")
             if name and any(fnmatch(name, pattern) for pattern in patterns):
                 yield run, name, archive.read(member) or b""
@@ -144,8 +143,8 @@ def restore_run(study: Path, run: str) -> Path:
         target = temporary_folder("run")
         (target / USER_CODE).symlink_to((study / USER_CODE).resolve())
     names = [name for name in archive.members if name.startswith(f"{run}/")]
-    (target / run).mkdir(exist_ok=True)
     for name in sorted(names, key=lambda name: name == f"{run}/{CONFIG}"):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
         (target / name).write_bytes(archive.read(name) or b"")
     return target / run
 
@@ -176,6 +175,7 @@ def _scan(data: bytes) -> dict[str, bytes]:
             text = zlib.decompress(text, -15) if method == zipfile.ZIP_DEFLATED else text
             if zlib.crc32(text) == checksum:
                 found[data[begin + 30 : begin + 30 + name_size].decode()] = text
+                at = content + packed  # a checkpoint has members of its own
     return found
 
 
@@ -183,7 +183,7 @@ def _groups(folders: Sequence[Path]) -> Iterator[list[Path]]:
     group, size = list[Path](), 0
     for folder in folders:
         group.append(folder)
-        size += sum(file.stat().st_size for file in folder.iterdir())
+        size += sum(file.stat().st_size for file in folder.rglob("*"))
         if len(group) == RUNS or size > BYTES:
             yield group
             group, size = [], 0
@@ -196,20 +196,15 @@ def _write(target: Path, folders: Sequence[Path]) -> None:
     for unfinished in target.parent.glob(".*"):  # of a process that was killed
         unfinished.unlink()
     partial = target.with_name(f".{target.name}")
-    sizes, parts = list[tuple[str, int, int]](), list[bytes]()
     with partial.open("wb") as file:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        # Arrays hardly shrink.
+        with zipfile.ZipFile(file, "w", compresslevel=1, strict_timestamps=False) as archive:
             for folder in folders:
-                names = sorted({path.name for path in folder.iterdir()} - {PREVIOUS})
-                files = {name: (folder / name).read_bytes() for name in names}
-                for name, data in files.items():
-                    way = None if "json" in name else zipfile.ZIP_STORED  # arrays hardly shrink
-                    archive.writestr(f"{folder.name}/{name}", data, way)
-                config, records = files.get(CONFIG, b""), files.get(RECORDS, b"")
-                sizes.append((folder.name, len(config), len(records)))
-                parts += [config, records]
-            archive.writestr(INDEX, json.dumps(sizes))
-            archive.writestr(DATA, b"".join(parts))
+                files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+                for path in files:
+                    if path.name != PREVIOUS:
+                        way = zipfile.ZIP_DEFLATED if "json" in path.suffix else None
+                        archive.write(path, path.relative_to(folder.parent), way)
         file.flush()
         os.fsync(file.fileno())
     partial.replace(target)

@@ -165,6 +165,16 @@ def test_an_archive_is_deleted_when_each_of_its_runs_has_a_later_one(small, undi
     assert {run: text for run, _, text in archived_runs(undisturbed)} == before
 
 
+def test_the_folders_of_a_command_are_kept(undisturbed):
+    run = next(path.parent for path in undisturbed.glob(f"*/{CONFIG}"))
+    (run / "state" / "empty").mkdir(parents=True)
+    (run / "state" / CONFIG).write_text("of the command")
+    archive_runs(undisturbed, [run.name])
+    assert [name for name, _, _ in archived_runs(undisturbed)] == [run.name]
+    restore_run(undisturbed, run.name)
+    assert (run / "state" / CONFIG).read_text() == "of the command"
+
+
 def test_a_run_in_a_store_that_cannot_be_written_is_unpacked_elsewhere(undisturbed, monkeypatch):
     run = next(path.parent.name for path in undisturbed.glob(f"*/{CONFIG}"))
     records = (undisturbed / run / RECORDS).read_bytes()
