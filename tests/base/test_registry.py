@@ -71,14 +71,11 @@ def test_an_unknown_name_suggests_similar_names(tools: Registry, name: str, mess
     assert str(caught.value) == message
 
 
-def test_parse_accepts_a_name_a_mapping_or_a_config(tools: Registry) -> None:
+def test_parse_accepts_a_name_a_mapping_or_a_config_and_dump_is_its_inverse(tools) -> None:
     hammer = tools["hammer"].Config
     assert tools.parse("hammer") == hammer()
     assert tools.parse({"name": "hammer", "weight": 3}) == hammer(weight=3)
     assert tools.parse(hammer(weight=3)) == hammer(weight=3)
-
-
-def test_dump_is_the_inverse_of_parse(tools: Registry) -> None:
     for value in ("pliers", {"name": "hammer", "weight": 3}):
         dumped = tools.dump(tools.parse(value))
         assert tools.parse(dumped) == tools.parse(value)

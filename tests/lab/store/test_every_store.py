@@ -38,8 +38,8 @@ def writes(store):
 def test_files_are_read_by_another_process(store, address):
     assert store.read("state") is None
     assert store.prefetch("lines") == set()
-    for text in (b"one", b"two"):
-        store.write("state", text)
+    for text in (b"zero", b"one", b"two"):
+        store.write("state", text, backup="before")
     store.append("lines", "first")
     store.append("lines", "second")
     store.create("config", b"one")
@@ -50,6 +50,7 @@ def test_files_are_read_by_another_process(store, address):
     assert other.prefetch("config") == {"run"}
     assert [other.read(name) for name in ("state", "config")] == [b"two", b"one"]
     assert other.read("lines") == b"first\nsecond\n"
+    assert other.read("before") == (None if address.startswith("s3") else b"one")
     store.delete("state", "never")
     assert other.read("state") is None
 

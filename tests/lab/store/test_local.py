@@ -34,14 +34,6 @@ def test_store_below_a_file_is_refused_in_one_line(tmp_path):
             operation()
 
 
-def test_write_keeps_the_replaced_file_as_backup(store):
-    for text in (b"one", b"two", b"three"):
-        store.write("state", text, backup="before")
-    assert (store.read("state"), store.read("before")) == (b"three", b"two")
-    store.delete("state", "before", "never")
-    assert (store.read("state"), store.read("before")) == (None, None)
-
-
 @pytest.mark.parametrize("before", ["", "one\n"])
 def test_append_removes_an_incomplete_line(store, before):
     for torn in ("{", '{"epoch": 3', "x" * 70_000):

@@ -36,12 +36,6 @@ def test_bucket_address_may_be_a_path(bucket):
     assert type(open_store("runs/a")) is Store
 
 
-def test_no_backup_is_kept(store):
-    for text in (b"one", b"two"):
-        store.write("state", text, backup="before")
-    assert (store.read("state"), store.read("before")) == (b"two", None)
-
-
 def test_local_copy_has_the_named_files_of_all_subfolders(store):
     for i in range(3):
         (store / f"run{i}").write("config.json", b"c%d" % i)
