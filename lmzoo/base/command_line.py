@@ -154,9 +154,6 @@ def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
     """Parse `["model.width=64", "model.norm=l2"]` into a mapping from field path to value.
 
     A value is JSON where it parses as JSON, and text otherwise; `none` is None.
-
-    Raises:
-        UserError: A text has no `=`.
     """
     settings = {}
     for text in texts:
@@ -176,11 +173,7 @@ def setting_text(path: str, value: Any) -> str:
 
 
 def nest_settings(settings: Mapping[str, Any], section: str) -> dict[str, Any]:
-    """Return the settings below `section` (model, recipe or corpus) as nested mappings.
-
-    Raises:
-        UserError: A path does not start with model, recipe or corpus.
-    """
+    """Return the settings below `section` (model, recipe or corpus) as nested mappings."""
     tree: dict[str, Any] = {}
     # A part comes before its fields.
     for path, value in sorted(settings.items(), key=lambda setting: setting[0].count(".")):

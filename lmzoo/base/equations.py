@@ -68,8 +68,7 @@ class CellText(NamedTuple):
 def cell_equations(config: Mapping[str, Any] | None, folders: Collection[Path] = ()) -> list[str]:
     """Return the equations of a cell from its stored config; below them, what its cuts replace.
 
-    Returns:
-        The lines; [] if no file describes the cell.
+    [] if no file describes the cell.
     """
     layers = [
         f"layer {number}: {line}"
@@ -90,11 +89,9 @@ def equations_left(
 ) -> list[str]:
     """Return the options' equations and the replacements that the reference does not have.
 
-    Args:
-        config: the stored config of the cell.
-        reference: that of the reference. If it is another cell, the comparison is with the cell
-            itself, without options and cuts.
-        folders: folders with the source files of cells outside the package.
+    `config` and `reference` are stored configs of cells. If the reference is another cell, the
+    comparison is with the cell itself, without options and cuts. `folders` have the source files of
+    cells outside the package.
     """
     parts, base = _parts(config, folders), _parts(reference, folders)
     same = [part["name"] for part, _ in parts] == [part["name"] for part, _ in base]

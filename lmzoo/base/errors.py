@@ -56,11 +56,7 @@ def _place(frames: Sequence[tuple[str, int | None]]) -> str:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Make the folder of a file that the block writes; an error of the disk becomes one line.
-
-    Raises:
-        UserError: The file cannot be written.
-    """
+    """Make the folder of a file that the block writes; an error of the disk is a `UserError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not os.access(path if path.exists() else path.parent, os.W_OK):
@@ -80,11 +76,7 @@ def is_file(path: Path) -> bool:
 
 
 def user_path(text: str | Path) -> Path:
-    """Return a path that the user wrote, with `~` expanded.
-
-    Raises:
-        UserError: There is no such account, or it has a NUL byte.
-    """
+    """Return a path that the user wrote, with `~` expanded; a `UserError` if it cannot be one."""
     if "\0" in str(text):
         raise UserError(f"{str(text)!r} has a NUL byte, which no path has")
     try:

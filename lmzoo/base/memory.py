@@ -21,11 +21,7 @@ def machine_bytes() -> int:
 
 
 def require_memory(size: int, what: str) -> None:
-    """Check that `what` fits into memory.
-
-    Raises:
-        UserError: `size` bytes are more than the machine has.
-    """
+    """Raise a `UserError` if `size` bytes, which `what` needs, are more than the machine has."""
     if size > (there := machine_bytes()):
         raise UserError(
             f"{what} needs at least {_text(size)}, but this machine has {_text(there)} of memory; "
@@ -35,11 +31,7 @@ def require_memory(size: int, what: str) -> None:
 
 @contextlib.contextmanager
 def allocating(what: str) -> Iterator[None]:
-    """Turn the error of an allocator in this block into one line.
-
-    Raises:
-        UserError: Memory cannot be allocated.
-    """
+    """Turn the error of an allocator in this block into a `UserError`."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:

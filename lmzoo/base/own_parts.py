@@ -41,11 +41,7 @@ def import_plugins(specs: Sequence[str] | None) -> None:
 
 
 def import_installed() -> None:
-    """Import the modules of the environment variable, and the entry points of packages.
-
-    Raises:
-        UserError: A module cannot be imported.
-    """
+    """Import the modules of the environment variable, and the entry points of packages."""
     import_plugins([spec for spec in os.environ.get(VARIABLE, "").split(os.pathsep) if spec])
     for entry in importlib.metadata.entry_points(group=GROUP):
         import_module(entry.module, f"entry point {entry.name!r} of {GROUP}")
@@ -55,10 +51,8 @@ def import_source(spec: str | Path) -> ModuleType:
     """Import a file, the folder of a package, or a module by name; return the module.
 
     The folder that contains the file or the package is added to `sys.path`, as `python FILE` does.
-
-    Raises:
-        UserError: There is no such file or module, it raises an error, or another module has its
-            name.
+    A `UserError` says that there is no such file or module, that it raises an error, or that
+    another module has its name.
     """
     path = user_path(spec)
     if path.suffix != ".py" and not path.is_dir():

@@ -83,8 +83,7 @@ class Output(io.FileIO):
 def prepare_streams() -> None:
     """Let the streams replace what they cannot write, and outlive their readers.
 
-    Raises:
-        UserError: stdout is closed, or the working folder was deleted.
+    A `UserError` says that stdout is closed, or that the working folder was deleted.
     """
     for name in ("stdin", "stdout", "stderr"):
         stream = getattr(sys, name)

@@ -35,11 +35,7 @@ def software() -> dict[str, str]:
 
 
 def check_software(expected: Mapping[str, str]) -> None:
-    """Compare with the software of the node that plans the sweep.
-
-    Raises:
-        UserError: A version differs, so that its numbers may differ.
-    """
+    """Raise a `UserError` if a version differs from that of the node that plans the sweep."""
     found = software()
     if others := [f"{k} {found[k]} here, {v} there" for k, v in expected.items() if found[k] != v]:
         text = "; ".join(others)

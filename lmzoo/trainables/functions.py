@@ -33,11 +33,7 @@ ARRAY = "numpy array"
 
 
 def check_function(function: Callable[..., Any]) -> None:
-    """Check that workers can call the function.
-
-    Raises:
-        UserError: It is not defined at the top of a module, or lacks a parameter.
-    """
+    """Raise a `UserError` unless workers can import the function and it has the parameters."""
     name = getattr(function, "__qualname__", "")
     found: Any = sys.modules.get(getattr(function, "__module__", ""))
     for part in name.split("."):

@@ -29,10 +29,8 @@ def fit_width(model: object, task: Task, parameters: int) -> object:
     """Return the model config with the largest `width` that the parameter budget allows.
 
     For a model that wraps another one, the width of the wrapped model is fitted. A model without a
-    width (a count model, a grammar) is returned unchanged.
-
-    Raises:
-        UserError: The model exceeds the budget at its smallest width, 2, or not at its largest.
+    width (a count model, a grammar) is returned unchanged. A `UserError` says that the model
+    exceeds the budget at its smallest width, 2, or not at its largest.
     """
     if not hasattr(model, "width"):
         reader = getattr(model, "reader", None)
@@ -78,11 +76,7 @@ class _NothingDrawn(TorchFunctionMode):
 
 
 def _with_width(model: object, width: int) -> object:
-    """Return the model at this width, or at the next smaller one that its heads divide.
-
-    Raises:
-        UserError: The model accepts no width from 2 to this one.
-    """
+    """Return the model at this width, or at the next smaller one that its heads divide."""
     for smaller in range(width, 2, -1):
         with suppress(UserError):
             return zoo.change(model, {"width": smaller})

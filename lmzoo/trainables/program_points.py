@@ -96,11 +96,7 @@ class ProgramPoint(Trainable):
 def resolve_program(
     study: Study, point: Point, corpus: Corpus | None, corpus_fields: Mapping[str, Any] | None
 ) -> ProgramPoint:
-    """Return a point of a function or a command.
-
-    Raises:
-        UserError: A setting, a range or the program is invalid.
-    """
+    """Return a point of a function or a command."""
     search = of_programs(study.search) if point.search is None else dict(point.search)
     space: dict[str, Range] = {}
     for path, bounds in search.items():

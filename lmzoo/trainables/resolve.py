@@ -45,11 +45,7 @@ class Data:
 
 
 def open_data(study: Study, data_dir: Path | None = None) -> Data:
-    """Open the corpus of a study, if one of its points trains a row of the zoo.
-
-    Raises:
-        UserError: The corpus is unknown, an option is invalid, or the data cannot be read.
-    """
+    """Open the corpus of a study, if one of its points trains a row of the zoo."""
     if not any(point.is_row for point in study.points):
         return Data(None, None, [])
     fields = corpus_config(study, study.fields)
@@ -58,11 +54,7 @@ def open_data(study: Study, data_dir: Path | None = None) -> Data:
 
 
 def corpus_config(study: Study, data_fields: Settings) -> dict[str, Any]:
-    """Return the config of the study's corpus.
-
-    Raises:
-        UserError: The corpus is unknown, or an option is invalid.
-    """
+    """Return the config of the study's corpus."""
     fields = nest_settings(of_rows(study, data_fields), "corpus")
     return corpora.corpus_config(study.corpus, fields)
 
@@ -77,9 +69,6 @@ def resolve(
 
     A point whose label is not in `needed` is left out if it does not accept the fields that the
     study sets for all points; None needs all points.
-
-    Raises:
-        UserError: A row, a field or a value is invalid, or the study has no points.
     """
     study.check()
     if study.parameters and "model.width" in study.fields:
@@ -125,10 +114,9 @@ def _resolve(
 
 
 def check_settings(study: Study, settings: Mapping[str, Any]) -> None:
-    """Check the fields of `--set`, which apply to all points, against what the points compare.
+    """Refuse fields of `--set`, which apply to all points, that the points compare.
 
-    Raises:
-        UserError: A point sets the field itself, or the rows of the points differ in it.
+    A point sets such a field itself, or the rows of the points differ in it.
     """
     for path in settings:
         section, _, field = path.partition(".")
@@ -180,10 +168,7 @@ def select_labels(study: Study, corpus: Corpus | None, text: str) -> set[str]:
     """Return the labels in `LABEL,LABEL` and those of the baselines; all labels if it is empty.
 
     Labels with the names of cuts are known too. A label may contain commas: the longest known label
-    is taken first.
-
-    Raises:
-        UserError: A label is unknown; the message names similar labels.
+    is taken first. A `UserError` names labels that are near an unknown one.
     """
     always = {point.label for point in baselines(study.points, corpus)}
     labels = {point.label: point.label for point in study.points} | {a: a for a in always}

@@ -162,11 +162,7 @@ def _step(model: LanguageModel, part: Sequences, rows: torch.Tensor) -> None:
 def resolve_row(
     study: Study, point: Point, corpus: Corpus, corpus_fields: Mapping[str, Any]
 ) -> RowPoint:
-    """Return a point of a row of the zoo.
-
-    Raises:
-        UserError: The row, a field or a value is invalid.
-    """
+    """Return a point of a row of the zoo."""
     fields = {f"model.{path}": value for path, value in point.fields.items()}
     overrides = zoo.overlay(_common_model_fields(study, point), nest_settings(fields, "model"))
     model = zoo.config(point.row, **overrides)

@@ -21,12 +21,9 @@ SLUG = 24
 
 
 def store_folder(storage: Path, study: str, corpus: str | Mapping[str, Any] | None) -> Path:
-    """Return the folder of a study's store.
+    """Return the folder of a study's store, below a folder or the address of a bucket.
 
-    Args:
-        storage: Folder of the stores, or the address of a bucket.
-        study: Name of the study.
-        corpus: Its corpus, as `open_corpus` takes it; None: no point trains a row of the zoo.
+    `corpus` is as `open_corpus` takes it; None: no point trains a row of the zoo.
     """
     return storage / (study if corpus is None else store_name(study, corpus))
 

@@ -70,10 +70,7 @@ class Trainer:
     def train_packed(self, runs: Sequence[SavedRun]) -> None:
         """Train one epoch of runs of rows of the zoo as one program.
 
-        A pack that exceeds the GPU's memory is divided, at once in later epochs.
-
-        Raises:
-            torch.OutOfMemoryError: One run exceeds the GPU's memory.
+        A pack that exceeds the GPU's memory is divided, at once in later epochs; one run cannot be.
         """
         assert self._corpus is not None
         trainings = [run.training for run in runs]

@@ -78,8 +78,8 @@ class Capacity:
     def limit(self) -> int:
         """Return how many workers are worth asking for: those that may run at the same time.
 
-        If any node may join, but none starts on demand, these are the workers that fit on the live
-        nodes: further requests would only wait.
+        If any node may join, but none starts on demand, further requests than those that fit on the
+        live nodes would only wait.
         """
         asked = self.autoscaling or not self.room()
         unknown = OPEN_WORKERS if self._growth.nodes is None and asked else 0
@@ -144,11 +144,7 @@ class Capacity:
         return f"waiting for {self._amount(missing)} that others hold" if lasts else ""
 
     def check(self) -> None:
-        """Return if a worker can run on a node that is there, or that may come.
-
-        Raises:
-            UserError: No such node has the resources.
-        """
+        """Raise a `UserError` if a worker can run on no node that is there or may come."""
         growth = self._growth
         nodes = [*self._look().values(), *self._startable()]
         unknown = any(not t.resources for t in growth.types) and self._coming()
@@ -189,8 +185,7 @@ class Capacity:
     def _may_show_gpus(self, on_cpu: Resources, waited: float) -> bool:
         """Return whether to wait for the first node before workers are placed on CPUs.
 
-        Raises:
-            UserError: It is not known whether nodes with GPUs would start.
+        A `UserError` says that it is not known whether nodes with GPUs would start.
         """
         growth, nodes = self._growth, self._look().values()
         idle = not any(map(on_cpu.workers_on, nodes))

@@ -94,9 +94,6 @@ def cluster(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
 
     `meanwhile` is called in a thread while Ray starts, which takes seconds; its error is raised
     here.
-
-    Raises:
-        UserError: Ray was imported too early, or the cluster cannot be joined.
     """
     if not _EARLY:
         begin()
@@ -187,11 +184,7 @@ def kill_local_ray() -> None:
 
 
 def _start(quiet: Mapping[str, Any]) -> None:
-    """Start Ray; on a busy machine its processes may time out, so it is attempted several times.
-
-    Raises:
-        UserError: This process imported Ray before the token was set, or no attempt succeeded.
-    """
+    """Start Ray; on a busy machine its processes may time out, so it is attempted several times."""
     if RAY_ALREADY_IMPORTED:  # Ray's processes would reject this one, and it would wait forever
         raise UserError(
             "ray was imported before lmzoo.lab.sweep, which sets Ray's access token; "
@@ -242,11 +235,7 @@ def _temporary_folder(environ: Mapping[str, str]) -> tuple[str, str]:
 
 
 def check_temporary_folder(environ: Mapping[str, str]) -> None:
-    """Check that Ray can make its sockets.
-
-    Raises:
-        UserError: The name of the temporary folder is too long, or the folder cannot be written.
-    """
+    """Raise a `UserError` if the folder's name is too long for the sockets of Ray."""
     name, folder = _temporary_folder(environ)
     if (size := len(os.fsencode(folder))) > SOCKET_BYTES - len(SOCKET):
         raise UserError(
@@ -256,11 +245,7 @@ def check_temporary_folder(environ: Mapping[str, str]) -> None:
 
 
 def _join(quiet: Mapping[str, Any]) -> None:
-    """Join the cluster, of which this machine must be a node.
-
-    Raises:
-        UserError: The address is not HOST:PORT, nothing responds there, or this is not a node.
-    """
+    """Join the cluster, of which this machine must be a node."""
     host, _, port = ADDRESS.rpartition(":")
     if "://" in ADDRESS:
         raise UserError(

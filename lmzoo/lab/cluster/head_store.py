@@ -53,11 +53,7 @@ class StoreServer:
     def call(
         self, owner: str, folders: tuple[str, ...], method: str, *values: Any, **options: Any
     ) -> Any:
-        """Return what a method of the store, or of a folder in it, returns.
-
-        Raises:
-            UserError: The worker has no lock.
-        """
+        """Return what a method of the store, or of a folder in it, returns; it needs a lock."""
         store = self._stores.get(owner) or self._taken_again(owner)
         if store is None:
             raise UserError(
@@ -154,11 +150,7 @@ def write_nonce(store: Store) -> str:
 
 
 def find_store(address: str, nonce: str, server: Any, worker: str) -> Store:
-    """Return the store of the driver: by its address if this machine sees it, else through Ray.
-
-    Raises:
-        UserError: This machine does not see it, and there is no server.
-    """
+    """Return the store of the driver: by its address if this machine sees it, else through Ray."""
     reason = "the folder has no file of this sweep"
     try:
         store = open_store(address)

@@ -34,12 +34,8 @@ SCORE_KINDS = {
 def display_label(label: str, cell: Mapping[str, Any] | str | None) -> str:
     """Return a point's label with the names of its switches: "cut carry (6) + write (7)".
 
-    A label without the numbers of switches is returned as it is.
-
-    Args:
-        label: the label in the study.
-        cell: the stored config of the point's cell, `config["model"].get("cell")`. The name of the
-            cell is enough for labels that start with "cut"; None for a model without a cell.
+    A label without the numbers of switches is returned as it is. `cell` is the stored config of the
+    point's cell, or None; the name of the cell is enough for labels that start with "cut".
     """
     config = {"name": cell} if isinstance(cell, str) else cell or {}
     if (layer := LAYER.fullmatch(label)) and int(layer[2]) <= len(config.get("layers", ())):
@@ -63,11 +59,7 @@ def architecture(model: Mapping[str, Any]) -> str:
 
 
 def run_name(config: Mapping[str, Any]) -> str:
-    """Return the name of a run for people: `POINT · seed SEED · STAGE`, without slashes.
-
-    Args:
-        config: the run's config.
-    """
+    """Return the name of a run for people: `POINT · seed SEED · STAGE`, without slashes."""
     label = display_label(config["point"]["label"], config["model"].get("cell"))
     return f"{file_name(label)} · seed {config['seed']} · {config['stage']}"
 
@@ -75,9 +67,8 @@ def run_name(config: Mapping[str, Any]) -> str:
 def curves_name(config: Mapping[str, Any], *, once: bool = False) -> str:
     """Return the name of a run in TensorBoard: `POINT · seed SEED · RUN` or `POINT · tune · RUN`.
 
-    Args:
-        config: the run's config; RUN is the start of its name.
-        once: Whether all confirm runs of the point have the same losses, and the name POINT.
+    RUN is the start of its name. `once`: all confirm runs of the point have the same losses, and
+    the name POINT.
     """
     label = file_name(display_label(config["point"]["label"], config["model"].get("cell")))
     if config["stage"] == "tune":
@@ -106,12 +97,8 @@ def named_points(
     """Return the content of `study.json` with labels, aliases and equations for people.
 
     Each point keeps its label and aliases of the file as `stored_labels`. Its `equations` say what
-    it changes in those of the reference.
-
-    Args:
-        study: the content of `study.json`.
-        models: point id -> config of its model, for points that have a run.
-        folders: folders with the source files of cells outside the package.
+    it changes in those of the reference. `models` has the config of the model by point id, for
+    points that have a run; `folders` have the source files of cells outside the package.
     """
     points = []
     reference = models.get(study.get("reference", ""), {}).get("cell")
@@ -133,8 +120,7 @@ def named_points(
 def find_point(points: Sequence[Mapping[str, Any]], text: str) -> Mapping[str, Any]:
     """Return the point of `named_points` with this label, alias, cut name or number.
 
-    Raises:
-        UserError: No point has it, or several do; the message lists points.
+    A `UserError` lists points if none has it, or several do.
     """
     wanted = _plain(text)
     for spellings in (_labels, _short_names):

@@ -47,11 +47,7 @@ class Lock(ABC):
         self._store, self._target = store, f"{store}/{name}"
 
     def acquire(self, patience: float) -> None:
-        """Take the lock.
-
-        Raises:
-            UserError: Another process had it for `patience` seconds, or the file system has none.
-        """
+        """Take the lock, or raise a `UserError` with its owner after `patience` seconds."""
         deadline = time.monotonic() + patience
         while not retry(self._try_acquire, self._target):
             if time.monotonic() >= deadline:
@@ -255,23 +251,16 @@ class Store:
 
     @retried
     def create(self, name: str, data: bytes) -> None:
-        """Write a file that must not exist.
-
-        Raises:
-            FileExistsError: It exists.
-        """
+        """Write a file that must not exist, or raise a `FileExistsError`."""
         if (self.path / name).exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self.path / name))
         self._replace(name, data)  # only the owner of the lock writes
 
     @retried
     def write(self, name: str, data: Content, backup: str = "") -> None:
-        """Replace a file atomically.
+        """Replace a file atomically; `data` may be in pieces.
 
-        Args:
-            name: The file.
-            data: The new content, also in pieces.
-            backup: A name under which the old file is kept; a bucket keeps none.
+        The old file is kept under the name `backup`, if it is given; a bucket keeps none.
         """
         self._replace(name, data, backup)
 
@@ -310,12 +299,7 @@ class Store:
     def lock(self, name: str, patience: float = 0.0) -> Lock:
         """Lock the store until the lock is closed or the process ends.
 
-        Args:
-            name: The lock file.
-            patience: Seconds to wait for another process.
-
-        Raises:
-            UserError: Another process still has the lock; the message names it.
+        A `UserError` names the process that still has the lock after `patience` seconds.
         """
         lock = self._new_lock(name)
         lock.acquire(patience)
@@ -325,8 +309,7 @@ class Store:
     def clear_locks(self, pattern: str, patience: float) -> None:
         """Wait until no process has a lock whose name matches the pattern; delete the lock files.
 
-        Raises:
-            UserError: A process still has one after `patience` seconds; the message names it.
+        A `UserError` names a process that still has one after `patience` seconds.
         """
 
         def clear(name: str) -> None:
@@ -428,11 +411,7 @@ S3_SCHEME = re.compile("s3:/+")
 
 
 def open_store(address: Store | Path | str) -> Store:
-    """Return the store at an address, a path or `s3://bucket/prefix`; a store is unchanged.
-
-    Raises:
-        UserError: The address has no bucket.
-    """
+    """Return the store at an address, a path or `s3://bucket/prefix`; a store is unchanged."""
     if isinstance(address, Store):
         return address
     text = str(address)

@@ -67,11 +67,9 @@ class PackFiles:
     ) -> None:
         """Write the state of a pack after earlier writes, and append the events.
 
-        Args:
-            rows: Makes the file of the members from the number of the write.
-            events: Those that the segment lacks.
-            others: Keys of the runs whose rows the last file may have and this one lacks. Their
-                folders are written before it.
+        `rows` makes the file of the members from the number of the write. `events` are those that
+        the segment lacks. `others` are keys of the runs whose rows the last file may have and this
+        one lacks: their folders are written before it.
         """
         self._writer.wait(self._key)
         keys, number = [*others], self._count

@@ -165,12 +165,7 @@ class RunFolder:
     def create(self, config: Mapping[str, Any], *, new: bool = False) -> None:
         """Write the config, unless the folder has a readable one.
 
-        Args:
-            config: The config.
-            new: The store has no such folder, so nothing is read.
-
-        Raises:
-            UserError: `new` is wrong.
+        `new`: the store has no such folder, so nothing is read; a `UserError` if that is wrong.
         """
         if new:
             try:
@@ -319,15 +314,9 @@ def find_end(records: list[Record], budget: int) -> Record | None:
 
 
 def records_pending(records: list[Record], budget: int, *, test: bool) -> bool:
-    """Return whether training or the test is pending for a budget.
+    """Return whether training, or the test if `test`, is pending for a budget in epochs.
 
-    Args:
-        records: The events of the run.
-        budget: Epochs.
-        test: Whether the run must be tested at the budget.
-
-    Raises:
-        UserError: The test is pending, but training already continued beyond the budget.
+    A `UserError` says that the test is pending, but training has continued beyond the budget.
     """
     end = find_end(records, budget)
     tested = any(r["event"] == "test" and r["epoch"] == budget for r in records)

@@ -171,11 +171,7 @@ class S3Lock(Lock):
         self._renewer.start()
 
     def check(self) -> None:
-        """Check that this process still has the lock.
-
-        Raises:
-            UserError: The lock could not be renewed, so another process may have it.
-        """
+        """Raise a `UserError` if the lock could not be renewed: another process may have it."""
         if self._released.is_set() or not self._is_safe():
             raise UserError(
                 f"{self._store}: the lock was lost because it could not be renewed in time; check "
@@ -388,11 +384,7 @@ class S3Store(Store):
         return True
 
     def _put_known(self, name: str, data: bytes) -> None:
-        """Replace the object that was read or written last.
-
-        Raises:
-            UserError: Another process has replaced it.
-        """
+        """Replace the object that was read or written last, unless another process has."""
         etag = self._etags[name]
         condition = {"IfMatch": etag} if etag else {"IfNoneMatch": "*"}
         try:

@@ -60,13 +60,11 @@ class SavedRun(ABC):
         Args:
             folder: The folder, which need not exist.
             config: The config of the run.
-            patience: Seconds to wait for another process that has the run open.
+            patience: Seconds to wait for another process that has the run open, until a
+                `UserError` names it.
             lock: False if this process has a lock of a store above the folder.
             new: The store has no such folder, so nothing is read.
             writer: Writes the files in the background; None: every call writes its files.
-
-        Raises:
-            UserError: Another process has had the run open for `patience` seconds.
         """
         self.folder = folder
         self.identity = config.get("run", "")
@@ -119,9 +117,7 @@ class SavedRun(ABC):
     def _load(self, data: bytes) -> list[Record]:
         """Continue the training from a checkpoint, and return its records.
 
-        Raises:
-            OtherRunError: The checkpoint is that of another run.
-            Exception: Of any type, if it is damaged.
+        A damaged checkpoint raises any error, that of another run an `OtherRunError`.
         """
 
     def save_epoch(self) -> None:
@@ -219,11 +215,7 @@ class SavedRun(ABC):
             self._append(record)
 
     def _check_epochs(self, records: Sequence[Record]) -> None:
-        """Check that each epoch before the checkpoint has a record.
-
-        Raises:
-            OtherRunError: The file of records has lost some.
-        """
+        """Raise an `OtherRunError` if the file of records has lost an epoch of the checkpoint."""
         known = {*self._known, *((record["event"], record["epoch"]) for record in records)}
         needed = {("epoch", epoch) for epoch in range(1, self.epoch + 1)}
         if self.has_every_epoch and not needed <= known:

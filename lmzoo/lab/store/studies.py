@@ -13,8 +13,7 @@ RUNS = Path("runs")
 def find_study(text: Path | str, runs: Path = RUNS) -> Path:
     """Return the folder of a study: a path, a file of records, or a name in the folder of the runs.
 
-    Raises:
-        UserError: No study or several have this name.
+    A `UserError` lists studies if none has this name, or several do.
     """
     text = str(text)
     path = Path(text)

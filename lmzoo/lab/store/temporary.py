@@ -44,11 +44,7 @@ def delete_abandoned() -> None:
 
 
 def _lock(folder: Path) -> int:
-    """Lock a folder and return its file descriptor.
-
-    Raises:
-        OSError: Another process has locked it, or it is no folder.
-    """
+    """Lock a folder and return its file descriptor; an OSError if another process has."""
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)

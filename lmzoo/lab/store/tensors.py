@@ -42,11 +42,7 @@ def encode(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> list[Buf
 
 
 def decode(data: bytes) -> tuple[dict[str, str], dict[str, Array]]:
-    """Return the metadata and the arrays of a file.
-
-    Raises:
-        ValueError: The file is damaged.
-    """
+    """Return the metadata and the arrays of a file; a ValueError if it is damaged."""
     (length,) = struct.unpack_from("<Q", data)
     header, view = json.loads(data[8 : 8 + length]), memoryview(data)[8 + length :]
     metadata = header.pop(METADATA)
@@ -63,10 +59,7 @@ def split(data: bytes) -> tuple[int, list[tuple[str, dict, list[Buffer]]]]:
     """Return the number of a pack's file; and each run, its plain state, a file of its own rows.
 
     The metadata `runs` has, for each run, its rows by the name of the array, and its state. In the
-    file of a run, arrays have the part of their name after the last dot.
-
-    Raises:
-        ValueError: The file is damaged.
+    file of a run, arrays have the part of their name after the last dot. See `decode`.
     """
     metadata, stacked = decode(data)
     number, found = int(metadata.pop(NUMBER)), []

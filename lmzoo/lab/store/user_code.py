@@ -84,11 +84,7 @@ def _digest(files: Files) -> str:
 
 
 def user_code(modules: Iterable[str]) -> UserCode:
-    """Return the code of those modules that are outside the package.
-
-    Raises:
-        UserError: A module has no file.
-    """
+    """Return the code of those modules that are outside the package; each must have a file."""
     code = UserCode()
     for name in sorted(set(modules)):
         if name.partition(".")[0] != PACKAGE:
@@ -99,14 +95,9 @@ def user_code(modules: Iterable[str]) -> UserCode:
 def load(facts: Mapping[str, Any], copy: Path, *, own: bool = False) -> None:
     """Import the modules of a run, and log a warning if their source has changed since.
 
-    Args:
-        facts: `user_code` of the run's config.
-        copy: The folder with the copy of the files.
-        own: Whether this account has sent the code; otherwise it must be trusted.
-
-    Raises:
-        UserError: Another version of a module is imported already, the copy is damaged, or nobody
-            trusts the code.
+    `facts` are `user_code` of the run's config, and `copy` is the folder with the copy of the
+    files. A `UserError` says that another version of a module is imported already, that the copy is
+    damaged, or that nobody trusts the code. `own`: this account has sent it.
     """
     modules, names = facts["modules"], ", ".join(facts["modules"])
     imported = user_code(name for name in modules if name in sys.modules)

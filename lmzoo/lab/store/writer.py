@@ -43,11 +43,7 @@ class Writer:
         self._changed = threading.Condition()
 
     def submit(self, key: Hashable, action: Action) -> None:
-        """Run `action` after the earlier actions of the key.
-
-        Raises:
-            BaseException: The error of an earlier action of the key; `action` is dropped.
-        """
+        """Run `action` after the earlier actions of the key; raise the error of one that failed."""
         with self._changed:
             self._raise_error(key)
             queue = self._queues.get(key, deque())
@@ -63,11 +59,7 @@ class Writer:
             return key not in self._queues
 
     def wait(self, key: Hashable | None = None) -> None:
-        """Block until the actions of the key, or of all keys, are done.
-
-        Raises:
-            BaseException: The error of an action.
-        """
+        """Wait for the actions of the key, or of all keys; raise the error of one that failed."""
         with self._changed:
             if key is not None:
                 self._changed.wait_for(lambda: key not in self._queues)
@@ -78,11 +70,7 @@ class Writer:
                 self._raise_error(failed)
 
     def close(self) -> None:
-        """Wait for all actions and end the threads.
-
-        Raises:
-            BaseException: The error of an action.
-        """
+        """Wait for all actions and end the threads; raise the error of an action that failed."""
         self._pool.shutdown()
         self.wait()
 
@@ -148,13 +136,9 @@ NEWS = News(LOG)
 def retry(action: Callable[[], Value], target: str) -> Value:
     """Call `action` until it succeeds and return its value.
 
-    Args:
-        action: The operation. It must be safe to repeat after it failed halfway.
-        target: The file or folder, for the log and the error message.
-
-    Raises:
-        UserError: It still failed after `RETRY_SECONDS`, or the error is not transient.
-        FileExistsError, FileNotFoundError: Raised unchanged, since they are answers, not failures.
+    It must be safe to repeat after it failed halfway. A `UserError` names the `target`, a file or a
+    folder, if it still failed after `RETRY_SECONDS`, or if the error is not transient. A
+    FileExistsError and a FileNotFoundError are answers, not failures, and are raised unchanged.
     """
     deadline, pause = time.monotonic() + RETRY_SECONDS, 0.25
     while True:

@@ -69,11 +69,7 @@ class Command:
     """Steps that are one epoch, for a program that reports steps; other steps are left out."""
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Check that the command uses the seed and all settings, and nothing else.
-
-        Raises:
-            UserError: It does not.
-        """
+        """Raise a `UserError` unless the command uses the seed, all settings, and no more."""
         if sum(map(bool, (self.pattern, self.csv, self.tensorboard))) > 1:
             raise UserError(f"command {self.text!r}: give one of pattern, csv and tensorboard")
         names = set(NAME.findall(self.text))
@@ -92,11 +88,7 @@ class Command:
             raise UserError(f"pattern {self.pattern!r}: {error}") from None
 
     def numbered(self, row: dict[str, Any]) -> dict[str, Any] | None:
-        """Return a report whose epochs count from 1; None if its step is inside of an epoch.
-
-        Raises:
-            RuntimeError: The epoch or the step is not a number.
-        """
+        """Return a report whose epochs count from 1; None if its step is inside of an epoch."""
         name = "step" if self.every > 1 and "step" in row else "epoch"
         own = {key: value for key, value in row.items() if key != "epoch"}
         if row.get(name) in (None, ""):
@@ -128,11 +120,7 @@ class CommandRun(ProgramRun):
     _process: subprocess.Popen[bytes] | None = None
 
     def start(self, budget: int) -> Iterator[Report]:
-        """Start the command, and yield what it reports, until it ends.
-
-        Raises:
-            ProgramError: It ended with an error.
-        """
+        """Start the command, and yield what it reports; its error is a `ProgramError`."""
         state = self._folder / STATE
         state.mkdir(parents=True, exist_ok=True)
         values = {**self.config["recipe"], "seed": self.config["seed"], "epochs": budget}

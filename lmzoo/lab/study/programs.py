@@ -79,10 +79,8 @@ class ProgramRun(SavedRun):
     def train_epoch(self, budget: int) -> None:
         """Wait for the next epoch that the program reports.
 
-        A program that ends before the budget has stopped early: its last report counts.
-
-        Raises:
-            RuntimeError: It failed, or reported no metric.
+        A program that ends before the budget has stopped early: its last report counts. A
+        RuntimeError says how it failed, or that it reported no metric.
         """
         begun, last, seen = time.perf_counter(), None, set[str]()
         if self._stream is None:
@@ -121,10 +119,8 @@ class ProgramRun(SavedRun):
         """Append the `test` event: the test metric at the epoch of the best validation metric.
 
         A program that never reports the test metric is tested by its validation metric, and the
-        record says so (`metric`): tables do not compare it with runs that have the test metric.
-
-        Raises:
-            RuntimeError: Only other epochs have the test metric.
+        record says so (`metric`): tables do not compare it with runs that have the test metric. One
+        that reports it at other epochs only fails.
         """
         known = [r for r in epoch_records(self.records) if r["epoch"] <= self.epoch]
         best = min(known, key=lambda record: record["valid_token"])
