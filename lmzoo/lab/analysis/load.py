@@ -12,7 +12,6 @@ out and named too.
 """
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -23,19 +22,22 @@ import polars as pl
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.study_parquet import SUFFIX, unpacked_study
-from lmzoo.lab.store.archive import FOLDER, archived_runs, archives, read_config, read_run_file
+from lmzoo.lab.store.archive import (
+    archived_runs,
+    archives,
+    read_config,
+    read_run_file,
+    run_folders,
+)
 from lmzoo.lab.store.labels import find_point, named_points
 from lmzoo.lab.store.local import Store, open_store
 from lmzoo.lab.store.records import (
-    BOARD,
     CONFIG,
     PROGRAM,
     RECORDS,
     SCHEMA,
     STUDY,
     TEST_LOSSES,
-    TRACKING,
-    TUNE,
     USER_CODE,
     is_config,
     is_sealed,
@@ -111,8 +113,7 @@ def load_study(path: Path) -> StudyFolder:
     configs: list[dict[str, Any]] = []
     texts: list[tuple[str, bytes]] = []
     damaged: list[str] = []
-    folders = {e.name for e in os.scandir(path) if e.is_dir() and e.name[0] != "."}
-    folders -= {USER_CODE, BOARD, TRACKING, TUNE, FOLDER}
+    folders = run_folders(path)
     archived = {run: texts for run, *texts in archived_runs(path)}  # after the list of the folders
     for name in sorted({*folders, *archived}):
         folder = f"{path}/{name}"  # a Path is as slow as reading its file

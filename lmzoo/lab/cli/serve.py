@@ -6,7 +6,6 @@ link that is printed has it; the answer stores it in a cookie. A request for ano
 refused, because a foreign name may resolve to loopback (DNS rebinding).
 """
 
-import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +22,8 @@ import typer
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.streams import echo
-from lmzoo.lab.store.records import BOARD, STUDY, TRACKING, TUNE, read_json
+from lmzoo.lab.store.archive import archives, run_folders
+from lmzoo.lab.store.records import STUDY, read_json
 from lmzoo.lab.store.studies import RUNS, is_running, list_studies
 
 COOKIE = "lmzoo"
@@ -34,8 +34,6 @@ PATIENCE = 0.5
 BUSY = 0.1
 """Largest share of one core that the pages of a running sweep take."""
 COLUMNS = ("study", "question", "answer", "state", "runs", "trained", "last change")
-NO_RUNS = (BOARD, TRACKING, TUNE)
-"""Folders of a study that are no runs."""
 
 
 class Pages:
@@ -72,7 +70,7 @@ class Pages:
 
     def _row(self, at: float, study: Path) -> str:
         known = read_json(study / STUDY) or {}
-        runs = sum(entry.is_dir() and entry.name not in NO_RUNS for entry in os.scandir(study))
+        runs = len(run_folders(study).union(*(a.run_names for a in archives(study))))
         tuned, points = len(known.get("chosen", ())), len(known.get("points", ()))
         state = "running" if is_running(study) else "ended" if tuned == points else "stopped"
         if tuned < points:

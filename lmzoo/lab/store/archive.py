@@ -21,7 +21,16 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from lmzoo.lab.store.records import CONFIG, PREVIOUS, RECORDS, USER_CODE, parse_json
+from lmzoo.lab.store.records import (
+    BOARD,
+    CONFIG,
+    PREVIOUS,
+    RECORDS,
+    TRACKING,
+    TUNE,
+    USER_CODE,
+    parse_json,
+)
 from lmzoo.lab.store.temporary import temporary_folder
 
 FOLDER = "ended"
@@ -74,6 +83,13 @@ class Archive:
         self._found = _scan(self._path.read_bytes())
         self.members = set(self._found)
         self.damage = f"{self._path} is damaged; {len(self.run_names)} runs are read"
+
+
+def run_folders(study: Path) -> set[str]:
+    """Return the runs of a study that have a folder."""
+    with os.scandir(study) as entries:
+        found = {entry.name for entry in entries if entry.is_dir() and entry.name[0] != "."}
+    return found - {USER_CODE, BOARD, TRACKING, TUNE, FOLDER}
 
 
 def archives(study: Path) -> list[Archive]:

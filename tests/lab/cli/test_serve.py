@@ -15,6 +15,7 @@ import pytest
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.report import render_report
 from lmzoo.lab.cli.serve import RELOAD, SOON, build_server
+from lmzoo.lab.store.archive import archive_runs
 from lmzoo.lab.store.records import DRIVER_LOCK
 from tests.lab.analysis.toy_study import ToyStudy
 
@@ -25,6 +26,8 @@ def runs(tmp_path_factory) -> Path:
     toy = ToyStudy(folder / "toy-captions")
     toy.add_point("full", [3.0, 3.01, 3.02])
     toy.add_point("carry", [3.5, 3.51, 3.52])
+    archive_runs(toy.path, [next(toy.path.glob("*/config.json")).parent.name])
+    (toy.path / "user_code").mkdir()
     (folder / "secret").mkdir()
     return folder
 
