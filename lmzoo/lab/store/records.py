@@ -1,26 +1,8 @@
 """The files of a run: its config, its events and their names. Standard library only.
 
-    RUNS/<study>/study.json           the question, the search, the points, the chosen settings
-    RUNS/<study>/settings.ndjson      every suggested setting
-    RUNS/<study>/user_code/<hash>/    source files of parts from outside the package
-    RUNS/<study>/<identity>/          one run
-        config.json                   everything that decides the result, and labels
-        records.ndjson                one event per line, appended and flushed
-        checkpoint.pt                 the state after the last epoch, replaced atomically; rows of a
-                                      pack, as safetensors, if its worker died (`pack_files.py`)
-        checkpoint-previous.pt        the state one epoch earlier, used if the last is damaged; a
-                                      bucket has none
-        traceback.txt                 of the error with which the run failed
-        test-EPOCH.npy                float32 (2, N): NLL in nats and tokens of each test sequence
-    RUNS/<study>/.pack-<worker>/      what a pack writes for all its runs (`pack_files.py`)
-    RUNS/<study>/tune/N/              Ray Tune's own files of a sweep with `--engine tune`
-    RUNS/<study>/ended/NNNNN.zip      the folders of ended runs (`archive.py`); not in a bucket
-    RUNS/<study>/tensorboard/<point · seed · identity>/
-        events.out.tfevents.*         the same numbers for TensorBoard
-
-RUNS is a folder or a prefix of a bucket (`lab/store/local.py`). The identity of a run is the hash
-of everything that decides its result, so a finished run is never trained again. Every event has
-`event` and `epoch`:
+`docs/how/run_folder.md` lists all files of a study. The identity of a run is the hash of everything
+that decides its result, so a finished run is never trained again. Every event has `event` and
+`epoch`:
 
     epoch   train_token, valid_token, valid_sentence (nats per token), seconds, tokens_per_second,
             host: the machine that trained this epoch;
