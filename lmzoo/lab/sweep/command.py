@@ -152,7 +152,7 @@ def _run(
     fuse: Annotated[str, typer.Option(help="Maximum number of runs trained together as a pack: auto, off or a number.")] = "auto",
     track: Annotated[Texts, typer.Option(help="Also log each run to wandb or mlflow.")] = None,
     engine: Annotated[str, typer.Option(help="packs: workers train many runs together. tune: one trial of Ray Tune is one run.")] = "packs",
-    curves: Annotated[bool, typer.Option("--curves/--no-curves", help="Write curves for TensorBoard: two files and folders a run.")] = True,
+    no_curves: Annotated[bool, typer.Option("--no-curves", help="Write no TensorBoard curves, which are two files and folders a run.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points, their pending runs and a time estimate.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished run to stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and the ranking only.")] = False,
@@ -170,7 +170,7 @@ def _run(
     )
     sweep = Sweep(
         *(changed, resources, fuse, track or []),
-        **{"curves": curves, "as_json": as_json, "quiet": quiet, "engine": engine},
+        **{"curves": not no_curves, "as_json": as_json, "quiet": quiet, "engine": engine},
     )
     settings = parse_settings(own["fields"] or [])
     if options_file and dry_run and not options_file.exists():
