@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from lmzoo.lab.store.archive import archives
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import (
     CHECKPOINT,
@@ -113,7 +114,10 @@ def unpack(store: Store, worker: str) -> None:
     if has_damaged_line(data, lines):
         LOG.warning("%s/%s is damaged; its runs go on from their own folders", pack, SEGMENT)
         events, states = {}, {}
+    archived = set[str]().union(*(archive.run_names for archive in archives(store.path)))
     for run in sorted(events.keys() | states.keys()):
+        if run in archived and (store / run).read(CONFIG) is None:
+            continue  # it has ended
         state, rows = states.get(run, ({}, []))
         _give(
             RunFolder(store / run), [*events.get(run, ()), *state.get("records", ())], state, rows
@@ -135,12 +139,7 @@ def _states(pack: Store) -> dict[str, tuple[dict[str, Any], Sequence[Buffer]]]:
 def _give(
     folder: RunFolder, records: Sequence[Record], state: dict[str, Any], rows: Sequence[Buffer]
 ) -> None:
-    """Write what a folder lacks. A run that has left the pack has a newer state there.
-
-    Without a config it has ended, and the archive has it, or nothing of it was written.
-    """
-    if folder.store.read(CONFIG) is None:
-        return
+    """Write what a folder lacks. A run that has left the pack has a newer state there."""
     known = {(record["event"], record["epoch"]) for record in folder.records()}
     last = max((epoch for event, epoch in known if event == "epoch"), default=0)
     if rows and state["epoch"] > last:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from lmzoo.lab.store import pack_files
+from lmzoo.lab.store.archive import archive_runs
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import CHECKPOINT, CONFIG, RunFolder, read_json
 from lmzoo.lab.sweep.messages import Assignment, Job
@@ -193,3 +194,16 @@ def test_a_damaged_line_of_a_segment_leaves_the_runs_to_their_own_folders(bad, t
     pack_files.unpack_all(Store(tmp_path))
     assert len(RunFolder(tmp_path / "a").records()) == (bad is None)
     assert pack.read(pack_files.SEGMENT) is None
+
+
+def test_a_run_that_was_archived_gets_no_folder_from_a_dead_worker(tmp_path):
+    folder = RunFolder(tmp_path / "a")
+    folder.create({})
+    folder.append({"event": "end", "epoch": 1, "status": "finished"})
+    archive_runs(tmp_path, ["a"])
+    pack = Store(tmp_path) / f"{pack_files.PREFIX}{WORKER}"
+    pack.append(
+        pack_files.SEGMENT, json.dumps({"run": "a", "event": "test", "epoch": 1, "token": 1})
+    )
+    pack_files.unpack_all(Store(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["ended"]
