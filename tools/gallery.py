@@ -3,7 +3,7 @@
     python tools/gallery.py            make results
 
 The same records give the same files (`tests/docs/test_gallery.py`). A picture is an SVG that
-follows the reader's setting, light or dark. The forest plot is that of the results pages.
+follows the reader's setting, light or dark. Charts are those of `lmzoo figure`.
 """
 
 import importlib
@@ -11,15 +11,22 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import gallery_charts
 import gallery_console
 
-from lmzoo.lab.analysis.curve_data import learning_curves, tuned_settings
 from lmzoo.lab.analysis.load import load_study
-from lmzoo.lab.analysis.ranking import rank_points
+from lmzoo.lab.analysis.report.figure import figures
+from lmzoo.lab.analysis.report.forest import PICTURE, picture
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs/assets/gallery"
+WIDTH = 640
+PADDING = {"left": 5, "top": 5, "bottom": 5, "right": 45}
+"""The reader's font may be wider than the one that Vega measures."""
+TITLES = {
+    **{"orient": "top", "titleColor": "var(--fg)", "symbolBaseFillColor": "var(--muted)"},
+    "layout": {"top": {"direction": "vertical", "anchor": "start"}},
+}
+CONFIG = PICTURE | {"legend": PICTURE["legend"] | TITLES}
 STUDY, RECORDS = "gru_ablation", ROOT / "docs/results/records/gru_ablation-captions.parquet"
 
 
@@ -32,20 +39,13 @@ def main() -> None:
 
 def pictures() -> Iterator[tuple[Path, str]]:
     """Yield the path and the SVG of each picture."""
-    folder = load_study(RECORDS)
-    ranking = rank_points(folder.runs, folder.events, folder.study)
-    floor = ranking["floor"].item(0)
-    groups = {row["label"]: _group(row) for row in ranking.to_dicts()}
-    yield FOLDER / "curves.svg", gallery_charts.curves(learning_curves(folder), groups, floor)
-    tried = tuned_settings(folder, "recipe.lr")
-    yield FOLDER / "settings.svg", gallery_charts.settings(tried, groups, floor)
+    charts = figures(load_study(RECORDS))
+    for name in ("curves", "tuning"):
+        spec = charts[name].properties(width=WIDTH).to_dict() | {"padding": PADDING}
+        yield FOLDER / f"{name}.svg", picture(spec, CONFIG)
     sys.path.insert(0, str(ROOT))  # for `sweeps`
     study = importlib.import_module(f"sweeps.{STUDY}").STUDY
     yield FOLDER / "console.svg", gallery_console.picture(study, RECORDS)
-
-
-def _group(row: dict[str, object]) -> str:
-    return "reference" if row["reference"] else str(row["verdict"] or "baseline")
 
 
 if __name__ == "__main__":

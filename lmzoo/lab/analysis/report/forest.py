@@ -135,6 +135,11 @@ def forest_picture(part: pl.DataFrame, *, narrow: bool = False) -> str:
     longest = max(len(line) for text in part["label"] for line in label_lines(text, letters))
     # The reader's font may be wider than the one that Vega measures.
     spec["padding"] = {"left": 4 + round(1.4 * longest), "right": 8, "top": 4, "bottom": 4}
+    return picture(spec, config)
+
+
+def picture(spec: dict[str, Any], config: dict[str, Any] = PICTURE) -> str:
+    """Return a chart's specification as SVG, which follows the reader's setting, light or dark."""
     svg = vl_convert.vegalite_to_svg({**spec, "config": config})
     css = files("lmzoo.lab.analysis.report").joinpath("page.css").read_text("utf-8")
     light, dark = (" ".join(x.split()) for x in re.findall(r":root \{.*?\}", css, re.DOTALL))
