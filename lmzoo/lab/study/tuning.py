@@ -61,8 +61,9 @@ from lmzoo.lab.study.study import Study
 if TYPE_CHECKING:
     from lmzoo.lab.study.point_planner import PointPlanner
 
-ELSEWHERE = 16
-"""Settings of several fields among which the best one may be."""
+ELSEWHERE, WITH_CHOICES = 16, 32
+"""Most settings of several ranges among which the best one may be, and their number where a field
+is a choice, each option of which has an optimum of its own."""
 CELLS = 5
 """Cells of the range of a study with at most 23 samples."""
 
@@ -276,7 +277,11 @@ class SharedTuning:
             for row, (point, own) in enumerate(losses.items()):
                 early[row, : len(own)] = point.losses_at_rung()
         design, space = len(self.points[0].design), self.points[0].space
-        elsewhere = coordinates(space, spread(space, ELSEWHERE, 0)) if len(space) > 1 else None
+        elsewhere = None
+        if len(space) > 1:
+            size = max(1, min(ELSEWHERE, self.points[0].samples - 1))
+            size = WITH_CHOICES if any(isinstance(b, Choice) for b in space.values()) else size
+            elsewhere = coordinates(space, spread(space, size, 0))
         fit = fit_responses(
             y, np.array(x), seeds=seeds, early=early, elsewhere=elsewhere, shared=design
         )

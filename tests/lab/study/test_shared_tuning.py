@@ -14,7 +14,7 @@ from lmzoo.base.search_space import Choice, FloatRange
 from lmzoo.lab.statistics.responses import fit_responses
 from lmzoo.lab.store.records import CONFIG, read_json
 from lmzoo.lab.study.pruners import KEEP, rungs
-from lmzoo.lab.study.tuning import CELLS, ELSEWHERE, coordinates, start_design
+from lmzoo.lab.study.tuning import CELLS, WITH_CHOICES, coordinates, start_design
 from tests.lab.sweep.fake_runs import open_fake_run
 from tests.lab.sweep.local_sweep import outcome, sweep
 
@@ -126,14 +126,23 @@ def test_the_fit_knows_every_run_that_was_stopped_early(tuned, fake_sweep, monke
     assert np.isfinite(early[stopped, CELLS - 1]).all()
 
 
-def test_with_two_fields_the_best_may_be_anywhere_in_the_space(tuned, fake_sweep, monkeypatch):
+@pytest.mark.parametrize(
+    ("second", "shape"),
+    [
+        ({"recipe.batch": Choice((16, 32, 64))}, (WITH_CHOICES, 4)),
+        ({"recipe.clip": FloatRange(0.1, 10, log=True)}, (CELLS - 1, 2)),
+    ],
+)
+def test_with_two_fields_the_best_may_be_anywhere_in_the_space(
+    second, shape, tuned, fake_sweep, monkeypatch
+):
     seen = []
     monkeypatch.setattr(
         "lmzoo.lab.study.tuning.fit_responses",
         lambda *given, **more: seen.append(more.get("elsewhere")) or fit_responses(*given, **more),
     )
-    search = {**SPACE, "recipe.batch": Choice((16, 32, 64))}
-    assert fake_sweep(dataclasses.replace(tuned, search=search), slots=3)
-    assert seen[-1].shape == (ELSEWHERE, 4)
-    assert (seen[-1][:, 1:].sum(1) == 1).all()
-    assert {*seen[-1][:, 1:].argmax(1)} == {0, 1, 2}
+    assert fake_sweep(dataclasses.replace(tuned, search={**SPACE, **second}), slots=3)
+    assert seen[-1].shape == shape
+    if len(second) < shape[1] - 1:
+        assert (seen[-1][:, 1:].sum(1) == 1).all()
+        assert {*seen[-1][:, 1:].argmax(1)} == {0, 1, 2}
