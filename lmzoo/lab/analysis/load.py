@@ -80,11 +80,6 @@ OTHER_REFERENCE = (
     "differences from it look larger than they are"
 )
 REMEDY = "run the sweep again, which writes it; else delete the folder"
-CONFIG_FIELDS = (
-    *("run", "stage", "seed", "score", "fingerprint"),
-    *("vocab", "length", "parameters", "leaks"),
-)
-"""Fields of a run's config that are columns of `RUN_SCHEMA` without any change."""
 
 
 class StudyFolder(NamedTuple):
@@ -253,16 +248,12 @@ def _parse_lines(texts: list[tuple[str, bytes]]) -> tuple[pl.DataFrame, Counter[
 
 def _run_row(config: Mapping[str, Any]) -> dict[str, Any]:
     floor = config["floor"] or {}
-    return {name: config[name] for name in CONFIG_FIELDS} | {
+    return {
+        **{name: config.get(name) for name in RUN_SCHEMA},
+        **{name: json.dumps(config[name]) for name in ("model", "corpus", "setting")},
         "point": config["point"]["id"],
-        "model": json.dumps(config["model"]),
-        "corpus": json.dumps(config["corpus"]),
-        "setting": json.dumps(config["setting"]),
-        "state_size": config.get("state_size"),
-        "flops": config.get("flops"),
         "floor_token": floor.get("token"),
         "floor_sentence": floor.get("sentence"),
-        "ceiling": config.get("ceiling"),
         "program": config.get(PROGRAM),
     }
 

@@ -1,7 +1,6 @@
 """A study survives its Parquet file: the same tables, and a sweep that trains nothing again."""
 
 import json
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import FORMATS, render
 from lmzoo.lab.analysis.study_parquet import read_rows, restore_study, save_study
 from lmzoo.lab.store.local import Store
-from lmzoo.lab.store.records import RECORDS, STUDY, find_end, json_bytes, parse_json
+from lmzoo.lab.store.records import RECORDS, STUDY, json_bytes, parse_json
 from lmzoo.lab.study.study_store import ReadOnlyStudyStore
 from tests.lab.analysis.toy_study import ToyStudy
 
@@ -68,23 +67,6 @@ def test_tables_are_the_same_byte_for_byte(toy: ToyStudy, tmp_path: Path, how: s
         restore_study(file, tmp_path / "restored")
     copy = tmp_path / "restored" if how == "restored" else file
     assert tables(copy) == tables(toy.path)
-
-
-def test_a_sweep_finds_the_same_ended_runs_and_settings(toy: ToyStudy, tmp_path: Path) -> None:
-    save_study(toy.path, tmp_path / "toy.parquet")
-    restore_study(tmp_path / "toy.parquet", tmp_path / "restored")
-    ends = {}
-    for path in (toy.path, tmp_path / "restored"):
-        with closing(ReadOnlyStudyStore(path)) as store:
-            assert store.settings("0") == {1: {}}
-            ends[path] = {
-                run: find_end(store.run(run).records(), toy.epochs)
-                for run in sorted(store.known_runs)
-            }
-    original, restored = ends.values()
-    assert original == restored
-    assert {None} < {end and end["status"] for end in original.values()}
-    assert {end["status"] for end in original.values() if end} == {"finished", "pruned", "diverged"}
 
 
 def test_saving_twice_gives_equal_bytes_and_no_machine(toy: ToyStudy, tmp_path: Path) -> None:
