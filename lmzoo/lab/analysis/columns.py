@@ -25,11 +25,9 @@ import polars as pl
 
 from lmzoo.lab.analysis.formatting import (
     MISSING,
-    format_interval,
     format_mean,
     format_number,
     format_p,
-    format_perplexity,
     format_probability,
     format_value,
 )
@@ -39,8 +37,8 @@ from lmzoo.lab.analysis.units import (
     OBJECTIVE,
     PERPLEXITIES,
     SIZE_OF,
+    bits_per_nat,
     require_size,
-    unit_factor,
 )
 from lmzoo.lab.analysis.verdict_lines import shown_verdict, verdict_text
 
@@ -161,7 +159,9 @@ def in_unit(table: pl.DataFrame, frame: str, unit: str) -> pl.DataFrame:
     if unit in SIZE_OF:
         require_size(table, unit)
         own = [name for name, _ in _in_nats(frame, unit) if name in table.columns]
-        table = table.with_columns(pl.col(own) * unit_factor(unit))
+        size = SIZE_OF[unit]
+        factor = 1 / pl.col(size) if unit == "wppl" else bits_per_nat(size)
+        table = table.with_columns(pl.col(own) * factor)
     return _perplexities(table, frame) if unit in PERPLEXITIES else table
 
 
@@ -208,7 +208,8 @@ def _rank(row: Row, digits: int) -> str:
 
 
 def _ranks(row: Row, _: int) -> str:
-    return format_interval(row["rank_low"], row["rank_high"])
+    low, high = row["rank_low"], row["rank_high"]
+    return MISSING if low is None else str(low) if low == high else f"{low}–{high}"
 
 
 def _chances(row: Row, _: int) -> str:
@@ -243,7 +244,9 @@ def _accuracy(row: Row, _: int) -> str:
 
 
 def _perplexity(row: Row, _: int) -> str:
-    return "" if row["metric"] in PERPLEXITIES else format_perplexity(row["perplexity"])
+    value = row["perplexity"]
+    form = ",.2f" if value is not None and value < 1000 else ",.0f"
+    return "" if row["metric"] in PERPLEXITIES else format_number(value, form)
 
 
 def _marks(row: Row, _: int) -> str:

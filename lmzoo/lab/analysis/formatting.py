@@ -40,11 +40,6 @@ def format_mean(value: float | None, low: float | None, high: float | None, form
     return f"{shown} [{format_number(low, form)}, {format_number(high, form)}]"
 
 
-def format_interval(low: int | None, high: int | None) -> str:
-    """Return an interval of ranks; a single rank if both ends are equal."""
-    return MISSING if low is None else str(low) if low == high else f"{low}–{high}"
-
-
 def format_p(p: float | None) -> str:
     """Return a p-value with three decimals, or "<0.001"."""
     return "<0.001" if p is not None and p < 0.001 else format_number(p, ".3f")
@@ -55,11 +50,6 @@ def format_probability(value: float | None) -> str:
     if value is None or value in (0, 1):
         return format_number(value, ".0f")
     return ">0.99" if value > 0.99 else "<0.01" if value < 0.01 else f"{value:.2f}"
-
-
-def format_perplexity(value: float | None) -> str:
-    """Return a perplexity: two decimals below 1000, none above."""
-    return format_number(value, ",.2f" if value is not None and value < 1000 else ",.0f")
 
 
 def format_number(value: int | float | None, form: str) -> str:
@@ -77,9 +67,3 @@ def format_duration(seconds: float) -> str:
 def format_value(value: Any) -> str:
     """Return the value of a config field; floats have three significant digits."""
     return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def status_counts(statuses: Any) -> str:
-    """Return how many runs ended in which way, from a series of statuses."""
-    names = ("finished", "pruned", "diverged", "failed")
-    return ", ".join(f"{(statuses == name).sum()} {name}" for name in names)

@@ -44,7 +44,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.baseline_comparison import add_baseline_columns
 from lmzoo.lab.analysis.columns import add_values
 from lmzoo.lab.analysis.load import confirm_runs, status_at
-from lmzoo.lab.analysis.units import METRIC, add_sizes, metric_unit, text_sizes
+from lmzoo.lab.analysis.units import METRIC, add_sizes, text_sizes
 from lmzoo.lab.statistics.compared import MARGIN, Compared, compared, read_looks
 from lmzoo.lab.statistics.contrasts import point_intervals, unfair
 from lmzoo.lab.statistics.entropy_floor import is_impossible
@@ -201,13 +201,14 @@ def _add_derived_columns(
         "reported": pl.col("program").is_not_null() & (pl.col("score") != METRIC),
     }
     order = {kind: index for index, kind in enumerate(SCORE_ORDER)}
+    asked = study.get("asked", {})
     table = table.with_columns(
         floor=pl.col(f"floor_{metric}"),
         marks=pl.concat_list(
             pl.when(condition).then(pl.lit(mark)) for mark, condition in marks.items()
         ).list.drop_nulls(),
         metric=pl.when(pl.col("score") == METRIC)
-        .then(pl.lit(metric_unit(study)))
+        .then(pl.lit(asked.get("unit") or asked.get("metric", "")))
         .otherwise(pl.lit(metric)),
         split=pl.when(pl.col("score") == METRIC)
         .then(pl.lit(splits[1]))

@@ -24,7 +24,7 @@ from lmzoo.lab.analysis.columns import (
     text_table,
 )
 from lmzoo.lab.analysis.curve_data import distinct_ranges
-from lmzoo.lab.analysis.formatting import format_value, status_counts, table_title
+from lmzoo.lab.analysis.formatting import format_value, table_title
 from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS, accuracy_lines, rank_points
 from lmzoo.lab.analysis.render import KEYS, Report, TextTable
@@ -160,10 +160,9 @@ def _heading(
 
 def _run_counts(folder: StudyFolder) -> str:
     statuses = folder.runs.select("status").collect()["status"]
-    return (
-        f"runs: {len(statuses)}, of which {status_counts(statuses)}, "
-        f"{statuses.null_count()} not ended"
-    )
+    names = ("finished", "pruned", "diverged", "failed")
+    counts = ", ".join(f"{(statuses == name).sum()} {name}" for name in names)
+    return f"runs: {len(statuses)}, of which {counts}, {statuses.null_count()} not ended"
 
 
 def _legend(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:

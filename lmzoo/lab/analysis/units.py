@@ -16,9 +16,7 @@ margin of equivalence remains in nats.
 A training objective is no loss of the text and has neither bits nor perplexity.
 """
 
-from collections.abc import Mapping
 from math import log
-from typing import Any
 
 import polars as pl
 
@@ -62,12 +60,6 @@ def metric_of(unit: str, *, linear: bool = False) -> str:
     return "sentence" if unit == "sentence" else "token"
 
 
-def metric_unit(study: Mapping[str, Any]) -> str:
-    """Return the unit of the metric of a study's programs, or the metric's name without one."""
-    asked = study.get("asked", {})
-    return asked.get("unit") or asked.get("metric", "")
-
-
 def effect_words(unit: str) -> str:
     """Return the words after a difference in this unit; one of the user stays as it is."""
     return EFFECTS.get(unit, "nats" if unit in UNITS else unit)
@@ -106,11 +98,6 @@ def add_sizes(table: pl.DataFrame, sizes: pl.DataFrame) -> pl.DataFrame:
 def bits_per_nat(size: str) -> pl.Expr:
     """Return bits per character or per byte of one nat per token; `size` is a size column."""
     return 1 / (log(2) * pl.col(size))
-
-
-def unit_factor(unit: str) -> pl.Expr:
-    """Return bits, or nats per word, of one nat per token, from the size columns of a table."""
-    return 1 / pl.col(SIZE_OF[unit]) if unit == "wppl" else bits_per_nat(SIZE_OF[unit])
 
 
 def size_line(table: pl.DataFrame) -> str:

@@ -18,15 +18,6 @@ class Answer(Enum):
     """The run is closed and waits until it can be compared with others."""
 
 
-def failure_counts(reasons: Sequence[str]) -> bool:
-    """Return whether failures say something about the run: the last two are the same.
-
-    They are those of two sweeps, or of two machines in one sweep (`lab/sweep/fleet/health.py`). A
-    single one may be due to the machine: a broken node, a full disk, a lost worker.
-    """
-    return len(reasons) > 1 and reasons[-1] == reasons[-2]
-
-
 @dataclass(eq=False)
 class PlannedRun:
     """A run that is ready, running or ended."""
@@ -79,8 +70,15 @@ class PlannedRun:
 
     @property
     def ended(self) -> bool:
-        """Whether it has a result: a failure that has not repeated is missing, not bad."""
-        return bool(self.status) and (self.status != "failed" or failure_counts(self.failures))
+        """Whether it has a result: a failure that has not repeated is missing, not bad.
+
+        Two equal ones are those of two sweeps, or of two machines in one sweep
+        (`lab/sweep/fleet/health.py`). A single one may be due to the machine: a broken node, a full
+        disk, a lost worker.
+        """
+        last = self.failures[-2:]
+        repeated = len(last) == 2 and last[0] == last[1]
+        return bool(self.status) and (self.status != "failed" or repeated)
 
     @property
     def display_label(self) -> str:

@@ -93,22 +93,14 @@ class OptunaPruner:
         return _replay(study.ask(), curve)
 
 
-def _halving(study: Study) -> Pruner:
-    pruner = optuna.pruners.SuccessiveHalvingPruner(
-        min_resource=first_rung(study), reduction_factor=study.reduction
-    )
-    return OptunaPruner(pruner)
-
-
-def _median(study: Study) -> Pruner:
-    pruner = optuna.pruners.MedianPruner(STARTUP, n_warmup_steps=first_rung(study) - 1)
-    return OptunaPruner(pruner)
-
-
 PRUNERS: dict[str, Callable[[Study], Pruner]] = {
     "asha": lambda study: Asha(rungs(study), study.reduction),
-    "halving": _halving,
-    "median": _median,
+    "halving": lambda study: OptunaPruner(
+        optuna.pruners.SuccessiveHalvingPruner(first_rung(study), study.reduction)
+    ),
+    "median": lambda study: OptunaPruner(
+        optuna.pruners.MedianPruner(STARTUP, n_warmup_steps=first_rung(study) - 1)
+    ),
     "none": lambda study: NoPruner(),
 }
 
