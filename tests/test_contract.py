@@ -14,20 +14,11 @@ from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import MODELS, LanguageModel
 from lmzoo.functional.normalise import Norm
-from lmzoo.laws import (
-    Law,
-    batching,
-    construction,
-    density,
-    extremes,
-    laws_of,
-    learning,
-    state,
-)
+from lmzoo.laws import Law, density, every_model, extremes, laws_of
+from lmzoo.laws.support import log_prob
 from lmzoo.laws.tiny import default_source
 from lmzoo.laws_of_training import laws_for, packing, replay
 from lmzoo.models.convolution import Cut
-from tests.laws.support import log_prob
 from tests.tiny import batch, one_row_per_model, row_names, tiny
 
 PINS = Path(__file__).with_name("pins.json")
@@ -70,7 +61,7 @@ OPTION_LAWS = {
     density.law_causal,
     density.law_log_prob_equals_next_log_prob,
     density.law_advance_equals_next_log_prob,
-    learning.law_every_parameter_learns,
+    every_model.law_every_parameter_learns,
 }
 
 PARTS: list[Case] = [
@@ -99,26 +90,26 @@ CELL_LAWS = {
     density.law_advance_equals_next_log_prob,
     extremes.law_large_weights_agree,
     extremes.law_runs_in_half_precision,
-    learning.law_every_parameter_learns,
-    state.law_state_has_the_declared_size,
-    construction.law_seed_decides_the_weights,
-    construction.law_config_rejects_wrong_values,
-    construction.law_computes_on_its_device,
+    every_model.law_every_parameter_learns,
+    every_model.law_state_has_the_declared_size,
+    every_model.law_seed_decides_the_weights,
+    every_model.law_config_rejects_wrong_values,
+    every_model.law_computes_on_its_device,
 }
 """The cheap laws that a cell can break in a model."""
 
 PART_LAWS = {
     *CELL_LAWS,
     density.law_causal,
-    batching.law_padding_is_ignored,
+    every_model.law_padding_is_ignored,
 }
 """The cheap laws that a part can break; the others are about the code that all parts share."""
 
 EXPENSIVE = {
     *laws_of(packing),
     *laws_of(replay),
-    learning.law_overfits_one_sequence,
-    state.law_unused_parameters_are_declared,
+    every_model.law_overfits_one_sequence,
+    every_model.law_unused_parameters_are_declared,
 }
 """The laws that take most of the time: on one row of a family, and on these cells."""
 
@@ -142,7 +133,11 @@ def groups() -> Iterator[Any]:
         for case in some:
             laws = laws_for(MODELS[zoo.row(case[0]).model or ""])
             yield parameter(case, [law for law in laws if law in chosen], "", some is not OPTIONS)
-    expensive = [*laws_of(packing), *laws_of(replay), state.law_unused_parameters_are_declared]
+    expensive = [
+        *laws_of(packing),
+        *laws_of(replay),
+        every_model.law_unused_parameters_are_declared,
+    ]
     for cell in CELLS_OF_KINDS:
         case = ("recurrent_lm", {"cell": cell, "starts": 2})
         yield parameter(case, expensive, "expensive", known=True)

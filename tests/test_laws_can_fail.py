@@ -5,18 +5,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.contract import Score, Task
-from lmzoo.laws import (
-    Law,
-    batching,
-    conditional,
-    construction,
-    density,
-    extremes,
-    laws_of,
-    learning,
-    objectives,
-    state,
-)
+from lmzoo.laws import Law, conditional, density, every_model, extremes, laws_of, objectives
 from lmzoo.laws_of_training import laws_for, packing, replay
 from tests import conditional_faults, faults
 from tests.tiny import SAME, tiny
@@ -36,32 +25,32 @@ FAULTS: list[tuple[type[Bigram], Law]] = [
     (faults.StateIsNotATensor, density.law_advance_equals_next_log_prob),
     (faults.PrefersTheLeastProbable, density.law_most_probable_is_the_argmax),
     (faults.AddsRandomNoise, density.law_scores_are_deterministic),
-    (faults.TransposesScores, batching.law_scores_have_shape),
-    (faults.ScoresPadding, batching.law_scores_have_shape),
-    (faults.ReadsPadding, batching.law_padding_is_ignored),
-    (faults.DependsOnPaddedLength, batching.law_padding_is_ignored),
-    (faults.AddsBatchMean, batching.law_rows_are_independent),
-    (faults.AddsBatchMeanInTraining, batching.law_rows_are_independent),
-    (faults.DependsOnRowIndex, batching.law_rows_are_independent),
-    (faults.PosteriorSumsToTwo, batching.law_posterior_is_a_distribution),
-    (faults.HasUnusedLayer, learning.law_every_parameter_learns),
-    (faults.HasCancellingBias, learning.law_every_parameter_learns),
-    (faults.HasUnusedLayer, state.law_unused_parameters_are_declared),
-    (faults.CarriesThePrefix, state.law_state_has_the_declared_size),
+    (faults.TransposesScores, every_model.law_scores_have_shape),
+    (faults.ScoresPadding, every_model.law_scores_have_shape),
+    (faults.ReadsPadding, every_model.law_padding_is_ignored),
+    (faults.DependsOnPaddedLength, every_model.law_padding_is_ignored),
+    (faults.AddsBatchMean, every_model.law_rows_are_independent),
+    (faults.AddsBatchMeanInTraining, every_model.law_rows_are_independent),
+    (faults.DependsOnRowIndex, every_model.law_rows_are_independent),
+    (faults.PosteriorSumsToTwo, every_model.law_posterior_is_a_distribution),
+    (faults.HasUnusedLayer, every_model.law_every_parameter_learns),
+    (faults.HasCancellingBias, every_model.law_every_parameter_learns),
+    (faults.HasUnusedLayer, every_model.law_unused_parameters_are_declared),
+    (faults.CarriesThePrefix, every_model.law_state_has_the_declared_size),
     (faults.DecodesWithoutSoftmax, extremes.law_no_log_probability_exceeds_zero),
     (faults.FloorsItsScores, extremes.law_large_weights_agree),
     (faults.NeedsFloat32, extremes.law_runs_in_half_precision),
-    (faults.HasReversedGradient, learning.law_overfits_one_sequence),
-    (faults.HasWeightOutsideStateDict, construction.law_checkpoint_is_exact),
-    (faults.HasUndrawnWeight, construction.law_seed_decides_the_weights),
-    (faults.DrawsFromClock, construction.law_seed_decides_the_weights),
-    (faults.HasConstantOnCpu, construction.law_computes_on_its_device),
+    (faults.HasReversedGradient, every_model.law_overfits_one_sequence),
+    (faults.HasWeightOutsideStateDict, every_model.law_checkpoint_is_exact),
+    (faults.HasUndrawnWeight, every_model.law_seed_decides_the_weights),
+    (faults.DrawsFromClock, every_model.law_seed_decides_the_weights),
+    (faults.HasConstantOnCpu, every_model.law_computes_on_its_device),
     (faults.DependsOnPaddedLength, packing.law_packed_equals_alone),
     (faults.AddsBatchMeanInTraining, packing.law_packed_equals_alone),
     (faults.DependsOnCallCount, replay.law_replay_equals_execution),
-    (faults.IgnoresSeed, construction.law_seed_decides_the_weights),
-    (faults.AcceptsAnyValue, construction.law_config_rejects_wrong_values),
-    (faults.ConfigChangesWhenLoaded, construction.law_config_survives_json),
+    (faults.IgnoresSeed, every_model.law_seed_decides_the_weights),
+    (faults.AcceptsAnyValue, every_model.law_config_rejects_wrong_values),
+    (faults.ConfigChangesWhenLoaded, every_model.law_config_survives_json),
 ]
 SourceBigram = conditional_faults.SourceBigram
 CONDITIONAL_FAULTS: list[tuple[type[Bigram], Law]] = [
@@ -175,5 +164,5 @@ def test_objective_laws_apply_to_models_with_an_objective_only() -> None:
     assert not set(laws_of(objectives)) & set(laws_for(Bigram))
     assert set(laws_of(objectives)) <= set(laws_for(ScaledObjective))
     dropped = set(laws_for(ScaledObjective)) - set(laws_for(OnlyAnObjective))
-    assert learning.law_overfits_one_sequence in dropped
+    assert every_model.law_overfits_one_sequence in dropped
     assert set(laws_of(objectives)) <= set(laws_for(OnlyAnObjective))

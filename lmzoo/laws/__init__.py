@@ -8,16 +8,7 @@ the score of a token depends on nothing but the tokens to its left.
 from collections.abc import Callable
 
 from lmzoo.contract import LanguageModel, Score
-from lmzoo.laws import (
-    batching,
-    conditional,
-    construction,
-    density,
-    extremes,
-    learning,
-    objectives,
-    state,
-)
+from lmzoo.laws import conditional, density, every_model, extremes, objectives
 
 Law = Callable[[LanguageModel], None]
 
@@ -34,13 +25,7 @@ LEFT_TO_RIGHT = (
     density.law_advance_equals_next_log_prob,
     density.law_most_probable_is_the_argmax,
 )
-COMMON = (
-    *laws_of(batching),
-    *laws_of(learning),
-    *laws_of(construction),
-    *laws_of(state),
-    extremes.law_runs_in_half_precision,
-)
+COMMON = (*laws_of(every_model), extremes.law_runs_in_half_precision)
 
 
 def laws_for(model: type[LanguageModel]) -> tuple[Law, ...]:
@@ -49,7 +34,7 @@ def laws_for(model: type[LanguageModel]) -> tuple[Law, ...]:
     if model.objective is not LanguageModel.objective:
         common = (*common, *laws_of(objectives))
     if model.score is Score.OBJECTIVE:  # its loss has no known minimum
-        return tuple(law for law in common if law is not learning.law_overfits_one_sequence)
+        return tuple(law for law in common if law is not every_model.law_overfits_one_sequence)
     common = (*common, extremes.law_no_log_probability_exceeds_zero)
     if model.score not in (Score.EXACT, Score.CONDITIONAL):
         return common

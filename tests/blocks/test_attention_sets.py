@@ -6,9 +6,9 @@ from torch import Tensor
 from lmzoo.blocks.attention import Attention
 from lmzoo.blocks.attention_block import AttentionBlock
 from lmzoo.functional.softmax_attention import causal_mask
+from lmzoo.laws.support import assert_close
 from lmzoo.models.set_transformer_causal import InducedAttention
 from tests.blocks.test_attention import E, T, inputs
-from tests.laws.support import assert_close
 from tests.tiny import CLOSE
 
 X = inputs(3, T, E)

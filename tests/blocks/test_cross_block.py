@@ -7,8 +7,8 @@ from torch import nn
 from lmzoo.blocks.attention import Attention
 from lmzoo.blocks.attention_block import Activation, CrossBlock, NormPosition
 from lmzoo.functional.softmax_attention import causal_mask
+from lmzoo.laws.support import assert_close
 from tests.blocks.test_attention import E, T, as_torch, inputs
-from tests.laws.support import assert_close
 from tests.tiny import CLOSE
 
 M = 3

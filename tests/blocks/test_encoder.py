@@ -5,7 +5,7 @@ from torch import nn
 
 from lmzoo.blocks.encoder import read_reversed, reversed_order
 from lmzoo.cells.base import CELLS
-from tests.laws.support import assert_close
+from lmzoo.laws.support import assert_close
 from tests.tiny import CLOSE
 
 E, LENGTHS = 3, torch.tensor([5, 1, 3])

@@ -11,8 +11,8 @@ from lmzoo.cells.attention import AttentionCell, Memory, SoftmaxAttention
 from lmzoo.cells.base import CELLS
 from lmzoo.laws.cells import UNCUT_LAWS
 from lmzoo.laws.probes import disturb
+from lmzoo.laws.support import assert_close
 from tests.cells.support import inputs, make
-from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 PARTS = [*([part.value] for part in Memory), ["forget", "sinks", "output_gate", "path"]]

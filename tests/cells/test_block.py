@@ -10,9 +10,9 @@ from lmzoo.base.errors import UserError
 from lmzoo.cells.base import Cell
 from lmzoo.cells.block import BlockCut
 from lmzoo.laws.cells import UNCUT_LAWS
+from lmzoo.laws.support import assert_close
 from tests.cells.support import inputs, make
 from tests.kernels.variants import data, results
-from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 ALL = [cut.value for cut in BlockCut]

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from lmzoo.cells.base import Cell
 from lmzoo.cells.stacked import GatedFeedback
+from lmzoo.laws.support import assert_close
 from tests.cells.support import inputs, make
-from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 UNITS = {"tanh": "rnn", "lstm": "lstm", "gru": "gru"}

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from lmzoo.cells.base import CELLS
+from lmzoo.laws.support import assert_close
 from tests.cells.support import WIDTH, inputs, make
-from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 EXAMPLES: list[tuple[str, dict[str, Any], list[str]]] = [

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from lmzoo.cells.stacked import Along, GridLSTM, Squash
+from lmzoo.laws.support import assert_close
 from tests.cells.support import inputs, make, outputs
-from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 H = 3

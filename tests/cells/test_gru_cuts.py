@@ -7,8 +7,8 @@ from torch import Tensor
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
 from lmzoo.cells.gru import Cut
+from lmzoo.laws.support import assert_close
 from tests.cells.support import inputs, make, outputs
-from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 SETS = [[], *([cut] for cut in Cut), [0, 4, 7], [0, 3, 6], [2, 5, 8], [9, 10], [1, 9]]

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from lmzoo.cells.stacked import HierarchicalMultiscaleLSTM
+from lmzoo.laws.support import assert_close
 from tests.cells.support import inputs, make, trace
-from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 H = 3

@@ -12,6 +12,7 @@ from lmzoo.cells.base import CELLS
 from lmzoo.cells.hybrid import Hybrid
 from lmzoo.lab.store.labels import architecture, display_label
 from lmzoo.laws.cells import UNCUT_LAWS
+from lmzoo.laws.support import assert_close
 from lmzoo.laws_of_training.packing import assert_trainings_equal, random_corpus
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.pack_compatibility import pack_key
@@ -19,7 +20,6 @@ from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
 from lmzoo.trainables.resolve import open_data, resolve
 from tests.cells.support import inputs, make
-from tests.laws.support import assert_close
 from tests.tiny import FINE, SAME, tiny
 
 LAYERS = [{"name": "gla", "heads": 2}, "attention", {"name": "block", "inner": "lstm"}, "mgu"]

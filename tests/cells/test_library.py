@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from lmzoo.cells.base import Cell
+from lmzoo.laws.support import assert_close
 from tests.cells.support import inputs, make
-from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 LIBRARY = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}

@@ -8,8 +8,8 @@ from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
 from lmzoo.cells.lstm import Cut as PeepholeCut
 from lmzoo.cells.lstm import Peephole
+from lmzoo.laws.support import assert_close
 from tests.cells.support import inputs, make, outputs, trace
-from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 GATES = ("i", "f", "g", "o")

@@ -9,8 +9,8 @@ from torch.nn.functional import linear
 
 from lmzoo.cells.base import Cell
 from lmzoo.functional.matrix_state import matrix_scan
+from lmzoo.laws.support import assert_close
 from tests.cells.support import make
-from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 H, T = 6, 9

@@ -6,9 +6,9 @@ import torch
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.cells.matrix import MatrixCell
 from lmzoo.laws.probes import disturb
+from lmzoo.laws.support import assert_close
 from tests.cells.support import make
 from tests.kernels.variants import data, results
-from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 NAMES = sorted(name for name in CELLS if issubclass(CELLS[name], MatrixCell))

@@ -9,8 +9,8 @@ from lmzoo.base.errors import UserError
 from lmzoo.cells.base import Cell
 from lmzoo.cells.mgu import MGU
 from lmzoo.contract import LanguageModel, Task
+from lmzoo.laws.support import assert_close, loss
 from tests.cells.support import bits, groups, inputs, make, outputs, subsets
-from tests.laws.support import assert_close, loss
 from tests.tiny import FINE, SAME, batch
 
 SETS = subsets(8)

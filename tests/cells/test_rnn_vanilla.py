@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from lmzoo.cells.rnn import Activation, spectral_radius
+from lmzoo.laws.support import assert_close
 from tests.cells.support import inputs, make
-from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 DERIVATIVES = {

@@ -7,8 +7,8 @@ import pytest
 from lmzoo import zoo
 from lmzoo.contract import Task
 from lmzoo.kernels.dispatch import without_kernels
+from lmzoo.laws.support import loss
 from tests.largest_tensor import LargestTensorMode
-from tests.laws.support import loss
 from tests.tiny import batch
 
 VOCAB, LENGTH, COUNT, WIDTH, COMPONENTS = 200, 6, 8, 4, 3

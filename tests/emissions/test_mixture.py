@@ -11,8 +11,8 @@ from lmzoo.emissions import mixture
 from lmzoo.emissions.mixture import Components, FreeComponents, MixtureEmission
 from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.normalise import Norm, normalise_vectors
+from lmzoo.laws.support import assert_close
 from tests.emissions.support import contexts, make
-from tests.laws.support import assert_close
 from tests.tiny import CLOSE, FINE
 
 K, V, E = 4, 7, 3

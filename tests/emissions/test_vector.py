@@ -1,8 +1,8 @@
 import torch
 
 from lmzoo.functional.normalise import Norm
+from lmzoo.laws.support import assert_close
 from tests.emissions.support import WIDTH, contexts, make
-from tests.laws.support import assert_close
 from tests.tiny import FINE, SAME
 
 

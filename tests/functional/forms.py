@@ -15,7 +15,7 @@ from lmzoo.functional.selective_scan import selective_scan
 from lmzoo.functional.sphere import naive_project_to_sphere, project_to_sphere
 from lmzoo.functional.tied_softmax import naive_tied_log_prob, tied_log_prob
 from lmzoo.functional.token_mixture import mixture_log_prob, naive_mixture_log_prob
-from tests.laws.support import assert_close
+from lmzoo.laws.support import assert_close
 from tests.tiny import FINE
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lmzoo.contract import LanguageModel
 from lmzoo.functional.initial_states import mix_starts, start_posterior
-from tests.laws.support import assert_close, log_prob
+from lmzoo.laws.support import assert_close, log_prob
 from tests.tiny import CLOSE, FINE, batch, every_sequence, quick, tiny
 
 

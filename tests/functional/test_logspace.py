@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lmzoo.functional.logspace import exact_log_mixture, log_mixture
-from tests.laws.support import assert_close
+from lmzoo.laws.support import assert_close
 from tests.tiny import FINE, quick
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.functional.matrix_state import Update, matrix_scan
-from tests.laws.support import assert_close
+from lmzoo.laws.support import assert_close
 from tests.tiny import FINE
 
 N, K, V = 2, 3, 5

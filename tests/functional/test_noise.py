@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lmzoo.functional import noise
-from tests.laws.support import assert_close
+from lmzoo.laws.support import assert_close
 
 LIKE = torch.zeros(())
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors
-from tests.laws.support import assert_close
+from lmzoo.laws.support import assert_close
 from tests.tiny import FINE, quick
 
 SCALE_FREE = [Norm.RMS, Norm.L2, Norm.STD]

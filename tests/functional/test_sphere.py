@@ -6,8 +6,8 @@ from torch.func import vmap
 
 from lmzoo.functional import sphere
 from lmzoo.functional.sphere import MIN_LENGTH, MIN_SIZE, naive_project_to_sphere, project_to_sphere
+from lmzoo.laws.support import assert_close
 from tests.functional.forms import agree, results
-from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 

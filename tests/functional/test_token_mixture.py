@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from lmzoo.functional.token_mixture import mixture_log_prob, naive_mixture_log_prob
+from lmzoo.laws.support import assert_close
 from tests.functional.forms import agree, results
-from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from lmzoo.blocks.attention import Attention
 from lmzoo.contract import START
 from lmzoo.inspect.attention import attention_maps, has_attention_maps
-from tests.laws.support import assert_close, log_prob
+from lmzoo.laws.support import assert_close, log_prob
 from tests.tiny import CLOSE, tiny
 
 IDS, TOKENS = [START, 0, 2, 1], ["<start>", "a", "c", "b"]

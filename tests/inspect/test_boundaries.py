@@ -5,7 +5,7 @@ import torch
 from lmzoo.contract import START
 from lmzoo.functional.normalise import normalise_sequence
 from lmzoo.inspect.boundaries import boundaries, has_boundaries
-from tests.laws.support import assert_close
+from lmzoo.laws.support import assert_close
 from tests.tiny import tiny
 
 IDS, TOKENS = [START, 0, 2, 1], ["<start>", "a", "c", "b"]

@@ -10,7 +10,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.blocks.latent import ComponentModel
 from lmzoo.contract import START, LanguageModel
 from lmzoo.inspect.posterior import Posterior, as_json, keep_largest, posterior, prior
-from tests.laws.support import assert_close, log_prob, next_log_prob
+from lmzoo.laws.support import assert_close, log_prob, next_log_prob
 from tests.tiny import CLOSE, batch, row_names, tiny
 
 Case = tuple[str, dict[str, Any]]

@@ -10,8 +10,8 @@ from torch.utils import _pytree as pytree
 
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.kernels.tokens import TokenInputs
+from lmzoo.laws.support import assert_close
 from tests.kernels.variants import EXAMPLES, build, data, variants
-from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 VOCAB, WIDTH = 6, 5

@@ -9,8 +9,8 @@ from lmzoo import zoo
 from lmzoo.base.config import to_dict
 from lmzoo.contract import START, LanguageModel, Score, Task
 from lmzoo.data.vocabulary import SPECIALS
+from lmzoo.laws.support import log_prob
 from lmzoo.laws_of_training.iid_floor import measure_iid_floor
-from tests.laws.support import log_prob
 from tests.tiny import TINY_SIZES, row_names, shrink
 
 SYMBOLS, LENGTH, FRESH = 4, 6, 2000

@@ -9,7 +9,7 @@ from lmzoo import zoo
 from lmzoo.base.errors import UserError
 from lmzoo.contract import LanguageModel
 from lmzoo.functional.normalise import Norm, normalise_vectors
-from tests.laws.support import assert_close, log_prob, next_log_prob
+from lmzoo.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.equivalence import (
     NEVER,
     VOCAB,

@@ -7,8 +7,8 @@ from torch import nn
 from lmzoo import zoo
 from lmzoo.base.config import to_dict
 from lmzoo.blocks.attention_block import NormPosition
+from lmzoo.laws.support import assert_close, log_prob
 from tests.blocks.test_attention_block import as_layer
-from tests.laws.support import assert_close, log_prob
 from tests.models.equivalence import LENGTH, assert_same_model, copy_weights, small
 from tests.tiny import CLOSE, every_sequence
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from lmzoo.contract import LanguageModel
-from tests.laws.support import assert_close
+from lmzoo.laws.support import assert_close
 from tests.tiny import CLOSE, tiny
 
 LENGTH = 7

@@ -11,7 +11,7 @@ from lmzoo import zoo
 from lmzoo.base.config import to_dict
 from lmzoo.base.errors import UserError
 from lmzoo.contract import END, START, Task
-from tests.laws.support import assert_close, log_prob
+from lmzoo.laws.support import assert_close, log_prob
 from tests.models.equivalence import small
 from tests.models.sentences import pad_sentences
 from tests.tiny import CLOSE, batch, shrink

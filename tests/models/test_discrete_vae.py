@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from lmzoo.laws.support import assert_close
 from lmzoo.models.vae import VAE
-from tests.laws.support import assert_close
 from tests.models.equivalence import small
 from tests.models.exact_latents import all_vectors, discrete_parts
 from tests.tiny import CLOSE, batch

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from lmzoo import zoo
-from tests.laws.support import assert_close, log_prob
+from lmzoo.laws.support import assert_close, log_prob
 from tests.models.equivalence import LENGTH, small
 from tests.tiny import CLOSE, SAME, batch, every_sequence
 

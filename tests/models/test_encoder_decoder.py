@@ -11,7 +11,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.contract import LanguageModel
 from lmzoo.functional.noise import normal, shared_uniforms
 from lmzoo.laws.density import law_next_is_a_distribution
-from tests.laws.support import assert_close, is_deterministic, log_prob
+from lmzoo.laws.support import assert_close, is_deterministic, log_prob
 from tests.models.equivalence import small
 from tests.tiny import CLOSE, SAME, batch
 

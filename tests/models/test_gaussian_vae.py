@@ -4,8 +4,8 @@ import torch
 from numpy.polynomial.hermite_e import hermegauss
 from torch.distributions import Independent, MultivariateNormal, Normal, kl_divergence
 
+from lmzoo.laws.support import assert_close, next_log_prob
 from lmzoo.models.gaussian_vae import ChainedVAE, CovarianceVAE
-from tests.laws.support import assert_close, next_log_prob
 from tests.models.equivalence import set_weights, small
 from tests.models.exact_latents import log_prob_given_z
 from tests.tiny import CLOSE, FINE, batch, every_sequence

@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.laws.support import assert_close, next_log_prob
+from lmzoo.laws.support import assert_close, next_log_prob
 from tests.models.equivalence import small
 from tests.tiny import CLOSE, every_sequence
 

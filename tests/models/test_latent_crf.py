@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lmzoo.contract import LanguageModel
 from lmzoo.functional.normalise import Norm, normalise_vectors
-from tests.laws.support import assert_close, log_prob, next_log_prob
+from lmzoo.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.equivalence import (
     LENGTH,
     VOCAB,

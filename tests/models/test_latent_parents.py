@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from lmzoo.contract import LanguageModel
+from lmzoo.laws.support import assert_close, log_prob
 from tests.largest_tensor import LargestTensorMode
-from tests.laws.support import assert_close, log_prob
 from tests.models.equivalence import (
     ALWAYS,
     LENGTH,

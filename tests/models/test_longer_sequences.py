@@ -4,7 +4,7 @@ import pytest
 
 from lmzoo.base.errors import UserError
 from lmzoo.contract import Task
-from tests.laws.support import log_prob, next_log_prob
+from lmzoo.laws.support import log_prob, next_log_prob
 from tests.test_contract import CASES
 from tests.tiny import batch, tiny
 

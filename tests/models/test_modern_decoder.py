@@ -5,10 +5,10 @@ import torch
 from torch import Tensor
 
 from lmzoo.base.errors import UserError
+from lmzoo.laws.support import assert_close
 from lmzoo.models.modern_decoder import Cut, ModernDecoder
 from tests.cells.test_attention import PARTS
 from tests.cells.test_attention import by_hand as attended
-from tests.laws.support import assert_close
 from tests.models.equivalence import small
 from tests.tiny import FINE, tiny
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.laws.support import assert_close, next_log_prob
+from lmzoo.laws.support import assert_close, next_log_prob
 from tests.models.equivalence import small
 from tests.tiny import CLOSE, every_sequence
 

@@ -11,8 +11,8 @@ from torch.nn.functional import logsigmoid
 from lmzoo import zoo
 from lmzoo.base.errors import UserError
 from lmzoo.functional.token_scores import scored_mask
+from lmzoo.laws.support import assert_close, log_prob
 from lmzoo.models.objective import contrastive_objective, mask_tokens
-from tests.laws.support import assert_close, log_prob
 from tests.models.equivalence import small
 from tests.tiny import CLOSE, FINE, batch, tiny
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.laws.support import assert_close, log_prob
+from lmzoo.laws.support import assert_close, log_prob
 from tests.models.equivalence import small
 from tests.tiny import CLOSE, every_sequence
 

@@ -12,7 +12,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
 from lmzoo.functional.normalise import Norm, normalise_sequence
 from lmzoo.kernels.tokens import TokenInputs
-from tests.laws.support import assert_close, log_prob
+from lmzoo.laws.support import assert_close, log_prob
 from tests.models.equivalence import small
 from tests.tiny import CLOSE, FINE, batch, every_sequence, tiny
 

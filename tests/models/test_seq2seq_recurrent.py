@@ -10,8 +10,8 @@ from lmzoo.cells.base import CELLS, Cell
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.laws.conditional import law_source_is_read, law_source_padding_is_ignored
 from lmzoo.laws.density import law_log_prob_equals_next_log_prob, law_sums_to_one
+from lmzoo.laws.support import assert_close, log_prob
 from lmzoo.models.seq2seq_recurrent import encode, encode_backward, last_output
-from tests.laws.support import assert_close, log_prob
 from tests.models.equivalence import small
 from tests.tiny import CLOSE, FINE, default_source, every_sequence, sources, tiny
 from tests.user_errors import raises_user_error

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from lmzoo.contract import LanguageModel
+from lmzoo.laws.support import assert_close, log_prob
 from lmzoo.models.span_corruption import (
     corrupt,
     sample_spans,
     sample_spans_around,
     span_targets,
 )
-from tests.laws.support import assert_close, log_prob
 from tests.models.equivalence import small
 from tests.tiny import CLOSE, batch, every_sequence
 

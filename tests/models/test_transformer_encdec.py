@@ -8,9 +8,9 @@ from lmzoo.blocks.attention_block import Activation, NormPosition
 from lmzoo.blocks.positions import sinusoids
 from lmzoo.contract import LanguageModel
 from lmzoo.functional.softmax_attention import causal_mask
+from lmzoo.laws.support import assert_close, log_prob
 from tests.blocks.test_attention_block import as_layer
 from tests.blocks.test_cross_block import as_decoder_layer, randomise_norms
-from tests.laws.support import assert_close, log_prob
 from tests.models.equivalence import small
 from tests.tiny import CLOSE, every_sequence, sources
 

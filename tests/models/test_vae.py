@@ -9,10 +9,10 @@ from torch import Tensor
 from lmzoo.contract import MODELS, START
 from lmzoo.laws import Law, density
 from lmzoo.laws.density import law_advance_equals_next_log_prob
-from lmzoo.laws.state import law_state_has_the_declared_size
+from lmzoo.laws.every_model import law_state_has_the_declared_size
+from lmzoo.laws.support import assert_close, log_prob, next_log_prob
 from lmzoo.models.gaussian_vae import GaussianVAE
 from lmzoo.models.vae import VAE
-from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.equivalence import set_weights, small
 from tests.models.exact_latents import discrete_parts, gaussian_elbo, gaussian_log_p
 from tests.tiny import CLOSE, batch, every_sequence, tiny

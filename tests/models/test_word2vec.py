@@ -8,7 +8,7 @@ from torch.nn.functional import logsigmoid
 
 from lmzoo.contract import START
 from lmzoo.functional.token_scores import scored_mask
-from tests.laws.support import assert_close, log_prob, next_log_prob
+from lmzoo.laws.support import assert_close, log_prob, next_log_prob
 from tests.tiny import CLOSE, batch, tiny
 
 BOTH = pytest.mark.parametrize("name", ["word2vec_skipgram", "word2vec_cbow"])

@@ -8,6 +8,7 @@ from lmzoo import zoo
 from lmzoo.base.config import from_dict, to_dict
 from lmzoo.base.errors import UserError
 from lmzoo.contract import Task
+from lmzoo.laws.support import assert_close
 from lmzoo.train.groups import (
     MATRICES,
     OTHERS,
@@ -19,7 +20,6 @@ from lmzoo.train.groups import (
 )
 from lmzoo.train.optimisers import make_optimiser, orthogonalise
 from lmzoo.train.recipe import RECIPES, Recipe
-from tests.laws.support import assert_close
 from tests.tiny import FINE, tiny
 
 RECIPE = Recipe(optimiser="muon", lr=0.1, weight_decay=0.3, rate_tables=0.5, rate_matrices=2.0)

@@ -10,8 +10,8 @@ from lmzoo.cells.base import CELLS, Cell
 from lmzoo.kernels import dispatch
 from lmzoo.kernels.cpu import blas
 from lmzoo.kernels.cpu.inputs import KernelInputs
+from lmzoo.laws.support import assert_close
 from tests.kernels.variants import EXAMPLES, build, data, mutants, results, variants
-from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 SINGLE = 1e-5

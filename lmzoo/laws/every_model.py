@@ -1,0 +1,272 @@
+"""Laws of every model: batches, gradients, construction, and what a model says of itself."""
+
+import copy
+import dataclasses
+import itertools
+import json
+import math
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from lmzoo.base.config import from_dict, to_dict
+from lmzoo.base.errors import UserError
+from lmzoo.contract import START, UNKNOWN, DecodingState, LanguageModel
+from lmzoo.laws.probes import disturbed, obey
+from lmzoo.laws.support import assert_close, log_prob, loss, new_model, training_loss
+from lmzoo.laws.tiny import CLOSE, FINE, batch, default_source, every_sequence, sources
+
+WINDOW = 6
+"""Length of the sequences: one more than the window of a cell's convolution."""
+DRAWS = 6
+"""Number of initial weights; a ReLU that is off for all sequences under one is on under another."""
+
+
+def law_scores_have_shape(model: LanguageModel) -> None:
+    """Scores are (B, T), finite where 1 <= t < length and exactly 0 elsewhere."""
+    tokens, lengths = batch(model.task)
+    scores = log_prob(model, tokens, lengths)
+    assert scores.shape == tokens.shape, f"log_prob: {scores.shape}, tokens: {tokens.shape}"
+    t = torch.arange(model.task.length)
+    scored = (t >= 1) & (t < lengths[:, None])
+    assert (scores[~scored] == 0).all(), "an unscored position has a score"
+    assert scores[scored].isfinite().all(), "a score is not finite"
+    assert (scores[scored] != 0).any(), "no position has a score"
+
+
+def law_padding_is_ignored(model: LanguageModel) -> None:
+    """Neither the content nor the amount of padding changes the scores."""
+    obey(model, "pads")
+
+
+def law_rows_are_independent(model: LanguageModel) -> None:
+    """Neither the other sequences of a batch nor their order nor their number change the scores."""
+    obey(model, "mates")
+
+
+def law_posterior_is_a_distribution(model: LanguageModel) -> None:
+    """If the model has a discrete latent, its posterior sums to one over the latent's values."""
+    if not model.latent:
+        return
+    model.eval()
+    tokens, lengths = batch(model.task)
+    posterior = model.posterior(tokens, lengths).detach()
+    shape = (len(tokens), posterior.shape[1], model.task.length - 1)
+    assert posterior.shape == shape, f"posterior: {posterior.shape}, not {shape}"
+    assert (posterior >= 0).all(), "a posterior probability is negative"
+    total = posterior.sum(1)[lengths == model.task.length]
+    assert_close(total, torch.ones_like(total), CLOSE, f"posterior over {model.latent}")
+
+
+def law_every_parameter_learns(model: LanguageModel) -> None:
+    """Each parameter gets a finite gradient that is not zero, at the start or near it.
+
+    A weight that starts at zero lets no gradient pass to what it multiplies. In float64, a gradient
+    that is zero up to rounding is below `FINE`.
+    """
+    if model.closed_form:
+        return
+    unmoved = set(dict(model.named_parameters()))
+    for near in (copy.deepcopy(model).double(), disturbed(model)):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            training_loss(near.train(), *batch(model.task, count=16)).backward()
+        for name, parameter in near.named_parameters():
+            if not parameter.requires_grad:
+                unmoved.discard(name)
+                continue
+            assert parameter.grad is not None, f"{name} gets no gradient"
+            assert parameter.grad.isfinite().all(), f"{name}: gradient is not finite"
+            if parameter.grad.abs().max() > FINE:
+                unmoved.discard(name)
+        if not unmoved:
+            return
+    raise AssertionError(f"{', '.join(sorted(unmoved))}: a gradient of zero")
+
+
+def law_overfits_one_sequence(model: LanguageModel) -> None:
+    """Training covers 90 % of the distance to the entropy of the sequence's token frequencies.
+
+    Only context can lower the loss further, and not every model of the zoo reads context. Two
+    ordinary tokens alternate, because a model may know that nothing follows an end token.
+    """
+    steps, share = 20, 0.9
+    task = dataclasses.replace(model.task, vocab=UNKNOWN + 3)
+    model = new_model(model, seed=0, task=task).train()
+    alternating = itertools.cycle((task.vocab - 1, task.vocab - 2))
+    tokens = torch.tensor([[START, *itertools.islice(alternating, task.length - 1)]])
+    lengths = torch.tensor([task.length])
+    p = (task.length // 2) / (task.length - 1)
+    entropy = -p * math.log(p) - (1 - p) * math.log(1 - p)
+    if model.closed_form:
+        model.fit_closed_form(tokens, lengths)
+        last = loss(model, tokens, lengths).item()
+        assert last < math.log(task.vocab), f"the fitted loss {last:.3f} is no better than chance"
+        return
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        first = loss(model, tokens, lengths).item()
+        losses = []
+        for _ in range(steps):
+            optimizer.zero_grad()
+            step_loss = loss(model, tokens, lengths)
+            step_loss.backward()
+            optimizer.step()
+            losses.append(step_loss.item())
+        # At this rate the loss may jump once after it has reached 0: the best of five steps counts.
+        last = min(loss(model.eval(), tokens, lengths).item(), *losses[-4:])
+    assert last - entropy <= (1 - share) * max(first - entropy, entropy), (
+        f"{steps} steps take the loss from {first:.3f} to {last:.3f}, entropy {entropy:.3f}"
+    )
+
+
+def law_checkpoint_is_exact(model: LanguageModel) -> None:
+    """A saved state dict that is loaded into another model gives the same bits."""
+    other = new_model(model, seed=1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "weights.pt"
+        torch.save(model.state_dict(), path)
+        other.load_state_dict(torch.load(path, weights_only=True))
+    data = batch(model.task)
+    assert_close(log_prob(other, *data), log_prob(model, *data), 0, "reloaded scores")
+
+
+def law_seed_decides_the_weights(model: LanguageModel) -> None:
+    """Every weight is drawn by its module's reset_parameters, from the seed and nothing else."""
+    weights, others = (_weights(new_model(model, seed=seed)) for seed in (0, 1))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(11)
+        before = torch.get_rng_state()
+        repeated = _weights(new_model(model, seed=0))
+        undrawn = [name for name, weight in repeated.items() if weight.isnan().any()]
+        assert not undrawn, f"no reset_parameters() draws {undrawn}"
+        equal = all(weights[name].equal(repeated[name]) for name in weights)
+        assert equal, "equal seeds give different weights"
+        assert before.equal(torch.get_rng_state()), "building changes the global generator"
+    if weights:
+        differ = any(not weights[name].equal(others[name]) for name in weights)
+        assert differ, "different seeds give equal weights"
+
+
+def law_config_survives_json(model: LanguageModel) -> None:
+    """Config -> dict -> JSON -> dict -> config gives an equal config."""
+    text = json.dumps(to_dict(model.config), allow_nan=False)
+    loaded = from_dict(type(model.config), json.loads(text))
+    assert loaded == model.config, f"{model.config} is loaded as {loaded}"
+    assert json.dumps(to_dict(loaded)) == text, "equal configs have different JSON"
+
+
+def law_config_rejects_wrong_values(model: LanguageModel) -> None:
+    """A wrong value in any field, and an unknown field, raise an error of one line."""
+    fields, wrong = to_dict(model.config), "no such thing"
+    for path in [*_field_paths(fields), ("no_such_field",)]:
+        try:
+            from_dict(type(model.config), _replaced(fields, path, wrong))
+        except UserError as error:
+            message = str(error)
+            known = path != ("no_such_field",)
+            assert wrong in message or not known, f"{path}: {message!r} does not name the value"
+            assert any(part in message for part in path), f"{message!r} does not name {path[-1]}"
+            assert "\n" not in message, f"more than one line: {message!r}"
+        else:
+            raise AssertionError(f"{'.'.join(path)} = {wrong!r} is accepted")
+
+
+def law_computes_on_its_device(model: LanguageModel) -> None:
+    """Scores and gradients are computed on the device of the weights, and only there.
+
+    The device is torch's `meta`, which computes shapes only and raises if it meets another device.
+    It cannot compute a shape that depends on data; the check of such a model ends there.
+    """
+    if model.closed_form:
+        return
+    device = torch.device("meta")
+    columns = (*batch(model.task), *default_source(model, 5))
+    model.to(device).train()
+    with device:
+        try:
+            model.objective(*(column.to(device) for column in columns)).sum().backward()
+        except NotImplementedError:
+            return
+        except RuntimeError as error:
+            if "item() cannot be called on meta" in str(error):
+                return
+            raise AssertionError(str(error)) from error
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is None or parameter.grad.device == device, f"gradient of {name}"
+
+
+def _weights(model: LanguageModel) -> dict[str, Tensor]:
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def _field_paths(fields: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    for key, value in fields.items():
+        if isinstance(value, Mapping):
+            yield from ((key, *rest) for rest in _field_paths(value))
+        else:
+            yield (key,)
+
+
+def _replaced(fields: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """Return the fields with another value at `path`."""
+    key, *rest = path
+    return {**fields, key: _replaced(fields[key], tuple(rest), value) if rest else value}
+
+
+def law_state_has_the_declared_size(model: LanguageModel) -> None:
+    """`state_size` numbers are in the state of a sequence after every step that fills a window.
+
+    None says that the state grows with every token.
+    """
+    tokens, _ = every_sequence(model.task)
+    source = sources(model.task, len(tokens)) if model.conditional else ()
+    model.eval()
+    state, sizes = model.begin(len(tokens), *source), []
+    with torch.no_grad():
+        for token in tokens[:, :-1].unbind(1):
+            _, state = model.advance(state, token)
+            sizes.append(_numbers(state))
+    declared, window = model.state_size, model.context_length
+    found = f"state_size is {declared}; after each token the state has {sizes} numbers"
+    if declared is None:
+        assert all(before < after for before, after in itertools.pairwise(sizes)), found
+    else:
+        first = 1 if window is None else min(window, len(sizes))
+        assert all(size <= declared for size in sizes), found
+        assert set(sizes[max(0, first - 1) :]) == {declared}, found
+
+
+def law_unused_parameters_are_declared(model: LanguageModel) -> None:
+    """`unused_parameters` entries of the parameters have no gradient, whatever the sequence."""
+    if model.closed_form:
+        return
+    model = new_model(model, 0, dataclasses.replace(model.task, length=WINDOW))
+    tokens, lengths = every_sequence(model.task)
+    inputs = tokens, lengths, *(sources(model.task, len(tokens)) if model.conditional else ())
+    used: dict[str, Tensor] = {}
+    for seed in range(DRAWS):
+        drawn = new_model(model, seed).double().train()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            with torch.no_grad():
+                for weight in drawn.parameters():
+                    weight.add_(0.3 * torch.randn_like(weight))  # zeros hide other parameters
+            drawn.objective(*inputs).sum().backward()
+        for name, weight in drawn.named_parameters():
+            moved = torch.zeros_like(weight) if weight.grad is None else weight.grad
+            used[name] = used.get(name, moved != 0) | (moved != 0)
+    found = {name: int((~part).sum()) for name, part in used.items() if not part.all()}
+    count = sum(found.values())
+    declared = model.unused_parameters
+    assert count == declared, f"unused_parameters is {declared}, but {count} are unused: {found}"
+
+
+def _numbers(state: DecodingState) -> int:
+    return sum(part[0].numel() for part in tree_leaves(state) if isinstance(part, Tensor))
