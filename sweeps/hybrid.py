@@ -45,7 +45,7 @@ RECALL = {f"corpus.{name}": value for name, value in MQAR.items()}
 FIELDS = {"model.width": 16, "recipe.warmup": 20, "recipe.schedule": "cosine"}
 STUDIES = (
     study(
-        "hybrid_recall", corpus="mqar", search={}, epochs=8, samples=1, seeds=4, pruner="none",
+        "hybrid_recall", corpus="mqar", search={}, epochs=8, samples=1, seeds=3, pruner="none",
         fields={**FIELDS, **RECALL, "recipe.batch": 32, "recipe.lr": 0.02},
     ),
     study(

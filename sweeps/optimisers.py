@@ -35,7 +35,7 @@ def study(optimiser: str) -> Study:
             "recipe.weight_decay": 0.1,
             "recipe.schedule": "cosine",
         },
-        search={"recipe.lr": FloatRange(1e-2, 0.9, log=True)},
+        search={"recipe.lr": FloatRange(1e-2, 0.3, log=True)},
         parameters=12_000,
         samples=4,
         seeds=3,

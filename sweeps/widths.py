@@ -30,7 +30,7 @@ def study(parametrisation: str) -> Study:
             "recipe.parametrisation": parametrisation,
             "recipe.schedule": "cosine",
         },
-        search={"recipe.lr": FloatRange(2e-3, 0.9, log=True)},
+        search={"recipe.lr": FloatRange(3e-3, 0.3, log=True)},
         epochs=4,
         samples=5,
         seeds=3,

@@ -17,7 +17,7 @@ import polars as pl
 from polars import selectors as cs
 
 from lmzoo.lab.analysis.formatting import MISSING, format_mean, format_number
-from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.load import against, load_study
 from lmzoo.lab.analysis.ranking import baselines
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import Report, TextTable
@@ -71,8 +71,10 @@ SHOWN = ("cell", "point", "against", "corpus", "width", "difference", "verdict",
 NUMBERS = ("width", "difference", "seeds", "tuned")
 
 
-ranking = functools.cache(study_ranking)
-"""Pages show parts of the same rankings."""
+@functools.cache
+def ranking(path: Path, *, reference: str | None = None, **options: Any) -> Report:
+    """Return the ranking of a study, of which pages show parts."""
+    return study_ranking(against(load_study(path), reference), **options)
 
 
 @functools.cache
