@@ -245,7 +245,7 @@ def heat_map(records: Path) -> str:
     """
     mutants = read_mutants(str(records))
     frame = estimates(mutants)
-    bound = frame["effect"].abs().max()
+    bound = max(abs(effect) for effect in frame["effect"].drop_nulls())
     order = list(mutants.cuts)
     base = alt.Chart(alt.InlineData(values=squares(frame))).encode(
         x=alt.X("x:N", sort=order, title=None).axis(labelAngle=-45).scale(domain=order),

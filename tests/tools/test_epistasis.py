@@ -1,6 +1,7 @@
 """Contrasts find planted effects; intervals cover them; tables and squares have their numbers."""
 
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -77,7 +78,7 @@ def test_intervals_and_p_equal_scipys_test_over_seeds():
     frame = estimates(mutants(patterns, y))
     (row,) = frame.filter(first="a", second="b").to_dicts()
     wild, a, b, both = y
-    test = stats.ttest_1samp(both - a - b + wild, 0)
+    test: Any = stats.ttest_1samp(both - a - b + wild, 0)
     interval = test.confidence_interval(0.95)
     result = [row[c] for c in ("effect_low", "effect_high", "p_raw")]
     assert np.allclose(result, [interval.low, interval.high, test.pvalue])

@@ -1,6 +1,7 @@
 """Write a study's folder as a sweep does, with losses that a test chooses."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ class ToyStudy:
     def add_point(
         self,
         name: str,
-        losses: list[float | None],
+        losses: Sequence[float | None],
         *,
         aliases: tuple[str, ...] = (),
         edge: tuple[str, ...] = (),
