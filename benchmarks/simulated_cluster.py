@@ -233,7 +233,7 @@ class Simulation:
         opened = [*state.training, *state.leaving] if state else []
         memory = self.device.memory
         facts = {"live": self.room(), "now": self.now * SECONDS, "node": worker.strip("'")}
-        message = Exchange(worker, 0, opened, reports, memory=memory)
+        message = Exchange(worker, opened, reports, memory)
         reply = self.fleet.exchange(message, **facts)
         budget = self.fleet.planner.study.epochs
         for run_id, record in reports:
@@ -246,7 +246,7 @@ class Simulation:
                 self.fleet.released(worker, run_id)
         if reply is None or not reply.members:
             # What has just ended may have made other runs ready.
-            reply = self.fleet.exchange(Exchange(worker, 0, memory=memory), **facts)
+            reply = self.fleet.exchange(Exchange(worker, memory=memory), **facts)
         self.cpu += time.process_time() - start
         if reply is not None:
             self.members[worker] = reply.members

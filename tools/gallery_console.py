@@ -114,7 +114,7 @@ def _train(fleet: Fleet) -> None:
     records = [fleet.planner.store.run(run).records() for run in fleet.planner.store.known_runs]
     seconds = [r["seconds"] for own in records for r in own if r["event"] == "epoch"]
     for name in ("1", "2"):
-        fleet.exchange(Exchange(name, 0), live=2, now=0.0)
+        fleet.exchange(Exchange(name), live=2, now=0.0)
         worker = fleet.workers[name]
         members = len(worker.training)
         fleet.pace.add(worker.key, members, members * sum(seconds) / len(seconds))

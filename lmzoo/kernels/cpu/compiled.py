@@ -5,6 +5,7 @@ and load it: numba alone would compile it in each of them.
 """
 
 import contextlib
+import functools
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -42,9 +43,10 @@ class KernelCache(FunctionCache):
     numba checks only the file of the kernel itself, but kernels call kernels of other files.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)
-        self._lock = FileLock(Path(self.cache_path) / f"{self._impl.filename_base}.lock")
+    @functools.cached_property
+    def _lock(self) -> Any:
+        """Made late: a process that is forked cannot use the lock of its parent."""
+        return FileLock(Path(self.cache_path) / f"{self._impl.filename_base}.lock")
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the kernel; None if this process has to compile it, while others wait."""

@@ -3,7 +3,6 @@
 import atexit
 import contextlib
 import errno
-import functools
 import logging
 import os
 import re
@@ -11,6 +10,7 @@ import resource
 import shutil
 import socket
 import stat
+import subprocess
 import sys
 import threading
 import time
@@ -29,12 +29,31 @@ from ray._private import worker as ray_worker
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.stops import STOPS
+from lmzoo.lab.cluster import forks
 from lmzoo.lab.store.local import is_alive
+from lmzoo.lab.store.temporary import temporary_folder
 from lmzoo.lab.store.user_code import ROOT
 
-# Ray's processes have a session of their own: a signal to the whole group of the sweep, as of a
-# terminal that closes, would kill them, and a driver without Ray sometimes ended without cleaning.
-services.ConsolePopen = functools.partial(services.ConsolePopen, start_new_session=True)
+_FORKS: dict[Path, "subprocess.Popen[bytes]"] = {}
+"""Folder -> the server that forks the workers of this machine, once it is started."""
+
+
+def _popen(
+    command: list[str], *given: Any, popen: Any = services.ConsolePopen, **options: Any
+) -> Any:
+    """Start a process of Ray in a session of its own, and let its workers be forked.
+
+    A signal to the whole group of the sweep, as of a terminal that closes, would kill Ray, and a
+    driver without Ray sometimes ended without cleaning.
+    """
+    python = "--python_worker_command="
+    for folder in _FORKS:
+        before, after = f"{python}{sys.executable} ", f"{python}{folder / 'python'} "
+        command = [word.replace(before, after) for word in command]
+    return popen(command, *given, start_new_session=True, **options)
+
+
+services.ConsolePopen = _popen
 
 EXCLUDED = [".git", ".venv", "runs", "docs", "tests", "benchmarks", "drills", "**/__pycache__"]
 """Parts of the repository that a node does not need."""
@@ -131,7 +150,16 @@ def _disconnect() -> None:
         node.kill_all_processes = lambda **how: (STOPS.install(), kill_all(**how))
     ray.shutdown()
     STOPS.install()
+    _end_forks()
     _delete_session()
+
+
+def _end_forks() -> None:
+    while _FORKS:
+        _, server = _FORKS.popitem()
+        assert server.stdin
+        server.stdin.close()
+        server.wait()
 
 
 def _delete_session() -> None:
@@ -200,6 +228,10 @@ def _start(quiet: Mapping[str, Any]) -> None:
             limit / 1e9,
             ADDRESS_SPACE / 1e9,
         )
+    with contextlib.suppress(OSError):  # then each worker imports torch itself
+        if not _FORKS and not [*Path("/dev").glob("nvidia[0-9]*")]:
+            folder = temporary_folder("forks")
+            _FORKS[folder] = forks.start_server(folder)
     for attempts_left in reversed(range(START_ATTEMPTS)):
         try:
             ray.init(address="local", include_dashboard=False, **quiet)

@@ -64,7 +64,6 @@ def run_studies(studies: Sequence[Study]) -> None:
 
 
 def _script() -> tuple[str, ...]:
-    """Return the words of this process's command before the options."""
     path = Path(sys.argv[0])
     if path.suffix != ".py":
         return "lmzoo", "sweep", sys.argv[0]
@@ -97,7 +96,6 @@ def _hidden(parameter: inspect.Parameter) -> inspect.Parameter:
 
 
 def _parameters(study: Study) -> Iterator[inspect.Parameter]:
-    """Yield the parameters of the study's options."""
     hints = get_type_hints(type(study))
     for name, option in options(study).items():
         value, flag = getattr(study, name), option.flag

@@ -1,7 +1,4 @@
-"""What the workers and the driver of a sweep send each other. The mailbox passes it on.
-
-The process of the mailbox imports this module, so it imports neither torch nor Ray.
-"""
+"""What the workers and the driver of a sweep send each other. Imports neither torch nor Ray."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,37 +8,6 @@ from lmzoo.lab.store.records import Record
 
 Report = tuple[str, Record]
 """Run identity and epoch record."""
-
-
-@dataclass(frozen=True)
-class Hello:
-    """A worker has started, or the mailbox was killed."""
-
-    worker: str
-    handle: bytes
-    """The worker's actor, pickled."""
-    node: str
-    """Ray's id."""
-    host: str
-
-
-@dataclass(frozen=True)
-class Failed:
-    """An error ends a worker."""
-
-    worker: str
-    reason: str
-    starting: bool = False
-    """The worker could not start; it stays without work."""
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """The store of a worker fails, and the worker tries again."""
-
-    worker: str
-    reason: str
-    """Folder, cause and remedy."""
 
 
 @dataclass(frozen=True)
@@ -64,29 +30,37 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Confirmed:
-    """A worker has written the ends and releases of runs."""
+class Started:
+    """The process of a worker has started."""
 
-    worker: str
-    runs: Sequence[Ended | Released]
+    node: str
+    """Ray's id."""
+    host: str
+
+
+News = Started | Released | Ended | str
+"""What a worker says between two exchanges; a text is a warning of its store."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An error ends a worker, or is why it cannot start."""
+
+    reason: str
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A worker's report, whose reply is an `Assignment`, or None for a worker without a use."""
+    """A worker's report, which an `Assignment` follows."""
 
     worker: str
-    number: int
-    """Exchanges are numbered, so that a repeated reply does not answer the next exchange."""
     opened: Sequence[str] = ()
-    """Runs that are open or whose end is not confirmed yet."""
+    """Runs that are open, or whose end is not among the news yet."""
     reports: Sequence[Report] = ()
-    confirmed: Sequence[Ended | Released] = ()
     memory: int = 0
     """Bytes of the worker's GPU; 0 if it uses a CPU."""
-
-
-Message = Hello | Failed | Waiting | Confirmed | Exchange
+    news: int = 0
+    """How many news the worker had when it sent this; they count before it."""
 
 
 @dataclass(frozen=True)

@@ -216,7 +216,6 @@ class RunScheduler(FIFOScheduler):
         return "The planner of the study decides."
 
     def _report(self, run: PlannedRun, result: dict[str, Any]) -> Answer:
-        """Give an epoch to the planner; return what the run does next."""
         record = {"event": "epoch", **result, "metrics": _below("metrics/", result)}
         if record["epoch"] > run.last_epoch or record["valid_token"] is None:
             self.listeners.epoch(run, record)
@@ -253,7 +252,6 @@ def _below(prefix: str, flat: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tuner(trainable: Any, scheduler: RunScheduler, folder: Path) -> tune.Tuner:
-    """Return the Tuner of the experiment that was interrupted, or a new one."""
     states = folder.glob("*/experiment_state-*.json")
     last = max((int(path.parent.name) for path in states), default=0)
     if last and not (folder / str(last) / "finished").exists():

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -23,6 +24,7 @@ def replace_init(monkeypatch):
         monkeypatch.setattr(clusters, "ADDRESS", "")
         monkeypatch.setattr(clusters, "RAY_ALREADY_IMPORTED", False)  # by other tests
         monkeypatch.setattr(clusters.ray, "init", init)
+        monkeypatch.setattr(clusters.forks, "start_server", Mock(side_effect=OSError))
 
     return replace
 

@@ -10,7 +10,7 @@ def drive(fleet: Fleet, steps: int = 10**6, level=lambda run: 0.0) -> None:
     """Let one worker train packs for `steps` epochs; an epoch takes a second."""
     opened, reports = [], []
     for step in range(steps):
-        reply = fleet.exchange(Exchange("w", 0, opened, reports), live=1, now=float(step))
+        reply = fleet.exchange(Exchange("w", opened, reports), live=1, now=float(step))
         for run_id, record in reports:
             if record["epoch"] >= fleet.planner.study.epochs:
                 fleet.ended("w", Ended(run_id, "finished", test={"token": record["valid_token"]}))
@@ -21,7 +21,7 @@ def drive(fleet: Fleet, steps: int = 10**6, level=lambda run: 0.0) -> None:
         if fleet.done:
             return
         if reply is None or not reply.members:
-            reply = fleet.exchange(Exchange("w", 0), live=1, now=float(step))
+            reply = fleet.exchange(Exchange("w"), live=1, now=float(step))
         opened = reply.members if reply else []
         runs = [fleet.workers["w"].training[run_id] for run_id in opened]
         reports = [(run.id, _record(run, level(run))) for run in runs]

@@ -40,7 +40,7 @@ class LocalWorker:
                 self.fleet.released(self.name, run.run)
             else:
                 self.fleet.ended(self.name, run)
-        message = Exchange(self.name, 0, opened, self.reports, memory=self.memory)
+        message = Exchange(self.name, opened, self.reports, self.memory)
         return self.fleet.exchange(message, live=self.live, now=now)
 
     def train(self, assignment) -> None:

@@ -1,29 +1,47 @@
-"""A coordinator with a mailbox, a cluster and a clock that the test controls, without Ray."""
+"""A coordinator with workers, a cluster and a clock that the test controls, without Ray."""
 
-import pickle
 import threading
-from collections import Counter
 from types import SimpleNamespace
 
 import pytest
+from ray.exceptions import RayError
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.cluster.resources import Resources
 from lmzoo.lab.sweep.driver import coordinator as module
-from lmzoo.lab.sweep.driver.coordinator import RECOVERY, Coordinator
+from lmzoo.lab.sweep.driver.coordinator import RECOVERY, Actor, Coordinator
 from lmzoo.lab.sweep.fleet.fleet import Fleet
 from lmzoo.lab.sweep.fleet.packing import Packer
-from lmzoo.lab.sweep.messages import Exchange, Hello
+from lmzoo.lab.sweep.messages import Exchange, Failed, Started
 from lmzoo.lab.sweep.worker.worker import HEARTBEAT_SECONDS
 
 
+class Call:
+    """What a call of a worker returns; it has a `value` when the test gives it one."""
+
+
+class Handle:
+    """The handle of a worker; it keeps what the worker gets."""
+
+    def __init__(self, name: str, sweep: "Sweep") -> None:
+        def method(answer):
+            return SimpleNamespace(remote=lambda *given: (answer(*given), Call())[1])
+
+        self.name = name
+        self.step = method(lambda _, assignment: sweep.replies.update({name: assignment}))
+        self.close = method(lambda: sweep.replies.update({name: None}))
+        self.news, self.start = method(lambda _: None), method(lambda: None)
+        self.revoke = method(lambda runs: sweep.revoked.update({name: runs}))
+        terminate = SimpleNamespace(remote=lambda: sweep.terminated.append(name))
+        self.__dict__["__ray_terminate__"] = SimpleNamespace(options=lambda **_: terminate)
+
+
 class Sweep:
-    """Each turn of the coordinator's loop delivers some messages."""
+    """Each turn of the coordinator takes what the test lets the workers send."""
 
     def __init__(self, planner, corpus) -> None:
         self.now, self.live, self.alive, self.killed = 0.0, 1, {"node"}, []
-        self.beats: Counter[str] = Counter()
-        self.revoked: dict[str, list[str]] = {}
+        self.replies, self.revoked, self.terminated = {}, {}, []
         self.refusal: UserError | None = None
         self.fleet = Fleet(planner, Packer(corpus, None))
         capacity = SimpleNamespace(
@@ -34,33 +52,39 @@ class Sweep:
             check=self._check,
             resources=Resources(),
         )
-        mailbox = SimpleNamespace(fetch=SimpleNamespace(remote=self._fetch))
-        self.coordinator = Coordinator(self.fleet, planner.store.store, capacity, mailbox)
+        self.coordinator = Coordinator(self.fleet, planner.store.store, capacity, self._start)
 
-    def turn(self, *messages, after: float = 0.0) -> dict:
-        """Deliver messages after these seconds; return the replies."""
+    def turn(self, after: float = 0.0, *, starts: bool = False) -> dict:
+        """Let these seconds pass; return what the workers get, None if they are to end."""
         self.now += after
-        self._messages, self._replies = [[*messages], []], {}
-        self.coordinator._stopped.clear()
-        self.coordinator._run()
-        return self._replies
+        if not starts:
+            self.coordinator.__dict__["wanted"] = lambda: 0
+        self.coordinator.turn()
+        self.coordinator.__dict__.pop("wanted", None)
+        replies, self.replies = self.replies, {}
+        return replies
 
-    def _check(self):
-        if self.refusal:
-            raise self.refusal
+    def start(self, worker, node="node", host="host", failed="") -> None:
+        """Let a worker start; it has not reported yet."""
+        actor = Actor(worker, Handle(worker, self), Call(), Call())
+        self.coordinator.actors[worker] = actor
+        self.say(worker, Started(node, host))
+        self.turn()
+        actor.call.value = Failed(failed) if failed else Exchange(worker)
 
-    def _fetch(self, replies, revoked, seconds):
-        self.revoked |= revoked
-        self._replies |= {worker: reply for worker, (_, reply) in replies.items()}
-        messages = self._messages.pop(0)
-        if not self._messages:
-            self.coordinator._stopped.set()
-        return messages, dict(self.beats)
+    def say(self, worker, *news) -> None:
+        self.coordinator.actors[worker].news.value = news
 
-    def exchange(self, worker, reports=()):
-        """Let a worker exchange; return its reply, "none" if there is none yet."""
-        replies = self.turn(exchange(worker, self.opened(worker), reports))
-        return replies.get(worker, "none")
+    def exchange(self, worker, reports=(), news=0):
+        """Let a worker report; return what it gets, "none" if there is nothing yet."""
+        if worker not in self.coordinator.actors:
+            self.start(worker)
+        actor = self.coordinator.actors[worker]
+        if reports and actor.call is None:
+            actor.call = Call()
+        if actor.call and not hasattr(actor.call, "value"):
+            actor.call.value = Exchange(worker, self.opened(worker), reports, 0, news)
+        return self.turn().get(worker, "none")
 
     def opened(self, worker) -> list[str]:
         state = self.fleet.workers.get(worker)
@@ -71,13 +95,25 @@ class Sweep:
         runs = self.fleet.workers[worker].training.values()
         self.exchange(worker, [(run.id, epoch(run.budget)) for run in runs])
 
-    def start(self, worker) -> None:
-        """Let a worker start on the node `node`."""
-        self.turn(Hello(worker, pickle.dumps(worker), "node", "host"))
+    def dies(self, worker, error: Exception | None = None) -> None:
+        self.coordinator.actors[worker].news.value = error or RayError("the actor died")
+        self.replies = self.turn()
+        recovered()
 
+    def get(self, call):
+        if isinstance(call.value, Exception):
+            raise call.value
+        return call.value
 
-def exchange(worker, opened=(), reports=(), confirmed=()):
-    return Exchange(worker, 1, opened, reports, confirmed)
+    def wait(self, calls, timeout, num_returns=1):
+        return [call for call in calls if hasattr(call, "value")], []
+
+    def _start(self, name):
+        return Handle(name, self), Call()
+
+    def _check(self):
+        if self.refusal:
+            raise self.refusal
 
 
 def epoch(number):
@@ -87,16 +123,18 @@ def epoch(number):
 @pytest.fixture
 def sweep(planner, corpus, monkeypatch):
     result = Sweep(planner, corpus)
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: result.now))
-    monkeypatch.setattr(module.ray, "get", lambda value: value)
-    monkeypatch.setattr(module.ray, "kill", result.killed.append)
+    clock = SimpleNamespace(monotonic=lambda: result.now, sleep=lambda seconds: None)
+    monkeypatch.setattr(module, "time", clock)
+    kill = lambda handle: result.killed.append(handle.name)  # noqa: E731
+    fake = SimpleNamespace(get=result.get, wait=result.wait, kill=kill)
+    monkeypatch.setattr(module, "ray", fake)
     result.coordinator._next_check, result.coordinator._counted = HEARTBEAT_SECONDS, 0.0
     yield result
-    recovered(result)
+    recovered()
 
 
-def recovered(sweep) -> None:
-    """Wait until the runs of dead workers are returned."""
+def recovered() -> None:
+    """Wait until the locks of dead workers are free."""
     for thread in threading.enumerate():
         if thread.name == RECOVERY:
             thread.join()

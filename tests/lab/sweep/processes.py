@@ -69,14 +69,9 @@ def descendants(pid: int) -> dict[int, str]:
 
 
 def training_processes(driver: int) -> list[int]:
-    """Return the workers below the driver that train."""
-    return actors(driver, "Worker.run")
-
-
-def actors(driver: int, name: str) -> list[int]:
-    """Return the processes below the driver that run the Ray actor of this name."""
+    """Return the workers below the driver."""
     below = descendants(driver).items()
-    return [pid for pid, title in below if title.startswith(f"ray::{name}")]
+    return [pid for pid, title in below if title.startswith("ray::Worker")]
 
 
 def kill_worker(driver: int) -> bool:

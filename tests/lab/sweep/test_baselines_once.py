@@ -66,7 +66,7 @@ def test_one_worker_takes_all_seeds_of_a_baseline(small, corpus, corpus_fields, 
         planner = Planner(small, resolve(small, corpus, corpus_fields), store)
         fleet = Fleet(planner, Packer(corpus, None))
         for i in range(20):
-            fleet.exchange(Exchange(f"w{i}", 0), live=20, now=0.0)
+            fleet.exchange(Exchange(f"w{i}"), live=20, now=0.0)
     packs = [[*worker.training.values()] for worker in fleet.workers.values() if worker.training]
     counts = [pack for pack in packs if pack[0].config["model"]["name"] == "ngram_count"]
     assert [len(pack) for pack in counts] == [small.seeds] * BASELINES

@@ -105,11 +105,11 @@ def test_epochs_that_are_trained_again_are_not_counted_as_done(planner, monkeypa
     drive(fleet, steps=60)
     fleet.give_back(fleet.gone("w"), interrupted=True)
     shares = [share(console)]
-    (run_id,) = fleet.exchange(Exchange("v", 0), live=1, now=60.0).members
+    (run_id,) = fleet.exchange(Exchange("v"), live=1, now=60.0).members
     assert [run_id] == lost
     for epoch in range(1, budget + 1):
         reports = [(run_id, {"epoch": epoch, "valid_token": 3.0})]
-        fleet.exchange(Exchange("v", 0, [run_id], reports), live=1, now=60.0 + epoch)
+        fleet.exchange(Exchange("v", [run_id], reports), live=1, now=60.0 + epoch)
         shares.append(share(console))
     assert shares[0] == shares[-1] == 99
     assert shares[1] < 98

@@ -267,7 +267,7 @@ def test_a_worker_compiles_each_shape_once_and_repeated_reports_are_no_epochs(pl
     added = []
     fleet = Fleet(planner, Packer(planner.points[0].point.corpus, None))
     fleet.pace.add = lambda *facts, first, worker: added.append((*facts, first))
-    fleet.exchange(Exchange("w", 0), live=1, now=0.0)
+    fleet.exchange(Exchange("w"), live=1, now=0.0)
     worker = fleet.workers["w"]
     runs, worker.epoch_seconds = [*worker.training.values()], 10.0
     for epochs in ([1] * len(runs), [1] * len(runs), [1, *[2] * (len(runs) - 1)]):

@@ -30,7 +30,7 @@ def ask(fleet, name, reports=(), live=1, opened=None, node="", now=0.0, memory=0
     state = fleet.workers.get(name)
     if opened is None:
         opened = [*state.training, *state.leaving] if state else []
-    message = Exchange(name, 0, opened, reports, memory=memory)
+    message = Exchange(name, opened, reports, memory)
     return fleet.exchange(message, live=live, now=now, node=node)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.lab.sweep.driver.coordinator import LOOK_SECONDS
-from lmzoo.lab.sweep.driver.mailbox import Demand, OtherSweeps, fair_shares
+from lmzoo.lab.sweep.driver.other_sweeps import Demand, OtherSweeps, fair_shares
 from tests.lab.sweep.manual_coordinator import sweep  # noqa: F401
 
 WANTED = st.lists(st.integers(0, 40), min_size=1, max_size=8)
@@ -55,12 +55,12 @@ def test_a_sweep_lets_workers_go_only_when_another_one_waits(sweep):
     other(sweep, Demand("cpu", 2, 0, 2))
     assert sweep.coordinator.wanted() == 1
     (name,) = sweep.fleet.dismissed
+    (stays,) = {*"ab"} - {name}
     reply = sweep.exchange(name)
     assert (reply.members, {*reply.release}) == ([], {*packs[name]})
     for run in reply.release:
         sweep.fleet.released(name, run)
     assert sweep.exchange(name) is None, "it ends at once"
-    (stays,) = {*"ab"} - {name}
     assert {*sweep.exchange(stays).members} == {*packs["a"], *packs["b"]}
     sweep.turn(after=LOOK_SECONDS)
     assert not sweep.fleet.dismissed
@@ -81,9 +81,12 @@ def test_the_demands_of_sweeps_that_have_ended_are_forgotten(monkeypatch):
         get_actor=lambda name, namespace: boxes[name],
         wait=lambda refs, timeout: (refs, []),
         get=lambda answer: answer,
+        get_runtime_context=lambda: SimpleNamespace(get_node_id=lambda: "0" * 56),
+        remote=lambda _: SimpleNamespace(options=lambda **_: call(boxes["sweep-3"])),
     )
-    monkeypatch.setattr("lmzoo.lab.sweep.driver.mailbox.ray", fake)
-    sweeps = OtherSweeps(boxes["sweep-3"], "sweep-3")
+    monkeypatch.setattr("lmzoo.lab.sweep.driver.other_sweeps.ray", fake)
+    sweeps = OtherSweeps()
+    sweeps._name = "sweep-3"
     assert sweeps.look(own) == ([own], 0), "nobody has answered yet"
     assert sweeps.look(own) == ([demand, own], 1)
     del boxes["sweep-1"]

@@ -6,6 +6,7 @@
 | `node:__internal_head__` | marks the head among the nodes | here |
 | `_global_node` of Ray's worker | shows whether Ray lives, and kills it | test_stops.py |
 | `ConsolePopen` of Ray's services | Ray's processes have a session of their own | test_stops.py |
+| `--python_worker_command` of a raylet | its workers are forked | here |
 
 A minor version of Ray may change private names: pyproject.toml has an upper bound.
 """
@@ -22,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from .processes import ROOT, actors, descendants, listening
+from .processes import ROOT, descendants, listening
 
 PRIVATE = {
     "ray._private.services",
@@ -123,7 +124,7 @@ def check_cluster() -> None:
                 node.kill_all_processes = lambda **how: (report_handler(), end(**how))
                 time.sleep(2)  # Ray's processes end that long after the thread that started them
                 check_nodes()
-                check_mailbox()
+                check_forks()
                 os.kill(os.getpid(), signal.SIGTERM)
                 time.sleep(60)
         except KeyboardInterrupt:
@@ -140,41 +141,22 @@ def check_nodes() -> None:
     assert "node:__internal_head__" in ray.nodes()[0]["Resources"]
 
 
-def check_mailbox() -> None:
-    """The mailbox passes messages and replies, also after its process was killed."""
+def check_forks() -> None:
+    """Workers are forked, also after one was killed, and without their server are not."""
     import ray
 
-    from lmzoo.lab.sweep.driver.mailbox import start_mailbox
-    from lmzoo.lab.sweep.messages import Assignment, Exchange, Hello
+    from lmzoo.lab.cluster import connection
 
-    mailbox = start_mailbox("sweep-test")
+    class Actor:
+        def facts(self) -> tuple[int, bool]:
+            return os.getppid(), "torch" in sys.modules
 
-    def fetch(replies, *kinds):
-        """Send replies; return the messages when these kinds have arrived, and the heartbeats."""
-        messages, beats = [], {}
-        while True:
-            new, beats = ray.get(mailbox.fetch.remote(replies, {}, 0.2), timeout=60)
-            messages, replies = messages + new, {}
-            if {type(message) for message in messages} >= {*kinds}:
-                return sorted(messages, key=str), beats
-
-    first, hello = Exchange("a", 1, ["run"]), Hello("b", b"", "node", "host")
-    reply = mailbox.exchange.remote(first)
-    mailbox.post.remote(hello)
-    ray.get([mailbox.beat.remote("b") for _ in range(3)])
-    assert fetch({}, Exchange, Hello) == ([first, hello], {"b": 3})
-    fetch({"a": (0, "an older reply"), "unknown": (1, 1)})
-    assert not ray.wait([reply], timeout=0.5)[0]
-    fetch({"a": (1, Assignment(["run"]))})
-    assert ray.get(reply, timeout=60) == Assignment(["run"])
-    for number in range(2):
-        message = Exchange("a", number)
-        reply = mailbox.exchange.remote(message)
-        assert fetch({}, Exchange)[0] == [message]
-        (pid,) = actors(os.getpid(), "Mailbox")
-        os.kill(pid, signal.SIGKILL)
-        messages, beats = fetch({}, Exchange)
-        assert messages in ([message], [message] * 2), "it is not repeated"
-        assert beats == {}
-        fetch({"a": (number, number)})
-        assert ray.get(reply, timeout=60) == number
+    (server,) = connection._FORKS.values()
+    for _ in range(3):
+        actor = ray.remote(Actor).remote()
+        assert ray.get(actor.facts.remote()) == (server.pid, True)
+        ray.kill(actor)
+    server.kill()
+    server.wait()
+    actors = [ray.remote(Actor).remote() for _ in range(os.cpu_count() + 2)]
+    assert False in {loaded for _, loaded in ray.get([a.facts.remote() for a in actors])}

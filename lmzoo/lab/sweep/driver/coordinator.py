@@ -1,48 +1,58 @@
-"""The coordinator: a thread of the driver that answers the workers.
+"""The coordinator: starts the workers, answers them, and replaces those that die.
 
-It fetches messages from the mailbox, lets the fleet decide, and sends the replies. It detects
-workers whose process is stopped but has not ended (SIGSTOP, a frozen virtual machine): Ray regards
-them as busy for minutes. Each worker sends a heartbeat every `HEARTBEAT_SECONDS`; one that misses
-`MAX_MISSED` checks is killed, and Ray reports its death.
+The workers are actors of Ray, which places them; the planner decides. As many are requested as runs
+could use and the cluster has or can start. One that Ray has no room for waits, and is the demand
+that an autoscaler sees.
 
+For each worker it waits for two calls: its epoch, after which the fleet decides what it does next,
+and its news, which are its heartbeat. A worker that misses `MAX_MISSED` checks is killed: its
+process is stopped (SIGSTOP, a frozen virtual machine), and Ray would regard it as busy for minutes.
 The checks are counted, not the seconds: time in which the sweep itself is stopped does not count.
 """
 
 import functools
 import logging
-import pickle
+import re
+import secrets
 import shlex
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.stops import STOPS
+from lmzoo.base.version import software
+from lmzoo.lab.cluster import connection
 from lmzoo.lab.cluster.capacity import Capacity
+from lmzoo.lab.cluster.head_store import start_server, write_nonce
+from lmzoo.lab.cluster.resources import Resources
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.pack_files import unpack
 from lmzoo.lab.store.records import WORKER_LOCK
-from lmzoo.lab.store.writer import News
-from lmzoo.lab.study.planned_run import PlannedRun
-from lmzoo.lab.sweep.driver.mailbox import Demand, OtherSweeps, fair_shares
+from lmzoo.lab.store.writer import News as Warnings
+from lmzoo.lab.sweep.driver.other_sweeps import Demand, OtherSweeps, fair_shares
 from lmzoo.lab.sweep.fleet.fleet import Fleet
 from lmzoo.lab.sweep.messages import (
     Assignment,
-    Confirmed,
+    Ended,
     Exchange,
     Failed,
-    Hello,
-    Message,
+    News,
     Released,
-    Waiting,
+    Started,
 )
-from lmzoo.lab.sweep.worker.worker import HEARTBEAT_SECONDS
+from lmzoo.lab.sweep.worker.worker import CALLS, HEARTBEAT_SECONDS, Worker
 
 LOG = logging.getLogger("lmzoo.lab.sweep")
+WAIT_SECONDS = 0.05
+"""How long one turn waits for a worker."""
 MAX_FAILED_STARTS = 4
 """Consecutive workers that end before their first message; then the sweep ends."""
 MEMORY_SECONDS = 5.0
@@ -51,6 +61,8 @@ OUT_OF_MEMORY = (
     "Ray killed the worker because the memory of its node, {}, ran out; close other programs "
     "there, or use fewer workers (--max-concurrent)"
 )
+LOW_MEMORY = re.compile(r"low on memory(?:.*?IP: (\S+), ID: (\w{6}))?", re.DOTALL)
+"""Ray's error about a worker that it has killed, and the node."""
 MAX_KILLED = 3
 """Workers that Ray may kill on a node for want of memory before the node is left out."""
 START_SECONDS = 60.0
@@ -63,105 +75,333 @@ REPLY_SECONDS = 5.0
 """A worker without an assignment gets an empty one after this time, as a sign of life."""
 IDLE_SECONDS = 60.0
 """A worker without an assignment for this time ends, so that its machine can be used or ended."""
+END_SECONDS = 8.0
+"""How long the workers may take to end when the sweep has ended."""
 RECOVERY_SECONDS = 300.0
 """How long the lock of a dead worker may stay taken; a file server may need minutes to free it."""
 RECOVERY = "recovery"
 """Name of the threads that wait for the lock of a dead worker."""
-NOTHING = Assignment()
+
+
+@dataclass(eq=False)
+class Actor:
+    """A worker that was started and has not ended."""
+
+    name: str
+    handle: Any
+    call: Any
+    """What its start, its step or its end will return; None while it waits for an assignment."""
+    news: Any
+    node: str = ""
+    """Ray's id."""
+    place: str = ""
+    """Its machine: host name and the first digits of the node id."""
+    exchange: Exchange | None = None
+    """Its last report."""
+    steps: int = 0
+    received: int = 0
+    """How many news have arrived."""
+    missed: int = 0
+    """Checks since the last news."""
+    answered: float = 0.0
+    """When its last call ended, or when it got a sign of life."""
+    idle_since: float | None = None
+    broken_since: float | None = None
+    """Since when it is known that it cannot train."""
+    leaves: bool = False
 
 
 class Coordinator:
-    """Runs while its context is entered; `error` is what ended it early."""
+    """Runs the workers of a sweep; `error` is what ended it early."""
 
     def __init__(
         self,
         fleet: Fleet,
         store: Store,
         capacity: Capacity,
-        mailbox: Any,
+        start: Callable[[str], tuple[Any, Any]],
         server: Any = None,
         others: OtherSweeps | None = None,
     ) -> None:
-        """`server` gives the store to workers that do not see it (`head_store.py`)."""
+        """`start` starts a worker of this name, and returns its handle and the call that starts it.
+
+        `server` gives the store to workers that do not see it (`head_store.py`).
+        """
         self.fleet, self.store, self.capacity, self.server = fleet, store, capacity, server
         self.error: Exception | None = None
-        self._mailbox, self._others = mailbox, others
+        self.actors: dict[str, Actor] = {}
+        self._start, self._others = start, others
         self._sweeps = 1
         self._share: int | None = None
         """Workers that other sweeps leave to this one; None: there is no other."""
-        self._mutex = threading.RLock()
-        self._replies: dict[str, tuple[int, Assignment | None]] = {}
-        self._numbers: dict[str, int] = {}
-        """Worker -> number of its last exchange."""
-        self._idle_since: dict[str, float] = {}
-        self._replied_at: dict[str, float] = {}
-        self._handles: dict[str, tuple[Any, str]] = {}
-        """Worker -> (actor handle, node id)."""
-        self._nodes: dict[str, str] = {}
-        """Worker -> its machine: host name and the first digits of the node id."""
-        self._broken: dict[str, float] = {}
-        """Workers that could not start -> since when."""
         self._works = False
         """Whether a worker has asked for runs."""
         self._named: set[str] = set()
         """Nodes that were left out with a warning."""
-        self._reasons: dict[str, str] = {}
-        self._raised = set[str]()
-        """Workers that have said why they end."""
-        self._news = News(LOG)
+        self._warnings = Warnings(LOG)
         self._killed: Counter[str] = Counter()
         """Node -> workers that Ray killed there for want of memory since its last epoch."""
-        self._gone: set[str] = set()
         self._failed_starts = 0
-        self._revoked: dict[str, list[str]] = {}
-        """Worker -> runs that it is to close in the middle of an epoch."""
         self._pause_until = 0.0
         """No worker starts before this time; of the monotonic clock."""
-        self._beats: dict[str, tuple[int, int]] = {}
-        """Worker -> (number of heartbeats, checks since it changed)."""
         self._next_check = time.monotonic() + HEARTBEAT_SECONDS
         self._cost, self._counted = 0.0, time.monotonic()
         """Seconds of all workers, and until when they are counted."""
         self._recoveries = threading.Semaphore(16)
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._recovered: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        """What to do for dead workers whose locks are free."""
 
-    def __enter__(self) -> "Coordinator":
-        self._thread.start()
-        return self
+    def run(self) -> None:
+        """Answer the workers until the study is done, or an error or a signal ends the sweep.
 
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._thread.join(HEARTBEAT_SECONDS)  # with a timeout: Ray may have gone
+        Then those that train may write their runs, and all others are killed.
+        """
+        while not self.finished:
+            self.turn()
+        deadline = time.monotonic() + END_SECONDS
+        for actor in [*self.actors.values()]:
+            if actor.name not in self.fleet.workers and not actor.leaves:
+                self._kill(actor)
+        while self.actors and time.monotonic() < deadline:
+            self.turn()
+        for actor in [*self.actors.values()]:
+            self._kill(actor)
 
     @property
     def finished(self) -> bool:
-        """Whether the study is done, or an error or a signal has ended the sweep.
-
-        While an exchange is answered, the last tuning run has ended and no confirm run is planned.
-        """
-        if self.error is not None or STOPS.requested.is_set():
-            return True
-        with self._mutex:
-            return self.fleet.done
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it still answers the workers."""
-        return self._thread.is_alive()
-
-    def has_asked(self, worker: str) -> bool:
-        """Return whether a worker has asked for runs; if not, it has none."""
-        with self._mutex:
-            return worker in self.fleet.workers or worker in self._gone
+        """Whether the study is done, or an error or a signal has ended the sweep."""
+        return self.error is not None or STOPS.requested.is_set() or self.fleet.done
 
     def wanted(self) -> int:
         """Return how many workers can be used and may exist at this moment."""
-        with self._mutex:
-            if self.finished or time.monotonic() < self._pause_until:
-                return 0
-            wanted = self._wanted()
-            return wanted if self._share is None else min(wanted, self._share)
+        if self.finished or time.monotonic() < self._pause_until:
+            return 0
+        wanted = self._wanted()
+        return wanted if self._share is None else min(wanted, self._share)
+
+    def turn(self) -> None:
+        """Start the workers that are wanted, take what the workers have sent, and answer."""
+        try:
+            for _ in range(len(self.actors), self.wanted()):
+                name = secrets.token_hex(4)
+                handle, call = self._start(name)
+                self.actors[name] = Actor(name, handle, call, handle.news.remote(0))
+            actors = self._ready()
+            if self.error is None:
+                self.fleet.planner.store.check_lock()
+            for actor, call in actors:
+                self._take(actor, call)
+            while not self._recovered.empty():
+                self._recovered.get()()
+            self._wake_idle()
+            self._check_nodes()
+            started = [actor for actor in self.actors.values() if actor.node]
+            self.capacity.started = len(started)
+            now = time.monotonic()
+            if now >= self._counted + LOOK_SECONDS:
+                self._check_cost(len(started))
+                self._share_cluster()
+                for name, runs in self.fleet.overdue(self._live(), now).items():
+                    self.actors[name].handle.revoke.remote(runs)
+            if now >= self._next_check:
+                self._next_check = now + HEARTBEAT_SECONDS
+                self.capacity.check()
+                self._check_heartbeats(started)
+        except Exception as error:
+            self.error = self.error or error
+
+    def _ready(self) -> list[tuple[Actor, Any]]:
+        """Return the calls that have ended, those with news first, with their workers."""
+        actors = [*self.actors.values()]
+        calls = {actor.news: actor for actor in actors}
+        calls |= {actor.call: actor for actor in actors if actor.call is not None}
+        if not calls:
+            time.sleep(WAIT_SECONDS)
+        elif ray.wait([*calls], timeout=WAIT_SECONDS)[0]:
+            ended, _ = ray.wait([*calls], num_returns=len(calls), timeout=0)
+            return [(calls[call], call) for call in ended]
+        return []
+
+    def _take(self, actor: Actor, call: Any) -> None:
+        if actor.name not in self.actors:
+            return  # another call of it has ended, too
+        try:
+            result = ray.get(call)
+        except RayError as error:  # its process, its node or its answer is lost
+            self._died(actor, error)
+            return
+        if call == actor.news:
+            actor.missed, actor.received = 0, actor.received + len(result)
+            actor.news = actor.handle.news.remote(actor.received)
+            for news in result:
+                self._hear(actor, news)
+        elif actor.leaves:
+            self._ended(actor, died=False)
+            actor.handle.__ray_terminate__.options(max_task_retries=0).remote()
+            return
+        elif not actor.node:
+            return  # the call is taken after the first news
+        elif isinstance(result, Failed) and actor.steps:
+            self._ended(actor, result.reason, raised=True)
+            ray.kill(actor.handle)
+            return
+        else:
+            self._arrived(actor, result)
+        if actor.call is None and actor.name not in self.fleet.idle:
+            self._answer(actor)
+
+    def _hear(self, actor: Actor, news: News) -> None:
+        match news:
+            case Started(node, host):
+                actor.node, actor.place = node, f"{host} ({node[:6]})"
+            case Released(run):
+                self.fleet.released(actor.name, run)
+            case Ended():
+                self.fleet.ended(actor.name, news)
+            case _:
+                self._warnings.say("store", time.monotonic(), "%s: %s", actor.place, news)
+
+    def _arrived(self, actor: Actor, result: Exchange | Failed) -> None:
+        """Keep the report of a worker; one that cannot start gets no work."""
+        actor.call, actor.answered = None, time.monotonic()
+        if isinstance(result, Failed):
+            actor.broken_since, actor.exchange = actor.answered, Exchange(actor.name)
+            self.fleet.health.leave_out(actor.place, result.reason)
+            return
+        actor.exchange, self._works, self._failed_starts = result, True, 0
+        if result.reports:
+            self._killed.pop(actor.place, None)
+
+    def _answer(self, actor: Actor) -> None:
+        """Give a worker its next assignment, if there is one, after the news that come before."""
+        exchange = actor.exchange
+        if exchange is None or actor.received < exchange.news:
+            return
+        if self.finished:
+            self._leave(actor)
+            return
+        now = time.monotonic()
+        assignment = self.fleet.exchange(exchange, live=self._live(), now=now, node=actor.place)
+        if assignment is not None:
+            self._step(actor, assignment)
+        elif actor.idle_since is None:
+            actor.idle_since = now
+
+    def _step(self, actor: Actor, assignment: Assignment) -> None:
+        if assignment.members:
+            actor.idle_since = None
+        actor.steps, actor.exchange = actor.steps + 1, None
+        actor.call = actor.handle.step.remote(actor.steps, assignment)
+
+    def _leave(self, actor: Actor) -> None:
+        actor.leaves, actor.exchange = True, None
+        actor.call = actor.handle.close.remote()
+
+    def _wake_idle(self) -> None:
+        """Answer idle workers: with work, with nothing for now, or let them go."""
+        now, parked, dismissed = time.monotonic(), {*self.fleet.parked}, self.fleet.dismissed
+        for worker in [*self.fleet.idle]:
+            actor = self.actors[worker]
+            if actor.call is not None or actor.exchange is None:
+                continue
+            # It still has the runs whose ends are being written.
+            leaving = self.fleet.workers[worker].leaving
+            stays = leaving or worker in parked
+            since = now if actor.idle_since is None else actor.idle_since
+            leaves = now - since > IDLE_SECONDS or worker in dismissed
+            if self.finished or (leaves and not stays):
+                self.fleet.gone(worker)
+                self._leave(actor)
+            elif self.fleet.ready and worker not in parked and worker not in dismissed:
+                actor.exchange = replace(actor.exchange, opened=[*leaving], reports=())
+                self._answer(actor)
+            elif now - actor.answered > REPLY_SECONDS:
+                self._step(actor, Assignment())
+
+    def _died(self, actor: Actor, error: RayError) -> None:
+        place, reason = "", ""
+        if found := LOW_MEMORY.search(str(error)):
+            place = f"{found[1]} ({found[2]})" if found[1] else "which is not known"
+            own = [a.place for a in self.actors.values() if a.place.endswith(place[-8:])]
+            place = own[0] if own else place
+            reason = OUT_OF_MEMORY.format(place)
+        counts = not place or not self._is_known_shortage(place, reason)
+        self._ended(actor, reason, counts=counts)
+        ray.kill(actor.handle)  # a node that does not answer may answer later
+
+    def _ended(
+        self,
+        actor: Actor,
+        reason: str = "",
+        *,
+        died: bool = True,
+        raised: bool = False,
+        counts: bool = True,
+    ) -> None:
+        """Return the runs of a worker that has ended to the pending runs.
+
+        They are pending again as soon as the worker's lock is free: at once if its process has
+        ended, and after the expiry of its lock if its machine does not respond.
+
+        Args:
+            actor: The worker.
+            reason: Why it has ended, if that is known.
+            died: Whether it did not end in order.
+            raised: Whether the reason is an error of its training.
+            counts: Whether a death at its start counts.
+        """
+        del self.actors[actor.name]
+        interrupted = bool(actor.node) and not self.capacity.node_alive(actor.node)
+        if died and counts and not interrupted and actor.name not in self.fleet.workers:
+            self._failed_starts += 1
+            if self._failed_starts >= MAX_FAILED_STARTS and not self.error:
+                why = reason or "see Ray's log files"
+                text = f"{self._failed_starts} workers failed at their start: {why}"
+                self.error = UserError(text)
+        runs = self.fleet.gone(actor.name, interrupted=interrupted)
+        if runs or died:
+            facts: dict[str, Any] = {"interrupted": interrupted, "node": actor.place}
+            facts |= {"reason": reason, "killed": not raised}
+            give_back = functools.partial(self.fleet.give_back, runs, **facts)
+            # A daemon thread, because an interrupted sweep does not wait for the lock.
+            recover = threading.Thread(target=self._recover, args=(actor.name, give_back))
+            recover.name, recover.daemon = RECOVERY, True
+            recover.start()
+
+    def _recover(self, worker: str, give_back: Callable[[], object]) -> None:
+        try:
+            with self._recoveries:
+                if self.server is not None:
+                    ray.get(self.server.close.remote(worker))
+                self.store.clear_locks(WORKER_LOCK.format(worker), RECOVERY_SECONDS)
+                unpack(self.store, worker)
+            self._recovered.put(give_back)
+        except Exception as error:
+            self.error = self.error or error
+
+    def _kill(self, actor: Actor) -> None:
+        del self.actors[actor.name]
+        ray.kill(actor.handle)
+
+    def _is_known_shortage(self, node: str, reason: str) -> bool:
+        """Return whether the memory of a node is known to be short; if not, say so, and pause.
+
+        Ray kills workers also where another program needs the memory: new ones start after a pause,
+        which doubles if they are killed, too. One shortage kills several workers. A node on which
+        Ray kills `MAX_KILLED` workers without an epoch in between is left out, if there is another.
+        """
+        now, health = time.monotonic(), self.fleet.health
+        if now < self._pause_until or node in health.left_out:
+            return True
+        self._killed[node] += 1
+        if self._killed[node] >= MAX_KILLED and self.fleet.nodes - {node}:
+            health.leave_out(node, f"Ray killed {MAX_KILLED} workers for want of memory")
+            return True
+        pause = MEMORY_SECONDS * 2**self._failed_starts
+        self._pause_until = now + pause
+        text = "%s; new workers start in %.0f s"
+        self._warnings.say(("memory", node), now, text, reason, pause)
+        return False
 
     def _wanted(self) -> int:
         """Return how many workers can be used, if there were no other sweep."""
@@ -169,7 +409,6 @@ class Coordinator:
         return self.fleet.wanted(self.capacity.limit() - parked) + parked
 
     def _live(self) -> int:
-        """Return how many workers there is room for."""
         live = self.capacity.live()
         return live if self._share is None else min(live, self._share)
 
@@ -194,120 +433,6 @@ class Coordinator:
             if waits and workers > shares[place]:
                 self.fleet.dismiss(workers - shares[place])
 
-    def worker_ended(self, worker: str, *, died: bool, memory: str = "") -> None:
-        """Return the runs of a worker that has ended to the pending runs.
-
-        They are pending again as soon as the worker's lock is free: at once if its process has
-        ended, and after the expiry of its lock if its machine does not respond.
-
-        Ray kills workers also where another program needs the memory of their node, which `memory`
-        names: new ones start after a pause, which doubles if they are killed, too.
-        """
-        with self._mutex:
-            self._gone.add(worker)
-            _, node = self._handles.pop(worker, (None, ""))
-            self._broken.pop(worker, None)
-            self._beats.pop(worker, None)
-            interrupted = bool(node) and not self.capacity.node_alive(node)
-            known = bool(memory) and self._is_known_shortage(worker, memory)
-            if died and not interrupted and not known and worker not in self.fleet.workers:
-                self._count_failed_start(worker)
-            runs = self.fleet.gone(worker, interrupted=interrupted)
-        if runs or died:
-            # A daemon thread, because an interrupted sweep does not wait for the lock.
-            recover = functools.partial(self._recover, worker, runs, interrupted=interrupted)
-            threading.Thread(target=recover, name=RECOVERY, daemon=True).start()
-
-    def _is_known_shortage(self, worker: str, node: str) -> bool:
-        """Return whether the memory of a node is known to be short; if not, say so, and pause.
-
-        One shortage kills several workers. A node on which Ray kills `MAX_KILLED` workers without
-        an epoch in between is left out, if there is another one.
-        """
-        own = [name for name in self._nodes.values() if name.endswith(node[node.find("(") :])]
-        node = own[0] if own else node
-        self._reasons[worker] = OUT_OF_MEMORY.format(node)
-        now, health = time.monotonic(), self.fleet.health
-        if now < self._pause_until or node in health.left_out:
-            return True
-        self._killed[node] += 1
-        if self._killed[node] >= MAX_KILLED and self.fleet.nodes - {node}:
-            health.leave_out(node, f"Ray killed {MAX_KILLED} workers for want of memory")
-            return True
-        pause = MEMORY_SECONDS * 2**self._failed_starts
-        self._pause_until = now + pause
-        text = "%s; new workers start in %.0f s"
-        self._news.say(("memory", node), now, text, self._reasons[worker], pause)
-        return False
-
-    def _count_failed_start(self, worker: str) -> None:
-        self._failed_starts += 1
-        if self._failed_starts >= MAX_FAILED_STARTS and not self.error:
-            reason = self._reasons.get(worker, "see Ray's log files")
-            self.error = UserError(f"{self._failed_starts} workers failed at their start: {reason}")
-
-    def _recover(self, worker: str, runs: Sequence[PlannedRun], *, interrupted: bool) -> None:
-        try:
-            with self._recoveries:
-                if self.server is not None:
-                    ray.get(self.server.close.remote(worker))
-                self.store.clear_locks(WORKER_LOCK.format(worker), RECOVERY_SECONDS)
-                unpack(self.store, worker)
-            with self._mutex:
-                self.fleet.give_back(
-                    runs,
-                    interrupted=interrupted,
-                    reason=self._reasons.get(worker, ""),
-                    node=self._nodes.get(worker, ""),
-                    killed=worker not in self._raised,
-                )
-        except Exception as error:
-            self.error = self.error or error
-
-    def _run(self) -> None:
-        try:
-            while not self._stopped.is_set():
-                replies, self._replies = self._replies, {}
-                revoked, self._revoked = self._revoked, {}
-                messages, beats = ray.get(self._mailbox.fetch.remote(replies, revoked, 0.5))
-                self.fleet.planner.store.check_lock()
-                with self._mutex:
-                    for message in messages:
-                        self._receive(message)
-                    self._wake_idle()
-                    self._check_nodes()
-                    self.capacity.started = len(self._handles)
-                    if time.monotonic() >= self._counted + LOOK_SECONDS:
-                        self._check_cost()
-                        now = time.monotonic()
-                        self._share_cluster()
-                        self._revoked = self.fleet.overdue(self._live(), now)
-                    if time.monotonic() >= self._next_check:
-                        self.capacity.check()
-                        self._check_heartbeats(beats)
-        except Exception as error:
-            self.error = self.error or error
-
-    def _receive(self, message: Message) -> None:
-        match message:
-            case Hello(worker, handle, node, host):
-                self._nodes[worker] = f"{host} ({node[:6]})"
-                if worker not in self._gone:
-                    self._handles[worker] = pickle.loads(handle), node
-            case Failed(worker, reason, starting):
-                self._reasons[worker] = reason
-                self._raised.add(worker)
-                if starting and worker not in self._gone:
-                    self._broken[worker] = time.monotonic()
-                    self.fleet.health.leave_out(self._nodes.get(worker, worker), reason)
-            case Waiting(worker, reason):
-                node = self._nodes.get(worker, worker)
-                self._news.say("store", time.monotonic(), "%s: %s", node, reason)
-            case Confirmed():
-                self._confirm(message)
-            case Exchange():
-                self._answer(message)
-
     def _check_nodes(self) -> None:
         """Name the nodes that are left out; end the sweep if no worker can start."""
         left_out = self.fleet.health.left_out
@@ -315,17 +440,18 @@ class Coordinator:
             self._named.add(node)
             if self._works:
                 LOG.warning("%s is left out: %s", node, left_out[node])
-        if self._broken and not self._works and not self.error:
-            waited = time.monotonic() - min(self._broken.values())
-            if len(self._broken) >= self.capacity.live() or waited > START_SECONDS:
-                worker = min(self._broken)
-                node = self._nodes.get(worker, worker)
-                self.error = UserError(f"no worker can start on {node}: {self._reasons[worker]}")
+        broken = {
+            a.place: a.broken_since for a in self.actors.values() if a.broken_since is not None
+        }
+        if broken and not self._works and not self.error:
+            since = min(broken.values())
+            if len(broken) >= self.capacity.live() or time.monotonic() - since > START_SECONDS:
+                node = min(broken)
+                self.error = UserError(f"no worker can start on {node}: {left_out[node]}")
 
-    def _check_cost(self) -> None:
-        """End the sweep if its workers have cost as much as they may."""
+    def _check_cost(self, workers: int) -> None:
         now, most = time.monotonic(), self.capacity.resources.hours
-        self._cost += len(self._handles) * (now - self._counted)
+        self._cost += workers * (now - self._counted)
         self._counted = now
         if most and self._cost >= 3600 * most and not self.fleet.done and not self.error:
             self.error = UserError(
@@ -334,75 +460,62 @@ class Coordinator:
                 "what has ended"
             )
 
-    def _confirm(self, message: Confirmed) -> None:
-        for run in message.runs:
-            if isinstance(run, Released):
-                self.fleet.released(message.worker, run.run)
-            else:
-                self.fleet.ended(message.worker, run)
-
-    def _answer(self, exchange: Exchange) -> None:
-        worker = exchange.worker
-        self._numbers[worker] = exchange.number
-        self._confirm(Confirmed(worker, exchange.confirmed))
-        self._failed_starts = 0
-        if exchange.reports:
-            self._killed.pop(self._nodes.get(worker, ""), None)
-        if worker in self._gone or STOPS.requested.is_set() or self.error:
-            self._replies[worker] = exchange.number, None
-            return
-        now, node = time.monotonic(), self._nodes.get(worker, "")
-        if worker in self._broken:
-            node = self._nodes.get(worker, worker)
-        else:
-            self._works = True
-        assignment = self.fleet.exchange(exchange, live=self._live(), now=now, node=node)
-        if assignment is None:
-            self._idle_since.setdefault(worker, now)
-            self._replied_at[worker] = now
-        else:
-            self._reply(worker, assignment)
-
-    def _wake_idle(self) -> None:
-        """Reply to idle workers: with work, with nothing for now, or to let them go."""
-        now, parked, dismissed = time.monotonic(), {*self.fleet.parked}, self.fleet.dismissed
-        for worker in [*self.fleet.idle]:
-            # It still has the runs whose ends are being written.
-            leaving = self.fleet.workers[worker].leaving
-            seconds = now - self._idle_since.get(worker, now)
-            stays = leaving or worker in parked
-            leaves = seconds > IDLE_SECONDS or worker in dismissed
-            if self.finished or (leaves and not stays):
-                self._gone.add(worker)
-                self.fleet.gone(worker)
-                self._replies[worker] = self._numbers[worker], None
-            elif self.fleet.ready and worker not in parked and worker not in dismissed:
-                memory = self.fleet.workers[worker].memory
-                self._answer(Exchange(worker, self._numbers[worker], [*leaving], memory=memory))
-            elif now - self._replied_at[worker] > REPLY_SECONDS:
-                self._replied_at[worker] = now
-                self._reply(worker, NOTHING)
-
-    def _reply(self, worker: str, assignment: Assignment) -> None:
-        if assignment.members:
-            self._idle_since.pop(worker, None)
-        self._replies[worker] = self._numbers[worker], assignment
-
-    def _check_heartbeats(self, beats: dict[str, int]) -> None:
-        self._next_check = time.monotonic() + HEARTBEAT_SECONDS
+    def _check_heartbeats(self, started: Sequence[Actor]) -> None:
+        """Kill the workers that send no heartbeat, and those whose training hangs."""
         hung = self.fleet.hung(time.monotonic())
-        for worker, (handle, _) in [*self._handles.items()]:
-            count = beats.get(worker, 0)
-            last, missed = self._beats.get(worker, (-1, 0))
-            missed = missed + 1 if count == last else 0
-            self._beats[worker] = count, missed
-            if missed:  # its process is stopped, not its run
-                hung.pop(worker, None)
-            if missed >= MAX_MISSED:
+        for actor in started:
+            actor.missed += 1  # news set it to 0
+            reason = (
+                hung.get(actor.name) if actor.missed == 1 else ""
+            )  # else its process is stopped
+            if actor.missed > MAX_MISSED:
                 seconds = MAX_MISSED * HEARTBEAT_SECONDS
-                hung[worker] = f"a worker has sent no heartbeat for {seconds:.0f} s"
-            if reason := hung.get(worker):
+                reason = f"a worker has sent no heartbeat for {seconds:.0f} s"
+            if reason:
                 LOG.warning("%s; the worker is killed", reason)
-                self._reasons[worker] = reason
-                ray.kill(handle)
-                del self._handles[worker]
+                self._ended(actor, reason)
+                ray.kill(actor.handle)
+
+
+def actor_options(resources: Resources) -> dict[str, Any]:
+    """Return what Ray reserves for each worker, and where."""
+    bundle = resources.bundle
+    own = {"num_cpus": bundle.pop("CPU"), "num_gpus": bundle.pop("GPU"), "resources": bundle}
+    return {**own, **({"label_selector": resources.selector} if resources.selector else {})}
+
+
+def train(fleet: Fleet, capacity: Capacity) -> bool:
+    """Train the pending runs of the fleet's planner; return False if the sweep is interrupted.
+
+    Raises:
+        UserError: No node of the cluster can run a worker, or the store cannot be written.
+    """
+    planner, resources = fleet.planner, capacity.resources
+    store = planner.store.store
+    server = start_server(store) if connection.ADDRESS else None
+    others = OtherSweeps() if connection.ADDRESS else None
+    corpus = ray.put(fleet.packer.corpus)
+    facts: dict[str, Any] = {
+        "store": store.address,
+        "code": planner.code,
+        "threads": max(1, int(resources.cpus)),
+        "gpu": resources.gpus or 0.0,
+        "nonce": write_nonce(store),
+        "curves": planner.store.curves,
+        "software": software(),
+    }
+    calls = {"max_concurrency": CALLS, "max_task_retries": -1}
+    actor = ray.remote(**actor_options(resources), **calls)(Worker)
+
+    def start(name: str) -> tuple[Any, Any]:
+        handle: Any = actor.remote(name)
+        return handle, handle.start.remote(corpus, server, **facts)
+
+    coordinator = Coordinator(fleet, store, capacity, start, server, others)
+    with STOPS.deferred():
+        coordinator.run()
+    if coordinator.error:
+        raise coordinator.error
+    if planner.done:
+        planner.write_failures()
+    return planner.done

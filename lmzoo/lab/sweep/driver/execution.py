@@ -39,7 +39,7 @@ LOCK_SECONDS = 3.0
 """How long the end of an interrupted sweep waits for its workers to end."""
 GPU_BYTES = 16 * 2**30
 """Assumed memory of a GPU until the first worker reports it."""
-ENGINES = {"packs": "driver.ray_backend", "tune": "tune_trials"}
+ENGINES = {"packs": "driver.coordinator", "tune": "tune_trials"}
 """Value of `--engine` -> the module that trains the pending runs."""
 TRACKER_SECONDS, INTERRUPTED_TRACKER_SECONDS = 600.0, 10.0
 """How long the end of a sweep waits for trackers such as W&B."""
@@ -156,12 +156,10 @@ class Sweep:
                 self._say_interrupted()
 
     def _say_interrupted(self) -> None:
-        """Print how to continue, once."""
         with contextlib.suppress(OSError, IndexError):  # the terminal may have gone
             self.stderr.print(self._last_words.pop())
 
     def _train(self, planner: "Planner", packer: "Packer") -> int:
-        """Train the pending runs and print the ranking; return the exit code."""
         with contextlib.ExitStack() as ending:
             with contextlib.ExitStack() as ray:
                 ray.callback(_clear_worker_locks, planner.store.store)
@@ -267,7 +265,6 @@ class Sweep:
         return complete
 
     def _import_engine(self, prepared: threading.Thread | None = None) -> Any:
-        """Import the engine, while Ray starts, and start to prepare the first runs."""
         if prepared and self.engine == "packs":
             prepared.start()
         with gc_disabled():
@@ -275,7 +272,6 @@ class Sweep:
 
 
 def _is_known(storage: Path, study: Study) -> bool:
-    """Return whether the study may have a store, in which nothing may be left to do."""
     return bool(S3_SCHEME.match(str(storage))) or any(storage.glob(f"{escape(study.name)}*"))
 
 

@@ -462,7 +462,6 @@ def elapsed(seconds: float) -> str:
 
 
 def _stage(parts: Sequence[Work], pace: Pace, workers: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return bounds of work / workers and of the longest chain of a stage, in seconds."""
     runs = Counter[str]()
     for part in parts:
         runs[part.shape] += part.runs

@@ -259,7 +259,6 @@ class Fleet:
         self.sharing.version += count
 
     def _working(self) -> dict[str, WorkerState]:
-        """Return the workers that may get work."""
         left_out, gone = self.health.left_out, self.dismissed
         workers = self.workers.items()
         return {name: w for name, w in workers if w.node not in left_out and name not in gone}
@@ -315,10 +314,9 @@ class Fleet:
             waits = not self._revoked.isdisjoint(worker.training)
             if not worker.training or not self.pace.known or worker.leaving or waits:
                 continue
-            first = worker.key not in worker.trained
-            expected = self.pace.expected(worker.key, len(worker.training), first=first)
-            slowness = self.pace.slowness(worker.node)
-            usual = max(expected * slowness, worker.overdue)
+            usual = self._usual_seconds(worker)
+            expected = usual / self.pace.slowness(worker.node)
+            usual = max(usual, worker.overdue)
             if elapsed > max(LATE * usual, usual + LATE_SECONDS):
                 late.append(name)
                 worker.expected, worker.overdue = expected, elapsed
@@ -336,7 +334,6 @@ class Fleet:
         return revoked
 
     def _give_away(self, worker: WorkerState, count: int) -> None:
-        """Release the last `count` runs of a worker."""
         for run_id in list(worker.training)[len(worker.training) - count :]:
             self._leave(worker, run_id)
             self._release(worker, run_id)
@@ -357,7 +354,6 @@ class Fleet:
         worker.avoid = {self.packer.pack_key(run) for run, avoid in nodes if worker.node in avoid}
 
     def _take(self, worker: WorkerState, share: Mapping[str, Share]) -> None:
-        """Assign pending runs to a worker, up to its share."""
         if not worker.training:
             worker.key = self.ready.first_key([key for key, own in share.items() if own.runs])
         if not worker.key or worker.key not in share:

@@ -278,7 +278,6 @@ class Sharing:
             yield Load(key, runs, left, cost, limits)
 
     def _slot(self, worker: WorkerState, now: float) -> Slot:
-        """Return what the placement knows of a worker."""
         key = worker.key if worker.training else ""
         slowness, busy = self.pace.slowness(worker.node), 0.0
         if worker.overdue:  # what is overdue is expected to last as long again

@@ -168,7 +168,6 @@ class Console:
         self._recent[run.label] = None
 
     def _look(self) -> None:
-        """Renew the verdicts, the estimate and the share busy, if they are old."""
         now = time.monotonic()
         if self.fleet is None or now - self._looked < LOOK_SECONDS:
             return

@@ -231,7 +231,6 @@ class Pack:
         self._files.save(self._trainer.packed_state(members, records), events, keys)
 
     def _write_curves(self) -> None:
-        """Write the new points of all curves, every `FLUSH_SECONDS`."""
         if time.monotonic() - self._curves_written_at < FLUSH_SECONDS:
             return
         self._curves_written_at = time.monotonic()
@@ -294,7 +293,6 @@ class Pack:
         self._confirm_later(run.run.key, outcome)
 
     def _end(self, run: TrainingRun) -> None:
-        """Give the last records and curves of a run to the writer."""
         run.close()
         if write := run.curves.take(last=True):
             self.writer.submit(BOARD, write)

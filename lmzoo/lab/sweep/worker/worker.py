@@ -1,27 +1,23 @@
-"""The worker: an actor that Ray places. It trains the runs that the sweep assigns to it.
+"""The worker: an actor that Ray places. It trains the runs that the driver assigns to it.
 
-A worker has one share of a device, for as long as the sweep can use it. After every epoch it
-reports to the sweep and receives its next assignment (`fleet.py`). It keeps no state: the run
-folders hold everything.
+A worker has one share of a device, for as long as the sweep can use it. The driver calls `step`
+for each epoch, and always waits for `news`, whose answers are the heartbeats of the worker. It
+keeps no state: the run folders hold everything.
 
-A worker that has had no reply for `RELEASE_SECONDS`, because the network is down, closes its runs
+A worker that is not called for `RELEASE_SECONDS`, because the network is down, closes its runs
 and releases its lock, so that a worker on another node can continue them.
 """
 
 import contextlib
-import functools
-import itertools
 import logging
 import os
-import pickle
 import threading
-import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray.exceptions import GetTimeoutError
 
 from lmzoo.base.errors import UserError, describe_error
 from lmzoo.base.version import check_software
@@ -29,47 +25,49 @@ from lmzoo.lab.store.records import TRACEBACK, WORKER_LOCK
 from lmzoo.lab.store.user_code import UserCode, import_shipped
 from lmzoo.lab.store.writer import LOG as STORE_LOG
 from lmzoo.lab.study.door import open_door
-from lmzoo.lab.sweep.messages import (
-    Assignment,
-    Confirmed,
-    Ended,
-    Exchange,
-    Failed,
-    Hello,
-    Released,
-    Report,
-    Waiting,
-)
+from lmzoo.lab.sweep.messages import Assignment, Exchange, Failed, News, Report, Started
 
 if TYPE_CHECKING:
+    from lmzoo.lab.store.local import Lock
     from lmzoo.lab.sweep.worker.pack import Pack
 
+CALLS = 4
+"""Calls that a worker serves at the same time: an epoch, the news, a revocation, the end."""
 HEARTBEAT_SECONDS = 10.0
-"""Time between two heartbeats of a worker."""
+"""Time between two checks of the workers; one without news says so twice in it."""
 RELEASE_SECONDS = 30.0
-"""Time without a reply after which a worker closes its runs."""
+"""Time without a call after which a worker closes its runs."""
 LOCK_SECONDS = 60.0
 """How long a worker waits for its own lock after it released it."""
 
 
-class _Reporter(logging.Handler):
-    """Sends the warnings of the store to the sweep."""
-
-    def __init__(self, worker: str, mailbox: Any) -> None:
-        super().__init__(logging.WARNING)
-        self._worker, self._mailbox = worker, mailbox
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._mailbox.post.remote(Waiting(self._worker, record.getMessage()))
-
-
 class Worker:
-    """Trains assigned runs until the sweep has no more use for it."""
+    """Trains assigned runs. Ray may repeat a call whose answer was lost."""
 
-    def __init__(
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._thread = ThreadPoolExecutor(1)
+        """Does what concerns the runs: settings of torch belong to a thread."""
+        self._pack: Pack | None = None
+        """None if the worker could not start."""
+        self._lock: Lock | None = None
+        self._memory = 0
+        self._last: tuple[int, Exchange | Failed] | None = None
+        """Number and answer of the last step."""
+        self._silence = threading.Timer(0, self._release)
+        self._news: list[News] = []
+        """Those that the driver does not have yet."""
+        self._told = 0
+        """The number of all news."""
+        self._arrived = threading.Condition()
+        self._tell(Started(ray.get_runtime_context().get_node_id(), os.uname().nodename))
+
+    def start(self, *given: Any, **facts: Any) -> Exchange | Failed:
+        """Open the store and set up the device; see `_start`."""
+        return self._thread.submit(self._start, *given, **facts).result()
+
+    def _start(
         self,
-        name: str,
-        mailbox: Any,
         corpus: Any,
         server: Any = None,
         *,
@@ -80,115 +78,98 @@ class Worker:
         gpu: float = 0.0,
         curves: bool = True,
         software: Mapping[str, str] | None = None,
-    ) -> None:
-        """Open the store and set up the device; torch is imported after the heartbeat starts.
+    ) -> Exchange | Failed:
+        """`gpu` is the worker's share of a GPU; 0: the CPU. `curves` are those for TensorBoard.
 
-        `gpu` is the worker's share of a GPU; 0: the CPU. `curves` are those for TensorBoard.
-        `software` is that of the driver.
-
-        A worker that cannot start says so and stays without work, so that Ray starts no other one
-        in its place.
+        `software` is that of the driver. A worker that cannot train says so and stays without work,
+        so that Ray starts no other one in its place.
         """
-        self.name, self._mailbox = name, mailbox
-        self._number = 0
-        """Number of the last exchange."""
-        self._confirmed: list[Ended | Released] = []
-        """Ends and releases that the sweep has not acknowledged by a reply."""
-        self._pack: Pack | None = None
-        """None if the worker could not start."""
-        self._memory = 0
-        context = ray.get_runtime_context()
-        handle = pickle.dumps(context.current_actor)
-        host = os.uname().nodename
-        message = Hello(self.name, handle, context.get_node_id(), host)
-        hello = functools.partial(self._mailbox.post.remote, message)
-        threading.Thread(target=self._send_heartbeats, args=(hello,), daemon=True).start()
-        STORE_LOG.addHandler(_Reporter(self.name, self._mailbox))
+        reporter = logging.Handler(logging.WARNING)
+        reporter.emit = lambda record: self._tell(record.getMessage())
+        STORE_LOG.addHandler(reporter)
         try:
             check_software(software or {})
             if code:
                 import_shipped(code)  # before `lmzoo.zoo`, which imports installed plugins
             from lmzoo.lab.cluster.head_store import find_store
+            from lmzoo.lab.sweep.worker.pack import Pack
 
             self._store = find_store(store, nonce, server, self.name)
-            self._set_up_training(corpus, threads, gpu, curves=curves)
+            trainer = open_door().make_trainer(corpus, threads, gpu)
+            self._memory = trainer.memory
+            self._lock = self._store.lock(WORKER_LOCK.format(self.name))
+            self._pack = Pack(self._store, trainer, self._tell, self.name, curves=curves)
         except Exception as error:
-            self._fail(error, starting=True)
+            return Failed(_describe(error))
+        return self._report([])
 
-    def run(self) -> None:
-        """Train until the sweep has no more use for this worker."""
-        try:
-            self.train()
-        finally:
-            self.close()
+    def step(self, number: int, assignment: Assignment) -> Exchange | Failed:
+        """Do what an assignment says, and report; steps are numbered."""
+        return self._thread.submit(self._step, number, assignment).result()
 
-    def train(self) -> None:
-        """Train all assignments, one epoch at a time."""
+    def _step(self, number: int, assignment: Assignment) -> Exchange | Failed:
+        if self._last is None or self._last[0] != number:
+            self._silence.cancel()
+            self._last = number, self._train(assignment)
+            release = self._thread.submit, (self._release,)
+            self._silence = threading.Timer(RELEASE_SECONDS, *release)
+            self._silence.daemon = True
+            self._silence.start()
+        return self._last[1]
+
+    def _train(self, assignment: Assignment) -> Exchange | Failed:
         reports: list[Report] = []
         try:
-            while (assignment := self._exchange(reports)) is not None:
-                if self._pack is None:
-                    continue
+            if self._pack is not None and self._lock is None:
+                # The assignment assumes that the runs are open, so the next one opens them.
+                self._lock = self._store.lock(WORKER_LOCK.format(self.name), LOCK_SECONDS)
+            elif self._pack is not None:
                 reports = self._pack.apply(assignment)
                 reports += self._pack.train_epoch(assignment.members, packed=assignment.packed)
                 if not assignment.members:
                     self._pack.writer.wait()
         except Exception as error:
             self._write_traceback(error)
-            self._fail(error)
-            raise
+            with contextlib.suppress(Exception):  # the store may be the cause
+                self._release()
+            return Failed(_describe(error))
+        return self._report(reports)
+
+    def _report(self, reports: Sequence[Report]) -> Exchange:
+        opened = self._pack.opened if self._pack else []
+        return Exchange(self.name, opened, reports, self._memory, self._told)
+
+    def news(self, received: int) -> Sequence[News]:
+        """Return the news after the first `received`, or nothing after some seconds."""
+        with self._arrived:
+            del self._news[: len(self._news) - (self._told - received)]
+            self._arrived.wait_for(lambda: self._news, HEARTBEAT_SECONDS / 2)
+            return [*self._news]
+
+    def revoke(self, run_ids: Sequence[str]) -> None:
+        """Close runs, also in the middle of an epoch."""
+        if self._pack:
+            with contextlib.suppress(Exception):  # the next step meets it, too
+                self._pack.revoke(run_ids)
 
     def close(self) -> None:
         """Finish all writes and release the lock."""
-        if self._pack:
-            self._pack.suspend()
-            self._lock.close()
+        self._silence.cancel()
+        self._thread.submit(self._release).result()
 
-    def _set_up_training(
-        self, corpus: Any, threads: int, gpu: float, *, curves: bool = True
-    ) -> None:
-        from lmzoo.lab.sweep.worker.pack import Pack
+    def _release(self) -> None:
+        if self._pack and self._lock:
+            try:
+                self._pack.suspend()
+            finally:
+                self._lock.close()
+                self._lock = None
 
-        trainer = open_door().make_trainer(corpus, threads, gpu)
-        self._memory = trainer.memory
-        self._lock = self._store.lock(WORKER_LOCK.format(self.name))
-        self._pack = Pack(self._store, trainer, self._confirm, self.name, curves=curves)
-
-    def _exchange(self, reports: list[Report]) -> Assignment | None:
-        """Report, and return the next assignment; None if the sweep has no use for this worker."""
-        opened = self._pack.opened if self._pack else []
-        confirmed = len(self._confirmed)
-        self._number += 1
-        reply = self._mailbox.exchange.remote(
-            Exchange(
-                *(self.name, self._number, opened, reports),
-                confirmed=self._confirmed[:confirmed],
-                memory=self._memory,
-            )
-        )
-        try:
-            assignment: Any = ray.get(reply, timeout=RELEASE_SECONDS)
-        except GetTimeoutError:
-            if self._pack is None:
-                return ray.get(reply)
-            self._pack.suspend()
-            self._lock.close()
-            ray.get(reply)
-            self._lock = self._store.lock(WORKER_LOCK.format(self.name), LOCK_SECONDS)
-            # The reply assumes that the runs are open, so it is requested again.
-            return self._exchange(reports)
-        del self._confirmed[:confirmed]
-        return assignment
-
-    def _confirm(self, run: Ended | Released) -> None:
-        """Inform the sweep at once, and again with the next report, should the message be lost."""
-        self._confirmed.append(run)
-        self._mailbox.post.remote(Confirmed(self.name, [run]))
-
-    def _fail(self, error: Exception, *, starting: bool = False) -> None:
-        """Inform the sweep of the error that ends this worker, or with which it cannot start."""
-        text = str(error) if isinstance(error, UserError) else describe_error(error)
-        self._mailbox.post.remote(Failed(self.name, text, starting))
+    def _tell(self, news: News) -> None:
+        with self._arrived:
+            self._news.append(news)
+            self._told += 1
+            self._arrived.notify_all()
 
     def _write_traceback(self, error: Exception) -> None:
         """Write the traceback into the folders of the open runs, any of which may have failed."""
@@ -197,12 +178,6 @@ class Worker:
             with contextlib.suppress(OSError, UserError):  # the store may be the cause
                 (self._store / run_id).write(TRACEBACK, text)
 
-    def _send_heartbeats(self, hello: Callable[[], object]) -> None:
-        for _ in itertools.count():
-            count, revoked = ray.get(self._mailbox.beat.remote(self.name))
-            if count == 1:  # the first one of all, or since the mailbox was killed
-                hello()
-            if revoked and self._pack:
-                with contextlib.suppress(Exception):  # the main thread meets it, too
-                    self._pack.revoke(revoked)
-            time.sleep(HEARTBEAT_SECONDS)
+
+def _describe(error: Exception) -> str:
+    return str(error) if isinstance(error, UserError) else describe_error(error)

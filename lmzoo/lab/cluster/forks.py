@@ -1,0 +1,120 @@
+"""Ray's workers on this machine are forked from one process that has imported what they need.
+
+An import of torch and the zoo takes 2.5 s of CPU and 200 MB in every process. Ray starts a worker
+by a command, Python with the file of the worker. Here a small program takes the place of Python: it
+sends its arguments, environment and open files to the server, which forks. Where there is no
+server, and for other files, the program becomes Python. Standard library only.
+"""
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+MODULES = ("lmzoo.trainables.door", "lmzoo.lab.sweep.worker.pack", "lmzoo.kernels.cpu.loaded")
+"""What a worker imports; nothing of Ray, which reads the environment of a worker then."""
+WORKER = "default_worker.py"
+BYTES = 1 << 20
+SECONDS = 30.0
+"""How long the server may import; Ray waits for a worker for 60 s."""
+
+
+def start_server(folder: Path, modules: Sequence[str] = MODULES) -> "subprocess.Popen[bytes]":
+    """Start the server; `python` in the folder, where its socket is, takes the place of Python.
+
+    The server ends with its standard input, so when this process ends.
+
+    Raises:
+        OSError: The folder has too long a name.
+    """
+    address, command = folder / "socket", folder / "python"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(address))
+        listener.listen(256)
+        words = [sys.executable, "-S", __file__, str(address), sys.executable]
+        command.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        command.chmod(0o700)
+        return subprocess.Popen(
+            [sys.executable, __file__, str(listener.fileno()), *modules],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            pass_fds=[listener.fileno()], start_new_session=True,
+            env={"OMP_NUM_THREADS": "1", **os.environ},  # as Ray sets it for a worker of one CPU
+        )  # fmt: skip
+
+
+def serve(listener: socket.socket, modules: Sequence[str]) -> tuple[list[int], Any]:
+    """Fork for each request; return its files, and what it says, in the new process."""
+    for name in modules:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # the pages of what is imported stay shared
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        if sys.stdin in select.select([listener, sys.stdin], [], [])[0]:
+            os._exit(0)
+        client, _ = listener.accept()
+        with client, contextlib.suppress(OSError, ValueError):
+            client.sendall(b"1")  # it has not become Python meanwhile
+            data, files, *_ = socket.recv_fds(client, BYTES, 3)
+            while part := client.recv(BYTES):
+                data += part
+            given = json.loads(data)
+            if os.fork() == 0:
+                listener.close()
+                return files, given
+            client.sendall(b"1")
+            for number in files:
+                os.close(number)
+
+
+def become(files: list[int], given: Any) -> None:
+    """Run the file of a worker in this process."""
+    words, environment, folder, niceness = given
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    os.setpgrp()  # Ray kills the group of a worker that has ended
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.nice(niceness - os.nice(0))
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    sys.argv = words[next(i for i, word in enumerate(words) if not word.startswith("-")) :]
+    sys.path.insert(0, str(Path(sys.argv[0]).parent))
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def request(address: str, python: str, *words: str) -> None:
+    """Let the server fork a worker; else become Python."""
+    if any(word.endswith(WORKER) for word in words[:2]):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as server:
+            server.settimeout(SECONDS)
+            server.connect(address)
+            server.recv(1)
+            given = words, dict(os.environ), str(Path.cwd()), os.nice(0)
+            data = json.dumps(given).encode()
+            sent = socket.send_fds(server, [data], [0, 1, 2])
+            server.sendall(data[sent:])
+            server.shutdown(socket.SHUT_WR)
+            if server.recv(1):
+                return
+    os.execv(python, [python, *words])
+
+
+if __name__ == "__main__":
+    del sys.path[0]  # this folder
+    if sys.argv[1].isdecimal():
+        become(*serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]))
+    else:
+        request(*sys.argv[1:])

@@ -1,0 +1,61 @@
+"""A worker is forked from a process that has imported its modules, and is as Python starts it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lmzoo.lab.cluster import forks
+
+SCRIPT = """
+import json, os, sys
+print(json.dumps({
+    "parent": os.getppid(), "argv": sys.argv[1:], "folder": os.getcwd(), "path": sys.path[0],
+    "own": os.environ.get("OWN"), "home": "HOME" in os.environ, "nice": os.nice(0),
+    "group": os.getpgid(0) == os.getpid(), "imported": "colorsys" in sys.modules,
+    "name": __name__,
+}))
+"""
+
+
+@pytest.fixture
+def server(tmp_path):
+    process = forks.start_server(tmp_path, ["colorsys"])
+    yield process
+    process.stdin.close()
+    assert process.wait(60) == 0, "it ends with the driver"
+
+
+def run(tmp_path, name=forks.WORKER) -> dict:
+    """Start a script as Ray does."""
+    (tmp_path / "code").mkdir(exist_ok=True)
+    (tmp_path / "code" / name).write_text(SCRIPT)
+    words = [tmp_path / "python", "-u", tmp_path / "code" / name, "--a=1", "b c"]
+    environment = {"OWN": "1", "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        list(map(str, words)), cwd=tmp_path, env=environment, capture_output=True, text=True,
+        preexec_fn=lambda: os.nice(3), check=True,
+    )  # fmt: skip
+    return json.loads(done.stdout)
+
+
+def test_a_worker_is_forked_with_the_arguments_files_and_environment_that_ray_gave(
+    server, tmp_path
+):
+    expected = {"argv": ["--a=1", "b c"], "folder": str(tmp_path), "path": str(tmp_path / "code")}
+    expected |= {"own": "1", "home": False, "nice": os.nice(0) + 3, "name": "__main__"}
+    own = {"parent": server.pid, "imported": True, "group": True}
+    for _ in range(2):
+        assert run(tmp_path) == {**expected, **own}
+    others = {key: x for key, x in run(tmp_path, "agent.py").items() if key not in own}
+    assert others == expected
+
+
+def test_without_the_server_a_worker_imports_what_it_needs(tmp_path):
+    server = forks.start_server(tmp_path, ["no_such_module"])
+    assert server.wait(60) == 1
+    server.stdin.close()
+    assert run(tmp_path)["imported"] is False
+    assert sys.executable in (tmp_path / "python").read_text()
