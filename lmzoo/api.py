@@ -245,7 +245,7 @@ class _LogProb(torch.nn.Module):
 
 def build(
     row: str,
-    corpus: str | Corpus = "captions",
+    corpus: str | Mapping[str, Any] | Corpus = "captions",
     *,
     recipe: Recipe | dict[str, Any] | None = None,
     seed: int = 0,
@@ -256,7 +256,8 @@ def build(
 
     Args:
         row: Name or alias of a row; `lmzoo list` shows all.
-        corpus: A corpus, or its name, such as `captions` or `text:PATH`.
+        corpus: A corpus; its name, such as `captions` or `text:PATH`; or name and fields, such as
+            `{"name": "text", "path": "my.txt", "unit": "char"}`.
         recipe: Training settings: a `Recipe`, or fields that differ from the default.
         seed: Seed of weights, batches and noise.
         data_dir: Folder of the corpus files; None downloads them.

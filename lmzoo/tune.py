@@ -33,7 +33,7 @@ POINT, SEED = "point", "seed"
 
 def trainable(
     row: str,
-    corpus: str = "captions",
+    corpus: str | Mapping[str, Any] = "captions",
     *,
     points: Mapping[str, Mapping[str, Any]] | None = None,
     epochs: int = 10,
@@ -48,7 +48,7 @@ def trainable(
 
     Args:
         row: Name or alias of a row.
-        corpus: Name of a corpus, or `text:PATH`.
+        corpus: Name of a corpus, `text:PATH`, or name and fields, as in `lmzoo.build`.
         points: Name of a point -> fields of the model, such as `{"cell.cuts": [4]}`.
         epochs: Epochs of a trial. A scheduler may stop it earlier.
         data_dir: Folder of the corpus files; None downloads them.

@@ -51,7 +51,9 @@ def test_an_unknown_word_is_unk_or_an_error(model, tmp_path: Path) -> None:
         model.score("a man parks")
     lines = tmp_path / "rare.txt"
     lines.write_text("a man runs\na dog runs\na cow sleeps\n" * 4 + "one rare line\n" * 2)
-    corpus = open_corpus({"name": "text", "path": str(lines), "min_count": 3})
+    fields = {"name": "text", "path": str(lines)}
+    assert lmzoo.build("gru", {**fields, "unit": "char"}, width=4).corpus.unit == "character"
+    corpus = open_corpus({**fields, "min_count": 3})
     tokens, lengths = encode_sentence(corpus, "a zebra runs")
     assert corpus.vocabulary.decode(tokens[0].tolist()) == "a <unk> runs"
     assert lengths.tolist() == [5]
