@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.registry import ROWS, Registry, Row
 from lmzoo.functional.token_scores import mask_scores
@@ -246,12 +247,20 @@ MODELS: Registry[type[LanguageModel]] = Registry("model")
 M = TypeVar("M", bound=type[LanguageModel])
 
 
+def _own_config(cls: type[LanguageModel]) -> type:
+    """Return a copy of an inherited Config, because the type of a config says whose it is."""
+    own = {"__module__": cls.__module__, "__qualname__": f"{cls.__qualname__}.Config"}
+    return config(type("Config", (cls.Config,), {**own, "__doc__": cls.Config.__doc__}))
+
+
 def model(
     name: str, *, family: str, source: str, document: str = "", aliases: tuple[str, ...] = ()
 ) -> Callable[[M], M]:
-    """Register a model class, and its default config as a row of the zoo; see `catalogue.Row`."""
+    """Register a model class, and its default config as a row of the zoo; see `registry.Row`."""
 
     def register(cls: M) -> M:
+        if "Config" not in vars(cls):
+            cls.Config = _own_config(cls)
         MODELS(name)(cls)
         summary = (cls.__doc__ or "").strip().splitlines()[0]
         ROWS.add(

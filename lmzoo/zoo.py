@@ -36,12 +36,11 @@ def row(name: str) -> Row:
     Raises:
         UserError: There is none; the message suggests similar names.
     """
-    alias = name.upper()
-    found = next((known for known in ROWS.values() if alias in known.aliases), None)
-    if found is None and name not in ROWS:
-        aliases = (other for known in ROWS.values() for other in known.aliases)
+    aliases = {alias: known for known in ROWS.values() for alias in known.aliases}
+    found = aliases.get(name.upper()) or ROWS.get(name)
+    if found is None:
         raise UserError(f"no {ROWS.kind} {name!r}{near(name, [*sorted(ROWS), *aliases])}")
-    return found or ROWS[name]
+    return found
 
 
 def is_row(name: str) -> bool:

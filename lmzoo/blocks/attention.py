@@ -110,10 +110,19 @@ class Attention(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "*N Q E"],
-        memory: Float[Tensor, "*N M E"],
+        memory: Float[Tensor, "*N M E"] | KeysAndValues,
         mask: Bool[Tensor, "*S Q M"] | None = None,
     ) -> Float[Tensor, "*N Q E"]:
-        return self.attend(x, self.keys_and_values(memory), mask)
+        """Return the attention output for a memory, or for its keys and values."""
+        k, v = memory if isinstance(memory, tuple) else self.keys_and_values(memory)
+        q, dropout = self.scaled_queries(x), self.dropout if self.training else 0.0
+        if self.config.pick is Pick.MEAN:
+            head_mask = None if mask is None else mask.unsqueeze(-3)
+            o = weighted_values(q, k, v, head_mask, dropout, scale=1.0)
+        else:
+            weights = self.attention_weights(masked_logits(q, k, mask))
+            o = nn.functional.dropout(weights, dropout) @ v
+        return self.output(o.transpose(-3, -2).flatten(-2))
 
     def keys_and_values(
         self, memory: Float[Tensor, "*N M E"], cache: KeysAndValues | None = None
@@ -124,23 +133,6 @@ class Attention(nn.Module):
             return k, v
         return torch.cat([cache[0], k], dim=-2), torch.cat([cache[1], v], dim=-2)
 
-    def attend(
-        self,
-        x: Float[Tensor, "*N Q E"],
-        cache: KeysAndValues,
-        mask: Bool[Tensor, "*S Q M"] | None = None,
-    ) -> Float[Tensor, "*N Q E"]:
-        """Return the attention output for a memory given by its keys and values."""
-        q, (k, v) = self.scaled_queries(x), cache
-        dropout = self.dropout if self.training else 0.0
-        if self.config.pick is Pick.MEAN:
-            head_mask = None if mask is None else mask.unsqueeze(-3)
-            o = weighted_values(q, k, v, head_mask, dropout, scale=1.0)
-        else:
-            weights = self.attention_weights(masked_logits(q, k, mask))
-            o = nn.functional.dropout(weights, dropout) @ v
-        return self.output(o.transpose(-3, -2).flatten(-2))
-
     def logits(
         self,
         x: Float[Tensor, "*N Q E"],
@@ -148,33 +140,20 @@ class Attention(nn.Module):
         mask: Bool[Tensor, "*S Q M"] | None = None,
     ) -> Float[Tensor, "*N heads Q M"]:
         """Return τ q · k of every head, -∞ where the mask is False."""
-        return self.logits_for_keys(x, self._keys(memory), mask)
-
-    def logits_for_keys(
-        self,
-        x: Float[Tensor, "*N Q E"],
-        keys: Float[Tensor, "*N heads M d"],
-        mask: Bool[Tensor, "*S Q M"] | None = None,
-    ) -> Float[Tensor, "*N heads Q M"]:
-        """Return the logits for a memory given by its keys."""
-        return masked_logits(self.scaled_queries(x), keys, mask)
+        return masked_logits(self.scaled_queries(x), self._keys(memory), mask)
 
     def attention_weights(self, logits: Float[Tensor, "*N Q M"]) -> Float[Tensor, "*N Q M"]:
-        """Return α: the softmax of the logits, or one-hot weights if `pick` is not `mean`."""
-        return (
-            torch.softmax(logits, dim=-1)
-            if self.config.pick is Pick.MEAN
-            else self._one_hot(logits)
-        )
-
-    def unscaled_queries(self, x: Float[Tensor, "*N Q E"]) -> Float[Tensor, "*N heads Q d"]:
-        """Return q by head, normalised if configured, before the factor τ."""
-        q = self._heads(self.query(x))
-        return nn.functional.normalize(q, dim=-1) if self.config.normed is Normed.BOTH else q
+        """Return α: the softmax of the logits, or one-hot weights with its gradient (`argmax`)."""
+        soft = torch.softmax(logits, dim=-1)
+        if self.config.pick is Pick.MEAN:
+            return soft
+        hard = nn.functional.one_hot(logits.argmax(-1), logits.shape[-1])
+        return hard + (soft - soft.detach())
 
     def scaled_queries(self, x: Float[Tensor, "*N Q E"]) -> Float[Tensor, "*N heads Q d"]:
-        """Return τ q by head."""
-        q = self.unscaled_queries(x)
+        """Return τ q by head, q normalised if configured."""
+        q = self._heads(self.query(x))
+        q = nn.functional.normalize(q, dim=-1) if self.config.normed is Normed.BOTH else q
         if self.log_temperature is None:
             return q * self._temperature
         return q * self.log_temperature.exp()[:, None, None]
@@ -186,12 +165,6 @@ class Attention(nn.Module):
 
     def _heads(self, x: Float[Tensor, "*N Q E"]) -> Float[Tensor, "*N heads Q d"]:
         return x.unflatten(-1, (self.config.heads, -1)).transpose(-3, -2)
-
-    def _one_hot(self, logits: Float[Tensor, "*N Q M"]) -> Float[Tensor, "*N Q M"]:
-        """Return one-hot weights with the gradient of the softmax."""
-        soft = torch.softmax(logits, dim=-1)
-        hard = nn.functional.one_hot(logits.argmax(-1), logits.shape[-1])
-        return hard + (soft - soft.detach())
 
 
 def masked_logits(q: Tensor, k: Tensor, mask: Tensor | None) -> Float[Tensor, "*N heads Q M"]:

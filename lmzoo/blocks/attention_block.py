@@ -1,8 +1,8 @@
 """Layers of a Transformer: attention, cross-attention and a feed-forward part."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -82,9 +82,11 @@ class AttentionBlock(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "*N Q E"],
-        memory: Float[Tensor, "*N M E"] | None = None,
+        memory: Float[Tensor, "*N M E"] | KeysAndValues | None = None,
         mask: Bool[Tensor, "*S Q M"] | None = None,
     ) -> Float[Tensor, "*N Q E"]:
+        """Return y; a memory may be given by its keys and values."""
+
         def attend(x: Tensor) -> Tensor:
             return self.attention(x, x if memory is None else memory, mask)
 
@@ -92,14 +94,9 @@ class AttentionBlock(nn.Module):
         return self._residual(h, self.feed_forward, self.feed_forward_norm)
 
     def advance(
-        self,
-        x: Float[Tensor, "*N 1 E"],
-        cache: KeysAndValues | None,
-        mask: Bool[Tensor, "1 M"] | None = None,
+        self, x: Float[Tensor, "*N 1 E"], cache: KeysAndValues | None
     ) -> tuple[Float[Tensor, "*N 1 E"], KeysAndValues]:
         """Process the next position of causal self-attention.
-
-        The mask is True for the positions in the cache, and the next one, that are attended to.
 
         Returns:
             The output, and the keys and values of all positions so far.
@@ -107,16 +104,9 @@ class AttentionBlock(nn.Module):
         pre = self.norm_position is NormPosition.PRE
         memory = self.attention_norm(x) if pre else x
         cache = self.attention.keys_and_values(memory, cache)
-        h = x + self.dropout(self.attention.attend(memory, cache, mask))
+        h = x + self.dropout(self.attention(memory, cache))
         h = h if pre else self.attention_norm(h)
         return self._residual(h, self.feed_forward, self.feed_forward_norm), cache
-
-    def forward_cached(
-        self, x: Float[Tensor, "*N Q E"], cache: KeysAndValues
-    ) -> Float[Tensor, "*N Q E"]:
-        """Return the output for a memory given by its keys and values."""
-        h = self._residual(x, lambda x: self.attention.attend(x, cache), self.attention_norm)
-        return self._residual(h, self.feed_forward, self.feed_forward_norm)
 
     def weights(
         self, x: Float[Tensor, "*N T E"], mask: Bool[Tensor, "*S T T"] | None = None
@@ -133,24 +123,6 @@ class AttentionBlock(nn.Module):
 
 LayerCaches = tuple[KeysAndValues, ...]
 """Keys and values of positions 0..t of every layer, each (B, heads, t+1, d)."""
-
-
-@runtime_checkable
-class Layer(Protocol):
-    """A layer that processes one position after another."""
-
-    def advance(self, x: Tensor, cache: KeysAndValues | None) -> tuple[Tensor, KeysAndValues]: ...
-
-
-def advance_layers(
-    layers: Iterable[Layer], x: Float[Tensor, "B 1 E"], caches: LayerCaches | None
-) -> tuple[Float[Tensor, "B 1 E"], LayerCaches]:
-    """Process the next position in all layers; return its output and the layers' new caches."""
-    new_caches: list[KeysAndValues] = []
-    for number, layer in enumerate(layers):
-        x, cache = layer.advance(x, None if caches is None else caches[number])
-        new_caches.append(cache)
-    return x, tuple(new_caches)
 
 
 class CrossBlock(AttentionBlock):
@@ -174,7 +146,7 @@ class CrossBlock(AttentionBlock):
     def forward(
         self,
         x: Float[Tensor, "B Q E"],
-        memory: Float[Tensor, "B M E"] | None = None,
+        memory: Float[Tensor, "B M E"] | KeysAndValues | None = None,
         mask: Bool[Tensor, "*S Q M"] | None = None,
     ) -> Float[Tensor, "B Q E"]:
         assert memory is not None, "a decoder layer needs a memory"
@@ -203,11 +175,7 @@ class CrossBlock(AttentionBlock):
         new_cache = self.self_attention.keys_and_values(new, cache)
 
         def attend_to_self(x: Tensor) -> Tensor:
-            return self.self_attention.attend(x, new_cache)
-
-        def attend_to_memory(x: Tensor) -> Tensor:
-            return self.attention.attend(x, memory, mask)
+            return self.self_attention(x, new_cache)
 
         g = self._residual(x, attend_to_self, self.self_attention_norm)
-        h = self._residual(g, attend_to_memory, self.attention_norm)
-        return self._residual(h, self.feed_forward, self.feed_forward_norm), new_cache
+        return super().forward(g, memory, mask), new_cache

@@ -14,14 +14,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.layers import ComponentConfig, EmbeddingConfig, EmbeddingTable
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.functional.logspace import exact_log_mixture
 from lmzoo.types import Embeddings, Prefix, Tokens
 
 
 class EmbeddedModel(LanguageModel):
-    """A model with a table of token embeddings, as `EmbeddingConfig` says."""
+    """A model with a table of token embeddings."""
+
+    Config = EmbeddingConfig
 
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task)
@@ -59,6 +61,7 @@ class TokenDistributions(Protocol):
 class ComponentModel(EmbeddedModel):
     """A context-dependent mixture of K distributions over tokens that ignore the context."""
 
+    Config = ComponentConfig
     latent = "component"
     words: TokenDistributions
 

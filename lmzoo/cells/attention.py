@@ -216,15 +216,5 @@ class AttentionCell(Cell):
         y, state = self.w.attention(projected[:, None], state)
         return y[:, 0], state
 
-    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor:
-        return self.fast_scan_from(x, self.initial_state(start))[0]
-
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
         return self.w.attention(x.vectors() if isinstance(x, TokenInputs) else x, state)
-
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        """Return the forget gate of every head, and the output gate, if there are any."""
-        w, found = self.w, dict[str, Tensor]()
-        for part in w.memory & {Memory.FORGET, Memory.OUTPUT_GATE}:
-            found[part] = torch.sigmoid(getattr(w, part)(projected))
-        return dict(sorted(found.items()))

@@ -81,10 +81,6 @@ class Cell(nn.Module, ABC):
     ) -> tuple[Float[Tensor, "B H"], State]:
         """Compute one time step from the projected input: (output, next state)."""
 
-    def gates(self, projected: Float[Tensor, "B G"], state: State) -> dict[str, Tensor]:
-        """Return the gate values that `step` uses, by name, (B, ..) in [0, 1]; {} without gates."""
-        return {}
-
     def initial_state(self, start: Float[Tensor, "B S"]) -> State:
         """Return the state whose vectors are concatenated in `start`, S = num_state_vectors · H."""
         return self.shift_start(start).chunk(self.num_state_vectors, dim=-1)
@@ -107,11 +103,9 @@ class Cell(nn.Module, ABC):
         return self.naive_scan(x, start) if outputs is None else outputs
 
     def fast_scan(self, x: Inputs, start: Float[Tensor, "B S"]) -> Float[Tensor, "B T H"] | None:
-        """Compute `scan` with a kernel; None without one for this variant, device and dtype.
-
-        A cell's kernel is in `kernels/cpu`. Import it inside this method, because it imports numba.
-        """
-        return None
+        """Compute `scan` with a kernel; None without one for this variant, device and dtype."""
+        done = self.fast_scan_from(x, self.initial_state(start))
+        return done and done[0]
 
     def naive_scan(self, x: Inputs, start: Float[Tensor, "B S"]) -> Float[Tensor, "B T H"]:
         """Compute `scan` with a loop over `step`: the reference for `fast_scan`."""
@@ -126,7 +120,11 @@ class Cell(nn.Module, ABC):
         return outputs, tuple(part.detach() for part in state)
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
-        """Compute `scan_from` without a loop over `step`; None where this is not possible."""
+        """Compute `scan_from` without a loop over `step`; None where this is not possible.
+
+        A cell has this method or, if `outputs_state`, `fast_scan`. Its kernel is in `kernels/cpu`;
+        import it inside the method, because it imports numba.
+        """
         outputs = self.fast_scan(x, *state) if self.outputs_state else None
         return None if outputs is None else (outputs, (outputs[:, -1],))
 

@@ -11,7 +11,8 @@ from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.cells.matrix import WINDOW, MatrixCell, convolve, linear, normed, ones, tap_bias, taps
+from lmzoo.cells.draws import WINDOW, linear, ones, tap_bias, taps
+from lmzoo.cells.matrix import MatrixCell, convolve, normed
 from lmzoo.kernels.tokens import TokenInputs
 
 BlockCut = StrEnum("BlockCut", "CONVOLUTION OUTPUT_GATE NORM FEED_FORWARD RESIDUAL")
@@ -146,14 +147,6 @@ class Block(Cell):
         h, inner = self.inner.step(self._project(u, windows)[:, 0], inner)
         return self._leave(x, gate, h[:, None], windows)[:, 0], (*inner, *windows.values())
 
-    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor:
-        x = x.vectors() if isinstance(x, TokenInputs) else x
-        if "canon_b" in self._windows:
-            return self.fast_scan_from(x, self.initial_state(start))[0]
-        _, windows = self._split(self.initial_state(start))
-        u, gate = self._enter(x, windows)
-        return self._leave(x, gate, self.inner.scan(u, start), windows)
-
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
         x = x.vectors() if isinstance(x, TokenInputs) else x
         inner, windows = self._split(state)
@@ -163,12 +156,6 @@ class Block(Cell):
         else:
             h, inner = self.inner.scan_from(u, inner)
         return self._leave(x, gate, h, windows), (*inner, *windows.values())
-
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        """Return the gates of the cell inside."""
-        inner, windows = self._split(state)
-        u, _ = self._enter(projected[:, None], windows)
-        return self.inner.gates(self._project(u, windows)[:, 0], inner)
 
     def _split(self, state: State) -> tuple[State, dict[str, Tensor]]:
         """Return the state of the inner cell, and the windows by name."""

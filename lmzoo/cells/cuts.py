@@ -38,12 +38,8 @@ Canonical = Callable[[frozenset[E]], frozenset[E]]
 def cuts_of(kind: type[E], rule: Canonical[E] | Mapping[Any, Collection[E]] | None = None) -> Any:
     """Return the validator of a field with cuts, for `Annotated[frozenset[Cut], ...]`.
 
-    Sets of cuts that leave one function become one set (`law_equal_functions_have_equal_configs`).
-
-    Args:
-        kind: The enum of the cuts.
-        rule: The cuts without effect by a cut, or by a tuple of cuts, that removes what they cut;
-            or a function.
+    Sets of cuts that leave one function become one set (`law_equal_functions_have_equal_configs`):
+    `rule` has the cuts without effect by a cut, or by a tuple of cuts, that removes what they cut.
     """
 
     def parse(value: object) -> frozenset[E]:

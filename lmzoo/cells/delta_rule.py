@@ -24,18 +24,10 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, OwnDraw, State, Weights
+from lmzoo.cells.base import CELLS, State
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.cells.matrix import (
-    WINDOW,
-    MatrixCell,
-    delta_bias,
-    head_size,
-    linear,
-    log_rates,
-    ones,
-    taps,
-)
+from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, taps
+from lmzoo.cells.matrix import Drawn, MatrixCell, head_size
 from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.functional.matrix_state import Update, stacked
 
@@ -77,23 +69,15 @@ class DeltaRule(MatrixCell):
         self.shape_state(config.heads, size, getattr(config, "expand_v", 1) * size)
         keys, values = config.heads * size, config.heads * self.values
         n = self.substeps
-        columns = {"q": keys, "k": n * keys, "v": n * values}
-        columns |= {"beta": n * config.heads, **self.further_columns(values)}
-        shapes: dict[str, tuple[int, ...]]
-        shapes = {name: (rows, width) for name, rows in columns.items()}
-        shapes |= {"conv": (keys + n * (keys + values), WINDOW), "out": (width, values)}
-        shapes["norm"] = (self.values,)
-        further = self.further_weights() | self._preconditioner()
-        shapes |= {name: shape for name, (shape, _) in further.items()}
+        weights: dict[str, int | Drawn] = {"q": keys, "k": n * keys, "v": n * values}
+        weights |= {"beta": n * config.heads, **self.further_columns(values)}
+        weights["conv"] = (keys + n * (keys + values), WINDOW), taps
+        weights |= {"out": ((width, values), linear(values)), "norm": ((self.values,), ones)}
+        weights |= self.further_weights() | self._preconditioner()
+        weights |= self.option_columns(keys, values)
         paths = {each if isinstance(each, tuple) else (each,): each for each in self.removes}
         gone = [self.removes[each] for path, each in paths.items() if config.cuts >= {*path}]
-        cut = set[str]().union(*gone)
-        own = {"norm": ones, "conv": taps, "out": linear(values)}
-        own |= {name: draw for name, (_, draw) in further.items()}
-        options = self.option_columns(keys, values)
-        shapes |= {name: (rows, width) for name, rows in options.items()}
-        self.w = Weights(shapes, cut, fan_in=width, own=own)
-        self.set_projections(columns | options, set(columns | options) - cut)
+        self.set_weights(weights, set[str]().union(*gone))
 
     def option_columns(self, keys: int, values: int) -> dict[str, int]:
         """Return projections that are drawn last, so that the others start as without them."""
@@ -105,7 +89,7 @@ class DeltaRule(MatrixCell):
         """Whether keys are written by M."""
         return getattr(self.config, "preconditioned", False)
 
-    def _preconditioner(self) -> dict[str, tuple[tuple[int, ...], OwnDraw]]:
+    def _preconditioner(self) -> dict[str, Drawn]:
         """Return the shapes and draws of A, b_α and c of a preconditioner, if there is one."""
         if not self.preconditioned:
             return {}
@@ -120,7 +104,7 @@ class DeltaRule(MatrixCell):
         """Return the projections of a subclass, by number of columns; those of the values."""
         return {}
 
-    def further_weights(self) -> dict[str, tuple[tuple[int, ...], OwnDraw]]:
+    def further_weights(self) -> dict[str, Drawn]:
         """Return the shapes and draws of a subclass's weights."""
         return {}
 
@@ -231,7 +215,7 @@ class GatedDelta(DeltaRule):
     def further_columns(self, values: int) -> dict[str, int]:
         return {"alpha": self.config.heads, "gate": values}
 
-    def further_weights(self) -> dict[str, tuple[tuple[int, ...], OwnDraw]]:
+    def further_weights(self) -> dict[str, Drawn]:
         heads, rates = (self.config.heads,), partial(log_rates, low=self.rate_low)
         return {"log_rate": (heads, rates), "bias_alpha": (heads, delta_bias)}
 
@@ -345,7 +329,7 @@ class VectorDelta(DeltaRule):
     def further_columns(self, values: int) -> dict[str, int]:
         return {"alpha": self.values, "gate": self.values}
 
-    def further_weights(self) -> dict[str, tuple[tuple[int, ...], OwnDraw]]:
+    def further_weights(self) -> dict[str, Drawn]:
         heads, rank = self.config.heads, self.values
         decays = heads * (1 if KDACut.VECTOR in self.config.cuts else self.keys)
         values = heads * self.values
@@ -455,7 +439,7 @@ class Comba(GatedDelta):
         initial_d: Annotated[float, Choice((1.0, 0.02))] = Field(1.0, allow_inf_nan=False)
         """The authors try 0.02 in small models, too."""
 
-    def further_weights(self) -> dict[str, tuple[tuple[int, ...], OwnDraw]]:
+    def further_weights(self) -> dict[str, Drawn]:
         heads = (self.config.heads,)
         d = partial(torch.full, fill_value=self.config.initial_d)
         return super().further_weights() | {"bias_b": (heads, ones), "skip": (heads, d)}

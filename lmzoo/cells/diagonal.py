@@ -56,10 +56,6 @@ class DiagonalCell(Cell):
         s = a * before + b
         return self.read(s, projected, before), self.split(s)
 
-    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
-        done = self.fast_scan_from(x, self.initial_state(start))
-        return done and done[0]
-
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
         if self.reads_state:
             return None

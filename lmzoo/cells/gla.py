@@ -12,10 +12,11 @@ from torch.nn.functional import logsigmoid, silu
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, Inputs, OwnDraw, State, Weights
+from lmzoo.cells.base import CELLS, Inputs, State, Weights
 from lmzoo.cells.cuts import cuts_of, numbered
 from lmzoo.cells.diagonal import DiagonalCell
-from lmzoo.cells.matrix import MatrixCell, fixed_log_decays, glorot, head_size, linear, normed, ones
+from lmzoo.cells.draws import glorot, linear, ones
+from lmzoo.cells.matrix import Drawn, MatrixCell, fixed_log_decays, head_size, normed
 from lmzoo.functional.matrix_state import Update, matrix_scan
 
 RANK = 16
@@ -68,18 +69,16 @@ class GatedLinearAttention(MatrixCell):
         size, cuts = head_size(width, config.heads), config.cuts
         self.shape_state(config.heads, math.ceil(config.expand_k * size), size)
         keys, inner, rank = config.heads * self.keys, config.heads * size, min(RANK, width)
-        columns = {"q": keys, "k": keys, "v": inner, "gate": inner, "low": rank}
-        shapes = {name: (rows, width) for name, rows in columns.items()}
-        shapes |= {"norm": (size,), "out": (width, inner)}
         rows = config.heads if GLACut.VECTOR in cuts else keys
-        shapes |= {"alpha": (rows, rank), "bias_alpha": (rows,)}
+        weights: dict[str, int | Drawn] = {
+            "q": keys, "k": keys, "v": inner, "gate": inner, "low": rank,
+            "norm": ((size,), ones), "out": ((width, inner), linear(inner)),
+            "alpha": ((rows, rank), linear(rank)), "bias_alpha": ((rows,), linear(rank)),
+        }  # fmt: skip
         cut = {name for name in ("gate", "norm") if name in cuts}
         fixed = bool(cuts & {GLACut.DATA, GLACut.DECAY})
         cut |= {"low", "alpha", "bias_alpha"} if fixed else set()
-        own: dict[str, OwnDraw] = {"norm": ones, "out": linear(inner)}
-        own |= {"alpha": linear(rank), "bias_alpha": linear(rank)}
-        self.w = Weights(shapes, cut, fan_in=width, own=own)
-        self.set_projections(columns, set(columns) - cut)
+        self.set_weights(weights, cut)
         decays = [0.0] * config.heads if GLACut.DECAY in cuts else fixed_log_decays(config.heads)
         self.register_buffer("log_decay", torch.tensor(decays) if fixed else None, persistent=False)
 
@@ -144,12 +143,9 @@ class Retention(MatrixCell):
         self.shape_state(config.heads, size, config.expand_v * size)
         keys, values = config.heads * size, config.heads * self.values
         columns = {"q": keys, "k": keys, "v": values, "gate": values}
-        shapes = {name: (rows, width) for name, rows in columns.items()}
-        shapes |= {"out": (width, values)}
         cut = {"gate"} if RetentionCut.GATE in cuts else set[str]()
-        own = {**dict.fromkeys(columns, glorot(GAIN)), "out": glorot(1.0)}
-        self.w = Weights(shapes, cut, fan_in=width, own=own)
-        self.set_projections(columns, set(columns) - cut)
+        weights: dict[str, int | Drawn] = {**columns, "out": ((width, values), glorot(1.0))}
+        self.set_weights(weights, cut, **dict.fromkeys(columns, glorot(GAIN)))
         decays = fixed_log_decays(config.heads, scales=RetentionCut.SCALES not in cuts)
         decays = [0.0] * config.heads if RetentionCut.DECAY in cuts else decays
         self.register_buffer("log_decay", torch.tensor(decays), persistent=False)
@@ -278,23 +274,16 @@ class HGRN2(DiagonalCell):
     def project(self, x: Tensor) -> Tensor:
         return x @ torch.cat([getattr(self.w, name) for name in self.names], dim=1)
 
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        parts, bound = self._parts(projected), self.w.bound
-        if "xf" not in parts:
-            if bound is None:
-                return {}
-            return {"f": torch.sigmoid(bound).expand_as(parts["xv"])}
-        f = torch.sigmoid(parts["xf"])
-        if bound is None:
-            return {"f": f}
-        gamma = torch.sigmoid(bound)
-        return {"f": gamma + (1 - gamma) * f}
-
     def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
-        value = self._by_head(self._parts(projected)["xv"])[..., None, :]
-        ones = torch.ones_like(value.mT)
-        f = self._by_head(self.gates(projected, ()).get("f", projected[..., : self.width]))
-        f = f[..., None]
+        parts, bound = self._parts(projected), self.w.bound
+        value = self._by_head(parts["xv"])[..., None, :]
+        ones, f = torch.ones_like(value.mT), parts["xv"]  # without effect where f has no weights
+        if "xf" in parts:
+            f = torch.sigmoid(parts["xf"])
+        if bound is not None:
+            gamma = torch.sigmoid(bound)
+            f = gamma + (1 - gamma) * f if "xf" in parts else gamma.expand_as(f)
+        f = self._by_head(f)[..., None]
         b = (ones if HGRN2Cut.TIED_WRITE in self.cuts else 1 - f) * value
         a = torch.zeros_like(b) if HGRN2Cut.CARRY in self.cuts else f.expand_as(b)
         return a.flatten(-3), b.flatten(-3)

@@ -142,18 +142,12 @@ class GRU(Cell):
         # r multiplies x before W_in does, so `step` needs x itself.
         return torch.cat([projected[..., : 2 * self.width], x], dim=-1)
 
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         (h,), gates = state, 2 * self.width
         weight, bias = self.weight("weight_hh"), self.weight("bias_hh")
         hrz = nn.functional.linear(h, weight[:gates], bias[:gates])
         r, z = torch.sigmoid(projected[..., :gates] + hrz).chunk(2, dim=-1)
-        return {"r": r, "z": z}
-
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        (h,), gates = state, 2 * self.width
-        r, z = self.gates(projected, state).values()
-        xn = projected[..., gates:]
-        weight, bias = self.weight("weight_hh")[gates:], self.weight("bias_hh")[gates:]
+        xn, weight, bias = projected[..., gates:], weight[gates:], bias[gates:]
         if self.config.reset is Reset.BEFORE:
             n = xn + nn.functional.linear(r * h, weight, bias)
         elif self.config.reset is Reset.AFTER:
@@ -247,16 +241,13 @@ class Mut(Cell):
         n = torch.tanh(x) if w.xh is None else x @ w.xh
         return torch.cat([r + w.br, x @ w.xz + w.bz, n + w.bh], dim=-1)
 
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         (h,), w = state, self.w
-        r, z, _ = projected.chunk(3, dim=-1)
+        r, z, n = projected.chunk(3, dim=-1)
         if w.hz is not None:
             z = z + (torch.tanh(h) if self.config.variant == 3 else h) @ w.hz
-        return {"r": torch.sigmoid(r + h @ w.hr), "z": torch.sigmoid(z)}
-
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        (h,), (r, z) = state, self.gates(projected, state).values()
-        n = torch.tanh(projected[..., 2 * self.width :] + (r * h) @ self.w.hh)
+        r, z = torch.sigmoid(r + h @ w.hr), torch.sigmoid(z)
+        n = torch.tanh(n + (r * h) @ w.hh)
         h = h + z * (n - h)
         return h, (h,)
 

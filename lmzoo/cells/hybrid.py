@@ -1,7 +1,6 @@
 """A stack of different layers in one cell."""
 
 import re
-from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -128,13 +127,6 @@ class Hybrid(Cell):
             after += own
         return h, tuple(after)
 
-    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor:
-        sizes = [cell.num_state_vectors * self.width for cell in self.cells]
-        for cell, own in zip(self.cells, start.split(sizes, dim=-1), strict=True):
-            y = cell.scan(self._enter(x), own)
-            x = self._vectors(x) + y if self.config.residual else y
-        return self._vectors(x)
-
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
         after = list[Tensor]()
         for cell, own in zip(self.cells, self._split(state), strict=True):
@@ -142,17 +134,6 @@ class Hybrid(Cell):
             x = self._vectors(x) + y if self.config.residual else y
             after += own
         return self._vectors(x), tuple(after)
-
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        """Return the gates of all layers: `layer 3: f`."""
-        h, found = projected, dict[str, Tensor]()
-        for number, (cell, own) in enumerate(zip(self.cells, self._split(state), strict=True), 1):
-            u = self._enter(h)
-            gates: Mapping[str, Tensor] = cell.gates(cell.project(u[:, None])[:, 0], own)
-            found |= {f"layer {number}: {name}": gate for name, gate in gates.items()}
-            y, _ = cell.advance(u, own)
-            h = h + y if self.config.residual else y
-        return found
 
     def _begin(self, start: Tensor) -> list[State]:
         sizes = [cell.num_state_vectors * self.width for cell in self.cells]

@@ -16,7 +16,8 @@ from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights
 from lmzoo.cells.cuts import ZeroWeights, cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
-from lmzoo.cells.matrix import WINDOW, convolve, normal
+from lmzoo.cells.draws import WINDOW, normal
+from lmzoo.cells.matrix import convolve
 from lmzoo.functional.affine import affine
 from lmzoo.functional.initialisers import unit_normal
 from lmzoo.functional.linear_recurrence import linear_recurrence
@@ -245,14 +246,14 @@ class RGLRU(DiagonalCell):
             parts.append(affine(x, w.wx, w.bx))
         return torch.cat(parts, dim=-1)
 
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+    def _gates(self, projected: Tensor) -> dict[str, Tensor]:
         _, *logits = projected.split(self.width, dim=-1)
         cuts = {"r": RGLRUCut.RECURRENCE_GATE, "i": RGLRUCut.INPUT_GATE}
         names = [name for name, cut in cuts.items() if cut not in self.cuts]
         return {name: torch.sigmoid(u) for name, u in zip(names, logits, strict=True)}
 
     def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
-        gates, x, decay = self.gates(projected, ()), projected[..., : self.width], self.w.decay
+        gates, x, decay = self._gates(projected), projected[..., : self.width], self.w.decay
         b = gates["i"] * x if "i" in gates else x
         if decay is None:
             return torch.zeros_like(x), b
@@ -294,7 +295,7 @@ class RGLRU(DiagonalCell):
         """Return b of one step, without the root if it is the first token of the sequence."""
         if not read:
             return b
-        x, gates = projected[..., : self.width], self.gates(projected, ())
+        x, gates = projected[..., : self.width], self._gates(projected)
         return torch.where(read[0] > 0, b, gates["i"] * x if "i" in gates else x)
 
 
@@ -381,20 +382,12 @@ class Griffin(Cell):
         h, inner = self.inner.advance(u[:, 0], inner)
         return self._leave(h, gate), (*inner, *window)
 
-    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor:
-        return self.fast_scan_from(x, self.initial_state(start))[0]
-
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
         projected = self.project(x.vectors() if isinstance(x, TokenInputs) else x)
         inputs, gate = projected.chunk(2, dim=-1)
         u, inner, window = self._enter(inputs, state)
         h, inner = self.inner.scan_from(u, inner)
         return self._leave(h, gate), (*inner, *window)
-
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        """Return the gates of the RG-LRU."""
-        u, inner, _ = self._enter(projected[:, None, : self.width], state)
-        return self.inner.gates(self.inner.project(u)[:, 0], inner)
 
     def _enter(self, inputs: Tensor, state: State) -> tuple[Tensor, State, State]:
         """Return u of T steps, the state of the RG-LRU, and the next window."""

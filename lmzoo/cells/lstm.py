@@ -13,7 +13,7 @@ from lmzoo.base.config import OptionalName, config
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, all_gates, gate_shapes, keep_gates
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.cells.matrix import glorot
+from lmzoo.cells.draws import glorot
 from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first, scan_with_memory
 
@@ -72,35 +72,15 @@ class LSTM(Cell):
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.w.weight_ih, self.w.bias_ih + self.w.bias_hh)
 
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        return self._gates_and_candidate(projected, state)[0]
-
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        gates, g = self._gates_and_candidate(projected, state)
-        c, i, o = state[1], gates["i"], gates["o"]
-        if self.config.forget is Forget.GATE:
-            c = gates["f"] * c + i * g
-        else:
-            c = (c if self.config.forget is Forget.NONE else (1 - i) * c) + i * g
+        c, rows = state[1], projected + state[0] @ self.w.weight_hh.T
+        i, *f, g, o = rows.split(self.width, dim=-1)
+        i, o = torch.sigmoid(i), torch.sigmoid(o)
+        if self.config.forget is not Forget.NONE:
+            c = (torch.sigmoid(f[0]) if f else 1 - i) * c
+        c = c + i * torch.tanh(g)
         h = o * torch.tanh(c)
         return h, (h, c)
-
-    def _gates_and_candidate(
-        self, projected: Tensor, state: State
-    ) -> tuple[dict[str, Tensor], Tensor]:
-        """Return the gates and the candidate g, from a single matrix product."""
-        rows = projected + state[0] @ self.w.weight_hh.T
-        if self.config.forget is Forget.GATE:
-            i, f, g, o = rows.chunk(4, dim=-1)
-            gates = {"i": i, "f": f, "o": o}
-        else:
-            i, g, o = rows.chunk(3, dim=-1)
-            gates = {"i": i, "o": o}
-        return {name: torch.sigmoid(gate) for name, gate in gates.items()}, torch.tanh(g)
-
-    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
-        done = self._kernel_scan(x, start)
-        return done and done[0]
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
         done = self._kernel_scan(x, torch.cat(state, dim=-1))
@@ -264,18 +244,7 @@ class PeepholeLSTM(Cell):
     def state_size(self) -> int | None:
         return (5 if self.config.gate_recurrence else 2) * self.width
 
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        gates = self._gates_and_cell(projected, state)[0]
-        return {name: gate for name, gate in gates.items() if name in self.kept}
-
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        gates, c = self._gates_and_cell(projected, state)
-        h = gates["o"] * (c if Cut.OUTPUT_ACTIVATION in self.cuts else torch.tanh(c))
-        memory = (torch.cat([*gates.values()], dim=-1),) if self.config.gate_recurrence else ()
-        return h, (h, c, *memory)
-
-    def _gates_and_cell(self, projected: Tensor, state: State) -> tuple[dict[str, Tensor], Tensor]:
-        """Return all gates and the next cell state c_t."""
         (h, c, *memory), w = state, self.w
         i, f, g, o = (projected + h @ self._full(w.weight_hh).T).chunk(4, dim=-1)
         if memory:
@@ -284,10 +253,11 @@ class PeepholeLSTM(Cell):
         g = g if Cut.INPUT_ACTIVATION in self.cuts else torch.tanh(g)
         peep = self._peepholes(c)
         i, f = torch.sigmoid(i + peep[0]), torch.sigmoid(f + peep[1])
-        new = f * c + i * g
-        if self.config.peephole is Peephole.DIAGONAL:
-            peep = self._peepholes(new)
-        return {"i": i, "f": f, "o": torch.sigmoid(o + peep[2])}, new
+        c = f * c + i * g
+        peep = self._peepholes(c) if self.config.peephole is Peephole.DIAGONAL else peep
+        o = torch.sigmoid(o + peep[2])
+        h = o * (c if Cut.OUTPUT_ACTIVATION in self.cuts else torch.tanh(c))
+        return h, (h, c, *([torch.cat([i, f, o], dim=-1)] if memory else []))
 
     def _peepholes(self, c: Tensor) -> list[Tensor]:
         """Return what i, f and o read of c."""
@@ -396,18 +366,10 @@ class Janet(Cell):
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.w.weight_ih, self.w.bias)
 
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        s = (projected + state[0] @ self.w.weight_hh.T)[..., : self.width]
-        return {"f": torch.sigmoid(s), "i": torch.sigmoid(self.config.beta - s)}
-
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         s, g = (projected + state[0] @ self.w.weight_hh.T).chunk(2, dim=-1)
         c = torch.sigmoid(s) * state[0] + torch.sigmoid(self.config.beta - s) * torch.tanh(g)
         return c, (c,)
-
-    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
-        done = self.fast_scan_from(x, self.initial_state(start))
-        return done and done[0]
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
         """Run the kernel of the LSTM: i reads −s, o has no weights and is open."""

@@ -35,19 +35,10 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice, IntRange
-from lmzoo.cells.base import CELLS, OwnDraw, Weights
+from lmzoo.cells.base import CELLS
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.cells.matrix import (
-    WINDOW,
-    MatrixCell,
-    delta_bias,
-    head_size,
-    linear,
-    log_rates,
-    normed,
-    ones,
-    taps,
-)
+from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, taps
+from lmzoo.cells.matrix import Drawn, MatrixCell, head_size, normed
 from lmzoo.functional.matrix_state import Update
 
 Cut = StrEnum("Cut", "TANH TRANSITION FORGET CONVOLUTION SKIP GATE NORM")
@@ -78,20 +69,14 @@ class M2RNN(MatrixCell):
         n, k = config.heads, config.keys
         self.shape_state(n, k, head_size(width, n))
         values = n * self.values
-        columns = {"q": k, "k": k, "v": values, "f": n, "gate": values}
-        cut = set[str]().union(*(WEIGHTS[part] for part in config.cuts))
-        shapes: dict[str, tuple[int, ...]] = {name: (c, width) for name, c in columns.items()}
-        shapes |= {
-            "conv": (2 * k + values, WINDOW), "log_rate": (n,), "bias_f": (n,),
-            "mix": (n, self.values, self.values), "skip": (values,), "norm": (values,),
-            "out": (width, values),
+        weights: dict[str, int | Drawn] = {
+            "q": k, "k": k, "v": values, "f": n, "gate": values,
+            "conv": ((2 * k + values, WINDOW), taps),
+            "log_rate": ((n,), partial(log_rates, low=0.0)), "bias_f": ((n,), delta_bias),
+            "mix": ((n, self.values, self.values), identities), "skip": ((values,), ones),
+            "norm": ((values,), ones), "out": ((width, values), linear(values)),
         }  # fmt: skip
-        own: dict[str, OwnDraw] = {
-            "conv": taps, "log_rate": partial(log_rates, low=0.0), "bias_f": delta_bias,
-            "mix": identities, "skip": ones, "norm": ones, "out": linear(values),
-        }  # fmt: skip
-        self.w = Weights(shapes, cut, fan_in=width, own=own)
-        self.set_projections(columns, set(columns) - cut)
+        self.set_weights(weights, set[str]().union(*(WEIGHTS[part] for part in config.cuts)))
 
     def update(self, z: dict[str, Tensor]) -> Update:
         v = self.split_heads(z["v"])

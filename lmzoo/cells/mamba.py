@@ -12,20 +12,10 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice, IntRange
-from lmzoo.cells.base import CELLS, OwnDraw, State, Weights
+from lmzoo.cells.base import CELLS, State
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.cells.matrix import (
-    WINDOW,
-    MatrixCell,
-    delta_bias,
-    head_size,
-    linear,
-    log_rates,
-    normed,
-    ones,
-    tap_bias,
-    taps,
-)
+from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, tap_bias, taps
+from lmzoo.cells.matrix import Drawn, MatrixCell, head_size, normed
 from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.functional.matrix_state import Update
 from lmzoo.functional.selective_scan import selective_scan
@@ -82,25 +72,19 @@ class Mamba(MatrixCell):
         n, d, cuts = config.states, config.expand * width, config.cuts
         self.shape_state(1, n, d)
         rank = -(-width // 16)
-        columns = {"x": d, "gate": d}
         cut = {name for name in ("b", "c", "skip", "gate") if name in cuts}
         cut |= {f"fixed_{name}" for name in ("b", "c") if name not in cuts}
         cut |= {"conv", "bias_conv"} if MambaCut.CONVOLUTION in cuts else set()
         cut |= {"low_delta", "delta"} if MambaCut.DELTA in cuts else set()
-        shapes = {
-            "x": (d, width), "gate": (d, width), "conv": (d, WINDOW), "bias_conv": (d,),
-            "b": (n, d), "c": (n, d), "fixed_b": (n,), "fixed_c": (n,),
-            "low_delta": (rank, d), "delta": (d, rank), "bias_delta": (d,),
-            "log_rate": (n * d,), "skip": (d,), "out": (width, d),
+        weights: dict[str, int | Drawn] = {
+            "x": d, "gate": d, "conv": ((d, WINDOW), taps), "bias_conv": ((d,), tap_bias),
+            "b": ((n, d), linear(d)), "c": ((n, d), linear(d)),
+            "fixed_b": ((n,), ones), "fixed_c": ((n,), torch.randn),
+            "low_delta": ((rank, d), linear(d)), "delta": ((d, rank), linear(rank)),
+            "bias_delta": ((d,), delta_bias), "log_rate": ((n * d,), partial(_log_integers, n)),
+            "skip": ((d,), ones), "out": ((width, d), linear(d)),
         }  # fmt: skip
-        own: dict[str, OwnDraw] = {
-            "conv": taps, "bias_conv": tap_bias, "fixed_b": ones, "fixed_c": torch.randn,
-            "delta": linear(rank), "bias_delta": delta_bias,
-            "log_rate": partial(_log_integers, n), "skip": ones,
-        }  # fmt: skip
-        own |= {name: linear(d) for name in ("b", "c", "low_delta", "out")}
-        self.w = Weights(shapes, cut, fan_in=width, own=own)
-        self.set_projections(columns, set(columns) - cut)
+        self.set_weights(weights, cut)
 
     def update(self, z: dict[str, Tensor]) -> Update:
         """Not used: the decay has one value per key and value, and no chunked form."""
@@ -151,11 +135,6 @@ class Mamba(MatrixCell):
         states = states.unflatten(-1, (self.keys, self.values))
         o = (c[..., None] * states).sum(-2)
         return self.readout(o, z), (states[:, -1:], *memory)
-
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        z, _ = self.prepare(projected[:, None], tuple(state[1:]))
-        decay = self.decay(self.maps(z["x"][:, 0])[0]).flatten(-2)
-        return {"decay": (1 + decay) / 2 if self.config.signed else decay}
 
     def _rate(self) -> Float[Tensor, "S D"]:
         return self.w.log_rate.exp().view(self.keys, -1)
@@ -215,31 +194,24 @@ class Mamba2(MatrixCell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        n, cuts = config.heads, config.cuts
-        self.shape_state(n, config.states, head_size(config.expand * width, n))
+        n, states, cuts = config.heads, config.states, config.cuts
+        self.shape_state(n, states, head_size(config.expand * width, n))
         inner = n * self.values
-        columns = {"x": inner, "b": config.states, "c": config.states, "delta": n, "gate": inner}
-        shapes = {name: (rows, width) for name, rows in columns.items()}
         cut = {name for name in ("delta", "b", "c", "gate", "norm") if name in cuts}
         cut |= {"conv", "bias_conv"} if Mamba2Cut.CONVOLUTION in cuts else set()
         cut |= {"log_rate"} if Mamba2Cut.DECAY in cuts else set()
         cut |= {"skip"} if Mamba2Cut.SKIP in cuts else set()
         cut |= {f"fixed_{name}" for name in ("b", "c") if name not in cuts}
-        present = set(columns) - cut
-        convolved = sum(columns[name] for name in self.convolved if name in present)
-        shapes |= {
-            "conv": (convolved, WINDOW),
-            "fixed_b": (config.states,), "fixed_c": (config.states,),
-            "log_rate": (n,), "bias_delta": (n,), "skip": (n,), "norm": (inner,),
-            "out": (width, inner), "bias_conv": (convolved,),
+        convolved = inner + states * (2 - len(cut & {"b", "c"}))
+        weights: dict[str, int | Drawn] = {
+            "x": inner, "b": states, "c": states, "delta": n, "gate": inner,
+            "conv": ((convolved, WINDOW), taps),
+            "fixed_b": ((states,), ones), "fixed_c": ((states,), torch.randn),
+            "log_rate": ((n,), log_rates), "bias_delta": ((n,), delta_bias), "skip": ((n,), ones),
+            "norm": ((inner,), ones), "out": ((width, inner), linear(inner)),
+            "bias_conv": ((convolved,), tap_bias),
         }  # fmt: skip
-        own: dict[str, OwnDraw] = {
-            "conv": taps, "fixed_b": ones, "fixed_c": torch.randn,
-            "log_rate": log_rates, "bias_delta": delta_bias, "skip": ones, "norm": ones,
-            "out": linear(inner), "bias_conv": tap_bias,
-        }  # fmt: skip
-        self.w = Weights(shapes, cut, fan_in=width, own=own)
-        self.set_projections(columns, present)
+        self.set_weights(weights, cut)
 
     def update(self, z: dict[str, Tensor]) -> Update:
         w, x = self.w, self.split_heads(z["x"])
@@ -323,20 +295,14 @@ class Mamba3(MatrixCell):
         n, states = config.heads, config.states
         self.shape_state(n, states, head_size(config.expand * width, n))
         inner, self.pairs = n * self.values, max(1, states // 4)
-        columns = {
+        weights: dict[str, int | Drawn] = {
             "x": inner, "b": states, "c": states, "delta": n, "rate": n, "trap": n,
-            "angle": self.pairs, "gate": inner,
+            "angle": self.pairs, "gate": inner, "bias_delta": ((n,), delta_bias),
+            "norm_b": ((states,), ones), "norm_c": ((states,), ones),
+            "bias_b": ((n, states), ones), "bias_c": ((n, states), ones),
+            "skip": ((n,), ones), "out": ((width, inner), linear(inner)),
         }  # fmt: skip
-        cut = set[str]().union(*(WEIGHTS[part] for part in config.cuts))
-        shapes: dict[str, tuple[int, ...]] = {k: (rows, width) for k, rows in columns.items()}
-        shapes |= {
-            "bias_delta": (n,), "norm_b": (states,), "norm_c": (states,),
-            "bias_b": (n, states), "bias_c": (n, states), "skip": (n,), "out": (width, inner),
-        }  # fmt: skip
-        own: dict[str, OwnDraw] = dict.fromkeys(("norm_b", "norm_c", "bias_b", "bias_c"), ones)
-        own |= {"skip": ones, "bias_delta": delta_bias, "out": linear(inner)}
-        self.w = Weights(shapes, cut, fan_in=width, own=own)
-        self.set_projections(columns, set(columns) - cut)
+        self.set_weights(weights, set[str]().union(*(WEIGHTS[part] for part in config.cuts)))
 
     def initial_memory(self, start: Tensor) -> State:
         """Return the angles, and B and x of the token before."""

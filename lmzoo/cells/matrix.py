@@ -13,18 +13,17 @@ for all.
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from functools import partial
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmzoo.cells.base import Cell, Inputs, OwnDraw, State, Weights
-from lmzoo.functional.initialisers import uniform
+from lmzoo.cells.draws import WINDOW
 from lmzoo.functional.matrix_state import Update, matrix_scan, matrix_step
 
-WINDOW = 4
-"""Tokens that a short convolution reads, the current one included."""
+Drawn = tuple[tuple[int, ...], OwnDraw]
+"""The shape and the draw of a weight."""
 
 
 class MatrixCell(Cell):
@@ -52,9 +51,21 @@ class MatrixCell(Cell):
         self._matrix = heads * keys * values
         self.num_state_vectors = -(-self._matrix // self.width)
 
-    def set_projections(self, columns: dict[str, int], present: set[str]) -> None:
-        """Set the projections `w.NAME`, by number of columns, in the order of `project`."""
-        self._columns = {name: size for name, size in columns.items() if name in present}
+    def set_weights(
+        self, weights: Mapping[str, int | Drawn], cut: set[str], **own: OwnDraw
+    ) -> None:
+        """Set the weights `w.NAME`, in the order of their draws.
+
+        Projections are given by number of rows, in the order of `project`, and the others by shape
+        and draw; `own` has the draws of projections that are not torch's.
+        """
+        shapes: dict[str, tuple[int, ...]] = {}
+        for name, weight in weights.items():
+            shapes[name] = (weight, self.width) if isinstance(weight, int) else weight[0]
+        others = {name: w[1] for name, w in weights.items() if not isinstance(w, int)}
+        self.w = Weights(shapes, cut, fan_in=self.width, own=others | own)
+        present = {name: w for name, w in weights.items() if name not in cut}
+        self._columns = {name: rows for name, rows in present.items() if isinstance(rows, int)}
         self._convolved_present = [name for name in self.convolved if name in present]
         self._conv_columns = sum(self._columns[name] for name in self._convolved_present)
 
@@ -127,9 +138,6 @@ class MatrixCell(Cell):
         o, matrix = matrix_scan(update.each(lambda part: part.flatten(1, 2)), matrix)
         return o[:, self.substeps - 1 :: self.substeps], matrix
 
-    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
-        return self.fast_scan_from(x, self.initial_state(start))[0]
-
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
         return self.scan_projected(self.project_inputs(x), state)
 
@@ -142,13 +150,6 @@ class MatrixCell(Cell):
         update = self.update(z)
         o, matrix = self.scan_memory(update, matrix)
         return self.output(o, z, update), (matrix, *memory)
-
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        """Return the decay w of every head, or of every key channel."""
-        z, _ = self.prepare(projected[:, None], tuple(state[1:]))
-        update = self.update({name: part[:, 0] for name, part in z.items()})
-        log_decay = update.log_decay if self.substeps == 1 else update.log_decay.sum(1)
-        return {"decay": log_decay.exp().flatten(1)}
 
     def initial_state(self, start: Float[Tensor, "B S"]) -> State:
         matrix = self.shift_start(start)[:, : self._matrix]
@@ -196,50 +197,6 @@ def normed(x: Tensor, scales: Tensor | None) -> Tensor:
 def head_size(width: int, heads: int) -> int:
     """Return the columns of a head, rounded up."""
     return -(-width // heads)
-
-
-def ones(shape: tuple[int, ...]) -> Tensor:
-    """Return the initial weights of a norm."""
-    return torch.ones(shape)
-
-
-def taps(shape: tuple[int, ...]) -> Tensor:
-    """Return the initial weights of a depthwise convolution, U(window) as in torch."""
-    return torch.empty(shape).uniform_(-1, 1) / shape[-1] ** 0.5
-
-
-tap_bias = partial(uniform, fan_in=WINDOW)
-"""The initial bias of a depthwise convolution, as in torch."""
-
-
-def linear(fan_in: int) -> OwnDraw:
-    """Return torch's draw of a linear layer, U(fan_in)."""
-    return partial(uniform, fan_in=fan_in)
-
-
-def normal(std: float) -> OwnDraw:
-    """Return a draw from N(0, std²)."""
-    return lambda shape: std * torch.randn(shape)
-
-
-def glorot(gain: float) -> OwnDraw:
-    """Return the draw of Glorot & Bengio 2010."""
-
-    def draw(shape: tuple[int, ...]) -> Tensor:
-        return nn.init.xavier_uniform_(torch.empty(shape), gain)
-
-    return draw
-
-
-def log_rates(shape: tuple[int, ...], low: float = 1.0) -> Tensor:
-    """Return the logarithms of initial decay rates, drawn from U(low, 16)."""
-    return torch.empty(shape).uniform_(low, 16).log()
-
-
-def delta_bias(shape: tuple[int, ...]) -> Tensor:
-    """Return biases b with softplus(b) log-uniform in [0.001, 0.1]."""
-    delta = torch.empty(shape).uniform_(math.log(1e-3), math.log(1e-1)).exp()
-    return delta + torch.log(-torch.expm1(-delta))
 
 
 def fixed_log_decays(heads: int, *, scales: bool = True) -> list[float]:

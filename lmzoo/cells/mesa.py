@@ -12,10 +12,11 @@ from torch.nn.functional import logsigmoid, softplus
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, OwnDraw, State, Weights
+from lmzoo.cells.base import CELLS, State
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.delta_rule import unit
-from lmzoo.cells.matrix import WINDOW, MatrixCell, head_size, linear, ones, taps
+from lmzoo.cells.draws import WINDOW, linear, ones, taps
+from lmzoo.cells.matrix import Drawn, MatrixCell, head_size
 from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.functional.matrix_state import Update
 
@@ -70,21 +71,19 @@ class Mesa(MatrixCell):
         n, size = config.heads, head_size(width, config.heads)
         self.shape_state(n, size, size)
         inner = n * size
-        columns = {"q": inner, "k": inner, "v": inner, "beta": n, "gamma": n}
-        shapes: dict[str, tuple[int, ...]] = {name: (m, width) for name, m in columns.items()}
-        shapes |= {"conv": (2 * inner, WINDOW), "bias_beta": (n,), "bias_gamma": (n,)}
-        shapes |= {"ridge": (inner,), "norm": (size,), "out": (width, inner)}
-        own: dict[str, OwnDraw] = {"conv": taps, "norm": ones, "out": linear(inner)}
-        own |= dict.fromkeys(("bias_beta", "bias_gamma"), linear(width))
-        own["ridge"] = partial(torch.full, fill_value=START)
-        weights = {
+        weights: dict[str, int | Drawn] = {
+            "q": inner, "k": inner, "v": inner, "beta": n, "gamma": n,
+            "conv": ((2 * inner, WINDOW), taps),
+            "bias_beta": ((n,), linear(width)), "bias_gamma": ((n,), linear(width)),
+            "ridge": ((inner,), partial(torch.full, fill_value=START)),
+            "norm": ((size,), ones), "out": ((width, inner), linear(inner)),
+        }  # fmt: skip
+        gone = {
             MesaCut.BETA: {"beta", "bias_beta"}, MesaCut.GAMMA: {"gamma", "bias_gamma"},
             MesaCut.CONVOLUTION: {"conv"}, MesaCut.NORM: {"norm"}, MesaCut.SOLVE: {"ridge"},
             MesaCut.RIDGE: {"ridge"},
         }  # fmt: skip
-        cut = set[str]().union(*(weights.get(path, set()) for path in config.cuts))
-        self.w = Weights(shapes, cut, fan_in=width, own=own)
-        self.set_projections(columns, set(columns) - cut)
+        self.set_weights(weights, set[str]().union(*(gone.get(p, set()) for p in config.cuts)))
 
     @property
     def _solves(self) -> bool:

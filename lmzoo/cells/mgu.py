@@ -3,18 +3,20 @@
 import dataclasses
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
-from pydantic import Field, StrictBool, field_validator, model_validator
+from jaxtyping import Float
+from pydantic import Field, StrictBool, model_validator
 from pydantic_core import ArgsKwargs
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
-from lmzoo.cells.cuts import numbered, parse_cuts
-from lmzoo.cells.mgru_carry import BilinearCarry, PriorCarry
+from lmzoo.cells.cuts import cuts_of, numbered, parse_cuts
+from lmzoo.functional.affine import affine
+from lmzoo.functional.initialisers import uniform
 from lmzoo.kernels.affine import joint_affine
 from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first
@@ -109,7 +111,7 @@ class MGU(Minimal):
         Cuts that leave the same function give equal configs.
         """
 
-        cuts: Cuts = frozenset()
+        cuts: Annotated[Cuts, cuts_of(Cut, canonical)] = frozenset()
 
         @model_validator(mode="before")
         @classmethod
@@ -118,11 +120,6 @@ class MGU(Minimal):
             if "mutations" in fields:
                 fields["cuts"] = fields.pop("mutations")
             return fields
-
-        @field_validator("cuts", mode="before")
-        @classmethod
-        def _parse(cls, cuts: object) -> Cuts:
-            return canonical(parse_cuts(Cut, cuts))
 
         def uncut(self) -> Any:
             """Return the config without the cuts that zero weights can express: all but carry (6).
@@ -154,16 +151,12 @@ class MGU(Minimal):
         pair, biases = (w.xf, w.xh), (w.bf, w.bh)
         if has_gpu_kernels(x) and all(part is not None for part in pair + biases):
             return joint_affine(x, pair, biases)
-        return torch.cat([_affine(x, w.xf, w.bf), _affine(x, w.xh, w.bh)], dim=-1)
-
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        (h,), hf = state, self.w.hf
-        xf = projected[..., : self.width]
-        return {"f": torch.sigmoid(xf if hf is None else xf + h @ hf)}
+        return torch.cat([affine(x, w.xf, w.bf), affine(x, w.xh, w.bh)], dim=-1)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         (h,), w, cuts = state, self.w, self.cuts
-        f, xh = self.gates(projected, state)["f"], projected[..., self.width :]
+        xf, xh = projected.chunk(2, dim=-1)
+        f = torch.sigmoid(xf if w.hf is None else xf + h @ w.hf)
         if Cut.WRITE in cuts:
             h = (1 - f) * h
         else:
@@ -173,12 +166,6 @@ class MGU(Minimal):
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
         return self.fast_states(x, start)
-
-
-def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Return x W + b; a missing weight or bias counts as zero."""
-    y = torch.zeros_like(x) if weight is None else x @ weight
-    return y if bias is None else y + bias
 
 
 MGRUCut = StrEnum("MGRUCut", "STATE_TO_GATE INPUT_TO_CANDIDATE CARRY WRITE")
@@ -249,8 +236,7 @@ def from_numbers(mutations: object) -> dict[str, Any]:
 def canonical_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the one setting that stands for all settings of the same function.
 
-    Args:
-        fields: Config fields, possibly partial, or `mutations` with switch numbers.
+    Fields may be partial, or `mutations` with switch numbers.
 
     Raises:
         UserError: The state would be zero at every step.
@@ -281,6 +267,79 @@ def canonical_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     if carry != Carry.PRIOR and isinstance(fields.get("prior"), bool):
         del fields["prior"]
     return {**fields, "cuts": cuts}
+
+
+class PriorCarry(nn.Module):
+    """Attention without queries, with a learned prior over (step, source, channel).
+
+        j = Σ_{s<t} α_s ⊙ o_s,   α = softmax_s( Λ[t, s] + o_s W_j )            per channel
+
+    The published code drops Λ by an operator-precedence error; `prior=False` reproduces it.
+    """
+
+    prior: nn.Parameter | None
+
+    def __init__(self, width: int, length: int, *, prior: bool) -> None:
+        super().__init__()
+        self.key = nn.Parameter(torch.empty(width, width))
+        shape = (length, length, width)
+        self.register_parameter("prior", nn.Parameter(torch.empty(shape)) if prior else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw W_j from U(H), and Λ uniformly from ±1/T."""
+        with torch.no_grad():
+            self.key.copy_(uniform(tuple(self.key.shape), self.key.shape[0]))
+            if self.prior is not None:
+                length = self.prior.shape[0]
+                self.prior.copy_(uniform(tuple(self.prior.shape), length**2))
+
+    @property
+    def unused(self) -> int:
+        """Entries of Λ that no score depends on: s ≥ t, t < 2, and the last step, never read."""
+        if self.prior is None:
+            return 0
+        length, _, width = self.prior.shape
+        return (length**2 - max(0, (length - 1) * (length - 2) // 2 - 1)) * width
+
+    def forward(
+        self, outputs: Float[Tensor, "B s H"], h: Float[Tensor, "B H"]
+    ) -> Float[Tensor, "B H"]:
+        scores = outputs @ self.key
+        if self.prior is not None:
+            t, length = outputs.shape[1], len(self.prior)
+            if t >= length:
+                raise UserError(
+                    f"the prior carry of the MGRU is built for {length} tokens, got more; "
+                    "use shorter sequences or a longer task.length"
+                )
+            scores = scores + self.prior[t, :t]
+        return (scores.softmax(dim=1) * outputs).sum(dim=1)
+
+
+class BilinearCarry(nn.Module):
+    """Attention with the state as query; a linear layer A maps heads to channels.
+
+    j = Σ_{s<t} α_s ⊙ o_s,   α = softmax_s( A (o_s · C_w h_{t-1})_w )          per channel
+    """
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.form = nn.Parameter(torch.empty(heads, width, width))
+        self.mix = nn.Linear(heads, width, bias=False)  # a bias would cancel in the softmax
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw C from U(H)."""
+        with torch.no_grad():
+            self.form.copy_(uniform(tuple(self.form.shape), self.form.shape[1]))
+
+    def forward(
+        self, outputs: Float[Tensor, "B s H"], h: Float[Tensor, "B H"]
+    ) -> Float[Tensor, "B H"]:
+        query = torch.einsum("whk,bk->bwh", self.form, h)
+        scores = self.mix(torch.einsum("bsh,bwh->bsw", outputs, query))
+        return (scores.softmax(dim=1) * outputs).sum(dim=1)
 
 
 @CELLS("mgru")
@@ -392,14 +451,9 @@ class MGRU(Minimal):
         act = torch.tanh if self.config.squash is Squash.TANH else torch.sigmoid
         return act(torch.zeros_like(x) if self.w.xh is None else x @ self.w.xh)
 
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        h, hf = state[0], self.w.hf
-        half = torch.full_like(h, 0.5)
-        return {"f": half if hf is None else torch.sigmoid(self._gate_input(h) @ hf)}
-
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        h, g, f = state[0], projected, self.gates(projected, state)["f"]
-        j = h
+        j, h, g, hf = state[0], state[0], projected, self.w.hf
+        f = torch.full_like(h, 0.5) if hf is None else torch.sigmoid(self._gate_input(h) @ hf)
         if self.attend is not None and state[1].shape[1]:
             j = self.attend(state[1], h)
         h = torch.zeros_like(h) if MGRUCut.CARRY in self.cuts else (1 - f) * j
@@ -411,10 +465,6 @@ class MGRU(Minimal):
         if self.attend is None:
             return o, (h,)
         return o, (h, torch.cat([state[1], o[:, None]], dim=1))
-
-    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
-        done = self.fast_scan_from(x, self.initial_state(start))
-        return done and done[0]
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
         if self.attend is not None:

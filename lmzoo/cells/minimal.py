@@ -14,7 +14,7 @@ from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, State, Weights
 from lmzoo.cells.cuts import ZeroWeights, cuts_of, numbered
 from lmzoo.cells.diagonal import DiagonalCell
-from lmzoo.cells.matrix import linear
+from lmzoo.cells.draws import linear
 from lmzoo.functional.affine import affine
 
 MinGRUCut = StrEnum(
@@ -182,20 +182,14 @@ class MinGRU(MinimalCell):
         c = self.map(x, w.xh, w.bh)
         return torch.cat([c, self.map(x, w.xz, w.bz)], dim=-1) if self.gated else c
 
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        return {"z": self._gate(projected, state[0])} if self.gated else {}
-
     def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
         c = FUNCTIONS[self.config.candidate](projected[..., : self.columns])
         if not self.gated:
             return torch.zeros_like(c), c
-        z = self._gate(projected, s)
+        logit, hz = projected[..., self.columns :], self.w.hz
+        z = torch.sigmoid(logit if hz is None or s is None else logit + s @ hz)
         a = torch.zeros_like(z) if MinGRUCut.CARRY in self.cuts else 1 - z
         return a, c if MinGRUCut.WRITE_GATE in self.cuts else z * c
-
-    def _gate(self, projected: Tensor, h: Tensor | None) -> Tensor:
-        logit = projected[..., self.columns :]
-        return torch.sigmoid(logit if self.w.hz is None or h is None else logit + h @ self.w.hz)
 
 
 MinLSTMCut = StrEnum(
@@ -301,19 +295,12 @@ class MinLSTM(MinimalCell):
             parts.append(self.map(x, w.xi, w.bi))
         return torch.cat(parts, dim=-1)
 
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        """Return f' and i', or f and i without the normaliser."""
-        f, _, *i = projected.split(self.columns, dim=-1)
-        if not i:
-            return {"f": torch.sigmoid(f), "i": torch.sigmoid(-f)}
-        if MinLSTMCut.NORMALISER in self.cuts:
-            return {"f": torch.sigmoid(f), "i": torch.sigmoid(i[0])}
-        # log f − log i, so that no gate underflows.
-        odds = logsigmoid(f) - logsigmoid(i[0])
-        return {"f": torch.sigmoid(odds), "i": torch.sigmoid(-odds)}
-
     def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
-        f, i = self.gates(projected, ()).values()
-        u = projected[..., self.columns : 2 * self.columns]
+        f, u, *write = projected.split(self.columns, dim=-1)
+        i = write[0] if write else -f
+        if write and MinLSTMCut.NORMALISER not in self.cuts:
+            f = logsigmoid(f) - logsigmoid(i)  # log f − log i, so that no gate underflows
+            i = -f
+        f, i = torch.sigmoid(f), torch.sigmoid(i)
         a = torch.zeros_like(f) if MinLSTMCut.CARRY in self.cuts else f
         return a, i * FUNCTIONS[self.config.candidate](u)

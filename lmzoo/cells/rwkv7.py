@@ -50,7 +50,8 @@ from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, OwnDraw, State, Weights
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.cells.matrix import MatrixCell, head_size, ones
+from lmzoo.cells.draws import ones
+from lmzoo.cells.matrix import MatrixCell, head_size
 from lmzoo.functional.matrix_state import Update
 
 SHIFTED = ("r", "w", "k", "v", "a", "g")

@@ -94,25 +94,24 @@ class SRU(DiagonalCell):
             parts.append(affine(x, w.xr, w.br))
         return torch.cat(parts, dim=-1)
 
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+    def _gates(self, projected: Tensor, c: Tensor | None) -> list[Tensor]:
+        """Return f, and r if there is one; `c` is c_{t-1}."""
         _, _, *logits = projected.split(self.width, dim=-1)
-        gates = {}
-        for name, logit, v in zip("fr", logits, (self.w.cf, self.w.cr), strict=False):
-            gates[name] = torch.sigmoid(logit if v is None else logit + v * state[0])
-        return gates
+        paths = zip(logits, (self.w.cf, self.w.cr), strict=False)
+        return [torch.sigmoid(u if v is None or c is None else u + v * c) for u, v in paths]
 
     def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
-        f = self.gates(projected, () if s is None else (s,))["f"]
+        f = self._gates(projected, s)[0]
         candidate = projected[..., self.width : 2 * self.width]
         return torch.zeros_like(f) if SRUCut.CARRY in self.cuts else f, (1 - f) * candidate
 
     def read(self, s: Tensor, projected: Tensor, before: Tensor | None) -> Tensor:
-        r = self.gates(projected, () if before is None else (before,)).get("r")
-        h = s if r is None else r * s
+        _, *r = self._gates(projected, before)
+        h = r[0] * s if r else s
         if SRUCut.SKIP in self.cuts:
             return h
         x = self.alpha * projected[..., : self.width]
-        return h + (x if r is None else (1 - r) * x)
+        return h + ((1 - r[0]) * x if r else x)
 
 
 def _uniform(shape: tuple[int, ...], variance: float = 1.0) -> Tensor:
@@ -207,9 +206,6 @@ class QRNN(Cell):
     def project(self, x: Tensor) -> Tensor:
         return x
 
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        return self._gates(torch.cat([projected, *state[1:]], dim=-1))
-
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         c, *past = state
         recent = torch.cat([projected, *past], dim=-1)
@@ -217,9 +213,6 @@ class QRNN(Cell):
         a, b = self._coefficients(recent, gates)
         c = a * c + b
         return self._output(c, gates), (c, *(projected, *past)[: self.window - 1])
-
-    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor:
-        return self.fast_scan_from(x, self.initial_state(start))[0]
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
         c, *past = state

@@ -16,7 +16,7 @@ from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, keep_drawn
 Unit = StrEnum("Unit", "TANH LSTM GRU")
 """The recurrence of each layer."""
 GATES = {Unit.TANH: "", Unit.LSTM: "ifo", Unit.GRU: "rz"}
-"""Names of the gates inside a layer."""
+"""The gates inside a layer."""
 
 
 @CELLS("gated_feedback")
@@ -63,19 +63,10 @@ class GatedFeedback(Cell):
     def project(self, x: Tensor) -> Tensor:
         return x
 
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        """Return the gates by name: `G→2` from each layer into layer 2; `i 2` inside layer 2."""
-        return self._run_layers(projected, state)[1]
-
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        state, _ = self._run_layers(projected, state)
-        return state[self.config.depth - 1], state
-
-    def _run_layers(self, projected: Tensor, state: State) -> tuple[State, dict[str, Tensor]]:
-        """Run all layers, lowest first; return the next state and the gates."""
         depth = self.config.depth
         before, memory = torch.stack(state[:depth], dim=1), state[depth:]
-        below, hidden, cells, gates = projected, [], [], {}
+        below, hidden, cells = projected, [], []
         for j in range(depth):
             reset = self.reset(j, below, before)
             s = torch.einsum("bi,ikh,bih->bk", reset, self.w.u[j], before)
@@ -83,11 +74,9 @@ class GatedFeedback(Cell):
             candidate = below @ self.w.w[j].T + self.w.b[j]
             c = memory[j] if memory else None
             below, cell = self._layer(candidate, before[:, j], s, own, c)
-            gates[f"G→{j + 1}"] = reset
-            gates |= {f"{name} {j + 1}": gate for name, gate in own.items()}
             hidden.append(below)
             cells += [] if cell is None else [cell]
-        return (*hidden, *cells), gates
+        return below, (*hidden, *cells)
 
     def reset(
         self, j: int, below: Float[Tensor, "B H"], before: Float[Tensor, "B D H"]
@@ -204,28 +193,14 @@ class HierarchicalMultiscaleLSTM(Cell):
             return first
         return first + (MAX_SLOPE - first) * (self.scans / self.config.anneal).clamp(max=1)
 
-    def naive_scan(self, x: Inputs, start: Tensor) -> Tensor:
-        outputs = super().naive_scan(x, start)
+    def naive_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
+        outputs = super().naive_scan_from(x, state)
         if self.scans is not None and self.training and torch.is_grad_enabled():
             self.scans += 1
         return outputs
 
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        """Return the gates by name: `i 1`, `f 1`, `o 1` and the boundary `z 1` are of layer 1.
-
-        The top layer has no boundary. `out` has one gate for the output of each layer.
-        """
-        return self._run_layers(projected, state)[2]
-
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        output, state, _ = self._run_layers(projected, state)
-        return output, state
-
-    def _run_layers(
-        self, projected: Tensor, state: State
-    ) -> tuple[Tensor, State, dict[str, Tensor]]:
-        """Run all layers, lowest first; return (output, next state, gates)."""
-        depth, gates = self.config.depth, {}
+        depth = self.config.depth
         hidden, cells, old_boundaries = list(state[:depth]), list(state[depth:-1]), state[-1]
         old_hidden, boundaries = state[:depth], []
         # The output and the boundary of the layer below, z^{ℓ-1}_t.
@@ -239,7 +214,6 @@ class HierarchicalMultiscaleLSTM(Cell):
                 s = s + flush * (old_hidden[j + 1] @ w.above.T)
             i, f, g, o = s[:, : 4 * self.width].chunk(4, dim=-1)
             i, f, o = torch.sigmoid(i), torch.sigmoid(f), torch.sigmoid(o)
-            gates |= {f"i {j + 1}": i, f"f {j + 1}": f, f"o {j + 1}": o}
             new = i * torch.tanh(g)
             keep = z_below * f + (1 - z_below)
             new = (flush + (1 - flush) * z_below) * new
@@ -247,22 +221,17 @@ class HierarchicalMultiscaleLSTM(Cell):
             copy = (1 - flush) * (1 - z_below)
             hidden[j] = copy * hidden[j] + (1 - copy) * o * torch.tanh(cells[j])
             below, z_below = hidden[j], self._boundary(s[:, 4 * self.width :])
-            if j < depth - 1:
-                gates[f"z {j + 1}"] = z_below
-                boundaries.append(z_below)
+            boundaries += [z_below] if j < depth - 1 else []
         z = torch.cat(boundaries, dim=-1) if boundaries else old_boundaries
-        gates["out"] = torch.sigmoid(torch.cat(hidden, dim=-1) @ self.out.gate.T)
-        return self._output(hidden, gates["out"]), (*hidden, *cells, z), gates
+        gates = torch.sigmoid(torch.cat(hidden, dim=-1) @ self.out.gate.T)
+        terms = torch.einsum("bdh,dkh->bdk", torch.stack(hidden, dim=1), self.out.embed)
+        return torch.relu((gates[..., None] * terms).sum(1)), (*hidden, *cells, z)
 
     def _boundary(self, s: Tensor) -> Tensor:
         """Return z from s, with the gradient of the hard sigmoid."""
         soft = ((self.slope * s + 1) / 2).clamp(0, 1)
         # The difference is zero in value and carries the gradient.
         return (soft > 0.5).to(s.dtype) + (soft - soft.detach())
-
-    def _output(self, hidden: list[Tensor], gates: Tensor) -> Tensor:
-        terms = torch.einsum("bdh,dkh->bdk", torch.stack(hidden, dim=1), self.out.embed)
-        return torch.relu((gates[..., None] * terms).sum(1))
 
 
 def _layer(width: int, *, top: bool) -> Weights:
@@ -333,53 +302,31 @@ class GridLSTM(Cell):
     def project(self, x: Tensor) -> Tensor:
         return x @ self.enter.weight.T
 
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        """Return the gates by name: `u time 1` of block 1 along time, `u depth 1` along depth."""
-        return self._run_blocks(projected, state)[2]
-
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        h, state, _ = self._run_blocks(projected, state)
-        return h, state
-
-    def _run_blocks(
-        self, projected: Tensor, state: State
-    ) -> tuple[Tensor, State, dict[str, Tensor]]:
-        """Run all blocks, lowest first; return (output, next state, gates)."""
         depth, squash = self.config.depth, self.config.squash
-        hidden, memory, named = list(state[:depth]), list(state[depth:]), {}
+        hidden, memory = list(state[:depth]), list(state[depth:])
         h, *rest = projected.split(self.width, dim=-1)
         for k in range(depth):
             w = cast("Weights", self.blocks[0 if self.config.tied else k])
             both = torch.cat([hidden[k], h], dim=-1)
-            gates, candidate = gates_and_candidate(both, w.time, w.time_bias)
-            hidden[k], memory[k] = update_memory(gates, candidate, memory[k], squash)
-            named |= {f"{name} time {k + 1}": gate for name, gate in gates.items()}
+            hidden[k], memory[k] = update_memory(both, w.time, w.time_bias, memory[k], squash)
             if self.config.priority:
                 both = torch.cat([hidden[k], h], dim=-1)
             if self._memory:
-                gates, candidate = gates_and_candidate(both, w.depth, w.depth_bias)
-                h, rest[0] = update_memory(gates, candidate, rest[0], squash)
-                named |= {f"{name} depth {k + 1}": gate for name, gate in gates.items()}
+                h, rest[0] = update_memory(both, w.depth, w.depth_bias, rest[0], squash)
             else:
                 h = both @ w.depth.T
                 h = torch.tanh(h) if self.config.along is Along.TANH else h
-        return h, (*hidden, *memory), named
-
-
-def gates_and_candidate(
-    incoming: Float[Tensor, "B N"], weight: Float[Tensor, "G N"], bias: Float[Tensor, "G"]
-) -> tuple[dict[str, Tensor], Float[Tensor, "B H"]]:
-    """Return the gates u, f, o of one dimension, and its candidate ĉ."""
-    u, f, c, o = nn.functional.linear(incoming, weight, bias).chunk(4, dim=-1)
-    gates = {"u": torch.sigmoid(u), "f": torch.sigmoid(f), "o": torch.sigmoid(o)}
-    return gates, torch.tanh(c)
+        return h, (*hidden, *memory)
 
 
 def update_memory(
-    gates: dict[str, Tensor], candidate: Tensor, m: Float[Tensor, "B H"], squash: Squash
+    incoming: Float[Tensor, "B N"], weight: Tensor, bias: Tensor, m: Tensor, squash: Squash
 ) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H"]]:
-    """Return (h', m')."""
-    m, o = gates["f"] * m + gates["u"] * candidate, gates["o"]
+    """Return (h', m') of one dimension."""
+    u, f, c, o = nn.functional.linear(incoming, weight, bias).chunk(4, dim=-1)
+    u, f, o = torch.sigmoid(u), torch.sigmoid(f), torch.sigmoid(o)
+    m = f * m + u * torch.tanh(c)
     return (torch.tanh(o * m) if squash is Squash.INSIDE else o * torch.tanh(m)), m
 
 

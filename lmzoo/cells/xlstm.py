@@ -14,7 +14,8 @@ from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights
 from lmzoo.cells.cuts import ZeroWeights, cuts_of
-from lmzoo.cells.matrix import WINDOW, MatrixCell, convolve, head_size, normal, ones, tap_bias, taps
+from lmzoo.cells.draws import WINDOW, normal, ones, tap_bias, taps
+from lmzoo.cells.matrix import Drawn, MatrixCell, convolve, head_size
 from lmzoo.functional.affine import affine
 from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.functional.matrix_state import Update
@@ -91,28 +92,23 @@ class MLSTM(MatrixCell):
         inner = n * size
         block = next(size for size in (4, 2, 1) if inner % size == 0)
         blocks = (inner // block, block, block)
-        columns = {"u": inner, "o": inner}
-        shapes = {
-            "u": (inner, width), "o": (inner, width), "conv": (inner, WINDOW),
-            "bias_i": (n,), "bias_f": (n,), "norm": (inner,), "out": (width, inner),
-            "q": blocks, "k": blocks, "v": blocks, "i": (n, 3 * inner), "f": (n, 3 * inner),
-            "bias_conv": (inner,), "skip": (inner,),
+        small = normal((0.4 / width) ** 0.5)
+        weights: dict[str, int | Drawn] = {
+            "u": inner, "o": inner, "conv": ((inner, WINDOW), taps),
+            "bias_i": ((n,), normal(0.1)), "bias_f": ((n,), _three_to_six),
+            "norm": ((inner,), ones), "out": ((width, inner), normal(2 / width**0.5)),
+            "q": (blocks, small), "k": (blocks, small), "v": (blocks, small),
+            "i": ((n, 3 * inner), torch.zeros), "f": ((n, 3 * inner), torch.zeros),
+            "bias_conv": ((inner,), tap_bias), "skip": ((inner,), ones),
         }  # fmt: skip
-        own: dict[str, OwnDraw] = {
-            "conv": taps, "bias_i": normal(0.1), "bias_f": _three_to_six, "norm": ones,
-            "out": normal(2 / width**0.5), "i": torch.zeros, "f": torch.zeros,
-            "bias_conv": tap_bias, "skip": ones,
-        }  # fmt: skip
-        own |= dict.fromkeys(("u", "o", "q", "k", "v"), normal((0.4 / width) ** 0.5))
-        weights = {
+        gone = {
             MLSTMCut.INPUT_GATE: {"i", "bias_i"}, MLSTMCut.FORGET_GATE: {"f", "bias_f"},
             MLSTMCut.OUTPUT_GATE: {"o"}, MLSTMCut.NORM: {"norm"},
             MLSTMCut.CONVOLUTION: {"conv", "bias_conv"},
             MLSTMCut.SKIP: {"skip"},
         }  # fmt: skip
-        cut = set[str]().union(*(weights.get(path, set()) for path in cuts))
-        self.w = Weights(shapes, cut, fan_in=width, own=own)
-        self.set_projections(columns, set(columns) - cut)
+        cut = set[str]().union(*(gone.get(path, set()) for path in cuts))
+        self.set_weights(weights, cut, u=small, o=small)
 
     def initial_memory(self, start: Tensor) -> State:
         window = super().initial_memory(start)
@@ -339,43 +335,31 @@ class SLSTM(Cell):
         u, after = convolve(projected, window[0], self.w.conv, self.w.bias_conv)
         return self._logits(projected, nn.functional.silu(u)), (after,)
 
-    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        """Return i, divided by exp(m_t); f and o."""
-        m = state[3]
-        logits, _ = self._enter(projected[:, None], state[4:])
-        log_i, log_f, o, _ = self._parts(logits[:, 0], state[0])
-        gates = {"i": torch.exp(log_i - torch.maximum(log_f + m, log_i))}
-        gates |= {"f": torch.exp(log_f)} if "f" in self.names else {}
-        return gates | ({} if o is None else {"o": o})
-
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        logits, window = self._enter(projected[:, None], state[4:])
-        h, core = self._recur(logits[:, 0], state[:4])
-        return self._normed(h), (*core, *window)
-
-    def _recur(self, logits: Tensor, state: State) -> tuple[Tensor, State]:
-        """Compute one step from the logits of the inputs: (h, (h, c, n, m))."""
-        h, c, n, m = state
-        log_i, log_f, o, z = self._parts(logits, h)
+        h, c, n, m, *window = state
+        logits, after = self._enter(projected[:, None], tuple(window))
+        log_i, log_f, o, z = self._parts(logits[:, 0], h)
         log_f = log_f + m
         m = torch.maximum(log_f, log_i).detach()  # h does not depend on m
         f, i = torch.exp(log_f - m), torch.exp(log_i - m)
         c, n = f * c + i * z, f * n + i
         h = self._output(c, n, m, o)
-        return h, (h, c, n, m)
+        return self._normed(h), (h, c, n, m, *after)
 
-    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
+    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
         if any(getattr(self.w, f"h{gate}") is not None for gate in GATES):
             return None
-        logits, _ = self._enter(self.project_inputs(x), self.initial_state(start)[4:])
+        _, c, n, m, *window = state
+        logits, after = self._enter(self.project_inputs(x), tuple(window))
         log_i, log_f, o, z = self._parts(logits, None)
-        total = log_f.detach().cumsum(-2)
-        m = total + torch.cummax(log_i.detach() - total, dim=-2).values
-        before = torch.cat([m[..., :1, :], m[..., :-1, :]], dim=-2)
+        total, first = log_f.detach().cumsum(-2), m[..., None, :].detach()
+        highest = torch.cummax(log_i.detach() - total, dim=-2).values
+        m = total + torch.maximum(highest, first)
+        before = torch.cat([first, m[..., :-1, :]], dim=-2)
         f, i = torch.exp(log_f + before - m), torch.exp(log_i - m)
-        zero = torch.zeros_like(start)
-        c, n = linear_recurrence(f, i * z, zero), linear_recurrence(f, i, zero)
-        return self._normed(self._output(c, n, m, o))
+        c, n = linear_recurrence(f, i * z, c), linear_recurrence(f, i, n)
+        h = self._output(c, n, m, o)
+        return self._normed(h), (*(part[:, -1] for part in (h, c, n, m)), *after)
 
     def _parts(
         self, projected: Tensor, h: Tensor | None

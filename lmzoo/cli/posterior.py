@@ -18,9 +18,16 @@ from lmzoo.cli.common import DataDir, open_run
 from lmzoo.cli.sample import encode_source, encode_text
 from lmzoo.contract import END, START
 from lmzoo.data.corpus import Corpus
-from lmzoo.inspect.attention import attention_maps, has_attention_maps
-from lmzoo.inspect.boundaries import boundaries, has_boundaries
-from lmzoo.inspect.posterior import as_json, keep_largest, posterior, prior
+from lmzoo.inspect.posterior import (
+    HasAttentionMaps,
+    as_json,
+    attention_maps,
+    boundaries,
+    has_boundaries,
+    keep_largest,
+    posterior,
+    prior,
+)
 from lmzoo.lab.cli.run_names import RUN_HELP, Runs, find_run
 from lmzoo.lab.store.studies import RUNS
 from lmzoo.train.trained import TrainedRun
@@ -58,7 +65,7 @@ def write_posterior(
     model = trained.model
     kinds = (
         *([_write_latent] if model.latent else []),
-        *([_write_attention] if has_attention_maps(model) else []),
+        *([_write_attention] if isinstance(model, HasAttentionMaps) else []),
         *([_write_boundaries] if has_boundaries(model) else []),
     )
     if not kinds:

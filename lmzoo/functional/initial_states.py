@@ -36,16 +36,10 @@ def mix_next(
     scores: Float[Tensor, "B W"],
     next_scores: Float[Tensor, "B W V"],
 ) -> tuple[Float[Tensor, "B V"], Float[Tensor, "B W"]]:
-    """Advance the mixture by one observed token s_t.
+    """Advance the mixture by one observed token s_t: the mixed log P(· | s_<=t), and the evidence.
 
-    Args:
-        log_weights: log ω.
-        evidence: Σ_{u<t} L_{i,u}.
-        scores: L_{i,t}, the token's score under each initial state.
-        next_scores: log P(· | s_<=t, i), the distribution of the next token.
-
-    Returns:
-        The mixed log P(· | s_<=t), and the evidence including s_t.
+    The evidence is Σ_{u<t} L_{i,u} before and includes s_t after; `scores` are L_{i,t}, and
+    `next_scores` log P(· | s_<=t, i).
     """
     evidence = evidence + scores
     weights = torch.log_softmax(log_weights + evidence, dim=-1)

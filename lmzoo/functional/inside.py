@@ -1,10 +1,11 @@
 r"""The inside algorithm and prefix probabilities, for grammars in Chomsky normal form.
 
     β[i, i+1](q) = leaves[i, q]                                           q in Q
-    β[i, j](A)   = plus_{k, B, C} rules[A, B, C] times β[i, k](B) times β[k, j](C)
+    β[i, j](A)   = Σ_{k, B, C} rules[A, B, C] β[i, k](B) β[k, j](C)
 
 The symbols are A nonterminals, then Q preterminals; B and C are any of the M = A + Q. A chart is
-a list by width: `chart[w-1][:, i]` is the span [i, i+w) for all M symbols (zero where impossible).
+a list by width: `chart[w-1][:, i]` has log β of the span [i, i+w) for all M symbols (−∞ where
+impossible).
 
 Autograd would save every split of every span, n³/6 · M elements per sentence. Above `limit`
 elements, spans are processed in chunks, and the backward pass computes their splits again.
@@ -34,33 +35,43 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from lmzoo.functional.logspace import safe_log
-from lmzoo.functional.semiring import LOG, Semiring
 
 Chart = list[Tensor]
 """By width: (B, n-w+1, M)."""
 
 LIMIT = 1 << 24
 """The most elements in memory at once: 64 MB."""
+FINITE_MIN = -1e30
+"""Replaces −∞ where −∞ − (−∞) would give NaN."""
 
 
 def inside(
-    leaves: Float[Tensor, "B n Q"],
-    rules: Float[Tensor, "A M M"],
-    semiring: Semiring,
-    limit: int = LIMIT,
+    log_leaves: Float[Tensor, "B n Q"], log_rules: Float[Tensor, "A M M"], limit: int = LIMIT
 ) -> Chart:
     """Return the chart of all spans."""
-    nonterminals, words = len(rules), leaves.shape[1]
-    chart: Chart = [pad(leaves, (nonterminals, 0), semiring.zero)]
+    chart: Chart = [pad(log_leaves, (len(log_rules), 0))]
 
     def compute(width: int, spans: slice) -> Tensor:
-        left, right = splits(chart, chart, width, spans)
-        return semiring.bilinear(left, right, rules)
+        return log_bilinear(*splits(chart, chart, width, spans), log_rules)
 
-    for width in range(2, words + 1):
-        spans = compute_spans(compute, width, leaves.shape, rules.shape[1], limit)
-        chart.append(pad(spans, (0, leaves.shape[2]), semiring.zero))
+    for width in range(2, log_leaves.shape[1] + 1):
+        spans = compute_spans(compute, width, log_leaves.shape, log_rules.shape[1], limit)
+        chart.append(pad(spans, (0, log_leaves.shape[2])))
     return chart
+
+
+def log_bilinear(
+    left: Float[Tensor, "*N K M"], right: Float[Tensor, "*N K M"], rules: Float[Tensor, "A M M"]
+) -> Float[Tensor, "*N A"]:
+    """Return log Σ_kbc exp(rules_abc + left_kb + right_kc), over the K splits of a span."""
+    # Splits differ by hundreds of nats, symbols within a split by few. So each split has its own
+    # scale. Terms more than 87 nats below the best are dropped.
+    scale = [x.detach().amax(-1, keepdim=True).clamp_min(FINITE_MIN) for x in (left, right)]
+    splits = scale[0] + scale[1]
+    top = splits.amax(-2, keepdim=True)
+    left = (left - scale[0] + (splits - top)).exp()
+    pairs = left.mT @ (right - scale[1]).exp()
+    return safe_log(pairs.flatten(-2) @ rules.exp().flatten(1).T) + top[..., 0]
 
 
 def initial_spans(chart: Chart) -> Float[Tensor, "B n M"]:
@@ -100,9 +111,9 @@ def compute_spans(
     return torch.cat([checkpointed(width, chunk) for chunk in chunks], dim=1)
 
 
-def pad(x: Tensor, sides: tuple[int, int], value: float) -> Tensor:
-    """Pad the last axis to all M symbols."""
-    return torch.nn.functional.pad(x, sides, value=value)
+def pad(x: Tensor, sides: tuple[int, int]) -> Tensor:
+    """Pad the last axis to all M symbols, with −∞."""
+    return torch.nn.functional.pad(x, sides, value=-torch.inf)
 
 
 def left_corner_closure(
@@ -130,12 +141,11 @@ def prefix_chart(
     prefix: Chart = [torch.cat([_log_linear(log_leaves, leaf), log_leaves], dim=-1)]
 
     def compute(width: int, spans: slice) -> Tensor:
-        left, right = splits(chart, prefix, width, spans)
-        return LOG.bilinear(left, right, log_rules)
+        return log_bilinear(*splits(chart, prefix, width, spans), log_rules)
 
     for width in range(2, words + 1):
         spans = compute_spans(compute, width, log_leaves.shape, log_rules.shape[1], limit)
-        prefix.append(pad(_log_linear(spans, closure), (0, classes), LOG.zero))
+        prefix.append(pad(_log_linear(spans, closure), (0, classes)))
     return prefix
 
 
@@ -154,8 +164,8 @@ def next_class_log_prob(
     for i in reversed(range(words)):
         left = torch.stack([chart[k - i - 1][:, i] for k in range(i + 1, words + 1)], dim=1)
         left = left[:, None].expand(-1, classes, -1, -1)
-        span = LOG.bilinear(left, torch.stack(column, dim=2), log_rules)
-        column.insert(0, pad(_log_linear(span, closure), (0, classes), LOG.zero))
+        span = log_bilinear(left, torch.stack(column, dim=2), log_rules)
+        column.insert(0, pad(_log_linear(span, closure), (0, classes)))
     return column[0]
 
 

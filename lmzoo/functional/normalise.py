@@ -114,13 +114,7 @@ def normalise_next(
 ) -> tuple[Float[Tensor, "B E"], RunningMoments | None]:
     """Normalise the next vector of a sequence, as `normalise_sequence` does for all at once.
 
-    Args:
-        x: the next vector.
-        norm: any normaliser but `time_std`, which needs the later vectors.
-        moments: what the call before returned; None at the start of the sequence.
-
-    Returns:
-        The normalised vector, and the moments for the next call.
+    The moments are for the next call, and None at the start; `time_std` needs the later vectors.
     """
     assert norm is not Norm.TIME_STD
     if norm is not Norm.TIME_STD_CAUSAL:

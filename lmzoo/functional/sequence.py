@@ -30,6 +30,12 @@ def previous_vectors(
     return torch.stack([padded[:, j : j + length] for j in reversed(range(count))], dim=2)
 
 
+def reversed_order(lengths: Lengths, count: int) -> Int[Tensor, "B {count}"]:
+    """Return the positions n−1, .., 0, followed by those of the pads; its own inverse."""
+    t = torch.arange(count, device=lengths.device)
+    return torch.where(t < lengths[:, None], lengths[:, None] - 1 - t, t)
+
+
 def reversed_positions(
     lengths: Lengths, count: int, *, keep_last: bool
 ) -> Int[Tensor, "B {count}"]:

@@ -35,15 +35,8 @@ def mixture_log_prob(
 ) -> Float[Tensor, "*N"]:
     """Return log Σ_k softmax(W y + b)_k exp(s_wk) for each token w, exact even if p underflows.
 
-    Args:
-        y: the context of each position.
-        weight: W of the gate.
-        bias: b of the gate.
-        s: log P(v | k) of every token v.
-        tokens: the token at each position.
-
-    Raises:
-        IndexError: a token id is outside 0..V-1 (on a CPU).
+    W and b are those of the gate, and s_vk is log P(v | k). On a CPU, a token id outside 0..V-1
+    raises an IndexError.
     """
     if not (has_product_kernels(y) or has_gpu_kernels(y)):
         return naive_mixture_log_prob(y, weight, bias, s, tokens)

@@ -20,14 +20,9 @@ def scored_mask(tokens: Tokens, lengths: Lengths) -> Mask:
 def mask_scores(
     values: Float[Tensor, "B scored"], lengths: Lengths, *, clamp: bool = False
 ) -> TokenScores:
-    """Return the values of positions 1..T-1, 0 at position 0 and at t >= length.
+    """Return the values of positions 1..T-1, 0 at position 0, at t >= length, above 0 if `clamp`.
 
     Half precision becomes float32, because a sum over tokens needs more digits.
-
-    Args:
-        values: a number for each position but the first, (B, T-1).
-        lengths: the number of tokens of each sequence.
-        clamp: whether values above 0 become 0.
     """
     if has_gpu_kernels(values):
         return _Mask.apply(values, lengths, int(clamp))[0]

@@ -23,11 +23,7 @@ from lmzoo.types import Tokens
 
 
 def gradient_horizon(model: LanguageModel, tokens: Tokens) -> Float[Tensor, "T-2"]:
-    """Return g_1 .. g_{T-2} in evaluation mode.
-
-    Args:
-        model: A causal model with a recurrent state.
-        tokens: Sequences (B, T) without padding.
+    """Return g_1 .. g_{T-2} in evaluation mode, of sequences without padding.
 
     Raises:
         UserError: The model has no recurrent state of fixed size, or is not causal.

@@ -13,9 +13,7 @@ from typing import Any
 import altair as alt
 from torch import Tensor
 
-from lmzoo.inspect.attention import AttentionMaps
-from lmzoo.inspect.boundaries import Boundaries
-from lmzoo.inspect.posterior import Posterior, Prior
+from lmzoo.inspect.posterior import AttentionMaps, Boundaries, Posterior, Prior
 
 COLOURS = ["#ffffff", "#6baed6", "#08519c", "#08306b"]
 CELL = 22

@@ -1,25 +1,27 @@
-r"""The posterior of a model's discrete latent for one sentence, and its prior.
+r"""What a model says of one sentence: its latents, attention weights and segment boundaries.
 
-    posterior[k, t-1] = P(z_t = k | s_t, s_<t)        t = 1..n-1
-    prior             = P(z = k)   or   P(z_t = k)   or   P(z_t = k) of each slot
+    posterior[k, t-1]  = P(z_t = k | s_t, s_<t)                 t = 1..n-1
+    prior              = P(z = k)   or   P(z_t = k)   or   P(z_t = k) of each slot
+    weight[l, h, i, j] = α_ij of head h in layer l,   Σ_j α_ij = 1
+    ended[ℓ, t]        = z^ℓ_t ∈ {0, 1}                         after s_t is read, t = 0..n-2
 
-All numbers are probabilities, not logarithms.
-
-Source: S0 (figures of latents).
-
-Names of the values of a discrete latent.
+All numbers are probabilities, not logarithms. The memory of an attention map is the prefix or the
+source: token i has been read and attends to the tokens j <= i, or token i is predicted and attends
+to the source tokens j. Boundaries are those of a cell with detectors, such as `hm_lstm`, whose top
+layer has none. Names of the values of a discrete latent:
 
     parent, source ...      the earlier tokens: `0 <start>`, `1 a`, ...
     parent and arc type     `0 <start> / 0`, `0 <start> / 1`, ... in the order a·R + r
     A or B                  `A`, `B`, or `A`, `B 1`, `B 2`, ...
     other                   the model's `latent_value_names()` if it has one, else `0`, `1`, ...
 
-Source: S0 (figures of latents).
+Chung et al. 2017 (arXiv:1609.01704). Source: S0 (figures of latents; DLM40), S2, S3.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -56,6 +58,14 @@ def value_names(model: LanguageModel, count: int, tokens: Sequence[str]) -> tupl
 def number_tokens(tokens: Sequence[str], start: int = 0) -> tuple[str, ...]:
     """Prefix tokens with their positions, so that equal tokens have different names."""
     return tuple(f"{i} {token}" for i, token in enumerate(tokens, start))
+
+
+@contextmanager
+def evaluating(model: LanguageModel) -> Iterator[LanguageModel]:
+    """Put a model in evaluation mode inside the context."""
+    was_training = model.training
+    yield model.eval()
+    model.train(was_training)
 
 
 @dataclass(frozen=True)
@@ -100,9 +110,8 @@ def posterior(model: LanguageModel, ids: Sequence[int], tokens: Sequence[str]) -
         )
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     row = torch.tensor([list(ids)], device=device)
-    was_training = model.training
-    probability = model.eval().posterior(row, torch.tensor([len(ids)], device=device))[0].cpu()
-    model.train(was_training)
+    with evaluating(model):
+        probability = model.posterior(row, torch.tensor([len(ids)], device=device))[0].cpu()
     names = value_names(model, len(probability), tokens[:-1])
     return Posterior(model.latent, names, number_tokens(tokens[1:], start=1), probability)
 
@@ -170,3 +179,85 @@ def as_json(table: Posterior | Prior) -> dict[str, Any]:
         "positions": positions,
         "probability": table.probability.tolist(),
     }
+
+
+@runtime_checkable
+class HasAttentionMaps(Protocol):
+    """The two members that a model class needs for attention maps."""
+
+    attention_memory: Literal["prefix", "source"]
+
+    def attention_maps(
+        self, tokens: Tensor, *source: Tensor
+    ) -> Float[Tensor, "layers B heads i j"]: ...
+
+
+@dataclass(frozen=True)
+class AttentionMaps:
+    """Attention weights of one sentence."""
+
+    axes: tuple[str, str]
+    """Names of the last two axes of `weight`."""
+    looking: tuple[str, ...]
+    """Tokens of axis i."""
+    looked_at: tuple[str, ...]
+    """Tokens of axis j."""
+    weight: Float[Tensor, "layers heads i j"]
+
+
+@torch.no_grad()
+def attention_maps(
+    model: LanguageModel,
+    ids: Sequence[int],
+    tokens: Sequence[str],
+    sources: tuple[Tensor, ...] = (),
+    source_tokens: Sequence[str] = (),
+) -> AttentionMaps:
+    """Compute the attention maps of one sentence, given as ids and as text, `<start>` first.
+
+    A model that reads a source needs its ids (1, S), length (1) and text.
+    """
+    assert isinstance(model, HasAttentionMaps)
+    with evaluating(model):
+        weight = model.attention_maps(torch.tensor([list(ids[:-1])]), *sources)[:, 0]
+    if model.attention_memory == "source":
+        axes = "predicted token", "source token"
+        looking = number_tokens(tokens[1:], start=1)
+        return AttentionMaps(axes, looking, number_tokens(source_tokens, start=1), weight)
+    looking = number_tokens(tokens[:-1])
+    return AttentionMaps(("token that looks", "token looked at"), looking, looking, weight)
+
+
+@dataclass(frozen=True)
+class Boundaries:
+    """Boundaries of one sentence."""
+
+    layers: tuple[str, ...]
+    """Names of the layers that have a detector, lowest first."""
+    tokens: tuple[str, ...]
+    """The tokens that are read."""
+    ended: Float[Tensor, "layers n"]
+
+
+def has_boundaries(model: LanguageModel) -> bool:
+    """Return whether the model has a cell with boundary detectors and one initial state."""
+    own: Any = model
+    return (
+        getattr(getattr(own, "cell", None), "num_boundaries", 0) > 0
+        and getattr(own.config, "starts", 2) <= 1
+    )
+
+
+@torch.no_grad()
+def boundaries(model: Any, ids: Sequence[int], tokens: Sequence[str]) -> Boundaries:
+    """Compute the boundaries of one sentence, given as ids and as text, `<start>` first."""
+    columns = []
+    with evaluating(model):
+        state = model.begin(1)
+        for token in ids[:-1]:
+            _, state = model.advance(state, torch.tensor([token]))
+            layers = [model.cell.boundaries(layer).flatten() for layer in state.layers]
+            columns.append(torch.cat(layers))
+    ended = torch.stack(columns, dim=1)
+    names = tuple(f"layer {n}" for n in range(1, len(ended) + 1))
+    return Boundaries(names, number_tokens(tokens[:-1]), ended)

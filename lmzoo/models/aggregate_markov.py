@@ -38,17 +38,11 @@ class AggregateMarkov(ComponentModel):
 
     e(s) and k_z are (E), A is (K, E), Emb is (V, E). The bigram matrix is the product of a V x K
     and a K x V stochastic matrix, so its rank is at most K. K = 1 is a unigram.
-
-    Source: Saul & Pereira 1997 (arXiv:cmp-lg/9706007); S0 (DLM10, "Remix").
     """
 
     context_length = 1
 
-    @config
-    class Config(ComponentConfig):
-        """Embedding and number of classes."""
-
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: ComponentConfig, task: Task) -> None:
         super().__init__(config, task)
         self.gate = nn.Linear(config.width, config.components)
         self.words = Components(config.components, config.width, Norm.NONE, scaled=False)
@@ -78,8 +72,6 @@ class LaggedAggregateMarkov(ComponentModel):
     c_j and k_z are (E), A_j is (K, E), g is (K), F is (K, V), Emb is (V, E). The context before
     `<start>` is a constant vector that is not normalised: 1, or 1/√E. The S0 code of DLM22 divides
     by the standard deviation over time (norm=time_std), which leaks the future.
-
-    Source: S0 (DLM20 with W = 4; DLM21: free words; DLM24: with g; DLM22: with g and N = rms).
     """
 
     @config
@@ -121,22 +113,17 @@ class LaggedAggregateMarkov(ComponentModel):
         return torch.log_softmax(torch.stack(terms).sum(0), dim=-1)
 
 
-def _row(name: str, alias: str, fields: dict[str, object], summary: str) -> None:
-    preset(
-        name, model="lagged_aggregate_markov", fields=fields, aliases=(alias,),
-        family="latent-markov", score="exact", document="S0", source="S0", summary=summary,
-    )  # fmt: skip
-
-
-for _args in (
-    ("lagged_aggregate_markov_free", "DLM21", {"words": "free"},
-     "Lagged aggregate Markov model with a free word table per component."),
-    ("lagged_aggregate_markov_scaled", "DLM24", {"scaled": True},
-     "Lagged aggregate Markov model with a learned scale per component."),
-    ("lagged_aggregate_markov_sphere", "DLM22", {"scaled": True, "norm": "rms", "pad": "unit"},
-     "Lagged aggregate Markov model with normalised token and component vectors."),
+for _end, _alias, _fields, _kind in (
+    ("free", "DLM21", {"words": "free"}, "a free word table per component"),
+    ("scaled", "DLM24", {"scaled": True}, "a learned scale per component"),
+    ("sphere", "DLM22", {"scaled": True, "norm": "rms", "pad": "unit"},
+     "normalised token and component vectors"),
 ):  # fmt: skip
-    _row(*_args)  # type: ignore[arg-type]
+    preset(
+        f"lagged_aggregate_markov_{_end}", model="lagged_aggregate_markov", fields=_fields,
+        aliases=(_alias,), family="latent-markov", score="exact", document="S0", source="S0",
+        summary=f"Lagged aggregate Markov model with {_kind}.",
+    )  # fmt: skip
 
 
 Objective = StrEnum("Objective", "EXACT BOUND")
@@ -163,8 +150,6 @@ class FactorialAggregateMarkov(LanguageModel):
 
     S0 trains and evaluates with the bound, which is not normalised. Here evaluation is always
     exact; training is exact too unless objective=bound.
-
-    Source: Hinton 1999 (products of experts); S0 (DLM19).
     """
 
     latent = "state of a group"
@@ -254,8 +239,6 @@ class PrototypeRotationMixture(LatentModel):
     c_1 = e(s_{t-1}), b and the prototypes k_k are (E), M is (E, E), w is (K+1), Emb is (V, E).
     Without the map this is the aggregate Markov model; without prototypes (K = 0) it is the
     log-bilinear bigram.
-
-    Source: S0 (DLM18; DLM28 with N = rms).
     """
 
     latent = "map or prototype"

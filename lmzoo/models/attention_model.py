@@ -5,8 +5,6 @@ r"""Base class of the attention models: token vectors, a causal feature stack, a
     P(s_{t+1} | s_<=t) = emission(y_t)     over Emb if tied, else over a second table
 
 x_t, y_t and e(s) are (E).
-
-Source: S0 (DLM40, DLM41), S1, S3.
 """
 
 from abc import abstractmethod
@@ -75,16 +73,7 @@ class AttentionModel(FeatureModel):
     def next_feature(
         self, x: Float[Tensor, "B 1 E"], position: int, cache: DecodingState | None
     ) -> tuple[Float[Tensor, "B 1 E"], DecodingState]:
-        """Compute `encode` for one more position.
-
-        Args:
-            x: The vector at this position.
-            position: Its number, from 0.
-            cache: The cache of the earlier positions; None at position 0.
-
-        Returns:
-            The features y and the new cache.
-        """
+        """Compute `encode` for one more position, from the cache of those before; None at 0."""
 
     @property
     def output_table(self) -> Embeddings:

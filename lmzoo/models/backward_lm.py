@@ -10,8 +10,6 @@ the positions of their tokens. A prefix is therefore `<start>` and then the sequ
 The first line is for corpora without `<end>`. In a corpus with `<end>` (`task.ends`) the last token
 is read last, as in the second line. The probabilities of all sequences of all lengths then sum to
 1, and the total score of a sequence is comparable with that of a left-to-right model.
-
-Source: S4.
 """
 
 from typing import Annotated, Any, ClassVar

@@ -18,7 +18,6 @@ from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable, Linear
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.functional.causal_convolution import causal_convolution
 from lmzoo.functional.decay import Undecayed
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import previous_vectors
@@ -31,6 +30,22 @@ Activation = StrEnum("Activation", "IDENTITY TANH RELU")
 def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
     """Return the cuts without those of the gate if the gate itself is cut."""
     return cuts - {Cut.SQUASH, Cut.GATE_PAST} if Cut.GATE in cuts else cuts
+
+
+def causal_convolution(
+    x: Float[Tensor, "B t E ..."], kernel: Float[Tensor, "E T"]
+) -> Float[Tensor, "B t E ..."]:
+    """Return y_t = Σ_{j=0..t} k_j ⊙ x_{t-j}, the tap of lag 0 first, and zeros after the last one.
+
+    Inputs with further dimensions are convolved with the kernel of their channel e < E. Toeplitz
+    matrices read no later input, not even by rounding as a convolution by FFT does, and take no
+    longer at the lengths of the zoo.
+    """
+    t = torch.arange(x.shape[1], device=x.device)
+    lag = t[:, None] - t
+    kernel = nn.functional.pad(kernel, (0, max(0, len(t) - kernel.shape[1])))
+    toeplitz = kernel[:, lag.clamp(min=0)] * (lag >= 0)
+    return torch.einsum("ets,bse...->bte...", toeplitz, x)
 
 
 class Convolution(nn.Module):
@@ -95,8 +110,6 @@ class GatedConvolution(FeatureModel):
     gives the linear, tanh and ReLU layers. Cuts 2 and 3 together leave a bigram. The paper also
     normalises weights, puts several layers into a residual block and has an adaptive softmax; this
     model does not.
-
-    Source: Dauphin et al. 2017 (arXiv:1612.08083).
     """
 
     @config

@@ -227,14 +227,10 @@ def discounts(counts: Int[Tensor, "G"]) -> tuple[float, ...]:
 def estimate_weights(
     frequencies: Float[Tensor, "K N"], known: Float[Tensor, "K N"], vocab: int, rounds: int = 50
 ) -> list[float]:
-    """Estimate the Jelinek-Mercer weights λ_0..λ_{K-1} on held-out tokens, by EM.
+    """Estimate the Jelinek-Mercer weights λ_0..λ_{K-1} on N held-out tokens, by rounds of EM.
 
-    Args:
-        frequencies: Relative frequency of each of the N tokens at each of the K orders.
-        known: 1 where the context of that order occurs in the counts, else 0. An order with an
-            unknown context is skipped.
-        vocab: Vocabulary size V.
-        rounds: Number of EM iterations.
+    `frequencies` are relative ones at each order; `known` is 1 where the context of the order
+    occurs in the counts, else 0, and the order is skipped.
     """
     weights = frequencies.new_full((len(frequencies),), 0.5)
     for _ in range(rounds):
@@ -275,8 +271,6 @@ class NgramCount(LanguageModel):
     falls, at most MAX_ORDER. With `stream=true` the n-grams of a contiguous text are counted across
     the edges of blocks, and every token is scored with the order − 1 tokens before it
     (`train/closed_form.py`).
-
-    Source: Shannon 1948; Chen & Goodman 1998; S4.
     """
 
     closed_form = True

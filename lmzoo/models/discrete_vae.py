@@ -66,6 +66,7 @@ class DiscreteVAE(VAE):
     (arXiv:1611.01144, straight-through).
     """
 
+    Config = DiscreteVAEConfig
     values: ClassVar[tuple[float, ...]]
     logits: ClassVar[int]
 
@@ -145,17 +146,10 @@ class TernaryVAE(DiscreteVAE):
     z and h_enc are (E), M is (E, 3·E), π is (E, 3). Encoder and decoder are those of
     `encoder_decoder.py`, the bound that of `vae.py`. The S0
     code passes no gradient through the draw; its encoder learns from the KL only.
-
-    Source: S0 (DLM52, code); Kool, van Hoof & Welling 2019; Jang, Gu & Poole 2017
-    (arXiv:1611.01144).
     """
 
     values = (-1.0, 0.0, 1.0)
     logits = 3
-
-    @config
-    class Config(DiscreteVAEConfig):
-        """VAE fields and the gradient estimator."""
 
 
 @model(
@@ -172,9 +166,6 @@ class BernoulliVAE(DiscreteVAE):
     z, h_enc and π are (E), M is (E, E). A sentence is a code of E bits, and KL / log 2 the number
     of bits that it uses. Encoder and decoder are those of `encoder_decoder.py`, the bound that of
     `vae.py`.
-
-    Source: S0 (it expects latents of Bernoulli type to fit better than Gaussian ones); Jang, Gu &
-    Poole 2017 (arXiv:1611.01144).
     """
 
     values = (0.0, 1.0)

@@ -18,8 +18,6 @@ h←_t has read s_t and all later tokens, so it is never used to predict the nex
 
 Differences from the paper: there the directions share the token vectors and the softmax, and token
 vectors come from the characters of a word.
-
-Source: Peters et al. 2018 (arXiv:1802.05365); S3.
 """
 
 from typing import Annotated, Any, cast

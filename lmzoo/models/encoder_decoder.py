@@ -8,12 +8,12 @@ from torch import Tensor
 
 from lmzoo.base.config import config
 from lmzoo.base.registry import preset
-from lmzoo.blocks.encoder import read_reversed
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
-from lmzoo.cells.base import CELLS
+from lmzoo.cells.base import CELLS, Cell
 from lmzoo.contract import LanguageModel, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors
+from lmzoo.functional.sequence import reversed_order
 from lmzoo.types import Lengths, Prefix
 
 
@@ -28,6 +28,20 @@ class EncoderDecoderConfig(EmbeddingConfig):
     """Normaliser N of the decoder's inputs and outputs."""
 
 
+def read_reversed(
+    cell: Cell, x: Float[Tensor, "B t E"], lengths: Lengths, start: Float[Tensor, "B S"]
+) -> Float[Tensor, "B E"]:
+    """Return the cell's output after x_{n-1}, x_{n-2}, .., x_0 of each sequence.
+
+    Pads come last and do not affect it; the published code reads them first. The output is the
+    state h, except for an MGRU with `output=centred` (h − ½).
+    """
+    order = reversed_order(lengths, x.shape[1])[..., None].expand_as(x)
+    h = cell.scan(x.gather(1, order), start)
+    last = (lengths - 1).clamp_min(0)[:, None, None].expand(-1, 1, h.shape[2])
+    return h.gather(1, last)[:, 0]
+
+
 class SentenceEncoderDecoder(LanguageModel):
     """Encoder and teacher-forced decoder; a subclass computes z from h_enc.
 
@@ -38,8 +52,6 @@ class SentenceEncoderDecoder(LanguageModel):
     z, h_t and e(s) are (E). For a fixed z the decoder is a recurrent language model and has the
     same parameter names. A cell with several state vectors (LSTM) starts with z in each of them; a
     cell whose states are Bernoulli parameters (MGRU, squash=sigmoid) starts with σ(z).
-
-    Source: S0 (DLM50-54).
     """
 
     causal: ClassVar[bool] = False
@@ -88,8 +100,6 @@ class RecurrentAutoencoder(SentenceEncoderDecoder):
 
     z, h_t and e(s) are (E). There is no noise and no prior. The score is a reconstruction because z
     is computed from the scored tokens. In `next_log_prob` z is the code of the prefix.
-
-    Source: S0 (DLM53; DLM54: tanh RNN cells).
     """
 
     Config = EncoderDecoderConfig

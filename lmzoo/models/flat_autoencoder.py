@@ -213,8 +213,6 @@ class MLPAutoencoder(FlatAutoencoder):
         P(s_t | s) = emission(N(y_t))
 
     x is ((T−1)·E), z and y_t are (E). Noise on z: see `FlatAutoencoder`.
-
-    Source: S0 (DLM56).
     """
 
     @config

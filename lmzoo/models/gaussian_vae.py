@@ -50,12 +50,7 @@ class GaussianVAE(VAE):
     z, h_enc, h_t, μ and β are (E), M is (E, E). Encoder and decoder are those of
     `encoder_decoder.py`, the bound that of `vae.py`. cell=mgu with `cuts` is the VAE with a mutable
     cell of S0.
-
-    Source: Kingma & Welling 2014 (arXiv:1312.6114); Bowman et al. 2016 (arXiv:1511.06349); S0
-    (DLM51; DLM50: tanh RNN cells).
     """
-
-    Config = VAEConfig
 
     def __init__(self, config: VAEConfig, task: Task) -> None:
         super().__init__(config, task)
@@ -125,15 +120,9 @@ class CovarianceVAE(GaussianVAE):
     z, μ, μ_0, β and β_0 are (E), U is (E, E). The prior can follow the correlations of the codes of
     sentences, which the diagonal prior pays for in KL. At the start U is diagonal and the model
     equals `gru_vae`. The posterior stays diagonal.
-
-    Source: Kingma & Welling 2014 (arXiv:1312.6114); S0 (a Gaussian prior with covariance).
     """
 
-    @config
-    class Config(VAEConfig):
-        """VAE fields."""
-
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: VAEConfig, task: Task) -> None:
         super().__init__(config, task)
         self.z = CovarianceLatent(config.width)
 
@@ -199,9 +188,6 @@ class ChainedVAE(VAE):
     integral of p(c | z) over z, is no Gaussian. With a g that ignores z and q(z | c) = p(z), the
     model is `gru_vae`. All parts are trained together on the bound; the noise 1/β of the code keeps
     it finite. A draw of this model is the vector [c; z].
-
-    Source: Kingma & Welling 2014 (arXiv:1312.6114); Dai & Wipf 2019 (arXiv:1903.05789, a second VAE
-    of the code); S0 (a VAE on the code of an autoencoder).
     """
 
     @config

@@ -16,10 +16,11 @@ from lmzoo.functional.inside import (
     Chart,
     initial_spans,
     inside,
+    log_bilinear,
     next_class_log_prob,
+    pad,
     prefix_chart,
 )
-from lmzoo.functional.semiring import LOG
 
 
 class LogGrammar(NamedTuple):
@@ -50,8 +51,6 @@ class PCFG(LanguageModel):
     sentence and its `<end>` sum to log inside(w), while each score depends on earlier tokens only.
     Infinite derivations are allowed: their strings count as prefixes without an end. Tokens after
     `<end>` are uniform.
-
-    Source: Baker 1979; Jelinek & Lafferty 1991; S1.
     """
 
     @config
@@ -96,7 +95,7 @@ class PCFG(LanguageModel):
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         targets, grammar = tokens[:, 1:], self.grammar()
         log_leaves = leaf_scores(grammar, targets)
-        chart = inside(log_leaves, grammar.rules, LOG)
+        chart = inside(log_leaves, grammar.rules)
         sentences = _sentence_scores(chart, grammar)
         prefixes = _prefix_scores(log_leaves, chart, grammar)
         ends = targets == END
@@ -107,13 +106,14 @@ class PCFG(LanguageModel):
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         words, grammar = prefix[:, 1:], self.grammar()
         log_leaves = leaf_scores(grammar, words)
-        chart = inside(log_leaves, grammar.rules, LOG)
+        chart = inside(log_leaves, grammar.rules)
         sentences = _sentence_scores(chart, grammar)
         prefixes = _prefix_scores(log_leaves, chart, grammar)
         # P(prefix + v) depends on v through its preterminal only: compute it per preterminal.
         classes = _root_scores(next_class_log_prob(grammar.rules, chart, log_leaves), grammar)
         end = torch.tensor([END], device=prefix.device)
-        words_next = LOG.matmul(classes, grammar.emission.index_fill(1, end, 0.0))
+        emission = grammar.emission.index_fill(1, end, 0.0)
+        words_next = torch.logsumexp(classes[..., None] + emission, dim=-2)
         dense = words_next.index_copy(1, end, sentences[:, -1:]) - prefixes[:, -1:]
         after_end = (words == END).any(1, keepdim=True)
         return torch.where(after_end, -math.log(self.task.vocab), dense)
@@ -121,7 +121,7 @@ class PCFG(LanguageModel):
     def sentence_log_prob(self, words: Int[Tensor, "B n"]) -> Float[Tensor, "B"]:
         """Return log inside(w) of complete sentences: the sum over all labelled trees."""
         grammar = self.grammar()
-        chart = inside(leaf_scores(grammar, words), grammar.rules, LOG)
+        chart = inside(leaf_scores(grammar, words), grammar.rules)
         return _root_scores(initial_spans(chart), grammar)[:, -1]
 
 
@@ -197,7 +197,6 @@ def _label_scores(
     """Return log P(words and inner brackets of the tree | label) for every label of its root."""
     labels, classes = len(grammar.rules), log_leaves.shape[2]
     if isinstance(bracketing, int):
-        return nn.functional.pad(log_leaves[:, bracketing], (labels, 0), value=LOG.zero)
+        return pad(log_leaves[:, bracketing], (labels, 0))
     left, right = (_label_scores(part, log_leaves, grammar)[:, None] for part in bracketing)
-    whole = LOG.bilinear(left, right, grammar.rules)
-    return nn.functional.pad(whole, (0, classes), value=LOG.zero)
+    return pad(log_bilinear(left, right, grammar.rules), (0, classes))

@@ -4,7 +4,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.base.config import config
 from lmzoo.blocks.latent import ComponentModel
 from lmzoo.blocks.layers import ComponentConfig
 from lmzoo.blocks.log_weights import LogWeights
@@ -48,13 +47,7 @@ class HMM(HiddenChain):
     (E), Emb is (V, E). `<start>` is not emitted. The product of the last line over t is the sum
     over all paths z_1..z_{T-1}. The posterior of the zoo is the filter P(z_t | s_<=t).
     `local_hmm` is this chain cut to two steps, and equals it at t <= 2.
-
-    Source: Rabiner 1989; S0 (the chain from which DLM15 is cut).
     """
-
-    @config
-    class Config(ComponentConfig):
-        """Embedding and number of hidden states."""
 
     @property
     def state_size(self) -> int | None:
@@ -105,15 +98,9 @@ class LocalHMM(HiddenChain):
     π (K) and the rows of Tr (K, K) are softmaxes of logits. B[z, v] = softmax_v( Emb k_z ) is
     shared by both time steps; k_z is (E), Emb is (V, E). The model is an aggregate Markov model
     whose class distribution P(z' | s) is computed from the emissions instead of by a free gate.
-
-    Source: Rabiner 1989; S0 (DLM15, text only).
     """
 
     context_length = 1
-
-    @config
-    class Config(ComponentConfig):
-        """Embedding and number of hidden states."""
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         return log_mixture(self.filter_states(tokens), self.log_transition())

@@ -6,8 +6,6 @@ r"""Latent autoregressive model: a recurrence whose prediction also reads the la
 
 x_t and h_t are (E), S is (E, E). S4 describes two sub-models: h_t = f(h_{t-1}, x_t) and
 P(s_t | h_t, x_t). With S = 0 this is the recurrent language model.
-
-Source: S4.
 """
 
 from typing import Annotated, Any

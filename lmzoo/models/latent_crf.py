@@ -30,6 +30,8 @@ class StatesConfig(EmbeddingConfig):
 class LatentCRF(ComponentModel):
     """The embeddings, potentials and words of a latent CRF."""
 
+    Config = StatesConfig
+
     def __init__(self, config: StatesConfig, task: Task, norm: Norm = Norm.NONE) -> None:
         super().__init__(config, task)
         width, count = config.width, config.components
@@ -55,15 +57,9 @@ class BigramLatentCRF(LatentCRF):
     The initial state z is uniform. e(s) and k_z are (E), Emb is (V, E). If φ(s)[z, z'] does not
     depend on z, this is the aggregate Markov model. S0 leaves the formula incomplete; this one
     follows its code.
-
-    Source: Lafferty et al. 2001 (the potentials); S0 (DLM16).
     """
 
     context_length = 1
-
-    @config
-    class Config(StatesConfig):
-        """Embedding and number of states."""
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         x, at = embed_unique(self.table, tokens)
@@ -87,8 +83,6 @@ class TrigramLatentCRF(LatentCRF):
     a CRF, the second transition is normalised once over all paths, so its potentials also weigh the
     states z. e(s) and k_z are (E), Emb is (V, E). If φ(s)[z, z'] does not depend on z, this is the
     aggregate Markov model.
-
-    Source: Lafferty et al. 2001 (the potentials); S0 (DLM17; DLM27 with N = rms).
     """
 
     context_length = 2

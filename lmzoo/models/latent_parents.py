@@ -73,8 +73,6 @@ class ParentModel(LatentModel):
 
     All pairs are scored at once, (B, parent, child). The log prior is minus infinity unless the
     parent precedes the child.
-
-    Source: S0 (DLM2, DLM5, DLM6, DLM13).
     """
 
     latent = "parent"
@@ -133,8 +131,6 @@ class LatentParentUniform(TiedParentModel):
 
     a is the position of the parent, e(s) and b are (E), M is (E, E), Emb is (V, E). W = 1 is the
     log-bilinear bigram. The S0 code has no window (window=None).
-
-    Source: S0 (DLM2).
     """
 
     @config
@@ -168,15 +164,9 @@ class LatentParentPositional(TiedParentModel):
         P(a | t)      = softmax_{a<t}( Λ[a, t] )
 
     a is the position of the parent, Λ is (T, T), e(s) and b are (E), M is (E, E), Emb is (V, E).
-
-    Source: Saul & Pereira 1997 (mixed-order Markov models, arXiv:cmp-lg/9706007); S0 (DLM5).
     """
 
-    @config
-    class Config(EmbeddingConfig):
-        """Embedding."""
-
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: EmbeddingConfig, task: Task) -> None:
         super().__init__(config, task)
         self.alignment = Alignment(task.length)
 
@@ -200,8 +190,6 @@ class LatentParentTyped(TiedParentModel):
     a is the position of the parent, r the arc type. Λ is (T, T), ρ is (R) or (R, T, T), e(s) and
     b_r are (E), M_r is (E, E), Emb is (V, E). The latent is the pair (a, r), numbered a·R + r. R =
     1 is `latent_parent_positional`. S0 does not define the prior over types.
-
-    Source: S0 (DLM6, text only).
     """
 
     latent = "parent and arc type"
@@ -254,8 +242,6 @@ class AlignedAggregateMarkov(ParentModel):
 
     Λ is (T, T), e(s) and k_z are (E), A is (K, E), Emb is (V, E). With all prior mass on a = t-1 it
     is the aggregate Markov model.
-
-    Source: S0 (DLM13; DLM25 with N = rms).
     """
 
     @config
@@ -311,8 +297,6 @@ class TwoParentAggregateMarkov(LatentModel):
 
     The sum over i does not depend on the target and is done first, G[j, t, z] = Σ_i P(i, j | t) P(z
     | i, j), so that no array of size B·T³·K or B·T³ is stored. The time still grows with B·T³·K.
-
-    Source: S0 (DLM14).
     """
 
     latent = "second parent"

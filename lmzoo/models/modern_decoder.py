@@ -45,7 +45,8 @@ from lmzoo.blocks.layers import EmbeddingTable, Linear
 from lmzoo.cells.attention import Memory, MemoryConfig, SoftmaxAttention
 from lmzoo.cells.base import State
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.cells.matrix import WINDOW, convolve, taps
+from lmzoo.cells.draws import WINDOW, taps
+from lmzoo.cells.matrix import convolve
 from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm

@@ -39,8 +39,6 @@ class NgramLogBilinear(FeatureModel):
     c_j, y_t and b are (E), W_j is (E, E), Emb is the embedding table (V, E). W = 1 is the
     log-bilinear bigram. The S0 code leaves out s_{t-1}; this model follows the text of S0 and reads
     it.
-
-    Source: Mnih & Hinton 2007; S0 (DLM1).
     """
 
     @config
@@ -76,8 +74,6 @@ class MarkovMLP(FeatureModel):
 
     x_t is (τ·E), y_t is (E), Emb and O are (V, E). With depth=0 and tied=True it is the
     log-bilinear n-gram.
-
-    Source: Bengio et al. 2003; S4.
     """
 
     @config
@@ -164,8 +160,6 @@ class PermutationLogBilinear(VectorMixture):
 
     Every token takes W! softmaxes over the vocabulary: 120 at W = 5, the value of S0, and 6 at the
     default W = 3, where a training step takes 50 to 65 times as long as one of `aggregate_markov`.
-
-    Source: S0 (DLM3).
     """
 
     latent = "permutation of the window"
@@ -212,8 +206,6 @@ class LogBilinearMixture(VectorMixture):
     c_j = e(s_{t-j}) and y_k are (E), π is (K), Emb is (V, E). Lin is one affine map. π is uniform,
     as in the S0 code, or learned (weights=learned). S0 reports that five components are no better
     than one.
-
-    Source: S0 (DLM4).
     """
 
     latent = "component"
@@ -289,8 +281,6 @@ class MultiTransitionBigram(BigramMixture):
 
     c_1 = e(s_{t-1}) and b_k are (E), M_k is (E, E), Emb is (V, E), the weights λ are (K+1). K = 1
     is the interpolated bigram.
-
-    Source: S0 (DLM8).
     """
 
     latent = "unigram or transition"
@@ -321,8 +311,6 @@ class InterpolatedBigram(BigramMixture):
 
     c_1 = e(s_{t-1}) and b are (E), M is (E, E), Emb is (V, E), q is (V). The weights λ (2) are
     learned, as in the S0 code, or ½ each (weights=uniform), as in the text of S0.
-
-    Source: Jelinek & Mercer 1980; S0 (DLM7).
     """
 
     latent = "unigram or bigram"
@@ -361,8 +349,6 @@ class UnigramMixture(ComponentModel):
     v_k is (E), π is (K), Emb is (V, E). For every K the mixture is one categorical distribution, so
     it fits the training data at most as well as the empirical unigram. The S0 code sets every v_k
     to the vector 1, which makes all components equal; here they are free parameters.
-
-    Source: S0 (DLM9).
     """
 
     context_length = 0

@@ -49,14 +49,6 @@ def mask_tokens(
         fate_t ~ hide: the mask   swap: a random token   else: unchanged  of the predicted tokens
 
     Devlin et al. 2019 (arXiv:1810.04805), 3.1 and A.1.
-
-    Args:
-        tokens: the tokens of a batch.
-        eligible: the tokens that may be predicted.
-        vocab: V.
-        select: the probability that a token is predicted.
-        hide: the share of predicted tokens that are hidden.
-        swap: the share of predicted tokens that a random token replaces.
     """
     predicted = eligible & (torch.rand(eligible.shape, device=eligible.device) < select)
     fate = torch.rand(eligible.shape, device=eligible.device)
@@ -240,9 +232,6 @@ class NoiseContrastive(EmbeddedModel):
     w_j. The score of the model is normalised over all tokens, so it is an exact log-likelihood for
     both objectives. The initial b is −log V, where Σ_v e^c is about 1; with learned_log_z=True the
     initial b is 0 and the initial log Z is log V.
-
-    Source: Gutmann & Hyvärinen 2010; Mnih & Teh 2012 (arXiv:1206.6426); Mikolov et al. 2013
-    (arXiv:1310.4546, negative sampling); S3.
     """
 
     @config
@@ -308,14 +297,10 @@ class NoiseContrastive(EmbeddedModel):
             s = s - math.log(self.config.negatives) - self.noise.log_q(s)[both]
         return mask_scores(contrastive_objective(s[..., 0], s[..., 1:]), lengths)
 
-    def log_normalisers(self, tokens: Tokens, lengths: Lengths) -> TokenScores:
-        """Return log Σ_v e^c(v, h) before each scored token; 0 for a normalised model."""
-        log_z = self.unnormalised_scores(tokens[:, :-1]).logsumexp(-1)
-        return mask_scores(log_z, lengths)
-
     def report(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> dict[str, float]:
         """Return the mean and standard deviation of log Σ_v e^c over the scored tokens."""
-        log_z = self.log_normalisers(tokens, lengths)[scored_mask(tokens, lengths)]
+        log_z = self.unnormalised_scores(tokens[:, :-1]).logsumexp(-1)
+        log_z = log_z[scored_mask(tokens, lengths)[:, 1:]]
         return {"log Z": log_z.mean().item(), "spread of log Z": log_z.std(correction=0).item()}
 
     def unnormalised_scores(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "B t V"]:

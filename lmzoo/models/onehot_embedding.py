@@ -7,8 +7,6 @@ r"""One-hot RNN: a tanh RNN that reads and writes one-hot tokens, without an emb
 I is the identity (V, V), x_t is (V), h_t is (H), W_2 is (H, V), W_1 is (H, H), U is (V, H). W_2 x_t
 is a column of W_2, so the columns of W_2 act as input embeddings. The input and output weights are
 not tied: this is the untied baseline of the rows with a tied softmax.
-
-Source: Elman 1990; S3.
 """
 
 from typing import Annotated

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import FloatRange, IntRange
-from lmzoo.blocks.dropout import drop_features
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.blocks.log_weights import InitialStates
 from lmzoo.blocks.start_mixture import StartMixture
@@ -22,6 +21,16 @@ from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.initial_states import mix_starts, start_posterior
 from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors
 from lmzoo.kernels.tokens import TokenInputs
+
+
+def drop_features(x: Float[Tensor, "*N B T E"], rate: float) -> Float[Tensor, "*N B T E"]:
+    """Multiply each sequence by one mask m / (1 − p), m ~ Bernoulli(1 − p)^E.
+
+    All positions, and the axes before B, share it (Gal & Ghahramani 2016, arXiv:1512.05287).
+    """
+    batch, _, width = x.shape[-3:]
+    return x * nn.functional.dropout(x.new_ones(batch, 1, width), rate)
+
 
 Dropout = Annotated[
     float, FloatRange(0.0, 0.6), Field(ge=0, lt=1, exclude_if=lambda rate: not rate)
@@ -101,13 +110,10 @@ class RecurrentLM(StartMixture):
         log P(s_{1:T}) = LSE_i[ log ω_i + Σ_t log P(s_t | s_<t, h_0 = w_i) ]
 
     In training, `dropout_input` and `dropout_output` mask x_t of every cell and N(h_t), one mask a
-    sequence (`lmzoo/blocks/dropout.py`).
+    sequence (`drop_features`).
 
     S0 calls N "the unit sphere". Its code draws the initial embeddings from N(0, 1), that is
     embedding_std=1.
-
-    Source: Elman 1990; Hochreiter & Schmidhuber 1997; Mikolov et al. 2010; S0 (DLM11, 12, 23, 26,
-    29, 43-47).
     """
 
     Config = RecurrentConfig

@@ -93,37 +93,26 @@ _row(
     "LSTM whose emission prefers tokens with embeddings near the context.", family="emission",
 )  # fmt: skip
 
-_MIN = "Feng et al. 2024 (arXiv:2410.01201)"
-for _name, _source, _summary in (
-    ("min_gru", _MIN, "Minimal GRU: gate and candidate read the token only; a parallel scan."),
-    ("min_lstm", _MIN, "Minimal LSTM: two normalised gates that read the token only."),
-    ("qrnn", "Bradbury et al. 2017 (arXiv:1611.01576)", "Gated pooling of a causal convolution."),
-    ("sru", "Lei et al. 2018 (arXiv:1709.02755)", "Elementwise recurrence with a highway."),
-    ("lru", "Orvieto et al. 2023 (arXiv:2303.06349)", "Diagonal complex linear recurrence."),
-    ("rg_lru", "De et al. 2024 (arXiv:2402.19427)",
-     "Diagonal recurrence whose decay and input are gated by the token (Griffin)."),
-    ("hgrn2", "Qin et al. 2024 (arXiv:2404.07904)",
-     "Linear recurrence with a matrix as state and bounded decays by row."),
-    ("slstm", "Beck et al. 2024 (arXiv:2405.04517)",
-     "LSTM with exponential gates and a normaliser state (xLSTM)."),
-):  # fmt: skip
-    _row(_name, _name, _PLAIN, "", _source, _summary)
-
-
-_LAYERS = [
-    {"name": "block", "inner": cell, "cuts": ["convolution", "output_gate"]}
-    for cell in ("gla", "gla", "attention", "gla")
-]
-
 _CURVED = {"name": "gated_deltanet", "preconditioned": True}
-_BARE: Mapping[str, Any] = {
-    "name": "block",
-    "inner": {"name": "gated_deltanet"},
-    "cuts": ["convolution", "output_gate"],
-}
-"""Gated DeltaNet has a convolution and an output gate of its own."""
+_BARE: Fields = {"name": "block", "cuts": ["convolution", "output_gate"]}
+"""For cells that have a convolution and an output gate of their own."""
+_LAYERS = [{**_BARE, "inner": cell} for cell in ("gla", "gla", "attention", "gla")]
 
 for _name, _cell, _source, _summary in (
+    ("min_gru", "min_gru", "Feng et al. 2024 (arXiv:2410.01201)",
+     "Minimal GRU: gate and candidate read the token only; a parallel scan."),
+    ("min_lstm", "min_lstm", "Feng et al. 2024 (arXiv:2410.01201)",
+     "Minimal LSTM: two normalised gates that read the token only."),
+    ("qrnn", "qrnn", "Bradbury et al. 2017 (arXiv:1611.01576)",
+     "Gated pooling of a causal convolution."),
+    ("sru", "sru", "Lei et al. 2018 (arXiv:1709.02755)", "Elementwise recurrence with a highway."),
+    ("lru", "lru", "Orvieto et al. 2023 (arXiv:2303.06349)", "Diagonal complex linear recurrence."),
+    ("rg_lru", "rg_lru", "De et al. 2024 (arXiv:2402.19427)",
+     "Diagonal recurrence whose decay and input are gated by the token (Griffin)."),
+    ("hgrn2", "hgrn2", "Qin et al. 2024 (arXiv:2404.07904)",
+     "Linear recurrence with a matrix as state and bounded decays by row."),
+    ("slstm", "slstm", "Beck et al. 2024 (arXiv:2405.04517)",
+     "LSTM with exponential gates and a normaliser state (xLSTM)."),
     ("retnet", "retention", "Sun et al. 2023 (arXiv:2307.08621)",
      "Retention: linear attention with a fixed decay per head."),
     ("gla", "gla", "Yang et al. 2024 (arXiv:2312.06635)",
@@ -160,15 +149,13 @@ for _name, _cell, _source, _summary in (
      "RG-LRU between linear maps, with a short convolution and an output gate."),
     ("min_gru_block", "block", "Feng et al. 2024 (arXiv:2410.01201)",
      "Minimal GRU in a block: short convolution, output gate, norm, feed-forward part."),
-    ("gated_deltanet_block", _BARE, "Yang et al. 2025 (arXiv:2412.06464)",
+    ("gated_deltanet_block", {**_BARE, "inner": {"name": "gated_deltanet"}},
+     "Yang et al. 2025 (arXiv:2412.06464)",
      "Gated DeltaNet with norms, residuals and a feed-forward part."),
     ("hybrid", {"name": "hybrid", "layers": _LAYERS}, "Kimi Team 2025 (arXiv:2510.26692)",
      "Blocks of gated linear attention and one of softmax attention; any layers in any order."),
 ):  # fmt: skip
-    preset(
-        _name, model="recurrent_lm", fields={"cell": _cell, "emission": "vector", "norm": "none"},
-        family="recurrent", score="exact", source=_source, summary=_summary,
-    )  # fmt: skip
+    _row(_name, _cell, _PLAIN, "", _source, _summary)
 
 
 for _name, _document, _source, _summary in (

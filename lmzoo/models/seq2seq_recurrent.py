@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.blocks.encoder import reversed_order
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.cells.base import CELLS, Cell, State
@@ -18,6 +17,7 @@ from lmzoo.cells.stacked import HierarchicalMultiscaleLSTM
 from lmzoo.contract import DecodingState, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
+from lmzoo.functional.sequence import reversed_order
 from lmzoo.types import Lengths, Prefix, needs_source_message
 
 
@@ -83,6 +83,7 @@ class RecurrentSeq2Seq(FeatureModel):
     Source: Sutskever, Vinyals & Le 2014 (arXiv:1409.3215); S3.
     """
 
+    Config = Seq2SeqConfig
     score: ClassVar[Score] = Score.CONDITIONAL
     conditional: ClassVar[bool] = True
 
@@ -153,13 +154,7 @@ class Seq2Seq(RecurrentSeq2Seq):
 
     x_i are source tokens, y_t target tokens, e' and e their embeddings (E); h^enc_i and h_t are
     (E), Emb is (V, E). All information about the source passes through s^enc_n.
-
-    Source: Sutskever, Vinyals & Le 2014 (arXiv:1409.3215); S3.
     """
-
-    @config
-    class Config(Seq2SeqConfig):
-        """Embedding, cell and emission."""
 
     def start(self, source: Tensor, source_lengths: Tensor) -> State:
         return encode(self.encoder, self.source_embedding(source), source_lengths)[1]

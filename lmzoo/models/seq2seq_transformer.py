@@ -135,18 +135,13 @@ class TransformerEncoderDecoder(FeatureModel):
     x are source tokens and y_t target tokens with their own embedding tables e' and e. place is the
     positional encoding (`lmzoo.blocks.positions`), encoder and decoder are those of
     `EncoderDecoder`. m is (S, E), u_t is (E), Emb is (V, E).
-
-    Source: Vaswani et al. 2017 (arXiv:1706.03762); S3.
     """
 
     score: ClassVar[Score] = Score.CONDITIONAL
     conditional: ClassVar[bool] = True
+    Config = TransformerConfig
 
-    @config
-    class Config(TransformerConfig):
-        """Sizes, attention, positions, layers and emission."""
-
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: TransformerConfig, task: Task) -> None:
         super().__init__(config, task)
         if not task.source_vocab:
             raise UserError(needs_source_message(self.name))

@@ -10,12 +10,7 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.attention import Attention, KeysAndValues
-from lmzoo.blocks.attention_block import (
-    AttentionBlock,
-    Layer,
-    LayerCaches,
-    advance_layers,
-)
+from lmzoo.blocks.attention_block import AttentionBlock, LayerCaches
 from lmzoo.contract import Task, model
 from lmzoo.functional.softmax_attention import causal_mask
 from lmzoo.models.attention_model import AttentionConfig, AttentionModel
@@ -77,7 +72,7 @@ class InducedAttention(nn.Module):
         """Process the next position of the causal form; return its output and the new cache."""
         cache = self.gather.attention.keys_and_values(x, cache)
         points = self.points.vectors.expand(len(x), -1, -1)
-        return self.spread(x, self.gather.forward_cached(points, cache)), cache
+        return self.spread(x, self.gather(points, cache)), cache
 
     def prefix_summaries(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T m E"]:
         """Return I_t, the m summaries of x_0..x_t, for every t."""
@@ -101,8 +96,6 @@ class SetTransformerCausal(AttentionModel):
     h^l_t is (E), l = 1..D; h^0 are the token vectors. One layer without positional encoding depends
     on the last token and the bag of the earlier ones only; positions are encoded by default. The
     original model is not causal; the causal form is defined by this package.
-
-    Source: Lee et al. 2019 (arXiv:1810.00825); S1.
     """
 
     @config
@@ -125,7 +118,12 @@ class SetTransformerCausal(AttentionModel):
     def next_feature(
         self, x: Float[Tensor, "B 1 E"], position: int, cache: LayerCaches | None
     ) -> tuple[Float[Tensor, "B 1 E"], LayerCaches]:
-        return advance_layers((cast("Layer", block) for block in self.blocks), x, cache)
+        new = list[KeysAndValues]()
+        for number, block in enumerate(self.blocks):
+            layer = cast("InducedAttention | AttentionBlock", block)
+            x, kept = layer.advance(x, None if cache is None else cache[number])
+            new.append(kept)
+        return x, tuple(new)
 
     def _block(self) -> nn.Module:
         c = self.config

@@ -63,11 +63,7 @@ def chained_pointers(
         softmax_{j<t} = share · softmax_{before block} + (1 − share) · softmax_{in block, j<t}
         share         = σ(LSE_before − LSE_in)
 
-    and only the tokens within the block take a matrix per target.
-
-    Args:
-        first: p_1(j | t), indexed [target, source].
-        scores: One matrix per move, indexed [from, to].
+    and only the tokens within the block take a matrix per target. `scores` is indexed [from, to].
     """
     sources = first.shape[-1]
     blocks = []
@@ -127,17 +123,11 @@ class SlotModel(EmbeddedModel):
 
     ê_j and b_{n,t} are (E), p_n is a distribution over positions j < t. This is a mean-field model:
     it averages the values that a pointer may select instead of summing over pointer positions. It
-    is exactly normalised over s_t. A subclass defines `pointers`.
-
-    Args:
-        config: A `SlotConfig`.
-        task: Sizes of the corpus.
-        gate_width: Size of the vectors that `read` returns.
-        appeals: Number of token scores B ê_j.
-
-    Source: S0 (DLM30-35).
+    is exactly normalised over s_t. A subclass defines `pointers`, the size of the vectors that
+    `read` returns, and the number of token scores B ê_j.
     """
 
+    Config = SlotConfig
     latent = "source of the first slot"
 
     def __init__(self, config: Any, task: Task, gate_width: int, appeals: int) -> None:
@@ -208,15 +198,9 @@ class SlotNgram(SlotModel):
 
     Λ_n (T-1, T-1) scores positions, B (M, E) scores tokens; B has no bias because the softmax would
     cancel it. ê_j, b_{n,t} and k_z are (E), A is (K, M·E), g is (K), Emb is (V, E).
-
-    Source: S0 (DLM30).
     """
 
-    @config
-    class Config(SlotConfig):
-        """Embedding, components, slots and normaliser."""
-
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: SlotConfig, task: Task) -> None:
         super().__init__(config, task, config.slots * config.width, appeals=config.slots)
         self.reset_parameters()
 
@@ -259,8 +243,6 @@ class ChainSlotNgram(SlotModel):
     g is (K), Emb is (V, E). With affinity=emission, a pointer at i moves to tokens s_j that are
     probable under the components selected by i. DLM32 normalises the affinity over j before the
     softmax, which changes nothing, so it is an alias of DLM31.
-
-    Source: S0 (DLM31, DLM32; DLM33: affinity=emission; DLM34: and reader=lstm; DLM35: reader=lstm).
     """
 
     @config

@@ -126,8 +126,6 @@ class SpanCorruption(LanguageModel):
     Differences from T5: positions are added to the embeddings, where T5 adds a learned number for
     each distance and head to the attention; LayerNorm has a mean and a bias, where T5 divides by
     the root mean square. `modern_decoder` has such parts.
-
-    Source: Raffel et al. 2020 (arXiv:1910.10683); S3.
     """
 
     score: ClassVar[Score] = Score.RECONSTRUCTION

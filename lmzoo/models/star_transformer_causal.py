@@ -10,8 +10,6 @@ the query q to the memory M. The original also attends to h_{i+1}, closes the ri
 relay, all of which read later tokens; the causal form is defined by this package. The last layer
 updates no relay because nothing would read it. Without relays, D layers read exactly the last
 D + 1 tokens.
-
-Source: Guo et al. 2019 (arXiv:1902.09113); S1.
 """
 
 from typing import NamedTuple, cast
@@ -40,19 +38,10 @@ class Update(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "*N Q E"],
-        memory: Float[Tensor, "*N M E"],
+        memory: Float[Tensor, "*N M E"] | KeysAndValues,
         mask: Bool[Tensor, "*S Q M"] | None = None,
     ) -> Float[Tensor, "*N Q E"]:
-        return self.attend(x, self.attention.keys_and_values(memory), mask)
-
-    def attend(
-        self,
-        x: Float[Tensor, "*N Q E"],
-        memory: KeysAndValues,
-        mask: Bool[Tensor, "*S Q M"] | None = None,
-    ) -> Float[Tensor, "*N Q E"]:
-        """Apply the update to a memory whose keys and values are computed already."""
-        return self.norm(torch.relu(self.attention.attend(x, memory, mask)))
+        return self.norm(torch.relu(self.attention(x, memory, mask)))
 
 
 class StarCache(NamedTuple):
@@ -87,17 +76,18 @@ class StarTransformerCausal(AttentionModel):
         self.relays = nn.ModuleList(Update(config) for _ in range(relays))
 
     def encode(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
-        h, r = x, self.first_relay(x)
+        count = x.shape[1]
+        position = torch.arange(count, device=x.device)
+        h, r = x, x.cumsum(1) / (position + 1).to(x.dtype)[:, None]
+        itself, prefix = position[:, None] == position, causal_mask(count, x.device)
         for layer, satellite in enumerate(self.satellites):
-            context, mask = self.neighbours(h)
-            context.append(x)
-            if self.config.relay:
-                context.append(r)
-            mask = nn.functional.pad(mask, (0, len(context) - mask.shape[-1]), value=True)
+            left = nn.functional.pad(h[:, :-1], (0, 0, 1, 0))
+            context = [left, h, x, r] if self.config.relay else [left, h, x]
+            # The first token has no left neighbour.
+            mask = position[:, None, None] + torch.arange(len(context), device=x.device) > 0
             h = satellite(h[:, :, None], torch.stack(context, dim=2), mask)[:, :, 0]
             if layer < len(self.relays):
-                itself = torch.eye(h.shape[1], dtype=torch.bool, device=h.device)
-                mask = torch.cat([itself, self.relay_mask(h)], dim=1)
+                mask = torch.cat([itself, prefix], dim=1)
                 r = self.relays[layer](r, torch.cat([r, h], dim=1), mask)
         return h
 
@@ -115,20 +105,5 @@ class StarTransformerCausal(AttentionModel):
                 relay = cast("Update", self.relays[layer])
                 earlier = None if cache is None else cache.satellites[layer]
                 satellites.append(relay.attention.keys_and_values(h, earlier))
-                r = relay.attend(r, relay.attention.keys_and_values(r, satellites[-1]))
+                r = relay(r, relay.attention.keys_and_values(r, satellites[-1]))
         return h, StarCache(total, tuple(left), tuple(satellites))
-
-    def first_relay(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
-        """Return r^0, the mean of each prefix."""
-        count = torch.arange(1, x.shape[1] + 1, device=x.device, dtype=x.dtype)
-        return x.cumsum(1) / count[:, None]
-
-    def neighbours(self, h: Float[Tensor, "B t E"]) -> tuple[list[Tensor], Bool[Tensor, "t 1 c"]]:
-        """Return [h_{i-1}, h_i] and their mask; the first token has no left neighbour."""
-        left = nn.functional.pad(h[:, :-1], (0, 0, 1, 0))
-        position, neighbour = (torch.arange(n, device=h.device) for n in (h.shape[1], 2))
-        return [left, h], position[:, None, None] + neighbour > 0
-
-    def relay_mask(self, h: Float[Tensor, "B t E"]) -> Bool[Tensor, "t t"]:
-        """Return the mask of the satellites that each relay attends to: those of its prefix."""
-        return causal_mask(h.shape[1], h.device)

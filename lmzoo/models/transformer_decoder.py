@@ -35,8 +35,6 @@ class TransformerDecoder(AttentionModel):
     x_t, h^l_t and y_t are (E), Emb is (V, E); P(s_{t+1} | s_<=t) = softmax( Emb y_t ) with the
     default emission. If `spread` is set, the maps that write into the residual stream have the
     initial standard deviation spread/√(2D), as in GPT-2.
-
-    Source: Vaswani et al. 2017 (arXiv:1706.03762); Radford et al. 2019; S0 (DLM40, DLM41), S1, S3.
     """
 
     attention_memory = "prefix"
@@ -110,38 +108,27 @@ class TransformerDecoder(AttentionModel):
         return [cast("AttentionBlock", block) for block in self.blocks]
 
 
-_GPT: Mapping[str, Any] = {
-    "norm": "pre",
-    "positions": "learned",
-    "activation": "gelu",
-    "spread": 0.02,
-}
-
-
-def _row(
-    name: str, document: str, fields: Mapping[str, Any], summary: str, source: str, *aliases: str
-) -> None:
-    preset(
-        name, model="transformer_decoder", fields=fields, family="attention", aliases=aliases,
-        score="exact", document=document, source=source, summary=summary,
-    )  # fmt: skip
-
-
-for _args in (
+_PRE: Mapping[str, Any] = {"norm": "pre"}
+_GPT: Mapping[str, Any] = {**_PRE, "positions": "learned", "activation": "gelu", "spread": 0.02}
+for _name, _document, _fields, _summary, _source, *_aliases in (
     ("gpt", "S0, S3", {**_GPT, "tied": False}, "Minimal GPT: pre-LN decoder with an untied head.",
      "Radford et al. 2019; Karpathy 2020 (minGPT); S0", "DLM40"),
     ("gpt_mixture", "S0", {**_GPT, "emission": "mixture"}, "GPT with mixture emission.", "S0",
      "DLM41"),
-    ("transformer_decoder_preln", "S3", {"norm": "pre"},
+    ("transformer_decoder_preln", "S3", _PRE,
      "Transformer decoder with LayerNorm before each sublayer.",
      "Xiong et al. 2020 (arXiv:2002.04745); S3"),
-    ("qk_norm_attention", "S1", {"norm": "pre", "attention": {"normed": "both", "learned": True}},
+    ("qk_norm_attention", "S1", {**_PRE, "attention": {"normed": "both", "learned": True}},
      "Transformer decoder with normalised queries and keys.",
      "Henry et al. 2020 (arXiv:2010.04245); S1"),
-    ("hard_attention", "S1", {"norm": "pre", "attention": {"normed": "both", "pick": "argmax"}},
+    ("hard_attention", "S1", {**_PRE, "attention": {"normed": "both", "pick": "argmax"}},
      "Transformer decoder whose heads each attend to one position only.", "S1"),
-    ("local_attention", "", {"norm": "pre", "window": 8},
+    ("local_attention", "", {**_PRE, "window": 8},
      "Transformer decoder whose positions attend to a local window.",
      "Child et al. 2019 (arXiv:1904.10509)"),
 ):  # fmt: skip
-    _row(*_args)  # type: ignore[arg-type]
+    preset(
+        _name, model="transformer_decoder", fields=_fields, family="attention",
+        aliases=tuple(_aliases), score="exact", document=_document, source=_source,
+        summary=_summary,
+    )  # fmt: skip

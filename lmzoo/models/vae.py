@@ -51,6 +51,7 @@ class VAEConfig(EncoderDecoderConfig):
 class VAE(StartMixture, SentenceEncoderDecoder):
     """Base class of VAEs: a subclass defines the posterior q, the prior p and their KL."""
 
+    Config = VAEConfig
     score: ClassVar[Score] = Score.LOWER_BOUND
     training_samples: int = 1
     """Number of draws of z per sequence and training step."""

@@ -205,8 +205,6 @@ class ContinuousBagOfWords(WordVectors):
     the mean of the c_x, replaces them:
 
         objective = log σ(h · w_y) + Σ_{j=1..R} log σ(−h · w_{y_j})
-
-    Source: Mikolov et al. 2013 (arXiv:1301.3781); S3.
     """
 
     @config

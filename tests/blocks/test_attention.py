@@ -47,17 +47,6 @@ def test_it_equals_torchs_module_with_the_same_weights(heads: int, *, masked: bo
     assert_close(ours.logits(x, memory, mask).softmax(-1), weights, CLOSE, "weights")
 
 
-def test_a_mask_renormalises_the_allowed_weights() -> None:
-    ours, x, mask = attention(), inputs(3, T, E), causal_mask(T)
-    allowed = ours.logits(x, x).exp() * mask
-    assert_close(
-        ours.logits(x, x, mask).softmax(-1),
-        allowed / allowed.sum(-1, keepdim=True),
-        CLOSE,
-        "weights",
-    )
-
-
 @torch.no_grad()
 def rescale(ours: Attention, part: str, factor: float) -> Attention:
     """Multiply the parameters of a part by `factor`, in place."""

@@ -1,49 +1,71 @@
-"""A Transformer layer equals torch's, for both positions of the LayerNorm."""
+"""Transformer layers equal torch's; causal set attention equals the plain form on prefixes."""
+
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lmzoo.blocks.attention import Attention
-from lmzoo.blocks.attention_block import Activation, AttentionBlock, NormPosition
+from lmzoo.blocks.attention_block import Activation, AttentionBlock, CrossBlock, NormPosition
 from lmzoo.functional.softmax_attention import causal_mask
 from lmzoo.laws.support import assert_close
+from lmzoo.models.set_transformer_causal import InducedAttention
 from tests.blocks.test_attention import E, T, as_torch, inputs
 from tests.tiny import CLOSE
 
+MEMORY = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0]], dtype=torch.bool)
+"""Which of three vectors of a memory each sequence has."""
 
-def block(**options: object) -> AttentionBlock:
+
+def block(kind: Any = AttentionBlock, **options: object) -> Any:
     """Build a layer whose LayerNorms are not the identity."""
     torch.manual_seed(0)
-    layer = AttentionBlock(E, Attention.Config(heads=2), **options)
-    with torch.no_grad():
-        for norm in (layer.attention_norm, layer.feed_forward_norm):
-            norm.weight.uniform_(0.5, 2)
-            norm.bias.uniform_(-1, 1)
-    return layer.eval()
+    return randomise_norms(kind(E, Attention.Config(heads=2), **options)).eval()
 
 
-def as_layer(ours: AttentionBlock, activation: Activation) -> nn.TransformerEncoderLayer:
+@torch.no_grad()
+def randomise_norms(module: nn.Module) -> nn.Module:
+    """Draw the parameters of every LayerNorm, in place."""
+    for part in module.modules():
+        if isinstance(part, nn.LayerNorm):
+            part.weight.uniform_(0.5, 2)
+            part.bias.uniform_(-1, 1)
+    return module
+
+
+def as_layer(ours: Any, activation: Activation) -> Any:
     """Return torch's layer with our weights."""
-    theirs = nn.TransformerEncoderLayer(
+    cross = isinstance(ours, CrossBlock)
+    kind: Any = nn.TransformerDecoderLayer if cross else nn.TransformerEncoderLayer
+    theirs = kind(
         E, 2, 4 * E, batch_first=True, norm_first=ours.norm_position is NormPosition.PRE,
         activation="relu" if activation is Activation.RELU else nn.GELU("tanh"),
     ).eval()  # fmt: skip
-    theirs.self_attn = as_torch(ours.attention)
+    theirs.self_attn = as_torch(ours.self_attention if cross else ours.attention)
+    norms = [ours.attention_norm, ours.feed_forward_norm]
+    if cross:
+        theirs.multihead_attn = as_torch(ours.attention)
+        norms.insert(0, ours.self_attention_norm)
     theirs.linear1.load_state_dict(ours.feed_forward.expand.state_dict())
     theirs.linear2.load_state_dict(ours.feed_forward.contract.state_dict())
-    theirs.norm1.load_state_dict(ours.attention_norm.state_dict())
-    theirs.norm2.load_state_dict(ours.feed_forward_norm.state_dict())
+    for number, norm in enumerate(norms, 1):
+        getattr(theirs, f"norm{number}").load_state_dict(norm.state_dict())
     return theirs
 
 
 @pytest.mark.parametrize("norm_position", list(NormPosition))
 @pytest.mark.parametrize("activation", list(Activation))
-def test_it_equals_torchs_layer(norm_position: NormPosition, activation: Activation) -> None:
+def test_layers_equal_torchs(norm_position: NormPosition, activation: Activation) -> None:
+    x, memory, mask = inputs(3, T, E), inputs(3, 3, E, seed=2), causal_mask(T)
     ours = block(norm_position=norm_position, activation=activation)
-    x, mask = inputs(3, T, E), causal_mask(T)
     expected = as_layer(ours, activation)(x, src_mask=~mask)
     assert_close(ours(x, mask=mask), expected, CLOSE, "layer")
+    ours = block(CrossBlock, norm_position=norm_position, activation=activation)
+    theirs = as_layer(ours, activation)
+    expected = theirs(x, memory, tgt_mask=~mask, memory_key_padding_mask=~MEMORY)
+    actual = ours(x, memory, MEMORY[:, None].expand(-1, T, -1))
+    assert_close(actual, expected, CLOSE, "layer of a decoder")
 
 
 def test_a_memory_is_not_normalised() -> None:
@@ -59,3 +81,37 @@ def test_dropout_does_not_act_on_the_residual() -> None:
     ours = block(norm_position=NormPosition.PRE, dropout=0.999).train()
     x = inputs(100, 1, E)
     assert ((ours(x) - x).abs() < CLOSE).float().mean() > 0.9
+
+
+X = inputs(3, T, E)
+CONFIG = Attention.Config(heads=2)
+
+
+def induced(points: int = 2) -> InducedAttention:
+    torch.manual_seed(0)
+    return InducedAttention(E, points, CONFIG).eval()
+
+
+def test_the_causal_form_equals_the_plain_form_on_every_prefix() -> None:
+    causal, masked = induced()(X, causal=True), block()(X, mask=causal_mask(T))
+    for t in range(1, T + 1):
+        plain = induced()(X[:, :t], causal=False)
+        assert_close(causal[:, t - 1], plain[:, -1], CLOSE, f"ISAB of {t}")
+        assert_close(masked[:, t - 1], block()(X[:, :t])[:, -1], CLOSE, f"SAB of {t}")
+
+
+def running_softmax(attention: Attention, points: Tensor, x: Tensor) -> Tensor:
+    """Return Σ_j exp(a_j) v_j / Σ_j exp(a_j) over every prefix, (B, T, m, E)."""
+    weights = attention.logits(points.expand(len(x), -1, -1), x).exp()
+    values = attention.value(x).unflatten(-1, (attention.config.heads, -1)).transpose(1, 2)
+    numerator = (weights[..., None] * values[:, :, None]).cumsum(3)
+    means = numerator / weights.cumsum(3)[..., None]  # B heads m T d
+    return attention.output(means.permute(0, 3, 2, 1, 4).flatten(3))
+
+
+def test_prefix_summaries_are_a_running_softmax() -> None:
+    isab = induced()
+    points, gather = isab.points.vectors, isab.gather
+    h = gather.attention_norm(points + running_softmax(gather.attention, points, X))
+    expected = gather.feed_forward_norm(h + gather.feed_forward(h))
+    assert_close(isab.prefix_summaries(X), expected, CLOSE, "summaries")

@@ -341,12 +341,13 @@ def qrnn(cell: Any, w: W, x: Tensor) -> Tensor:
 @form
 def sru(cell: Any, w: W, x: Tensor) -> Tensor:
     c, outputs = torch.zeros_like(x[0]), []
+    highway = x * math.sqrt(1 + 2 * math.exp(cell.config.highway_bias))
     for t in range(len(x)):
         f = torch.sigmoid(x[t] @ w["xf"] + w["cf"] * c + w["bf"])
         r = torch.sigmoid(x[t] @ w["xr"] + w["cr"] * c + w["br"])
         u = x[t] @ w["x"]
         c = u + (c - u) * f
-        outputs.append((c - x[t] * math.sqrt(3)) * r + x[t] * math.sqrt(3))
+        outputs.append((c - highway[t]) * r + highway[t])
     return torch.stack(outputs)
 
 

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
-from lmzoo.cells.mgru_carry import PriorCarry
-from lmzoo.cells.mgu import MGRU, Carry, Gate, MGRUCut, Output, Squash
+from lmzoo.cells.mgu import MGRU, Carry, Gate, MGRUCut, Output, PriorCarry, Squash
 from lmzoo.laws.support import assert_close
 from tests.cells.support import LENGTH, WIDTH, bits, groups, inputs, make, outputs, subsets
 from tests.tiny import FINE

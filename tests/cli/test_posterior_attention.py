@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmzoo.inspect.attention import attention_maps
-from lmzoo.inspect.boundaries import boundaries
+from lmzoo.inspect.posterior import attention_maps, boundaries
 from lmzoo.train.trained import load_run
 
 LINES = [f"{who} {does}" for who in ("a man", "the dog", "one cat") for does in ("runs", "sits")]

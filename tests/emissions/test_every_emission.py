@@ -1,9 +1,20 @@
-import pytest
+"""Laws of all emissions, the vector emission, and the memory that training takes."""
 
+from typing import Any
+
+import pytest
+import torch
+
+from lmzoo import zoo
+from lmzoo.contract import Task
 from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.functional.normalise import Norm
+from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.laws.emissions import EMISSION_LAWS, EmissionLaw
-from tests.emissions.support import make
+from lmzoo.laws.support import assert_close, loss
+from tests.emissions.support import WIDTH, contexts, make
+from tests.largest_tensor import LargestTensorMode
+from tests.tiny import FINE, SAME, batch
 
 
 @pytest.fixture(params=EMISSIONS)
@@ -19,3 +30,43 @@ def emission(name: str, request: pytest.FixtureRequest) -> Emission:
 @pytest.mark.parametrize("law", EMISSION_LAWS, ids=lambda law: law.__name__)
 def test_every_emission_obeys_every_law(emission: Emission, law: EmissionLaw) -> None:
     law(emission)
+
+
+def test_it_is_a_tied_softmax() -> None:
+    y, _, table = contexts()
+    expected = torch.log_softmax(torch.einsum("bte,ve->btv", y, table), dim=-1)
+    assert_close(make("vector").dense(y, table), expected, FINE, "dense")
+
+
+def test_it_has_a_temperature_only_with_norm_l2() -> None:
+    names = {norm: [name for name, _ in make("vector", norm).named_parameters()] for norm in Norm}
+    assert names == {norm: ["log_scale"] if norm is Norm.L2 else [] for norm in Norm}
+
+
+def test_the_initial_temperature_equals_norm_rms() -> None:
+    y, _, table = contexts()
+    unit = torch.nn.functional.normalize(y, dim=-1)
+    expected = make("vector", Norm.RMS).dense(unit * WIDTH**0.5, table)
+    assert_close(make("vector", Norm.L2).dense(unit, table), expected, SAME, "dense")
+
+
+VOCAB, LENGTH, COUNT, SIZE, COMPONENTS = 200, 6, 8, 4, 3
+
+
+def largest_numel(emission: dict[str, Any]) -> int:
+    """Return the number of elements of the largest tensor in a training step."""
+    config = zoo.config("recurrent_lm", cell="rnn", width=SIZE, emission=emission)
+    model = zoo.build(config, Task(vocab=VOCAB, length=LENGTH))
+    with LargestTensorMode() as seen:
+        loss(model, *batch(model.task, count=COUNT)).backward()
+    return seen.max_numel
+
+
+@pytest.mark.parametrize(
+    "emission", [{"name": "vector"}, {"name": "mixture", "components": COMPONENTS}]
+)
+def test_an_emission_computes_no_tensor_of_shape_b_t_v(emission: dict[str, Any]) -> None:
+    dense = COUNT * (LENGTH - 1) * VOCAB
+    with without_kernels():
+        assert largest_numel({"name": "vector"}) >= dense
+    assert largest_numel(emission) <= SIZE * VOCAB < dense

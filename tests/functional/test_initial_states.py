@@ -43,13 +43,6 @@ def test_the_posterior_starts_at_the_prior_and_depends_on_the_past(count: int, s
     assert not later[..., 4:].allclose(posterior[..., 4:])
 
 
-@quick
-@given(st.integers(1, 5), st.integers(0, 99))
-def test_equal_initial_states_equal_one_state(count: int, seed: int) -> None:
-    weights, scores = mixture(count, seed)
-    assert_close(mix_starts(weights, scores[:1].expand(count, -1, -1)), scores[0], FINE, "scores")
-
-
 def with_starts_of_ones(model: LanguageModel) -> LanguageModel:
     """Set every learned initial state to ones, the published constant state."""
     with torch.no_grad():

@@ -1,12 +1,19 @@
-"""Mixtures by one matrix product equal the sum of exponentials."""
+"""Mixtures, sums over splits and normalisers, against sums of exponentials."""
 
+from math import log
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lmzoo.functional.logspace import exact_log_mixture, log_mixture
+from lmzoo.functional import log_normaliser, tied_softmax
+from lmzoo.functional.inside import log_bilinear
+from lmzoo.functional.log_normaliser import log_normalisers
+from lmzoo.functional.logspace import exact_log_mixture, log_mixture, safe_log
 from lmzoo.laws.support import assert_close
+from tests.largest_tensor import LargestTensorMode
 from tests.tiny import FINE, quick
 
 
@@ -54,3 +61,76 @@ def test_the_exact_mixture_has_no_floor(size: int, spread: float, seed: int) -> 
     assert_close(found.detach(), expected.detach(), 1e-5 * (1 + spread), "mixture")
     gradients = (torch.autograd.grad(y.sum(), log_p)[0] for y in (found, expected))
     assert_close(*gradients, 1e-4, "gradient")
+
+
+def draw(*shape, seed=0, zeros=False):
+    """Return random logarithms, some of them of zero if `zeros`."""
+    generator = torch.Generator().manual_seed(seed)
+    x = 3 * torch.randn(shape, generator=generator, dtype=torch.float64)
+    return x.masked_fill(torch.rand(shape, generator=generator) < 0.3 * zeros, -torch.inf)
+
+
+def test_values_and_gradients_are_those_of_probabilities():
+    """A logsumexp of −∞ would have NaN gradients."""
+    inputs = [draw(2, 5, 4, seed=s, zeros=True).requires_grad_() for s in (1, 2)]
+    inputs.append(draw(3, 4, 4, seed=3).requires_grad_())
+    left, right, rules = (x.exp() for x in inputs)
+    expected = torch.einsum("nkb,nkc,abc->na", left, right, rules).log()
+    results = log_bilinear(*inputs), expected
+    gradients = [torch.autograd.grad(y.sum(), inputs) for y in results]
+    for a, b in (results, *zip(*gradients, strict=True)):
+        torch.testing.assert_close(a, b, rtol=FINE, atol=FINE)
+
+
+def test_splits_that_differ_by_hundreds_of_nats_add_exactly():
+    """The longer part of a split is improbable, so each split needs its own scale."""
+    nats = torch.arange(12.0)[:, None] * 40
+    left, right = -nats + draw(12, 2).float(), nats - 440 + draw(12, 2, seed=1).float()
+    rules = draw(1, 2, 2, seed=2).float()
+    terms = left.double()[:, :, None] + right.double()[:, None] + rules.double()[0]
+    actual = log_bilinear(left, right, rules).double()
+    torch.testing.assert_close(actual, terms.logsumexp((0, 1, 2))[None], rtol=1e-5, atol=0)
+
+
+def test_an_empty_sum_is_minus_infinity_with_zero_gradient():
+    left = torch.full((1, 2), -torch.inf, requires_grad=True)
+    right, rules = torch.zeros(1, 2, requires_grad=True), torch.zeros(1, 2, 2, requires_grad=True)
+    out = log_bilinear(left, right, rules)
+    assert out.item() == -torch.inf
+    gradients = torch.autograd.grad(torch.where(out.isfinite(), out, 0.0).sum(), (right, rules))
+    assert all((g == 0).all() for g in gradients)
+    assert safe_log(torch.zeros(2)).tolist() == [-torch.inf] * 2
+
+
+NAIVE, TILED = 1 << 60, 0
+"""Values of `naive_limit` that force one formula."""
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make tiles so small that a few vectors and words need several, the last ones partial."""
+    monkeypatch.setattr(log_normaliser, "TILE", {"cpu": (3, 4)})
+
+
+def test_logits_whose_exponential_overflows() -> None:
+    y, table = torch.full((1, 1), 1e3), torch.tensor([[1.0], [-1.0], [1.0]])
+    assert log_normalisers(y, table, naive_limit=TILED).item() == pytest.approx(1e3 + log(2))
+    assert log_normalisers(-y, table, naive_limit=TILED).item() == pytest.approx(1e3)
+
+
+def test_no_tensor_has_an_element_per_vector_and_word() -> None:
+    y, table = torch.randn(40, 2, requires_grad=True), torch.randn(50, 2, requires_grad=True)
+    largest = []
+    for limit in (TILED, NAIVE):
+        with LargestTensorMode() as mode:
+            log_normalisers(y, table, naive_limit=limit).sum().backward()
+        largest.append(mode.max_numel)
+    assert largest[0] <= 50 * 2
+    assert largest[1] >= 40 * 50
+
+
+def test_a_softmax_over_a_large_vocabulary_uses_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    y, table, words = torch.randn(3, 3), torch.randn(5, 3), torch.tensor([4, 0, 2])
+    monkeypatch.setattr(tied_softmax, "MAX_WORDS", 4)
+    expected = tied_softmax.naive_tied_log_prob(y, table, words)
+    assert tied_softmax.tied_log_prob(y, table, words).equal(expected)

@@ -1,13 +1,18 @@
-"""Normalisers: invariances, lengths, causality and finite gradients."""
+"""Normalisers: invariances, causality, gradients; the sphere; windows and orders."""
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.func import vmap
 
+from lmzoo.functional import sphere
 from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors
+from lmzoo.functional.sequence import previous_vectors, reversed_positions
+from lmzoo.functional.sphere import MIN_LENGTH, MIN_SIZE, naive_project_to_sphere, project_to_sphere
 from lmzoo.laws.support import assert_close
+from tests.functional.forms import agree, results
 from tests.tiny import FINE, quick
 
 SCALE_FREE = [Norm.RMS, Norm.L2, Norm.STD]
@@ -46,23 +51,6 @@ def test_std_gives_length_root_e_minus_one_for_zero_mean_vectors_only() -> None:
     assert (normalise_vectors(x + 1e3, Norm.STD).norm(dim=-1) > 2).all()
 
 
-def changed_positions(norm: Norm, at: int) -> list[bool]:
-    """Return which outputs change with the vector at one position."""
-    x = sequence()
-    changed = x.clone()
-    changed[:, at] += 1
-    difference = (normalise_sequence(changed, norm) - normalise_sequence(x, norm)).abs()
-    return (difference.amax((0, 2)) > 0).tolist()
-
-
-def test_which_positions_change_with_the_vector_at_one_position() -> None:
-    for at in range(5):
-        for norm in (Norm.NONE, *SCALE_FREE):
-            assert changed_positions(norm, at) == [t == at for t in range(5)]
-        assert changed_positions(Norm.TIME_STD_CAUSAL, at) == [t >= at for t in range(5)]
-        assert all(changed_positions(Norm.TIME_STD, at))
-
-
 def test_time_std_divides_by_the_standard_deviation_over_time() -> None:
     x = sequence()
     expected = x / (x.std(dim=1, keepdim=True) + 1e-10)
@@ -96,3 +84,73 @@ def test_constant_inputs_have_finite_gradients(norm: Norm, value: float) -> None
 def test_time_norms_of_single_vectors_divide_by_the_vectors_own_std(norm: Norm) -> None:
     x = sequence() * 1e3
     assert_close(normalise_vectors(x, norm), x / x.std(dim=-1, keepdim=True), 1e-6, "quotient")
+
+
+def project(x):
+    return project_to_sphere(x, 3.0)
+
+
+def naive(x):
+    return naive_project_to_sphere(x, 3.0)
+
+
+@pytest.fixture
+def _kernel_for_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sphere, "MIN_SIZE", 0)
+
+
+@pytest.mark.usefixtures("_kernel_for_any_size")
+@pytest.mark.parametrize("length", [0.0, MIN_LENGTH / 3, MIN_LENGTH * 3])
+def test_vectors_of_almost_zero_length(length: float) -> None:
+    x = torch.randn(3, 4, dtype=torch.float64)
+    x[1] *= length / x[1].norm()
+    agree(results(project, [x]), results(naive, [x]))
+
+
+def test_small_inputs_use_the_naive_formula() -> None:
+    few, many = torch.ones(2, MIN_SIZE // 2 - 1), torch.ones(2, MIN_SIZE // 2)
+    names = [project(x.requires_grad_()).grad_fn.name() for x in (few, many)]
+    assert ["_Project" in name for name in names] == [False, True]
+
+
+@pytest.mark.usefixtures("_kernel_for_any_size")
+@pytest.mark.parametrize("axes", [(3, 5), (2, 3, 5), (1, 2, 1, 3, 5)])
+def test_time_first_inputs_get_time_first_gradients(axes: tuple[int, ...]) -> None:
+    """A recurrence writes its outputs and reads its gradients time first."""
+    x = torch.randn(4, *axes, dtype=torch.float64).movedim(0, -2).requires_grad_()
+    y = project(x)
+    assert y.is_contiguous()
+    upstreams = torch.randn(3, *y.shape, dtype=torch.float64)
+    expected = [torch.autograd.grad(naive(x), x, g)[0] for g in upstreams]
+    found = [torch.autograd.grad(y, x, g, retain_graph=True)[0] for g in upstreams]
+    assert found[0].movedim(-2, 0).is_contiguous()
+    assert_close(torch.stack(found), torch.stack(expected), FINE, "gradients")
+    mapped = vmap(lambda g: torch.autograd.grad(y, x, g, retain_graph=True)[0])(upstreams)
+    assert_close(mapped, torch.stack(expected), FINE, "mapped upstream gradients")
+
+
+LENGTHS = torch.tensor([5, 2, 1, 4])
+
+
+@quick
+@given(st.integers(1, 6), st.integers(1, 7), st.sampled_from([1.0, 0.5]))
+def test_previous_vectors_are_nearest_first_and_padded_before_the_start(
+    length: int, count: int, pad: float
+) -> None:
+    x = torch.randn(2, length, 3)
+    found = previous_vectors(x, count, pad=pad)
+    assert found.shape == (2, length, count, 3)
+    for t in range(length):
+        for j in range(count):
+            expected = x[:, t - j] if t >= j else torch.full((2, 3), pad)
+            assert found[:, t, j].equal(expected)
+
+
+def test_all_words_are_reversed_without_an_end_token() -> None:
+    expected = [[0, 4, 3, 2, 1], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [0, 3, 2, 1, 4]]
+    assert reversed_positions(LENGTHS, 5, keep_last=False).tolist() == expected
+
+
+def test_the_end_token_stays_last() -> None:
+    expected = [[0, 3, 2, 1, 4], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [0, 2, 1, 3, 4]]
+    assert reversed_positions(LENGTHS, 5, keep_last=True).tolist() == expected

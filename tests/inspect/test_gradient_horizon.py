@@ -6,11 +6,10 @@ from torch import Tensor
 
 from lmzoo import zoo
 from lmzoo.base.errors import UserError
-from lmzoo.cells.base import CELLS
 from lmzoo.contract import Task
 from lmzoo.inspect.gradient_horizon import gradient_horizon, half_life
 from lmzoo.laws.probes import disturb
-from tests.tiny import FINE, batch, tiny
+from tests.tiny import batch, tiny
 
 
 def full_sequences(model: torch.nn.Module, length: int = 7) -> Tensor:
@@ -42,28 +41,6 @@ def test_equals_central_differences_of_the_loss() -> None:
             columns.append((loss(4 - d, shift) - loss(4 - d, -shift)) / (2 * eps))
         expected = torch.stack(columns, 1).norm(dim=1).mean()
         assert (norms[d - 1] - expected).abs() < 1e-8
-
-
-@pytest.mark.parametrize(("forget", "bias", "factor"), [("none", None, 1.0), ("gate", 2.0, None)])
-def test_the_cell_path_of_an_lstm_has_gradient_f_to_the_d(
-    forget: str, bias: float | None, factor: float | None
-) -> None:
-    """Without recurrent weights c_t = f c_{t-1} + .., so ∂c_t/∂c_{t-d} = f^d."""
-    torch.manual_seed(0)
-    cell = CELLS.build(CELLS.parse({"name": "lstm", "forget": forget, "forget_bias": bias}), 3, 6)
-    cell.double()
-    with torch.no_grad():
-        for name, weight in cell.w.named_parameters():
-            if name.startswith("weight"):
-                weight.zero_()
-    f = torch.sigmoid(torch.tensor(bias, dtype=torch.float64)) if factor is None else factor
-    projected = cell.project(torch.randn(1, 6, 3, dtype=torch.float64))
-    begin = torch.randn(3, dtype=torch.float64, requires_grad=True)
-    h, c = torch.zeros(1, 3, dtype=torch.float64), begin[None]
-    for d in range(1, 7):
-        _, (h, c) = cell.step(projected[:, d - 1], (h, c))
-        jacobian = torch.stack([torch.autograd.grad(x, begin, retain_graph=True)[0] for x in c[0]])
-        assert (jacobian - f**d * torch.eye(3, dtype=torch.float64)).abs().max() < FINE
 
 
 def test_a_larger_forget_bias_gives_a_longer_horizon() -> None:

@@ -1,4 +1,4 @@
-"""Posteriors and priors of every row that has a latent, compared with enumeration."""
+"""Posteriors, priors, names of latents, attention maps and boundaries, against enumeration."""
 
 from typing import Any
 
@@ -7,9 +7,22 @@ import torch
 from torch import Tensor
 
 from lmzoo.base.errors import UserError
+from lmzoo.blocks.attention import Attention, masked_logits
 from lmzoo.blocks.latent import ComponentModel
 from lmzoo.contract import START, LanguageModel
-from lmzoo.inspect.posterior import Posterior, as_json, keep_largest, posterior, prior
+from lmzoo.functional.normalise import normalise_sequence
+from lmzoo.inspect.posterior import (
+    HasAttentionMaps,
+    Posterior,
+    as_json,
+    attention_maps,
+    boundaries,
+    has_boundaries,
+    keep_largest,
+    posterior,
+    prior,
+    value_names,
+)
 from lmzoo.laws.support import assert_close, log_prob, next_log_prob
 from tests.tiny import CLOSE, batch, row_names, tiny
 
@@ -145,3 +158,103 @@ def test_keep_largest_keeps_the_order_and_sums_the_other_values() -> None:
         found.probability, torch.tensor([[0.2, 0.5], [0.6, 0.5], [0.2, 0.0]]), CLOSE, "kept"
     )
     assert keep_largest(found, 3) is found
+
+
+READ = ("<start>", "a", "a")
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "expected"),
+    [
+        ("latent_parent_uniform", 3, ("0 <start>", "1 a", "2 a")),
+        ("slot_ngram", 3, ("0 <start>", "1 a", "2 a")),
+        (
+            "latent_parent_typed", 6,
+            ("0 <start> / 0", "0 <start> / 1", "1 a / 0", "1 a / 1", "2 a / 0", "2 a / 1"),
+        ),
+        ("interpolated_bigram", 2, ("unigram", "bigram")),
+        ("multi_transition_bigram", 3, ("unigram", "transition 1", "transition 2")),
+        ("prototype_rotation_mixture", 3, ("map", "prototype 1", "prototype 2")),
+        ("permutation_log_bilinear", 2, ("1 2", "2 1")),
+        ("factorial_aggregate_markov", 6, ("0.0", "0.1", "0.2", "1.0", "1.1", "1.2")),
+        ("gru_mixture", 3, ("0", "1", "2")),
+    ],
+)  # fmt: skip
+def test_value_names(name: str, count: int, expected: tuple[str, ...]) -> None:
+    assert value_names(tiny(name), count, READ) == expected
+
+
+IDS, TOKENS = [START, 0, 2, 1], ["<start>", "a", "c", "b"]
+SOURCE = torch.tensor([[2, 0, 1]])
+
+
+@pytest.mark.parametrize("name", ["gpt", "gpt_mixture", "transformer_decoder", "hard_attention"])
+def test_a_decoder_attends_to_its_prefix(name: str, monkeypatch) -> None:
+    model = tiny(name, spread=0.5)
+    maps = attention_maps(model, IDS, TOKENS)
+    assert isinstance(model, HasAttentionMaps)
+    assert model.training
+    assert maps.weight.shape == (2, 2, 3, 3)
+    assert maps.looking == maps.looked_at == ("0 <start>", "1 a", "2 c")
+    assert_close(maps.weight.sum(-1), torch.ones(2, 2, 3), CLOSE, "weights of a query")
+    assert not maps.weight.triu(1).any()
+    calls, forward = [], Attention.forward
+
+    def recorded(self: Attention, x: Tensor, memory, mask=None) -> Tensor:
+        k = memory[0] if isinstance(memory, tuple) else self.keys_and_values(memory)[0]
+        calls.append(self.attention_weights(masked_logits(self.scaled_queries(x), k, mask))[0])
+        return forward(self, x, memory, mask)
+
+    monkeypatch.setattr(Attention, "forward", recorded)
+    log_prob(model.eval(), torch.tensor([IDS]), torch.tensor([4]))
+    assert_close(maps.weight, torch.stack(calls).detach(), CLOSE, "weights in use")
+
+
+@torch.no_grad()
+def test_a_predicted_token_attends_to_the_source() -> None:
+    model = tiny("seq2seq_dot_attention")
+    sources = SOURCE[:, :2], torch.tensor([2])
+    maps = attention_maps(model, IDS, TOKENS, sources, ["x", "y"])
+    assert maps.weight.shape == (1, 1, 3, 2)
+    assert maps.looking == ("1 a", "2 c", "3 b")
+    assert maps.looked_at == ("1 x", "2 y")
+    state = model.begin(1, *sources)
+    for i, token in enumerate(IDS[:-1]):
+        expected = torch.softmax(state.source[0] @ state.h[0], dim=0)
+        assert_close(maps.weight[0, 0, i], expected, CLOSE, f"weights of {TOKENS[i + 1]}")
+        _, state = model.eval().advance(state, torch.tensor([token]))
+
+
+def test_other_rows_have_no_attention_maps() -> None:
+    for name in ("gru", "slot_ngram", "hm_lstm", "seq2seq"):
+        assert not isinstance(tiny(name), HasAttentionMaps)
+
+
+def test_boundaries_equal_those_in_the_state_after_each_token() -> None:
+    model = tiny("hm_lstm", cell={"depth": 3}, length=12)
+    with torch.no_grad():  # untrained layers end a segment at every token
+        for layer in model.cell.layers[:-1]:
+            layer.bias[-1] = 0
+            layer.own[-1] *= torch.tensor([30.0, -30.0, 30.0, -30.0])
+    ids, tokens = IDS * 3, TOKENS * 3
+    result = boundaries(model, ids, tokens)
+    assert model.training
+    cell, read = model.cell, torch.tensor([ids[:-1]])
+    inputs = normalise_sequence(model.embedding(read), model.config.norm)
+    state, expected = cell.initial_state(torch.ones(1, cell.num_state_vectors * 4)), []
+    with torch.no_grad():
+        for projected in cell.project(inputs).unbind(1):
+            state = cell.step(projected, state)[1]
+            expected.append(state[-1][0])
+    assert_close(result.ended, torch.stack(expected).T, 0, "ended")
+    assert result.layers == ("layer 1", "layer 2")
+    assert set(result.ended.flatten().tolist()) == {0.0, 1.0}
+    assert result.tokens == tuple(f"{i} {token}" for i, token in enumerate(tokens[:-1]))
+
+
+def test_boundaries_need_several_layers_and_one_initial_state() -> None:
+    assert has_boundaries(tiny("hm_lstm"))
+    assert has_boundaries(tiny("hm_lstm", starts=1))
+    assert not has_boundaries(tiny("hm_lstm", starts=2))
+    assert not has_boundaries(tiny("hm_lstm", cell={"depth": 1}))
+    assert not has_boundaries(tiny("gru"))

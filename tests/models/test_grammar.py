@@ -12,7 +12,6 @@ from lmzoo import zoo
 from lmzoo.base.errors import UserError
 from lmzoo.contract import END, START, Task
 from lmzoo.functional.inside import initial_spans, inside, prefix_chart
-from lmzoo.functional.semiring import LOG
 from lmzoo.models.grammar import (
     PCFG,
     Bracketing,
@@ -142,7 +141,7 @@ def _charts(model, words, limit):
 
     hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x)
     with LargestTensorMode() as largest, hooks:
-        chart = inside(log_leaves, grammar.rules, LOG, limit)
+        chart = inside(log_leaves, grammar.rules, limit)
         begun = prefix_chart(log_leaves, grammar.rules, chart, limit)
     total = (initial_spans(chart)[:, 1:, :2] + initial_spans(begun)[:, 1:, :2]).sum()
     (gradient,) = torch.autograd.grad(total, model.rules)

@@ -8,7 +8,6 @@ import torch
 from lmzoo import zoo
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import LanguageModel, Task
-from lmzoo.train.recipe import Recipe
 from tests.cells.support import own_weights
 
 TASK = Task(vocab=50, length=6)
@@ -68,8 +67,3 @@ def test_named_initialiser_draws_every_matrix_and_clears_every_bias(name: str) -
         else:
             assert weight.equal(plain.get_parameter(path))
     assert matrices >= 3
-
-
-def test_unknown_initialiser_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown initialiser 'xavier'"):
-        Recipe(init="xavier")

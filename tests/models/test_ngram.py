@@ -1,15 +1,18 @@
-"""The next token's distribution equals the equations, written one term at a time."""
+"""Neural n-gram models: the equations, one term at a time; sequences longer than the task's."""
 
 from itertools import permutations
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from lmzoo.laws.support import assert_close, next_log_prob
+from lmzoo.base.errors import UserError
+from lmzoo.contract import Task
+from lmzoo.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.equivalence import small
-from tests.tiny import CLOSE, every_sequence
+from tests.test_contract import CASES
+from tests.tiny import CLOSE, batch, every_sequence, tiny
 
 
 def blocks(layer: Any, count: int, dim: int) -> list[Tensor]:
@@ -77,7 +80,7 @@ def unigram_mixture(model: Any, prefix: Tensor) -> Tensor:
     return sum((weight * softmax(model, v) for weight, v in parts), torch.zeros(()))
 
 
-CASES: list[tuple[Any, dict[str, Any]]] = [
+EQUATIONS: list[tuple[Any, dict[str, Any]]] = [
     *((ngram_log_bilinear, {"window": k}) for k in (1, 3)),
     *((permutation_log_bilinear, {"window": k}) for k in (1, 3)),
     (permutation_log_bilinear, {"window": 2, "weights": "uniform"}),
@@ -96,7 +99,7 @@ BIGRAMS = [{}, {"weights": "uniform"}, {"unigram": "free"}]
 @pytest.mark.parametrize(
     ("name", "equation", "fields"),
     [
-        *((equation.__name__, equation, fields) for equation, fields in CASES),
+        *((equation.__name__, equation, fields) for equation, fields in EQUATIONS),
         *(("interpolated_bigram", multi_transition_bigram, fields) for fields in BIGRAMS),
     ],
 )
@@ -113,3 +116,34 @@ def test_distributions_equal_the_equation(name: str, equation: Any, fields: dict
 def test_permutations_have_names() -> None:
     names = small("permutation_log_bilinear", window=3).latent_value_names()
     assert names == ("1 2 3", "1 3 2", "2 1 3", "2 3 1", "3 1 2", "3 2 1")
+
+
+def test_scores_equal_the_pytorch_rnn_on_one_hot_vectors() -> None:
+    model: Any = small("onehot_embedding").eval()
+    tokens, lengths = every_sequence(model.task)
+    library = nn.RNN(model.task.vocab, model.config.width, batch_first=True)
+    with torch.no_grad():
+        library.weight_ih_l0.copy_(model.read.weight)
+        library.weight_hh_l0.copy_(model.carry.weight)
+        library.bias_ih_l0.copy_(model.read.bias)
+        library.bias_hh_l0.zero_()
+        words = nn.functional.one_hot(tokens, model.task.vocab).float()
+        h, _ = library(words[:, :-1], torch.ones(1, len(tokens), model.config.width))
+        expected = model.write(h).log_softmax(-1)
+    expected = (expected * words[:, 1:]).sum(-1)
+    assert_close(log_prob(model, tokens, lengths)[:, 1:], expected, CLOSE, "scores")
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_longer_sequence_is_scored_or_refused(case):
+    name, fields = case
+    model = tiny(name, **fields)
+    tokens, lengths = batch(Task(vocab=model.task.vocab, length=model.task.length + 3))
+    refusals = []
+    for score in (lambda: log_prob(model, tokens, lengths), lambda: next_log_prob(model, tokens)):
+        try:
+            assert model.leaks or not score().isnan().any()
+        except UserError as error:
+            refusals.append(str(error))
+    assert all("; use " in refusal and "\n" not in refusal for refusal in refusals)
+    assert len(refusals) in (0, 2) or not model.causal

@@ -1,4 +1,4 @@
-"""Masked language model: masking, objective, score. Contrastive training: objective and optimum."""
+"""Models with another objective: masks, contrasts, word2vec, corrupted spans."""
 
 import math
 from typing import Any
@@ -10,11 +10,18 @@ from torch.nn.functional import logsigmoid
 
 from lmzoo import zoo
 from lmzoo.base.errors import UserError
+from lmzoo.contract import START, LanguageModel
 from lmzoo.functional.token_scores import scored_mask
-from lmzoo.laws.support import assert_close, log_prob
+from lmzoo.laws.support import assert_close, log_prob, next_log_prob
 from lmzoo.models.objective import contrastive_objective, mask_tokens
+from lmzoo.models.span_corruption import (
+    corrupt,
+    sample_spans,
+    sample_spans_around,
+    span_targets,
+)
 from tests.models.equivalence import small
-from tests.tiny import CLOSE, FINE, batch, tiny
+from tests.tiny import CLOSE, FINE, batch, every_sequence, tiny
 
 VOCAB, COUNT = 5, 200
 """Of the contrastive models."""
@@ -24,9 +31,9 @@ def masked(**fields: Any) -> Any:
     return small("masked_lm", **fields)
 
 
-def is_within_five_sigma(count: int, trials: int, p: float) -> bool:
-    """Whether a count is within five standard deviations of the mean of Binomial(trials, p)."""
-    return abs(count - trials * p) < 5 * math.sqrt(trials * p * (1 - p))
+def is_within_five_sigma(actual: float, p: float, trials: int) -> bool:
+    """Whether a share of successes is within five standard deviations of the binomial mean p."""
+    return abs(actual - p) <= 5 * math.sqrt(p * (1 - p) / trials)
 
 
 def test_tokens_are_selected_hidden_and_swapped_with_the_given_probabilities() -> None:
@@ -41,12 +48,12 @@ def test_tokens_are_selected_hidden_and_swapped_with_the_given_probabilities() -
     changed = actual.tokens != tokens
     assert not (changed & (actual.hidden | ~actual.predicted)).any()
     trials = int(actual.predicted.sum())
-    assert is_within_five_sigma(trials, int(words.sum()), 0.15)
-    assert is_within_five_sigma(int(actual.hidden.sum()), trials, 0.8)
+    assert is_within_five_sigma(trials / int(words.sum()), 0.15, int(words.sum()))
+    assert is_within_five_sigma(int(actual.hidden.sum()) / trials, 0.8, trials)
     # A random token equals the original one with probability 1/vocab.
-    assert is_within_five_sigma(int(changed.sum()), trials, 0.1 * (1 - 1 / vocab))
+    assert is_within_five_sigma(int(changed.sum()) / trials, 0.1 * (1 - 1 / vocab), trials)
     swapped = actual.tokens[changed]
-    assert is_within_five_sigma(int((swapped < vocab // 2).sum()), len(swapped), 0.5)
+    assert is_within_five_sigma((swapped < vocab // 2).double().mean().item(), 0.5, len(swapped))
 
 
 @pytest.mark.parametrize(("hide", "swap"), [(1.0, 0.0), (0.0, 0.0), (0.0, 1.0)])
@@ -158,3 +165,210 @@ def test_only_training_counts_noise_tokens_and_only_scored_ones() -> None:
     model.train().objective(tokens, lengths)
     expected = torch.bincount(tokens[scored_mask(tokens, lengths)], minlength=VOCAB)
     assert model.noise.counts.equal(expected)
+
+
+WORDS = 5
+
+
+def vectors(name: str, length: int = 6, **fields: Any) -> Any:
+    """Return a model with large vectors and a noise distribution that is not uniform."""
+    model = tiny(name, vocab=WORDS, length=length, embedding_std=1.0, **fields)
+    model.noise.counts.copy_(torch.tensor([0, 8, 2, 5, 1]))
+    return model.eval()
+
+
+def pairs(n: int, window: int) -> list[tuple[int, list[int]]]:
+    """Return the position of each word with the positions of its contexts."""
+    contexts = [(t, range(max(0, t - window), min(n, t + window + 1))) for t in range(1, n)]
+    return [(t, [j for j in js if j != t]) for t, js in contexts]
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("word2vec_skipgram", {"window": 1}),
+        ("word2vec_skipgram", {"window": 4, "negatives": 3, "l2": 0.1}),
+        ("word2vec_cbow", {"window": 2}),
+        ("word2vec_cbow", {"window": 3, "mean": True, "negatives": 2}),
+        ("word2vec_cbow", {"window": 2, "l2": 0.1, "max_norm": 0.7}),
+    ],
+)
+def test_score_is_the_sum_over_pairs_plus_expected_noise(name: str, fields: dict[str, Any]) -> None:
+    model = vectors(name, **fields)
+    tokens, lengths = batch(model.task)
+    actual = log_prob(model, tokens, lengths)
+    config, q = model.config, model.noise.log_q(torch.zeros(())).exp()
+    w, c = model.word.weight.detach(), model.context.weight.detach()
+    if config.max_norm:
+        w, c = ((x * (config.max_norm / x.norm(dim=-1, keepdim=True)).clamp_max(1)) for x in (w, c))
+    for row, n in enumerate(lengths.tolist()):
+        s = tokens[row]
+        for t, contexts in pairs(n, config.window):
+            vectors_c = [c[s[j]] for j in contexts]
+            if getattr(config, "mean", False):
+                vectors_c = [torch.stack(vectors_c).mean(0)]
+            expected = torch.zeros(())
+            for x in vectors_c:
+                expected += logsigmoid(x @ w[s[t]])
+                noise_scores = c @ w[s[t]] if name == "word2vec_skipgram" else w @ x
+                expected += config.negatives * (q * logsigmoid(-noise_scores)).sum()
+            for j in contexts:
+                expected -= config.l2 / 2 * (c[s[j]].square().sum() + w[s[t]].square().sum())
+            assert_close(actual[row, t], expected, CLOSE, f"score of word {t}")
+
+
+@pytest.mark.parametrize("mean", [None, False, True])
+def test_sampled_objective_has_the_score_as_expectation(*, mean: bool | None) -> None:
+    draws = 1500
+    fields = {} if mean is None else {"mean": mean}
+    model = vectors("word2vec_skipgram" if mean is None else "word2vec_cbow", length=4, **fields)
+    tokens, lengths = batch(model.task, count=2)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        many = model.objective(tokens.repeat(draws, 1), lengths.repeat(draws))
+    many = many.unflatten(0, (draws, -1))
+    difference = (many.mean(0) - log_prob(model, tokens, lengths)).abs()
+    assert (difference <= 5 * many.std(0) / draws**0.5 + 1e-6).all()
+    assert (many.std(0)[scored_mask(tokens, lengths)] > 0).all()
+
+
+def test_next_token_distribution_reads_the_window_before() -> None:
+    for mean in (False, True):
+        model = vectors("word2vec_cbow", window=2, mean=mean)
+        prefix, _ = batch(model.task)
+        vectors_c = model.context.weight[prefix[:, -2:]]
+        pooled = vectors_c.mean(1) if mean else vectors_c.sum(1)
+        expected = (pooled @ model.word.weight.T).log_softmax(-1).detach()
+        assert_close(next_log_prob(model, prefix), expected, CLOSE, "next")
+
+
+def test_noise_counts_contexts_for_skip_gram_and_words_for_cbow() -> None:
+    """Skip-gram samples contexts, including `<start>`; CBOW samples words."""
+    tokens, lengths = torch.tensor([[START, 3, 4, 0, 0, 0]]), torch.tensor([3])
+    counts = {"word2vec_skipgram": [0, 1, 0, 1, 1], "word2vec_cbow": [0, 0, 0, 1, 1]}
+    for name, expected in counts.items():
+        model = tiny(name, vocab=WORDS, length=6).train()
+        model.objective(tokens, lengths)
+        assert model.noise.counts.tolist() == expected
+
+
+N = 20_000
+"""Number of sequences in which spans are counted."""
+
+
+@pytest.fixture
+def model() -> LanguageModel:
+    return small("span_corruption")
+
+
+def drawn(density: float, mean: float, count: int = 12) -> Tensor:
+    u = torch.rand(N, count, generator=torch.Generator().manual_seed(0))
+    return sample_spans(u, density, mean)
+
+
+@pytest.mark.parametrize(("density", "mean"), [(0.15, 3.0), (0.5, 2.0), (0.3, 1.0)])
+def test_spans_have_the_documented_frequencies(density: float, mean: float) -> None:
+    masked = drawn(density, mean)
+    for t in range(masked.shape[1]):
+        assert is_within_five_sigma(masked[:, t].double().mean().item(), density, N), (
+            f"hidden at {t}"
+        )
+    was, now = masked[:, :-1], masked[:, 1:]
+    inside, outside = now[was], now[~was]
+    assert is_within_five_sigma(inside.double().mean().item(), 1 - 1 / mean, len(inside)), (
+        "length of spans"
+    )
+    begins = density / (mean * (1 - density))
+    assert is_within_five_sigma(outside.double().mean().item(), begins, len(outside)), "beginnings"
+
+
+@pytest.mark.parametrize(("density", "mean"), [(0.15, 3.0), (0.5, 2.0), (0.3, 1.0)])
+def test_spans_around_a_token_follow_the_conditional_distribution(
+    density: float, mean: float
+) -> None:
+    masked, u = (
+        drawn(density, mean, 6),
+        torch.rand(N, 6, generator=torch.Generator().manual_seed(1)),
+    )
+    for at in range(6):
+        around = sample_spans_around(at, u, density, mean)
+        assert around[:, at].all()
+        covering = masked[masked[:, at]]
+        for t in {*range(6)} - {at}:
+            expected = covering[:, t].double().mean().item()
+            # Both sides are estimates; this doubles the variance of the smaller sample.
+            assert is_within_five_sigma(
+                around[:, t].double().mean().item(), expected, len(covering) // 2
+            ), (at, t)
+
+
+def test_source_and_target_sequences_of_examples() -> None:
+    """The example of `spans.py`, a sequence without hidden tokens, and one hidden completely."""
+    tokens = torch.tensor([[1, 4, 5, 6, 7, 8], [1, 4, 5, 0, 0, 0], [1, 4, 5, 6, 0, 0]])
+    lengths = torch.tensor([6, 3, 4])
+    masked = torch.tensor([[0, 0, 1, 1, 0, 1], [0] * 6, [0, 1, 1, 1, 0, 0]], dtype=torch.bool)
+    X, Y = 9, 10
+    source, n = corrupt(tokens, lengths, masked, vocab=9)
+    expected = [[1, 4, X, 7, Y, 0], [1, 4, 5, 0, 0, 0], [1, X, 0, 0, 0, 0]]
+    assert (source.tolist(), n.tolist()) == (expected, [5, 3, 2])
+    target, position = span_targets(tokens, masked, vocab=9)
+    assert target.tolist() == [[X, 5, 6, Y, 8], [0] * 5, [X, 4, 5, 6, 0]]
+    assert target.gather(1, position.clamp_min(0))[masked].equal(tokens[masked])
+
+
+def masks(count: int, *hidden_at: int) -> Tensor:
+    masked = torch.zeros(count, 5, dtype=torch.bool)
+    masked[:, list(hidden_at)] = True
+    return masked
+
+
+@pytest.mark.parametrize("hidden_at", [(1,), (2, 3), (1, 3), (1, 2, 4), (1, 2, 3, 4)])
+@torch.no_grad()
+def test_probabilities_of_all_fillings_of_the_spans_sum_to_one(
+    model: LanguageModel, hidden_at: tuple[int, ...]
+) -> None:
+    """For every choice of the visible tokens."""
+    tokens, lengths = every_sequence(model.task)
+    masked = masks(len(tokens), *hidden_at)
+    scores = model.eval().score_hidden(tokens, lengths, masked)
+    assert (scores[~masked[:, 1:]] == 0).all()
+    assert (scores[masked[:, 1:]] < 0).all()
+    rest = tokens.masked_fill(masked, 0)
+    for kept in rest.unique(dim=0):
+        total = scores[(rest == kept).all(1)].double().sum(1).exp().sum()
+        assert_close(
+            total, torch.ones_like(total), CLOSE, f"total of all fillings of {kept.tolist()}"
+        )
+
+
+@torch.no_grad()
+def test_evaluation_shares_spans_and_training_draws_new_ones() -> None:
+    model = small("span_corruption", samples=3)
+    tokens, lengths = batch(model.task)
+    recorded: list[Tensor] = []
+    score_hidden = model.score_hidden
+
+    def record(tokens: Tensor, lengths: Tensor, masked: Tensor) -> Tensor:
+        recorded.append(masked)
+        return score_hidden(tokens, lengths, masked)
+
+    model.score_hidden = record
+    actual = log_prob(model, tokens, lengths)
+    real = torch.arange(tokens.shape[1]) < lengths[:, None]
+    assert all(masked.equal(masked[0] & real) for masked in recorded), (
+        "sequences draw for themselves"
+    )
+    assert not any(masked[:, 0].any() for masked in recorded), "<start> is hidden"
+    for t in range(1, tokens.shape[1]):
+        drawn = recorded[3 * t - 3 : 3 * t]
+        assert all(masked[0, t] for masked in drawn), f"token {t} is not hidden"
+        per_draw = torch.stack(
+            [score_hidden(tokens, lengths, masked)[:, t - 1] for masked in drawn]
+        )
+        assert_close(actual[:, t], per_draw.mean(0), CLOSE, f"mean over the draws at {t}")
+    assert len(recorded) == 3 * (tokens.shape[1] - 1)
+    recorded.clear()
+    for noise in (0, 1):
+        log_prob(model, tokens, lengths, training=True, noise=noise)
+    assert len(recorded) == 2
+    assert not recorded[0].equal(recorded[1])

@@ -1,4 +1,4 @@
-"""Recurrent language model: inputs, stacked layers and decoding state."""
+"""Recurrent language models: inputs, layers, dropout, a skip; ELMo; from right to left."""
 
 from typing import Any
 
@@ -10,11 +10,14 @@ from lmzoo import zoo
 from lmzoo.base.config import to_dict
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
+from lmzoo.contract import END, MODELS, START, Task
 from lmzoo.functional.normalise import Norm, normalise_sequence
 from lmzoo.kernels.tokens import TokenInputs
-from lmzoo.laws.support import assert_close, log_prob
-from tests.models.equivalence import small
-from tests.tiny import CLOSE, FINE, batch, every_sequence, tiny
+from lmzoo.laws.support import assert_close, log_prob, next_log_prob
+from lmzoo.train.pack_compatibility import reason_not_packable
+from tests.models.equivalence import LENGTH, small
+from tests.models.sentences import pad_sentences
+from tests.tiny import CLOSE, FINE, SAME, batch, every_sequence, shrink, tiny
 
 FEW, MANY = torch.tensor([[1, 3]]), torch.tensor([[1, 2, 3, 0], [3, 3, 1, 2]])
 
@@ -93,3 +96,148 @@ def test_a_learned_start_is_one_start() -> None:
     assert configs[0] == configs[1]
     with pytest.raises(UserError, match="starts=2 learns initial states, but start=zeros sets one"):
         tiny("recurrent_lm", starts=2, start="zeros")
+
+
+RATES = ("dropout_input", "dropout_output")
+TASK = Task(vocab=9, length=8)
+TOKENS = torch.randint(4, 9, (6, 8), generator=torch.Generator().manual_seed(0))
+LENGTHS = torch.full((6,), 8)
+
+
+def build(row="recurrent_lm", **fields):
+    return zoo.build(zoo.config(row, width=8, **fields), TASK)
+
+
+def score(model, seed=0):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return model.log_prob(TOKENS, LENGTHS)
+
+
+@pytest.mark.parametrize(
+    ("row", "rate"), [("gpt", "dropout_output"), *(("recurrent_lm", rate) for rate in RATES)]
+)
+def test_each_rate_acts_in_training_only(row, rate):
+    fields = {"dropout": 0.0} if row == "gpt" else {"num_layers": 2}
+    plain, noisy = (build(row, **fields, **{rate: p}) for p in (0.0, 0.5))
+    noisy.load_state_dict(plain.state_dict())
+    assert torch.equal(score(noisy.eval()), score(plain.eval()))
+    noisy.train()
+    assert torch.equal(score(noisy, 1), score(noisy, 1))
+    assert not torch.equal(score(noisy, 1), score(noisy, 2))
+    if row == "recurrent_lm":  # its steps drop nothing
+        prefix = TOKENS[:, :3]
+        assert torch.equal(noisy.next_log_prob(prefix), plain.next_log_prob(prefix))
+    score(noisy, 1).sum().backward()
+    weights = dict(noisy.named_parameters())
+    assert all(w.grad is not None and bool(w.grad.isfinite().all()) for w in weights.values())
+    assert all(isinstance(w, torch.nn.Parameter) for w in weights.values())
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_a_model_with_dropout_trains_alone_and_without_it_is_as_before(rate):
+    assert "noise" in reason_not_packable(build(**{rate: 0.1}))
+    assert reason_not_packable(build(**{rate: 0.0})) == ""
+    assert rate not in MODELS.dump(build(**{rate: 0.0}).config)
+    noisy = build(**{rate: 0.1}).config
+    assert MODELS.parse(MODELS.dump(noisy)) == noisy
+
+
+def test_skip_reads_the_last_token_only() -> None:
+    model = small("latent_ar")
+    prefix = every_sequence(model.task)[0][:, :4]
+    x = model.embedding(prefix)
+    h = model.cell.scan(x, torch.ones(len(x), 4))[:, -1]
+    expected = torch.log_softmax(
+        (h + x[:, -1] @ model.skip.weight.T) @ model.embedding.weight.T, dim=1
+    )
+    assert_close(next_log_prob(model, prefix), expected.detach(), CLOSE, "P(v | s_<t)")
+
+
+WIDTH = 4
+
+
+def elmo(**fields: Any) -> Any:
+    return small("elmo", **fields).eval()
+
+
+def weights_of(model: Any, direction: str) -> dict[str, torch.Tensor]:
+    """Return the weights of one direction with the names of the recurrent language model."""
+    names = {"cells.0.": "cell.", "cells.1.": "upper.0."}
+    actual = {}
+    for name, value in getattr(model, direction).state_dict().items():
+        for ours, theirs in names.items():
+            name = name.replace(ours, theirs)
+        actual[name] = value
+    return actual
+
+
+def recurrent() -> Any:
+    return small("lstm_lm", num_layers=2).eval()
+
+
+def test_each_direction_is_a_recurrent_language_model() -> None:
+    model, plain = elmo(num_layers=2), recurrent()
+    tokens, lengths = every_sequence(model.task)
+    lengths = 2 + torch.arange(len(tokens)) % (LENGTH - 1)
+    plain.load_state_dict(weights_of(model, "forward_lm"))
+    assert_close(
+        log_prob(model, tokens, lengths), log_prob(plain, tokens, lengths), CLOSE, "forward"
+    )
+    back = small("backward_lm", reader=zoo.config("lstm_lm", num_layers=2, width=WIDTH))
+    back.reader.load_state_dict(weights_of(model, "backward_lm"))
+    with torch.no_grad():
+        actual = model.backward_log_prob(tokens, lengths)
+    assert_close(actual, log_prob(back, tokens, lengths), CLOSE, "backward")
+
+
+def test_padding_does_not_change_representations() -> None:
+    model = elmo()
+    tokens, lengths = batch(model.task)
+    t = torch.arange(LENGTH)
+    mask = t < lengths[:, None]
+    with torch.no_grad():
+        before = model.represent(tokens, lengths)
+        after = model.represent(tokens.masked_fill(~mask, 2), lengths)
+    assert_close(after[mask], before[mask], SAME, "representations")
+
+
+READERS: list[Any] = [
+    "recurrent_lm", {"starts": 2}, "aggregate_markov", "latent_parent_positional",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_scores_are_the_readers_scores_of_the_reversed_sequence(reader: Any) -> None:
+    model = small("backward_lm", reader=reader)
+    tokens, lengths = batch(model.task, count=20)
+    actual = log_prob(model, tokens, lengths)
+    for b, n in enumerate(lengths.tolist()):
+        reversed_tokens = torch.cat([tokens[b, :1], tokens[b, 1:n].flip(0)])[None]
+        expected = log_prob(model.reader, reversed_tokens, torch.tensor([n]))[0]
+        assert_close(actual[b, 1:n], expected[1:].flip(0), CLOSE, f"scores of row {b}")
+        assert not actual[b, n:].any()
+
+
+def test_backward_model_is_not_causal_and_needs_a_causal_reader() -> None:
+    assert not small("backward_lm").causal
+    with pytest.raises(UserError, match="'backward_lm' cannot read backwards"):
+        small("backward_lm", reader="backward_lm")
+
+
+ENDED = Task(vocab=4, length=5, ends=True)
+
+
+def tiny_model(name: str, task: Task = ENDED, **fields: Any) -> Any:
+    small = shrink(to_dict(zoo.config(name, **fields)))
+    return zoo.build(zoo.config(name, **small), task).eval()
+
+
+def test_end_is_predicted_last_and_words_from_right_to_left() -> None:
+    back = tiny_model("backward_lm")
+    tokens, lengths = pad_sentences([(START, 3, 0, 1, END), (START, 3, END), (START, END)], 5)
+    actual = log_prob(back, tokens, lengths)
+    for row, read in enumerate([(START, 1, 0, 3, END), (START, 3, END), (START, END)]):
+        scores = log_prob(back.reader, *pad_sentences([read], 5))[0, 1 : len(read)]
+        expected = torch.cat([scores[:-1].flip(0), scores[-1:]])
+        assert_close(actual[row, 1 : len(read)], expected, CLOSE, f"scores of row {row}")

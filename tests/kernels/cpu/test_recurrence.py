@@ -30,7 +30,7 @@ def agree(cell: Cell, tolerance: float, count: int = 3, length: int = 4) -> None
 
 @pytest.mark.parametrize("name", list(CELLS))
 def test_every_fast_scan_equals_the_loop_over_steps(name: str) -> None:
-    """`tests/cells` has every cut: `test_parallel_scans.py` and `test_matrix_scan.py`."""
+    """`tests/cells/test_scans.py` has every cut."""
     cell = build(CELLS.parse(name), torch.float64)
     if cell.fast_scan(*data(cell)) is None:
         assert name not in KERNEL_CELLS

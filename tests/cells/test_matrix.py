@@ -1,0 +1,340 @@
+"""Cells with a matrix state: relations between them, and loops over the tokens."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from lmzoo.cells.base import Cell
+from lmzoo.functional.matrix_state import matrix_scan
+from lmzoo.laws.cells import UNCUT_LAWS, law_equal_functions_have_equal_configs
+from lmzoo.laws.probes import disturb
+from lmzoo.laws.support import assert_close
+from tests.cells.reference_forms import conv, heads, rms
+from tests.cells.support import make
+from tests.tiny import FINE
+
+H, T = 6, 9
+
+
+def pair(cell: Cell, seed: int = 1) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(3, T, cell.width, generator=generator, dtype=torch.float64)
+    return x, torch.ones(3, cell.num_state_vectors * cell.width, dtype=torch.float64)
+
+
+def built(name: str, **fields: Any) -> Cell:
+    return make(name, width=H, length=T, **fields)
+
+
+def scan(cell: Cell) -> Tensor:
+    with torch.no_grad():
+        return cell.scan(*pair(cell))
+
+
+def share(target: Cell, source: Cell, **renamed: str) -> Cell:
+    """Copy the weights of `source`; `renamed` maps names of the target to names of the source."""
+    with torch.no_grad():
+        for name, weight in target.w.named_parameters():
+            weight.copy_(getattr(source.w, renamed.get(name, name)).reshape(weight.shape))
+    return target
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None = None) -> Tensor:
+    """Return Σ_{s≤t} decay_ts (q_t · k_s) v_s of one head, from the (T, T) matrix of weights."""
+    weights = torch.tril(q @ k.mT)
+    return (weights if decay is None else weights * decay) @ v
+
+
+def by_head(x: Tensor, weight: Tensor, count: int = 2) -> Tensor:
+    return nn.functional.linear(x, weight).unflatten(-1, (count, -1)).transpose(1, 2)
+
+
+def test_gla_and_retention_without_decay_are_linear_attention() -> None:
+    gla = built("gla", cuts=["decay", "gate", "norm"], expand_k=1.0)
+    cuts = ["decay", "gate", "norm", "rotation"]
+    retention = share(built("retention", cuts=cuts, expand_v=1), gla)
+    (x, _), w = pair(gla), gla.w
+    o = attention(by_head(x, w.q) / (H / 2) ** 0.5, by_head(x, w.k), by_head(x, w.v))
+    expected = o.transpose(1, 2).flatten(-2) @ w.out.T
+    assert_close(scan(gla), expected, FINE, "linear attention")
+    assert_close(scan(retention), expected, FINE, "linear attention")
+
+
+def test_gated_deltanet_without_alpha_and_gate_is_deltanet() -> None:
+    gated = built("gated_deltanet", cuts=["alpha", "gate"], expand_v=1)
+    assert_close(scan(gated), scan(share(built("deltanet"), gated)), FINE, "outputs")
+
+
+@pytest.mark.parametrize("cuts", [[], ["alpha", "gate"]], ids=str)
+def test_deltaproduct_with_one_step_is_gated_deltanet(cuts: list[str]) -> None:
+    one = built("deltaproduct", products=1, cuts=cuts, expand_v=1 if cuts else 2)
+    other = "gated_deltanet" if not cuts else "deltanet"
+    assert_close(scan(one), scan(share(built(other, beta_max=2.0), one)), FINE, "outputs")
+
+
+def test_mamba3_without_its_three_ideas_is_mamba2() -> None:
+    """Without trapezoid, rotation, biases and norms of B and C (Lahoti et al. 2026, table 1)."""
+    cell = built("mamba3", cuts=["trapezoid", "rotation", "bias", "norm", "decay"])
+    other = built("mamba2", cuts=["convolution", "norm", "decay"])
+    share(other, cell)
+    x, start = pair(cell)
+    z, _ = other.prepare(other.project(x), ())
+    other_z = {**z, **{name: linear(x, cell.w.get_parameter(name)) for name in ("x", "b", "c")}}
+    update = other.update(other_z)
+    o, _ = matrix_scan(update, torch.zeros(3, 2, 16, H).double())
+    assert_close(cell.scan(x, start), other.output(o, other_z, update), FINE, "outputs")
+
+
+def test_m2rnn_without_tanh_and_transition_is_a_gated_linear_recurrence() -> None:
+    """S_t = f_t S_{t-1} + (1 − f_t) (S_{t-1} + k_t v_tᵀ): no decay, writes of 1 − f_t."""
+    cell = built("m2rnn", cuts=["tanh", "transition"])
+    x, start = pair(cell)
+    with torch.no_grad():
+        z, _ = cell.prepare(cell.project(x), cell.initial_memory(start))
+        u = cell.update(z)
+        linear_form = u._replace(
+            key=(1 - u.log_decay.exp()) * u.key, log_decay=torch.zeros_like(u.log_decay)
+        )
+        o, _ = matrix_scan(linear_form, cell.initial_state(start)[0])
+        assert_close(cell.scan(x, start), cell.output(o, z, u), FINE, "outputs")
+
+
+def test_kda_without_vector_decays_by_head() -> None:
+    """It differs from gated DeltaNet in the low-rank maps of α and of the gate alone."""
+    gated = built("gated_deltanet", cuts=["gate"], expand_v=1)
+    cell = built("kda", cuts=["vector", "gate"])
+    with torch.no_grad():
+        for name, weight in gated.w.named_parameters():
+            full = cell.w.up_alpha @ cell.w.alpha if name == "alpha" else getattr(cell.w, name)
+            weight.copy_(full)
+    assert_close(scan(cell), scan(gated), FINE, "outputs")
+
+
+def test_deltanet_without_delta_is_linear_attention() -> None:
+    cell = built("deltanet", cuts=["delta", "beta", "unit", "norm", "convolution"])
+    (x, _), w = pair(cell), cell.w
+    q, k, v = (nn.functional.silu(by_head(x, weight)) for weight in (w.q, w.k, w.v))
+    o = attention(q / (H / 2) ** 0.5, k, v)
+    expected = o.transpose(1, 2).flatten(-2) @ w.out.T
+    assert_close(scan(cell), expected, FINE, "linear attention")
+
+
+def test_mamba2_is_retention_with_a_decay_that_reads_the_token() -> None:
+    """Its state space duality: attention with decays exp(−A Σ Δ) between positions."""
+    cell = built("mamba2", cuts=["convolution", "skip", "gate", "norm"], states=4)
+    (x, _), w = pair(cell), cell.w
+    silu, size = nn.functional.silu, 12 // 2
+    values = silu(x @ w.x.T).unflatten(-1, (2, size)).transpose(1, 2)
+    b, c = (silu(x @ weight.T)[:, None] for weight in (w.b, w.c))
+    delta = nn.functional.softplus(x @ w.delta.T + w.bias_delta).mT
+    total = (-w.log_rate.exp()[:, None] * delta).cumsum(-1)
+    decay = torch.exp((total[..., :, None] - total[..., None, :]).tril())
+    o = attention(c, b, delta[..., None] * values, decay)
+    expected = o.transpose(1, 2).flatten(-2) @ w.out.T
+    assert_close(scan(cell), expected, FINE, "attention form")
+
+
+def test_mamba_without_selection_is_a_convolution() -> None:
+    """A linear time-invariant system: y = Σ_s kernel_{t−s} x_s, kernel_d = Σ_n C_n a_n^d Δ B_n."""
+    cell = built("mamba", cuts=["delta", "b", "c", "convolution", "gate"])
+    (x, _), w = pair(cell), cell.w
+    u = nn.functional.silu(x @ w.x.T)
+    delta = nn.functional.softplus(w.bias_delta)
+    a = torch.exp(-w.log_rate.exp().view(16, -1) * delta)
+    powers = a ** torch.arange(T, dtype=torch.float64)[:, None, None]
+    kernel = ((w.fixed_c * w.fixed_b)[:, None] * powers * delta).sum(1)  # (T, D)
+    y = torch.stack([(kernel[: t + 1].flip(0) * u[:, : t + 1]).sum(1) for t in range(T)], dim=1)
+    assert_close(scan(cell), (y + w.skip * u) @ w.out.T, FINE, "convolution")
+
+
+def test_rwkv7_without_removal_is_gated_linear_attention() -> None:
+    cuts = ["removal", "token_shift", "rate", "bonus", "gate", "norm"]
+    cell = built("rwkv7", heads=1, cuts=cuts)
+    (x, _), w = pair(cell), cell.w
+    rate = torch.sigmoid(torch.tanh(x @ w.w1.T) @ w.w2.T + w.bias_w)
+    total = (-(torch.e**-0.5) * rate).cumsum(1)
+    r, k, v = x @ w.r.T, x @ w.k.T, x @ w.v.T
+    scores = (r * total.exp()) @ (k * (-total).exp()).mT  # short enough not to overflow
+    assert_close(scan(cell), torch.tril(scores) @ v @ w.out.T, FINE, "gated linear attention")
+
+
+def test_rwkv7_with_a_rate_of_beta_is_deltanet() -> None:
+    """Without decay, with ξ = 1 and a = 1 it erases and writes under the same unit key."""
+    cuts = ["decay", "rate", "removal_key", "token_shift", "bonus", "gate", "norm"]
+    cell = built("rwkv7", cuts=cuts)
+    (x, start), w = pair(cell), cell.w
+    matrix, outputs = cell.initial_state(start)[0], []
+    for t in range(T):
+        r, k, v = (by_head(x[:, t : t + 1], weight)[:, :, 0] for weight in (w.r, w.k, w.v))
+        key = k * torch.rsqrt(k.square().sum(-1, keepdim=True) + 1e-6)
+        eye = torch.eye(H // 2, dtype=torch.float64)
+        matrix = (eye - key[..., :, None] * key[..., None, :]) @ matrix
+        matrix = matrix + k[..., :, None] * v[..., None, :]
+        outputs.append((matrix.mT @ r[..., None])[..., 0].flatten(1) @ w.out.T)
+    assert_close(scan(cell), torch.stack(outputs, 1), FINE, "the delta rule")
+
+
+LENGTH, WIDTH = 11, 12
+F = nn.functional
+CASES: list[dict[str, Any]] = [
+    {"name": "comba"},
+    {"name": "comba", "cuts": ["feedback"], "beta_max": 2.0},
+    {"name": "comba", "cuts": ["correction", "gate"]},
+    {"name": "comba", "preconditioned": True},
+    {"name": "gated_deltanet2"},
+    {"name": "gated_deltanet2", "beta_max": 2.0, "expand_v": 2},
+    {"name": "gated_deltanet2", "cuts": ["erase"]},
+    {"name": "gated_deltanet2", "cuts": ["write", "vector"]},
+    {"name": "gated_deltanet2", "preconditioned": True},
+    {"name": "gated_deltanet", "preconditioned": True},
+    {"name": "kda", "preconditioned": True},
+]
+
+
+def decay(w: dict[str, Tensor], logits: Tensor, end: str = "") -> Tensor:
+    rate, bias = w[f"log_rate{end}"].exp(), w[f"bias_alpha{end}"]
+    delta = F.softplus(logits + bias)
+    repeats = delta.shape[-1] // len(rate)
+    return torch.exp(-rate.repeat_interleave(repeats) * delta)
+
+
+def loop(cell: Any, w: dict[str, Tensor], x: Tensor) -> Tensor:
+    """Compute the outputs (LENGTH, WIDTH) of one sequence, from a state of zeros."""
+    n, keys, values, c = cell.heads, cell.keys, cell.values, cell.config
+    q, k, v = conv(x @ torch.cat([w["q"], w["k"], w["v"]]).T, w["conv"]).split(
+        [n * keys, n * keys, n * values], dim=1
+    )
+    q, k, v = heads(q, n), heads(k, n), heads(v, n)
+    strength = torch.sigmoid(w["bias_b"]) if "bias_b" in w else torch.ones(n)
+    if "skip" in w:
+        q = q - (w["skip"] * strength)[:, None] * k
+    q, k = (u / torch.sqrt(u.pow(2).sum(-1, keepdim=True) + 1e-6) for u in (q, k))
+    logits = x @ w["alpha"].T
+    alpha = decay(w, logits @ w["up_alpha"].T if "up_alpha" in w else logits).view(LENGTH, n, -1)
+    beta = torch.sigmoid(x @ w["beta"].T) * c.beta_max if "beta" in w else torch.ones(LENGTH, n)
+    erase, write = (
+        heads(torch.sigmoid(x @ w[name].T), n) if name in w else torch.ones(LENGTH, n, 1)
+        for name in ("erase", "write")
+    )
+    erase = erase * c.beta_max if "erase" in w else erase
+    state, curvature, outputs = x.new_zeros(n, keys, values), x.new_zeros(n, keys), []
+    for t in range(LENGTH):
+        m = torch.ones(n, keys)
+        if c.preconditioned:
+            kept = decay(w, x[t] @ w["alpha_a"].T, "_a")
+            new = torch.sigmoid(x[t] @ w["beta_a"].T)
+            curvature = kept[:, None] * curvature + new[:, None] * k[t] ** 2
+            r = torch.log(curvature + 1e-6) - w["log_centre"][:, None]
+            m = torch.exp(-math.log(1.5) * r / (1 + r.abs()))
+        state = alpha[t][..., None] * state
+        p = strength[:, None] * erase[t] * k[t]
+        error = beta[t][:, None] * (write[t] * v[t] - torch.einsum("nkv,nk->nv", state, p))
+        state = state + torch.einsum("nk,nv->nkv", k[t] * m, error)
+        outputs.append(torch.einsum("nkv,nk->nv", state, q[t] * keys**-0.5))
+    o = rms(torch.stack(outputs), w["norm"]).flatten(1)
+    if "gate" in w:
+        gate = x @ w["gate"].T
+        gate = gate @ w["up_gate"].T + w["bias_gate"] if "up_gate" in w else gate
+        o = o * (F.silu(gate) if cell.name == "gated_deltanet" else torch.sigmoid(gate))
+    return o @ w["out"].T
+
+
+def prepared(**fields: Any) -> tuple[Cell, Tensor, Tensor]:
+    cell = make(**fields, width=WIDTH, length=LENGTH)
+    disturb(cell)
+    x = torch.randn(LENGTH, WIDTH, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return cell, x, torch.ones(1, cell.num_state_vectors * WIDTH, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("fields", CASES, ids=str)
+def test_outputs_are_those_of_the_loop(fields: dict[str, Any]) -> None:
+    cell, x, start = prepared(**fields)
+    weights = {name.removeprefix("w."): w.detach() for name, w in cell.named_parameters()}
+    torch.set_default_dtype(torch.float64)
+    try:
+        expected = loop(cell, weights, x)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    with torch.no_grad():
+        assert (cell.scan(x[None], start)[0] - expected).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("fields", CASES[-3:], ids=str)
+@pytest.mark.parametrize("law", [*UNCUT_LAWS, law_equal_functions_have_equal_configs])
+def test_a_preconditioned_cell_obeys_every_law(fields: dict[str, Any], law: Any) -> None:
+    cell = make(**fields, width=8)
+    disturb(cell)
+    law(cell)
+
+
+def test_the_options_leave_the_other_initial_weights() -> None:
+    """So that a difference between a cell and its option is no difference of the draws."""
+    for one, other in (
+        (make("kda"), make("gated_deltanet2")),
+        (make("kda"), make("kda", preconditioned=True)),
+        (make("gated_deltanet"), make("gated_deltanet", preconditioned=True)),
+    ):
+        own = dict(other.w.named_parameters())
+        shared = [name for name, _ in one.w.named_parameters() if name in own]
+        assert len(shared) >= len([*one.w.parameters()]) - 1
+        assert all(getattr(one.w, name).equal(own[name]) for name in shared)
+
+
+def test_published_initial_values() -> None:
+    w = make("comba", width=16, initial_d=0.02, preconditioned=True).w
+    assert (w.bias_b == 1).all()
+    assert (w.skip == torch.tensor(0.02)).all()
+    assert (w.log_centre == torch.tensor(-0.2)).all()
+    assert (w.log_rate_a.exp() <= 16).all()
+    assert ((F.softplus(w.bias_alpha_a) > 9e-4) & (F.softplus(w.bias_alpha_a) < 0.11)).all()
+
+
+TOKENS, SIZE, N = 9, 8, 2
+
+
+@pytest.mark.parametrize(
+    "cuts", [[], ["ridge", "beta"], ["solve"], ["gamma", "norm", "unit"]], ids=str
+)
+@torch.no_grad()
+def test_outputs_of_mesa_are_those_of_the_loop(cuts: list[str]) -> None:
+    """As `ops/mesa_net/naive.py` of flash-linear-attention computes them exactly."""
+    cell = make("mesa", SIZE, TOKENS, cuts=cuts)
+    disturb(cell)
+    w = {name: weight for name, weight in cell.w.named_parameters()}
+    x = torch.randn(TOKENS, SIZE, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    q, k = conv(x @ torch.cat([w["q"], w["k"]]).T, w["conv"]).chunk(2, dim=1)
+    q, k, v = heads(q, N), heads(k, N), heads(x @ w["v"].T, N)
+    if "unit" not in cuts:
+        q, k = (u / torch.sqrt(u.pow(2).sum(-1, keepdim=True) + 1e-6) for u in (q, k))
+    one = x.new_ones(TOKENS, N)
+    beta = one if "beta" in cuts else torch.sigmoid(x @ w["beta"].T + w["bias_beta"])
+    gamma = one if "gamma" in cuts else torch.sigmoid(x @ w["gamma"].T + w["bias_gamma"])
+    ridge = F.softplus(w["ridge"]) + 0.25 if "ridge" in w else x.new_ones(SIZE)
+    kk, kv, outputs = x.new_zeros(N, SIZE // N, SIZE // N), x.new_zeros(N, SIZE // N, SIZE // N), []
+    for t in range(TOKENS):
+        kept, written = gamma[t][:, None, None], (beta[t][:, None] * k[t])[..., None]
+        kk, kv = kept * kk + written * k[t][:, None], kept * kv + written * v[t][:, None]
+        solved = torch.linalg.solve(kk + torch.diag_embed(ridge.view(N, -1)), q[t])
+        read = q[t] if "solve" in cuts else solved
+        outputs.append(torch.einsum("nkv,nk->nv", kv, read))
+    o = torch.stack(outputs)
+    o = (o if "norm" in cuts else rms(o, w["norm"])).flatten(1) @ w["out"].T
+    actual = cell.scan(x[None], x.new_ones(1, cell.num_state_vectors * SIZE))[0]
+    assert (actual - o).abs().max() < 1e-10
+
+
+@torch.no_grad()
+def test_the_memory_is_the_least_squares_map_of_the_keys() -> None:
+    """The last key reads what the normal equations give it, with the least ridge."""
+    cell = make("mesa", 6, 3, heads=1, cuts=["beta", "gamma", "convolution", "norm"])
+    cell.w.ridge.fill_(-50.0)
+    cell.w.q.copy_(cell.w.k)
+    x = torch.eye(6, dtype=torch.float64)[None, :3]
+    o = cell.scan(x, x.new_ones(1, 6 * cell.num_state_vectors)) @ torch.linalg.inv(cell.w.out).T
+    k = F.normalize(F.silu(x[0] @ cell.w.k.T), dim=-1)
+    solved = torch.linalg.solve(k.T @ k + 0.25 * torch.eye(6), k.T @ (x[0] @ cell.w.v.T))
+    assert torch.allclose(o[0, -1], k[-1] @ solved, atol=1e-5)

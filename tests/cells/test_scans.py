@@ -1,0 +1,115 @@
+"""The scan of a cell without a loop equals the loop over `step`, for every cut and option."""
+
+import contextlib
+import dataclasses
+from typing import Any
+
+import pytest
+from torch import Tensor
+from torch.func import grad, vmap
+
+from lmzoo.base.equations import cut_names
+from lmzoo.base.errors import UserError
+from lmzoo.cells.base import CELLS, Cell
+from lmzoo.cells.diagonal import DiagonalCell
+from lmzoo.cells.matrix import MatrixCell
+from lmzoo.laws.probes import disturb
+from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import FINE
+from tests.cells.support import make
+from tests.kernels.variants import data, results
+
+SERIAL = {"sru": {1, 4}, "slstm": {4, 5, 6, 7}}
+"""Cells whose scan is parallel under these cuts."""
+DIAGONAL = [*(name for name in CELLS if issubclass(CELLS[name], DiagonalCell)), "qrnn", "slstm"]
+MATRIX = [name for name in CELLS if issubclass(CELLS[name], MatrixCell)]
+ALWAYS = [name for name in DIAGONAL if name not in SERIAL]
+NAMES = [*DIAGONAL, *MATRIX, "griffin", "block", "min_block"]
+OTHER: list[dict[str, Any]] = [
+    {"name": "min_gru", "candidate": "tanh"},
+    {"name": "min_lstm", "candidate": "linear"},
+    {"name": "qrnn", "window": 3, "write_gate": True},
+    {"name": "qrnn", "window": 1},
+    {"name": "sru", "cuts": [1, 4], "highway_bias": -1.0},
+    {"name": "hgrn2", "heads": 5, "width": 5},
+    {"name": "hgrn2", "heads": 1, "width": 17},
+    *({"name": "hgrn2", "heads": 2, "width": 40, "cuts": [cut]} for cut in range(6)),
+    {"name": "lru", "r_min": 0.9, "r_max": 0.99},
+    *({"name": "block", "inner": inner} for inner in ("lstm", "gated_deltanet")),
+]
+"""Large heads of hgrn2 are scanned in chunks."""
+
+
+def variants(name: str) -> list[Cell]:
+    """Return a cell with every single cut and all cuts, besides those that its scan needs."""
+    needed, count = SERIAL.get(name, set()), len(cut_names(name))
+    cells = {}
+    for cuts in (needed, *(needed | {cut} for cut in range(count)), set(range(count))):
+        with contextlib.suppress(UserError):  # all cuts may leave nothing
+            cell = make(name, width=6, length=6, cuts=sorted(cuts))
+            cells[cell.config] = cell
+    return [*cells.values()]
+
+
+def agree(cell: Cell, count: int, length: int) -> None:
+    """Assert that both scans have the same outputs and gradients, in relation to the largest."""
+    disturb(cell)
+    x, start = data(cell, count, length)
+    fast, naive = (results(cell, x, start, fast=fast) for fast in (True, False))
+    names = ["outputs", "inputs", "start", *(name for name, _ in cell.named_parameters())]
+    for name, actual, expected in zip(names, fast, naive, strict=True):
+        assert expected.isfinite().all(), f"{name} of {cell.config}"
+        scale = 1 + expected.abs().max()
+        assert_close(actual / scale, expected / scale, FINE, f"{name} of {cell.config}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_cut(name: str) -> None:
+    cells = variants(name)
+    assert len(cells) > 3
+    for cell in cells:
+        agree(cell, 2, 6)
+
+
+@pytest.mark.parametrize("fields", OTHER, ids=str)
+def test_every_option(fields: dict[str, Any]) -> None:
+    agree(make(**{"width": 4, **fields, "length": 19}), 3, 19)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("count", "length"), [(97, 1), (7, 19)])
+def test_odd_sizes(name: str, count: int, length: int) -> None:
+    """Heads that do not divide the width are rounded up."""
+    fields = {field.name for field in dataclasses.fields(CELLS[name].Config)}
+    heads = {"heads": 4} if "heads" in fields and name != "hgrn2" else {}
+    cuts = sorted(SERIAL.get(name, set()))
+    agree(make(name, width=10, length=length, cuts=cuts, **heads), count, length)
+
+
+@pytest.mark.parametrize("name", [*DIAGONAL, "deltaproduct", "gla", "mamba", "rwkv7"])
+def test_long_sequences_of_large_inputs_are_finite_in_single_precision(name: str) -> None:
+    """Gates saturate at 0 and 1."""
+    cell = make(name, width=8, length=512, cuts=sorted(SERIAL.get(name, set()))).float()
+    x, start = data(cell, 2, 512)
+    for result in results(cell, (100 if name in DIAGONAL else 5) * x, start, fast=True):
+        assert result.isfinite().all()
+
+
+@pytest.mark.parametrize("name", SERIAL)
+def test_a_cell_that_reads_its_state_has_no_parallel_scan(name: str) -> None:
+    for left in SERIAL[name]:
+        cell = make(name, cuts=sorted(SERIAL[name] - {left}))
+        assert cell.fast_scan(*data(cell)) is None
+
+
+@pytest.mark.parametrize("name", ALWAYS)
+def test_members_of_a_pack_have_the_gradients_of_a_cell_alone(name: str) -> None:
+    cell = make(name)
+    x, start = data(cell, 6)
+
+    def loss(x: Tensor, start: Tensor) -> Tensor:
+        return cell.scan(x, start).square().sum()
+
+    packed = vmap(grad(loss, argnums=(0, 1)))(x.unflatten(0, (3, 2)), start.unflatten(0, (3, 2)))
+    for found, expected in zip(packed, grad(loss, argnums=(0, 1))(x, start), strict=True):
+        assert_close(found.flatten(0, 1), expected, FINE, "gradient")
