@@ -17,7 +17,7 @@ from lmzoo.functional.normalise import Norm
 from lmzoo.laws import Law, density, every_model, extremes, laws_of
 from lmzoo.laws.support import log_prob
 from lmzoo.laws.tiny import default_source
-from lmzoo.laws_of_training import laws_for, packing, replay
+from lmzoo.laws_of_training import laws_for, packing
 from lmzoo.models.convolution import Cut
 from tests.tiny import batch, one_row_per_model, row_names, tiny
 
@@ -107,7 +107,6 @@ PART_LAWS = {
 
 EXPENSIVE = {
     *laws_of(packing),
-    *laws_of(replay),
     every_model.law_overfits_one_sequence,
     every_model.law_unused_parameters_are_declared,
 }
@@ -133,11 +132,7 @@ def groups() -> Iterator[Any]:
         for case in some:
             laws = laws_for(MODELS[zoo.row(case[0]).model or ""])
             yield parameter(case, [law for law in laws if law in chosen], "", some is not OPTIONS)
-    expensive = [
-        *laws_of(packing),
-        *laws_of(replay),
-        every_model.law_unused_parameters_are_declared,
-    ]
+    expensive = [*laws_of(packing), every_model.law_unused_parameters_are_declared]
     for cell in CELLS_OF_KINDS:
         case = ("recurrent_lm", {"cell": cell, "starts": 2})
         yield parameter(case, expensive, "expensive", known=True)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from lmzoo.contract import Score, Task
 from lmzoo.laws import Law, conditional, density, every_model, extremes, laws_of, objectives
-from lmzoo.laws_of_training import laws_for, packing, replay
+from lmzoo.laws_of_training import laws_for, packing
 from tests import conditional_faults, faults
 from tests.tiny import SAME, tiny
 from tests.toy_model import Bigram, toy
@@ -47,7 +47,7 @@ FAULTS: list[tuple[type[Bigram], Law]] = [
     (faults.HasConstantOnCpu, every_model.law_computes_on_its_device),
     (faults.DependsOnPaddedLength, packing.law_packed_equals_alone),
     (faults.AddsBatchMeanInTraining, packing.law_packed_equals_alone),
-    (faults.DependsOnCallCount, replay.law_replay_equals_execution),
+    (faults.DependsOnCallCount, packing.law_replay_equals_execution),
     (faults.IgnoresSeed, every_model.law_seed_decides_the_weights),
     (faults.AcceptsAnyValue, every_model.law_config_rejects_wrong_values),
     (faults.ConfigChangesWhenLoaded, every_model.law_config_survives_json),

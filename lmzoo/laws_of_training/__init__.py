@@ -6,9 +6,9 @@
 from lmzoo import laws
 from lmzoo.contract import LanguageModel
 from lmzoo.laws import Law, laws_of
-from lmzoo.laws_of_training import packing, replay
+from lmzoo.laws_of_training import packing
 
-TRAINING = (*laws_of(packing), *laws_of(replay))
+TRAINING = laws_of(packing)
 COMMON = (*laws.COMMON, *TRAINING)
 
 

@@ -1,8 +1,9 @@
-"""A pack member ends training in the same state as a run that is trained alone."""
+"""Packs: a member ends training as a run that is trained alone, replayed steps as executed ones."""
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from unittest import mock
 
 import torch
 
@@ -11,15 +12,23 @@ from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.laws.support import assert_close, new_model, training_loss
 from lmzoo.laws.tiny import CLOSE, batch, sources
+from lmzoo.train import pack_trainer
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.pack_compatibility import reason_not_packable
+from lmzoo.train.pack_recorder import OperationRecorder
 from lmzoo.train.recipe import Recipe, Schedule
+from lmzoo.train.recorder import Work
 from lmzoo.train.trainer import Training, fit
 
 RECIPES = (
     Recipe(batch=4, lr=1e-2),
     Recipe(batch=4, lr=3e-3, clip=None, weight_decay=1e-2),
     Recipe(batch=4, lr=2e-2, clip=0.1, warmup=5, schedule=Schedule.COSINE, schedule_epochs=4),
+)
+EPOCHS = 3
+REPLAYED = (
+    Recipe(batch=5, lr=1e-2, warmup=3),
+    Recipe(batch=5, lr=3e-3, clip=0.1, schedule=Schedule.LINEAR, schedule_epochs=EPOCHS),
 )
 
 
@@ -104,3 +113,42 @@ def _is_noisy(model: LanguageModel) -> bool:
             torch.manual_seed(seed)
             losses.append(training_loss(model.train(), *batch(model.task)))
     return len(set(map(float, losses))) > 1
+
+
+class CountingRecorder(OperationRecorder):
+    """Counts replays."""
+
+    replays = 0
+
+    def record(self, work: Work) -> Work:
+        replay = super().record(work)
+
+        def counted() -> None:
+            self.replays += 1
+            replay()
+
+        return counted
+
+
+def law_replay_equals_execution(model: LanguageModel) -> None:
+    """Losses and weights are equal bit by bit."""
+    if reason_not_packable(model):
+        return
+    recorder = CountingRecorder()
+    executed, replayed = _train(model, lambda: None), _train(model, lambda: recorder)
+    assert recorder.replays > 0, "no step was replayed"
+    for expected, actual in zip(executed, replayed, strict=True):
+        for key in ("train_token", "valid_token"):
+            assert actual.record[key] == expected.record[key], f"{key} differs"
+        weights = actual.model.state_dict()
+        for name, weight in expected.model.state_dict().items():
+            assert torch.equal(weights[name], weight), f"{name} differs"
+
+
+def _train(
+    model: LanguageModel, recorder: Callable[[], OperationRecorder | None]
+) -> list[Training]:
+    members = [new_training(model, i, recipe) for i, recipe in enumerate(REPLAYED)]
+    with mock.patch.object(pack_trainer, "OperationRecorder", recorder):
+        list(KeptTrainers().fit(members, random_corpus(model), EPOCHS))
+    return members
