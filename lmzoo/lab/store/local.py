@@ -329,8 +329,8 @@ class Store:
         for unfinished in self.path.glob(UNFINISHED.format("*", "*")):
             if unfinished.suffix[1:].isdecimal():
                 unfinished.unlink(missing_ok=True)
-        if (data := self.read(name)) is not None:
-            self._replace(name, data, sync=True)
+        if (self.path / name).exists():
+            self._replace(name, (self.path / name).read_bytes(), sync=True)
 
     def local_copy(self, patterns: Iterable[str]) -> Path:
         """Return a local folder with the files, at any depth, whose names match a pattern."""
