@@ -59,10 +59,12 @@ check-docs:
 docs: $(ALL)
 	$(BIN)/mkdocs build --strict
 
-# The tables and figures of docs/results and the gallery, from the records in docs/results/records.
+# The tables and figures of docs/results and the gallery, from the records in docs/results/records,
+# and the audit of every row for the catalogue.
 results: $(ALL)
 	$(BIN)/python tools/results.py
 	$(BIN)/python tools/gallery.py
+	$(BIN)/lmzoo audit --all --json > docs/results/audits.json
 
 # The reference study, in sittings: make reference DATA=DIR HOURS=8 (tools/reference.py).
 reference: $(ALL)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lmzoo import zoo
 from tests.cli.run_lmzoo import run_lmzoo
 from tests.docs.pages import ROOT, blocks, page_runner
 
@@ -109,3 +110,10 @@ def test_the_block_of_the_page_about_texts_is_what_is_printed(
 def test_the_readme_is_short() -> None:
     text = (ROOT / "README.md").read_text()
     assert (len(text.splitlines()) <= 100, len(text.split()) <= 700) == (True, True)
+
+
+def test_every_row_has_a_recorded_audit_that_it_passes() -> None:
+    recorded = json.loads((ROOT / "docs/results/audits.json").read_text())
+    passes = {one["name"]: not one["faults"] for one in recorded if not one["variant"]}
+    rows = {name for name in zoo.names() if zoo.row(name).model is not None}
+    assert passes == dict.fromkeys(rows, True), "run `make results`"
