@@ -43,10 +43,10 @@ class Pages:
         self._runs, self._render = runs, render
         self._kept: dict[str, tuple[float, str]] = {}
         """Study -> the time until which its page is kept, and the page."""
-        self._making: dict[str, Thread] = {}
+        self._threads: dict[str, Thread] = {}
+        """Study -> the thread that makes its page; "" -> that of the answers."""
         self._answers: dict[str, tuple[float, str, str]] = {}
         """Study -> the time of the first change that counts, the answer, the time of training."""
-        self._answering: Thread | None = None
         self._lock = Lock()
 
     def overview(self) -> str:
@@ -62,11 +62,17 @@ class Pages:
             return html_page("Studies", f"<p>{escape(str(self._runs))} has no study yet</p>", [])
         head = "".join(f'<th class="text">{name}</th>' for name in COLUMNS)
         rows = "".join(self._row(at, study) for at, study in found)
-        if self._answering is None or not self._answering.is_alive():
-            self._answering = Thread(target=self._answer, args=(found,), daemon=True)
-            self._answering.start()
+        self._start("", lambda: self._answer(found))
         table = f'<table class="sortable" aria-label="studies"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
         return html_page("Studies", f'<div class="scroll">{table}</div>', [])
+
+    def _start(self, name: str, work: Callable[[], None]) -> Thread:
+        """Return the thread that does some work; there is one at a time."""
+        with self._lock:
+            if name not in self._threads or not self._threads[name].is_alive():
+                self._threads[name] = Thread(target=work, daemon=True)
+                self._threads[name].start()
+            return self._threads[name]
 
     def _row(self, at: float, study: Path) -> str:
         known = read_json(study / STUDY) or {}
@@ -112,18 +118,10 @@ class Pages:
         found = [study for study in list_studies(self._runs) if study.name == name]
         if not found:
             return None
-        with self._lock:
-            until, page = self._kept.get(name, (0.0, ""))
-            making = self._making.get(name)
-            if time.monotonic() >= until and (making is None or not making.is_alive()):
-                making = Thread(target=self._make, args=(found[0],), daemon=True)
-                self._making[name] = making
-                making.start()
-        if making is not None:
-            making.join(PATIENCE)
-            page = self._kept.get(name, (0.0, page))[1]
-        if page:
-            return page, RELOAD
+        if time.monotonic() >= self._kept.get(name, (0.0, ""))[0]:
+            self._start(name, lambda: self._make(found[0])).join(PATIENCE)
+        if name in self._kept:
+            return self._kept[name][1], RELOAD
         return html_page(name, paragraphs(["This page is being made; it shows itself."]), []), SOON
 
     def _make(self, study: Path) -> None:

@@ -69,7 +69,7 @@ def test_the_pages_of_the_studies_are_shown(server):
     assert links == ["/toy-captions"]
     for cell in ("Which path can be cut?", "ended", ">6<"):
         assert cell in overview
-    server.RequestHandlerClass.pages._answering.join(60)
+    server.RequestHandlerClass.pages._threads[""].join(60)
     assert "Worse than &#x27;cut full&#x27; by more than 0.02" in get(server, "/", headers=known)[2]
     status, _, page = get(server, links[0], headers=known)
     assert status == 200
@@ -131,7 +131,7 @@ def test_a_page_that_takes_long_says_so_and_is_made_once(tmp_path, monkeypatch):
         page, reload = pages.page("slow")
         assert ("is being made" in page, reload) == (True, SOON)
     may_end.set()
-    pages._making["slow"].join(60)
+    pages._threads["slow"].join(60)
     assert (pages.page("slow"), made) == (("the page", RELOAD), [True])
 
 
