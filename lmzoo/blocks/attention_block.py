@@ -96,11 +96,7 @@ class AttentionBlock(nn.Module):
     def advance(
         self, x: Float[Tensor, "*N 1 E"], cache: KeysAndValues | None
     ) -> tuple[Float[Tensor, "*N 1 E"], KeysAndValues]:
-        """Process the next position of causal self-attention.
-
-        Returns:
-            The output, and the keys and values of all positions so far.
-        """
+        """Process the next position; return keys and values of all positions so far, too."""
         pre = self.norm_position is NormPosition.PRE
         memory = self.attention_norm(x) if pre else x
         cache = self.attention.keys_and_values(memory, cache)
@@ -165,11 +161,7 @@ class CrossBlock(AttentionBlock):
         cache: KeysAndValues | None,
         mask: Bool[Tensor, "B 1 M"],
     ) -> tuple[Float[Tensor, "B 1 E"], KeysAndValues]:
-        """Process the next position over a memory given by its keys and values.
-
-        Returns:
-            The output, and the self-attention keys and values of all positions so far.
-        """
+        """Process the next position over a memory; return its own keys and values so far, too."""
         pre = self.norm_position is NormPosition.PRE
         new = self.self_attention_norm(x) if pre else x
         new_cache = self.self_attention.keys_and_values(new, cache)

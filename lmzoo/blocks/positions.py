@@ -55,11 +55,7 @@ class PositionalEncoding(nn.Module):
         return 0 if self.table is None else self.table.embedding_dim
 
     def forward(self, x: Float[Tensor, "B t E"], first: int = 0) -> Float[Tensor, "B t E"]:
-        """Encode x at the positions first..first+t-1.
-
-        Raises:
-            UserError: the positions are learned and end before first+t-1.
-        """
+        """Encode x at the positions first..first+t-1; learned ones end with the task's length."""
         if self.kind is Positions.NONE:
             return x
         _, t, width = x.shape

@@ -173,11 +173,7 @@ class Block(Cell):
         return x + self._convolve(name, x, windows) if name in windows else x
 
     def _memory(self) -> MatrixCell:
-        """Return the inner cell, which has a place for Canon layer b.
-
-        Raises:
-            UserError: It has none.
-        """
+        """Return the inner cell; a `UserError` if it has no place for Canon layer b."""
         if isinstance(self.inner, MatrixCell) and self.inner.memory_columns:
             return self.inner
         raise UserError(

@@ -17,11 +17,7 @@ E = TypeVar("E", bound=StrEnum)
 
 
 def parse_cuts(kind: type[E], value: object) -> frozenset[E]:
-    """Return members of `kind` from names, members or numbers, or from a text such as "0,2".
-
-    Raises:
-        UserError: A name or number is unknown; the message lists the valid ones.
-    """
+    """Return members of `kind` from names, members or numbers, or from a text such as "0,2"."""
     if isinstance(value, str):
         value = [part for part in value.replace(";", ",").split(",") if part.strip()]
     elif isinstance(value, int):

@@ -196,11 +196,7 @@ SMALL = 16
 
 
 def canonical_hgrn2(cuts: frozenset[HGRN2Cut]) -> frozenset[HGRN2Cut]:
-    """Return the one set of cuts that stands for all sets with the same function.
-
-    Raises:
-        UserError: f would be zero at every step.
-    """
+    """Return the one set of cuts for a function; a `UserError` if f is zero at every step."""
     none = {HGRN2Cut.LOWER_BOUND, HGRN2Cut.INPUT_TO_FORGET}
     if cuts >= none:
         raise UserError(f"cuts {numbered(none)} leave f = 0 at every step; use the cut carry (5)")

@@ -17,11 +17,7 @@ PATTERN = re.compile(r"(?:(\w+) )?(\d+):(\d+)(?: (\w+))?(?: x(\d+))?")
 
 
 def parse_layers(value: Any) -> Any:
-    """Return the layers from a text: names with commas, or a pattern.
-
-    Raises:
-        UserError: There is no layer.
-    """
+    """Return the layers, at least one, from a text: names with commas, or a pattern."""
     if isinstance(value, str):
         text = value.strip().strip("[]")
         if found := PATTERN.fullmatch(text):

@@ -176,11 +176,7 @@ def convolve(
     taps: Float[Tensor, "C W"],
     bias: Float[Tensor, "C"] | None = None,
 ) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B P C"]]:
-    """Convolve each channel over time, causally; `past` holds the P = W − 1 inputs before.
-
-    Returns:
-        The outputs, and the last P inputs.
-    """
+    """Convolve each channel over time, causally, after P = W − 1 inputs; return the last P, too."""
     steps, window = x.shape[1], torch.cat([past, x], dim=1)
     shifted = [window[:, j : j + steps] * taps[:, j] for j in range(taps.shape[-1])]
     mixed = torch.stack(shifted).sum(0)

@@ -63,13 +63,10 @@ CANDIDATE = frozenset({Cut.INPUT_TO_CANDIDATE, Cut.STATE_TO_CANDIDATE, Cut.CANDI
 
 
 def canonical(cuts: Cuts) -> Cuts:
-    """Return the one set of cuts that stands for all sets with the same function.
+    """Return the one set of cuts for a function; a `UserError` if h is zero at every step.
 
     A candidate that is always zero counts as the cut write (7). With write (7), the other cuts of
     the candidate have no effect and are dropped.
-
-    Raises:
-        UserError: The state would be zero at every step.
     """
     if cuts >= CANDIDATE:
         cuts = cuts | {Cut.WRITE}
@@ -206,11 +203,7 @@ NUMBERS = 12
 
 
 def from_numbers(mutations: object) -> dict[str, Any]:
-    """Return the config fields for a set of switch numbers; see the table above.
-
-    Raises:
-        UserError: A number is not in 0..11.
-    """
+    """Return the config fields for a set of switch numbers, each in 0..11; see the table above."""
     if isinstance(mutations, str):
         mutations = [p for p in mutations.replace(";", ",").split(",") if p.strip()]
     items = list(mutations) if isinstance(mutations, Iterable) else [mutations]
@@ -234,12 +227,9 @@ def from_numbers(mutations: object) -> dict[str, Any]:
 
 
 def canonical_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the one setting that stands for all settings of the same function.
+    """Return the one setting for a function; a `UserError` if the state is zero at every step.
 
     Fields may be partial, or `mutations` with switch numbers.
-
-    Raises:
-        UserError: The state would be zero at every step.
     """
     fields = dict(fields)
     if "mutations" in fields:

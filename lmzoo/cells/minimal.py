@@ -47,11 +47,7 @@ FUNCTIONS = {
 
 
 def writes_zero(config: Any) -> bool:
-    """Whether c = g(0) = 0.
-
-    Raises:
-        UserError: Nothing is carried either.
-    """
+    """Whether c = g(0) = 0; a `UserError` if nothing is carried either."""
     paths = "input_to_candidate", "candidate_bias", "carry"
     none: set[Any] = {cut for cut in config.cuts if cut in paths}
     zero = none >= {"input_to_candidate", "candidate_bias"}

@@ -199,11 +199,7 @@ class HammingEmission(DenseEmission):
             self.reset_parameters()
 
     def token_codes(self, table: Embeddings) -> Float[Tensor, "V C"]:
-        """Return the M d numbers of every token.
-
-        Raises:
-            UserError: Codes are free, and the model did not say of how many tokens.
-        """
+        """Return the M d numbers of every token; free codes need to know of how many."""
         if self.codes is not None:
             return self.codes(table)
         if self.free is None:

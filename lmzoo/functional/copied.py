@@ -9,13 +9,10 @@ from lmzoo.base.errors import UserError, describe_error
 
 
 def copied(module: nn.Module) -> nn.Module:
-    """Return a copy of a module.
+    """Return a copy of a module; a `UserError` if it cannot be copied.
 
     Weights that a module computes before each call from others, as `torch.nn.utils.weight_norm` and
     `prune` do, are copied as values; torch refuses to copy them.
-
-    Raises:
-        UserError: It cannot be copied.
     """
     computed: dict[int, object] = {
         id(value): value.detach().clone()

@@ -51,11 +51,7 @@ INITIALISERS: Mapping[str, Draw] = {
 
 
 def initialiser(name: str) -> Draw:
-    """Return the initialiser of this name.
-
-    Raises:
-        UserError: the name is unknown.
-    """
+    """Return the initialiser of this name; a `UserError` if it is unknown."""
     if name not in INITIALISERS:
         raise UserError(f"unknown initialiser {name!r}; choose one of {', '.join(INITIALISERS)}")
     return INITIALISERS[name]

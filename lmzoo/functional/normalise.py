@@ -38,11 +38,7 @@ NORMALISERS: Registry[Normaliser] = Registry("normaliser")
 
 
 def normaliser(name: str) -> Callable[[Normaliser], Normaliser]:
-    """Return a decorator that registers a function of vectors (.., E) as a normaliser.
-
-    Raises:
-        UserError: `Norm` has this name.
-    """
+    """Return a decorator that registers a function of vectors (.., E) under a new name."""
     if name in [norm.value for norm in Norm]:
         raise UserError(f"normaliser {name!r} exists already; choose another name")
     return NORMALISERS(name)

@@ -27,11 +27,7 @@ MAX_WORDS = 1024
 def tied_log_prob(
     y: Float[Tensor, "*N E"], table: Embeddings, tokens: Int[Tensor, "*N"]
 ) -> Float[Tensor, "*N"]:
-    """Return log softmax(table · y)_w for each token w.
-
-    Raises:
-        IndexError: a token id is outside 0..V-1 (on a CPU).
-    """
+    """Return log softmax(table · y)_w for each token w; an IndexError if it is none (on a CPU)."""
     if len(table) > MAX_WORDS or not has_product_kernels(y):
         return naive_tied_log_prob(y, table, tokens)
     rows = y.reshape(-1, y.shape[-1])

@@ -23,11 +23,7 @@ from lmzoo.types import Tokens
 
 
 def gradient_horizon(model: LanguageModel, tokens: Tokens) -> Float[Tensor, "T-2"]:
-    """Return g_1 .. g_{T-2} in evaluation mode, of sequences without padding.
-
-    Raises:
-        UserError: The model has no recurrent state of fixed size, or is not causal.
-    """
+    """Return g_1 .. g_{T-2} in evaluation mode, of sequences without padding."""
     if model.state_size is None or not model.generates:
         raise UserError(_no_state_message(model))
     model.eval()

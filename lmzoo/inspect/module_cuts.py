@@ -114,11 +114,7 @@ def _generic(module: nn.Module, inputs: tuple[Any, ...]) -> nn.Module:
 
 
 def apply_cut(module: nn.Module, name: str) -> None:
-    """Cut a module in place; call it before the optimiser is made.
-
-    Raises:
-        UserError: The module has no such cut; the message names similar ones.
-    """
+    """Cut a module in place, before its optimiser is made; a `UserError` without such a cut."""
     kind, _, path = name.partition(" ")
     part = PART.fullmatch(path)
     if kind == HOLD and (part["path"] if part else path) in dict(module.named_parameters()):

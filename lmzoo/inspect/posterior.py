@@ -98,11 +98,7 @@ class Prior:
 
 @torch.no_grad()
 def posterior(model: LanguageModel, ids: Sequence[int], tokens: Sequence[str]) -> Posterior:
-    """Compute the posterior of one sentence, given as ids and as text, `<start>` first.
-
-    Raises:
-        UserError: The model has no discrete latent, or the sentence is too long.
-    """
+    """Compute the posterior of one sentence, given as ids and as text, `<start>` first."""
     require_latent(model)
     if not 2 <= len(ids) <= model.task.length:
         raise UserError(
@@ -118,11 +114,7 @@ def posterior(model: LanguageModel, ids: Sequence[int], tokens: Sequence[str]) -
 
 @torch.no_grad()
 def prior(model: LanguageModel) -> Prior | None:
-    """Return the prior of the latent, or None if it depends on the tokens.
-
-    Raises:
-        UserError: The model has no discrete latent.
-    """
+    """Return the prior of the latent, or None if it depends on the tokens."""
     require_latent(model)
     log_prior = model.prior()
     if log_prior is None:
@@ -136,11 +128,7 @@ def prior(model: LanguageModel) -> Prior | None:
 
 
 def require_latent(model: LanguageModel) -> None:
-    """Check that the model has a discrete latent.
-
-    Raises:
-        UserError: The model has no discrete latent.
-    """
+    """Raise a `UserError` if the model has no discrete latent."""
     if not model.latent:
         raise UserError(
             f"{model.name} has no discrete latent; use a mixture, such as DLM5, DLM10, DLM30 or a "

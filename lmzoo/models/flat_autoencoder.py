@@ -111,11 +111,7 @@ class FlatAutoencoder(LanguageModel):
         self.emission = EMISSIONS.build(config.emission, config.width, config.norm)
 
     def encode(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B E"]:
-        """Return z before noise.
-
-        Raises:
-            UserError: the sequences are longer than the task's.
-        """
+        """Return z before noise, of sequences that are no longer than the task's."""
         count, longest = tokens.shape[1], self.task.length
         if count > longest:
             raise UserError(

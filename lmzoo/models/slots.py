@@ -170,11 +170,7 @@ class SlotModel(EmbeddedModel):
         return self.source_pointers(tokens[:, :-1])[:, 0].mT
 
     def source_pointers(self, sources: Tensor) -> Float[Tensor, "B N S S"]:
-        """Return `pointers` of these tokens.
-
-        Raises:
-            UserError: the sequence is longer than the task's.
-        """
+        """Return `pointers` of these tokens, no more than the task has."""
         if sources.shape[1] >= self.task.length:
             raise UserError(
                 f"{self.name} is built for {self.task.length} tokens, got {sources.shape[1] + 1}; "
