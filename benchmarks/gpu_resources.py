@@ -11,7 +11,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,12 @@ from lmzoo.kernels.gpu import (
     mgu,
     rnn,
     rows,
+    scan,
     sphere,
     token_mixture,
     token_scores,
 )
-from lmzoo.kernels.gpu.scan import ROWS, padded, shared_memory, warps
+from lmzoo.kernels.gpu.scan import shared_memory, warps
 from lmzoo.kernels.precision import WIDEST
 
 SHARED_LIMIT = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024}
@@ -41,11 +42,11 @@ SHARED_LIMIT = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024}
 NAMES = {80: "A100", 90: "H100", 100: "B200", 120: "RTX 5090"}
 """Compute capability -> a GPU that has it."""
 RECURRENCES = {
-    "mgu": mgu.MGUGpuScan(),
-    "mgru": mgu.MGUGpuScan(pair=False, candidate=False),
-    "rnn": rnn.RNNGpuScan(),
-    "gru": gru.GRUGpuScan(),
-    "lstm": lstm.LSTMGpuScan(),
+    "mgu": mgu.Scan(),
+    "mgru": mgu.Scan(pair=False, keep=True, read="logit"),
+    "rnn": rnn.Scan(),
+    "gru": gru.Scan(),
+    "lstm": lstm.Scan(),
 }
 WIDTHS = (32, 64, 128)
 """Widths at which the weights of some recurrence stay on the chip."""
@@ -68,22 +69,12 @@ class Resources:
     shared: int
 
 
-def recurrences() -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """Yield (name, module, constants) of every recurrence with matrix products, uncut."""
-    flags: dict[str, Any] = dict.fromkeys(("GATE", "CANDIDATE", "CARRY", "WRITE"), True)
-    yield "mgu", mgu, {**flags, "PARTS": 2, "KEEP": False, "READ": "raw"}
-    yield "mgru", mgu, {**flags, "PARTS": 1, "CANDIDATE": False, "KEEP": True, "READ": "logit"}
-    yield "rnn", rnn, {"ACTIVATION": "tanh"}
-    yield "gru", gru, {"BEFORE": False}
-    yield "lstm", lstm, {"FORGET": "gate"}
-
-
 def kernels(width: int, precision: str) -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """Yield (name, kernel, constants) of the forward and backward kernels at this width."""
-    sizes = {"COLUMNS": padded(width), "ROWS": ROWS, "PRECISION": precision}
-    for name, module, flags in recurrences():
-        for direction in ("forward", "backward"):
-            yield f"{name} {direction}", getattr(module, f"_{direction}"), {**flags, **sizes}
+    for name, recurrence in RECURRENCES.items():
+        own = replace(recurrence, precision=precision)
+        yield f"{name} forward", scan._forward, own.constants(0, width)
+        yield f"{name} backward", scan._backward, own.constants(1, width)
 
 
 def elementwise() -> Iterator[tuple[str, Any, dict[str, Any]]]:
@@ -162,7 +153,7 @@ def main() -> None:
     for precision, widest in WIDEST.items():
         for width in WIDTHS:
             for name, kernel, constants in kernels(width, precision) if width <= widest else ():
-                needed = shared_memory(width, RECURRENCES[name.split()[0]].num_weights, precision)
+                needed = shared_memory(width, RECURRENCES[name.split()[0]].blocks, precision)
                 cells = [
                     text(compile_kernel(kernel, constants, c))
                     if needed <= limit

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from lmzoo.base.registry import Registry
 from lmzoo.functional.decay import Undecayed
 from lmzoo.functional.initialisers import Draw, draw_matrices, uniform
-from lmzoo.kernels.tokens import TokenInputs, take_rows
+from lmzoo.kernels.tokens import TokenInputs, map_vectors, take_rows
 
 Inputs = Tensor | TokenInputs
 """Inputs of a scan: vectors (B, T, E), or token ids (B, T) with an embedding table (V, E)."""
@@ -122,8 +122,8 @@ class Cell(nn.Module, ABC):
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
         """Compute `scan_from` without a loop over `step`; None where this is not possible.
 
-        A cell has this method or, if `outputs_state`, `fast_scan`. Its kernel is in `kernels/cpu`;
-        import it inside the method, because it imports numba.
+        A cell has this method or, if `outputs_state`, `fast_scan`. `find_recurrence` returns its
+        kernels.
         """
         outputs = self.fast_scan(x, *state) if self.outputs_state else None
         return None if outputs is None else (outputs, (outputs[:, -1],))
@@ -139,9 +139,10 @@ class Cell(nn.Module, ABC):
 
     def project_inputs(self, x: Inputs) -> Float[Tensor, "B T G"]:
         """Project all positions; of tokens, each row of the table once."""
-        if not isinstance(x, TokenInputs):
-            return self.project(x)
-        return take_rows(self.project(x.table[None]).squeeze(0), x.tokens)
+        projected = map_vectors(self.project, x)
+        if not isinstance(projected, TokenInputs):
+            return projected
+        return take_rows(projected.table, projected.tokens)
 
     def advance(self, x: Float[Tensor, "B E"], state: State) -> tuple[Float[Tensor, "B H"], State]:
         """Compute one step of `scan` from the input itself: (output, next state)."""

@@ -12,9 +12,8 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, all_gates, gate_shapes, keep_gates
 from lmzoo.cells.cuts import cuts_of, numbered
-from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
-from lmzoo.kernels.scan import scan_batch_first
-from lmzoo.kernels.tokens import TokenInputs
+from lmzoo.kernels.scan import find_recurrence, scan
+from lmzoo.kernels.tokens import map_vectors
 
 
 class Reset(StrEnum):
@@ -163,39 +162,16 @@ class GRU(Cell):
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
         if self.config.reset is Reset.INPUT:
             return None
-        if has_gpu_kernels(start):
-            return self._gpu_scan(x, start)
-        if not has_product_kernels(start):
+        before, gates = self.config.reset is Reset.BEFORE, 2 * self.width
+        recurrence = find_recurrence("gru", start, reset_before=before)
+        if recurrence is None:
             return None
-        from lmzoo.kernels.cpu.gru import GRUScan
-
-        gates, bias_hh = 2 * self.width, self.weight("bias_hh")
-        before = self.config.reset is Reset.BEFORE
-        inner = bias_hh[gates:]  # b_hn, which reset=after multiplies by r
-        bias = self.weight("bias_ih") + (
-            bias_hh if before else nn.functional.pad(bias_hh[:gates], (0, self.width))
-        )
-        recurrence = GRUScan(reset_before=before)
-        hidden = self.weight("weight_hh").mT
-        weights = (
-            self.weight("weight_ih").mT, bias, hidden[:, :gates], hidden[:, gates:],
-            None if before else inner,
-        )  # fmt: skip
-        return scan_batch_first(recurrence, x, start, weights)
-
-    def _gpu_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
-        from lmzoo.kernels.gpu.gru import GRUGpuScan
-        from lmzoo.kernels.gpu.scan import gpu_scan
-
-        gates, bias_hh = 2 * self.width, self.weight("bias_hh")
-        before = self.config.reset is Reset.BEFORE
-        recurrence = GRUGpuScan(before)
-        if not recurrence.fits(start):
-            return None
+        bias = self.weight("bias_hh")
         # With reset=before all of b_hh is added to the projected inputs, else that of r and z.
-        added = bias_hh if before else nn.functional.pad(bias_hh[:gates], (0, self.width))
-        weights = [self.weight("weight_hh").mT, bias_hh[None, gates:]]
-        return gpu_scan(recurrence, self.project_inputs(x) + added, start, weights)
+        added = bias if before else nn.functional.pad(bias[:gates], (0, self.width))
+        projected = map_vectors(lambda vectors: self.project(vectors) + added, x)
+        weights = [self.weight("weight_hh").mT, bias[None, gates:]]
+        return scan(recurrence, projected, start, weights)
 
 
 @CELLS("mut")
@@ -252,29 +228,14 @@ class Mut(Cell):
         return h, (h,)
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
-        """Run the kernel of the GRU, whose z keeps: it gets −z's weights.
-
-        MUT1's candidate reads tanh(x), a second half of the input.
-        """
-        if self.config.variant == 3 or has_gpu_kernels(start) or not has_product_kernels(start):
+        """Run the kernel of the GRU, whose z keeps: it gets those of −z."""
+        found = None
+        if self.config.variant != 3:
+            found = find_recurrence("gru", start, on_gpu=False, reset_before=True)
+        if found is None:
             return None
-        from lmzoo.kernels.cpu.gru import GRUScan
-
-        w, one = self.w, torch.eye(self.width, dtype=start.dtype)
-        zero = torch.zeros_like(w.hr)
-        if self.config.variant == 1:
-            x = (
-                TokenInputs(x.tokens, _doubled(x.table))
-                if isinstance(x, TokenInputs)
-                else _doubled(x)
-            )
-            inputs = torch.cat([torch.cat([w.xr, -w.xz, zero], 1), torch.cat([zero, zero, one], 1)])
-        else:
-            inputs = torch.cat([one, -w.xz, w.xh], dim=1)
-        gate = torch.cat([w.hr, zero if w.hz is None else -w.hz], dim=1)
-        weights = (inputs, torch.cat([w.br, -w.bz, w.bh]), gate, w.hh, None)
-        return scan_batch_first(GRUScan(reset_before=True), x, start, weights)
-
-
-def _doubled(x: Tensor) -> Tensor:
-    return torch.cat([x, torch.tanh(x)], dim=-1)
+        w, ones = self.w, torch.ones(self.width, dtype=start.dtype)
+        signs = torch.cat([ones, -ones, ones])
+        z = torch.zeros_like(w.hr) if w.hz is None else w.hz
+        weights = [torch.cat([w.hr, z, w.hh], dim=1) * signs, torch.zeros_like(w.bh)[None]]
+        return scan(found, map_vectors(lambda v: self.project(v) * signs, x), start, weights)

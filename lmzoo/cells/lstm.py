@@ -14,8 +14,8 @@ from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, all_gates, gate_shapes, keep_gates
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.draws import glorot
-from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
-from lmzoo.kernels.scan import scan_batch_first, scan_with_memory
+from lmzoo.kernels.scan import find_recurrence, scan, scan_with_memory
+from lmzoo.kernels.tokens import map_vectors
 
 
 class Forget(OptionalName):
@@ -88,23 +88,11 @@ class LSTM(Cell):
 
     def _kernel_scan(self, x: Inputs, start: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return the outputs and the last c, which has no gradient; None without a kernel."""
-        if has_gpu_kernels(start):
-            from lmzoo.kernels.gpu.lstm import LSTMGpuScan
-            from lmzoo.kernels.gpu.scan import gpu_scan_with_memory
-
-            recurrence = LSTMGpuScan(self.config.forget.value)
-            if not recurrence.fits(start):
-                return None
-            projected = self.project_inputs(x)
-            return gpu_scan_with_memory(recurrence, projected, start, [self.w.weight_hh.mT])
-        if not has_product_kernels(start):
+        recurrence = find_recurrence("lstm", start, forget=self.config.forget.value)
+        if recurrence is None:
             return None
-        from lmzoo.kernels.cpu.lstm import LSTMScan
-
-        w = self.w
-        weights = (w.weight_ih.mT, w.bias_ih + w.bias_hh, w.weight_hh.mT)
-        recurrence = LSTMScan(coupled=self.config.forget is Forget.COUPLED)
-        return scan_with_memory(recurrence, x, start, weights)
+        projected = map_vectors(self.project, x)
+        return scan_with_memory(recurrence, projected, start, [self.w.weight_hh.mT, None, None])
 
 
 def _adjust(name: str, drawn: Tensor, *, forget: Forget, bias: float | None) -> Tensor:
@@ -286,20 +274,17 @@ class PeepholeLSTM(Cell):
         """Return the outputs and the last c; None on a GPU, and with full peepholes."""
         w = self.w
         full = w.weight_ch is not None and self.config.peephole is Peephole.FULL
-        if full or has_gpu_kernels(start) or not has_product_kernels(start):
+        options = {
+            "squash_input": Cut.INPUT_ACTIVATION not in self.cuts,
+            "squash_output": Cut.OUTPUT_ACTIVATION not in self.cuts,
+        }
+        recurrence = None if full else find_recurrence("lstm", start, on_gpu=False, **options)
+        if recurrence is None:
             return None
-        from lmzoo.kernels.cpu.lstm import LSTMScan
-
-        recurrence = LSTMScan(
-            squash_input=Cut.INPUT_ACTIVATION not in self.cuts,
-            squash_output=Cut.OUTPUT_ACTIVATION not in self.cuts,
-        )
         peepholes = None if w.weight_ch is None else self._full(w.weight_ch, "ifo")
         feedback = _with_candidate(self._full_gates().mT) if self.config.gate_recurrence else None
-        weights = (
-            self._full(w.weight_ih).mT, self._bias, self._full(w.weight_hh).mT, peepholes, feedback,
-        )  # fmt: skip
-        return scan_with_memory(recurrence, x, start, weights)
+        weights = [self._full(w.weight_hh).mT, peepholes, feedback]
+        return scan_with_memory(recurrence, map_vectors(self.project, x), start, weights)
 
 
 def _kept(cuts: frozenset[Cut]) -> list[str]:
@@ -374,16 +359,16 @@ class Janet(Cell):
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
         """Run the kernel of the LSTM: i reads −s, o has no weights and is open."""
         (c,) = state
-        if has_gpu_kernels(c) or not has_product_kernels(c):
+        found = find_recurrence("lstm", c, on_gpu=False, squash_output=False)
+        if found is None:
             return None
-        from lmzoo.kernels.cpu.lstm import LSTMScan
 
-        w = self.w
-        f, g = w.bias.chunk(2)
-        bias = torch.cat([self.config.beta - f, f, g, torch.full_like(g, OPEN)])
-        weights = _as_lstm(w.weight_ih).mT, bias, _as_lstm(w.weight_hh).mT
-        start = torch.cat([c, c], dim=-1)
-        outputs = scan_batch_first(LSTMScan(squash_output=False), x, start, weights)
+        def project(x: Tensor) -> Tensor:
+            f, g = self.project(x).chunk(2, dim=-1)
+            return torch.cat([self.config.beta - f, f, g, torch.full_like(g, OPEN)], dim=-1)
+
+        start, weights = torch.cat([c, c], dim=-1), [_as_lstm(self.w.weight_hh).mT, None, None]
+        outputs = scan(found, map_vectors(project, x), start, weights)
         return outputs, (outputs[:, -1],)
 
 

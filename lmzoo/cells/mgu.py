@@ -18,8 +18,9 @@ from lmzoo.cells.cuts import cuts_of, numbered, parse_cuts
 from lmzoo.functional.affine import affine
 from lmzoo.functional.initialisers import uniform
 from lmzoo.kernels.affine import joint_affine
-from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
-from lmzoo.kernels.scan import scan_batch_first
+from lmzoo.kernels.dispatch import has_gpu_kernels
+from lmzoo.kernels.scan import find_recurrence, scan
+from lmzoo.kernels.tokens import map_vectors
 
 
 class Minimal(Cell):
@@ -30,27 +31,14 @@ class Minimal(Cell):
     cuts: frozenset[Any]
     w: Weights
 
-    def fast_states(
-        self, x: Inputs, start: Tensor, *, sigmoid: bool = False, **options: Any
-    ) -> Tensor | None:
+    def fast_states(self, x: Inputs, start: Tensor, **options: Any) -> Tensor | None:
         """Return h after every step; None without a kernel for this width, device and dtype."""
-        w = [getattr(self.w, name, None) for name in ("xf", "hf", "bf", "xh", "hh", "bh")]
         options |= {"carry": "carry" not in self.cuts, "write": "write" not in self.cuts}
-        if has_gpu_kernels(start):
-            from lmzoo.kernels.gpu.mgu import MGUGpuScan
-            from lmzoo.kernels.gpu.scan import gpu_scan
-
-            present = {"gate": w[1] is not None, "candidate": w[4] is not None}
-            recurrence = MGUGpuScan(pair=self.pair, **present, **options)
-            if not recurrence.fits(start):
-                return None
-            weights = [weight for weight in (w[1], w[4]) if weight is not None]
-            return gpu_scan(recurrence, self.project_inputs(x), start, weights)
-        if not has_product_kernels(start):
+        recurrence = find_recurrence("mgu", start, pair=self.pair, **options)
+        if recurrence is None:
             return None
-        from lmzoo.kernels.cpu.mgu import MGUScan
-
-        return scan_batch_first(MGUScan(sigmoid=sigmoid, **options), x, start, w)
+        weights = [getattr(self.w, name, None) for name in ("hf", "hh")]
+        return scan(recurrence, map_vectors(self.project, x), start, weights)
 
 
 Cut = StrEnum(
@@ -460,8 +448,7 @@ class MGRU(Minimal):
         if self.attend is not None:
             return None
         c = self.config
-        options = {"keep": c.keep, "sigmoid": c.squash is Squash.SIGMOID, "read": c.gate.value}
-        states = self.fast_states(x, state[0], **options)
+        states = self.fast_states(x, state[0], keep=c.keep, read=c.gate.value)
         if states is None:
             return None
         outputs = states - 0.5 if c.output is Output.CENTRED else states

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, gate_shapes, keep_drawn
-from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
-from lmzoo.kernels.scan import scan_batch_first
+from lmzoo.kernels.scan import find_recurrence, scan
+from lmzoo.kernels.tokens import map_vectors
 
 Activation = StrEnum("Activation", "TANH SIGMOID RELU IDENTITY")
 """The activation function."""
@@ -62,21 +62,10 @@ class RNN(Cell):
         return h, (h,)
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
-        if has_gpu_kernels(start):
-            from lmzoo.kernels.gpu.rnn import RNNGpuScan
-            from lmzoo.kernels.gpu.scan import gpu_scan
-
-            recurrence = RNNGpuScan(self.config.activation.value)
-            if not recurrence.fits(start):
-                return None
-            return gpu_scan(recurrence, self.project_inputs(x), start, [self.w.weight_hh.mT])
-        if not has_product_kernels(start):
+        recurrence = find_recurrence("rnn", start, activation=self.config.activation.value)
+        if recurrence is None:
             return None
-        from lmzoo.kernels.cpu.rnn import RNNScan
-
-        w = self.w
-        weights = (w.weight_ih.mT, w.bias_ih + w.bias_hh, w.weight_hh.mT)
-        return scan_batch_first(RNNScan(self.config.activation.value), x, start, weights)
+        return scan(recurrence, map_vectors(self.project, x), start, [self.w.weight_hh.mT])
 
 
 def spectral_radius(matrix: Float[Tensor, "H H"]) -> Float[Tensor, ""]:

@@ -1,176 +1,191 @@
-"""Recurrences as custom autograd functions, one kernel call per sweep over time.
+"""Recurrences as custom autograd functions: one kernel call forward and one backward.
 
-The kernels of `kernels/cpu/<cell>.py` run where `dispatch.has_product_kernels` is true. They equal
-the loop over a cell's `step` in outputs and gradients.
+    T steps, B sequences, H units, G columns of the projected inputs, P pack members
+    projected (*P, V, G),  tokens (*P, B, T),  start (*P, B, S),  weights (*P, _, _)
 
-    T steps, B sequences, E inputs, H units, G columns of a weight
-    x (T, *P, B, E),  start (*P, B, S),  weights (*P, E, G),  biases (*P, G)
+The inputs are projected outside, once for each of V rows: those of a table of tokens, or all
+positions of vectors, V = B T. A kernel returns the gradient of these rows, and from it follow those
+of the projection: for tokens that is less work than products over all positions.
 
-Time is the first axis, so that a step is one contiguous block. P is the pack member, an optional
-axis before B: under `torch.func.vmap` the mapped axis becomes the member axis of one sweep. The
-forward and the backward sweep are autograd functions of their own, so that `torch.func` can map
-and differentiate them. Second derivatives raise an error: no sweep computes them.
+The kernels of `cpu/<cell>.py` run where `dispatch.has_product_kernels` is true, those of
+`gpu/<cell>.py` on a GPU. They equal the loop over a cell's `step` in outputs and gradients. Under
+`torch.func.vmap` the mapped axis becomes P. Second derivatives raise an error: no kernel computes
+them.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
+from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from lmzoo.kernels.autograd import Backward, CustomFunction, MemberAxis
-from lmzoo.kernels.cpu.inputs import kernel_inputs
-from lmzoo.kernels.cpu.recurrence import Recurrence, Weights
-from lmzoo.kernels.tokens import TokenInputs
+from lmzoo.kernels.autograd import Backward, CustomFunction
+from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
+from lmzoo.kernels.tokens import TokenInputs, take_rows
 
-Inputs = Sequence[Tensor]
-"""Vectors (T, *P, B, E) in C order; or tokens (T, *P, B) and their table (*P, V, E)."""
+Weights = Sequence[Tensor | None]
+"""A recurrence's weights in its own order; None where a path is cut."""
+
+
+class Recurrence(ABC):
+    """A recurrence on one kind of device. All tensors have a member axis.
+
+    Subclasses are frozen dataclasses whose fields select a variant. Their reference, forward and
+    backward, is `naive_scan` of the cell with the same name.
+    """
+
+    reads_tokens: ClassVar[bool]
+    """Whether kernels look up the rows of tokens themselves."""
+
+    @abstractmethod
+    def forward(
+        self,
+        projected: Float[Tensor, "P V G"],
+        tokens: Int[Tensor, "P B T"] | None,
+        start: Float[Tensor, "P B S"],
+        weights: Weights,
+    ) -> list[Tensor]:
+        """Return the outputs (P, B, T, H), and what else the backward kernel reads."""
+
+    @abstractmethod
+    def backward(
+        self,
+        upstream: Float[Tensor, "P B T H"],
+        tokens: Int[Tensor, "P B T"] | None,
+        start: Float[Tensor, "P B S"],
+        weights: Weights,
+        saved: Sequence[Tensor],
+        rows: tuple[int, int],
+    ) -> list[Tensor | None]:
+        """Return the gradients of `projected`, of size `rows` = (V, G), of start and of weights."""
+
+    def copies(self, start: Tensor, weights: Weights) -> list[Tensor]:
+        """Return start and the weights as kernels read them, if they do not read tokens."""
+        raise NotImplementedError
+
+    def fits(self, start: Float[Tensor, "B S"]) -> bool:
+        """Return whether the kernels accept this width."""
+        del start
+        return True
+
+
+def find_recurrence(
+    name: str, start: Float[Tensor, "B S"], *, on_gpu: bool = True, **options: Any
+) -> Recurrence | None:
+    """Return the recurrence of `kernels/*/<name>.py` for the device, width and dtype of a state.
+
+    None where there is none, or on a GPU without `on_gpu`.
+    """
+    folder = "gpu" if has_gpu_kernels(start) else "cpu"
+    if not (on_gpu if folder == "gpu" else has_product_kernels(start)):
+        return None
+    recurrence = import_module(f"lmzoo.kernels.{folder}.{name}").Scan(**options)
+    return recurrence if recurrence.fits(start) else None
 
 
 def scan(
     recurrence: Recurrence,
-    x: Float[Tensor, "T *P B E"] | TokenInputs,
-    start: Float[Tensor, "*P B S"],
+    projected: Float[Tensor, "B T G"] | TokenInputs,
+    start: Float[Tensor, "B S"],
     weights: Weights,
-) -> Float[Tensor, "T *P B H"]:
-    """Run a recurrence over time-first inputs.
-
-    Args:
-        recurrence: the recurrence and its variant.
-        x: vectors; or tokens (T, *P, B) and their table (*P, V, E).
-        start: the initial state.
-        weights: the weights in the recurrence's order, None where cut.
-
-    Returns:
-        The outputs of all steps.
+) -> Float[Tensor, "B T H"]:
+    """Return the outputs of all steps from projected inputs; a table has projected rows.
 
     Raises:
-        IndexError: a token id is outside the table.
+        IndexError: a token id is outside the table (on a CPU).
     """
-    return _apply(recurrence, x, start, weights)[0]
-
-
-def scan_batch_first(
-    recurrence: Recurrence,
-    x: Float[Tensor, "*P B T E"] | TokenInputs,
-    start: Float[Tensor, "*P B S"],
-    weights: Weights,
-) -> Float[Tensor, "*P B T H"]:
-    """Run a recurrence over batch-first inputs, with the arguments of `scan`."""
-    return scan(recurrence, _time_first(x), start, weights).movedim(0, -2)
+    return _run(recurrence, projected, start, weights)[0]
 
 
 def scan_with_memory(
     recurrence: Recurrence,
-    x: Float[Tensor, "*P B T E"] | TokenInputs,
-    start: Float[Tensor, "*P B S"],
+    projected: Float[Tensor, "B T G"] | TokenInputs,
+    start: Float[Tensor, "B S"],
     weights: Weights,
-) -> tuple[Float[Tensor, "*P B T H"], Float[Tensor, "*P B _"]]:
-    """Return the outputs of `scan_batch_first`, and the last step of the last saved tensor.
+) -> tuple[Float[Tensor, "B T H"], Float[Tensor, "B _"]]:
+    """Return the outputs of `scan`, and the last vector of the last step that is saved.
 
     For an LSTM this is c after the last step, that of `start` without one. It has no gradient.
     """
-    outputs, *saved = _apply(recurrence, _time_first(x), start, weights)
+    outputs, *saved = _run(recurrence, projected, start, weights)
     steps = saved[-1]
-    return outputs.movedim(0, -2), steps[-1] if len(steps) else start[..., -steps.shape[-1] :]
+    width = outputs.shape[-1]
+    return outputs, steps[:, -1, -width:] if steps.shape[1] else start[:, -width:]
 
 
-def _time_first(x: Tensor | TokenInputs) -> Tensor | TokenInputs:
-    return TokenInputs(x.tokens.mT, x.table) if isinstance(x, TokenInputs) else x.movedim(-2, 0)
-
-
-def _apply(
+def _run(
     recurrence: Recurrence, x: Tensor | TokenInputs, start: Tensor, weights: Weights
 ) -> tuple[Tensor, ...]:
-    inputs = (x.tokens, x.table) if isinstance(x, TokenInputs) else (x,)
-    call = _Call(recurrence, len(inputs), tuple(weight is not None for weight in weights))
+    if recurrence.reads_tokens and isinstance(x, TokenInputs):
+        rows, tokens = x.table, x.tokens
+    else:
+        x = take_rows(x.table, x.tokens) if isinstance(x, TokenInputs) else x
+        rows, tokens = x.flatten(0, 1), None
+    if not recurrence.reads_tokens:
+        start, *weights = recurrence.copies(start, weights)
+    elif tokens is None:
+        tokens = torch.arange(len(rows), device=rows.device).view(x.shape[:2])
+    kept = tuple(weight is not None for weight in weights)
     present = [weight for weight in weights if weight is not None]
-    return _Scan.apply(call, *inputs, start, *present)
+    return _Scan.apply(rows, tokens, start, recurrence, kept, *present)
 
 
-@dataclass(frozen=True)
-class _Call:
-    """The arguments of a call that are not tensors, and how to read the tensors."""
-
-    recurrence: Recurrence
-    inputs: int
-    """Number of input tensors: 1 for vectors, 2 for tokens and their table."""
-    present: tuple[bool, ...]
-    """Whether each weight is among the tensors; a cut weight is not."""
-
-    def read(self, tensors: Sequence[Tensor]) -> tuple[Inputs, Tensor, Weights, Sequence[Tensor]]:
-        """Split tensors into (inputs, start, weights, rest)."""
-        inputs, rest = tensors[: self.inputs], tensors[self.inputs + 1 :]
-        count = sum(self.present)
-        present = iter(rest[:count])
-        weights = [next(present) if is_present else None for is_present in self.present]
-        return inputs, tensors[self.inputs], weights, rest[count:]
-
-    @property
-    def axes(self) -> list[int]:
-        """The member axis of each of inputs, start and weights."""
-        return [1, *[0] * (self.inputs - 1), 0, *[0] * sum(self.present)]
-
-    def members(self, size: int, first: Tensor, dim: int | None) -> MemberAxis:
-        """Return the member axis of a mapped call, given its first input."""
-        axes = first.dim() - (dim is not None)
-        return MemberAxis(size, nested=axes > (2 if self.inputs == 2 else 3))
+def _all(kept: tuple[bool, ...], present: Sequence[Tensor]) -> Weights:
+    weights = iter(present)
+    return [next(weights) if is_kept else None for is_kept in kept]
 
 
 class _Scan(CustomFunction):
-    """(call, *inputs, start, *weights) -> (outputs, copy of the first input, *saved)."""
+    """(projected, tokens, start, recurrence, kept, *weights) -> (outputs, *saved)."""
+
+    axes = 2
 
     @staticmethod
-    def forward(call: _Call, *tensors: Tensor) -> tuple[Tensor, ...]:
-        first, *rest = tensors
-        copy = first.clone(memory_format=torch.contiguous_format)
-        inputs, start, weights, _ = call.read((copy, *rest))
-        states, *saved = call.recurrence.forward(kernel_inputs(*inputs), start, weights)
-        return states, copy, *saved
+    def compute(
+        projected: Tensor,
+        tokens: Tensor | None,
+        start: Tensor,
+        recurrence: Recurrence,
+        kept: tuple[bool, ...],
+        *weights: Tensor,
+    ) -> list[Tensor]:
+        return recurrence.forward(projected, tokens, start, _all(kept, weights))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.call, _, *tensors = inputs
+        projected, tokens, start, ctx.recurrence, ctx.kept, *weights = inputs
+        ctx.rows = tuple(projected.shape[-2:])
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
-        # Save the copy, output[1], so that the memory of the original input can be freed.
-        ctx.save_for_backward(output[1], *tensors, output[0], *output[2:])
+        ctx.save_for_backward(tokens, start, *weights, *output)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
-        call = ctx.call
         if upstream[0] is None:
-            return (None,) * (1 + len(call.axes))
-        gradients = _ScanBackward.apply(call, upstream[0], *ctx.saved_tensors)
-        return (None,) * call.inputs + tuple(gradients)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        call, *tensors = args
-        members = call.members(info.batch_size, tensors[0], in_dims[1])
-        outputs = _Scan.apply(call, *members.merge(tensors, in_dims[1:], call.axes))
-        return members.split(outputs, [1] * len(outputs))
+            return (None,) * (5 + sum(ctx.kept))
+        call = ctx.recurrence, ctx.kept, ctx.rows
+        rows, start, *weights = _ScanBackward.apply(upstream[0], *call, *ctx.saved_tensors)
+        return rows, None, start, None, None, *weights
 
 
 class _ScanBackward(Backward):
-    """(call, upstream, *inputs, start, *weights, *saved) -> gradients of inputs, start, weights."""
+    """(g, recurrence, kept, rows, tokens, start, *weights, *saved) -> the gradients."""
+
+    axes = 3
 
     @staticmethod
-    def forward(call: _Call, *tensors: Tensor) -> tuple[Tensor, ...]:
-        upstream, *rest = tensors
-        inputs, start, weights, saved = call.read(rest)
-        dx, dstart, gradients = call.recurrence.backward(
-            upstream, kernel_inputs(*inputs), start, weights, saved
-        )
-        return dx, dstart, *(gradient for gradient in gradients if gradient is not None)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        call, *tensors = args
-        members = call.members(info.batch_size, tensors[1], in_dims[2])
-        axes = [1, *call.axes]
-        axes += [1] * (len(tensors) - len(axes))
-        gradients = _ScanBackward.apply(call, *members.merge(tensors, in_dims[1:], axes))
-        return members.split(gradients, call.axes[call.inputs - 1 :])
+    def compute(
+        upstream: Tensor,
+        recurrence: Recurrence,
+        kept: tuple[bool, ...],
+        rows: tuple[int, int],
+        tokens: Tensor | None,
+        start: Tensor,
+        *rest: Tensor,
+    ) -> list[Tensor]:
+        weights, saved = _all(kept, rest), rest[sum(kept) :]
+        gradients = recurrence.backward(upstream, tokens, start, weights, saved, rows)
+        return [gradient for gradient in gradients if gradient is not None]

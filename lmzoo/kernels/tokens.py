@@ -1,5 +1,6 @@
 """Token ids as the inputs of a recurrence."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +13,7 @@ from lmzoo.kernels.dispatch import has_gpu_kernels
 
 @dataclass(frozen=True)
 class TokenInputs:
-    """Inputs given as token ids and an embedding table.
-
-    A CPU kernel projects the rows of the table instead of the vector at every position.
-    """
+    """Inputs given as token ids and an embedding table."""
 
     tokens: Int[Tensor, "*N"]
     """Batch first or time first."""
@@ -28,6 +26,13 @@ class TokenInputs:
     def vectors(self) -> Float[Tensor, "*N E"]:
         """Return the vector at each position; the table must have no member axis."""
         return nn.functional.embedding(self.tokens, self.table)
+
+
+def map_vectors(function: Callable[[Tensor], Tensor], x: Tensor | TokenInputs) -> Any:
+    """Apply a function of vectors (B, T, E) to inputs; of tokens, to each row of the table once."""
+    if not isinstance(x, TokenInputs):
+        return function(x)
+    return TokenInputs(x.tokens, function(x.table[None]).squeeze(0))
 
 
 def take_rows(table: Float[Tensor, "V G"], tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T G"]:

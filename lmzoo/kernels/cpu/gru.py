@@ -15,78 +15,44 @@ With δ = ∂L/∂h' and δr, δz, δn the gradients before the activations, z k
 
 Where z writes, exchange z and 1 − z, and change the sign of δz. Derived here.
 
-Arrays are (T, P, B, H). A kernel runs one pack member at a time, so that what a step reads and
-writes stays in the cache. `inputs` is the input's part of r, z and n, `inner` the bias of m. The
-three pre-activations of a step, or their gradients, are adjacent columns, so one product serves
-all. A loop writes only one of the three: if it writes more, the compiler assumes that they
-overlap and does not vectorise.
+W_g and W_h are the columns r, z and n of one weight. The three pre-activations of a step, or their
+gradients, are adjacent columns, so one product serves all. A loop writes only one of the three: if
+it writes more, the compiler assumes that they overlap and does not vectorise.
 """
 
 from dataclasses import dataclass
-from typing import no_type_check
+from typing import Any, no_type_check
 
 import numpy as np
-from torch import Tensor
 
 from lmzoo.kernels.cpu.blas import add_outer, product, product_transposed
 from lmzoo.kernels.cpu.compiled import compiled
 from lmzoo.kernels.cpu.elementwise import sigmoid, tanh
-from lmzoo.kernels.cpu.inputs import KernelInputs, zero_gradient
-from lmzoo.kernels.cpu.projection import project_gradients, project_inputs
-from lmzoo.kernels.cpu.recurrence import Recurrence, Saved, Weights
-from lmzoo.kernels.dispatch import run_kernel
-
-
-@dataclass(frozen=True)
-class GRUScan(Recurrence):
-    """Weights W_x (columns r, z, n), its bias, W_g (columns r, z), W_h, b_h (None if before)."""
-
-    reset_before: bool = False
-
-    def forward(self, x: KernelInputs, start: Tensor, weights: Weights) -> Saved:
-        input_weight, bias, gate, hidden, hidden_bias = weights
-        saved = [start.new_empty(*x.shape, start.shape[-1]) for _ in range(5)]
-        inputs = x.projection(input_weight, bias), x.projection(None, hidden_bias)
-        args = *inputs, *x.arrays(gate, hidden, start), self.reset_before
-        if not run_kernel(_forward, *args, *x.step_arrays(*saved)):
-            raise x.token_error()
-        return saved
-
-    def backward(
-        self, upstream: Tensor, x: KernelInputs, start: Tensor, weights: Weights, saved: Saved
-    ) -> tuple[Tensor, Tensor, Weights]:
-        input_weight, bias, gate, hidden, hidden_bias = weights
-        inputs, input_gradients = x.gradient(input_weight, bias)
-        inner, inner_gradients = x.gradient(None, hidden_bias)
-        gate_grad, hidden_grad = zero_gradient(gate), zero_gradient(hidden)
-        delta = start.new_empty(start.shape)
-        args = inputs, inner, *x.arrays(gate, hidden, start), self.reset_before
-        outputs = x.arrays(gate_grad, hidden_grad, delta)
-        run_kernel(_backward, *x.step_arrays(upstream), *args, *x.step_arrays(*saved), *outputs)
-        gradients = *input_gradients(), gate_grad, hidden_grad, inner_gradients()[1]
-        return x.input_gradient(), delta, gradients
+from lmzoo.kernels.cpu.sweep import Sweep, add_rows, look_up
+from lmzoo.kernels.scan import Weights
 
 
 @compiled
 @no_type_check
-def _forward(inputs, inner, gate, hidden, start, reset_before, states, r, z, n, m):
+def _forward(projected, tokens, start, weight, bias, reset_before, states, r, z, n, m):
     """Write states, r, z, n and m (r ⊙ h if `reset_before`); return False at an invalid token."""
     steps, members, rows, width = m.shape
     a = np.empty((rows, 3 * width), m.dtype)
     a_rz, a_n = a[:, : 2 * width], a[:, 2 * width :]
     for p in range(members):
+        gate, hidden = weight[p, :, : 2 * width], weight[p, :, 2 * width :]
         for t in range(steps):
             h = states[t - 1, p] if t else start[p]
-            if not project_inputs(inputs, t, p, a):
+            if not look_up(projected[p], tokens[p], t, 0, a):
                 return False
-            product(h, gate[p], a_rz, 1)
+            product(h, gate, a_rz, 1)
             _open(a, r[t, p], z[t, p])
             if reset_before:
                 _multiply(r[t, p].ravel(), h.ravel(), m[t, p].ravel())
-                product(m[t, p], hidden[p], a_n, 1)
+                product(m[t, p], hidden, a_n, 1)
             else:
-                project_inputs(inner, t, p, m[t, p])
-                product(h, hidden[p], m[t, p], 1)
+                m[t, p] = bias[p]
+                product(h, hidden, m[t, p], 1)
             _update(a, h, reset_before, r[t, p], z[t, p], n[t, p], m[t, p], states[t, p])
     return True
 
@@ -127,31 +93,40 @@ def _update(a, h, reset_before, r, z, n, m, new):
 @compiled
 @no_type_check
 def _backward(
-    upstream, inputs, inner, gate, hidden, start, reset_before, states, r, z, n, m,
-    gate_grad, hidden_grad, delta,
+    upstream, tokens, start, weight, bias, reset_before, states, r, z, n, m,
+    sums, delta, weight_grad, bias_grad,
 ):  # fmt: skip
     """Write ∂L/∂h_0 to delta (P, B, H); add to the gradients of inputs and weights."""
     steps, members, rows, width = m.shape
     da, buffer = np.empty((rows, 3 * width), m.dtype), np.empty((2, rows, width), m.dtype)
     drz, dn, s = da[:, : 2 * width], buffer[0], buffer[1]
-    delta[:] = 0
     for p in range(members):
-        d = delta[p]
+        d, gate, hidden = delta[p], weight[p, :, : 2 * width], weight[p, :, 2 * width :]
+        gate_grad, hidden_grad = weight_grad[p, :, : 2 * width], weight_grad[p, :, 2 * width :]
         for t in range(steps - 1, -1, -1):
             h = states[t - 1, p] if t else start[p]
             _update_backward(upstream[t, p], h, z[t, p], n[t, p], d, da, dn)
             if reset_before:
-                product_transposed(dn, hidden[p], s, 0)
+                product_transposed(dn, hidden, s, 0)
                 _reset_before_backward(r[t, p], h, s, d, da)
-                add_outer(m[t, p], dn, hidden_grad[p])
+                add_outer(m[t, p], dn, hidden_grad)
             else:
                 _reset_after_backward(r[t, p], m[t, p], dn, s, da)
-                product_transposed(s, hidden[p], d, 1)
-                add_outer(h, s, hidden_grad[p])
-                project_gradients(inner, t, p, s)
-            product_transposed(drz, gate[p], d, 1)
-            add_outer(h, drz, gate_grad[p])
-            project_gradients(inputs, t, p, da)
+                product_transposed(s, hidden, d, 1)
+                add_outer(h, s, hidden_grad)
+                _add_bias(s, bias_grad[p, 0])
+            product_transposed(drz, gate, d, 1)
+            add_outer(h, drz, gate_grad)
+            add_rows(sums[p], tokens[p], t, 0, da)
+
+
+@compiled
+@no_type_check
+def _add_bias(d, total):
+    for b in range(len(d)):
+        d_ = d[b]
+        for i in range(len(d_)):
+            total[i] += d_[i]
 
 
 @compiled
@@ -197,3 +172,22 @@ def _reset_after_backward(r, m, dn, dm, da):
         for i in range(len(dm_)):
             dm_[i] = dn_[i] * r_[i]
             dr_[i] = dm_[i] * m_[i] * (one - r_[i])
+
+
+@dataclass(frozen=True)
+class Scan(Sweep):
+    """Weights W_h (columns r, z, n) and b_h (1, H), which reset=before does not read.
+
+    `projected` has the columns of r, z and n; with reset=before the bias of the state's product is
+    part of it.
+    """
+
+    kernels = _forward, _backward
+    reset_before: bool = False
+
+    def settings(self) -> tuple[Any, ...]:
+        return (self.reset_before,)
+
+    def widths(self, weights: Weights, width: int) -> list[int]:
+        del weights
+        return [width] * 5

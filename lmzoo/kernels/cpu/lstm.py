@@ -18,88 +18,36 @@ may be absent.
 
 Derived here.
 
-Arrays are (T, P, B, H), of gates (T, P, B, G). A kernel runs one pack member at a time, so that
-what a step reads and writes stays in the cache. The columns of g start at G − 2 H, whether or not
-there are columns of f. The backward sweep computes q = tanh c' again, which takes less time than
-storing it.
+Gates are (T, P, B, G). The columns of g start at G − 2 H, whether or not there are columns of f.
+The backward sweep computes q = tanh c' again, which takes less time than storing it.
 
 Each dependent computation has its own loop over all rows. In one loop per row the compiler leaves
 some of them without vector instructions, and a step takes twice as long.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import no_type_check
+from typing import Any, no_type_check
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from lmzoo.kernels.cpu.blas import add_outer, product, product_transposed
 from lmzoo.kernels.cpu.compiled import compiled
 from lmzoo.kernels.cpu.elementwise import sigmoid, tanh
-from lmzoo.kernels.cpu.inputs import KernelInputs, zero_gradient
-from lmzoo.kernels.cpu.projection import project_gradients, project_inputs
-from lmzoo.kernels.cpu.recurrence import Recurrence, Saved, Weights
-from lmzoo.kernels.dispatch import run_kernel
-
-
-@dataclass(frozen=True)
-class LSTMScan(Recurrence):
-    """Weights W_x, b, W_h, columns in the order i, f, g, o, f optional; start is (h, c).
-
-    Two weights may follow, each present or None: peepholes (3, H), and W_a (4H, 4H), whose rows and
-    columns of g are 0.
-    """
-
-    coupled: bool = False
-    """Whether f = 1 − i; otherwise f ≡ 1 if the weights have no columns of f."""
-    squash_input: bool = True
-    """Whether g passes tanh."""
-    squash_output: bool = True
-    """Whether c' passes tanh in h' = o ⊙ tanh c'."""
-
-    @property
-    def _flags(self) -> tuple[bool, bool, bool]:
-        return self.coupled, self.squash_input, self.squash_output
-
-    def forward(self, x: KernelInputs, start: Tensor, weights: Weights) -> Saved:
-        input_weight, bias, hidden, *more = weights
-        assert hidden is not None
-        extra = x.arrays(*(more or (None, None)))
-        h, c = start.chunk(2, dim=-1)
-        widths = h.shape[-1], hidden.shape[-1], c.shape[-1]
-        saved = [start.new_empty(*x.shape, width) for width in widths]
-        args = x.projection(input_weight, bias), *x.arrays(hidden, h, c), *extra, self._flags
-        if not run_kernel(_forward, *args, *x.step_arrays(*saved)):
-            raise x.token_error()
-        return saved
-
-    def backward(
-        self, upstream: Tensor, x: KernelInputs, start: Tensor, weights: Weights, saved: Saved
-    ) -> tuple[Tensor, Tensor, Weights]:
-        input_weight, bias, hidden, *more = weights
-        more_grads = [zero_gradient(weight) for weight in more]
-        extra, extra_grads = (x.arrays(*(group or (None, None))) for group in (more, more_grads))
-        h, c = start.chunk(2, dim=-1)
-        inputs, input_gradients = x.gradient(input_weight, bias)
-        hidden_grad, (delta, gamma) = zero_gradient(hidden), start.new_empty(2, *h.shape)
-        args = inputs, *x.arrays(hidden, h, c), *extra, self._flags, *x.step_arrays(*saved)
-        outputs = *x.arrays(hidden_grad, delta, gamma), *extra_grads
-        run_kernel(_backward, *x.step_arrays(upstream), *args, *outputs)
-        gradients = *input_gradients(), hidden_grad, *more_grads
-        return x.input_gradient(), torch.cat([delta, gamma], dim=-1), gradients
+from lmzoo.kernels.cpu.sweep import Sweep, add_rows, look_up
+from lmzoo.kernels.scan import Weights
 
 
 @compiled
 @no_type_check
 def _forward(
-    inputs, hidden, start_h, start_c, peepholes, feedback, flags, states, gates, memory
+    projected, tokens, start_h, start_c, hidden, peepholes, feedback, flags, states, gates, memory
 ):  # fmt: skip
     """Write states, gates and each c'; return False at an invalid token."""
     steps, members = states.shape[:2]
     for p in range(members):
         for t in range(steps):
-            if not project_inputs(inputs, t, p, gates[t, p]):
+            if not look_up(projected[p], tokens[p], t, 0, gates[t, p]):
                 return False
             product(states[t - 1, p] if t else start_h[p], hidden[p], gates[t, p], 1)
             if feedback.size > 0 and t:
@@ -112,16 +60,14 @@ def _forward(
 @compiled
 @no_type_check
 def _backward(
-    upstream, inputs, hidden, start_h, start_c, peepholes, feedback, flags, states, gates, memory,
-    hidden_grad, delta, gamma, peephole_grad, feedback_grad,
+    upstream, tokens, start_h, start_c, hidden, peepholes, feedback, flags, states, gates, memory,
+    sums, delta, gamma, hidden_grad, peephole_grad, feedback_grad,
 ):  # fmt: skip
     """Write ∂L/∂h_0 to delta and ∂L/∂c_0 to gamma, (P, B, H); add to all other gradients."""
     steps, members = states.shape[:2]
     rows, columns = gates.shape[2:]
     da = np.empty((rows, columns), gates.dtype)
     fed = np.empty((rows if feedback.size > 0 else 0, columns), gates.dtype)
-    delta[:] = 0
-    gamma[:] = 0
     for p in range(members):
         fed[:] = 0
         for t in range(steps - 1, -1, -1):
@@ -132,7 +78,7 @@ def _backward(
             )  # fmt: skip
             product_transposed(da, hidden[p], delta[p], 0)
             add_outer(states[t - 1, p] if t else start_h[p], da, hidden_grad[p])
-            project_gradients(inputs, t, p, da)
+            add_rows(sums[p], tokens[p], t, 0, da)
             if feedback.size > 0 and t:
                 product_transposed(da, feedback[p], fed, 0)
                 add_outer(gates[t - 1, p], da, feedback_grad[p])
@@ -258,3 +204,28 @@ def _peep_backward(d, c, weight, gamma, weight_grad):
     for k in range(len(c)):
         gamma[k] += d[k] * weight[k]
         weight_grad[k] += d[k] * c[k]
+
+
+@dataclass(frozen=True)
+class Scan(Sweep):
+    """Weights W_h, columns in the order i, f, g, o, f optional; start is (h, c).
+
+    Two weights may follow, each present or None: peepholes (3, H), and W_a (4H, 4H), whose rows and
+    columns of g are 0.
+    """
+
+    kernels = _forward, _backward
+    vectors = 2
+    forget: str = "gate"
+    """gate; coupled: f = 1 − i; none: f ≡ 1."""
+    squash_input: bool = True
+    """Whether g passes tanh."""
+    squash_output: bool = True
+    """Whether c' passes tanh in h' = o ⊙ tanh c'."""
+
+    def settings(self) -> tuple[Any, ...]:
+        return ((self.forget == "coupled", self.squash_input, self.squash_output),)
+
+    def widths(self, weights: Weights, width: int) -> Sequence[int]:
+        assert weights[0] is not None
+        return width, weights[0].shape[-1], width

@@ -1,35 +1,30 @@
 r"""The sweeps of the minimal gated unit and of the MGRU that carries its last state.
 
-    f = σ(x W_xf + b_f + read(h) W_hf)    c = act(x W_xh + b_h + (h ⊙ f) W_hh)
+    f = σ(x W_xf + b_f + read(h) W_hf)    c = tanh(x W_xh + b_h + (h ⊙ f) W_hh)
     h' = κ h + f ⊙ (ω c − λ h)            κ = carry, ω = write (0 or 1), λ = carry − keep
 
-Any weight and bias may be cut. With δ = ∂L/∂h', and δf, δc the gradients before σ and act:
+Any weight and bias may be cut. With δ = ∂L/∂h', and δf, δc the gradients before σ and tanh:
 
-    δc = ω δ ⊙ f ⊙ act'(c)                          s = δc W_hhᵀ
+    δc = ω δ ⊙ f ⊙ (1 − c²)                          s = δc W_hhᵀ
     δf = (δ ⊙ (ω c − λ h) + s ⊙ h) ⊙ f ⊙ (1 − f)
     ∂L/∂h = δ ⊙ (κ − λ f) + f ⊙ s + read'(h) ⊙ δf W_hfᵀ
 
     read:  h  |  h − ½  |  atanh(u), u = clip(2h − 1, ±limit), read' = 2 / (1 − u²) within it
 
-Derived here.
-
-Arrays are (T, P, B, H). A kernel runs one pack member at a time, so that what a step reads and
-writes stays in the cache. A cut weight has no elements.
+Derived here. `projected` has the columns x W_xf + b_f and x W_xh + b_h, 0 where cut; or, if they
+are no pair, the columns of the activated candidate, and tanh is absent.
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, no_type_check
+from typing import Any, Literal, NamedTuple, no_type_check
 
 import numpy as np
-from torch import Tensor
 
 from lmzoo.kernels.cpu.blas import add_outer, product, product_transposed
 from lmzoo.kernels.cpu.compiled import compiled
 from lmzoo.kernels.cpu.elementwise import atanh, sigmoid, tanh
-from lmzoo.kernels.cpu.inputs import KernelInputs, zero_gradient
-from lmzoo.kernels.cpu.projection import project_gradients, project_inputs
-from lmzoo.kernels.cpu.recurrence import Recurrence, Saved, Weights
-from lmzoo.kernels.dispatch import run_kernel
+from lmzoo.kernels.cpu.sweep import Sweep, add_rows, look_up
+from lmzoo.kernels.scan import Weights
 
 LIMIT = 0.9999
 """2h − 1 is clipped to ±LIMIT before its atanh."""
@@ -38,16 +33,15 @@ Read = Literal["raw", "centred", "logit"]
 
 
 class Variant(NamedTuple):
-    """The fields of `MGUScan`, as kernels read them."""
+    """The fields of `Scan`, as kernels read them."""
 
+    pair: bool
     carry: bool
     """κ."""
     write: bool
     """ω."""
     away: int
     """λ."""
-    sigmoid: bool
-    """Whether act is σ; tanh otherwise."""
     read_centred: bool
     """Whether the gate reads h − ½."""
     read_logit: bool
@@ -55,50 +49,9 @@ class Variant(NamedTuple):
     limit: float
 
 
-@dataclass(frozen=True)
-class MGUScan(Recurrence):
-    """Weights xf, hf, bf, xh, hh, bh; None where cut. Without `write` there is no xh, hh and bh."""
-
-    carry: bool = True
-    write: bool = True
-    keep: bool = False
-    sigmoid: bool = False
-    """Whether act is σ; tanh otherwise."""
-    read: Read = "raw"
-
-    def forward(self, x: KernelInputs, start: Tensor, weights: Weights) -> Saved:
-        xf, hf, bf, xh, hh, bh = weights
-        saved = [start.new_empty(*x.shape, start.shape[-1]) for _ in range(3)]
-        inputs = x.projection(xf, bf), x.projection(xh, bh)
-        args = *inputs, *x.arrays(hf, hh, start), self._variant
-        if not run_kernel(_forward, *args, *x.step_arrays(*saved)):
-            raise x.token_error()
-        return saved
-
-    def backward(
-        self, upstream: Tensor, x: KernelInputs, start: Tensor, weights: Weights, saved: Saved
-    ) -> tuple[Tensor, Tensor, Weights]:
-        xf, hf, bf, xh, hh, bh = weights
-        gate, gate_gradients = x.gradient(xf, bf)
-        candidate, candidate_gradients = x.gradient(xh, bh)
-        hf_grad, hh_grad = zero_gradient(hf), zero_gradient(hh)
-        delta = start.new_empty(start.shape)
-        args = gate, candidate, *x.arrays(hf, hh, start), self._variant, *x.step_arrays(*saved)
-        outputs = x.arrays(hf_grad, hh_grad, delta)
-        run_kernel(_backward, *x.step_arrays(upstream), *args, *outputs)
-        (xf_grad, bf_grad), (xh_grad, bh_grad) = gate_gradients(), candidate_gradients()
-        gradients = xf_grad, hf_grad, bf_grad, xh_grad, hh_grad, bh_grad
-        return x.input_gradient(), delta, gradients
-
-    @property
-    def _variant(self) -> Variant:
-        away, read = self.carry - self.keep, (self.read == "centred", self.read == "logit")
-        return Variant(self.carry, self.write, away, self.sigmoid, *read, LIMIT)
-
-
 @compiled
 @no_type_check
-def _forward(gate, candidate, hf, hh, start, variant, states, f, c):
+def _forward(projected, tokens, start, hf, hh, variant, states, f, c):
     """Write states, f and c; return False at an invalid token."""
     steps, members, rows, width = f.shape
     kappa, omega = f.dtype.type(variant.carry), f.dtype.type(variant.write)
@@ -106,9 +59,10 @@ def _forward(gate, candidate, hf, hh, start, variant, states, f, c):
     q_ = q.ravel()
     for p in range(members):
         for t in range(steps):
-            if not (
-                project_inputs(gate, t, p, f[t, p]) and project_inputs(candidate, t, p, c[t, p])
-            ):
+            f[t, p] = 0
+            if variant.pair and not look_up(projected[p], tokens[p], t, 0, f[t, p]):
+                return False
+            if not look_up(projected[p], tokens[p], t, width * variant.pair, c[t, p]):
                 return False
             h = states[t - 1, p] if t else start[p]
             h_, f_, c_, new = h.ravel(), f[t, p].ravel(), c[t, p].ravel(), states[t, p].ravel()
@@ -120,7 +74,7 @@ def _forward(gate, candidate, hf, hh, start, variant, states, f, c):
             if hh.size > 0:
                 product(q, hh[p], c[t, p], 1)
             for i in range(len(new)):
-                c_[i] = omega * (sigmoid(c_[i]) if variant.sigmoid else tanh(c_[i]))
+                c_[i] = omega * (tanh(c_[i]) if variant.pair else c_[i])
                 new[i] = kappa * h_[i] - lam * q_[i] + f_[i] * c_[i]
     return True
 
@@ -128,15 +82,15 @@ def _forward(gate, candidate, hf, hh, start, variant, states, f, c):
 @compiled
 @no_type_check
 def _backward(
-    upstream, gate, candidate, hf, hh, start, variant, states, f, c, hf_grad, hh_grad, delta
+    upstream, tokens, start, hf, hh, variant, states, f, c, sums, delta, hf_grad, hh_grad
 ):
     """Write ∂L/∂h_0 to delta (P, B, H); add to the gradients of inputs and weights."""
     steps, members, rows, width = f.shape
     one, kappa, lam = f.dtype.type(1), f.dtype.type(variant.carry), f.dtype.type(variant.away)
+    omega, curve = f.dtype.type(variant.write), f.dtype.type(variant.pair)
     buffer = np.zeros((5, rows, width), f.dtype)
     df, dc, q, s = buffer[0], buffer[1], buffer[2], buffer[3]
     df_, dc_, q_, s_, u = df.ravel(), dc.ravel(), q.ravel(), s.ravel(), buffer[4].ravel()
-    delta[:] = 0
     for p in range(members):
         d = delta[p].ravel()
         for t in range(steps - 1, -1, -1):
@@ -144,8 +98,7 @@ def _backward(
             g, h_, f_, c_ = upstream[t, p].ravel(), h.ravel(), f[t, p].ravel(), c[t, p].ravel()
             for i in range(len(d)):
                 d[i] += g[i]
-                slope = (c_[i] if variant.sigmoid else one) - c_[i] * c_[i]
-                dc_[i] = d[i] * f_[i] * slope
+                dc_[i] = omega * d[i] * f_[i] * (one - curve * c_[i] * c_[i])
                 u[i] = d[i] * (c_[i] - lam * h_[i])
             if hh.size > 0:
                 product_transposed(dc, hh[p], s, 0)  # otherwise s stays zero
@@ -162,8 +115,9 @@ def _backward(
                     _add_logit_gradient(q_, h_, variant, d)
                 else:
                     product_transposed(df, hf[p], delta[p], 1)
-            project_gradients(gate, t, p, df)
-            project_gradients(candidate, t, p, dc)
+            if variant.pair:
+                add_rows(sums[p], tokens[p], t, 0, df)
+            add_rows(sums[p], tokens[p], t, width * variant.pair, dc)
 
 
 @compiled
@@ -192,3 +146,23 @@ def _add_logit_gradient(s, h, variant, d):
     for i in range(len(d)):
         u = h[i] + h[i] - one
         d[i] += zero if abs(u) > limit else s[i] * two / (one - u * u)
+
+
+@dataclass(frozen=True)
+class Scan(Sweep):
+    """Weights hf and hh, None where cut."""
+
+    kernels = _forward, _backward
+    pair: bool = True
+    carry: bool = True
+    write: bool = True
+    keep: bool = False
+    read: Read = "raw"
+
+    def settings(self) -> tuple[Any, ...]:
+        read = self.read == "centred", self.read == "logit"
+        return (Variant(self.pair, self.carry, self.write, self.carry - self.keep, *read, LIMIT),)
+
+    def widths(self, weights: Weights, width: int) -> list[int]:
+        del weights
+        return [width] * 3

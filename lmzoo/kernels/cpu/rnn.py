@@ -7,70 +7,33 @@ r"""The sweeps of the vanilla recurrent network.
     act'    1 − h'²    h' (1 − h')   [h' > 0]     1
 
 act' is a function of the output for every act here. Derived here.
-
-Arrays are (T, P, B, H). A kernel runs one pack member at a time, so that what a step reads and
-writes stays in the cache.
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args, no_type_check
+from typing import Any, Literal, get_args, no_type_check
 
 import numpy as np
-from torch import Tensor
 
 from lmzoo.kernels.cpu.blas import add_outer, product, product_transposed
 from lmzoo.kernels.cpu.compiled import compiled
 from lmzoo.kernels.cpu.elementwise import sigmoid, tanh
-from lmzoo.kernels.cpu.inputs import KernelInputs, zero_gradient
-from lmzoo.kernels.cpu.projection import project_gradients, project_inputs
-from lmzoo.kernels.cpu.recurrence import Recurrence, Saved, Weights
-from lmzoo.kernels.dispatch import run_kernel
+from lmzoo.kernels.cpu.sweep import Sweep, add_rows, look_up
+from lmzoo.kernels.scan import Weights
 
 Activation = Literal["tanh", "sigmoid", "relu", "identity"]
 ACTIVATIONS = get_args(Activation)
 TANH, SIGMOID, RELU, _ = range(len(ACTIVATIONS))
 
 
-@dataclass(frozen=True)
-class RNNScan(Recurrence):
-    """Weights W_x, b, W_h."""
-
-    activation: Activation = "tanh"
-
-    def forward(self, x: KernelInputs, start: Tensor, weights: Weights) -> Saved:
-        input_weight, bias, hidden = weights
-        states = start.new_empty(*x.shape, start.shape[-1])
-        inputs = x.projection(input_weight, bias)
-        args = inputs, *x.arrays(hidden, start), self._act, *x.step_arrays(states)
-        if not run_kernel(_forward, *args):
-            raise x.token_error()
-        return [states]
-
-    def backward(
-        self, upstream: Tensor, x: KernelInputs, start: Tensor, weights: Weights, saved: Saved
-    ) -> tuple[Tensor, Tensor, Weights]:
-        input_weight, bias, hidden = weights
-        inputs, input_gradients = x.gradient(input_weight, bias)
-        hidden_grad, delta = zero_gradient(hidden), start.new_empty(start.shape)
-        args = inputs, *x.arrays(hidden, start), self._act, *x.step_arrays(*saved)
-        outputs = x.arrays(hidden_grad, delta)
-        run_kernel(_backward, *x.step_arrays(upstream), *args, *outputs)
-        return x.input_gradient(), delta, (*input_gradients(), hidden_grad)
-
-    @property
-    def _act(self) -> int:
-        return ACTIVATIONS.index(self.activation)
-
-
 @compiled
 @no_type_check
-def _forward(inputs, hidden, start, act, states):
+def _forward(projected, tokens, start, hidden, act, states):
     """Write states; return False at an invalid token."""
     steps, members = states.shape[:2]
     for p in range(members):
         for t in range(steps):
             a = states[t, p]
-            if not project_inputs(inputs, t, p, a):
+            if not look_up(projected[p], tokens[p], t, 0, a):
                 return False
             product(states[t - 1, p] if t else start[p], hidden[p], a, 1)
             _activate(act, a.ravel())
@@ -79,19 +42,18 @@ def _forward(inputs, hidden, start, act, states):
 
 @compiled
 @no_type_check
-def _backward(upstream, inputs, hidden, start, act, states, hidden_grad, delta):
+def _backward(upstream, tokens, start, hidden, act, states, sums, delta, hidden_grad):
     """Write ∂L/∂h_0 to delta (P, B, H); add to the gradients of inputs and weights."""
     steps, members, rows, width = states.shape
     da = np.empty((rows, width), states.dtype)
     da_ = da.ravel()
-    delta[:] = 0
     for p in range(members):
         d = delta[p]
         for t in range(steps - 1, -1, -1):
             _activation_backward(act, d.ravel(), upstream[t, p].ravel(), states[t, p].ravel(), da_)
             product_transposed(da, hidden[p], d, 0)
             add_outer(states[t - 1, p] if t else start[p], da, hidden_grad[p])
-            project_gradients(inputs, t, p, da)
+            add_rows(sums[p], tokens[p], t, 0, da)
 
 
 @compiled
@@ -127,3 +89,18 @@ def _activation_backward(act, d, g, h, da):
     else:
         for i in range(len(da)):
             da[i] = d[i] + g[i]
+
+
+@dataclass(frozen=True)
+class Scan(Sweep):
+    """Weight W_h; `projected` has the columns x W_x + b."""
+
+    kernels = _forward, _backward
+    activation: Activation = "tanh"
+
+    def settings(self) -> tuple[Any, ...]:
+        return (ACTIVATIONS.index(self.activation),)
+
+    def widths(self, weights: Weights, width: int) -> list[int]:
+        del weights
+        return [width]

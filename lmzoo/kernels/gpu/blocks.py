@@ -5,9 +5,6 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-LIMIT = tl.constexpr(0.9999)
-"""The MGRU clips 2 h − 1 to ±LIMIT before its atanh."""
-
 
 @triton.jit
 @no_type_check
@@ -42,6 +39,30 @@ def load_weight(
 
 @triton.jit
 @no_type_check
+def load_weights(
+    weight, p, H, BLOCKS: tl.constexpr, COLUMNS: tl.constexpr, TRANSPOSED: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Return all blocks of H columns of a weight (P, H, BLOCKS H) of member p."""
+    blocks = ()
+    for k in tl.static_range(BLOCKS):
+        block = load_weight(weight, p, H, BLOCKS * H, k * H, COLUMNS, TRANSPOSED, PRECISION)
+        blocks = blocks + (block,)  # noqa: RUF005
+    return blocks
+
+
+@triton.jit
+@no_type_check
+def load_vectors(pointers, H, ok, COUNT: tl.constexpr):
+    """Return vectors that are H numbers apart."""
+    vectors = ()
+    for k in tl.static_range(COUNT):
+        vectors = vectors + (tl.load(pointers + k * H, mask=ok, other=0.0),)  # noqa: RUF005
+    return vectors
+
+
+@triton.jit
+@no_type_check
 def product(a, weight, PRECISION: tl.constexpr):
     """Return a W in float32."""
     if PRECISION == "bf16":
@@ -56,44 +77,3 @@ def product(a, weight, PRECISION: tl.constexpr):
 def tanh(x):
     """Return tanh x from the logistic function, which Triton has."""
     return 2 * tl.sigmoid(2 * x) - 1
-
-
-@triton.jit
-@no_type_check
-def activate(a, ACTIVATION: tl.constexpr):
-    """Return the activation of a vanilla recurrent network."""
-    if ACTIVATION == "tanh":
-        a = tanh(a)
-    elif ACTIVATION == "sigmoid":
-        a = tl.sigmoid(a)
-    elif ACTIVATION == "relu":
-        a = tl.where(a < 0, 0.0, a)  # NaN stays NaN
-    return a
-
-
-@triton.jit
-@no_type_check
-def activation_gradient(delta, h, ACTIVATION: tl.constexpr):
-    """Return the gradient of an activation's argument, given its result h and that of h."""
-    if ACTIVATION == "tanh":
-        delta *= 1 - h * h
-    elif ACTIVATION == "sigmoid":
-        delta *= h * (1 - h)
-    elif ACTIVATION == "relu":
-        delta = tl.where(h <= 0, 0.0, delta)
-    return delta
-
-
-@triton.jit
-@no_type_check
-def read_state(h, READ: tl.constexpr):
-    """Return what the gate of the MGRU reads of its state, q, and ∂q/∂h."""
-    if READ == "logit":
-        x = 2 * h - 1
-        clipped = tl.where(x > LIMIT, LIMIT, tl.where(x < -LIMIT, -LIMIT, x))  # NaN stays NaN
-        q = 0.5 * tl.log((1 + clipped) / (1 - clipped))
-        slope = tl.where((x >= -LIMIT) & (x <= LIMIT), 2 / (1 - clipped * clipped), 0.0)
-    else:
-        q = h - 0.5 if READ == "centred" else h
-        slope = tl.full(h.shape, 1.0, tl.float32)
-    return q, slope

@@ -1,27 +1,32 @@
-"""A recurrence on a GPU as a custom autograd function: one launch forward and one backward.
+"""A recurrence on a GPU: one launch for all steps forward and one backward.
 
-    T steps, B sequences, H units, G columns of the projected inputs, P pack members
-    projected (*P, B, T, G),  start (*P, B, S),  weights (*P, H, H)
+    h_t, c_t, saved_t = step(a_t, h_{t-1}, c_{t-1}, weights)
+    a_t      blocks of H columns of the projected inputs, as many as the weight has
+    c_t      a second vector of the state, in long short-term memory; it is the last of saved_t
 
-The inputs are projected outside, by one product over all positions, and so are the gradients of the
-recurrent weights after the backward kernel. Under `torch.func.vmap` the mapped axis becomes P.
+A program computes `ROWS` sequences of one pack member; the weights stay on the chip. A cell is a
+step and its gradient, which Triton inlines. The inputs are projected outside, by one product over
+all positions, and so are the gradients of the weights after the backward kernel.
 """
 
 import functools
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, no_type_check
 
 import torch
+import triton
+import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.kernels.affine import sum_outer
-from lmzoo.kernels.autograd import Backward, CustomFunction, MemberAxis, call_with_members
+from lmzoo.kernels.gpu.blocks import load_vectors, load_weights, tile
 from lmzoo.kernels.gpu.launch import launch
 from lmzoo.kernels.precision import WIDEST, Precision, current_precision
+from lmzoo.kernels.scan import Recurrence, Weights
 
 ROWS = 16
 """Sequences of one program; the least number of rows of a product on tensor cores."""
@@ -31,65 +36,115 @@ one column of the rest. An upper bound of what compiled kernels need."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuRecurrence(ABC):
-    """A recurrence: how its kernels are launched. Subclasses are frozen dataclasses.
+class GpuRecurrence(Recurrence):
+    """A recurrence of one weight (H, W H) in W blocks, and possibly a bias (1, H)."""
 
-    All tensors have a member axis and are contiguous. One kernel computes all steps, with the
-    weights on the chip. Where they do not fit, the cell is a loop over `step`.
-    """
-
-    num_weights: ClassVar[int]
-    """Recurrent weights (H, H) of the recurrence without cuts."""
+    reads_tokens = False
+    steps: ClassVar[tuple[Any, Any]]
+    """The functions of a step forward and backward."""
     vectors: ClassVar[int] = 1
     """Vectors of width H in the state."""
+    operands: ClassVar[int] = 0
+    """Vectors of a step that the backward kernel writes, which were multiplied by the weight."""
+    biased: ClassVar[bool] = False
     precision: str = field(default_factory=lambda: str(current_precision()))
     """How the kernels multiply (`kernels/precision.py`)."""
 
+    @property
     @abstractmethod
-    def forward(self, projected: Tensor, start: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-        """Return the outputs (P, B, T, H), and what else the backward kernel reads."""
+    def blocks(self) -> int:
+        """W."""
 
+    @property
     @abstractmethod
-    def backward(
-        self, upstream: Tensor, start: Tensor, weights: Sequence[Tensor], saved: Sequence[Tensor]
-    ) -> list[Tensor]:
-        """Return the gradients of the projected inputs, of start, and of each weight."""
+    def saved(self) -> int:
+        """Vectors of a step that the backward kernel reads, besides h."""
+
+    @property
+    @abstractmethod
+    def flags(self) -> tuple[Any, ...]:
+        """What selects the variant of a step."""
 
     def fits(self, start: Tensor) -> bool:
-        """Return whether the weights stay on the chip."""
         width = start.shape[-1] // self.vectors
         if width > WIDEST[Precision(self.precision)]:
             return False
-        needed = shared_memory(width, self.num_weights, self.precision)
+        needed = shared_memory(width, self.blocks, self.precision)
         return start.device.type == "cpu" or needed <= memory_of_program(start.device)
 
-    def launch(self, kernel: Any, states: Tensor, *tensors: Tensor, flags: Sequence[Any]) -> None:
+    def copies(self, start: Tensor, weights: Weights) -> list[Tensor]:
+        """Return contiguous copies, which the forward and the backward kernel read."""
+        return [
+            tensor.clone(memory_format=torch.contiguous_format)
+            for tensor in (start, *weights)
+            if tensor is not None
+        ]
+
+    def forward(
+        self, projected: Tensor, tokens: Tensor | None, start: Tensor, weights: Weights
+    ) -> list[Tensor]:
+        del tokens
+        members, rows, size = start.shape
+        shape = members, rows, projected.shape[1] // rows
+        width = size // self.vectors
+        states, saved = (projected.new_empty(*shape, n * width) for n in (1, self.saved))
+        bias = weights[-1] if self.biased else start
+        self._launch(_forward, states, projected, weights[0], bias, start, states, saved)
+        return [states, saved]
+
+    def backward(
+        self,
+        upstream: Tensor,
+        tokens: Tensor | None,
+        start: Tensor,
+        weights: Weights,
+        saved: Sequence[Tensor],
+        rows: tuple[int, int],
+    ) -> list[Tensor | None]:
+        del tokens, rows
+        states, kept = saved
+        sizes = self.blocks, self.operands
+        width = states.shape[-1]
+        deltas, operands = (states.new_empty(*states.shape[:-1], n * width) for n in sizes)
+        dstart = torch.empty_like(start)
+        read = upstream, weights[0], start, states, kept
+        self._launch(_backward, states, *read, deltas, operands, dstart)
+        gradients = self.weight_gradients(states_before(start, states), kept, deltas, operands)
+        return [deltas.flatten(1, 2), dstart, *gradients]
+
+    def weight_gradients(
+        self, before: Tensor, saved: Tensor, deltas: Tensor, operands: Tensor
+    ) -> list[Tensor]:
+        """Return the gradients of the weight and of the bias, from h_{t-1} and those before it."""
+        del saved, operands
+        return [weight_gradient(before, deltas)]
+
+    def constants(self, direction: int, width: int) -> dict[str, Any]:
+        """Return the constants of the forward (0) or the backward kernel (1) at this width."""
+        both = {
+            "STEP": self.steps[direction],
+            "COLUMNS": padded(width),
+            "ROWS": ROWS,
+            "BLOCKS": self.blocks,
+            "SAVED": self.saved,
+            "VECTORS": self.vectors,
+            "FLAGS": self.flags,
+            "PRECISION": self.precision,
+        }
+        if direction == 0:
+            return {**both, "BIASED": self.biased}
+        # Three loads ahead are the default. With two, registers are enough at width 32 too, and the
+        # shared memory of the MGRU is that of one weight.
+        few = bool(self.operands) and (padded(width) < 64 or self.blocks == 1)
+        return {**both, "OPERANDS": self.operands, "STAGES": 2 if few else 3}
+
+    def _launch(self, kernel: Any, states: Tensor, *tensors: Tensor | None) -> None:
         """Launch a kernel of all steps, for states of this shape (P, B, T, H)."""
         members, rows, steps, width = states.shape
-        sizes = rows, steps, width, padded(width), ROWS
         grid = -(-rows // ROWS), members
-        launch(kernel, grid, *tensors, *sizes, *flags, self.precision, num_warps=warps(width))
-
-
-def gpu_scan(
-    recurrence: GpuRecurrence,
-    projected: Float[Tensor, "*P B T G"],
-    start: Float[Tensor, "*P B S"],
-    weights: Sequence[Float[Tensor, "*P _ _"]],
-) -> Float[Tensor, "*P B T H"]:
-    """Return the outputs of all steps. `weights` has those weights only that are not cut."""
-    return _GpuScan.apply(recurrence, projected, start, *weights)[0]
-
-
-def gpu_scan_with_memory(
-    recurrence: GpuRecurrence,
-    projected: Float[Tensor, "*P B T G"],
-    start: Float[Tensor, "*P B S"],
-    weights: Sequence[Float[Tensor, "*P _ _"]],
-) -> tuple[Float[Tensor, "*P B T H"], Float[Tensor, "*P B H"]]:
-    """Return the outputs of all steps, and the last step of the last saved tensor, detached."""
-    saved = _GpuScan.apply(recurrence, projected, start, *weights)[: -1 - len(weights)]
-    return saved[0], saved[-1][..., -1, :]
+        constants = self.constants(0 if kernel is _forward else 1, width)
+        arguments = [tensor.contiguous() for tensor in tensors if tensor is not None]
+        launch(kernel, grid, *arguments, rows, steps, width, **constants, num_warps=warps(width))
 
 
 @functools.cache
@@ -115,9 +170,10 @@ def shared_memory(width: int, weights: int, precision: str) -> int:
     return columns * (weights * (number * columns + column) + rest)
 
 
-def states_before(start: Float[Tensor, "P B H"], states: Float[Tensor, "P B T H"]) -> Tensor:
+def states_before(start: Float[Tensor, "P B S"], states: Float[Tensor, "P B T H"]) -> Tensor:
     """Return h_{t-1} of every step."""
-    return torch.cat([start[:, :, None], states[:, :, :-1]], dim=2)
+    first = start[:, :, None, : states.shape[-1]]
+    return torch.cat([first, states[:, :, :-1]], dim=2)
 
 
 def weight_gradient(inputs: Float[Tensor, "P B T H"], deltas: Float[Tensor, "P B T G"]) -> Tensor:
@@ -125,68 +181,67 @@ def weight_gradient(inputs: Float[Tensor, "P B T H"], deltas: Float[Tensor, "P B
     return sum_outer(inputs.flatten(1, 2), deltas.flatten(1, 2))
 
 
-class _GpuScan(CustomFunction):
-    """(recurrence, projected, start, *weights) -> (outputs, *saved, *copies).
-
-    The copies are those of start and the weights, empty if the tensor is contiguous; backward reads
-    them again.
-    """
-
-    @staticmethod
-    def forward(recurrence: GpuRecurrence, *tensors: Tensor) -> tuple[Tensor, ...]:
-        def compute(projected: Tensor, start: Tensor, *weights: Tensor) -> list[Tensor]:
-            return recurrence.forward(projected, start, weights)
-
-        whole = [t.contiguous() for t in tensors]
-        copies = [
-            tensor.new_empty(*tensor.shape[:-1], 0) if copy is tensor else copy
-            for tensor, copy in zip(tensors[1:], whole[1:], strict=True)
-        ]
-        return *call_with_members(compute, whole, axes=3), *copies
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.recurrence, _, *tensors = inputs
-        ctx.weights = len(tensors) - 1
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.set_materialize_grads(False)
-        saved, copies = output[: -len(tensors)], output[-len(tensors) :]
-        pairs = zip(tensors, copies, strict=True)
-        kept = [copy if copy.numel() else tensor for tensor, copy in pairs]
-        ctx.save_for_backward(*kept, *saved)
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
-        if upstream[0] is None:
-            return (None,) * (3 + ctx.weights)
-        tensors = ctx.saved_tensors
-        return None, *_GpuScanBackward.apply(ctx.recurrence, ctx.weights, upstream[0], *tensors)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        recurrence, *tensors = args
-        members = _members(info.batch_size, tensors[0], in_dims[1])
-        merged = members.merge(tensors, in_dims[1:], [0] * len(tensors))
-        outputs = _GpuScan.apply(recurrence, *merged)
-        return members.split(outputs, [0] * len(outputs))
+@triton.jit
+@no_type_check
+def _forward(
+    projected, weight, bias, start, states, saved, B, T, H, STEP: tl.constexpr,
+    COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr, SAVED: tl.constexpr,
+    VECTORS: tl.constexpr, FLAGS: tl.constexpr, PRECISION: tl.constexpr, BIASED: tl.constexpr,
+):  # fmt: skip
+    p = tl.program_id(1).to(tl.int64)
+    i, at_row, ok = tile(p, B, H, COLUMNS, ROWS)
+    weights = load_weights(weight, p, H, BLOCKS, COLUMNS, False, PRECISION)
+    b = tl.zeros((1, COLUMNS), tl.float32)
+    if BIASED:
+        b = tl.load(bias + p * H + i, mask=i < H, other=0.0)
+    h = tl.load(start + at_row * VECTORS * H + i, mask=ok, other=0.0)
+    c = tl.zeros((ROWS, COLUMNS), tl.float32)
+    if VECTORS == 2:
+        c = tl.load(start + at_row * VECTORS * H + H + i, mask=ok, other=0.0)
+    for t in range(T):
+        at = at_row * T + t
+        a = load_vectors(projected + at * BLOCKS * H + i, H, ok, BLOCKS)
+        h, c, new = STEP(a, h, c, weights, b, FLAGS, PRECISION)
+        tl.store(states + at * H + i, h, mask=ok)
+        for k in tl.static_range(SAVED):
+            tl.store(saved + at * SAVED * H + k * H + i, new[k], mask=ok)
 
 
-class _GpuScanBackward(Backward):
-    @staticmethod
-    def forward(recurrence: GpuRecurrence, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
-        def compute(upstream: Tensor, start: Tensor, *rest: Tensor) -> list[Tensor]:
-            return recurrence.backward(upstream, start, rest[:count], rest[count:])
-
-        return call_with_members(compute, [t.contiguous() for t in tensors], axes=3)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        recurrence, count, *tensors = args
-        members = _members(info.batch_size, tensors[0], in_dims[2])
-        merged = members.merge(tensors, in_dims[2:], [0] * len(tensors))
-        gradients = _GpuScanBackward.apply(recurrence, count, *merged)
-        return members.split(gradients, [0] * len(gradients))
-
-
-def _members(size: int, first: Tensor, dim: int | None) -> MemberAxis:
-    return MemberAxis(size, nested=first.dim() - (dim is not None) > 3)
+@triton.jit
+@no_type_check
+def _backward(
+    upstream, weight, start, states, saved, deltas, operands, dstart, B, T, H, STEP: tl.constexpr,
+    COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr, SAVED: tl.constexpr,
+    VECTORS: tl.constexpr, FLAGS: tl.constexpr, PRECISION: tl.constexpr, OPERANDS: tl.constexpr,
+    STAGES: tl.constexpr,
+):  # fmt: skip
+    p = tl.program_id(1).to(tl.int64)
+    i, at_row, ok = tile(p, B, H, COLUMNS, ROWS)
+    weights = load_weights(weight, p, H, BLOCKS, COLUMNS, True, PRECISION)
+    h_0 = tl.load(start + at_row * VECTORS * H + i, mask=ok, other=0.0)
+    c_0 = tl.zeros((ROWS, COLUMNS), tl.float32)
+    if VECTORS == 2:
+        c_0 = tl.load(start + at_row * VECTORS * H + H + i, mask=ok, other=0.0)
+    carried = tl.zeros((ROWS, COLUMNS), tl.float32)
+    gamma = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for back in tl.range(0, T, num_stages=STAGES):
+        t = T - 1 - back
+        at = at_row * T + t
+        delta = tl.load(upstream + at * H + i, mask=ok, other=0.0) + carried
+        y = tl.load(states + at * H + i, mask=ok, other=0.0)
+        h = tl.load(states + at * H - H + i, mask=ok & (t > 0), other=0.0)
+        h = tl.where(t > 0, h, h_0)
+        new = load_vectors(saved + at * SAVED * H + i, H, ok, SAVED)
+        c = c_0
+        if VECTORS == 2:
+            c = tl.load(saved + at * SAVED * H - H + i, mask=ok & (t > 0), other=0.0)
+            c = tl.where(t > 0, c, c_0)
+        state = h, y, c
+        carried, gamma, d, q = STEP(delta, gamma, state, new, weights, FLAGS, PRECISION)
+        for k in tl.static_range(BLOCKS):
+            tl.store(deltas + at * BLOCKS * H + k * H + i, d[k], mask=ok)
+        for k in tl.static_range(OPERANDS):
+            tl.store(operands + at * OPERANDS * H + k * H + i, q[k], mask=ok)
+    tl.store(dstart + at_row * VECTORS * H + i, carried, mask=ok)
+    if VECTORS == 2:
+        tl.store(dstart + at_row * VECTORS * H + H + i, gamma, mask=ok)

@@ -6,7 +6,7 @@
 import pytest
 import torch
 
-from lmzoo.kernels.gpu.rnn import RNNGpuScan
+from lmzoo.kernels.gpu import rnn
 from lmzoo.kernels.precision import WIDEST, Precision, use_precision
 from tests.kernels.gpu import interpreted
 from tests.kernels.gpu.interpreted import VARIANTS, assert_equal_to_step
@@ -41,6 +41,6 @@ def test_the_precision_reaches_the_kernel(name, monkeypatch):
 def test_weights_stay_on_the_chip_up_to_a_width():
     """The widest of the default is less wide than that of the others."""
     for precision, widest in WIDEST.items():
-        recurrence = RNNGpuScan(precision=precision)
+        recurrence = rnn.Scan(precision=precision)
         fits = [recurrence.fits(torch.zeros(1, 1, width)) for width in (widest, widest + 1)]
         assert fits == [True, False]

@@ -62,7 +62,7 @@ of the RNN with the compiler of Triton 3.7 for capability 100."""
 
 def check(name, kernel, constants, width, precision, capability) -> None:
     """The memory that dispatch expects is enough; a kernel that fits does not spill, or little."""
-    expected = shared_memory(width, RECURRENCES[name.split()[0]].num_weights, precision)
+    expected = shared_memory(width, RECURRENCES[name.split()[0]].blocks, precision)
     found = compile_kernel(kernel, constants, capability)
     assert found.shared <= expected
     if expected <= SHARED_LIMIT[capability]:  # otherwise dispatch does not launch it on this GPU

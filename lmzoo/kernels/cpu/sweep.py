@@ -1,0 +1,110 @@
+"""What the kernels of all recurrences share: arrays of tensors, and rows by token.
+
+Kernels read and write arrays (T, P, B, H), time first, so that a step is one contiguous block. They
+run one pack member at a time, so that what a step reads and writes stays in the cache.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, no_type_check
+
+import torch
+from torch import Tensor
+
+from lmzoo.kernels.cpu.compiled import compiled
+from lmzoo.kernels.dispatch import Kernel, as_arrays, run_kernel
+from lmzoo.kernels.scan import Recurrence, Weights
+
+
+class Sweep(Recurrence):
+    """A recurrence whose forward and backward sweeps are one numba kernel each.
+
+        forward(projected, tokens, starts, weights, settings, saved) -> False at an invalid token
+        backward(g, tokens, starts, weights, settings, saved, gradients)
+
+    The gradients of `projected` (P, V, G), the vectors of the start (P, B, H) and the weights are 0
+    before the backward kernel, and it adds to them. A weight that is cut has no elements.
+    """
+
+    reads_tokens = True
+    kernels: ClassVar[tuple[Kernel, Kernel]]
+    vectors: ClassVar[int] = 1
+    """Vectors of width H in the state."""
+
+    @abstractmethod
+    def settings(self) -> tuple[Any, ...]:
+        """Return the arguments of both kernels that select the variant."""
+
+    @abstractmethod
+    def widths(self, weights: Weights, width: int) -> Sequence[int]:
+        """Return the widths of what the forward kernel writes at each step, from that of h."""
+
+    def forward(
+        self, projected: Tensor, tokens: Tensor | None, start: Tensor, weights: Weights
+    ) -> list[Tensor]:
+        assert tokens is not None
+        members, rows, steps = tokens.shape
+        widths = self.widths(weights, start.shape[-1] // self.vectors)
+        saved = [start.new_empty(steps, members, rows, width) for width in widths]
+        args = *self._arrays(start, weights), *self.settings(), *as_arrays(*saved)
+        if not run_kernel(self.kernels[0], *as_arrays(projected, tokens), *args):
+            last, least, most = projected.shape[1] - 1, tokens.min(), tokens.max()
+            raise IndexError(f"token ids must be in 0..{last}; found {least}..{most}")
+        return [tensor.movedim(0, 2) for tensor in saved]
+
+    def backward(
+        self,
+        upstream: Tensor,
+        tokens: Tensor | None,
+        start: Tensor,
+        weights: Weights,
+        saved: Sequence[Tensor],
+        rows: tuple[int, int],
+    ) -> list[Tensor | None]:
+        assert tokens is not None
+        sums = start.new_zeros(len(start), *rows)
+        starts = [part.new_zeros(part.shape) for part in start.chunk(self.vectors, dim=-1)]
+        gradients = [None if w is None else w.new_zeros(w.shape) for w in weights]
+        args = *self._arrays(start, weights), *self.settings(), *_time_first(*saved)
+        outputs = *as_arrays(sums, *starts), *_optional(sums, gradients)
+        run_kernel(self.kernels[1], *_time_first(upstream), *as_arrays(tokens), *args, *outputs)
+        return [sums, torch.cat(starts, dim=-1), *gradients]
+
+    def _arrays(self, start: Tensor, weights: Weights) -> list[Any]:
+        return [*as_arrays(*start.chunk(self.vectors, dim=-1)), *_optional(start, weights)]
+
+
+def _optional(like: Tensor, tensors: Sequence[Tensor | None]) -> list[Any]:
+    none = like.new_empty(0, 0, 0)
+    return as_arrays(*(none if tensor is None else tensor for tensor in tensors))
+
+
+def _time_first(*tensors: Tensor) -> list[Any]:
+    return as_arrays(*(tensor.movedim(2, 0) for tensor in tensors))
+
+
+@compiled
+@no_type_check
+def look_up(projected, tokens, t, first, out):
+    """Write the rows of the tokens (B, T) at step t, from column `first`; False at an invalid one.
+
+    `projected` is (V, G), `out` (B, H).
+    """
+    for b in range(len(out)):
+        v = tokens[b, t]
+        if not 0 <= v < len(projected):
+            return False
+        out_, row = out[b], projected[v, first:]
+        for i in range(len(out_)):
+            out_[i] = row[i]
+    return True
+
+
+@compiled
+@no_type_check
+def add_rows(sums, tokens, t, first, d):
+    """Add d (B, H) to the rows of the tokens at step t, from column `first`."""
+    for b in range(len(d)):
+        d_, row = d[b], sums[tokens[b, t], first:]
+        for i in range(len(d_)):
+            row[i] += d_[i]
