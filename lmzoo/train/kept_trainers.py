@@ -4,8 +4,7 @@ To record the steps of a pack takes as long as some epochs of a small one, so a 
 
 - Where a device has a recorder of its own (CUDA graphs), a trainer serves one pack after another of
   the same structure. It has a power of two of rows; those without a member are idle. A pack moves
-  to fewer rows when a quarter of them or fewer are in use. This needs the steps of Adam, whose
-  settings are tensors.
+  to fewer rows when a quarter of them or fewer are in use.
 - Elsewhere a trainer serves its members only, and is freed with the first of them.
 """
 
@@ -26,7 +25,6 @@ from lmzoo.train.evaluate import Losses
 from lmzoo.train.memory_plan import retain_freed_memory
 from lmzoo.train.pack_compatibility import pack_key
 from lmzoo.train.pack_trainer import PackedTrainer
-from lmzoo.train.recipe import Accumulate, Optimiser
 from lmzoo.train.trainer import Training, epoch_record
 
 ROWS_PER_MEMBER = 4
@@ -153,11 +151,8 @@ def rows_for(count: int) -> int:
 
 def _may_share(trainings: Sequence[Training]) -> bool:
     """Whether a trainer of members like these can serve other members later."""
-    recipe = trainings[0].recipe
-    if recipe.optimiser not in (Optimiser.ADAM, Optimiser.ADAMW, Optimiser.MUON):
-        return False
     recorder = stepper.device_recorder(device_of(trainings[0].model))
-    return recipe.accumulate is Accumulate.STEP and recorder is not None and recorder.few_shapes
+    return recorder is not None and recorder.few_shapes
 
 
 def _key(trainings: Sequence[Training]) -> list[Any]:

@@ -37,6 +37,9 @@ from lmzoo.train.groups import parameter_groups
 from lmzoo.train.recipe import Optimiser, Recipe
 
 MOMENTUM = 0.95
+ALPHA, EPS = 0.99, 0.01
+"""The decay of RMSprop's squares, and what is added to their root."""
+ADAM_EPS = 1e-8
 NEWTON_SCHULZ = 3.4445, -4.7750, 2.0315
 """a, b and c."""
 
@@ -50,7 +53,7 @@ def make_optimiser(
     )
     lr, decay, betas = recipe.lr, recipe.weight_decay, (0.9, recipe.beta2)
     if recipe.optimiser is Optimiser.RMSPROP:
-        return RMSprop(groups, lr=lr, alpha=0.99, eps=0.01, weight_decay=decay)
+        return RMSprop(groups, lr=lr, alpha=ALPHA, eps=EPS, weight_decay=decay)
     if recipe.optimiser is Optimiser.SGD:
         return SGD(groups, lr=lr, weight_decay=decay)
     kinds = {Optimiser.ADAM: Adam, Optimiser.ADAMW: AdamW, Optimiser.MUON: Muon}

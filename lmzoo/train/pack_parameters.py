@@ -3,10 +3,10 @@
     row p of a (P, N) matrix = [ θ_1 of member p | θ_2 of member p | ... ]
 
 One parameter of all members is a slice of columns. The gradient norm, clipping and the optimiser
-work on whole rows: torch's optimiser with one parameter group per member, or `adam.py`, which uses
-its state. A parameter that a member lacks (a cut path) is zero, and its gradient is kept at zero.
-The rows are read from the trainings and written back to them, so checkpoints do not show that a
-training was packed. Both are a few operations, whatever the number of members (`pack_layout.py`).
+work on whole rows (`pack_optimiser.py`). A parameter that a member lacks (a cut path) is zero, and
+its gradient is kept at zero. The rows are read from the trainings and written back to them, so
+checkpoints do not show that a training was packed. Both are a few operations, whatever the number
+of members (`pack_layout.py`).
 """
 
 import operator
@@ -23,9 +23,8 @@ from lmzoo.functional.decay import decays
 from lmzoo.kernels.device import CPU
 from lmzoo.kernels.dispatch import has_gpu_kernels
 from lmzoo.train.groups import MATRICES, rate_factors, roles, set_rate
-from lmzoo.train.optimisers import make_optimiser
-from lmzoo.train.pack_adam import Decays, StackedAdam
 from lmzoo.train.pack_layout import ALIGN, STEP, VALUES, Layout, Row
+from lmzoo.train.pack_optimiser import Decays, StackedOptimiser
 from lmzoo.train.recipe import DecayOn, Optimiser, Recipe
 from lmzoo.train.trainer import Training
 
@@ -56,22 +55,13 @@ class StackedParameters:
         has_all = all(len(own) == len(self.layout.shapes) for own in self._parameters)
         self.mask = None if has_all and rows is None else self._make_mask()
         """1 where a member has a parameter, 0 where it lacks it; None if no member lacks any."""
-        self._rows = [nn.Parameter(row) for row in self.values.unbind()]
-        for row, gradient in zip(self._rows, self.gradients, strict=True):
-            row.grad = gradient
-        # The rows mix parameters that decay with those that do not, so torch's groups cannot.
-        groups = [
-            {"params": [row], "lr": t.recipe.lr, "weight_decay": 0.0}
-            for row, t in zip(self._rows, self.row_trainings, strict=True)
-        ]
-        self.optimiser = make_optimiser(trainings[0].recipe, groups)
         self.decays = Decays(self.values, self.layout.columns([self._decaying(template)])[0])
         self.decays.set(self._weight_decays)
-        is_adam = isinstance(self.optimiser, torch.optim.Adam)
-        grouping = self._grouping(trainings[0].recipe, template)
-        self.adam = (
-            StackedAdam(self.optimiser, self.values, self.decays, *grouping) if is_adam else None
-        )
+        recipe = trainings[0].recipe
+        grouping = self._grouping(recipe, template)
+        self.optimiser = StackedOptimiser(recipe, self.values, self.decays, *grouping)
+        self.rates: Sequence[float] = [t.recipe.lr for t in self.row_trainings]
+        """The last learning rate of each row."""
         self.read()
 
     @property
@@ -90,7 +80,6 @@ class StackedParameters:
     def replace(self, trainings: Sequence[Training]) -> None:
         """Give the rows to other trainings; all tensors stay at their addresses."""
         assert self.mask is not None
-        assert self.adam is not None, "the other optimisers keep the settings of members in groups"
         self._set_members(trainings)
         self.mask.copy_(self._make_mask())
         self.decays.set(self._weight_decays)
@@ -131,14 +120,15 @@ class StackedParameters:
         ]
         known = next((state for state in states if state), {})
         if not known:
-            for numbers in self._states().values():
+            for numbers in self.optimiser.state.values():
                 numbers.zero_()  # the trainings were reset to their start
         for key in known:
             if key == STEP:
                 zero = torch.zeros_like(known[STEP])
-                self._set_state(key, torch.stack([state.get(STEP, zero) for state in states]))
+                numbers = torch.stack([state.get(STEP, zero) for state in states])
             else:
-                self._set_state(key, self._gather(key))
+                numbers = self._gather(key)
+            self.optimiser.state[key].copy_(numbers)
 
     @torch.no_grad()
     def read_best(self) -> None:
@@ -150,10 +140,10 @@ class StackedParameters:
     def write_back(self) -> None:
         """Copy weights and optimiser state to the trainings, and to the memory of the host."""
         trainings = self.trainings
-        for group, training in zip(self.optimiser.param_groups, trainings, strict=False):
+        for rate, training in zip(self.rates, trainings, strict=False):
             assert training.optimiser is not None
-            set_rate(training.optimiser, group["lr"])
-        numbers = {VALUES: self.values.detach(), **self._states()}
+            set_rate(training.optimiser, rate)
+        numbers = {VALUES: self.values.detach(), **self.optimiser.state}
         if STEP in numbers:  # SGD has no state
             numbers[STEP] = numbers[STEP][:, None].expand(-1, len(self.layout.shapes))
         given = [training.row for training in trainings]
@@ -201,24 +191,6 @@ class StackedParameters:
                 found = {n: states[w][key] for n, w in own.items() if key in states.get(w, {})}
             pieces += self.layout.pieces(found, self._blank)
         return torch.cat(pieces).view(len(self.values), -1)
-
-    def _states(self) -> dict[str, Tensor]:
-        """Return the optimiser's state of all rows: (P, N) by its keys, (P,) steps."""
-        if self.adam is not None:
-            return self.adam.state
-        states = [self.optimiser.state.get(row, {}) for row in self._rows]
-        return {key: torch.stack([state[key] for state in states]) for key in states[0]}
-
-    def _set_state(self, key: str, numbers: Tensor) -> None:
-        if self.adam is not None:
-            self.adam.state[key].copy_(numbers)
-            return
-        for row, value in zip(self._rows, numbers, strict=True):
-            state = self.optimiser.state[row]
-            if key in state:
-                state[key].copy_(value)
-            else:
-                state[key] = value.clone()
 
     def _set_members(self, trainings: Sequence[Training]) -> None:
         # Weak references, because a training may own the `PackedTrainer` that owns this object.

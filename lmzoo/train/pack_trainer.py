@@ -26,7 +26,6 @@ from lmzoo.data.batches import iter_batches, pack_batches
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.kernels.device import device_of, device_scope
 from lmzoo.train.evaluate import Losses, compute_losses, count_right
-from lmzoo.train.optimisers import SGD
 from lmzoo.train.pack_compatibility import make_functional, template_model
 from lmzoo.train.pack_parameters import StackedParameters
 from lmzoo.train.pack_recorder import OperationRecorder
@@ -125,14 +124,8 @@ class PackedTrainer:
         self._set_clips()
         self._objective = vmap(make_functional(self.template))
         self._accumulates = self.recipe.accumulate is Accumulate.EPOCH
-        # torch's optimisers count steps in Python, so only steps with `StackedAdam` are recorded.
-        self._adam = None if self._accumulates else self.stacked.adam
         name = f"{len(self.stacked.values)} members of {self.template.name}"
-        recorder = OperationRecorder() if self._adam else None
-        records = not isinstance(self.stacked.optimiser, SGD)
-        self.stepper = Stepper(
-            self.stacked.optimiser, self.device, name, records=records, fallback=recorder
-        )
+        self.stepper = Stepper(None, self.device, name, fallback=OperationRecorder())
         self._evaluation = PackedEvaluation(self.stacked, self.template, self.device)
 
     def replace(self, trainings: Sequence[Training]) -> None:
@@ -151,8 +144,7 @@ class PackedTrainer:
         rows, batches = pack_batches(data, self.recipe.batch, members, full=full)
         rates = list(zip(*(t.epoch_rates(len(batches)) for t in all_rows), strict=True))
         self.stepper.run_epoch(self.step, rates, self._columns(rows, batches))
-        for group, rate in zip(self.stacked.optimiser.param_groups, rates[-1], strict=True):
-            group["lr"] = rate
+        self.stacked.rates = rates[-1]
         self._steps = len(batches)
         return (-self.total / data.num_scored).tolist()[: len(trainings)]
 
@@ -207,18 +199,10 @@ class PackedTrainer:
         stacked, most = self.stacked, self.recipe.clip_value
         if most is not None:
             stacked.gradients.clamp_(-most, most)
-        if self._adam is not None:
-            self._adam.step(rates, self._clips, stacked.gradients)
+        if not self._accumulates:
+            stacked.optimiser.step(rates, self._clips, stacked.gradients)
             return
+        # Gradients are clipped before further ones are added.
         norms = torch.linalg.vector_norm(stacked.gradients, dim=1)
         stacked.gradients *= (self._clips / (norms + 1e-6)).clamp(max=1.0)[:, None]
-        for rate, group in zip(rates, stacked.optimiser.param_groups, strict=True):
-            group["lr"] = rate
-        if not stacked.decays.any:
-            stacked.optimiser.step()
-            return
-        kept = stacked.gradients.clone()  # accumulated gradients have no decay
-        with torch.no_grad():
-            stacked.gradients.addcmul_(stacked.values, stacked.decays.each())
-        stacked.optimiser.step()
-        stacked.gradients.copy_(kept)
+        stacked.optimiser.step(rates, torch.full_like(self._clips, math.inf), stacked.gradients)

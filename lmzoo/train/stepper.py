@@ -49,7 +49,7 @@ class Stepper:
 
         `accumulates`: gradients accumulate over several steps. `records`: steps may be
         recorded; not if a step reads a state that the step before left. `name` is for the log.
-        Steps that do not train have no optimiser.
+        Without an optimiser of torch, all that a step changes stays at its addresses.
         """
         self._optimiser, self._device, self._name = optimiser, device, name
         self._accumulates = accumulates
@@ -75,7 +75,6 @@ class Stepper:
 
         The step must be the same in every epoch. A rate is a number, or one per pack member.
         """
-        assert self._optimiser is not None
         if self._recorder is None:
             self._recordings.clear()
             for rate, columns in zip(rates, batches, strict=True):
@@ -112,8 +111,7 @@ class Stepper:
                     step(*columns)
                 return
             self._recordings[shape] = inputs, replay
-            if self._optimiser is not None:
-                self._recorded_addresses = self._addresses(self._optimiser)
+            self._recorded_addresses = self._addresses(self._optimiser)
             if performed:
                 return
         buffers, replay = self._recordings[shape]
@@ -136,8 +134,10 @@ class Stepper:
         LOG.warning("the steps of %s are not replayed: %s", self._name, reason)
         self._recorder = None
 
-    def _addresses(self, optimiser: torch.optim.Optimizer) -> list[int]:
+    def _addresses(self, optimiser: torch.optim.Optimizer | None) -> list[int]:
         """Return the addresses of all tensors that a step changes and the next step reads."""
+        if optimiser is None:
+            return []
         groups, state = optimiser.param_groups, optimiser.state
         weights = [weight for group in groups for weight in group["params"]]
         states = [value for weight in weights for value in state.get(weight, {}).values()]
@@ -146,16 +146,17 @@ class Stepper:
 
 
 @contextlib.contextmanager
-def capturable(optimiser: torch.optim.Optimizer) -> Iterator[None]:
+def capturable(optimiser: torch.optim.Optimizer | None) -> Iterator[None]:
     """Make the optimiser `capturable` inside the context: it then counts steps on the device."""
-    for group in optimiser.param_groups:
+    groups = optimiser.param_groups if optimiser else []
+    for group in groups:
         group["capturable"] = True
         for weight in group["params"]:
-            state = optimiser.state.get(weight, {})
+            state = optimiser.state.get(weight, {}) if optimiser else {}
             if "step" in state:
                 state["step"] = state["step"].to(weight.device)
     try:
         yield
     finally:
-        for group in optimiser.param_groups:  # checkpoints contain the value False
+        for group in groups:  # checkpoints contain the value False
             group["capturable"] = False

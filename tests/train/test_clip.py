@@ -1,6 +1,6 @@
 r"""Clipping by the global norm, g ← min(1, θ/‖g‖) g, and of each number, of a run alone.
 
-Of pack members: `test_pack_adam.py` and `test_pack_trainer.py`.
+Of pack members: `test_pack_optimiser.py` and `test_pack_trainer.py`.
 """
 
 import dataclasses

@@ -74,7 +74,7 @@ def test_idle_rows_do_not_change_the_digits_of_the_others(
     def poison(stacked):
         read(stacked)
         idle = len(stacked.trainings)
-        for matrix in (stacked.values, stacked.adam._m, stacked.adam._v):
+        for matrix in (stacked.values, *stacked.optimiser.state.values()):
             matrix.detach()[idle:] = math.nan
 
     full, part = members(corpus, *range(8)), members(corpus, *range(5))

@@ -9,7 +9,7 @@ import pytest
 
 from lmzoo import zoo
 from lmzoo.laws_of_training.packing import assert_trainings_equal
-from lmzoo.train import pack_parameters, pack_trainer, stepper
+from lmzoo.train import pack_trainer, stepper
 from lmzoo.train.pack_recorder import OperationRecorder
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.recorder import RecordingError
@@ -59,7 +59,6 @@ def _assert_all_equal(actual, expected):
 def test_replayed_members_equal_runs_alone(trainers, monkeypatch, corpus, fake_recorder, recipe):
     expected = _train_alone(monkeypatch, corpus, [4, 4, 4], recipe)
     packed = _members(corpus, recipe)
-    _use_foreach_in_packs(monkeypatch)
     list(trainers.fit(packed, corpus, 4))
     _assert_all_equal(packed, expected)
     for training, single in zip(packed, expected, strict=True):
@@ -146,25 +145,3 @@ def test_the_memory_block_is_freed_with_the_members_without_garbage_collection(t
         assert block() is None
     finally:
         gc.enable()
-
-
-@pytest.mark.parametrize(
-    "recipe",
-    [Recipe(batch=16, optimiser="rmsprop"), Recipe(batch=16, accumulate="epoch"), RECIPE_KINDS[-1]],
-)
-def test_packs_that_torch_optimisers_update_are_not_replayed_on_a_cpu(trainers, corpus, recipe):
-    packed = _members(corpus, recipe)
-    list(trainers.fit(packed, corpus, 2))
-    assert not trainers._own
-
-
-def _use_foreach_in_packs(monkeypatch):
-    original = pack_parameters.make_optimiser
-
-    def make(recipe, groups):
-        optimiser = original(recipe, groups)
-        if recipe.optimiser == "rmsprop":
-            _set_foreach(optimiser)
-        return optimiser
-
-    monkeypatch.setattr(pack_parameters, "make_optimiser", make)

@@ -24,8 +24,7 @@ from lmzoo.kernels.affine import joint_affine
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.kernels.gpu import adam, log_normaliser, rows
 from lmzoo.kernels.tokens import take_rows
-from lmzoo.train.optimisers import make_optimiser
-from lmzoo.train.pack_adam import Decays, StackedAdam
+from lmzoo.train.pack_optimiser import Decays, StackedOptimiser
 from lmzoo.train.pack_parameters import StackedParameters
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training
@@ -60,10 +59,9 @@ def adam_of(dtype, *, members=3, columns=700, decoupled=False):
     values = torch.randn(members, columns).to(dtype)
     gradients = torch.randn(3, members, columns).to(dtype)
     kind = "adamw" if decoupled else "adam"
-    groups = [{"params": [torch.nn.Parameter(row)], "lr": 0.1} for row in values]
     decays = Decays(values, torch.arange(columns) % 3 > 0)
     decays.set([0.1 * p for p in range(members)])
-    optimiser = StackedAdam(make_optimiser(Recipe(optimiser=kind), groups), values, decays)
+    optimiser = StackedOptimiser(Recipe(optimiser=kind), values, decays)
     rates, clips = torch.tensor([1e-3, 0.1, 0.01]), torch.tensor([1.0, math.inf, 50.0])
     return values, optimiser, gradients, (rates, clips)
 
@@ -72,7 +70,7 @@ def steps_of(dtype, decoupled):
     values, optimiser, gradients, settings = adam_of(dtype, decoupled=decoupled)
     for g in gradients:
         optimiser.step(*settings, g)
-    return values, optimiser._m, optimiser._v, optimiser._steps
+    return values, *optimiser.state.values()
 
 
 @pytest.mark.parametrize("decoupled", [False, True], ids=["adam", "adamw"])

@@ -1,4 +1,4 @@
-"""One Adam step for all members equals torch's step of each member."""
+"""One step for all members equals the step of torch's optimiser for each member."""
 
 import math
 
@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lmzoo.train import pack_adam as module
+from lmzoo.train import pack_optimiser as module
 from lmzoo.train.optimisers import make_optimiser
-from lmzoo.train.pack_adam import Decays, StackedAdam
+from lmzoo.train.pack_optimiser import Decays, StackedOptimiser
 from lmzoo.train.pack_recorder import returns_views
 from lmzoo.train.recipe import Recipe
 
@@ -26,11 +26,11 @@ def _groups(rows):
     return [{"params": [row], "lr": lr, "weight_decay": decay} for row, lr, decay in settings]
 
 
-def _stacked(optimiser, values, decays=(), columns=None):
+def _stacked(kind, values, decays=(), columns=None):
     columns = torch.ones(values.shape[1], dtype=torch.bool) if columns is None else columns
     own = Decays(values, columns)
     own.set(decays or [0.0] * len(values))
-    return StackedAdam(optimiser, values, own)
+    return StackedOptimiser(Recipe(optimiser=kind), values, own)
 
 
 def _step(row, optimiser, gradient, clip):
@@ -41,7 +41,7 @@ def _step(row, optimiser, gradient, clip):
 
 
 @pytest.mark.parametrize("form", ["kernel", "operations"])
-@pytest.mark.parametrize("kind", ["adam", "adamw"])
+@pytest.mark.parametrize("kind", ["adam", "adamw", "rmsprop", "sgd"])
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 def test_every_row_makes_the_steps_of_torch(kind, dtype, form, monkeypatch):
     monkeypatch.setattr(module, "has_kernels", lambda _: form == "kernel")
@@ -55,21 +55,19 @@ def test_every_row_makes_the_steps_of_torch(kind, dtype, form, monkeypatch):
             _step(row, optimiser, torch.randn(N, dtype=dtype), clip)
 
     values = torch.stack([row.detach() for row in single_rows])
-    rows = [torch.nn.Parameter(row) for row in values.unbind()]
-    optimiser = make_optimiser(recipe, _groups(rows))
-    adam = _stacked(optimiser, values, DECAYS)
+    stacked = _stacked(kind, values, DECAYS)
     states = [optimisers[p].state[single_rows[p]] for p in range(P)]
-    for row, state in zip(rows, states, strict=True):
+    for p, state in enumerate(states):
         for key, value in state.items():
-            optimiser.state[row][key].copy_(value)
+            stacked.state[key][p] = value
 
     for gradients in torch.randn(6, P, N, dtype=dtype):
         for (row, single, clip), gradient in zip(singles, gradients, strict=True):
             _step(row, single, gradient, clip)
-        adam.step(RATES, torch.tensor(CLIPS), gradients)
+        stacked.step(RATES, torch.tensor(CLIPS), gradients)
     tolerance = TOLERANCES[dtype]
     for p, state in enumerate(states):
-        actual = {**optimiser.state[rows[p]], "row": rows[p].detach()}
+        actual = {**{key: rows[p] for key, rows in stacked.state.items()}, "row": values[p]}
         assert actual.keys() == {*state, "row"}
         for key, value in {**state, "row": single_rows[p].detach()}.items():
             torch.testing.assert_close(actual[key], value, rtol=tolerance, atol=tolerance)
@@ -78,8 +76,7 @@ def test_every_row_makes_the_steps_of_torch(kind, dtype, form, monkeypatch):
 def test_a_nan_stays_in_its_row():
     values, gradients = torch.ones(2, 16), torch.ones(2, 16)
     gradients[0, 3] = math.nan
-    optimiser = make_optimiser(Recipe(), [{"params": [torch.nn.Parameter(r)]} for r in values])
-    _stacked(optimiser, values).step([0.1, 0.1], torch.tensor([1.0, 1.0]), gradients)
+    _stacked("adam", values).step([0.1, 0.1], torch.tensor([1.0, 1.0]), gradients)
     assert values[0].isnan().all()
     assert values[1].isfinite().all()
 
@@ -99,9 +96,7 @@ def test_the_number_of_operations_does_not_depend_on_the_number_of_members(monke
     counts = []
     for members in (2, 40):
         values = torch.randn(members, N)
-        rows = [torch.nn.Parameter(row) for row in values.unbind()]
-        groups = [{"params": [row], "lr": 0.1} for row in rows]
-        adam = _stacked(make_optimiser(Recipe(), groups), values)
+        adam = _stacked("adam", values)
         rates, clips = torch.full((members,), 0.1), torch.ones(members)
         with Count() as mode:
             adam.step(rates, clips, torch.randn(members, N))
@@ -114,9 +109,7 @@ def test_the_number_of_operations_does_not_depend_on_the_number_of_members(monke
 def test_columns_without_decay_stay_where_there_is_no_gradient(kind, form, monkeypatch):
     monkeypatch.setattr(module, "has_kernels", lambda _: form == "kernel")
     values = torch.ones(2, 8)
-    rows = [torch.nn.Parameter(row) for row in values.unbind()]
-    optimiser = make_optimiser(Recipe(optimiser=kind), [{"params": [row]} for row in rows])
-    adam = _stacked(optimiser, values, [0.1, 0.0], torch.arange(8) < 4)
+    adam = _stacked(kind, values, [0.1, 0.0], torch.arange(8) < 4)
     adam.step([0.1, 0.1], torch.ones(2), torch.zeros(2, 8))
     assert (values[0, :4] < 1).all()
     assert (values[0, 4:] == 1).all()
