@@ -1,6 +1,6 @@
-"""Recall and copying: the answer stands earlier in the sequence.
+"""Recall, `mqar`: the answer stands earlier in the sequence.
 
-`mqar`, multi-query associative recall: many keys with values, then queries.
+Multi-query associative recall: many keys with values, then queries.
 
     k_1 v_1 .. k_P v_P   · · k_j v_j · · · · k_i v_i · ·        v_i and v_j are scored
 
@@ -12,23 +12,9 @@ and any symbol. The blank is a symbol of its own; keys and values are one half o
 The default vocabulary is small, so that a CPU learns the task in minutes; the paper has 8,192 and
 `noise=False`.
 
-`in_context_recall`: every sequence maps keys to values. Keys are drawn with replacement; the last
-pair repeats an earlier key.
+The input determines the answer: accuracy 1, entropy 0.
 
-    k v k' v' k v ...               a value is scored where its key occurred before
-
-`selective_copying`: repeat the symbols before `?` without the blanks. Each blank is before one of
-the symbols, all of which have the same chance, so the last symbol is directly before `?`.
-
-    x · · y · z · ?  x y z          all symbols after `?` are scored
-
-In all of them the input determines the answers: accuracy 1, entropy 0. The last two have the
-defaults of mad-lab. Differences: it trains recall on all tokens (`train_on=all`) and tests recall,
-where both count recall alone here. In copying, the answer follows as the next tokens, where mad-lab
-feeds blanks; a model may use its answers so far.
-
-Source: Arora et al. 2023 (arXiv:2312.04927), HazyResearch/zoology `data/multiquery_ar.py`; Poli et
-al. 2024 (arXiv:2403.17844), athms/mad-lab `mad/data/instances.py`.
+Source: Arora et al. 2023 (arXiv:2312.04927), HazyResearch/zoology `data/multiquery_ar.py`.
 """
 
 from typing import Any
@@ -41,7 +27,6 @@ from lmzoo.base.errors import UserError
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.tasks import (
     GeneratedTask,
-    MadConfig,
     Scored,
     Symbols,
     TaskConfig,
@@ -104,79 +89,3 @@ class MultiQueryRecall(GeneratedTask):
         tokens = np.concatenate([pairs, rest], axis=1).reshape(count, -1)
         scored = np.concatenate([np.zeros_like(pairs, dtype=bool), asked], axis=1)
         return tokens, scored.reshape(count, -1)
-
-
-@CORPORA("in_context_recall")
-class InContextRecall(GeneratedTask):
-    """Recall the values of keys that occurred before."""
-
-    citation = "Poli et al. 2024"
-
-    @config
-    class Config(MadConfig):
-        """Length and vocabulary."""
-
-        length: int = Field(128, ge=4, multiple_of=2)
-        """Symbols of a sequence."""
-        keys: int = Field(8, ge=1)
-        """Number of different keys, and of different values."""
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        return (*names("k", self.config.keys), *names("v", self.config.keys))
-
-    def draw(self, random: np.random.Generator, count: int, split: str) -> tuple[Symbols, Scored]:
-        c = self.config
-        rows, pairs = np.arange(count), c.length // 2
-        values = random.integers(c.keys, 2 * c.keys, (count, c.keys))
-        keys = random.integers(0, c.keys, (count, pairs))
-        keys[:, -1] = keys[rows, random.integers(0, pairs - 1, count)]
-        known, seen = np.zeros((count, c.keys), dtype=bool), np.zeros((count, pairs), dtype=bool)
-        for pair, key in enumerate(keys.T):
-            seen[:, pair] = known[rows, key]
-            known[rows, key] = True
-        tokens = np.stack([keys, np.take_along_axis(values, keys, axis=1)], axis=-1)
-        scored = np.stack([np.zeros_like(seen), seen], axis=-1)
-        return tokens.reshape(count, -1), scored.reshape(count, -1)
-
-
-@CORPORA("selective_copying")
-class SelectiveCopying(GeneratedTask):
-    """Repeat the symbols that are not blank."""
-
-    citation = "Poli et al. 2024"
-
-    @config
-    class Config(MadConfig):
-        """Length, symbols to copy and vocabulary."""
-
-        length: int = Field(256, ge=4)
-        """Symbols of a sequence, the answer included."""
-        copied: int = Field(16, ge=1)
-        """Number of symbols to copy."""
-        values: int = Field(14, ge=2)
-        """Number of different symbols."""
-
-        @model_validator(mode="after")
-        def _has_room(self) -> Any:
-            if self.length < 2 * self.copied + 1:
-                raise UserError(
-                    f"length={self.length} has no room for {self.copied} symbols and their copy; "
-                    f"set at least {2 * self.copied + 1}"
-                )
-            return self
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        return ("?", "blank", *names("x", self.config.values))
-
-    def draw(self, random: np.random.Generator, count: int, split: str) -> tuple[Symbols, Scored]:
-        n, blanks = self.config.copied, self.config.length - 2 * self.config.copied - 1
-        values = random.integers(2, 2 + self.config.values, (count, n))
-        before = random.multinomial(blanks, np.full(n, 1 / n), count)
-        places = np.arange(n) + before.cumsum(axis=1)
-        tokens = np.ones((count, n + blanks), dtype=np.int64)
-        np.put_along_axis(tokens, places, values, axis=1)
-        tokens = np.concatenate([tokens, np.zeros((count, 1), np.int64), values], axis=1)
-        scored = np.arange(tokens.shape[1]) > n + blanks
-        return tokens, np.broadcast_to(scored, tokens.shape)

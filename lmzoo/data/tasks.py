@@ -11,14 +11,11 @@ of one's own is one file with a `GeneratedTask`, as `recall.py` and `state_track
 No validation or test sequence is in the training split, and none is in both. Short sequences, of
 which training has all, are therefore in the training split only.
 
-With `train_on=all` the training loss counts all tokens, as in mad-lab's recall tasks; validation
-and test count the answers.
-
 The input determines the answers: the greatest accuracy of a model is 1, the least loss 0.
 """
 
 from abc import abstractmethod
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -49,16 +46,6 @@ class TaskConfig:
     valid: int = Field(500, ge=1)
     test: int = Field(1000, ge=1)
     seed: int = Field(0, ge=0)
-    train_on: Literal["answers", "all"] = Field("answers", exclude_if=lambda on: on == "answers")
-    """The tokens that the training loss counts."""
-
-
-@config
-class MadConfig(TaskConfig):
-    """The fields of a task with mad-lab's numbers of sequences."""
-
-    train: int = Field(12_800, ge=1)
-    test: int = Field(1_280, ge=1)
 
 
 class GeneratedTask(CorpusSource):
@@ -84,9 +71,6 @@ class GeneratedTask(CorpusSource):
         for split in ("train", "valid", "test"):
             parts[split] = self._draw_distinct(split, [tokens for tokens, _ in parts.values()])
         length = 1 + max(tokens.shape[1] for tokens, _ in parts.values())
-        train, _ = parts["train"]
-        if self.config.train_on == "all":
-            parts["train"] = train, train != BLANK
         return Corpus(
             name=self.name,
             vocabulary=Vocabulary((*SPECIALS, *self.symbols)),

@@ -55,7 +55,7 @@ FAULTS = [
 
 
 SMALL = {"train": 40, "valid": 30, "test": 20}
-TASKS = "mqar in_context_recall selective_copying parity modular_arithmetic s5 a5"
+TASKS = "mqar parity modular_arithmetic s5 a5"
 BUILT_IN = "coin captions captions_char iid copy reverse " + TASKS
 
 

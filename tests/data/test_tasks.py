@@ -6,7 +6,6 @@ A predictor takes the names of the symbols before a scored symbol, and returns i
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
-import torch
 
 from lmzoo.contract import START
 from lmzoo.data.corpus import CORPORA, Corpus, Sequences, open_corpus
@@ -21,12 +20,6 @@ Prefix = Sequence[str]
 def recall_pairs(prefix: Prefix) -> str:
     """Return what followed the last symbol where it first was at an even place."""
     return next(prefix[i + 1] for i in range(0, len(prefix), 2) if prefix[i] == prefix[-1])
-
-
-def copy(prefix: Prefix) -> str:
-    """Return the next symbol, blanks left out, of those before `?`."""
-    mark = prefix.index("?")
-    return [x for x in prefix[:mark] if x != "blank"][len(prefix) - mark - 1]
 
 
 def add_bits(prefix: Prefix) -> str:
@@ -49,8 +42,6 @@ def compose(prefix: Prefix) -> str:
 
 ORACLES: dict[str, Callable[[Prefix], str]] = {
     "mqar": recall_pairs,
-    "in_context_recall": recall_pairs,
-    "selective_copying": copy,
     "parity": add_bits,
     "modular_arithmetic": evaluate,
     "s5": compose,
@@ -132,47 +123,8 @@ def test_test_sequences_are_longer(name, extra):
         ({"name": "mqar", "pairs": 17}, "no room for 17 pairs"),
         ({"name": "mqar", "keys": 4}, "keys=4"),
         ({"name": "modular_arithmetic", "operators": "+/"}, "'+/'"),
-        ({"name": "selective_copying", "length": 20}, "set at least 33"),
     ],
 )
 def test_a_mistake_gives_one_line(fields, message):
     with raises_user_error(message):
         open_corpus(fields)
-
-
-@pytest.mark.parametrize(
-    ("name", "symbols"),
-    [  # configs/tasks of mad-lab: vocab_size less special symbols that are not needed here
-        ("in_context_recall", 16),
-        ("selective_copying", 16),
-    ],
-)
-def test_tasks_have_the_sizes_of_mad_lab(name, symbols):
-    config = CORPORA.parse(name)
-    assert config.train == 12_800
-    assert len(CORPORA.build(config, None).symbols) == symbols
-
-
-def test_blanks_of_selective_copying_are_those_of_mad_lab():
-    """Each of 32 blanks is inserted before one of 4 symbols; none follows the last symbol."""
-    sizes = {"length": 41, "copied": 4, "train": 2000, "valid": 1, "test": 1}
-    corpus = open_corpus({"name": "selective_copying", **sizes})
-    blank = corpus.vocabulary.ids["blank"]
-    text = corpus.train.tokens[:, 1:37]
-    assert (text[:, -1] != blank).all()
-    places = (text != blank).nonzero()[:, 1].view(-1, 4)
-    gaps = places.diff(dim=1, prepend=torch.full((2000, 1), -1)) - 1
-    assert gaps.sum(1).eq(32).all()
-    # Binomial(32, 1/4): mean 8, variance 6; uniform places would have a variance near 44.
-    assert (gaps.double().mean(0) - 8).abs().max() < 0.25
-    assert (gaps.double().var(0) - 6).abs().max() < 1
-
-
-def test_training_may_count_all_tokens():
-    answers, everything = small("parity"), small("parity", train_on="all")
-    inside = torch.arange(everything.train.tokens.shape[1]) < everything.train.lengths[:, None]
-    assert everything.train.scored[:, 1:].equal(inside[:, 1:])
-    assert not everything.train.scored[:, 0].any()
-    assert everything.train.ids.equal(answers.train.ids)
-    assert everything.test.scored.equal(answers.test.scored)
-    assert everything.fingerprint != answers.fingerprint

@@ -21,7 +21,7 @@ from tests.user_errors import raises_user_error
 
 SIZES = {"train": 22, "valid": 9, "test": 7}
 RECIPE = Recipe(batch=8, lr=3e-2)
-RECALL = {"name": "in_context_recall", "length": 12, "keys": 2}
+RECALL = {"name": "mqar", "length": 12, "pairs": 2, "keys": 2}
 
 
 def task(name: str = "modular_arithmetic") -> Corpus:
