@@ -5,7 +5,6 @@ import sys
 import pytest
 import torch
 
-from lmzoo import zoo
 from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
@@ -13,6 +12,7 @@ from lmzoo.kernels import dispatch
 from lmzoo.train import stepper
 from lmzoo.train.kept_trainers import KeptTrainers
 from tests.train.fake_recorder import FakeRecorder
+from tests.train.members import model_of
 
 
 def _sequences(count: int, seed: int) -> Sequences:
@@ -34,8 +34,7 @@ def corpus() -> Corpus:
 
 @pytest.fixture
 def model(corpus: Corpus) -> LanguageModel:
-    config = zoo.config("DLM46", width=4, emission={"components": 3})
-    return zoo.build(config, corpus.task)
+    return model_of(corpus)
 
 
 @pytest.fixture

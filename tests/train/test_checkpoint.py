@@ -5,15 +5,14 @@ import io
 import pytest
 import torch
 
-from lmzoo import zoo
 from lmzoo.train.checkpoint import OtherRunError, checkpoint_bytes, read_checkpoint
 from lmzoo.train.recipe import Recipe
-from lmzoo.train.trainer import Training, fit
+from lmzoo.train.trainer import fit
+from tests.train.members import member
 
 
 def _trained(corpus, epochs, **recipe):
-    config = zoo.config("DLM46", width=4, emission={"components": 3})
-    training = Training(zoo.build(config, corpus.task, 1), Recipe(batch=16, **recipe), seed=1)
+    training = member(corpus, 1, Recipe(batch=16, **recipe))
     list(fit(training, corpus, epochs))
     return training
 

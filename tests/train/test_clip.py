@@ -9,22 +9,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmzoo import zoo
 from lmzoo.base.config import to_dict
 from lmzoo.data.corpus import Corpus
 from lmzoo.train.pack_trainer import PackedTrainer
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
+from tests.train.members import RECIPE, member
 
-SMALL = Recipe(batch=16)
 BELOW, ABOVE = 0.05, 1e3
 """A threshold below the norm of every gradient in these tests, and one above."""
 
 
 def new_training(corpus: Corpus, clip: float | None, value: float | None = None) -> Training:
-    config = zoo.config("DLM46", width=4, emission={"components": 3})
-    recipe = dataclasses.replace(SMALL, clip=clip, clip_value=value)
-    return Training(zoo.build(config, corpus.task), recipe, seed=0)
+    return member(corpus, recipe=dataclasses.replace(RECIPE, clip=clip, clip_value=value))
 
 
 def step_gradients(corpus: Corpus, clip: float | None, value: float | None = None) -> list[Tensor]:

@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 
-from lmzoo import zoo
 from lmzoo.laws_of_training.packing import assert_trainings_equal
 from lmzoo.train import kept_trainers, stepper
 from lmzoo.train import pack_trainer as packed_trainer
@@ -15,7 +14,8 @@ from lmzoo.train.evaluate import evaluate
 from lmzoo.train.kept_trainers import rows_for
 from lmzoo.train.pack_parameters import StackedParameters
 from lmzoo.train.recipe import Recipe
-from lmzoo.train.trainer import Training, fit
+from lmzoo.train.trainer import fit
+from tests.train import members as small
 
 BASE = Recipe(batch=15, lr=0.02)
 RECIPES = [
@@ -28,10 +28,8 @@ CUTS = ([], [4], [1], [0, 2])
 
 
 def member(corpus, seed, width=4):
-    fields = {"width": width, "emission": {"components": 3}}
-    fields["cell"] = {"name": "mgu", "cuts": CUTS[seed % 4]}
-    model = zoo.build(zoo.config("DLM46", **fields), corpus.task, seed)
-    return Training(model, RECIPES[seed % 4], seed)
+    cell = {"name": "mgu", "cuts": CUTS[seed % 4]}
+    return small.member(corpus, seed, RECIPES[seed % 4], width=width, cell=cell)
 
 
 def members(corpus, *seeds):

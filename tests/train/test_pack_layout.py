@@ -7,26 +7,22 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lmzoo import zoo
 from lmzoo.train import pack_parameters
 from lmzoo.train.checkpoint import checkpoint_bytes
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.pack_recorder import returns_views
 from lmzoo.train.pack_trainer import PackedTrainer
 from lmzoo.train.recipe import Recipe
-from lmzoo.train.trainer import Training, fit
+from lmzoo.train.trainer import fit
+from tests.train.members import member
 
 CUTS = ([], [4], [1])
 
 
 def members(corpus, count, **recipe):
-    trainings = []
-    for seed in range(count):
-        fields = {"width": 4, "emission": {"components": 3}}
-        fields["cell"] = {"name": "mgu", "cuts": CUTS[seed % 3]}
-        model = zoo.build(zoo.config("DLM46", **fields), corpus.task, seed)
-        trainings.append(Training(model, Recipe(batch=16, **recipe), seed))
-    return trainings
+    own = Recipe(batch=16, **recipe)
+    cells = [{"name": "mgu", "cuts": CUTS[seed % 3]} for seed in range(count)]
+    return [member(corpus, seed, own, cell=cell) for seed, cell in enumerate(cells)]
 
 
 def tensors(training):

@@ -7,13 +7,13 @@ import weakref
 
 import pytest
 
-from lmzoo import zoo
 from lmzoo.laws_of_training.packing import assert_trainings_equal
 from lmzoo.train import pack_trainer, stepper
 from lmzoo.train.pack_recorder import OperationRecorder
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.recorder import RecordingError
-from lmzoo.train.trainer import Training, fit
+from lmzoo.train.trainer import fit
+from tests.train.members import member
 
 FIRST = Recipe(batch=16, lr=0.05, clip=0.1, warmup=9)
 RECIPE_KINDS = [
@@ -33,9 +33,7 @@ def _members(corpus, recipe=FIRST):
     recipes = [recipe, dataclasses.replace(recipe, lr=3e-3, clip=None, warmup=0), recipe]
     members = []
     for seed, (own, cuts) in enumerate(zip(recipes, ([], [4], [1]), strict=True)):
-        fields = {"width": 4, "emission": {"components": 3}, "cell": {"name": "mgu", "cuts": cuts}}
-        model = zoo.build(zoo.config("DLM46", **fields), corpus.task, seed)
-        members.append(Training(model, own, seed))
+        members.append(member(corpus, seed, own, cell={"name": "mgu", "cuts": cuts}))
         if recipe.optimiser == "rmsprop":
             _set_foreach(members[-1].optimiser)
     return members

@@ -6,14 +6,13 @@ import math
 import pytest
 import torch
 
-from lmzoo import zoo
 from lmzoo.laws_of_training.packing import assert_trainings_equal
 from lmzoo.train import pack_trainer as packed_trainer
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import RECIPES, Recipe
-from lmzoo.train.trainer import Training, fit
+from lmzoo.train.trainer import fit
+from tests.train.members import member
 
-SMALL = Recipe(batch=16)
 RECIPE_KINDS = [
     Recipe(batch=16, optimiser="adamw", weight_decay=0.1),
     Recipe(batch=16, optimiser="rmsprop"),
@@ -27,11 +26,6 @@ RECIPE_KINDS = [
 ]
 
 
-def _member(corpus, seed=0, recipe=SMALL, **fields):
-    config = zoo.config("DLM46", width=4, emission={"components": 3}, **fields)
-    return Training(zoo.build(config, corpus.task, seed), recipe, seed)
-
-
 def _train_alone(training, corpus, epochs):
     assert list(fit(training, corpus, epochs))
     return training
@@ -42,32 +36,32 @@ def _train_alone(training, corpus, epochs):
 )
 def test_packing_does_not_change_the_result_of_any_recipe(corpus, recipe):
     recipes = [recipe, dataclasses.replace(recipe, lr=3e-3, clip=0.1), recipe]
-    alone, packed = ([_member(corpus, i, r) for i, r in enumerate(recipes)] for _ in range(2))
+    alone, packed = ([member(corpus, i, r) for i, r in enumerate(recipes)] for _ in range(2))
     list(KeptTrainers().fit(packed, corpus, 2))
-    for single, member in zip(alone, packed, strict=True):
-        assert_trainings_equal(member, _train_alone(single, corpus, 2))
+    for single, own in zip(alone, packed, strict=True):
+        assert_trainings_equal(own, _train_alone(single, corpus, 2))
 
 
 def test_members_may_join_at_other_epochs_and_leave(corpus):
-    late, early, leaving = (_member(corpus, seed) for seed in range(3))
+    late, early, leaving = (member(corpus, seed) for seed in range(3))
     list(KeptTrainers().fit([early, leaving], corpus, 1))
     list(KeptTrainers().fit([early, late], corpus, 3))
     assert [t.epoch for t in (late, early, leaving)] == [3, 3, 1]
     for seed, training in enumerate((late, early, leaving)):
-        expected = _train_alone(_member(corpus, seed), corpus, training.epoch)
+        expected = _train_alone(member(corpus, seed), corpus, training.epoch)
         assert_trainings_equal(training, expected)
 
 
 def test_a_run_may_change_between_pack_and_alone_at_any_epoch(corpus, tmp_path):
     recipe = Recipe(batch=16, weight_decay=0.1)  # two groups of parameters
-    expected = _train_alone(_member(corpus, 1, recipe), corpus, 5)
+    expected = _train_alone(member(corpus, 1, recipe), corpus, 5)
     state = None
     for epoch in range(1, 6):
-        training = _member(corpus, 1, recipe)
+        training = member(corpus, 1, recipe)
         if state is not None:
             training.load(torch.load(tmp_path / "state.pt", weights_only=True))
         if epoch % 2:
-            KeptTrainers().train_epoch([_member(corpus, 7), training], corpus)
+            KeptTrainers().train_epoch([member(corpus, 7), training], corpus)
         else:
             _train_alone(training, corpus, epoch)
         state = training.dump()
@@ -82,16 +76,16 @@ def test_a_run_may_change_between_pack_and_alone_at_any_epoch(corpus, tmp_path):
 
 
 def test_a_checkpoint_contains_its_own_member_only(corpus, tmp_path):
-    packed = [_member(corpus, seed) for seed in range(3)]
+    packed = [member(corpus, seed) for seed in range(3)]
     KeptTrainers().train_epoch(packed, corpus)
     torch.save(packed[0].dump(), tmp_path / "packed.pt")
-    torch.save(_train_alone(_member(corpus), corpus, 1).dump(), tmp_path / "alone.pt")
+    torch.save(_train_alone(member(corpus), corpus, 1).dump(), tmp_path / "alone.pt")
     sizes = [(tmp_path / name).stat().st_size for name in ("packed.pt", "alone.pt")]
     assert sizes[0] <= sizes[1]
 
 
 def test_a_diverging_member_does_not_affect_the_others(corpus):
-    diverging, healthy = _member(corpus, 0), _member(corpus, 1)
+    diverging, healthy = member(corpus, 0), member(corpus, 1)
     with torch.no_grad():
         diverging.model.embedding.weight[5, 0] = math.nan
     active = [
@@ -100,7 +94,7 @@ def test_a_diverging_member_does_not_affect_the_others(corpus):
     assert active == [[0, 1], [1], [1]]
     assert diverging.diverged
     assert diverging.record["train_token"] is diverging.record["valid_token"] is None
-    assert_trainings_equal(healthy, _train_alone(_member(corpus, 1), corpus, 3))
+    assert_trainings_equal(healthy, _train_alone(member(corpus, 1), corpus, 3))
 
 
 @pytest.mark.parametrize(
@@ -113,24 +107,24 @@ def test_a_diverging_member_does_not_affect_the_others(corpus):
 )
 def test_members_with_cuts_equal_runs_alone(corpus, name, field, cuts):
     alone, packed = (
-        [_member(corpus, i, cell={"name": name, field: own}) for i, own in enumerate(cuts)]
+        [member(corpus, i, cell={"name": name, field: own}) for i, own in enumerate(cuts)]
         for _ in range(2)
     )
     list(KeptTrainers().fit(packed, corpus, 2))
-    for single, member in zip(alone, packed, strict=True):
-        assert_trainings_equal(member, _train_alone(single, corpus, 2))
-        shapes = [{n: p.shape for n, p in t.model.named_parameters()} for t in (single, member)]
+    for single, own in zip(alone, packed, strict=True):
+        assert_trainings_equal(own, _train_alone(single, corpus, 2))
+        shapes = [{n: p.shape for n, p in t.model.named_parameters()} for t in (single, own)]
         assert shapes[0] == shapes[1]
 
 
 def test_members_of_different_structure_are_an_assertion_error(corpus):
-    carry = _member(corpus, cell={"name": "mgu", "cuts": [6]})
+    carry = member(corpus, cell={"name": "mgu", "cuts": [6]})
     with pytest.raises(AssertionError, match="2 different pack keys"):
-        KeptTrainers().train_epoch([_member(corpus), carry], corpus)
+        KeptTrainers().train_epoch([member(corpus), carry], corpus)
 
 
 def test_packed_training_does_not_change_the_global_generator(corpus):
-    packed = [_member(corpus, seed) for seed in range(2)]
+    packed = [member(corpus, seed) for seed in range(2)]
     before = torch.random.get_rng_state()
     list(KeptTrainers().fit(packed, corpus, 1))
     assert torch.equal(before, torch.random.get_rng_state())
@@ -140,8 +134,8 @@ def test_packed_training_does_not_change_the_global_generator(corpus):
 def test_the_evaluation_batch_does_not_change_validation_losses(corpus, monkeypatch, size):
     monkeypatch.setattr(packed_trainer, "MIN_EVALUATION_BATCH", 1)
     monkeypatch.setattr(packed_trainer, "EVALUATION_BATCH", size)
-    members = [_member(corpus, seed) for seed in range(2)]
+    members = [member(corpus, seed) for seed in range(2)]
     for record, seed in zip(KeptTrainers().train_epoch(members, corpus), range(2), strict=True):
-        alone = _train_alone(_member(corpus, seed), corpus, 1).record
+        alone = _train_alone(member(corpus, seed), corpus, 1).record
         for key in ("valid_token", "valid_sentence"):
             assert record[key] == pytest.approx(alone[key], abs=1e-5)

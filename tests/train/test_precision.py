@@ -13,7 +13,8 @@ from lmzoo.train import step, trainer
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.pack_compatibility import pack_key
 from lmzoo.train.recipe import RECIPES, Recipe
-from lmzoo.train.trainer import Training, fit
+from lmzoo.train.trainer import fit
+from tests.train.members import member
 
 OTHERS = [p for p in Precision if p is not Precision.TF32X3]
 IDENTITIES = {"default": "6f491ff69772", "published": "d51e3aa71dfa"}
@@ -22,11 +23,6 @@ IDENTITIES = {"default": "6f491ff69772", "published": "d51e3aa71dfa"}
 
 def identity(recipe: Recipe) -> str:
     return run_identity({**dict.fromkeys(IDENTITY_FIELDS, 0), "recipe": to_dict(recipe)})
-
-
-def training(corpus, recipe=None) -> Training:
-    config = zoo.config("DLM46", width=4, emission={"components": 3})
-    return Training(zoo.build(config, corpus.task, 0), recipe or Recipe(batch=16), 0)
 
 
 @pytest.mark.parametrize("name", IDENTITIES)
@@ -51,7 +47,7 @@ def test_an_unknown_precision_is_refused():
 @pytest.mark.parametrize("precision", OTHERS)
 def test_a_cpu_refuses_all_but_the_default(corpus, precision):
     with pytest.raises(UserError, match=rf"recipe.precision={precision} needs a GPU: a CPU mult"):
-        training(corpus, Recipe(precision=precision))
+        member(corpus, recipe=Recipe(precision=precision))
     check_precision(precision, torch.device("cuda"))
     check_precision(Precision.TF32X3, torch.device("cpu"))
 
@@ -91,11 +87,11 @@ def seen(monkeypatch):
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_steps_and_validation_use_the_precision_of_the_recipe(corpus, seen, alone):
-    member = training(corpus, Recipe(batch=16, precision=Precision.BF16))
+    own = member(corpus, recipe=Recipe(batch=16, precision=Precision.BF16))
     if alone:
-        next(fit(member, corpus, 1))
+        next(fit(own, corpus, 1))
     else:
-        KeptTrainers().train_epoch([member], corpus)
+        KeptTrainers().train_epoch([own], corpus)
     assert len(seen) > 2
     assert {*seen} == {Precision.BF16}
     assert current_precision() is Precision.TF32X3

@@ -8,13 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmzoo import zoo
 from lmzoo.base.config import from_dict, to_dict
 from lmzoo.base.errors import UserError
 from lmzoo.laws_of_training.packing import assert_trainings_equal
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe, Schedule
-from lmzoo.train.trainer import Training, fit
+from lmzoo.train.trainer import fit
+from tests.train.members import member
 
 FALLING = (Schedule.LINEAR, Schedule.COSINE, Schedule.WSD)
 SCHEDULED = st.builds(
@@ -97,8 +97,7 @@ def test_a_constant_rate_leaves_no_trace_in_the_config():
 
 def test_a_budget_beyond_the_schedule_is_refused(corpus):
     recipe = Recipe(batch=16, schedule=Schedule.COSINE).with_budget(2)
-    config = zoo.config("DLM46", width=4, emission={"components": 3})
-    training = Training(zoo.build(config, corpus.task, 0), recipe, 0)
+    training = member(corpus, recipe=recipe)
     list(fit(training, corpus, 2))
     for call in (lambda: recipe.with_budget(3), lambda: list(fit(training, corpus, 3))):
         with pytest.raises(UserError, match=r"schedule_epochs=2: .* set at least 3") as caught:
@@ -113,10 +112,7 @@ def test_a_budget_beyond_the_schedule_is_refused(corpus):
 def test_resuming_needs_the_right_number_of_steps(corpus, shift):
     """A wrong step count gives other weights, so a comparison of weights sees it."""
     recipe = Recipe(batch=16, warmup=2, schedule=Schedule.LINEAR).with_budget(3)
-    config = zoo.config("DLM46", width=4, emission={"components": 3})
-    whole, first, second = (
-        Training(zoo.build(config, corpus.task, 0), recipe, 0) for _ in range(3)
-    )
+    whole, first, second = (member(corpus, recipe=recipe) for _ in range(3))
     list(fit(whole, corpus, 3))
     list(fit(first, corpus, 1))
     second.load(first.dump())
@@ -135,17 +131,13 @@ def test_pack_members_with_other_schedules_and_epochs_equal_runs_alone(corpus):
         Recipe(batch=16, schedule=Schedule.COSINE, schedule_epochs=9),
         Recipe(batch=16, schedule=Schedule.WSD, cooldown=0.5, **length),
     ]
-    config = zoo.config("DLM46", width=4, emission={"components": 3})
-    alone, packed = (
-        [Training(zoo.build(config, corpus.task, 0), recipe, 0) for recipe in recipes]
-        for _ in range(2)
-    )
+    alone, packed = ([member(corpus, recipe=own) for own in recipes] for _ in range(2))
     list(fit(packed[1], corpus, 2))  # it joins the pack later
     for training in alone:
         list(fit(training, corpus, 4))
     list(KeptTrainers().fit(packed, corpus, 4))
-    for single, member in zip(alone, packed, strict=True):
-        assert_trainings_equal(member, single)
+    for single, own in zip(alone, packed, strict=True):
+        assert_trainings_equal(own, single)
     assert len({round(t.record["valid_token"], 6) for t in packed}) == len(packed)
 
 

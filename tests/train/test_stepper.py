@@ -15,6 +15,7 @@ from lmzoo.train import stepper
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.trainer import Training, fit
 from tests.tiny import tiny
+from tests.train.members import member
 
 EPOCHS = 5
 RECIPE_KINDS = [
@@ -46,9 +47,8 @@ def _train_plainly(monkeypatch, training, corpus, epochs=EPOCHS):
         return _train(Training(copy.deepcopy(training.model), training.recipe, 1), corpus, epochs)
 
 
-def _training(corpus, recipe=RECIPE_KINDS[0], name="DLM46", **fields):
-    fields = fields or {"width": 4, "emission": {"components": 3}}
-    return Training(zoo.build(zoo.config(name, **fields), corpus.task, 1), recipe, 1)
+def _training(corpus, recipe=RECIPE_KINDS[0]):
+    return member(corpus, 1, recipe)
 
 
 def _assert_equal(actual, expected):
@@ -129,7 +129,8 @@ def test_a_model_that_synchronises_is_not_recorded(monkeypatch, corpus, fake_rec
 
 
 def test_a_model_that_draws_on_the_cpu_is_not_recorded(corpus, fake_recorder, log):
-    noisy = _training(corpus, Recipe(batch=16), "gpt", width=4, dropout=0.5)
+    model = zoo.build(zoo.config("gpt", width=4, dropout=0.5), corpus.task, 1)
+    noisy = Training(model, Recipe(batch=16), 1)
     _train(noisy, corpus, 3)
     assert fake_recorder.recordings == 0
     reason = "it draws from the CPU's random generator"

@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from lmzoo import zoo
 from lmzoo.train.evaluate import evaluate
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.trainer import Training, fit
+from tests.train.members import model_of
 
 SMALL = Recipe(batch=16)
 TIMINGS = ("seconds", "tokens_per_second")
@@ -20,19 +20,14 @@ def _records(epochs) -> list[dict]:
     return [{k: v for k, v in record.items() if k not in TIMINGS} for record in epochs]
 
 
-def _fresh(corpus, seed=0):
-    config = zoo.config("DLM46", width=4, emission={"components": 3})
-    return zoo.build(config, corpus.task, seed)
-
-
 def test_a_resumed_training_equals_an_uninterrupted_one_bit_by_bit(corpus, tmp_path):
-    uninterrupted = Training(_fresh(corpus), SMALL, seed=3)
+    uninterrupted = Training(model_of(corpus), SMALL, seed=3)
     expected = _records(fit(uninterrupted, corpus, 6))
 
-    first = Training(_fresh(corpus), SMALL, seed=3)
+    first = Training(model_of(corpus), SMALL, seed=3)
     records = _records(fit(first, corpus, 2))
     torch.save(first.dump(), tmp_path / "state.pt")
-    second = Training(_fresh(corpus, seed=9), SMALL, seed=3)
+    second = Training(model_of(corpus, seed=9), SMALL, seed=3)
     second.load(torch.load(tmp_path / "state.pt", weights_only=True))
     records += _records(fit(second, corpus, 6))
 
@@ -42,7 +37,7 @@ def test_a_resumed_training_equals_an_uninterrupted_one_bit_by_bit(corpus, tmp_p
 
 
 def test_another_seed_gives_another_order(corpus):
-    first, second = (_records(fit(Training(_fresh(corpus), SMALL, s), corpus, 1)) for s in (0, 1))
+    first, second = (_records(fit(Training(model_of(corpus), SMALL, s), corpus, 1)) for s in (0, 1))
     assert first != second
 
 
@@ -63,7 +58,7 @@ def test_a_diverged_run_stops_and_records_null_losses(model, corpus):
 
 
 def test_the_best_weights_are_those_of_the_best_epoch(corpus):
-    training = Training(_fresh(corpus), Recipe(batch=16, lr=0.3), seed=0)
+    training = Training(model_of(corpus), Recipe(batch=16, lr=0.3), seed=0)
     losses, weights = [], []
     for record in fit(training, corpus, 8):
         losses.append(record["valid_token"])
@@ -75,7 +70,7 @@ def test_the_best_weights_are_those_of_the_best_epoch(corpus):
 
 
 def test_best_weights_are_saved_once_if_current_and_kept_after_worse_epochs(corpus):
-    training = Training(_fresh(corpus), Recipe(batch=16, lr=0.03), seed=0)
+    training = Training(model_of(corpus), Recipe(batch=16, lr=0.03), seed=0)
     next(fit(training, corpus, 1))
     assert training.best_epoch == 1
     once, twice = io.BytesIO(), io.BytesIO()
@@ -84,7 +79,7 @@ def test_best_weights_are_saved_once_if_current_and_kept_after_worse_epochs(corp
     torch.save({**state, "best": copied}, twice)
     assert len(once.getvalue()) < 0.9 * len(twice.getvalue())
     once.seek(0)
-    resumed = Training(_fresh(corpus), Recipe(batch=16, lr=3.0), seed=0)
+    resumed = Training(model_of(corpus), Recipe(batch=16, lr=3.0), seed=0)
     resumed.load(torch.load(once, weights_only=True))
     expected = {name: value.clone() for name, value in training.best_weights.items()}
     assert next(fit(resumed, corpus, 2))["valid_token"] > resumed.best_loss
@@ -104,7 +99,7 @@ def _before_steps(training, action):
 def test_published_gradients_accumulate_within_an_epoch(corpus):
     """With constant weights, the gradient of the second step is g_1 + g_2."""
     recipe = dataclasses.replace(RECIPES["published"], batch=30)
-    training = Training(_fresh(corpus), recipe, seed=0)
+    training = Training(model_of(corpus), recipe, seed=0)
     gradients = []
 
     def record():
@@ -114,7 +109,7 @@ def test_published_gradients_accumulate_within_an_epoch(corpus):
     _before_steps(training, record)
     list(fit(training, corpus, 2))
     assert len(gradients) == 4
-    alone = Training(_fresh(corpus), dataclasses.replace(recipe, accumulate="step"), seed=0)
+    alone = Training(model_of(corpus), dataclasses.replace(recipe, accumulate="step"), seed=0)
     singles = []
     weights = list(alone.model.parameters())
     alone.optimiser.step = lambda: singles.append([p.grad.clone() for p in weights])
