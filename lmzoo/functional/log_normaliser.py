@@ -6,11 +6,11 @@ r"""Log-normalisers of softmaxes over the vocabulary, one per vector.
     ∂ log z_n / ∂ Emb_v = p_nv y_n
 
 The naive formula writes an N x V matrix of logits and saves it for backward. For vocabularies of
-thousands of words it spends most of its time on that memory. Here logits are computed in tiles that
-fit in the cache, and computed again backward.
+thousands of words it spends most of its time on that memory. The kernels of CPUs
+(`kernels/cpu/tied_softmax.py`) and GPUs compute logits in tiles, and again backward. Other devices
+and types of numbers have the naive formula.
 """
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -18,27 +18,23 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.kernels.autograd import Backward, CustomFunction
-from lmzoo.kernels.dispatch import has_gpu_kernels
+from lmzoo.kernels.dispatch import as_arrays, has_gpu_kernels, has_product_kernels, run_kernel
 from lmzoo.types import Embeddings
 
 NAIVE_LIMIT = 1 << 20
-"""The number of logits up to which the naive formula is faster on a CPU."""
+"""The number of logits up to which the naive formula is used on a CPU."""
 GPU_NAIVE_LIMIT = 1 << 16
 """The same for the kernels of a GPU. The naive formula moves the logits about twice as often."""
-
-TILE = {"cpu": (512, 1024)}
-"""Vectors and words in a tile; 2 MB of logits are the fastest on a CPU."""
-LARGE_TILE = (8192, 16384)
-"""The tile on an accelerator without kernels, which is faster with few large products."""
 
 
 def log_normalisers(
     y: Float[Tensor, "*N E"], table: Embeddings, naive_limit: int = NAIVE_LIMIT
 ) -> Float[Tensor, "*N"]:
     """Return log Σ_v exp(table_v · y) for every vector of `y`."""
-    if has_gpu_kernels(y):
-        naive_limit = min(naive_limit, GPU_NAIVE_LIMIT)
-    if y.shape[:-1].numel() * len(table) <= naive_limit:
+    on_gpu = has_gpu_kernels(y)
+    limit = min(naive_limit, GPU_NAIVE_LIMIT) if on_gpu else naive_limit
+    is_small = y.shape[:-1].numel() * len(table) <= limit
+    if is_small or not (on_gpu or has_product_kernels(y)):
         return torch.logsumexp(y @ table.T, dim=-1)
     rows = y.reshape(-1, y.shape[-1])
     return _LogNormalisers.apply(rows, table)[0].view(y.shape[:-1])
@@ -55,9 +51,10 @@ class _LogNormalisers(CustomFunction):
             from lmzoo.kernels.gpu import log_normaliser as kernels
 
             return (kernels.forward(y, table),)
-        log_z = y.new_empty(y.shape[:-1])
-        for member in zip(y, table, log_z, strict=True):  # members are large enough one by one
-            _write_log_z(*member)
+        from lmzoo.kernels.cpu import tied_softmax as cpu_kernels
+
+        log_z, none = y.new_empty(y.shape[:-1]), _no_tokens(y)
+        run_kernel(cpu_kernels.forward, *as_arrays(y, table, none, log_z, log_z))
         return (log_z,)
 
     @staticmethod
@@ -80,49 +77,14 @@ class _LogNormalisersBackward(Backward):
             from lmzoo.kernels.gpu import log_normaliser as kernels
 
             return kernels.backward(*tensors)
-        y_grad, table_grad = (torch.zeros_like(tensor) for tensor in tensors[:2])
-        for member in zip(*tensors, y_grad, table_grad, strict=True):
-            _add_gradients(*member)
-        return y_grad, table_grad
+        from lmzoo.kernels.cpu import tied_softmax as cpu_kernels
+
+        y, table, log_z, g = tensors
+        gradients = y.new_empty(y.shape), table.new_zeros(table.shape)
+        arrays = as_arrays(g, y, table, _no_tokens(y), log_z, *gradients)
+        run_kernel(cpu_kernels.backward, *arrays)
+        return gradients
 
 
-def _write_log_z(y: Tensor, table: Tensor, log_z: Tensor) -> None:
-    height, width, compute_logits = _tile(y, table)
-    for rows in _slices(len(y), height):
-        top, total = log_z[rows].fill_(-torch.inf), torch.zeros_like(log_z[rows])
-        for words in _slices(len(table), width):
-            logits = compute_logits(y[rows], table[words])
-            previous, top = top, torch.maximum(top, logits.amax(1))
-            new = logits.sub_(top[:, None]).exp_().sum(1)
-            total = total * (previous - top).exp_() + new
-        log_z[rows] = total.log_() + top
-
-
-def _add_gradients(
-    y: Tensor, table: Tensor, log_z: Tensor, upstream: Tensor, y_grad: Tensor, table_grad: Tensor
-) -> None:
-    """Add the gradients of one member to zeros."""
-    height, width, compute_logits = _tile(y, table)
-    for rows in _slices(len(y), height):
-        weighted, y_grad_rows = upstream[rows, None] * y[rows], y_grad[rows]
-        for words in _slices(len(table), width):
-            p = compute_logits(y[rows], table[words]).sub_(log_z[rows, None]).exp_()
-            y_grad_rows.addmm_(p, table[words])
-            table_grad[words].addmm_(p.T, weighted)
-    y_grad *= upstream[:, None]
-
-
-def _tile(y: Tensor, table: Tensor) -> tuple[int, int, Callable[[Tensor, Tensor], Tensor]]:
-    """Return the tile's size, and a function that computes its logits into one buffer."""
-    height, width = TILE.get(y.device.type, LARGE_TILE)
-    buffer = y.new_empty(min(height, len(y)) * min(width, len(table)))
-
-    def logits(vectors: Tensor, words: Tensor) -> Tensor:
-        shape = len(vectors), len(words)
-        return torch.mm(vectors, words.T, out=buffer[: shape[0] * shape[1]].view(shape))
-
-    return height, width, logits
-
-
-def _slices(count: int, size: int) -> Iterator[slice]:
-    return (slice(i, min(i + size, count)) for i in range(0, count, size))
+def _no_tokens(y: Tensor) -> Tensor:
+    return torch.empty(len(y), 0, dtype=torch.int64, device=y.device)

@@ -6,8 +6,8 @@ r"""Log-probabilities of tokens under a softmax over products with a table of ve
 
 The result is log p_n, and g_n = ∂L/∂(log p_n). Torch operations pass over (N, V) about ten times,
 each time through main memory. A kernel processes blocks of positions whose logits stay in the cache
-of a CPU (`kernels/cpu/tied_softmax.py`), and computes them again backward. Large vocabularies and
-GPUs use the tiles of `log_normaliser.py`.
+of a CPU (`kernels/cpu/tied_softmax.py`), and computes them again backward. GPUs use the tiles of
+`log_normaliser.py`.
 """
 
 from typing import Any
@@ -20,15 +20,12 @@ from lmzoo.kernels.autograd import Backward, CustomFunction
 from lmzoo.kernels.dispatch import as_arrays, has_product_kernels, run_kernel
 from lmzoo.types import Embeddings
 
-MAX_WORDS = 1024
-"""Largest vocabulary of the kernel, whose blocks of logits then fit into the second-level cache."""
-
 
 def tied_log_prob(
     y: Float[Tensor, "*N E"], table: Embeddings, tokens: Int[Tensor, "*N"]
 ) -> Float[Tensor, "*N"]:
     """Return log softmax(table · y)_w for each token w; an IndexError if it is none (on a CPU)."""
-    if len(table) > MAX_WORDS or not has_product_kernels(y):
+    if not has_product_kernels(y):
         return naive_tied_log_prob(y, table, tokens)
     rows = y.reshape(-1, y.shape[-1])
     return _TiedSoftmax.apply(rows, table, tokens.reshape(-1))[0].view(tokens.shape)

@@ -1,7 +1,8 @@
-"""The kernels of `functional/tied_softmax.py`, in its symbols l, g, y and δ.
+"""The kernels of `functional/tied_softmax.py` and `log_normaliser.py`, in their symbols l, g, y, δ.
 
-A kernel processes a block of `ROWS` positions of one pack member at a time. Its logits stay in the
-cache from their product to the last use of their softmax; backward, they become δ there.
+A kernel processes a block of positions of one pack member at a time. Its logits stay in the cache
+from their product to the last use of their softmax; backward, they become δ there. Without tokens
+(P, 0) the result is log z alone, and g its gradient.
 """
 
 from math import log
@@ -14,32 +15,39 @@ from lmzoo.kernels.cpu.blas import add_outer, product, product_transposed
 from lmzoo.kernels.cpu.compiled import compiled
 from lmzoo.kernels.cpu.row_max import row_max
 
-ROWS = 64
-"""Positions in a block."""
+ROWS, LOGITS = 64, 2**19
+"""Most positions of a block, and about the logits of a block of a large vocabulary: 2 MB."""
+
+
+@compiled
+@no_type_check
+def _rows(words):
+    return max(8, min(ROWS, LOGITS // words))
 
 
 @compiled
 @no_type_check
 def forward(y, table, tokens, log_p, log_z):
     """Write log p and log z; return False at a token outside the table."""
-    members, positions = tokens.shape
-    words = table.shape[1]
-    buffer, largest = np.empty((ROWS, words), y.dtype), np.empty(ROWS, y.dtype)
+    members, positions = log_z.shape
+    words, rows = table.shape[1], _rows(table.shape[1])
+    buffer, largest = np.empty((rows, words), y.dtype), np.empty(rows, y.dtype)
     for i in range(members):
-        for begin in range(0, positions, ROWS):
-            end = min(begin + ROWS, positions)
+        for begin in range(0, positions, rows):
+            end = min(begin + rows, positions)
             block = buffer[: end - begin]
             product_transposed(y[i, begin:end], table[i], block, 0)
             row_max(block, largest)
             for n in range(len(block)):
-                logits, top, w = block[n], largest[n], tokens[i, begin + n]
-                if not 0 <= w < words:
-                    return False
-                logit, total = logits[w], logits.dtype.type(0)
+                logits, top, total = block[n], largest[n], block.dtype.type(0)
                 for v in range(words):
                     total += elementwise.exp(logits[v] - top)
                 log_z[i, begin + n] = top + log(total)
-                log_p[i, begin + n] = logit - log_z[i, begin + n]
+                if tokens.size:
+                    w = tokens[i, begin + n]
+                    if not 0 <= w < words:
+                        return False
+                    log_p[i, begin + n] = logits[w] - log_z[i, begin + n]
     return True
 
 
@@ -47,17 +55,19 @@ def forward(y, table, tokens, log_p, log_z):
 @no_type_check
 def backward(g, y, table, tokens, log_z, dy, dtable):
     """Write dy; add to dtable."""
-    members, positions = tokens.shape
-    buffer = np.empty((ROWS, table.shape[1]), y.dtype)
+    members, positions = log_z.shape
+    rows, sign = _rows(table.shape[1]), y.dtype.type(-1 if tokens.size else 1)
+    buffer = np.empty((rows, table.shape[1]), y.dtype)
     for i in range(members):
-        for begin in range(0, positions, ROWS):
-            end = min(begin + ROWS, positions)
+        for begin in range(0, positions, rows):
+            end = min(begin + rows, positions)
             d, y_block = buffer[: end - begin], y[i, begin:end]
             product_transposed(y_block, table[i], d, 0)
             for n in range(len(d)):
                 d_n, g_n, z = d[n], g[i, begin + n], log_z[i, begin + n]
                 for v in range(len(d_n)):
-                    d_n[v] = -g_n * elementwise.exp(d_n[v] - z)
-                d_n[tokens[i, begin + n]] += g_n
+                    d_n[v] = sign * g_n * elementwise.exp(d_n[v] - z)
+                if tokens.size:
+                    d_n[tokens[i, begin + n]] += g_n
             product(d, table[i], dy[i, begin:end], 0)
             add_outer(d, y_block, dtable[i])
