@@ -1,8 +1,8 @@
 """Triton kernels of recurrences: one launch for all steps, sequences and pack members.
 
     launch.py              how every kernel is launched
-    scan.py                the autograd function of a recurrence with a matrix product in each step
-    mgu.py, rnn.py, ...    the kernels of one recurrence
+    scan.py                recurrences with a matrix product in each step: the loop over time
+    mgu.py, rnn.py, ...    a step of one recurrence, and its gradient
     linear_recurrence.py   elementwise recurrences, h_t = a_t ⊙ h_{t-1} + b_t
 
 Each kernel equals the loop over the `step` of its cell. Without a GPU the kernels run in Triton's

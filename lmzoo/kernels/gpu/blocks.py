@@ -53,12 +53,10 @@ def load_weights(
 
 @triton.jit
 @no_type_check
-def load_vectors(pointers, H, ok, COUNT: tl.constexpr):
-    """Return vectors that are H numbers apart."""
-    vectors = ()
-    for k in tl.static_range(COUNT):
-        vectors = vectors + (tl.load(pointers + k * H, mask=ok, other=0.0),)  # noqa: RUF005
-    return vectors
+def vector(memory, K: tl.constexpr):
+    """Load vector K of a step; steps load late, because a vector takes registers."""
+    pointer, at, H, ok = memory
+    return tl.load(pointer + at + K * H, mask=ok, other=0.0)
 
 
 @triton.jit

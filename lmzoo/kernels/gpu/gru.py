@@ -12,21 +12,21 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmzoo.kernels.gpu.blocks import product, tanh
+from lmzoo.kernels.gpu.blocks import product, tanh, vector
 from lmzoo.kernels.gpu.scan import GpuRecurrence, weight_gradient
 
 
 @triton.jit
 @no_type_check
 def _step(a, h, c, weights, b, FLAGS: tl.constexpr, PRECISION: tl.constexpr):
-    r = tl.sigmoid(a[0] + product(h, weights[0], PRECISION))
-    z = tl.sigmoid(a[1] + product(h, weights[1], PRECISION))
+    r = tl.sigmoid(vector(a, 0) + product(h, weights[0], PRECISION))
+    z = tl.sigmoid(vector(a, 1) + product(h, weights[1], PRECISION))
     if FLAGS[0]:  # reset=before
         m = r * h
-        n = tanh(a[2] + product(m, weights[2], PRECISION))
+        n = tanh(vector(a, 2) + product(m, weights[2], PRECISION))
     else:
         m = b + product(h, weights[2], PRECISION)
-        n = tanh(a[2] + r * m)
+        n = tanh(vector(a, 2) + r * m)
     return z * h + (1 - z) * n, c, (r, z, n, m)
 
 
@@ -36,7 +36,7 @@ def _step_backward(
     delta, gamma, state, saved, weights, FLAGS: tl.constexpr, PRECISION: tl.constexpr
 ):
     h = state[0]
-    r, z, n, m = saved
+    m, r, z, n = vector(saved, 3), vector(saved, 0), vector(saved, 1), vector(saved, 2)
     d_n = delta * (1 - z) * (1 - n * n)
     d_z = delta * (h - n) * z * (1 - z)
     carried = delta * z

@@ -9,7 +9,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from lmzoo.kernels.gpu.blocks import product, tanh
+from lmzoo.kernels.gpu.blocks import product, tanh, vector
 from lmzoo.kernels.gpu.scan import GpuRecurrence
 
 
@@ -17,19 +17,16 @@ from lmzoo.kernels.gpu.scan import GpuRecurrence
 @no_type_check
 def _step(a, h, c, weights, b, FLAGS: tl.constexpr, PRECISION: tl.constexpr):
     FORGET: tl.constexpr = FLAGS[0]
-    i = tl.sigmoid(a[0] + product(h, weights[0], PRECISION))
+    AT_G: tl.constexpr = 2 if FORGET == "gate" else 1
+    i = tl.sigmoid(vector(a, 0) + product(h, weights[0], PRECISION))
+    g = tanh(vector(a, AT_G) + product(h, weights[AT_G], PRECISION))
+    o = tl.sigmoid(vector(a, AT_G + 1) + product(h, weights[AT_G + 1], PRECISION))
     if FORGET == "gate":
-        f = tl.sigmoid(a[1] + product(h, weights[1], PRECISION))
-        g = tanh(a[2] + product(h, weights[2], PRECISION))
-        o = tl.sigmoid(a[3] + product(h, weights[3], PRECISION))
+        f = tl.sigmoid(vector(a, 1) + product(h, weights[1], PRECISION))
         c = f * c + i * g
         saved = (i, f, g, o, c)
     else:
-        g = tanh(a[1] + product(h, weights[1], PRECISION))
-        o = tl.sigmoid(a[2] + product(h, weights[2], PRECISION))
-        if FORGET == "coupled":
-            c = (1 - i) * c
-        c += i * g
+        c = i * g + ((1 - i) * c if FORGET == "coupled" else c)
         saved = (i, g, o, c)
     return o * tanh(c), c, saved
 
@@ -40,12 +37,9 @@ def _step_backward(
     delta, gamma, state, saved, weights, FLAGS: tl.constexpr, PRECISION: tl.constexpr
 ):
     FORGET: tl.constexpr = FLAGS[0]
-    c = state[2]
-    if FORGET == "gate":
-        i, f, g, o, new = saved
-    else:
-        i, g, o, new = saved
-    q = tanh(new)
+    AT_G: tl.constexpr = 2 if FORGET == "gate" else 1
+    q, c = tanh(vector(saved, AT_G + 2)), state[2]
+    i, g, o = vector(saved, 0), vector(saved, AT_G), vector(saved, AT_G + 1)
     gamma += delta * o * (1 - q * q)
     d_o = delta * q * o * (1 - o)
     d_g = gamma * i * (1 - g * g)
@@ -54,19 +48,17 @@ def _step_backward(
     else:
         d_i = gamma * g * i * (1 - i)
     carried = product(d_i, weights[0], PRECISION)
+    carried += product(d_g, weights[AT_G], PRECISION)
+    carried += product(d_o, weights[AT_G + 1], PRECISION)
+    deltas = (d_i, d_g, d_o)
     if FORGET == "gate":
+        f = vector(saved, 1)
         d_f = gamma * c * f * (1 - f)
         carried += product(d_f, weights[1], PRECISION)
-        carried += product(d_g, weights[2], PRECISION)
-        carried += product(d_o, weights[3], PRECISION)
         gamma = gamma * f
         deltas = (d_i, d_f, d_g, d_o)
-    else:
-        carried += product(d_g, weights[1], PRECISION)
-        carried += product(d_o, weights[2], PRECISION)
-        if FORGET == "coupled":
-            gamma = gamma * (1 - i)
-        deltas = (d_i, d_g, d_o)
+    elif FORGET == "coupled":
+        gamma = gamma * (1 - i)
     return carried, gamma, deltas, ()
 
 

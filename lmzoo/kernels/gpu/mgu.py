@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmzoo.kernels.gpu.blocks import product, tanh
+from lmzoo.kernels.gpu.blocks import product, tanh, vector
 from lmzoo.kernels.gpu.scan import GpuRecurrence, weight_gradient
 from lmzoo.kernels.scan import Weights
 
@@ -43,11 +43,11 @@ def _step(a, h, c, weights, b, FLAGS: tl.constexpr, PRECISION: tl.constexpr):
     q, _ = _read_state(h, FLAGS[4])
     gate = product(q, weights[0], PRECISION)
     if PAIR:
-        f = tl.sigmoid(a[0] + gate)
-        n = tanh(a[1] + product(h * f, weights[1], PRECISION))
+        f = tl.sigmoid(vector(a, 0) + gate)
+        n = tanh(vector(a, 1) + product(h * f, weights[1], PRECISION))
     else:
         f = tl.sigmoid(gate)
-        n = a[0]
+        n = vector(a, 0)
     if not FLAGS[2]:  # write
         n = tl.zeros(h.shape, tl.float32)
     new = f * n + (1 - f) * h if FLAGS[1] else f * n
@@ -62,7 +62,7 @@ def _step_backward(
     delta, gamma, state, saved, weights, FLAGS: tl.constexpr, PRECISION: tl.constexpr
 ):
     h = state[0]
-    f, n = saved
+    f, n = vector(saved, 0), vector(saved, 1)
     d_f = delta * n
     carried = tl.zeros(h.shape, tl.float32)
     if FLAGS[1]:  # carry

@@ -6,7 +6,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from lmzoo.kernels.gpu.blocks import product, tanh
+from lmzoo.kernels.gpu.blocks import product, tanh, vector
 from lmzoo.kernels.gpu.scan import GpuRecurrence
 
 
@@ -39,7 +39,7 @@ def _activation_gradient(delta, h, ACTIVATION: tl.constexpr):
 @triton.jit
 @no_type_check
 def _step(a, h, c, weights, b, FLAGS: tl.constexpr, PRECISION: tl.constexpr):
-    return _activate(a[0] + product(h, weights[0], PRECISION), FLAGS[0]), c, ()
+    return _activate(vector(a, 0) + product(h, weights[0], PRECISION), FLAGS[0]), c, ()
 
 
 @triton.jit

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.kernels.affine import sum_outer
-from lmzoo.kernels.gpu.blocks import load_vectors, load_weights, tile
+from lmzoo.kernels.gpu.blocks import load_weights, tile
 from lmzoo.kernels.gpu.launch import launch
 from lmzoo.kernels.precision import WIDEST, Precision, current_precision
 from lmzoo.kernels.scan import Recurrence, Weights
@@ -199,12 +199,12 @@ def _forward(
     if VECTORS == 2:
         c = tl.load(start + at_row * VECTORS * H + H + i, mask=ok, other=0.0)
     for t in range(T):
-        at = at_row * T + t
-        a = load_vectors(projected + at * BLOCKS * H + i, H, ok, BLOCKS)
+        step = (at_row * T + t) * H
+        a = projected, step * BLOCKS + i, H, ok
         h, c, new = STEP(a, h, c, weights, b, FLAGS, PRECISION)
-        tl.store(states + at * H + i, h, mask=ok)
+        tl.store(states + (step + i), h, mask=ok)
         for k in tl.static_range(SAVED):
-            tl.store(saved + at * SAVED * H + k * H + i, new[k], mask=ok)
+            tl.store(saved + (step * SAVED + i) + k * H, new[k], mask=ok)
 
 
 @triton.jit
@@ -226,22 +226,23 @@ def _backward(
     gamma = tl.zeros((ROWS, COLUMNS), tl.float32)
     for back in tl.range(0, T, num_stages=STAGES):
         t = T - 1 - back
-        at = at_row * T + t
-        delta = tl.load(upstream + at * H + i, mask=ok, other=0.0) + carried
-        y = tl.load(states + at * H + i, mask=ok, other=0.0)
-        h = tl.load(states + at * H - H + i, mask=ok & (t > 0), other=0.0)
+        step = (at_row * T + t) * H
+        at = step + i
+        delta = tl.load(upstream + at, mask=ok, other=0.0) + carried
+        y = tl.load(states + at, mask=ok, other=0.0)
+        h = tl.load(states + at - H, mask=ok & (t > 0), other=0.0)
         h = tl.where(t > 0, h, h_0)
-        new = load_vectors(saved + at * SAVED * H + i, H, ok, SAVED)
+        new = saved, step * SAVED + i, H, ok
         c = c_0
         if VECTORS == 2:
-            c = tl.load(saved + at * SAVED * H - H + i, mask=ok & (t > 0), other=0.0)
+            c = tl.load(saved + (step * SAVED + i) - H, mask=ok & (t > 0), other=0.0)
             c = tl.where(t > 0, c, c_0)
         state = h, y, c
         carried, gamma, d, q = STEP(delta, gamma, state, new, weights, FLAGS, PRECISION)
         for k in tl.static_range(BLOCKS):
-            tl.store(deltas + at * BLOCKS * H + k * H + i, d[k], mask=ok)
+            tl.store(deltas + (step * BLOCKS + i) + k * H, d[k], mask=ok)
         for k in tl.static_range(OPERANDS):
-            tl.store(operands + at * OPERANDS * H + k * H + i, q[k], mask=ok)
+            tl.store(operands + (step * OPERANDS + i) + k * H, q[k], mask=ok)
     tl.store(dstart + at_row * VECTORS * H + i, carried, mask=ok)
     if VECTORS == 2:
         tl.store(dstart + at_row * VECTORS * H + H + i, gamma, mask=ok)

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 import torch
 
-pytest.importorskip("triton", reason="Triton is installed on Linux x86-64 only")
+triton = pytest.importorskip("triton", reason="Triton is installed on Linux x86-64 only")
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
@@ -22,9 +22,10 @@ from gpu_resources import (
     kernels,
     rest_of_step,
 )
+from triton.backends.compiler import GPUTarget
 
 from lmzoo.base.errors import UserError
-from lmzoo.kernels.gpu import check_version, scan
+from lmzoo.kernels.gpu import check_version, rnn, scan
 from lmzoo.kernels.gpu.launch import launch
 from lmzoo.kernels.gpu.scan import shared_memory
 from lmzoo.kernels.precision import WIDEST
@@ -92,6 +93,20 @@ def test_a_kernel_runs_on_the_device_of_its_tensors(monkeypatch) -> None:
     assert [name for name, text in sources.items() if re.search(r"\w\[grid\]\(", text)] == [
         "launch.py"
     ]
+
+
+def test_a_launch_compiles_the_step_of_its_recurrence(monkeypatch) -> None:
+    """Steps and flags are constants of one kernel; Triton binds them when it is launched."""
+    driver = mock.Mock()
+    driver.get_current_device.return_value = 0
+    driver.get_current_target.return_value = GPUTarget("cuda", 90, 32)
+    monkeypatch.setattr(triton.runtime.driver, "_active", driver)
+    compiled = []
+    for recurrence in (rnn.Scan(), rnn.Scan("relu")):
+        tensors = [torch.zeros(2, 4, 4, 32) for _ in range(6)]
+        constants = recurrence.constants(0, 32)
+        compiled.append(scan._forward.warmup(*tensors, 4, 4, 32, **constants, grid=(1, 2)))
+    assert compiled[0].asm["ptx"] != compiled[1].asm["ptx"]
 
 
 class OnGPU(torch.Tensor):
