@@ -9,10 +9,11 @@ from unittest import mock
 import pytest
 import torch
 
-triton = pytest.importorskip("triton", reason="Triton is installed on Linux x86-64 only")
+pytest.importorskip("triton", reason="Triton is installed on Linux x86-64 only")
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
+import triton
 from gpu_resources import (
     RECURRENCES,
     SHARED_LIMIT,
