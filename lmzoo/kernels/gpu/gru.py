@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from lmzoo.kernels.gpu.blocks import product, tanh, vector
-from lmzoo.kernels.gpu.scan import GpuRecurrence, weight_gradient
+from lmzoo.kernels.gpu.scan import GpuRecurrence, states_before, weight_gradient
 
 
 @triton.jit
@@ -66,9 +66,9 @@ class Scan(GpuRecurrence):
         return (self.reset_before,)
 
     def weight_gradients(
-        self, before: Tensor, saved: Tensor, deltas: Tensor, operands: Tensor
+        self, start: Tensor, states: Tensor, saved: Tensor, deltas: Tensor, operands: Tensor
     ) -> list[Tensor]:
-        width = before.shape[-1]
+        width, before = states.shape[-1], states_before(start, states)
         r, d_gates, d_n = saved[..., :width], deltas[..., : 2 * width], deltas[..., 2 * width :]
         inner = (r * before, d_n) if self.reset_before else (before, d_n * r)
         d_weight = torch.cat([weight_gradient(before, d_gates), weight_gradient(*inner)], dim=-1)

@@ -115,10 +115,10 @@ class Scan(GpuRecurrence):
         return [*super().copies(start, ()), torch.cat(both, dim=-1)]
 
     def weight_gradients(
-        self, before: Tensor, saved: Tensor, deltas: Tensor, operands: Tensor
+        self, start: Tensor, states: Tensor, saved: Tensor, deltas: Tensor, operands: Tensor
     ) -> list[Tensor]:
         """Return the gradient of both weights; without a pair, the operands are q and δf."""
-        width = before.shape[-1]
+        width = states.shape[-1]
         read, other = operands[..., :width], operands[..., width:]
         if not self.pair:
             return [weight_gradient(read, other)]

@@ -109,15 +109,15 @@ class GpuRecurrence(Recurrence):
         dstart = torch.empty_like(start)
         read = upstream, weights[0], start, states, kept
         self._launch(_backward, states, *read, deltas, operands, dstart)
-        gradients = self.weight_gradients(states_before(start, states), kept, deltas, operands)
+        gradients = self.weight_gradients(start, states, kept, deltas, operands)
         return [deltas.flatten(1, 2), dstart, *gradients]
 
     def weight_gradients(
-        self, before: Tensor, saved: Tensor, deltas: Tensor, operands: Tensor
+        self, start: Tensor, states: Tensor, saved: Tensor, deltas: Tensor, operands: Tensor
     ) -> list[Tensor]:
-        """Return the gradients of the weight and of the bias, from h_{t-1} and those before it."""
+        """Return the gradients of the weight and of the bias."""
         del saved, operands
-        return [weight_gradient(before, deltas)]
+        return [weight_gradient(states_before(start, states), deltas)]
 
     def constants(self, direction: int, width: int) -> dict[str, Any]:
         """Return the constants of the forward (0) or the backward kernel (1) at this width."""
