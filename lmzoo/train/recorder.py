@@ -13,7 +13,7 @@ device (`.item()`, shapes that depend on values), or it draws from the CPU's ran
 every replay would repeat the draw.
 
 Here are the interface of a recorder and that of GPUs, CUDA graphs (Ng and Ranganathan et al. 2021,
-"Accelerating PyTorch with CUDA Graphs"). `packed/recorder.py` records on CPUs, `stepper.py` runs
+"Accelerating PyTorch with CUDA Graphs"). `pack_recorder.py` records on CPUs, `stepper.py` runs
 the steps of an epoch.
 """
 
@@ -45,7 +45,7 @@ class Recorder(Protocol):
     """Number of steps of a shape that run normally before one is recorded."""
     few_shapes: bool
     """Whether recordings are few and kept: batches have few shapes, and the steps of a pack serve
-    other members later (`packed/kept_trainers.py`)."""
+    other members later (`kept_trainers.py`)."""
     rate_dtype: torch.dtype
     """The dtype of the tensor that holds the learning rate."""
     runs_while_recording: bool

@@ -10,7 +10,6 @@ from lmzoo.train.evaluate import evaluate
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
-from tests.user_errors import raises_user_error
 
 RECIPE = Recipe(batch=8, lr=3e-2)
 
@@ -53,9 +52,3 @@ def test_a_pack_whose_members_are_at_different_epochs_trains_as_each_alone(corpu
         pass
     for ours, other in zip(packed, alone, strict=True):
         assert_trainings_equal(ours, other)
-
-
-def test_models_without_a_next_token_are_refused(corpus):
-    backward = Training(zoo.build(zoo.config("backward_lm"), corpus.task, 0), RECIPE, 0)
-    with raises_user_error("backward_lm", "next token"):
-        list(fit(backward, corpus, 1))
