@@ -109,9 +109,9 @@ class Scan(GpuRecurrence):
         return self.pair, self.carry, self.write, self.keep, self.read
 
     def copies(self, start: Tensor, weights: Weights) -> list[Tensor]:
-        width = start.shape[-1]
-        zero = start.new_zeros(width, width)
-        both = [zero if weight is None else weight for weight in weights[: self.blocks]]
+        shape = start.shape[-1:] * 2
+        own = weights[: self.blocks]
+        both = [start.new_zeros(shape) if weight is None else weight for weight in own]
         return [*super().copies(start, ()), torch.cat(both, dim=-1)]
 
     def weight_gradients(
