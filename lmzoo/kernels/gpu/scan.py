@@ -133,8 +133,10 @@ class GpuRecurrence(Recurrence):
         }
         if direction == 0:
             return {**both, "BIASED": self.biased}
-        # Three loads ahead are the default; with two, registers are enough for what is stored, too.
-        return {**both, "OPERANDS": self.operands, "STAGES": 2 if self.operands else 3}
+        # Three loads ahead are the default. With two, registers are enough where operands are stored
+        # at widths 32 and 128, and the shared memory of the MGRU is that of one weight.
+        few = bool(self.operands) and (padded(width) != 64 or self.blocks == 1)
+        return {**both, "OPERANDS": self.operands, "STAGES": 2 if few else 3}
 
     def _launch(self, kernel: Any, states: Tensor, *tensors: Tensor | None) -> None:
         """Launch a kernel of all steps, for states of this shape (P, B, T, H)."""
