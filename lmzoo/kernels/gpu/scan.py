@@ -133,8 +133,8 @@ class GpuRecurrence(Recurrence):
         }
         if direction == 0:
             return {**both, "BIASED": self.biased}
-        # Three loads ahead are the default. With two, registers are enough where operands are stored
-        # at widths 32 and 128, and the shared memory of the MGRU is that of one weight.
+        # Three loads ahead are the default. With two, registers are enough where operands are
+        # stored at widths 32 and 128, and the shared memory of the MGRU is that of one weight.
         few = bool(self.operands) and (padded(width) != 64 or self.blocks == 1)
         return {**both, "OPERANDS": self.operands, "STAGES": 2 if few else 3}
 
