@@ -28,11 +28,7 @@ FLAG, DRY_RUN = "--options", "--dry-run"
 
 
 def insert_options(at: int) -> None:
-    """Insert the options of the file that `sys.argv` names at this place of it.
-
-    Raises:
-        UserError: There is no such file, or it is not TOML.
-    """
+    """Insert the options of the file that `sys.argv` names at this place of it."""
     for i, word in enumerate(sys.argv):
         name, equals, value = word.partition("=")
         if name == FLAG and (file := value if equals else "".join(sys.argv[i + 1 : i + 2])):
@@ -73,11 +69,7 @@ def _fields(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, A
 
 
 def write_options(path: Path, words: list[str]) -> None:
-    """Write options of a command line, such as those of `option_words`, as TOML.
-
-    Raises:
-        UserError: The file cannot be written.
-    """
+    """Write options of a command line, such as those of `option_words`, as TOML."""
     plain: dict[str, str] = {}
     tables: dict[str, dict[str, str]] = {}
     for word, after in zip(words, [*words[1:], "--"], strict=True):

@@ -199,11 +199,7 @@ TRACKERS: dict[str, Callable[[str, Path], Tracker]] = {"wandb": Wandb, "mlflow":
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Return if each name is a tracker whose package is installed.
-
-    Raises:
-        UserError: A name is unknown, or its package is not installed.
-    """
+    """Raise a `UserError` if a name is no tracker, or its package is not installed."""
     for name in names:
         if name not in TRACKERS:
             raise UserError(f"--track {name!r} is unknown; choose from {', '.join(TRACKERS)}")
@@ -212,11 +208,7 @@ def check_trackers(names: Sequence[str]) -> None:
 
 
 def open_tracker(name: str, experiment: str, folder: Path) -> Tracker:
-    """Return a tracker that is ready.
-
-    Raises:
-        UserError: It cannot be set up, such as W&B without an account.
-    """
+    """Return a tracker; a `UserError` says why it cannot be set up, as without an account."""
     try:
         return TRACKERS[name](experiment, folder)
     except Exception as error:

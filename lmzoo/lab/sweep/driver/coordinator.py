@@ -341,14 +341,8 @@ class Coordinator:
         """Return the runs of a worker that has ended to the pending runs.
 
         They are pending again as soon as the worker's lock is free: at once if its process has
-        ended, and after the expiry of its lock if its machine does not respond.
-
-        Args:
-            actor: The worker.
-            reason: Why it has ended, if that is known.
-            died: Whether it did not end in order.
-            raised: Whether the reason is an error of its training.
-            counts: Whether a death at its start counts.
+        ended, and after the expiry of its lock if its machine does not respond. `raised` says that
+        the reason is an error of its training; `counts`, whether a death at its start counts.
         """
         del self.actors[actor.name]
         interrupted = bool(actor.node) and not self.capacity.node_alive(actor.node)
@@ -487,8 +481,7 @@ def actor_options(resources: Resources) -> dict[str, Any]:
 def train(fleet: Fleet, capacity: Capacity) -> bool:
     """Train the pending runs of the fleet's planner; return False if the sweep is interrupted.
 
-    Raises:
-        UserError: No node of the cluster can run a worker, or the store cannot be written.
+    A `UserError` says that no node can run a worker, or that the store cannot be written.
     """
     planner, resources = fleet.planner, capacity.resources
     store = planner.store.store

@@ -198,11 +198,7 @@ class Sweep:
     def _train_pending(
         self, planner: "Planner", packer: "Packer", ray: contextlib.ExitStack
     ) -> bool:
-        """Train the pending runs on Ray, which ends with `ray`; return whether all are done.
-
-        Raises:
-            KeyboardInterrupt: A signal has ended it.
-        """
+        """Train the pending runs on Ray, which ends with `ray`; return whether all are done."""
         from lmzoo.lab.cluster.connection import cluster, is_ray_unusable, kill_local_ray
 
         def end() -> None:

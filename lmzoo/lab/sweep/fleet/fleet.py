@@ -79,11 +79,8 @@ class Fleet:
     ) -> Assignment | None:
         """Take a worker's reports and return its next assignment; None if it has to wait.
 
-        Args:
-            message: Its reports are in the order of the epochs.
-            live: Number of workers that the cluster has room for.
-            now: Time in seconds, from any start.
-            node: The machine of the worker.
+        The reports are in the order of the epochs. The cluster has room for `live` workers; `node`
+        is the machine of this one, and `now` in seconds from any start.
         """
         name, opened, reports = message.worker, message.opened, message.reports
         self._now = now
@@ -185,14 +182,10 @@ class Fleet:
         node: str = "",
         killed: bool = False,
     ) -> None:
-        """Make the runs of a worker that is gone pending again.
+        """Make the runs of a worker that is gone, and had them on `node`, pending again.
 
-        Args:
-            runs: What `gone` returned.
-            interrupted: Whether the machine went away, which is not the fault of any run.
-            reason: The error that ended the worker; "" if it died without one.
-            node: The machine of the worker.
-            killed: Whether the worker was killed for this reason, which may be no run's fault.
+        `interrupted`: the machine went away, which is not the fault of any run. `killed`: so was
+        the worker, for this reason, which may be no run's fault.
         """
         if interrupted:
             for run in runs:

@@ -28,11 +28,7 @@ MEMORY_SHARE = 0.5
 
 
 def parse_fuse(text: str) -> int | None:
-    """Return the maximum number of pack members: `auto` (None), `off` (0) or a number.
-
-    Raises:
-        UserError: The text is none of these.
-    """
+    """Return the maximum number of pack members: `auto` (None), `off` (0) or a number."""
     if text in ("auto", "off"):
         return None if text == "auto" else 0
     if not text.isdecimal() or int(text) < 1:

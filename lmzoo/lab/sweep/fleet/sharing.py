@@ -186,13 +186,9 @@ class Sharing:
     def shares(
         self, workers: Mapping[str, WorkerState], live: int, now: float, name: str = ""
     ) -> dict[str, dict[str, Share]]:
-        """Return the share of each worker.
+        """Return the share of each worker; the cluster has room for `live`.
 
-        Args:
-            workers: Those that may work.
-            live: Number of workers that the cluster has room for.
-            now: Time in seconds.
-            name: The worker that asks; "" needs the placement of this moment.
+        `name` is the worker that asks; "" needs the placement of this moment.
         """
         expected = max(0, live - len(workers))
         if not expected:

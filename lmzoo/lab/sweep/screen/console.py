@@ -302,15 +302,9 @@ def point_table(
     room: int,
     width: int,
 ) -> Table:
-    """Return a table of at most `room` lines, the header included.
+    """Return a table of at most `room` lines, at least 3, the header included.
 
-    Args:
-        points: all points, in the order of the study.
-        known: verdicts so far.
-        running: identities of the runs in training.
-        recent: labels of points, the one that changed last at the end; these are shown first.
-        room: lines, at least 3.
-        width: columns of the terminal.
+    `recent` are labels of points, the one that changed last at the end; these are shown first.
     """
     wide = width >= WIDE
     unit = points[0].study.shown_unit

@@ -69,16 +69,9 @@ class RunWriter:
         once: bool = False,
         writes: bool = True,
     ) -> None:
-        """Begin a new event file.
+        """Begin a new event file of a run after `epoch` epochs, of which it has `records`.
 
-        Args:
-            store: The store of the study. The curves are in a folder with the run's name for
-                people.
-            config: The config of the run.
-            epoch: Number of finished epochs; 0 for a new run.
-            records: The epoch records of a run that is continued.
-            once: Whether all confirm runs of the point have the same losses; the last one is shown.
-            writes: False: no file.
+        `once` says that all confirm runs of the point have the same losses; the last one is shown.
         """
         self._store, self._config = store / BOARD / curves_name(config, once=once), config
         self._appends = type(store) is Store
