@@ -1,4 +1,4 @@
-"""`lmzoo posterior`: posteriors and priors of latents; opening of runs."""
+"""`lmzoo posterior`: latents, attention maps and segment boundaries; opening of runs."""
 
 import json
 import shutil
@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from lmzoo.base.errors import UserError
+from lmzoo.inspect.posterior import attention_maps, boundaries
 from lmzoo.train.trained import load_run
 from tests.cli.run_lmzoo import run_lmzoo
 
@@ -16,25 +17,40 @@ LINES = [f"{who} {does} {what}" for who in ("a", "the") for does in ("man", "dog
          for what in ("runs", "sits", "sleeps a lot")] * 2  # fmt: skip
 
 
+PAIRS = [f"{line}\t{' '.join(reversed(line.split()))}" for line in LINES]
+
+
+def train(folder: Path, name: str, *settings: str, kind: str = "text") -> Path:
+    """Train a row for one epoch on sentences or pairs and return the folder of its run."""
+    text = folder / f"{kind}.txt"
+    text.write_text("\n".join(PAIRS if kind == "pairs" else LINES))
+    fields = [word for field in ("corpus.length=8", *settings) for word in ("--set", field)]
+    options = ["--corpus", f"{kind}:{text}", "--epochs", 1, "--out", folder / name]
+    assert run_lmzoo("train", name, *options, *fields) == 0
+    (run,) = (folder / name).iterdir()
+    return run
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Folders of runs of three rows, trained for one epoch."""
+    """Folders of runs of three rows."""
     folder = tmp_path_factory.mktemp("runs")
-    text = folder / "own.txt"
-    text.write_text("\n".join(LINES))
-    runs = {}
-    for name in ("slot_ngram", "gru_mixture", "lstm_lm"):
-        small = ["--set", "corpus.length=8", "--set", "model.width=4"]
-        options = ["--corpus", f"text:{text}", "--epochs", 1, "--out", folder / name]
-        assert run_lmzoo("train", name, *options, *small) == 0
-        (runs[name],) = (folder / name).iterdir()
-    return runs
+    rows = ("slot_ngram", "gru_mixture", "lstm_lm")
+    return {name: train(folder, name, "model.width=4") for name in rows}
 
 
-def png_size(path: Path) -> tuple[int, int]:
-    head = path.read_bytes()[:24]
-    assert head[:8] == b"\x89PNG\r\n\x1a\n"
-    return struct.unpack(">II", head[16:])
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def read_facts(folder: Path, stem: str) -> dict:
+    """Check that the pictures can be seen, and return the content of the JSON file."""
+    for picture in folder.glob("*.png"):
+        head = picture.read_bytes()[:24]
+        assert head[:8] == b"\x89PNG\r\n\x1a\n"
+        width, height = struct.unpack(">II", head[16:])
+        assert (width > 200, height > 100) == (True, True)
+    return json.loads((folder / f"{stem}.json").read_text())
 
 
 @pytest.mark.parametrize("name", ["slot_ngram", "gru_mixture"])
@@ -43,9 +59,8 @@ def test_posteriors_are_normalised_and_plotted(name: str, runs: dict[str, Path])
     out = runs[name] / "posterior"
     prior = {"prior.png"} if name != "gru_mixture" else set()
     pictures = {"sentence_1.png", "sentence_2.png", *prior}
-    assert {path.name for path in out.iterdir()} == {"posterior.json", *pictures}
-    assert all(min(png_size(out / picture)) > 200 for picture in pictures)
-    facts = json.loads((out / "posterior.json").read_text())
+    assert names(out) == {"posterior.json", *pictures}
+    facts = read_facts(out, "posterior")
     assert facts["row"] == name
     assert len(facts["sentences"]) == 2
     for sentence in facts["sentences"]:
@@ -99,3 +114,70 @@ def test_a_run_is_opened_with_its_best_weights_and_its_corpus(runs, tmp_path: Pa
     (copy / "config.json").write_text(json.dumps({**config, "fingerprint": "0"}))
     with pytest.raises(UserError, match="not the one that the run was trained on"):
         load_run(copy)
+
+
+def test_a_decoder_has_attention_maps_and_a_mixture_has_a_posterior_too(tmp_path: Path) -> None:
+    folder = train(
+        tmp_path,
+        "gpt_mixture",
+        "model.width=8",
+        "model.attention.heads=2",
+        "model.emission.components=3",
+    )
+    assert run_lmzoo("posterior", folder, "--sentences", 2) == 0
+    out = folder / "posterior"
+    plots = {f"{stem}_{n}.png" for stem in ("attention", "sentence") for n in (1, 2)}
+    assert names(out) == {"attention.json", "posterior.json", *plots}
+    facts = read_facts(out, "attention")
+    assert facts["row"] == "gpt_mixture"
+    run = load_run(folder)
+    vocabulary, part = run.corpus.vocabulary, run.corpus.test
+    for number, sentence in enumerate(facts["sentences"]):
+        ids = part.tokens[number, : int(part.lengths[number])].tolist()
+        assert sentence["sentence"] == vocabulary.decode(ids)
+        assert sentence["axes"] == ["layer", "head", "token that looks", "token looked at"]
+        assert [name.partition(" ")[2] for name in sentence["looking"]] == [
+            vocabulary.tokens[i] for i in ids[:-1]
+        ]
+        weight = torch.tensor(sentence["weight"])
+        assert weight.shape[1:] == (2, len(ids) - 1, len(sentence["looked_at"]))
+        torch.testing.assert_close(weight.sum(-1), torch.ones(weight.shape[:-1]))
+        assert not weight.triu(1).any()
+        expected = attention_maps(run.model, ids, [vocabulary.tokens[i] for i in ids]).weight
+        torch.testing.assert_close(weight, expected)
+
+
+def test_a_row_with_a_source_has_attention_maps_over_the_source(tmp_path: Path, refused) -> None:
+    folder = train(tmp_path, "seq2seq_dot_attention", "model.width=8", kind="pairs")
+    assert run_lmzoo("posterior", folder, "--sentences", 1) == 0
+    assert names(folder / "posterior") == {"attention.json", "attention_1.png"}
+    (sentence,) = read_facts(folder / "posterior", "attention")["sentences"]
+    before, arrow, after = sentence["sentence"].partition("  →  ")
+    assert arrow
+    assert after.split() == before.split()[::-1]
+    assert [name.split()[1] for name in sentence["looked_at"]] == [*before.split(), "<end>"]
+    assert [name.split()[1] for name in sentence["looking"]] == [*after.split(), "<end>"]
+    weight = torch.tensor(sentence["weight"])
+    length = len(before.split()) + 1
+    assert weight.shape == (1, 1, length, length)
+    torch.testing.assert_close(weight.sum(-1), torch.ones(1, 1, length))
+    error = refused("posterior", folder, "--text", "cat one")
+    assert "give both --text and --source" in error
+
+
+def test_a_hierarchical_lstm_has_segment_boundaries(tmp_path: Path, refused) -> None:
+    folder = train(tmp_path, "hm_lstm", "model.width=8", "model.cell.depth=3")
+    options = ["--text", "the dog runs"]
+    assert run_lmzoo("posterior", folder, *options) == 0
+    assert names(folder / "posterior") == {"boundaries.json", "boundaries_1.png"}
+    (sentence,) = read_facts(folder / "posterior", "boundaries")["sentences"]
+    assert sentence["axes"] == ["layer", "token"]
+    assert sentence["tokens"] == ["0 <start>", "1 the", "2 dog", "3 runs"]
+    assert sentence["layers"] == ["layer 1", "layer 2"]
+    run = load_run(folder)
+    tokens = ["<start>", "the", "dog", "runs", "<end>"]
+    expected = boundaries(run.model, run.corpus.vocabulary.encode(tokens), tokens).ended
+    assert sentence["ended"] == expected.int().tolist()
+
+    error = refused("posterior", folder, *options, "--source", "a dog")
+    assert "hm_lstm reads no source" in error
