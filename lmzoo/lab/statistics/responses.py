@@ -274,10 +274,9 @@ class _Runs:
 
     def hidden(self) -> Array:
         """Return the loss that a second optimum may hide, (P,); 0 for points that have none."""
-        P, shared = len(self.x), self.shared
-        if P < 3 or shared < 3 or self.x.shape[2] != 1:
-            return np.zeros(P)
-        x, order = self.x[..., 0], np.argsort(self.x[0, :shared, 0])
+        if self.shared < 3 or self.x.shape[2] != 1:
+            return np.zeros(len(self.x))
+        x, order = self.x[..., 0], np.argsort(self.x[0, : self.shared, 0])
         losses = np.where(self.known, self.mean, np.nan)[:, order]
         excess = losses[:, 1:-1] - np.maximum(losses[:, :-2], losses[:, 2:])
         n, mean, error = mean_and_error(excess.T)

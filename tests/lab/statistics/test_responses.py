@@ -129,6 +129,17 @@ def test_a_second_optimum_that_the_points_share_is_stated(points, two):
             assert (stated < 0.04).all()
 
 
+def test_settings_in_the_gaps_hide_less_of_two_optima_and_a_point_with_one_has_none():
+    truth = np.tile([2.0, 2.04, 2.1, 2.03, 2.08], (7, 1))
+    truth[6] = 2 + 0.2 * X[:, 0] ** 2
+    losses = truth + 0.01 * np.random.default_rng(5).standard_normal(truth.shape)
+    between = (losses[:, :-1] + losses[:, 1:]) / 2
+    x = np.concatenate([X, (X[:-1] + X[1:]) / 2])
+    stated = fit_responses(np.concatenate([losses, between], 1), x, shared=5).tuning_sd
+    np.testing.assert_allclose(stated[:6], np.ptp(losses[:6], 1) / 4)
+    assert stated[6] < 0.01 < np.ptp(losses[6]) / 4
+
+
 def test_the_stated_deviation_is_that_of_repeated_tunings():
     """Over studies with the same truth, the loss of the choice varies as the fits say."""
     truth = parabolas(12, 5)
