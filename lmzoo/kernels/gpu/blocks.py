@@ -17,36 +17,23 @@ def tile(p, B, H, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def load_weight(
-    weight, p, H, G, first, COLUMNS: tl.constexpr, TRANSPOSED: tl.constexpr, PRECISION: tl.constexpr
-):
-    """Return columns first .. first + H of a weight (P, H, G) of member p, zero outside.
+def load_weights(
+    weight, p, H, BLOCKS: tl.constexpr, COLUMNS: tl.constexpr, TRANSPOSED: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Return the blocks of a weight (P, BLOCKS, H, H) of member p, zero outside.
 
     The transpose is loaded as such, so that both sides of a product are in the order it needs.
     """
     i = tl.arange(0, COLUMNS)[:, None]
     j = tl.arange(0, COLUMNS)[None, :]
-    at = p * H * G + first
-    if TRANSPOSED:
-        at += j * G + i
-    else:
-        at += i * G + j
-    loaded = tl.load(weight + at, mask=(i < H) & (j < H), other=0.0)
-    if PRECISION == "bf16":
-        loaded = loaded.to(tl.bfloat16)
-    return loaded
-
-
-@triton.jit
-@no_type_check
-def load_weights(
-    weight, p, H, BLOCKS: tl.constexpr, COLUMNS: tl.constexpr, TRANSPOSED: tl.constexpr,
-    PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Return all blocks of H columns of a weight (P, H, BLOCKS H) of member p."""
     blocks = ()
     for k in tl.static_range(BLOCKS):
-        block = load_weight(weight, p, H, BLOCKS * H, k * H, COLUMNS, TRANSPOSED, PRECISION)
+        at = (p * BLOCKS + k) * H * H
+        at += j * H + i if TRANSPOSED else i * H + j
+        block = tl.load(weight + at, mask=(i < H) & (j < H), other=0.0)
+        if PRECISION == "bf16":
+            block = block.to(tl.bfloat16)
         blocks = blocks + (block,)  # noqa: RUF005
     return blocks
 

@@ -73,4 +73,4 @@ class Scan(GpuRecurrence):
         inner = (r * before, d_n) if self.reset_before else (before, d_n * r)
         d_weight = torch.cat([weight_gradient(before, d_gates), weight_gradient(*inner)], dim=-1)
         d_bias = inner[1].sum((1, 2))[:, None]
-        return [d_weight, torch.zeros_like(d_bias) if self.reset_before else d_bias]
+        return [self.in_blocks(d_weight), torch.zeros_like(d_bias) if self.reset_before else d_bias]

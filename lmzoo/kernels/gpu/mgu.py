@@ -112,7 +112,7 @@ class Scan(GpuRecurrence):
         shape = start.shape[-1:] * 2
         own = weights[: self.blocks]
         both = [start.new_zeros(shape) if weight is None else weight for weight in own]
-        return [*super().copies(start, ()), torch.cat(both, dim=-1)]
+        return [start.clone(memory_format=torch.contiguous_format), torch.stack(both, dim=-3)]
 
     def weight_gradients(
         self, start: Tensor, states: Tensor, saved: Tensor, deltas: Tensor, operands: Tensor
@@ -121,6 +121,6 @@ class Scan(GpuRecurrence):
         width = states.shape[-1]
         read, other = operands[..., :width], operands[..., width:]
         if not self.pair:
-            return [weight_gradient(read, other)]
+            return [weight_gradient(read, other)[:, None]]
         pairs = (read, deltas[..., :width]), (other, deltas[..., width:])
-        return [torch.cat([weight_gradient(*pair) for pair in pairs], dim=-1)]
+        return [torch.stack([weight_gradient(*pair) for pair in pairs], dim=1)]

@@ -37,7 +37,10 @@ one column of the rest. An upper bound of what compiled kernels need."""
 
 @dataclass(frozen=True, kw_only=True)
 class GpuRecurrence(Recurrence):
-    """A recurrence of one weight (H, W H) in W blocks, and possibly a bias (1, H)."""
+    """A recurrence of one weight (H, W H), and possibly a bias (1, H).
+
+    The kernels read W blocks (H, H), one after another.
+    """
 
     reads_tokens = False
     steps: ClassVar[tuple[Any, Any]]
@@ -74,11 +77,13 @@ class GpuRecurrence(Recurrence):
 
     def copies(self, start: Tensor, weights: Weights) -> list[Tensor]:
         """Return contiguous copies, which the forward and the backward kernel read."""
-        return [
-            tensor.clone(memory_format=torch.contiguous_format)
-            for tensor in (start, *weights)
-            if tensor is not None
-        ]
+        weight, *bias = (weight for weight in weights if weight is not None)
+        read = start, self.in_blocks(weight), *bias
+        return [tensor.clone(memory_format=torch.contiguous_format) for tensor in read]
+
+    def in_blocks(self, weight: Float[Tensor, "*P H G"]) -> Float[Tensor, "*P W H H"]:
+        """Return a view of a weight as blocks."""
+        return weight.unflatten(-1, (self.blocks, -1)).movedim(-2, -3)
 
     def forward(
         self, projected: Tensor, tokens: Tensor | None, start: Tensor, weights: Weights
@@ -115,9 +120,9 @@ class GpuRecurrence(Recurrence):
     def weight_gradients(
         self, start: Tensor, states: Tensor, saved: Tensor, deltas: Tensor, operands: Tensor
     ) -> list[Tensor]:
-        """Return the gradients of the weight and of the bias."""
+        """Return the gradients of the blocks and of the bias."""
         del saved, operands
-        return [weight_gradient(states_before(start, states), deltas)]
+        return [self.in_blocks(weight_gradient(states_before(start, states), deltas))]
 
     def constants(self, direction: int, width: int) -> dict[str, Any]:
         """Return the constants of the forward (0) or the backward kernel (1) at this width."""
