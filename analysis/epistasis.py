@@ -1,4 +1,4 @@
-"""Estimate the effect of each cut of a cell, and the interaction of each pair of cuts.
+"""Estimate the effect of each cut of a study's first cell, and the interaction of each pair.
 
     python analysis/epistasis.py gru_ablation
 
@@ -18,13 +18,14 @@ from lmzoo.base.command_line import run_command
 
 def effects(study: str) -> pl.DataFrame:
     """Return one row a cut and a pair of cuts: its effect on the test loss, in nats per token."""
-    cuts = pl.col("model").str.json_path_match("$.cell.cuts").str.json_decode(pl.List(pl.String))
-    runs = lmzoo.runs(study).filter("chosen").with_columns(cuts=cuts.list.sort())
-    runs = runs.drop_nulls(["cuts", "test"]).select("cuts", "seed", "test")
-    names = runs["cuts"].explode().drop_nulls().unique().sort().to_list()
+    field = pl.col("model").str.json_path_match
+    cell, cuts = field("$.cell.name"), field("$.cell.cuts").str.json_decode(pl.List(pl.String))
+    runs = lmzoo.runs(study).filter("chosen").select("seed", "test", cell=cell, cuts=cuts)
+    runs = runs.drop_nulls().filter(pl.col("cell") == pl.col("cell").first())
+    if not (names := runs["cuts"].explode().drop_nulls().unique().sort().to_list()):
+        raise lmzoo.UserError(f"{study} has no tested points with cuts; give a study of cuts")
     found = pl.concat(effect(runs, (*t,)) for n in (1, 2) for t in combinations(names, n))
-    quantiles = [float(stats.t.ppf(0.975, n - 1)) if n > 1 else None for n in found["seeds"]]
-    return found.with_columns(half=pl.col("half") * pl.Series(quantiles, dtype=pl.Float64))
+    return found.with_columns(pl.col("half") * stats.t.ppf(0.975, found["seeds"].to_numpy() - 1.0))
 
 
 def effect(runs: pl.DataFrame, cuts: tuple[str, ...]) -> pl.DataFrame:

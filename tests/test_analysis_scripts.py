@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from lmzoo.base.command_line import run_command
+from lmzoo.base.errors import UserError
 from tests.cli.run_lmzoo import run_lmzoo
 from tests.lab.analysis.toy_study import ToyStudy
 
@@ -96,6 +97,8 @@ def test_effects_and_interactions_have_the_intervals_of_scipys_test(tmp_path) ->
         assert rows[cut]["effect"] == pytest.approx(own.mean())
         assert rows[cut]["half"] == pytest.approx(half)
     assert [rows[cut]["designs"] for cut in seeds] == [2, 2, 1]
+    with pytest.raises(UserError, match="has no tested points with cuts"):
+        script("epistasis").effects(SIZES)
 
 
 def test_sizes_and_gains(capsys) -> None:
