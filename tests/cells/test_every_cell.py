@@ -1,14 +1,8 @@
-import contextlib
-import dataclasses
 from typing import Annotated, Any
 
 import pytest
-import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lmzoo.base.config import config as cell_config
-from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.lru import RGLRU, RGLRUCut
@@ -16,12 +10,12 @@ from lmzoo.cells.sru import QRNN, QRNNCut
 from lmzoo.laws.cells import (
     UNCUT_LAWS,
     CellLaw,
+    law_blocks_with_carried_state_equal_one_scan,
     law_equal_functions_have_equal_configs,
     option_sets,
 )
 from lmzoo.laws.probes import disturb
-from tests.cells.support import make, outputs, own_weights
-from tests.tiny import quick
+from tests.cells.support import make, own_weights
 
 CARRY_CONFIGS = [{"name": "mgru", "carry": "prior"}, {"name": "mgru", "carry": "bilinear"}]
 CONFIGS = [*({"name": name} for name in CELLS), *CARRY_CONFIGS]
@@ -98,41 +92,6 @@ def test_initial_weights_are_within_the_bounds_of_their_distribution(cell: Cell)
         assert weight.std() > 0, name
 
 
-def test_the_seed_decides_the_weights() -> None:
-    assert outputs(make("mgu", seed=4)).equal(outputs(make("mgu", seed=4)))
-    assert not outputs(make("mgu", seed=4)).allclose(outputs(make("mgu", seed=5)))
-
-
-def check_sizes(name: str, width: int, heads: int, length: int) -> None:
-    """Assert that one sequence has the same outputs step by step, at once and in blocks of two."""
-    sized = any(field.name == "heads" for field in dataclasses.fields(CELLS[name].Config))
-    cell = make(name, width, **({"heads": heads} if sized else {}))
-    x = torch.randn(1, length, width, dtype=torch.float64)
-    start = torch.ones(1, cell.num_state_vectors * width, dtype=torch.float64)
-    with torch.no_grad():
-        whole, state, blocks = cell.naive_scan(x, start), cell.initial_state(start), []
-        for block in x.split(2, dim=1):
-            y, state = cell.scan_from(block, state)
-            blocks.append(y)
-        torch.testing.assert_close(torch.cat(blocks, dim=1), whole)
-        torch.testing.assert_close(cell.scan(x, start), whole)
-
-
-@pytest.mark.slow
-@quick
-@given(
-    name=st.sampled_from([*CELLS]),
-    width=st.integers(2, 5),
-    heads=st.sampled_from([1, 3, 8]),
-    length=st.integers(1, 6),
-)
-def test_heads_need_not_divide_the_width_nor_a_window_fit(
-    name: str, width: int, heads: int, length: int
-) -> None:
-    with contextlib.suppress(UserError):  # HGRN2 needs equal heads
-        check_sizes(name, width, heads, length)
-
-
 @pytest.mark.parametrize("name", ["rwkv7", "mlstm"])
 def test_a_head_may_have_one_channel(name: str) -> None:
-    check_sizes(name, width=2, heads=8, length=3)
+    law_blocks_with_carried_state_equal_one_scan(make(name, width=2, heads=8))
