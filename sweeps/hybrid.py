@@ -9,10 +9,9 @@ one of them, on recall (as in `recall.py`, with 8 keys) and on characters of Sha
 
 from typing import Any
 
-from lmzoo import FloatRange, Point, Study, main
+from lmzoo import Point, Study, main
 
 CELLS, LAYERS = {"GLA": "gla", "Gated DeltaNet": "gated_deltanet"}, 4
-ATTENTION = {"name": "attention", "heads": 1}
 
 
 def stack(cell: str, attention: int) -> dict[str, object]:
@@ -21,8 +20,9 @@ def stack(cell: str, attention: int) -> dict[str, object]:
     def block(inner: Any, *cuts: str) -> dict[str, object]:
         return {"name": "block", "inner": inner, "cuts": ["output_gate", *cuts]}
 
+    attending = block({"name": "attention", "heads": 1})
     recurrent = block(cell, *(["convolution"] if cell == "gated_deltanet" else []))
-    layers = [block(ATTENTION) if n + 1 == attention else recurrent for n in range(LAYERS)]
+    layers = [attending if n + 1 == attention else recurrent for n in range(LAYERS)]
     return {"cell": {"name": "hybrid", "layers": layers}}
 
 
@@ -36,24 +36,26 @@ def study(name: str, **changes: Any) -> Study:
             for label, cell in CELLS.items()
             for n in range(LAYERS + 1)
         ),
+        search={},
+        seeds=3,
+        pruner="none",
         **changes,
     )
 
 
 MQAR = {"length": 20, "pairs": 4, "keys": 8, "noise": False, "train": 4000, "valid": 100}
-RECALL = {f"corpus.{name}": value for name, value in MQAR.items()}
-FIELDS = {"model.width": 16, "recipe.warmup": 20, "recipe.schedule": "cosine"}
+RECALL = {f"corpus.{name}": value for name, value in MQAR.items()} | {"recipe.batch": 32}
+FIELDS = {
+    "model.width": 16,
+    "recipe.lr": 0.02,
+    "recipe.warmup": 20,
+    "recipe.schedule": "cosine",
+}
+TEXT = {"corpus.blocks": 1000, "recipe.batch": 16}
 STUDIES = (
-    study(
-        "hybrid_recall", corpus="mqar", search={}, epochs=8, samples=1, seeds=3, pruner="none",
-        fields={**FIELDS, **RECALL, "recipe.batch": 32, "recipe.lr": 0.02},
-    ),
-    study(
-        "hybrid_text", corpus="shakespeare_char", epochs=2, samples=2, seeds=3,
-        search={"recipe.lr": FloatRange(5e-3, 3e-2, log=True)},
-        fields={**FIELDS, "corpus.blocks": 1600, "recipe.batch": 16},
-    ),
-)  # fmt: skip
+    study("hybrid_recall", corpus="mqar", fields={**FIELDS, **RECALL}, epochs=8),
+    study("hybrid_text", corpus="shakespeare_char", fields={**FIELDS, **TEXT}, epochs=2),
+)
 
 if __name__ == "__main__":
     main(*STUDIES)

@@ -6,7 +6,7 @@ default; a text:
 
     python sweeps/optimisers.py optimisers_muon
     python sweeps/optimisers.py optimisers_muon --corpus shakespeare_char --set corpus.blocks=800 \
-        --set recipe.batch=20 --epochs 5 --data-dir DIR
+        --set recipe.batch=20 --epochs 3 --data-dir DIR
 """
 
 from lmzoo import FloatRange, Point, Study, main
@@ -35,10 +35,10 @@ def study(optimiser: str) -> Study:
             "recipe.weight_decay": 0.1,
             "recipe.schedule": "cosine",
         },
-        search={"recipe.lr": FloatRange(1e-2, 0.3, log=True)},
+        search={"recipe.lr": FloatRange(2e-3, 1e-1, log=True)},
         parameters=12_000,
         samples=4,
-        seeds=3,
+        seeds=4,
         reference="LSTM",
     )
 

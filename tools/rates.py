@@ -14,7 +14,7 @@ RATE = "recipe.lr"
 
 
 def rate_report(path: Path) -> Report:
-    """Return the mean over tune runs that were not pruned; of each point the least is bold."""
+    """Return the mean over tune runs that were not pruned."""
     tried = (
         lmzoo.runs(str(path))
         .filter(pl.col("parameters") > 0, stage="tune")
@@ -27,9 +27,9 @@ def rate_report(path: Path) -> Report:
         losses.setdefault(label, {})[rate] = loss
     rows = []
     for label, found in losses.items():
-        least = min(loss for loss in found.values() if loss is not None)
+        least = min((loss, rate) for rate, loss in found.items() if loss is not None)[1]
         texts = ("pruned" if (x := found.get(rate)) is None else f"{x:.3f}" for rate in rates)
-        rows.append((label, *(f"**{x}**" if x == f"{least:.3f}" else x for x in texts)))
-    header = ("point", *(f"{rate:g}" for rate in rates))
+        rows.append((label, *texts, f"{least:g}"))
+    header = ("point", *(f"{rate:g}" for rate in rates), "best rate")
     title = "validation loss by learning rate, mean of one or two runs"
     return Report((), (TextTable(title, header, rows, frozenset({"point"})),), (), tried)
