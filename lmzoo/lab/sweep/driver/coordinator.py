@@ -226,7 +226,7 @@ class Coordinator:
         if actor.name not in self.actors:
             return  # another call of it has ended, too
         try:
-            result = ray.get(call)
+            result: Any = ray.get(call)
         except RayError as error:  # its process, its node or its answer is lost
             self._died(actor, error)
             return
@@ -497,8 +497,8 @@ def train(fleet: Fleet, capacity: Capacity) -> bool:
         "curves": planner.store.curves,
         "software": software(),
     }
-    calls = {"max_concurrency": CALLS, "max_task_retries": -1}
-    actor = ray.remote(**actor_options(resources), **calls)(Worker)
+    options = {"max_concurrency": CALLS, "max_task_retries": -1, **actor_options(resources)}
+    actor = ray.remote(**options)(Worker)
 
     def start(name: str) -> tuple[Any, Any]:
         handle: Any = actor.remote(name)

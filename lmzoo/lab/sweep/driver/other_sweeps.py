@@ -81,7 +81,7 @@ class OtherSweeps:
             max_task_retries=-1,
             scheduling_strategy=here,
         )
-        self._board = actor.remote()
+        self._board: Any = actor.remote()
         self._asked: dict[str, ray.ObjectRef[Demand | None]] = {}
         self._demands: dict[str, Demand] = {}
 
