@@ -53,7 +53,7 @@ def spent_table(folder: StudyFolder) -> TextTable:
     if len(stages) > 1:
         sums = stages.select(pl.col("runs", "pruned", "epochs", "seconds").sum())
         whole = sums.with_columns(stage=pl.lit("all"), device=pl.lit(""))
-        stages = stages.vstack(whole.cast(dict(stages.schema)).select(stages.columns))
+        stages = pl.concat([stages, whole.select(stages.columns)], how="vertical_relaxed")
     rows = [
         (stage, f"{runs:,}", f"{pruned:,}", f"{epochs:,}", format_duration(seconds), device)
         for stage, runs, pruned, epochs, seconds, device in stages.iter_rows()
