@@ -57,8 +57,6 @@ IDENTITY_FIELDS = (
     *("fingerprint", "vocab", "length", "seed"),
 )
 """Keys of the config that decide the result of a run."""
-ORDERED: Any = {"sort_keys": True, "allow_nan": False}
-"""How the identity is written as JSON."""
 DRIVER_LOCK = ".driver"
 """The lock of a sweep's process in the folder of its study."""
 BOARD = "tensorboard"
@@ -76,25 +74,18 @@ def run_identity(run: Mapping[str, Any]) -> str:
 
     It is a hash of `IDENTITY_FIELDS`, and of the user's code if there is any (`user_code.py`).
     """
-    return next(_identities(run, [run["seed"]]))
+    fields = {key: run[key] for key in IDENTITY_FIELDS}
+    if USER_CODE in run:
+        fields[USER_CODE] = run[USER_CODE]["hash"]
+    text = json.dumps(fields, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def with_seeds(config: Mapping[str, Any], seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
     """Yield the config of each run that differs in the seed only."""
-    for seed, identity in zip(seeds, _identities(config, seeds), strict=True):
-        yield {**config, "seed": seed, "run": identity}
-
-
-def _identities(run: Mapping[str, Any], seeds: Iterable[Any]) -> Iterator[str]:
-    """Yield identities: hashes of the sorted JSON, of which all is written once but the seed."""
-    fields = {key: run[key] for key in IDENTITY_FIELDS if key != "seed"}
-    if USER_CODE in run:
-        fields[USER_CODE] = run[USER_CODE]["hash"]
-    before = json.dumps({k: v for k, v in fields.items() if k < "seed"}, **ORDERED)
-    after = json.dumps({k: v for k, v in fields.items() if k > "seed"}, **ORDERED)
     for seed in seeds:
-        text = f'{before[:-1]}, "seed": {json.dumps(seed, **ORDERED)}, {after[1:]}'
-        yield hashlib.sha256(text.encode()).hexdigest()[:12]
+        run = {**config, "seed": seed}
+        yield {**run, "run": run_identity(run)}
 
 
 def json_bytes(value: Any) -> bytes:
