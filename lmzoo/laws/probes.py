@@ -22,7 +22,7 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -87,12 +87,9 @@ PROBES = {
 """The probes, by the names of their methods."""
 
 
-class Outputs(Protocol):
-    """Scores (B, T), or log-probabilities and the log of the sum of all (B, T, C)."""
-
-    def __call__(self, tokens: Tensor, lengths: Tensor, /, *, training: bool, noise: int) -> Tensor:
-        """Return the outputs in a mode; `noise` is the seed of dropout and sampling."""
-        ...
+Outputs = Callable[..., Tensor]
+"""(tokens, lengths, *, training, noise) -> scores (B, T), or log-probabilities and the log of the
+sum of all (B, T, C); `noise` is the seed of dropout and sampling."""
 
 
 @dataclass(frozen=True)
