@@ -43,11 +43,6 @@ TINY_SIZES: Mapping[str, float] = {
 """Tiny values of config fields, by field name, for nested configs too."""
 
 
-def row_names() -> list[str]:
-    """Return the rows of the zoo that can be built."""
-    return [name for name in zoo.names() if zoo.row(name).model is not None]
-
-
 def shrink(fields: Mapping[str, Any], sizes: Mapping[str, float] = TINY_SIZES) -> dict[str, Any]:
     """Return the fields with tiny sizes; None and 0 mean that a part is off, and are kept."""
     return {
