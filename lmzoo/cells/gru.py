@@ -13,7 +13,6 @@ from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, all_gates, gate_shapes, keep_gates
 from lmzoo.cells.cuts import cuts_of, numbered
 from lmzoo.kernels.scan import find_recurrence, scan
-from lmzoo.kernels.tokens import map_vectors
 
 
 class Reset(StrEnum):
@@ -169,7 +168,7 @@ class GRU(Cell):
         bias = self.weight("bias_hh")
         # With reset=before all of b_hh is added to the projected inputs, else that of r and z.
         added = bias if before else nn.functional.pad(bias[:gates], (0, self.width))
-        projected = map_vectors(lambda vectors: self.project(vectors) + added, x)
+        projected = recurrence.project(lambda vectors: self.project(vectors) + added, x)
         weights = [self.weight("weight_hh").mT, bias[None, gates:]]
         return scan(recurrence, projected, start, weights)
 
@@ -238,4 +237,4 @@ class Mut(Cell):
         signs = torch.cat([ones, -ones, ones])
         z = torch.zeros_like(w.hr) if w.hz is None else w.hz
         weights = [torch.cat([w.hr, z, w.hh], dim=1) * signs, torch.zeros_like(w.bh)[None]]
-        return scan(found, map_vectors(lambda v: self.project(v) * signs, x), start, weights)
+        return scan(found, found.project(lambda v: self.project(v) * signs, x), start, weights)

@@ -15,7 +15,6 @@ from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, all_gates, gat
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.draws import glorot
 from lmzoo.kernels.scan import find_recurrence, scan, scan_with_memory
-from lmzoo.kernels.tokens import map_vectors
 
 
 class Forget(OptionalName):
@@ -91,7 +90,7 @@ class LSTM(Cell):
         recurrence = find_recurrence("lstm", start, forget=self.config.forget.value)
         if recurrence is None:
             return None
-        projected = map_vectors(self.project, x)
+        projected = recurrence.project(self.project, x)
         return scan_with_memory(recurrence, projected, start, [self.w.weight_hh.mT, None, None])
 
 
@@ -284,7 +283,7 @@ class PeepholeLSTM(Cell):
         peepholes = None if w.weight_ch is None else self._full(w.weight_ch, "ifo")
         feedback = _with_candidate(self._full_gates().mT) if self.config.gate_recurrence else None
         weights = [self._full(w.weight_hh).mT, peepholes, feedback]
-        return scan_with_memory(recurrence, map_vectors(self.project, x), start, weights)
+        return scan_with_memory(recurrence, recurrence.project(self.project, x), start, weights)
 
 
 def _kept(cuts: frozenset[Cut]) -> list[str]:
@@ -368,7 +367,7 @@ class Janet(Cell):
             return torch.cat([self.config.beta - f, f, g, torch.full_like(g, OPEN)], dim=-1)
 
         start, weights = torch.cat([c, c], dim=-1), [_as_lstm(self.w.weight_hh).mT, None, None]
-        outputs = scan(found, map_vectors(project, x), start, weights)
+        outputs = scan(found, found.project(project, x), start, weights)
         return outputs, (outputs[:, -1],)
 
 

@@ -20,7 +20,6 @@ from lmzoo.functional.initialisers import uniform
 from lmzoo.kernels.affine import joint_affine
 from lmzoo.kernels.dispatch import has_gpu_kernels
 from lmzoo.kernels.scan import find_recurrence, scan
-from lmzoo.kernels.tokens import map_vectors
 
 
 class Minimal(Cell):
@@ -38,7 +37,7 @@ class Minimal(Cell):
         if recurrence is None:
             return None
         weights = [getattr(self.w, name, None) for name in ("hf", "hh")]
-        return scan(recurrence, map_vectors(self.project, x), start, weights)
+        return scan(recurrence, recurrence.project(self.project, x), start, weights)
 
 
 Cut = StrEnum(

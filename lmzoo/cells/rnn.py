@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, gate_shapes, keep_drawn
 from lmzoo.kernels.scan import find_recurrence, scan
-from lmzoo.kernels.tokens import map_vectors
 
 Activation = StrEnum("Activation", "TANH SIGMOID RELU IDENTITY")
 """The activation function."""
@@ -65,7 +64,7 @@ class RNN(Cell):
         recurrence = find_recurrence("rnn", start, activation=self.config.activation.value)
         if recurrence is None:
             return None
-        return scan(recurrence, map_vectors(self.project, x), start, [self.w.weight_hh.mT])
+        return scan(recurrence, recurrence.project(self.project, x), start, [self.w.weight_hh.mT])
 
 
 def spectral_radius(matrix: Float[Tensor, "H H"]) -> Float[Tensor, ""]:

@@ -14,7 +14,7 @@ them.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from lmzoo.kernels.autograd import Backward, CustomFunction
 from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
-from lmzoo.kernels.tokens import TokenInputs, take_rows
+from lmzoo.kernels.tokens import TokenInputs, map_vectors, take_rows
 
 Weights = Sequence[Tensor | None]
 """A recurrence's weights in its own order; None where a path is cut."""
@@ -61,6 +61,12 @@ class Recurrence(ABC):
         rows: tuple[int, int],
     ) -> list[Tensor | None]:
         """Return the gradients of `projected`, of size `rows` = (V, G), of start and of weights."""
+
+    def project(self, function: Callable[[Tensor], Tensor], x: Tensor | TokenInputs) -> Any:
+        """Project inputs; vectors time first, as the kernels of CPUs read and write them."""
+        if self.reads_tokens and not isinstance(x, TokenInputs):
+            return function(x.movedim(1, 0)).movedim(0, 1)
+        return map_vectors(function, x)
 
     def copies(self, start: Tensor, weights: Weights) -> list[Tensor]:
         """Return start and the weights as kernels read them, if they do not read tokens."""
@@ -119,15 +125,17 @@ def scan_with_memory(
 def _run(
     recurrence: Recurrence, x: Tensor | TokenInputs, start: Tensor, weights: Weights
 ) -> tuple[Tensor, ...]:
+    tokens = None
     if recurrence.reads_tokens and isinstance(x, TokenInputs):
         rows, tokens = x.table, x.tokens
     else:
-        x = take_rows(x.table, x.tokens) if isinstance(x, TokenInputs) else x
-        rows, tokens = x.flatten(0, 1), None
+        steps = take_rows(x.table, x.tokens) if isinstance(x, TokenInputs) else x
+        steps = steps.movedim(1, 0) if recurrence.reads_tokens else steps
+        rows = steps.flatten(0, 1)
+        if recurrence.reads_tokens:
+            tokens = torch.arange(len(rows), device=rows.device).view(steps.shape[:2]).mT
     if not recurrence.reads_tokens:
         start, *weights = recurrence.copies(start, weights)
-    elif tokens is None:
-        tokens = torch.arange(len(rows), device=rows.device).view(x.shape[:2])
     kept = tuple(weight is not None for weight in weights)
     present = [weight for weight in weights if weight is not None]
     return _Scan.apply(rows, tokens, start, recurrence, kept, *present)

@@ -133,7 +133,9 @@ class StackedOptimiser:
             betas=self._betas, eps=ADAM_EPS, decoupled=self._decoupled,
         )  # fmt: skip
 
-    def _rows(self, gradients: Float[Tensor, "P N"]) -> tuple[Tensor, ...]:
+    def _rows(
+        self, gradients: Float[Tensor, "P N"]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Return x, g, m, v and n."""
         steps, m, v = self.state.values()
         return self._values, gradients, m, v, steps

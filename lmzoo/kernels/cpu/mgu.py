@@ -59,8 +59,9 @@ def _forward(projected, tokens, start, hf, hh, variant, states, f, c):
     q_ = q.ravel()
     for p in range(members):
         for t in range(steps):
-            f[t, p] = 0
-            if variant.pair and not look_up(projected[p], tokens[p], t, 0, f[t, p]):
+            if not variant.pair:
+                f[t, p] = 0
+            elif not look_up(projected[p], tokens[p], t, 0, f[t, p]):
                 return False
             if not look_up(projected[p], tokens[p], t, width * variant.pair, c[t, p]):
                 return False

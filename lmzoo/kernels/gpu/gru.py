@@ -58,8 +58,16 @@ class Scan(GpuRecurrence):
     """Weights W_h (columns r, z, n) and b_h (P, 1, H), which reset=before does not read."""
 
     steps = _step, _step_backward
-    blocks, saved, biased = 3, 4, True
+    biased = True
     reset_before: bool = False
+
+    @property
+    def blocks(self) -> int:
+        return 3
+
+    @property
+    def saved(self) -> int:
+        return 4
 
     @property
     def flags(self) -> tuple[bool]:

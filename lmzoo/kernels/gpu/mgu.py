@@ -93,7 +93,7 @@ class Scan(GpuRecurrence):
     """Weights hf and hh, None where cut; a cut weight is 0."""
 
     steps = _step, _step_backward
-    saved, operands = 2, 2
+    operands = 2
     pair: bool = True
     carry: bool = True
     write: bool = True
@@ -103,6 +103,10 @@ class Scan(GpuRecurrence):
     @property
     def blocks(self) -> int:
         return 1 + self.pair
+
+    @property
+    def saved(self) -> int:
+        return 2
 
     @property
     def flags(self) -> tuple[bool | str, ...]:
