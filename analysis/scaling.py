@@ -3,7 +3,7 @@
     python analysis/scaling.py docs/results/records/scaling-captions.parquet
 
 Points whose labels are equal up to the last word are one architecture: `LSTM E=8`, `LSTM E=16`.
-`tools/scaling.py` fits curves, and compares them at equal size.
+`tools/scaling_fits.py` fits curves, and compares them at equal size.
 """
 
 import polars as pl

@@ -1,8 +1,8 @@
 """How does the loss of classic and modern cells fall with their size?
 
-Seven cells at four widths, all in a network of one layer with a tied softmax. `tools/scaling.py`
-fits a power law to each cell and compares them at equal parameters, `--by state` at equal state and
-`--by compute` at equal compute: does the order change?
+Seven cells at four widths, all in a network of one layer with a tied softmax.
+`tools/scaling_fits.py` fits a power law to each cell and compares them at equal parameters,
+`--by state` at equal state and `--by compute` at equal compute: does the order change?
 """
 
 from lmzoo import Point, Study, main

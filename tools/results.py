@@ -30,7 +30,7 @@ from epistasis import heat_map, study_epistasis
 from published_ablations import ablation_report
 from published_table import published_comparison
 from rates import rate_report
-from scaling import study_scaling
+from scaling_fits import study_scaling
 
 from lmzoo.lab.analysis.brief import caveats
 from lmzoo.lab.analysis.comparison import study_comparison

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from scaling import scaling_curves
+from scaling_fits import scaling_curves
 
 from lmzoo.lab.analysis.load import load_study
 

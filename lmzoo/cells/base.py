@@ -135,7 +135,7 @@ class Cell(nn.Module, ABC):
         for projected in self.project(x).unbind(1):
             y, state = self.step(projected, state)
             outputs.append(y)
-        return torch.stack(outputs, dim=1), state
+        return torch.stack(outputs, dim=1) if outputs else x, state  # E = H
 
     def project_inputs(self, x: Inputs) -> Float[Tensor, "B T G"]:
         """Project all positions; of tokens, each row of the table once."""

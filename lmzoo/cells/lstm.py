@@ -81,6 +81,10 @@ class LSTM(Cell):
         h = o * torch.tanh(c)
         return h, (h, c)
 
+    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
+        done = self._kernel_scan(x, torch.cat(self.initial_state(start), dim=-1))
+        return done and done[0]
+
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
         done = self._kernel_scan(x, torch.cat(state, dim=-1))
         return done and (done[0], (done[0][:, -1], done[1]))

@@ -11,7 +11,7 @@ from lmzoo.lab.analysis.load import load_study
 
 # `sweeps/scaling.py` has the same name.
 SPEC = importlib.util.spec_from_file_location(
-    "tools_scaling", Path(__file__).parents[2] / "tools/scaling.py"
+    "tools_scaling_fits", Path(__file__).parents[2] / "tools/scaling_fits.py"
 )
 assert SPEC is not None
 assert SPEC.loader is not None

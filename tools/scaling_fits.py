@@ -1,6 +1,6 @@
 """Loss against the size of a model: one fitted curve per architecture, compared at equal size.
 
-    python tools/scaling.py runs/scaling-captions --by state
+    python tools/scaling_fits.py runs/scaling-captions --by state
 
 A curve has the points whose labels are equal up to the last word, such as `LSTM E=8` and
 `LSTM E=16`. Curves are compared where all of them were measured: at the smallest and the largest
