@@ -14,7 +14,10 @@ from lmzoo.contract import END, MODELS, START, Task
 from lmzoo.functional.normalise import Norm, normalise_sequence
 from lmzoo.kernels.tokens import TokenInputs
 from lmzoo.laws.support import assert_close, log_prob, next_log_prob
+from lmzoo.laws_of_training.packing import random_corpus
 from lmzoo.train.pack_compatibility import reason_not_packable
+from lmzoo.train.recipe import Recipe
+from lmzoo.train.trainer import Training, fit
 from tests.models.equivalence import LENGTH, small
 from tests.models.sentences import pad_sentences
 from tests.tiny import CLOSE, FINE, SAME, batch, every_sequence, shrink, tiny
@@ -132,6 +135,20 @@ def test_each_rate_acts_in_training_only(row, rate):
     weights = dict(noisy.named_parameters())
     assert all(w.grad is not None and bool(w.grad.isfinite().all()) for w in weights.values())
     assert all(isinstance(w, torch.nn.Parameter) for w in weights.values())
+
+
+@pytest.mark.parametrize("row", ["recurrent_lm", "gpt"])
+def test_a_training_with_dropout_resumes_bit_by_bit(row):
+    rates = dict.fromkeys(RATES, 0.3) | {"num_layers": 2, "starts": 2}
+    fields = rates if row == "recurrent_lm" else {"dropout_output": 0.3}
+    data = random_corpus(build())
+    whole, first, second = (Training(build(row, **fields), Recipe(batch=4), 0) for _ in range(3))
+    expected = [record["valid_token"] for record in fit(whole, data, 4)]
+    list(fit(first, data, 2))
+    second.load(first.dump())
+    assert [record["valid_token"] for record in fit(second, data, 4)] == expected[2:]
+    pairs = zip(whole.model.parameters(), second.model.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
 
 
 @pytest.mark.parametrize("rate", RATES)

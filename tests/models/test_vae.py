@@ -283,6 +283,20 @@ def test_kl_and_densities_are_those_of_torch() -> None:
     assert_close(model.log_ratio(z, h), prior(model).log_prob(z) - log_q, FINE, "log p / q")
 
 
+@torch.no_grad()
+def test_draws_of_the_prior_have_its_mean_and_covariance() -> None:
+    model, count = correlated(), 200_000
+    generator = torch.Generator().manual_seed(1)
+    z = model.sample_prior(torch.rand(count, 4, dtype=torch.float64, generator=generator))
+    p = prior(model)
+    scale = p.variance.sqrt()
+    white = (z - p.mean) / scale
+    assert_close(white.mean(0), torch.zeros(4).double(), 5 / count**0.5, "mean")
+    expected = p.covariance_matrix / scale[:, None] / scale
+    assert_close(white.T @ white / count, expected, 8 / count**0.5, "correlations")
+    assert (expected - torch.eye(4)).abs().max() > 0.3
+
+
 NODES = 16
 
 
