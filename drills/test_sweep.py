@@ -40,7 +40,7 @@ def test_lost_laptop_host_and_network_change_no_digit(cluster: Cluster, undistur
         submitted.communicate(timeout=900)  # it ends when its tunnel does
         ended = cluster.laptop.run(cluster.from_laptop("status disturbed"))
 
-    assert "next: lmzoo report" in followed.stdout, followed.stdout + followed.stderr
+    assert "/mnt/disturbed/" in followed.stdout, followed.stdout + followed.stderr
     assert "succeeded" in ended.stdout, ended.stdout + ended.stderr
     for run, lost in ((first_run, first), (second_run, second)):
         assert lost.name in cluster.hosts_of(run)
