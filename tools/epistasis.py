@@ -238,7 +238,7 @@ def _mean(row: dict[str, Any], name: str) -> str:
 
 
 def heat_map(records: Path) -> str:
-    """Return the effects and interactions as SVG: effects on the diagonal, pairs beside it.
+    """Return the effects and interactions as SVG: effects on the diagonal, interactions off it.
 
     Blue is a lower loss, orange a higher one. A square without colour has no mutants to estimate it
     from. A number is black or white, by the colour of its square.

@@ -5,8 +5,8 @@ r"""Log-normalisers of softmaxes over the vocabulary, one per vector.
     ∂ log z_n / ∂ y_n   = Σ_v p_nv Emb_v          p_nv = exp( Emb_v · y_n − log z_n )
     ∂ log z_n / ∂ Emb_v = p_nv y_n
 
-The naive formula writes an N x V matrix of logits and saves it for backward. For vocabularies of
-thousands of words it spends most of its time on that memory. The kernels of CPUs
+The naive formula writes an N x V matrix of logits and saves it for backward. With a large
+vocabulary most of its time goes into that memory. The kernels of CPUs
 (`kernels/cpu/tied_softmax.py`) and GPUs compute logits in tiles, and again backward. Other devices
 and types of numbers have the naive formula.
 """

@@ -75,19 +75,24 @@ def test_objective_is_the_score_of_the_corrupted_sentence(hide: float, swap: flo
     assert (how.tokens == tokens).all() == (swap == 0.0)
 
 
-def test_objective_equals_the_score_in_expectation() -> None:
-    """Without attention the prediction of a token does not depend on the other tokens."""
+def draws_with_the_score_as_mean(model: Any, tokens: Tensor, lengths: Tensor) -> Tensor:
+    """Return draws of the objective, (draws, B, T), whose mean is the score within five sigma."""
     draws = 1500
-    model = masked(select=0.25, hide=1.0, swap=0.0, dropout=0.0, layers=1).eval()
-    with torch.no_grad():  # switch attention off
-        model.blocks[0].attention.output.weight.zero_()
-    tokens, lengths = batch(model.task, count=2)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
         many = model.objective(tokens.repeat(draws, 1), lengths.repeat(draws))
     many = many.unflatten(0, (draws, -1))
     difference = (many.mean(0) - log_prob(model, tokens, lengths)).abs()
     assert (difference <= 5 * many.std(0) / draws**0.5 + 1e-6).all()
+    return many
+
+
+def test_objective_equals_the_score_in_expectation() -> None:
+    """Without attention the prediction of a token does not depend on the other tokens."""
+    model = masked(select=0.25, hide=1.0, swap=0.0, dropout=0.0, layers=1).eval()
+    with torch.no_grad():  # switch attention off
+        model.blocks[0].attention.output.weight.zero_()
+    draws_with_the_score_as_mean(model, *batch(model.task, count=2))
 
 
 @pytest.mark.parametrize("emission", ["vector", "mixture"])
@@ -219,16 +224,10 @@ def test_score_is_the_sum_over_pairs_plus_expected_noise(name: str, fields: dict
 
 @pytest.mark.parametrize("mean", [None, False, True])
 def test_sampled_objective_has_the_score_as_expectation(*, mean: bool | None) -> None:
-    draws = 1500
     fields = {} if mean is None else {"mean": mean}
     model = vectors("word2vec_skipgram" if mean is None else "word2vec_cbow", length=4, **fields)
     tokens, lengths = batch(model.task, count=2)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
-        many = model.objective(tokens.repeat(draws, 1), lengths.repeat(draws))
-    many = many.unflatten(0, (draws, -1))
-    difference = (many.mean(0) - log_prob(model, tokens, lengths)).abs()
-    assert (difference <= 5 * many.std(0) / draws**0.5 + 1e-6).all()
+    many = draws_with_the_score_as_mean(model, tokens, lengths)
     assert (many.std(0)[scored_mask(tokens, lengths)] > 0).all()
 
 
