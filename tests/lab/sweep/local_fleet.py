@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from contextlib import ExitStack
 from pathlib import Path
 
 from lmzoo.kernels.device import CPU
@@ -78,28 +79,29 @@ def fleet_sweep(
     planner = Planner(study, resolve(study, corpus, fields), store)
     fleet = Fleet(planner, Packer(corpus, size), [events])
     crew: dict[str, LocalWorker] = {}
-    for step in itertools.count():
-        while len(crew) < workers:
-            name = str(next(names))
-            crew[name] = LocalWorker(name, fleet, path, corpus)
-        if fleet.done:
-            break
-        assert step < 10_000, "the sweep does not end"
-        worker = crew[generator.choice(sorted(crew))]
-        assignment = worker.exchange(float(step))
-        if assignment is None:
-            continue
-        others = {run for w in crew.values() if w is not worker for run in w.pack.opened}
-        assert others.isdisjoint(assignment.members), "a run is open on two workers"
-        sizes.append(len(assignment.members))
-        worker.train(assignment)
-        if step in deaths:
-            del crew[worker.name]
-            worker.lock.close()
-            unpack(store.store, worker.name)
-            fleet.give_back(fleet.gone(worker.name), interrupted=True)
-    for worker in crew.values():
-        worker.pack.suspend()
-        worker.lock.close()
-    store.close()
+    with ExitStack() as locks:
+        locks.callback(store.close)
+        for step in itertools.count():
+            while len(crew) < workers:
+                name = str(next(names))
+                crew[name] = LocalWorker(name, fleet, path, corpus)
+                locks.callback(crew[name].lock.close)
+            if fleet.done:
+                break
+            assert step < 10_000, "the sweep does not end"
+            worker = crew[generator.choice(sorted(crew))]
+            assignment = worker.exchange(float(step))
+            if assignment is None:
+                continue
+            others = {run for w in crew.values() if w is not worker for run in w.pack.opened}
+            assert others.isdisjoint(assignment.members), "a run is open on two workers"
+            sizes.append(len(assignment.members))
+            worker.train(assignment)
+            if step in deaths:
+                del crew[worker.name]
+                worker.lock.close()
+                unpack(store.store, worker.name)
+                fleet.give_back(fleet.gone(worker.name), interrupted=True)
+        for worker in crew.values():
+            worker.pack.suspend()
     return events, sizes
