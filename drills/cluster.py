@@ -25,7 +25,7 @@ OPTIONS = (
 
 def write_sentences(path: Path) -> None:
     """Write the corpus of the drills."""
-    lines = [" ".join(WORDS[(i * j + i) % 10] for j in range(3 + i % 4)) for i in range(4000)]
+    lines = [" ".join(WORDS[(i * j + i) % 10] for j in range(3 + i % 4)) for i in range(8000)]
     path.write_text("\n".join(lines) + "\n")
 
 
