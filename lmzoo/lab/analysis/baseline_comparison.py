@@ -18,7 +18,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from lmzoo.lab.analysis.formatting import format_number
+from lmzoo.lab.analysis.formatting import format_number, join_labels
 from lmzoo.lab.statistics.compared import compared
 from lmzoo.lab.statistics.intervals import Array
 
@@ -112,5 +112,5 @@ def outcome_line(
         ]
         if labels:
             name = "it" if parts else f"{baseline_name} ({format_number(baseline, '.3f')})"
-            parts.append(f"{text.format(name)}: {', '.join(labels)}")
+            parts.append(f"{text.format(name)}: {join_labels(labels)}")
     return "; ".join(parts)

@@ -26,7 +26,7 @@ from lmzoo.base.search_space import FloatRange, near_bound
 from lmzoo.lab.analysis.baseline_comparison import LOSES, baseline_name
 from lmzoo.lab.analysis.columns import text_table
 from lmzoo.lab.analysis.curve_data import learning_curves
-from lmzoo.lab.analysis.formatting import format_number
+from lmzoo.lab.analysis.formatting import format_number, join_labels
 from lmzoo.lab.analysis.load import StudyFolder
 from lmzoo.lab.analysis.ranking import TABLE_KEYS, baselines
 from lmzoo.lab.analysis.ranking_table import MARKS, as_metric, result_columns, split_words
@@ -132,11 +132,11 @@ def caveats(folder: StudyFolder, frame: pl.DataFrame) -> list[str]:
     if losing.height:
         labels, row = losing["label"].to_list(), losing.row(0, named=True)
         if len(labels) == 1:
-            who = f"{labels[0]} loses"
+            who = f"{join_labels(labels)} loses"
         elif len(labels) == compared.height:
             who = "Both models lose" if len(labels) == 2 else f"All {len(labels)} models lose"
         elif len(labels) <= MOST_NAMED:
-            who = f"{', '.join(labels)} lose"
+            who = f"{join_labels(labels)} lose"
         else:
             who = f"{len(labels)} of {compared.height} models lose"
         loss = row["loss"] - row["kn5_difference"]
@@ -160,7 +160,7 @@ def _last_fall(folder: StudyFolder) -> float:
 
 def _named(labels: Sequence[str]) -> str:
     rest = f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else ""
-    return f"{', '.join(labels[:MOST_NAMED])}{rest}"
+    return f"{join_labels(labels[:MOST_NAMED])}{rest}"
 
 
 def _epochs_needed(folder: StudyFolder, frame: pl.DataFrame) -> int | None:

@@ -1,12 +1,17 @@
 """Format numbers for tables: "—" for a missing number, a true minus sign."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lmzoo.lab.store.labels import SCORE_KINDS
 
 MISSING = "—"
+
+
+def join_labels(labels: Iterable[str]) -> str:
+    """Return labels in a line; those that have a comma are in quotes."""
+    return ", ".join(repr(label) if "," in label else label for label in labels)
 
 
 def table_title(row: Mapping[str, Any]) -> str:

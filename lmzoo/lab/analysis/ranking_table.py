@@ -24,7 +24,7 @@ from lmzoo.lab.analysis.columns import (
     text_table,
 )
 from lmzoo.lab.analysis.curve_data import distinct_ranges
-from lmzoo.lab.analysis.formatting import format_value, table_title
+from lmzoo.lab.analysis.formatting import format_value, join_labels, table_title
 from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS, accuracy_lines, rank_points
 from lmzoo.lab.analysis.render import KEYS, Report, TextTable
@@ -173,13 +173,13 @@ def _legend(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:
     lines += filter(None, map(size_line, frame.partition_by("fingerprint", maintain_order=True)))
     leaking = frame.filter(pl.col("leaks") != "")
     for reason, labels in leaking.group_by("leaks", maintain_order=True).agg("label").iter_rows():
-        lines.append(f"leaks: not a language model's loss; {', '.join(labels)}: {reason}")
+        lines.append(f"leaks: not a language model's loss; {join_labels(labels)}: {reason}")
     for row in frame.filter(pl.col("aliases").list.len() > 0).to_dicts():
         lines.append("the same function: " + " ≡ ".join([row["label"], *row["aliases"]]))
     with_runs = set(frame["point"])
     absent = [p["label"] for p in folder.study["points"] if p["id"] not in with_runs]
     if absent:
-        lines.append(f"no run yet: {', '.join(absent)}")
+        lines.append(f"no run yet: {join_labels(absent)}")
     return tuple(lines)
 
 

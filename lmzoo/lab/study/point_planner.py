@@ -20,7 +20,7 @@ from lmzoo.lab.study.samplers import Result, Search, Setting, make_sampler
 from lmzoo.lab.study.study import Study
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.lab.study.trainable import Trainable
-from lmzoo.lab.study.tuning import StartRules, edges, start_design
+from lmzoo.lab.study.tuning import StartRules, edges, start_design, untried
 
 LOG = logging.getLogger("lmzoo.lab.sweep")
 MOST_AGAIN = 3
@@ -399,7 +399,7 @@ class PointPlanner:
             return self.design[len(earlier)]
         if self._beyond and len(earlier) == len(self.design):
             return self._beyond
-        return self._search.suggest(earlier, self._result)
+        return untried(self.space, earlier) or self._search.suggest(earlier, self._result)
 
     def _result(self, index: int) -> Result:
         """Return the result of a setting that has ended."""

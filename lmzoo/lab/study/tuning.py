@@ -15,7 +15,8 @@ leave the sampler at least one of the samples.
    rung removes what a point's own measurements favour, or what the points have in common.
 2. When all points have trained the start design, the sampler, one of Optuna's, suggests the other
    settings. It gets the losses of the fit. If one field is searched and the best setting is the
-   first or last one tried, the first suggestion is a setting beyond it.
+   first or last one tried, the first suggestion is a setting beyond it. If that field is a choice,
+   its values that were not tried come first.
 3. When these have ended, some points are measured again: those with the largest expected loss by a
    wrong choice train the chosen setting and its challenger with a new seed, which they share.
    A point whose best setting is the first or last one tried trains one beyond it.
@@ -117,6 +118,14 @@ def beyond(space: Space, tried: Sequence[Setting], best: Setting) -> Setting | N
         if not near_bound(best[path], bounds):
             moved[path] = _value(bounds, min(max(2 * at - next_share, 0.0), 1.0))
     return None if moved == best or moved in tried else moved
+
+
+def untried(space: Space, tried: Sequence[Setting]) -> Setting | None:
+    """Return a setting that was not tried, if the only field is a choice; None if all were."""
+    settings = [
+        {path: value} for path, b in space.items() if isinstance(b, Choice) for value in b.values
+    ]
+    return next((s for s in settings if len(space) == 1 and s not in tried), None)
 
 
 def edges(space: Space, tried: Sequence[Setting], best: Setting) -> list[str]:

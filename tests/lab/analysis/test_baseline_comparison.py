@@ -2,6 +2,8 @@
 
 import pytest
 
+from lmzoo.lab.analysis.baseline_comparison import outcome_line
+from lmzoo.lab.analysis.formatting import join_labels
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import render
 from tests.lab.analysis.toy_study import rank, row
@@ -32,6 +34,12 @@ def test_a_point_loses_wins_or_is_undecided(compared):
     outcomes = _outcomes(rank(compared))
     expected = {"full": "wins", "near": "undecided", "worse": "loses", "worst": "loses"}
     assert outcomes == {**expected, "count": None}
+
+
+def test_labels_with_commas_are_quoted() -> None:
+    assert join_labels(["forget gate, rotary", "rotary"]) == "'forget gate, rotary', rotary"
+    outcomes = [("gate, rotary", "loses", 0.1), ("rotary", "loses", 0.2)]
+    assert outcome_line(outcomes, 2.0).endswith("(2.000): 'gate, rotary', rotary")
 
 
 def test_the_interval_covers_the_tuning_and_the_words_the_number_of_rows(compared):

@@ -68,6 +68,20 @@ def losses(points, status: str, last: int) -> np.ndarray:
     return np.array([[loss(records) for records in settings] for settings in points])
 
 
+@pytest.mark.parametrize("count", [5, 8])
+def test_every_value_of_a_choice_is_tried_before_one_is_tried_again(
+    tuned, fake_sweep, tmp_path, count
+):
+    rates = tuple(1e-3 * 2**n for n in range(count))
+    choices = dataclasses.replace(tuned, search={"recipe.lr": Choice(rates)}, samples=count)
+    assert fake_sweep(choices, slots=2)
+    tried = collections.defaultdict(set)
+    for config in (read_json(tmp_path / run / CONFIG) for run in outcome(tmp_path)):
+        if config["stage"] == "tune":
+            tried[config["point"]["label"]].add(config["setting"]["recipe.lr"])
+    assert [*tried.values()] == [set(rates)] * 3
+
+
 def test_the_rung_keeps_what_a_point_favours_and_what_all_points_do(tuned, fake_sweep, tmp_path):
     assert fake_sweep(tuned, slots=3)
     points, (rung, *_) = tune_runs(tmp_path, tuned), rungs(tuned)
