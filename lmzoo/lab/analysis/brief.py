@@ -3,13 +3,11 @@
 `ranking_table.py` has all columns, notes and settings. A diagnosis says what makes numbers worth
 little, before them:
 
-    no model below the unigram    the loss of the best trained point is not below that of the
-                                  worst model of counts
+    no model below the unigram    no trained point is better than the worst model of counts
     models lose to the 5-gram     as `baseline_comparison.py` says
-    curves still fall             the last epoch gained more than half of the margin, the median
-                                  over points; or, at a constant rate, if each doubling of the
-                                  epochs gains as much less as the last one did, the next one gains
-                                  more than the margin; so do all up to the epochs named
+    curves still fall             the median gain of the last epoch exceeds half of the margin; or,
+                                  at a constant rate, each doubling up to the epochs named gains
+                                  more than it, if gains shrink as between the last two doublings
     marks                         those of a ranking, such as a chosen setting at an edge
 """
 
@@ -122,8 +120,9 @@ def _hardly_trained(frame: pl.DataFrame) -> str:
 
 def caveats(folder: StudyFolder, frame: pl.DataFrame) -> list[str]:
     """Return what makes all numbers doubtful; a page, a report and a ranking start with it."""
-    found = list[str]()
-    epochs, fall = _epochs_needed(folder, frame), _last_fall(folder)
+    found, curves = list[str](), learning_curves(folder)
+    epochs, last = _epochs_needed(folder, frame), int(curves["epoch"].max() or 0)  # type: ignore[arg-type]
+    fall = _fall(curves, last - 1, last)
     raised = f"raise --epochs to about {epochs}" if epochs else "raise --epochs"
     if baseline := _hardly_trained(frame):
         return [f"No point is better than {baseline}: they are hardly trained; {raised}."]
@@ -149,13 +148,10 @@ def caveats(folder: StudyFolder, frame: pl.DataFrame) -> list[str]:
     return found
 
 
-def _last_fall(folder: StudyFolder) -> float:
-    """Return by how much the loss fell in the last epoch, the median over points; 0: unknown."""
-    curves = learning_curves(folder)
-    last = curves.filter(pl.col("epoch") == pl.col("epoch").max())
-    before = curves.filter(pl.col("epoch") == pl.col("epoch").max() - 1)
-    falls = before.join(last, on="label").select(pl.col("loss") - pl.col("loss_right"))
-    return falls["loss"].median() or 0.0  # pyright: ignore[reportReturnType]
+def _fall(curves: pl.DataFrame, start: int, end: int) -> float:
+    """Return by how much the loss fell between two epochs, the median over points; 0: unknown."""
+    both = curves.filter(epoch=start).join(curves.filter(epoch=end), on="label")
+    return both.select((pl.col("loss") - pl.col("loss_right")).median()).item() or 0.0
 
 
 def _named(labels: Sequence[str]) -> str:
@@ -171,11 +167,7 @@ def _epochs_needed(folder: StudyFolder, frame: pl.DataFrame) -> int | None:
     margin = frame["margin"].item(0)
     if "recipe.schedule" in fields or not margin or not isinstance(last, int) or last < 4:
         return None  # a rate that falls to zero makes every curve flat at its end
-    quarter, half, end = (curves.filter(epoch=at) for at in (last // 4, last // 2, last))
-    early, late = (
-        a.join(b, on="label").select((pl.col("loss") - pl.col("loss_right")).median()).item() or 0.0
-        for a, b in ((quarter, half), (half, end))
-    )
+    early, late = _fall(curves, last // 4, last // 2), _fall(curves, last // 2, last)
     ratio = min(1.0, late / early) if early > 0 else 1.0
     epochs = last
     while (late := late * ratio) > margin and epochs < MOST_TIMES * last:

@@ -36,7 +36,13 @@ from lmzoo.lab.analysis.columns import (
 )
 from lmzoo.lab.analysis.formatting import table_title
 from lmzoo.lab.analysis.load import StudyFolder, against, load_study
-from lmzoo.lab.analysis.ranking import TABLE_KEYS, accuracy_lines, asked_contrasts, rank_points
+from lmzoo.lab.analysis.ranking import (
+    TABLE_KEYS,
+    accuracy_lines,
+    asked_contrasts,
+    rank_points,
+    tuning_sds,
+)  # fmt: skip
 from lmzoo.lab.analysis.render import Report
 from lmzoo.lab.analysis.units import UNITS, metric_of
 from lmzoo.lab.statistics.contrasts import holm
@@ -49,14 +55,11 @@ from lmzoo.lab.statistics.two_way import (
 from lmzoo.lab.store.archive import read_run_file
 from lmzoo.lab.store.records import TEST_LOSSES
 
+NUMBERS = ("difference", "difference_low", "difference_high", "p_raw", "better")
+"""The columns of the first numbers of a `TwoWayDifference`."""
 SCHEMA = pl.Schema(
-    {
-        **{"point": pl.String, "label": pl.String, "reference": pl.Boolean},
-        **{"seeds": pl.Int64, "sequences": pl.Int64},
-        **{"difference": pl.Float64, "difference_low": pl.Float64, "difference_high": pl.Float64},
-        **{"p_raw": pl.Float64, "better": pl.Float64},
-        **{"from_seeds": pl.Float64, "from_tuning": pl.Float64},
-    }
+    {"point": pl.String, "reference": pl.Boolean, "seeds": pl.Int64, "sequences": pl.Int64}
+    | dict.fromkeys((*NUMBERS, "from_seeds", "from_tuning"), pl.Float64)
 )
 
 
@@ -85,27 +88,18 @@ def compare_points(folder: StudyFolder, *, metric: str = "token") -> pl.DataFram
         )
     home = ranked.filter(pl.col("point") == reference_id).select(TABLE_KEYS)
     part = ranked.join(home, on=TABLE_KEYS, how="semi", maintain_order="left")
-    chosen = folder.study["chosen"]
-    tuning = {p: (chosen.get(p, {}).get("tuning_sd") or 0.0) ** 2 for p in part["point"]}
-    rows = [
-        {
-            "point": row["point"],
-            "label": row["label"],
-            "reference": row["point"] == reference_id,
-            **_difference(
-                losses.get(row["point"]),
-                losses[reference_id],
-                tuning[row["point"]] + tuning[reference_id],
-            ),
-        }
-        for row in part.to_dicts()
-    ]
+    tuning = dict(zip(part["point"], tuning_sds(part, folder.study) ** 2, strict=True))
+    rows = []
+    for p in part["point"]:
+        uncertain = tuning[p] + tuning[reference_id]
+        found = _difference(losses.get(p), losses[reference_id], uncertain)
+        rows.append({"point": p, "reference": p == reference_id, **found})
     compared = pl.DataFrame(rows, SCHEMA)
     compared = compared.hstack(_ranks(compared["point"], losses, losses[reference_id]))
     asked = asked_contrasts(part, folder.study)
     p = compared["p_raw"].cast(pl.Float64).fill_null(np.nan).to_numpy()
     adjusted = pl.Series("p", holm(np.where(asked, p, np.nan)))
-    compared = compared.drop("label").with_columns(adjusted).fill_nan(None)
+    compared = compared.with_columns(adjusted).fill_nan(None)
     facts = part.drop((set(compared.columns) & set(part.columns)) - {"point"})
     return add_values(facts.join(compared, on="point", maintain_order="left"), "comparison")
 
@@ -115,23 +109,17 @@ def _difference(
 ) -> dict[str, Any]:
     if point is reference:
         return {"seeds": len(reference.seeds)}
-    if point is None:
-        return {"seeds": 0}
-    values, reference_values = paired_losses(point, reference)
+    values, others = paired_losses(point, reference) if point else (np.empty((0, 0)),) * 2
     if not values.size:
         return {"seeds": 0}
-    result = two_way_difference(values, reference_values, tuning=tuning)
+    result = two_way_difference(values, others, tuning=tuning)
     total = result.error_seeds**2 + result.error_sequences**2 + tuning
+    parts = {"from_seeds": result.error_seeds**2, "from_tuning": tuning}
     return {
         "seeds": len(values),
         "sequences": values.shape[1],
-        "difference": result.mean,
-        "difference_low": result.low,
-        "difference_high": result.high,
-        "p_raw": result.p,
-        "better": result.better,
-        "from_seeds": result.error_seeds**2 / total if total > 0 else None,
-        "from_tuning": tuning / total if total > 0 else None,
+        **dict(zip(NUMBERS, result, strict=False)),
+        **{name: x / total if total > 0 else None for name, x in parts.items()},
     }
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from lmzoo.lab.analysis.load import StudyFolder
+from lmzoo.lab.analysis.load import StudyFolder, chosen_runs
 from lmzoo.lab.statistics.intervals import mean_interval
 
 LABELS = {"point": pl.String, "label": pl.String}
@@ -81,8 +81,7 @@ def epochs_of(folder: StudyFolder, stage: str) -> pl.DataFrame:
     named = pl.DataFrame(labels, LABELS, orient="row").lazy()
     runs = folder.runs.filter(pl.col("stage") == stage)
     if stage == "confirm":
-        points = folder.study.get("chosen", {}).values()
-        runs = runs.filter(pl.col("run").is_in([run for point in points for run in point["runs"]]))
+        runs = runs.filter(pl.col("run").is_in(chosen_runs(folder.study)["run"].implode()))
     own = runs.select("run", "point", "setting", "status").join(named, on="point")
     events = folder.events.filter(pl.col("event") == "epoch").drop("status")
     return events.join(own, on="run").collect().sort("label", "run", "epoch")

@@ -16,7 +16,7 @@ import polars as pl
 
 from lmzoo.base.parts import is_complete
 from lmzoo.lab.analysis.brief import brief_report
-from lmzoo.lab.analysis.load import StudyFolder, against, load_study
+from lmzoo.lab.analysis.load import StudyFolder, against, chosen_runs, load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import Report, ReportFrame
@@ -98,10 +98,7 @@ def run_frame(folder: StudyFolder) -> pl.DataFrame:
         {"place": pl.Int64, "point": pl.String, "label": pl.String, "reference": pl.Boolean},
         orient="row",
     )  # fmt: skip
-    chosen = pl.DataFrame(
-        [(run, point) for point, choice in study["chosen"].items() for run in choice["runs"]],
-        {"run": pl.String, "point": pl.String}, orient="row",
-    )  # fmt: skip
+    chosen = chosen_runs(study)
     epochs = _of_metric(_events(folder, "epoch"), study).group_by("run").agg(
         pl.col("epoch").max().alias("epochs"), pl.col("seconds").sum(),
         pl.col("train", "valid", "valid_sentence").sort_by("epoch").last(),
@@ -109,7 +106,7 @@ def run_frame(folder: StudyFolder) -> pl.DataFrame:
     tests = _of_metric(_tests(folder), study)
     tests = tests.select("run", "test", "test_sentence", "best_epoch", *ACCURACIES)
     own = folder.runs.collect()
-    of_points = pl.concat([own.select("run", "point"), chosen]).unique(maintain_order=True)
+    of_points = pl.concat([own.select(chosen.columns), chosen]).unique(maintain_order=True)
     own = of_points.join(own.drop("point"), on="run")
     settings = [json.loads(text) for text in own["setting"]]
     fields = [

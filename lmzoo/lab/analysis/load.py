@@ -125,7 +125,12 @@ def load_study(path: Path) -> StudyFolder:
         if not is_config(config):
             damaged.append(f"{name} has no readable {CONFIG}; if it was a run, {REMEDY}")
             continue
-        _check_numerics(config, study, folder)
+        if config.get("numerics") != (expected := study.get("numerics")):
+            raise UserError(
+                f"{folder} has numerics version {config.get('numerics')!r}, but the study has "
+                f"version {expected!r}, so their losses are not comparable; delete these runs, or "
+                "run the sweep into another --out"
+            )
         configs.append(_run_row(config))
         texts.append((config["run"], records))
     damaged += [archive.damage for archive in archives(path) if archive.damage]
@@ -218,11 +223,7 @@ def read_events(texts: Iterable[tuple[str, bytes]]) -> tuple[pl.DataFrame, Count
 
 
 def _parse_together(texts: list[tuple[str, bytes]]) -> pl.DataFrame:
-    """Parse all lines in one pass.
-
-    Raises:
-        pl.exceptions.ComputeError: A line is damaged or is not a record.
-    """
+    """Parse all lines in one pass; a polars ComputeError if one is damaged or is no record."""
     closed = [text if text.endswith(b"\n") or not text else text + b"\n" for _, text in texts]
     lines, data = [text.count(b"\n") for text in closed], b"".join(closed)
     if not all(map(is_sealed, data.split(b"\n"))):
@@ -266,17 +267,6 @@ def _check_schema(content: Mapping[str, Any], path: str | Path) -> None:
         )
 
 
-def _check_numerics(config: Mapping[str, Any], study: Mapping[str, Any], folder: str) -> None:
-    """Check that a run has the numerics of its study; a table of any one version is valid."""
-    run, expected = config.get("numerics"), study.get("numerics")
-    if run != expected:
-        raise UserError(
-            f"{folder} has numerics version {run!r}, but the study has version {expected!r}, so "
-            "their losses are not comparable; delete these runs, or run the sweep into another "
-            "--out"
-        )
-
-
 def _bytes(folder: str, name: str) -> bytes:
     """Return a file's content; empty if it does not exist."""
     try:
@@ -288,23 +278,11 @@ def _bytes(folder: str, name: str) -> bytes:
         return Store(Path(folder)).read(name) or b""
 
 
-def _chosen_runs(study: Mapping[str, Any]) -> pl.LazyFrame:
-    """Return one row (point, run) for each confirm run.
-
-    Raises:
-        UserError: No point has a chosen setting yet.
-    """
-    pairs = [
-        {"point": point, "run": run}
-        for point, chosen in study.get("chosen", {}).items()
-        for run in chosen["runs"]
-    ]
-    if not pairs:
-        raise UserError(
-            f"study {study['name']!r} has no confirmed point yet; "
-            "run its sweep again to continue it; --points LABEL,LABEL leaves out one that fails"
-        )
-    return pl.LazyFrame(pairs, {"point": pl.String, "run": pl.String})
+def chosen_runs(study: Mapping[str, Any]) -> pl.DataFrame:
+    """Return one row (point, run) for each confirm run of a chosen setting."""
+    chosen = study.get("chosen", {})
+    pairs = [(point, run) for point, own in chosen.items() for run in own["runs"]]
+    return pl.DataFrame(pairs, {"point": pl.String, "run": pl.String}, orient="row")
 
 
 def confirm_runs(
@@ -326,9 +304,14 @@ def confirm_runs(
     Raises:
         UserError: No point has a chosen setting yet, or no run has such a loss.
     """
-    chosen = _chosen_runs(study)
+    chosen = chosen_runs(study)
+    if chosen.is_empty():
+        raise UserError(
+            f"study {study['name']!r} has no confirmed point yet; "
+            "run its sweep again to continue it; --points LABEL,LABEL leaves out one that fails"
+        )
     event, column = ("test", metric) if at is None else ("epoch", f"valid_{metric}")
-    of_runs = events.filter(pl.col("event") == event).join(chosen, on="run", how="semi")
+    of_runs = events.filter(pl.col("event") == event).join(chosen.lazy(), on="run", how="semi")
     losses = of_runs.select("run", "epoch", loss=column).drop_nulls().collect()
     epoch = _test_epoch(study, losses) if at is None else at
     if epoch not in losses["epoch"]:
@@ -340,7 +323,7 @@ def confirm_runs(
     status = status_at(epoch) if at is None else pl.col("status")
     loss = pl.when(pl.col("status") == "diverged").then(float("inf")).otherwise("loss")
     known = runs.drop("point").with_columns(status=status).join(of_epoch, on="run", how="left")
-    confirm = chosen.join(known, on="run", how="left", maintain_order="left")
+    confirm = chosen.lazy().join(known, on="run", how="left", maintain_order="left")
     return confirm.with_columns(loss=loss).collect(), epoch
 
 

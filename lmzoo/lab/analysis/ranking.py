@@ -7,16 +7,7 @@
                  without baselines and leaking rows; the seeds that an undecided point would need,
                  or that it needs more tuning runs
     rank         within a table; a table has one kind of score and one data set
-    marks        edge         the chosen setting is the first or last one tried
-                 leaks        the model's input includes the tokens it predicts
-                 missing      some confirm runs have no loss for another reason
-                 unconfirmed  no setting is chosen yet, or every setting diverged or failed
-                 untuned      another architecture than the reference's, at one setting: no verdict
-                 noisy        the losses vary much more between seeds than those of other points
-                 shared       the verdict rests on the noise of the other points
-                 fixed        every seed gives the same loss, as for a count model
-                 impossible   the loss is below the entropy of the source (`entropy_floor.py`)
-                 reported     the loss is what a program of the user reports
+    marks        `MARKS` of `ranking_table.py`, and `leaks`: the input includes the tokens predicted
 
 A diverged confirm run leaves its point's mean to the other seeds. It is counted, and its point
 ranks below all points without a diverged run, whatever their means. A point without any loss is
@@ -82,14 +73,11 @@ def rank_points(
     confirm, epoch = confirm_runs(runs, events, study, metric, at)
     if at is None:
         runs = runs.with_columns(status=status_at(epoch))
-    table = _point_facts(study, runs, confirm)
-    wide = losses_by_seed(confirm)
+    table, wide = _point_facts(study, runs, confirm), losses_by_seed(confirm)
     table = table.join(_training_seconds(confirm, events), on="point", how="left")
-    accuracies = point_accuracies(confirm, events, at, epoch)
-    table = table.join(accuracies, on="point", how="left")
+    table = table.join(point_accuracies(confirm, events, at, epoch), on="point", how="left")
     parts = table.partition_by(TABLE_KEYS, maintain_order=True)
-    compared = [add_statistics(part, wide, study) for part in parts]
-    compared = pl.concat(compared)
+    compared = pl.concat(add_statistics(part, wide, study) for part in parts)
     # The bits are those of all tokens of the test split.
     in_bits = metric == "token" and at is None
     sizes = text_sizes(runs, events)
@@ -120,11 +108,8 @@ def _point_facts(
     known = pl.concat([confirm.select(facts), own.select(facts)]).drop_nulls("score")
     # Runs of an older version do not know all facts, and a join has no order.
     known = known.group_by("point").agg(pl.all().drop_nulls().first())
-    known = known.with_columns(
-        architecture=pl.col("model").map_elements(
-            lambda text: architecture(json.loads(text)), pl.String
-        )
-    )
+    names = [architecture(json.loads(text)) for text in known["model"]]
+    known = known.with_columns(architecture=pl.Series(names, dtype=pl.String))
     status = pl.col("status")
     counts = own.group_by("point").agg(
         tune=(pl.col("stage") == "tune").sum(),
@@ -201,18 +186,15 @@ def _add_derived_columns(
         "reported": pl.col("program").is_not_null() & (pl.col("score") != METRIC),
     }
     order = {kind: index for index, kind in enumerate(SCORE_ORDER)}
-    asked = study.get("asked", {})
+    asked, is_metric = study.get("asked", {}), pl.col("score") == METRIC
+    unit = asked.get("unit") or asked.get("metric", "")
     table = table.with_columns(
         floor=pl.col(f"floor_{metric}"),
         marks=pl.concat_list(
             pl.when(condition).then(pl.lit(mark)) for mark, condition in marks.items()
         ).list.drop_nulls(),
-        metric=pl.when(pl.col("score") == METRIC)
-        .then(pl.lit(asked.get("unit") or asked.get("metric", "")))
-        .otherwise(pl.lit(metric)),
-        split=pl.when(pl.col("score") == METRIC)
-        .then(pl.lit(splits[1]))
-        .otherwise(pl.lit(splits[0])),
+        metric=pl.when(is_metric).then(pl.lit(unit)).otherwise(pl.lit(metric)),
+        split=pl.when(is_metric).then(pl.lit(splits[1])).otherwise(pl.lit(splits[0])),
         epoch=pl.lit(epoch),
     ).sort(
         pl.col("score").replace_strict(order, default=len(order)),
@@ -232,18 +214,13 @@ def point_accuracies(
     measured = events.filter((pl.col("event") == event) & (pl.col("epoch") == epoch))
     runs = confirm.lazy().select("point", "run", "ceiling")
     known = runs.join(measured.select("run", **shares), on="run").drop_nulls("accuracy")
-    return (
-        known.group_by("point")
-        .agg(
-            # Rounded, because sums of parts have no order.
-            pl.col("accuracy").mean().round(9),
-            accuracy_low=pl.col("accuracy").min(),
-            accuracy_high=pl.col("accuracy").max(),
-            sequence_accuracy=pl.col("sequence_accuracy").mean().round(9),
-            ceiling=pl.col("ceiling").max(),
-        )
-        .collect()
+    found = known.group_by("point").agg(
+        pl.col("accuracy", "sequence_accuracy").mean().round(9),  # sums of parts have no order
+        accuracy_low=pl.col("accuracy").min(),
+        accuracy_high=pl.col("accuracy").max(),
+        ceiling=pl.col("ceiling").max(),
     )
+    return found.collect()
 
 
 def accuracy_lines(table: pl.DataFrame) -> list[str]:
@@ -273,76 +250,52 @@ def add_statistics(
         wide: the losses of all points, one column per seed; infinite for a diverged run.
         study: the content of `study.json`.
     """
-    seeds = part.select("point").join(wide, on="point", how="left", maintain_order="left")
-    losses = seeds.drop("point").cast(pl.Float64).to_numpy()
-    points = part["point"].to_list()
-    chosen = study.get("chosen", {})
-    tuning = np.array([chosen.get(p, {}).get("tuning_sd") or 0.0 for p in points])
+    losses, tuning = point_losses(part, wide), tuning_sds(part, study)
     reference = part["point"] == study.get("reference", "")
-    family = asked_contrasts(part, study)
-    silent = untuned(part, study)
+    family, silent = asked_contrasts(part, study), untuned(part, study)
     sharing = family | silent | reference.to_numpy()
     interval = point_intervals(losses, sharing)
     rank_low, rank_high = rank_intervals(losses, tuning, family=sharing)
+    margin = float(study.get("margin", MARGIN))
+    c = compared(  # a table without the reference has no differences
+        losses if reference.any() else np.full_like(losses, np.nan),
+        int(reference.arg_max() or 0), family=family, silent=silent, tuning_sd=tuning,
+        looks=read_looks(study.get("looks"), losses.shape[1]), margin=margin,
+    )  # fmt: skip
     columns: dict[str, Any] = {
-        "loss": interval.mean,
-        "low": interval.low,
-        "high": interval.high,
-        "rank_low": rank_low,
-        "rank_high": rank_high,
-        "rank": order(losses, interval.mean),
-        "reference": reference,
-        "untuned": silent,
-        "margin": np.full(len(part), float(study.get("margin", MARGIN))),
-        **_against_reference(losses, tuning, family, silent, reference, study),
-    }
+        "loss": interval.mean, "low": interval.low, "high": interval.high,
+        "rank_low": rank_low, "rank_high": rank_high, "rank": order(losses, interval.mean),
+        "reference": reference, "untuned": silent, "margin": np.full(len(part), margin),
+        **verdict_columns(c),
+    }  # fmt: skip
     whole = pl.col("rank_low", "rank_high", "seeds_needed", "sign").cast(pl.Int64)
     rank = pl.col("rank").rank("min").cast(pl.Int64)
     part = part.hstack(pl.DataFrame(columns).fill_nan(None).with_columns(whole, rank))
     return add_baseline_columns(part, losses, tuning)
 
 
-def _against_reference(
-    losses: Array,
-    tuning: Array,
-    family: NDArray[np.bool_],
-    silent: NDArray[np.bool_],
-    reference: pl.Series,
-    study: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return the columns of the differences; null in a table without the reference."""
-    there = bool(reference.any())
-    c = compared(
-        losses if there else np.full_like(losses, np.nan),
-        int(reference.arg_max() or 0),
-        family=family,
-        silent=silent,
-        tuning_sd=tuning,
-        looks=read_looks(study.get("looks"), losses.shape[1]),
-        margin=float(study.get("margin", MARGIN)),
-    )
-    return verdict_columns(c)
+def point_losses(part: pl.DataFrame, wide: pl.DataFrame) -> Array:
+    """Return the losses of the points of a table, (P, S)."""
+    seeds = part.select("point").join(wide, on="point", how="left", maintain_order="left")
+    return seeds.drop("point").cast(pl.Float64).to_numpy()
+
+
+def tuning_sds(part: pl.DataFrame, study: Mapping[str, Any]) -> Array:
+    """Return what the choice of its setting adds to the loss of each point, (P,)."""
+    chosen = study.get("chosen", {})
+    return np.array([chosen.get(p, {}).get("tuning_sd") or 0.0 for p in part["point"]])
 
 
 def verdict_columns(c: Compared) -> dict[str, Any]:
     """Return the columns of a comparison."""
+    verdict = pl.Series([str(word) or None for word in c.verdict], dtype=pl.String)
     return {
-        "difference": c.mean,
-        "difference_low": c.low,
-        "difference_high": c.high,
-        "p_raw": c.p_raw,
-        "p": c.p,
-        "verdict": pl.Series([str(word) or None for word in c.verdict], dtype=pl.String),
-        "sign": c.sign,
-        "probability_worse": c.worse,
-        "probability_within": c.within,
-        "probability_better": c.better,
-        "p_diverged": c.p_diverged,
-        "seeds_needed": c.seeds_needed,
-        "needs_tuning": c.needs_tuning,
-        "shared": c.shared,
-        "noisy": c.noisy,
-    }
+        "difference": c.mean, "difference_low": c.low, "difference_high": c.high,
+        "p_raw": c.p_raw, "p": c.p, "verdict": verdict, "sign": c.sign,
+        **{f"probability_{name}": getattr(c, name) for name in ("worse", "within", "better")},
+        "p_diverged": c.p_diverged, "seeds_needed": c.seeds_needed,
+        "needs_tuning": c.needs_tuning, "shared": c.shared, "noisy": c.noisy,
+    }  # fmt: skip
 
 
 def asked_contrasts(part: pl.DataFrame, study: Mapping[str, Any]) -> NDArray[np.bool_]:

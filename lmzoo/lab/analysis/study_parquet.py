@@ -122,9 +122,8 @@ def _rows(folder: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, str, b
     for parent in (folder, *runs):
         for path in parent.iterdir():
             if path.name[0] != "." and any(fnmatch(path.name, p) for p in patterns):
-                content = path.read_bytes()
                 name = "" if parent == folder else parent.name
-                yield name, path.name, _public(path.name, content)
+                yield name, path.name, _public(path.name, path.read_bytes())
     archived = {(run, name): content for run, name, content in archived_files(folder, patterns)}
     for (run, name), content in archived.items():
         if not (folder / run / CONFIG).exists():
@@ -142,24 +141,17 @@ def _public(name: str, content: bytes) -> bytes:
 
 
 def _without_folder(content: bytes) -> bytes:
-    """Return a study without the folders of this machine.
-
-    A script with an absolute path is FOLDER/NAME.py, and the words that the user typed are left
-    out.
-    """
+    """Return a study without typed words and folders: an absolute path becomes FOLDER/NAME.py."""
     study = parse_json(content)
-    if isinstance(study, dict) and "given" in study:
-        del study["given"]
-        content = json_bytes(study)
-    script = (study.get("script") if isinstance(study, dict) else None) or []
-    paths = [Path(word) for word in script]
-    if not any(path.is_absolute() for path in paths):
+    if not isinstance(study, dict):
         return content
-    study["script"] = [
-        "/".join(path.parts[-2:]) if path.is_absolute() else word
-        for path, word in zip(paths, script, strict=True)
-    ]
-    return json_bytes(study)
+    public = {name: value for name, value in study.items() if name != "given"}
+    if study.get("script"):
+        words = [(word, Path(word)) for word in study["script"]]
+        public["script"] = [
+            "/".join(path.parts[-2:]) if path.is_absolute() else word for word, path in words
+        ]
+    return content if public == study else json_bytes(public)
 
 
 def _without_host(line: bytes) -> bytes:

@@ -52,6 +52,7 @@ def judge(
         raise typer.Exit(_judge_commands(arms, metric, pattern, margin, max_seeds, budget, out, higher_is_better=higher_is_better, stream=stream, format="json" if as_json else format))  # fmt: skip
     from lmzoo.lab.analysis.render import check_format
     from lmzoo.lab.judging.account import Question
+    from lmzoo.lab.judging.sources import read_results
     from lmzoo.lab.judging.verdicts import judgement
 
     if stream:
@@ -60,7 +61,8 @@ def judge(
         raise UserError("nothing to judge; give a file of results")
     if not by or metric is None:
         missing = "--metric NAME" if by else "--by COLUMN"
-        raise UserError(f"judge needs {missing}; {_columns(results)}")
+        columns = ", ".join(read_results(results).frame.columns)
+        raise UserError(f"judge needs {missing}; columns of {results}: {columns}")
     format = "json" if as_json else format
     check_format(format)
     question = Question(
@@ -68,14 +70,7 @@ def judge(
         higher_is_better=higher_is_better, within=within, successive=successive, paired=paired,
         step=step, parse=parse, finished=finished or (),
     )  # fmt: skip
-    report = judgement(results, question)
-    print_report(report, format)
-
-
-def _columns(results: Path) -> str:
-    from lmzoo.lab.judging.sources import read_results
-
-    return f"columns of {results}: {', '.join(read_results(results).frame.columns)}"
+    print_report(judgement(results, question), format)
 
 
 def _judge_commands(
@@ -108,14 +103,14 @@ def _judge_commands(
             first, second, Results(out, say), margin=margin, max_seeds=max_seeds, minutes=budget,
             stream=stream, say=say,
         )  # fmt: skip
+    code = CODES[answer["decision"]]
     if format == "json":
         echo(json.dumps(answer))
-        return CODES[answer["decision"]]
+        return code
     verdict = shown_verdict(answer["verdict"])
     word = "" if verdict == answer["decision"] else f"{verdict}: "
-    numbers = "no difference is known"
-    if answer["difference"] is not None:
-        numbers = f"difference {answer['difference']:+.4g}"
+    d = answer["difference"]
+    numbers = "no difference is known" if d is None else f"difference {d:+.4g}"
     if answer["low"] is not None:
         numbers += f" ({answer['low']:.4g} to {answer['high']:.4g})"
     if answer["p"] is not None:
@@ -134,7 +129,6 @@ def _judge_commands(
     if format == "github":
         runs, diverged = sum(answer["seeds"]), sum(answer["diverged"])
         parts.append(f"{runs} runs read: {runs - diverged} counted, {diverged} diverged")
-        echo("\n".join(["### " + parts[0], "", *(f"- {part}" for part in parts[1:])]))
-        return CODES[answer["decision"]]
+        parts = ["\n".join(["### " + parts[0], "", *(f"- {part}" for part in parts[1:])])]
     echo("; ".join(parts))
-    return CODES[answer["decision"]]
+    return code

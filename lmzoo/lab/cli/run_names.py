@@ -71,10 +71,8 @@ def find_studied(text: str, runs: Path = RUNS) -> tuple[Path, str]:
     Raises:
         UserError: See `find_study`.
     """
-    study, colon, point = text.partition(":")
-    if colon and not S3_SCHEME.match(text):
-        return find_study(study, runs), point
-    return find_study(text, runs), ""
+    study, _, point = (text, "", "") if S3_SCHEME.match(text) else text.partition(":")
+    return find_study(study, runs), point
 
 
 def _best_seed(study: Path, text: str) -> Path:
@@ -91,9 +89,8 @@ def _best_seed(study: Path, text: str) -> Path:
     point = find_point(named_points(content, models)["points"], text)
     names = chosen.get(point["id"], {"runs": ()})["runs"]
     folders = [RunFolder(restore_run(study, run)) for run in names]
-    runs = [run for run in folders if run.checkpoint.exists()]
-    losses = {run.path: _best_loss(run) for run in runs}
-    losses = {path: loss for path, loss in losses.items() if loss is not None}
+    found = {run.path: _best_loss(run) for run in folders if run.checkpoint.exists()}
+    losses = {path: loss for path, loss in found.items() if loss is not None}
     if not losses:
         raise UserError(
             f"{study}: point {point['label']!r} has no confirm run with weights; run its sweep "
@@ -137,13 +134,11 @@ def _latest(name: str, runs: Path) -> Path | None:
     except UserError as error:
         raise UserError(f"{error}; nor is it a folder or the name of a run") from None
     trained = [
-        folder
+        (folder.checkpoint.stat().st_mtime, folder.path)
         for folder in map(RunFolder, _run_folders(runs))
         if folder.checkpoint.exists() and (folder.config or {}).get("row") == row
     ]
-    return (
-        max((run.checkpoint.stat().st_mtime, run.path) for run in trained)[1] if trained else None
-    )
+    return max(trained)[1] if trained else None
 
 
 def _run_folders(runs: Path) -> list[Path]:

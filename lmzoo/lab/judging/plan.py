@@ -17,7 +17,14 @@ from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.columns import Column, Row, text_table
 from lmzoo.lab.analysis.formatting import MISSING, format_duration
 from lmzoo.lab.analysis.load import confirm_runs, load_study
-from lmzoo.lab.analysis.ranking import asked_contrasts, losses_by_seed, rank_points
+from lmzoo.lab.analysis.ranking import (
+    TABLE_KEYS,
+    asked_contrasts,
+    losses_by_seed,
+    point_losses,
+    rank_points,
+    tuning_sds,
+)  # fmt: skip
 from lmzoo.lab.analysis.render import Report, render
 from lmzoo.lab.judging.account import Question, account
 from lmzoo.lab.judging.verdicts import check_reference, losses_of
@@ -65,26 +72,15 @@ def pilot_of_study(path: Path) -> Pilot:
     reference = frame.filter(pl.col("point") == folder.study.get("reference", ""))
     if reference.is_empty():
         raise UserError(f"study {path} has no reference with a loss; a plan needs one")
-    keys = ["score", "fingerprint"]
-    part = frame.join(reference.select(keys), on=keys, how="semi", maintain_order="left")
+    home = reference.select(TABLE_KEYS)
+    part = frame.join(home, on=TABLE_KEYS, how="semi", maintain_order="left")
     confirm, _ = confirm_runs(folder.runs, folder.events, folder.study, "token", None)
-    wide = part.select("point").join(
-        losses_by_seed(confirm), on="point", how="left", maintain_order="left"
-    )
-    chosen = folder.study.get("chosen", {})
-    tuning = [chosen.get(p, {}).get("tuning_sd") or 0.0 for p in part["point"]]
-    losses = wide.drop("point").cast(pl.Float64).to_numpy()
+    losses = point_losses(part, losses_by_seed(confirm))
     at = part["point"].to_list().index(reference["point"].item(0))
-    asked = asked_contrasts(part, folder.study)
-    return Pilot(
-        part["label"].to_list(),
-        losses,
-        at,
-        asked,
-        np.array(tuning),
-        pairs_pay(losses, np.full(len(losses), at), asked),
-        part["seconds"].cast(pl.Float64).fill_null(float("nan")).to_numpy(),
-    )
+    asked, tuning = asked_contrasts(part, folder.study), tuning_sds(part, folder.study)
+    paired = pairs_pay(losses, np.full(len(losses), at), asked)
+    seconds = part["seconds"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    return Pilot(part["label"].to_list(), losses, at, asked, tuning, paired, seconds)
 
 
 def pilot_of_results(results: Any, question: Question, seconds: float = math.nan) -> Pilot:

@@ -20,12 +20,7 @@ from lmzoo.lab.analysis.ranking import order, verdict_columns
 from lmzoo.lab.analysis.render import Report, ReportFrame
 from lmzoo.lab.analysis.verdict_lines import SHOWN
 from lmzoo.lab.judging.account import NO_PAIR, Account, Question, account
-from lmzoo.lab.statistics.compared import (
-    NEGLIGIBLE,
-    UNDECIDED,
-    VERDICTS,
-    compared,
-)  # fmt: skip
+from lmzoo.lab.statistics.compared import NEGLIGIBLE, UNDECIDED, VERDICTS, compared
 from lmzoo.lab.statistics.contrasts import pairs_pay, point_intervals
 from lmzoo.lab.statistics.intervals import Array
 
@@ -154,20 +149,13 @@ def _judged(part: pl.DataFrame, q: Question) -> tuple[pl.DataFrame, pl.Series]:
     known = (~np.isnan(losses)).sum(1)
     runs = part.group_by("variant", maintain_order=True).len()["len"].to_numpy()
     columns = {
-        "table": part["table"][0],
-        "rank": order(losses, interval.mean),
-        "variant": variants,
-        "mean": interval.mean,
-        "low": interval.low,
-        "high": interval.high,
+        "table": part["table"][0], "rank": order(losses, interval.mean), "variant": variants,
+        "mean": interval.mean, "low": interval.low, "high": interval.high,
         "against": [variants[r] if own else None for r, own in zip(to, asked, strict=True)],
         **verdict_columns(c),
-        "seeds": known,
-        "missing": runs - known - lone.sum(1),
-        "without_pair": lone.sum(1),
-        "diverged": np.isposinf(losses).sum(1),
-        "paired": np.full(len(variants), paired),
-    }
+        "seeds": known, "missing": runs - known - lone.sum(1), "without_pair": lone.sum(1),
+        "diverged": np.isposinf(losses).sum(1), "paired": np.full(P, paired),
+    }  # fmt: skip
     whole = pl.col("seeds", "missing", "without_pair", "diverged", "seeds_needed", "sign")
     table = pl.DataFrame(columns, schema_overrides={"against": pl.String}).fill_nan(None)
     table = table.with_columns(whole.cast(pl.Int64), pl.col("rank").rank("min").cast(pl.Int64))
@@ -224,23 +212,21 @@ def _report(table: pl.DataFrame, given: Account) -> Report:
     q = given.question
     metric, within, seed = q.metric, q.within, q.seed
     asked = table.filter(pl.col("verdict").is_not_null())
-    counts = asked["verdict"].value_counts().rows()
-    found = {v: dict(counts)[v] for v in VERDICTS if v in dict(counts)}
-    said = ", ".join(f"{n} {SHOWN.get(v, v)}" for v, n in found.items())
+    counts = dict(asked["verdict"].value_counts().rows())
+    found = [v for v in VERDICTS if v in counts]
+    said = ", ".join(f"{counts[v]} {SHOWN.get(v, v)}" for v in found)
     references = asked["against"].unique()
     to = "the one before" if q.successive else f"the first of each {within}"
     to = repr(references.item(0)) if len(references) == 1 else to
     heading = [f"{len(asked)} {'contrast' if len(asked) == 1 else 'contrasts'} with {to}: {said}"]
     heading.append(given.line())
     better = "higher" if q.higher_is_better else "lower"
-    of_margin = (
-        f"margin {q.margin:g}" if q.margin else "no margin, so nothing is negligible (--margin)"
-    )
+    nothing = "no margin, so nothing is negligible (--margin)"
+    of_margin = f"margin {q.margin:g}" if q.margin else nothing
     heading.append(f"{metric}, {better} is better; {of_margin}; means of seeds, 95 % intervals")
-    kinds = set(asked["paired"])
-    if True in kinds:
+    if asked["paired"].any():
         heading.append(f"paired by {seed}: runs of one {seed} are compared with each other")
-    if False in kinds:
+    if not asked["paired"].all():
         heading.append("unpaired: means of independent runs are compared")
     lacking = (pl.col("missing") > 0) | (pl.col("diverged") > 0) | (pl.col("without_pair") > 0)
     for row in table.filter(lacking).to_dicts():

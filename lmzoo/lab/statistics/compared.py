@@ -81,7 +81,6 @@ MOST_SEEDS = 1000
 """A greater number of seeds counts as none."""
 FEW_SEEDS = 3
 """Up to this number of seeds, a verdict that the point's own seeds do not show is marked."""
-
 SHOWING = 12
 """Seeds of a reference of which one in five fails that show a failure with 93 %."""
 
@@ -244,10 +243,8 @@ def compared(
         c = contrasts(known, to, tuning_sd, family=sharing, paired=paired)
         state.look(c, known, to, error, margin)
         previous, latest = n, (c, known, k)
-    if latest is None:  # no look yet
-        none = np.full_like(x, np.nan)
-        latest = contrasts(none, to), none, -1
-    c, known, k = latest
+    none = np.full_like(x, np.nan)
+    c, known, k = latest or (contrasts(none, to), none, -1)  # no look yet
     rest = schedule[k + 1 :]
     error = rest[0].error if rest else spend([schedule[-1].seeds + 1], schedule)[-1].error
     sign, verdict = state.sign, state.words()
@@ -255,24 +252,11 @@ def compared(
     least = max(margin, 0.0)
     worse, better = c.tail(least - c.mean), c.tail(least + c.mean)
     low, high = _interval(c, sign, verdict, margin)
+    within, shared = np.maximum(1 - worse - better, 0.0), _shared(c, known, to, verdict, margin)
     return Compared(
-        verdict,
-        sign,
-        c.mean,
-        low,
-        high,
-        state.p,
-        c.p,
-        worse,
-        np.maximum(1 - worse - better, 0.0),
-        better,
-        state.p_diverged,
-        needed,
-        needs_tuning,
-        _shared(c, known, to, verdict, margin),
-        c.noisy,
-        seeds,
-    )
+        verdict, sign, c.mean, low, high, state.p, c.p, worse, within, better, state.p_diverged,
+        needed, needs_tuning, shared, c.noisy, seeds,
+    )  # fmt: skip
 
 
 def _interval(

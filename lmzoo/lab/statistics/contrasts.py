@@ -35,13 +35,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from lmzoo.lab.statistics.intervals import (
-    LEVEL,
-    Array,
-    Interval,
-    mean_and_error,
-    mean_interval,
-)
+from lmzoo.lab.statistics.intervals import LEVEL, Array, Interval, mean_and_error, mean_interval
 from lmzoo.lab.statistics.noise import (
     LEAST_POINTS,
     half_width,
@@ -156,23 +150,14 @@ def contrasts(
         variance = of_seeds + tuning[:, None]
         freedom = np.where(unknown > 0, variance**2 / unknown, np.inf)
         expected = (noise.weight * of_seeds).sum(1)
-    known = ~own & ~np.isnan(expected)
+    known, difference = ~own & ~np.isnan(expected), np.where(own, np.nan, mean - mean[to])
     expected = np.where(known, expected, np.nan)
+    weight = np.where(known[:, None], noise.weight, np.nan)
     return Contrasts(
-        np.where(own, np.nan, mean - mean[to]),
-        np.sqrt(expected + tuning),
-        noise.seeds,
-        expected * noise.seeds,
-        of_reference[to],
-        noise.seeds[to],
-        noise.own[to],
-        tuning,
-        np.where(known[:, None], noise.weight, np.nan),
-        np.sqrt(variance),
-        freedom,
-        noise.noisy(),
-        bool(paired),
-    )
+        difference, np.sqrt(expected + tuning), noise.seeds, expected * noise.seeds,
+        of_reference[to], noise.seeds[to], noise.own[to], tuning, weight, np.sqrt(variance),
+        freedom, noise.noisy(), bool(paired),
+    )  # fmt: skip
 
 
 def pairs_pay(losses: Array, reference: NDArray[np.int64], asked: NDArray[np.bool_]) -> bool:

@@ -133,8 +133,7 @@ def seed_noise(
     """
     known = ~np.isnan(losses)
     n = known.sum(1)
-    _, mean, _ = mean_and_error(losses)
-    deviation = np.where(known, losses - mean[:, None], 0.0)
+    deviation = np.where(known, losses - mean_and_error(losses)[1][:, None], 0.0)
     share = np.broadcast_to(share, losses.shape)
     with np.errstate(invalid="ignore", divide="ignore"):
         s2 = np.where(n > 1, (deviation**2 / share).sum(1) / (n - 1), np.nan)

@@ -116,11 +116,11 @@ class _Power(NamedTuple):
     def least(self, noise: Array, power: float) -> float:
         """Return the least n whose mean power is enough; NaN above `MOST_SEEDS`."""
         numbers = range(2, MOST_SEEDS + 1)
-        place = bisect_left(
-            numbers,
-            True,  # noqa: FBT003
-            key=lambda n: bool(np.mean([self.of(n, float(v)) for v in noise]) >= power),
-        )
+
+        def enough(n: int) -> bool:
+            return bool(np.mean([self.of(n, float(v)) for v in noise]) >= power)
+
+        place = bisect_left(numbers, True, key=enough)  # noqa: FBT003
         return numbers[place] if place < len(numbers) else np.nan
 
 

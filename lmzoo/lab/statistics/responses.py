@@ -159,13 +159,11 @@ def fit_responses(
         noise = np.where(np.isfinite(runs.noise), runs.noise, 0.0)[:, 0]
         mean = np.minimum(runs.mean, runs.least)
         return Responses(mean, order, order[:, 0], np.zeros(len(y)), noise)
-    fit, rng = _Fit(runs), np.random.default_rng(seed)
-    mean = fit.mean(x)
-    near = runs.near(fit.noise)
+    fit, rng, rows = _Fit(runs), np.random.default_rng(seed), np.arange(len(y))
+    mean, near = fit.mean(x), runs.near(fit.noise)
     clear = near & ~(runs.outside() & (runs.mean > runs.least))
     order = np.lexsort((mean, ~clear, np.isinf(y), np.isnan(y)))
     best = order[:, 0]
-    rows = np.arange(len(y))
     possible = near | (runs.known & ~runs.trained)
     some, first = _least(np.where(possible, mean, np.inf), best)
     tried, usable = x[rows[:, None], some], np.take_along_axis(possible, some, 1)
@@ -187,14 +185,10 @@ def fit_responses(
         chosen = drawn[:, rows, first][..., None]
     beyond = np.where(usable, drawn[..., : some.shape[1]], np.inf)
     beyond = np.concatenate([beyond, drawn[..., some.shape[1] :]], 2).min(2)
-    tuning_sd = np.sqrt(((chosen[..., 0] - beyond) ** 2).mean(0))
-    return Responses(
-        runs.least + runs.height * (mean + runs.centre),
-        order,
-        challenger,
-        height * regret.mean(0),
-        np.maximum(height * tuning_sd, runs.hidden()),
-    )
+    tuning_sd = height * np.sqrt(((chosen[..., 0] - beyond) ** 2).mean(0))
+    nats = runs.least + runs.height * (mean + runs.centre)
+    tuning_sd = np.maximum(tuning_sd, runs.hidden())
+    return Responses(nats, order, challenger, height * regret.mean(0), tuning_sd)
 
 
 @dataclass(frozen=True)
@@ -500,14 +494,10 @@ def _around(x: Array, best: NDArray[np.int64]) -> Array:
     """
     if x.shape[2] != 1:
         return np.zeros((len(x), 0, x.shape[2]))
-    rows = np.arange(len(x))
-    centre = x[rows, best, 0][:, None]
-    tried = x[..., 0]
+    centre, tried = x[np.arange(len(x)), best, 0][:, None], x[..., 0]
     low = np.where(tried < centre - 1e-9, tried, -np.inf).max(1, keepdims=True)
     high = np.where(tried > centre + 1e-9, tried, np.inf).min(1, keepdims=True)
     low = np.where(np.isfinite(low), low, np.minimum(-1.0, centre))
     high = np.where(np.isfinite(high), high, np.maximum(1.0, centre))
     share = np.array([0.25, 0.5, 0.75])
-    return np.concatenate([centre + share * (low - centre), centre + share * (high - centre)], 1)[
-        ..., None
-    ]
+    return np.concatenate([centre + share * (end - centre) for end in (low, high)], 1)[..., None]

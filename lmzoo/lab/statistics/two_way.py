@@ -71,7 +71,7 @@ def two_way_difference(
     S, N = d.shape
     mean = float(d.mean())
     if S < 2 or N < 2:
-        return TwoWayDifference(mean, *[float("nan")] * 6)
+        return TwoWayDifference(mean, *[np.nan] * 6)
     rows, columns = d.mean(1), d.mean(0)
     residual = d - rows[:, None] - columns + mean
     of_seeds = float(rows.var(ddof=1)) / S
@@ -80,8 +80,8 @@ def two_way_difference(
     variance = max(of_seeds + of_sequences - of_both, of_seeds, of_sequences) + tuning
     errors = float(np.sqrt(of_seeds)), float(np.sqrt(of_sequences))
     if variance == 0:
-        better = float("nan") if mean == 0 else float(mean < 0)
-        return TwoWayDifference(mean, mean, mean, float("nan"), better, *errors)
+        better = np.nan if mean == 0 else float(mean < 0)
+        return TwoWayDifference(mean, mean, mean, np.nan, better, *errors)
     own = of_seeds**2 / (S - 1) + of_sequences**2 / (N - 1)
     freedom = variance**2 / own if own else float("inf")
     error = float(np.sqrt(variance))

@@ -11,15 +11,12 @@ from itertools import takewhile
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lmzoo.lab.statistics.compared import Compared, Look, compared, looks, read_looks, spend
 from lmzoo.lab.statistics.contrasts import unfair
-from lmzoo.lab.statistics.intervals import Array
 from lmzoo.lab.study.point_planner import PointPlanner
 from lmzoo.lab.study.study import Study
 
-Mask = NDArray[np.bool_]
 Facts = Mapping[PointPlanner, Mapping[str, Any]]
 """The facts about the model of each point that is known: its score, whether it leaks."""
 
@@ -59,38 +56,19 @@ def comparison(
     `waits`: a look that needs runs which have not ended decides nothing; `nearest`: how many points
     get the seeds of a further look, 0 for all.
     """
-    own, losses, honest, rivals = _measured(points, reference)
-    return own, compared(
-        losses,
-        own.index(reference),
-        family=honest & ~rivals,
-        silent=honest & rivals,
-        tuning_sd=[point.tuning_sd for point in own],
-        looks=study_looks,
-        margin=margin,
-        ended=[len(p.confirm_runs) for p in own] if waits else None,
-        nearest=nearest,
-    )
-
-
-def _measured(
-    points: Facts, reference: PointPlanner
-) -> tuple[list[PointPlanner], Array, Mask, Mask]:
-    """Return the points with the reference's kind of score, and their losses.
-
-    Then which of them are neither leaking nor baselines, and which are another architecture at one
-    untuned setting.
-    """
     score = points[reference]["score"]
     own = [p for p, facts in points.items() if facts["score"] == score and p.confirm_runs]
     losses = np.full((len(own), max(len(p.confirm_runs) for p in own)), math.nan)
     for row, point in zip(losses, own, strict=True):
         row[: len(point.confirm_runs)] = [_loss(run) for run in point.confirm_runs]
     honest = np.array([not points[p]["leaks"] and not p.point.baseline for p in own])
-    rivals = unfair(
-        [p.point.architecture for p in own], [p.is_tuned for p in own], own.index(reference)
-    )
-    return own, losses, honest, rivals
+    at, names = own.index(reference), [p.point.architecture for p in own]
+    rivals = unfair(names, [p.is_tuned for p in own], at)
+    return own, compared(
+        losses, at, family=honest & ~rivals, silent=honest & rivals,
+        tuning_sd=[point.tuning_sd for point in own], looks=study_looks, margin=margin,
+        ended=[len(p.confirm_runs) for p in own] if waits else None, nearest=nearest,
+    )  # fmt: skip
 
 
 def plan_more_seeds(

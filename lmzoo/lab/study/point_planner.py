@@ -269,11 +269,13 @@ class PointPlanner:
     def best_setting_json(self) -> dict[str, Any]:
         """Return the best setting, its confirm runs and its values at the edge of their ranges."""
         assert self.best_setting is not None
-        edge = edges(self.space, self.settings, self.best_setting)
-        runs = [run.id for run in self.confirm_runs]
-        found = {"setting": self.best_setting, "runs": runs, "edge": edge}
-        found["tuning_sd"] = self.tuning_sd
-        return {**found, "tunings": self.tunings} if self.tunings else found
+        return {
+            "setting": self.best_setting,
+            "runs": [run.id for run in self.confirm_runs],
+            "edge": edges(self.space, self.settings, self.best_setting),
+            "tuning_sd": self.tuning_sd,
+            **({"tunings": self.tunings} if self.tunings else {}),
+        }
 
     @property
     def _design_runs(self) -> list[PlannedRun]:
@@ -320,8 +322,7 @@ class PointPlanner:
         if len(refusals) == len(self.tune_runs) >= len(self.design):
             raise UserError(
                 f"point {self.point.display_label!r}: no suggested setting is valid: "
-                f"{refusals[0]}; "
-                "change the search space"
+                f"{refusals[0]}; change the search space"
             )
         if new:
             self.store.add_settings(self._key, new)

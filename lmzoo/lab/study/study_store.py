@@ -255,23 +255,10 @@ class StudyStore:
 class ReadOnlyStudyStore(StudyStore):
     """A study store that takes no lock and writes nothing; new settings are kept in memory."""
 
-    def prune(self, run_id: str, epoch: int) -> None:
-        """Do nothing: the sweep prunes the run when it starts."""
+    def _nothing(self, *_: Any, **__: Any) -> None:
+        """Do nothing: a sweep prunes and repairs the runs when it starts."""
 
-    def continue_run(self, run_id: str) -> None:
-        """Do nothing."""
-
-    def _repair(self, folder: RunFolder, action: Callable[[], object]) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-    def _open(self) -> None:
-        """Take no lock."""
-
-    def _submit(self, action: Callable[[], object]) -> None:
-        """Do nothing."""
+    prune = continue_run = _repair = close = _open = _submit = _nothing
 
 
 def study_json(
@@ -280,7 +267,7 @@ def study_json(
     """Return the content of `study.json` at this moment."""
     points = [planner.point for planner in planners]
     spaces = [_plain(point.search_space) for point in points]
-    labels = {label for point in points for label in point.labels}
+    labels, own = {x for p in points for x in p.labels}, ("id", "label", "aliases", "baseline")
     facts = next((point.data_facts for point in points if point.data_facts), None)
     return {
         "name": study.name,
@@ -289,9 +276,7 @@ def study_json(
         "given": list(study.given),
         "reference": reference_id(study, points),
         "budget": {
-            "epochs": study.epochs,
-            "samples": study.samples,
-            "seeds": study.seeds,
+            **{name: getattr(study, name) for name in ("epochs", "samples", "seeds")},
             "reference_seeds": looks[0].own,
         },
         "margin": study.margin,
@@ -300,14 +285,7 @@ def study_json(
         "options": option_words(study),
         "search": {path: bounds for space in spaces for path, bounds in space.items()},
         "points": [
-            {
-                "id": point.id,
-                "label": point.label,
-                "aliases": point.aliases,
-                "baseline": point.baseline,
-                "search": space,
-                "cell": point.cell,
-            }
+            {**{name: getattr(point, name) for name in own}, "search": space, "cell": point.cell}
             for point, space in zip(points, spaces, strict=True)
         ],
         **({"data": facts} if facts else {}),

@@ -275,15 +275,12 @@ class SharedTuning:
         if not losses:
             return []
         shape = len(losses), max(map(len, losses.values()))
-        y, seeds = np.full(shape, np.nan), np.zeros(shape, np.int64)
-        x = []
+        (y, early), seeds, x = np.full((2, *shape), np.nan), np.zeros(shape, np.int64), []
         for row, (point, own) in enumerate(losses.items()):
             y[row, : len(own)], seeds[row, : len(own)] = own, point.repeats
             padded = [*point.settings, *point.settings[:1] * (shape[1] - len(own))]
             x.append(coordinates(point.space, padded))
-        early = np.full(shape, np.nan)
-        if self.points[0].first_rung:
-            for row, (point, own) in enumerate(losses.items()):
+            if point.first_rung:
                 early[row, : len(own)] = point.losses_at_rung()
         design, space = len(self.points[0].design), self.points[0].space
         elsewhere = None

@@ -75,18 +75,10 @@ def learning_chart(frame: pl.DataFrame, look: Look, metric: str) -> Any:
     facts = [*look.tooltips(), "epoch:Q", *numbers, "runs:Q"]
     few = len(look.groups) <= MANY
     own = [label for label, group in look.groups.items() if few or group == REFERENCE]
-    band = (
-        look.chart(frame.filter(pl.col("label").is_in(own)))
-        .mark_area(clip=True)
-        .encode(
-            x=base.encoding.x,
-            y=loss("low:Q"),
-            y2="high:Q",
-            color=colour,
-            detail="label:N",
-            opacity=look.opacity(by, 0.15, 0),
-        )
-    )
+    band = look.chart(frame.filter(pl.col("label").is_in(own))).mark_area(clip=True).encode(
+        x=base.encoding.x, y=loss("low:Q"), y2="high:Q", color=colour, detail="label:N",
+        opacity=look.opacity(by, 0.15, 0),
+    )  # fmt: skip
     line = base.mark_line(clip=True).encode(y=loss("loss:Q"), opacity=look.opacity(by))
     marks = base.mark_point(filled=True, clip=True, size=30 if few else 12).encode(
         y=loss("loss:Q"), opacity=look.opacity(by), tooltip=facts
@@ -109,24 +101,17 @@ def _names(
     low, high = ends
     gap = (high - low) * LINE / HEIGHT
     last = frame.sort("epoch").group_by("label", maintain_order=True).last()
-    rows = last.filter(pl.col("loss") <= high).sort("loss").to_dicts()
-    places = [row["loss"] for row in rows]
+    rows = last.filter(pl.col("loss") <= high).sort("loss")
+    places = rows["loss"].to_list()
     for i in range(1, len(places)):
         places[i] = max(places[i], places[i - 1] + gap)
     top = high
     for i in reversed(range(len(places))):
         places[i] = top = min(places[i], top)
         top -= gap
-    own = [
-        {
-            "label": row["label"],
-            "loss": row["loss"],
-            "place": at,
-            "shown": short_label(row["label"]),
-        }
-        for row, at in zip(rows, places, strict=True)
-    ]
-    base = look.chart(pl.DataFrame(own)).encode(tooltip=look.tooltips())
+    names = pl.Series([*map(short_label, rows["label"])], dtype=pl.String)
+    own = rows.select("label", "loss", place=pl.Series(places, dtype=pl.Float64), shown=names)
+    base = look.chart(own).encode(tooltip=look.tooltips())
     edge, text = (alt.XValue(alt.ExprRef(f"width + {x}")) for x in (2, LEADER))
     leaders = base.mark_rule(strokeWidth=1.5, clip=False).encode(
         x=edge, x2=alt.X2Value(alt.ExprRef(f"width + {LEADER - 4}")), y=loss("loss:Q"),

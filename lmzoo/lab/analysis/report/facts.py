@@ -55,8 +55,8 @@ def spent_table(folder: StudyFolder) -> TextTable:
         whole = sums.with_columns(stage=pl.lit("all"), device=pl.lit(""))
         stages = pl.concat([stages, whole.select(stages.columns)], how="vertical_relaxed")
     rows = [
-        (stage, f"{runs:,}", f"{pruned:,}", f"{epochs:,}", format_duration(seconds), device)
-        for stage, runs, pruned, epochs, seconds, device in stages.iter_rows()
+        (stage, *(f"{n:,}" for n in counts), format_duration(seconds), device)
+        for stage, *counts, seconds, device in stages.iter_rows()
     ]
     header = ("stage", "runs", "pruned", "epochs", "training time, summed", "device")
     return TextTable("what was spent", header, rows, frozenset({"stage", "device"}))

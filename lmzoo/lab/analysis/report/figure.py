@@ -4,8 +4,8 @@ It is as wide as one or two columns, without a title, which is the caption's: `c
 text. Verdicts have shapes and lines have dashes, so that a grey print can be read.
 """
 
+import json
 import re
-from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ import vl_convert
 
 from lmzoo.base.errors import UserError, near, writing
 from lmzoo.lab.analysis.load import StudyFolder, load_study
-from lmzoo.lab.analysis.ranking import TABLE_KEYS, rank_points
+from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.analysis.report.curve_charts import ENDS, curve_charts
-from lmzoo.lab.analysis.report.forest import forest_chart
+from lmzoo.lab.analysis.report.forest import forest_charts
 
 WRITERS = {
     ".pdf": vl_convert.vegalite_to_pdf,
@@ -68,9 +68,7 @@ def write_figure(study: Path, out: Path, columns: int, metric: str) -> str:
 def figures(folder: StudyFolder, metric: str = "token") -> dict[str, Any]:
     """Return name -> chart: forest, curves, tuning of each field."""
     ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric)
-    parts = ranked.partition_by(TABLE_KEYS, maintain_order=True)
-    forests = [chart for chart in map(forest_chart, parts) if chart is not None]
-    charts = {f"forest{i or ''}": chart for i, chart in enumerate(forests)}
+    charts = {f"forest{i or ''}": chart for i, chart in enumerate(forest_charts(ranked))}
     for name, chart in curve_charts(folder, ranked, metric).items():
         own = {"learning": "curves"}.get(name, name).replace("setting-", "tuning-")
         charts[own] = chart
@@ -108,20 +106,7 @@ def _printed(spec: dict[str, Any], columns: int) -> dict[str, Any]:
             values = own["color"]["scale"]["domain"]
             dashes = [DASHES[i % len(DASHES)] for i, _ in enumerate(values)]
             own["strokeDash"] = own["color"] | {"scale": {"domain": values, "range": dashes}}
-    return _coloured(spec, _light())
-
-
-def _light() -> dict[str, str]:
-    """Return the colours of a page in the light, by their names in CSS."""
-    css = files("lmzoo.lab.analysis.report").joinpath("page.css").read_text("utf-8")
-    return dict(re.findall(r"(--[\w-]+): (#\w+)", css.partition("}")[0]))
-
-
-def _coloured(value: Any, colours: Mapping[str, str]) -> Any:
-    """Return a specification in which names of colours are replaced by their values."""
-    if isinstance(value, dict):
-        return {key: _coloured(x, colours) for key, x in value.items()}
-    if isinstance(value, list):
-        return [_coloured(x, colours) for x in value]
-    name = value[4:-1] if isinstance(value, str) and value.startswith("var(") else ""
-    return colours.get(name, value)
+    light = files("lmzoo.lab.analysis.report").joinpath("page.css").read_text("utf-8")
+    colours = dict(re.findall(r"(--[\w-]+): (#\w+)", light.partition("}")[0]))
+    text = re.sub(r"var\((--[\w-]+)\)", lambda own: colours.get(own[1], own[0]), json.dumps(spec))
+    return json.loads(text)

@@ -10,6 +10,7 @@ import altair as alt
 import polars as pl
 import vl_convert
 
+from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.report.colours import (
     BASELINE,
     COLOURS,
@@ -64,6 +65,12 @@ def forest_rows(part: pl.DataFrame) -> list[dict[str, Any]]:
         if row["reference"] or row["difference"] is not None
     ]
     return sorted(rows, key=lambda row: (GROUPS.index(row["group"]), row["difference"]))
+
+
+def forest_charts(ranked: pl.DataFrame) -> list[Any]:
+    """Return the plots of the tables of a ranking that have differences."""
+    parts = ranked.partition_by(TABLE_KEYS, maintain_order=True)
+    return [chart for chart in map(forest_chart, parts) if chart is not None]
 
 
 def forest_chart(part: pl.DataFrame) -> Any:

@@ -14,7 +14,7 @@ import polars as pl
 from lmzoo.base.parts import is_complete
 from lmzoo.lab.analysis.brief import caveats, diagnoses
 from lmzoo.lab.analysis.load import StudyFolder, load_study
-from lmzoo.lab.analysis.ranking import TABLE_KEYS, rank_points
+from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.analysis.ranking_table import ranking_report
 from lmzoo.lab.analysis.render import Report, TextTable, render
 from lmzoo.lab.analysis.report.facts import audit_section, cost_line, data_section, recipe_section
@@ -63,20 +63,16 @@ def render_report(study: Path | str, *, metric: str = "token", point: str = "") 
     ]
     lead = paragraphs([" ".join(filter(None, [*caveats(folder, ranked), answer(ranked)]))], "lead")
     lead += paragraphs([*diagnoses(folder, ranked), cost_line(folder)])
-    if has_charts:
-        lead += _forests(ranked)
-    else:
-        lead += paragraphs([NO_CHARTS])
+    lead += _forests(ranked) if has_charts else paragraphs([NO_CHARTS])
     used = terms(lead + "".join(section.body for section in sections))
     sections.append(Section("Terms", used, folded=True))
     return html_page(ranking.heading[0], lead, sections, point=label)
 
 
 def _forests(ranked: pl.DataFrame) -> str:
-    from lmzoo.lab.analysis.report.forest import forest_chart
+    from lmzoo.lab.analysis.report.forest import forest_charts
 
-    parts = ranked.partition_by(TABLE_KEYS, maintain_order=True)
-    return "".join(chart_figure(chart) for chart in map(forest_chart, parts) if chart is not None)
+    return "".join(map(chart_figure, forest_charts(ranked)))
 
 
 def _ranking(folder: StudyFolder, ranked: pl.DataFrame, report: Report) -> str:
