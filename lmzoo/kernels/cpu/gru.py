@@ -21,7 +21,7 @@ it writes more, the compiler assumes that they overlap and does not vectorise.
 """
 
 from dataclasses import dataclass
-from typing import Any, no_type_check
+from typing import no_type_check
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from lmzoo.kernels.cpu.blas import add_outer, product, product_transposed
 from lmzoo.kernels.cpu.compiled import compiled
 from lmzoo.kernels.cpu.elementwise import sigmoid, tanh
 from lmzoo.kernels.cpu.sweep import Sweep, add_rows, look_up
-from lmzoo.kernels.scan import Weights
 
 
 @compiled
@@ -183,11 +182,5 @@ class Scan(Sweep):
     """
 
     kernels = _forward, _backward
+    writes = 5
     reset_before: bool = False
-
-    def settings(self) -> tuple[Any, ...]:
-        return (self.reset_before,)
-
-    def widths(self, weights: Weights, width: int) -> list[int]:
-        del weights
-        return [width] * 5

@@ -24,7 +24,6 @@ from lmzoo.kernels.cpu.blas import add_outer, product, product_transposed
 from lmzoo.kernels.cpu.compiled import compiled
 from lmzoo.kernels.cpu.elementwise import atanh, sigmoid, tanh
 from lmzoo.kernels.cpu.sweep import Sweep, add_rows, look_up
-from lmzoo.kernels.scan import Weights
 
 LIMIT = 0.9999
 """2h − 1 is clipped to ±LIMIT before its atanh."""
@@ -154,6 +153,7 @@ class Scan(Sweep):
     """Weights hf and hh, None where cut."""
 
     kernels = _forward, _backward
+    writes = 3
     pair: bool = True
     carry: bool = True
     write: bool = True
@@ -163,7 +163,3 @@ class Scan(Sweep):
     def settings(self) -> tuple[Any, ...]:
         read = self.read == "centred", self.read == "logit"
         return (Variant(self.pair, self.carry, self.write, self.carry - self.keep, *read, LIMIT),)
-
-    def widths(self, weights: Weights, width: int) -> list[int]:
-        del weights
-        return [width] * 3

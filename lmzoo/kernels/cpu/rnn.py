@@ -18,7 +18,6 @@ from lmzoo.kernels.cpu.blas import add_outer, product, product_transposed
 from lmzoo.kernels.cpu.compiled import compiled
 from lmzoo.kernels.cpu.elementwise import sigmoid, tanh
 from lmzoo.kernels.cpu.sweep import Sweep, add_rows, look_up
-from lmzoo.kernels.scan import Weights
 
 Activation = Literal["tanh", "sigmoid", "relu", "identity"]
 ACTIVATIONS = get_args(Activation)
@@ -100,7 +99,3 @@ class Scan(Sweep):
 
     def settings(self) -> tuple[Any, ...]:
         return (ACTIVATIONS.index(self.activation),)
-
-    def widths(self, weights: Weights, width: int) -> list[int]:
-        del weights
-        return [width]

@@ -4,8 +4,8 @@ Kernels read and write arrays (T, P, B, H), time first, so that a step is one co
 run one pack member at a time, so that what a step reads and writes stays in the cache.
 """
 
-from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any, ClassVar, no_type_check
 
 import torch
@@ -30,14 +30,17 @@ class Sweep(Recurrence):
     kernels: ClassVar[tuple[Kernel, Kernel]]
     vectors: ClassVar[int] = 1
     """Vectors of width H in the state."""
+    writes: ClassVar[int] = 1
+    """Vectors that the forward kernel writes at each step."""
 
-    @abstractmethod
     def settings(self) -> tuple[Any, ...]:
         """Return the arguments of both kernels that select the variant."""
+        return astuple(self)  # type: ignore[call-overload]
 
-    @abstractmethod
     def widths(self, weights: Weights, width: int) -> Sequence[int]:
         """Return the widths of what the forward kernel writes at each step, from that of h."""
+        del weights
+        return [width] * self.writes
 
     def forward(
         self, projected: Tensor, tokens: Tensor | None, start: Tensor, weights: Weights

@@ -59,19 +59,8 @@ class Scan(GpuRecurrence):
 
     steps = _step, _step_backward
     biased = True
+    blocks, saved = 3, 4
     reset_before: bool = False
-
-    @property
-    def blocks(self) -> int:
-        return 3
-
-    @property
-    def saved(self) -> int:
-        return 4
-
-    @property
-    def flags(self) -> tuple[bool]:
-        return (self.reset_before,)
 
     def weight_gradients(
         self, start: Tensor, states: Tensor, saved: Tensor, deltas: Tensor, operands: Tensor

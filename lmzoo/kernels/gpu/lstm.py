@@ -78,7 +78,3 @@ class Scan(GpuRecurrence):
     @property
     def saved(self) -> int:
         return self.blocks + 1
-
-    @property
-    def flags(self) -> tuple[str]:
-        return (self.forget,)

@@ -94,6 +94,7 @@ class Scan(GpuRecurrence):
 
     steps = _step, _step_backward
     operands = 2
+    saved = 2
     pair: bool = True
     carry: bool = True
     write: bool = True
@@ -103,14 +104,6 @@ class Scan(GpuRecurrence):
     @property
     def blocks(self) -> int:
         return 1 + self.pair
-
-    @property
-    def saved(self) -> int:
-        return 2
-
-    @property
-    def flags(self) -> tuple[bool | str, ...]:
-        return self.pair, self.carry, self.write, self.keep, self.read
 
     def copies(self, start: Tensor, weights: Weights) -> list[Tensor]:
         shape = start.shape[-1:] * 2

@@ -56,16 +56,5 @@ class Scan(GpuRecurrence):
     """Weight W_h."""
 
     steps = _step, _step_backward
+    blocks, saved = 1, 0
     activation: str = "tanh"
-
-    @property
-    def blocks(self) -> int:
-        return 1
-
-    @property
-    def saved(self) -> int:
-        return 0
-
-    @property
-    def flags(self) -> tuple[str]:
-        return (self.activation,)

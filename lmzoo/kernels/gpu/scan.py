@@ -11,9 +11,8 @@ all positions, and so are the gradients of the weights after the backward kernel
 
 import functools
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, no_type_check
 
 import torch
@@ -45,6 +44,10 @@ class GpuRecurrence(Recurrence):
     reads_tokens = False
     steps: ClassVar[tuple[Any, Any]]
     """The functions of a step forward and backward."""
+    blocks: ClassVar[Any]
+    """W."""
+    saved: ClassVar[Any]
+    """Vectors of a step that the backward kernel reads, besides h."""
     vectors: ClassVar[int] = 1
     """Vectors of width H in the state."""
     operands: ClassVar[int] = 0
@@ -54,19 +57,9 @@ class GpuRecurrence(Recurrence):
     """How the kernels multiply (`kernels/precision.py`)."""
 
     @property
-    @abstractmethod
-    def blocks(self) -> int:
-        """W."""
-
-    @property
-    @abstractmethod
-    def saved(self) -> int:
-        """Vectors of a step that the backward kernel reads, besides h."""
-
-    @property
-    @abstractmethod
     def flags(self) -> tuple[Any, ...]:
-        """What selects the variant of a step."""
+        """What selects the variant of a step: all fields but the precision."""
+        return tuple(getattr(self, own.name) for own in fields(self) if own.name != "precision")
 
     def fits(self, start: Tensor) -> bool:
         width = start.shape[-1] // self.vectors
