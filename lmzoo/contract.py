@@ -78,6 +78,16 @@ class LanguageModel(nn.Module, ABC):
         super().__init__()
         self.config = config
         self.task = task
+        if self.conditional and not task.source_vocab:
+            raise UserError(needs_source_message(self.name))
+
+    def require_length(self, count: int) -> None:
+        """Raise a UserError if `count` tokens are more than the task has."""
+        if count > self.task.length:
+            raise UserError(
+                f"{self.name} is built for {self.task.length} tokens, got {count}; "
+                "use shorter sequences or a longer task.length"
+            )
 
     def scaled(self, table: Float[Tensor, "V E"]) -> Float[Tensor, "V E"]:
         """Return an output table times `output_scale`."""

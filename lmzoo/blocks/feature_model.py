@@ -1,22 +1,33 @@
 """Base class of models that compute one feature vector per position and apply an emission to it."""
 
 from abc import abstractmethod
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.blocks.layers import EmbeddingTable
-from lmzoo.contract import LanguageModel
-from lmzoo.emissions.base import Emission
+from lmzoo.contract import LanguageModel, Task
+from lmzoo.emissions.base import EMISSIONS, Emission
+from lmzoo.functional.normalise import Norm
 from lmzoo.types import Embeddings, Lengths, Tokens
 
 
 class FeatureModel(LanguageModel):
     """P(s_{t+1} | s_<=t) = emission(y_t), y = features(tokens); a subclass defines `features`."""
 
-    embedding: EmbeddingTable
     emission: Emission
+    emission_norm: ClassVar[Norm] = Norm.RMS
+    """Normaliser of the emission."""
+
+    def __init__(self, config: Any, task: Task, std: float | None = None) -> None:
+        """`std` is the standard deviation of the initial embeddings."""
+        super().__init__(config, task)
+        self.embedding = EmbeddingTable(task.vocab, config.width, std)
+        emission = getattr(config, "emission", None) or EMISSIONS.parse("vector")
+        self.emission = EMISSIONS.build(emission, config.width, self.emission_norm)
+        self.latent = "" if self.conditional else self.emission.latent
 
     @abstractmethod
     def features(self, tokens: Tensor, *sources: Tensor) -> Float[Tensor, "B t E"]:

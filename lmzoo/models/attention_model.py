@@ -22,25 +22,30 @@ from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.positions import PositionalEncoding, Positions
 from lmzoo.contract import DecodingState, Task
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.functional.normalise import Norm
 from lmzoo.types import Embeddings
 
 
 @config
-class AttentionConfig:
-    """Sizes, attention, positions and emission."""
+class LayersConfig:
+    """Sizes, attention, positions and emission of a stack of attention layers."""
 
     width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
     """Embedding size E."""
     layers: Annotated[int, IntRange(1, 6)] = Field(2, ge=1)
-    """Number D of layers."""
+    """Number D of layers, of an encoder and of a decoder."""
     attention: Attention.Config = Attention.Config()
     positions: Positions = Positions.ADD
     emission: Annotated[Any, EMISSIONS] = "vector"
-    tied: bool = True
-    """Whether the emission uses the embedding table."""
     dropout: Annotated[float, FloatRange(0.0, 0.3)] = Field(0.1, ge=0, lt=1)
     """Dropout rate of token vectors, attention weights and residuals, in training."""
+
+
+@config
+class AttentionConfig(LayersConfig):
+    """Sizes, attention, positions, emission and further rates."""
+
+    tied: bool = True
+    """Whether the emission uses the embedding table."""
     dropout_output: Annotated[float, FloatRange(0.0, 0.3)] = Field(
         0.0, ge=0, lt=1, exclude_if=lambda rate: not rate
     )
@@ -56,13 +61,10 @@ class AttentionModel(FeatureModel):
     Config = AttentionConfig
 
     def __init__(self, config: AttentionConfig, task: Task) -> None:
-        super().__init__(config, task)
         width, spread = config.width, config.spread
-        self.embedding = EmbeddingTable(task.vocab, width, spread)
+        super().__init__(config, task, spread)
         self.place = PositionalEncoding(config.positions, width, task.length, spread)
         self.dropout = nn.Dropout(config.dropout)
-        self.emission = EMISSIONS.build(config.emission, width, Norm.RMS)
-        self.latent = self.emission.latent
         self.output = None if config.tied else EmbeddingTable(task.vocab, width, spread)
 
     @abstractmethod

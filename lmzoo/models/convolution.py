@@ -14,12 +14,11 @@ from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.feature_model import FeatureModel
-from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable, Linear
+from lmzoo.blocks.layers import EmbeddingConfig, Linear
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.decay import Undecayed
-from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import previous_vectors
 
 Cut = StrEnum("Cut", "GATE SQUASH VALUE_PAST GATE_PAST RESIDUAL")
@@ -125,11 +124,8 @@ class GatedConvolution(FeatureModel):
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
 
     def __init__(self, config: Config, task: Task) -> None:
-        super().__init__(config, task)
-        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
+        super().__init__(config, task, config.embedding_std)
         self.layers = nn.ModuleList(GatedLayer(config) for _ in range(config.layers))
-        self.emission = EMISSIONS.build(config.emission, config.width, Norm.RMS)
-        self.latent = self.emission.latent
 
     @property
     def state_size(self) -> int | None:
@@ -169,13 +165,9 @@ class ResidualMixers(FeatureModel):
     """
 
     def __init__(self, config: Any, task: Task) -> None:
-        super().__init__(config, task)
-        std = config.embedding_std or STD
-        self.embedding = EmbeddingTable(task.vocab, config.width, std)
+        super().__init__(config, task, config.embedding_std or STD)
         self.mixers = nn.ModuleList(self.mixer(depth) for depth in range(config.layers))
         self.norms = nn.ModuleList(nn.LayerNorm(config.width) for _ in range(config.layers + 1))
-        self.emission = EMISSIONS.build(config.emission, config.width, Norm.RMS)
-        self.latent = self.emission.latent
 
     @abstractmethod
     def mixer(self, depth: int) -> nn.Module:

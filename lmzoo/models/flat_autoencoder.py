@@ -112,15 +112,11 @@ class FlatAutoencoder(LanguageModel):
 
     def encode(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B E"]:
         """Return z before noise, of sequences that are no longer than the task's."""
-        count, longest = tokens.shape[1], self.task.length
-        if count > longest:
-            raise UserError(
-                f"{self.name} is built for {longest} tokens, got {count}; "
-                "use shorter sequences or a longer task.length"
-            )
+        count = tokens.shape[1]
+        self.require_length(count)
         mask = torch.arange(count, device=tokens.device) < lengths[:, None]
         x = (self.embedding(tokens) * mask[..., None])[:, 1:]
-        h = self.encoder(nn.functional.pad(x, (0, 0, 0, longest - count)).flatten(1))
+        h = self.encoder(nn.functional.pad(x, (0, 0, 0, self.task.length - count)).flatten(1))
         return h if self.code is None else self.code.mean(h)
 
     def decode(self, z: Float[Tensor, "S B E"]) -> Float[Tensor, "S B N E"]:
@@ -156,11 +152,7 @@ class FlatAutoencoder(LanguageModel):
         }
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        if prefix.shape[1] >= self.task.length:
-            raise UserError(
-                f"{self.name} is built for {self.task.length} tokens and cannot add one to "
-                f"{prefix.shape[1]}; use a longer task.length"
-            )
+        self.require_length(prefix.shape[1] + 1)
         lengths = torch.full((len(prefix),), prefix.shape[1], device=prefix.device)
         y = self.decode(self.add_noise(self.encode(prefix, lengths)))[:, :, prefix.shape[1] - 1]
         dense = self.emission.dense(y, self.embedding.weight)  # S B V

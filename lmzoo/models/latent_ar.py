@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.blocks.feature_model import FeatureModel
-from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
+from lmzoo.blocks.layers import EmbeddingConfig
 from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import DecodingState, Task, model
@@ -33,12 +33,12 @@ class LatentAutoregressive(FeatureModel):
         cell: Annotated[Any, CELLS] = "rnn"
         emission: Annotated[Any, EMISSIONS] = "vector"
 
+    emission_norm = Norm.NONE
+
     def __init__(self, config: Config, task: Task) -> None:
-        super().__init__(config, task)
-        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
+        super().__init__(config, task, config.embedding_std)
         self.cell = CELLS.build(config.cell, config.width, task.length)
         self.skip = nn.Linear(config.width, config.width, bias=False)
-        self.emission = EMISSIONS.build(config.emission, config.width, Norm.NONE)
 
     @property
     def state_size(self) -> int | None:

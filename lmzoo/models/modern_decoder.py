@@ -41,7 +41,7 @@ from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.blocks.feature_model import FeatureModel
-from lmzoo.blocks.layers import EmbeddingTable, Linear
+from lmzoo.blocks.layers import Linear
 from lmzoo.cells.attention import Memory, MemoryConfig, SoftmaxAttention
 from lmzoo.cells.base import State
 from lmzoo.cells.cuts import cuts_of
@@ -49,7 +49,6 @@ from lmzoo.cells.draws import WINDOW, taps
 from lmzoo.cells.matrix import convolve
 from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.functional.normalise import Norm
 
 Cache = tuple[State, Tensor | None]
 """What later positions read of the attention, and the inputs (B, 3, E) of the convolution."""
@@ -102,12 +101,9 @@ class ModernDecoder(FeatureModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        self.embedding = EmbeddingTable(task.vocab, config.width, None)
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(ModernLayer(config) for _ in range(config.layers))
         self.norm = _norm(config)
-        self.emission = EMISSIONS.build(config.emission, config.width, Norm.RMS)
-        self.latent = self.emission.latent
 
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
         x = self.dropout(self.embedding(tokens))

@@ -19,7 +19,6 @@ from lmzoo.blocks.log_weights import LogWeights, Weighting
 from lmzoo.blocks.unique import embed_unique, unique_rows
 from lmzoo.contract import Task, model
 from lmzoo.emissions.mixture import Components
-from lmzoo.emissions.vector import VectorEmission
 from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import previous_vectors
@@ -49,10 +48,8 @@ class NgramLogBilinear(FeatureModel):
         """Number W of context tokens; the model is a (W+1)-gram."""
 
     def __init__(self, config: Config, task: Task) -> None:
-        super().__init__(config, task)
-        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
+        super().__init__(config, task, config.embedding_std)
         self.transition = nn.Linear(config.window * config.width, config.width)
-        self.emission = VectorEmission(VectorEmission.Config(), config.width, Norm.NONE)
         self.context_length = config.window
 
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
@@ -91,12 +88,10 @@ class MarkovMLP(FeatureModel):
         """Whether the output table is the embedding table."""
 
     def __init__(self, config: Config, task: Task) -> None:
-        super().__init__(config, task)
         width, std = config.width, config.embedding_std
+        super().__init__(config, task, std)
         sizes = [config.window * width, *[config.hidden] * config.depth, width]
-        self.embedding = EmbeddingTable(task.vocab, width, std)
         self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(sizes))
-        self.emission = VectorEmission(VectorEmission.Config(), width, Norm.NONE)
         self.output = None if config.tied else EmbeddingTable(task.vocab, width, std)
         self.context_length = config.window
 

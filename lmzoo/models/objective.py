@@ -14,7 +14,6 @@ from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.registry import preset
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
-from lmzoo.blocks.attention import Attention
 from lmzoo.blocks.attention_block import Activation, AttentionBlock, NormPosition
 from lmzoo.blocks.latent import EmbeddedModel
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
@@ -27,6 +26,7 @@ from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.initialisers import Draw
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.token_scores import mask_scores, scored_mask
+from lmzoo.models.seq2seq_transformer import TransformerConfig, length_mask
 from lmzoo.types import Lengths, Mask, Tokens, TokenScores
 
 
@@ -91,19 +91,11 @@ class MaskedLM(LanguageModel):
     causal: ClassVar[bool] = False
 
     @config
-    class Config:
+    class Config(TransformerConfig):
         """Sizes, layers and masking."""
 
-        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
-        """Embedding size E."""
-        layers: Annotated[int, IntRange(1, 6)] = Field(2, ge=1)
-        """Number D of layers."""
-        attention: Attention.Config = Attention.Config()
-        norm: Annotated[NormPosition, Choice(("post", "pre"))] = NormPosition.POST
         activation: Activation = Activation.GELU
         positions: Positions = Positions.LEARNED
-        emission: Annotated[Any, EMISSIONS] = "vector"
-        dropout: Annotated[float, FloatRange(0.0, 0.3)] = Field(0.1, ge=0, lt=1)
         spread: float | None = Field(None, gt=0)
         """Standard deviation of the initial weights of tables, attention and feed-forward layers.
         None is 1/√E for tables and U(fan-in) for linear maps. The emission is not affected."""
@@ -181,8 +173,7 @@ class MaskedLM(LanguageModel):
         x = torch.where(hidden[..., None], self.mask.weight[0], self.embedding(tokens))
         x = self.dropout(self.place(x))
         count = tokens.shape[1]
-        real = torch.arange(count, device=tokens.device) < lengths[:, None]
-        mask = real[:, None].expand(-1, count, -1)
+        mask = length_mask(lengths, count)[:, None].expand(-1, count, -1)
         for block in self.blocks:
             x = cast("AttentionBlock", block)(x, mask=mask)
         return x if self.final_norm is None else self.final_norm(x)

@@ -18,7 +18,7 @@ from lmzoo.contract import DecodingState, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import reversed_order
-from lmzoo.types import Lengths, Prefix, needs_source_message
+from lmzoo.types import Lengths, Prefix
 
 
 def encode(
@@ -84,19 +84,16 @@ class RecurrentSeq2Seq(FeatureModel):
     """
 
     Config = Seq2SeqConfig
+    emission_norm = Norm.NONE
     score: ClassVar[Score] = Score.CONDITIONAL
     conditional: ClassVar[bool] = True
 
     def __init__(self, config: Seq2SeqConfig, task: Task) -> None:
-        super().__init__(config, task)
-        if not task.source_vocab:
-            raise UserError(needs_source_message(self.name))
         width, std = config.width, config.embedding_std
+        super().__init__(config, task, std)
         self.source_embedding = EmbeddingTable(task.source_vocab, width, std)
-        self.embedding = EmbeddingTable(task.vocab, width, std)
         self.encoder = CELLS.build(config.cell, width, task.source_length)
         self.decoder = CELLS.build(config.cell, width, task.length)
-        self.emission = EMISSIONS.build(config.emission, width, Norm.NONE)
         if isinstance(self.decoder, HierarchicalMultiscaleLSTM) and self.decoder.config.anneal:
             raise UserError(
                 f"cell.anneal={self.decoder.config.anneal}: the slope grows with scans and a "

@@ -4,39 +4,27 @@ from typing import Annotated, Any, ClassVar, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float
-from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.base.errors import UserError
-from lmzoo.base.search_space import Choice, FloatRange, IntRange
-from lmzoo.blocks.attention import Attention, KeysAndValues
+from lmzoo.base.search_space import Choice
+from lmzoo.blocks.attention import KeysAndValues
 from lmzoo.blocks.attention_block import Activation, AttentionBlock, CrossBlock, NormPosition
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingTable
-from lmzoo.blocks.positions import PositionalEncoding, Positions
+from lmzoo.blocks.positions import PositionalEncoding
 from lmzoo.contract import DecodingState, Score, Task, model
-from lmzoo.emissions.base import EMISSIONS
-from lmzoo.functional.normalise import Norm
+from lmzoo.models.attention_model import LayersConfig
 from lmzoo.models.seq2seq_recurrent import Source
-from lmzoo.types import Lengths, needs_source_message
+from lmzoo.types import Lengths
 
 
 @config
-class TransformerConfig:
+class TransformerConfig(LayersConfig):
     """Sizes, attention, positions, layers and emission."""
 
-    width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
-    """Embedding size E."""
-    layers: Annotated[int, IntRange(1, 6)] = Field(2, ge=1)
-    """Number D of blocks of the encoder, and of the decoder."""
-    attention: Attention.Config = Attention.Config()
-    positions: Positions = Positions.ADD
     norm: Annotated[NormPosition, Choice(("post", "pre"))] = NormPosition.POST
     activation: Activation = Activation.RELU
-    emission: Annotated[Any, EMISSIONS] = "vector"
-    dropout: Annotated[float, FloatRange(0.0, 0.3)] = Field(0.1, ge=0, lt=1)
-    """Dropout rate of token vectors, attention weights and residuals."""
 
 
 class TransformerState(NamedTuple):
@@ -143,16 +131,12 @@ class TransformerEncoderDecoder(FeatureModel):
 
     def __init__(self, config: TransformerConfig, task: Task) -> None:
         super().__init__(config, task)
-        if not task.source_vocab:
-            raise UserError(needs_source_message(self.name))
         width, positions = config.width, config.positions
         self.source_embedding = EmbeddingTable(task.source_vocab, width, None)
-        self.embedding = EmbeddingTable(task.vocab, width, None)
         self.source_place = PositionalEncoding(positions, width, task.source_length, None)
         self.place = PositionalEncoding(positions, width, task.length, None)
         self.dropout = nn.Dropout(config.dropout)
         self.body = EncoderDecoder(config)
-        self.emission = EMISSIONS.build(config.emission, width, Norm.RMS)
 
     @property
     def unused(self) -> int:

@@ -171,11 +171,7 @@ class SlotModel(EmbeddedModel):
 
     def source_pointers(self, sources: Tensor) -> Float[Tensor, "B N S S"]:
         """Return `pointers` of these tokens, no more than the task has."""
-        if sources.shape[1] >= self.task.length:
-            raise UserError(
-                f"{self.name} is built for {self.task.length} tokens, got {sources.shape[1] + 1}; "
-                "use shorter sequences or a longer task.length"
-            )
+        self.require_length(sources.shape[1] + 1)
         return self.pointers(sources, self.source_vectors(sources))
 
     def source_vectors(self, sources: Tensor) -> Float[Tensor, "B S E"]:

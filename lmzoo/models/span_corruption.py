@@ -22,7 +22,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import FloatRange
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.positions import PositionalEncoding
@@ -154,7 +153,7 @@ class SpanCorruption(LanguageModel):
         self.emission = EMISSIONS.build(config.emission, width, Norm.RMS)
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        self._check_length(tokens.shape[1])
+        self.require_length(tokens.shape[1])
         c, weight, count = self.config, self.embedding.weight, tokens.shape[1] - 1
         if self.training:
             u = fresh_uniforms((len(tokens), count), weight)
@@ -187,7 +186,7 @@ class SpanCorruption(LanguageModel):
         return torch.where(masked[:, 1:], scores, 0.0)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        self._check_length(prefix.shape[1] + 1)
+        self.require_length(prefix.shape[1] + 1)
         source = nn.functional.pad(prefix, (0, 1), value=self.task.vocab)
         lengths = torch.full((len(source),), source.shape[1], device=source.device)
         y = self._outputs(source[:, -1:], source, lengths)
@@ -206,10 +205,3 @@ class SpanCorruption(LanguageModel):
     def _inputs(self, ids: Ids) -> Float[Tensor, "B N E"]:
         table = torch.cat([self.embedding.weight, self.sentinels.weight])
         return self.dropout(self.place(nn.functional.embedding(ids, table)))
-
-    def _check_length(self, count: int) -> None:
-        if count > self.task.length:
-            raise UserError(
-                f"{self.name} is built for {self.task.length} tokens, got {count}; "
-                "use shorter sequences or a longer task.length"
-            )
