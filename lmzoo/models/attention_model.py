@@ -10,19 +10,21 @@ x_t, y_t and e(s) are (E).
 from abc import abstractmethod
 from typing import Annotated, Any
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.base.search_space import FloatRange, IntRange
+from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.blocks.attention import Attention
+from lmzoo.blocks.attention_block import Activation, NormPosition
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.positions import PositionalEncoding, Positions
 from lmzoo.contract import DecodingState, Task
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.types import Embeddings
+from lmzoo.types import Embeddings, Lengths
 
 
 @config
@@ -41,6 +43,14 @@ class LayersConfig:
 
 
 @config
+class TransformerConfig(LayersConfig):
+    """Sizes, attention, positions, layers and emission."""
+
+    norm: Annotated[NormPosition, Choice(("post", "pre"))] = NormPosition.POST
+    activation: Activation = Activation.RELU
+
+
+@config
 class AttentionConfig(LayersConfig):
     """Sizes, attention, positions, emission and further rates."""
 
@@ -53,6 +63,11 @@ class AttentionConfig(LayersConfig):
     spread: float | None = Field(None, gt=0)
     """Standard deviation of the initial weights of tables, attention and feed-forward layers. None
     is 1/√E for tables and PyTorch's default for linear maps. The emission is not affected."""
+
+
+def length_mask(lengths: Lengths, count: int) -> Bool[Tensor, "B {count}"]:
+    """Return the mask of `count` positions that is True at the first `lengths` of them."""
+    return torch.arange(count, device=lengths.device) < lengths[:, None]
 
 
 class AttentionModel(FeatureModel):

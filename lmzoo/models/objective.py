@@ -26,7 +26,7 @@ from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.initialisers import Draw
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.token_scores import mask_scores, scored_mask
-from lmzoo.models.seq2seq_transformer import TransformerConfig, length_mask
+from lmzoo.models.attention_model import TransformerConfig, length_mask
 from lmzoo.types import Lengths, Mask, Tokens, TokenScores
 
 

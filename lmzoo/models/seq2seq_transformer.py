@@ -1,30 +1,19 @@
 """The Transformer encoder-decoder."""
 
-from typing import Annotated, Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lmzoo.base.config import config
-from lmzoo.base.search_space import Choice
 from lmzoo.blocks.attention import KeysAndValues
-from lmzoo.blocks.attention_block import Activation, AttentionBlock, CrossBlock, NormPosition
+from lmzoo.blocks.attention_block import AttentionBlock, CrossBlock, NormPosition
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.positions import PositionalEncoding
 from lmzoo.contract import DecodingState, Score, Task, model
-from lmzoo.models.attention_model import LayersConfig
+from lmzoo.models.attention_model import TransformerConfig, length_mask
 from lmzoo.models.seq2seq_recurrent import Source
 from lmzoo.types import Lengths
-
-
-@config
-class TransformerConfig(LayersConfig):
-    """Sizes, attention, positions, layers and emission."""
-
-    norm: Annotated[NormPosition, Choice(("post", "pre"))] = NormPosition.POST
-    activation: Activation = Activation.RELU
 
 
 class TransformerState(NamedTuple):
@@ -102,11 +91,6 @@ class EncoderDecoder(nn.Module):
     @property
     def _blocks(self) -> list[CrossBlock]:
         return [cast("CrossBlock", block) for block in self.decoder]
-
-
-def length_mask(lengths: Lengths, count: int) -> Bool[Tensor, "B {count}"]:
-    """Return the mask of `count` positions that is True at the first `lengths` of them."""
-    return torch.arange(count, device=lengths.device) < lengths[:, None]
 
 
 @model(

@@ -30,7 +30,8 @@ from lmzoo.contract import PAD, LanguageModel, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.noise import fresh_uniforms, shared_uniforms
 from lmzoo.functional.normalise import Norm
-from lmzoo.models.seq2seq_transformer import EncoderDecoder, TransformerConfig
+from lmzoo.models.attention_model import TransformerConfig
+from lmzoo.models.seq2seq_transformer import EncoderDecoder
 from lmzoo.types import Lengths, Mask, Prefix, Tokens
 
 Ids = Int[Tensor, "B N"]
