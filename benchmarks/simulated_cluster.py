@@ -33,7 +33,7 @@ RESTART, BAD = 0.2, 0.1
 SECONDS = 60.0
 """Of an epoch of one run on a worker of usual speed."""
 LOOK = 0.1
-"""Time in epochs between two looks at workers that are overdue, or not there yet."""
+"""Time in epochs between two looks at workers that are wanted or idle."""
 
 
 @dataclass(frozen=True)
@@ -169,12 +169,8 @@ class Simulation:
         self.exchange(worker, [])
 
     def on_look(self, _worker: str) -> None:
-        """Start workers that are wanted, end idle ones, and take runs of those that are overdue."""
+        """Start workers that are wanted, and end idle ones."""
         start, offered = time.process_time(), self.scenario.offered
-        for worker, runs in self.fleet.overdue(self.room(), self.now * SECONDS).items():
-            for run in runs:
-                self.fleet.released(worker, run)
-                self.members[worker].remove(run)
         wanted = self.fleet.wanted(offered) if offered else 0
         self.cpu += time.process_time() - start
         idle = self.fleet.idle

@@ -31,7 +31,6 @@ class Handle:
         self.step = method(lambda _, assignment: sweep.replies.update({name: assignment}))
         self.close = method(lambda: sweep.replies.update({name: None}))
         self.news, self.start = method(lambda _: None), method(lambda: None)
-        self.revoke = method(lambda runs: sweep.revoked.update({name: runs}))
         terminate = SimpleNamespace(remote=lambda: sweep.terminated.append(name))
         self.__dict__["__ray_terminate__"] = SimpleNamespace(options=lambda **_: terminate)
 
@@ -41,7 +40,7 @@ class Sweep:
 
     def __init__(self, planner, corpus) -> None:
         self.now, self.live, self.alive, self.killed = 0.0, 1, {"node"}, []
-        self.replies, self.revoked, self.terminated = {}, {}, []
+        self.replies, self.terminated = {}, []
         self.refusal: UserError | None = None
         self.fleet = Fleet(planner, Packer(corpus, None))
         capacity = SimpleNamespace(

@@ -16,7 +16,6 @@ from lmzoo.lab.store.writer import NEWS_SECONDS
 from lmzoo.lab.sweep.driver.coordinator import (
     END_SECONDS,
     IDLE_SECONDS,
-    LOOK_SECONDS,
     MAX_FAILED_STARTS,
     MAX_KILLED,
     MAX_MISSED,
@@ -198,13 +197,6 @@ def test_an_error_of_the_training_ends_its_worker(sweep):
     sweep.turn()
     assert sweep.killed == ["a"]
     assert all(sweep.fleet.health.failed_on(run) == {"host (node)"} for run in runs)
-
-
-def test_runs_of_an_overdue_worker_are_revoked(sweep, monkeypatch):
-    sweep.exchange("a")
-    monkeypatch.setattr(sweep.fleet, "overdue", lambda live, now: {"a": ["run"]})
-    sweep.turn(after=LOOK_SECONDS)
-    assert sweep.revoked == {"a": ["run"]}
 
 
 @pytest.mark.parametrize("node", ["node", "lost"])

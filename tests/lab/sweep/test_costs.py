@@ -81,15 +81,6 @@ def test_packs_of_two_sizes_tell_what_a_larger_pack_costs(slope):
     assert of_one_size.cost("a", slope).seconds(8) == expected, "the assumption decides"
 
 
-def test_an_epoch_that_lasts_too_long_makes_a_worker_slow_before_it_ends():
-    pace = Pace()
-    version = pace.version
-    pace.late("w", 3.0)
-    assert (pace.slowness("w"), pace.version) == (3.0, version + 1)
-    pace.late("w", 2.0)
-    assert pace.slowness("w") == 3.0
-
-
 MEMORIES = (0, 1)
 COSTS = st.builds(Cost, st.floats(0, 5), st.floats(0, 5)).filter(lambda cost: sum(cost) > 0.1)
 
@@ -107,7 +98,6 @@ SLOTS = st.lists(
         Slot,
         slowness=st.floats(0.2, 8),
         memory=st.sampled_from(MEMORIES),
-        busy=st.floats(0, 20),
         avoid=st.sets(st.sampled_from(SHAPES), max_size=2),
     ),
     min_size=1,
@@ -137,7 +127,7 @@ def test_every_run_is_placed_once_ends_in_time_and_not_where_it_is_avoided(work,
                 held = slot.runs if slot.key == load.key else 0
                 assert load.key not in slot.avoid or count <= held
     for slot, shares in zip(slots, placement.shares, strict=True):
-        seconds = slot.busy
+        seconds = 0.0
         for load in work:
             share = shares.get(load.key)
             limit = load.limit[slot.memory]

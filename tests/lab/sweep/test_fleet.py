@@ -241,30 +241,6 @@ def halves(fleet):
     return fleet, packs
 
 
-def test_runs_of_an_overdue_worker_go_to_one_that_ends_sooner_and_not_on_at_once(halves):
-    """Else a shape that takes long would go from worker to worker."""
-    fleet, packs = halves
-    assert ask(fleet, "fast", now=20.0).members
-    assert not fleet.overdue(live=2, now=21.0)
-    assert not fleet.workers["slow"].released, "it is in time"
-    assert ask(fleet, "fast", now=95.0).members
-    revoked = fleet.overdue(live=2, now=100.0)
-    assert revoked.keys() == {"slow"}
-    assert {*revoked["slow"]} <= {*packs["slow"]}
-    assert fleet.pace.slowness("slow") > 3
-    for run in revoked["slow"]:
-        fleet.released("slow", run)
-    members = ask(fleet, "fast", now=105.0).members
-    assert {*members} >= {*revoked["slow"]}
-    late = [(run, epoch(2)) for run in packs["slow"]]  # its epoch ends all the same
-    reply = ask(fleet, "slow", late, now=110.0)
-    assert {*(reply.members if reply else ())}.isdisjoint(revoked["slow"])
-    ask(fleet, "slow", now=200.0)
-    assert "fast" not in fleet.overdue(live=2, now=1000.0)
-    ask(fleet, "fast", [(run, epoch(2)) for run in members], now=1000.0)
-    assert not fleet._revoked
-
-
 def test_a_worker_without_a_report_for_ten_usual_epochs_is_named_with_its_run(halves):
     fleet, _ = halves
     reply = ask(fleet, "fast", now=20.0)

@@ -1,7 +1,6 @@
 """A pack of a worker: out of memory, runs that ended or were not reported, writes that fail."""
 
 import dataclasses
-import threading
 import time
 import weakref
 
@@ -10,7 +9,7 @@ import torch
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store.records import RunFolder
-from lmzoo.lab.sweep.messages import Assignment, Job, Released
+from lmzoo.lab.sweep.messages import Assignment, Job
 from lmzoo.lab.sweep.worker import pack as module
 from lmzoo.lab.sweep.worker.pack import Pack
 from lmzoo.train import pack_trainer
@@ -191,24 +190,3 @@ def test_a_run_whose_model_raises_fails_and_the_worker_continues(
     assert "planted\nfault" in text
     assert worker.pack.opened == [other.id]
     worker.pack.suspend()
-
-
-def test_a_run_that_is_revoked_in_an_epoch_is_closed_without_it(make_worker, job, monkeypatch):
-    worker, run = make_worker(), job.config["run"]
-    worker.apply(job)
-    train = worker.pack._train
-
-    def train_and_revoke(runs, *, packed):
-        trained = train(runs, packed=packed)
-        heartbeat = threading.Thread(target=worker.pack.revoke, args=([run],))
-        heartbeat.start()
-        heartbeat.join(60)
-        return trained
-
-    monkeypatch.setattr(worker.pack, "_train", train_and_revoke)
-    assert worker.train(job) == []
-    worker.pack.writer.wait()
-    assert worker.confirmed == [Released(run)]
-    other = make_worker()
-    other.apply(again(job))
-    assert epochs(other.train(job)) == [1]

@@ -68,7 +68,7 @@ MAX_KILLED = 3
 START_SECONDS = 60.0
 """How long a sweep whose first workers cannot start waits for a worker that can."""
 LOOK_SECONDS = 1.0
-"""Time between two looks at the cost and at workers that are overdue."""
+"""Time between two looks at the cost and at the other sweeps."""
 MAX_MISSED = 6
 """Consecutive checks without a heartbeat after which a worker is killed."""
 REPLY_SECONDS = 5.0
@@ -201,8 +201,6 @@ class Coordinator:
             if now >= self._counted + LOOK_SECONDS:
                 self._check_cost(len(started))
                 self._share_cluster()
-                for name, runs in self.fleet.overdue(self._live(), now).items():
-                    self.actors[name].handle.revoke.remote(runs)
             if now >= self._next_check:
                 self._next_check = now + HEARTBEAT_SECONDS
                 self.capacity.check()

@@ -11,7 +11,7 @@ half as the shape's, until another worker trains it.
 
 **The placement.** A worker that trains a shape for e epochs until a deadline T finishes
 
-    q L + n,   q = ⌊t / (a + b L)⌋,   n = ⌊(t − q (a + b L) − a) / b⌋,   t = (T − busy) / (e s)
+    q L + n,   q = ⌊t / (a + b L)⌋,   n = ⌊(t − q (a + b L) − a) / b⌋,   t = T / (e s)
 
 runs of it: q full packs of L runs and one of n. The placement is that of the least T, found by
 bisection, at which all runs are placed. Shapes that few workers may train are placed first, then
@@ -90,8 +90,6 @@ class Slot:
     """What it trains."""
     runs: int = 0
     """How many runs of it."""
-    busy: float = 0.0
-    """Seconds until it can begin."""
     avoid: Collection[str] = field(default=())
     """Keys of which it gets no more while another worker can; it may keep what it trains."""
 
@@ -147,7 +145,6 @@ class _Table:
 
     def __init__(self, loads: Sequence[Load], slots: Sequence[Slot]) -> None:
         self.slowness = np.array([slot.slowness for slot in slots])
-        self._busy = np.array([slot.busy for slot in slots])
         self._trains = np.array([slot.runs > 0 for slot in slots])
         self._loads = loads
         self._limit = np.array([[load.limit[s.memory] for s in slots] for load in loads], float)
@@ -167,13 +164,12 @@ class _Table:
     def upper_bound(self) -> float:
         """Return a deadline at which one slot can do everything, as do all others."""
         alone = sum(x.runs * x.epochs * x.cost.seconds(1) for x in self._loads)
-        return float(self._busy.max() + 2 * alone * self.slowness.max()) + 1e-9
+        return float(2 * alone * self.slowness.max()) + 1e-9
 
     def fill(self, deadline: float) -> list[tuple[np.ndarray, np.ndarray]] | None:
         """Return (runs, runs that it may keep) of each slot for each load; None if some remain."""
-        left = np.maximum(deadline - self._busy, 0.0)
-        stays = np.maximum(STAY * deadline - self._busy, 0.0)
-        most = _runs_in(stays / self._per_epoch, self._cost, self._limit)
+        left = np.full(len(self.slowness), deadline)
+        most = _runs_in(STAY * deadline / self._per_epoch, self._cost, self._limit)
         kept = np.minimum(self._held, most)
         seconds = self._per_epoch * _seconds_of(kept, self._cost, self._limit)
         reserved = seconds.sum(0)  # for what a slot keeps of its own shape
@@ -309,11 +305,6 @@ class Pace:
         """Return the seconds of a worker's epochs, relative to the usual worker's."""
         return self._slowness.get(worker, self._usual)
 
-    def late(self, worker: str, slowness: float) -> None:
-        """Record that a worker is at least so slow: its epoch has not ended in time."""
-        if slowness > self.slowness(worker):
-            self._set_slowness(worker, slowness)
-
     def cost(self, shape: str, unknown: float) -> Cost:
         """Return a and b of a shape; `unknown` is b / (a + b) if no two sizes were measured."""
         return self._cost(shape, self._observed(shape), unknown)
@@ -374,12 +365,9 @@ class Pace:
         found = share * math.log(seconds / likely)
         known = self._slowness.get(worker)
         before = math.log(known) if known else found
-        self._set_slowness(worker, math.exp(before + LEARN * (found - before)))
-
-    def _set_slowness(self, worker: str, slowness: float) -> None:
-        self._slowness[worker] = slowness
+        self._slowness[worker] = math.exp(before + LEARN * (found - before))
         self._usual = statistics.median(self._slowness.values())
-        self._note(worker, slowness)
+        self._note(worker, self._slowness[worker])
 
     def _note(self, name: str, value: float) -> None:
         """Start a new version if a number has changed."""

@@ -27,9 +27,6 @@ from lmzoo.lab.sweep.messages import Assignment, Ended, Exchange, Job, Report
 
 MIN_SECONDS_LEFT = 1.0
 """Runs move to another worker only if their pack still needs this many seconds."""
-LATE, LATE_SECONDS = 1.3, 10.0
-"""An epoch is overdue after so many times its expected seconds, and so many seconds more: a
-heartbeat brings the news. Its worker may lose its runs."""
 HUNG, HUNG_SECONDS = 10.0, 60.0
 """Usual epochs, and at least seconds, after which a worker that reports nothing is killed."""
 
@@ -58,9 +55,6 @@ class Fleet:
         self.health = Health()
         self._suspects: dict[str, PlannedRun] = {}
         """Runs that failed, and have neither trained nor ended since."""
-        self._revoked: set[str] = set()
-        """Runs that were taken from a worker in the middle of an epoch, and have not trained since:
-        their next worker may take its time, because the shape may."""
         self._now = 0.0
         """Time of the last exchange."""
         self._collect()
@@ -90,9 +84,7 @@ class Fleet:
             state = WorkerState(message.memory, node or name, replied_at=now, since=now)
             worker = self.workers[name] = state
         self.idle.discard(name)
-        if worker.overdue:
-            self.pace.late(worker.node, (now - worker.replied_at) / worker.expected)
-        elif worker.training:
+        if worker.training:
             worker.epoch_seconds = now - worker.replied_at
             self._add_pace(worker, reports)
         for run_id, record in reports:
@@ -105,7 +97,6 @@ class Fleet:
             self._give_away(worker, len(worker.training))
         else:
             self._avoid(worker)
-            worker.replied_at, worker.overdue = now, 0.0
             working = self._working()
             shares = self.sharing.shares(working, live - len(self.parked), now, name)
             # A run that has moved is first reported again: it must train before it moves again.
@@ -113,7 +104,7 @@ class Fleet:
             if worker.settled and worker.seconds_left() >= least:
                 self._give_away(worker, self._surplus(name, working, shares))
             self._take(worker, shares[name])
-        worker.replied_at, worker.overdue = now, 0.0
+        worker.replied_at = now
         worker.usual = self._usual_seconds(worker) if worker.training and self.pace.known else 0.0
         assignment = Assignment(
             members=list(worker.training),
@@ -222,7 +213,6 @@ class Fleet:
         if record["epoch"] > run.last_epoch or record["valid_token"] is None:
             self.health.trained(run_id, worker.node)
             self._suspects.pop(run_id, None)
-            self._revoked.discard(run_id)
             self.packer.join(run)
             self.listeners.epoch(run, record)
         answer = self.planner.report(run_id, record)
@@ -295,36 +285,6 @@ class Fleet:
                 seconds = f"{elapsed:.0f} s; its epochs usually take {usual:.1f} s"
                 hung[name] = f"run {runs} on {worker.node} has not reported for {seconds}"
         return hung
-
-    def overdue(self, live: int, now: float) -> dict[str, list[str]]:
-        """Release runs of workers whose epoch lasts too long; return them by worker.
-
-        Others that are expected to end sooner take them, and the worker does not save the epoch.
-        """
-        working, late = self._working(), list[str]()
-        for name, worker in working.items():
-            elapsed = now - worker.replied_at
-            waits = not self._revoked.isdisjoint(worker.training)
-            if not worker.training or not self.pace.known or worker.leaving or waits:
-                continue
-            usual = self._usual_seconds(worker)
-            expected = usual / self.pace.slowness(worker.node)
-            usual = max(usual, worker.overdue)
-            if elapsed > max(LATE * usual, usual + LATE_SECONDS):
-                late.append(name)
-                worker.expected, worker.overdue = expected, elapsed
-                self.pace.late(worker.node, elapsed / expected)
-        revoked = dict[str, list[str]]()
-        if late:
-            shares = self.sharing.shares(working, live - len(self.parked), now)
-            for name in late:
-                worker = working[name]
-                before = {*worker.training}
-                self._give_away(worker, self._surplus(name, working, shares))
-                if gone := before - worker.training.keys():
-                    revoked[name] = sorted(gone)
-                    self._revoked |= gone
-        return revoked
 
     def _give_away(self, worker: WorkerState, count: int) -> None:
         for run_id in list(worker.training)[len(worker.training) - count :]:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from lmzoo.lab.study.planned_run import PlannedRun
-from lmzoo.lab.sweep.fleet.costs import Cost, Load, Pace, Placement, Share, Slot, place
+from lmzoo.lab.sweep.fleet.costs import Cost, Load, Pace, Share, Slot, place
 from lmzoo.lab.sweep.fleet.packing import Packer
 
 
@@ -119,12 +119,8 @@ class WorkerState:
     since: float = 0.0
     settled: bool = False
     """Whether it has trained an epoch since it took runs the last time."""
-    expected: float = 0.0
-    """Seconds that its epoch would take on a usual worker, once it is overdue; else 0."""
     usual: float = 0.0
     """Seconds that its epoch was expected to take when it began; 0: nothing is known yet."""
-    overdue: float = 0.0
-    """Seconds after which it was regarded as overdue the last time; 0 if it is not."""
 
     def epochs_left(self) -> int:
         """Return the number of epochs until all its runs have ended."""
@@ -201,7 +197,7 @@ class Sharing:
         self._uses_left -= 1
         fits = self._planned_for[0] == state[0] and self._plan.keys() == workers.keys()
         if not (fits and self._uses_left >= 0 and self._serves(workers.get(name), name)):
-            slots = [self._slot(worker, now) for worker in workers.values()]
+            slots = [*map(self._slot, workers.values())]
             slots += [Slot(memory=self.memory(workers))] * expected
             loads = [*self._loads(workers, slots, now)]
             placement = place(loads, slots)
@@ -215,21 +211,18 @@ class Sharing:
         loads = counts.total()
         if not loads or not limit:
             return 0
-        sizes = tuple(sorted((key, count.bit_length()) for key, count in counts.items()))
-        state: object = (self.pace.version, limit, sizes, len(workers))
-        if len(counts) > SHAPES:  # a few placements of many shapes take seconds
-            numbers = (self.pace.version, loads, len(counts), len(workers))
-            state = limit, [round(2 * math.log2(1 + number)) for number in numbers]
+        numbers = (self.pace.version, loads, len(counts), len(workers))
+        # Rounded, because a few placements of many shapes take seconds.
+        state = (limit, *(round(4 * math.log2(1 + number)) for number in numbers))
         if self._wanted[0] != state:
-            slots = [self._slot(worker, now) for worker in workers.values()]
-            slots = sorted(slots, key=lambda slot: slot.slowness)[:limit]
+            slots = sorted(map(self._slot, workers.values()), key=lambda own: own.slowness)[:limit]
             slots += [Slot(memory=self.memory(workers))] * (min(limit, loads) - len(slots))
-            seconds = {
-                count: self._place(workers, slots[:count], now).seconds
-                for count in _counts(len(slots))
-            }
-            best = min(seconds, key=lambda count: seconds[count] * count**PRICE)
-            self._wanted = state, best
+
+            def price(count: int) -> float:
+                some = slots[:count]
+                return place([*self._loads(workers, some, now)], some).seconds * count**PRICE
+
+            self._wanted = state, min(_counts(len(slots)), key=price)
         return self._wanted[1]
 
     def memory(self, workers: Mapping[str, WorkerState]) -> int:
@@ -247,11 +240,6 @@ class Sharing:
         if worker is None or worker.training:
             return worker is not None and worker.key in share
         return any(own.runs and self.ready.count(key) for key, own in share.items())
-
-    def _place(
-        self, workers: Mapping[str, WorkerState], slots: list[Slot], now: float
-    ) -> Placement:
-        return place([*self._loads(workers, slots, now)], slots)
 
     def _loads(
         self, workers: Mapping[str, WorkerState], slots: list[Slot], now: float
@@ -273,13 +261,10 @@ class Sharing:
                 limits = {memory: self.limit(key, memory) for memory in limits}
             yield Load(key, runs, left, cost, limits)
 
-    def _slot(self, worker: WorkerState, now: float) -> Slot:
+    def _slot(self, worker: WorkerState) -> Slot:
         key = worker.key if worker.training else ""
-        slowness, busy = self.pace.slowness(worker.node), 0.0
-        if worker.overdue:  # what is overdue is expected to last as long again
-            busy = now - worker.replied_at
-            slowness = max(slowness, 2 * busy / worker.expected)
-        return Slot(slowness, worker.memory, key, len(worker.training), busy, worker.avoid)
+        slowness = self.pace.slowness(worker.node)
+        return Slot(slowness, worker.memory, key, len(worker.training), worker.avoid)
 
     def _mean_life(self, workers: Mapping[str, WorkerState], now: float) -> float:
         """Return the mean seconds until a worker is lost; 0 if hardly any were."""

@@ -3,12 +3,10 @@
 A `Writer` writes the files of an epoch while the next one is trained: those of runs that train
 together once for all (`lab/store/pack_files.py`), the others' each (`lab/store/saved_run.py`).
 A death loses the epoch in training and those that were not yet written. The end of a run, and its
-release for another worker, are confirmed after its last write. A run may be revoked while its epoch
-is trained, because another worker is faster: then the epoch is not saved.
+release for another worker, are confirmed after its last write.
 """
 
 import math
-import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -139,8 +137,6 @@ class Pack:
         self._files = PackFiles(store, worker, self.writer)
         self._trainer = trainer
         self._confirm = confirm
-        self._mutex = threading.RLock()
-        """Not taken while an epoch is trained: then runs may be revoked."""
         self._open: dict[str, TrainingRun] = {}
         self._closing: dict[str, str] = {}
         """Runs whose last writes are not confirmed, with their keys of the writer."""
@@ -152,12 +148,8 @@ class Pack:
 
     def apply(self, assignment: Assignment) -> list[Report]:
         """Close runs and open others; return the reports of epochs that were not reported."""
-        with self._mutex:
-            if not self.opened:
-                self._files.delete()
-            return self._apply(assignment)
-
-    def _apply(self, assignment: Assignment) -> list[Report]:
+        if not self.opened:
+            self._files.delete()
         for run_id in assignment.prune:
             if run_id in self._open:
                 run = self._open[run_id].run
@@ -188,19 +180,7 @@ class Pack:
         unreported = [run for run in runs if run.unreported]
         active = [run for run in runs if not run.unreported and not run.is_trained]
         trained = self._train(active, packed=packed)
-        with self._mutex:
-            return self._save_epoch(runs, trained, unreported, packed=packed)
-
-    def _save_epoch(
-        self,
-        runs: Sequence[TrainingRun],
-        trained: Sequence[TrainingRun],
-        unreported: Sequence[TrainingRun],
-        *,
-        packed: bool,
-    ) -> list[Report]:
-        """Save the epoch of the runs that were not revoked; end those that are trained."""
-        reports = [run.save_epoch(packed=packed) for run in trained if run.id in self._open]
+        reports = [run.save_epoch(packed=packed) for run in trained]
         ended = [run for run in runs if run.id in self._open and run.is_trained]
         if packed:
             self._trainer.test_packed([run.run for run in ended if run.is_tested])
@@ -236,13 +216,6 @@ class Pack:
         self._curves_written_at = time.monotonic()
         writes = [write for run in self._open.values() if (write := run.curves.take())]
         self.writer.submit(BOARD, lambda: [write() for write in writes])
-
-    def revoke(self, run_ids: Sequence[str]) -> None:
-        """Close runs, also in the middle of an epoch; called from another thread."""
-        with self._mutex:
-            for run_id in run_ids:
-                if run_id in self._open:
-                    self._close(run_id, Released(run_id))
 
     def suspend(self) -> None:
         """Close all runs without ending them: the sweep may give them to another worker."""

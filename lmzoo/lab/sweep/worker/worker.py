@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from lmzoo.lab.store.local import Lock
     from lmzoo.lab.sweep.worker.pack import Pack
 
-CALLS = 4
-"""Calls that a worker serves at the same time: an epoch, the news, a revocation, the end."""
+CALLS = 3
+"""Calls that a worker serves at the same time: an epoch, the news, the end."""
 HEARTBEAT_SECONDS = 10.0
 """Time between two checks of the workers; one without news says so twice in it."""
 RELEASE_SECONDS = 30.0
@@ -145,12 +145,6 @@ class Worker:
             del self._news[: len(self._news) - (self._told - received)]
             self._arrived.wait_for(lambda: self._news, HEARTBEAT_SECONDS / 2)
             return [*self._news]
-
-    def revoke(self, run_ids: Sequence[str]) -> None:
-        """Close runs, also in the middle of an epoch."""
-        if self._pack:
-            with contextlib.suppress(Exception):  # the next step meets it, too
-                self._pack.revoke(run_ids)
 
     def close(self) -> None:
         """Finish all writes and release the lock."""
