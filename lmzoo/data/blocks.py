@@ -22,7 +22,6 @@ import torch
 from jaxtyping import Int, Integer
 from torch import Tensor
 
-from lmzoo.base.errors import UserError
 from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import START
 from lmzoo.data.corpus import Sequences
@@ -91,15 +90,6 @@ def cut_windows(stream: Stream, block: int, stride: int) -> Sequences:
     windows = _cut(stream, ends - (block + 1), block + 1)
     scored = torch.arange(block + 2) > (block + 1 - new)[:, None]
     return Sequences(windows.ids, windows.lengths, scored=scored, context=True)
-
-
-def require_length(name: str, part: str, stream: Stream, block: int, unit: str) -> None:
-    """Raise a UserError if a split is shorter than one block."""
-    if len(stream) <= block:
-        raise UserError(
-            f"{name}: the {part} split has {len(stream)} {unit}s, and a block needs "
-            f"{block + 1}; lower corpus.block or use a longer text"
-        )
 
 
 def _cut(stream: Stream, begins: Int[Tensor, "N"], size: int) -> Sequences:

@@ -395,7 +395,7 @@ class Captions(CorpusSource):
         def part(split: str) -> Sequences:
             sentences = sample_captions(self.config.seed, split, getattr(self.config, split))
             tokens = [self.tokens(sentence) for sentence in sentences]
-            return encode(tokens, vocabulary, length=lengths.longest + 1, end=True)
+            return encode(tokens, vocabulary, length=lengths.longest + 1, end=True)[0]
 
         return Corpus(
             name=self.name,

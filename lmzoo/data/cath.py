@@ -20,7 +20,7 @@ from lmzoo.base.config import config
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
 from lmzoo.data.download import RemoteFile, locate
 from lmzoo.data.files import read_fasta
-from lmzoo.data.sequences import Split, assemble
+from lmzoo.data.sequences import assemble
 from lmzoo.data.splits import interleave
 from lmzoo.data.vocabulary import build_vocabulary
 
@@ -74,6 +74,6 @@ class Cath(CorpusSource):
             vocabulary_part = train
         source = f"CATH {self.config.release}, cathdb.info, CC BY 4.0"
         return assemble(
-            self.name, Split(train, valid, test), build_vocabulary(vocabulary_part, joiner=""),
+            self.name, (train, valid, test), build_vocabulary(vocabulary_part, joiner=""),
             length=self.config.length, end=not as_published, unit="residue", source=source,
         )  # fmt: skip

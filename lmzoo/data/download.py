@@ -32,21 +32,13 @@ class RemoteFile:
     folder: str
     """Subfolder of the cache and, optionally, of the user's folder."""
     url: str
-    sha256: str | None = None
-    md5: str | None = None
-    """A published MD5, where no SHA-256 is published."""
+    checksum: str | None = None
+    """Its SHA-256, or `md5:...` where no SHA-256 is published."""
 
     @property
     def name(self) -> str:
         """The last part of the URL."""
         return self.url.rpartition("/")[2]
-
-    @property
-    def checksum(self) -> str | None:
-        """The published checksum as `sha256:...` or `md5:...`."""
-        if self.sha256:
-            return f"sha256:{self.sha256}"
-        return f"md5:{self.md5}" if self.md5 else None
 
 
 def cache_dir() -> Path:
@@ -56,28 +48,40 @@ def cache_dir() -> Path:
     return Path(os.environ.get("LMZOO_CACHE") or pooch.os_cache("lmzoo")).expanduser()
 
 
-def locate(file: RemoteFile, data_dir: Path | None, corpus: str) -> Path:
+def locate(file: RemoteFile, data_dir: Path | None, corpus: str, member: str = "") -> Path:
     """Return the local path of the file, plain or .gz; download it if `data_dir` is None.
+
+    Args:
+        file: The file.
+        data_dir: The user's folder.
+        corpus: Name of the corpus, for error messages.
+        member: The files for which an archive is read, for error messages.
 
     Raises:
         UserError: The file is not in `data_dir`, or its download fails.
     """
-    return _download(file, corpus) if data_dir is None else _in_folder(file, data_dir, corpus)
-
-
-def _in_folder(file: RemoteFile, data_dir: Path, corpus: str) -> Path:
+    if data_dir is None:
+        return _download(file, corpus)
     plain = file.name.removesuffix(".gz")
     if not data_dir.is_dir():
         raise UserError(
             f"{corpus}: folder {data_dir} does not exist; --data-dir must contain {plain}[.gz]"
         )
-    for folder in (data_dir, data_dir / file.folder):
-        for name in (f"{plain}.gz", plain):
-            if (folder / name).exists():
-                return folder / name
+    if found := _in_folder(file, [file.name] if member else [f"{plain}.gz", plain], data_dir):
+        return found[0]
+    missing = f"neither {member} nor {file.name} is" if member else f"no {plain}[.gz]"
     raise UserError(
-        f"{corpus}: no {plain}[.gz] in {data_dir} or its folder {file.folder}; download {file.url}"
+        f"{corpus}: {missing} in {data_dir} or its folder {file.folder}; download {file.url}"
     )
+
+
+def _in_folder(file: RemoteFile, patterns: list[str], data_dir: Path) -> list[Path]:
+    """Return the files of the first pattern of which DIR or DIR/FOLDER has any, in order."""
+    for folder in (data_dir, data_dir / file.folder):
+        for pattern in patterns:
+            if found := sorted(path for path in folder.glob(pattern) if path.is_file()):
+                return found
+    return []
 
 
 def _download(file: RemoteFile, corpus: str) -> Path:
@@ -99,30 +103,21 @@ def _download(file: RemoteFile, corpus: str) -> Path:
             path=cache,
             downloader=_stream,  # type: ignore[arg-type]  pooch declares another type
         )
+        return Path(path)
     except requests.HTTPError as error:
         status = str(error).partition(" for url")[0]  # "404 Client Error: Not Found"
-        raise UserError(f"{corpus}: {file.url} responds {status}; {remedy}") from None
+        said = f"{file.url} responds {status}; retry later"
     except requests.RequestException as error:
-        reason = type(error).__name__
-        raise UserError(
-            f"{corpus}: cannot download {file.url} ({reason}); "
-            f"check the network and retry, or {remedy}"
-        ) from None
+        said = f"cannot download {file.url} ({type(error).__name__}); check the network and retry"
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise UserError(
-            f"{corpus}: cannot write to {cache}: {reason}; set LMZOO_CACHE, or {remedy}"
-        ) from None
+        said = f"cannot write to {cache}: {reason}; set LMZOO_CACHE"
     except ValueError:  # pooch raises this if the hash differs
-        kind, _, value = file.checksum.partition(":")
-        raise UserError(
-            f"{corpus}: {file.url} does not have the {CHECKSUMS[kind]} {value}; "
-            f"the file is damaged or changed: retry, or {remedy}"
-        ) from None
-    return Path(path)
-
-
-CHECKSUMS = {"sha256": "SHA-256", "md5": "MD5"}
+        said = (
+            f"{file.url} does not have the checksum {file.checksum}; the file is damaged or "
+            "changed: retry"
+        )
+    raise UserError(f"{corpus}: {said}, or {remedy}")
 
 
 def _stream(url: str, output_file: Any, pooch: Any) -> None:
@@ -147,33 +142,11 @@ def read_published(file: RemoteFile, pattern: str, data_dir: Path | None, corpus
     Raises:
         UserError: The files are missing or broken, or their download fails.
     """
-    if data_dir is not None and (found := _unpacked(file, pattern, data_dir)):
-        texts = [read_bytes(path) for path in found]
-    else:
-        path = _archive(file, pattern, data_dir, corpus)
+    found = [] if data_dir is None else _in_folder(file, [pattern, f"{pattern}.gz"], data_dir)
+    texts = [read_bytes(path) for path in found]
+    if not texts:
+        path = locate(file, data_dir, corpus, pattern)
         texts = list(read_members(path, pattern).values())
         if not texts:
             raise UserError(f"{corpus}: {path} has no {pattern}; download {file.url}, which has it")
     return b"\n".join([*(text.removesuffix(b"\n") for text in texts[:-1]), texts[-1]])
-
-
-def _archive(file: RemoteFile, pattern: str, data_dir: Path | None, corpus: str) -> Path:
-    if data_dir is None or not data_dir.is_dir():
-        return locate(file, data_dir, corpus)
-    for folder in (data_dir, data_dir / file.folder):
-        if (folder / file.name).is_file():
-            return folder / file.name
-    raise UserError(
-        f"{corpus}: neither {pattern} nor {file.name} is in {data_dir} or its folder "
-        f"{file.folder}; download {file.url}"
-    )
-
-
-def _unpacked(file: RemoteFile, pattern: str, data_dir: Path) -> list[Path]:
-    for folder in (data_dir / file.folder, data_dir):
-        if not folder.is_dir():
-            continue
-        for name in (pattern, f"{pattern}.gz"):
-            if found := sorted(path for path in folder.glob(name) if path.is_file()):
-                return found
-    return []

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from lmzoo.data.download import cache_dir
 
-VERSION = 3
+VERSION = 4
 """Part of the key; it changes whenever the ids of a text or the format would."""
 CACHED_FROM = 2**23
 """Bytes of a text from which its ids are cached."""

@@ -27,7 +27,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
 from lmzoo.data.download import RemoteFile, locate
 from lmzoo.data.files import read_lines
-from lmzoo.data.sequences import Pair, Split, assemble, assemble_pairs
+from lmzoo.data.sequences import Pair, assemble, assemble_pairs
 from lmzoo.data.splits import interleave, shuffled_cut
 from lmzoo.data.vocabulary import SPECIALS, TrainUnk, Vocabulary, build_vocabulary
 
@@ -106,7 +106,7 @@ class Multi30kWords(Multi30kFiles):
             german = build_vocabulary(self.sentences("train.de"), min_count=self.config.min_count)
             vocabulary = join_vocabularies(german, vocabulary)
         return assemble(
-            self.name, Split(train, valid, test), vocabulary,
+            self.name, (train, valid, test), vocabulary,
             length=self.config.max_words + 2, end=True, end_after_cut=True, unit="word",
             source=SOURCE, train_unk=self.config.train_unk and self.config.split == "official",
         )  # fmt: skip
@@ -151,7 +151,7 @@ class Multi30kCharacters(Multi30kFiles):
         else:
             vocabulary_part, valid = train, self.lines("val.en")
         return assemble(
-            self.name, Split(train, valid, test), build_vocabulary(vocabulary_part, joiner=""),
+            self.name, (train, valid, test), build_vocabulary(vocabulary_part, joiner=""),
             length=self.config.length, end=not as_published, unit="character", source=SOURCE,
         )  # fmt: skip
 

@@ -18,7 +18,7 @@ from lmzoo.base.config import config
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.download import RemoteFile, locate, read_published
 from lmzoo.data.files import read_bytes
-from lmzoo.data.splits import Shares, split_bytes, split_characters
+from lmzoo.data.splits import Shares, split_text
 from lmzoo.data.streams import STANDARD, StreamConfig, TextStream
 from lmzoo.data.tokenisers import Unit
 
@@ -49,7 +49,7 @@ def _archive(name: str, sha256: str) -> RemoteFile:
 
 
 FILES = {
-    **{name: RemoteFile("ptb", f"{PTB}{name}", md5=md5) for name, md5 in MD5.items()},
+    **{name: RemoteFile("ptb", f"{PTB}{name}", f"md5:{md5}") for name, md5 in MD5.items()},
     **{name: _archive(name, sha256) for name, sha256 in SHA256.items()},
     "input.txt": RemoteFile("tinyshakespeare", f"{CHAR_RNN}input.txt", PLAYS),
 }
@@ -126,8 +126,6 @@ class WikiText103(WikiText):
     """A hundred million words of Wikipedia."""
 
 
-SIZES = (90_000_000, 5_000_000, 5_000_000)
-"""Bytes of the splits of text8 and enwik8."""
 DUMP = "Wikipedia of 2006-03-03, mattmahoney.net/dc/textdata, GFDL and CC BY-SA"
 
 
@@ -149,9 +147,8 @@ class Enwik8(PublishedText):
     origin = f"enwik8: {DUMP}"
 
     def texts(self) -> Sequence[memoryview]:
-        characters = self.config.unit != "byte"
-        text = self.read("enwik8.zip", "enwik8")
-        return split_bytes(text, SIZES, characters=characters, words=self.by_word)
+        text, whole = self.read("enwik8.zip", "enwik8"), self.config.unit != "byte"
+        return split_text(text, STANDARD, by_byte=True, whole=whole, words=self.by_word)
 
 
 @CORPORA("text8")
@@ -165,7 +162,7 @@ class Text8(PublishedText):
     origin = f"text8: {DUMP}"
 
     def texts(self) -> Sequence[memoryview]:
-        return split_bytes(self.read("text8.zip", "text8"), SIZES, words=self.by_word)
+        return split_text(self.read("text8.zip", "text8"), STANDARD, words=self.by_word)
 
 
 NANOGPT: Shares = ((0.0, 0.9), (0.9, 1.0), (0.9, 1.0))
@@ -194,4 +191,4 @@ class ShakespeareCharacters(PublishedText):
 
     def texts(self) -> Sequence[memoryview]:
         shares = STANDARD if self.config.split == "standard" else NANOGPT
-        return split_characters(self.read("input.txt"), shares, words=self.by_word)
+        return split_text(self.read("input.txt"), shares, words=self.by_word)

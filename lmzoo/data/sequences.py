@@ -9,11 +9,9 @@ each side of a pair by itself.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from itertools import chain, islice
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,9 +19,9 @@ from torch import Tensor
 from lmzoo.base.errors import UserError, near
 from lmzoo.base.memory import require_memory
 from lmzoo.contract import END, PAD, START
-from lmzoo.data.corpus import Corpus, Sequences, token_dtype
-from lmzoo.data.text_facts import TextFacts, TextSize, text_size
-from lmzoo.data.tokenisers import SUBWORD, learn_subwords
+from lmzoo.data.corpus import SPLITS, Corpus, Sequences, token_dtype
+from lmzoo.data.text_facts import TextFacts, text_size
+from lmzoo.data.tokenisers import Subwords
 from lmzoo.data.vocabulary import (
     SPECIALS,
     Reread,
@@ -31,8 +29,6 @@ from lmzoo.data.vocabulary import (
     build_vocabulary,
     replace_rare_words,
 )
-
-T = TypeVar("T")
 
 Sentences = Sequence[Sequence[str]]
 """Sequences of token strings."""
@@ -42,15 +38,6 @@ Pair = tuple[Sequence[str], Sequence[str]]
 """The tokens of a source and of its target."""
 
 
-@dataclass(frozen=True)
-class Split:
-    """The token strings of the three splits, not yet encoded."""
-
-    train: Sentences
-    valid: Sentences
-    test: Sentences
-
-
 def encode(
     sentences: Sentences,
     vocabulary: Vocabulary,
@@ -58,8 +45,8 @@ def encode(
     length: int,
     end: bool,
     end_after_cut: bool = True,
-) -> Sequences:
-    """Encode sentences as `<start>`, tokens, optionally `<end>`, and padding.
+) -> tuple[Sequences, "Cuts"]:
+    """Encode sentences as `<start>`, tokens, optionally `<end>`, and padding; say what was cut.
 
     Args:
         sentences: The token strings.
@@ -69,14 +56,6 @@ def encode(
         end_after_cut: Append `<end>` to cut sentences too, as S0 does. With False, only complete
             sentences end with `<end>`.
     """
-    sizes = {"length": length, "end": end, "end_after_cut": end_after_cut}
-    return _encode(sentences, vocabulary, **sizes)[0]
-
-
-def _encode(
-    sentences: Sentences, vocabulary: Vocabulary, *, length: int, end: bool, end_after_cut: bool
-) -> tuple[Sequences, "Cuts"]:
-    """Return the sequences, and what was cut; see `encode`."""
     lengths = torch.zeros(len(sentences), dtype=torch.int64)
     size = (len(sentences) * token_dtype(len(vocabulary)).itemsize + CHUNK) * length
     require_memory(size, f"{len(sentences):,} sequences of length {length:,}")
@@ -118,23 +97,9 @@ def cut(
     return sentence[: length - 1 - has_end], has_end
 
 
-def measure(
-    sentences: Sentences,
-    join: Callable[[Iterable[str]], str],
-    *,
-    length: int,
-    end: bool,
-    end_after_cut: bool,
-    words: bool = True,
-) -> TextSize:
-    """Return the size of the text that is scored, with unknown words as they are spelled."""
-    kept = (cut(s, length=length, end=end, end_after_cut=end_after_cut) for s in sentences)
-    return text_size(((join(tokens), has_end) for tokens, has_end in kept), words=words)
-
-
 def assemble(
     name: str,
-    split: Split,
+    parts: Sequence[Sentences],
     vocabulary: Vocabulary,
     *,
     length: int,
@@ -145,7 +110,7 @@ def assemble(
     train_unk: bool = False,
     facts: TextFacts | None = None,
 ) -> Corpus:
-    """Encode the splits; `length`, `end` and `end_after_cut` are passed to `encode`.
+    """Encode the sentences that train, validate and test; `encode` has the other arguments.
 
     With `train_unk`, rare training words become `<unk>` if validation or test has `<unk>`. `facts`
     are those of a user's text, to which the sizes are added.
@@ -153,9 +118,9 @@ def assemble(
     Raises:
         UserError: A split has no sequence, or the vocabulary has no token.
     """
-    for part, sentences in vars(split).items():
+    for part, sentences in zip(SPLITS, parts, strict=True):
         if not sentences:
-            sizes = " + ".join(str(len(other)) for other in vars(split).values())
+            sizes = " + ".join(str(len(other)) for other in parts)
             stream = "; for a running text use stream:PATH" if name == "text" else ""
             raise UserError(
                 f"{name}: the {part} split is empty (train + valid + test = {sizes} sequences); "
@@ -163,105 +128,80 @@ def assemble(
             )
     if len(vocabulary) == len(SPECIALS):
         raise UserError(f"{name}: no {unit} is frequent enough for the vocabulary; lower min_count")
-    sizes = {"length": length, "end": end, "end_after_cut": end_after_cut}
-    encoded = partial(_encode, vocabulary=vocabulary, **sizes)
-    train, (valid, valid_cuts), (test, test_cuts) = (
-        split.train,
-        encoded(split.valid),
-        encoded(split.test),
-    )
+    fit = {"length": length, "end": end, "end_after_cut": end_after_cut}
+    train, *held_out = parts
+    (valid, valid_cuts), (test, test_cuts) = (encode(p, vocabulary, **fit) for p in held_out)
     if train_unk and (valid.unknown_share or test.unknown_share):
         train = replace_rare_words(train, vocabulary)
-    encoded_train, train_cuts = encoded(train)
+    encoded, train_cuts = encode(train, vocabulary, **fit)
     if facts is not None:
-        parts = train_cuts, valid_cuts, test_cuts
+        cuts = train_cuts, valid_cuts, test_cuts
         facts = dataclasses.replace(
             facts,
-            splits=(len(split.train), len(split.valid), len(split.test)),
+            splits=tuple(map(len, parts)),
             room=length - 1 - (end and end_after_cut),
-            longest=max(part.longest for part in parts),
-            **{n: sum(getattr(part, n) for part in parts) for n in ("tokens", "cut", "lost")},
+            longest=max(part.longest for part in cuts),
+            **{n: sum(getattr(part, n) for part in cuts) for n in ("tokens", "cut", "lost")},
             left_out=vocabulary.left_out,
             unknown=round(test.unknown_share, 6),
         )
-    # Words are measured as they are spelled, subwords as the text that they stand for.
-    join = vocabulary.join if unit == SUBWORD else vocabulary.joiner.join
+    # Unknown words are measured as they are spelled, subwords as the text that they stand for.
+    join = vocabulary.join if isinstance(vocabulary, Subwords) else vocabulary.joiner.join
+    kept = (cut(sentence, **fit) for sentence in parts[2])
+    size = text_size(((join(tokens), ends) for tokens, ends in kept), words=unit != "residue")
     return Corpus(
-        name=name,
-        vocabulary=vocabulary,
-        train=encoded_train,
-        valid=valid,
-        test=test,
-        unit=unit,
-        source=source,
-        test_text=measure(split.test, join, **sizes, words=unit != "residue"),
+        name, vocabulary, encoded, valid, test, unit=unit, source=source, test_text=size,
         facts=facts,
-    )
+    )  # fmt: skip
 
 
 def assemble_pairs(
     name: str,
     parts: Sequence[Sequence[Pair]],
     *,
-    length: int,
     min_count: int,
-    unit: str,
-    source: str,
-    train_unk: bool,
     limit: int = 0,
-    facts: TextFacts | None = None,
+    unit: str = "word",
+    **options: Any,
 ) -> Corpus:
-    """Build a corpus from training, validation and test pairs; both sides are cut to `length`.
+    """Build a corpus from training, validation and test pairs; both sides are cut to one length.
+
+    `options` are those of `assemble`.
 
     Raises:
         UserError: A split has no pair.
     """
 
     def assemble_side(side: int) -> Corpus:
-        split = Split(*([pair[side] for pair in part] for part in parts))
-        if unit == SUBWORD:
-            split, vocabulary = subwords(split, limit)
+        own: Sequence[Sentences] = [[pair[side] for pair in part] for part in parts]
+        if unit == Subwords.unit:
+            own, vocabulary = subwords(own, limit)
         else:
-            vocabulary = build_vocabulary(split.train, limit=limit, min_count=min_count)
-        return assemble(
-            name, split, vocabulary, length=length, end=True, end_after_cut=True, unit=unit,
-            source=source, train_unk=train_unk, facts=facts,
-        )  # fmt: skip
+            vocabulary = build_vocabulary(own[0], limit=limit, min_count=min_count)
+        return assemble(name, own, vocabulary, end=True, end_after_cut=True, unit=unit, **options)
 
     sources, targets = assemble_side(0), assemble_side(1)
-    return dataclasses.replace(
-        targets,
-        train=with_sources(targets.train, sources.train),
-        valid=with_sources(targets.valid, sources.valid),
-        test=with_sources(targets.test, sources.test),
-        source_vocabulary=sources.vocabulary,
-        facts=sources.facts and targets.facts and _both_sides(sources.facts, targets.facts),
-    )
+    changes: dict[str, Any] = {}
+    for split in SPLITS:
+        part, source = getattr(targets, split), getattr(sources, split)
+        without_start = source.tokens[:, 1:], source.lengths - 1
+        changes[split] = Sequences(part.tokens, part.lengths, without_start)
+    if sources.facts and targets.facts:
+        both = sources.facts, targets.facts
+        sums = {n: sum(getattr(f, n) for f in both) for n in ("tokens", "cut", "lost", "left_out")}
+        most = {n: max(getattr(f, n) for f in both) for n in ("longest", "unknown")}
+        changes["facts"] = dataclasses.replace(targets.facts, **sums, **most)
+    return dataclasses.replace(targets, source_vocabulary=sources.vocabulary, **changes)
 
 
-def subwords(split: Split, limit: int) -> tuple[Split, Vocabulary]:
-    """Return the split by byte pairs of its training words, and their vocabulary."""
-    vocabulary = learn_subwords(map(" ".join, split.train), limit)
+def subwords(parts: Sequence[Sentences], limit: int) -> tuple[list[Sentences], Vocabulary]:
+    """Return the splits by byte pairs of their training words, and their vocabulary."""
+    vocabulary = Subwords.learn(map(" ".join, parts[0]), limit)
 
     def read(part: Sentences) -> Sentences:
         return Reread(len(part), lambda: map(vocabulary.split, map(" ".join, part)))
 
-    return Split(read(split.train), read(split.valid), read(split.test)), vocabulary
-
-
-def _both_sides(source: TextFacts, target: TextFacts) -> TextFacts:
-    """Return the facts of pairs from those of their sides."""
-    summed = {n: getattr(source, n) + getattr(target, n) for n in ("tokens", "cut", "lost")}
-    left_out, unknown = source.left_out + target.left_out, max(source.unknown, target.unknown)
-    longest = max(source.longest, target.longest)
-    return dataclasses.replace(
-        target, **summed, left_out=left_out, longest=longest, unknown=unknown
-    )
-
-
-def with_sources(targets: Sequences, sources: Sequences) -> Sequences:
-    """Return the targets with their sources, the `<start>` of the sources removed."""
-    return Sequences(targets.tokens, targets.lengths, (sources.tokens[:, 1:], sources.lengths - 1))
+    return [*map(read, parts)], vocabulary
 
 
 def encode_sentence(corpus: Corpus, text: str) -> tuple[Tensor, Tensor]:

@@ -4,13 +4,13 @@
     interleave(items, (4, 1))        hold out every 5th item (index ≡ 4 mod 5), as S0 does
     shuffled_cut(items, 0.8, 29)     the 80/20 cut of torchtext's `Dataset.split`, as S0 uses it
 
-    split_characters                 shares of the characters of a text, such as 90 %, 5 % and 5 %
-    split_bytes                      numbers of bytes, or shares of a shorter text
+    split_text                       shares of a text, such as 90 %, 5 % and 5 % of its characters
 
 Cuts of a text are decided by the place alone, and nothing is copied. With `words`, a word that a
 cut would divide belongs to the later part, because its halves would occur nowhere else.
 """
 
+import codecs
 from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple, TypeVar
@@ -22,51 +22,30 @@ from lmzoo.data.tokenisers import BLANKS, STRETCH, character_start
 
 Shares = Sequence[tuple[float, float]]
 """Pairs (begin, end) between 0 and 1."""
+T = TypeVar("T")
 
 
-def split_characters(text: bytes, shares: Shares, *, words: bool = False) -> list[memoryview]:
-    """Return the parts of a text; shares are those of its characters."""
-    size = sum(map(_count, _windows(text)))
+def split_text(
+    text: bytes, shares: Shares, *, by_byte: bool = False, whole: bool = True, words: bool = False
+) -> list[memoryview]:
+    """Return the parts of a text; shares are those of its characters, or of its bytes.
+
+    With `whole`, no part ends inside a character of UTF-8, and a last one that is cut is left out.
+    """
+    size = len(text) if by_byte else sum(map(_count, _windows(text)))
 
     def cut(share: float) -> int:
-        place = _place(text, int(share * size))
-        return _word_start(text, place) if words else place
+        place = int(share * size)
+        if not by_byte:
+            place = _place(text, place)
+        elif whole:
+            start = character_start(memoryview(text), min(place, len(text) - 1))
+            place = start if share < 1 else start + codecs.utf_8_decode(text[start:], "replace")[1]
+        while words and 0 < place < len(text) and not {*text[place - 1 : place + 1]} & {*BLANKS}:
+            place -= 1
+        return place
 
     return [memoryview(text)[cut(begin) : cut(end)] for begin, end in shares]
-
-
-def split_bytes(
-    text: bytes, sizes: Sequence[int], *, characters: bool = True, words: bool = False
-) -> list[memoryview]:
-    """Return consecutive parts of these numbers of bytes; a shorter text has the same shares.
-
-    With `characters`, no part ends inside a character of UTF-8.
-    """
-    whole = memoryview(text)
-    ends = [int(end) * len(whole) // sum(sizes) for end in np.cumsum(sizes)]
-    if characters:
-        ends = [*(character_start(whole, end) for end in ends[:-1]), _last_end(text)]
-    if words:
-        ends = [_word_start(text, end) for end in ends]
-    return [whole[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
-
-
-def _word_start(text: bytes, place: int) -> int:
-    """Return the last place up to `place` that is not inside a word."""
-    while 0 < place < len(text) and text[place] not in BLANKS and text[place - 1] not in BLANKS:
-        place -= 1
-    return place
-
-
-def _last_end(text: bytes) -> int:
-    """Return the end of the last whole character; a text that was cut may end inside one."""
-    begin = character_start(memoryview(text), len(text) - 1)
-    return begin if len(text) - begin < _width(text[begin]) else len(text)
-
-
-def _width(first: int) -> int:
-    """Return the bytes of a character of UTF-8 from its first byte."""
-    return 1 if first < 0x80 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
 
 
 def _windows(text: bytes) -> list[np.ndarray]:
@@ -90,9 +69,6 @@ def _place(text: bytes, characters: int) -> int:
             return done + int(np.flatnonzero(_begins(window))[characters])
         characters, done = characters - count, done + len(window)
     return done
-
-
-T = TypeVar("T")
 
 
 HELD_OUT = 10

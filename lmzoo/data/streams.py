@@ -1,148 +1,54 @@
-"""Contiguous text: `stream:PATH`, and the base class of published texts.
+"""Contiguous texts: what `stream:PATH` and the published texts share.
 
     train   <start> c_i .. c_{i+L}     random blocks
     valid   windows with context       every token is scored once
 
 A token is a character, a word, a byte or a byte pair (`tokenisers.py`). No line or document
-boundary is marked but by its own characters. The first 90 % of the characters train, the next 5 %
-validate, the last 5 % test, whatever the tokens are; no word is divided if they are words. The
-vocabulary is that of the training split. `blocks.py` defines blocks and windows. Long texts are
-encoded once and then read from the cache (`id_cache.py`); texts below `CACHED_FROM` bytes are
-encoded in less time than the cache would save.
+boundary is marked but by its own characters. The vocabulary is that of the training split.
+`blocks.py` defines blocks and windows. Long texts are encoded once and then read from the cache
+(`id_cache.py`); texts below `CACHED_FROM` bytes are encoded in less time than the cache would save.
 """
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 from importlib import metadata
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
-from jaxtyping import Integer
 from pydantic import Field, model_validator
-from torch import Tensor
 
-from lmzoo.base.config import config, to_dict
-from lmzoo.base.errors import UserError, user_path
+from lmzoo.base.config import config
+from lmzoo.base.errors import UserError
 from lmzoo.contract import UNKNOWN
-from lmzoo.data.blocks import cut_blocks, cut_windows, require_length
-from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, token_dtype
-from lmzoo.data.files import Reading, read_text
+from lmzoo.data.blocks import cut_blocks, cut_windows
+from lmzoo.data.corpus import Corpus, CorpusSource, token_dtype
 from lmzoo.data.id_cache import CACHED_FROM, Encoded, cached_ids
-from lmzoo.data.splits import Shares, split_characters
-from lmzoo.data.text_facts import TextFacts, TextSize, count_words, read_facts
-from lmzoo.data.tokenisers import (
-    TOKENISERS,
-    Tokeniser,
-    TokeniserConfig,
-    cut_stretches,
-    new_tokeniser,
-)
-from lmzoo.data.vocabulary import Vocabulary
+from lmzoo.data.splits import Shares
+from lmzoo.data.text_facts import TextFacts, TextSize, count_words
+from lmzoo.data.tokenisers import VOCABULARIES, Unit, cut_stretches
+from lmzoo.data.vocabulary import replace_rare_ids
 
 SPLITS = ("training", "validation", "test")
-
-Texts = tuple[memoryview, memoryview, memoryview]
-"""The bytes that train, validate and test, in UTF-8."""
-
-
-@dataclass(frozen=True)
-class EncodedSplits:
-    """The ids of the three splits, their vocabulary and the size of the test text."""
-
-    train: Integer[Tensor, "n"]
-    valid: Integer[Tensor, "m"]
-    test: Integer[Tensor, "k"]
-    vocabulary: Vocabulary
-    test_text: TextSize
-    facts: TextFacts | None
-
-
-def encode_splits(
-    name: str, texts: Texts, config: Any, facts_of: Callable[[], TextFacts | None]
-) -> EncodedSplits:
-    """Encode the splits of corpus `name`; `config` has the fields of a `TokeniserConfig`.
-
-    `facts_of` returns the facts of a user's text, which are cached with its ids.
-
-    Raises:
-        UserError: A text is not UTF-8, or the tokeniser does not keep it.
-    """
-    tokeniser = new_tokeniser(config)
-
-    def encode() -> Encoded:
-        try:
-            ids, facts = _encode(name, texts, tokeniser)
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"{name}: the text is not UTF-8 ({error}); fetch it again, or set corpus.unit=byte"
-            ) from None
-        found = facts_of()
-        return ids, {**facts, "text": found and dataclasses.asdict(found)}
-
-    if sum(map(len, texts)) < CACHED_FROM:
-        ids, facts = encode()
-    else:
-        ids, facts = cached_ids(
-            {**_settings(config), **dict(zip(SPLITS, texts, strict=True))}, encode
-        )
-    tokeniser.restore(facts["tokeniser"])
-    train, valid, test = ids.split(facts["sizes"])
-    vocabulary = tokeniser.vocabulary
-    found = read_facts(facts["text"])
-    if found is not None:
-        found = dataclasses.replace(found, tokens=len(ids), left_out=vocabulary.left_out)
-    return EncodedSplits(train, valid, test, vocabulary, TextSize(*facts["test"]), found)
-
-
-def _encode(name: str, texts: Texts, tokeniser: Tokeniser) -> Encoded:
-    train, _, test = texts
-    tokeniser.fit(train)
-    dtype = token_dtype(len(tokeniser.vocabulary))
-    parts = [_ids(tokeniser, text, dtype) for text in texts]
-    parts[0] = tokeniser.prepare(*parts)
-    facts = {
-        "tokeniser": tokeniser.facts(),
-        "sizes": [len(part) for part in parts],
-        "test": _text_size(test),
-    }
-    return torch.cat(parts), facts
-
-
-def _ids(tokeniser: Tokeniser, text: memoryview, dtype: torch.dtype) -> Integer[Tensor, "n"]:
-    stretches = [
-        torch.from_numpy(tokeniser.encode(part)).to(dtype) for part in tokeniser.stretches(text)
-    ]
-    return torch.cat(stretches) if stretches else torch.empty(0, dtype=dtype)
-
-
-def _text_size(text: memoryview) -> tuple[int, int, int]:
-    """Return the characters, bytes and words of the raw text, whatever its tokens are."""
-    characters = words = 0
-    for part in cut_stretches(text, at_blanks=True):
-        decoded = part.decode(errors="replace")
-        characters, words = characters + len(decoded), words + count_words(decoded)
-    return characters, len(text), words
-
-
-def _settings(config: Any) -> dict[str, Any]:
-    fields = set(TokeniserConfig.__dataclass_fields__)
-    settings: Mapping[str, Any] = {k: v for k, v in to_dict(config).items() if k in fields}
-    # Another version of the package may merge other pairs.
-    version = {"version": metadata.version("tokenizers")} if config.unit == "bpe" else {}
-    return {**settings, **version}
-
-
 STANDARD: Shares = ((0.0, 0.9), (0.9, 0.95), (0.95, 1.0))
 """The parts that train, validate and test."""
 
 
 @config
-class StreamConfig(TokeniserConfig):
-    """The tokens, the blocks of training and the windows of evaluation."""
+class StreamConfig:
+    """The tokens, the blocks of training and the windows of evaluation.
 
+    Defaults of the tokens are not written into configs: texts by character keep their identity.
+    """
+
+    unit: Annotated[Unit, Field(exclude_if=lambda unit: unit == "char")] = "char"
+    """The unit of a token: char, word, byte or bpe."""
+    vocab: Annotated[int, Field(ge=0, exclude_if=lambda size: size == 0)] = 0
+    """Vocabulary size V, the four special tokens included. By word, at most V; 0 is no limit. Byte
+    pairs are merged until there are V tokens or no more pairs; 0 is 8192."""
+    min_count: Annotated[int, Field(ge=1, exclude_if=lambda count: count == 1)] = 1
+    """By word, words that are rarer in the training split become `<unk>`."""
     block: int = Field(64, ge=1)
     """Block length L. A block has L + 1 tokens; T is L + 2."""
     stride: int = Field(0, ge=0)
@@ -151,7 +57,11 @@ class StreamConfig(TokeniserConfig):
     """Blocks of a training epoch, at random places; 0: one pass over the text."""
 
     @model_validator(mode="after")
-    def _check_stride(self) -> "StreamConfig":
+    def _check(self) -> "StreamConfig":
+        if self.vocab and self.unit not in ("word", "bpe"):
+            raise UserError(f"vocab={self.vocab} needs unit=word or unit=bpe, not {self.unit}")
+        if self.min_count > 1 and self.unit != "word":
+            raise UserError(f"min_count={self.min_count} needs unit=word, not {self.unit}")
         if self.stride > self.block:
             raise UserError(
                 f"stride={self.stride} is greater than block={self.block}, so windows would leave "
@@ -175,7 +85,7 @@ class TextStream(CorpusSource):
             UserError: The data is missing or unreadable; the message says what to do.
         """
 
-    def facts_of(self, texts: Texts) -> TextFacts | None:
+    def facts_of(self, texts: Sequence[memoryview]) -> TextFacts | None:
         """Return what reading these splits gave; None for a published text."""
         del texts
 
@@ -185,71 +95,76 @@ class TextStream(CorpusSource):
         return self.config.unit == "word"
 
     def load(self) -> Corpus:
-        c = self.config
-        train, valid, test = map(memoryview, self.texts())
-        texts = train, valid, test
-        text = encode_splits(self.name, texts, c, lambda: self.facts_of(texts))
-        unit = TOKENISERS[c.unit].name
-        for part, stream in zip(SPLITS, (text.train, text.valid, text.test), strict=True):
-            require_length(self.name, part, stream, c.block, unit)
-        stride = c.stride or c.block
-        unknown = round(float((text.test == UNKNOWN).float().mean()), 6)
-        facts = text.facts and dataclasses.replace(text.facts, unknown=unknown)
+        c, kind = self.config, VOCABULARIES[self.config.unit]
+        texts = [*map(memoryview, self.texts())]
+        if sum(map(len, texts)) < CACHED_FROM:
+            ids, facts = self._encode(texts)
+        else:
+            settings = {"unit": c.unit, "vocab": c.vocab, "min_count": c.min_count}
+            if c.unit == "bpe":  # another version of the package may merge other pairs
+                settings["version"] = metadata.version("tokenizers")
+            ids, facts = cached_ids(
+                {**settings, **dict(zip(SPLITS, texts, strict=True))}, lambda: self._encode(texts)
+            )
+        train, valid, test = streams = ids.split(facts["sizes"])
+        for part, stream in zip(SPLITS, streams, strict=True):
+            if len(stream) <= c.block:
+                raise UserError(
+                    f"{self.name}: the {part} split has {len(stream)} {kind.unit}s, and a block "
+                    f"needs {c.block + 1}; lower corpus.block or use a longer text"
+                )
+        fields = facts["vocabulary"]
         return Corpus(
             name=self.name,
-            vocabulary=text.vocabulary,
-            train=cut_blocks(text.train, c.block, c.blocks),
-            valid=cut_windows(text.valid, c.block, stride),
-            test=cut_windows(text.test, c.block, stride),
-            unit=unit,
+            vocabulary=kind(**{**fields, "tokens": tuple(fields["tokens"])}),
+            train=cut_blocks(train, c.block, c.blocks),
+            valid=cut_windows(valid, c.block, c.stride or c.block),
+            test=cut_windows(test, c.block, c.stride or c.block),
+            unit=kind.unit,
             source=self.origin,
-            test_text=text.test_text,
-            facts=facts,
+            test_text=TextSize(*facts["test"]),
+            facts=facts["text"] and TextFacts.from_json(facts["text"]),
             ends=False,
         )
 
-
-@config
-class StreamFileConfig(StreamConfig):
-    """The file, the tokens, the blocks of training and the windows of evaluation."""
-
-    path: str = ""
-
-
-@CORPORA("stream")
-class StreamFile(TextStream):
-    """A UTF-8 text file, plain or .gz, or a folder of such files, as one contiguous text."""
-
-    Config = StreamFileConfig
-
-    def texts(self) -> Sequence[memoryview]:
-        if not self.config.path:
-            raise UserError("the corpus needs a file; write stream:PATH")
-        self._reading = Reading(binary=self.config.unit == "byte")
-        text = read_text(self.path, self._reading)
-        return split_characters(text, STANDARD, words=self.by_word)
-
-    def facts_of(self, texts: Texts) -> TextFacts:
-        """Return the lines of the splits, and which of them stand in test and training."""
-        train, valid, test = (bytes(text).removesuffix(b"\n").split(b"\n") for text in texts)
-        known = set(train)
-        lines = [line for line in test if line.strip()]
-        seen = [line for line in lines if line in known]
-        return TextFacts(
-            "line",
-            "place",
-            len(seen),
-            sum(map(len, seen)) / max(1, sum(map(len, lines))),
-            notes=self._reading.shown_notes,
-            splits=(len(train), len(valid), len(test)),
+    def _encode(self, texts: Sequence[memoryview]) -> Encoded:
+        c, kind = self.config, VOCABULARIES[self.config.unit]
+        stretches = partial(cut_stretches, at_blanks=kind.at_blanks)
+        try:
+            vocabulary = kind.learn(map(bytes.decode, stretches(texts[0])), c.vocab, c.min_count)
+            dtype = token_dtype(len(vocabulary))
+            none = torch.empty(0, dtype=dtype)
+            parts = [
+                torch.cat(
+                    [none, *(torch.from_numpy(vocabulary.read(x)).to(dtype) for x in stretches(t))]
+                )
+                for t in texts
+            ]
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{self.name}: the text is not UTF-8 ({error}); fetch it again, or set "
+                "corpus.unit=byte"
+            ) from None
+        if self.by_word:
+            parts[0] = replace_rare_ids(*parts)
+        ids, found = torch.cat(parts), self.facts_of(texts)
+        unknown = round(float((parts[2] == UNKNOWN).float().mean()), 6)
+        facts = found and dataclasses.replace(
+            found, tokens=len(ids), left_out=vocabulary.left_out, unknown=unknown
         )
+        fields = [field.name for field in dataclasses.fields(vocabulary) if field.init]
+        return ids, {
+            "vocabulary": {name: getattr(vocabulary, name) for name in fields},
+            "sizes": [len(part) for part in parts],
+            "test": _text_size(texts[2]),
+            "text": facts and dataclasses.asdict(facts),
+        }
 
-    @property
-    def path(self) -> Path:
-        """Path of the file, with `~` expanded."""
-        return user_path(self.config.path)
 
-    @property
-    def origin(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Origin of the data, for `Corpus.source`."""
-        return f"{self.path.name}, the user's own file"
+def _text_size(text: memoryview) -> tuple[int, int, int]:
+    """Return the characters, bytes and words of the raw text, whatever its tokens are."""
+    characters = words = 0
+    for part in cut_stretches(text, at_blanks=True):
+        decoded = part.decode(errors="replace")
+        characters, words = characters + len(decoded), words + count_words(decoded)
+    return characters, len(text), words

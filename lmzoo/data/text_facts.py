@@ -99,6 +99,11 @@ class TextFacts:
     unknown: float = 0.0
     """Share of the test tokens that are `<unk>`; in pairs, that of the side with more."""
 
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "TextFacts":
+        """Return the facts from their fields as plain JSON types."""
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
+
     def as_json(self) -> dict[str, Any]:
         """Return the fields, and the warnings as `warnings`."""
         return {**dataclasses.asdict(self), "warnings": self.warnings}
@@ -176,16 +181,6 @@ class TextFacts:
             "; neighbouring lines of a running text are in different splits: for such a text use "
             "stream:PATH"
         )
-
-
-def read_facts(stored: Mapping[str, Any] | None) -> TextFacts | None:
-    """Return the facts from their fields as plain JSON types."""
-    if stored is None:
-        return None
-    fields: dict[str, Any] = dict(stored)
-    return TextFacts(
-        **{**fields, "notes": tuple(fields["notes"]), "splits": tuple(fields["splits"])}
-    )
 
 
 def _percent(part: int, whole: int) -> str:

@@ -1,4 +1,4 @@
-"""The user's own files: `text:PATH`, `fasta:PATH` and `pairs:PATH`.
+"""The user's own files: `text:PATH`, `fasta:PATH`, `pairs:PATH` and `stream:PATH`.
 
 A text has one sequence per line, a FASTA file one per record, and a file of pairs has a source, a
 tab and its target on each line. Sequences are dealt to the training, validation and test splits
@@ -6,6 +6,9 @@ tab and its target on each line. Sequences are dealt to the training, validation
 training split. `<end>` follows every sequence that is not cut; in pairs, it follows cut sequences
 too. By word, some rare training words are `<unk>` if validation or test has unknown words
 (`train_unk`).
+
+A stream is one contiguous text (`streams.py`). The first 90 % of the characters train, the next 5 %
+validate, the last 5 % test, whatever the tokens are; no word is divided if they are words.
 """
 
 import re
@@ -14,16 +17,17 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar
 
-from pydantic import Field, PositiveInt, field_validator
+from pydantic import Field, PositiveInt
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError, user_path
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
 from lmzoo.data.files import Reading, read_fasta, read_lines, read_text, split_lines
-from lmzoo.data.sequences import Pair, Split, assemble, assemble_pairs, subwords
-from lmzoo.data.splits import deal
+from lmzoo.data.sequences import Pair, assemble, assemble_pairs, subwords
+from lmzoo.data.splits import deal, split_text
+from lmzoo.data.streams import STANDARD, StreamConfig, TextStream
 from lmzoo.data.text_facts import TextFacts
-from lmzoo.data.tokenisers import SUBWORD
+from lmzoo.data.tokenisers import VOCABULARIES, Subwords
 from lmzoo.data.vocabulary import Reread, TrainUnk, build_vocabulary
 
 T = TypeVar("T")
@@ -41,13 +45,6 @@ class FastaConfig:
     """Padded length T, `<start>` included."""
     min_count: PositiveInt = 1
     """Tokens that are rarer in the training split become `<unk>`."""
-
-    @field_validator("path")
-    @classmethod
-    def _require_path(cls, path: str) -> str:
-        if not path:
-            raise UserError("the corpus needs a file; write text:PATH, fasta:PATH or pairs:PATH")
-        return path
 
 
 @config
@@ -74,10 +71,12 @@ class UserFile(CorpusSource):
     @property
     def path(self) -> Path:
         """Path of the file, with `~` expanded."""
+        if not self.config.path:
+            raise UserError(f"the corpus needs a file; write {self.name}:PATH")
         return user_path(self.config.path)
 
     @property
-    def origin(self) -> str:
+    def origin(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Origin of the data, for `Corpus.source`."""
         return f"{self.path.name}, the user's own file"
 
@@ -110,11 +109,10 @@ class FastaFile(UserFile):
         reading = Reading()
         records = read_fasta(self.path, reading)
         parts, facts = self.deal(records, records, reading)
-        split = Split(*parts)
-        vocabulary = build_vocabulary(split.train, joiner="", min_count=self.config.min_count)
+        residues = build_vocabulary(parts[0], joiner="", min_count=self.config.min_count)
         return assemble(
-            self.name, split, vocabulary, length=self.config.length, end=True, unit="residue",
-            source=self.origin, facts=facts,
+            self.name, parts, residues, length=self.config.length, end=True,
+            unit="residue", source=self.origin, facts=facts,
         )  # fmt: skip
 
 
@@ -135,10 +133,9 @@ class PairsFile(UserFile):
         pairs = [_parse_pair(self.path, number, line) for number, line in numbered]
         keys = ["\t".join(map(" ".join, pair)) for pair in pairs]
         parts, facts = self.deal(pairs, keys, reading)
-        by_bpe = _by_byte_pairs(self.config)
         return assemble_pairs(
             self.name, parts, length=self.config.length, limit=self.config.vocab,
-            min_count=self.config.min_count, unit=SUBWORD if by_bpe else "word", source=self.origin,
+            min_count=self.config.min_count, unit=_unit(self.config), source=self.origin,
             train_unk=self.config.train_unk, facts=facts,
         )  # fmt: skip
 
@@ -180,42 +177,66 @@ class TextFile(UserFile):
     Config = TextConfig
 
     def load(self) -> Corpus:
-        reading, by_char = Reading(), self.config.unit == "char"
+        c, reading, unit = self.config, Reading(), _unit(self.config)
         lines = split_lines(read_text(self.path, reading).decode())
-        kept = [line.lower() if self.config.lower else line for line in lines if line.strip()]
+        kept = [line.lower() if c.lower else line for line in lines if line.strip()]
         reading.blank = len(lines) - len(kept)
+        by_char = unit == "character"
         if not by_char:
             kept = [" ".join(line.split()) for line in kept]  # equal sequences are equal
-        if self.config.unit == "word":
+        if unit == "word":
             note_unspaced(kept, reading)
         parts, facts = self.deal(kept, kept, reading)
         if not by_char:
             parts = [Reread(len(part), partial(map, str.split, part)) for part in parts]
-        split, unit = Split(*parts), "character" if by_char else "word"
-        if _by_byte_pairs(self.config):
-            unit = SUBWORD
-            split, vocabulary = subwords(split, self.config.vocab)
+        if unit == Subwords.unit:
+            parts, vocabulary = subwords(parts, c.vocab)
         else:
             vocabulary = build_vocabulary(
-                split.train, joiner="" if by_char else " ",
-                limit=self.config.vocab, min_count=self.config.min_count,
-            )  # fmt: skip
+                parts[0], joiner="" if by_char else " ", limit=c.vocab, min_count=c.min_count
+            )
         return assemble(
-            self.name, split, vocabulary, length=self.config.length, end=True,
-            unit=unit, source=self.origin,
-            train_unk=unit == "word" and self.config.train_unk, facts=facts,
+            self.name, parts, vocabulary, length=c.length, end=True, unit=unit, source=self.origin,
+            train_unk=unit == "word" and c.train_unk, facts=facts,
         )  # fmt: skip
 
 
-def _by_byte_pairs(config: PairsConfig | TextConfig) -> bool:
-    """Return whether tokens are byte pairs, all of which are kept.
-
-    Raises:
-        UserError: Rare ones should be left out.
-    """
+def _unit(config: PairsConfig | TextConfig) -> str:
+    """Return the unit of a token in words; byte pairs are all kept, so `min_count` is refused."""
     if config.unit == "bpe" and config.min_count > 1:
         raise UserError(f"min_count={config.min_count} needs unit=word, not bpe; use vocab")
-    return config.unit == "bpe"
+    return VOCABULARIES[config.unit].unit
+
+
+@config
+class StreamFileConfig(StreamConfig):
+    """The file, the tokens, the blocks of training and the windows of evaluation."""
+
+    path: str = ""
+
+
+@CORPORA("stream")
+class StreamFile(UserFile, TextStream):
+    """A UTF-8 text file, plain or .gz, or a folder of such files, as one contiguous text."""
+
+    Config = StreamFileConfig
+
+    def texts(self) -> Sequence[memoryview]:
+        self._reading = Reading(binary=self.config.unit == "byte")
+        text = read_text(self.path, self._reading)
+        return split_text(text, STANDARD, words=self.by_word)
+
+    def facts_of(self, texts: Sequence[memoryview]) -> TextFacts:
+        """Return the lines of the splits, and which of them stand in test and training."""
+        train, valid, test = (bytes(text).removesuffix(b"\n").split(b"\n") for text in texts)
+        known = set(train)
+        lines = [line for line in test if line.strip()]
+        seen = [line for line in lines if line in known]
+        share = sum(map(len, seen)) / max(1, sum(map(len, lines)))
+        return TextFacts(
+            "line", "place", len(seen), share, notes=self._reading.shown_notes,
+            splits=(len(train), len(valid), len(test)),
+        )  # fmt: skip
 
 
 UNSPACED = re.compile(r"[\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")

@@ -27,10 +27,10 @@ where z = 0.25; Dyer et al. 2015 (arXiv:1505.08075).
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, repeat
+from itertools import chain, repeat, takewhile
 from math import fsum
 from random import Random
-from typing import Annotated, Any
+from typing import Annotated, Any, Self, TypeVar
 
 import torch
 from jaxtyping import Integer
@@ -39,11 +39,13 @@ from torch import Tensor
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.seeds import derive_seed
-from lmzoo.contract import UNKNOWN
+from lmzoo.contract import END, PAD, START, UNKNOWN
 
+K = TypeVar("K")
 SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
 RESERVED = SPECIALS[:UNKNOWN]
 """Special tokens that no word of a text becomes."""
+UNK = SPECIALS[UNKNOWN]
 
 
 def token_of(word: str) -> str:
@@ -71,12 +73,30 @@ class Vocabulary:
     def __post_init__(self) -> None:
         assert self.tokens[: len(SPECIALS)] == SPECIALS
         assert len(set(self.tokens)) == len(self.tokens)
-        first = self.tokens[: len(RESERVED)]
-        self.ids.update({token: i for i, token in enumerate(self.tokens)})
-        for token in first:
-            del self.ids[token]
-        for token in [token for token in self.ids if word_of(token) != token]:
-            self.ids[word_of(token)] = self.ids.pop(token)
+        words = map(word_of, self.tokens[UNKNOWN:])
+        self.ids.update({word: i for i, word in enumerate(words, UNKNOWN)})
+
+    @classmethod
+    def ranked(
+        cls, counts: Mapping[str, int], *, joiner: str = " ", limit: int = 0, min_count: int = 1
+    ) -> Self:
+        """Build a vocabulary of at most `limit` tokens by falling count, ties by the alphabet.
+
+        The special tokens come first and count towards `limit`; 0 is no limit. Tokens that occur
+        fewer than `min_count` times are left out.
+
+        Raises:
+            UserError: The limit leaves no token but the special ones.
+        """
+        if 0 < limit <= len(SPECIALS):
+            raise UserError(
+                f"vocab={limit} has room for special tokens only ({' '.join(SPECIALS)}); set at "
+                f"least {len(SPECIALS) + 1}, or 0 for no limit"
+            )
+        words = [word for word in counts if word != UNK]
+        ranked = sorted((w for w in words if counts[w] >= min_count), key=lambda w: (-counts[w], w))
+        kept = ranked[: max(0, limit - len(SPECIALS))] if limit else ranked
+        return cls((*SPECIALS, *map(token_of, kept)), joiner, left_out=len(words) - len(kept))
 
     def __repr__(self) -> str:
         shown = " ".join(self.tokens[len(SPECIALS) :][:8])
@@ -91,13 +111,8 @@ class Vocabulary:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text up to `<end>` or the first `<pad>`, without `<start>`."""
-        tokens = []
-        for i in ids:
-            if self.tokens[i] in ("<end>", "<pad>"):
-                break
-            if self.tokens[i] != "<start>":
-                tokens.append(self.tokens[i])
-        return self.join(tokens)
+        read = takewhile(lambda i: i not in (PAD, END), ids)
+        return self.join(self.tokens[i] for i in read if i != START)
 
     def split(self, text: str) -> list[str]:
         """Return the tokens of a text: its words, or its characters if the joiner is empty."""
@@ -108,39 +123,11 @@ class Vocabulary:
         return self.joiner.join(map(word_of, tokens))
 
 
-def build_vocabulary(
-    sentences: Iterable[Sequence[str]], *, joiner: str = " ", limit: int = 0, min_count: int = 1
-) -> Vocabulary:
-    """Build a vocabulary of at most `limit` tokens by falling count, ties in alphabetical order.
-
-    The special tokens come first and count towards `limit`; 0 is no limit. Tokens that occur fewer
-    than `min_count` times are left out.
-    """
-    counts = Counter(chain.from_iterable(sentences))
-    return rank_tokens(counts, joiner=joiner, limit=limit, min_count=min_count)
+def build_vocabulary(sentences: Iterable[Sequence[str]], **options: Any) -> Vocabulary:
+    """Build the vocabulary of sentences; `options` are those of `Vocabulary.ranked`."""
+    return Vocabulary.ranked(Counter(chain.from_iterable(sentences)), **options)
 
 
-def rank_tokens(
-    counts: Mapping[str, int], *, joiner: str = " ", limit: int = 0, min_count: int = 1
-) -> Vocabulary:
-    """Build the vocabulary of counted words; see `build_vocabulary`.
-
-    Raises:
-        UserError: The limit leaves no token but the special ones.
-    """
-    if 0 < limit <= len(SPECIALS):
-        raise UserError(
-            f"vocab={limit} has room for special tokens only ({' '.join(SPECIALS)}); set at least "
-            f"{len(SPECIALS) + 1}, or 0 for no limit"
-        )
-    words = [word for word in counts if word != SPECIALS[UNKNOWN]]
-    ranked = sorted((w for w in words if counts[w] >= min_count), key=lambda w: (-counts[w], w))
-    kept = ranked[: max(0, limit - len(SPECIALS))] if limit else ranked
-    tokens = (*SPECIALS, *map(token_of, kept))
-    return Vocabulary(tokens, joiner, left_out=len(words) - len(kept))
-
-
-UNK = SPECIALS[UNKNOWN]
 TrainUnk = Annotated[bool, Field(exclude_if=bool)]
 """A config field for `replace_rare_words`.
 
@@ -157,16 +144,13 @@ def replace_rare_words(
     The sentences are returned as they are if so many words are not in the vocabulary already.
     """
     counts = Counter(chain.from_iterable(sentences))
-    unknown = sum(c for w, c in counts.items() if w == UNK or w not in vocabulary.ids)
-    singletons = sum(c == 1 for c in counts.values())
     known = {w: c for w, c in counts.items() if w != UNK and w in vocabulary.ids}
-    wanted = min(singletons, counts.total() // 2) - unknown
-    if wanted <= 0:
+    unknown = counts.total() - sum(known.values())
+    chance = _chances(known, sum(c == 1 for c in counts.values()), unknown)
+    if not chance:
         return sentences
-    z = replacement_constant(known, float(wanted))
-    # A word that is not in the vocabulary becomes `<unk>` in any case.
-    chance = {word: z / (z + count) for word, count in known.items()}
 
+    # A word that is not in the vocabulary becomes `<unk>` in any case.
     def read() -> Iterator[Sequence[str]]:
         draw = Random(derive_seed(0, "unknown words")).random
         for sentence in sentences:
@@ -202,19 +186,25 @@ def replace_rare_ids(
     if not any(bool((part == UNKNOWN).any()) for part in (valid, test)):
         return train
     counts = torch.bincount(train.int()).tolist()
-    singletons = sum(count == 1 for count in counts[UNKNOWN + 1 :])
-    wanted = min(singletons, len(train) // 2) - sum(counts[UNKNOWN : UNKNOWN + 1])
-    if wanted <= 0:
+    known = {i: count for i, count in enumerate(counts) if count and i > UNKNOWN}
+    singletons = sum(count == 1 for count in known.values())
+    found = _chances(known, singletons, len(train) - sum(known.values()))
+    if not found:
         return train
-    known = {str(i): count for i, count in enumerate(counts) if count and i > UNKNOWN}
-    z = replacement_constant(known, float(wanted))
-    chance = torch.tensor([z / (z + count) if i > UNKNOWN else 0 for i, count in enumerate(counts)])
+    chance = torch.tensor([found.get(i, 0.0) for i in range(len(counts))])
     generator = torch.Generator().manual_seed(derive_seed(0, "unknown words"))
     drawn = torch.rand(len(train), generator=generator, device="cpu")
     return train.masked_fill(drawn < chance[train.int()], UNKNOWN)
 
 
-def replacement_constant(counts: Mapping[str, int], wanted: float) -> float:
+def _chances(known: Mapping[K, int], singletons: int, unknown: int) -> dict[K, float]:
+    """Return p_w of each known word; {} if so many words are unknown already."""
+    wanted = min(singletons, (sum(known.values()) + unknown) // 2) - unknown
+    z = replacement_constant(known, float(wanted)) if wanted > 0 else 0.0
+    return {word: z / (z + count) for word, count in known.items()} if z else {}
+
+
+def replacement_constant(counts: Mapping[Any, int], wanted: float) -> float:
     """Return z so that Σ_w c_w z / (z + c_w) = `wanted`, which must be below Σ_w c_w.
 
     The sum increases with z, so z is found by bisection. `fsum` makes it independent of the order.
