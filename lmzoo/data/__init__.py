@@ -2,14 +2,14 @@
 
     download.py, files.py         bytes: a published file or archive, a file or folder of the user
     splits.py                     what trains, validates and tests
-    vocabulary.py                 words and their ids; `<unk>` in the training split
+    vocabulary.py, tokenisers.py  tokens and their ids; `<unk>` in the training split
     sequences.py                  lines, records and pairs as padded sequences
-    tokenisers.py, streams.py     a contiguous text as ids (cached by id_cache.py)
-    blocks.py, batches.py         what a training epoch reads
+    streams.py, blocks.py         a contiguous text as ids (cached by id_cache.py), blocks, windows
+    batches.py                    what a training epoch reads
 
 `corpus.py` defines a corpus and opens one by name, `text_facts.py` says what reading a text gave.
-Corpora: user_files.py and streams.py (files of the user), published_texts.py, multi30k.py, cath.py,
-captions.py, random_symbols.py, recall.py and state_tracking.py (both tasks.py). Importing this
+Corpora: user_files.py, published_texts.py, multi30k.py, cath.py, captions.py, random_symbols.py,
+recall.py and state_tracking.py (both tasks.py). Importing this
 package registers them:
 
     lmzoo.data.corpus.open_corpus("captions")

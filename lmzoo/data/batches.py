@@ -75,43 +75,44 @@ def iter_batches(
             half, or to its quarter, so that there are at most three widths.
     """
     moved, rows = part.to(device), torch.cat(list(order)).to(device)
-    scored = moved.scored
-    widths = [
-        [_width(column, batch, least, trim=trim, few=few_widths) for batch in order]
-        for column, least in zip(_columns(part, CPU), (2, 0), strict=False)
-    ]
-    for batch_rows, *width in zip(
-        rows.split([len(batch) for batch in order]), *widths, strict=True
-    ):
-        columns = zip(_columns(moved, device), width, strict=True)
-        targets, *sources = (
-            (tokens[:, :w][batch_rows].long(), lengths[batch_rows])
-            for (tokens, lengths), w in columns
-        )
-        mask = None if scored is None else scored[:, : targets[0].shape[1]][batch_rows]
-        yield Sequences(*targets, *sources, scored=mask)
+    columns = [(width, lengths.to(CPU)) for width, lengths in _columns(part)]
+    widths = [_widths(columns, batch, trim=trim, few=few_widths) for batch in order]
+    for batch, width in zip(rows.split([len(batch) for batch in order]), widths, strict=True):
+        yield _take(moved, batch, width)
 
 
-def _columns(part: Sequences, device: torch.device) -> list[tuple[Tensor, Tensor]]:
-    """Return (tokens, lengths) of the sequences and, if present, of their sources."""
-    pairs = [(part.ids, part.lengths)]
+def gather_batch(part: Sequences, rows: Int[Tensor, "b"], *, trim: bool = True) -> Sequences:
+    """Return these rows, trimmed to the longest of them; with `trim=False`, fully padded."""
+    return _take(part, rows, _widths(_columns(part), rows, trim=trim))
+
+
+def _columns(part: Sequences) -> list[tuple[int, Tensor]]:
+    """Return the padded width and the lengths of the sequences and of their sources."""
+    pairs = [(part.ids, part.lengths), *([part.sources] if part.sources else [])]
+    return [(tokens.shape[1], lengths) for tokens, lengths in pairs]
+
+
+def _widths(
+    columns: list[tuple[int, Tensor]], rows: Tensor, *, trim: bool, few: bool = False
+) -> list[int]:
+    """Return the width of a batch, and that of its sources."""
+    widths = [whole for whole, _ in columns]
+    for i, ((whole, lengths), least) in enumerate(zip(columns, (2, 0), strict=False)):
+        if trim:
+            widths[i] = min(whole, max(least, int(lengths[rows].max())))
+        if few:
+            widths[i] = next(w for w in (-(-whole // 4), -(-whole // 2), whole) if w >= widths[i])
+    return widths
+
+
+def _take(part: Sequences, rows: Tensor, widths: list[int]) -> Sequences:
+    sources: tuple[Tensor, ...] = ()
     if part.sources:
         source, lengths = part.sources
-        pairs.append((source, lengths))
-    return [(tokens, lengths.to(device)) for tokens, lengths in pairs]
-
-
-def _width(
-    column: tuple[Tensor, Tensor], rows: Tensor, least: int, *, trim: bool, few: bool
-) -> int:
-    tokens, lengths = column
-    if not trim:
-        return tokens.shape[1]
-    whole = tokens.shape[1]
-    longest = min(whole, max(least, int(lengths[rows].max())))
-    if not few:
-        return longest
-    return next(width for width in (-(-whole // 4), -(-whole // 2), whole) if width >= longest)
+        sources = source[:, : widths[1]][rows], lengths[rows]
+    scored = None if part.scored is None else part.scored[:, : widths[0]][rows]
+    ids = part.ids[:, : widths[0]][rows].long()
+    return Sequences(ids, part.lengths[rows], sources, scored)
 
 
 Rows = Int[Tensor, "P b"]
@@ -150,19 +151,3 @@ def pack_batches(
         chosen = rows.gather(1, start[:, None] + within * mask)
         steps.append((chosen, None if mask.all() else mask))
     return data, steps
-
-
-def gather_batch(part: Sequences, rows: Int[Tensor, "b"], *, trim: bool = True) -> Sequences:
-    """Return these rows, trimmed to the longest of them; with `trim=False`, fully padded."""
-    lengths = part.lengths[rows]
-    longest = max(2, int(lengths.max())) if trim else part.ids.shape[1]
-    sources = _gather_sources(part, rows, trim=trim)
-    scored = None if part.scored is None else part.scored[rows, :longest]
-    return Sequences(part.ids[rows, :longest].long(), lengths, sources, scored)
-
-
-def _gather_sources(part: Sequences, rows: Int[Tensor, "b"], *, trim: bool) -> tuple[Tensor, ...]:
-    if not part.sources:
-        return ()
-    source, lengths = (column[rows] for column in part.sources)
-    return (source[:, : int(lengths.max())] if trim else source), lengths

@@ -3,7 +3,7 @@
     captions        by word:       <start> ≤18 words <end>              T = 20
     captions_char   by character:  <start> the same sentences <end>     T from the grammar
 
-No sentence has two derivations , so −log P(sentence) is that of its derivation
+No sentence has two derivations, so −log P(sentence) is that of its derivation
 and both entropy floors are exact expectations under the grammar. Each split is sampled from its
 own random stream. Both corpora have the same sentences. The grammar was written for this project
 and has its licence, MIT.
@@ -14,9 +14,9 @@ and has its licence, MIT.
     pair     a boy and a girl are running in the park while another boy and another girl rest
 
 Number and possessive agree over any distance, the nouns after `while` repeat those of the subject,
-and the scene determines the weights of every choice. No string has two derivations: `with`,
-`who`, `that`, `and` and `while` each attach at one position only, and a place belongs to one
-scene only. A sentence has at most 18 words; the docstrings state the maximum for each part.
+and the scene determines the weights of every choice. `with`, `who`, `that`, `and` and `while` each
+attach at one position only, and a place belongs to one scene only. A sentence has at most 18 words;
+the docstrings state the maximum for each part.
 
 Every list of words is sorted from frequent to rare. `singular/plural` gives both forms of a word;
 without a slash, the plural is the singular and s. Nouns and adjectives begin with a consonant, so
@@ -26,18 +26,23 @@ Written for this project, modelled on the captions of Multi30k (Elliott et al. 2
 arXiv:1605.00459).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from itertools import permutations
 from random import Random
 from typing import ClassVar, NamedTuple
 
-from pydantic import Field
-
-from lmzoo.base.config import config
 from lmzoo.base.seeds import derive_seed
-from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, EntropyFloor, Sequences
+from lmzoo.data.corpus import (
+    CORPORA,
+    SPLITS,
+    Corpus,
+    CorpusSource,
+    DrawnConfig,
+    EntropyFloor,
+    Sequences,
+)
 from lmzoo.data.grammar import Grammar, LengthTable, Weights, is_nonterminal
 from lmzoo.data.sequences import encode
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
@@ -345,22 +350,16 @@ def place_weights(scene: Scene) -> Weights:
     return choices
 
 
-MAX_WORDS = 18
-"""With `<start>` and `<end>`, T = 20 as in S0."""
-
-
 @cache
-def word_lengths() -> LengthTable:
-    """Return the length table of sentences by word: the scored tokens are the words and `<end>`."""
-    table = caption_grammar().lengths(lambda _: 1)
-    assert table.longest <= MAX_WORDS, "a template of the grammar has too many words"
-    return table.shifted(1)
+def scored_lengths(*, by_character: bool) -> LengthTable:
+    """Return the table of the scored tokens of a sentence.
 
-
-@cache
-def character_lengths() -> LengthTable:
-    """Return the length table by character: the characters of each word, and a blank or `<end>`."""
-    return caption_grammar().lengths(lambda word: len(word) + 1)
+    By word, they are the words and `<end>`; by character, those of each word, and a blank or
+    `<end>` after it.
+    """
+    if by_character:
+        return caption_grammar().lengths(lambda word: len(word) + 1)
+    return caption_grammar().lengths(lambda _: 1).shifted(1)
 
 
 def sample_captions(seed: int, split: str, count: int) -> list[list[str]]:
@@ -377,50 +376,26 @@ class Captions(CorpusSource):
     grammar, so there are no unknown words. The entropy is known exactly.
     """
 
-    unit: ClassVar[str] = "word"
-
-    @config
-    class Config:
-        """Sentences per split, and the random seed."""
-
-        train: int = Field(4000, ge=1)
-        valid: int = Field(500, ge=1)
-        test: int = Field(1000, ge=1)
-        seed: int = Field(0, ge=0)
+    Config = DrawnConfig
+    by_character: ClassVar[bool] = False
 
     def load(self) -> Corpus:
-        vocabulary = self.vocabulary()
-        lengths = self.scored_lengths()
+        lengths = scored_lengths(by_character=self.by_character)
+        words = caption_grammar().words
+        tokens = (" ", *sorted({*"".join(words)})) if self.by_character else words
+        vocabulary = Vocabulary((*SPECIALS, *tokens), joiner="" if self.by_character else " ")
 
         def part(split: str) -> Sequences:
             sentences = sample_captions(self.config.seed, split, getattr(self.config, split))
-            tokens = [self.tokens(sentence) for sentence in sentences]
-            return encode(tokens, vocabulary, length=lengths.longest + 1, end=True)[0]
+            rows = [" ".join(words) if self.by_character else words for words in sentences]
+            return encode(rows, vocabulary, length=lengths.longest + 1, end=True)[0]
 
+        floor = EntropyFloor(lengths.entropy / lengths.mean, lengths.entropy_per_unit)
         return Corpus(
-            name=self.name,
-            vocabulary=vocabulary,
-            train=part("train"),
-            valid=part("valid"),
-            test=part("test"),
-            unit=self.unit,
+            self.name, vocabulary, *map(part, SPLITS), floor=floor,
+            unit="character" if self.by_character else "word",
             source="sampled from the grammar of lmzoo.data.captions; MIT",
-            floor=EntropyFloor(
-                token=lengths.entropy / lengths.mean, sentence=lengths.entropy_per_unit
-            ),
-        )
-
-    def vocabulary(self) -> Vocabulary:
-        """Return all words of the grammar, which do not depend on the sample."""
-        return Vocabulary((*SPECIALS, *caption_grammar().words))
-
-    def tokens(self, sentence: Sequence[str]) -> Sequence[str]:
-        """Return the tokens of a sentence."""
-        return sentence
-
-    def scored_lengths(self) -> LengthTable:
-        """Return the distribution of the number of scored tokens, with their surprise."""
-        return word_lengths()
+        )  # fmt: skip
 
 
 @CORPORA("captions_char")
@@ -430,14 +405,4 @@ class CaptionCharacters(Captions):
     No sentence is cut, no character is unknown, and the entropy is known exactly. MIT licence.
     """
 
-    unit: ClassVar[str] = "character"
-
-    def vocabulary(self) -> Vocabulary:
-        characters = sorted({character for word in caption_grammar().words for character in word})
-        return Vocabulary((*SPECIALS, " ", *characters), joiner="")
-
-    def tokens(self, sentence: Sequence[str]) -> Sequence[str]:
-        return " ".join(sentence)
-
-    def scored_lengths(self) -> LengthTable:
-        return character_lengths()
+    by_character = True

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from lmzoo.base.config import config, to_dict
@@ -125,6 +126,16 @@ class EntropyFloor:
 
 
 SPLITS = ("train", "valid", "test")
+
+
+@config
+class DrawnConfig:
+    """Sequences per split, and the random seed."""
+
+    train: int = Field(4000, ge=1)
+    valid: int = Field(500, ge=1)
+    test: int = Field(1000, ge=1)
+    seed: int = Field(0, ge=0)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ carries from source to target. The data are pseudo-random, so there is no licenc
 Source: S3 (`copy`, `reverse`).
 """
 
-import dataclasses
-from abc import abstractmethod
 from math import log
 from typing import ClassVar
 
@@ -27,90 +25,76 @@ from torch import Tensor
 from lmzoo.base.config import config
 from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import START
-from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, EntropyFloor, Sequences
+from lmzoo.data.corpus import (
+    CORPORA,
+    SPLITS,
+    Corpus,
+    CorpusSource,
+    DrawnConfig,
+    EntropyFloor,
+    Sequences,
+)
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 
 
-class RandomSymbols(CorpusSource):
-    """Base class of the corpora."""
+@CORPORA("iid")
+class UniformTokens(CorpusSource):
+    """Independent uniform symbols."""
 
     stream: ClassVar[str] = "iid"
     """Name of the random streams."""
 
     @config
-    class Config:
+    class Config(DrawnConfig):
         """Number of symbols, padded length, sequences per split, and the random seed."""
 
         symbols: int = Field(20, ge=2)
         length: int = Field(20, ge=2)
         """Padded length T, `<start>` included."""
-        train: int = Field(4000, ge=1)
-        valid: int = Field(500, ge=1)
-        test: int = Field(1000, ge=1)
-        seed: int = Field(0, ge=0)
 
-    def corpus(self, floor: float) -> Corpus:
-        """Return the corpus with this entropy floor."""
+    def load(self) -> Corpus:
+        vocabulary = Vocabulary((*SPECIALS, *(f"s{i}" for i in range(self.config.symbols))))
+        train, valid, test = (self.encode(self.draw(split)) for split in SPLITS)
+        floor = 0.0 if train.sources else log(self.config.symbols)
         return Corpus(
-            name=self.name,
-            vocabulary=Vocabulary((*SPECIALS, *(f"s{i}" for i in range(self.config.symbols)))),
-            train=self.draw("train"),
-            valid=self.draw("valid"),
-            test=self.draw("test"),
-            unit="symbol",
+            self.name, vocabulary, train, valid, test, unit="symbol",
             source="uniform pseudo-random tokens; nothing to license",
             floor=EntropyFloor(token=floor, sentence=floor),
-        )
+            source_vocabulary=vocabulary if train.sources else None,
+        )  # fmt: skip
 
-    @abstractmethod
-    def draw(self, split: str) -> Sequences:
-        """Draw the sequences of a split."""
-
-    def draw_symbols(self, split: str) -> Int[Tensor, "N length"]:
+    def draw(self, split: str) -> Int[Tensor, "N length"]:
         """Draw symbols from the random stream of (seed, split)."""
         seed = derive_seed(self.config.seed, self.stream, split)
         size = getattr(self.config, split), self.config.length
         first, end = len(SPECIALS), len(SPECIALS) + self.config.symbols
         return torch.randint(first, end, size, generator=torch.Generator().manual_seed(seed))
 
-
-@CORPORA("iid")
-class UniformTokens(RandomSymbols):
-    """Independent uniform symbols."""
-
-    def load(self) -> Corpus:
-        return self.corpus(floor=log(self.config.symbols))
-
-    def draw(self, split: str) -> Sequences:
-        tokens = self.draw_symbols(split)
-        tokens[:, 0] = START
-        return Sequences(tokens, torch.full((len(tokens),), self.config.length))
+    def encode(self, symbols: Int[Tensor, "N length"]) -> Sequences:
+        """Return the sequences of these symbols."""
+        symbols[:, 0] = START
+        return Sequences(symbols, torch.full((len(symbols),), self.config.length))
 
 
 @CORPORA("copy")
-class CopyTask(RandomSymbols):
+class CopyTask(UniformTokens):
     """The target is the source."""
 
     stream = "echo"  # also that of `reverse`, so both have the same sources
     reverse = False
 
     @config
-    class Config(RandomSymbols.Config):
+    class Config(UniformTokens.Config):
         """Number of symbols, symbols per sequence, sequences per split, and the random seed."""
 
         length: int = Field(10, ge=1)
         """n. T is n + 1, as `<start>` is added."""
 
-    def load(self) -> Corpus:
-        corpus = self.corpus(floor=0.0)
-        return dataclasses.replace(corpus, source_vocabulary=corpus.vocabulary)
-
-    def draw(self, split: str) -> Sequences:
-        source = self.draw_symbols(split)
-        count, n = source.shape
-        target = source.flip(1) if self.reverse else source
-        tokens = torch.cat([torch.full((count, 1), START), target], dim=1)
-        return Sequences(tokens, torch.full((count,), n + 1), (source, torch.full((count,), n)))
+    def encode(self, symbols: Int[Tensor, "N length"]) -> Sequences:
+        lengths = torch.full((len(symbols),), symbols.shape[1])
+        target = symbols.flip(1) if self.reverse else symbols
+        tokens = torch.nn.functional.pad(target, (1, 0), value=START)
+        return Sequences(tokens, lengths + 1, (symbols, lengths))
 
 
 @CORPORA("reverse")

@@ -25,14 +25,7 @@ from pydantic import Field, model_validator
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.data.corpus import CORPORA
-from lmzoo.data.tasks import (
-    GeneratedTask,
-    Scored,
-    Symbols,
-    TaskConfig,
-    distinct,
-    names,
-)
+from lmzoo.data.tasks import GeneratedTask, Scored, Symbols, TaskConfig, distinct
 
 
 @CORPORA("mqar")
@@ -68,7 +61,7 @@ class MultiQueryRecall(GeneratedTask):
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        return ("blank", *names("k", self.config.keys), *names("v", self.config.keys))
+        return ("blank", *(f"{kind}{i}" for kind in "kv" for i in range(self.config.keys)))
 
     def draw(self, random: np.random.Generator, count: int, split: str) -> tuple[Symbols, Scored]:
         c = self.config

@@ -26,7 +26,7 @@ from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import PAD, START
-from lmzoo.data.corpus import Corpus, CorpusSource, EntropyFloor, Sequences
+from lmzoo.data.corpus import SPLITS, Corpus, CorpusSource, DrawnConfig, EntropyFloor, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 
 BLANK = -1
@@ -39,13 +39,10 @@ Scored = Bool[np.ndarray, "_ _"]
 
 
 @config
-class TaskConfig:
+class TaskConfig(DrawnConfig):
     """Sequences per split, and the random seed."""
 
     train: int = Field(10_000, ge=1)
-    valid: int = Field(500, ge=1)
-    test: int = Field(1000, ge=1)
-    seed: int = Field(0, ge=0)
 
 
 class GeneratedTask(CorpusSource):
@@ -68,21 +65,15 @@ class GeneratedTask(CorpusSource):
 
     def load(self) -> Corpus:
         parts: dict[str, tuple[Symbols, Scored]] = {}
-        for split in ("train", "valid", "test"):
+        for split in SPLITS:
             parts[split] = self._draw_distinct(split, [tokens for tokens, _ in parts.values()])
         length = 1 + max(tokens.shape[1] for tokens, _ in parts.values())
+        train, valid, test = (_encode(*part, length) for part in parts.values())
         return Corpus(
-            name=self.name,
-            vocabulary=Vocabulary((*SPECIALS, *self.symbols)),
-            train=_encode(*parts["train"], length),
-            valid=_encode(*parts["valid"], length),
-            test=_encode(*parts["test"], length),
-            unit="symbol",
+            self.name, Vocabulary((*SPECIALS, *self.symbols)), train, valid, test, unit="symbol",
             source=f"pseudo-random, after {self.citation}; nothing to license",
-            floor=EntropyFloor(0.0, 0.0),
-            ceiling=1.0,
-            ends=False,
-        )
+            floor=EntropyFloor(0.0, 0.0), ceiling=1.0, ends=False,
+        )  # fmt: skip
 
     def _draw_distinct(self, split: str, others: list[Symbols]) -> tuple[Symbols, Scored]:
         """Draw the sequences of a split, none of which is in the other splits.
@@ -124,11 +115,6 @@ def _encode(symbols: Symbols, scored: Scored, length: int) -> Sequences:
     mask[:, 1 : n + 1] = torch.from_numpy(scored)
     lengths = torch.from_numpy((symbols != BLANK).sum(1).astype(np.int64) + 1)
     return Sequences(tokens, lengths, scored=mask)
-
-
-def names(prefix: str, count: int) -> tuple[str, ...]:
-    """Return the names prefix0, prefix1, ..."""
-    return tuple(f"{prefix}{i}" for i in range(count))
 
 
 def distinct(random: np.random.Generator, count: int, size: int, choices: int) -> Symbols:

@@ -8,7 +8,7 @@ from lmzoo.contract import END, START, UNKNOWN
 from lmzoo.data.captions import caption_grammar, sample_captions
 from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.data.grammar import Grammar
-from tests.data.inside_algorithm import string_probability
+from tests.data.test_grammar import string_probability
 
 CORPUS_NAMES = ("captions", "captions_char")
 SIZES = {"train": 300, "valid": 40, "test": 60}

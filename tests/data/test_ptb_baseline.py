@@ -13,7 +13,7 @@ import pytest
 from lmzoo import zoo
 from lmzoo.data.corpus import open_corpus
 from lmzoo.data.files import read_lines
-from lmzoo.data.sequences import Split, assemble
+from lmzoo.data.sequences import assemble
 from lmzoo.data.vocabulary import build_vocabulary
 from lmzoo.train.evaluate import evaluate
 
@@ -52,7 +52,7 @@ def test_by_sentence_the_5_gram_has_the_published_perplexity(ptb):
     )
     longest = max(map(len, train + valid + test)) + 2
     corpus = assemble(
-        "ptb", Split(train, valid, test), build_vocabulary(train), length=longest, end=True,
+        "ptb", (train, valid, test), build_vocabulary(train), length=longest, end=True,
         unit="word", source="",
     )  # fmt: skip
     assert corpus.test.num_scored == 82_430

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lmzoo.data import splits
 from lmzoo.data.corpus import open_corpus
 from lmzoo.data.files import read_text
-from lmzoo.data.splits import interleave, shuffled_cut, split_bytes, split_characters
+from lmzoo.data.splits import interleave, shuffled_cut, split_text
 from tests.tiny import quick
 from tests.user_errors import raises_user_error
 
@@ -28,45 +28,37 @@ def decoded(parts):
 def test_shares_are_those_of_characters(text, window):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(splits, "STRETCH", window)
-        parts = decoded(split_characters(text.encode(), SHARES))
+        parts = decoded(split_text(text.encode(), SHARES))
     n = len(text)
     assert parts == [text[: n // 2], text[n // 2 : int(0.8 * n)], text[int(0.8 * n) :]]
 
 
 @quick
 @given(texts, st.booleans())
-def test_no_word_is_divided(text, by_bytes):
-    raw = text.encode()
-    if by_bytes:
-        parts = decoded(split_bytes(raw, (5, 3, 2), words=True))
-    else:
-        parts = decoded(split_characters(raw, SHARES, words=True))
+def test_no_word_is_divided(text, by_byte):
+    parts = decoded(split_text(text.encode(), SHARES, by_byte=by_byte, words=True))
     assert "".join(parts) == text
     assert [word for part in parts for word in part.split()] == text.split()
 
 
 @quick
 @given(texts)
-def test_bytes_are_those_of_the_sizes_up_to_a_character(text):
+def test_shares_are_those_of_bytes_up_to_a_character(text):
     raw = text.encode()
-    exact = split_bytes(raw, (90, 5, 5), characters=False)
-    assert [len(part) for part in exact[:2]] == [
-        len(raw) * 90 // 100,
-        len(raw) * 95 // 100 - len(raw) * 90 // 100,
-    ]
-    whole = decoded(split_bytes(raw, (90, 5, 5)))
+    exact = split_text(raw, SHARES, by_byte=True, whole=False)
+    assert b"".join(exact) == raw
+    assert list(map(len, exact[:2])) == [len(raw) // 2, int(0.8 * len(raw)) - len(raw) // 2]
+    whole = decoded(split_text(raw, SHARES, by_byte=True))
     assert "".join(whole) == text
     assert 0 <= len(exact[0]) - len(whole[0].encode()) < 4
 
 
-@pytest.mark.parametrize(
-    "last", ["a", "é", "\u07ff", "ก", "\uffee", "😀"]
-)  # the ends of 1 to 4 bytes
+@pytest.mark.parametrize("last", "aé\u07ffก\uffee😀")  # the ends of 1 to 4 bytes
 def test_a_last_character_that_is_not_complete_is_left_out(last):
-    raw = ("ab " + last).encode()
-    assert b"".join(map(bytes, split_bytes(raw, (1, 1, 1)))) == raw
+    raw = f"ab {last}".encode()
+    assert b"".join(split_text(raw, SHARES, by_byte=True)) == raw
     for missing in range(1, len(last.encode())):
-        assert b"".join(map(bytes, split_bytes(raw[:-missing], (1, 1, 1)))) == b"ab "
+        assert b"".join(split_text(raw[:-missing], SHARES, by_byte=True)) == b"ab "
 
 
 sizes = st.integers(0, 60)

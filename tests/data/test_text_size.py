@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmzoo.data.sequences import Split, assemble
+from lmzoo.data.sequences import assemble
 from lmzoo.data.text_facts import TextSize
 from lmzoo.data.vocabulary import build_vocabulary
 from tests.tiny import quick
@@ -15,7 +15,7 @@ from tests.tiny import quick
 def corpus_of(test, train=None, *, joiner=" ", length=20, end=True, end_after_cut=False):
     train = test if train is None else train
     return assemble(
-        "hand", Split(train, train, test), build_vocabulary(train, joiner=joiner), length=length,
+        "hand", (train, train, test), build_vocabulary(train, joiner=joiner), length=length,
         end=end, end_after_cut=end_after_cut, unit="word", source="by hand",
     )  # fmt: skip
 

@@ -1,6 +1,5 @@
-"""Tokenisers of contiguous texts: nothing is lost, stretches change nothing, faults are named."""
+"""Vocabularies of contiguous texts: nothing is lost, stretches and the cache change nothing."""
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -12,43 +11,60 @@ from hypothesis import strategies as st
 
 from lmzoo.base.config import to_dict
 from lmzoo.contract import START, UNKNOWN
-from lmzoo.data import tokenisers
+from lmzoo.data import streams, tokenisers
 from lmzoo.data.corpus import open_corpus
-from lmzoo.data.streams import StreamFileConfig
 from lmzoo.data.text_facts import TextSize
-from lmzoo.data.tokenisers import cut_stretches
-from tests.data.small_text import TEXT, UNITS, spec, tokeniser
+from lmzoo.data.tokenisers import VOCABULARIES, cut_stretches
+from lmzoo.data.user_files import StreamFileConfig
 from tests.tiny import quick
 from tests.user_errors import raises_user_error
 
+TEXT = "".join(
+    f"the {['cat', 'dog', 'bird'][i % 3]} sees {i % 7} mäuse 日本 now.\n{' ' * (i % 2)}"
+    for i in range(300)
+)
+every_unit = pytest.mark.parametrize("unit", VOCABULARIES)
+
 
 @pytest.fixture
-def file(tmp_path):
+def file(tmp_path, monkeypatch):
+    monkeypatch.setenv("LMZOO_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "text.txt"
     path.write_text(TEXT, encoding="utf-8")
     return path
 
 
-@pytest.mark.parametrize("unit", UNITS)
+def spec(file, unit, **fields):
+    if unit == "bpe":
+        fields.setdefault("vocab", 290)
+    return {"name": "stream", "path": str(file), "unit": unit, "block": 8, **fields}
+
+
+def learned(unit, text=TEXT, limit=300):
+    return VOCABULARIES[unit].learn([text], limit if unit == "bpe" else 0)
+
+
+@every_unit
 def test_ids_stand_for_the_text(unit):
-    made = tokeniser(unit)
-    ids = made.encode(TEXT.encode()).tolist()
+    made = learned(unit)
+    ids = made.read(TEXT.encode()).tolist()
     assert min(ids) > UNKNOWN
-    decoded = made.vocabulary.decode(ids)
-    assert decoded == (TEXT.replace("\n ", "\n") if unit == "word" else TEXT)
-    assert made.vocabulary.encode(made.vocabulary.split(TEXT)) == ids
+    assert made.decode(ids) == (TEXT.replace("\n ", "\n") if unit == "word" else TEXT)
+    assert made.encode(made.split(TEXT)) == ids
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@every_unit
 @pytest.mark.parametrize("stretch", [9, 64, 1000])
 def test_stretches_have_the_ids_of_the_whole_text(unit, stretch, monkeypatch):
     text = TEXT.replace(" sees", "     sees")  # blanks that one byte pair joins
-    made = tokeniser(unit, text, **({"vocab": 320} if unit == "bpe" else {}))
-    whole = made.encode(text.encode()).tolist()
+    made = learned(unit, text, 320)
+    whole = made.read(text.encode()).tolist()
     monkeypatch.setattr(tokenisers, "STRETCH", stretch)
-    parts = [made.encode(part).tolist() for part in made.stretches(memoryview(text.encode()))]
-    assert len(parts) > 9
-    assert list(chain.from_iterable(parts)) == whole
+    stretches = [*cut_stretches(memoryview(text.encode()), at_blanks=made.at_blanks)]
+    assert len(stretches) > 9
+    assert list(chain.from_iterable(made.read(part).tolist() for part in stretches)) == whole
+    if unit != "bpe":
+        assert VOCABULARIES[unit].learn(map(bytes.decode, stretches)) == made
 
 
 @quick
@@ -64,7 +80,7 @@ def test_stretches_are_the_text_and_cut_no_word(text, size, at_blanks):
         assert [word for part in parts for word in part.split()] == text.split()
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@every_unit
 def test_bits_and_words_are_those_of_the_raw_text_for_every_unit(file, unit):
     corpus = open_corpus(spec(file, unit))
     begin = int(0.95 * len(TEXT))
@@ -83,14 +99,72 @@ def test_bits_and_words_are_those_of_the_raw_text_for_every_unit(file, unit):
 def test_rare_words_are_unknown_in_training_only_if_held_out_words_are(file):
     rare = " ".join(f"r{i}" for i in range(200)) + "\n"
     file.write_text(rare + TEXT, encoding="utf-8")
-    corpus = open_corpus(spec(file, "word"))
-    assert not (corpus.train.stream == UNKNOWN).any()
+    assert not (open_corpus(spec(file, "word")).train.stream == UNKNOWN).any()
     file.write_text(rare + TEXT + "Ω " * 40, encoding="utf-8")
     corpus = open_corpus(spec(file, "word"))
     replaced = int((corpus.train.stream == UNKNOWN).sum())
     assert 160 < replaced < 240  # about as many as words that occur once
     assert len(corpus.vocabulary) > 200
-    assert corpus.fingerprint == open_corpus(spec(file, "word")).fingerprint
+
+
+# The cache
+
+
+@pytest.fixture
+def cached(file, monkeypatch):
+    monkeypatch.setattr(streams, "CACHED_FROM", 0)
+    monkeypatch.setattr(tokenisers, "STRETCH", 700)
+    return file
+
+
+def forbid_encoding(monkeypatch):
+    monkeypatch.setattr(streams.TextStream, "_encode", lambda *_: pytest.fail("encoded again"))
+
+
+@every_unit
+def test_a_corpus_from_the_cache_is_the_same(cached, unit, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(streams, "CACHED_FROM", 2**23)
+        plain = open_corpus(spec(cached, unit))
+    first = open_corpus(spec(cached, unit))
+    forbid_encoding(monkeypatch)
+    again = open_corpus(spec(cached, unit))
+    for corpus in (first, again):
+        assert corpus.fingerprint == plain.fingerprint
+        assert corpus.vocabulary == plain.vocabulary
+        assert corpus.test_size == plain.test_size
+        assert corpus.facts == plain.facts
+
+
+def flip(data, place):
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-3],
+        lambda data: data[: len(data) // 2] + bytes(len(data) - len(data) // 2),
+        lambda data: flip(data, len(data) // 2),
+        lambda data: flip(data, data.index(b'"sizes": [') + 11),
+        lambda _: b"[]",
+    ],
+)
+def test_a_damaged_file_is_encoded_again(cached, damage, monkeypatch):
+    expected = open_corpus(spec(cached, "char")).fingerprint
+    (path,) = (cached.parent / "cache" / "tokens").iterdir()
+    path.write_bytes(damage(path.read_bytes()))
+    assert open_corpus(spec(cached, "char")).fingerprint == expected
+    forbid_encoding(monkeypatch)
+    assert open_corpus(spec(cached, "char")).fingerprint == expected
+
+
+def test_without_a_writable_cache_the_ids_are_in_memory(cached):
+    (cached.parent / "cache").write_text("a file where the cache should be")
+    assert len({open_corpus(spec(cached, "char")).fingerprint for _ in range(2)}) == 1
+
+
+# Byte pairs
 
 
 def test_byte_pairs_are_a_function_of_the_text_and_the_size(tmp_path):
@@ -100,14 +174,12 @@ def test_byte_pairs_are_a_function_of_the_text_and_the_size(tmp_path):
     code = (
         "from lmzoo.data.corpus import open_corpus;"
         f"c = open_corpus({spec(path, 'bpe', vocab=330)!r});"
-        "import hashlib; json = c.vocabulary.json.encode();"
-        "print(c.fingerprint, hashlib.sha256(json).hexdigest())"
+        "print(c.fingerprint, c.vocabulary.json.encode().hex())"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "2", "RAYON_NUM_THREADS": "2"}
     answer = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
     corpus = open_corpus(spec(path, "bpe", vocab=330))
-    digest = hashlib.sha256(corpus.vocabulary.json.encode()).hexdigest()
-    assert answer.split() == [corpus.fingerprint, digest]
+    assert answer.split() == [corpus.fingerprint, corpus.vocabulary.json.encode().hex()]
 
 
 def test_byte_pairs_have_the_given_vocabulary_size(file):
@@ -129,11 +201,12 @@ def test_a_missing_package_says_what_to_install(file, monkeypatch):
         ({"unit": "byte", "vocab": 300}, ("vocab=300", "byte")),
         ({"unit": "bpe", "vocab": 300, "min_count": 2}, ("min_count=2", "bpe")),
         ({"unit": "syllable"}, ("unit", "syllable")),
+        ({"unit": "char", "stride": 9}, ("stride=9", "block=8")),
     ],
 )
 def test_fields_that_exclude_each_other_are_refused(fields, parts):
     with raises_user_error(*parts):
-        open_corpus({"name": "stream", "path": "text.txt", **fields})
+        open_corpus(spec("text.txt", **fields))
 
 
 def test_texts_by_character_keep_their_identity():
