@@ -121,11 +121,8 @@ class TextModel:
     def save(self, folder: Path | str) -> Path:
         """Write the model and its training as the folder of a run, and return the folder.
 
-        `load_run` and the commands, such as `lmzoo sample FOLDER`, read it.
-
-        Raises:
-            UserError: The model is not trained, its corpus was given as an object, or the folder
-                has another run.
+        `load_run` and the commands, such as `lmzoo sample FOLDER`, read it. A `UserError` says that
+        the model is not trained, its corpus was given as an object, or the folder has another run.
         """
         if self._training is None or not self.records:
             raise UserError("the model is not trained; call fit before save")
@@ -146,10 +143,8 @@ class TextModel:
 
         The program takes tokens (1, T) and lengths (1,), T the length of the corpus, and returns
         the log-probability of each token, 0 where none is scored. The list of the vocabulary is in
-        the file, too, as `vocabulary.json`. The tutorial about your own question shows its use.
-
-        Raises:
-            UserError: The model reads a source, or torch cannot export it.
+        the file, too, as `vocabulary.json`. The tutorial about your own question shows its use. A
+        `UserError` says that the model reads a source, or that torch cannot export it.
         """
         if self.module.conditional:
             raise UserError(f"{self.module.name} reads a source; it cannot be exported")
@@ -196,10 +191,8 @@ class TextModel:
     def score(self, text: str) -> float:
         """Return log P(text) in nats; for a model whose score is a bound, the bound.
 
-        Tokens outside the vocabulary count as `<unk>`.
-
-        Raises:
-            UserError: The model has no probabilities of texts, or the text cannot be encoded.
+        Tokens outside the vocabulary count as `<unk>`. A `UserError` says that the model has no
+        probabilities of texts, or that the text cannot be encoded.
         """
         model = self.module
         if model.leaks or model.score not in (Score.EXACT, Score.LOWER_BOUND):
@@ -211,20 +204,13 @@ class TextModel:
     def sample(self, count: int = 1, *, temperature: float = 1.0, seed: int = 0) -> list[str]:
         """Return texts drawn from the model; a temperature of 0 takes the most likely tokens.
 
-        Raises:
-            UserError: The model does not predict a next token without another input.
+        A `UserError` says that the model does not predict a next token without another input.
         """
         model = self.module
         if not model.generates or model.conditional:
             raise UserError(f"{model.name} does not generate text from left to right")
-        generator = torch.Generator().manual_seed(seed)
-        tokens = sample(
-            model,
-            count,
-            self.corpus.task.length,
-            temperature=float(temperature),
-            generator=generator,
-        )
+        length, generator = self.corpus.task.length, torch.Generator().manual_seed(seed)
+        tokens = sample(model, count, length, temperature=temperature, generator=generator)
         return [self.corpus.vocabulary.decode(row) for row in tokens.tolist()]
 
     def test(self) -> Losses:
@@ -233,8 +219,6 @@ class TextModel:
 
 
 class _LogProb(torch.nn.Module):
-    """What `export` writes: `log_prob` as `forward`."""
-
     def __init__(self, model: LanguageModel) -> None:
         super().__init__()
         self.model = model
@@ -281,23 +265,17 @@ def build(
 def load_run(run: Path | str, data_dir: Path | None = None) -> TextModel:
     """Load the best weights of a trained run, a folder that `save`, `lmzoo train` or a sweep wrote.
 
-    `fit` continues its training.
-
-    Raises:
-        UserError: The folder has no trained run, or its corpus has changed.
+    `fit` continues its training. A `UserError` says that the folder has no trained run, or that its
+    corpus has changed.
     """
     folder = restore_run(Path(run).parent, Path(run).name)
     trained = trained_runs.load_run(folder, data_dir)
     recipe = stored_recipe(trained.config["recipe"])
     training = Training(copy.deepcopy(trained.model), recipe, trained.config["seed"])
     training.load(trained.state)
-    return TextModel(
-        trained.model,
-        trained.corpus,
-        training,
-        config=trained.config,
-        records=epoch_records(RunFolder(folder).records()),
-    )
+    records = epoch_records(RunFolder(folder).records())
+    own = trained.model, trained.corpus, training
+    return TextModel(*own, config=trained.config, records=records)
 
 
 def run_study(

@@ -149,10 +149,8 @@ class LanguageModel(nn.Module, ABC):
     def conditioning_inputs(self, sources: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the conditioning inputs this model uses: `sources` if `conditional`, else none.
 
-        Other models also run on a corpus with sources, as a baseline without the sources.
-
-        Raises:
-            UserError: The model is conditional and `sources` is empty.
+        Other models also run on a corpus with sources, as a baseline without the sources. A
+        `UserError` says that the model is conditional and `sources` is empty.
         """
         if self.conditional and not sources:
             raise UserError(needs_source_message(self.name))

@@ -190,12 +190,8 @@ def beam_search(
         row, token = best // scores.shape[1], best % scores.shape[1]
         tokens, log_prob = torch.cat([tokens[row], token[:, None]], dim=1), total[best]
         ended = is_end(token) | (tokens.shape[1] == length)
-        finished += [
-            Hypothesis(tuple(sequence), score, score / penalty)
-            for sequence, score in zip(
-                tokens[ended].tolist(), log_prob[ended].tolist(), strict=True
-            )
-        ]
+        pairs = zip(tokens[ended].tolist(), log_prob[ended].tolist(), strict=True)
+        finished += [Hypothesis(tuple(own), score, score / penalty) for own, score in pairs]
         tokens, log_prob = tokens[~ended], log_prob[~ended]
         if len(tokens):
             scores, state = model.advance(select_rows(state, row[~ended]), token[~ended])

@@ -31,11 +31,7 @@ def names() -> list[str]:
 
 
 def row(name: str) -> Row:
-    """Return the row with this name or alias.
-
-    Raises:
-        UserError: There is none; the message suggests similar names.
-    """
+    """Return the row with this name or alias; a `UserError` suggests similar names."""
     aliases = {alias: known for known in ROWS.values() for alias in known.aliases}
     found = aliases.get(name.upper()) or ROWS.get(name)
     if found is None:
@@ -66,11 +62,7 @@ def config(name: str, **fields: Any) -> Any:
 
 
 def change(model_config: Any, fields: Mapping[str, Any]) -> Any:
-    """Return a model's config with some fields changed.
-
-    Raises:
-        UserError: A field is invalid.
-    """
+    """Return a model's config with some fields changed; a `UserError` if one is invalid."""
     return MODELS.parse(overlay(MODELS.dump(model_config), fields)) if fields else model_config
 
 
@@ -130,11 +122,7 @@ class _CountBytes(TorchFunctionMode):
 
 
 def check_size(model_config: Any, task: Task) -> None:
-    """Check that a model with large numbers in its config fits into the memory of this machine.
-
-    Raises:
-        UserError: It does not.
-    """
+    """Raise a `UserError` if a model with large numbers in its config needs too much memory."""
     if _largest(to_dict(model_config)) < LARGE:
         return
     name = MODELS.name_of(model_config)
@@ -152,7 +140,6 @@ def check_size(model_config: Any, task: Task) -> None:
 
 
 def _largest(value: Any) -> int | float:
-    """Return the largest number in a nested value."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list):

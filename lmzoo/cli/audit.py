@@ -112,7 +112,8 @@ def _cases(
             yield _case_of_run(name, runs, model_fields)
             continue
         row, config = zoo.row(name), zoo.config(name, **model_fields)
-        variant = " ".join([*texts, *filter(None, [describe_cuts(config)])]) if settings else ""
+        cuts = describe_cuts(getattr(config, "cell", None))
+        variant = " ".join([*texts, *filter(None, [cuts])]) if settings else ""
         yield Case(row.name, variant, config, row.score)
         leaking = with_published_norm(config) if every else None
         if leaking is not None:

@@ -59,25 +59,22 @@ def list_rows(
     if as_json:
         echo(json.dumps(rows, indent=1))
         return
-    table = new_table()
-    for column in ("name", "aliases", "family", "score"):
-        widest = max(len(_cell(row[column])) for row in rows)
-        table.add_column(column, no_wrap=True, min_width=widest)
+    table, columns = new_table(), ("name", "aliases", "family", "score")
+    cells = [
+        [{**row, "aliases": " ".join(row["aliases"])}[name] for name in columns] for row in rows
+    ]
+    for name, column in zip(columns, zip(*cells, strict=True), strict=True):
+        table.add_column(name, no_wrap=True, min_width=max(map(len, column)))
     table.add_column("parameters", justify="right", no_wrap=True, min_width=10)
     table.add_column("summary", no_wrap=True, overflow="ellipsis")
-    for row in rows:
+    for row, own in zip(rows, cells, strict=True):
         count = f"{row['parameters']:,}" if row["parameters"] is not None else ""
-        cells = [_cell(row[column]) for column in ("name", "aliases", "family", "score")]
-        table.add_row(*cells, count, row["summary"])
+        table.add_row(*own, count, row["summary"])
     console = Console()
     if not console.is_terminal:
         console.width = 500  # a file has room for all columns
     console.print(table)
     console.print(f"{len(rows)} rows; parameters for V={TASK.vocab}, T={TASK.length}", style="dim")
-
-
-def _cell(value: str | list[str]) -> str:
-    return value if isinstance(value, str) else " ".join(value)
 
 
 def describe(
@@ -117,7 +114,8 @@ def describe(
     console.print(f"state between steps: {describe_state(model)}")
     reason = reason_not_packable(model)
     console.print(f"packed training: {f'no, {reason}' if reason else 'yes'}")
-    if why := gpu_growth(model):
+    cells = [module for module in model.modules() if isinstance(module, Cell)]
+    if why := next((cell.gpu_growth for cell in cells if cell.gpu_growth), ""):
         console.print(f"on a GPU: launches of a step grow with the length, because {why}")
     console.print_json(data=to_dict(config))
     for field, search_range in ranges(type(config)).items():
@@ -149,12 +147,6 @@ def describe_state(model: LanguageModel) -> str:
     if window is not None:
         return ("nothing", "the last token")[window] if window < 2 else f"the last {window} tokens"
     return "grows with the sequence" if size is None else f"{size} floats"
-
-
-def gpu_growth(model: LanguageModel) -> str:
-    """Return why the launches of a training step grow with the length on a GPU, or ""."""
-    cells = [module for module in model.modules() if isinstance(module, Cell)]
-    return next((cell.gpu_growth for cell in cells if cell.gpu_growth), "")
 
 
 def _describe_recipe() -> None:

@@ -40,7 +40,6 @@ def check(
 
 
 def _fault(item: Check) -> str:
-    """Return why a law does not hold, in one line; "" if it holds."""
     try:
         with torch.random.fork_rng(devices=[]):
             item.run()

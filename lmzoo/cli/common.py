@@ -16,14 +16,10 @@ DataDir = Annotated[
 ModelSettings = Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the row's model, such as model.width=64; repeatable.")]  # fmt: skip
 
 
-def describe_cuts(model_config: Any) -> str:
-    """Return the cuts of a model's cell, such as "cut carry (6)", or '' without cuts."""
-    return _cuts(getattr(model_config, "cell", None))
-
-
-def _cuts(cell: Any) -> str:
+def describe_cuts(cell: Any) -> str:
+    """Return the cuts of a cell's config, such as "cut carry (6)", or '' without cuts."""
     cuts = getattr(cell, "cuts", ())
-    layers = [_cuts(layer) for layer in getattr(cell, "layers", ())]
+    layers = [describe_cuts(layer) for layer in getattr(cell, "layers", ())]
     named = [f"layer {number}: {text}" for number, text in enumerate(layers, 1) if text]
     return "; ".join(([f"cut {numbered(cuts)}"] if cuts else []) + named)
 

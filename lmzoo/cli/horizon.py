@@ -5,7 +5,7 @@
 
 import json
 from dataclasses import asdict
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -39,13 +39,6 @@ DEFAULT_ROWS: dict[str, tuple[str, dict[str, Any]]] = {
 """Label -> row and model fields: the comparison of S4 with two more rows."""
 
 
-class Subject(NamedTuple):
-    """A model and the corpus of its run."""
-
-    model: LanguageModel
-    corpus: Corpus
-
-
 def show_horizon(
     names: Annotated[list[str] | None, typer.Argument(help=f"{RUN_HELP}, or rows (their latest runs, or else their initial weights). Default: a comparison of RNN, LSTM and GRU before training.")] = None,
     corpus: Annotated[str, typer.Option(help="Corpus for a row that is not trained.")] = "captions",
@@ -59,11 +52,11 @@ def show_horizon(
     data = None
     trained = {} if fields else {name: find_trained(name, runs) for name in names or []}
     settings = nest_settings(parse_settings(fields or []), "model")
-    rows, said = dict[str, Subject](), set[str]()
+    rows, said = dict[str, tuple[LanguageModel, Corpus]](), set[str]()
     for name, folder in trained.items():
         if folder is not None:
             run = open_run(folder, data_dir, said)
-            rows[name] = Subject(run.model, run.corpus)
+            rows[name] = run.model, run.corpus
     built = {name: (name, settings) for name in names} if names else DEFAULT_ROWS
     untrained = [name for name in built if name not in rows]
     for name in untrained:
@@ -71,11 +64,10 @@ def show_horizon(
             data = open_corpus(corpus_config(corpus), data_dir)
             say_facts(data, said)
         row, model_fields = built[name]
-        rows[name] = Subject(zoo.build(zoo.config(row, **model_fields), data.task, seed), data)
-    rows = {name: rows[name] for name in built}
+        rows[name] = zoo.build(zoo.config(row, **model_fields), data.task, seed), data
+    models = {name: rows[name] for name in built}
     norms = {
-        label: gradient_horizon(row.model, _equal_lengths(row.corpus))
-        for label, row in rows.items()
+        name: gradient_horizon(model, _equal_lengths(own)) for name, (model, own) in models.items()
     }
     if names and untrained:
         echo(f"initial weights, not trained: {', '.join(untrained)}", err=True)

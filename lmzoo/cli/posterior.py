@@ -86,12 +86,12 @@ def _write_latent(folder: Path, trained: TrainedRun, sentences: list[Sentence]) 
     from lmzoo.inspect.plots import plot_posterior, plot_prior, save_png
 
     model, run_title = trained.model, f"{trained.row_name} on {trained.corpus.name}"
+    title = f"{run_title}: P({model.latent} | tokens so far)"
 
     def plot(sentence: Sentence) -> tuple[Facts, Any]:
         table = posterior(model, sentence.ids, sentence.tokens)
-        title = f"{run_title}: P({model.latent} | tokens so far)"
-        chart = plot_posterior(keep_largest(table, PLOTTED_VALUES), title, sentence.text)
-        return as_json(table), chart
+        shown = keep_largest(table, PLOTTED_VALUES)
+        return as_json(table), plot_posterior(shown, title, sentence.text)
 
     facts: Facts = {"latent": model.latent, "prior": None}
     if (table := prior(model)) is not None:
@@ -104,14 +104,13 @@ def _write_latent(folder: Path, trained: TrainedRun, sentences: list[Sentence]) 
 def _write_attention(folder: Path, trained: TrainedRun, sentences: list[Sentence]) -> None:
     from lmzoo.inspect.plots import plot_attention_maps
 
+    title = f"{trained.row_name} on {trained.corpus.name}: attention weights"
+
     def plot(sentence: Sentence) -> tuple[Facts, Any]:
-        maps = attention_maps(
-            trained.model, sentence.ids, sentence.tokens, sentence.sources, sentence.source_tokens
-        )
-        title = f"{trained.row_name} on {trained.corpus.name}: attention weights"
-        facts = {**asdict(maps), "axes": ["layer", "head", *maps.axes]}
-        facts["weight"] = maps.weight.tolist()
-        return facts, plot_attention_maps(maps, title, sentence.text)
+        given = sentence.ids, sentence.tokens, sentence.sources, sentence.source_tokens
+        maps = attention_maps(trained.model, *given)
+        facts = {"axes": ["layer", "head", *maps.axes], "weight": maps.weight.tolist()}
+        return {**asdict(maps), **facts}, plot_attention_maps(maps, title, sentence.text)
 
     _write(folder, "attention", "attention", trained, sentences, plot)
 
@@ -119,9 +118,10 @@ def _write_attention(folder: Path, trained: TrainedRun, sentences: list[Sentence
 def _write_boundaries(folder: Path, trained: TrainedRun, sentences: list[Sentence]) -> None:
     from lmzoo.inspect.plots import plot_boundaries
 
+    title = f"{trained.row_name} on {trained.corpus.name}: segment boundaries"
+
     def plot(sentence: Sentence) -> tuple[Facts, Any]:
         found = boundaries(trained.model, sentence.ids, sentence.tokens)
-        title = f"{trained.row_name} on {trained.corpus.name}: segment boundaries"
         facts = {"axes": ["layer", "token"], **asdict(found), "ended": found.ended.int().tolist()}
         return facts, plot_boundaries(found, title, sentence.text)
 
@@ -181,11 +181,7 @@ def _sentences(
 
 
 def _encode_text(text: str, corpus: Corpus) -> list[int]:
-    """Encode the user's sentence as the corpus does.
-
-    Raises:
-        UserError: The sentence is empty or too long, or has an unknown token.
-    """
+    """Encode the user's sentence as the corpus does; refuse one that is empty or too long."""
     end = [END] if bool((corpus.test.tokens == END).any()) else []
     room = corpus.task.length - 1 - len(end)
     ids = encode_text("--text", text, corpus.vocabulary, corpus.name, room)

@@ -52,7 +52,7 @@ def sample(
     trained = open_run(find_run(run, runs), data_dir)
     generator = torch.Generator().manual_seed(seed)
     start = encode_prefix(trained, prefix)
-    length = trained.corpus.task.length
+    length, decoded = trained.corpus.task.length, trained.corpus.vocabulary.decode
     one_per_source = trained.model.conditional and source is None
     if source is None:
         inputs = validation_sources(trained, count or COUNT)
@@ -65,7 +65,7 @@ def sample(
                     trained.model, length, beam, alpha=alpha or 0.0, prefix=start, sources=sources
                 )
             for hypothesis in hypotheses[: 1 if one_per_source else count]:
-                _show(trained, hypothesis.tokens, f"{label}{hypothesis.log_prob:9.3f}  ")
+                echo(f"{label}{hypothesis.log_prob:9.3f}  {decoded(hypothesis.tokens)}")
             continue
         with allocating(f"--count {count}"):
             tokens = decode.sample(
@@ -74,15 +74,11 @@ def sample(
                 sources=sources, generator=generator,
             )  # fmt: skip
         for row in tokens.tolist():
-            _show(trained, row, label)
+            echo(label + decoded(row))
 
 
 def encode_prefix(trained: TrainedRun, prefix: str) -> list[int]:
-    """Return the token ids of a prefix.
-
-    Raises:
-        UserError: The model has no next-token distribution, or the prefix cannot be encoded.
-    """
+    """Return the token ids of a prefix; refuse a model without a next-token distribution."""
     model, vocabulary = trained.model, trained.corpus.vocabulary
     if model.leaks:
         raise UserError(f"{trained.row_name} has no next-token distribution: {model.leaks}")
@@ -92,26 +88,19 @@ def encode_prefix(trained: TrainedRun, prefix: str) -> list[int]:
             reason = "it does not score from left to right"
         raise UserError(f"{trained.row_name} cannot generate, because {reason}")
     room = trained.corpus.task.length - 2
-    return encode_text("--prefix", prefix, vocabulary, trained.corpus.name, room, specials=True)
+    return encode_text("--prefix", prefix, vocabulary, trained.corpus.name, room, special=True)
 
 
 def encode_text(
-    option: str,
-    text: str,
-    vocabulary: Vocabulary,
-    corpus: str,
-    room: int,
-    *,
-    specials: bool = False,
+    option: str, text: str, vocabulary: Vocabulary, corpus: str, room: int, *, special: bool = False
 ) -> list[int]:
     """Return the token ids of the text of an option, without `<start>` and `<end>`.
 
-    Raises:
-        UserError: A token is unknown, or special without `specials`, or there are more than `room`.
+    Unknown tokens are refused, special ones without `special`, and more than `room`.
     """
     tokens = vocabulary.split(text)
     for token in tokens:
-        if token not in vocabulary.ids or (token in SPECIALS and not specials):
+        if token not in vocabulary.ids or (token in SPECIALS and not special):
             raise UserError(f"{option}: {token!r} is not in the vocabulary of {corpus}")
     if len(tokens) > room:
         raise UserError(f"{option} has {len(tokens)} tokens; the limit of {corpus} is {room}")
@@ -132,8 +121,7 @@ def validation_sources(trained: TrainedRun, count: int) -> Iterator[tuple[str, t
 def encode_source(trained: TrainedRun, text: str) -> tuple[Tensor, Tensor]:
     """Encode a source text as the corpus does: tokens (1, S) and lengths (1).
 
-    Raises:
-        UserError: The row reads no source, or the text is empty, unknown or too long.
+    A `UserError` says that the row reads no source, or that the text is empty, unknown or too long.
     """
     vocabulary, corpus = trained.corpus.source_vocabulary, trained.corpus
     if not trained.model.conditional or vocabulary is None:
@@ -146,7 +134,3 @@ def encode_source(trained: TrainedRun, text: str) -> tuple[Tensor, Tensor]:
     if len(ids) == len(end):
         raise UserError("--source is empty; give the text of a source")
     return torch.tensor([ids]), torch.tensor([len(ids)])
-
-
-def _show(trained: TrainedRun, tokens: list[int] | tuple[int, ...], label: str) -> None:
-    echo(label + trained.corpus.vocabulary.decode(tokens))

@@ -38,11 +38,8 @@ class ScoredText(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields with total and mean."""
-        return {
-            **self._asdict(),
-            "total": self.total,
-            "per_token": self.total / len(self.log_probs),
-        }
+        per_token = self.total / len(self.log_probs)
+        return {**self._asdict(), "total": self.total, "per_token": per_token}
 
 
 def score(
@@ -72,11 +69,7 @@ def score(
 
 @torch.no_grad()
 def score_text(trained: TrainedRun, text: str, sources: tuple[Tensor, ...] = ()) -> ScoredText:
-    """Return the log-probability of each scored token of a text.
-
-    Raises:
-        UserError: See `encode_sentence`.
-    """
+    """Return the log-probability of each scored token of a text; see `encode_sentence`."""
     vocabulary = trained.corpus.vocabulary
     tokens, lengths = encode_sentence(trained.corpus, text)
     scores = trained.model.eval().log_prob(tokens, lengths, *sources)[0, 1 : int(lengths)]

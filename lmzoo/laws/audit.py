@@ -22,12 +22,7 @@ from lmzoo.base.config import from_dict, to_dict
 from lmzoo.base.errors import UserError
 from lmzoo.contract import MODELS, LanguageModel, Score, Task
 from lmzoo.functional.normalise import Norm
-from lmzoo.laws.gradients import (
-    compare_gradients,
-    outside_losses,
-    trained_parameters,
-    zoo_losses,
-)  # fmt: skip
+from lmzoo.laws import gradients as backward
 from lmzoo.laws.probes import LENGTH, PROBES, Probes, Subject, disturbed, model_subject
 from lmzoo.laws.subjects import subject_of
 from lmzoo.laws.support import new_model
@@ -110,14 +105,13 @@ def audit(
         tiny = model_subject(disturbed(build(task=TASK)))
         found = replace(found, deviations={**found.deviations, "total": Probes(tiny).total()})
     if gradients:
-        found = _with_gradients(found, noisy, dict(zoo_losses(noisy, seed)))
+        found = _with_gradients(found, noisy, dict(backward.zoo_losses(noisy, seed)))
     return found
 
 
 def _outside(
     model: Any, vocab: int | None, length: int, *, logits: bool, gradients: bool, seed: int
 ) -> Audit:
-    """Audit a function or a module."""
     subject = subject_of(model, vocab, length, logits=logits)
     found = measure(subject, seed)
     if not gradients:
@@ -125,15 +119,15 @@ def _outside(
     if not isinstance(model, nn.Module):
         raise UserError("--gradients needs a torch module; a function has no parameters")
     run: Any = subject.outputs
-    cases = dict(outside_losses(run, subject.vocab, subject.length, seed))
+    cases = dict(backward.outside_losses(run, subject.vocab, subject.length, seed))
     return _with_gradients(found, run.model, cases)
 
 
 def _with_gradients(found: Audit, module: nn.Module, losses: Mapping[str, Any]) -> Audit:
-    parameters, fixed = trained_parameters(module)
+    parameters, fixed = backward.trained_parameters(module)
     if not parameters:
         return replace(found, notes=(*found.notes, "no parameter is trained: it has no gradient"))
-    deviations, faults = compare_gradients(parameters, losses, fixed)
+    deviations, faults = backward.compare_gradients(parameters, losses, fixed)
     estimates = filter(None, (getattr(own, "estimated_gradient", "") for own in module.modules()))
     said = ", ".join(dict.fromkeys(map(str, estimates)))
     if faults and said:

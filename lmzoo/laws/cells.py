@@ -129,13 +129,10 @@ def law_equal_functions_have_equal_configs(cell: Cell, most: int = 2) -> None:
     for field, options in option_sets(type(cell.config)).items():
         for size in range(most + 1):
             for chosen in itertools.combinations(options, size):
-                try:
-                    config = from_dict(
-                        type(cell.config), {**to_dict(cell.config), field: [*chosen]}
-                    )
-                except UserError:  # the cell refuses these cuts
-                    continue
-                variants.setdefault(config, f"{field} {numbered(chosen) or 'none'}")
+                fields = {**to_dict(cell.config), field: [*chosen]}
+                with contextlib.suppress(UserError):  # the cell refuses these cuts
+                    config = from_dict(type(cell.config), fields)
+                    variants.setdefault(config, f"{field} {numbered(chosen) or 'none'}")
     names, outputs = [], []
     for config, name in variants.items():
         with contextlib.suppress(UserError):  # refused when the cell is built

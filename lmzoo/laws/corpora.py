@@ -64,9 +64,8 @@ def law_the_entropy_is_possible(source: CorpusSource) -> None:
 
 def _assert_range(name: str, tokens: Tensor, vocab: int) -> None:
     low, high = int(tokens.min()), int(tokens.max())
-    assert 0 <= low <= high < vocab, (
-        f"{name}: tokens are {low} to {high}, the vocabulary is {vocab}"
-    )
+    found = f"{name}: tokens are {low} to {high}, the vocabulary is {vocab}"
+    assert 0 <= low <= high < vocab, found
 
 
 CORPUS_LAWS = tuple(law for name, law in globals().items() if name.startswith("law_"))

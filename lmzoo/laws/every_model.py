@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from lmzoo.base.config import from_dict, to_dict
 from lmzoo.base.errors import UserError
-from lmzoo.contract import START, UNKNOWN, DecodingState, LanguageModel
+from lmzoo.contract import START, UNKNOWN, LanguageModel
 from lmzoo.laws.probes import disturbed, obey
 from lmzoo.laws.support import assert_close, log_prob, loss, new_model, training_loss
 from lmzoo.laws.tiny import CLOSE, FINE, batch, default_source, every_sequence, sources
@@ -215,7 +215,6 @@ def _field_paths(fields: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _replaced(fields: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """Return the fields with another value at `path`."""
     key, *rest = path
     return {**fields, key: _replaced(fields[key], tuple(rest), value) if rest else value}
 
@@ -232,7 +231,8 @@ def law_state_has_the_declared_size(model: LanguageModel) -> None:
     with torch.no_grad():
         for token in tokens[:, :-1].unbind(1):
             _, state = model.advance(state, token)
-            sizes.append(_numbers(state))
+            tensors = [part for part in tree_leaves(state) if isinstance(part, Tensor)]
+            sizes.append(sum(part[0].numel() for part in tensors))
     declared, window = model.state_size, model.context_length
     found = f"state_size is {declared}; after each token the state has {sizes} numbers"
     if declared is None:
@@ -266,7 +266,3 @@ def law_unused_parameters_are_declared(model: LanguageModel) -> None:
     count = sum(found.values())
     declared = model.unused_parameters
     assert count == declared, f"unused_parameters is {declared}, but {count} are unused: {found}"
-
-
-def _numbers(state: DecodingState) -> int:
-    return sum(part[0].numel() for part in tree_leaves(state) if isinstance(part, Tensor))

@@ -89,10 +89,8 @@ def compare_gradients(
 ) -> tuple[dict[str, float], list[str]]:
     """Return the largest relative deviation of each case, and its faults.
 
-    Args:
-        parameters: name -> a leaf that is trained.
-        losses: case -> a function of no arguments that computes L from the parameters.
-        fixed: name -> a mask of the entries that have no gradient on purpose.
+    A loss computes L from the parameters, leaves that are trained. `fixed` are masks of the entries
+    that have no gradient on purpose. A fault names the parameter that deviates most by itself.
     """
     deviations: dict[str, float] = {}
     faults = []
@@ -103,15 +101,15 @@ def compare_gradients(
             raise
         except Exception as error:
             raise UserError(f"the backward pass fails, {case}: {describe_error(error)}") from error
-        worst = max(
-            _deviation(parameters, loss, gradients, directions)[0]
-            for seed in (0, 1)
-            for directions in [_directions(gradients, fixed, seed)]
-        )
-        deviations[case] = worst
-        if not worst <= 1:
+        deviation = partial(_deviation, parameters, loss, gradients)
+        directions = [_directions(gradients, fixed, seed) for seed in (0, 1)]
+        deviations[case] = max(deviation(own)[0] for own in directions)
+        if not deviations[case] <= 1:
+            alone = {name: deviation({name: d}) for name, d in directions[0].items()}
+            name = max(alone, key=lambda own: alone[own][0])
             faults.append(
-                _fault(case, parameters, loss, gradients, _directions(gradients, fixed, 0))
+                f"gradient: the backward pass of {name} gives {alone[name][1]:.4g}, a difference "
+                f"quotient {alone[name][2]:.4g} ({case})"
             )
     return deviations, faults
 
@@ -179,22 +177,6 @@ def _deviation(
                 break  # right; or two quotients say the same
             before = quotient
     return best
-
-
-def _fault(
-    case: str, parameters: Mapping[str, Tensor], loss: Loss, gradients: Mapping[str, Tensor],
-    directions: Mapping[str, Tensor],
-) -> str:  # fmt: skip
-    """Return the fault of the parameter that deviates most by itself."""
-    alone = {
-        name: _deviation(parameters, loss, gradients, {name: d}) for name, d in directions.items()
-    }
-    name = max(alone, key=lambda own: alone[own][0])
-    _, slope, quotient = alone[name]
-    return (
-        f"gradient: the backward pass of {name} gives {slope:.4g}, a difference quotient "
-        f"{quotient:.4g} ({case})"
-    )
 
 
 def trained_parameters(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -233,7 +233,6 @@ class Probes:
         return self._outputs(tokens, full, training=training)
 
     def _totals(self) -> Iterator[Tensor]:
-        """Yield sums of probabilities, which must be 1."""
         V, T, count = self.subject.vocab, self.subject.length, len(self.cuts)
         rows = torch.arange(count)[:: max(1, min(count, V * T * count // SUMMED))]
         whole = V <= SAMPLED

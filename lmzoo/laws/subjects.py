@@ -43,14 +43,9 @@ def subject_of(
 ) -> Subject:
     """Return a function or a module as a subject.
 
-    Args:
-        model: The function or module.
-        vocab: Size V of the vocabulary; None takes that of the module's config.
-        length: Length T of the sequences, at most the number of positions of the config.
-        logits: Whether the outputs are logits (B, T, V), which a softmax normalises.
-
-    Raises:
-        UserError: The vocabulary is unknown, the model fails, or its output has another shape.
+    Its config may have the size V of the vocabulary, and the most positions. With `logits` outputs
+    are logits (B, T, V), which a softmax normalises. A `UserError` says that the vocabulary is
+    unknown, the model fails, or its output has another shape.
     """
     if not callable(model) or isinstance(model, type):
         raise UserError(f"{model!r} is no model: give a function of tokens or a torch module")
@@ -120,15 +115,15 @@ def _first_that_runs(
     runs: "list[Runner]", tokens: Tensor, lengths: Tensor
 ) -> "tuple[Runner, Tensor]":
     """Return the first copy that runs, with noise on its weights, and its outputs."""
-    for run in runs:
-        if isinstance(run.model, nn.Module):
-            disturb(run.model)
-        try:
-            return run, run(tokens, lengths, training=False, noise=0)
-        except ModelError:
-            if run is runs[-1]:
-                raise
-    raise AssertionError("no runs")
+    run, *others = runs
+    if isinstance(run.model, nn.Module):
+        disturb(run.model)
+    try:
+        return run, run(tokens, lengths, training=False, noise=0)
+    except ModelError:
+        if not others:
+            raise
+    return _first_that_runs(others, tokens, lengths)
 
 
 class Runner:
@@ -282,10 +277,8 @@ def load_model(name: str) -> nn.Module | Callable[..., Any]:
     """Return the model of `FILE.py:NAME` or `hf:PATH`.
 
     NAME is a function, a module, or a class of modules without arguments. PATH is a folder with the
-    config.json of a causal model, or its name; weights are random.
-
-    Raises:
-        UserError: There is no such file, object or config.
+    config.json of a causal model, or its name; weights are random. A `UserError` says that there is
+    no such file, object or config.
     """
     if name.startswith(HUGGING_FACE):
         return _hugging_face(name.removeprefix(HUGGING_FACE))
@@ -337,7 +330,6 @@ def parameters_of(call: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 
 def _needed(call: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return the arguments that a call needs."""
     return [
         p for p in parameters_of(call).values()
         if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)

@@ -23,22 +23,9 @@ TASK = Task(vocab=3, length=4, source_vocab=3, source_length=3)
 """Small enough to list all 3³ sequences."""
 
 TINY_SIZES: Mapping[str, float] = {
-    "width": 4,
-    "components": 3,
-    "code": 2,
-    "states": 3,
-    "nonterminals": 2,
-    "preterminals": 2,
-    "window": 2,
-    "stride": 2,
-    "order": 2,
-    "span": 2,
-    "slots": 2,
-    "groups": 2,
-    "heads": 2,
-    "depth": 2,
-    "layers": 2,
-    "density": 0.5,
+    **dict.fromkeys(("code", "depth", "groups", "heads", "layers", "nonterminals", "order"), 2),
+    **dict.fromkeys(("preterminals", "slots", "span", "stride", "window"), 2),
+    **{"components": 3, "density": 0.5, "states": 3, "width": 4},
 }
 """Tiny values of config fields, by field name, for nested configs too."""
 

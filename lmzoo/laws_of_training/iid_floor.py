@@ -60,12 +60,7 @@ def iid_floor(
 ) -> IidFloor:
     """Build a model, train it on independent tokens, and score new ones.
 
-    Args:
-        config: that of the model.
-        symbols: number of different tokens.
-        length: of the sequences.
-        seed: of weights and tokens.
-        **options: `steps`, `batch` and `lr`, as in `measure_iid_floor`.
+    Tokens are of `symbols` kinds; options are `steps`, `batch` and `lr`, as in `measure_iid_floor`.
     """
     model = zoo.build(config, Task(vocab=symbols + len(SPECIALS), length=length), seed)
     return measure_iid_floor(model, symbols=symbols, seed=seed, **options)
@@ -81,24 +76,17 @@ def measure_iid_floor(
     seed: int = 0,
 ) -> IidFloor:
     """Train a given model on independent tokens and score new tokens."""
-    batches = _draw_batches(
-        symbols, model.task.length, batch, derive_seed(seed, "iid floor", "train")
-    )
+    length = model.task.length
+    batches = _draw_batches(symbols, length, batch, derive_seed(seed, "iid floor", "train"))
     if model.closed_form:
         data = [next(batches) for _ in range(min(steps, 100))]
         tokens = torch.cat([tokens for tokens, _ in data])
-        model.fit_closed_form(tokens, torch.full((len(tokens),), model.task.length))
+        model.fit_closed_form(tokens, torch.full((len(tokens),), length))
     else:
         _train(model, batches, steps, lr, seed)
-    test = next(
-        _draw_batches(symbols, model.task.length, 2000, derive_seed(seed, "iid floor", "test"))
-    )
-    return IidFloor(
-        loss=evaluate(model, Sequences(*test)).token,
-        floor=math.log(symbols),
-        oracle=uniform_bag_floor(symbols, model.task.length - 1),
-        steps=steps,
-    )
+    test = next(_draw_batches(symbols, length, 2000, derive_seed(seed, "iid floor", "test")))
+    loss, oracle = evaluate(model, Sequences(*test)).token, uniform_bag_floor(symbols, length - 1)
+    return IidFloor(loss=loss, floor=math.log(symbols), oracle=oracle, steps=steps)
 
 
 def _train(

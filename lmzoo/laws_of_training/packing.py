@@ -1,7 +1,6 @@
 """Packs: a member ends training as a run that is trained alone, replayed steps as executed ones."""
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator
 from unittest import mock
 
@@ -85,15 +84,11 @@ def new_training(model: LanguageModel, seed: int, recipe: Recipe) -> Training:
 
 def random_corpus(model: LanguageModel) -> Corpus:
     """Return a corpus of ten random training sequences; with batches of four, one is smaller."""
-    parts = [_sequences(model, count, seed) for seed, count in enumerate((10, 6, 2))]
+    task, parts = model.task, list[Sequences]()
+    for drawn in ((10, 0), (6, 1), (2, 2)):
+        given = sources(task, *drawn) if model.conditional else ()
+        parts.append(Sequences(*batch(task, *drawn), sources=given))
     return Corpus("random", Vocabulary(SPECIALS), *parts, unit="word", source="random")
-
-
-def _sequences(model: LanguageModel, count: int, seed: int) -> Sequences:
-    part = Sequences(*batch(model.task, count, seed))
-    if not model.conditional:
-        return part
-    return dataclasses.replace(part, sources=sources(model.task, count, seed))
 
 
 @contextlib.contextmanager

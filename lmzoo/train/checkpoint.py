@@ -38,14 +38,9 @@ def checkpoint_bytes(state: State) -> bytes:
 def read_checkpoint(data: bytes, run: str = "") -> State:
     """Return the state from a checkpoint file; code inside the file is never executed.
 
-    Args:
-        data: The content of the file.
-        run: The identity of the run; "" if it is not known.
-
-    Raises:
-        OtherRunError: The checkpoint is that of another run.
-        Exception: Of various types, if the file is damaged. torch ignores the checksums of its own
-            archive and would load a flipped bit, so the checksums are verified here.
+    `run` is the identity of the run, if it is known; another run is an `OtherRunError`. A damaged
+    file raises errors of various types. torch ignores the checksums of its own archive and would
+    load a flipped bit, so they are verified here.
     """
     state = _load(data) if data[:2] == b"PK" else read_rows(data)
     if run and state.get(RUN) != run:

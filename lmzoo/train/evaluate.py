@@ -13,7 +13,7 @@ Both are equal when all n_b are equal. In a task, which scores some tokens only,
 import io
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -79,15 +79,12 @@ def evaluate(model: LanguageModel, part: Sequences, *, batch: int = 500) -> Loss
         sequences = gather_batch(part, rows, trim=not model.leaks)
         with device_scope(model):
             scores = model.log_prob(sequences.tokens, sequences.lengths, *sequences.sources)
-        nll[rows.cpu()] = -keep_scored(scores, sequences).double().sum(1).cpu()
+        if sequences.scored is not None:
+            scores = scores.where(sequences.scored, 0.0)
+        nll[rows.cpu()] = -scores.double().sum(1).cpu()
     right = count_right(model, part, model.most_probable) if part.is_task else None
     model.train(was_training)
     return compute_losses(nll, part.counts, right)
-
-
-def keep_scored(scores: Float[Tensor, "*P B T"], part: Sequences) -> Float[Tensor, "*P B T"]:
-    """Set the scores of tokens that do not count to 0."""
-    return scores if part.scored is None else scores.where(part.scored, 0.0)
 
 
 @torch.no_grad()
@@ -120,16 +117,11 @@ def compute_losses(
     `right` is the number of scored tokens that are the most probable token, in a task.
     """
     n = counts.cpu().double()
-    share = None if right is None else float(right.sum() / n.sum())
-    whole = None if right is None else float((right == n).double().mean())
-    return Losses(
-        token=float(nll.sum() / n.sum()),
-        sentence=float((nll / n).mean()),
-        tokens=int(n.sum()),
-        nll=nll,
-        accuracy=share,
-        sequence_accuracy=whole,
-    )
+    found = Losses(float(nll.sum() / n.sum()), float((nll / n).mean()), int(n.sum()), nll)
+    if right is None:
+        return found
+    share, whole = float(right.sum() / n.sum()), float((right == n).double().mean())
+    return replace(found, accuracy=share, sequence_accuracy=whole)
 
 
 def text_losses(part: Sequences, scores: Tensor) -> Losses:

@@ -115,8 +115,7 @@ def rate_factors(recipe: Recipe, model: nn.Module) -> dict[str, float]:
 def build_model(config: Any, task: Task, seed: int, recipe: Recipe) -> LanguageModel:
     """Build a model and draw its weights as the recipe says.
 
-    Raises:
-        UserError: The model has no width that the parametrisation knows.
+    A `UserError` says that the parametrisation knows no width of the model.
     """
     model = zoo.build(config, task, seed, recipe.init)
     counted = next(model.parameters(), None) is None
@@ -150,7 +149,6 @@ def _is_query(name: str) -> bool:
 
 
 def _base_shapes(recipe: Recipe, model: LanguageModel) -> Mapping[str, torch.Size]:
-    """Return the shapes of the parameters at the base width."""
     config = dataclasses.replace(model.config, width=recipe.base_width)
     with torch.random.fork_rng(devices=[]):
         base = type(model)(config, model.task)

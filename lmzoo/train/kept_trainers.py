@@ -132,11 +132,8 @@ class KeptTrainers:
     def _find(self, trainings: Sequence[Training]) -> PackedTrainer | None:
         """Return the shared trainer with the fewest rows that are enough; None if there is none."""
         key, count = _key(trainings), len(trainings)
-        fitting = [
-            rows
-            for *other, rows in self._shared
-            if other == key and count <= rows < ROWS_PER_MEMBER * count
-        ]
+        known = (rows for *other, rows in self._shared if other == key)
+        fitting = [rows for rows in known if count <= rows < ROWS_PER_MEMBER * count]
         if not fitting:
             return None
         name = (*key, min(fitting))

@@ -120,13 +120,8 @@ class MemoryBlock:
     """One block of memory that holds the intermediate results of a replayed step."""
 
     def __init__(self, size: int) -> None:
-        self._block = torch.empty(size, dtype=torch.uint8)
+        self.size, self._block = size, torch.empty(size, dtype=torch.uint8)
         self._bytes = self._block.numpy()
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return len(self._block)
 
     def relocate(self, buffer: Any, trace: MemoryTrace, offsets: dict[int, int]) -> Any:
         """Return a buffer of the same shape, strides and type inside the block.

@@ -48,9 +48,9 @@ def make_optimiser(
     recipe: Recipe, parameters: nn.Module | Sequence[dict[str, Any]]
 ) -> torch.optim.Optimizer:
     """Return the recipe's optimiser over the parameters of a model, or over given groups."""
-    groups = (
-        parameter_groups(recipe, parameters) if isinstance(parameters, nn.Module) else parameters
-    )
+    groups: Any = parameters
+    if isinstance(parameters, nn.Module):
+        groups = parameter_groups(recipe, parameters)
     lr, decay, betas = recipe.lr, recipe.weight_decay, (0.9, recipe.beta2)
     if recipe.optimiser is Optimiser.RMSPROP:
         return RMSprop(groups, lr=lr, alpha=ALPHA, eps=EPS, weight_decay=decay)

@@ -8,6 +8,7 @@ little more than one. A file of one's own rows has the same names without K.
 """
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -61,22 +62,17 @@ def _encode(
     matrices: dict[str, Any], best: dict[str, list[Any]], metadata: dict[str, Any], number: int
 ) -> list[Buffer]:
     stacked = {**matrices, **{name: np.stack(rows) for name, rows in best.items()}}
-    arrays = {name: _array(matrix) for name, matrix in stacked.items()}
-    return encode(
-        arrays, {name: json.dumps(value) for name, value in {**metadata, NUMBER: number}.items()}
-    )
-
-
-def _array(matrix: Any) -> Array:
-    data = np.ascontiguousarray(matrix).data.cast("B")
-    return Array(DTYPES[matrix.dtype.name], matrix.shape, data)
+    arrays = {
+        name: Array(DTYPES[m.dtype.name], m.shape, np.ascontiguousarray(m).data.cast("B"))
+        for name, m in stacked.items()
+    }
+    return encode(arrays, {k: json.dumps(v) for k, v in {**metadata, NUMBER: number}.items()})
 
 
 def read_rows(data: bytes) -> dict[str, Any]:
     """Return the state in a file of the rows of one run, as `Training.dump` gives it.
 
-    Raises:
-        ValueError: The file is damaged.
+    A `ValueError` says that the file is damaged.
     """
     metadata, arrays = decode(data)
     state: dict[str, Any] = json.loads(metadata[STATE])
@@ -102,13 +98,8 @@ def read_rows(data: bytes) -> dict[str, Any]:
 
 
 def _named(key: str, array: Array, layout: Sequence[Any]) -> dict[str, Tensor]:
-    """Return the tensors of a row by the names of the parameters."""
     dtype = next(name for name, short in DTYPES.items() if short == array.dtype)
     row = torch.from_numpy(np.frombuffer(array.data, dtype).copy())
     if key == STEP:
         return {name: row[i].clone() for i, (name, *_) in enumerate(layout)}
-    found = {}
-    for name, shape, begin in layout:
-        size = int(np.prod(shape))
-        found[name] = row[begin : begin + size].view(shape).clone()
-    return found
+    return {n: row[i : i + math.prod(shape)].view(shape).clone() for n, shape, i in layout}

@@ -3,6 +3,12 @@
 Runs may share a pack if they differ only in numbers: seed, weights, order of the data, learning
 rate and its schedule, weight decay, clip, initialisation, epoch. A cut path of a cell is a number
 too if the cut equals a weight of zero: `uncut_config` returns the config without such cuts.
+
+On a GPU the members of a pack follow from the memory that one needs, estimated on the CPU:
+
+    bytes = 16 N + Σ bytes of the tensors that autograd saves for the backward pass of one batch
+
+N is the number of parameters, in four float32 copies: weights, gradients and two moments of Adam.
 """
 
 import dataclasses
@@ -31,6 +37,8 @@ MEMBER_FIELDS = (
 
 MAX_TABLE = 2**18
 """Largest embedding table (V, E) of a member for which packing is faster (`benchmarks/fuse.py`)."""
+COPIES = 4
+"""Weights, gradients and two moments."""
 
 
 def uncut_config(config: Any) -> Any:
@@ -155,3 +163,24 @@ def example_batch(task: Task, size: int, length: int, *, conditional: bool) -> t
         return tokens, lengths
     source = torch.full((size, max(1, task.source_length)), task.source_vocab - 1)
     return tokens, lengths, source, torch.full((size,), source.shape[1])
+
+
+def member_bytes(model: LanguageModel, batch: int) -> int:
+    """Return the estimated bytes of one pack member with batches of `batch` sequences.
+
+    The estimate scores one batch of full length. It counts what autograd saves, once per storage;
+    temporary results of single operations are not counted.
+    """
+    saved: dict[int, int] = {}
+
+    def save(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    template = template_model(model).train()
+    columns = example_batch(model.task, batch, model.task.length, conditional=model.conditional)
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+        objective = template.objective(*columns)
+    del objective  # only here: freed storage could give its address to another tensor
+    return COPIES * sum(p.nbytes for p in template.parameters()) + sum(saved.values())

@@ -30,6 +30,9 @@ KEYS = {Optimiser.RMSPROP: ("square_avg",), Optimiser.SGD: ()}
 """Names of the state of optimisers other than Adam."""
 
 
+Rates = Sequence[float] | Float[Tensor, "P"]
+
+
 class Decays:
     """The weight decay of each row, and the columns on which it acts, the same for all rows."""
 
@@ -76,10 +79,7 @@ class StackedOptimiser:
 
     @torch.no_grad()
     def step(
-        self,
-        rates: Sequence[float] | Float[Tensor, "P"],
-        clips: Float[Tensor, "P"],
-        gradients: Float[Tensor, "P N"],
+        self, rates: Rates, clips: Float[Tensor, "P"], gradients: Float[Tensor, "P N"]
     ) -> None:
         """Clip the gradients and update every member; a clip of infinity disables clipping."""
         values = self._values
@@ -108,18 +108,12 @@ class StackedOptimiser:
         self._values -= change
 
     def _step_by_kernel(
-        self,
-        rates: Sequence[float] | Float[Tensor, "P"],
-        clips: Float[Tensor, "P"],
-        gradients: Float[Tensor, "P N"],
+        self, rates: Rates, clips: Float[Tensor, "P"], gradients: Float[Tensor, "P N"]
     ) -> None:
         from lmzoo.kernels.cpu.adam import adam_step
 
-        dtype = torch.float64
-        settings = as_arrays(
-            torch.as_tensor(rates, dtype=dtype), clips.to(dtype), self._decays.rows.to(dtype),
-            self._decays.columns,
-        )  # fmt: skip
+        numbers = torch.as_tensor(rates, dtype=torch.float64), clips, self._decays.rows
+        settings = as_arrays(*(n.to(torch.float64) for n in numbers), self._decays.columns)
         rows = as_arrays(*self._rows(gradients))
         run_kernel(adam_step, *rows, *settings, self._decoupled, *self._betas, ADAM_EPS)
 
@@ -133,9 +127,7 @@ class StackedOptimiser:
             betas=self._betas, eps=ADAM_EPS, decoupled=self._decoupled,
         )  # fmt: skip
 
-    def _rows(
-        self, gradients: Float[Tensor, "P N"]
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def _rows(self, gradients: Float[Tensor, "P N"]) -> tuple[Tensor, ...]:
         """Return x, g, m, v and n."""
         steps, m, v = self.state.values()
         return self._values, gradients, m, v, steps

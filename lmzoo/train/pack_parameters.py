@@ -55,7 +55,9 @@ class StackedParameters:
         has_all = all(len(own) == len(self.layout.shapes) for own in self._parameters)
         self.mask = None if has_all and rows is None else self._make_mask()
         """1 where a member has a parameter, 0 where it lacks it; None if no member lacks any."""
-        self.decays = Decays(self.values, self.layout.columns([self._decaying(template)])[0])
+        all_decay = any(t.recipe.weight_decay_on is DecayOn.ALL for t in trainings)
+        decaying = {name for name, p in template.named_parameters() if all_decay or decays(p)}
+        self.decays = Decays(self.values, self.layout.columns([decaying])[0])
         self.decays.set(self._weight_decays)
         recipe = trainings[0].recipe
         grouping = self._grouping(recipe, template)
@@ -98,7 +100,9 @@ class StackedParameters:
         if has_gpu_kernels(self.gradients) and not accumulate:
             self._join(gradients)
         else:
-            (_add if accumulate else _copy)(self._gradient_views, list(gradients))
+            # One call for all tensors; separate calls would take several times as long.
+            together: Any = torch._foreach_add_ if accumulate else torch._foreach_copy_  # pyright: ignore[reportPrivateImportUsage]
+            together(self._gradient_views, list(gradients))
         if self.mask is not None:
             self.gradients *= self.mask
 
@@ -204,11 +208,6 @@ class StackedParameters:
     def _weight_decays(self) -> list[float]:
         return [training.recipe.weight_decay for training in self.row_trainings]
 
-    def _decaying(self, template: nn.Module) -> set[str]:
-        """Return the names of the parameters on which the decay of the members acts."""
-        all_decay = any(t.recipe.weight_decay_on is DecayOn.ALL for t in self.trainings)
-        return {name for name, p in template.named_parameters() if all_decay or decays(p)}
-
     def _grouping(self, recipe: Recipe, template: nn.Module) -> tuple[Any, Any]:
         """Return the shares of the rate, and a function to views of what Muon updates, or None."""
         factors, own = rate_factors(recipe, template), roles(template)
@@ -231,12 +230,3 @@ def to_host(tensor: Tensor) -> Tensor:
     if tensor.device == CPU:
         return tensor.clone()
     return torch.empty_like(tensor, device=CPU, pin_memory=True).copy_(tensor)
-
-
-def _copy(targets: list[Tensor], sources: list[Tensor]) -> None:
-    """Copy all tensors in one call; separate calls would take several times as long."""
-    torch._foreach_copy_(targets, sources)  # pyright: ignore[reportPrivateImportUsage]
-
-
-def _add(targets: list[Tensor], sources: list[Tensor]) -> None:
-    torch._foreach_add_(targets, sources)  # pyright: ignore[reportPrivateImportUsage]

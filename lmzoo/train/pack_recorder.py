@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmzoo.kernels.dispatch import Kernel, record_kernels
 from lmzoo.train.memory_plan import MemoryBlock, MemoryTrace
-from lmzoo.train.recorder import RecordingError, Work
+from lmzoo.train.recorder import Recorder, RecordingError, Work
 
 aten: Any = torch.ops.aten
 FACTORY = {"dtype", "layout", "device", "pin_memory", "memory_format"}
@@ -158,21 +158,10 @@ HEADROOM = 2
 """Size of the memory block relative to the need of the first recording; spare pages are free."""
 
 
-class OperationRecorder:
+class OperationRecorder(Recorder):
     """A recorder for CPUs; all its recordings share one memory block."""
 
-    warmup_steps = 1
-    few_shapes = False
-    rate_dtype = torch.float64
-    runs_while_recording = True
-
-    def __init__(self) -> None:
-        self._block: MemoryBlock | None = None
-
-    def run(self, work: Work) -> str:
-        """Run the work normally; only `record` checks whether it can be recorded."""
-        work()
-        return ""
+    _block: MemoryBlock | None = None
 
     def record(self, work: Work) -> Work:
         """Perform the work; return a function that replays it."""

@@ -96,11 +96,8 @@ class PackedEvaluation:
         """Return `count_right` of every member, one by one; None unless the part is a task."""
         if not part.is_task:
             return [None] * count
-        call = make_functional(self._template, "most_probable")
-        members = (
-            {name: weight[p] for name, weight in self._stacked.weights.items()}
-            for p in range(count)
-        )
+        call, own = make_functional(self._template, "most_probable"), self._stacked.weights
+        members = ({name: weight[p] for name, weight in own.items()} for p in range(count))
         return [count_right(self._template, part, partial(call, weights)) for weights in members]
 
 

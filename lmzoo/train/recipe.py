@@ -35,54 +35,26 @@ from lmzoo.base.search_space import Choice, FloatRange
 from lmzoo.functional.initialisers import INITIALISERS, initialiser
 from lmzoo.kernels.precision import Precision
 
-
-class Optimiser(StrEnum):
-    """The update rule."""
-
-    ADAM = "adam"
-    ADAMW = "adamw"
-    RMSPROP = "rmsprop"
-    SGD = "sgd"
-    MUON = "muon"  # for matrices, AdamW for the rest
-
-
-class Accumulate(StrEnum):
-    """How long gradients accumulate before they are cleared."""
-
-    STEP = "step"
-    EPOCH = "epoch"  # a defect of the published code
-
-
-class DecayOn(StrEnum):
-    """The parameters on which weight decay acts."""
-
-    MATRICES = "matrices"  # no vectors, biases, norms and decay rates (functional/decay.py)
-    ALL = "all"
-
-
-class Parametrisation(StrEnum):
-    """How draws and rates follow the width (`groups.py`)."""
-
-    STANDARD = "standard"
-    MUP = "mup"
-
-
-Share = Annotated[float, Field(gt=0, exclude_if=lambda share: share == 1)]
-"""A share of the learning rate; 1 is not written into configs."""
-
-
-class Weighting(StrEnum):
-    """The unit over which the loss is averaged."""
-
-    TOKEN = "token"  # every scored token has the same weight
-    SENTENCE = "sentence"  # every sequence has the same weight
-
-
+Optimiser = StrEnum("Optimiser", "ADAM ADAMW RMSPROP SGD MUON")
+"""The update rule; muon is for matrices, with AdamW for the rest."""
+Accumulate = StrEnum("Accumulate", "STEP EPOCH")
+"""How long gradients accumulate before they are cleared; epoch: a defect of the published code."""
+DecayOn = StrEnum("DecayOn", "MATRICES ALL")
+"""Where weight decay acts: matrices have no biases, norms and rates (`functional/decay.py`)."""
+Parametrisation = StrEnum("Parametrisation", "STANDARD MUP")
+"""How draws and rates follow the width (`groups.py`)."""
+Weighting = StrEnum("Weighting", "TOKEN SENTENCE")
+"""What has the same weight in the loss: every scored token, or every sequence."""
 Schedule = StrEnum("Schedule", "CONSTANT LINEAR COSINE WSD STEP PLATEAU")
 """How the learning rate falls after the warm-up."""
 TO_AN_END = (Schedule.LINEAR, Schedule.COSINE, Schedule.WSD)
 """Schedules that are defined by their last epoch."""
 BY_A_FACTOR = (Schedule.STEP, Schedule.PLATEAU)
+
+
+def _shown(default: Any, **limits: Any) -> Any:
+    """Return a field that is written into configs only where it has not its default."""
+    return Field(default, exclude_if=lambda value: value == default, **limits)
 
 
 @config
@@ -95,39 +67,34 @@ class Recipe:
     """Sequences per step."""
     clip: float | None = Field(1.0, gt=0)
     """Maximum global gradient norm; None disables clipping."""
-    clip_value: float | None = Field(None, gt=0, exclude_if=lambda most: most is None)
+    clip_value: float | None = _shown(None, gt=0)
     """Maximum absolute value of each number of a gradient, before `clip`; None disables it."""
-    rate_matrices: Share = 1.0
+    rate_matrices: float = _shown(1.0, gt=0)
     """Share of `lr` of the weights of linear maps (`groups.py`)."""
-    rate_tables: Share = 1.0
+    rate_tables: float = _shown(1.0, gt=0)
     """Share of `lr` of embeddings and output tables."""
-    rate_others: Share = 1.0
+    rate_others: float = _shown(1.0, gt=0)
     """Share of `lr` of vectors, biases, norms, taps and decay rates."""
-    parametrisation: Parametrisation = Field(
-        Parametrisation.STANDARD, exclude_if=lambda x: x is Parametrisation.STANDARD
-    )
-    base_width: int = Field(32, ge=2, exclude_if=lambda width: width == 32)
+    parametrisation: Parametrisation = _shown(Parametrisation.STANDARD)
+    base_width: int = _shown(32, ge=2)
     """The width at which `mup` changes nothing."""
     weight_decay: float = Field(0.0, ge=0)
-    weight_decay_on: DecayOn | None = Field(None, exclude_if=lambda on: on is None)
+    weight_decay_on: DecayOn | None = _shown(None)
     """`matrices` by default, with a decay only: `all` is that of runs before 0.4."""
-    beta2: float = Field(0.999, gt=0, lt=1, exclude_if=lambda beta: beta == 0.999)
+    beta2: float = _shown(0.999, gt=0, lt=1)
     """Decay of Adam's mean of squared gradients, as in torch; RMSprop ignores it."""
     warmup: int = Field(0, ge=0)
     """Steps over which the learning rate rises linearly from lr/warmup to lr."""
-    schedule: Schedule = Field(Schedule.CONSTANT, exclude_if=lambda x: x is Schedule.CONSTANT)
-    """The schedule's fields are not written into configs while they have their defaults."""
-    schedule_epochs: int = Field(0, ge=0, exclude_if=lambda epochs: not epochs)
+    schedule: Schedule = _shown(Schedule.CONSTANT)
+    schedule_epochs: int = _shown(0, ge=0)
     """Epochs after which the rate stays as it is; 0: those of the run (`with_budget`)."""
-    final_lr: float = Field(0.0, ge=0, le=1, exclude_if=lambda share: not share)
+    final_lr: float = _shown(0.0, ge=0, le=1)
     """Share of `lr` at which the schedule ends."""
-    cooldown: Annotated[float, FloatRange(0.1, 0.5)] = Field(
-        0.2, gt=0, le=1, exclude_if=lambda share: share == 0.2
-    )
+    cooldown: Annotated[float, FloatRange(0.1, 0.5)] = _shown(0.2, gt=0, le=1)
     """Share of the steps at the end in which the rate of the schedule wsd falls."""
-    decay: float = Field(0.5, gt=0, lt=1, exclude_if=lambda factor: factor == 0.5)
+    decay: float = _shown(0.5, gt=0, lt=1)
     """Factor of the schedules step and plateau."""
-    decay_after: int = Field(0, ge=0, exclude_if=lambda epochs: not epochs)
+    decay_after: int = _shown(0, ge=0)
     """Epochs before the schedule step decays."""
     accumulate: Accumulate = Accumulate.STEP
     loss: Weighting = Weighting.TOKEN
@@ -136,9 +103,9 @@ class Recipe:
     scheme of each module. A config field that sets an initial value itself (a spectral radius, a
     forget bias) applies under every scheme."""
 
-    precision: Precision = Field(Precision.TF32X3, exclude_if=lambda x: x is Precision.TF32X3)
+    precision: Precision = _shown(Precision.TF32X3)
     """How a GPU multiplies: tf32x3, tf32 or bf16 (`lmzoo/kernels/precision.py`); a CPU accepts the
-    default only, and computes in float32. Not written into configs while it is the default."""
+    default only, and computes in float32."""
 
     @field_validator("init")
     @classmethod
@@ -191,10 +158,8 @@ class Recipe:
     def with_budget(self, epochs: int) -> "Recipe":
         """Return the recipe of a run of `epochs` epochs: the length of its schedule is known.
 
-        So runs of other lengths have other configs: a schedule is never continued after its end.
-
-        Raises:
-            UserError: The schedule ends before the budget.
+        So runs of other lengths have other configs: a schedule is never continued after its end. A
+        `UserError` says that it ends before the budget.
         """
         if 0 < self.schedule_epochs < epochs:
             raise UserError(
@@ -219,10 +184,8 @@ class Recipe:
     def learning_rate(self, step: int, steps_per_epoch: int, losses: Sequence[float] = ()) -> float:
         """Return the learning rate of a step; steps are counted from 1.
 
-        `losses` are the validation losses of all epochs so far.
-
-        Raises:
-            UserError: The length of the schedule is not known, or the warm-up is as long.
+        `losses` are the validation losses of all epochs so far. A `UserError` says that the length
+        of the schedule is not known, or that the warm-up is as long.
         """
         if step <= self.warmup:
             return self.lr * (step / self.warmup)
@@ -268,11 +231,7 @@ RECIPES = {
 
 
 def named_recipe(name: str) -> Recipe:
-    """Return the recipe of this name.
-
-    Raises:
-        UserError: No recipe has this name.
-    """
+    """Return the recipe of this name; a `UserError` if there is none."""
     if name not in RECIPES:
         raise UserError(f"no recipe {name!r}; choose one of {', '.join(RECIPES)}")
     return RECIPES[name]

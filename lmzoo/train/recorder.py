@@ -23,7 +23,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,32 +37,27 @@ Step = Callable[..., None]
 """A training step, `step(rate, *columns)`. It changes existing tensors and returns nothing."""
 
 
-@runtime_checkable
-class Recorder(Protocol):
+class Recorder:
     """Records the operations of a function, for example as a CUDA graph."""
 
-    warmup_steps: int
+    warmup_steps = 1
     """Number of steps of a shape that run normally before one is recorded."""
-    few_shapes: bool
+    few_shapes = False
     """Whether recordings are few and kept: batches have few shapes, and the steps of a pack serve
     other members later (`kept_trainers.py`)."""
-    rate_dtype: torch.dtype
+    rate_dtype = torch.float64
     """The dtype of the tensor that holds the learning rate."""
-    runs_while_recording: bool
-    """Whether `record` also performs the work."""
+    runs_while_recording = True
+    """Whether `record` also performs the work, even if it raises a `RecordingError`."""
 
     def run(self, work: Work) -> str:
         """Run the work normally; return the reason why it cannot be recorded, or ''."""
-        ...
+        work()
+        return ""
 
     def record(self, work: Work) -> Work:
-        """Record the work; return a function that replays it on the same memory.
-
-        Raises:
-            RecordingError: The work cannot be recorded. If `runs_while_recording`, it was
-                performed nevertheless.
-        """
-        ...
+        """Record the work; return a function that replays it on the same memory."""
+        raise NotImplementedError
 
 
 class RecordingError(Exception):
@@ -73,7 +68,7 @@ OTHERS = (str(Path(torch.__file__).parent), warnings.__file__)
 """Code that only passes a warning on."""
 
 
-class CudaGraphs:
+class CudaGraphs(Recorder):
     """Records CUDA graphs on a side stream; a process needs one recorder per GPU.
 
     Graphs share one memory pool. This is safe because no result of a step is in the pool. A pool

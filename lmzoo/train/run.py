@@ -13,13 +13,12 @@ from lmzoo.kernels.device import CPU
 from lmzoo.kernels.precision import use_precision
 from lmzoo.lab.store.records import TEST_LOSSES, Record, RunFolder
 from lmzoo.lab.store.saved_run import SavedRun
-from lmzoo.lab.store.writer import Writer
 from lmzoo.train.checkpoint import RUN, checkpoint_bytes, read_checkpoint
 from lmzoo.train.closed_form import evaluate_test
 from lmzoo.train.evaluate import Losses, model_report
 from lmzoo.train.groups import build_model
 from lmzoo.train.recipe import stored_recipe
-from lmzoo.train.trainer import Training, fit
+from lmzoo.train.trainer import Training, copies, fit
 
 
 class Run(SavedRun):
@@ -33,20 +32,14 @@ class Run(SavedRun):
         config: Mapping[str, Any],
         corpus: Corpus,
         *,
-        patience: float = 0.0,
         device: torch.device = CPU,
-        lock: bool = True,
-        new: bool = False,
-        writer: Writer | None = None,
+        **options: Any,
     ) -> None:
-        """Open the run; see `SavedRun`.
-
-        `corpus` is what it is trained on, `device` where.
-        """
+        """Open the run, which is trained on a corpus and device; `options` are of `SavedRun`."""
         self.corpus, self._device = corpus, device
         self.known_losses: Losses | None = None
         """The test losses of the best weights, if another trainer has computed them."""
-        super().__init__(folder, config, patience=patience, lock=lock, new=new, writer=writer)
+        super().__init__(folder, config, **options)
 
     def train(self, budget: int) -> Iterator[Record]:
         """Train until `budget` epochs are done in total; yield each record after it is on disk."""
@@ -64,14 +57,16 @@ class Run(SavedRun):
     def test(self) -> Losses:
         """Score the test split by the best weights, unless their losses are known."""
         model, recipe = self.training.model, self.training.recipe
-        current = {name: value.clone() for name, value in model.state_dict().items()}
+        current = copies(model.state_dict())
         model.load_state_dict(self.training.best_weights)
         with use_precision(recipe.precision):
             facts = model_report(model, self.corpus)
             losses = self.known_losses or evaluate_test(model, self.corpus)
         losses = replace(losses, report=facts)
         model.load_state_dict(current)
-        self._write_losses(losses)  # before the record, which tells readers that the file exists
+        # Before the record, which tells readers that the file exists.
+        name, data = TEST_LOSSES.format(self.epoch), losses.to_npy(self.corpus.test.counts)
+        self._submit(partial(self.folder.store.write, name, data))
         self._append(
             {
                 "event": "test",
@@ -107,7 +102,3 @@ class Run(SavedRun):
         state = read_checkpoint(data, self.identity)
         self.training.load(state)
         return state["records"]
-
-    def _write_losses(self, losses: Losses) -> None:
-        name, data = TEST_LOSSES.format(self.epoch), losses.to_npy(self.corpus.test.counts)
-        self._submit(partial(self.folder.store.write, name, data))

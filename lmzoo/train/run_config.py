@@ -26,7 +26,8 @@ def run_config(
 
     `model` and `corpus_config` are configs. The seed decides initial weights, data order and noise.
     """
-    return add_model_facts(identity_config(model, recipe, corpus, corpus_config, seed), corpus.task)
+    config = identity_config(model, recipe, corpus, corpus_config, seed)
+    return {**config, **model_facts(config, corpus.task)}
 
 
 def identity_config(
@@ -71,33 +72,22 @@ def identity_config(
 def parts_code(model: Any, corpus_config: Mapping[str, Any]) -> UserCode:
     """Return the code of a model and a corpus that is outside the package.
 
-    Raises:
-        UserError: A part is defined in no file.
+    A `UserError` says that a part is defined in no file.
     """
     name = corpus_config["name"]
     corpus = {CORPORA[name].__module__} if name in CORPORA else set[str]()
     return user_code(part_modules(model) | corpus)
 
 
-def add_model_facts(config: Mapping[str, Any], task: Task) -> dict[str, Any]:
-    """Return the config with the facts about its model that hold before training."""
-    return {**config, **model_facts(config, task)}
+def model_facts(config: Mapping[str, Any], task: Task, *, known: bool = False) -> dict[str, Any]:
+    """Return facts about the model of a run that hold before training, cached by its config.
 
-
-def model_facts(config: Mapping[str, Any], task: Task) -> dict[str, Any]:
-    """Return facts about the model of a run; building and auditing it takes about 0.1 s.
-
-    The facts are cached by the model's config.
+    Building and auditing it takes about 0.1 s. With `known` {} if they are not computed yet.
     """
-    model = json.dumps(config["model"], sort_keys=True)
-    if (model, task) not in _FACTS:
-        _FACTS[model, task] = _compute_facts(config["model"], task)
-    return _FACTS[model, task]
-
-
-def known_model_facts(config: Mapping[str, Any], task: Task) -> dict[str, Any]:
-    """Return the cached facts about the model of a run; {} if they are not computed yet."""
-    return _FACTS.get((json.dumps(config["model"], sort_keys=True), task), {})
+    key = json.dumps(config["model"], sort_keys=True), task
+    if key not in _FACTS and not known:
+        _FACTS[key] = _compute_facts(config["model"], task)
+    return _FACTS.get(key, {})
 
 
 _FACTS: dict[tuple[str, Task], dict[str, Any]] = {}

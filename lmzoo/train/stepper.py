@@ -9,20 +9,12 @@ from typing import Any
 
 import torch
 
-from lmzoo.train.recorder import (
-    Column,
-    CudaGraphs,
-    Recorder,
-    RecordingError,
-    Step,
-    Work,
-)
+from lmzoo.train.recorder import Column, CudaGraphs, Recorder, RecordingError, Step, Work
 
 LOG = logging.getLogger("lmzoo.train.stepper")
 
 MAX_RECORDINGS = 64
 """Maximum number of recorded shapes; steps of further shapes run normally."""
-
 
 _cuda_graphs = functools.cache(CudaGraphs)
 
@@ -80,7 +72,7 @@ class Stepper:
             for rate, columns in zip(rates, batches, strict=True):
                 step(rate, *columns)
             return
-        if self._recorded_addresses != self._addresses(self._optimiser):
+        if self._recorded_addresses != self._addresses():
             self._recordings.clear()  # weights or optimiser state were replaced
         rate_rows = torch.tensor(rates, dtype=self._recorder.rate_dtype, device=self._device)
         with capturable(self._optimiser):
@@ -111,7 +103,7 @@ class Stepper:
                     step(*columns)
                 return
             self._recordings[shape] = inputs, replay
-            self._recorded_addresses = self._addresses(self._optimiser)
+            self._recorded_addresses = self._addresses()
             if performed:
                 return
         buffers, replay = self._recordings[shape]
@@ -134,12 +126,12 @@ class Stepper:
         LOG.warning("the steps of %s are not replayed: %s", self._name, reason)
         self._recorder = None
 
-    def _addresses(self, optimiser: torch.optim.Optimizer | None) -> list[int]:
+    def _addresses(self) -> list[int]:
         """Return the addresses of all tensors that a step changes and the next step reads."""
-        if optimiser is None:
+        if self._optimiser is None:
             return []
-        groups, state = optimiser.param_groups, optimiser.state
-        weights = [weight for group in groups for weight in group["params"]]
+        state = self._optimiser.state
+        weights = [weight for group in self._optimiser.param_groups for weight in group["params"]]
         states = [value for weight in weights for value in state.get(weight, {}).values()]
         gradients = [w.grad for w in weights if self._accumulates and w.grad is not None]
         return [tensor.data_ptr() for tensor in (*weights, *states, *gradients)]

@@ -34,16 +34,13 @@ class TrainedRun:
 def load_run(run: Path, data_dir: Path | None = None) -> TrainedRun:
     """Load a run with the weights of its best validation epoch, in evaluation mode.
 
-    Parts from outside the package are imported as they were when the run was trained.
-
-    Raises:
-        UserError: The folder has no trained run, its checkpoint is damaged, or the corpus differs
-            from the one that the run was trained on.
+    Parts from outside the package are imported as they were when the run was trained. A `UserError`
+    says that the folder has no trained run, its checkpoint is damaged or its corpus another one.
     """
     folder = RunFolder(run)
     config = folder.config
     if config is None or not folder.checkpoint.exists():
-        raise UserError(_no_weights(folder, has_config=config is not None))
+        raise UserError(_no_weights(run, config))
     model_config = read_model_config(folder)
     spec = found_from(run, config["corpus"])
     corpus = open_corpus(spec, data_dir)
@@ -81,10 +78,7 @@ def found_from(run: Path, corpus: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config of a corpus, whose relative path is found from other folders, too.
 
     The path is relative to the folder in which the run was trained: the working folder, or a
-    folder above the run.
-
-    Raises:
-        UserError: The file is in none of these folders.
+    folder above the run. A `UserError` says that the file is in none of them.
     """
     path = user_path(corpus.get("path") or "/")
     if path.is_absolute() or path.exists():
@@ -101,8 +95,7 @@ def found_from(run: Path, corpus: Mapping[str, Any]) -> dict[str, Any]:
 def read_model_config(folder: RunFolder) -> Any:
     """Return the model config of a run; parts from outside the package are imported.
 
-    Raises:
-        UserError: The folder is not the folder of a run, or that of one with other numerics.
+    A `UserError` says that it is not the folder of a run, or that of one with other numerics.
     """
     config = folder.config
     if config is None:
@@ -139,13 +132,12 @@ def _read_otherwise(stored: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return ", ".join(sorted(changed))
 
 
-def _no_weights(folder: RunFolder, *, has_config: bool) -> str:
-    run = folder.path
-    if not has_config and (run / CONFIG).exists():
-        return f"{run / CONFIG} is damaged; delete the file and train the run again"
-    if has_config:
+def _no_weights(run: Path, config: Mapping[str, Any] | None) -> str:
+    if config is not None:
         return (
             f"{run} has the records of a run, but no weights: they were restored from a file, or "
             "the run was stopped early; train it again"
         )
+    if (run / CONFIG).exists():
+        return f"{run / CONFIG} is damaged; delete the file and train the run again"
     return f"{run} is not the folder of a trained run; train one with `lmzoo train`"

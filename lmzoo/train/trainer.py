@@ -41,11 +41,7 @@ class Training:
     """A model in training: the state that the next epoch depends on."""
 
     def __init__(self, model: LanguageModel, recipe: Recipe, seed: int) -> None:
-        """Start a training on the model's device.
-
-        Raises:
-            UserError: The device does not compute in the recipe's precision.
-        """
+        """Start a training on the model's device, which must compute in the recipe's precision."""
         check_precision(recipe.precision, device_of(model))
         self.model, self.recipe, self.seed = model, recipe, seed
         self.epoch = 0
@@ -127,10 +123,6 @@ class Training:
         """The weights after the best epoch; {} before the first one."""
         return self._best.weights() if isinstance(self._best, HostRow) else self._best
 
-    @best_weights.setter
-    def best_weights(self, weights: dict[str, Tensor]) -> None:
-        self._best = weights
-
     def best_values(self, layout: Layout) -> Any:
         """Return the weights after the best epoch as a row of this layout, in the host's memory."""
         best = self._best
@@ -148,7 +140,7 @@ class Training:
             self.optimiser.load_state_dict(state["optimiser"])
         best = state["best"]
         self.best_loss, self.best_epoch = best["loss"], best["epoch"]
-        self.best_weights = {name: value.clone() for name, value in best["weights"].items()}
+        self._best = copies(best["weights"])
         self.losses = [*state.get("losses", [])]  # missing in earlier versions
 
     def add_record(self, record: Record) -> None:
@@ -158,7 +150,7 @@ class Training:
         self.losses.append(math.inf if loss is None else loss)
         if loss is not None and loss < self.best_loss:
             self.best_loss, self.best_epoch = loss, self.epoch
-            self._best = self.row.best() if self.row else self._copy_weights()
+            self._best = self.row.best() if self.row else copies(self.model.state_dict())
 
     def leave_pack(self) -> None:
         """Give weights and optimiser state memory of their own again."""
@@ -171,9 +163,6 @@ class Training:
             state = self.optimiser.state.get(weight, {})
             state.update({key: value.clone() for key, value in state.items()})
 
-    def _copy_weights(self) -> dict[str, Tensor]:
-        return {name: value.clone() for name, value in self.model.state_dict().items()}
-
     def epoch_rates(self, steps: int) -> list[float]:
         """Return the learning rate of each of the `steps` steps of the next epoch."""
         first, losses = self.steps + 1, self.losses
@@ -183,6 +172,11 @@ class Training:
     def diverged(self) -> bool:
         """Whether the loss of the last epoch was NaN or infinite."""
         return bool(self.record) and self.record["valid_token"] is None
+
+
+def copies(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return a copy of each tensor."""
+    return {name: value.clone() for name, value in weights.items()}
 
 
 def numbered(groups: Sequence[Mapping[str, Any]], count: int) -> list[dict[str, Any]]:
@@ -202,10 +196,8 @@ def fit(training: Training, corpus: Corpus, epochs: int) -> Iterator[Record]:
     """Train until `epochs` epochs are done in total, and yield the record of each epoch.
 
     Training stops after an epoch whose loss is NaN or infinite; the losses of its record are None.
-
-    Raises:
-        UserError: The schedule of the learning rate ends before, or the corpus scores some tokens
-            only and the model gives no distribution of the next token.
+    A `UserError` says that the schedule of the learning rate ends before, or that the corpus scores
+    some tokens only and the model gives no distribution of the next token.
     """
     training.recipe.with_budget(epochs)
     if corpus.valid.scored is not None:

@@ -154,7 +154,6 @@ def _plain(value: Any) -> Any:
 
 
 def _arrays(value: Any) -> Any:
-    """Return the state that `_plain` was given."""
     if isinstance(value, dict):
         if value.keys() == {ARRAY}:
             return value[ARRAY].numpy()

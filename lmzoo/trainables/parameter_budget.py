@@ -1,6 +1,4 @@
-"""Equal parameter counts: the widest model that a parameter budget allows.
-
-Count-model baselines of every study of language models.
+"""Equal parameter counts: the widest model that a budget allows; baselines of counts.
 
 A study on a text gets two more points, which train in about a second. A neural model that does not
 beat the 5-gram has learned less than a table of counts, and no entropy floor says so. Tasks have

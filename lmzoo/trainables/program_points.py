@@ -66,7 +66,7 @@ class ProgramPoint(Trainable):
     def failure_loss(self) -> float:
         return math.inf
 
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self, *, known: bool = False) -> Mapping[str, Any]:
         return {"score": METRIC if self.corpus is None else "exact", "leaks": ""}
 
     def run_config(self, setting: Settings, seed: int) -> dict[str, Any]:

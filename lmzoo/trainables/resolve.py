@@ -122,7 +122,11 @@ def check_settings(study: Study, settings: Mapping[str, Any]) -> None:
         section, _, field = path.partition(".")
         if section == "model":
             rows = [point for point in study.points if point.is_row]
-            own = [p.label for p in rows if any(_overlap(field, f) for f in p.fields)]
+            own = [
+                p.label
+                for p in rows
+                if any(_inside(field, f) or _inside(f, field) for f in p.fields)
+            ]
             own += [] if own else _points_of_rows(rows, field)
         else:
             own = [p.label for p in study.points if not p.is_row and path in p.fields]
@@ -149,7 +153,6 @@ def _points_of_rows(points: Sequence[Point], field: str) -> list[str]:
 
 
 def _value_at(tree: Any, path: str) -> Any:
-    """Return the value of a field, or None if there is no such field."""
     for key in path.split("."):
         tree = tree.get(key) if isinstance(tree, Mapping) else None
     return tree
@@ -158,10 +161,6 @@ def _value_at(tree: Any, path: str) -> Any:
 def _inside(path: str, other: str) -> bool:
     """Whether `path` is `other` or a field of it."""
     return f"{path}.".startswith(f"{other}.")
-
-
-def _overlap(path: str, other: str) -> bool:
-    return _inside(path, other) or _inside(other, path)
 
 
 def select_labels(study: Study, corpus: Corpus | None, text: str) -> set[str]:

@@ -28,13 +28,7 @@ from lmzoo.lab.store.user_code import UserCode
 from lmzoo.lab.study.study import Point, Settings, Study
 from lmzoo.lab.study.trainable import Trainable
 from lmzoo.train.recipe import Recipe, named_recipe
-from lmzoo.train.run_config import (
-    add_model_facts,
-    identity_config,
-    known_model_facts,
-    model_facts,
-    parts_code,
-)
+from lmzoo.train.run_config import identity_config, model_facts, parts_code
 from lmzoo.trainables.parameter_budget import count_parameters, fit_width
 from lmzoo.trainables.program_points import of_rows
 
@@ -53,14 +47,12 @@ class RowPoint(Trainable):
 
     @property
     def display_label(self) -> str:
-        return self._shown(self.label)
+        return display_label(self.label, MODELS.dump(self.model).get("cell"))
 
     @property
     def display_aliases(self) -> list[str]:
-        return [self._shown(alias) for alias in self.aliases]
-
-    def _shown(self, label: str) -> str:
-        return display_label(label, MODELS.dump(self.model).get("cell"))
+        cell = MODELS.dump(self.model).get("cell")
+        return [display_label(alias, cell) for alias in self.aliases]
 
     def run_config(self, setting: Settings, seed: int) -> dict[str, Any]:
         model, recipe = self.with_setting(setting)
@@ -76,18 +68,11 @@ class RowPoint(Trainable):
     def code(self) -> UserCode:
         return parts_code(self.model, self.corpus_config)
 
-    def facts(self) -> Mapping[str, Any]:
-        return model_facts(self._identity, self.corpus.task)
-
-    def known_facts(self) -> Mapping[str, Any]:
-        return known_model_facts(self._identity, self.corpus.task)
+    def facts(self, *, known: bool = False) -> Mapping[str, Any]:
+        return model_facts({"model": MODELS.dump(self.model)}, self.corpus.task, known=known)
 
     def with_facts(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        return add_model_facts(config, self.corpus.task)
-
-    @property
-    def _identity(self) -> dict[str, Any]:
-        return {"model": MODELS.dump(self.model)}
+        return {**config, **model_facts(config, self.corpus.task)}
 
     def with_setting(self, setting: Settings) -> tuple[Any, Recipe]:
         """Return the model config and the recipe with the setting applied."""
@@ -235,10 +220,10 @@ def _check_ranges(point: RowPoint, corpus: Corpus) -> None:
 
     A value that only the default of another searched field contradicts is accepted.
     """
-    tried = {}
-    for path, bounds in point.search_space.items():
-        values = bounds.values if isinstance(bounds, Choice) else (bounds.low, bounds.high)
-        tried[path] = [{path: value} for value in values]
+    tried = {
+        path: [{path: x} for x in (b.values if isinstance(b, Choice) else (b.low, b.high))]
+        for path, b in point.search_space.items()
+    }
     for path, settings in tried.items():
         rest = [[{}, *other] for name, other in tried.items() if name != path]
         for setting in settings:
@@ -249,17 +234,15 @@ def _check_ranges(point: RowPoint, corpus: Corpus) -> None:
                     zoo.check_size(point.with_setting(changed)[0], corpus.task)
                     break
                 except UserError as error:
-                    refusal = refusal or error
+                    refusal = refusal or f"{setting[path]!r} is not accepted: {error}"
             else:
-                value = setting[path]
-                raise UserError(f"--search-space {path}: {value!r} is not accepted: {refusal}")
+                raise UserError(f"--search-space {path}: {refusal}")
 
 
 def _check_schedule(study: Study, space: Collection[str]) -> None:
     """Refuse to stop runs early that are at different places of their learning rate schedules."""
-    searched = {
-        f"recipe.{x}" for x in ("schedule", "schedule_epochs", "final_lr", "cooldown")
-    } & set(space)
+    names = "schedule", "schedule_epochs", "final_lr", "cooldown"
+    searched = {f"recipe.{name}" for name in names} & set(space)
     if searched and study.pruner != "none":
         raise UserError(
             f"{', '.join(sorted(searched))} is searched, and losses before the end of different "

@@ -21,10 +21,7 @@ SLUG = 24
 
 
 def store_folder(storage: Path, study: str, corpus: str | Mapping[str, Any] | None) -> Path:
-    """Return the folder of a study's store, below a folder or the address of a bucket.
-
-    `corpus` is as `open_corpus` takes it; None: no point trains a row of the zoo.
-    """
+    """Return the folder of a study's store; no corpus: no point trains a row of the zoo."""
     return storage / (study if corpus is None else store_name(study, corpus))
 
 

@@ -1,12 +1,7 @@
 """How a worker trains the runs that it has open, whatever they train.
 
 `Shapes` says which runs may share a pack, and the facts about their models. Those of programs share
-none. The maximum number of members on a GPU follows from its memory:
-
-    members ≤ MEMORY_SHARE · memory / (16 N + activations)
-
-with N parameters in four float32 copies (weights, gradients, two moments of Adam), and the tensors
-that autograd saves for one batch (`lmzoo/train/pack_memory.py`).
+none. On a GPU members ≤ MEMORY_SHARE · memory / bytes of one (`lmzoo/train/pack_compatibility.py`).
 """
 
 import contextlib
@@ -30,11 +25,15 @@ from lmzoo.lab.store.writer import Writer
 from lmzoo.lab.study.commands import CommandRun
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.pack_checkpoint import stacked_state
-from lmzoo.train.pack_compatibility import pack_key, packing_pays, reason_not_packable
-from lmzoo.train.pack_memory import member_bytes
+from lmzoo.train.pack_compatibility import (
+    member_bytes,
+    pack_key,
+    packing_pays,
+    reason_not_packable,
+)
 from lmzoo.train.recipe import Recipe, stored_recipe
 from lmzoo.train.run import Run
-from lmzoo.train.run_config import add_model_facts, known_model_facts, model_facts
+from lmzoo.train.run_config import model_facts
 from lmzoo.train.trainer import Training
 from lmzoo.trainables.functions import FunctionRun
 
@@ -53,7 +52,7 @@ class Trainer:
         """Return the config of a run with the facts about its model."""
         if self._corpus is None or "parameters" in config:
             return config
-        return add_model_facts(config, self._corpus.task)
+        return {**config, **model_facts(config, self._corpus.task)}
 
     def open(
         self, folder: RunFolder, config: Mapping[str, Any], *, new: bool, writer: Writer | None
@@ -187,17 +186,11 @@ class Shapes:
                 self._known[key] = Shape(config, self._corpus)
             return self._known[key]
 
-    def facts(self, config: Config) -> Mapping[str, Any]:
-        """Return the facts about the run's model; they are computed at the first call."""
+    def facts(self, config: Config, *, known: bool = False) -> Mapping[str, Any]:
+        """Return the facts about the run's model; with `known` {} if they are not computed."""
         if self._corpus is None or PROGRAM in config:
             return {}
-        return model_facts(config, self._corpus.task)
-
-    def known_facts(self, config: Config) -> Mapping[str, Any]:
-        """Return the facts about the run's model if they are computed already; else {}."""
-        if self._corpus is None or PROGRAM in config:
-            return {}
-        return known_model_facts(config, self._corpus.task)
+        return model_facts(config, self._corpus.task, known=known)
 
 
 def _model_and_recipe(config: Config) -> tuple[Any, Recipe]:

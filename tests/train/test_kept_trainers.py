@@ -136,7 +136,7 @@ def test_validation_and_test_are_recorded(trainers, corpus, fake_recorder, monke
     assert len(evaluations) == 1
     before = fake_recorder.recordings, fake_recorder.runs
     for training, other in zip(pack, members(corpus, 0, 1, 2), strict=True):
-        training.best_weights = copy.deepcopy(other.model.state_dict())
+        training._best = copy.deepcopy(other.model.state_dict())
     losses = trainers.test_losses(pack, corpus)
     assert (fake_recorder.recordings, fake_recorder.runs) == before
     for training, found in zip(pack, losses, strict=True):

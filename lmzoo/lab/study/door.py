@@ -12,7 +12,7 @@ the module `DOOR`; a package with other trainables needs no more.
     resolve(study, corpus, fields, needed)  a `Trainable` for each point and baseline
     store_folder(storage, name, fields)     the folder of a study's store
     make_shapes(corpus)                     which runs may share a pack: `key`, `get`; and the facts
-                                            about their models: `facts`, `known_facts`
+                                            about their models: `facts`
     is_counted(config)                      whether runs with the key of this one load one estimate
     make_trainer(corpus, threads, gpu)      the trainer of a worker, which opens a `SavedRun` of a
                                             run: `memory`, `with_facts`, `open`, `train_packed`,

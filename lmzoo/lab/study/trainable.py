@@ -69,12 +69,11 @@ class Trainable(ABC):
         """
 
     @abstractmethod
-    def facts(self) -> Mapping[str, Any]:
-        """Return its `score`, the kind of its loss, and whether it `leaks`; may take 0.1 s."""
+    def facts(self, *, known: bool = False) -> Mapping[str, Any]:
+        """Return its `score`, the kind of its loss, and whether it `leaks`; may take 0.1 s.
 
-    def known_facts(self) -> Mapping[str, Any]:
-        """Return the facts if they are computed already; else {}."""
-        return self.facts()
+        With `known` {} if they are not computed already.
+        """
 
     def with_facts(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the config of one of its runs with the facts that its worker adds."""

@@ -9,7 +9,7 @@ from lmzoo.lab.study.planned_run import Answer
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.train.run import Run
-from lmzoo.train.run_config import add_model_facts
+from lmzoo.train.run_config import model_facts
 from lmzoo.trainables.resolve import resolve
 
 
@@ -17,7 +17,7 @@ def open_run(store: StudyStore, planned, corpus) -> Run:
     """Open a planned run as a worker does; a new run gets its config with the model's facts."""
     folder = store.run(planned.id)
     if planned.is_new:
-        return Run(folder, add_model_facts(planned.config, corpus.task), corpus)
+        return Run(folder, {**planned.config, **model_facts(planned.config, corpus.task)}, corpus)
     return Run(folder, folder.config or planned.config, corpus)
 
 

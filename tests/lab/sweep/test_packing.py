@@ -10,7 +10,7 @@ from lmzoo.contract import Task
 from lmzoo.lab.sweep.fleet.packing import CPU_PACK_SIZE, GPU_PACK_SIZE, Packer, parse_fuse
 from lmzoo.lab.sweep.fleet.sharing import ReadyRuns
 from lmzoo.train import run_config
-from lmzoo.train.pack_memory import member_bytes
+from lmzoo.train.pack_compatibility import member_bytes
 
 
 @pytest.fixture

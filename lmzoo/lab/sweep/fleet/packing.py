@@ -111,4 +111,4 @@ class Packer:
 
     def config(self, run: PlannedRun) -> Record:
         """Return the run's config, with the facts about its model if they are cached."""
-        return {**run.config, **self._shapes.known_facts(run.config)}
+        return {**run.config, **self._shapes.facts(run.config, known=True)}

@@ -277,7 +277,7 @@ def _facts(points: Sequence[PointPlanner]) -> dict[PointPlanner, Mapping[str, An
     facts: dict[PointPlanner, Mapping[str, Any]] = {}
     computed = False
     for point in (p for p in points if p.confirm_runs):
-        facts[point] = point.point.known_facts()
+        facts[point] = point.point.facts(known=True)
         if not facts[point] and not computed:
             facts[point], computed = point.point.facts(), True
     return facts
