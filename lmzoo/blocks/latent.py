@@ -16,11 +16,12 @@ from torch import Tensor
 
 from lmzoo.blocks.layers import ComponentConfig, EmbeddingConfig, EmbeddingTable
 from lmzoo.contract import LanguageModel, Task
+from lmzoo.functional.initialisers import DrawnModule
 from lmzoo.functional.logspace import exact_log_mixture
 from lmzoo.types import Embeddings, Prefix, Tokens
 
 
-class EmbeddedModel(LanguageModel):
+class EmbeddedModel(DrawnModule, LanguageModel):
     """A model with a table of token embeddings."""
 
     Config = EmbeddingConfig

@@ -16,7 +16,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
 from lmzoo.cells.cuts import cuts_of, numbered, parse_cuts
 from lmzoo.functional.affine import affine
-from lmzoo.functional.initialisers import uniform
+from lmzoo.functional.initialisers import DrawnModule
 from lmzoo.kernels.affine import joint_affine
 from lmzoo.kernels.dispatch import has_gpu_kernels
 from lmzoo.kernels.scan import find_recurrence, scan
@@ -246,30 +246,19 @@ def canonical_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {**fields, "cuts": cuts}
 
 
-class PriorCarry(nn.Module):
+class PriorCarry(DrawnModule):
     """Attention without queries, with a learned prior over (step, source, channel).
 
         j = Σ_{s<t} α_s ⊙ o_s,   α = softmax_s( Λ[t, s] + o_s W_j )            per channel
 
-    The published code drops Λ by an operator-precedence error; `prior=False` reproduces it.
+    The published code drops Λ by an operator-precedence error; `prior=False` reproduces it. W_j
+    starts at U(H), Λ at ±1/T.
     """
-
-    prior: nn.Parameter | None
 
     def __init__(self, width: int, length: int, *, prior: bool) -> None:
         super().__init__()
-        self.key = nn.Parameter(torch.empty(width, width))
-        shape = (length, length, width)
-        self.register_parameter("prior", nn.Parameter(torch.empty(shape)) if prior else None)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw W_j from U(H), and Λ uniformly from ±1/T."""
-        with torch.no_grad():
-            self.key.copy_(uniform(tuple(self.key.shape), self.key.shape[0]))
-            if self.prior is not None:
-                length = self.prior.shape[0]
-                self.prior.copy_(uniform(tuple(self.prior.shape), length**2))
+        self.set_drawn(width, key=(width, width))
+        self.set_drawn(length**2, prior=(length, length, width) if prior else None)
 
     @property
     def unused(self) -> int:
@@ -294,7 +283,7 @@ class PriorCarry(nn.Module):
         return (scores.softmax(dim=1) * outputs).sum(dim=1)
 
 
-class BilinearCarry(nn.Module):
+class BilinearCarry(DrawnModule):
     """Attention with the state as query; a linear layer A maps heads to channels.
 
     j = Σ_{s<t} α_s ⊙ o_s,   α = softmax_s( A (o_s · C_w h_{t-1})_w )          per channel
@@ -302,14 +291,8 @@ class BilinearCarry(nn.Module):
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.form = nn.Parameter(torch.empty(heads, width, width))
+        self.set_drawn(width, form=(heads, width, width))
         self.mix = nn.Linear(heads, width, bias=False)  # a bias would cancel in the softmax
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw C from U(H)."""
-        with torch.no_grad():
-            self.form.copy_(uniform(tuple(self.form.shape), self.form.shape[1]))
 
     def forward(
         self, outputs: Float[Tensor, "B s H"], h: Float[Tensor, "B H"]

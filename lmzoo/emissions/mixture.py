@@ -12,7 +12,7 @@ from lmzoo.base.registry import technique
 from lmzoo.base.search_space import IntRange
 from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.functional.decay import Undecayed
-from lmzoo.functional.initialisers import Draw, draw_matrices, draw_uniform
+from lmzoo.functional.initialisers import Draw, DrawnModule, draw_matrices
 from lmzoo.functional.log_normaliser import NAIVE_LIMIT, log_normalisers
 from lmzoo.functional.logspace import exact_log_mixture
 from lmzoo.functional.normalise import Norm, normalise_vectors
@@ -21,7 +21,7 @@ from lmzoo.functional.token_mixture import gate_logits, mixture_log_prob
 from lmzoo.types import Embeddings
 
 
-class Components(nn.Module):
+class Components(DrawnModule):
     """K trained vectors, whose logits are inner products with the token embeddings.
 
         P(v | z) = softmax_v( exp(g_z) · Emb N(k_z) )      Components
@@ -34,25 +34,15 @@ class Components(nn.Module):
 
     Source: S0 (FreeComponents: DLM21).
 
-    `scaled=False` omits the factor exp(g_z).
+    Means and scales start at U(K), as published; `scaled=False` omits the factor exp(g_z).
     """
-
-    log_scale: nn.Parameter | None
 
     def __init__(self, count: int, width: int, norm: Norm, *, scaled: bool) -> None:
         # Not super(): MixtureEmission also inherits from Emission.
         nn.Module.__init__(self)
         self.norm = norm
-        self.means = nn.Parameter(torch.empty(count, width))
-        self.register_parameter("log_scale", Undecayed(torch.empty(count, 1)) if scaled else None)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw means and log-scales from U(K), as published."""
-        fan_in = max(1, len(self.means))
-        draw_uniform(self.means, fan_in)
-        if self.log_scale is not None:
-            draw_uniform(self.log_scale, fan_in)
+        self.set_drawn(max(1, count), means=(count, width))
+        self.set_drawn(max(1, count), Undecayed, log_scale=(count, 1) if scaled else None)
 
     def redraw(self, name: str, draw: Draw) -> None:
         """Draw the means by a named scheme; the scales g are no matrix and are not redrawn."""
@@ -87,17 +77,12 @@ class Components(nn.Module):
         return torch.log_softmax(self.vectors() @ table.T, dim=-1)
 
 
-class FreeComponents(nn.Module):
-    """A K x V table of logits, not tied to the embeddings."""
+class FreeComponents(DrawnModule):
+    """A K x V table of logits, not tied to the embeddings, that start at U(K), as published."""
 
     def __init__(self, count: int, vocab: int) -> None:
         super().__init__()
-        self.logits = nn.Parameter(torch.empty(count, vocab))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the logits from U(K), as published."""
-        draw_uniform(self.logits, len(self.logits))
+        self.set_drawn(count, logits=(count, vocab))
 
     def token_log_probs(
         self, targets: Int[Tensor, "B T"], table: Embeddings

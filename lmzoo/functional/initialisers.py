@@ -16,7 +16,7 @@ Source: S2.
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -78,15 +78,41 @@ def draw_matrices(weight: Float[Tensor, "*N H E"], draw: Draw) -> None:
         draw(matrix)
 
 
-def uniform(shape: tuple[int, ...], fan_in: int) -> Tensor:
+def uniform(shape: tuple[int, ...], fan_in: float) -> Tensor:
     """Return a tensor drawn uniformly from ±1/√fan_in, torch's default for a linear layer."""
     return torch.empty(shape).uniform_(-1, 1) / fan_in**0.5
 
 
-def draw_uniform(weight: Tensor, fan_in: int) -> None:
+def draw_uniform(weight: Tensor, fan_in: float) -> None:
     """Draw a parameter uniformly from ±1/√fan_in, in place."""
     with torch.no_grad():
         weight.copy_(uniform(tuple(weight.shape), fan_in))
+
+
+class DrawnModule(nn.Module):
+    """A module that draws its parameters from U(n), ±1/√n, in the order in which they are set."""
+
+    _fans: Mapping[str, float] = {}
+
+    def set_drawn(
+        self,
+        n: float,
+        kind: type[nn.Parameter] = nn.Parameter,
+        **shapes: tuple[int, ...] | None,
+    ) -> None:
+        """Make parameters that are drawn from U(n); without a shape a parameter is None."""
+        for name, shape in shapes.items():
+            self.register_parameter(name, None if shape is None else kind(uniform(shape, n)))
+            self._fans = self._fans if shape is None else {**self._fans, name: n}
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters again."""
+        for name, n in self._fans.items():
+            draw_uniform(self.get_parameter(name), n)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
 
 def unit_normal(shape: tuple[int, ...]) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.contract import Task, model
-from lmzoo.functional.initialisers import Draw, draw_matrices, draw_uniform
+from lmzoo.functional.initialisers import Draw, DrawnModule, draw_matrices
 from lmzoo.functional.noise import gumbel
 from lmzoo.functional.token_scores import scored_mask
 from lmzoo.functional.variational import categorical_kl
@@ -20,20 +20,13 @@ Estimator = StrEnum("Estimator", "SCORE GUMBEL")
 """Gradient estimator of the discrete draw."""
 
 
-class DiscreteLatent(nn.Module):
+class DiscreteLatent(DrawnModule):
     """The parameters M and π: the logits of q and of p."""
 
     def __init__(self, width: int, logits: int, values: int) -> None:
         super().__init__()
-        self._values = values
-        self.to_logits = nn.Parameter(torch.empty(width, logits * width))
-        self.prior_logits = nn.Parameter(torch.empty(width, logits))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw M from U(E) and π from U(K)."""
-        draw_uniform(self.to_logits, len(self.to_logits))
-        draw_uniform(self.prior_logits, self._values)
+        self.set_drawn(width, to_logits=(width, logits * width))
+        self.set_drawn(values, prior_logits=(width, logits))
 
     def redraw(self, name: str, draw: Draw) -> None:
         """Draw with a named initialiser. M is stored as (in, out), so it is transposed."""
@@ -170,7 +163,3 @@ class BernoulliVAE(DiscreteVAE):
 
     values = (0.0, 1.0)
     logits = 1
-
-    @config
-    class Config(DiscreteVAEConfig):
-        """VAE fields and the gradient estimator."""

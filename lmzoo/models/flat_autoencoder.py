@@ -14,7 +14,7 @@ from lmzoo.base.search_space import FloatRange, IntRange
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.contract import LanguageModel, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.functional.initialisers import draw_uniform
+from lmzoo.functional.initialisers import DrawnModule
 from lmzoo.functional.noise import fresh_uniforms, normal, shared_uniforms
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from lmzoo.functional.token_scores import mask_scores
@@ -46,22 +46,13 @@ class FlatConfig(EmbeddingConfig):
         return self
 
 
-class GaussianCode(nn.Module):
-    """Posterior and prior of the code, with one shared variance: M, μ_0 and log β_0."""
+class GaussianCode(DrawnModule):
+    """Posterior and prior of the code, drawn as by S0, with one variance: M, μ_0 and log β_0."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.to_mean = nn.Parameter(torch.empty(width, width))
-        self.prior_mean = nn.Parameter(torch.empty(width))
-        self.log_beta = nn.Parameter(torch.empty(width))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw M from U(E), μ_0 and log β_0 from U(2), as in the S0 code."""
-        width = len(self.log_beta)
-        draw_uniform(self.to_mean, width)
-        for vector in (self.prior_mean, self.log_beta):
-            draw_uniform(vector, 2)
+        self.set_drawn(width, to_mean=(width, width))
+        self.set_drawn(2, prior_mean=(width,), log_beta=(width,))
 
     def mean(self, h: Float[Tensor, "B E"]) -> Float[Tensor, "B E"]:
         """Return μ."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.base.registry import preset
 from lmzoo.contract import Task, model
-from lmzoo.functional.initialisers import draw_uniform
+from lmzoo.functional.initialisers import DrawnModule
 from lmzoo.functional.noise import normal, shared_uniforms
 from lmzoo.functional.variational import gaussian_kl, gaussian_log_density
 from lmzoo.models.vae import VAE, VAEConfig
@@ -18,23 +18,13 @@ from lmzoo.models.vae import VAE, VAEConfig
 SOURCE = "Kingma & Welling 2014 (arXiv:1312.6114); Bowman et al. 2016 (arXiv:1511.06349); S0"
 
 
-class GaussianLatent(nn.Module):
-    """The parameters of q and p: means and log inverse standard deviations."""
+class GaussianLatent(DrawnModule):
+    """The parameters of q and p: means and log inverse standard deviations, drawn as by S0."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.to_mean = nn.Parameter(torch.empty(width, width))
-        self.log_beta = nn.Parameter(torch.empty(width))
-        self.prior_mean = nn.Parameter(torch.empty(width))
-        self.prior_log_beta = nn.Parameter(torch.empty(width))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw M from U(E), μ_0, log β and log β_0 from U(2), as in the S0 code."""
-        width = len(self.log_beta)
-        draw_uniform(self.to_mean, width)
-        for vector in (self.log_beta, self.prior_mean, self.prior_log_beta):
-            draw_uniform(vector, 2)
+        self.set_drawn(width, to_mean=(width, width))
+        self.set_drawn(2, log_beta=(width,), prior_mean=(width,), prior_log_beta=(width,))
 
 
 @model("gru_vae", aliases=("DLM51",), family="vae", document="S0", source=SOURCE)
@@ -93,8 +83,7 @@ class CovarianceLatent(GaussianLatent):
     def reset_parameters(self) -> None:
         """Draw as `gru_vae` does, and set U above its diagonal to 0."""
         super().reset_parameters()
-        if hasattr(self, "prior_upper"):  # the base class draws before it exists
-            nn.init.zeros_(self.prior_upper)
+        nn.init.zeros_(self.prior_upper)
 
     def factor(self) -> Float[Tensor, "E E"]:
         """Return U."""
@@ -148,24 +137,15 @@ class CovarianceVAE(GaussianVAE):
         return prior - gaussian_log_density(z, h @ part.to_mean, part.log_beta)
 
 
-class ChainedLatent(nn.Module):
+class ChainedLatent(DrawnModule):
     """The parameters M, f, g, log β, log γ and log τ."""
 
     def __init__(self, width: int, code: int) -> None:
         super().__init__()
-        self.to_mean = nn.Parameter(torch.empty(width, width))
+        self.set_drawn(width, to_mean=(width, width))
         self.encode = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, code))
         self.decode = nn.Sequential(nn.Linear(code, width), nn.Tanh(), nn.Linear(width, width))
-        self.log_beta = nn.Parameter(torch.empty(width))
-        self.log_gamma = nn.Parameter(torch.empty(width))
-        self.log_tau = nn.Parameter(torch.empty(code))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw M from U(E) and the log inverse standard deviations from U(2)."""
-        draw_uniform(self.to_mean, len(self.to_mean))
-        for vector in (self.log_beta, self.log_gamma, self.log_tau):
-            draw_uniform(vector, 2)
+        self.set_drawn(2, log_beta=(width,), log_gamma=(width,), log_tau=(code,))
 
 
 @model(

@@ -2,14 +2,13 @@
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from lmzoo.blocks.latent import ComponentModel
 from lmzoo.blocks.layers import ComponentConfig
 from lmzoo.blocks.log_weights import LogWeights
 from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.mixture import Components
-from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import Norm
 
@@ -21,13 +20,8 @@ class HiddenChain(ComponentModel):
         super().__init__(config, task)
         count = config.components
         self.start = LogWeights(count)
-        self.transition = nn.Parameter(torch.empty(count, count))
+        self.set_drawn(1, transition=(count, count))  # like the start logits
         self.words = Components(count, config.width, Norm.NONE, scaled=False)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the transition logits from U(1), like the start logits."""
-        draw_uniform(self.transition, 1)
 
     def log_transition(self) -> Float[Tensor, "K K"]:
         """Return log Tr."""

@@ -18,7 +18,7 @@ from lmzoo.blocks.layers import ComponentConfig, EmbeddingConfig
 from lmzoo.blocks.unique import embed_unique
 from lmzoo.contract import Task, model
 from lmzoo.emissions.mixture import Components
-from lmzoo.functional.initialisers import draw_uniform
+from lmzoo.functional.initialisers import DrawnModule
 from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.logspace import log_floored, log_mixture
 from lmzoo.functional.normalise import Norm
@@ -39,17 +39,12 @@ def check_length(length: int, count: int) -> None:
         )
 
 
-class Alignment(nn.Module):
+class Alignment(DrawnModule):
     """A learned prior over parents, by the absolute positions of parent and child."""
 
     def __init__(self, length: int) -> None:
         super().__init__()
-        self.logits = nn.Parameter(torch.empty(length, length))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw Λ from U(T)."""
-        draw_uniform(self.logits, len(self.logits))
+        self.set_drawn(length, logits=(length, length))
 
     @property
     def unused(self) -> int:
@@ -207,12 +202,7 @@ class LatentParentTyped(TiedParentModel):
         length = task.length
         positions = (1, 1) if config.arcs is Arcs.SHARED else (length, length)
         self.alignment = Alignment(length)
-        self.types = nn.Parameter(torch.empty(config.types, *positions))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the type logits ρ from U(R)."""
-        draw_uniform(self.types, len(self.types))
+        self.set_drawn(config.types, types=(config.types, *positions))
 
     @property
     def unused(self) -> int:
@@ -311,12 +301,7 @@ class TwoParentAggregateMarkov(LatentModel):
         self.first = nn.Linear(width, count)
         self.second = nn.Linear(width, count)
         self.words = Components(count, width, Norm.NONE, scaled=False)
-        self.pairs = nn.Parameter(torch.empty((task.length,) * 3))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw Λ from U(T)."""
-        draw_uniform(self.pairs, len(self.pairs))
+        self.set_drawn(task.length, pairs=(task.length,) * 3)
 
     @property
     def unused(self) -> int:

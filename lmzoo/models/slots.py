@@ -25,7 +25,6 @@ from lmzoo.blocks.layers import ComponentConfig
 from lmzoo.cells.lstm import LSTM
 from lmzoo.contract import Task, model
 from lmzoo.emissions.mixture import Components
-from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.functional.logspace import exact_log_mixture, log_mixture
 from lmzoo.functional.normalise import Norm, normalise_vectors
 
@@ -134,12 +133,8 @@ class SlotModel(EmbeddedModel):
         super().__init__(config, task)
         self.components = Components(config.components, config.width, config.norm, scaled=True)
         self.gate = nn.Linear(gate_width, config.components)
-        self.lags = nn.Parameter(torch.empty(config.slots, task.length - 1, task.length - 1))
+        self.set_drawn(task.length, lags=(config.slots, task.length - 1, task.length - 1))
         self.appeal = nn.Linear(config.width, appeals, bias=False)
-
-    def reset_parameters(self) -> None:
-        """Draw Λ from U(T)."""
-        draw_uniform(self.lags, self.task.length)
 
     @abstractmethod
     def pointers(self, tokens: Tensor, vectors: Float[Tensor, "B S E"]) -> Float[Tensor, "B N S S"]:
@@ -194,7 +189,6 @@ class SlotNgram(SlotModel):
 
     def __init__(self, config: SlotConfig, task: Task) -> None:
         super().__init__(config, task, config.slots * config.width, appeals=config.slots)
-        self.reset_parameters()
 
     @property
     def unused(self) -> int:
@@ -254,7 +248,6 @@ class ChainSlotNgram(SlotModel):
         emits = config.affinity is Affinity.EMISSION
         self.affinity = nn.Linear(width, config.components) if emits else None
         self.reader = LSTM(LSTM.Config(), width, config.slots) if has_lstm else None
-        self.reset_parameters()
 
     @property
     def unused(self) -> int:
