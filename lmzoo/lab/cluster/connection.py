@@ -220,14 +220,8 @@ def _start(quiet: Mapping[str, Any]) -> None:
         )
     check_temporary_folder(os.environ)
     delete_abandoned_sessions(Path(_temporary_folder(os.environ)[1]) / "ray")
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit != resource.RLIM_INFINITY and limit < ADDRESS_SPACE:
-        LOG.warning(
-            "a process may have %.0f GB of address space (ulimit -v; h_vmem of SGE), with which "
-            "Ray may hang at its start; ask for %.0f GB or no limit",
-            limit / 1e9,
-            ADDRESS_SPACE / 1e9,
-        )
+    if text := short_of_addresses():
+        LOG.warning("Ray %s", text)
     with contextlib.suppress(OSError):  # then each worker imports torch itself
         if not _FORKS and not [*Path("/dev").glob("nvidia[0-9]*")]:
             folder = temporary_folder("forks")
@@ -254,6 +248,19 @@ def _start(quiet: Mapping[str, Any]) -> None:
 
 ADDRESS_SPACE = 32_000_000_000
 """Bytes that a process of Ray may map: the object store and the stacks of its threads."""
+
+
+def short_of_addresses() -> str:
+    """Return what a limit of address space does to Ray, which then holds all threads; or ""."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY or limit >= ADDRESS_SPACE:
+        return ""
+    return (
+        f"may hang at its start, because a process may have {limit / 1e9:.0f} GB of address space "
+        f"(ulimit -v; h_vmem of SGE); ask for {ADDRESS_SPACE / 1e9:.0f} GB or no limit"
+    )
+
+
 SOCKET = "/ray/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
 """The longest name of a socket of Ray below the temporary folder."""
 SOCKET_BYTES = 107

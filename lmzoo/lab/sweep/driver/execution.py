@@ -199,7 +199,12 @@ class Sweep:
         self, planner: "Planner", packer: "Packer", ray: contextlib.ExitStack
     ) -> bool:
         """Train the pending runs on Ray, which ends with `ray`; return whether all are done."""
-        from lmzoo.lab.cluster.connection import cluster, is_ray_unusable, kill_local_ray
+        from lmzoo.lab.cluster.connection import (
+            cluster,
+            is_ray_unusable,
+            kill_local_ray,
+            short_of_addresses,
+        )
 
         def end() -> None:
             """End this process now: an orderly end takes too long, or is impossible."""
@@ -224,7 +229,9 @@ class Sweep:
         console = Console(as_json=self.as_json, quiet=quiet, stderr=self.stderr)
         if not self.quiet:
             runs = sum(count for _, count, _ in planner.pending())
-            self.stderr.print(f"{len(planner.points)} points, at most {runs} runs; starting Ray")
+            hint = f", which {text}" if (text := short_of_addresses()) else ""
+            what = f"{len(planner.points)} points, at most {runs} runs"
+            self.stderr.print(f"{what}; starting Ray{hint}")
         stopped = threading.Event()
         ray.callback(stopped.set)
         prepared = threading.Thread(target=packer.prepare, args=(planner.ready(), stopped))
