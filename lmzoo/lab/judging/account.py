@@ -36,20 +36,27 @@ FINISHED = {
 COUNTED, DIVERGED, DELETED = "counted", "diverged", "deleted"
 UNFINISHED, OTHER, NO_PAIR = "not finished", "other rows of runs", "without a pair"
 YES = {"true", "yes", "1"}
+ENDED_BADLY = (
+    r"fail(ed|ure)?|crash(ed)?|error(ed)?|killed|aborted|cancell?ed|interrupted|preempted|running|"
+    r"pending|queued|scheduled|timed?[ _]?out|oom|out[ _]of[ _]memory|unfinished|diverged"
+)
 NO, ANY, TEXTS = {"false", "0", "0.0", "no", "none", "null", "nan"}, ".*", r"[01](\.0)?|[^\d.+-].*"
 FLAGS = (
     (r"((run|trial|job)_?)?(state|status)", FINISHED, UNFINISHED, ANY),
+    (ANY, FINISHED, UNFINISHED, "|".join((*FINISHED, ENDED_BADLY))),
     (r"lifecycle_stage", {"active"}, DELETED, ANY),
-    (r"(is_)?(deleted|trashed)", NO, DELETED, ANY),
-    (r"(exit_?(code|status)|return_?code)", {"0", "0.0", "0:0"}, UNFINISHED, ANY),
-    (r"(is_)?(archived|crashed|failed|killed)", NO, UNFINISHED, ANY),
+    (r"(is_)?(deleted|trashed)(_at)?", NO, DELETED, ANY),
+    (r"(exit(_?(code|status))?|return_?code|rc)", {"0", "0.0", "0:0"}, UNFINISHED, ANY),
+    (r"(is_|was_)?(archived|crashed|failed|killed|aborted)", NO, UNFINISHED, ANY),
+    (r"(is_|was_)?(cancell?ed|interrupted|preempted|excluded)", NO, UNFINISHED, ANY),
     (r"(is_)?(finished|completed?)", YES, UNFINISHED, "true|false|yes|no|[01]"),
-    (r"(is_)?(succe(ss|eded|ssful)|ok)", YES, UNFINISHED, "true|false|yes|no"),
-    (r"(is_|has_)?(error|exception|traceback|oom|timed_?out)", NO, UNFINISHED, TEXTS),
+    (r"(is_)?(succe(ss|eded|ssful)|ok|passed)", YES, UNFINISHED, "true|false|yes|no"),
+    (r"(is_|has_)?(error|exception|traceback|oom|timed_?out)(_(message|text))?", NO, UNFINISHED, TEXTS),
     (r"(is_|has_)?diverged", NO, DIVERGED, TEXTS),
 )
 """Columns that say whether a run counts: their names, the values with which it does, what it is
-with any other, and what all values of such a column look like."""
+with any other, and what all values of such a column look like. A column of any name does if all its
+values are states, and one of them is that of a finished run."""
 SEEDS = r"(.*[./ _-])?(seeds?|random_state)"
 STEPS = r"(.*[./ _-])?(step|epoch|iter|iteration)s?"
 RUNS = (RUN, "run_id", "trial_id", "run_name", "Run")
@@ -112,7 +119,9 @@ def account(results: Any, question: Question) -> Account:
     frame = parse_column(source.frame, q.parse) if q.parse else source.frame
     columns = [q.by] if isinstance(q.by, str) else list(q.by)
     named = [*columns, q.metric, *(c for c in (q.seed, q.within, q.step) if c is not None)]
-    for name in named:
+    known = [*(flag[0] for flag in FLAGS if flag[0] != ANY), *([] if q.seed else [SEEDS])]
+    read = [name for name in source.twice if any(_is_named(name, own) for own in known)]
+    for name in (*named, *(name for name in read if name not in named)):
         if name not in frame.columns:
             raise UserError(f"no column {name!r}{near(name, frame.columns)}")
         if name in source.twice:
@@ -143,7 +152,8 @@ def account(results: Any, question: Question) -> Account:
     ).with_row_index("row")
     whole = pl.all_horizontal(pl.col(KEY).is_not_null())
     if rows.filter(whole).is_empty():
-        raise UserError(f"no row has a value of {' and '.join(columns)}")
+        needed = dict.fromkeys(filter(None, (*columns, q.within, key)))
+        raise UserError(f"no row has a value of {' and '.join(needed)}")
     lacking = pl.when(whole).then(pl.lit("")).otherwise(pl.lit("without a variant, seed or table"))
     diverged = pl.col("state") == DIVERGED
     rows = rows.with_columns(
@@ -243,7 +253,8 @@ def numbers(values: pl.Series, usable: Iterable[bool]) -> pl.Series:
         except ValueError:
             raise UserError(
                 f"row {i + 1}: {values.name} is {text!r:.60}, not a number up to {LARGEST:g}; "
-                "leave the cell of a run without a result empty"
+                "write 1234.5, without a unit or a comma, and leave the cell of a run without a "
+                "result empty"
             ) from None
     return pl.Series(result, dtype=pl.Float64)
 
@@ -282,6 +293,7 @@ def _seeds(values: pl.Series, notes: list[str]) -> pl.Series:
         return str(int(exact)) if exact < 2**53 and exact.is_integer() else label
 
     labels = _plain(values)
+    labels = labels.set(labels.str.to_lowercase().is_in([*NO - {"0", "0.0", "false", "no"}]), None)
     merged = {label: seed(label) for label in labels.drop_nulls().unique()}
     labels = pl.Series([label and merged[label] for label in labels], dtype=pl.String)
     _say_merged(values, labels, "seeds written in several ways are one", notes)
@@ -354,7 +366,9 @@ def _states(frame: pl.DataFrame, free: Sequence[str], finished: Sequence[str]) -
         own = [text or "" for text in _plain(frame[name])] if name != STATE else []
         words = [text.lower() for text in own]
         for pattern, good, otherwise, values in FLAGS:
-            if not re.fullmatch(rf"(.*[./ ])?{pattern}", name, re.IGNORECASE) or not any(words):
+            if not any(words) or not _is_named(name, pattern):
+                continue
+            if pattern == ANY and not good & {*words}:
                 continue
             if not all(re.fullmatch(values, word, re.DOTALL) for word in words if word):
                 continue
@@ -371,6 +385,12 @@ def _states(frame: pl.DataFrame, free: Sequence[str], finished: Sequence[str]) -
         kinds = _some(list(dict.fromkeys(result)))
         raise UserError(f"no row has finished: {kinds}; --finished STATE makes a state count")
     return result
+
+
+def _is_named(name: str, pattern: str) -> bool:
+    """Return whether a name is as described: `Exit Code`, `exitCode` and `exit_code` are one."""
+    plain = re.sub(r"[ -]+|(?<=[a-z])(?=[A-Z])", "_", name)
+    return bool(re.fullmatch(rf"(.*[./]_?|_)?{pattern}", plain, re.IGNORECASE))
 
 
 def _some(texts: Sequence[str]) -> str:

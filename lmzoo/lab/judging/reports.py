@@ -31,8 +31,8 @@ def number(value: Any) -> float:
     except (TypeError, OverflowError) as error:
         raise ValueError(str(error)) from error
     is_word = not math.isinf(result) or isinstance(value, float) or "inf" in str(value).lower()
-    if LARGEST < abs(result) < math.inf or not is_word:
-        raise ValueError("too large")
+    if LARGEST < abs(result) < math.inf or not is_word or "_" in str(value):
+        raise ValueError("too large, or 1_000, which Python reads as 1000")
     return result
 
 

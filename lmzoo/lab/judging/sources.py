@@ -146,6 +146,7 @@ def _content(content: bytes, file: Path) -> Source:
         return read_journal(content)
     text = decoded(content)
     is_json = text.lstrip()[:1] in ("{", "[") and name.suffix.lower() not in (".csv", ".tsv")
+    is_json |= bool(re.match(r'\s*(\[\s*)?\{\s*"', text))
     return read_json(text) if is_json or _kind(name) == ".json" else read_csv(text)
 
 

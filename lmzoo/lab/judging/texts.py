@@ -97,7 +97,9 @@ def decoded(content: bytes) -> str:
         text = content.decode("utf-16" if wide else "utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise UserError(f"line {line} is not UTF-8 ({error.reason}); save it as UTF-8") from None
+        raise UserError(
+            f"line {line} is not UTF-8 ({error.reason}); unpack it, or save it as CSV in UTF-8"
+        ) from None
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
         raise UserError(f"line {line} has NUL characters: it is damaged, or no text in UTF-8")

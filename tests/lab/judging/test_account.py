@@ -29,10 +29,14 @@ from tests.lab.judging.test_sources import RUNS, said, table
         (table([(v, e, 1) for v in "ab" for e in (5, 9, 30)], "variant,epoch,loss"), "epoch 5, "),
         (table([(*r, e) for r in RUNS for e in range(3)], "variant,run,loss,x"), "two rows have"),
         (table([(*r, e) for r in RUNS for e in (0, 1)], "variant,seed,loss,epoch"), "--step epoch"),
+        (table([(*r, 1) for r in RUNS], "variant,seed,loss,seed"), "two columns are named 'seed'"),
+        (table([(*r, "ok", "oom") for r in RUNS], "variant,seed,loss,state,state"), "two columns"),
+        (table([(v, "", x) for v, _, x in RUNS]), "no row has a value of variant and seed"),
+        (table([*RUNS, ("cand", 9, "1_000")]), "not a number up to 1e+100; write 1234.5"),
         (table([*RUNS, ("cand", 9, 10**400)]), "not a number up to 1e+100"),
         (table([*RUNS, ("cand", 9, "1e999")]), "not a number up to 1e+100"),
     ],
-    ids=range(10),
+    ids=range(14),
 )  # fmt: skip
 def test_what_can_be_read_in_two_ways_is_refused_in_one_line(
     content: str, message: str, tmp_path: Path
@@ -50,6 +54,8 @@ def test_names_that_look_alike_are_said(tmp_path: Path) -> None:
     assert "differ by blanks only, and are one: 'base' and 'base '" in found
     rows = [({"base": "1.1", "cand": "1.10"}[v], s, x) for v, s, x in RUNS]
     assert "'1.1' and '1.10' are two; are they one?" in said(table(rows), tmp_path)
+    no_seed = table([(v, s or "NaN", x) for v, s, x in RUNS])
+    assert "6 counted, 2 without a variant, seed or table" in said(no_seed, tmp_path)
     assert "seeds written in several ways are one: '1' and '01'" in said(
         table([(v, f"0{s}" if v == "cand" else s, x) for v, s, x in RUNS if s]), tmp_path
     )

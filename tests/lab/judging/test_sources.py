@@ -94,6 +94,7 @@ FILES: dict[str, tuple[str, str | bytes]] = {
     "xz of JSON lines": ("r.xz", lzma.compress(LINES.encode())),
     "JSON lines": ("r.jsonl", LINES),
     "JSON": ("r.json", json.dumps(OBJECTS)),
+    "JSON by another name": ("r.csv", json.dumps(OBJECTS)),
     "pandas, split": ("r.json", json.dumps({"columns": ["variant", "seed", "loss"], "data": RUNS})),
     "pandas, columns": ("r.json", json.dumps(COLUMNS)),
     "an object of runs": ("r.json", json.dumps({f"r{i}": row for i, row in enumerate(OBJECTS)})),
@@ -321,6 +322,13 @@ def with_last(column: str, good: str, bad: str) -> str:
         ("success", "True", "False", "not finished (success 'False')"),
         ("finished", "1", "0", "not finished (finished '0')"),
         ("error", "", "CUDA out of memory", "not finished (error 'CUDA out of memory')"),
+        ("outcome", "ok", "failure", "not finished (outcome 'failure')"),
+        ("final_status", "finished", "timeout", "not finished (final_status 'timeout')"),
+        ("_state", "finished", "evicted", "not finished (_state 'evicted')"),
+        ("exit code", "0", "1", "not finished (exit code '1')"),
+        ("wasAborted", "False", "True", "not finished (wasAborted 'True')"),
+        ("error_message", "", "killed", "not finished (error_message 'killed')"),
+        ("deleted_at", "", "2026-01-02", "deleted"),
     ],
 )  # fmt: skip
 def test_a_run_counts_only_in_a_known_good_state(
@@ -331,7 +339,11 @@ def test_a_run_counts_only_in_a_known_good_state(
 
 
 def test_other_columns_are_no_states_and_divergence_is_a_count(tmp_path: Path) -> None:
-    for column, good, bad in (("error", "0.12", "0.5"), ("success", "0.9", "0.1")):
+    for column, good, bad in (
+        ("error", "0.12", "0.5"),
+        ("success", "0.9", "0.1"),
+        ("why", "error", "oom"),
+    ):
         assert "8 rows read: 8 counted\n" in said(with_last(column, good, bad), tmp_path)
     for column, good, bad in (("diverged", "False", "True"), ("status", "finished", "diverged")):
         found = said(with_last(column, good, bad), tmp_path)
@@ -351,6 +363,7 @@ def test_a_state_of_ones_own_is_named_or_refused(tmp_path: Path) -> None:
         ("r.csv", table() + "cand,9,1.2,7\n", "line 10 has 4 cells, the header has 3: 'cand,9,1."),
         ("r.csv", table() + '"cand,9,1.2\nx,1,2\n', "line 10: unexpected end of data: '\"cand,9"),
         ("r.csv", "variant,seed,loss\nb\xe4se,1,2\n".encode("latin-1"), "line 2 is not UTF-8"),
+        ("r.csv.zst", b"(\xb5/\xfd", "unpack it, or save it as CSV"),
         ("r.csv", table().encode("utf-16-le"), "line 1 has NUL characters"),
         ("r.csv", table().replace("d,3", "d,\0003"), "line 9 has NUL characters"),
         ("r.csv", "", "no rows"),
@@ -367,7 +380,7 @@ def test_a_state_of_ones_own_is_named_or_refused(tmp_path: Path) -> None:
         ("r.log", '{"op_code": 0}\n', "cannot read"),
         ("none.csv", None, "no file or folder"),
     ],
-    ids=range(18),
+    ids=range(19),
 )
 def test_a_file_that_cannot_be_read_is_one_line(
     name: str, content: str | bytes | None, message: str, tmp_path: Path
