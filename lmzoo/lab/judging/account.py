@@ -51,7 +51,7 @@ FLAGS = (
     (r"(is_|was_)?(cancell?ed|interrupted|preempted|excluded)", NO, UNFINISHED, ANY),
     (r"(is_)?(finished|completed?)", YES, UNFINISHED, "true|false|yes|no|[01]"),
     (r"(is_)?(succe(ss|eded|ssful)|ok|passed)", YES, UNFINISHED, "true|false|yes|no"),
-    (r"(is_|has_)?(error|exception|traceback|oom|timed_?out)(_(message|text))?", NO, UNFINISHED, TEXTS),
+    (r"(is_|has_)?(error|exception|traceback|oom|timed_?out)(_message)?", NO, UNFINISHED, TEXTS),
     (r"(is_|has_)?diverged", NO, DIVERGED, TEXTS),
 )
 """Columns that say whether a run counts: their names, the values with which it does, what it is
