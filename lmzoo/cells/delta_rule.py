@@ -33,6 +33,7 @@ from lmzoo.functional.matrix_state import Update, stacked
 
 SQUASH = 1.5
 """x: a preconditioner is in (1/x, x)."""
+PRECONDITIONER = {"log_rate_a", "bias_alpha_a", "log_centre", "alpha_a", "beta_a"}
 DeltaCut = StrEnum("DeltaCut", "BETA DELTA CONVOLUTION UNIT NORM")
 BetaMax = Annotated[float, Choice((1.0, 2.0))]
 
@@ -56,8 +57,10 @@ class DeltaRule(MatrixCell):
     """Base class of DeltaNet and gated DeltaNet: linear attention with the delta rule."""
 
     convolved = ("q", "k", "v")
-    rate_low: ClassVar[float]
+    rate_low: ClassVar[float] = 1.0
     """The least initial rate of a decay that reads the token."""
+    owns: ClassVar[tuple[str, ...]] = ()
+    """The weights of a subclass, besides those of DeltaNet."""
     removes: ClassVar[dict[Any, set[str]]] = {
         "beta": {"beta"}, "convolution": {"conv"}, "norm": {"norm"},
     }  # fmt: skip
@@ -67,56 +70,47 @@ class DeltaRule(MatrixCell):
         super().__init__(config, width, length)
         size = head_size(width, config.heads)
         self.shape_state(config.heads, size, getattr(config, "expand_v", 1) * size)
-        keys, values = config.heads * size, config.heads * self.values
-        n = self.substeps
-        weights: dict[str, int | Drawn] = {"q": keys, "k": n * keys, "v": n * values}
-        weights |= {"beta": n * config.heads, **self.further_columns(values)}
-        weights["conv"] = (keys + n * (keys + values), WINDOW), taps
-        weights |= {"out": ((width, values), linear(values)), "norm": ((self.values,), ones)}
-        weights |= self.further_weights() | self._preconditioner()
-        weights |= self.option_columns(keys, values)
+        owns = {"q", "k", "v", "beta", "conv", "out", "norm", *self.owns}
+        owns |= PRECONDITIONER if self.preconditioned else set()
+        weights = {name: weight for name, weight in self._table().items() if name in owns}
         paths = {each if isinstance(each, tuple) else (each,): each for each in self.removes}
         gone = [self.removes[each] for path, each in paths.items() if config.cuts >= {*path}]
         self.set_weights(weights, set[str]().union(*gone))
 
-    def option_columns(self, keys: int, values: int) -> dict[str, int]:
-        """Return projections that are drawn last, so that the others start as without them."""
-        n = self.config.heads
-        return {"alpha_a": n, "beta_a": n} if self.preconditioned else {}
+    def _table(self) -> dict[str, int | Drawn]:
+        """Return the weights of all cells of the family; options are drawn last."""
+        c, n, rank, steps = self.config, self.heads, self.values, self.substeps
+        keys, values, heads = n * self.keys, n * self.values, (n,)
+        low_rank = "up_alpha" in self.owns
+        decays = keys if low_rank and "vector" not in c.cuts else n
+        rates = partial(log_rates, low=self.rate_low)
+        return {
+            "q": keys, "k": steps * keys, "v": steps * values, "beta": steps * n,
+            "alpha": rank if low_rank else n, "gate": rank if low_rank else values,
+            "conv": ((keys + steps * (keys + values), WINDOW), taps),
+            "out": ((self.width, values), linear(values)), "norm": ((self.values,), ones),
+            "log_rate": (heads, rates), "up_alpha": ((decays, rank), linear(rank)),
+            "bias_alpha": ((decays,), delta_bias),
+            "up_gate": ((values, rank), linear(rank)), "bias_gate": ((values,), linear(rank)),
+            "bias_b": (heads, ones),
+            "skip": (heads, partial(torch.full, fill_value=getattr(c, "initial_d", 0.0))),
+            "log_rate_a": (heads, rates), "bias_alpha_a": (heads, delta_bias),
+            "log_centre": (heads, partial(torch.full, fill_value=-0.2)),
+            "erase": keys, "write": values, "alpha_a": n, "beta_a": n,
+        }  # fmt: skip
 
     @property
     def preconditioned(self) -> bool:
         """Whether keys are written by M."""
         return getattr(self.config, "preconditioned", False)
 
-    def _preconditioner(self) -> dict[str, Drawn]:
-        """Return the shapes and draws of A, b_α and c of a preconditioner, if there is one."""
-        if not self.preconditioned:
-            return {}
-        heads = (self.config.heads,)
-        return {
-            "log_rate_a": (heads, partial(log_rates, low=self.rate_low)),
-            "bias_alpha_a": (heads, delta_bias),
-            "log_centre": (heads, partial(torch.full, fill_value=-0.2)),
-        }
-
-    def further_columns(self, values: int) -> dict[str, int]:
-        """Return the projections of a subclass, by number of columns; those of the values."""
-        return {}
-
-    def further_weights(self) -> dict[str, Drawn]:
-        """Return the shapes and draws of a subclass's weights."""
-        return {}
-
     def initial_memory(self, start: Tensor) -> State:
-        """Return the window, and A_0 = 0 of a preconditioner."""
         window = super().initial_memory(start)
         if not self.preconditioned:
             return window
         return (*window, start.new_zeros(len(start), self.heads * self.keys))
 
     def prepare(self, projected: Tensor, memory: State) -> tuple[dict[str, Tensor], State]:
-        """Return the named projections and the preconditioner M of T steps, and the memory."""
         if not self.preconditioned:
             return super().prepare(projected, memory)
         *window, before = memory
@@ -210,14 +204,8 @@ class GatedDelta(DeltaRule):
     """What the cells with a decay per head and an output gate share."""
 
     rate_low = 0.0
+    owns = "alpha", "gate", "log_rate", "bias_alpha"
     removes = DeltaRule.removes | {"gate": {"gate"}, "alpha": {"alpha", "log_rate", "bias_alpha"}}
-
-    def further_columns(self, values: int) -> dict[str, int]:
-        return {"alpha": self.config.heads, "gate": values}
-
-    def further_weights(self) -> dict[str, Drawn]:
-        heads, rates = (self.config.heads,), partial(log_rates, low=self.rate_low)
-        return {"log_rate": (heads, rates), "bias_alpha": (heads, delta_bias)}
 
     def log_alpha(self, z: dict[str, Tensor], like: Tensor) -> Tensor:
         if "alpha" not in z:
@@ -320,24 +308,11 @@ KDACut = StrEnum("KDACut", "BETA DELTA CONVOLUTION UNIT NORM ALPHA GATE VECTOR")
 class VectorDelta(DeltaRule):
     """What the cells with a decay per key channel share."""
 
-    rate_low = 1.0
+    owns = "alpha", "gate", "log_rate", "up_alpha", "bias_alpha", "up_gate", "bias_gate"
     removes = DeltaRule.removes | {
         "gate": {"gate", "up_gate", "bias_gate"},
         "alpha": {"alpha", "log_rate", "up_alpha", "bias_alpha"},
     }
-
-    def further_columns(self, values: int) -> dict[str, int]:
-        return {"alpha": self.values, "gate": self.values}
-
-    def further_weights(self) -> dict[str, Drawn]:
-        heads, rank = self.config.heads, self.values
-        decays = heads * (1 if KDACut.VECTOR in self.config.cuts else self.keys)
-        values = heads * self.values
-        return {
-            "log_rate": ((heads,), log_rates),
-            "up_alpha": ((decays, rank), linear(rank)), "bias_alpha": ((decays,), delta_bias),
-            "up_gate": ((values, rank), linear(rank)), "bias_gate": ((values,), linear(rank)),
-        }  # fmt: skip
 
     def log_alpha(self, z: dict[str, Tensor], like: Tensor) -> Tensor:
         if "alpha" not in z:
@@ -427,6 +402,7 @@ class Comba(GatedDelta):
     Hu et al. 2025 (arXiv:2506.02475).
     """
 
+    owns = *GatedDelta.owns, "bias_b", "skip"
     removes = GatedDelta.removes | {
         "feedback": {"bias_b"}, "correction": {"skip"}, ("delta", "correction"): {"bias_b"},
     }  # fmt: skip
@@ -438,11 +414,6 @@ class Comba(GatedDelta):
         cuts: Annotated[frozenset[CombaCut], cuts_of(CombaCut, UNREAD)] = frozenset()
         initial_d: Annotated[float, Choice((1.0, 0.02))] = Field(1.0, allow_inf_nan=False)
         """The authors try 0.02 in small models, too."""
-
-    def further_weights(self) -> dict[str, Drawn]:
-        heads = (self.config.heads,)
-        d = partial(torch.full, fill_value=self.config.initial_d)
-        return super().further_weights() | {"bias_b": (heads, ones), "skip": (heads, d)}
 
     def update(self, z: dict[str, Tensor]) -> Update:
         strength = 1.0 if self.w.bias_b is None else torch.sigmoid(self.w.bias_b)[:, None]
@@ -490,6 +461,7 @@ class GatedDeltaNet2(VectorDelta):
     0c4a361).
     """
 
+    owns = *VectorDelta.owns, "erase", "write"
     removes = VectorDelta.removes | {
         (): {"beta"}, "erase": {"erase"}, "delta": {"erase"}, "write": {"write"},
     }  # fmt: skip
@@ -506,9 +478,6 @@ class GatedDeltaNet2(VectorDelta):
             if GatedDelta2Cut.DELTA in self.cuts:
                 object.__setattr__(self, "beta_max", 1.0)
             return self
-
-    def option_columns(self, keys: int, values: int) -> dict[str, int]:
-        return {"erase": keys, "write": values} | super().option_columns(keys, values)
 
     def update(self, z: dict[str, Tensor]) -> Update:
         update = super().update(z)

@@ -12,12 +12,11 @@ from torch.nn.functional import logsigmoid, silu
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, Inputs, State, Weights
+from lmzoo.cells.base import CELLS, State
 from lmzoo.cells.cuts import cuts_of, numbered
-from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.cells.draws import glorot, linear, ones
 from lmzoo.cells.matrix import Drawn, MatrixCell, fixed_log_decays, head_size, normed
-from lmzoo.functional.matrix_state import Update, matrix_scan
+from lmzoo.functional.matrix_state import Update
 
 RANK = 16
 TEMPERATURE = 16
@@ -191,8 +190,6 @@ def rotate(x: Tensor, t: Tensor, last: float) -> Tensor:
 HGRN2Cut = StrEnum("HGRN2Cut", "LOWER_BOUND INPUT_TO_FORGET TIED_WRITE QUERY SQUASH CARRY NORM")
 UNFORGOTTEN = {HGRN2Cut.TIED_WRITE, HGRN2Cut.CARRY}
 """Cuts that leave f without effect."""
-SMALL = 16
-"""The largest heads for which the elementwise scan is faster than that in chunks, on a CPU."""
 
 
 def canonical_hgrn2(cuts: frozenset[HGRN2Cut]) -> frozenset[HGRN2Cut]:
@@ -205,7 +202,7 @@ def canonical_hgrn2(cuts: frozenset[HGRN2Cut]) -> frozenset[HGRN2Cut]:
 
 
 @CELLS("hgrn2")
-class HGRN2(DiagonalCell):
+class HGRN2(MatrixCell):
     """A linear recurrence with one matrix as the state of each head, and decays by row.
 
         f_t = γ + (1 − γ) ⊙ σ( x_t W_f )                  forget gate
@@ -232,8 +229,6 @@ class HGRN2(DiagonalCell):
     Qin et al. 2024 (arXiv:2404.07904); Qin et al. 2023 (arXiv:2311.04823).
     """
 
-    num_state_vectors = 2
-
     @config
     class Config:
         """The cuts, by name or number, and the number of heads."""
@@ -245,9 +240,13 @@ class HGRN2(DiagonalCell):
         super().__init__(config, width, length)
         if width % config.heads:
             raise UserError(f"heads={config.heads} must divide width={width}")
-        self.cuts, h = config.cuts, width
-        shapes = {"xf": (h, h), "xq": (h, h), "xv": (h, h), "bound": (h,), "norm": (h,)}
-        shapes |= {"out": (h, h)}
+        self.cuts, h, size = config.cuts, width, width // config.heads
+        self.shape_state(config.heads, size, size)
+        self.num_state_vectors = 2
+        weights: dict[str, int | Drawn] = {
+            "xf": h, "xq": h, "xv": h, "bound": ((h,), torch.zeros),
+            "norm": ((h,), ones), "out": ((h, h), linear(h)),
+        }  # fmt: skip
         paths = {
             "bound": HGRN2Cut.LOWER_BOUND, "xf": HGRN2Cut.INPUT_TO_FORGET,
             "xq": HGRN2Cut.QUERY, "norm": HGRN2Cut.NORM,
@@ -255,76 +254,41 @@ class HGRN2(DiagonalCell):
         cut = {name for name, path in paths.items() if path in self.cuts}
         if self.cuts >= UNFORGOTTEN:
             cut |= {"bound", "xf"}
-        self.w = Weights(shapes, cut, fan_in=h, own={"bound": torch.zeros, "norm": torch.ones})
-        self.names = [name for name in ("xv", "xf", "xq") if name not in cut]
-
-    @property
-    def state_size(self) -> int:
-        return self.width**2 // self.config.heads
+        self.set_weights(weights, cut)
 
     def initial_state(self, start: Tensor) -> State:
-        vectors = self.shift_start(start).chunk(2, dim=-1)
-        key, value = (self._by_head(part) for part in vectors)
-        return ((key[..., :, None] * value[..., None, :]).flatten(1),)
+        key, value = (self.split_heads(v) for v in self.shift_start(start).chunk(2, dim=-1))
+        return (key[..., :, None] * value[..., None, :],)
 
     def project(self, x: Tensor) -> Tensor:
-        return x @ torch.cat([getattr(self.w, name) for name in self.names], dim=1)
+        return x @ torch.cat([getattr(self.w, name) for name in self._columns], dim=1)
 
-    def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
-        parts, bound = self._parts(projected), self.w.bound
-        value = self._by_head(parts["xv"])[..., None, :]
-        ones, f = torch.ones_like(value.mT), parts["xv"]  # without effect where f has no weights
-        if "xf" in parts:
-            f = torch.sigmoid(parts["xf"])
-        if bound is not None:
-            gamma = torch.sigmoid(bound)
-            f = gamma + (1 - gamma) * f if "xf" in parts else gamma.expand_as(f)
-        f = self._by_head(f)[..., None]
-        b = (ones if HGRN2Cut.TIED_WRITE in self.cuts else 1 - f) * value
-        a = torch.zeros_like(b) if HGRN2Cut.CARRY in self.cuts else f.expand_as(b)
-        return a.flatten(-3), b.flatten(-3)
-
-    def read(self, s: Tensor, projected: Tensor, before: Tensor | None) -> Tensor:
-        state = s.unflatten(-1, (self.config.heads, -1, self.width // self.config.heads))
-        return self._leave((self._query(self._parts(projected))[..., None, :] @ state).flatten(-3))
-
-    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
-        """Scan large heads in chunks: the cell is gated linear attention with keys 1 − f."""
-        if HGRN2Cut.CARRY in self.cuts or self.width // self.config.heads <= SMALL:
-            return super().fast_scan_from(x, state)
-        projected = self.project_inputs(x)
-        parts = self._parts(projected)
-        log_f = self._by_head(self._log_forget(parts))
-        value = self._by_head(parts["xv"])
+    def update(self, z: dict[str, Tensor]) -> Update:
+        value, bound = self.split_heads(z["xv"]), self.w.bound
+        if bound is None and "xf" not in z:
+            log_f = torch.zeros_like(value)  # without effect where f has no weights
+        elif "xf" not in z:
+            log_f = self.split_heads(logsigmoid(bound).expand_as(z["xv"]))
+        else:
+            log_f = logsigmoid(z["xf"])
+            if bound is not None:  # f may underflow, its logarithm does not
+                log_f = torch.logaddexp(logsigmoid(bound), logsigmoid(-bound) + log_f)
+            log_f = self.split_heads(log_f)
         key = torch.ones_like(value) if HGRN2Cut.TIED_WRITE in self.cuts else -torch.expm1(log_f)
-        matrix = state[0].unflatten(-1, (*value.shape[-2:], -1))
-        o, matrix = matrix_scan(Update(self._query(parts), key, value, log_f), matrix)
-        return self._leave(o.flatten(-2)), (matrix.flatten(1),)
+        query = torch.ones_like(value)
+        if "xq" in z:
+            query = self.split_heads(z["xq"] if HGRN2Cut.SQUASH in self.cuts else silu(z["xq"]))
+        return Update(query / self.keys**0.5, key, value, log_f)
 
-    def _log_forget(self, parts: dict[str, Tensor]) -> Tensor:
-        """Return log f, which is finite where f underflows."""
-        bound = self.w.bound
-        if "xf" not in parts:
-            return logsigmoid(bound).expand_as(parts["xv"])
-        log_f = logsigmoid(parts["xf"])
-        if bound is None:
-            return log_f
-        return torch.logaddexp(logsigmoid(bound), logsigmoid(-bound) + log_f)
+    def step_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
+        matrix = torch.zeros_like(matrix) if HGRN2Cut.CARRY in self.cuts else matrix
+        return super().step_memory(update, matrix)
 
-    def _query(self, parts: dict[str, Tensor]) -> Tensor:
-        q = parts.get("xq")
-        if q is None:
-            q = torch.ones_like(parts["xv"])
-        elif HGRN2Cut.SQUASH not in self.cuts:
-            q = silu(q)
-        q = self._by_head(q)
-        return q / q.shape[-1] ** 0.5
+    def scan_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
+        if HGRN2Cut.CARRY not in self.cuts:
+            return super().scan_memory(update, matrix)
+        o = (update.query * update.key).sum(-1, keepdim=True) * update.value
+        return o, update.key[:, -1, ..., None] * update.value[:, -1, ..., None, :]
 
-    def _leave(self, h: Tensor) -> Tensor:
-        return normed(h, self.w.norm) @ self.w.out
-
-    def _parts(self, projected: Tensor) -> dict[str, Tensor]:
-        return dict(zip(self.names, projected.split(self.width, dim=-1), strict=True))
-
-    def _by_head(self, vectors: Tensor) -> Tensor:
-        return vectors.unflatten(-1, (self.config.heads, -1))
+    def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
+        return normed(o.flatten(-2), self.w.norm) @ self.w.out

@@ -81,21 +81,14 @@ class LSTM(Cell):
         h = o * torch.tanh(c)
         return h, (h, c)
 
-    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
-        done = self._kernel_scan(x, torch.cat(self.initial_state(start), dim=-1))
-        return done and done[0]
-
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
-        done = self._kernel_scan(x, torch.cat(state, dim=-1))
-        return done and (done[0], (done[0][:, -1], done[1]))
-
-    def _kernel_scan(self, x: Inputs, start: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Return the outputs and the last c, which has no gradient; None without a kernel."""
+        start = torch.cat(state, dim=-1)
         recurrence = find_recurrence("lstm", start, forget=self.config.forget.value)
         if recurrence is None:
             return None
-        projected = recurrence.project(self.project, x)
-        return scan_with_memory(recurrence, projected, start, [self.w.weight_hh.mT, None, None])
+        projected, weights = recurrence.project(self.project, x), [self.w.weight_hh.mT, None, None]
+        h, c = scan_with_memory(recurrence, projected, start, weights)
+        return h, (h[:, -1] if h.shape[1] else state[0], c)
 
 
 def _adjust(name: str, drawn: Tensor, *, forget: Forget, bias: float | None) -> Tensor:
