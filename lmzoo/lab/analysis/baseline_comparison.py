@@ -51,11 +51,10 @@ def add_baseline_columns(table: pl.DataFrame, losses: Array, tuning_sd: Array) -
         for i, model in enumerate(models)
         if fields.items() <= model.items()
     ]
-    baseline = found[0] if found else None
-    if baseline is None:
+    if not found:
         nothing = {name: pl.lit(None, pl.Float64) for name in BASELINE_COLUMNS[1:]}
         return table.with_columns(kn5=pl.lit(None, pl.String), **nothing)
-    c = compared(losses, baseline, family=own.to_numpy(), tuning_sd=tuning_sd, margin=0.0)
+    c = compared(losses, found[0], family=own.to_numpy(), tuning_sd=tuning_sd, margin=0.0)
     numbers = pl.DataFrame({"d": c.mean, "low": c.low, "high": c.high, "sign": c.sign})
     d, low, high, sign = (numbers.fill_nan(None)[name] for name in ("d", "low", "high", "sign"))
     rows = zip(own, d, sign, table["leaks"] != "", low, strict=True)
@@ -78,12 +77,12 @@ def add_baseline_columns(table: pl.DataFrame, losses: Array, tuning_sd: Array) -
 def baseline_lines(frame: pl.DataFrame) -> list[str]:
     """Return one line for each table of a ranking that has points not better than the baseline."""
     lines = []
-    compared = frame.filter(pl.col("kn5").is_not_null())
-    for _, part in compared.group_by("fingerprint", maintain_order=True):
-        row = part.row(0, named=True)
-        outcomes = part.select("label", "kn5", "kn5_difference").iter_rows()
-        name = baseline_name(frame.filter(pl.col("fingerprint") == row["fingerprint"]))
-        lines.append(outcome_line(outcomes, row["loss"] - row["kn5_difference"], name))
+    for own in frame.partition_by("fingerprint", maintain_order=True):
+        part = own.filter(pl.col("kn5").is_not_null())
+        if len(part):
+            outcomes = part.select("label", "kn5", "kn5_difference").iter_rows()
+            baseline = part["loss"][0] - part["kn5_difference"][0]
+            lines.append(outcome_line(outcomes, baseline, baseline_name(own)))
     return [line for line in lines if line]
 
 

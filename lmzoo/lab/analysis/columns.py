@@ -202,9 +202,7 @@ def _plain(*own: str) -> tuple[Column, ...]:
 
 
 def _rank(row: Row, digits: int) -> str:
-    if row["rank"] is None:
-        return MISSING
-    return f"{row['rank']} ({_ranks(row, digits)})"
+    return MISSING if row["rank"] is None else f"{row['rank']} ({_ranks(row, digits)})"
 
 
 def _ranks(row: Row, _: int) -> str:
@@ -402,9 +400,5 @@ JUDGED = (
 )  # fmt: skip
 """Variants of any program; `table` and `mean` are shown by the names of their columns there."""
 
-FRAMES: dict[str, tuple[Column, ...]] = {
-    "ranking": RANKING,
-    "comparison": COMPARISON,
-    "judged": JUDGED,
-}
+FRAMES = {"ranking": RANKING, "comparison": COMPARISON, "judged": JUDGED}
 """Frame of a command -> its columns, in order; intervals are null for a single seed."""

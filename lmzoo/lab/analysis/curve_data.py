@@ -136,4 +136,4 @@ def _extend(search_range: Range, values: Iterable[Any]) -> Range:
         kind = float if any(isinstance(value, float) for value in every) else int
         return {**search_range, "low": kind(min(every)), "high": kind(max(every))}
     every = [*search_range.get("values", ()), *values]
-    return {"values": [value for i, value in enumerate(every) if value not in every[:i]]}
+    return {"values": [x for i, x in enumerate(every) if x not in every[:i]]}

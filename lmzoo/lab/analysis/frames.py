@@ -80,10 +80,9 @@ def curves(study: Path | str) -> pl.DataFrame:
     folder = load_study(find_study(study))
     fields = _searched(folder)
     own = run_frame(folder).select("run", "point", "label", "stage", "seed", "chosen", *fields)
-    numbers = {"accuracy": "valid_accuracy", "sequence_accuracy": "valid_sequence_accuracy"}
     epochs = _of_metric(_events(folder, "epoch"), folder.study).select(
         *("run", "epoch", "train", "valid", "valid_sentence", "seconds", "tokens_per_second"),
-        **{name: pl.col(old) for name, old in numbers.items()},
+        **{name: f"valid_{name}" for name in ACCURACIES},
     )
     named = own.join(epochs, on="run").sort("label", "stage", "seed", "run", "epoch")
     return named.select(pl.exclude("run"), "run")
@@ -103,7 +102,9 @@ def run_frame(folder: StudyFolder) -> pl.DataFrame:
         pl.col("epoch").max().alias("epochs"), pl.col("seconds").sum(),
         pl.col("train", "valid", "valid_sentence").sort_by("epoch").last(),
     )  # fmt: skip
-    tests = _of_metric(_tests(folder), study)
+    # The tests that a ranking compares: the last ones within the budget.
+    tests = _events(folder, "test").filter(pl.col("epoch") <= study["budget"]["epochs"])
+    tests = _of_metric(tests.filter(pl.col("epoch") == pl.col("epoch").max()), study)
     tests = tests.select("run", "test", "test_sentence", "best_epoch", *ACCURACIES)
     own = folder.runs.collect()
     of_points = pl.concat([own.select(chosen.columns), chosen]).unique(maintain_order=True)
@@ -138,12 +139,6 @@ def _events(folder: StudyFolder, event: str) -> pl.DataFrame:
     return folder.events.filter(pl.col("event") == event).drop("event").collect()
 
 
-def _tests(folder: StudyFolder) -> pl.DataFrame:
-    """Return the tests at the epoch that a ranking compares: the last one within the budget."""
-    tests = _events(folder, "test").filter(pl.col("epoch") <= folder.study["budget"]["epochs"])
-    return tests.filter(pl.col("epoch") == pl.col("epoch").max())
-
-
 def _of_metric(events: pl.DataFrame, study: Any) -> pl.DataFrame:
     """Return events with the names of `runs`; a metric to maximize is stored with a minus sign."""
     sign = -1 if study.get("asked", {}).get("direction") == "maximize" else 1
@@ -169,10 +164,9 @@ class Ranking(ReportFrame):
             return super()._repr_html_(_from_series=_from_series)
         from lmzoo.lab.analysis.report.forest import forest_chart, forest_picture
 
-        parts = self.partition_by(TABLE_KEYS, maintain_order=True)
-        pictures = [forest_picture(part) for part in parts if forest_chart(part) is not None]
+        parts = [p for p in self.partition_by(TABLE_KEYS, maintain_order=True) if forest_chart(p)]
         # An image has its own styles, so that the notebook keeps its colours.
-        data = [base64.b64encode(picture.encode()).decode() for picture in pictures]
+        data = [base64.b64encode(forest_picture(part).encode()).decode() for part in parts]
         images = "".join(f'<img src="data:image/svg+xml;base64,{text}">' for text in data)
         return f"{images}<pre>{html.escape(str(self))}</pre>"
 

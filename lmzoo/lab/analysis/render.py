@@ -19,7 +19,7 @@ import html
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -126,14 +126,10 @@ def with_columns(report: Report, names: Sequence[str]) -> Report:
 def render(
     report: Report, format: str, *, width: int = 100, colour: bool = False, complete: bool = True
 ) -> str:
-    """Return the report as text.
+    """Return the report as text: table, md, csv, json, latex or github.
 
-    Args:
-        report: the report.
-        format: table, md, csv, json, latex or github.
-        width: number of terminal columns, for `table`.
-        colour: use terminal colours, for `table`.
-        complete: False leaves out optional columns that do not fit the width, for `table`.
+    A table has `width` columns of a terminal, and colours; unless it is `complete`, optional
+    columns that do not fit are left out.
 
     Raises:
         UserError: The format is unknown.
@@ -326,13 +322,7 @@ def _json(report: Report) -> str:
     return CONTROL.sub(lambda c: f"\\u{ord(c[0]):04x}", text)
 
 
-FORMATS: dict[str, Callable[[Report], str]] = {
-    "md": _markdown,
-    "csv": _csv,
-    "json": _json,
-    "latex": _latex,
-    "github": _github,
-}
+FORMATS = {"md": _markdown, "csv": _csv, "json": _json, "latex": _latex, "github": _github}
 """Formats that do not depend on the width of the terminal."""
 
 

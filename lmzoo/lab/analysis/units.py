@@ -31,18 +31,12 @@ UNITS = {
     "wppl": "perplexity per word",
 }
 """Unit -> what a table in this unit shows."""
-EFFECTS = {
-    "bpc": "bits per character",
-    "bpb": "bits per byte",
-    "ppl": "of perplexity",
-    "wppl": "of perplexity",
-}
-"""Unit -> the words after a difference; "nats" for the others."""
-OBJECTIVE = "objective"
-"""The kind of score of a training objective."""
-METRIC = "metric"
-"""The kind of score of a metric of the user's programs."""
 PERPLEXITIES = ("ppl", "wppl")
+EFFECTS = {"bpc": "bits per character", "bpb": "bits per byte"}
+EFFECTS |= dict.fromkeys(PERPLEXITIES, "of perplexity")
+"""Unit -> the words after a difference; "nats" for the others."""
+OBJECTIVE, METRIC = "objective", "metric"
+"""The kinds of score of a training objective, and of a metric of the user's programs."""
 SIZES = ("characters", "bytes", "words")
 SIZE_OF = {"bpc": "characters_per_token", "bpb": "bytes_per_token", "wppl": "words_per_token"}
 SIZE_COLUMNS = tuple(SIZE_OF.values())

@@ -56,7 +56,10 @@ class Pages:
         """
         from lmzoo.lab.analysis.report.html import html_page
 
-        found = [(_last_change(study), study) for study in list_studies(self._runs)]
+        found = [  # a run began, or a decision was made
+            (max(path.stat().st_mtime for path in (study, study / STUDY)), study)
+            for study in list_studies(self._runs)
+        ]
         found.sort(reverse=True, key=lambda item: (item[0], item[1].name))
         if not found:
             return html_page("Studies", f"<p>{escape(str(self._runs))} has no study yet</p>", [])
@@ -136,11 +139,6 @@ class Pages:
         self._kept[study.name] = end + (end - begin) / BUSY, page
 
 
-def _last_change(study: Path) -> float:
-    """Return when a study last changed: a run began, or a decision was made."""
-    return max(study.stat().st_mtime, (study / STUDY).stat().st_mtime)
-
-
 class Handler(BaseHTTPRequestHandler):
     """Answers GET; every other method gets 501."""
 
@@ -182,13 +180,10 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         # A browser reloads a page by itself, so that the file of `lmzoo report` has no clock.
         fixed = {
-            "Content-Type": "text/html; charset=utf-8",
-            "Content-Length": str(len(body)),
-            "Cache-Control": "no-store",
-            "Referrer-Policy": "no-referrer",
-            "X-Content-Type-Options": "nosniff",
-            "X-Frame-Options": "DENY",
-        }
+            "Content-Type": "text/html; charset=utf-8", "Content-Length": str(len(body)),
+            "Cache-Control": "no-store", "Referrer-Policy": "no-referrer",
+            "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
+        }  # fmt: skip
         reload = {"Refresh": str(RELOAD)} if status is HTTPStatus.OK else {}
         for name, value in {**fixed, **reload, **(headers or {})}.items():
             self.send_header(name, value)

@@ -124,24 +124,21 @@ def read_csv(text: str) -> Source:
     reader = csv.reader(io.StringIO("\n".join(lines)), delimiter=separator, strict=True)
     header: list[str] = []
     line = skipped + 1
-    while True:
-        try:
-            cells = next(reader)
-        except StopIteration:
-            break
-        except csv.Error as error:
-            raise UserError(f"line {line}: {error}: {lines[line - skipped - 1][:60]!r}") from None
-        if not header and cells:
-            header = [name.strip() or f"column {i}" for i, name in enumerate(cells, 1)]
-        elif cells:
-            if any(map(str.strip, cells[len(header) :])):
-                raise UserError(
-                    f"line {line} has {len(cells)} cells, the header has {len(header)}: "
-                    f"{lines[line - skipped - 1][:60]!r}; if the separator is not "
-                    f"{separator!r}, write it in a first line: sep=;"
-                )
-            rows.append(cells[: len(header)] + [""] * (len(header) - len(cells)))
-        line = skipped + 1 + reader.line_num
+    try:
+        for cells in reader:
+            if not header and cells:
+                header = [name.strip() or f"column {i}" for i, name in enumerate(cells, 1)]
+            elif cells:
+                if any(map(str.strip, cells[len(header) :])):
+                    raise UserError(
+                        f"line {line} has {len(cells)} cells, the header has {len(header)}: "
+                        f"{lines[line - skipped - 1][:60]!r}; if the separator is not "
+                        f"{separator!r}, write it in a first line: sep=;"
+                    )
+                rows.append(cells[: len(header)] + [""] * (len(header) - len(cells)))
+            line = skipped + 1 + reader.line_num
+    except csv.Error as error:
+        raise UserError(f"line {line}: {error}: {lines[line - skipped - 1][:60]!r}") from None
     twice = frozenset(name for name, count in Counter(header).items() if count > 1)
     names = [f"{name} ({i})" if name in header[:i] else name for i, name in enumerate(header)]
     columns = {
@@ -149,8 +146,7 @@ def read_csv(text: str) -> Source:
     }
     notes = _decimal_points(columns) if separator in ";\t" else []
     frame = pl.DataFrame(columns, dict.fromkeys(names, pl.String))
-    chart = _wandb_chart(frame)
-    return chart or Source(frame, notes=notes, twice=twice)
+    return _wandb_chart(frame) or Source(frame, notes=notes, twice=twice)
 
 
 def _is_header(comment: str, line: str) -> bool:

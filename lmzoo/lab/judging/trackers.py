@@ -131,10 +131,8 @@ def read_mlflow_run(folder: Path) -> Row:
     meta, above = read_settings(folder / "meta.yaml"), read_settings(folder.parent / "meta.yaml")
     row: Row = {RUN: meta.get("run_name", folder.name)}
     row["status"] = MLFLOW_STATUS.get(meta.get("status", ""), meta.get("status"))
-    if ".trash" in folder.parts or "deleted" in (
-        meta.get("lifecycle_stage"),
-        above.get("lifecycle_stage"),
-    ):
+    stages = meta.get("lifecycle_stage"), above.get("lifecycle_stage")
+    if ".trash" in folder.parts or "deleted" in stages:
         row["lifecycle_stage"] = "deleted"
     started = meta.get("start_time", "")
     row["started"] = int(started) if started.isdecimal() else 0
@@ -199,12 +197,9 @@ def read_boards(folders: Sequence[Path], root: Path) -> list[Row]:
     """Return a row per folder of event files; a sub-run of `add_hparams` is part of its run."""
     rows: dict[Path, Row] = {}
     for folder in folders:
-        row = _board_run(folder, root)
         above = folder.parent
-        if above in rows and re.fullmatch(r"\d+\.\d+", folder.name):
-            rows[above] = {**row, **rows[above]}
-        else:
-            rows[folder] = row
+        run = above if above in rows and re.fullmatch(r"\d+\.\d+", folder.name) else folder
+        rows[run] = _board_run(folder, root) | rows.get(run, {})
     return list(rows.values())
 
 

@@ -57,9 +57,8 @@ class Asha:
     reduction: int
 
     def prunes(self, epoch: int, curve: Curve, earlier: Iterable[Curve]) -> bool:
-        if epoch not in self.rungs:
-            return False
-        losses = _losses(epoch, earlier)
+        known = earlier if epoch in self.rungs else ()
+        losses = [other[epoch] for other in known if epoch in other]
         return bool(losses) and curve[epoch] > _quantile(losses, 1 / self.reduction)
 
 
@@ -144,10 +143,6 @@ def until(epoch: int, curve: Curve) -> Curve:
     if max(curve, default=0) <= epoch:
         return curve
     return {e: loss for e, loss in curve.items() if e <= epoch}
-
-
-def _losses(epoch: int, earlier: Iterable[Curve]) -> list[float]:
-    return [curve[epoch] for curve in earlier if epoch in curve]
 
 
 def _quantile(values: list[float], share: float) -> float:

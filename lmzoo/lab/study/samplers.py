@@ -11,12 +11,10 @@ function that takes `seed` and returns one: `functools.partial(TPESampler, n_sta
 copies of the sampler must suggest the same settings if they get the same results in the same
 order. An object is copied for each point; a function gives each point a seed of its own.
 
-Ray Tune's Optuna integration asks for a suggestion whenever a worker is free, so its suggestions
-depend on the order in which trials end. Here the sampler of a point suggests the settings 0, 1, 2,
-... in this order. The first settings are the start design, which the sampler does not choose.
-Before setting i it gets the results of the start design and of the settings 0 to i-`lag`, in this
-order. The losses of the start design are those of the fit to all points, so that the sampler knows
-what the other points know. The settings between them are running trials for it. After a restart the
+The sampler of a point suggests the settings 0, 1, 2, ... in this order, whatever the order in which
+runs end. The first settings are the start design, which it does not choose. Before setting i it
+gets the results of the start design, as the fit to all points has them, and of the settings 0 to
+i-`lag`, in this order; the settings between them are running trials for it. After a restart the
 same calls are repeated, which gives the same suggestions, also from a sampler that keeps a state.
 """
 
@@ -42,12 +40,12 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice, FloatRange, IntRange, Range
 from lmzoo.lab.study.study import Study
 
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+Setting = dict[str, Any]
+Space = Mapping[str, Range]
 STARTUP = 3
 """Results that a model of the results needs; until then suggestions are random."""
-
-Space = Mapping[str, Range]
-
-
 SAMPLERS: dict[str, Callable[[Space, int], samplers.BaseSampler]] = {
     "tpe": lambda space, seed: samplers.TPESampler(
         seed=seed, n_startup_trials=STARTUP, multivariate=len(space) > 1, constant_liar=True
@@ -95,11 +93,6 @@ def _check(name: str, space: Space) -> None:
             f"sampler 'cmaes' needs two or more ranges of numbers, not {', '.join(space)}; "
             "choose tpe, gp or qmc"
         )
-
-
-optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-Setting = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -160,22 +153,18 @@ class Search:
     def _tell(self, setting: Setting, result: Result) -> None:
         pruned = result.pruned and not self._ignores_pruned
         trial, curve = self._trials[self._told], dict(result.curve) if pruned else {}
+        state = TrialState.PRUNED if pruned else TrialState.COMPLETE
+        value = None if pruned else result.value
         if trial is None:
             known = optuna.trial.create_trial(
-                state=TrialState.PRUNED if pruned else TrialState.COMPLETE,
-                value=None if pruned else result.value,
-                params=setting,
-                distributions=self._distributions,
+                state=state, value=value, params=setting, distributions=self._distributions,
                 intermediate_values=curve,
-            )
+            )  # fmt: skip
             self._study.add_trial(known)
             return
         for epoch, loss in curve.items():
             trial.report(loss, epoch)
-        if pruned:
-            self._study.tell(trial, state=TrialState.PRUNED)
-        else:
-            self._study.tell(trial, result.value)
+        self._study.tell(trial, value, state)
 
 
 def distribution(bounds: Range) -> BaseDistribution:

@@ -81,10 +81,7 @@ def start_design(space: Space, default: Setting, samples: int, seed: int) -> lis
         distances = ((coordinates(space, settings) - centre) ** 2).sum(1)
         order = np.argsort(distances, kind="stable")
         settings = [default, *(settings[i] for i in order[1:])]
-    unique: list[Setting] = []
-    for setting in settings:
-        if setting not in unique:
-            unique.append(setting)
+    unique = [setting for i, setting in enumerate(settings) if setting not in settings[:i]]
     return unique[: max(1, min(size, samples) - 1)]
 
 

@@ -69,11 +69,6 @@ def short_label(label: str) -> str:
     return label if len(label) <= SHORT else PATH_NAME.sub("", label.replace(" (", "\xa0("))
 
 
-def row_height(labels: Iterable[str], width: int = LABEL_WIDTH) -> int:
-    """Return the height of a row in pixels that fits the label with the most lines."""
-    return 6 + 13 * max(len(label_lines(label, width)) for label in labels)
-
-
 def label_axis(labels: Iterable[str]) -> alt.Axis:
     """Return the axis of a chart with one row for each label; the chart needs `with_rows`."""
     names = list(labels)
@@ -90,7 +85,8 @@ def with_rows(chart: Any, labels: Collection[str]) -> Any:
 
     A wide page sets the parameter `wide` and takes the height from `usermeta` (`page.js`).
     """
-    narrow, wide = (len(labels) * row_height(labels, w) for w in (LABEL_WIDTH, WIDE_LABEL))
+    lines = (max(len(label_lines(x, w)) for x in labels) for w in (LABEL_WIDTH, WIDE_LABEL))
+    narrow, wide = (len(labels) * (6 + 13 * most) for most in lines)
     chart = chart.add_params(alt.param(name="wide", value=False))
     return chart.properties(height=narrow, usermeta={"wide": wide})
 
