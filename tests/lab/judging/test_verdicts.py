@@ -98,18 +98,6 @@ def test_each_table_is_judged_by_itself() -> None:
         assert part.equals(lmzoo.judge(rows, **OPTIONS).drop("table"))
 
 
-def test_missing_and_diverged_runs_are_said_and_are_in_no_mean() -> None:
-    rows = [dict(row) for row in ROWS]
-    rows[6]["loss"], rows[7]["loss"], rows[8]["loss"] = math.nan, math.inf, None
-    report = judgement(rows, Question(**OPTIONS))
-    row = report.frame.filter(variant="wider").row(0, named=True)
-    assert (row["seeds"], row["missing"], row["diverged"], row["rank"]) == (5, 1, 2, 4)
-    assert row["mean"] == pytest.approx(np.mean([r["loss"] for r in ROWS[9:12]]))
-    assert row["verdict"] == "undecided"  # a variant that diverges more often is not called better
-    said = next(line for line in report.heading if line.startswith("wider"))
-    assert "1 missing; 2 of 5 diverged" in said
-
-
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [

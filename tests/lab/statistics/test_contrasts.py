@@ -11,19 +11,6 @@ from lmzoo.lab.statistics.contrasts import PAYS, SHOWN, contrasts, holm, pairs_p
 RNG = np.random.default_rng
 
 
-def test_the_reference_has_no_contrast():
-    ours = contrasts(RNG(1).normal(size=(6, 4)), 2)
-    assert np.flatnonzero(np.isnan(ours.mean)).tolist() == [2]
-    assert np.flatnonzero(np.isnan(ours.p)).tolist() == [2]
-
-
-def test_contrasts_change_sign_with_the_reference():
-    x = RNG(2).normal(size=(2, 4))
-    a, b = contrasts(x, 0), contrasts(x, 1)
-    assert np.isclose(a.mean[1], -b.mean[0])
-    assert np.isclose(a.p[1], b.p[0])
-
-
 def test_tuning_widens_the_interval_but_not_that_of_count_models():
     x, sd = RNG(3).normal(0, 0.01, (8, 5)), np.zeros(8)
     x[4] = 1.0
@@ -31,13 +18,6 @@ def test_tuning_widens_the_interval_but_not_that_of_count_models():
     without, with_tuning = contrasts(x, 0), contrasts(x, 0, sd)
     assert np.isclose(with_tuning.error[3] ** 2, without.error[3] ** 2 + 0.05**2)
     assert np.allclose(with_tuning.error[4:], without.error[4:])
-
-
-def test_a_missing_and_a_diverged_seed_are_seeds_that_were_not_run():
-    x = RNG(4).normal(size=(8, 5))
-    x[:, 4] = np.nan
-    x[2, 4] = np.inf
-    assert np.allclose(contrasts(x, 0).p, contrasts(x[:, :4], 0).p, equal_nan=True)
 
 
 def test_the_interval_is_the_inverse_of_the_test():
@@ -140,11 +120,8 @@ def test_points_outside_the_family_and_their_reference_change_no_number_inside()
 
 def test_holm_on_a_worked_example():
     # 4 tests: .005 x 4, .01 x 3, .03 x 2, .04 x 1 -> the last is raised to .06
-    assert np.allclose(holm([0.01, 0.04, 0.03, 0.005]), [0.03, 0.06, 0.06, 0.02])
-
-
-def test_holm_counts_only_tests():
-    assert np.allclose(holm([0.02, np.nan, 0.5]), [0.04, np.nan, 0.5], equal_nan=True)
+    p = [0.01, 0.04, np.nan, 0.03, 0.005]
+    assert np.allclose(holm(p), [0.03, 0.06, np.nan, 0.06, 0.02], equal_nan=True)
 
 
 @settings(max_examples=50)
@@ -155,11 +132,6 @@ def test_holm_is_between_raw_and_bonferroni_and_keeps_the_order(p):
     assert (adjusted <= np.minimum(p * len(p), 1) + 1e-15).all()
     order = np.argsort(p, kind="stable")
     assert (np.diff(adjusted[order]) >= 0).all()
-
-
-def test_holm_rejects_a_true_hypothesis_once_in_twenty():
-    p = RNG(6).uniform(size=(4000, 5))
-    assert 0.04 < np.mean([holm(row).min() < 0.05 for row in p]) < 0.06
 
 
 def test_a_point_is_unfair_if_another_architecture_or_the_reference_is_not_tuned():

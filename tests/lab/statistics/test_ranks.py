@@ -58,21 +58,6 @@ def test_a_point_with_a_diverged_run_is_below_all_others():
     assert (np.delete(high, 2) <= 4).all()
 
 
-def test_a_point_with_one_seed_is_undecided():
-    values = np.array([[1.0, 1.1, 0.9], [2.0, np.nan, np.nan], [3.0, 3.1, 2.9]])
-    low, high = rank_intervals(values)
-    assert np.array_equal(low, [1, np.nan, 2], equal_nan=True)
-    assert np.array_equal(high, [2, np.nan, 3], equal_nan=True)
-
-
-def test_the_tuning_widens_the_intervals():
-    values = RNG(4).normal(0, 0.01, (6, 4)) + 0.1 * np.arange(6)[:, None]
-    assert np.array_equal(*rank_intervals(values))
-    low, high = rank_intervals(values, np.full(6, 1.0))
-    assert (low == 1).all()
-    assert (high == 6).all()
-
-
 @pytest.mark.parametrize(
     ("points", "seeds", "studies"), [(12, 3, 300), pytest.param(60, 5, 20, marks=pytest.mark.slow)]
 )

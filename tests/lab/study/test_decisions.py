@@ -10,7 +10,7 @@ import pytest
 from lmzoo.base.search_space import FloatRange, IntRange
 from lmzoo.lab.store.records import STUDY, read_json
 from lmzoo.lab.study.planner import Planner
-from lmzoo.lab.study.pruners import PRUNERS, rungs
+from lmzoo.lab.study.pruners import PRUNERS
 from lmzoo.lab.study.samplers import SAMPLERS
 from lmzoo.lab.study.study_store import SETTINGS
 from tests.lab.sweep.fake_runs import open_fake_run
@@ -84,17 +84,6 @@ def test_timing_deaths_and_restarts_change_no_decision(choice, searched, fake_sw
         if fake_sweep(study, path=path, slots=8, seed=life, steps=40, deaths=0.2):
             break
     assert decided(path) == decided(tmp_path / "undisturbed")
-
-
-@pytest.mark.parametrize("name", PRUNERS)
-def test_each_pruner_prunes(name, searched, fake_sweep, tmp_path):
-    study = dataclasses.replace(searched, pruner=name)
-    assert fake_sweep(study, path=tmp_path, slots=3)
-    ends = [r for records in outcome(tmp_path).values() for r in records if r["event"] == "end"]
-    pruned = [end["epoch"] for end in ends if end["status"] == "pruned"]
-    assert bool(pruned) == (name != "none")
-    if name in ("asha", "halving"):
-        assert set(pruned) <= set(rungs(study))
 
 
 def test_results_of_a_larger_budget_do_not_change_the_settings_in_the_store(

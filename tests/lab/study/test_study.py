@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import sys
 from contextlib import closing
 
 import optuna
@@ -15,7 +14,6 @@ from lmzoo.lab.store.records import STUDY, read_json
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study import NAME_BYTES, Point, Study, options
 from lmzoo.lab.study.study_store import StudyStore
-from lmzoo.lab.sweep import command, main
 from lmzoo.trainables.resolve import resolve
 from tests.user_errors import raises_user_error
 
@@ -43,7 +41,10 @@ OF_EACH_TYPE = {
     if f.name in options(Study)
 }
 """One option of each type and lower bound."""
-VALUES = (None, True, -1, 2.5, 1e30, math.nan, math.inf, "x", b"x", (), {5: 1}, {"recipe.lr": "x"})
+VALUES = (
+    *(None, True, -1, 2.5, 1e30, math.nan, math.inf, MOST_SEED, MOST_SEED + 1),
+    *("x", b"x", (), {5: 1}, {"recipe.lr": "x"}),
+)
 
 
 @pytest.mark.parametrize("field", OF_EACH_TYPE.values(), ids=lambda field: field.name)
@@ -60,12 +61,6 @@ def test_an_option_has_the_type_and_the_range_that_it_declares(study, field):
         fits = plain is None or (isinstance(value, plain) and not isinstance(value, bool))
         fits = fits and (low is None or low <= value <= MOST_SEED)
         assert fits if not said else (field.name in said and "\n" not in said), value
-
-
-def test_the_largest_seed_is_accepted_and_one_more_is_not(study):
-    dataclasses.replace(study, seed=MOST_SEED).check()
-    with raises_user_error("seed"):
-        dataclasses.replace(study, seed=MOST_SEED + 1).check()
 
 
 def test_what_are_no_points_is_refused(study):
@@ -91,11 +86,6 @@ def test_a_point_has_diverged_if_all_runs_that_decide_about_it_have(planner, oth
     assert point.diverged
 
 
-def test_a_metric_to_maximize_is_a_negative_loss(study):
-    signs = [dataclasses.replace(study, direction=d).sign for d in ("minimize", "maximize")]
-    assert signs == [1, -1]
-
-
 @pytest.mark.parametrize(
     ("cls", "given", "near"),
     [(Study, "epoch", "epochs"), (Point, "feilds", "fields"), (Study, "refrence", "reference")],
@@ -112,47 +102,11 @@ def written(study, corpus, corpus_fields, path) -> dict:
     return read_json(path / STUDY)
 
 
-@pytest.fixture
-def run_main(study, tmp_path, monkeypatch):
-    """Runs the study's command line with these options; returns its study.json."""
-
-    def run(*options: str) -> dict:
-        monkeypatch.setattr(sys, "argv", ["study", "--out", str(tmp_path), "--json", *options])
-        monkeypatch.setattr(command.Sweep, "_train", lambda *_: 0)
-        with pytest.raises(SystemExit) as stop:
-            main(study)
-        assert not stop.value.code
-        (store,) = tmp_path.glob("toy-text-*")
-        return read_json(store / STUDY)
-
-    return run
-
-
-def test_study_json_contains_the_options(run_main, study):
-    content = run_main(
-        *("--seed", "3", "--recipe", "published", "--set", "model.emission.components=2"),
-        *("--search-space", "recipe.lr=off", "--search-space", "recipe.batch=4,8"),
-        *("--parallel", "3", "--sampler", "qmc", "--pruner", "none"),
-    )
-    asked = content["asked"]
-    assert (asked["corpus"], asked["recipe"], asked["seed"]) == (study.corpus, "published", 3)
-    assert asked["fields"] == {**study.fields, "model.emission.components": 2}
-    assert asked["search"] == {"recipe.batch": {"values": [4, 8]}}
-    assert asked["off"] == ["recipe.lr"]
-    assert (asked["parallel"], asked["sampler"], asked["pruner"]) == (3, "qmc", "none")
-
-
 def test_study_json_names_the_class_of_an_object(study, corpus, corpus_fields, tmp_path):
     sampler = optuna.samplers.RandomSampler(seed=1)
     changed = dataclasses.replace(study, sampler=sampler, pruner=optuna.pruners.MedianPruner())
     asked = written(changed, corpus, corpus_fields, tmp_path)["asked"]
     assert (asked["sampler"], asked["pruner"]) == ("RandomSampler", "MedianPruner")
-
-
-def test_a_field_that_the_study_does_not_search_is_not_listed_as_off(run_main):
-    content = run_main("--search-space", "model.width=off")
-    assert content["asked"]["off"] == []
-    assert content["asked"]["search"] == {"recipe.lr": None}
 
 
 def test_each_point_lists_its_own_search_space(study, corpus, corpus_fields, tmp_path):

@@ -104,6 +104,10 @@ def test_a_field_of_a_study_is_an_option_everywhere(tmp_path, monkeypatch):
     assert read_json(tmp_path / "toy" / STUDY)["asked"].keys() == stored
 
 
+def test_a_field_that_the_study_does_not_search_is_not_listed_as_off(monkeypatch):
+    assert study_of(PLAIN, ["--search-space", "model.width=off"], monkeypatch).off == ()
+
+
 TEXTS = st.text("ab1.,: {}[]\"'=", min_size=1, max_size=5)
 NUMBERS = st.floats(1e-6, 1e6) | st.integers(1, 99)
 RANGES = st.one_of(
