@@ -51,42 +51,28 @@ def test_a_sentence_is_that_of_its_record(page, sentence, rows):
 
 def test_a_claim_that_its_record_does_not_have_is_seen():
     row = next(r for r in frame_of("reference-words").to_dicts() if r["label"] == "MGRU")
-    for claim in (
-        "negligible",
-        "undecided",
-        "0.1 to 0.2",
-        "loss 3.6",
-        "kn5 loses",
-        "kn5 by 0.1",
-        "+0.1 ±0.1",
-    ):
+    wrong = ("negligible", "undecided", "0.1 to 0.2", "loss 3.6", "kn5 loses", "kn5 by 0.1")
+    for claim in (*wrong, "+0.1 ±0.1"):
         assert not holds(row, claim), claim
     assert holds(row, "worse (size open)")
     assert len(CLAIMS) > 40
 
 
 def test_what_is_published_of_a_cut_agrees_where_our_verdict_has_a_sign():
-    signs = [
-        row["sign"]
-        for heading in ("Gated linear attention", "Gated DeltaNet", "HGRN2")
-        for row in table(
-            (PAGES / "modern_cells.md").read_text(encoding="utf-8").split(f"### {heading}\n")[1],
-            "cut",
-        )
-    ]
+    text = (PAGES / "modern_cells.md").read_text(encoding="utf-8")
+    headings = ("Gated linear attention", "Gated DeltaNet", "HGRN2")
+    tables = [table(text.split(f"### {heading}\n")[1], "cut") for heading in headings]
+    signs = [row["sign"] for rows in tables for row in rows]
     assert (len(signs), signs.count("agrees"), signs.count("undecided")) == (9, 5, 4)
 
 
-@pytest.mark.parametrize(
-    ("name", "heading"),
-    [
-        ("state_tracking-parity", "cell"),
-        ("state_tracking-s3", "cell on S3"),
-        ("state_tracking-s5", "cell on S5"),
-        ("state_tracking-counting", "cell on sums"),
-    ],
-)
-def test_the_seeds_that_track_a_state_are_those_of_the_records(name, heading):
+TRACKED = {"parity": "cell", "s3": "cell on S3", "s5": "cell on S5", "counting": "cell on sums"}
+"""Task -> heading of its column of cells."""
+
+
+@pytest.mark.parametrize("task", TRACKED)
+def test_the_seeds_that_track_a_state_are_those_of_the_records(task):
+    name = f"state_tracking-{task}"
     study, labels = folder_of(name), frame_of(name).select("point", "label")
     runs = study.runs.filter(pl.col("stage") == "confirm").select("run", "point").collect()
     tests = study.events.filter(pl.col("event") == "test").select("run", "accuracy").collect()
@@ -97,9 +83,8 @@ def test_the_seeds_that_track_a_state_are_those_of_the_records(name, heading):
         for (label,), accuracy in ((key, group["accuracy"]) for key, group in right)
     }
     text = (PAGES / "state_tracking.md").read_text(encoding="utf-8")
-    assert {
-        cell: f"{seeds}, {ends}" for cell, seeds, ends in map(dict.values, table(text, heading))
-    } == found
+    rows = map(dict.values, table(text, TRACKED[task]))
+    assert {cell: f"{seeds}, {ends}" for cell, seeds, ends in rows} == found
 
 
 NUMBERS = {2: "two seeds", 3: "three seeds"}

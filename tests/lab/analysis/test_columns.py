@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from lmzoo.lab.analysis.baseline_comparison import FIVE_GRAM
 from lmzoo.lab.analysis.columns import FRAMES, LINEAR, NEAR_LOSS, Column, in_unit
 from lmzoo.lab.analysis.comparison import compare_points
 from lmzoo.lab.analysis.load import load_study
@@ -16,7 +17,6 @@ from lmzoo.lab.analysis.report.page import render_report
 from lmzoo.lab.analysis.units import PERPLEXITIES
 from tests.lab.analysis.toy_study import ToyStudy, change_lines
 
-FIVE_GRAM = {"name": "ngram_count", "order": 5, "smoothing": "kneser_ney"}
 SIZES = {"characters": 198, "bytes": 396, "words": 33}
 IN_BITS = {"bits_per_character", "bits_per_byte"}
 HALF = Column(

@@ -3,7 +3,6 @@
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -12,15 +11,13 @@ from lmzoo.lab.analysis.report.colours import BASELINE, COLOURS, WIDE_LABEL, lab
 from lmzoo.lab.analysis.report.figure import write_figure
 from lmzoo.lab.analysis.report.forest import forest_picture, forest_rows
 from tests.lab.analysis.browser import browse
-from tests.lab.analysis.recorded import RECORDS as FILES
-from tests.lab.analysis.recorded import frame_of
+from tests.lab.analysis.recorded import PAGES, RECORDS, frame_of
 from tests.lab.analysis.report.test_screens import CLIPPED
 
-RESULTS = Path(__file__).parents[3] / "docs/results"
-RECORDS = ("gru_ablation-captions", "reference-words", "recall-mqar")
+NAMES = ("gru_ablation-captions", "reference-words", "recall-mqar")
 
 
-@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_point_has_the_colour_of_its_verdict(name):
     part = frame_of(name).partition_by(TABLE_KEYS, maintain_order=True)[0]
     svg = forest_picture(part)
@@ -34,7 +31,7 @@ def test_every_point_has_the_colour_of_its_verdict(name):
 
 
 def test_the_published_pictures_are_complete_and_follow_the_reader():
-    for path in RESULTS.glob("*-forest.svg"):
+    for path in PAGES.glob("*-forest.svg"):
         text = path.read_text("utf-8")
         ET.fromstring(text)
         light, dark = (
@@ -58,8 +55,8 @@ def test_a_label_beside_a_narrow_chart_has_two_lines_where_numbers_can_name_its_
 
 def test_narrow_pictures_show_all_names_in_the_font_of_the_reader(browser, tmp_path):
     """The first file of records has six verdicts, "worse (size open)" among them."""
-    name, paper, page = RECORDS[0], tmp_path / "forest.svg", tmp_path / "page.html"
-    write_figure(FILES / f"{name}.parquet", paper, 1, "token")
+    name, paper, page = NAMES[0], tmp_path / "forest.svg", tmp_path / "page.html"
+    write_figure(RECORDS / f"{name}.parquet", paper, 1, "token")
     part = frame_of(name).partition_by(TABLE_KEYS, maintain_order=True)[0]
     pictures = [forest_picture(part, narrow=True), paper.read_text("utf-8")]
     body = "".join(f'<div class="chart">{svg}</div>' for svg in pictures)

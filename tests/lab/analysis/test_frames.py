@@ -1,5 +1,7 @@
 """`lmzoo.runs` and `lmzoo.curves`: all facts of a study, from which tables are made."""
 
+import base64
+import re
 from pathlib import Path
 
 import polars as pl
@@ -7,9 +9,10 @@ import pytest
 
 import lmzoo
 from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.brief import WIDTH
+from lmzoo.lab.analysis.ranking_table import study_ranking
+from tests.lab.analysis.recorded import RECORDS
 
-ROOT = Path(__file__).parents[3]
-RECORDS = ROOT / "docs/results/records"
 GRU = RECORDS / "gru_ablation-captions.parquet"
 
 
@@ -22,11 +25,8 @@ def test_the_chosen_runs_have_the_losses_of_the_ranking(name: str) -> None:
     )
     both = lmzoo.rank(path).join(own, on="label")
     assert both.height > 5
-    for ours, theirs in (
-        ("test", "loss"),
-        ("seconds_right", "seconds"),
-        ("accuracy_right", "accuracy"),
-    ):
+    columns = {"test": "loss", "seconds_right": "seconds", "accuracy_right": "accuracy"}
+    for ours, theirs in columns.items():
         assert both.filter((pl.col(ours) - pl.col(theirs)).abs() > 1e-6).is_empty(), ours
     assert (both["count"] == both["runs"]).all()
 
@@ -42,9 +42,8 @@ def test_the_last_epoch_of_a_curve_is_that_of_the_run() -> None:
     assert (both["valid"] == both["valid_last"]).all()
     assert (both["seconds"] - both["seconds_last"]).abs().max() < 1e-9
     assert both.filter(pl.col("status") == "pruned")["epochs"].max() < 10
-    assert runs["label"].unique(maintain_order=True)[:2].to_list() == [
-        "wild type", "cut input_to_gate (0)",
-    ]  # fmt: skip
+    labels = runs["label"].unique(maintain_order=True).to_list()
+    assert labels[:2] == ["wild type", "cut input_to_gate (0)"]
     assert runs.filter("reference")["label"].unique().to_list() == ["wild type"]
 
 
@@ -79,6 +78,25 @@ def test_a_metric_to_maximize_has_its_own_sign(toy) -> None:
     path = toy.write()
     assert lmzoo.runs(path)["test"].to_list() == [30.0, 31.0]
     assert lmzoo.curves(path).filter(pl.col("epoch") == 3)["valid"].to_list() == [30.0, 31.0]
+
+
+def test_a_ranking_is_a_frame_that_shows_its_answer(toy) -> None:
+    toy.add_point("full", [2.0, 2.01, 1.99])
+    toy.add_point("part", [2.5, 2.51, 2.49])
+    ranking = lmzoo.rank(toy.write())
+    assert ranking.equals(study_ranking(toy.path).frame)
+    assert str(ranking) == repr(ranking)
+    question, doubt, answer = str(ranking).splitlines()[:3]
+    assert question == "Which path can be cut?"
+    assert doubt == "The curves still fall, by 0.100 nats in the last epoch."
+    assert answer.startswith("Worse than 'cut full' by more than")
+    *text, _command = str(ranking).splitlines()  # a command is one line
+    assert max(map(len, text)) <= WIDTH
+    page = ranking._repr_html_()
+    (picture,) = re.findall(r'<img src="data:image/svg\+xml;base64,([^"]*)">', page)
+    assert "var(--worse)" in base64.b64decode(picture).decode()
+    assert "&#x27;cut full&#x27;" in page
+    assert str(ranking.select("label", "loss")).startswith("shape: (2, 2)")
 
 
 def test_a_study_that_is_not_there_is_one_line(tmp_path, monkeypatch) -> None:

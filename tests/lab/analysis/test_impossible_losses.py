@@ -1,16 +1,11 @@
 """A loss below the known entropy of its source is an alarm."""
 
-from pathlib import Path
-
 import polars as pl
 import pytest
 
-from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.analysis.ranking_table import ranking_report
 from lmzoo.lab.statistics.entropy_floor import is_impossible
-
-RECORDS = Path(__file__).parents[3] / "docs/results/records"
 
 
 @pytest.mark.parametrize(
@@ -29,9 +24,8 @@ def test_what_a_test_split_explains(loss, floor, vocab, sequences, expected) -> 
 
 
 def test_a_ranking_warns_of_an_impossible_loss_only() -> None:
-    folder = load_study(RECORDS / "gru_ablation-captions.parquet")
-    frame = rank_points(folder.runs, folder.events, folder.study)
-    assert not frame["marks"].list.contains("impossible").any()
+    folder = folder_of("gru_ablation-captions")
+    assert not frame_of("gru_ablation-captions")["marks"].list.contains("impossible").any()
     runs = folder.runs.with_columns(floor_token=pl.lit(3.0))
     frame = rank_points(runs, folder.events, folder.study)
     marked = frame.filter(pl.col("marks").list.contains("impossible"))

@@ -26,18 +26,14 @@ def tuned(toy):
     return toy
 
 
-@pytest.mark.parametrize("name", ["tuned.journal"])
-def test_optuna_reads_the_exported_runs(tuned, tmp_path, name, capsys):
+def test_optuna_reads_the_exported_runs(tuned, tmp_path, capsys):
     pruned = tuned.add_run("gate", 98, 40.0, status="pruned", setting={"lr": 0.1})
     diverged = tuned.add_run("gate", 99, None, setting={"lr": 0.1})
-    file = tmp_path / name
+    file = tmp_path / "tuned.journal"
     records(Action.SAVE, tuned.path, file)
     assert capsys.readouterr().out == f"{file}: 8 tune runs\n"
-    if name.endswith(".db"):
-        storage = f"sqlite:///{file}"
-    else:
-        backend = optuna.storages.journal.JournalFileBackend(str(file))
-        storage = optuna.storages.JournalStorage(backend)
+    backend = optuna.storages.journal.JournalFileBackend(str(file))
+    storage = optuna.storages.JournalStorage(backend)
     study = optuna.load_study(study_name="toy", storage=storage)
     by_run = {trial.user_attrs["run"]: trial for trial in study.trials}
     assert len(by_run) == 8

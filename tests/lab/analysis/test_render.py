@@ -38,12 +38,8 @@ def test_markdown_parses_back(toy):
     block = text.split("**exact log-likelihood")[1].split("\n\n")[1].splitlines()
     header, rule, *rows = map(cells, block)
     assert {len(row) for row in (header, rule, *rows)} == {len(header)}
-    assert [row[1] for row in rows] == [
-        "cut full ≡",
-        LABELS["pipe|d [bold] & 100%_$"],
-        "cut once",
-        "cut wild",
-    ]
+    piped = LABELS["pipe|d [bold] & 100%_$"]
+    assert [row[1] for row in rows] == ["cut full ≡", piped, "cut once", "cut wild"]
     named = [dict(zip(header, row, strict=True)) for row in rows]
     assert named[0] == {
         "rank": "1 (1–2)", "point": "cut full ≡", "loss": "3.020 ±0.025", "difference": "reference",
@@ -163,17 +159,8 @@ def test_markdown_shows_every_character_as_it_is():
 
 
 def test_labels_of_others_are_texts_in_every_format() -> None:
-    labels = [
-        "\x1b[2J\x1b]0;own\x07",
-        "[64, 64]",
-        "*big",
-        "=HYPERLINK(1)",
-        "+cmd",
-        "@SUM",
-        "-1.5",
-        "-x",
-    ]
-    labels += ["\x9b31m", "\u202eabc"]
+    labels = ["\x1b[2J\x1b]0;own\x07", "[64, 64]", "*big", "=HYPERLINK(1)", "+cmd", "@SUM"]
+    labels += ["-1.5", "-x", "\x9b31m", "\u202eabc"]
     rows = [(label, "1.0") for label in labels]
     frame = pl.DataFrame({"label": labels, "loss": [1.0] * len(labels)})
     report = Report(

@@ -16,9 +16,9 @@ from lmzoo.lab.analysis.study_parquet import read_rows, restore_study, save_stud
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import RECORDS, STUDY, json_bytes, parse_json
 from lmzoo.lab.study.study_store import ReadOnlyStudyStore
-from tests.lab.analysis.toy_study import ToyStudy
+from tests.lab.analysis.toy_study import ToyStudy, change_lines
 
-HOST = b"a-machine.of.mine"
+HOST = "a-machine.of.mine"
 
 
 @pytest.fixture
@@ -33,12 +33,7 @@ def toy(tmp_path: Path) -> ToyStudy:
         toy.add_run(point, 0, 1.0)
         for seed, status in ((10, "pruned"), (11, "failed"), (12, None)):
             cut_after_an_epoch(toy.records_path(toy.add_run(point, seed, 1.5)), status)
-    text = (
-        toy.records_path(runs[0])
-        .read_bytes()
-        .replace(b'"epoch", ', b'"epoch", "host": "%s", ' % HOST)
-    )
-    toy.records_path(runs[0]).write_bytes(text)
+    change_lines(toy.records_path(runs[0]), "epoch", host=HOST)
     Store(toy.path).append("settings.ndjson", json.dumps({"point": "0", "index": 1, "setting": {}}))
     toy.write()
     return toy
@@ -51,11 +46,8 @@ def cut_after_an_epoch(path: Path, status: str | None) -> None:
 
 
 def tables(study: Path) -> list[str]:
-    reports = [
-        study_ranking(study),
-        study_ranking(study, unit="sentence", at=2),
-        study_comparison(study),
-    ]
+    sentence = study_ranking(study, unit="sentence", at=2)
+    reports = [study_ranking(study), sentence, study_comparison(study)]
     return [render(report, format) for report in reports for format in (*FORMATS, "table")]
 
 
@@ -76,8 +68,8 @@ def test_saving_twice_gives_equal_bytes_and_no_machine(toy: ToyStudy, tmp_path: 
     restore_study(tmp_path / "a.parquet", tmp_path / "restored")
     save_study(tmp_path / "restored", tmp_path / "c.parquet")
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "c.parquet").read_bytes()
-    assert any(HOST in path.read_bytes() for path in toy.path.glob(f"*/{RECORDS}"))
-    assert not any(HOST in content for *_, content in read_rows(tmp_path / "a.parquet"))
+    assert any(HOST in path.read_text() for path in toy.path.glob(f"*/{RECORDS}"))
+    assert not any(HOST.encode() in data for *_, data in read_rows(tmp_path / "a.parquet"))
 
 
 def test_the_folder_of_the_script_is_not_saved(toy: ToyStudy, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.comparison import study_comparison
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import render
-from lmzoo.lab.analysis.units import UNITS
 from lmzoo.lab.store.records import RECORDS
 from tests.lab.analysis.toy_study import ToyStudy, change_lines, row
 
@@ -43,19 +42,6 @@ def test_a_uniform_model_over_256_bytes_has_8_bits_per_byte(toy):
     assert nats["bits_per_character"] == pytest.approx(12)
     assert nats["perplexity"] == pytest.approx(256)
     assert row(study_ranking(toy.path, unit="ppl").frame, "full")["loss"] == pytest.approx(256)
-
-
-@pytest.mark.parametrize("unit", UNITS)
-def test_verdicts_ranks_and_p_do_not_depend_on_the_unit(study, unit):
-    add_sizes(study)
-    nats = study_ranking(study.path, unit="sentence" if unit == "sentence" else "token").frame
-    frame = study_ranking(study.path, unit=unit).frame
-    same = ["point", "rank", "rank_low", "rank_high", "p", "verdict", "seeds_needed", "perplexity"]
-    assert frame.select(same).equals(nats.select(same))
-    assert set(frame["metric"]) == {unit}
-    text = render(study_ranking(study.path, unit=unit), "md")
-    assert UNITS[unit] in text
-    assert "negligible difference" in text
 
 
 def test_records_without_sizes_are_refused(study):

@@ -67,11 +67,8 @@ def test_rank_imports_neither_torch_nor_ray(toy):
 
 def test_a_figure_is_as_wide_as_its_columns_and_prints_its_caption(toy, lmzoo, refused, tmp_path):
     toy.add_run("full", 10, 3.0, setting={"lr": 0.001})
-    for name, start in (
-        ("forest.pdf", b"%PDF"),
-        ("curves.svg", b"<svg"),
-        ("tuning.png", b"\x89PNG"),
-    ):
+    starts = {"forest.pdf": b"%PDF", "curves.svg": b"<svg", "tuning.png": b"\x89PNG"}
+    for name, start in starts.items():
         widths = []
         for columns in (1, 2):
             file = tmp_path / str(columns) / name

@@ -29,13 +29,10 @@ from lmzoo.lab.statistics.compared import (
 
 RNG = np.random.default_rng
 OFFSETS = np.array([0, 0.2, -0.2, 0.001, 0.02, -0.02, 0.02])
-NEXT = {
+NEXT = {word: set() for word in (WORSE, BETTER, NEGLIGIBLE)} | {
     UNDECIDED: {WORSE, WORSE_OPEN, NEGLIGIBLE, BETTER_OPEN, BETTER},
     WORSE_OPEN: {WORSE, NEGLIGIBLE},
     BETTER_OPEN: {BETTER, NEGLIGIBLE},
-    WORSE: set(),
-    BETTER: set(),
-    NEGLIGIBLE: set(),
 }
 """Verdict -> those that more data may make of it."""
 

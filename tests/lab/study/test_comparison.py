@@ -20,7 +20,7 @@ from lmzoo.lab.sweep.screen.console import so_far
 from lmzoo.train.run_config import model_facts
 from lmzoo.trainables.resolve import resolve
 from tests.lab.sweep.fake_runs import FakeRun
-from tests.lab.sweep.local_sweep import outcome, sweep
+from tests.lab.sweep.local_sweep import outcome
 
 LOSSES = {2: 3.2, 3: 3.0, 4: 2.95, 5: 3.01}
 """Order of a count model -> its loss, which is the same for every seed."""
@@ -56,8 +56,8 @@ def counts(study):
 
 
 @pytest.fixture
-def run(corpus, corpus_fields):
-    return functools.partial(sweep, corpus=corpus, fields=corpus_fields, open_run=open_run)
+def run(fake_sweep):
+    return functools.partial(fake_sweep, open_run=open_run)
 
 
 @pytest.fixture
@@ -105,21 +105,11 @@ def test_architectures_at_one_untuned_rate_have_no_verdict(study, verdicts, samp
         Point("counts", "ngram_count", {"order": 2}),
     )
     search = {"recipe.lr": None} if samples else {}
-    fields = {
-        "samples": samples or 5,
-        "search": search,
-        "fields": {},
-        "epochs": 2,
-        "seeds": 12,
-        "margin": 0.1,
-    }
-    rows = verdicts(dataclasses.replace(study, points=points, reference="gru", **fields))
-    untuned = samples < 2
-    assert [rows[label]["verdict"] for label in ("wide", "tanh", "counts")] == [
-        "negligible",
-        None if untuned else "negligible",
-        None if untuned else "better",
-    ]
+    fields = {"samples": samples or 5, "search": search, "fields": {}, "epochs": 2, "seeds": 12}
+    fields |= {"margin": 0.1, "points": points, "reference": "gru"}
+    rows, untuned = verdicts(dataclasses.replace(study, **fields)), samples < 2
+    found = [rows[label]["verdict"] for label in ("wide", "tanh", "counts")]
+    assert found == ["negligible", *([None] * 2 if untuned else ["negligible", "better"])]
     marked = {label for label, row in rows.items() if "untuned" in row["marks"]}
     assert marked == ({"tanh", "counts"} if untuned else set())
 

@@ -1,7 +1,6 @@
 """Settings, prunes and best settings do not depend on timing, deaths and restarts."""
 
 import dataclasses
-import functools
 import json
 
 import optuna
@@ -13,15 +12,9 @@ from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.pruners import PRUNERS
 from lmzoo.lab.study.samplers import SAMPLERS
 from lmzoo.lab.study.study_store import SETTINGS
-from tests.lab.sweep.fake_runs import open_fake_run
-from tests.lab.sweep.local_sweep import outcome, sweep
+from tests.lab.sweep.local_sweep import outcome
 
 SEARCH = {"recipe.lr": FloatRange(1e-4, 1e-1, log=True), "recipe.batch": IntRange(8, 32)}
-
-
-@pytest.fixture
-def fake_sweep(corpus, corpus_fields):
-    return functools.partial(sweep, corpus=corpus, fields=corpus_fields, open_run=open_fake_run)
 
 
 @pytest.fixture

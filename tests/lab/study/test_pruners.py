@@ -24,11 +24,10 @@ def curves(losses: list[float]) -> list[dict[int, float]]:
 
 def test_rungs_are_geometric_and_below_the_budget():
     """By default a run may stop at half of its epochs."""
+    by_default = ((1, ()), (2, (1,)), (10, (5,)), (12, (6,)), (60, (30,)))
     for grace, reduction, epochs, expected in [
-        (2, 3, 20, (2, 6, 18)),
-        (2, 3, 18, (2, 6)),
-        (4, 2, 3, ()),
-        *((0, 2, *case) for case in ((1, ()), (2, (1,)), (10, (5,)), (12, (6,)), (60, (30,)))),
+        *((2, 3, 20, (2, 6, 18)), (2, 3, 18, (2, 6)), (4, 2, 3, ())),
+        *((0, 2, *case) for case in by_default),
     ]:
         study = dataclasses.replace(STUDY, grace=grace, reduction=reduction, epochs=epochs)
         assert rungs(study) == expected

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import functools
 import math
 from typing import ClassVar
 
@@ -15,8 +14,7 @@ from lmzoo.lab.statistics.responses import fit_responses
 from lmzoo.lab.store.records import CONFIG, read_json
 from lmzoo.lab.study.pruners import KEEP, rungs
 from lmzoo.lab.study.tuning import CELLS, WITH_CHOICES, coordinates, start_design
-from tests.lab.sweep.fake_runs import open_fake_run
-from tests.lab.sweep.local_sweep import outcome, sweep
+from tests.lab.sweep.local_sweep import outcome
 
 SPACE = {"recipe.lr": FloatRange(1e-3, 2e-1, log=True)}
 DEFAULT = {"recipe.lr": 1e-2}
@@ -26,13 +24,6 @@ DEFAULT = {"recipe.lr": 1e-2}
 def tuned(study):
     """Four points with the start design, whose highest rate diverges, and a rung at epoch 2."""
     return dataclasses.replace(study, search=SPACE, samples=CELLS, epochs=12)
-
-
-@pytest.fixture
-def fake_sweep(corpus, corpus_fields, tmp_path):
-    return functools.partial(
-        sweep, corpus=corpus, fields=corpus_fields, open_run=open_fake_run, path=tmp_path
-    )
 
 
 def tune_runs(path, study) -> list[list[list[dict]]]:

@@ -43,11 +43,8 @@ def test_what_was_written_is_read_by_the_next_sweep(address):
             store.write_study({"number": number})
     with closing(StudyStore(address)) as store:
         assert store.settings("a") == {0: {"lr": 1.0}, 1: {"lr": 2.0}, 2: {"lr": 3.0}}
-        assert parse_json(store.store.read(STUDY)) == {
-            "schema": SCHEMA,
-            "numerics": NUMERICS,
-            "number": 4,
-        }
+        expected = {"schema": SCHEMA, "numerics": NUMERICS, "number": 4}
+        assert parse_json(store.store.read(STUDY)) == expected
 
 
 def test_calls_do_not_wait_for_the_store_and_only_the_latest_study_is_written(

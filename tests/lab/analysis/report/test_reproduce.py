@@ -46,20 +46,14 @@ def begin(study, path):
     return path / "toy"
 
 
+WORDS = {"corpus": "captions_char", "recipe": "published", "sampler": "qmc", "pruner": "median"}
+WORDS |= {"metric": "loss", "test_metric": "final", "direction": "maximize", "unit": "%"}
 GIVEN = {
-    "corpus": ("captions_char", "captions_char"),
-    "recipe": ("published", "published"),
-    "parameters": ("5000", 5000),
+    **{name: (word, word) for name, word in WORDS.items()},
+    **{name: (str(x), x) for name, x in (("parameters", 5000), ("margin", 0.125))},
+    "max_seeds": ("7", 7),
     "fields": ("model.norm=l2", {"model.norm": "l2"}),
     "search": ("recipe.lr=1:8", {"recipe.lr": IntRange(1, 8)}),
-    "sampler": ("qmc", "qmc"),
-    "pruner": ("median", "median"),
-    "margin": ("0.125", 0.125),
-    "max_seeds": ("7", 7),
-    "metric": ("loss", "loss"),
-    "test_metric": ("final", "final"),
-    "direction": ("maximize", "maximize"),
-    "unit": ("%", "%"),
 }
 """Field -> words of its option and its value; others are 4, as a number or as a text."""
 STATED = {"name", "question", "points", "reference", "script", "given", "listeners"}
