@@ -25,7 +25,6 @@ def report_of(name: str) -> Report:
 
 
 def frame_of(name: str) -> pl.DataFrame:
-    """Return the ranking of a file of records."""
     return report_of(name).frame
 
 

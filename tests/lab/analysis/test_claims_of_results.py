@@ -15,7 +15,6 @@ CLAIMS = CLAIM.findall(Path(__file__).with_name("claims.txt").read_text("utf-8")
 
 
 def holds(row: dict, claim: str) -> bool:
-    """Whether a row of a ranking has what the last column of `claims.txt` says."""
     kind, _, value = claim.partition(" ")
     if "±" in claim:
         half = (row["difference_high"] - row["difference_low"]) / 2
@@ -166,7 +165,6 @@ def test_what_the_page_of_sizes_says_is_what_its_tables_have():
 
 
 def table(page: str, first: str) -> list[dict[str, str]]:
-    """The rows of the table whose first heading is this one."""
     lines = page[page.index(f"| {first} |") :].split("\n\n")[0].splitlines()
     header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [dict(zip(header, row, strict=True)) for row in rows]

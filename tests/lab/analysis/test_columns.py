@@ -45,7 +45,6 @@ def add_points(toy: ToyStudy, scale: float = 1.0) -> ToyStudy:
 
 
 def frames(toy: ToyStudy) -> dict[str, pl.DataFrame]:
-    """Return the tables of a study that have numbers in nats."""
     folder = load_study(toy.path)
     return {
         "ranking": rank_points(folder.runs, folder.events, folder.study),

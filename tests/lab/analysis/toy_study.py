@@ -52,7 +52,6 @@ class ToyStudy:
         }
 
     def write(self) -> Path:
-        """Write `study.json` and return the study's folder."""
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / STUDY).write_bytes(json_bytes(self.study_json))
         return self.path
@@ -134,16 +133,13 @@ class ToyStudy:
         return run
 
     def write_test_losses(self, run: str, nll: ArrayLike, tokens: ArrayLike) -> None:
-        """Write the test losses of each sequence."""
         path = self.path / run / TEST_LOSSES.format(self.epochs)
         np.save(path, np.stack([np.asarray(nll, "f4"), np.asarray(tokens, "f4")]))
 
     def records_path(self, run: str) -> Path:
-        """Return the file of a run's records."""
         return self.path / run / RECORDS
 
     def config_path(self, run: str) -> Path:
-        """Return the file of a run's config."""
         return self.path / run / CONFIG
 
 
@@ -155,11 +151,9 @@ def change_lines(path: Path, kind: str, **values: Any) -> None:
 
 
 def rank(toy: ToyStudy, **options: Any) -> pl.DataFrame:
-    """Write `study.json` and return the ranking of the study."""
     folder = load_study(toy.write())
     return rank_points(folder.runs, folder.events, folder.study, **options)
 
 
 def row(frame: pl.DataFrame, point: str) -> dict[str, Any]:
-    """Return the row of a point."""
     return frame.filter(pl.col("point") == point).row(0, named=True)

@@ -18,13 +18,11 @@ COMMANDS = ("sample", "score", "posterior", "horizon", "audit")
 
 
 def arguments(command: str) -> list[str]:
-    """Return what a command needs besides the run."""
     return ["a man runs"] if command == "score" else []
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
-    """The folder of two runs of DLM46 with one cut, by seed."""
     out = tmp_path_factory.mktemp("trained")
     text = out / "own.txt"
     text.write_text("a man runs\na dog sits\ntwo men run\n" * 20)
@@ -38,7 +36,6 @@ def trained(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def runs(trained, tmp_path, monkeypatch) -> Path:
-    """A folder `runs` with a study of these two runs, in the working folder."""
     runs = tmp_path / "runs"
     study = runs / "toy-text"
     shutil.copytree(trained, study)

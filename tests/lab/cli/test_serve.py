@@ -42,7 +42,6 @@ def server(runs, no_charts):
 
 
 def get(server, path: str, method: str = "GET", headers: Mapping[str, str | bytes] | None = None):
-    """Return status, headers and text of the answer."""
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port)
     connection.request(method, path, headers=headers or {})
     answer = connection.getresponse()

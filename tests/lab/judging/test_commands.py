@@ -152,7 +152,6 @@ def test_a_run_ends_with_its_process(tmp_path) -> None:
 
 
 def damage(folder: Path, rng: random.Random) -> None:
-    """Damage a file as a power loss, a full disk or a tool of another kind does."""
     files = sorted(folder.glob("*.json*"))
     if not files:
         return

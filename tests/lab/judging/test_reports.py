@@ -20,7 +20,6 @@ REPORTS = [
 
 
 def write_runs(path: Path) -> None:
-    """Write six seeds of variants in two tables: missing, diverged and single runs among them."""
     rng, rows = np.random.default_rng(0), []
     common = rng.normal(0, 0.02, 6)
     for table, scale in (("a", 0.004), ("b", 0.02)):

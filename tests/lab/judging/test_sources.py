@@ -57,7 +57,6 @@ def written(write: Callable[[io.BytesIO], Any]) -> bytes:
 
 
 def chart() -> str:
-    """Return a chart that W&B exported."""
     names = [f"{v}-s{s} - loss" for v, s, _ in RUNS]
     header = [name + end for name in names for end in ("", "__MIN", "__MAX")]
     lines = [["Step", *header], ["0", *["9"] * len(header)]]
@@ -66,7 +65,6 @@ def chart() -> str:
 
 
 def graph() -> str:
-    """Return the answer of W&B's API."""
     nodes = [
         {"node": {
             "state": "finished", "summaryMetrics": json.dumps({"loss": x}),

@@ -30,13 +30,10 @@ SEEDS = np.array([0.31, 0.36, 0.29, 0.4, 0.33, 0.32])
 
 
 class Error(NamedTuple):
-    """The error of a mean difference and its degrees of freedom."""
-
     sd: float
     freedom: float
 
     def above(self, p: float) -> float:
-        """Return the size that the error exceeds with probability p."""
         return float(stats.t.isf(p, self.freedom)) * self.sd
 
 

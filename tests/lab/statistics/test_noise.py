@@ -17,12 +17,6 @@ from lmzoo.lab.statistics.noise import (
 RNG = np.random.default_rng
 
 
-def test_equal_variances_are_pooled():
-    noise = seed_noise(RNG(1).normal(0, 0.1, (400, 5)))
-    assert np.allclose(np.median(noise.expected()), 0.01, rtol=0.15)
-    assert noise.outlier.mean() < 0.1
-
-
 def test_effects_of_seeds_are_removed():
     own, common = RNG(2).normal(0, 0.1, (40, 5)), RNG(3).normal(0, 10, 5)
     every = np.ones(40, bool)

@@ -34,7 +34,6 @@ def study() -> np.ndarray:
 
 
 def without_infinity() -> np.ndarray:
-    """Return the losses that count."""
     return np.where(np.isfinite(study()), study(), np.nan)
 
 
@@ -134,7 +133,6 @@ FITS = {
 
 
 def numbers(result: Any) -> list[float]:
-    """Return the numbers of nested arrays and tuples."""
     if isinstance(result, list | tuple):
         return [number for part in result for number in numbers(part)]
     return [float(f"{number:.6g}") for number in np.ravel(result)]

@@ -35,13 +35,6 @@ def test_the_interval_includes_the_rank_and_needs_two_seeds(table):
         assert (stats.rankdata(means, method="min") <= high).all()
 
 
-def test_intervals_are_paired_by_seed():
-    seed = RNG(7).normal(0, 10, 6)
-    values = np.stack([seed, seed + 1, seed + 2]) + RNG(8).normal(0, 0.01, (3, 6))
-    low, high = rank_intervals(values)
-    assert low.tolist() == high.tolist() == [1, 2, 3]
-
-
 def test_the_order_of_points_and_seeds_does_not_matter():
     values = RNG(9).normal(size=(7, 4)) + np.arange(7)[:, None]
     low, high = rank_intervals(values)

@@ -63,7 +63,6 @@ COVERAGE = {
 
 
 def random_differences(random, kind, seeds, sequences=100):
-    """Return paired differences (seeds, sequences) whose true mean is zero."""
     # Seeds have 95 % of the variance of the mean: the worst case for few seeds.
     mostly = np.sqrt(19 * seeds / sequences)
     of_seeds, of_sequences, of_both = {

@@ -32,13 +32,11 @@ sweep = partial(local_sweep.sweep, open_run=open_run)
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch):
-    """Nothing waits for the disk."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
 @pytest.fixture
 def small(monkeypatch):
-    """Three runs in each file."""
     monkeypatch.setattr(archive, "RUNS", 3)
     monkeypatch.setattr(study_store, "RUNS", 3)
 

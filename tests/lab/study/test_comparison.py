@@ -145,7 +145,6 @@ def undecided(study):
 
 
 def seeds(path) -> dict[str, int]:
-    """Return label -> number of confirm runs."""
     study = read_json(path / STUDY)
     labels = {point["id"]: point["label"] for point in study["points"]}
     return {labels[point]: len(own["runs"]) for point, own in study["chosen"].items()}
@@ -229,7 +228,6 @@ def test_the_measured_spread_enters_and_the_first_tuning_is_unchanged(tuned, run
 
 
 def losses_of(path, point, setting):
-    """Return the test losses of the confirm runs of a point with a setting."""
     folder = load_study(path)
     runs = folder.runs.collect().filter(point=point, stage="confirm").to_dicts()
     tests = dict(folder.events.collect().filter(event="test").select("run", "token").iter_rows())

@@ -31,7 +31,6 @@ def settings_in(path) -> dict:
 
 
 def decided(path) -> tuple:
-    """Return the settings, the records of all runs, and the best settings of a store."""
     return settings_in(path), outcome(path), read_json(path / STUDY)["chosen"]
 
 
@@ -56,7 +55,6 @@ CHOICES = [
 
 
 def name_of(choice: dict) -> str:
-    """Return a name that is the same in every process."""
     names = (x if isinstance(x, str) else type(x).__name__ for x in choice.values())
     return "-".join(names)
 

@@ -131,13 +131,11 @@ def table(path) -> list[dict]:
 
 @pytest.fixture
 def one_point(study):
-    """A study of one point and the baselines."""
     return dataclasses.replace(study, points=study.points[:1], seeds=1)
 
 
 @pytest.fixture
 def sweep_epochs(corpus, corpus_fields, tmp_path):
-    """Sweeps a study with this number of epochs; returns True if it is done."""
 
     def run(study, epochs: int, steps: int = 10**6) -> bool:
         changed = dataclasses.replace(study, epochs=epochs)

@@ -41,8 +41,6 @@ STUDIES = {
 
 
 class Toy(Trainable):
-    """A point whose losses are those of `fake_runs.py`."""
-
     code = UserCode()
     failure_loss = 9.0
 
@@ -63,7 +61,6 @@ class Toy(Trainable):
 
 
 def plan(study: Study, path: Path) -> str:
-    """Return the runs and choices of a finished sweep."""
     space = dict(study.search)
     points = [Toy(p.label, p.label, space, study.epochs) for p in study.points]
     with ExitStack() as stack:

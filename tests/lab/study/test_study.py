@@ -96,7 +96,6 @@ def test_an_unknown_field_of_a_study_gets_a_suggestion(cls, given, near):
 
 
 def written(study, corpus, corpus_fields, path) -> dict:
-    """Return the study.json of a sweep that has just started."""
     with closing(StudyStore(path)) as store:
         Planner(study, resolve(study, corpus, corpus_fields), store)
     return read_json(path / STUDY)

@@ -30,17 +30,14 @@ def study(toy):
 
 
 def specs(text: str) -> list[dict]:
-    """Return the specifications of the page's charts."""
     return [json.loads(spec) for spec in re.findall(r"application/json\">(.*?)</script>", text)]
 
 
 def markup(text: str) -> str:
-    """Return the page without its scripts."""
     return re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
 
 
 def stored(text: str) -> str:
-    """Return the file that a page offers for download."""
     data = re.search(r'href="data:text/csv;base64,([^"]*)"', text)
     assert data is not None
     return base64.b64decode(data[1]).decode()

@@ -62,8 +62,6 @@ STATED = {"name", "question", "points", "reference", "script", "given", "listene
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Grown(Study):
-    """A study with one more option of each type."""
-
     patience: int = option("Epochs without progress.", low=1, default=2)
     decay: float = option("Rate.", default=0.5)
     order_of_points: str = option("How points are sorted.", default="as given")

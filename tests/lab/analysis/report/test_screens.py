@@ -56,14 +56,12 @@ POINT = ".mark-symbol.role-mark path"
 
 @pytest.fixture(scope="module")
 def browse():
-    """Opens pages in one browser."""
     with launched() as browser:
         yield functools.partial(browse_page, browser=browser)
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """A page with every chart."""
     path = tmp_path_factory.mktemp("pages") / "records.html"
     path.write_text(page_of("gru_ablation-captions"), encoding="utf-8")
     return path
