@@ -150,11 +150,7 @@ def legends(tables: Iterable[TextTable], columns: Iterable[Column], **words: str
 
 
 def in_unit(table: pl.DataFrame, frame: str, unit: str) -> pl.DataFrame:
-    """Return a table of token losses in another unit, which is named in its column `metric`.
-
-    Raises:
-        UserError: The unit needs the size of the text, and a row has none.
-    """
+    """Return a table of token losses in another unit; a `UserError` if it needs an unknown size."""
     table = table.with_columns(metric=pl.lit(unit))
     if unit in SIZE_OF:
         require_size(table, unit)

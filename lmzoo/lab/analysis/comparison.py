@@ -74,8 +74,7 @@ class SequenceLosses(NamedTuple):
 def compare_points(folder: StudyFolder, *, metric: str = "token") -> pl.DataFrame:
     """Compare the points of the reference's table with the reference, one row per point.
 
-    Raises:
-        UserError: The reference has no stored losses of test sequences.
+    A `UserError` says that the reference has no stored losses of test sequences.
     """
     ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric)
     epoch = ranked["epoch"].item(0)

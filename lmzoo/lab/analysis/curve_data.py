@@ -5,9 +5,8 @@
 
 A pruned setting counts with its last loss. A diverged setting has a row without a loss.
 
-Points may search a field in different ranges. Their common range is the smallest range that
-includes all of them. A study of an older version stores the range of one point only, so the tried
-values extend the range as well.
+Points may search a field in different ranges; their common range includes all of them, and the
+values that were tried: a study of an older version stores the range of one point only.
 """
 
 import json

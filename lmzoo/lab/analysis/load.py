@@ -98,9 +98,7 @@ class StudyFolder(NamedTuple):
 def load_study(path: Path) -> StudyFolder:
     """Read a study from its folder, a bucket, or the Parquet file of its records.
 
-    Raises:
-        UserError: The folder does not exist, is not a study's folder, has another schema, or has
-            runs of another version of the numerics.
+    A `UserError` says that there is none, or that it or a run has another schema or numerics.
     """
     packed = str(path).endswith(SUFFIX)
     path = unpacked_study(path) if packed else open_store(path).local_copy(TABLE_FILES)
@@ -163,10 +161,8 @@ def against(folder: StudyFolder, reference: str | None) -> StudyFolder:
     """Return a study whose points are compared with this point; None: with its own reference.
 
     More seeds would go to the comparisons with its own one, so `given`, its command, is left out;
-    and a warning says that a reference chosen by its loss makes differences look larger.
-
-    Raises:
-        UserError: There is no such point.
+    and a warning says that a reference chosen by its loss makes differences look larger. A
+    `UserError` says that there is no such point.
     """
     if reference is None:
         return folder
@@ -187,11 +183,7 @@ def status_at(epoch: int) -> pl.Expr:
 
 
 def read_study(path: Path) -> dict[str, Any]:
-    """Return the content of a study's `study.json`.
-
-    Raises:
-        UserError: See `load_study`.
-    """
+    """Return the content of a study's `study.json`; errors are those of `load_study`."""
     if not path.is_dir():
         raise UserError(f"no folder {str(path)!r}; give the folder of a study, as in runs/NAME")
     study = read_json(path / STUDY)

@@ -45,15 +45,9 @@ STATES = {
 
 
 def export_to_optuna(folder: StudyFolder, path: Path, *, more: bool = False) -> int:
-    """Write the tune runs that have ended; return how many were written.
+    """Write the tune runs that have ended, `more` of them into a file; return how many.
 
-    Args:
-        folder: the study.
-        path: the file.
-        more: add the runs that a file does not have yet.
-
-    Raises:
-        UserError: The file exists, or no tune run has ended.
+    A `UserError` says that the file exists, or that no tune run has ended.
     """
     if path.exists() and not more:
         raise UserError(f"{path} exists; remove it, or give another file")
@@ -70,11 +64,7 @@ def export_to_optuna(folder: StudyFolder, path: Path, *, more: bool = False) -> 
 
 
 def follow(path: Path, file: Path, say: Callable[[str], None], pause: float = 10.0) -> None:
-    """Write the tune runs of a study while its sweep runs, as they end.
-
-    Raises:
-        UserError: No tune run has ended, and no sweep runs.
-    """
+    """Write tune runs as they end, while a sweep runs; a `UserError` if there are neither."""
     while True:
         runs_on = is_running(path)
         try:

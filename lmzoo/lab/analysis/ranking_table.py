@@ -1,8 +1,7 @@
 """The ranking of a study as text: heading, tables and legend.
 
 Each group of comparable points has two tables: the results, and how each setting was found, where
-a column with the same cell in every row is a part of the title. A
-missing number is "—", never 0. A column without any content is left out.
+a column with equal cells is a part of the title. A missing number is "—", never 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,11 +62,7 @@ def study_ranking(
     at: int | None = None,
     margin: float | None = None,
 ) -> Report:
-    """Return the ranking of the study in folder `path`.
-
-    Raises:
-        UserError: Nothing can be ranked, or a name is unknown.
-    """
+    """Return the ranking of the study in folder `path`; a `UserError` if nothing can be ranked."""
     if margin is not None and not 0 < margin < float("inf"):
         raise UserError(f"margin {margin} is not a positive number of nats; give one, as 0.02")
     metric = metric_of(unit)

@@ -9,10 +9,7 @@ r"""Render a report as text. A report has a heading, tables of strings, and a le
 
 A label cannot send escape sequences to a terminal: control characters are shown as `\x1b`.
 
-The cells of the tables are strings: modules such as `ranking_table.py` format the numbers, and this
-module only lays them out.
-
-The default place of a command's files: the study's folder.
+The cells of the tables are strings: `ranking_table.py` and others format the numbers.
 """
 
 import html
@@ -100,11 +97,7 @@ KEYS = ("rank", "point", "parameters")
 
 
 def with_columns(report: Report, names: Sequence[str]) -> Report:
-    """Return the report with these columns of its tables and of its frame, in this order.
-
-    Raises:
-        UserError: No table has a column.
-    """
+    """Return the report with these columns, in this order; a `UserError` if one is unknown."""
     known = list(dict.fromkeys(name for table in report.tables for name in table.header))
     for name in names:
         if name not in known:
@@ -126,13 +119,10 @@ def with_columns(report: Report, names: Sequence[str]) -> Report:
 def render(
     report: Report, format: str, *, width: int = 100, colour: bool = False, complete: bool = True
 ) -> str:
-    """Return the report as text: table, md, csv, json, latex or github.
+    """Return the report as text: table, md, csv, json, latex or github; else a `UserError`.
 
     A table has `width` columns of a terminal, and colours; unless it is `complete`, optional
     columns that do not fit are left out.
-
-    Raises:
-        UserError: The format is unknown.
     """
     check_format(format)
     if format not in ("csv", "json"):
@@ -156,11 +146,7 @@ def _printable(report: Report) -> Report:
 
 
 def check_format(format: str) -> None:
-    """Check that a format is known.
-
-    Raises:
-        UserError: The format is unknown.
-    """
+    """Raise a `UserError` unless a format is known."""
     if format not in ("table", *FORMATS):
         raise UserError(f"no format {format!r}; known: {', '.join(('table', *FORMATS))}")
 
@@ -327,12 +313,9 @@ FORMATS = {"md": _markdown, "csv": _csv, "json": _json, "latex": _latex, "github
 
 
 def output_path(study: Path, out: Path | None, name: str) -> Path:
-    """Return `out` if it is given, else `name` in the study's folder.
+    """Return `out` if it is given, else `name` in the study's folder or next to its Parquet file.
 
-    For a study in a Parquet file, the default is next to the file.
-
-    Raises:
-        UserError: The path is in a bucket; pages and charts are written to local folders only.
+    A `UserError` says that pages and charts are not written to buckets.
     """
     folder = study.parent if study.suffix == SUFFIX else study
     path = out or folder / name

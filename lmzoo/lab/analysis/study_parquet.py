@@ -37,13 +37,8 @@ PAGE = 1 << 28
 def save_study(store: Store | Path | str, path: Path, *, with_sequences: bool = False) -> int:
     """Write the records of a study to a Parquet file and return its size in bytes.
 
-    Args:
-        store: the study's folder or bucket; a sweep may be running in it.
-        path: the file, replaced if it exists.
-        with_sequences: also save the loss of every test sequence.
-
-    Raises:
-        UserError: The store has no study, or the file's name does not end in .parquet.
+    A sweep may be running in the store. The file is replaced if it exists; a `UserError` says that
+    its name does not end in .parquet, or that the store has no study.
     """
     if path.suffix != SUFFIX:
         raise UserError(f"{str(path)!r} does not end in {SUFFIX}")
@@ -61,10 +56,9 @@ def save_study(store: Store | Path | str, path: Path, *, with_sequences: bool = 
 
 
 def restore_study(path: Path, store: Store | Path | str) -> int:
-    """Write the runs of a Parquet file into an empty store and return their number.
+    """Write the runs of a Parquet file into a store and return their number.
 
-    Raises:
-        UserError: There is no such file, it has no study, or the store has files.
+    A `UserError` says that the store has files; the others are those of `read_rows`.
     """
     target = open_store(store)
     rows = read_rows(path)
@@ -79,11 +73,7 @@ def restore_study(path: Path, store: Store | Path | str) -> int:
 
 
 def read_rows(path: Path) -> list[tuple[str, str, bytes]]:
-    """Return folder, file and content of each file.
-
-    Raises:
-        UserError: There is no such file, or it is not a Parquet file with a study.
-    """
+    """Return folder, file and content of each file; a `UserError` if it is no file of a study."""
     try:
         frame = pl.read_parquet(path)
     except FileNotFoundError:
@@ -102,11 +92,7 @@ def read_rows(path: Path) -> list[tuple[str, str, bytes]]:
 
 
 def unpacked_study(path: Path) -> Path:
-    """Return a temporary folder with the study of a Parquet file.
-
-    Raises:
-        UserError: See `read_rows`.
-    """
+    """Return a temporary folder with the study of a Parquet file; errors are as of `read_rows`."""
     return _unpacked(path, path.stat().st_mtime_ns if path.exists() else 0)
 
 

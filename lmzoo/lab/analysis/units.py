@@ -45,8 +45,7 @@ SIZE_COLUMNS = tuple(SIZE_OF.values())
 def metric_of(unit: str, *, linear: bool = False) -> str:
     """Return the metric, `token` or `sentence`, whose losses are converted to the unit.
 
-    Raises:
-        UserError: The unit is unknown, or `linear` and not proportional to nats.
+    A `UserError` says that the unit is unknown, or `linear` and not proportional to nats.
     """
     known = [name for name in UNITS if not linear or name not in PERPLEXITIES]
     if unit not in known:
@@ -107,11 +106,7 @@ def size_line(table: pl.DataFrame) -> str:
 
 
 def require_size(frame: pl.DataFrame, unit: str) -> None:
-    """Check that the size of the text is known in all rows with the loss of a text.
-
-    Raises:
-        UserError: It is not.
-    """
+    """Raise a `UserError` unless all rows with the loss of a text have its size."""
     if frame.filter(pl.col("score") != OBJECTIVE)[SIZE_OF[unit]].null_count():
         raise UserError(
             f"the records lack the size of the test text, which --unit {unit} needs: residues form "

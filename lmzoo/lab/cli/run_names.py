@@ -29,11 +29,7 @@ Runs = Annotated[Path, typer.Option("--runs", help="Folder in which runs and stu
 
 
 def find_run(text: str, runs: Path = RUNS) -> Path:
-    """Return the folder of the run that a text names; see above.
-
-    Raises:
-        UserError: Nothing or several runs have this name, or the run has no weights.
-    """
+    """Return the folder of the run that a text names; a `UserError` if it is not one."""
     found = find_trained(text, runs)
     if found is None:
         raise UserError(
@@ -44,11 +40,7 @@ def find_run(text: str, runs: Path = RUNS) -> Path:
 
 
 def find_trained(text: str, runs: Path = RUNS) -> Path | None:
-    """Return the folder of a run, or None for a row without a run, which has no trained weights.
-
-    Raises:
-        UserError: See `find_run`.
-    """
+    """Return the folder of a run, or None for a row without a run; errors are as of `find_run`."""
     path = Path(text)
     if (path / STUDY).exists():
         raise UserError(f"{text} is the folder of a study; name a point of it, as in {text}:POINT")
@@ -66,11 +58,7 @@ def find_trained(text: str, runs: Path = RUNS) -> Path | None:
 
 
 def find_studied(text: str, runs: Path = RUNS) -> tuple[Path, str]:
-    """Return the study that a text names, and the point: "" if it names no point.
-
-    Raises:
-        UserError: See `find_study`.
-    """
+    """Return the study that a text names, and the point or ""; errors are those of `find_study`."""
     study, _, point = (text, "", "") if S3_SCHEME.match(text) else text.partition(":")
     return find_study(study, runs), point
 

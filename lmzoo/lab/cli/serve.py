@@ -197,8 +197,7 @@ class Handler(BaseHTTPRequestHandler):
 def build_server(runs: Path, port: int, render: Callable[[Path], str]) -> ThreadingHTTPServer:
     """Return the server of the pages, with a token of its own.
 
-    Raises:
-        UserError: The folder is not there, or the port is in use.
+    A `UserError` says that the folder is not there, or that the port is in use.
     """
     if not runs.is_dir():
         raise UserError(f"{runs} is not a folder; give the folder of the runs, such as runs")

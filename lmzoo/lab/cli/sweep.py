@@ -35,8 +35,7 @@ def run(study: str, options: list[str]) -> NoReturn:
 def find_studies(spec: str) -> tuple[Study, ...]:
     """Return the studies of a file or a module: its `STUDY`, its `STUDIES`, or all studies in it.
 
-    Raises:
-        UserError: The module cannot be imported, or has no study.
+    A `UserError` says that it cannot be imported, or has no study.
     """
     if spec.isidentifier() and not Path(spec).exists() and find_spec(spec) is None:
         known = shipped_studies()

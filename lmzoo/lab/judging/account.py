@@ -112,8 +112,7 @@ class Account(NamedTuple):
 def account(results: Any, question: Question) -> Account:
     """Return the account of results for a question.
 
-    Raises:
-        UserError: A column is missing, two rows are one run, or what a source says contradicts.
+    A `UserError` says that a column is missing, or what can be read in two ways.
     """
     q, source = question, as_source(results)
     frame = parse_column(source.frame, q.parse) if q.parse else source.frame
@@ -218,11 +217,7 @@ def _runs(
 
 
 def parse_column(frame: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    """Add the named groups of a regular expression over the names of runs.
-
-    Raises:
-        UserError: There is no such column, no named group, or nothing matches.
-    """
+    """Add the named groups of a regular expression over the names of runs; else a `UserError`."""
     column = next((c for c in NAMES if c in frame.columns), None)
     if column is None:
         raise UserError(f"no column {RUN!r}{near(RUN, frame.columns)}")
@@ -240,11 +235,7 @@ def parse_column(frame: pl.DataFrame, pattern: str) -> pl.DataFrame:
 
 
 def numbers(values: pl.Series, usable: Iterable[bool]) -> pl.Series:
-    """Return a column as numbers, null if a cell is empty or its row is not usable.
-
-    Raises:
-        UserError: A cell is text.
-    """
+    """Return a column as numbers, null where empty or not usable; a `UserError` for text."""
     result: list[float | None] = []
     for i, (value, use) in enumerate(zip(values, usable, strict=True)):
         text = value.strip() if isinstance(value, str) else value

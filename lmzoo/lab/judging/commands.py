@@ -78,11 +78,7 @@ class Metric:
     higher_is_better: bool = False
 
     def read(self, out: str, err: str) -> float:
-        """Return the metric; NaN and infinity are those of a diverged run.
-
-        Raises:
-            UserError: It is not there, or is no number.
-        """
+        """Return the metric, not finite if the run diverged; a `UserError` if it is no number."""
         if self.pattern is not None:
             found = list(re.finditer(self.pattern, f"{out}\n{err}", re.MULTILINE))
             text, where = (found[-1][1] if found else None), f"--pattern {self.pattern!r}"
@@ -132,8 +128,7 @@ class Arm:
     def run(self, seed: int) -> float:
         """Run the command with a seed and return its metric.
 
-        Raises:
-            UserError: It failed, with the last line of its stderr, or printed no metric.
+        A `UserError` has the last line of its stderr, or says that it printed no metric.
         """
         command = self.command.replace(SEED, str(seed))
         # Files, not pipes: a child in the background may hold a pipe for ever.
@@ -230,10 +225,8 @@ def judge_commands(
 ) -> dict[str, Any]:
     """Run both commands until the decision is clear; return it as a dictionary.
 
-    With `stream`, the candidate is the next one of the series in the folder of the results.
-
-    Raises:
-        UserError: A command fails, or an argument is out of range.
+    With `stream`, the candidate is the next one of the series in the folder of the results. A
+    `UserError` says that a command failed, or that an argument is out of range.
     """
     if max_seeds < 2:
         raise UserError(f"--max-seeds {max_seeds} shows nothing; give 2 or more")
@@ -336,12 +329,8 @@ def decide(
 def revisions(arms: dict[str, tuple[str, str | None]], metric: Metric) -> Iterator[list[Arm]]:
     """Yield the arms; those with a git revision run in a worktree of their own.
 
-    Args:
-        arms: name -> command and revision; None: the working folder as it is.
-        metric: where they print it.
-
-    Raises:
-        UserError: git does not know a revision.
+    `arms` are name -> command and revision; None: the working folder as it is. A `UserError` says
+    that git does not know a revision.
     """
     here = Path.cwd()
     with tempfile.TemporaryDirectory(prefix="lmzoo-judge-") as folder:

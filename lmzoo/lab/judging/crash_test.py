@@ -10,8 +10,7 @@ from lmzoo.base.errors import UserError
 def crash_test() -> pl.DataFrame:
     """Return the trainings of docs/results/crash_test.md, one row each; it has the columns.
 
-    Raises:
-        UserError: The package is not in a checkout of the repository, which has the file.
+    A `UserError` says that only a checkout of the repository has the file.
     """
     file = Path(__file__).parents[3] / "docs/results/crash_test.parquet"
     if not file.is_file():

@@ -62,11 +62,7 @@ def is_study(path: Path) -> bool:
 
 
 def pilot_of_study(path: Path) -> Pilot:
-    """Return the pilot that a study of lmzoo is.
-
-    Raises:
-        UserError: It has no reference with confirm runs.
-    """
+    """Return the pilot that a study of lmzoo is; a `UserError` if its reference has no loss."""
     folder = load_study(path)
     frame = rank_points(folder.runs, folder.events, folder.study)
     reference = frame.filter(pl.col("point") == folder.study.get("reference", ""))

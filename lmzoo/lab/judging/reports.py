@@ -19,11 +19,7 @@ LARGEST = 1e100
 
 
 def number(value: Any) -> float:
-    """Return a metric; NaN and infinity are those of a diverged run.
-
-    Raises:
-        ValueError: It is no number, or too large.
-    """
+    """Return a metric, NaN or infinity of a diverged run; a `ValueError` if it is no number."""
     if isinstance(value, bool):
         raise ValueError("a truth value")
     try:

@@ -73,11 +73,7 @@ SETTINGS = (
 
 
 def read_results(path: str | Path) -> Source:
-    """Return the results of a file or a folder; `-` is stdin.
-
-    Raises:
-        UserError: It does not exist, cannot be read, or has no rows.
-    """
+    """Return the results of a file, a folder or stdin (`-`); a `UserError` if it cannot be read."""
     text = str(path)
     bare = re.sub("^sqlite:/+", "", text)  # a Path of sqlite:///FILE has a single slash
     file = Path(bare if bare == text or Path(bare).exists() else f"/{bare}")

@@ -106,11 +106,7 @@ def judgement(results: Any, question: Question) -> Report:
 
 
 def check_reference(reference: str | None, runs: pl.DataFrame) -> None:
-    """Check that a variant is there.
-
-    Raises:
-        UserError: It is not.
-    """
+    """Raise a `UserError` unless a variant is there."""
     if reference is not None and reference not in set(runs["variant"]):
         raise UserError(f"no variant {reference!r}{near(reference, runs['variant'].unique())}")
 

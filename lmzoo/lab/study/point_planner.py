@@ -2,8 +2,7 @@
 
 The tune runs come in order of the settings: the start design, the suggestions of the sampler, and
 runs that measure again. The confirm runs of the best setting follow. `tuning.py` says when a
-setting may start; `tuning.py` compares the points, asks for more runs and chooses the best
-settings. A run is open while it is ready or running.
+setting may start, compares the points and chooses. A run is open while it is ready or running.
 """
 
 import logging

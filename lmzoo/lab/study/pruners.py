@@ -105,11 +105,7 @@ PRUNERS: dict[str, Callable[[Study], Pruner]] = {
 
 
 def make_pruner(study: Study) -> Pruner:
-    """Return the pruner of a study.
-
-    Raises:
-        UserError: It is neither a known name nor a pruner.
-    """
+    """Return the pruner of a study; a `UserError` if it is neither a known name nor a pruner."""
     pruner = study.pruner
     if isinstance(pruner, str) and pruner in PRUNERS:
         return PRUNERS[pruner](study)

@@ -66,8 +66,7 @@ NEEDS = {"gp": "scipy", "cmaes": "cmaes", "qmc": "scipy"}
 def make_sampler(study: Study, space: Space, seed: int) -> samplers.BaseSampler:
     """Return a new sampler for one point of a study.
 
-    Raises:
-        UserError: It is neither a known name nor a sampler, or it cannot search this space.
+    A `UserError` says that it is no sampler, or that it cannot search this space.
     """
     sampler, seed = study.sampler, seed % 2**32
     with warnings.catch_warnings():

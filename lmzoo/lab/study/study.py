@@ -239,12 +239,7 @@ class Study(Declared):
         )
 
     def check(self) -> None:
-        """Check what can be checked without a corpus; a sweep does it before anything else.
-
-        Raises:
-            UserError: A field has a value of another type or outside its range, the name is not
-                that of a folder, or two points have one label.
-        """
+        """Raise a `UserError` for what can be seen without a corpus; a sweep does it first."""
         self._check_types()
         if not self.name.strip() or self.name.startswith(".") or not self.name.isprintable():
             raise UserError(f"study name {self.name!r} is not a name of a folder; change it")

@@ -69,16 +69,11 @@ class StudyStore:
     def __init__(
         self, location: Store | Path | str, *, archives: bool = False, curves: bool = True
     ) -> None:
-        """Open and lock a store.
+        """Open and lock a store; a `UserError` if a process has it, or if its version is another.
 
-        Args:
-            location: The folder or the bucket.
-            archives: Move the files of ended runs into an archive (`lmzoo/lab/store/archive.py`).
-                A bucket has none.
-            curves: Whether workers write curves for TensorBoard.
-
-        Raises:
-            UserError: Another process has the lock, or the store has another version.
+        With `archives`, the files of ended runs move into an archive
+        (`lmzoo/lab/store/archive.py`); a bucket has none. With `curves`, workers write curves for
+        TensorBoard.
         """
         self.store = open_store(location)
         self.path, self.curves = self.store.path, curves
@@ -147,11 +142,7 @@ class StudyStore:
         return dict(self._settings.get(point_id, {}))
 
     def add_settings(self, point_id: str, settings: Mapping[int, Mapping[str, Any]]) -> None:
-        """Append suggested settings, one line each; call it before they are trained.
-
-        Raises:
-            UserError: An earlier write failed.
-        """
+        """Append settings before they are trained; a `UserError` if an earlier write failed."""
         new = {index: dict(setting) for index, setting in settings.items()}
         lines = [record_line({"point": point_id, "index": i, "setting": s}) for i, s in new.items()]
         self._submit(lambda: self.store.append(SETTINGS, "\n".join(lines)))
@@ -170,30 +161,18 @@ class StudyStore:
         return study if isinstance(study, dict) else {}
 
     def write_study(self, study: Mapping[str, Any]) -> None:
-        """Write `study.json`, if its content has changed.
-
-        Raises:
-            UserError: An earlier write failed.
-        """
+        """Write `study.json`, if it has changed; a `UserError` if an earlier write failed."""
         content = json_bytes({"schema": SCHEMA, "numerics": NUMERICS, **study})
         if content != self._study:
             self._study = content
             self._submit(lambda: self._write_latest(content))
 
     def check_lock(self) -> None:
-        """Check that this process still has the lock, which it may have lost while it was stopped.
-
-        Raises:
-            UserError: It has not.
-        """
+        """Raise a `UserError` if this process lost the lock while it was stopped."""
         self._lock.check()
 
     def close(self) -> None:
-        """Wait until everything is written, and release the lock.
-
-        Raises:
-            UserError: A write failed.
-        """
+        """Write everything, and release the lock; a `UserError` if a write failed."""
         try:
             if self._ended:
                 self._archive()

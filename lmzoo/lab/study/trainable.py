@@ -62,11 +62,7 @@ class Trainable(ABC):
 
     @abstractmethod
     def run_config(self, setting: Settings, seed: int) -> dict[str, Any]:
-        """Return the identity config of the run with this setting and seed.
-
-        Raises:
-            UserError: The setting is not valid.
-        """
+        """Return the identity config of a run; a `UserError` if the setting is not valid."""
 
     @abstractmethod
     def facts(self, *, known: bool = False) -> Mapping[str, Any]:
@@ -114,8 +110,7 @@ class Trainable(ABC):
 def reference_id(study: Study, points: Sequence[Trainable]) -> str:
     """Return the id of the point that the others are compared with.
 
-    Raises:
-        UserError: The study has no such point; the message names similar ones.
+    A `UserError` says that there is none, and names similar ones.
     """
     if not study.reference:
         return points[0].id
@@ -127,11 +122,7 @@ def reference_id(study: Study, points: Sequence[Trainable]) -> str:
 
 
 def check_selection(study: Study, points: Sequence[Trainable], needed: Collection[str]) -> None:
-    """Check that the reference is among the points to train.
-
-    Raises:
-        UserError: The reference is unknown or left out.
-    """
+    """Raise a `UserError` unless the reference is among the points to train."""
     wanted = reference_id(study, points)
     reference = next(point for point in points if point.id == wanted)
     if not reference.baseline and not reference.labels & {*needed}:

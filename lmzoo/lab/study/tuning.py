@@ -40,8 +40,7 @@ and a setting after the start design starts when the start design has ended, too
 
 The pruner compares run i up to the k-th rung with the settings 0 to i-kw, whose losses there are
 known; the sampler suggests setting i from the results of the settings 0 to i-Lw and of the start
-design. So the same settings are tried and the same runs are pruned whatever the order of execution,
-deaths and restarts, and a long run does not delay the start of the next one.
+design. So a long run does not delay the start of the next one.
 """
 
 import bisect

@@ -6,6 +6,7 @@ import pytest
 from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.analysis.ranking_table import ranking_report
 from lmzoo.lab.statistics.entropy_floor import is_impossible
+from tests.lab.analysis.recorded import folder_of, frame_of
 
 
 @pytest.mark.parametrize(

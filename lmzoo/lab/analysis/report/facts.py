@@ -28,11 +28,7 @@ from lmzoo.lab.store.local import S3_SCHEME
 
 
 def spent_table(folder: StudyFolder) -> TextTable:
-    """Return runs, pruned runs, epochs, training time and devices of each stage.
-
-    Runs of an older version have no device. Times are those of the runs' own clocks: runs of a
-    pack share an epoch's time.
-    """
+    """Return runs, pruned runs, epochs, training time and devices of each stage."""
     epochs = folder.events.filter(pl.col("event") == "epoch").group_by("run")
     trained = epochs.agg(
         epochs=pl.len(), seconds=pl.col("seconds").sum(), device=pl.col("device").last()

@@ -46,8 +46,7 @@ CONFIG = {
 def write_figure(study: Path, out: Path, columns: int, metric: str) -> str:
     """Write the figure that the name of the file says, as `forest.pdf`; return its caption.
 
-    Raises:
-        UserError: There is no such figure or format, or the study has no data for it.
+    A `UserError` says that there is no such figure or format, or that the study lacks its data.
     """
     if out.suffix not in WRITERS:
         raise UserError(f"no format {out.suffix!r} of {out.name}; known: {', '.join(WRITERS)}")

@@ -117,10 +117,7 @@ def forest_chart(part: pl.DataFrame) -> Any:
 def forest_picture(part: pl.DataFrame, *, narrow: bool = False) -> str:
     """Return the plot of one table as SVG, which follows the reader's setting, light or dark.
 
-    A `narrow` one is for a phone.
-
-    Raises:
-        ValueError: The table has no differences.
+    A `narrow` one is for a phone. A `ValueError` says that the table has no differences.
     """
     chart = forest_chart(part)
     if chart is None:

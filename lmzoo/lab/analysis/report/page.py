@@ -45,8 +45,7 @@ def render_report(study: Path | str, *, metric: str = "token", point: str = "") 
         metric: `token` or `sentence`.
         point: label, cut or id of the point that the charts show at first; "" is all.
 
-    Raises:
-        UserError: Nothing can be ranked, or a name is unknown.
+    A `UserError` says that nothing can be ranked, or that a name is unknown.
     """
     path = find_study(study)
     folder = load_study(path)

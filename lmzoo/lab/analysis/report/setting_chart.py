@@ -57,11 +57,7 @@ def setting_chart(frame: pl.DataFrame, look: Look, name: str, *, log: bool) -> A
 
 
 def _highest(measured: pl.DataFrame) -> float:
-    """Return the loss at the top of the chart.
-
-    A pruned run stopped early, with a loss far above the others. The axis ends at 1.6 times the
-    range of the finished runs, so that the differences between them can be seen.
-    """
+    """Return the loss at the top of the chart: 1.6 times the range of the finished runs."""
     ended = measured.filter(pl.col("status") == "finished")["loss"]
     if ended.is_empty():
         return float("inf")
