@@ -19,28 +19,23 @@ def first_residues(corpus, part):
 
 
 def test_the_default_split_deals_domains_8_1_1(folder):
-    corpus = open_corpus("cath", folder)
+    corpus = open_corpus({"name": "cath", "length": 21}, folder)
     assert first_residues(corpus, corpus.train) == RESIDUES[:8] + RESIDUES[10:18]
     # No training domain begins with L, M, W or Y.
-    assert corpus.valid.tokens[:, 1].tolist() == [UNKNOWN] * 2
-    assert corpus.test.tokens[:, 1].tolist() == [UNKNOWN] * 2
-
-
-def test_only_complete_domains_end_with_end(folder):
-    corpus = open_corpus({"name": "cath", "length": 21}, folder)
-    ends = corpus.train.tokens.eq(END).any(dim=1).tolist()
+    for part in (corpus.valid, corpus.test):
+        assert part.tokens[:, 1].tolist() == [UNKNOWN] * 2
     # Domain i has 2i + 1 residues; with <start> and <end> it fits into 21 up to i = 9.
+    ends = corpus.train.tokens.eq(END).any(dim=1).tolist()
     assert ends == [i <= 9 for i in range(20) if i % 10 < 8]
 
 
 def test_the_published_split_holds_out_every_fifth_domain(folder):
     corpus = open_corpus({"name": "cath", "split": "seed", "length": 10}, folder)
-    assert first_residues(corpus, corpus.train) == "".join(
-        r for i, r in enumerate(RESIDUES) if i % 5 != 4
-    )
+    kept = [i for i in range(20) if i % 5 != 4]
+    assert first_residues(corpus, corpus.train) == "".join(RESIDUES[i] for i in kept)
     assert first_residues(corpus, corpus.valid) == RESIDUES[4] + RESIDUES[14]
     assert first_residues(corpus, corpus.test) == RESIDUES[9] + RESIDUES[19]
     for part in (corpus.train, corpus.valid, corpus.test):
         assert not part.tokens.eq(END).any()
         assert not part.tokens.eq(UNKNOWN).any()
-    assert corpus.train.lengths.tolist() == [min(10, 2 * i + 2) for i in range(20) if i % 5 != 4]
+    assert corpus.train.lengths.tolist() == [min(10, 2 * i + 2) for i in kept]

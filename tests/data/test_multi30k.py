@@ -1,3 +1,5 @@
+"""Multi30k by word, by character and in pairs, in its published splits and in those of S0."""
+
 import gzip
 
 import pytest
@@ -20,12 +22,8 @@ def folder(tmp_path):
     return tmp_path
 
 
-def open_words(folder, **fields):
-    return open_corpus({"name": "multi30k_en", **fields}, folder)
-
-
-def open_chars(folder, **fields):
-    return open_corpus({"name": "multi30k_en_char", **fields}, folder)
+def load(folder, kind="", **fields):
+    return open_corpus({"name": f"multi30k_{kind or 'en'}", **fields}, folder)
 
 
 def decoded(corpus, part):
@@ -33,21 +31,21 @@ def decoded(corpus, part):
 
 
 def test_words_are_lower_case_with_punctuation_attached(folder):
-    corpus = open_words(folder, train_unk=False)
+    corpus = load(folder, train_unk=False)
     assert decoded(corpus, corpus.train)[3] == "a man number 3, in white."
     assert decoded(corpus, corpus.test) == ["a man in white."]
-    assert corpus.valid.tokens[0].tolist()[:5] == [
-        START,
-        *corpus.valid.tokens[0, 1:3],
-        UNKNOWN,
-        END,
-    ]
+    first, *_, unknown, end = corpus.valid.tokens[0, :5].tolist()
+    assert (first, unknown, end) == (START, UNKNOWN, END)
     assert "sings." not in corpus.vocabulary.tokens
     assert (corpus.unit, corpus.task.length, corpus.floor) == ("word", 20, None)
+    line = "A man's X-ray, (in 2.5 parts)."
+    assert split_words(line, split_punctuation=True) == (
+        ["a", "man's", "x-ray", ",", "(", "in", "2.5", "parts", ")", "."]
+    )
 
 
 def test_the_published_split_holds_out_a_fifth_of_the_training_file(folder):
-    corpus = open_words(folder, split="seed")
+    corpus = load(folder, split="seed")
     train, valid = decoded(corpus, corpus.train), decoded(corpus, corpus.valid)
     assert (len(train), len(valid)) == (8, 2)
     assert sorted(train + valid) == sorted(f"a man number {i}, in white." for i in range(10))
@@ -55,7 +53,7 @@ def test_the_published_split_holds_out_a_fifth_of_the_training_file(folder):
 
 
 def test_the_joint_vocabulary_adds_german_tokens_that_are_never_targets(folder):
-    english, joint = open_words(folder), open_words(folder, joint_vocab=True)
+    english, joint = load(folder), load(folder, joint_vocab=True)
     german = {"ein", "mann", "in", "weiß."}
     assert len(joint.vocabulary) == len(english.vocabulary) + len(german) + 4
     assert decoded(joint, joint.train) == decoded(english, english.train)
@@ -63,16 +61,9 @@ def test_the_joint_vocabulary_adds_german_tokens_that_are_never_targets(folder):
     assert not any(token.startswith("<de>") for token in targets)
 
 
-def test_splitting_punctuation_keeps_marks_inside_words():
-    line = "A man's X-ray, (in 2.5 parts)."
-    assert split_words(line, split_punctuation=True) == (
-        ["a", "man's", "x-ray", ",", "(", "in", "2.5", "parts", ")", "."]
-    )
-
-
 def test_only_complete_captions_by_character_end_with_end(folder):
     # "A man number 3, in White." has 25 characters, 27 with <start> and <end>.
-    whole, cut = open_chars(folder, length=27), open_chars(folder, length=26)
+    whole, cut = (load(folder, "en_char", length=length) for length in (27, 26))
     assert whole.train.tokens[:, -1].eq(END).all()
     assert not cut.train.tokens.eq(END).any()
     assert decoded(cut, cut.train) == decoded(whole, whole.train)
@@ -80,10 +71,9 @@ def test_only_complete_captions_by_character_end_with_end(folder):
 
 
 def test_the_published_character_split_skips_a_line_and_has_no_end(folder):
-    corpus = open_chars(folder, split="seed", length=16)
-    assert decoded(corpus, corpus.train) == [
-        f"A man number {i}," for i in range(1, 10) if (i - 1) % 5 != 4
-    ]
+    corpus = load(folder, "en_char", split="seed", length=16)
+    kept = [f"A man number {i}," for i in range(1, 10)]
+    assert decoded(corpus, corpus.train) == [line for i, line in enumerate(kept) if i % 5 != 4]
     assert decoded(corpus, corpus.valid) == ["A man number 5,"]
     assert not corpus.train.tokens.eq(END).any()
     assert "W" not in corpus.vocabulary.tokens  # occurs only after the cut
@@ -99,55 +89,42 @@ FACTS = {
 
 @pytest.mark.parametrize(("split", "joint"), FACTS)
 def test_the_real_words(real_data, split, joint):
-    corpus = open_words(real_data, split=split, joint_vocab=joint)
+    corpus = load(real_data, split=split, joint_vocab=joint)
     parts = (corpus.train, corpus.valid, corpus.test)
     assert (tuple(map(len, parts)), len(corpus.vocabulary)) == FACTS[split, joint]
-    assert corpus.task.length == 20
-    for part in parts:
-        assert 0 <= part.tokens.min() <= part.tokens.max() < len(corpus.vocabulary)
-        last = part.tokens.gather(1, part.lengths[:, None] - 1)
-        assert last.eq(END).all()
-        assert part.tokens[:, 0].eq(START).all()
-        assert part.lengths.max() == 20
-    assert corpus.train.tokens.eq(UNKNOWN).any() == (split == "official")
-    # The vocabulary of the published split includes the held-out captions.
-    assert corpus.valid.tokens.eq(UNKNOWN).any() == (split == "official")
+    assert all(part.lengths.max() == corpus.task.length == 20 for part in parts)
+    # The vocabulary of S0's split includes the held-out captions.
+    for part in parts[:2]:
+        assert part.tokens.eq(UNKNOWN).any() == (split == "official")
 
 
 @pytest.fixture
-def pairs_folder(tmp_path):
+def pairs_folder(folder):
     """Multi30k files with ten training pairs; one side of the second pair is blank."""
-    english = [f"A man number {i}, in White." for i in range(10)]
-    german = [f"Ein Mann Nummer {i}, in Weiß." for i in range(10)]
-    english[1] = ""
-    (tmp_path / "train.en").write_text("\n".join(english) + "\n")
-    (tmp_path / "train.de.gz").write_bytes(gzip.compress(("\n".join(german) + "\n").encode()))
-    for part in ("val", "test_2016_flickr"):
-        (tmp_path / f"{part}.en").write_text("a man sings.\n")
-        (tmp_path / f"{part}.de").write_text("ein mann singt.\n")
-    return tmp_path
-
-
-def open_pairs(pairs_folder, **fields):
-    return open_corpus({"name": "multi30k_de_en", **fields}, pairs_folder)
+    english = folder / "train.en"
+    english.write_text(english.read_text().replace("A man number 1, in White.", ""))
+    german = "".join(f"Ein Mann Nummer {i}, in Weiß.\n" for i in range(10))
+    (folder / "train.de.gz").write_bytes(gzip.compress(german.encode()))
+    (folder / "val.de").write_text("ein mann singt.\n")
+    (folder / "test_2016_flickr.de").write_text("ein mann in weiß.\n\n")
+    return folder
 
 
 def test_captions_are_paired_with_their_translations(pairs_folder):
-    corpus = open_pairs(pairs_folder, train_unk=False)
-    expected = [
+    corpus = load(pairs_folder, "de_en", train_unk=False)
+    assert decode_pairs(corpus, corpus.train) == [
         (f"ein mann nummer {i}, in weiß.", f"a man number {i}, in white.")
         for i in range(10)
         if i != 1
     ]
-    assert decode_pairs(corpus, corpus.train) == expected
     assert corpus.valid.sources[0][0, :4].tolist()[2:] == [UNKNOWN, END]
-    assert (corpus.task.length, corpus.task.source_length) == (20, 19)
+    assert (len(corpus.test), corpus.task.length, corpus.task.source_length) == (1, 20, 19)
 
 
 def test_files_of_different_length_are_rejected(pairs_folder):
     (pairs_folder / "val.de").write_text("eins.\nzwei.\n")
     with raises_user_error("multi30k_de_en", "val.de has 2 lines", "val.en 1", "fetch both"):
-        open_pairs(pairs_folder)
+        load(pairs_folder, "de_en")
     (pairs_folder / "val.de").unlink()
     with raises_user_error("multi30k_de_en", "val.de", pairs_folder):
-        open_pairs(pairs_folder)
+        load(pairs_folder, "de_en")

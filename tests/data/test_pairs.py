@@ -28,7 +28,7 @@ def decode_pairs(corpus: Corpus, part: Sequences) -> list[tuple[str, str]]:
     return list(zip(source, target, strict=True))
 
 
-def test_each_side_has_its_own_vocabulary_and_sources_have_no_start(path):
+def test_each_side_has_its_own_vocabulary_and_is_cut_and_sources_have_no_start(path):
     corpus = open_corpus({"name": "pairs", "path": str(path), "train_unk": False})
     assert decode_pairs(corpus, corpus.train)[2] == ("eins wort3", "one word3 here")
     assert list(map(len, (corpus.train, corpus.valid, corpus.test))) == [8, 1, 1]
@@ -42,14 +42,10 @@ def test_each_side_has_its_own_vocabulary_and_sources_have_no_start(path):
     task = corpus.task
     assert (task.length, task.source_length) == (64, 63)
     assert task.source_vocab == len(corpus.source_vocabulary) == 4 + 1 + 7 + 6
-
-
-def test_both_sides_are_cut(path):
-    spec = {"name": "pairs", "path": str(path), "train_unk": False}
-    corpus = open_corpus({**spec, "length": 4})
-    assert decode_pairs(corpus, corpus.train)[5] == ("a b", "long")
-    assert decode_pairs(corpus, corpus.train)[0] == ("eins wort0", "one word0")
-    assert corpus.train.sources[1].max() == 3
+    cut = open_corpus({"name": "pairs", "path": str(path), "train_unk": False, "length": 4})
+    assert decode_pairs(cut, cut.train)[5] == ("a b", "long")
+    assert decode_pairs(cut, cut.train)[0] == ("eins wort0", "one word0")
+    assert cut.train.sources[1].max() == 3
 
 
 @pytest.mark.parametrize("line", ["no tab", "two\ttabs\there", "\tno source", "no target\t "])

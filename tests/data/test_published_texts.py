@@ -3,6 +3,8 @@
 import dataclasses
 import gzip
 import hashlib
+import zipfile
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,17 +13,58 @@ import torch
 from lmzoo.data import download, published_texts
 from lmzoo.data.corpus import CORPORA, open_corpus
 from lmzoo.laws.corpora import CORPUS_LAWS
-from tests.data.published_files import (
-    ARCHIVES,
-    FILES,
-    FLAT,
-    SPLITS,
-    XML,
-    write_archive,
-    write_published,
-    write_unpacked,
-)
 from tests.user_errors import raises_user_error
+
+WORDS = ["the", "cat", "saw", "a", "dog", "<unk>", "near", "old", "trees", "in", "N", "days", "."]
+
+
+def lines(count, seed=0):
+    """Return deterministic lines of words; every line begins and ends with a blank, as in PTB."""
+    return "".join(
+        " " + " ".join(WORDS[(seed + i * i + j) % len(WORDS)] for j in range(4 + i % 5)) + " \n"
+        for i in range(count)
+    )
+
+
+FLAT = lines(400).replace("\n", "")
+XML = "<page>é日</page> and more words\n" * 100
+PLAYS = "First Citizen:\nBefore we proceed any further, hear me speak.\n\n" * 40
+SPLITS = {"train": lines(300), "valid": lines(60, 1), "test": lines(70, 2)}
+FILES = {
+    "text8": {"text8": FLAT},
+    "enwik8": {"enwik8": XML},
+    "wikitext-2": {f"wikitext-2/wiki.{k}.tokens": v for k, v in SPLITS.items()},
+    "wikitext-103": {f"wikitext-103/wiki.{k}.tokens": v for k, v in SPLITS.items()},
+    "ptb": {f"ptb.{k}.txt": v for k, v in SPLITS.items()},
+}
+"""Corpus -> name of each file, as in its archive, and text."""
+ARCHIVES = {
+    "text8": "text8.zip",
+    "enwik8": "enwik8.zip",
+    "wikitext-2": "wikitext-2-v1.zip",
+    "wikitext-103": "wikitext-103-v1.zip",
+}
+every_corpus = pytest.mark.parametrize("corpus", FILES)
+
+
+def write_published(folder, corpus, without="nothing"):
+    """Write what the publisher offers for download, without the members that contain a text."""
+    if corpus not in ARCHIVES:
+        return write_unpacked(folder, corpus)
+    path = folder / ARCHIVES[corpus]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in FILES[corpus].items():
+            if without not in name:
+                archive.writestr(name, text)
+    return path
+
+
+def write_unpacked(folder, corpus):
+    """Write the files of a corpus without their archive."""
+    for name, text in FILES[corpus].items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 def spec(corpus, **fields):
@@ -33,63 +76,43 @@ def text_of(corpus, part):
 
 
 def parts(corpus, folder, **fields):
-    """Return the text of the three splits as characters."""
-    config = CORPORA.parse(spec(corpus, unit="char", **fields))
-    source = CORPORA.build(config, folder)
-    return tuple(bytes(text).decode() for text in source.texts())
+    """Return the text of the three splits, by default as characters."""
+    source = CORPORA.build(CORPORA.parse(spec(corpus, **{"unit": "char", **fields})), folder)
+    return tuple(bytes(text) for text in source.texts())
 
 
-@pytest.mark.parametrize("corpus", FILES)
-def test_corpora_obey_the_laws(tmp_path, corpus):
-    write_published(tmp_path, corpus)
-
-    class Source:
-        def load(self):
-            return open_corpus(spec(corpus), tmp_path)
-
-    for law in CORPUS_LAWS:
-        law(Source())
-
-
-@pytest.mark.parametrize("corpus", FILES)
-def test_every_way_of_keeping_the_files_gives_the_same_data(tmp_path, corpus):
+@every_corpus
+def test_corpora_obey_the_laws_in_every_way_of_keeping_the_files(tmp_path, corpus):
     folders = [tmp_path / name for name in ("published", "sub", "unpacked", "zipped")]
-    for folder in folders:
+    subfolder = next(iter(FILES[corpus])).partition("/")[0] if corpus in ARCHIVES else corpus
+    for folder in (*folders, folders[1] / subfolder):
         folder.mkdir()
     write_published(folders[0], corpus)
-    subfolder = next(iter(FILES[corpus])).partition("/")[0] if corpus in ARCHIVES else corpus
-    (folders[1] / subfolder).mkdir()
     write_published(folders[1] / subfolder, corpus)
     write_unpacked(folders[2], corpus)
     write_unpacked(folders[3], corpus)
     for path in [path for path in folders[3].rglob("*") if path.is_file()]:
         path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
-    prints = {open_corpus(spec(corpus), folder).fingerprint for folder in folders}
-    assert len(prints) == 1
+    assert len({open_corpus(spec(corpus), folder).fingerprint for folder in folders}) == 1
+    for law in CORPUS_LAWS:
+        law(CORPORA.build(CORPORA.parse(spec(corpus)), folders[0]))
 
 
 def test_text8_and_enwik8_are_split_90_5_5(tmp_path):
-    write_published(tmp_path, "text8")
-    write_published(tmp_path, "enwik8")
-    train, valid, test = parts("text8", tmp_path)
-    assert train + valid + test == FLAT
-    assert len(train) == len(FLAT) * 90 // 100
-    assert len(train) + len(valid) == len(FLAT) * 95 // 100
-    raw = XML.encode()
-    texts = CORPORA.build(CORPORA.parse(spec("enwik8")), tmp_path).texts()
-    assert [len(text) for text in texts] == [
-        len(raw) * 9 // 10,
-        len(raw) * 95 // 100 - len(raw) * 9 // 10,
-        len(raw) - len(raw) * 95 // 100,
-    ]
-    assert "".join(parts("enwik8", tmp_path)) == XML
+    for corpus, unit, text in (("text8", "char", FLAT), ("enwik8", "byte", XML)):
+        write_published(tmp_path, corpus)
+        found, raw = parts(corpus, tmp_path, unit=unit), text.encode()
+        assert b"".join(found) == raw
+        ends = [int(share * len(raw)) for share in (0, 0.9, 0.95, 1)]
+        assert [*map(len, found)] == [b - a for a, b in pairwise(ends)]
+    assert b"".join(parts("enwik8", tmp_path)).decode() == XML
 
 
 @pytest.mark.parametrize("corpus", ["ptb", "wikitext-2", "wikitext-103"])
 def test_the_published_splits_are_used(tmp_path, corpus):
     write_published(tmp_path, corpus)
-    assert parts(corpus, tmp_path) == tuple(SPLITS.values())
+    assert parts(corpus, tmp_path) == tuple(map(str.encode, SPLITS.values()))
     opened = open_corpus(spec(corpus), tmp_path)
     assert opened.valid.num_scored == len(SPLITS["valid"].split()) + 60
     assert "<unk>" in text_of(opened, opened.test)
@@ -100,10 +123,10 @@ def test_wikitext_has_a_raw_version(tmp_path):
     folder.mkdir()
     for split, text in SPLITS.items():
         (folder / f"wiki.{split}.raw").write_text(text.upper())
-    assert parts("wikitext-2", tmp_path, version="raw")[1] == SPLITS["valid"].upper()
+    assert parts("wikitext-2", tmp_path, version="raw")[1].decode() == SPLITS["valid"].upper()
 
 
-@pytest.mark.parametrize("corpus", FILES)
+@every_corpus
 def test_a_missing_file_is_named(tmp_path, corpus):
     name = ARCHIVES.get(corpus) or next(iter(FILES[corpus]))
     with raises_user_error(corpus, name, tmp_path):
@@ -112,27 +135,21 @@ def test_a_missing_file_is_named(tmp_path, corpus):
         open_corpus(corpus, tmp_path / "none")
 
 
-@pytest.mark.parametrize(
-    ("corpus", "missing", "pattern"),
-    [
-        ("wikitext-2", "valid", "wiki.valid.tokens"),
-        ("text8", "text8", "text8"),
-    ],
-)
-def test_an_archive_without_a_split_is_refused(tmp_path, corpus, missing, pattern):
-    path = write_archive(tmp_path, corpus, without=missing)
+@pytest.mark.parametrize(("corpus", "missing"), [("wikitext-2", "valid"), ("text8", "text8")])
+def test_an_archive_without_a_split_is_refused(tmp_path, corpus, missing):
+    path = write_published(tmp_path, corpus, without=missing)
+    pattern = f"wiki.{missing}.tokens" if corpus == "wikitext-2" else missing
     with raises_user_error(corpus, path, f"has no {pattern}"):
         open_corpus(corpus, tmp_path)
 
 
-def test_the_last_line_of_wikitext_ends(tmp_path: Path) -> None:
+def test_the_last_line_of_wikitext_ends(tmp_path):
     """Published results count an end of line for each line, and the files end with one."""
     write_unpacked(tmp_path, "wikitext-2")
-    fields = {"name": "wikitext-2", "block": 4}
-    whole = open_corpus(fields, tmp_path).fingerprint
+    whole = open_corpus(spec("wikitext-2"), tmp_path).fingerprint
     for file in tmp_path.glob("wikitext-2/*"):
         file.write_bytes(file.read_bytes().removesuffix(b"\n"))
-    assert open_corpus(fields, tmp_path).fingerprint == whole
+    assert open_corpus(spec("wikitext-2"), tmp_path).fingerprint == whole
 
 
 def test_a_download_is_what_a_folder_gives(tmp_path, monkeypatch):
@@ -141,11 +158,9 @@ def test_a_download_is_what_a_folder_gives(tmp_path, monkeypatch):
     www.mkdir()
     for corpus in FILES:
         write_published(www, corpus)
-    asked = []
 
     def stream(url, output_file, pooch):
-        del pooch
-        asked.append(url)
+        assert url.startswith("http")
         Path(output_file).write_bytes((www / url.rpartition("/")[2]).read_bytes())
 
     monkeypatch.setenv("LMZOO_CACHE", str(tmp_path / "cache"))
@@ -163,10 +178,6 @@ def test_a_download_is_what_a_folder_gives(tmp_path, monkeypatch):
     for corpus in FILES:
         downloaded = open_corpus(spec(corpus)).fingerprint
         assert downloaded == open_corpus(spec(corpus), www).fingerprint
-    assert all(url.startswith("http") for url in asked)
-
-
-PLAYS = "First Citizen:\nBefore we proceed any further, hear me speak.\n\n" * 40
 
 
 def test_the_splits_of_shakespeare(tmp_path):

@@ -5,7 +5,6 @@ import gzip
 import io
 import lzma
 import pickle
-import random
 import zipfile
 
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lmzoo.base.errors import UserError
-from lmzoo.contract import START, UNKNOWN
+from lmzoo.contract import END, START, UNKNOWN
 from lmzoo.data.corpus import corpus_config, describe_data, open_corpus
 from lmzoo.data.files import read_bytes
 from lmzoo.data.splits import deal
@@ -48,6 +47,10 @@ def load(path, data, **spec):
 
 def block(corpus):
     return "\n".join(describe_data(corpus))
+
+
+def decoded(corpus, part):
+    return [corpus.vocabulary.decode(row) for row in part.tokens.tolist()]
 
 
 # Words that are spelled like special tokens
@@ -165,10 +168,19 @@ def test_the_place_of_a_wrong_byte_is_right(path):
 
 
 @pytest.mark.parametrize("spec", READERS, ids=str)
-def test_a_path_that_cannot_be_is_refused(spec):
-    for name, said in (("~no_such_account/a", "no such home folder"), ("a\0b", "NUL byte")):
-        with raises_user_error(said):
+def test_an_unreadable_file_is_named_in_the_error(tmp_path, spec):
+    for name, *said in (
+        ("~no_such_account/a", "no such home folder"),
+        ("a\0b", "NUL byte"),
+        ("", "needs a file", f"{spec['name']}:PATH"),
+        (str(tmp_path / "none"), str(tmp_path / "none"), "does not exist"),
+        (str(tmp_path), str(tmp_path), "folder"),
+    ):
+        with raises_user_error(*said):
             open_corpus(corpus_config({**spec, "path": name}))
+    for content in (b"", b" \n\n", gzip.compress(b"")):
+        with raises_user_error(tmp_path / "empty", "empty"):
+            load(tmp_path / "empty", content, **spec)
 
 
 @pytest.mark.parametrize("spec", [{}, {"name": "stream", "unit": "word", "block": 4}])
@@ -180,25 +192,33 @@ def test_a_vocabulary_without_room_for_a_word_is_refused(path, spec):
 
 # FASTA
 
-PROTEINS = ["".join(random.Random(i).choices("ACDEFGHIKLMNPQRSTVWY", k=30)) for i in range(20)]
 
-
-def fasta(path, form):
-    return load(path, "".join(form(f"p{i}", s) for i, s in enumerate(PROTEINS)), name="fasta")
+def test_fasta_records_may_span_several_lines(path):
+    flat = "".join(f">{i}\nMKVL{letter}\n" for i, letter in enumerate("ACDEFGHIKL"))
+    wrapped = "".join(f">{i}\nMK\n\nvl\n{letter}\n" for i, letter in enumerate("ACDEFGHIKL"))
+    first, second = (load(path, text, name="fasta") for text in (flat, wrapped))
+    assert first.fingerprint == second.fingerprint
+    assert {*decoded(first, first.train)} < {f"MKVL{letter}" for letter in "ACDEFGHIKL"}
+    assert first.test_size.words is None
+    assert (first.name, first.unit) == ("fasta", "residue")
 
 
 @pytest.mark.parametrize(
-    ("form", "parts"),
+    ("text", "parts"),
     [
-        (lambda name, s: f">{name}\n1 {s}\n", ("line 2", "'1'")),
-        (lambda name, s: f">{name}\n{s}>x\n{s}\n", ("line 2", "'>'", "glued")),
-        (lambda name, s: f">{name}\n{s}\n{s[:4]} ;note\n", ("line 3", "';'")),
-        (lambda name, s: f">{name}\n{s}é\n", ("line 2", "é")),
+        (">a\n1 ACD\n", ("line 2", "'1'")),
+        (">a\nACD>x\nACD\n", ("line 2", "'>'", "glued")),
+        (">a\nACD\nACD ;note\n", ("line 3", "';'")),
+        (">a\nACDé\n", ("line 2", "é")),
+        ("MKV\n>a\nMKV\n", ("line 1", "'MKV'")),
+        ("\nMKV\n", ("line 2", "'MKV'")),
+        (">a\nMKV\n>b\n\n>c\nMKV\n", ("line 3", "'>b'", "no residues")),
+        (">a\nMKV\n>b\n", ("line 3", "'>b'", "no residues")),
     ],
 )
-def test_a_line_with_other_characters_is_refused(path, form, parts):
-    with raises_user_error(str(path), *parts):
-        fasta(path, form)
+def test_an_invalid_fasta_line_is_located(path, text, parts):
+    with raises_user_error(path, *parts):
+        load(path, text, name="fasta")
 
 
 # What is lost
@@ -232,7 +252,56 @@ def test_a_vocabulary_has_no_limit_but_a_given_one(path, name):
     assert f"{50 * first.facts.splits[0] - 100:,} different words" in block(few)
 
 
+CHINESE = [f"我爱自然语言处理和机器学习第{i}句" for i in range(100)]
+
+
+BY_PAIRS = {"unit": "bpe", "vocab": 300, "length": 99}
+
+
+def test_unread_words_are_a_warning_with_the_way_out(path):
+    corpus = load(path, "\n".join(CHINESE))
+    assert "the text has no blanks between words" in block(corpus)
+    way = "50.0 % of the test tokens are <unk>, which hides them; set corpus.unit=bpe or"
+    assert f"\nWARNING: {way}" in block(corpus)
+    assert any(way in text for text in corpus.facts.as_json()["warnings"]), "in the answer"
+    assert "WARNING" not in block(load(path, "\n".join(CHINESE), **BY_PAIRS))
+
+
+@pytest.mark.parametrize("name", ["text", "pairs"])
+def test_byte_pairs_of_lines_are_learned_on_the_training_lines_and_decode_to_them(path, name):
+    lines = [
+        f"über {line}" + f"\tder {i}. Satz" * (name == "pairs") for i, line in enumerate(CHINESE)
+    ]
+    corpus = load(path, "\n".join(lines), name=name, **BY_PAIRS)
+    shown = {line.rpartition("\t")[2] for line in lines}
+    for part in (corpus.train, corpus.valid, corpus.test):
+        assert part.unknown_share == 0
+        assert {*decoded(corpus, part)} <= shown
+    assert corpus.unit == "subword"
+    assert len(corpus.vocabulary) <= 300
+    assert corpus.test_size.characters == sum(len(t) + 1 for t in decoded(corpus, corpus.test))
+    with raises_user_error("min_count=2"):
+        load(path, "\n".join(lines), name=name, min_count=2, **BY_PAIRS)
+
+
 # Splits
+
+
+def test_the_lines_of_a_text_are_dealt_by_their_hash(path):
+    lines = [f"Line {i} here" for i in range(20)]
+    corpus = load(path, "\n".join(lines), train_unk=False)
+    train, valid, test, _ = deal(lines)
+    assert (len(train), len(valid), len(test)) == (16, 2, 2)
+    assert decoded(corpus, corpus.train) == [lines[i] for i in train]
+    for part, places in ((corpus.valid, valid), (corpus.test, test)):
+        ids = [corpus.vocabulary.encode(lines[i].split()) for i in places]
+        assert decoded(corpus, part) == [corpus.vocabulary.decode(row) for row in ids]
+    assert (corpus.name, corpus.unit, corpus.task.length) == ("text", "word", 64)
+    assert corpus.train.tokens[:, 4].eq(END).all()
+    assert corpus.source.startswith("own.txt")
+    cut = load(path, "\n".join(lines), unit="char", lower=True, length=6)
+    assert decoded(cut, cut.train) == ["line "] * 16
+    assert not cut.train.tokens.eq(END).any()  # every line was cut
 
 
 @quick

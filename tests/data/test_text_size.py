@@ -26,6 +26,7 @@ def test_by_hand():
     corpus = corpus_of([["ein", "blaues", "haus"], ["weißes", "ein"]], train)
     assert corpus.test_size == TextSize(16 + 11, 16 + 12, 4 + 3)
     assert corpus.test.num_scored == 4 + 3
+    assert dataclasses.replace(corpus, test_text=None).test_size is None, "blaues is not known"
 
 
 def test_tokens_after_a_cut_are_not_counted():
@@ -53,9 +54,3 @@ def test_the_size_is_that_of_the_decoded_tokens(sentences, end, length):
     corpus = corpus_of(sentences, end=end, length=length)
     decoded = dataclasses.replace(corpus, test_text=None)
     assert decoded.test_size == corpus.test_size
-
-
-def test_without_a_measurement_unknown_words_have_no_size():
-    corpus = corpus_of([["new"]], [["old"]])
-    assert corpus.test_size == TextSize(4, 4, 2)
-    assert dataclasses.replace(corpus, test_text=None).test_size is None
