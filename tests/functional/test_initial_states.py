@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lmzoo.contract import LanguageModel
 from lmzoo.functional.initial_states import mix_starts, start_posterior
 from lmzoo.laws.support import assert_close, log_prob
 from tests.tiny import CLOSE, FINE, batch, every_sequence, quick, tiny
@@ -43,23 +42,16 @@ def test_the_posterior_starts_at_the_prior_and_depends_on_the_past(count: int, s
     assert not later[..., 4:].allclose(posterior[..., 4:])
 
 
-def with_starts_of_ones(model: LanguageModel) -> LanguageModel:
-    """Set every learned initial state to ones, the published constant state."""
-    with torch.no_grad():
-        model.starts.vectors.fill_(1)
-    return model
-
-
 def test_starts_of_ones_equal_the_model_without_learned_starts() -> None:
     plain = tiny("recurrent_lm", cell="lstm")
     tokens, lengths = batch(plain.task)
     for count in (1, 3):
         model = tiny("recurrent_lm", cell="lstm", starts=count)
         assert not log_prob(model, tokens, lengths).allclose(log_prob(plain, tokens, lengths))
-        found = log_prob(with_starts_of_ones(model), tokens, lengths)
-        assert_close(
-            found, log_prob(plain, tokens, lengths), CLOSE, f"scores from {count} starts of ones"
-        )
+        with torch.no_grad():
+            model.starts.vectors.fill_(1)  # the published constant state
+        found, expected = (log_prob(m, tokens, lengths) for m in (model, plain))
+        assert_close(found, expected, CLOSE, f"scores from {count} starts of ones")
 
 
 def test_the_sequence_log_prob_is_the_mixture_over_single_starts() -> None:
@@ -74,9 +66,8 @@ def test_the_sequence_log_prob_is_the_mixture_over_single_starts() -> None:
         totals.append(log_prob(single, tokens, lengths).sum(1))
     weights = model.starts.log_weights().detach()
     expected = torch.logsumexp(weights[:, None] + torch.stack(totals), dim=0)
-    assert_close(
-        log_prob(model, tokens, lengths).sum(1), expected, CLOSE, "log P of every sequence"
-    )
+    found = log_prob(model, tokens, lengths).sum(1)
+    assert_close(found, expected, CLOSE, "log P of every sequence")
 
 
 def test_starts_of_bernoulli_states_are_in_the_unit_interval() -> None:

@@ -12,23 +12,17 @@ from tests.tiny import FINE
 
 def brute_force(update: Update, state: Tensor) -> Tensor:
     """Return o_t = Σ_{s≤t} v_s (M_t .. M_{s+1} k_s · q_t), M_t = diag(w_t) − p_t r_tᵀ explicit."""
-    count, length, heads, keys = update.query.shape
-    outputs = torch.zeros_like(update.value)
-    for b in range(count):
-        for n in range(heads):
-            matrices = []
-            for t in range(length):
-                matrix = torch.diag(update.log_decay[b, t, n].exp().expand(keys))
-                if update.erase is not None and update.probe is not None:
-                    matrix = matrix - torch.outer(update.erase[b, t, n], update.probe[b, t, n])
-                matrices.append(matrix)
-            for t in range(length):
-                reader = update.query[b, t, n]
-                for s in range(t, -1, -1):
-                    outputs[b, t, n] += (reader @ update.key[b, s, n]) * update.value[b, s, n]
-                    reader = matrices[s].T @ reader
-                outputs[b, t, n] += reader @ state[b, n]
-    return outputs
+    keys, outputs = update.query.shape[-1], []
+    matrices = torch.diag_embed(update.log_decay.exp().expand(*update.query.shape[:-1], keys))
+    if update.erase is not None and update.probe is not None:
+        matrices = matrices - update.erase[..., None] * update.probe[..., None, :]
+    for t in range(update.query.shape[1]):
+        reader, output = update.query[:, t], torch.zeros_like(update.value[:, t])
+        for s in range(t, -1, -1):
+            output += (reader * update.key[:, s]).sum(-1, keepdim=True) * update.value[:, s]
+            reader = (matrices[:, s].mT @ reader[..., None])[..., 0]
+        outputs.append(output + (reader[..., None, :] @ state)[..., 0, :])
+    return torch.stack(outputs, 1)
 
 
 @pytest.mark.parametrize("vector", [False, True])

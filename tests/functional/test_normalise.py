@@ -1,5 +1,7 @@
 """Normalisers: invariances, causality, gradients; the sphere; windows and orders."""
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given
@@ -35,31 +37,19 @@ def test_positive_scale_does_not_change_the_result(norm: Norm, scale: float, see
     assert found.allclose(normalise_sequence(x, norm), rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize(
-    ("norm", "length"), [(Norm.RMS, 2.0), (Norm.L2, 1.0)], ids=["rms-√E", "l2-1"]
-)
+@pytest.mark.parametrize(("norm", "length"), [(Norm.RMS, 2.0), (Norm.L2, 1.0), (Norm.STD, 3**0.5)])
 def test_vectors_have_the_stated_length(norm: Norm, length: float) -> None:
-    found = normalise_vectors(sequence(), norm).norm(dim=-1)
-    assert_close(found, torch.full_like(found, length), FINE, "length")
-
-
-def test_std_gives_length_root_e_minus_one_for_zero_mean_vectors_only() -> None:
     x = sequence() * 1e3
     x = x - x.mean(-1, keepdim=True)
-    found = normalise_vectors(x, Norm.STD).norm(dim=-1)
-    assert_close(found, torch.full_like(found, 3**0.5), 1e-6, "length")
-    assert (normalise_vectors(x + 1e3, Norm.STD).norm(dim=-1) > 2).all()
-
-
-def test_time_std_divides_by_the_standard_deviation_over_time() -> None:
-    x = sequence()
-    expected = x / (x.std(dim=1, keepdim=True) + 1e-10)
-    assert_close(normalise_sequence(x, Norm.TIME_STD), expected, FINE, "quotient")
+    found = normalise_vectors(x, norm).norm(dim=-1)
+    assert_close(found, torch.full_like(found, length), 1e-6, "length")
+    mean = normalise_vectors(x + 1e3, norm).norm(dim=-1)  # `std` does not remove the mean
+    assert mean.allclose(found) == (norm is not Norm.STD)
 
 
 @quick
 @given(st.integers(0, 99), st.floats(-1e3, 1e3), st.floats(1e-2, 1e3))
-def test_time_std_causal_divides_by_the_standard_deviation_of_each_prefix(
+def test_time_norms_divide_by_the_standard_deviation_of_all_or_of_each_prefix(
     seed: int, shift: float, scale: float
 ) -> None:
     x = scale * sequence(seed) + shift
@@ -68,6 +58,8 @@ def test_time_std_causal_divides_by_the_standard_deviation_of_each_prefix(
     found = normalise_sequence(x, Norm.TIME_STD_CAUSAL)
     assert found[:, 1:].allclose(expected, rtol=1e-7)
     assert found[:, 0].allclose(x[:, 0], rtol=2e-5)
+    leaking = x / (x.std(dim=1, keepdim=True) + 1e-10)
+    assert normalise_sequence(x, Norm.TIME_STD).allclose(leaking)
 
 
 @pytest.mark.parametrize("norm", FINITE)
@@ -86,12 +78,10 @@ def test_time_norms_of_single_vectors_divide_by_the_vectors_own_std(norm: Norm) 
     assert_close(normalise_vectors(x, norm), x / x.std(dim=-1, keepdim=True), 1e-6, "quotient")
 
 
-def project(x):
-    return project_to_sphere(x, 3.0)
-
-
-def naive(x):
-    return naive_project_to_sphere(x, 3.0)
+project, naive = (
+    partial(project_to_sphere, radius=3.0),
+    partial(naive_project_to_sphere, radius=3.0),
+)
 
 
 @pytest.fixture
@@ -129,9 +119,6 @@ def test_time_first_inputs_get_time_first_gradients(axes: tuple[int, ...]) -> No
     assert_close(mapped, torch.stack(expected), FINE, "mapped upstream gradients")
 
 
-LENGTHS = torch.tensor([5, 2, 1, 4])
-
-
 @quick
 @given(st.integers(1, 6), st.integers(1, 7), st.sampled_from([1.0, 0.5]))
 def test_previous_vectors_are_nearest_first_and_padded_before_the_start(
@@ -146,11 +133,8 @@ def test_previous_vectors_are_nearest_first_and_padded_before_the_start(
             assert found[:, t, j].equal(expected)
 
 
-def test_all_words_are_reversed_without_an_end_token() -> None:
-    expected = [[0, 4, 3, 2, 1], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [0, 3, 2, 1, 4]]
-    assert reversed_positions(LENGTHS, 5, keep_last=False).tolist() == expected
-
-
-def test_the_end_token_stays_last() -> None:
-    expected = [[0, 3, 2, 1, 4], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [0, 2, 1, 3, 4]]
-    assert reversed_positions(LENGTHS, 5, keep_last=True).tolist() == expected
+def test_all_words_are_reversed_and_an_end_token_stays_last() -> None:
+    found = [reversed_positions(torch.tensor([5, 2, 1, 4]), 5, keep_last=k) for k in (False, True)]
+    rest = [0, 1, 2, 3, 4]
+    assert found[0].tolist() == [[0, 4, 3, 2, 1], rest, rest, [0, 3, 2, 1, 4]]
+    assert found[1].tolist() == [[0, 3, 2, 1, 4], rest, rest, [0, 2, 1, 3, 4]]
