@@ -13,13 +13,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.registry import Registry
 from tests.tiny import quick
 
-
-class Colour(StrEnum):
-    RED = "red"
-    BLUE = "blue"
-    ROSE = "rose"
-    GREY = "grey"
-    GOLD = "gold"
+Colour = StrEnum("Colour", "RED BLUE ROSE GREY GOLD")
 
 
 PARTS: Registry[Any] = Registry("part")

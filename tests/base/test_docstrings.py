@@ -3,10 +3,7 @@
 import inspect
 
 from lmzoo.base.docstrings import class_docstring, first_block, part_docstring
-from lmzoo.data.corpus import (
-    CORPORA,
-    open_corpus,  # noqa: F401  registers every corpus
-)
+from lmzoo.data.corpus import CORPORA
 
 
 def test_every_corpus_has_the_docstring_of_its_class():

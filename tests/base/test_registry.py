@@ -30,11 +30,15 @@ def tools() -> Registry:
     return registry
 
 
-def test_a_name_belongs_to_one_part(tools: Registry) -> None:
-    with pytest.raises(
-        UserError, match=r"tool 'hammer' is registered already, by .*Hammer; choose"
-    ):
+def test_a_name_and_a_config_belong_to_one_part(tools: Registry) -> None:
+    with pytest.raises(UserError, match=r"'hammer' is registered already, by .*Hammer; choose"):
         tools.add("hammer", object())
+
+    class Mallet:
+        Config = tools["hammer"].Config
+
+    with pytest.raises(UserError, match=r"'mallet' has the Config of .*Hammer; define its own"):
+        tools.add("mallet", Mallet)
 
 
 def test_a_class_that_is_defined_again_replaces_the_old_one(tools: Registry) -> None:
@@ -51,14 +55,6 @@ def test_a_class_that_is_defined_again_replaces_the_old_one(tools: Registry) -> 
     again = define()
     assert tools["saw"] is again
     assert tools.name_of(tools.parse("saw")) == "saw"
-
-
-def test_a_config_belongs_to_one_part(tools: Registry) -> None:
-    class Mallet:
-        Config = tools["hammer"].Config
-
-    with pytest.raises(UserError, match=r"'mallet' has the Config of .*Hammer; define its own"):
-        tools.add("mallet", Mallet)
 
 
 @pytest.mark.parametrize(

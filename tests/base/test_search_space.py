@@ -8,34 +8,23 @@ from hypothesis import strategies as st
 import lmzoo.zoo  # noqa: F401  registers every model
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.base.search_space import (
-    Choice,
-    FloatRange,
-    IntRange,
-    Range,
-    near_bound,
-    parse_range,
-    ranges,
-)
+from lmzoo.base.search_space import Choice, FloatRange, IntRange, near_bound, parse_range, ranges
 from lmzoo.contract import MODELS
 from tests.tiny import quick
 
 NUMBERS = st.integers() | st.floats(-1e9, 1e9)
 
 
-def range_text(low: float, high: float, *, log: bool) -> str:
-    return f"{low!r}:{high!r}{':log' if log else ''}"
-
-
 @quick
 @given(NUMBERS, NUMBERS, st.booleans())
 def test_two_bounds_give_a_range(low: float, high: float, log: bool) -> None:  # noqa: FBT001
     kind = IntRange if isinstance(low, int) and isinstance(high, int) else FloatRange
+    text = f"{low!r}:{high!r}" + ":log" * log
     if low < high and (low > 0 or not log):
-        assert parse_range(range_text(low, high, log=log)) == kind(low, high, log=log)
+        assert parse_range(text) == kind(low, high, log=log)
     else:
         with pytest.raises(UserError, match="search range"):
-            parse_range(range_text(low, high, log=log))
+            parse_range(text)
 
 
 def test_commas_give_a_choice_of_typed_values() -> None:
@@ -77,13 +66,10 @@ def test_every_bound_of_a_search_range_is_a_valid_value() -> None:
 @quick
 @given(st.floats(0, 1), st.booleans())
 def test_near_bound_means_within_two_percent_of_the_range(share: float, log: bool) -> None:  # noqa: FBT001
-    range_: Range = FloatRange(1e-4, 1e-1, log=log)
+    range_ = FloatRange(1e-4, 1e-1, log=log)
     value = 10 ** (-4 + 3 * share) if log else 1e-4 + share * (1e-1 - 1e-4)
     distance = min(share, 1 - share)
     if not math.isclose(distance, 0.02, abs_tol=1e-9):
         assert near_bound(value, range_) == (distance < 0.02)
-
-
-def test_a_choice_has_no_bounds() -> None:
-    assert not near_bound(8, Choice((8, 16)))
+    assert not near_bound(8, Choice((8, 16))), "a choice has no bounds"
     assert near_bound(8, IntRange(8, 16))

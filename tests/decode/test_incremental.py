@@ -1,19 +1,22 @@
 """Decoding one token computes nothing twice: the cost per step, counted in tensor elements."""
 
 import re
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from lmzoo import zoo
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import MODELS, START, LanguageModel
 from lmzoo.kernels.cpu import blas
 from lmzoo.laws.density import law_advance_equals_next_log_prob
-from tests.decode.operation_count import elements_per_step, sources_of, vectors_per_step
-from tests.tiny import row_names, tiny
+from tests.tiny import row_names, sources, tiny
 
 STEPS = 6
 
@@ -62,6 +65,59 @@ SOURCE_READERS = {
     "transformer_encdec": r"source_|body\.encoder|body\.decoder\.\d+\.attention\.(key|value)",
 }
 """Row -> regex of the names of the parameters that are applied to the source only."""
+
+
+class OutputCounter(TorchDispatchMode):
+    """Counts the elements of all tensors that operations return, views excluded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            leaves = tree_leaves(result)
+            self.elements += sum(x.numel() for x in leaves if isinstance(x, torch.Tensor))
+        return result
+
+
+def sources_of(model: LanguageModel) -> tuple[torch.Tensor, ...]:
+    """Return two sources if the model is conditional: a full one and one of a single token."""
+    return sources(model.task, 2) if model.conditional else ()
+
+
+@torch.no_grad()
+def elements_per_step(model: LanguageModel, steps: int, *source: torch.Tensor) -> list[int]:
+    """Return the elements computed by each `advance` (not `begin`) for two sequences."""
+    state, token, counts = model.eval().begin(2, *source), torch.tensor([START, START]), []
+    for _ in range(steps):
+        with OutputCounter() as counter:
+            _, state = model.advance(state, token)
+        counts.append(counter.elements)
+    return counts
+
+
+@torch.no_grad()
+def vectors_per_step(
+    model: LanguageModel, steps: int, *source: torch.Tensor
+) -> list[dict[str, int]]:
+    """Return the vectors that pass through each linear layer and LayerNorm, for each `advance`."""
+    counts: list[dict[str, int]] = []
+    names = {m: n for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.LayerNorm)}
+
+    def count(module: nn.Module, inputs: tuple[torch.Tensor, ...], output: Any) -> None:
+        (x,) = inputs
+        counts[-1][names[module]] += x.numel() // x.shape[-1]
+
+    state, token = model.eval().begin(2, *source), torch.tensor([START, START])
+    hooks = [module.register_forward_hook(count) for module in names]
+    for _ in range(steps):
+        counts.append(Counter())
+        _, state = model.advance(state, token)
+    for hook in hooks:
+        hook.remove()
+    return counts
 
 
 @pytest.fixture(autouse=True)
