@@ -8,7 +8,7 @@ the next-token distribution and the posterior.
 """
 
 from abc import abstractmethod
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from lmzoo.blocks.layers import ComponentConfig, EmbeddingConfig, EmbeddingTable
 from lmzoo.contract import LanguageModel, Task
+from lmzoo.emissions.mixture import Components, FreeComponents
 from lmzoo.functional.initialisers import DrawnModule
 from lmzoo.functional.logspace import exact_log_mixture
 from lmzoo.types import Embeddings, Prefix, Tokens
@@ -52,19 +53,12 @@ class LatentModel(EmbeddedModel):
         return torch.softmax(self.joint(tokens), dim=1)
 
 
-class TokenDistributions(Protocol):
-    """K distributions over tokens (implemented in `emissions/mixture.py`)."""
-
-    def token_log_probs(self, targets: Tensor, table: Tensor) -> Tensor: ...
-    def log_prob_table(self, table: Tensor) -> Tensor: ...
-
-
 class ComponentModel(EmbeddedModel):
     """A context-dependent mixture of K distributions over tokens that ignore the context."""
 
     Config = ComponentConfig
     latent = "component"
-    words: TokenDistributions
+    words: Components | FreeComponents
 
     @abstractmethod
     def log_weights(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "B t K"]:

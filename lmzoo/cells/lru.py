@@ -1,7 +1,6 @@
 """Diagonal linear recurrences: the LRU, the RG-LRU, and the block of Griffin around it."""
 
 import math
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -75,17 +74,12 @@ class LRU(DiagonalCell):
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
         self.cuts, h = config.cuts, width
-        ring = _Ring(config.r_min, config.r_max, config.max_phase, config.cuts)
-        own = {
-            "nu": ring.draw_nu,
-            "theta": ring.draw_theta,
-            "gamma": ring.draw_gamma,
-            "b_re": ring.draw_input,
-            "b_im": ring.draw_input,
-            "c_re": unit_normal,
-            "c_im": unit_normal,
-            "d": torch.randn,
-        }
+        own: dict[str, OwnDraw] = {
+            "nu": self._draw_nu, "theta": self._draw_theta,
+            "gamma": lambda _: torch.log(1 - self._radius**2) / 2,  # √(1 − |λ|²) of those drawn
+            **dict.fromkeys(("b_re", "b_im"), lambda shape: unit_normal(shape) / math.sqrt(2)),
+            "c_re": unit_normal, "c_im": unit_normal, "d": torch.randn,
+        }  # fmt: skip
         shapes = {name: (h, h) if name[1:2] == "_" else (h,) for name in own}
         absent = {
             LRUCut.PHASE: {"theta"}, LRUCut.NORMALISER: {"gamma"}, LRUCut.SKIP: {"d"},
@@ -93,6 +87,18 @@ class LRU(DiagonalCell):
         }  # fmt: skip
         cut = set[str]().union(*(absent.get(path, set()) for path in self.cuts))
         self.w = Weights(shapes, cut, fan_in=h, own=own)
+
+    def _draw_nu(self, shape: tuple[int, ...]) -> Tensor:
+        """Draw |λ|², uniform in the ring's range."""
+        low, high = self.config.r_min**2, self.config.r_max**2
+        square = low + (high - low) * torch.empty(shape).uniform_(LEAST, 1 - LEAST)
+        self._radius = square.sqrt()
+        bounded = LRUCut.EXPONENTIAL not in self.cuts
+        return torch.log(-torch.log(self._radius)) if bounded else self._radius
+
+    def _draw_theta(self, shape: tuple[int, ...]) -> Tensor:
+        phase = self.config.max_phase * torch.empty(shape).uniform_(LEAST, 1)
+        return phase if LRUCut.EXPONENTIAL in self.cuts else phase.log()
 
     def eigenvalues(self) -> Tensor:
         """Return λ, (H)."""
@@ -128,37 +134,6 @@ class LRU(DiagonalCell):
         return s.real, s.imag
 
 
-class _Ring:
-    """Draws of the eigenvalues, and of what depends on them or on the cuts."""
-
-    def __init__(
-        self, r_min: float, r_max: float, max_phase: float, cuts: frozenset[LRUCut]
-    ) -> None:
-        self.squares, self.max_phase = (r_min**2, r_max**2), max_phase
-        self.exponential = LRUCut.EXPONENTIAL not in cuts
-        self._radius = torch.zeros(0)
-
-    def draw_nu(self, shape: tuple[int, ...]) -> Tensor:
-        """Draw |λ|², uniform in the ring's range."""
-        low, high = self.squares
-        square = low + (high - low) * torch.empty(shape).uniform_(LEAST, 1 - LEAST)
-        self._radius = square.sqrt()
-        return torch.log(-torch.log(self._radius)) if self.exponential else self._radius
-
-    def draw_theta(self, shape: tuple[int, ...]) -> Tensor:
-        """Draw the phase."""
-        phase = self.max_phase * torch.empty(shape).uniform_(LEAST, 1)
-        return phase.log() if self.exponential else phase
-
-    def draw_gamma(self, shape: tuple[int, ...]) -> Tensor:
-        """Return log √(1 − |λ|²) of the λ drawn before."""
-        return torch.log(1 - self._radius**2) / 2
-
-    @staticmethod
-    def draw_input(shape: tuple[int, ...]) -> Tensor:
-        return unit_normal(shape) / math.sqrt(2)
-
-
 RGLRUCut = StrEnum(
     "RGLRUCut",
     "INPUT_TO_RECURRENCE RECURRENCE_BIAS INPUT_TO_INPUT_GATE INPUT_GATE_BIAS RECURRENCE_GATE "
@@ -186,7 +161,7 @@ def canonical(cuts: frozenset[RGLRUCut]) -> frozenset[RGLRUCut]:
 
 
 @CELLS("rg_lru")
-class RGLRU(DiagonalCell):
+class RGLRU(Cell):
     """A diagonal recurrence whose decay and input are gated by the token.
 
         r_t = σ( x_t W_a + b_a )              recurrence gate
@@ -214,6 +189,8 @@ class RGLRU(DiagonalCell):
 
     De et al. 2024 (arXiv:2402.19427).
     """
+
+    zero_start = 1.0
 
     @config
     class Config(ZeroWeights):
@@ -246,26 +223,25 @@ class RGLRU(DiagonalCell):
             parts.append(affine(x, w.wx, w.bx))
         return torch.cat(parts, dim=-1)
 
-    def _gates(self, projected: Tensor) -> dict[str, Tensor]:
-        _, *logits = projected.split(self.width, dim=-1)
-        cuts = {"r": RGLRUCut.RECURRENCE_GATE, "i": RGLRUCut.INPUT_GATE}
-        names = [name for name, cut in cuts.items() if cut not in self.cuts]
-        return {name: torch.sigmoid(u) for name, u in zip(names, logits, strict=True)}
-
-    def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
-        gates, x, decay = self._gates(projected), projected[..., : self.width], self.w.decay
-        b = gates["i"] * x if "i" in gates else x
-        if decay is None:
+    def _coefficients(self, projected: Tensor, first: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return a and b; the root of a token is 1 where `first` is true."""
+        x, *logits = projected.split(self.width, dim=-1)
+        r = None
+        if RGLRUCut.RECURRENCE_GATE not in self.cuts:
+            r, *logits = logits
+        b = torch.sigmoid(logits[0]) * x if logits else x
+        if self.w.decay is None:
             return torch.zeros_like(x), b
-        log_a = -self.config.c * softplus(decay)
-        log_a = log_a * gates["r"] if "r" in gates else log_a.expand_as(x)
-        if RGLRUCut.ROOT not in self.cuts:
-            b = b * torch.sqrt((-torch.expm1(2 * log_a)).clamp_min(MARGIN))
+        log_a = -self.config.c * softplus(self.w.decay)
+        log_a = log_a.expand_as(x) if r is None else log_a * torch.sigmoid(r)
+        if first is not None:
+            root = torch.sqrt((-torch.expm1(2 * log_a)).clamp_min(MARGIN))
+            b = torch.where(first, b, b * root)
         a = torch.zeros_like(x) if RGLRUCut.CARRY in self.cuts else torch.exp(log_a)
         return a, b
 
     def initial_state(self, start: Tensor) -> State:
-        """Return h_0, and the number of tokens read where the first one has no root."""
+        """Return h_0, and the number of tokens read if the first one has no root."""
         state = super().initial_state(start)
         return (*state, start.new_zeros(len(start), 1)) if self._marks_first else state
 
@@ -279,24 +255,17 @@ class RGLRU(DiagonalCell):
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         h, *read = state
-        a, b = self.coefficients(projected, None)
-        h = a * h + self._without_root(projected, b, read)
+        a, b = self._coefficients(projected, read[0] == 0 if read else None)
+        h = a * h + b
         return h, (h, *(count + 1 for count in read))
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
         h, *read = state
         projected = self.project_inputs(x)
-        a, b = self.coefficients(projected, None)
-        first = self._without_root(projected[:, 0], b[:, 0], read)
-        s = linear_recurrence(a, torch.cat([first[:, None], b[:, 1:]], dim=1), h)
+        steps = torch.arange(projected.shape[1], device=h.device)[:, None]
+        first = (read[0][:, None] == 0) & (steps == 0) if read else None
+        s = linear_recurrence(*self._coefficients(projected, first), h)
         return s, (s[:, -1], *(count + s.shape[1] for count in read))
-
-    def _without_root(self, projected: Tensor, b: Tensor, read: Sequence[Tensor]) -> Tensor:
-        """Return b of one step, without the root if it is the first token of the sequence."""
-        if not read:
-            return b
-        x, gates = projected[..., : self.width], self._gates(projected)
-        return torch.where(read[0] > 0, b, gates["i"] * x if "i" in gates else x)
 
 
 def _draw_decay(shape: tuple[int, ...]) -> Tensor:

@@ -1,7 +1,7 @@
 """The minimal gated unit (MGU), and its cut of four terms with options, the MGRU."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
@@ -185,21 +185,16 @@ class Carry(StrEnum):
     BILINEAR = "bilinear"  # per-channel softmax of multi-head bilinear scores
 
 
-NUMBERS = 12
-"""Count of switches."""
+Switch = StrEnum(
+    "Switch",
+    "STATE_TO_GATE INPUT_TO_CANDIDATE CARRY WRITE SIGMOID KEEP CENTRED GATE_RAW OUTPUT_RAW LOGIT "
+    "PRIOR BILINEAR",
+)
 
 
 def from_numbers(mutations: object) -> dict[str, Any]:
-    """Return the config fields for a set of switch numbers, each in 0..11; see the table above."""
-    if isinstance(mutations, str):
-        mutations = [p for p in mutations.replace(";", ",").split(",") if p.strip()]
-    items = list(mutations) if isinstance(mutations, Iterable) else [mutations]
-    texts = [str(item).strip() for item in items]
-    if not all(text.isdecimal() and int(text) < NUMBERS for text in texts):
-        raise UserError(
-            f"mutations of the mgru cell are numbers 0..{NUMBERS - 1}, got {mutations!r}"
-        )
-    on = {int(text) for text in texts}
+    """Return the config fields for a set of switches; see the table of `MGRU`."""
+    on = {[*Switch].index(switch) for switch in parse_cuts(Switch, mutations)}
     gate = Gate.RAW
     if 6 in on and 7 not in on:
         gate = Gate.LOGIT if 9 in on else Gate.CENTRED

@@ -16,7 +16,6 @@ from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights
 from lmzoo.cells.cuts import ZeroWeights, cuts_of
 from lmzoo.cells.draws import WINDOW, normal, ones, tap_bias, taps
 from lmzoo.cells.matrix import Drawn, MatrixCell, convolve, head_size
-from lmzoo.functional.affine import affine
 from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.functional.matrix_state import Update
 
@@ -272,7 +271,7 @@ class SLSTM(Cell):
         # A head of one unit has the norm 0.
         possible = (n for n in range(min(h // 2, config.heads), 1, -1) if h % n == 0)
         self.heads = next(possible, 1)
-        square = (h, h) if self.heads == 1 else (self.heads, h // self.heads, h // self.heads)
+        square = (self.heads, h // self.heads, h // self.heads)
         shapes: dict[str, tuple[int, ...]]
         shapes = {f"x{gate}": square for gate in GATES} | {f"h{gate}": square for gate in GATES}
         shapes |= {f"b{gate}": (h,) for gate in GATES}
@@ -312,21 +311,14 @@ class SLSTM(Cell):
         parts = []
         for gate in self.names:
             inputs, weight = (u if gate in "if" else x), getattr(self.w, f"x{gate}")
+            part = torch.zeros_like(inputs) if weight is None else self._mix(inputs, weight)
             bias = getattr(self.w, f"b{gate}")
-            if self.heads == 1 or weight is None:
-                parts.append(affine(inputs, weight, bias))
-            else:
-                part = self._mix(inputs, weight)
-                parts.append(part if bias is None else part + bias)
+            parts.append(part if bias is None else part + bias)
         return torch.cat(parts, dim=-1)
 
     def _mix(self, u: Float[Tensor, "*N H"], weight: Tensor) -> Float[Tensor, "*N H"]:
-        """Multiply by a matrix, or by that of each head."""
-        if self.heads == 1:
-            return u @ weight
-        return torch.einsum("...nd,nde->...ne", u.unflatten(-1, (self.heads, -1)), weight).flatten(
-            -2
-        )
+        by_head = u.unflatten(-1, (self.heads, -1))
+        return torch.einsum("...nd,nde->...ne", by_head, weight).flatten(-2)
 
     def _enter(self, projected: Float[Tensor, "B T G"], window: State) -> tuple[Tensor, State]:
         """Return the logits of T steps without the state's part, and the next window."""

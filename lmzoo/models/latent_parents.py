@@ -22,12 +22,13 @@ from lmzoo.functional.initialisers import DrawnModule
 from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.logspace import log_floored, log_mixture
 from lmzoo.functional.normalise import Norm
+from lmzoo.functional.softmax_attention import causal_mask
 from lmzoo.types import Prefix, Tokens
 
 
 def earlier_mask(count: int, device: torch.device) -> Bool[Tensor, "{count} {count}"]:
     """Return a mask, True where parent a (row, 0..) precedes child t (column, 1..)."""
-    return torch.ones(count, count, dtype=torch.bool, device=device).triu()
+    return causal_mask(count, device).T
 
 
 def check_length(length: int, count: int) -> None:

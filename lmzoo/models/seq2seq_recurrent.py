@@ -33,14 +33,12 @@ def encode(
     for i, projected in enumerate(cell.project(x).unbind(1)):
         h, next_state = cell.step(projected, state)
         pairs = zip(next_state, state, strict=True)
-        state = tuple(torch.where(_like(i < lengths, new), new, old) for new, old in pairs)
+        state = tuple(  # a state may be a matrix
+            torch.where((i < lengths).view(-1, *[1] * (new.dim() - 1)), new, old)
+            for new, old in pairs
+        )
         outputs.append(h)
     return torch.stack(outputs, dim=1), state
-
-
-def _like(mask: Bool[Tensor, "B"], part: Tensor) -> Tensor:
-    """Return the mask with the axes of a tensor of the state; a state may be a matrix."""
-    return mask.view(-1, *(1 for _ in part.shape[1:]))
 
 
 def encode_backward(

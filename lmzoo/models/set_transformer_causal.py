@@ -34,14 +34,12 @@ class LearnedVectors(nn.Module):
 
 
 class InducedAttention(nn.Module):
-    """ISAB: every vector attends to m summaries of the set, or of its prefix if `causal`.
+    """Causal ISAB: every vector attends to m summaries of its prefix.
 
-        ISAB_m(X) = MAB(X, MAB(I, X))        I: m learned points; O(m T) pairs instead of O(T²)
+        ISAB_m(X) = MAB(X, MAB(I, X))          I: m learned points; O(m T) pairs instead of O(T²)
+        I_t = MAB(I, X_<=t),   y_t = MAB(x_t, I_t)          the causal form
 
-    MAB is `AttentionBlock` with a memory. It does not use the order of X: permuting X permutes
-    ISAB(X). The `causal` form summarises every prefix separately:
-
-        I_t = MAB(I, X_<=t),   y_t = MAB(x_t, I_t)
+    MAB is `AttentionBlock` with a memory, which does not use the order of X.
 
     Lee et al. 2019 (arXiv:1810.00825). Source: S1.
     """
@@ -60,11 +58,8 @@ class InducedAttention(nn.Module):
         self.gather = AttentionBlock(width, attention, dropout=dropout, std=std)
         self.spread = AttentionBlock(width, attention, dropout=dropout, std=std)
 
-    def forward(self, x: Float[Tensor, "B T E"], *, causal: bool) -> Float[Tensor, "B T E"]:
-        if causal:
-            return self.spread(x[:, :, None], self.prefix_summaries(x))[:, :, 0]
-        points = self.points.vectors.expand(len(x), -1, -1)
-        return self.spread(x, self.gather(points, x))
+    def forward(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T E"]:
+        return self.spread(x[:, :, None], self.prefix_summaries(x))[:, :, 0]
 
     def advance(
         self, x: Float[Tensor, "B 1 E"], cache: KeysAndValues | None
@@ -112,7 +107,7 @@ class SetTransformerCausal(AttentionModel):
     def encode(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
         mask = causal_mask(x.shape[1], x.device)
         for block in self.blocks:
-            x = block(x, causal=True) if self.config.points else block(x, mask=mask)
+            x = block(x) if self.config.points else block(x, mask=mask)
         return x
 
     def next_feature(

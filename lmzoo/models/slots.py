@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
@@ -27,21 +27,17 @@ from lmzoo.contract import Task, model
 from lmzoo.emissions.mixture import Components
 from lmzoo.functional.logspace import exact_log_mixture, log_mixture
 from lmzoo.functional.normalise import Norm, normalise_vectors
+from lmzoo.functional.softmax_attention import causal_mask
 
 BLOCK = 8
 """Number of targets per block of `chained_pointers`."""
-
-
-def earlier(sources: int, device: torch.device) -> Bool[Tensor, "S S"]:
-    """Return the mask [target, source] that is True where source j < target t."""
-    return torch.ones(sources, sources, dtype=torch.bool, device=device).tril()
 
 
 def lag_pointer(
     lags: Float[Tensor, "*N S S"], scores: Float[Tensor, "*B S"]
 ) -> Float[Tensor, "*B S S"]:
     """Return p(j | t) = softmax_{j<t}( lags[t, j] + scores[j] ); the last axis is the source."""
-    visible = earlier(scores.shape[-1], scores.device)
+    visible = causal_mask(scores.shape[-1], scores.device)  # [target, source]
     return (lags + scores[..., None, :]).masked_fill(~visible, -torch.inf).softmax(-1)
 
 
@@ -80,7 +76,7 @@ def _chain_step(
 ) -> Float[Tensor, "B b S"]:
     """Move the pointers of a block's targets once; the last target sees all S sources."""
     in_block = score[:, :, low:]
-    visible = earlier(score.shape[-1], score.device)[low:, None, low:]
+    visible = causal_mask(score.shape[-1], score.device)[low:, None, low:]
     # Subtracting the maximum over what target t sees keeps the sum at least 1. Masking by
     # multiplication avoids exp(−∞), which is about thirty times slower on a CPU.
     peak = in_block.detach().cummax(-1).values.mT[..., None]

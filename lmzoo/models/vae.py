@@ -123,15 +123,10 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         start = self._starts_from(self.sample_prior(u))
         return MixtureState(stack.begin(self._cells, start[:, None]), None, None, None)
 
-    def iw_bound(self, tokens: Tokens, lengths: Lengths, samples: int) -> Float[Tensor, "B"]:
-        """Return the importance-weighted bound on each sequence's log P, from new draws."""
-        h = self.encode_sentence(tokens, lengths)
-        u = fresh_uniforms((samples, len(h), *self.noise_shape), h)
-        return self._weighted_bound(tokens, lengths, self.sample_posterior(h, u), h)
-
-    def _weighted_bound(
+    def iw_bound(
         self, tokens: Tokens, lengths: Lengths, z: Float[Tensor, "S B Z"], h: Float[Tensor, "B E"]
     ) -> Float[Tensor, "B"]:
+        """Return the importance-weighted bound on each sequence's log P, from draws z of q."""
         scores = self.decode(tokens, z) * scored_mask(tokens, lengths)[:, 1:]
         return importance_bound(scores.sum(-1) + self.log_ratio(z, h))
 
@@ -145,7 +140,7 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         mean, std = self.moments(h)
         u = fresh_uniforms((BOUND_SAMPLES, len(h), *self.noise_shape), h)
         z = self.sample_posterior(h, u)
-        bound = self._weighted_bound(tokens, lengths, z, h)
+        bound = self.iw_bound(tokens, lengths, z, h)
         return {
             "KL": self.divergence(z, h).mean().item(),
             "active units": float(active_units(mean)),

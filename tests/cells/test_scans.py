@@ -21,7 +21,8 @@ from tests.kernels.variants import data, results
 
 SERIAL = {"sru": {1, 4}, "slstm": {4, 5, 6, 7}}
 """Cells whose scan is parallel under these cuts."""
-DIAGONAL = [*(name for name in CELLS if issubclass(CELLS[name], DiagonalCell)), "qrnn", "slstm"]
+DIAGONAL = [name for name in CELLS if issubclass(CELLS[name], DiagonalCell)]
+DIAGONAL += ["qrnn", "slstm", "rg_lru"]
 MATRIX = [name for name in CELLS if issubclass(CELLS[name], MatrixCell)]
 ALWAYS = [name for name in DIAGONAL if name not in SERIAL]
 NAMES = [*DIAGONAL, *MATRIX, "griffin", "block", "min_block"]

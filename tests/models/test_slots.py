@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from lmzoo import zoo
 from lmzoo.functional.normalise import normalise_vectors
-from lmzoo.models.slots import chained_pointers, earlier, lag_pointer
+from lmzoo.functional.softmax_attention import causal_mask
+from lmzoo.models.slots import chained_pointers, lag_pointer
 from tests.tiny import FINE, batch, tiny
 
-CPU = torch.device("cpu")
 ROWS = [name for name in zoo.names() if zoo.row(name).family == "slot"]
 
 
@@ -67,7 +67,7 @@ def test_posterior_and_prior_are_the_first_pointer(name):
     model = tiny(name, vocab=5, length=6, slots=3)
     tokens, lengths = batch(model.task)
     first = model.source_pointers(tokens[:, :-1])[:, 0]
-    assert (first.masked_select(~earlier(5, CPU)) == 0).all()
+    assert (first.masked_select(~causal_mask(5)) == 0).all()
     torch.testing.assert_close(model.posterior(tokens, lengths)[:, 2, 4], first[:, 4, 2])
     with torch.no_grad():
         model.appeal.weight.zero_()  # the prior has no token scores
@@ -96,7 +96,7 @@ def test_a_chained_pointer_sums_over_all_paths():
 
 
 def one_matrix_per_target(first: Tensor, scores: Tensor) -> Tensor:
-    visible = earlier(first.shape[-1], CPU)
+    visible = causal_mask(first.shape[-1])
     pointers = [first]
     for score in scores:
         step = score[:, None].masked_fill(~visible[:, None], -torch.inf).softmax(-1)
@@ -110,7 +110,7 @@ def test_blocks_of_targets_equal_one_matrix_per_target(sources, spread):
     """A spread of 300 nats would overflow exponentials of score differences."""
     first = lag_pointer(draw(sources, sources), draw(2, sources, seed=1)).requires_grad_()
     scores = draw(2, 2, sources, sources, seed=2, spread=spread).requires_grad_()
-    weights = draw(2, 3, sources, sources, seed=3) * earlier(sources, CPU)
+    weights = draw(2, 3, sources, sources, seed=3) * causal_mask(sources)
     actual, reference = (f(first, scores) for f in (chained_pointers, one_matrix_per_target))
     torch.testing.assert_close(actual, reference, rtol=0, atol=FINE)
     gradients = [
@@ -118,7 +118,7 @@ def test_blocks_of_targets_equal_one_matrix_per_target(sources, spread):
     ]
     for a, b in zip(*gradients, strict=True):
         # Masked entries of `first` are always zero, so their gradients do not matter.
-        a, b = (g if g.dim() == 4 else g * earlier(sources, CPU) for g in (a, b))
+        a, b = (g if g.dim() == 4 else g * causal_mask(sources) for g in (a, b))
         torch.testing.assert_close(a, b, rtol=0, atol=FINE)
 
 

@@ -169,7 +169,9 @@ def test_two_sample_bound_equals_enumeration() -> None:
     bound_2 = (pairs * (torch.logaddexp(log_w[:, None], log_w) - torch.tensor(2.0).log())).sum()
     assert (log_q.exp() * log_w).sum() < bound_2 < torch.logsumexp(log_q + log_w, dim=0)
     torch.manual_seed(1)
-    actual, error = mean_and_error(model.iw_bound(tokens, lengths, 2))
+    h = model.encode_sentence(tokens, lengths)
+    z = model.sample_posterior(h, torch.rand(2, len(h), *model.noise_shape))
+    actual, error = mean_and_error(model.iw_bound(tokens, lengths, z, h))
     assert_close(actual, bound_2, 5 * error.item(), "bound of two draws")
 
 
