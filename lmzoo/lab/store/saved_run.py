@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from lmzoo.lab.store.records import CHECKPOINT, PREVIOUS, RECORDS, Record, RunFolder
 from lmzoo.lab.store.writer import Writer
@@ -26,24 +26,11 @@ class OtherRunError(Exception):
     """The checkpoint belongs to another run, or does not follow from the records."""
 
 
-class Training(Protocol):
-    """What a run needs of its training."""
-
-    epoch: int
-    record: Record
-    """The record of the last epoch."""
-
-    @property
-    def diverged(self) -> bool:
-        """Whether the loss of the last epoch was NaN or infinite."""
-        ...
-
-
 class SavedRun(ABC):
     """One run in its folder. Only one process at a time may have it open."""
 
     training: Any
-    """A `Training`."""
+    """Has `epoch`, `record` of the last epoch, and `diverged`: its loss was NaN or infinite."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
 """Costs: slow workers are distinguished from slow shapes; placements are complete; the time left
-contains the truth wherever the truth is known.
+is that of list scheduling, up to its bound.
 """
 
 import dataclasses
@@ -14,15 +14,11 @@ from lmzoo.lab.sweep.fleet.costs import (
     COMPILATION,
     PRECISION,
     STAY,
-    UNCERTAIN,
-    UNSEEN,
     Cost,
-    Interval,
     Load,
     Pace,
     Slot,
     Work,
-    describe,
     epochs_done,
     place,
     time_left,
@@ -185,7 +181,7 @@ def test_a_worker_gives_runs_away_only_if_others_are_much_faster_with_them():
 WORK = st.lists(
     st.builds(
         Work,
-        stage=st.integers(0, 2),
+        stage=st.sampled_from("abc"),
         shape=st.sampled_from(SHAPES),
         runs=st.integers(1, 20),
         epochs=st.integers(1, 12),
@@ -207,10 +203,10 @@ def pace_of(seconds, sizes=(1,), slope=1.0):
 
 @settings(max_examples=150)
 @given(WORK, st.tuples(*(st.floats(0.1, 10) for _ in SHAPES)), st.integers(1, 12))
-def test_the_interval_contains_the_time_of_list_scheduling(work, seconds, workers):
+def test_list_scheduling_takes_the_time_left_up_to_twice(work, seconds, workers):
     """Idle workers take the next run of a stage, stage after stage."""
     now = 0.0
-    for stage in range(3):
+    for stage in "abc":
         free = [now] * workers
         for part in work:
             for _ in range(part.runs if part.stage == stage else 0):
@@ -218,21 +214,14 @@ def test_the_interval_contains_the_time_of_list_scheduling(work, seconds, worker
                 heapq.heappush(free, end)
         now = max(free)
     left = time_left(work, pace_of(seconds), workers)
-    assert left.low * 0.999 <= now <= left.high * 1.001
-
-
-@given(st.floats(0.1, 5), st.floats(0, 1), st.integers(1, 32), st.lists(st.integers(1, 16)))
-def test_the_seconds_of_a_pack_are_within_their_bounds(seconds, slope, members, sizes):
-    left = pace_of((seconds,) * 3, (*sizes, 3), slope).seconds("a", members)
-    truth = seconds * (1 + slope * (members - 1))
-    assert left.low * 0.999 <= truth <= left.high * 1.001
+    assert left * 0.999 <= now <= 2 * left * 1.001
 
 
 def test_nothing_is_estimated_before_an_epoch_or_without_a_worker():
-    work = [Work(0, "a", 3, 4)]
+    work = [Work("tune", "a", 3, 4)]
     assert time_left(work, Pace(), 2) is None
     assert time_left(work, pace_of((1.0,) * 3), 0) is None
-    assert time_left([], Pace(), 0) == (0, 0)
+    assert time_left([], Pace(), 0) == 0
 
 
 @given(st.floats(2, 60), st.floats(0, COMPILATION), st.integers(1, 16))
@@ -241,13 +230,9 @@ def test_compilation_in_the_first_epoch_is_no_part_of_the_pace(seconds, compilat
     pace.add("a", members, seconds + compilation, first=True)
     pace.add("a", members, seconds)
     pace.add("b", members, seconds + compilation, first=True)
-    early = pace.seconds("b", members)
-    assert early.low <= seconds * 1.001
-    assert early.high >= seconds * 0.999
-    for shape, spread in (("a", UNCERTAIN), ("c", UNSEEN)):
-        low, high = pace.seconds(shape, members)
-        assert low * (1 + spread) == pytest.approx(seconds) == high / (1 + spread)
-    for shape in "ac":  # an epoch is not overdue while a worker compiles a shape
+    assert pace.seconds("b", members) <= (seconds + compilation) * 1.001
+    for shape in "ac":  # a worker does not hang while it compiles a shape
+        assert pace.seconds(shape, members) == pytest.approx(seconds)
         usual = seconds + (compilation if shape == "a" else 20)
         assert pace.expected(shape, members, first=True) == pytest.approx(usual)
         assert pace.expected(shape, members, first=False) == pytest.approx(seconds)
@@ -268,16 +253,6 @@ def test_a_worker_compiles_each_shape_once_and_repeated_reports_are_no_epochs(pl
     key, count = worker.key, len(runs)
     assert count > 2
     assert added == [(key, count, 10.0, True), (key, count - 1, 10.0, False)]
-
-
-def test_a_wide_interval_is_shown_as_a_range():
-    shown = {
-        (600, 700): "about 11 min left",
-        (600, 1200): "10 to 20 min left",
-        (30, 300): "30 s to 5 min left",
-        (1, 3): "about 2 s left",
-    }
-    assert {ends: describe(Interval(*ends)) for ends in shown} == shown
 
 
 def test_the_work_left_of_a_study_falls_to_zero_and_its_total_is_what_is_trained(planner):

@@ -16,6 +16,8 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 NAMESPACE = "lmzoo"
+ANSWER_SECONDS = 0.5
+"""How long another sweep may take to answer."""
 
 
 class Demand(NamedTuple):
@@ -82,33 +84,22 @@ class OtherSweeps:
             scheduling_strategy=here,
         )
         self._board: Any = actor.remote()
-        self._asked: dict[str, ray.ObjectRef[Demand | None]] = {}
         self._demands: dict[str, Demand] = {}
 
     def look(self, own: Demand) -> tuple[list[Demand], int]:
         """Say what this sweep wants; return what all of its kind want, and its own place there.
 
-        The answers of the others are those to the question of the last call: nothing waits.
+        One that does not answer in time wants what it wanted before.
         """
         self._board.announce.remote(own)
         actors: list[Any] = ray.util.list_named_actors(all_namespaces=True)
         names = {a["name"] for a in actors if a["namespace"] == NAMESPACE} - {self._name}
         self._demands = {n: demand for n, demand in self._demands.items() if n in names}
-        self._asked = {name: answer for name, answer in self._asked.items() if name in names}
         for name in names:
             with contextlib.suppress(RayError, ValueError):  # it has ended meanwhile
-                self._ask(name)
+                answer: Any = ray.get_actor(name, NAMESPACE).demand.remote()
+                if demand := ray.get(answer, timeout=ANSWER_SECONDS):
+                    self._demands[name] = demand
         others = [(n, demand) for n, demand in self._demands.items() if demand.kind == own.kind]
         ordered = sorted([*others, (self._name, own)])
         return [demand for _, demand in ordered], [name for name, _ in ordered].index(self._name)
-
-    def _ask(self, name: str) -> None:
-        """Take the answer of a sweep, if it is there, and ask again."""
-        if answer := self._asked.get(name):
-            if not ray.wait([answer], timeout=0)[0]:
-                return
-            del self._asked[name]
-            if demand := ray.get(answer):
-                self._demands[name] = demand
-        board = ray.get_actor(name, NAMESPACE)
-        self._asked[name] = board.demand.remote()

@@ -22,16 +22,14 @@ workers; and a worker that is too slow for the deadline gets nothing. With one s
 never makes the runs end later. With several, shapes are placed one after another: of 54,566 random
 cases with up to three shapes, 82 ended later, at most by 58 %.
 
-**The time left.** The stages of a study follow each other: train to the rung, train the kept
-settings to their end, train further settings, confirm. Workers W share the R runs of a shape in
-packs of n = min(⌈R K / W⌉, R, limit), where K is the number of shapes in the stage:
+**The time left.** Confirming follows tuning. Workers W share the R runs of a shape in packs of
+n = min(⌈R K / W⌉, R, limit), where K is the number of shapes in the stage:
 
-    shared = Σ R e c(n)/n / W                 e: epochs left of each run
+    shared = Σ R e c(n)/n / W         e: epochs left of each run, the mean
     chain  = max e c(1)
-    low    = max(Σ shared, Σ chain)           stages of different points overlap
-    high   = Σ (shared + (1 − 1/W) chain)     each stage waits for its last run
+    left   = Σ max(shared, chain)     each stage waits for its last run
 
-For one stage these are the bounds of list scheduling (Graham 1969, SIAM J. Appl. Math. 17:416).
+For one stage list scheduling takes at most twice as long (Graham 1969, SIAM J. Appl. Math. 17:416).
 Nothing here knows Ray or a clock.
 """
 
@@ -44,10 +42,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmzoo.lab.study.planned_run import PlannedRun
 from lmzoo.lab.study.planner import Planner
-from lmzoo.lab.study.point_planner import PointPlanner
-from lmzoo.lab.study.pruners import KEEP
 from lmzoo.lab.sweep.fleet.packing import Packer
 
 STAY = 1.05
@@ -227,10 +222,6 @@ def _seconds_of(runs: np.ndarray, cost: Cost, limit: np.ndarray) -> np.ndarray:
 
 FORGET = 0.95
 """Weight of an observation, relative to the next one of its shape."""
-UNCERTAIN = 0.15
-"""Relative uncertainty of a shape's pace after one observation; it falls with their root."""
-UNSEEN = 0.5
-"""Relative uncertainty of the pace of a shape that has no observation."""
 COMPILATION, LEAST = 20.0, 0.05
 """Seconds of a worker's first epoch that may be compilation, and the least share that is not."""
 LEARN = 0.5
@@ -240,20 +231,7 @@ SPREAD = 0.1
 CHANGED = 1.1
 """Ratio by which a number changes before it counts as another one."""
 
-
 Sums = tuple[float, ...]
-
-
-class Interval(NamedTuple):
-    """Bounds of a quantity."""
-
-    low: float
-    high: float
-
-    @property
-    def middle(self) -> float:
-        """The geometric mean, whose relative error is least in the worst case."""
-        return math.sqrt(self.low * self.high)
 
 
 class Pace:
@@ -309,24 +287,21 @@ class Pace:
         """Return a and b of a shape; `unknown` is b / (a + b) if no two sizes were measured."""
         return self._cost(shape, self._observed(shape), unknown)
 
-    def seconds(self, shape: str, members: int) -> Interval:
-        """Return bounds of c(n) on a median worker; for an unknown shape around the mean of all.
+    def seconds(self, shape: str, members: int) -> float:
+        """Return c(n) on a median worker; for an unknown shape the mean of all.
 
-        There is an observation.
+        There is an observation. Where there are bounds only, it is their geometric mean, whose
+        relative error is least in the worst case.
         """
         low, high = self._bounds(shape, self._observed(shape), members)
-        if shape in self._sums:
-            spread = 1 + UNCERTAIN / math.sqrt(self._sums[shape][0])
-        elif shape in self._first or not self._sums:  # compilation may be part of it
-            low, spread = max(low - COMPILATION, LEAST * low), 1.0
-        else:
-            spread = 1 + UNSEEN
-        return Interval(low / spread * self._usual, high * spread * self._usual)
+        if shape not in self._sums and (shape in self._first or not self._sums):
+            low = max(low - COMPILATION, LEAST * low)  # compilation may be part of it
+        return math.sqrt(low * high) * self._usual
 
     def expected(self, shape: str, members: int, *, first: bool) -> float:
         """Return the most seconds of an epoch on a usual worker; `first` of the shape on it."""
         own = self._first.get(shape) if first else None
-        most = self._bounds(shape, [own] if own else self._observed(shape), members).high
+        _, most = self._bounds(shape, [own] if own else self._observed(shape), members)
         return most + COMPILATION * (first and not own)
 
     def _observed(self, shape: str) -> list[Sums]:
@@ -343,10 +318,10 @@ class Pace:
         alone = sum(c / (1 + slope * (n - 1)) for c, n in means) / len(means) if means else 1.0
         return Cost(alone * (1 - slope), alone * slope)
 
-    def _bounds(self, shape: str, observed: Sequence[Sums], members: int) -> Interval:
+    def _bounds(self, shape: str, observed: Sequence[Sums], members: int) -> tuple[float, float]:
         """Return c(n): between constant and proportional while the slope is not known."""
         ends = [self._cost(shape, observed, unknown).seconds(members) for unknown in (0.0, 1.0)]
-        return Interval(min(ends), max(ends))
+        return min(ends), max(ends)
 
     def _learn(
         self, worker: str, shape: str, members: int, seconds: float, kind: Mapping[str, Sums]
@@ -355,13 +330,13 @@ class Pace:
         others = [sums for other, sums in kind.items() if other != shape]
         share = 1.0
         if len(self._by[shape]) > 1 and shape in kind:
-            expected = self._bounds(shape, [kind[shape]], members)
+            low, high = self._bounds(shape, [kind[shape]], members)
         elif len(self._by[shape]) == 1 and others:
-            expected, share = self._bounds(shape, others, members), 0.5
+            (low, high), share = self._bounds(shape, others, members), 0.5
         else:
             self._slowness.setdefault(worker, self._usual)
             return
-        likely = min(max(seconds, expected.low), expected.high)  # of a usual worker
+        likely = min(max(seconds, low), high)  # of a usual worker
         found = share * math.log(seconds / likely)
         known = self._slowness.get(worker)
         before = math.log(known) if known else found
@@ -388,51 +363,30 @@ def _slope(sums: Sums) -> float | None:
     return min(1.0, each / (seconds + each * (1 - size)))
 
 
-NARROW = 1.35
-"""Ratio of the ends of an interval below which it is shown as one number."""
-
-
 @dataclass(frozen=True)
 class Work:
     """Runs of one shape in one stage of a study."""
 
-    stage: int
+    stage: str
     shape: str
     runs: int
     epochs: float
-    """Epochs left of each run, the mean."""
+    """That each run will train, the mean; pruning saves some."""
     limit: int = 1
     """Maximum number of pack members."""
-    least: float = 1.0
-    """Share of the epochs that is trained at least; pruning saves the others."""
 
 
-def time_left(work: Iterable[Work], pace: Pace, workers: int) -> Interval | None:
-    """Return bounds of the seconds left; None if nothing has been measured, or nobody works."""
-    stages: dict[int, list[Work]] = {}
+def time_left(work: Iterable[Work], pace: Pace, workers: int) -> float | None:
+    """Return the seconds left; None if nothing has been measured, or nobody works."""
+    stages: dict[str, list[Work]] = {}
     for part in work:
         if part.runs and part.epochs > 0:
             stages.setdefault(part.stage, []).append(part)
     if not stages:
-        return Interval(0.0, 0.0)
+        return 0.0
     if not pace.known or not workers:
         return None
-    bounds = [_stage(parts, pace, workers) for parts in stages.values()]
-    (shared_low, shared_high), (chain_low, chain_high) = np.sum(bounds, 0).tolist()
-    high = shared_high + (1 - 1 / workers) * chain_high
-    return Interval(max(shared_low, chain_low), high)
-
-
-def describe(left: Interval) -> str:
-    """Return `about 12 min left`, or `10 to 20 min left` while the interval is wide."""
-    if left.high <= NARROW * left.low or left.high < 5:
-        return f"about {duration(left.middle)} left"
-    low, high = duration(left.low), duration(left.high)
-    if low == high:
-        return f"about {high} left"
-    if low.split()[1] == high.split()[1]:
-        low = low.split()[0]
-    return f"{low} to {high} left"
+    return sum(_stage(parts, pace, workers) for parts in stages.values())
 
 
 def duration(seconds: float) -> str:
@@ -449,23 +403,21 @@ def elapsed(seconds: float) -> str:
     return f"{seconds // 60:.0f} min {seconds % 60 // 1:.0f} s"
 
 
-def _stage(parts: Sequence[Work], pace: Pace, workers: int) -> tuple[np.ndarray, np.ndarray]:
+def _stage(parts: Sequence[Work], pace: Pace, workers: int) -> float:
     runs = Counter[str]()
     for part in parts:
         runs[part.shape] += part.runs
-    shared, chain = np.zeros(2), np.zeros(2)
+    shared, chain = 0.0, 0.0
     for part in parts:
-        epochs, count = part.epochs * np.array([part.least, 1.0]), runs[part.shape]
+        count = runs[part.shape]
         size = min(part.limit, count, math.ceil(count * len(runs) / workers))
-        shared += epochs * pace.seconds(part.shape, size) * part.runs / size / workers
-        chain = np.maximum(chain, epochs * pace.seconds(part.shape, 1))
-    return shared, chain
+        shared += part.epochs * pace.seconds(part.shape, size) * part.runs / size / workers
+        chain = max(chain, part.epochs * pace.seconds(part.shape, 1))
+    return max(shared, chain)
 
 
-TO_RUNG, TUNE, SEARCH, CONFIRM = range(4)
-"""The stages, in order."""
-PRUNED = 0.4
-"""Share of its epochs that a run of the search trains at least, where a pruner may stop it."""
+PRUNED = 0.75
+"""Share of its epochs that a tune run trains in the mean where a pruner may stop it."""
 
 
 def work_left(planner: Planner, packer: Packer, memory: int = 0) -> Iterator[Work]:
@@ -475,49 +427,21 @@ def work_left(planner: Planner, packer: Packer, memory: int = 0) -> Iterator[Wor
     """
     seen: set[str] = set()
     for point in planner.planners:
-        runs = [
-            run
-            for run in (*point.tune_runs, *point.confirm_runs)
-            if not run.status and run.id not in seen
-        ]
+        of_point = [*point.tune_runs, *point.confirm_runs]
+        runs = [run for run in of_point if not run.status and run.id not in seen]
         seen.update(run.id for run in runs)
-        yield from _point_work(point, runs, packer, memory)
-
-
-def _point_work(
-    point: PointPlanner, runs: list[PlannedRun], packer: Packer, memory: int
-) -> Iterator[Work]:
-    study = point.study
-    first = next(iter([*point.confirm_runs, *point.tune_runs]), None)
-    if first is None or not first.id:
-        return
-    shape, limit = packer.pack_key(first), max(1, packer.max_members(first, memory))
-    budget = 1 if point.point.closed_form else study.epochs
-
-    def work(stage: int, lengths: list[float], least: float = 1.0) -> Work:
-        mean = sum(lengths) / max(1, len(lengths))
-        return Work(stage, shape, len(lengths), mean, limit, least)
-
-    def left(run: PlannedRun, until: int = 0) -> float:
-        return max(0.0, (until or budget) - run.trained)
-
-    tune = [run for run in runs if run.stage == "tune"]
-    design = [run for run in tune if run.index < len(point.design)]
-    searched = [left(run) for run in tune if run.index >= len(point.design)]
-    least = 1.0 if study.pruner == "none" else PRUNED
-    if point.rung:
-        yield work(TO_RUNG, [left(run, point.rung) for run in design])
-        kept = min(len(design), max(1, int(KEEP * len(point.design))))
-        yield work(TUNE, [budget - float(point.rung)] * kept)
-    else:
-        others = study.pruner not in ("none", "asha")
-        yield work(TUNE, [left(run) for run in design], least if others else 1.0)
-    later = point.samples - max(len(point.tune_runs), len(point.design))
-    yield work(SEARCH, [*searched, *[float(budget)] * max(0, later)], least)
-    confirm = [left(run) for run in runs if run.stage == "confirm"]
-    if point.best_setting is None:
-        confirm += [float(budget)] * point.seeds
-    yield work(CONFIRM, confirm)
+        if not of_point or not of_point[-1].id:
+            continue
+        shape, limit = packer.pack_key(of_point[-1]), packer.max_members(of_point[-1], memory)
+        budget = 1 if point.point.closed_form else point.study.epochs
+        later = {"tune": max(0, point.samples - len(point.tune_runs))}
+        later["confirm"] = point.seeds if point.best_setting is None else 0
+        for stage, count in later.items():
+            left = [max(0, budget - run.trained) for run in runs if run.stage == stage]
+            left += [budget] * count
+            pruned = stage == "tune" and point.study.pruner != "none"
+            epochs = (PRUNED if pruned else 1.0) * sum(left) / max(1, len(left))
+            yield Work(stage, shape, len(left), epochs, max(1, limit))
 
 
 def epochs_done(planner: Planner) -> int:

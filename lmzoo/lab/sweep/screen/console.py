@@ -42,22 +42,13 @@ from lmzoo.lab.study.comparison import comparison
 from lmzoo.lab.study.planned_run import PlannedRun
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.point_planner import PointPlanner
-from lmzoo.lab.sweep.fleet.costs import (
-    Interval,
-    describe,
-    elapsed,
-    epochs_done,
-    time_left,
-    work_left,
-)
+from lmzoo.lab.sweep.fleet.costs import duration, elapsed, epochs_done, time_left, work_left
 from lmzoo.lab.sweep.fleet.fleet import Fleet
 
 PROGRESS_SECONDS = 10.0
 """Least time between two lines of progress where there is no terminal."""
 LOOK_SECONDS = 1.0
 """How long an estimate and the verdicts are used."""
-FORGET_SECONDS = 30.0
-"""The share busy is a mean over about this time."""
 
 
 class Console:
@@ -75,13 +66,11 @@ class Console:
         """What the workers use: `2 CPU cores of this machine`."""
         self.waiting: Callable[[], str] = str
         """Returns what the sweep waits for; "" if nothing."""
-        self.left: Interval | None = None
-        """The seconds left, as shown last."""
         self.start_time = time.monotonic()
         self._running: dict[str, None] = {}
         self._recent: dict[str, None] = {}
         """Labels of points, the one that changed last at the end."""
-        self._looked, self._busy, self._busy_at = -LOOK_SECONDS, 0.0, 0.0
+        self._looked = -LOOK_SECONDS
         self._known: dict[Any, Any] = {}
         self._done, self._left, self._note = 0.0, 1.0, ""
         self._stopped = threading.Event()
@@ -175,17 +164,12 @@ class Console:
         self._looked = now
         states = [*fleet.workers.values()]
         room = max(len(states), self.workers())
-        share = sum(bool(state.training) for state in states) / max(1, room)
-        forget = min(1.0, (now - self._busy_at) / FORGET_SECONDS) if self._busy_at else 1.0
-        self._busy, self._busy_at = self._busy + forget * (share - self._busy), now
         memory = max((state.memory for state in states), default=0)
         work = [*work_left(planner, fleet.packer, memory)]
         self._done = epochs_done(planner)
         self._left = sum(part.runs * part.epochs for part in work)
-        self.left = time_left(work, fleet.pace, room if states else 0)
-        self._note = "no epoch has ended yet"
-        if self.left:
-            self._note = describe(self.left)
+        left = time_left(work, fleet.pace, room if states else 0)
+        self._note = "no epoch has ended yet" if left is None else f"about {duration(left)} left"
         self._known = so_far(planner)
 
     def _progress(self) -> str:
@@ -206,8 +190,7 @@ class Console:
         devices = f" ({self.devices})" if self.devices else ""
         if self.fleet.done:
             return f"{room} worker{'s' if room > 1 else ''}{devices}"
-        busy = f"{100 * self._busy:.0f} % busy"
-        return f"{len(training)} of {room} workers train{packs}, {busy}{devices}"
+        return f"{len(training)} of {room} workers train{packs}{devices}"
 
     def _print_progress(self) -> None:
         """Print the progress, and what the sweep waits for whenever it changes."""

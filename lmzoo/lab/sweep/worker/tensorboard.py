@@ -29,7 +29,7 @@ from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
-from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
+from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from lmzoo.base.errors import UserError
@@ -40,7 +40,6 @@ from lmzoo.lab.store.writer import LOG
 
 FLUSH_SECONDS = 10
 """New points are written this often, in the background."""
-METRICS = ("valid/token", "test/token")
 CURVES = {
     "train_token": "train/token",
     "valid_token": "valid/token",
@@ -139,7 +138,7 @@ class RunWriter:
                 log = SessionLog(status=SessionLog.START)
                 yield Event(wall_time=begin, step=self._start, session_log=log)
             if not any(self._store.path.glob("events.out.tfevents.*")):
-                yield from self._hparams()
+                yield Event(wall_time=begin, summary=self._hparams())
         for when, epoch, curves in points:
             values = [Summary.Value(tag=k, simple_value=x) for k, x in curves().items()]
             yield Event(wall_time=when, step=epoch, summary=Summary(value=values))
@@ -157,7 +156,7 @@ class RunWriter:
         keys = [key for key in ("token", "sentence") if key in record]
         return {**{f"test/{key}": self._sign * record[key] for key in keys}, **curves}
 
-    def _hparams(self) -> Iterator[Event]:
+    def _hparams(self) -> Summary:
         config = self._config
         values = {
             "point": display_label(config["point"]["label"], config["model"].get("cell")),
@@ -165,29 +164,16 @@ class RunWriter:
             "seed": config["seed"],
             **config["setting"],
         }
-        for tag, content in _hparams(values):
-            data = plugin_data_pb2.HParamsPluginData(
-                version=metadata.PLUGIN_DATA_VERSION, **content
-            )
-            plugin = SummaryMetadata.PluginData(
-                plugin_name=metadata.PLUGIN_NAME, content=data.SerializeToString()
-            )
-            value = Summary.Value(tag=tag, metadata=SummaryMetadata(plugin_data=plugin))
-            yield Event(wall_time=time.time(), summary=Summary(value=[value]))
-
-
-def _hparams(values: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what the HParams page reads: the columns, the values of a run, and its end."""
-    known = {name: value for name, value in values.items() if value is not None}
-    start, columns = plugin_data_pb2.SessionStartInfo(), []
-    for name, value in known.items():
-        text = isinstance(value, str)
-        setattr(start.hparams[name], "string_value" if text else "number_value", value)
-        kind = api_pb2.DATA_TYPE_STRING if text else api_pb2.DATA_TYPE_FLOAT64
-        columns.append(api_pb2.HParamInfo(name=name, type=kind))
-    metrics = [api_pb2.MetricInfo(name=api_pb2.MetricName(tag=tag)) for tag in METRICS]
-    experiment = api_pb2.Experiment(hparam_infos=columns, metric_infos=metrics)
-    yield metadata.EXPERIMENT_TAG, {"experiment": experiment}
-    yield metadata.SESSION_START_INFO_TAG, {"session_start_info": start}
-    end = plugin_data_pb2.SessionEndInfo(status=api_pb2.STATUS_SUCCESS)
-    yield metadata.SESSION_END_INFO_TAG, {"session_end_info": end}
+        start = plugin_data_pb2.SessionStartInfo()
+        for name, value in values.items():
+            if value is not None:
+                kind = "string_value" if isinstance(value, str) else "number_value"
+                setattr(start.hparams[name], kind, value)
+        data = plugin_data_pb2.HParamsPluginData(
+            version=metadata.PLUGIN_DATA_VERSION, session_start_info=start
+        )
+        plugin = SummaryMetadata.PluginData(
+            plugin_name=metadata.PLUGIN_NAME, content=data.SerializeToString()
+        )
+        about = SummaryMetadata(plugin_data=plugin)
+        return Summary(value=[Summary.Value(tag=metadata.SESSION_START_INFO_TAG, metadata=about)])
