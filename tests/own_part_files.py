@@ -1,7 +1,8 @@
-"""A minGRU and a study in a folder outside the package, as a user writes them."""
+"""A cell and a study in a folder outside the package, as a user writes them."""
 
 import sys
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -14,40 +15,15 @@ from lmzoo.data.corpus import CORPORA
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import NORMALISERS
 
-CELL = '''
-"""The minGRU of Feng et al. 2024 (arXiv:2410.01201)."""
-
-from typing import Any
-
-import torch
-from own_gate import gate
-from torch import Tensor
-
-from lmzoo.cells.base import CELLS, Cell, State, Weights
-from lmzoo.base.config import config
-
-
-@CELLS("own_mingru")
-class MinGRU(Cell):
-    """One minGRU layer."""
-
-    @config
-    class Config:
-        """No options."""
-
-    def __init__(self, config: Any, width: int, length: int) -> None:
-        super().__init__(config, width, length)
-        shapes = {"weight_z": (width, width), "weight_c": (width, width)}
-        self.w = Weights(shapes, cut=set(), fan_in=width)
-
-    def project(self, x: Tensor) -> Tensor:
-        return torch.cat([x @ self.w.weight_z, x @ self.w.weight_c], dim=-1)
-
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        z, c = projected.chunk(2, dim=-1)
-        h = (1 - gate(z)) * state[0] + gate(z) * c
-        return h, (h,)
-'''
+CELL = (files("lmzoo.cli.starter") / "cell.py").read_text("utf-8")
+"""The cell of `lmzoo init`, with a gate from another file."""
+for old, new in {
+    "import torch\n": "import torch\nfrom own_gate import gate as own_gate\n",
+    "torch.sigmoid(gate)": "own_gate(gate)",
+    "my_study_cell": "own_mingru",
+    "MyCell": "MinGRU",
+}.items():
+    CELL = CELL.replace(old, new, 1)
 GATE = "import torch\n\n\ndef gate(z):\n    return torch.sigmoid(z)\n"
 STUDY = """
 import own_mingru  # registers the cell

@@ -17,15 +17,19 @@ from tests.toy_study import sentences as sentences
 SIZES = {"width": 4, "emission": {"components": 3}}
 
 
+def new(sentences: Path, seed: int = 0) -> lmzoo.TextModel:
+    return lmzoo.build("DLM46", f"text:{sentences}", seed=seed, recipe={"batch": 16}, **SIZES)
+
+
 @pytest.fixture(scope="module")
 def model(sentences: Path) -> lmzoo.TextModel:
-    built = lmzoo.build("DLM46", f"text:{sentences}", recipe={"batch": 16}, **SIZES)
-    built.fit(epochs=2)
-    return built
+    model = new(sentences)
+    model.fit(epochs=2)
+    return model
 
 
 def test_fit_continues_and_keeps_the_best_weights(sentences: Path) -> None:
-    one, two = (lmzoo.build("DLM46", f"text:{sentences}", seed=3, **SIZES) for _ in range(2))
+    one, two = (new(sentences, seed=3) for _ in range(2))
     records = [*one.fit(epochs=1), *one.fit(epochs=1)]
     again = two.fit(epochs=2)
     assert [r["valid_token"] for r in records] == [r["valid_token"] for r in again]
@@ -86,12 +90,8 @@ def test_a_row_without_probabilities_is_refused(sentences: Path) -> None:
             call()
 
 
-def built(sentences: Path) -> lmzoo.TextModel:
-    return lmzoo.build("DLM46", f"text:{sentences}", recipe={"batch": 16}, **SIZES)
-
-
 def test_a_saved_model_continues_as_if_it_had_not_been_saved(sentences: Path, tmp_path) -> None:
-    whole, part = built(sentences), built(sentences)
+    whole, part = new(sentences), new(sentences)
     whole.fit(epochs=3)
     with pytest.raises(lmzoo.UserError, match="not trained; call fit"):
         part.save(tmp_path / "run")
@@ -105,7 +105,7 @@ def test_a_saved_model_continues_as_if_it_had_not_been_saved(sentences: Path, tm
     losses = [[r["valid_token"] for r in model.records] for model in (whole, again)]
     assert losses[0] == losses[1]
     assert lmzoo.load_run(folder).to_frame()["epoch"].to_list() == [1, 2, 3]
-    other = lmzoo.build("DLM46", f"text:{sentences}", seed=5, recipe={"batch": 16}, **SIZES)
+    other = new(sentences, seed=5)
     other.fit(epochs=1)
     with pytest.raises(lmzoo.UserError, match="has another run"):
         other.save(folder)
@@ -116,19 +116,19 @@ def test_a_saved_model_continues_as_if_it_had_not_been_saved(sentences: Path, tm
 
 
 def test_an_epoch_is_yielded_before_the_next_one_is_trained(sentences: Path) -> None:
-    model = built(sentences)
+    model = new(sentences)
     stream = model.stream(epochs=3)
     assert next(stream)["epoch"] == 1
     assert len(model.records) == 1
     stream.close()  # as a loop that ends early
-    best = built(sentences)
+    best = new(sentences)
     best.fit(epochs=1)
     assert model.test().token == best.test().token
 
 
 def test_progress_is_one_line_with_the_loss(sentences: Path, capsys) -> None:
-    records = built(sentences).fit(epochs=2, progress=True)
-    assert built(sentences).fit(epochs=1)  # stderr is no terminal
+    records = new(sentences).fit(epochs=2, progress=True)
+    assert new(sentences).fit(epochs=1)  # stderr is no terminal
     shown = capsys.readouterr().err
     assert shown.count("\n") == 1
     assert f"epoch 2 of 2: validation loss {records[-1]['valid_token']:.4f}, 0 s left" in shown

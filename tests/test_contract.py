@@ -12,7 +12,7 @@ import torch
 from lmzoo import zoo
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
-from lmzoo.contract import MODELS, LanguageModel
+from lmzoo.contract import MODELS
 from lmzoo.functional.normalise import Norm
 from lmzoo.laws import Law, density, every_model, extremes, laws_of
 from lmzoo.laws.support import log_prob
@@ -187,38 +187,15 @@ def test_a_norm_over_all_times_is_a_leak_that_is_reported() -> None:
     assert len(reported) > 10
 
 
-def measure(model: LanguageModel) -> dict[str, float]:
-    """Return a pin: the number of parameters, and the loss of the initial weights (seed 0)."""
-    tokens, lengths = batch(model.task)
-    loss = -log_prob(model, tokens, lengths).sum().item() / len(tokens)  # nats per sequence
-    return {"parameters": sum(p.numel() for p in model.parameters()), "first_loss": round(loss, 4)}
-
-
-def check_pin(name: str, pins: dict[str, dict[str, float]], measured: dict[str, float]) -> None:
-    """Assert that the pin is correct; the error message has the correct line of `pins.json`."""
-    pin = pins.get(name)
-    correct = pin and pin["parameters"] == measured["parameters"]
+def test_initial_weights_match_the_pins() -> None:
+    """A pin: the number of parameters, and the loss of the initial weights (seed 0)."""
+    pins, measured = json.loads(PINS.read_text()), {}
+    for name in row_names():
+        model = tiny(name)
+        loss = -log_prob(model, *batch(model.task)).sum().item() / 5  # nats per sequence
+        count = sum(p.numel() for p in model.parameters())
+        measured[name] = {"parameters": count, "first_loss": round(loss, 4)}
     # The last digit of a rounded number may differ on another machine.
-    correct = correct and abs(pin["first_loss"] - measured["first_loss"]) < 2e-4
-    status = "has changed" if pin else "is missing"
-    line = f'  "{name}": {json.dumps(measured)},'
-    assert correct, f"the pin of {name} {status}; if this is intended, put into pins.json:\n{line}"
-
-
-@pytest.mark.parametrize("name", row_names())
-def test_initial_weights_match_the_pins(name: str) -> None:
-    check_pin(name, json.loads(PINS.read_text()), measure(tiny(name)))
-
-
-def test_every_pin_belongs_to_a_row() -> None:
-    assert set(json.loads(PINS.read_text())) <= set(row_names())
-
-
-@pytest.mark.parametrize("change", [{"parameters": 1}, {"first_loss": 9.0}, None])
-def test_a_wrong_or_missing_pin_prints_the_correct_line(change: dict | None) -> None:
-    measured = measure(tiny("rnn_lm"))
-    pins = {} if change is None else {"rnn_lm": {**measured, **change}}
-    with pytest.raises(AssertionError) as caught:
-        check_pin("rnn_lm", pins, measured)
-    line = str(caught.value).splitlines()[1]
-    check_pin("rnn_lm", json.loads("{" + line.rstrip(",") + "}"), measured)
+    changed = {n: own for n, own in measured.items() if own != pytest.approx(pins.get(n), abs=2e-4)}
+    assert not changed, f"if this is intended, put into pins.json: {json.dumps(changed)}"
+    assert set(pins) <= set(measured)

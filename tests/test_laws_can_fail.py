@@ -8,7 +8,7 @@ from lmzoo.contract import Score, Task
 from lmzoo.laws import Law, conditional, density, every_model, extremes, laws_of, objectives
 from lmzoo.laws_of_training import laws_for, packing
 from tests import conditional_faults, faults
-from tests.tiny import SAME, tiny
+from tests.tiny import SAME
 from tests.toy_model import Bigram, toy
 
 FAULTS: list[tuple[type[Bigram], Law]] = [
@@ -90,22 +90,6 @@ def test_an_unconditional_model_ignores_sources() -> None:
     with_source = model.log_prob(tokens, lengths, tokens[:, 1:], lengths - 1)
     assert (alone - with_source).abs().max() < SAME
     assert model.conditioning_inputs((tokens,)) == ()
-
-
-@pytest.mark.parametrize("cell", ["rnn", "lstm", "gru", "mgu", "mgru"])
-def test_the_published_normaliser_reports_that_it_leaks(cell: str) -> None:
-    model = tiny("recurrent_lm", cell=cell, norm="time_std")
-    assert "time_std" in model.leaks
-    with pytest.raises(AssertionError):
-        density.law_causal(model)
-    with pytest.raises(AssertionError):
-        density.law_sums_to_one(model)
-
-
-def test_a_cell_that_ignores_its_input_leaks_nothing() -> None:
-    model = tiny("recurrent_lm", cell={"name": "mgu", "cuts": [0, 3]}, norm="time_std")
-    assert not model.leaks
-    density.law_causal(model)
 
 
 def test_density_laws_apply_to_causal_densities_only() -> None:

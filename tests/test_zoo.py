@@ -1,4 +1,3 @@
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -52,11 +51,6 @@ def test_rows_are_found_by_name_and_by_alias() -> None:
         assert row.name == name
         assert all(zoo.row(alias) is row for alias in row.aliases)
     assert zoo.row("dlm46") is zoo.row("mutable_mgu_mixture")
-
-
-def test_an_alias_belongs_to_one_row() -> None:
-    count = Counter(alias for name in zoo.names() for alias in zoo.row(name).aliases)
-    assert not [alias for alias, times in count.items() if times > 1]
 
 
 def test_names_are_sorted_by_family_and_unique() -> None:

@@ -22,14 +22,12 @@ def run(*words: object, folder: Path, **env: str) -> subprocess.CompletedProcess
     return subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, check=False)
 
 
-def test_the_files_of_init_obey_the_laws_and_are_a_study(own_parts, lmzoo, refused, monkeypatch):
+def test_the_files_of_init_are_a_study(own_parts, lmzoo, refused, monkeypatch):
     monkeypatch.chdir(own_parts)
     said = "next: lmzoo check gates_cell.py, then lmzoo sweep gates.py"
     assert lmzoo("init", "gates")[1].splitlines()[-1] == said
     cluster = (own_parts / "gates_cluster.yaml").read_text("utf-8")
     assert "#   ray job submit --working-dir . -- lmzoo sweep gates.py" in cluster
-    code, checked, _ = lmzoo("check", "gates_cell.py")
-    assert (code, checked.splitlines()[-1].endswith(" laws, 0 do not hold")) == (0, True)
     code, planned, _ = lmzoo("sweep", "gates.py", "--dry-run")
     assert (code, "my cell: 11 runs" in planned) == (0, True)
     assert "gates.py exists" in refused("init", "gates")

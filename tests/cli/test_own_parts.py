@@ -33,9 +33,7 @@ def forget() -> None:
     _module_code.cache_clear()
 
 
-def test_a_run_of_an_own_cell_is_sampled_without_its_folder(
-    trained: Path, own_parts: Path, lmzoo, tmp_path: Path, monkeypatch
-) -> None:
+def test_a_run_of_an_own_cell_needs_no_file(trained, own_parts, lmzoo, tmp_path, monkeypatch):
     _, before, _ = lmzoo("sample", trained, "--count", 2)
     forget()
     text = own_parts / "sentences.txt"
@@ -49,9 +47,7 @@ def test_a_run_of_an_own_cell_is_sampled_without_its_folder(
     assert "error" not in err
 
 
-def test_a_run_of_another_account_runs_its_code_only_with_trust(
-    trained: Path, lmzoo, refused, tmp_path: Path, monkeypatch
-) -> None:
+def test_code_of_another_account_needs_trust(trained, lmzoo, refused, tmp_path, monkeypatch):
     forget()
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "another account"))
     assert "repeat the command with --trust" in refused("sample", trained, "--count", 2)
@@ -60,19 +56,7 @@ def test_a_run_of_another_account_runs_its_code_only_with_trust(
     assert (code, out.count("\n")) == (0, 2)
 
 
-def test_a_dry_run_of_a_study_outside_the_package(own_parts: Path, lmzoo, monkeypatch) -> None:
-    monkeypatch.chdir(own_parts)
-    code, out, err = lmzoo("sweep", "own_study.py", "--dry-run")
-    assert code == 0
-    assert "40 lines" in err
-    assert "also stand in training" in err
-    assert re.search(r"minGRU: \d runs", out)
-    assert lmzoo("sweep", "own_study.py", "--help")[0] == 0
-
-
-def test_a_file_of_several_studies_runs_the_one_that_is_named(
-    own_parts: Path, lmzoo, monkeypatch
-) -> None:
+def test_a_file_of_several_studies_runs_the_one_that_is_named(own_parts, lmzoo, monkeypatch):
     monkeypatch.chdir(own_parts)
     text = Path("own_study.py").read_text()
     Path("two_studies.py").write_text(
@@ -80,8 +64,8 @@ def test_a_file_of_several_studies_runs_the_one_that_is_named(
         + "import dataclasses\n\nSTUDIES = STUDY, dataclasses.replace(STUDY, name='second')\n"
         + "del STUDY\n"
     )
-    code, out, _ = lmzoo("sweep", "two_studies.py", "second", "--dry-run")
-    assert code == 0
+    code, out, err = lmzoo("sweep", "two_studies.py", "second", "--dry-run")
+    assert (code, "40 lines" in err, "also stand in training" in err) == (0, True, True)
     assert re.search(r"minGRU: \d runs", out)
     assert f"in runs/{store_name('second', 'text:sentences.txt')}" in " ".join(out.split())
     code, out, err = lmzoo("sweep", "two_studies.py", "third", "--dry-run")

@@ -1,4 +1,4 @@
-"""`lmzoo sample`: sampling, greedy decoding, beam search and invalid options."""
+"""`lmzoo sample`: sampling, greedy decoding, beam search, own sources and invalid options."""
 
 import json
 import math
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lmzoo.cli.sample import encode_source
 from lmzoo.train.trained import load_run
 from tests.cli.run_lmzoo import run_lmzoo
 
@@ -64,11 +65,8 @@ def test_beams_are_sorted_sentences_with_their_log_probability(sample, runs) -> 
     beams = [parse_beam(line) for line in out]
     assert {text for _, text in beams} == set(LINES)
     assert [number for number, _ in beams] == sorted((n for n, _ in beams), reverse=True)
-    trained = load_run(
-        next(
-            path for path in runs.iterdir() if '"row": "gru"' in (path / "config.json").read_text()
-        )
-    )
+    configs = (path for path in runs.glob("*/config.json") if '"row": "gru"' in path.read_text())
+    trained = load_run(next(configs).parent)
     number, text = beams[0]
     tokens = torch.tensor([[1, *trained.corpus.vocabulary.encode(text.split()), 2]])
     score = trained.model.log_prob(tokens, torch.tensor([5])).sum().item()
@@ -106,3 +104,63 @@ def test_invalid_input_gives_one_line_and_exit_code_2(refused, runs) -> None:
         (["backward_lm"], "does not score from left to right"),
     ):
         assert message in refused("sample", *arguments, "--runs", runs)
+
+
+@pytest.fixture(scope="module")
+def translators(tmp_path_factory):
+    """Folders of a trained seq2seq and of a gru."""
+    out = tmp_path_factory.mktemp("translators")
+    words = ["eins\tone", "zwei\ttwo", "drei\tthree", "vier vier\tfour four"]
+    (out / "pairs.tsv").write_text("\n".join(words * 30) + "\n")
+    corpus = ["--corpus", f"pairs:{out / 'pairs.tsv'}", "--set", "corpus.length=5"]
+    options = {
+        "seq2seq": ["--epochs", 25, "--set", "recipe.lr=0.03", "--set", "recipe.batch=20"],
+        "gru": ["--epochs", 1],
+    }
+    for name, width in (("seq2seq", 8), ("gru", 4)):
+        small = ["--set", f"model.width={width}", "--out", out / name]
+        assert run_lmzoo("train", name, *options[name], *corpus, *small) == 0
+    return {name: str(next((out / name).iterdir())) for name in ("seq2seq", "gru")}
+
+
+def test_the_source_is_translated(lmzoo, translators) -> None:
+    for source, target in (("eins", "one"), ("drei", "three"), ("vier vier", "four four")):
+        code, out, _ = lmzoo("sample", translators["seq2seq"], "--greedy", "--source", source)
+        assert (code, out) == (0, target + "\n")
+
+
+def test_a_source_is_encoded_as_in_the_corpus(translators) -> None:
+    trained = load_run(Path(translators["seq2seq"]))
+    tokens, lengths = trained.corpus.valid.sources
+    for row, length in zip(tokens[:8], lengths[:8].tolist(), strict=True):
+        text = trained.corpus.source_vocabulary.decode(row.tolist())
+        ids, count = encode_source(trained, text)
+        assert ids.tolist() == [row[:length].tolist()]
+        assert count.tolist() == [length]
+
+
+def test_one_source_can_have_several_answers(lmzoo, translators) -> None:
+    code, out, _ = lmzoo("sample", translators["seq2seq"], "--source", "zwei", "--beam", "3")
+    beams = [line.split(maxsplit=1) for line in out.splitlines()]
+    assert (code, len(beams)) == (0, 3)
+    assert beams[0][1] == "two"
+    scores = [float(score) for score, *_ in beams]
+    assert scores == sorted(scores, reverse=True)
+    code, out, _ = lmzoo("sample", translators["seq2seq"], "--source", "zwei", "--count", "4")
+    assert (code, len(out.splitlines())) == (0, 4)
+    assert "→" not in out
+    # Without --source, sources of the validation split are printed with their answers.
+    code, out, _ = lmzoo("sample", translators["seq2seq"], "--greedy", "--count", "2")
+    assert (code, out.count("→")) == (0, 2)
+
+
+def test_an_invalid_source_gives_one_line(refused, translators) -> None:
+    long = "--source has 4 tokens; the limit of the sources of pairs is 3"
+    for name, source, message in (
+        ("seq2seq", "eins sieben", "'sieben' is not in the vocabulary of the sources of pairs"),
+        ("seq2seq", "<end>", "'<end>'"),
+        ("seq2seq", " ", "--source is empty"),
+        ("seq2seq", "eins eins eins eins", long),
+        ("gru", "eins", "gru reads no source"),
+    ):
+        assert message in refused("sample", translators[name], "--source", source)

@@ -6,9 +6,11 @@ import shutil
 import pytest
 import torch
 
+from lmzoo.data.corpus import open_corpus
 from lmzoo.train.checkpoint import checkpoint_bytes, read_checkpoint
 from lmzoo.train.trained import load_run
 from tests.cli.run_lmzoo import run_lmzoo
+from tests.data.test_tokenisers import TEXT
 
 
 @pytest.fixture(scope="module")
@@ -116,3 +118,26 @@ def test_a_config_that_lacks_a_key_is_refused_in_one_line(refused, runs, tmp_pat
     for key in ("model", "corpus", "fingerprint"):
         file.write_text(json.dumps({name: config[name] for name in config if name != key}))
         assert f"no '{key}'" in refused("score", tmp_path / "run", "a man")
+
+
+def test_runs_on_words_bytes_and_byte_pairs_score_and_continue_a_text(lmzoo, tmp_path):
+    text, phrase = tmp_path / "text.txt", "the cat sees 3 mäuse"
+    text.write_text(TEXT, encoding="utf-8")
+    for fields in (
+        {"unit": "char"},
+        {"unit": "word"},
+        {"unit": "byte"},
+        {"unit": "bpe", "vocab": 290},
+    ):
+        runs, fields["block"] = tmp_path / fields["unit"], 24
+        settings = ("model.width=4", *(f"corpus.{name}={value}" for name, value in fields.items()))
+        options = [word for setting in settings for word in ("--set", setting)]
+        options += ["--corpus", f"stream:{text}", "--epochs", 1, "--out", runs]
+        assert lmzoo("train", "gru", *options)[0] == 0
+        code, out, err = lmzoo("score", "gru", phrase, "--json", "--runs", runs)
+        assert (code, "also stand in training" in err) == (0, True)
+        (scored,) = json.loads(out)
+        corpus = open_corpus({"name": "stream", "path": str(text), **fields})
+        assert scored["tokens"] == corpus.vocabulary.split(phrase)
+        code, out, _ = lmzoo("sample", "gru", "--prefix", "the cat", "--count", 2, "--runs", runs)
+        assert (code, out.startswith("the cat")) == (0, True)

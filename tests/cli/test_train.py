@@ -50,25 +50,17 @@ def test_nce_reports_its_normaliser() -> None:
     model = tiny("nce").double()
     tokens, lengths = batch(model.task)
     with torch.no_grad():
-        for weight in model.parameters():
-            weight.zero_()
-        model.bias.fill_(2.0)
-        report = model.report(tokens, lengths)
-        # Every token has the unnormalised score e² in every context.
-        assert report["log Z"] == pytest.approx(2 + math.log(3), abs=FINE)
-        assert report["spread of log Z"] == pytest.approx(0, abs=FINE)
-    model = tiny("nce").double()
-    with torch.no_grad():
         log_z = [
             model.unnormalised_scores(tokens[b : b + 1, :t])[0, -1].exp().sum().log()
             for b in range(len(tokens))
             for t in range(1, int(lengths[b]))
         ]
         report = model.report(tokens, lengths)
-    assert report["log Z"] == pytest.approx(torch.stack(log_z).mean().item(), abs=FINE)
-    assert report["spread of log Z"] == pytest.approx(
-        torch.stack(log_z).std(correction=0).item(), abs=FINE
-    )
+    expected = torch.stack(log_z)
+    assert report["log Z"] == pytest.approx(expected.mean().item(), abs=FINE)
+    spread = expected.std(correction=0).item()
+    assert report["spread of log Z"] == pytest.approx(spread, abs=FINE)
+    assert spread > 0
 
 
 def test_a_diverged_run_exits_with_1_and_advice_that_fits(lmzoo, options, tmp_path):

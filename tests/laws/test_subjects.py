@@ -39,17 +39,6 @@ class Normalised(Net):
         return super().forward(tokens).log_softmax(-1)
 
 
-def chunked(size: int) -> Normalised:
-    """Return a model that adds the mean of each complete chunk to its inputs."""
-
-    def call(module: Net, x: Tensor) -> Tensor:
-        parts = x[:, : x.shape[1] // size * size].unflatten(1, (-1, size))
-        mean = parts.mean(2, keepdim=True).expand_as(parts).flatten(1, 2)
-        return x + F.pad(mean, (0, 0, 0, x.shape[1] - mean.shape[1]))
-
-    return Normalised(call=call)
-
-
 def counts(*, always: bool) -> Normalised:
     """Return a causal model whose buffer changes with each call, in training or always."""
 
@@ -153,7 +142,6 @@ def test_a_normalised_causal_model_passes(kind: str) -> None:
     ("model", "probe"),
     [
         (Normalised(bidirectional=True), "future"),
-        (chunked(16), "future"),
         (rotated(leaks=True), "future"),
         (Normalised(nn.BatchNorm1d(8), lambda m, x: m.layer(x.mT).mT), "mates"),
         (Net(), "itself"),
@@ -180,11 +168,6 @@ def test_a_model_that_draws_random_numbers_is_named(model: Call, note: str) -> N
     found = lmzoo.audit(model, V, 20)
     assert found.deviations["future"] == 0 or "evaluation" in note
     assert found.notes[0].startswith(note)
-
-
-def test_a_chunk_is_detected_at_the_length_of_its_use() -> None:
-    assert lmzoo.audit(chunked(64), V, length=60).faults == ()
-    assert lmzoo.audit(chunked(64), V, length=128).faults
 
 
 def test_the_weights_of_the_model_stay() -> None:
@@ -239,9 +222,7 @@ class Fails(Net):
 """
 
 
-def test_the_command_audits_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lmzoo: Any
-) -> None:
+def test_the_command_audits_a_file(tmp_path: Path, monkeypatch: Any, lmzoo: Any) -> None:
     file = tmp_path / "audited_file.py"
     file.write_text(FILE)
     monkeypatch.syspath_prepend(tmp_path)

@@ -9,10 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmzoo.base.config import to_dict
 from lmzoo.data.corpus import Corpus
-from lmzoo.train.pack_trainer import PackedTrainer
-from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
 from tests.train.members import RECIPE, member
 
@@ -46,18 +43,6 @@ def assert_same_direction(actual: Tensor, expected: Tensor) -> None:
     assert cosine.item() == pytest.approx(1, abs=1e-10)
 
 
-@pytest.fixture
-def gradient(corpus: Corpus) -> Tensor:
-    """A gradient of norm about 10 with one element far larger than the others."""
-    layout = PackedTrainer([new_training(corpus, None)]).stacked.layout
-    noise, generator = torch.zeros(layout.length), torch.Generator().manual_seed(0)
-    for part in layout.views(noise[None]).values():
-        part.normal_(generator=generator)
-    noise[0] *= 10
-    assert noise.norm() > 1
-    return noise
-
-
 def test_clipping_keeps_the_direction(corpus: Corpus) -> None:
     before, after = step_gradients(corpus, None)[0], step_gradients(corpus, BELOW)[0]
     assert before.norm() > 2 * BELOW
@@ -82,8 +67,3 @@ def test_each_number_is_clipped_by_its_value_before_the_norm(corpus: Corpus) -> 
     both = step_gradients(corpus, BELOW, most)[0]
     assert both.norm().item() == pytest.approx(BELOW, rel=1e-3)
     assert_same_direction(both, after)
-
-
-def test_clipping_by_value_is_written_into_a_config_only_where_it_is_set() -> None:
-    assert "clip_value" not in to_dict(Recipe())
-    assert to_dict(Recipe(clip_value=0.5))["clip_value"] == 0.5

@@ -63,9 +63,7 @@ def assert_same_bits(actual, expected):
     torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
 
 
-def test_idle_rows_do_not_change_the_digits_of_the_others(
-    trainers, corpus, fake_recorder, monkeypatch
-):
+def test_idle_rows_change_no_digit(trainers, corpus, fake_recorder, monkeypatch):
     """Idle rows may hold any number."""
     read = StackedParameters.read
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from lmzoo import zoo
-from lmzoo.base.config import from_dict, to_dict
+from lmzoo.base.config import from_dict
 from lmzoo.base.errors import UserError
 from lmzoo.contract import Task
 from lmzoo.laws.support import assert_close
@@ -19,7 +19,7 @@ from lmzoo.train.groups import (
     set_rate,
 )
 from lmzoo.train.optimisers import make_optimiser, orthogonalise
-from lmzoo.train.recipe import RECIPES, Recipe
+from lmzoo.train.recipe import Recipe
 from tests.tiny import FINE, tiny
 
 RECIPE = Recipe(optimiser="muon", lr=0.1, weight_decay=0.3, rate_tables=0.5, rate_matrices=2.0)
@@ -101,13 +101,6 @@ def test_the_roles_of_parameters() -> None:
         (True, 2.0, None), (None, 0.5, None), (None, None, None), (None, None, 0.0),
     ]  # fmt: skip
     assert parameter_groups(Recipe(), model) == [{"params": [*model.parameters()]}]
-
-
-def test_recipes_without_groups_are_written_as_before() -> None:
-    assert not {"rate_tables", "parametrisation", "base_width"} & set(to_dict(Recipe()))
-    recipe = RECIPES["muon_wsd"]
-    assert (recipe.optimiser, recipe.schedule) == ("muon", "wsd")
-    assert from_dict(Recipe, to_dict(recipe)) == recipe
 
 
 @pytest.mark.parametrize(

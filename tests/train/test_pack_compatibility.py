@@ -97,28 +97,17 @@ def test_a_model_with_frozen_parameters_cannot_be_packed():
 
 
 @pytest.mark.parametrize(
-    ("vocab", "width", "batch", "length", "pays"),
+    ("row", "vocab", "width", "length", "pays"),
     [
-        (251, 32, 100, 20, True),  # the main sweep
-        (2000, 32, 100, 20, True),
-        (4000, 16, 100, 20, True),
-        (200, 128, 100, 20, True),
-        (82, 128, 64, 100, True),  # characters
-        (4000, 32, 100, 20, True),
-        (14450, 16, 100, 20, True),
-        (200, 256, 100, 100, False),  # activations are too large
-        (14450, 48, 280, 20, False),  # words of Multi30k: the embedding table is too large
+        ("DLM46", 251, 32, 20, True),  # the main sweep
+        ("DLM46", 200, 256, 100, False),  # activations are too large
+        ("DLM46", 14450, 16, 20, True),
+        ("DLM46", 14450, 48, 20, False),  # the embedding table is too large
+        ("gla", 100, 32, 20, True),
+        ("gla", 100, 64, 100, False),  # matrix states pay up to a smaller size
+        ("gru", 100, 64, 100, True),
     ],
 )
-def test_packing_pays_where_it_was_measured_to_be_faster(vocab, width, batch, length, pays):
-    """The measurements are in docs/performance.md."""
+def test_packing_pays_where_it_was_measured_to_be_faster(row, vocab, width, length, pays):
     task = Task(vocab=vocab, length=length)
-    assert packing_pays(_mgu([], width=width), Recipe(batch=batch), task) is pays
-
-
-@pytest.mark.parametrize(("width", "length", "pays"), [(32, 20, True), (64, 100, False)])
-def test_packs_of_matrix_states_pay_up_to_a_smaller_size(width, length, pays):
-    task = Task(vocab=100, length=length)
-    for row in ("gla", "mamba", "rwkv7"):
-        assert packing_pays(zoo.config(row, width=width), Recipe(batch=64), task) is pays
-    assert packing_pays(zoo.config("gru", width=width), Recipe(batch=64), task)
+    assert packing_pays(zoo.config(row, width=width), RECIPE, task) is pays

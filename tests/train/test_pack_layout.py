@@ -62,6 +62,8 @@ def test_an_epoch_moves_the_state_of_any_number_of_members_in_a_few_operations(c
             trainer.stacked.read()
             trainer.replace(trainings)
             trainer.write_back()
+            gradients = trainer.stacked.gradients
+            trainer.stacked.optimiser.step([0.1] * 16, torch.ones(16), gradients)
             for training in trainings:
                 training.epoch = 1
                 training.add_record({"valid_token": 1.0})

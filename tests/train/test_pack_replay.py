@@ -66,9 +66,7 @@ def test_replayed_members_equal_runs_alone(trainers, monkeypatch, corpus, fake_r
     assert fake_recorder.replays > 4
 
 
-def test_recordings_survive_a_member_that_trains_alone(
-    trainers, monkeypatch, corpus, fake_recorder
-):
+def test_recordings_survive_a_lone_member(trainers, monkeypatch, corpus, fake_recorder):
     expected = _train_alone(monkeypatch, corpus, [7, 8, 7])
     packed = _members(corpus)
     for _ in range(4):

@@ -75,15 +75,6 @@ def test_a_run_may_change_between_pack_and_alone_at_any_epoch(corpus, tmp_path):
     assert optimiser["state"].keys() == expected_optimiser["state"].keys()
 
 
-def test_a_checkpoint_contains_its_own_member_only(corpus, tmp_path):
-    packed = [member(corpus, seed) for seed in range(3)]
-    KeptTrainers().train_epoch(packed, corpus)
-    torch.save(packed[0].dump(), tmp_path / "packed.pt")
-    torch.save(_train_alone(member(corpus), corpus, 1).dump(), tmp_path / "alone.pt")
-    sizes = [(tmp_path / name).stat().st_size for name in ("packed.pt", "alone.pt")]
-    assert sizes[0] <= sizes[1]
-
-
 def test_a_diverging_member_does_not_affect_the_others(corpus):
     diverging, healthy = member(corpus, 0), member(corpus, 1)
     with torch.no_grad():
@@ -115,12 +106,6 @@ def test_members_with_cuts_equal_runs_alone(corpus, name, field, cuts):
         assert_trainings_equal(own, _train_alone(single, corpus, 2))
         shapes = [{n: p.shape for n, p in t.model.named_parameters()} for t in (single, own)]
         assert shapes[0] == shapes[1]
-
-
-def test_members_of_different_structure_are_an_assertion_error(corpus):
-    carry = member(corpus, cell={"name": "mgu", "cuts": [6]})
-    with pytest.raises(AssertionError, match="2 different pack keys"):
-        KeptTrainers().train_epoch([member(corpus), carry], corpus)
 
 
 def test_packed_training_does_not_change_the_global_generator(corpus):

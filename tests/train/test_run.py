@@ -12,16 +12,18 @@ from lmzoo import zoo
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store.records import (
     CHECKPOINT,
+    CONFIG,
+    NUMERICS,
     PREVIOUS,
     TEST_LOSSES,
     RunFolder,
-    records_pending,
-    run_identity,
+    json_bytes,
 )
 from lmzoo.train.checkpoint import checkpoint_bytes, read_checkpoint
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.run import Run
 from lmzoo.train.run_config import run_config
+from lmzoo.train.trained import read_model_config
 
 RECIPE = Recipe(batch=16)
 
@@ -168,29 +170,6 @@ def test_running_a_finished_run_again_changes_nothing(folder, config, corpus):
     assert (folder.path / "records.ndjson").read_bytes() == before
 
 
-def test_when_a_run_is_pending(folder, config, corpus):
-    assert records_pending(folder.records(), 2, test=False)
-    run = Run(folder, config, corpus)
-    list(run.train(2))
-    run.end("finished")
-    assert not records_pending(folder.records(), 2, test=False)
-    assert records_pending(folder.records(), 2, test=True)
-    run.test()
-    assert not records_pending(folder.records(), 2, test=True)
-    assert records_pending(folder.records(), 3, test=False)
-    run.close()
-
-
-def test_a_failed_run_can_still_finish(folder, config, corpus):
-    _train(folder, config, corpus, 2)
-    folder.append({"event": "end", "epoch": 2, "status": "failed", "reason": "died"})
-    assert records_pending(folder.records(), 2, test=False)
-    run = Run(folder, config, corpus)
-    run.end("finished")
-    run.close()
-    assert not records_pending(folder.records(), 2, test=False)
-
-
 def test_testing_does_not_change_the_training(folder, config, corpus):
     run = Run(folder, config, corpus)
     list(run.train(3))
@@ -231,7 +210,16 @@ def test_two_processes_cannot_open_one_run(folder, config, corpus):
     Run(folder, config, corpus).close()
 
 
-def test_identity_depends_only_on_what_decides_the_result(config):
-    assert run_identity({**config, "study": "x", "parameters": -1}) == config["run"]
-    for key in ("seed", "recipe", "model", "fingerprint"):
-        assert run_identity({**config, key: "other"}) != config["run"]
+def test_runs_of_other_numerics_and_runs_whose_settings_are_read_as_others_are_not_opened(tmp_path):
+    def read(numerics, cell):
+        model = {"name": "recurrent_lm", "width": 4, "cell": {"name": "gru", **cell}}
+        run = {"model": model, "corpus": {}, "fingerprint": "", "numerics": numerics}
+        (tmp_path / CONFIG).write_bytes(json_bytes(run))
+        return read_model_config(RunFolder(tmp_path))
+
+    cuts = {"cuts": ["reset", "reset_bias"]}
+    assert read(NUMERICS, {"update": "z_keeps", **cuts}).cell.cuts == {"reset"}
+    with pytest.raises(UserError, match="numerics 1, this version has 2; use the version of lmzoo"):
+        read(NUMERICS - 1, cuts)
+    with pytest.raises(UserError, match="update=z_writes"):  # the weights of z have the other sign
+        read(NUMERICS, {"update": "z_writes"})

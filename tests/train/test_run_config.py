@@ -2,7 +2,6 @@
 
 import subprocess
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -49,9 +48,7 @@ def test_the_code_is_recorded_and_does_not_decide_the_identity(monkeypatch):
 
 
 @pytest.mark.parametrize("version", ["SCHEMA", "NUMERICS"])
-def test_a_sweep_of_another_version_refuses_the_store_and_changes_nothing(
-    tmp_path, monkeypatch, version
-):
+def test_a_store_of_another_version_is_refused_and_stays(tmp_path, monkeypatch, version):
     with closing(StudyStore(tmp_path / "study")) as store:
         store.write_study({"name": "study"})
     files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -68,20 +65,18 @@ def test_a_store_without_numerics_is_refused(tmp_path):
         StudyStore(tmp_path)
 
 
-def git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
-    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
+def test_a_commit_has_a_plus_if_tracked_files_have_changes(tmp_path, monkeypatch):
+    def git(*arguments: str) -> str:
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+        return subprocess.check_output(command, cwd=tmp_path, text=True).strip()
 
-
-def test_a_commit_has_a_plus_if_tracked_files_have_changes(tmp_path):
-    git(tmp_path, "init", "-q")
+    assert find_commit(tmp_path) == ""  # outside a clone
+    git("init", "-q")
     (tmp_path / "code.py").write_text("1")
-    git(tmp_path, "add", "code.py")
-    git(tmp_path, "commit", "-q", "-m", "first")
-    git(tmp_path, "tag", "-a", "v1", "-m", "a tag")
-    commit = git(tmp_path, "rev-parse", "HEAD")
-    assert commit.startswith(find_commit(tmp_path))
+    git("add", "code.py")
+    git("commit", "-q", "-m", "first")
+    git("tag", "-a", "v1", "-m", "a tag")
+    assert git("rev-parse", "HEAD").startswith(find_commit(tmp_path))
     assert len(find_commit(tmp_path)) >= 4
     (tmp_path / "new.txt").write_text("not tracked")
     assert not find_commit(tmp_path).endswith("+")
@@ -89,12 +84,8 @@ def test_a_commit_has_a_plus_if_tracked_files_have_changes(tmp_path):
     assert find_commit(tmp_path).endswith("+")
     (tmp_path / "inside").mkdir()
     assert find_commit(tmp_path / "inside") == ""  # a package installed below another repository
-
-
-def test_outside_a_clone_and_without_git_the_commit_is_empty(tmp_path, monkeypatch):
-    assert find_commit(tmp_path) == ""
-    (tmp_path / ".git").mkdir()
-    assert find_commit(tmp_path) == ""  # git fails
+    (tmp_path / "inside/.git").mkdir()
+    assert find_commit(tmp_path / "inside") == ""  # git fails
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_commit(tmp_path) == ""  # there is no git
 

@@ -7,7 +7,8 @@ import pytest
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store.local import Store, open_store, retried
-from lmzoo.lab.store.records import CHECKPOINT, RunFolder
+from lmzoo.lab.store.records import CHECKPOINT, CONFIG, RECORDS, RunFolder
+from lmzoo.lab.store.s3 import _client
 from lmzoo.lab.store.writer import Writer
 from lmzoo.train.run import Run
 from lmzoo.train.trainer import fit
@@ -76,9 +77,7 @@ def test_a_pruned_run_has_an_end_and_no_checkpoint(address, config, corpus):
     assert folder.store.read(CHECKPOINT) is None
 
 
-def test_an_error_of_the_writer_is_raised_and_no_record_is_written_without_its_checkpoint(
-    address, config, corpus, monkeypatch
-):
+def test_no_record_is_written_without_its_checkpoint(address, config, corpus, monkeypatch):
     store, writer = open_store(address), Writer()
     monkeypatch.setattr(type(store), "save_seconds", 0.0)
     folder = RunFolder(store / config["run"])
@@ -109,9 +108,7 @@ def test_an_error_of_the_writer_is_raised_and_no_record_is_written_without_its_c
     assert [r["epoch"] for r in folder.records()] == [1]
 
 
-def test_a_run_waits_for_a_slow_store_before_it_saves_a_second_epoch(
-    tmp_path, config, corpus, monkeypatch
-):
+def test_a_run_waits_for_a_slow_store(tmp_path, config, corpus, monkeypatch):
     """Or the checkpoints of many epochs would fill the memory."""
     monkeypatch.setattr(Store, "save_seconds", 0.0)
     run = Run(RunFolder(tmp_path / "run"), config, corpus, new=True, writer=(writer := Writer()))
@@ -153,3 +150,62 @@ def test_new_is_refused_if_the_run_exists(address, config, corpus):
     run.close()
     writer.close()
     assert events(address, config) == before
+
+
+def test_epochs_in_a_bucket_are_written_together(bucket, config, corpus):
+    store, writer = open_store(bucket), Writer()
+    with_lock = store.lock(".worker-1")
+    folder = RunFolder(store / config["run"])
+    run = Run(folder, config, corpus, lock=False, new=True, writer=writer)
+    for _ in fit(run.training, corpus, 3):
+        run.save_epoch()
+    writer.wait()
+    assert folder.records() == []
+    assert folder.store.read(CHECKPOINT) is None
+    assert [r["epoch"] for r in run.records] == [1, 2, 3]
+    run._saved_at -= 11
+    for _ in fit(run.training, corpus, 4):
+        run.save_epoch()
+    writer.wait()
+    assert [r["epoch"] for r in folder.records()] == [1, 2, 3, 4]
+    for _ in fit(run.training, corpus, 5):
+        run.save_epoch()
+    run.close()
+    assert [r["epoch"] for r in folder.records()] == [1, 2, 3, 4, 5]
+    with_lock.close()
+    writer.close()
+
+
+def test_requests_of_a_whole_run_in_a_bucket(bucket, config, corpus):
+    """A run of less than ten seconds has one checkpoint."""
+    requests: list[str] = []
+
+    def count(request, **_):
+        requests.append(f"{request.method} {request.url.rpartition('/')[2]}")
+
+    _client().meta.events.register("before-send.s3", count)
+    store, writer = open_store(bucket), Writer()
+    lock = store.lock(".worker-1")
+    folder = RunFolder(store / config["run"])
+    run = Run(folder, config, corpus, lock=False, new=True, writer=writer)
+    for _ in fit(run.training, corpus, 10):
+        run.save_epoch()
+    run.test()
+    run.end("finished")
+    run.close()
+    lock.close()
+    assert not [r for r in requests if r.startswith("GET")]
+    assert requests.count(f"PUT {CHECKPOINT}") == 1
+    assert requests.count(f"PUT {RECORDS}") == requests.count(f"PUT {CONFIG}") == 1
+    assert len(requests) == 6
+    writer.close()
+
+
+def test_a_damaged_checkpoint_in_a_bucket_starts_over(bucket, config, corpus):
+    assert train(bucket, config, corpus, end=False) is None
+    before = events(bucket, config)
+    (open_store(bucket) / config["run"]).write(CHECKPOINT, b"damaged")
+    assert train(bucket, config, corpus, end=False) is None
+    after = events(bucket, config)
+    assert [r for r in after if r["event"] != "note"] == before
+    assert "damaged, starting over" in after[-1]["reason"]

@@ -331,9 +331,7 @@ def talk(settings, seed):
 
 
 @pytest.mark.parametrize("lines", [2, 200])
-def test_what_a_function_prints_is_in_the_folder_of_its_run_up_to_a_limit(
-    lines, tmp_path, monkeypatch, capsys
-):
+def test_what_a_function_prints_is_kept_up_to_a_limit(lines, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(output, "MOST", 1000)
     run = run_of(talk, tmp_path, {"lines": lines})
     trained(run, 2)

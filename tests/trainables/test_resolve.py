@@ -41,9 +41,7 @@ def test_common_fields_and_own_fields_are_both_applied(study, corpus, corpus_fie
     assert wild.recipe.batch == 16
 
 
-def test_the_point_id_depends_on_the_search_ranges_and_not_on_the_budget(
-    study, corpus, corpus_fields
-):
+def test_the_point_id_depends_on_the_ranges_and_not_on_the_budget(study, corpus, corpus_fields):
     def ids(changed):
         return [p.id for p in resolve(changed, corpus, corpus_fields) if not p.baseline]
 
@@ -155,9 +153,7 @@ def first_run(study, corpus, corpus_fields, setting):
     return point.run_config(setting, 1)
 
 
-def test_a_run_of_another_length_is_another_run_only_if_its_rate_falls(
-    study, corpus, corpus_fields
-):
+def test_the_length_decides_a_run_only_if_its_rate_falls(study, corpus, corpus_fields):
     for fields, same in (({}, True), (COSINE, False)):
         ids = {
             first_run(
@@ -170,9 +166,7 @@ def test_a_run_of_another_length_is_another_run_only_if_its_rate_falls(
 
 
 @pytest.mark.parametrize("path", ["recipe.schedule", "recipe.schedule_epochs", "recipe.final_lr"])
-def test_runs_at_different_places_of_their_schedules_are_not_compared(
-    path, study, corpus, corpus_fields
-):
+def test_runs_at_different_rates_are_not_compared(path, study, corpus, corpus_fields):
     bounds = FloatRange(0.1, 0.5)
     study = dataclasses.replace(study, search={path: bounds}, fields={**study.fields, **COSINE})
     with pytest.raises(UserError, match=f"{path} is searched, .*; add --pruner none"):
@@ -197,9 +191,7 @@ def test_a_constant_rate_is_searched_beside_falling_ones(study, corpus, corpus_f
     assert len(runs) == 3
 
 
-def test_tune_and_confirm_runs_train_as_long_as_their_schedule(
-    study, corpus, corpus_fields, tmp_path
-):
+def test_runs_train_as_long_as_their_schedule(study, corpus, corpus_fields, tmp_path):
     fields = {**study.fields, **COSINE}
     study = dataclasses.replace(
         study, points=study.points[:1], fields=fields, epochs=2, samples=2, seeds=1, pruner="none"
