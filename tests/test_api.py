@@ -99,6 +99,7 @@ def test_a_saved_model_continues_as_if_it_had_not_been_saved(sentences: Path, tm
     for _ in range(2):
         folder = part.save(tmp_path / "run")
     again = lmzoo.load_run(folder)
+    assert not again.module.training
     assert again.score("a man runs") == part.score("a man runs")
     again.fit(epochs=2)
     again.save(folder)
@@ -145,6 +146,11 @@ def test_next_words_are_the_conditional_probabilities(model) -> None:
     assert model.score("a man") == pytest.approx(rest + math.log(end), abs=1e-4)
 
 
+def test_an_unknown_field_of_a_study_is_one_line() -> None:
+    with pytest.raises(lmzoo.UserError, match="no field 'sead'"):
+        lmzoo.run_study(lmzoo.Study(name="x", question="?", points=()), sead=3)
+
+
 def test_what_python_prints_fits_a_line(model) -> None:
     assert repr(model).startswith("mutable_mgu_mixture on text: ")
     point = lmzoo.Point("a", "DLM46")
@@ -152,21 +158,6 @@ def test_what_python_prints_fits_a_line(model) -> None:
     shown = (model, model.corpus, model.corpus.vocabulary, study)
     assert all(len(repr(each)) < 250 and "\n" not in repr(each) for each in shown)
     assert "reference 'a'" in repr(study)
-
-
-def test_a_trained_run_is_loaded(sentences: Path, tmp_path: Path) -> None:
-    from tests.cli.run_lmzoo import run_lmzoo
-
-    options = ("--corpus", f"text:{sentences}", "--epochs", 1, "--set", "model.width=4")
-    assert run_lmzoo("train", "DLM46", *options, "--out", tmp_path) == 0
-    [run] = (path.parent for path in tmp_path.glob("*/config.json"))
-    loaded = lmzoo.load_run(run)
-    assert loaded.score("a man runs") < 0
-    assert not loaded.module.training
-    assert [record["epoch"] for record in loaded.records] == [1]
-    with pytest.raises(lmzoo.UserError, match="no field 'sead'"):
-        lmzoo.run_study(lmzoo.Study(name="x", question="?", points=()), sead=3)
-    assert torch.is_grad_enabled()
 
 
 def test_an_exported_program_gives_the_scores_of_the_model(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 from lmzoo.contract import Score, Task
 from lmzoo.laws import Law, conditional, density, every_model, extremes, laws_of, objectives
 from lmzoo.laws_of_training import laws_for, packing
-from tests import conditional_faults, faults
+from tests import faults
 from tests.tiny import SAME
 from tests.toy_model import Bigram, toy
 
@@ -52,15 +52,15 @@ FAULTS: list[tuple[type[Bigram], Law]] = [
     (faults.AcceptsAnyValue, every_model.law_config_rejects_wrong_values),
     (faults.ConfigChangesWhenLoaded, every_model.law_config_survives_json),
 ]
-SourceBigram = conditional_faults.SourceBigram
+SourceBigram = faults.SourceBigram
 CONDITIONAL_FAULTS: list[tuple[type[Bigram], Law]] = [
-    (conditional_faults.SumsToMoreAfterLongSources, conditional.law_sums_to_one_given_any_source),
-    (conditional_faults.ReadsFirstSourceTokenOnly, conditional.law_source_is_read),
-    (conditional_faults.AcceptsMissingSource, conditional.law_source_is_read),
-    (conditional_faults.ReadsSourcePadding, conditional.law_source_padding_is_ignored),
-    (conditional_faults.DependsOnPaddedSourceLength, conditional.law_source_padding_is_ignored),
-    (conditional_faults.AveragesSourcesOverTheBatch, conditional.law_source_belongs_to_its_row),
-    (conditional_faults.DecodesFromFirstRowsSource, conditional.law_source_belongs_to_its_row),
+    (faults.SumsToMoreAfterLongSources, conditional.law_sums_to_one_given_any_source),
+    (faults.ReadsFirstSourceTokenOnly, conditional.law_source_is_read),
+    (faults.AcceptsMissingSource, conditional.law_source_is_read),
+    (faults.ReadsSourcePadding, conditional.law_source_padding_is_ignored),
+    (faults.DependsOnPaddedSourceLength, conditional.law_source_padding_is_ignored),
+    (faults.AveragesSourcesOverTheBatch, conditional.law_source_belongs_to_its_row),
+    (faults.DecodesFromFirstRowsSource, conditional.law_source_belongs_to_its_row),
 ]
 
 

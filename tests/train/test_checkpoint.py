@@ -5,7 +5,7 @@ import io
 import pytest
 import torch
 
-from lmzoo.train.checkpoint import OtherRunError, checkpoint_bytes, read_checkpoint
+from lmzoo.train.checkpoint import checkpoint_bytes, read_checkpoint
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import fit
 from tests.train.members import member
@@ -56,10 +56,3 @@ def test_torch_reads_the_weights_without_this_package(corpus):
     state = torch.load(io.BytesIO(checkpoint_bytes(training.dump())), weights_only=True)
     _assert_equal(dict(state["weights"]), dict(training.model.state_dict()))
     _assert_equal(dict(state["best"]["weights"]), dict(training.best_weights))
-
-
-def test_the_checkpoint_of_another_run_is_refused(corpus):
-    named = {**_trained(corpus, 1).dump(), "run": "a1"}
-    _assert_equal(read_checkpoint(checkpoint_bytes(named), "a1"), named)
-    with pytest.raises(OtherRunError, match="belongs to run a1, not b2"):
-        read_checkpoint(checkpoint_bytes(named), "b2")

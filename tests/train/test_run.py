@@ -163,13 +163,6 @@ def test_a_malicious_checkpoint_executes_no_code(folder, config, corpus, tmp_pat
     assert not (tmp_path / "owned").exists()
 
 
-def test_running_a_finished_run_again_changes_nothing(folder, config, corpus):
-    _train(folder, config, corpus, 3)
-    before = (folder.path / "records.ndjson").read_bytes()
-    _train(folder, config, corpus, 3)
-    assert (folder.path / "records.ndjson").read_bytes() == before
-
-
 def test_testing_does_not_change_the_training(folder, config, corpus):
     run = Run(folder, config, corpus)
     list(run.train(3))
@@ -200,14 +193,6 @@ def test_saved_test_losses_give_the_recorded_losses(folder, config, corpus):
         *(np.load(folder.path / TEST_LOSSES.format(epoch))[0] for epoch in (1, 3))
     )
     assert not list(folder.path.glob(".test*"))
-
-
-def test_two_processes_cannot_open_one_run(folder, config, corpus):
-    run = Run(folder, config, corpus)
-    with pytest.raises(UserError, match=r"in use by process \d+ on"):
-        Run(folder, config, corpus)
-    run.close()
-    Run(folder, config, corpus).close()
 
 
 def test_runs_of_other_numerics_and_runs_whose_settings_are_read_as_others_are_not_opened(tmp_path):

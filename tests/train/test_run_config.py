@@ -1,4 +1,4 @@
-"""The version of the numerics decides a run's identity; the code that trained it does not."""
+"""What decides a run's identity, and facts about its model: matrix products from its equations."""
 
 import subprocess
 from contextlib import closing
@@ -7,6 +7,7 @@ import pytest
 
 from lmzoo import zoo
 from lmzoo.base.errors import UserError
+from lmzoo.contract import Task
 from lmzoo.data.corpus import open_corpus
 from lmzoo.lab.store import user_code as versions
 from lmzoo.lab.store.records import json_bytes
@@ -14,6 +15,7 @@ from lmzoo.lab.store.user_code import COMMIT, code_version, find_commit
 from lmzoo.lab.study import study_store
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.train import run_config
+from lmzoo.train.flops import matrix_flops
 from lmzoo.train.recipe import Recipe
 
 SPEC = {"name": "captions", "train": 60, "valid": 20, "test": 20}
@@ -71,6 +73,8 @@ def test_a_commit_has_a_plus_if_tracked_files_have_changes(tmp_path, monkeypatch
         return subprocess.check_output(command, cwd=tmp_path, text=True).strip()
 
     assert find_commit(tmp_path) == ""  # outside a clone
+    (tmp_path / ".git").mkdir()
+    assert find_commit(tmp_path) == ""  # git fails
     git("init", "-q")
     (tmp_path / "code.py").write_text("1")
     git("add", "code.py")
@@ -84,8 +88,6 @@ def test_a_commit_has_a_plus_if_tracked_files_have_changes(tmp_path, monkeypatch
     assert find_commit(tmp_path).endswith("+")
     (tmp_path / "inside").mkdir()
     assert find_commit(tmp_path / "inside") == ""  # a package installed below another repository
-    (tmp_path / "inside/.git").mkdir()
-    assert find_commit(tmp_path / "inside") == ""  # git fails
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_commit(tmp_path) == ""  # there is no git
 
@@ -97,3 +99,19 @@ def test_git_runs_once_per_process(monkeypatch):
     for seed in range(50):
         assert config(seed)["environment"]["commit"] == "1234567"
     assert calls == [versions.ROOT]
+
+
+def test_the_products_of_an_lstm_are_those_of_its_equations() -> None:
+    """Four gates read x and h, and a tied softmax has V logits."""
+    vocab, width = 30, 8
+    task = Task(vocab=vocab, length=12, ends=True)
+    model = zoo.build(zoo.config("lstm_lm", width=width), task)
+    assert matrix_flops(model, task) == 2 * (8 * width * width + width * vocab)
+
+
+@pytest.mark.parametrize(("row", "grows"), [("gru", False), ("transformer_decoder", True)])
+def test_attention_costs_more_at_a_greater_length_and_a_finite_state_does_not(row, grows) -> None:
+    tasks = [Task(vocab=30, length=length, ends=True) for length in (25, 60)]
+    short, long = (matrix_flops(zoo.build(zoo.config(row, width=8), own), own) for own in tasks)
+    assert (short < long) is grows
+    assert short <= long

@@ -125,14 +125,6 @@ def test_a_run_records_accuracies_and_the_ceiling(tmp_path):
     assert (stored[1] == corpus.test.scored.sum(1).numpy()).all()
 
 
-def test_a_corpus_without_scored_tokens_has_no_accuracy():
-    corpus = open_corpus({"name": "iid", "length": 5, **SIZES})
-    run = training("rnn_lm", corpus)
-    (record,) = fit(run, corpus, 1)
-    assert not [key for key in record if "accuracy" in key]
-    assert evaluate(run.model, corpus.test).accuracies == {}
-
-
 @pytest.mark.parametrize("row", ["gru_vae", "word2vec_cbow", "rnn_autoencoder"])
 def test_a_model_without_a_next_token_says_so_in_one_line(row):
     corpus = task()
