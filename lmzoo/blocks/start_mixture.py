@@ -7,14 +7,16 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmzoo.cells import stack
 from lmzoo.cells.base import Cell
 from lmzoo.contract import DecodingState, LanguageModel
-from lmzoo.functional.initial_states import mix_next
+from lmzoo.functional.initial_states import mix_next, start_posterior
 from lmzoo.functional.normalise import Norm, RunningMoments, normalise_next, normalise_vectors
+from lmzoo.types import Prefix
 
 
 class MixtureState(NamedTuple):
@@ -53,9 +55,22 @@ class StartMixture(LanguageModel):
     def _start_log_weights(self) -> Float[Tensor, "W"]:
         """Return log ω; only models with several initial states call it."""
 
+    @abstractmethod
+    def outputs_by_start(self, tokens: Prefix) -> Float[Tensor, "W B t E"]:
+        """Return N(h) after each token, from each initial state."""
+
     def _table(self) -> Tensor:
         """Return the table that the emission reads."""
         return self.embedding.weight
+
+    def next_log_prob(self, prefix: Tensor) -> Tensor:
+        y = self.outputs_by_start(prefix)
+        dense = self.emission.dense(y[:, :, -1], self._table())  # W B V
+        if len(y) == 1:
+            return dense[0]
+        scores = self.emission.log_prob(y[:, :, :-1], prefix[:, 1:], self._table())
+        weights = start_posterior(self._start_log_weights(), nn.functional.pad(scores, (0, 1)))
+        return torch.logsumexp(weights[:, :, -1:] + dense, dim=0).clamp_max(0)
 
     @property
     def state_size(self) -> int | None:

@@ -82,10 +82,8 @@ class SoftmaxAttention(nn.Module):
         if Memory.OUTPUT_GATE in memory:
             self.output_gate = nn.Linear(width, inner, bias=False)
         if Memory.PATH in memory:
-            self.path, self.path_rate = (
-                nn.Linear(width, shared, bias=False),
-                nn.Linear(width, groups),
-            )
+            self.path = nn.Linear(width, shared, bias=False)
+            self.path_rate = nn.Linear(width, groups)
         if Memory.SINKS in memory:
             self.sink = nn.Parameter(torch.zeros(heads))
 

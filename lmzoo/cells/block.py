@@ -81,10 +81,8 @@ class Block(Cell):
                     f"canon={','.join(sorted(places))} is in the feed-forward part, which is cut; "
                     "drop one of the two"
                 )
-            if self.cuts & {
-                BlockCut.OUTPUT_GATE,
-                BlockCut.CONVOLUTION,
-            }:  # equal functions, equal configs
+            # Equal functions, equal configs.
+            if self.cuts & {BlockCut.OUTPUT_GATE, BlockCut.CONVOLUTION}:
                 object.__setattr__(self, "gate_reads", GateReads.CONVOLVED)
             return self
 

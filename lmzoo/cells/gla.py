@@ -265,15 +265,14 @@ class HGRN2(MatrixCell):
 
     def update(self, z: dict[str, Tensor]) -> Update:
         value, bound = self.split_heads(z["xv"]), self.w.bound
-        if bound is None and "xf" not in z:
-            log_f = torch.zeros_like(value)  # without effect where f has no weights
-        elif "xf" not in z:
-            log_f = self.split_heads(logsigmoid(bound).expand_as(z["xv"]))
-        else:
+        log_f = torch.zeros_like(z["xv"])  # without effect where f has no weights
+        if "xf" in z:
             log_f = logsigmoid(z["xf"])
-            if bound is not None:  # f may underflow, its logarithm does not
-                log_f = torch.logaddexp(logsigmoid(bound), logsigmoid(-bound) + log_f)
-            log_f = self.split_heads(log_f)
+        if bound is not None:  # f may underflow, its logarithm does not
+            lower = logsigmoid(bound)
+            rest = logsigmoid(-bound) + log_f
+            log_f = torch.logaddexp(lower, rest) if "xf" in z else lower.expand_as(log_f)
+        log_f = self.split_heads(log_f)
         key = torch.ones_like(value) if HGRN2Cut.TIED_WRITE in self.cuts else -torch.expm1(log_f)
         query = torch.ones_like(value)
         if "xq" in z:

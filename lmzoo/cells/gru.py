@@ -170,7 +170,7 @@ class GRU(Cell):
         added = bias if before else nn.functional.pad(bias[:gates], (0, self.width))
         projected = recurrence.project(lambda vectors: self.project(vectors) + added, x)
         weights = [self.weight("weight_hh").mT, bias[None, gates:]]
-        return scan(recurrence, projected, start, weights)
+        return scan(recurrence, projected, start, weights)[0]
 
 
 @CELLS("mut")
@@ -237,4 +237,4 @@ class Mut(Cell):
         signs = torch.cat([ones, -ones, ones])
         z = torch.zeros_like(w.hr) if w.hz is None else w.hz
         weights = [torch.cat([w.hr, z, w.hh], dim=1) * signs, torch.zeros_like(w.bh)[None]]
-        return scan(found, found.project(lambda v: self.project(v) * signs, x), start, weights)
+        return scan(found, found.project(lambda v: self.project(v) * signs, x), start, weights)[0]

@@ -14,7 +14,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, all_gates, gate_shapes, keep_gates
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.draws import glorot
-from lmzoo.kernels.scan import find_recurrence, scan, scan_with_memory
+from lmzoo.kernels.scan import find_recurrence, scan
 
 
 class Forget(OptionalName):
@@ -87,8 +87,8 @@ class LSTM(Cell):
         if recurrence is None:
             return None
         projected, weights = recurrence.project(self.project, x), [self.w.weight_hh.mT, None, None]
-        h, c = scan_with_memory(recurrence, projected, start, weights)
-        return h, (h[:, -1] if h.shape[1] else state[0], c)
+        h, *_, c = scan(recurrence, projected, start, weights)
+        return h, (h[:, -1], c[:, -1, -self.width :]) if h.shape[1] else state
 
 
 def _adjust(name: str, drawn: Tensor, *, forget: Forget, bias: float | None) -> Tensor:
@@ -257,18 +257,14 @@ class PeepholeLSTM(Cell):
         return self._full(all_gates(self.w.weight_gates.mT, "ifo", self.kept).mT, "ifo")
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
-        done = self._kernel_scan(x, start)
+        done = self.fast_scan_from(x, start.chunk(2, dim=-1))
         return done and done[0]
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
+        """Run the kernel, which begins without gates; None on a GPU, and with full peepholes."""
         if len(state) > 2:
-            return None  # the kernel begins without gates
-        done = self._kernel_scan(x, torch.cat(state, dim=-1))
-        return done and (done[0], (done[0][:, -1], done[1]))
-
-    def _kernel_scan(self, x: Inputs, start: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Return the outputs and the last c; None on a GPU, and with full peepholes."""
-        w = self.w
+            return None
+        w, start = self.w, torch.cat(state, dim=-1)
         full = w.weight_ch is not None and self.config.peephole is Peephole.FULL
         options = {
             "squash_input": Cut.INPUT_ACTIVATION not in self.cuts,
@@ -280,7 +276,8 @@ class PeepholeLSTM(Cell):
         peepholes = None if w.weight_ch is None else self._full(w.weight_ch, "ifo")
         feedback = _with_candidate(self._full_gates().mT) if self.config.gate_recurrence else None
         weights = [self._full(w.weight_hh).mT, peepholes, feedback]
-        return scan_with_memory(recurrence, recurrence.project(self.project, x), start, weights)
+        h, *_, c = scan(recurrence, recurrence.project(self.project, x), start, weights)
+        return h, (h[:, -1], c[:, -1]) if h.shape[1] else state
 
 
 def _kept(cuts: frozenset[Cut]) -> list[str]:
@@ -364,7 +361,7 @@ class Janet(Cell):
             return torch.cat([self.config.beta - f, f, g, torch.full_like(g, OPEN)], dim=-1)
 
         start, weights = torch.cat([c, c], dim=-1), [_as_lstm(self.w.weight_hh).mT, None, None]
-        outputs = scan(found, found.project(project, x), start, weights)
+        outputs, *_ = scan(found, found.project(project, x), start, weights)
         return outputs, (outputs[:, -1],)
 
 

@@ -37,7 +37,7 @@ class Minimal(Cell):
         if recurrence is None:
             return None
         weights = [getattr(self.w, name, None) for name in ("hf", "hh")]
-        return scan(recurrence, recurrence.project(self.project, x), start, weights)
+        return scan(recurrence, recurrence.project(self.project, x), start, weights)[0]
 
 
 Cut = StrEnum(

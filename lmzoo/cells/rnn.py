@@ -64,7 +64,8 @@ class RNN(Cell):
         recurrence = find_recurrence("rnn", start, activation=self.config.activation.value)
         if recurrence is None:
             return None
-        return scan(recurrence, recurrence.project(self.project, x), start, [self.w.weight_hh.mT])
+        projected = recurrence.project(self.project, x)
+        return scan(recurrence, projected, start, [self.w.weight_hh.mT])[0]
 
 
 def spectral_radius(matrix: Float[Tensor, "H H"]) -> Float[Tensor, ""]:

@@ -94,37 +94,17 @@ def find_recurrence(
 
 def scan(
     recurrence: Recurrence,
-    projected: Float[Tensor, "B T G"] | TokenInputs,
+    x: Float[Tensor, "B T G"] | TokenInputs,
     start: Float[Tensor, "B S"],
     weights: Weights,
-) -> Float[Tensor, "B T H"]:
-    """Return the outputs of all steps from projected inputs; a table has projected rows.
+) -> list[Tensor]:
+    """Return the outputs (B, T, H) of all steps from projected inputs, and what a kernel saves.
+
+    A table has projected rows. What is saved has no gradient; of an LSTM the last is c, (B, T, _).
 
     Raises:
         IndexError: a token id is outside the table (on a CPU).
     """
-    return _run(recurrence, projected, start, weights)[0]
-
-
-def scan_with_memory(
-    recurrence: Recurrence,
-    projected: Float[Tensor, "B T G"] | TokenInputs,
-    start: Float[Tensor, "B S"],
-    weights: Weights,
-) -> tuple[Float[Tensor, "B T H"], Float[Tensor, "B _"]]:
-    """Return the outputs of `scan`, and the last vector of the last step that is saved.
-
-    For an LSTM this is c after the last step, that of `start` without one. It has no gradient.
-    """
-    outputs, *saved = _run(recurrence, projected, start, weights)
-    steps = saved[-1]
-    width = outputs.shape[-1]
-    return outputs, steps[:, -1, -width:] if steps.shape[1] else start[:, -width:]
-
-
-def _run(
-    recurrence: Recurrence, x: Tensor | TokenInputs, start: Tensor, weights: Weights
-) -> tuple[Tensor, ...]:
     tokens = None
     if recurrence.reads_tokens and isinstance(x, TokenInputs):
         rows, tokens = x.table, x.tokens
@@ -138,7 +118,7 @@ def _run(
         start, *weights = recurrence.copies(start, weights)
     kept = tuple(weight is not None for weight in weights)
     present = [weight for weight in weights if weight is not None]
-    return _Scan.apply(rows, tokens, start, recurrence, kept, *present)
+    return [*_Scan.apply(rows, tokens, start, recurrence, kept, *present)]
 
 
 def _all(kept: tuple[bool, ...], present: Sequence[Tensor]) -> Weights:

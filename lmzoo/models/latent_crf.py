@@ -100,10 +100,8 @@ class TrigramLatentCRF(LatentCRF):
     def log_weights(self, tokens: Tensor) -> Tensor:
         x, at = embed_unique(self.table, tokens)
         phi = self.phi(normalise_vectors(x, self.config.norm))
-        out_mass, transition = (
-            at(torch.logsumexp(phi, dim=-1)),
-            at(torch.softmax(phi, -1).flatten(1)),
-        )
+        out_mass = at(torch.logsumexp(phi, dim=-1))
+        transition = at(torch.softmax(phi, -1).flatten(1))
         alpha = self._first_transition(at(torch.logsumexp(phi, dim=-2)))
         from_state = torch.softmax(alpha + out_mass, dim=-1)[..., None, :]
         return log_floored(from_state @ transition.unflatten(-1, phi.shape[1:])).squeeze(-2)

@@ -157,27 +157,14 @@ class RecurrentLM(StartMixture):
         return self.scaled((self.embedding if self.head is None else self.head).weight)
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        y = self._outputs(tokens[:, :-1], drop=self.training)
+        y = self.outputs_by_start(tokens[:, :-1], drop=self.training)
         scores = self._scores_by_start(y, tokens)
         if self.starts is None:
             return scores.squeeze(0)
         return mix_starts(self.starts.log_weights(), scores)
 
-    def next_log_prob(self, prefix: Tensor) -> Tensor:
-        last = self._outputs(prefix)[:, :, -1]
-        dense = self.emission.dense(last, self._table())  # W B V
-        if self.starts is None:
-            return dense[0]
-        if prefix.shape[1] == 1:
-            weights = self.starts.log_weights()[:, None].expand(-1, len(prefix))
-        else:
-            scores = self._scores_by_start(self._outputs(prefix[:, :-1]), prefix)
-            weights = start_posterior(self.starts.log_weights(), nn.functional.pad(scores, (0, 1)))
-            weights = weights[:, :, -1]
-        return torch.logsumexp(weights[..., None] + dense, dim=0).clamp_max(0)
-
     def most_probable(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:
-        y = self._outputs(tokens[:, :-1])
+        y = self.outputs_by_start(tokens[:, :-1])
         dense = self.emission.dense(y, self._table())
         if self.starts is None:
             return dense[0].argmax(-1)
@@ -188,7 +175,7 @@ class RecurrentLM(StartMixture):
         """Return P(z_t | s_t, s_<t) = Σ_i P(i | s_<=t) P(z_t | s_t, s_<t, h_0 = w_i)."""
         if not self.latent:
             return super().posterior(tokens, lengths)
-        y = self._outputs(tokens[:, :-1])
+        y = self.outputs_by_start(tokens[:, :-1])
         joint = self.emission.joint(y, tokens[:, 1:], self._table())  # W B T-1 K
         if self.starts is not None:
             scores = torch.logsumexp(joint, dim=-1)
@@ -200,7 +187,7 @@ class RecurrentLM(StartMixture):
     ) -> Float[Tensor, "W B t"]:
         return self.emission.log_prob(y, tokens[:, 1:], self._table())
 
-    def _outputs(self, tokens: Tensor, *, drop: bool = False) -> Float[Tensor, "W B t E"]:
+    def outputs_by_start(self, tokens: Tensor, *, drop: bool = False) -> Float[Tensor, "W B t E"]:
         """Return N(h) after each token, from each initial state; after dropout, if `drop`."""
         c, count, begin = self.config, self._num_starts, self._begin_vectors(len(tokens))
         into, out = (c.dropout_input, c.dropout_output) if drop else (0.0, 0.0)

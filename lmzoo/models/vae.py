@@ -28,7 +28,6 @@ from lmzoo.blocks.start_mixture import MixtureState, StartMixture
 from lmzoo.cells import stack
 from lmzoo.cells.base import Cell
 from lmzoo.contract import DecodingState, Score
-from lmzoo.functional.initial_states import start_posterior
 from lmzoo.functional.noise import fresh_uniforms, shared_uniforms
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.token_scores import scored_mask
@@ -105,14 +104,8 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         """True although scores read the whole sentence: `next_log_prob` does not."""
         return not self.leaks
 
-    def next_log_prob(self, prefix: Tensor) -> Tensor:
-        z = self._prior_draws()[:, None].expand(-1, len(prefix), -1)
-        y = self.outputs(prefix, z)
-        scores = self.emission.log_prob(y[:, :, :-1], prefix[:, 1:], self.embedding.weight)
-        scores = torch.nn.functional.pad(scores, (0, 1))
-        weights = start_posterior(self._start_log_weights(), scores)[:, :, -1]
-        dense = self.emission.dense(y[:, :, -1], self.embedding.weight)
-        return torch.logsumexp(weights[..., None] + dense, dim=0).clamp_max(0)
+    def outputs_by_start(self, tokens: Tensor) -> Tensor:
+        return self.outputs(tokens, self._prior_draws()[:, None].expand(-1, len(tokens), -1))
 
     def begin_samples(
         self, batch: int, *sources: Tensor, generator: torch.Generator | None = None

@@ -72,9 +72,9 @@ class Scan(GpuRecurrence):
     """gate; none: f ≡ 1; coupled: f = 1 − i."""
 
     @property
-    def blocks(self) -> int:
+    def blocks(self) -> int:  # type: ignore[override]
         return 4 if self.forget == "gate" else 3
 
     @property
-    def saved(self) -> int:
+    def saved(self) -> int:  # type: ignore[override]
         return self.blocks + 1

@@ -102,7 +102,7 @@ class Scan(GpuRecurrence):
     read: str = "raw"
 
     @property
-    def blocks(self) -> int:
+    def blocks(self) -> int:  # type: ignore[override]
         return 1 + self.pair
 
     def copies(self, start: Tensor, weights: Weights) -> list[Tensor]:
