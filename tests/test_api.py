@@ -63,17 +63,6 @@ def test_an_unknown_word_is_unk_or_an_error(model, tmp_path: Path) -> None:
     assert lengths.tolist() == [5]
 
 
-@pytest.mark.parametrize(("text", "message"), [("", "the text is empty"), ("a " * 99, "room for")])
-def test_a_text_that_cannot_be_encoded_is_one_line(text: str, message: str, model) -> None:
-    with pytest.raises(lmzoo.UserError, match=message):
-        model.score(text)
-
-
-def test_characters_are_scored_too() -> None:
-    model = lmzoo.build("DLM1", "captions_char")
-    assert model.score("a man") == pytest.approx(-6 * math.log(model.corpus.task.vocab), rel=0.2)
-
-
 def test_samples_are_texts_of_the_vocabulary(model) -> None:
     first, again, other = (model.sample(4, seed=seed) for seed in (1, 1, 2))
     assert first == again != other

@@ -53,12 +53,6 @@ def test_rows_are_found_by_name_and_by_alias() -> None:
     assert zoo.row("dlm46") is zoo.row("mutable_mgu_mixture")
 
 
-def test_names_are_sorted_by_family_and_unique() -> None:
-    families = [zoo.row(name).family for name in zoo.names()]
-    assert families == sorted(families)
-    assert len(set(zoo.names())) == len(zoo.names())
-
-
 def test_every_row_has_a_description_and_is_its_model_with_fields_set() -> None:
     for row in map(zoo.row, zoo.names()):
         assert row.summary.endswith("."), row.name
@@ -67,12 +61,6 @@ def test_every_row_has_a_description_and_is_its_model_with_fields_set() -> None:
         if row.model is not None:
             assert MODELS[row.model].score is Score(row.score), row.name
             assert zoo.config(row.name) == zoo.config(row.model, **row.fields), row.name
-
-
-@pytest.mark.parametrize("name", ["recurent_lm", "DLM46x", "LSTM"])
-def test_an_unknown_row_is_an_error(name: str) -> None:
-    with pytest.raises(UserError, match=name):
-        zoo.row(name)
 
 
 def test_fields_override_those_of_the_preset_and_of_its_parts() -> None:

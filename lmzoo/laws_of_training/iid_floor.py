@@ -19,13 +19,14 @@ from torch import Tensor
 
 from lmzoo import zoo
 from lmzoo.base.seeds import derive_seed
-from lmzoo.contract import START, LanguageModel, Task
+from lmzoo.contract import START, Task
 from lmzoo.data.corpus import Sequences
 from lmzoo.data.vocabulary import SPECIALS
 from lmzoo.inspect.leak_budget import uniform_bag_floor
 from lmzoo.train.evaluate import evaluate
 from lmzoo.train.optimisers import make_optimiser
 from lmzoo.train.recipe import Recipe
+from lmzoo.train.step import Step
 
 MARGIN = 0.02
 """Tolerance in nats per token. The standard error of the test loss is far smaller for models that
@@ -56,53 +57,31 @@ class IidFloor:
 
 
 def iid_floor(
-    config: Any, *, symbols: int = 20, length: int = 20, seed: int = 0, **options: Any
-) -> IidFloor:
-    """Build a model, train it on independent tokens, and score new ones.
-
-    Tokens are of `symbols` kinds; options are `steps`, `batch` and `lr`, as in `measure_iid_floor`.
-    """
-    model = zoo.build(config, Task(vocab=symbols + len(SPECIALS), length=length), seed)
-    return measure_iid_floor(model, symbols=symbols, seed=seed, **options)
-
-
-def measure_iid_floor(
-    model: LanguageModel,
+    config: Any,
     *,
-    symbols: int,
+    symbols: int = 20,
+    length: int = 20,
     steps: int = 300,
     batch: int = 100,
     lr: float = 1e-2,
     seed: int = 0,
 ) -> IidFloor:
-    """Train a given model on independent tokens and score new tokens."""
-    length = model.task.length
+    """Build a model, train it on independent tokens of `symbols` kinds, and score new ones."""
+    model = zoo.build(config, Task(vocab=symbols + len(SPECIALS), length=length), seed)
     batches = _draw_batches(symbols, length, batch, derive_seed(seed, "iid floor", "train"))
     if model.closed_form:
-        data = [next(batches) for _ in range(min(steps, 100))]
-        tokens = torch.cat([tokens for tokens, _ in data])
+        tokens = torch.cat([next(batches)[0] for _ in range(min(steps, 100))])
         model.fit_closed_form(tokens, torch.full((len(tokens),), length))
     else:
-        _train(model, batches, steps, lr, seed)
+        recipe = Recipe(lr=lr)
+        step = Step(model.train(), recipe, make_optimiser(recipe, model))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive_seed(seed, "noise"))
+            for _ in range(steps):
+                step(lr, None, *next(batches))
     test = next(_draw_batches(symbols, length, 2000, derive_seed(seed, "iid floor", "test")))
     loss, oracle = evaluate(model, Sequences(*test)).token, uniform_bag_floor(symbols, length - 1)
     return IidFloor(loss=loss, floor=math.log(symbols), oracle=oracle, steps=steps)
-
-
-def _train(
-    model: LanguageModel, batches: Iterator[tuple[Tensor, Tensor]], steps: int, lr: float, seed: int
-) -> None:
-    recipe = Recipe(lr=lr)
-    optimiser = make_optimiser(recipe, model)
-    model.train()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(seed, "noise"))
-        for _ in range(steps):
-            tokens, lengths = next(batches)
-            optimiser.zero_grad()
-            (-model.objective(tokens, lengths).sum() / (lengths - 1).sum()).backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip or math.inf)
-            optimiser.step()
 
 
 def _draw_batches(

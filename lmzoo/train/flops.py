@@ -34,12 +34,8 @@ def matrix_flops(model: LanguageModel, task: Task) -> int:
     batch = len(columns[0])
     if task.source_length and task.source_vocab:
         columns += _batch(task.source_length, task.source_vocab, batch)
-    training = model.training
-    try:
-        with without_kernels(), _FlopCounter() as counter:
-            model.eval().log_prob(*columns)
-    finally:
-        model.train(training)
+    with without_kernels(), _FlopCounter() as counter:
+        model.eval().log_prob(*columns)
     return round(counter.flops / (batch * (length - 1)))
 
 

@@ -127,10 +127,10 @@ class StackedOptimiser:
             betas=self._betas, eps=ADAM_EPS, decoupled=self._decoupled,
         )  # fmt: skip
 
-    def _rows(self, gradients: Float[Tensor, "P N"]) -> tuple[Tensor, ...]:
+    def _rows(self, g: Float[Tensor, "P N"]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Return x, g, m, v and n."""
         steps, m, v = self.state.values()
-        return self._values, gradients, m, v, steps
+        return self._values, g, m, v, steps
 
     def _step_by_operations(self, rates: Float[Tensor, "P"], g: Float[Tensor, "P N"]) -> None:
         x, _, m, v, counts = self._rows(g)

@@ -95,29 +95,14 @@ def uniform_scores(tokens: Tensor, lengths: Tensor) -> Tensor:
     return torch.full((len(tokens), tokens.shape[1] - 1), -math.log(V))
 
 
-def several(kind: str) -> Call:
-    def model(tokens: Tensor) -> Any:
-        loss, scores = torch.zeros(()), uniform(tokens)
-        return {
-            "pair": (scores, loss),
-            "loss first": [loss, scores],
-            "named": {"loss": loss, "hidden": torch.zeros(2, 3), "logits": scores},
-        }[kind]
-
-    return model
-
-
-def scripted() -> Any:
-    return torch.jit.script(nn.Sequential(nn.Embedding(V, 8), nn.Linear(8, V), nn.LogSoftmax(-1)))
-
-
+NOTHING = torch.zeros(())
 RIGHT: dict[str, Call] = {
     "a function": lambda: uniform,
     "a function of tokens and lengths": lambda: uniform_scores,
     "a module": Normalised,
-    "one of several outputs": lambda: several("pair"),
-    "the second of them": lambda: several("loss first"),
-    "a named one": lambda: several("named"),
+    "one of several outputs": lambda: lambda x: (uniform(x), NOTHING),
+    "the second of them": lambda: lambda x: [NOTHING, uniform(x)],
+    "a named one": lambda: lambda x: {"loss": NOTHING, "h": torch.ones(2, 3), "logits": uniform(x)},
     "a buffer of training": lambda: counts(always=False),
     "spectral norm": lambda: Normalised(nn.utils.spectral_norm(nn.Linear(8, 8))),
     "complex weights": lambda: rotated(leaks=False),
@@ -125,7 +110,9 @@ RIGHT: dict[str, Call] = {
     "weight norm": lambda: Normalised(nn.utils.weight_norm(nn.Linear(8, 8))),
     "pruned weights": pruned,
     "train() without a result": Silent,
-    "TorchScript": scripted,
+    "TorchScript": lambda: torch.jit.script(
+        nn.Sequential(nn.Embedding(V, 8), nn.Linear(8, V), nn.LogSoftmax(-1))
+    ),
 }
 
 

@@ -38,17 +38,12 @@ def test_memory_is_reused_after_the_last_use():
     assert size == 192 + 128
 
 
-def _trace(*tensors):
-    trace = MemoryTrace()
-    for i, tensor in enumerate(tensors):
-        trace.add_result(tensor, i)
-    return trace
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.bool])
 def test_views_and_arrays_are_relocated_with_their_storage(dtype):
     first, second = torch.ones(7).double(), torch.arange(24).reshape(2, 3, 4).to(dtype)
-    trace = _trace(first, second)
+    trace = MemoryTrace()
+    trace.add_result(first, 0)
+    trace.add_result(second, 1)
     offsets, size = trace.plan()
     block = MemoryBlock(size)
     views = [second, second[1], second.mT, second[:, 1:, 2], second[:, :, :0]]
@@ -64,28 +59,6 @@ def test_views_and_arrays_are_relocated_with_their_storage(dtype):
     relocated_array[...] = 0
     assert not relocated[0][1, ::2].any()
     assert second[1, 2].any()
-
-
-def test_external_tensors_are_not_relocated():
-    trace, weight, result = MemoryTrace(), torch.ones(3), torch.ones(3)
-    trace.add_use(weight, 0)
-    trace.add_result(weight[1:], 0)
-    trace.add_result(result, 1)
-    offsets, size = trace.plan()
-    block = MemoryBlock(size)
-    assert size == ALIGN
-    assert block.relocate(weight, trace, offsets) is weight
-    array = weight.numpy()
-    assert block.relocate(array, trace, offsets) is array
-    assert block.relocate(result, trace, offsets) is not result
-
-
-def test_an_empty_view_belongs_to_its_allocation():
-    result = torch.ones(2, 3)
-    trace = _trace(result, result[:, :0], result[:, :0])
-    trace.add_use(result, 7)
-    (allocation,) = trace._allocations.values()
-    assert (allocation.first, allocation.last) == (0, 7)
 
 
 SCRIPT = """

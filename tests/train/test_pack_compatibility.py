@@ -4,10 +4,9 @@ import dataclasses
 
 import pytest
 import torch
-from torch import nn
 
 from lmzoo import zoo
-from lmzoo.contract import LanguageModel, Task
+from lmzoo.contract import Task
 from lmzoo.train.pack_compatibility import (
     pack_key,
     packing_pays,
@@ -16,6 +15,7 @@ from lmzoo.train.pack_compatibility import (
 )
 from lmzoo.train.recipe import Recipe
 from tests.tiny import tiny
+from tests.toy_model import Bigram
 
 RECIPE = Recipe()
 
@@ -60,27 +60,21 @@ def test_count_models_and_noisy_models_cannot_be_packed():
     assert reason_not_packable(tiny("gpt", dropout=0.0)) == ""
 
 
-class _Toy(LanguageModel):
-    """A unigram model with one of two faults, or none."""
-
-    name = "toy"
+class _Toy(Bigram):
+    """A model with one of two faults, or none."""
 
     def __init__(self, fault: str) -> None:
         super().__init__(fault, Task(vocab=3, length=4))
-        self.table = nn.Parameter(torch.zeros(3))
         self.count: torch.Tensor
         self.register_buffer("count", torch.zeros(()))
 
     def score_tokens(self, tokens, lengths):
-        scores = torch.log_softmax(self.table, 0)[tokens[:, 1:]]
+        scores = super().score_tokens(tokens, lengths)
         if self.config == "branch" and scores.sum().item() > 0:
             return scores * 2
         if self.config == "statistics":
             self.count = self.count + 1
         return scores
-
-    def next_log_prob(self, prefix):
-        return torch.log_softmax(self.table, 0).expand(len(prefix), -1)
 
 
 def test_a_model_that_vmap_cannot_run_is_detected(monkeypatch):

@@ -40,6 +40,7 @@ WORK = {
     "a copy in another memory order": lambda x: x.mT.contiguous().cumsum(1),
     "a layer norm": lambda x: torch.nn.functional.layer_norm(x, (4,)),
     "a list of arguments": lambda x: torch.cat([x, x[:1] * 2]),
+    "an empty view": lambda x: torch.cat([(x + 1)[:, :0], x * 2], dim=1),
     "a constant": lambda x: x * torch.tensor([1.0, 2.0, 3.0, 4.0]),
 }
 

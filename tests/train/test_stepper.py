@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from lmzoo import zoo
-from lmzoo.contract import LanguageModel
 from lmzoo.laws_of_training.packing import assert_trainings_equal, random_corpus
 from lmzoo.train import stepper
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.trainer import Training, fit
 from tests.tiny import tiny
+from tests.toy_model import Bigram
 from tests.train.members import member
 
 EPOCHS = 5
@@ -53,12 +53,8 @@ def _training(corpus, recipe=RECIPE_KINDS[0]):
 
 def _assert_equal(actual, expected):
     assert_trainings_equal(actual, expected)
-    state, expected_state = actual.dump()["optimiser"], expected.dump()["optimiser"]
-    assert state["param_groups"] == expected_state["param_groups"]
-    assert all(type(group["lr"]) is float for group in state["param_groups"])  # not a tensor
-    for i, values in expected_state["state"].items():
-        for key, value in values.items():
-            torch.testing.assert_close(state["state"][i][key], value, rtol=1e-4, atol=1e-6)
+    groups = actual.optimiser.param_groups
+    assert all(type(group["lr"]) is float for group in groups)  # not a tensor
 
 
 @pytest.mark.parametrize("recipe", RECIPE_KINDS, ids=lambda r: f"{r.optimiser}-{r.accumulate}")
@@ -100,25 +96,18 @@ def test_the_number_of_recordings_is_limited(monkeypatch, corpus, fake_recorder)
     assert fake_recorder.replays
 
 
-class _Branching(LanguageModel):
+class _Branching(Bigram):
     """Branches on a value in Python."""
 
     name = "branching"
 
-    def __init__(self, task):
-        super().__init__(None, task)
-        self.table = torch.nn.Parameter(torch.zeros(task.vocab))
-
     def score_tokens(self, tokens, lengths):
-        scores = torch.log_softmax(self.table, 0)[tokens[:, 1:]]
+        scores = super().score_tokens(tokens, lengths)
         return scores * 1.5 if scores.sum().item() > 0 else scores
-
-    def next_log_prob(self, prefix):
-        return torch.log_softmax(self.table, 0).expand(len(prefix), -1)
 
 
 def test_a_model_that_synchronises_is_not_recorded(monkeypatch, corpus, fake_recorder, log):
-    branching = Training(_Branching(corpus.task), RECIPE_KINDS[0], 1)
+    branching = Training(_Branching(None, corpus.task), RECIPE_KINDS[0], 1)
     expected = _train_plainly(monkeypatch, branching, corpus)
     _assert_equal(_train(branching, corpus), expected)
     assert fake_recorder.recordings == 0

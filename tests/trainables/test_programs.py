@@ -282,9 +282,7 @@ def test_a_point_without_the_test_metric_is_not_compared_by_another(tmp_path):
 
 
 def test_a_program_that_stops_early_has_its_last_metric_at_the_budget(tmp_path):
-    command = Command(
-        script_of(tmp_path, EPOCHS.format("print(json.dumps({'epoch': e, 'valid': 3 / e}))"))
-    )
+    command = Command(script_of(tmp_path, EPOCHS.format(REPORT)))
     run = run_of(command, tmp_path, {})
     assert trained(run, 9) == [3.0, 1.5, 1.0, 1.0]
     run = run_of(command, tmp_path, {})

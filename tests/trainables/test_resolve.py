@@ -1,6 +1,7 @@
 """Points become runs: fields, sizes, names; equal points are one, bad ones are refused."""
 
 import dataclasses
+import itertools
 from contextlib import closing
 
 import numpy as np
@@ -83,11 +84,9 @@ def test_a_model_without_next_tokens_is_refused_on_a_task_that_scores_some_token
 
 def test_only_a_needed_point_must_accept_the_common_fields(study, corpus, corpus_fields):
     """A transformer has no field `starts`."""
-    both = dataclasses.replace(
-        study,
-        points=(*study.points, Point("minGPT", "DLM40")),
-        fields={"model.width": 4, "model.starts": 2},
-    )
+    points = (*study.points, Point("minGPT", "DLM40"))
+    fields = {"model.width": 4, "model.starts": 2}
+    both = dataclasses.replace(study, points=points, fields=fields)
     points = resolve(both, corpus, corpus_fields, {"wild type"})
     assert "minGPT" not in {label for point in points for label in point.labels}
     assert {"wild type", "cut 4"} <= {point.label for point in points}
@@ -175,20 +174,13 @@ def test_runs_at_different_rates_are_not_compared(path, study, corpus, corpus_fi
 
 def test_a_constant_rate_is_searched_beside_falling_ones(study, corpus, corpus_fields):
     """The fields that a constant rate cannot have are dropped, so its settings are one run."""
-    search = {
-        "recipe.schedule": Choice(("constant", "cosine")),
-        "recipe.final_lr": FloatRange(0.1, 0.5),
-    }
+    schedules, shares = ("constant", "cosine"), FloatRange(0.1, 0.2)
+    search = {"recipe.schedule": Choice(schedules), "recipe.final_lr": shares}
     fields = {**study.fields, **COSINE}
     study = dataclasses.replace(study, search=search, pruner="none", fields=fields)
-    runs = {
-        first_run(
-            study, corpus, corpus_fields, {"recipe.schedule": schedule, "recipe.final_lr": share}
-        )["run"]
-        for schedule in ("constant", "cosine")
-        for share in (0.1, 0.2)
-    }
-    assert len(runs) == 3
+    pairs = itertools.product(schedules, (shares.low, shares.high))
+    settings = [dict(zip(search, pair, strict=True)) for pair in pairs]
+    assert len({first_run(study, corpus, corpus_fields, own)["run"] for own in settings}) == 3
 
 
 def test_runs_train_as_long_as_their_schedule(study, corpus, corpus_fields, tmp_path):
@@ -239,14 +231,8 @@ def test_a_budget_that_no_width_has_is_refused() -> None:
         fit_width(zoo.config("rnn_lm"), TASK, 10**12)
 
 
-def test_a_corpus_without_a_file_gives_its_name() -> None:
-    assert store_name("toy", "captions") == "toy-captions"
-    assert store_name("toy", {"name": "shakespeare_char", "split": "nanogpt"}) == (
-        "toy-shakespeare_char"
-    )
-
-
-def test_the_name_of_a_file_is_readable_short_and_of_one_file() -> None:
+def test_the_name_of_a_store_is_readable_short_and_of_one_file() -> None:
+    assert store_name("toy", {"name": "captions", "split": "a"}) == "toy-captions"
     slugs = {
         "data/My Sentences.txt.gz": "my_sentences",
         "Ünï.txt": "n",

@@ -1,4 +1,4 @@
-"""In a task, loss and accuracy count the scored tokens only, alone and in a pack."""
+"""In a task, loss and accuracy count the scored tokens only; in a text, those of windows."""
 
 import dataclasses
 from math import log
@@ -133,3 +133,38 @@ def test_a_model_without_a_next_token_says_so_in_one_line(row):
         list(fit(run, corpus, 1))
     with raises_user_error("no distribution of the next token"):
         evaluate(run.model, corpus.test)
+
+
+@pytest.fixture(params=[0, 30], ids=["pass", "random"])
+def stream(request, tmp_path) -> Corpus:
+    """A contiguous text, read once in an epoch or in random blocks."""
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"{'abcdef'[i % 5 :]}\n" for i in range(300)))
+    spec = {"name": "stream", "path": str(path), "block": 7, "stride": 3, "blocks": request.param}
+    return open_corpus(spec)
+
+
+def test_the_loss_is_that_of_every_character_with_its_context(stream):
+    model = training("rnn_lm", stream).model.eval()
+    text, nats = stream.test.tokens[stream.test.scored], []
+    for t in range(len(text)):
+        # Windows have 8 characters and move by 3; the last one ends with the text.
+        end = min(8 if t < 8 else 8 + 3 * -(-(t - 7) // 3), len(text))
+        prefix = torch.cat([torch.tensor([1]), text[end - 8 : t]])
+        with torch.no_grad():
+            nats.append(-float(model.next_log_prob(prefix[None])[0, text[t]]))
+    losses = evaluate(model, stream.test)
+    assert losses.tokens == len(text)
+    assert losses.token == pytest.approx(sum(nats) / len(nats), abs=1e-5)
+    assert losses.accuracies == {}
+
+
+def test_a_pack_whose_members_are_at_different_epochs_trains_as_each_alone(stream):
+    alone, packed = ([training("rnn_lm", stream, seed) for seed in range(3)] for _ in range(2))
+    for member in (*alone, *packed):
+        list(fit(member, stream, member.seed))  # member p is at epoch p
+    for member in alone:
+        list(fit(member, stream, 4))
+    list(KeptTrainers().fit(packed, stream, 4))
+    for ours, other in zip(packed, alone, strict=True):
+        assert_trainings_equal(ours, other)
