@@ -26,7 +26,7 @@ import polars as pl
 from lmzoo.base.errors import UserError, near
 from lmzoo.lab.judging.reports import LARGEST, number
 from lmzoo.lab.judging.sources import as_source
-from lmzoo.lab.judging.texts import RUN, STATE
+from lmzoo.lab.judging.texts import LAST_STEP, RUN, STATE
 
 FINISHED = {
     "finished", "finish", "complete", "completed", "done", "ended", "success", "succeeded",
@@ -64,7 +64,7 @@ RUNS = (RUN, "run_id", "trial_id", "run_name", "Run")
 NAMES = (RUN, "Name", "run_name", "name", "displayName")
 """Columns of names of runs, for `--parse`."""
 HIGHER = r"(.*[^a-z])?(acc|accuracy|auc|auroc|f1|bleu|rouge|reward)([^a-z].*)?"
-LOWER = r"(.*[^a-z])?(loss|nll|error|perplexity|ppl|bpb|bpc|rmse|mse|mae|wer)([^a-z].*)?"
+LOWER = r"(.*[^a-z])?(loss|nll|err(or)?|perplexity|ppl|bpb|bpc|rmse|mse|mae|wer)([^a-z].*)?"
 """Metrics of which a higher value is better, and a lower one."""
 SHOWN = 3
 """Examples in a line."""
@@ -117,6 +117,8 @@ def account(results: Any, question: Question) -> Account:
     q, source = question, as_source(results)
     frame = parse_column(source.frame, q.parse) if q.parse else source.frame
     columns = [q.by] if isinstance(q.by, str) else list(q.by)
+    if not columns:
+        raise UserError("by names no column; give the ones that say which variant was trained")
     named = [*columns, q.metric, *(c for c in (q.seed, q.within, q.step) if c is not None)]
     known = [*(flag[0] for flag in FLAGS if flag[0] != ANY), *([] if q.seed else [SEEDS])]
     read = [name for name in source.twice if any(_is_named(name, own) for own in known)]
@@ -166,10 +168,12 @@ def account(results: Any, question: Question) -> Account:
     )
     if step is None and key is None:
         _check_history(frame, free, rows)
+        notes += _unnamed(frame, free, rows["variant"])
     known = (rows["why"] == "") & rows["value"].is_not_null()
+    at = step or next((c for c in free if c in (q.metric + LAST_STEP, "_step")), None)
     none = pl.repeat(None, len(frame), dtype=pl.Float64, eager=True)
     rows = rows.with_columns(
-        step=none if step is None else numbers(frame[step], known),
+        step=none if at is None else numbers(frame[at], known),
         known=known,
         name=frame[RUN].cast(pl.String) if RUN in free and key != RUN else pl.lit(None, pl.String),
     )
@@ -190,14 +194,14 @@ def _runs(
     def shown(row: dict[str, Any]) -> str:
         return f"variant {row['variant']!r}, {key} {row['key']}"
 
-    known = rows.filter("known")
+    known, has_step = rows.filter("known"), pl.col("step").is_finite().fill_null(value=False)
     for row in known.filter(pl.struct(KEY).is_duplicated()).to_dicts() if step is None else ():
         raise UserError(
             f"two rows have {shown(row)}; --step {hint} keeps the last row of each run, "
             "--within COLUMN compares each value of a column by itself, and more --by tell "
             "variants apart"
         )
-    for row in known.filter(pl.col("step").is_null()).to_dicts() if step is not None else ():
+    for row in known.filter(~has_step).to_dicts() if step is not None else ():
         raise UserError(f"row {row['row'] + 1} has no {step}; fill it, or leave out --step")
     names = known.group_by(KEY, maintain_order=True).agg(pl.col("name").unique(maintain_order=True))
     for row in names.filter(pl.col("name").list.len() > 1).to_dicts():
@@ -209,7 +213,9 @@ def _runs(
     early = last.filter(pl.col("step") < pl.col("step").max()).unique(KEY, maintain_order=True)
     if texts := [f"{shown(row)} (at {row['step']:g})" for row in early.to_dicts()]:
         latest = f"{last['step'].max():g}"
-        notes.append(f"ended before {step} {latest}, and their last value counts: {_some(texts)}")
+        notes.append(
+            f"ended before {step or 'step'} {latest}, and their last value counts: {_some(texts)}"
+        )
     chosen = pl.col("row").sort_by("known", "step", "row").last().over(KEY)
     first = rows.with_columns(first=pl.col("row").min().over(KEY), chosen=chosen)
     runs = first.filter(pl.col("row") == pl.col("chosen")).sort("first")
@@ -330,6 +336,17 @@ def _check_history(frame: pl.DataFrame, free: Sequence[str], rows: pl.DataFrame)
                     f"the rows of {name} {own[0]:g}, {own[1]:g}, ... would count as runs; give "
                     f"--step {name} with --seed COLUMN, or --within {name}"
                 )
+
+
+def _unnamed(frame: pl.DataFrame, free: Sequence[str], variants: pl.Series) -> list[str]:
+    """Return a note for each column whose values number the rows of each variant."""
+    found = []
+    for name in free:
+        rows = pl.DataFrame({"variant": variants, "own": _plain(frame[name])}).drop_nulls()
+        own = [sorted(part["own"]) for part in rows.partition_by("variant")]
+        if len(own) > 1 and len({*own[0]}) == len(own[0]) > 1 and all(x == own[0] for x in own):
+            found.append(f"each row counts as a run; is {name} a seed (--seed) or a step (--step)?")
+    return found
 
 
 def _direction(higher: dict[str, bool | None], q: Question, notes: list[str]) -> bool:

@@ -13,17 +13,17 @@ What a source knows stays: states and deletions are columns, the direction of a 
 """
 
 import bz2
-import csv
+import contextlib
 import gzip
 import json
 import lzma
 import math
+import os
 import re
 import shlex
-import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,8 @@ SETTINGS = (
     ".hydra/config.yaml",
 )  # fmt: skip
 """Files next to them that have the settings of the run."""
+RUN_MARKS = ("params.json", "hparams.yaml", ".hydra/config.yaml")
+"""Those of them that only the folder of a run has."""
 
 
 def read_results(path: str | Path) -> Source:
@@ -87,11 +89,9 @@ def read_results(path: str | Path) -> Source:
         else:
             source = _folder(file) if file.is_dir() else _content(file.read_bytes(), file)
     except UserError as error:
-        raise UserError(f"{file}: {error}".replace(f"{file}: {file}", str(file))) from error
-    except (
-        OSError, ValueError, RecursionError, EOFError, TypeError, KeyError, csv.Error,
-        lzma.LZMAError, sqlite3.Error, pl.exceptions.PolarsError,
-    ) as error:  # fmt: skip
+        text = f"{file}: {error}".replace(f"{file}: {file}", str(file))
+        raise UserError(" ".join(text.split())) from error
+    except Exception as error:  # readers of damaged files raise any
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UserError(f"cannot read {file}: {reason}") from error
     if source.frame.is_empty():
@@ -131,7 +131,9 @@ def _content(content: bytes, file: Path) -> Source:
         return read_database(file)
     for mark, read in FRAMES.items():
         if content.startswith(mark):
-            frame = read(content).with_columns(
+            with _quiet():
+                frame = read(content)
+            frame = frame.with_columns(
                 selectors.binary().map_elements(lambda b: b.decode(errors="replace"), pl.String)
             )
             nested = any(dtype.is_nested() for dtype in frame.schema.values())
@@ -144,6 +146,21 @@ def _content(content: bytes, file: Path) -> Source:
     is_json = text.lstrip()[:1] in ("{", "[") and name.suffix.lower() not in (".csv", ".tsv")
     is_json |= bool(re.match(r'\s*(\[\s*)?\{\s*"', text))
     return read_json(text) if is_json or _kind(name) == ".json" else read_csv(text)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what polars prints about a damaged file from the terminal; its panic is an error."""
+    stderr = os.dup(2)
+    try:
+        with Path(os.devnull).open("wb") as nothing:
+            os.dup2(nothing.fileno(), 2)
+        yield
+    except pl.exceptions.PanicException as error:
+        raise ValueError("it is damaged") from error
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 def _kind(file: Path) -> str:
@@ -159,8 +176,9 @@ def _folder(path: Path) -> Source:
         raise UserError(f"{path} is a study of lmzoo; use `lmzoo rank {shlex.quote(str(path))}`")
     if (path / "mlflow.db").exists():
         return read_database(path / "mlflow.db")
-    runs = [f.parent for f in path.glob("**/meta.yaml") if (f.parent / "metrics").is_dir()]
-    if runs:
+    runs = {f.parent for f in path.glob("**/meta.yaml") if (f.parent / "metrics").is_dir()}
+    if runs:  # and those whose meta.yaml is lost
+        runs |= {f.parent for f in path.glob("**/metrics/") if (f.parent / "params").is_dir()}
         rows = sorted(map(read_mlflow_run, sorted(runs)), key=lambda row: row.pop("started"))
         return Source(frame_of(rows))
     files = sorted(file for file in path.glob("**/*") if file.is_file())
@@ -170,7 +188,10 @@ def _folder(path: Path) -> Source:
         return Source(frame_of(path_columns(f.parent, path) | read_wandb_log(f) for f in logs))
     for name in PARTS:
         if own := [file for file in files if file.name == name]:
-            return _files(own, path, PARTS[name], whole=True)
+            source, known = _files(own, path, PARTS[name], whole=True), {f.parent for f in own}
+            if left := [f for f in files if f.name in PARTS and f.parent not in known]:
+                source.notes.append(f"{name} is read; not read: {len(left)} such as {left[0]}")
+            return source
     if boards := sorted({file.parent for file in files if "tfevents" in file.name}):
         return Source(frame_of(read_boards(boards, path)))
     tables = [file for file in files if _kind(file)]
@@ -195,7 +216,7 @@ def _files(files: Sequence[Path], root: Path, step: str | None, *, whole: bool) 
             for name in SETTINGS:
                 own |= read_settings(file.parent / name) if name != file.name else {}
             found = _content(content, file) if content.strip() else Source(frame_of([{}]))
-        except ValueError as error:
+        except Exception as error:
             raise UserError(f"{file} and its settings: {error}") from error
         notes += found.notes
         failed = {"error": "error.txt"} if file.with_name("error.txt").exists() else {}
@@ -203,6 +224,12 @@ def _files(files: Sequence[Path], root: Path, step: str | None, *, whole: bool) 
             row = {**own, **{k: v for k, v in row.items() if v is not None}}
             trial = row.get("trial_id") or next((t for t in states if f"_{t}_" in own[RUN]), None)
             rows.append(row | ({"status": states[trial]} if trial in states else failed))
+    known = {folder for file in files for folder in file.parents}
+    for mark in RUN_MARKS:  # runs that ended before they wrote a result
+        for file in sorted(root.glob(f"**/{mark}")):
+            folder = file.parent.parent if ".hydra" in mark else file.parent
+            if folder not in known:
+                rows.append(path_columns(folder, root) | read_settings(file))
     frame = frame_of(rows)
     return Source(frame, step=step if step in frame.columns else None, notes=notes)
 

@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.judging.texts import RUN, TORN, Row, Source, flat_row, frame_of, path_columns
+from lmzoo.lab.judging.texts import (
+    LAST_STEP,
+    RUN,
+    TORN,
+    Row,
+    Source,
+    flat_row,
+    frame_of,
+    path_columns,
+)  # fmt: skip
 
 MLFLOW = (
     "SELECT run_uuid, 'run', COALESCE(NULLIF(name, ''), run_uuid) FROM runs ORDER BY start_time",
@@ -24,6 +33,7 @@ MLFLOW = (
        FROM runs JOIN experiments USING (experiment_id)
        WHERE 'deleted' IN (runs.lifecycle_stage, experiments.lifecycle_stage)""",
     "SELECT run_uuid, key, CASE WHEN is_nan THEN 'nan' ELSE value END FROM latest_metrics",
+    f"SELECT run_uuid, key || '{LAST_STEP}', step FROM latest_metrics",
     "SELECT run_uuid, key, value FROM params WHERE key NOT LIKE 'mlflow.%'",
     "SELECT run_uuid, key, value FROM tags WHERE key NOT LIKE 'mlflow.%'",
 )
@@ -128,6 +138,13 @@ def read_settings(file: Path) -> Row:
 
 def read_mlflow_run(folder: Path) -> Row:
     """Return a run of MLflow's folders, with the last value of each metric."""
+    try:
+        return _mlflow_run(folder)
+    except Exception as error:  # a damaged file raises any
+        raise UserError(f"{folder} has a damaged file: {error}; mend or delete it") from error
+
+
+def _mlflow_run(folder: Path) -> Row:
     meta, above = read_settings(folder / "meta.yaml"), read_settings(folder.parent / "meta.yaml")
     row: Row = {RUN: meta.get("run_name", folder.name)}
     row["status"] = MLFLOW_STATUS.get(meta.get("status", ""), meta.get("status"))
@@ -143,7 +160,8 @@ def read_mlflow_run(folder: Path) -> Row:
                 text = file.read_text().strip()
             if text and kind == "metrics":  # lines of time, value, step
                 lines = [line.split() for line in text.splitlines() if line.strip()]
-                text = max(lines, key=lambda own: (int((*own, 0)[2]), int(own[0])))[1]
+                step, _, text = max((int((*own, 0)[2]), int(own[0]), own[1]) for own in lines)
+                row[f"{key}{LAST_STEP}"] = step
             if text:
                 row.setdefault(key, text)
     return row
@@ -214,11 +232,13 @@ def _board_run(folder: Path, root: Path) -> Row:
     events.Reload()
     row = path_columns(folder, root)
     for tag in events.Tags()["scalars"]:
-        row[tag] = events.Scalars(tag)[-1].value
+        last = events.Scalars(tag)[-1]
+        row |= {tag: last.value, f"{tag}{LAST_STEP}": last.step}
     for tag in events.Tags()["tensors"]:
-        value = make_ndarray(events.Tensors(tag)[-1].tensor_proto)
-        if value.size == 1 and value.dtype.kind in "fiub":
-            row.setdefault(tag, float(value.item()))
+        last = events.Tensors(tag)[-1]
+        value = make_ndarray(last.tensor_proto)
+        if tag not in row and value.size == 1 and value.dtype.kind in "fiub":
+            row |= {tag: float(value.item()), f"{tag}{LAST_STEP}": last.step}
     with contextlib.suppress(KeyError):
         for content in events.PluginTagToContent("hparams").values():
             data = plugin_data_pb2.HParamsPluginData.FromString(content)  # type: ignore[attr-defined]

@@ -61,10 +61,22 @@ def test_names_that_look_alike_are_said(tmp_path: Path) -> None:
     )
 
 
+def test_a_column_that_numbers_the_rows_is_asked_for(tmp_path: Path) -> None:
+    found = said(table(head="variant,fold,loss"), tmp_path)
+    assert "each row counts as a run; is fold a seed (--seed) or a step (--step)?" in found
+    rows = [(v, i, x) for i, (v, _, x) in enumerate(RUNS)]
+    assert "each row" not in said(table(rows, "variant,id,loss"), tmp_path)
+    with pytest.raises(UserError, match="by names no column"):
+        said(table(), tmp_path, by=[])
+
+
 def test_a_direction_that_the_metric_contradicts_is_said(tmp_path: Path) -> None:
     accuracy = table(head="variant,seed,val_acc")
     assert "not given for val_acc" in said(accuracy, tmp_path, metric="val_acc")
     assert "is given for loss" in said(table(), tmp_path, higher_is_better=True)
+    assert "given for" in said(
+        table(head="variant,seed,err"), tmp_path, metric="err", by="variant", higher_is_better=True
+    )
     assert "given for" not in said(accuracy, tmp_path, metric="val_acc", higher_is_better=True)
 
 
@@ -92,6 +104,8 @@ def test_the_last_row_that_has_the_metric_counts(tmp_path: Path) -> None:
     assert (
         "ended before step 2, and their last value counts: variant 'cand', seed 3 (at 1)" in found
     )
+    with pytest.raises(UserError, match="row 23 has no step; fill it"):
+        said(table([*rows, ("base", 0, "nan", 1)], "variant,seed,step,loss"), tmp_path, step="step")
     rows += [("base", 0, 2, 1.5)]
     found = said(table(rows, "variant,seed,step,loss"), tmp_path, step="step")
     assert "several values at the last step; the last row counts: variant 'base', seed 0" in found

@@ -151,12 +151,13 @@ def tune(path: Path, last: str = "TERMINATED") -> None:
     put(path / "experiment_state-1.json", json.dumps({"trial_data": trials}))
 
 
-def boards(path: Path) -> None:
+def boards(path: Path, last: int = 3) -> None:
+    """Write event files; that of the last run ends after `last` steps."""
     from torch.utils.tensorboard import SummaryWriter
 
-    for v, s, x in RUNS:
+    for i, (v, s, x) in enumerate(RUNS):
         with SummaryWriter(path / f"{v}-s{s}") as board:
-            for step in range(3):
+            for step in range(last if i == len(RUNS) - 1 else 3):
                 board.add_scalar("loss", x + 2 - step, step)
 
 
@@ -374,11 +375,12 @@ def test_a_state_of_ones_own_is_named_or_refused(tmp_path: Path) -> None:
         ("r.jsonl", '{"a": 1}\n{"a": \n', "line 2 is not JSON"),
         ("r.jsonl", "[1, 2]\n", "no objects"),
         ("r.parquet", b"PAR1", "cannot read"),
+        ("r.csv.gz", gzip.compress(table().encode())[:10] + b"\xff" * 40, "cannot read"),
         ("r.db", b"SQLite format 3\0 broken", "cannot read"),
         ("r.log", '{"op_code": 0}\n', "cannot read"),
         ("none.csv", None, "no file or folder"),
     ],
-    ids=range(19),
+    ids=range(20),
 )
 def test_a_file_that_cannot_be_read_is_one_line(
     name: str, content: str | bytes | None, message: str, tmp_path: Path
@@ -390,6 +392,18 @@ def test_a_file_that_cannot_be_read_is_one_line(
     assert message in str(error.value)
     assert name in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_damage_that_makes_polars_panic_is_an_error_too(tmp_path: Path, capfd: Any) -> None:
+    content, errors = written(pl.DataFrame(OBJECTS).write_ipc), 0
+    for place in range(300, len(content)):
+        damaged = content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :]
+        try:
+            read_results(put(tmp_path / "r.feather", damaged))
+        except UserError as error:
+            errors += "it is damaged" in str(error)
+    assert errors
+    assert capfd.readouterr().err == ""
 
 
 def test_what_a_source_knows_of_a_run_counts(tmp_path: Path) -> None:
@@ -406,6 +420,24 @@ def test_what_a_source_knows_of_a_run_counts(tmp_path: Path) -> None:
     events.write_bytes(events.read_bytes()[:-7])
     found = heading(tmp_path / "k", parse=NAMED, reference="base")
     assert "1 torn (not written to its end)" in found
+    boards(tmp_path / "b", 2)
+    found = heading(tmp_path / "b", parse=NAMED, reference="base")
+    assert (
+        "ended before step 2, and their last value counts: variant 'cand', seed 3 (at 1)" in found
+    )
+    mlflow(tmp_path / "f")
+    put(tmp_path / "f/0" / f"{0:032x}" / "metrics/loss", "x")
+    with pytest.raises(UserError, match=r"0/0+ has a damaged file: .*; mend or delete it"):
+        heading(tmp_path / "f")
+    (tmp_path / "f/0" / f"{49 % 31:032x}" / "meta.yaml").unlink()
+    put(tmp_path / "f/0" / f"{0:032x}" / "metrics/loss", "1 1.9 9")
+    assert "1 not finished (status '')" in heading(tmp_path / "f")
+    write, question, _ = FOLDERS["Hydra"]
+    write(tmp_path / "h")
+    (tmp_path / "h/7/results.json").unlink()
+    assert "8 rows read: 6 counted" in heading(tmp_path / "h", **question)
+    put(tmp_path / "t" / "more" / "progress.csv", "loss\n1\n")
+    assert "not read: 1 such as" in heading(tmp_path / "t", by="config.variant")
     wandb(tmp_path / "w", 2)
     assert "1 not finished (state 'running')" in heading(tmp_path / "w", by="config.variant")
     optuna(tmp_path / "o")
@@ -426,18 +458,19 @@ def test_a_storage_of_mlflow_holds_its_runs_and_says_which_are_deleted(tmp_path:
             INSERT INTO runs VALUES
                 ('1', 'b', 'FINISHED', 'active', 2, 0), ('2', '', 'FAILED', 'active', 1, 0),
                 ('3', 'b', 'FINISHED', 'deleted', 0, 0), ('4', 'c', 'FINISHED', 'active', 3, 1);
-            CREATE TABLE latest_metrics (run_uuid, key, value, is_nan);
-            INSERT INTO latest_metrics VALUES ('1', 'loss', 0.5, 0), ('2', 'loss', 0.0, 1);
+            CREATE TABLE latest_metrics (run_uuid, key, value, is_nan, step);
+            INSERT INTO latest_metrics VALUES ('1', 'loss', 0.5, 0, 9), ('2', 'loss', 0.0, 1, 7);
             CREATE TABLE params (run_uuid, key, value);
             CREATE TABLE tags (run_uuid, key, value);
             INSERT INTO params VALUES ('1', 'lr', 'x'), ('2', 'lr', 'params'), ('1', 'loss', 'z');
             INSERT INTO tags VALUES ('2', 'lr', 'tags'), ('1', 'mlflow.user', 'y');
         """)
     db.close()
+    step = "loss (last step)"
     expected = [
         {"run": "b", "status": "FINISHED", "lifecycle_stage": "deleted"},
-        {"run": "2", "status": "FAILED", "loss": "nan", "lr": "params"},
-        {"run": "b", "status": "FINISHED", "loss": "0.5", "lr": "x"},
+        {"run": "2", "status": "FAILED", "loss": "nan", step: 7, "lr": "params"},
+        {"run": "b", "status": "FINISHED", "loss": "0.5", step: 9, "lr": "x"},
         {"run": "c", "status": "FINISHED", "lifecycle_stage": "deleted"},
     ]
     assert read_results(tmp_path).frame.equals(frame_of(expected))
