@@ -81,6 +81,20 @@ PARTS: list[Case] = [
 ]
 """A selection of the combinations of parts of the recurrent model."""
 
+VAE_PARTS: list[Case] = [
+    (name, {"samples": 3, **fields})
+    for name in ("gru_vae", "gru_ternary_vae")
+    for fields in (
+        {"samples": 1},
+        {"norm": "none"},
+        {"cell": "lstm"},
+        {"cell": "hm_lstm", "norm": "l2"},
+        {"cell": {"name": "mgru", "mutations": [4]}, "norm": "std"},
+        {"norm": "time_std_causal"},
+    )
+]
+"""Decoders from several draws of the latent."""
+
 CELL_CASES: list[Case] = [
     ("recurrent_lm", {"cell": cell, "starts": 2 * (cell != "attention")}) for cell in CELLS
 ]
@@ -128,7 +142,8 @@ def groups() -> Iterator[Any]:
         if family not in families:
             yield parameter(case, [law for law in laws if law in EXPENSIVE], "expensive")
         families.add(family)
-    for some, chosen in ((OPTIONS, OPTION_LAWS), (PARTS, PART_LAWS), (CELL_CASES, CELL_LAWS)):
+    parts = [*PARTS, *VAE_PARTS]
+    for some, chosen in ((OPTIONS, OPTION_LAWS), (parts, PART_LAWS), (CELL_CASES, CELL_LAWS)):
         for case in some:
             laws = laws_for(MODELS[zoo.row(case[0]).model or ""])
             yield parameter(case, [law for law in laws if law in chosen], "", some is not OPTIONS)

@@ -38,50 +38,67 @@ def heads(x: Tensor, n: int) -> Tensor:
     return x.view(len(x), n, -1)
 
 
-def delta_rule(cell: Any, w: W, x: Tensor, alpha: Tensor, steps: int = 1) -> Tensor:
-    """α (T, n) or (T, n, K) decays before the first of the steps of a token."""
-    n, keys = cell.heads, cell.heads * cell.keys
-    q, k, v = conv(x @ torch.cat([w["q"], w["k"], w["v"]]).T, w["conv"]).split(
-        [keys, steps * keys, len(w["v"])], dim=1
+def decays(w: W, logits: Tensor, end: str = "") -> Tensor:
+    rate, delta = w[f"log_rate{end}"].exp(), F.softplus(logits + w[f"bias_alpha{end}"])
+    return torch.exp(-rate.repeat_interleave(delta.shape[-1] // len(rate)) * delta)
+
+
+def delta_rule(cell: Any, w: W, x: Tensor) -> Tensor:
+    """The cells with the delta rule, and their cuts; α decays before the first step of a token."""
+    n, c, steps, size = cell.heads, cell.config, cell.substeps, len(x)
+    mixed = x @ torch.cat([w["q"], w["k"], w["v"]]).T
+    mixed = conv(mixed, w["conv"]) if "conv" in w else F.silu(mixed)
+    q, k, v = mixed.split([len(w[name]) for name in "qkv"], dim=1)
+    q, k, v = heads(q, n), k.view(size, steps, n, -1), v.view(size, steps, n, -1)
+    strength = torch.sigmoid(w["bias_b"]) if "bias_b" in w else x.new_ones(n)
+    if "skip" in w:
+        q = q - (w["skip"] * strength)[:, None] * k[:, 0]
+    if "unit" not in c.cuts:
+        q, k = (u / torch.sqrt(u.pow(2).sum(-1, keepdim=True) + 1e-6) for u in (q, k))
+    alpha = x.new_ones(size, n, 1)
+    if "alpha" in w:
+        logits = x @ w["alpha"].T
+        logits = logits @ w["up_alpha"].T if "up_alpha" in w else logits
+        alpha = decays(w, logits).view(size, n, -1)
+    rates = torch.sigmoid(x @ w["beta"].T) * c.beta_max if "beta" in w else x.new_ones(())
+    beta = rates.expand(size, steps * n).view(size, steps, n)
+    erase, write = (
+        heads(torch.sigmoid(x @ w[name].T), n) if name in w else x.new_ones(size, n, 1)
+        for name in ("erase", "write")
     )
-    q, k, v = heads(q, n), k.view(len(x), steps, n, -1), v.view(len(x), steps, n, -1)
-    q, k = (u / torch.sqrt(u.pow(2).sum(-1, keepdim=True) + 1e-6) for u in (q, k))
-    beta = (torch.sigmoid(x @ w["beta"].T) * cell.config.beta_max).view(len(x), steps, n)
-    state, outputs = x.new_zeros(n, cell.keys, cell.values), []
-    for t in range(len(x)):
-        state = alpha[t].view(n, -1, 1) * state
+    erase = erase * c.beta_max if "erase" in w else erase
+    state, curvature, outputs = (
+        x.new_zeros(n, cell.keys, cell.values),
+        x.new_zeros(n, cell.keys),
+        [],
+    )
+    for t in range(size):
+        m = torch.ones_like(curvature)
+        if "log_centre" in w:
+            kept = decays(w, x[t] @ w["alpha_a"].T, "_a")[:, None]
+            new = torch.sigmoid(x[t] @ w["beta_a"].T)[:, None]
+            curvature = kept * curvature + new * k[t, 0] ** 2
+            r = torch.log(curvature + 1e-6) - w["log_centre"][:, None]
+            m = torch.exp(-math.log(1.5) * r / (1 + r.abs()))
+        state = alpha[t][..., None] * state
         for i in range(steps):
-            known = torch.einsum("nkv,nk->nv", state, k[t, i])
-            new = beta[t, i][:, None] * (v[t, i] - known)
-            state = state + torch.einsum("nk,nv->nkv", k[t, i], new)
+            known = torch.einsum("nkv,nk->nv", state, strength[:, None] * erase[t] * k[t, i])
+            known = 0 if "delta" in c.cuts else known
+            error = beta[t, i][:, None] * (write[t] * v[t, i] - known)
+            state = state + torch.einsum("nk,nv->nkv", k[t, i] * m, error)
         outputs.append(torch.einsum("nkv,nk->nv", state, q[t] * cell.keys**-0.5))
-    return rms(torch.stack(outputs), w["norm"])
+    o = torch.stack(outputs)
+    o = (rms(o, w["norm"]) if "norm" in w else o).flatten(1)
+    if "gate" in w:
+        gate = x @ w["gate"].T
+        gate = gate @ w["up_gate"].T + w["bias_gate"] if "up_gate" in w else gate
+        o = o * (F.silu(gate) if cell.name in SWISH else torch.sigmoid(gate))
+    return o @ w["out"].T
 
 
-@form
-def deltanet(cell: Any, w: W, x: Tensor) -> Tensor:
-    return delta_rule(cell, w, x, x.new_ones(len(x), cell.heads)).flatten(1) @ w["out"].T
-
-
-@form
-def gated_deltanet(cell: Any, w: W, x: Tensor, steps: int = 1) -> Tensor:
-    rate = w["log_rate"].exp() * F.softplus(x @ w["alpha"].T + w["bias_alpha"])
-    o = delta_rule(cell, w, x, (-rate).exp(), steps).flatten(1)
-    return (o * F.silu(x @ w["gate"].T)) @ w["out"].T
-
-
-@form
-def deltaproduct(cell: Any, w: W, x: Tensor) -> Tensor:
-    return gated_deltanet(cell, w, x, cell.config.products)
-
-
-@form
-def kda(cell: Any, w: W, x: Tensor) -> Tensor:
-    low = x @ w["alpha"].T @ w["up_alpha"].T + w["bias_alpha"]
-    rate = w["log_rate"].exp()[:, None] * F.softplus(heads(low, cell.heads))
-    o = delta_rule(cell, w, x, (-rate).exp()).flatten(1)
-    gate = torch.sigmoid(x @ w["gate"].T @ w["up_gate"].T + w["bias_gate"])
-    return (o * gate) @ w["out"].T
+SWISH = ("gated_deltanet", "deltaproduct")
+DELTA = ("deltanet", *SWISH, "kda", "comba", "gated_deltanet2")
+FORMS |= dict.fromkeys(DELTA, delta_rule)
 
 
 @form

@@ -72,20 +72,6 @@ def test_qrnn_with_window_1_is_sru_without_its_highway(seed: int) -> None:
         same(qrnn, sru, seed)
 
 
-@given(seed=SEEDS, window=st.integers(1, 4))
-@quick
-def test_qrnn_computes_its_convolution(seed: int, window: int) -> None:
-    cell = make("qrnn", window=window, cuts=["carry", "output_gate"], length=6, seed=seed)
-    x, start = inputs(cell, seed=seed)
-    padded = torch.nn.functional.pad(x.mT, (window - 1, 0))
-    z, f = (  # torch's kernel is (out, in, k), its last entry reads the newest input
-        torch.conv1d(padded, weight.flip(0).permute(2, 1, 0), bias).mT
-        for weight, bias in ((cell.w.xz, cell.w.bz), (cell.w.xf, cell.w.bf))
-    )
-    expected = (1 - torch.sigmoid(f)) * torch.tanh(z)
-    assert_close(cell.scan(x, start), expected, FINE, "convolution")
-
-
 @given(seed=SEEDS)
 @quick
 def test_qrnn_write_gate_of_one_minus_f_is_fo_pooling(seed: int) -> None:

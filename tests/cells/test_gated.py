@@ -29,32 +29,15 @@ def torch_layer(cell: Cell, **options: Any) -> nn.RNNBase:
     return theirs
 
 
-def run_layer(theirs: nn.RNNBase, x: Tensor, start: Tensor) -> Tensor:
-    """Return the outputs of torch's layer; `start` concatenates its initial states."""
-    parts = tuple(part[None].contiguous() for part in start.split(x.shape[-1], dim=-1))
-    return theirs(x, parts if len(parts) > 1 else parts[0])[0]
-
-
 @pytest.mark.parametrize("name", [*LIBRARY, "relu"])
-def test_outputs_and_gradients_equal_those_of_torch(name: str) -> None:
+def test_outputs_equal_those_of_torch(name: str) -> None:
     relu = name == "relu"
     cell = make("rnn" if relu else name, 5, 6, **({"activation": "relu"} if relu else {}))
     theirs = torch_layer(cell, **({"nonlinearity": "relu"} if relu else {}))
-    (x, start), weight = inputs(cell, count=3), torch.randn(3, 6, 5, dtype=torch.float64)
-    our_x, our_start = x.clone().requires_grad_(), start.clone().requires_grad_()
-    their_x, their_start = x.clone().requires_grad_(), start.clone().requires_grad_()
-    ours, expected = cell.scan(our_x, our_start), run_layer(theirs, their_x, their_start)
-    assert_close(ours, expected, FINE, "outputs")
-    (ours * weight).sum().backward()
-    (expected * weight).sum().backward()
-    assert_close(our_x.grad, their_x.grad, FINE, "gradient of the inputs")
-    assert_close(our_start.grad, their_start.grad, FINE, "gradient of the initial state")
-    parameters = dict(cell.w.named_parameters())
-    assert len(parameters) == len(list(theirs.parameters()))
-    for name_, parameter in parameters.items():
-        assert_close(
-            parameter.grad, getattr(theirs, f"{name_}_l0").grad, FINE, f"gradient of {name_}"
-        )
+    x, start = inputs(cell, count=3)
+    parts = tuple(part[None].contiguous() for part in start.split(5, dim=-1))
+    expected, _ = theirs(x, parts if len(parts) > 1 else parts[0])
+    assert_close(cell.scan(x, start), expected, FINE, "outputs")
 
 
 @pytest.mark.parametrize("width", [2, 7, 40])

@@ -1,6 +1,5 @@
 """Cells with a matrix state: relations between them, and loops over the tokens."""
 
-import math
 from typing import Any
 
 import pytest
@@ -8,12 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from lmzoo.base.equations import cut_names
 from lmzoo.cells.base import Cell
 from lmzoo.functional.matrix_state import matrix_scan
 from lmzoo.laws.cells import UNCUT_LAWS, law_equal_functions_have_equal_configs
 from lmzoo.laws.probes import disturb
 from lmzoo.laws.support import assert_close
-from tests.cells.reference_forms import conv, heads, rms
+from tests.cells.reference_forms import DELTA, conv, delta_rule, heads, rms
 from tests.cells.support import make
 from tests.tiny import FINE
 
@@ -64,18 +64,6 @@ def test_gla_and_retention_without_decay_are_linear_attention() -> None:
     assert_close(scan(retention), expected, FINE, "linear attention")
 
 
-def test_gated_deltanet_without_alpha_and_gate_is_deltanet() -> None:
-    gated = built("gated_deltanet", cuts=["alpha", "gate"], expand_v=1)
-    assert_close(scan(gated), scan(share(built("deltanet"), gated)), FINE, "outputs")
-
-
-@pytest.mark.parametrize("cuts", [[], ["alpha", "gate"]], ids=str)
-def test_deltaproduct_with_one_step_is_gated_deltanet(cuts: list[str]) -> None:
-    one = built("deltaproduct", products=1, cuts=cuts, expand_v=1 if cuts else 2)
-    other = "gated_deltanet" if not cuts else "deltanet"
-    assert_close(scan(one), scan(share(built(other, beta_max=2.0), one)), FINE, "outputs")
-
-
 def test_mamba3_without_its_three_ideas_is_mamba2() -> None:
     """Without trapezoid, rotation, biases and norms of B and C (Lahoti et al. 2026, table 1)."""
     cell = built("mamba3", cuts=["trapezoid", "rotation", "bias", "norm", "decay"])
@@ -101,26 +89,6 @@ def test_m2rnn_without_tanh_and_transition_is_a_gated_linear_recurrence() -> Non
         )
         o, _ = matrix_scan(linear_form, cell.initial_state(start)[0])
         assert_close(cell.scan(x, start), cell.output(o, z, u), FINE, "outputs")
-
-
-def test_kda_without_vector_decays_by_head() -> None:
-    """It differs from gated DeltaNet in the low-rank maps of α and of the gate alone."""
-    gated = built("gated_deltanet", cuts=["gate"], expand_v=1)
-    cell = built("kda", cuts=["vector", "gate"])
-    with torch.no_grad():
-        for name, weight in gated.w.named_parameters():
-            full = cell.w.up_alpha @ cell.w.alpha if name == "alpha" else getattr(cell.w, name)
-            weight.copy_(full)
-    assert_close(scan(cell), scan(gated), FINE, "outputs")
-
-
-def test_deltanet_without_delta_is_linear_attention() -> None:
-    cell = built("deltanet", cuts=["delta", "beta", "unit", "norm", "convolution"])
-    (x, _), w = pair(cell), cell.w
-    q, k, v = (nn.functional.silu(by_head(x, weight)) for weight in (w.q, w.k, w.v))
-    o = attention(q / (H / 2) ** 0.5, k, v)
-    expected = o.transpose(1, 2).flatten(-2) @ w.out.T
-    assert_close(scan(cell), expected, FINE, "linear attention")
 
 
 def test_mamba2_is_retention_with_a_decay_that_reads_the_token() -> None:
@@ -178,92 +146,32 @@ def test_rwkv7_with_a_rate_of_beta_is_deltanet() -> None:
     assert_close(scan(cell), torch.stack(outputs, 1), FINE, "the delta rule")
 
 
-LENGTH, WIDTH = 11, 12
 F = nn.functional
+PRECONDITIONED = [
+    {"name": name, "preconditioned": True} for name in ("gated_deltanet", "kda", "comba")
+]
 CASES: list[dict[str, Any]] = [
-    {"name": "comba"},
-    {"name": "comba", "cuts": ["feedback"], "beta_max": 2.0},
-    {"name": "comba", "cuts": ["correction", "gate"]},
-    {"name": "comba", "preconditioned": True},
-    {"name": "gated_deltanet2"},
-    {"name": "gated_deltanet2", "beta_max": 2.0, "expand_v": 2},
-    {"name": "gated_deltanet2", "cuts": ["erase"]},
-    {"name": "gated_deltanet2", "cuts": ["write", "vector"]},
+    *({"name": name, "cuts": [cut]} for name in DELTA for cut in cut_names(name)),
+    *PRECONDITIONED,
     {"name": "gated_deltanet2", "preconditioned": True},
-    {"name": "gated_deltanet", "preconditioned": True},
-    {"name": "kda", "preconditioned": True},
+    {"name": "gated_deltanet2", "beta_max": 2.0, "expand_v": 2},
+    {"name": "comba", "cuts": ["feedback"], "beta_max": 2.0},
+    {"name": "deltaproduct", "products": 1},
 ]
 
 
-def decay(w: dict[str, Tensor], logits: Tensor, end: str = "") -> Tensor:
-    rate, bias = w[f"log_rate{end}"].exp(), w[f"bias_alpha{end}"]
-    delta = F.softplus(logits + bias)
-    repeats = delta.shape[-1] // len(rate)
-    return torch.exp(-rate.repeat_interleave(repeats) * delta)
-
-
-def loop(cell: Any, w: dict[str, Tensor], x: Tensor) -> Tensor:
-    """Compute the outputs (LENGTH, WIDTH) of one sequence, from a state of zeros."""
-    n, keys, values, c = cell.heads, cell.keys, cell.values, cell.config
-    q, k, v = conv(x @ torch.cat([w["q"], w["k"], w["v"]]).T, w["conv"]).split(
-        [n * keys, n * keys, n * values], dim=1
-    )
-    q, k, v = heads(q, n), heads(k, n), heads(v, n)
-    strength = torch.sigmoid(w["bias_b"]) if "bias_b" in w else torch.ones(n)
-    if "skip" in w:
-        q = q - (w["skip"] * strength)[:, None] * k
-    q, k = (u / torch.sqrt(u.pow(2).sum(-1, keepdim=True) + 1e-6) for u in (q, k))
-    logits = x @ w["alpha"].T
-    alpha = decay(w, logits @ w["up_alpha"].T if "up_alpha" in w else logits).view(LENGTH, n, -1)
-    beta = torch.sigmoid(x @ w["beta"].T) * c.beta_max if "beta" in w else torch.ones(LENGTH, n)
-    erase, write = (
-        heads(torch.sigmoid(x @ w[name].T), n) if name in w else torch.ones(LENGTH, n, 1)
-        for name in ("erase", "write")
-    )
-    erase = erase * c.beta_max if "erase" in w else erase
-    state, curvature, outputs = x.new_zeros(n, keys, values), x.new_zeros(n, keys), []
-    for t in range(LENGTH):
-        m = torch.ones(n, keys)
-        if c.preconditioned:
-            kept = decay(w, x[t] @ w["alpha_a"].T, "_a")
-            new = torch.sigmoid(x[t] @ w["beta_a"].T)
-            curvature = kept[:, None] * curvature + new[:, None] * k[t] ** 2
-            r = torch.log(curvature + 1e-6) - w["log_centre"][:, None]
-            m = torch.exp(-math.log(1.5) * r / (1 + r.abs()))
-        state = alpha[t][..., None] * state
-        p = strength[:, None] * erase[t] * k[t]
-        error = beta[t][:, None] * (write[t] * v[t] - torch.einsum("nkv,nk->nv", state, p))
-        state = state + torch.einsum("nk,nv->nkv", k[t] * m, error)
-        outputs.append(torch.einsum("nkv,nk->nv", state, q[t] * keys**-0.5))
-    o = rms(torch.stack(outputs), w["norm"]).flatten(1)
-    if "gate" in w:
-        gate = x @ w["gate"].T
-        gate = gate @ w["up_gate"].T + w["bias_gate"] if "up_gate" in w else gate
-        o = o * (F.silu(gate) if cell.name == "gated_deltanet" else torch.sigmoid(gate))
-    return o @ w["out"].T
-
-
-def prepared(**fields: Any) -> tuple[Cell, Tensor, Tensor]:
-    cell = make(**fields, width=WIDTH, length=LENGTH)
-    disturb(cell)
-    x = torch.randn(LENGTH, WIDTH, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    return cell, x, torch.ones(1, cell.num_state_vectors * WIDTH, dtype=torch.float64)
-
-
+@torch.no_grad()
 @pytest.mark.parametrize("fields", CASES, ids=str)
-def test_outputs_are_those_of_the_loop(fields: dict[str, Any]) -> None:
-    cell, x, start = prepared(**fields)
-    weights = {name.removeprefix("w."): w.detach() for name, w in cell.named_parameters()}
-    torch.set_default_dtype(torch.float64)
-    try:
-        expected = loop(cell, weights, x)
-    finally:
-        torch.set_default_dtype(torch.float32)
-    with torch.no_grad():
-        assert (cell.scan(x[None], start)[0] - expected).abs().max() < 1e-10
+def test_cuts_and_options_of_the_delta_rule_compute_their_equations(fields: dict[str, Any]) -> None:
+    cell = make(**fields, width=12, length=11)
+    disturb(cell)
+    x = torch.randn(11, 12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    start = torch.ones(1, cell.num_state_vectors * 12, dtype=torch.float64)
+    expected = delta_rule(cell, dict(cell.w.named_parameters()), x)
+    assert_close(cell.scan(x[None], start)[0], expected, FINE, "outputs")
 
 
-@pytest.mark.parametrize("fields", CASES[-3:], ids=str)
+@pytest.mark.parametrize("fields", PRECONDITIONED, ids=str)
 @pytest.mark.parametrize("law", [*UNCUT_LAWS, law_equal_functions_have_equal_configs])
 def test_a_preconditioned_cell_obeys_every_law(fields: dict[str, Any], law: Any) -> None:
     cell = make(**fields, width=8)

@@ -17,6 +17,7 @@ from lmzoo.laws.probes import disturb
 from lmzoo.laws.support import assert_close
 from lmzoo.laws.tiny import FINE
 from tests.cells.support import make
+from tests.kernels.variants import agree as scans_agree
 from tests.kernels.variants import data, results
 
 SERIAL = {"sru": {1, 4}, "slstm": {4, 5, 6, 7}}
@@ -53,15 +54,8 @@ def variants(name: str) -> list[Cell]:
 
 
 def agree(cell: Cell, count: int, length: int) -> None:
-    """Assert that both scans have the same outputs and gradients, in relation to the largest."""
     disturb(cell)
-    x, start = data(cell, count, length)
-    fast, naive = (results(cell, x, start, fast=fast) for fast in (True, False))
-    names = ["outputs", "inputs", "start", *(name for name, _ in cell.named_parameters())]
-    for name, actual, expected in zip(names, fast, naive, strict=True):
-        assert expected.isfinite().all(), f"{name} of {cell.config}"
-        scale = 1 + expected.abs().max()
-        assert_close(actual / scale, expected / scale, FINE, f"{name} of {cell.config}")
+    scans_agree(cell, FINE, count, length)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell
+from lmzoo.laws.support import assert_close
 from tests.cells.support import subsets
 
 ATTENTION = {10, 11}
@@ -86,6 +87,17 @@ def results(cell: Cell, x: Tensor, start: Tensor, *, fast: bool) -> list[Tensor]
     # The added zero keeps a control differentiable that depends on none of its inputs.
     loss = (y * weighting).sum() + 0 * sum(tensor.sum() for tensor in inputs)
     return [y.detach(), *torch.autograd.grad(loss, inputs)]
+
+
+def agree(cell: Cell, tolerance: float, count: int = 3, length: int = 4) -> None:
+    """Assert that both scans have the same outputs and gradients, in relation to the largest."""
+    x, start = data(cell, count, length)
+    fast, naive = (results(cell, x, start, fast=fast) for fast in (True, False))
+    names = ["outputs", "inputs", "start", *(name for name, _ in cell.named_parameters())]
+    for name, actual, expected in zip(names, fast, naive, strict=True):
+        assert expected.isfinite().all(), f"{name} of {cell.config}"
+        scale = 1 + (expected.abs().max() if expected.numel() else 0)
+        assert_close(actual / scale, expected / scale, tolerance, f"{name} of {cell.config}")
 
 
 def data(cell: Cell, count: int = 3, length: int = 4) -> tuple[Tensor, Tensor]:

@@ -57,16 +57,6 @@ def test_scores_equal_the_pytorch_encoder_with_a_causal_mask(name: str) -> None:
     assert_close(log_prob(model, tokens, lengths)[:, 1:], expected, CLOSE, "scores")
 
 
-def test_posterior_follows_bayes_rule() -> None:
-    model = wide("gpt_mixture", spread=0.3).eval()
-    tokens, lengths = every_sequence(model.task)
-    y = model.encode(model._inputs(tokens[:, :-1]))
-    words = model.emission.log_prob_table(model.embedding.weight).T[tokens[:, 1:]]
-    joint = model.emission.gate(y).softmax(-1) * words.exp()
-    posterior = model.posterior(tokens, lengths)
-    assert_close(posterior, (joint / joint.sum(-1, keepdim=True)).mT, CLOSE, "posterior")
-
-
 @pytest.mark.parametrize("where", ["token vectors", "weights", "residuals", "nowhere"])
 def test_dropout_acts_in_three_places_during_training(where: str) -> None:
     model = wide("gpt", spread=0.3, dropout=0.3)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo import zoo
-from lmzoo.contract import END, START, Task
+from lmzoo.contract import START, Task
 from lmzoo.models.count import FALLBACK, discounts, estimate_weights
 from tests.models.reference_kneser_ney import ReferenceKneserNey
 from tests.models.sentences import pad_sentences, random_sentences
@@ -66,25 +66,6 @@ def test_kneser_ney_of_random_small_corpora_equals_the_reference(sentences, pref
     assert dense.sum().item() == pytest.approx(1, abs=1e-6)
     expected = [reference.probability(v, (START, *prefix)) for v in range(5)]
     assert dense.tolist() == pytest.approx(expected, rel=1e-5)
-
-
-def test_bigram_probabilities_equal_a_manual_calculation():
-    """Sentences: a b | a b | a c, each with `<end>`; V = 7.
-
-    Bigrams: <s>a 3, ab 2, ac 1, b</s> 2, c</s> 1.  n_1 = 2, n_2 = 2, n_3 = 1, n_4 = 0:
-    Y = 2/6, D_1 = 1 − 2·⅓·1 = ⅓, D_2 = 2 − 3·⅓·½ = 1½, D_3 = 3 − 0 = 3.
-    Before a: <s>. Before b: a. Before c: a. Before </s>: b, c. Continuations 1, 1, 1, 2
-    of 5; n_3 = 0, so D = ½, 1, 1½ and γ = (½+½+½+1)/5 = ½:
-    P(b) = ½/5 + ½/7 = 6/35.     P(</s>) = 1/5 + ½/7 = 19/70.
-    P(b | a) = (2 − 1½)/3 + (1½ + ⅓)/3 · 6/35 = 1/6 + 11/105 = 57/210.
-    """
-    train = [(START, A, B, END), (START, A, B, END), (START, A, C, END)]
-    model = fitted(train, 7, 4, order=2)
-    after_a = model.next_log_prob(torch.tensor([[START, A]]))[0]
-    assert math.exp(after_a[B]) == pytest.approx(57 / 210)
-    unseen = model.next_log_prob(torch.tensor([[START, END]]))[0]
-    assert math.exp(unseen[B]) == pytest.approx(6 / 35)
-    assert math.exp(unseen[END]) == pytest.approx(19 / 70)
 
 
 @pytest.mark.parametrize(

@@ -42,20 +42,6 @@ def test_inputs_per_vocabulary_entry_equal_inputs_per_position(
     assert_close(first, second, FINE, "gradient")
 
 
-@pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("starts", [0, 3])
-def test_scores_from_token_ids_equal_scores_from_vectors(
-    starts: int, layers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = tiny("recurrent_lm", vocab=4, starts=starts, num_layers=layers).double()
-    tokens, lengths = torch.cat([MANY, MANY]), torch.tensor([4, 3, 4, 2])
-    scores = model.score_tokens(tokens, lengths)
-    words = model._inputs(tokens[:, :-1])
-    assert isinstance(words, TokenInputs)
-    monkeypatch.setattr(model, "_inputs", lambda tokens, **_: words.vectors())
-    assert_close(scores, model.score_tokens(tokens, lengths), FINE, "scores")
-
-
 LIBRARY = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 
 

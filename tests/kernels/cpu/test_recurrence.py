@@ -5,25 +5,16 @@ from typing import Any
 import pytest
 import torch
 
-from lmzoo.cells.base import CELLS, Cell
+from lmzoo.cells.base import CELLS
 from lmzoo.kernels import dispatch
 from lmzoo.kernels.cpu import blas
 from lmzoo.laws.support import assert_close
-from tests.kernels.variants import EXAMPLES, build, data, mutants, results, variants
+from tests.kernels.variants import EXAMPLES, agree, build, data, mutants, results, variants
 from tests.tiny import FINE
 
 SINGLE = 1e-5
 
 KERNEL_CELLS = {"mgu", "mgru", "gru", "lstm", "rnn", "mut", "janet"}
-
-
-def agree(cell: Cell, tolerance: float, count: int = 3, length: int = 4) -> None:
-    x, start = data(cell, count, length)
-    fast, naive = (results(cell, x, start, fast=fast) for fast in (True, False))
-    names = ["outputs", "inputs", "start", *(name for name, _ in cell.named_parameters())]
-    for name, actual, expected in zip(names, fast, naive, strict=True):
-        scale = 1 + (expected.abs().max() if expected.numel() else 0)
-        assert_close(actual / scale, expected / scale, tolerance, f"{name} of {cell.config}")
 
 
 @pytest.mark.parametrize("name", list(CELLS))

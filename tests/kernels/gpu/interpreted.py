@@ -4,14 +4,12 @@
 """
 
 import contextlib
-from itertools import chain, combinations
 
 import pytest
 import torch
 from torch.func import vmap
 
 from lmzoo import zoo
-from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
 from lmzoo.data.corpus import open_corpus
 from lmzoo.functional.linear_recurrence import linear_recurrence
@@ -23,6 +21,7 @@ from lmzoo.train.pack_compatibility import make_functional
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.recorder import CudaGraphs
 from lmzoo.train.trainer import Training
+from tests.kernels.variants import mutants
 
 VARIANTS = [
     *({"name": "rnn", "activation": name} for name in ("tanh", "sigmoid", "relu", "identity")),
@@ -40,24 +39,6 @@ KERNEL_CELLS = ["mgu", "mgru", "rnn", "gru", "lstm"]
 SIZES = [(3, 5, 8), (17, 1, 33), (35, 2, 16)]
 """Sequences, steps and units: neither a multiple of a program's rows nor a power of two."""
 TOLERANCE = 2e-6
-
-
-def distinct_mutants():
-    """Return the cuts of the minimal gated unit that differ as functions."""
-    found = set()
-    for cuts in chain.from_iterable(combinations(range(8), n) for n in range(9)):
-        with contextlib.suppress(UserError):  # these cuts leave h = 0
-            found.add(tuple(sorted(CELLS.parse({"name": "mgu", "cuts": cuts}).cuts)))
-    return sorted(found)
-
-
-def distinct_mgru_mutants():
-    """Return switches for each function of the MGRU that has a kernel and reads its input."""
-    found = {}
-    for numbers in chain.from_iterable(combinations(range(10), n) for n in range(11)):
-        with contextlib.suppress(UserError):
-            found.setdefault(CELLS.parse({"name": "mgru", "mutations": list(numbers)}), numbers)
-    return [n for mutant, n in found.items() if not CELLS.build(mutant, 1, 2).input_blind]
 
 
 def captions():
@@ -124,17 +105,12 @@ def test_a_kernel_accepts_any_number_of_sequences_steps_and_units(name, sizes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cuts", distinct_mutants(), ids=str)
-def test_the_kernel_of_every_mutant_equals_the_loop_over_step(cuts):
-    assert_equal_to_step({"name": "mgu", "cuts": list(cuts)}, 5, 4, 30)
-
-
-@pytest.mark.slow
-def test_the_kernel_of_every_mgru_mutant_equals_the_loop_over_step():
-    mutants = distinct_mgru_mutants()
-    assert len(mutants) > 30
-    for numbers in mutants:
-        assert_equal_to_step({"name": "mgru", "mutations": list(numbers)}, 5, 4, 30)
+@pytest.mark.parametrize("name", ["mgu", "mgru"])
+def test_the_kernel_of_every_mutant_equals_the_loop_over_step(name):
+    reading = [c for c in mutants(name) if not CELLS.build(c, 1, 2).input_blind]
+    assert len(reading) > 30
+    for config in reading:
+        assert_equal_to_step(CELLS.dump(config), 5, 4, 30)
 
 
 def assert_members_are_computed_as_if_alone(name, members, rows, steps, width):
