@@ -76,11 +76,7 @@ class Capacity:
         return self._capped(self.room())
 
     def limit(self) -> int:
-        """Return how many workers are worth asking for: those that may run at the same time.
-
-        If any node may join, but none starts on demand, further requests than those that fit on the
-        live nodes would only wait.
-        """
+        """Return how many workers are worth asking for: others would only wait."""
         asked = self.autoscaling or not self.room()
         unknown = OPEN_WORKERS if self._growth.nodes is None and asked else 0
         return self._capped(self.room() + sum(self._coming()) + unknown)
@@ -127,10 +123,7 @@ class Capacity:
         return f"waiting for {what}, {there} of {there + nodes} nodes {verb}"
 
     def _held_by_others(self, wanted: int) -> str:
-        """Return `waiting for 2 CPU cores that others hold`; "" unless it lasts.
-
-        Ray has placed no worker for `HELD_SECONDS`, and the free resources are too few for one.
-        """
+        """Return `waiting for 2 CPU cores that others hold` once this lasts; else ""."""
         missing, now = wanted - self.started, time.monotonic()
         if not connection.ADDRESS or missing <= 0:
             self._short_since = math.inf
@@ -183,10 +176,7 @@ class Capacity:
             time.sleep(LOOK_SECONDS)
 
     def _may_show_gpus(self, on_cpu: Resources, waited: float) -> bool:
-        """Return whether to wait for the first node before workers are placed on CPUs.
-
-        A `UserError` says that it is not known whether nodes with GPUs would start.
-        """
+        """Return whether to wait for the first node; a `UserError` where its GPUs are not known."""
         growth, nodes = self._growth, self._look().values()
         idle = not any(map(on_cpu.workers_on, nodes))
         if growth.nodes is None and growth.autoscaling:

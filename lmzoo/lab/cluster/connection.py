@@ -41,11 +41,7 @@ _FORKS: dict[Path, "subprocess.Popen[bytes]"] = {}
 def _popen(
     command: list[str], *given: Any, popen: Any = services.ConsolePopen, **options: Any
 ) -> Any:
-    """Start a process of Ray in a session of its own, and let its workers be forked.
-
-    A signal to the whole group of the sweep, as of a terminal that closes, would kill Ray, and a
-    driver without Ray sometimes ended without cleaning.
-    """
+    """Start a process of Ray in a session of its own, which no signal to the sweep ends, too."""
     python = "--python_worker_command="
     for folder in _FORKS:
         before, after = f"{python}{sys.executable} ", f"{python}{folder / 'python'} "
@@ -72,10 +68,7 @@ LOG = logging.getLogger("lmzoo.lab.sweep")
 
 
 def runtime_env() -> dict[str, Any]:
-    """Return Ray's runtime environment with the repository; {} if the package is installed.
-
-    The version installed on a node may be older than the one that started the sweep.
-    """
+    """Return the repository, for nodes with another version; {} if it is installed."""
     if not (ROOT / "pyproject.toml").exists():
         return {}
     return {"working_dir": str(ROOT), "excludes": EXCLUDED}
@@ -87,10 +80,7 @@ _EARLY: list[tuple[ThreadPoolExecutor, Future[None]]] = []
 
 
 def begin() -> None:
-    """Start Ray, or join the cluster, in a thread, while the study is planned.
-
-    If it is of no use, as after invalid input, it ends with this process.
-    """
+    """Start Ray, or join the cluster, in a thread; without use it ends with this process."""
     for name in ("ray", "ray.tune"):
         logging.getLogger(name).setLevel(logging.ERROR)
     executor = ThreadPoolExecutor(1)

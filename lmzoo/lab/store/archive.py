@@ -147,10 +147,7 @@ def archive_runs(study: Path, runs: Sequence[str]) -> None:
 
 
 def restore_run(study: Path, run: str) -> Path:
-    """Return the folder of a run. An archived one gets it again, its config last.
-
-    The folder is temporary if this process cannot write that of the study.
-    """
+    """Return the folder of a run; an archived one gets it again, or a temporary one."""
     archive = None if (study / run / CONFIG).exists() else _find(study, run)
     if archive is None:
         return study / run

@@ -118,10 +118,7 @@ def named_points(
 
 
 def find_point(points: Sequence[Mapping[str, Any]], text: str) -> Mapping[str, Any]:
-    """Return the point of `named_points` with this label, alias, cut name or number.
-
-    A `UserError` lists points if none has it, or several do.
-    """
+    """Return the point of `named_points` with this label, alias, cut name or number; or raise."""
     wanted = _plain(text)
     for spellings in (_labels, _short_names):
         found = [point for point in points if wanted in map(_plain, spellings(point))]
@@ -134,10 +131,7 @@ def find_point(points: Sequence[Mapping[str, Any]], text: str) -> Mapping[str, A
 
 
 def short_names(label: str) -> set[str]:
-    """Return the numbers alone, and the names alone, of a label for people.
-
-    "cut carry (6) + write (7)" gives "6,7", "carry,write", "carry (6) + write (7)" and more.
-    """
+    """Return "6,7", "carry,write", "cut 6,7" and more for "cut carry (6) + write (7)"."""
     switches = re.findall(r"(?:^| )([\w=]+) \((\d+)\)", label)
     if not switches:
         return {label.removeprefix("cut ")}

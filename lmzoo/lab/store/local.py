@@ -177,10 +177,7 @@ def is_owned(path: Path) -> bool:
 
 
 def _is_open_at(file: IO[str], path: Path) -> bool:
-    """Return whether `path` still is this open file.
-
-    The path is opened, because a client of a file server may answer `stat` from its cache.
-    """
+    """Return whether `path` still is this file; it is opened, because `stat` may be cached."""
     try:
         with path.open() as current:
             return os.path.samestat(os.fstat(file.fileno()), os.fstat(current.fileno()))
@@ -258,10 +255,7 @@ class Store:
 
     @retried
     def write(self, name: str, data: Content, backup: str = "") -> None:
-        """Replace a file atomically; `data` may be in pieces.
-
-        The old file is kept under the name `backup`, if it is given; a bucket keeps none.
-        """
+        """Replace a file atomically; the old one is kept as `backup`, but not in a bucket."""
         self._replace(name, data, backup)
 
     @retried

@@ -70,10 +70,7 @@ USER_CODE = "user_code"
 
 
 def run_identity(run: Mapping[str, Any]) -> str:
-    """Return the identity of a run, 12 hexadecimal digits.
-
-    It is a hash of `IDENTITY_FIELDS`, and of the user's code if there is any (`user_code.py`).
-    """
+    """Return the identity of a run, 12 digits: a hash of `IDENTITY_FIELDS` and the user's code."""
     fields = {key: run[key] for key in IDENTITY_FIELDS}
     if USER_CODE in run:
         fields[USER_CODE] = run[USER_CODE]["hash"]

@@ -163,7 +163,7 @@ class S3Lock(Lock):
         self._renewals, self._etag, self._renewed_at = 0, "", 0.0
         self._released = threading.Event()
         """Set when the lock is closed or lost."""
-        self._renewer = threading.Thread(target=self._renew_until_released, daemon=True)
+        self._renewer = threading.Thread(target=self._keep_renewed, daemon=True)
 
     def acquire(self, patience: float) -> None:
         """Take the lock, see `Lock`, and keep it renewed."""
@@ -219,7 +219,7 @@ class S3Lock(Lock):
     def _name(self) -> dict[str, Any]:
         return {"holder": process_name(), "began": id(self)}
 
-    def _renew_until_released(self) -> None:
+    def _keep_renewed(self) -> None:
         while not self._released.wait(EXPIRY / RENEWALS):
             self._renew()
 

@@ -95,17 +95,11 @@ class SavedRun(ABC):
 
     @abstractmethod
     def _dump(self, records: list[Record]) -> Callable[[], bytes] | None:
-        """Return a function that makes a checkpoint with the records; None if there is none.
-
-        A thread may call it while the next epoch is trained.
-        """
+        """Return a function, for any thread, that makes a checkpoint; None if there is none."""
 
     @abstractmethod
     def _load(self, data: bytes) -> list[Record]:
-        """Continue the training from a checkpoint, and return its records.
-
-        A damaged checkpoint raises any error, that of another run an `OtherRunError`.
-        """
+        """Go on from a checkpoint and return its records; raise any error if it is damaged."""
 
     def save_epoch(self) -> None:
         """Save the checkpoint and record of the last epoch; wait until those before are written."""

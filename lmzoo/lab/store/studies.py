@@ -11,10 +11,7 @@ RUNS = Path("runs")
 
 
 def find_study(text: Path | str, runs: Path = RUNS) -> Path:
-    """Return the folder of a study: a path, a file of records, or a name in the folder of the runs.
-
-    A `UserError` lists studies if none has this name, or several do.
-    """
+    """Return the folder of a study: a path, a file of records, or a name in `runs`; or raise."""
     text = str(text)
     path = Path(text)
     if path.exists() or path.suffix == ".parquet" or len(path.parts) > 1 or S3_SCHEME.match(text):

@@ -72,10 +72,7 @@ def _script() -> tuple[str, ...]:
 
 
 def _command(study: Study, *, every: bool = False) -> Callable[..., None]:
-    """Return the command of a study: its own options, with its values as defaults, and `_run`'s.
-
-    Unless `every` option is shown, those that are not `USUAL` are hidden from `--help`.
-    """
+    """Return the command of a study: its own options, with its values as defaults, and `_run`'s."""
 
     def command(**given: Any) -> None:
         own = {name: given.pop(name) for name in list(given) if name not in EXECUTION}

@@ -77,7 +77,7 @@ def verdicts(run, corpus, corpus_fields, tmp_path):
         folder = load_study(tmp_path)
         table = rank_points(folder.runs, folder.events, folder.study)
         rows = {row["label"]: row for row in table.to_dicts()}
-        assert {p.point.label: v.verdict for p, v in console.items()} == {
+        assert {p.point.label: verdict for p, verdict in console.items()} == {
             label: "reference" if row["reference"] else row["verdict"] or ""
             for label, row in rows.items()
         }

@@ -39,15 +39,7 @@ from lmzoo.lab.store.records import WORKER_LOCK
 from lmzoo.lab.store.writer import News as Warnings
 from lmzoo.lab.sweep.driver.other_sweeps import Demand, OtherSweeps, fair_shares
 from lmzoo.lab.sweep.fleet.fleet import Fleet
-from lmzoo.lab.sweep.messages import (
-    Assignment,
-    Ended,
-    Exchange,
-    Failed,
-    News,
-    Released,
-    Started,
-)
+from lmzoo.lab.sweep.messages import Assignment, Ended, Exchange, Failed, News, Released, Started
 from lmzoo.lab.sweep.worker.worker import CALLS, HEARTBEAT_SECONDS, Worker
 
 LOG = logging.getLogger("lmzoo.lab.sweep")
@@ -152,10 +144,7 @@ class Coordinator:
         """What to do for dead workers whose locks are free."""
 
     def run(self) -> None:
-        """Answer the workers until the study is done, or an error or a signal ends the sweep.
-
-        Then those that train may write their runs, and all others are killed.
-        """
+        """Answer the workers until the sweep ends; those that train then may write their runs."""
         while not self.finished:
             self.turn()
         deadline = time.monotonic() + END_SECONDS
@@ -457,9 +446,8 @@ class Coordinator:
         hung = self.fleet.hung(time.monotonic())
         for actor in started:
             actor.missed += 1  # news set it to 0
-            reason = (
-                hung.get(actor.name) if actor.missed == 1 else ""
-            )  # else its process is stopped
+            # One without heartbeats is stopped, and does not hang.
+            reason = hung.get(actor.name) if actor.missed == 1 else ""
             if actor.missed > MAX_MISSED:
                 seconds = MAX_MISSED * HEARTBEAT_SECONDS
                 reason = f"a worker has sent no heartbeat for {seconds:.0f} s"

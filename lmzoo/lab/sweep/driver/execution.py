@@ -293,9 +293,6 @@ def _close(store: "StudyStore") -> None:
 
 
 def _start_ranking(store: str) -> subprocess.Popen[bytes]:
-    """Start a process that prints the ranking.
-
-    It gets no signal of a terminal or a job; this process ends it.
-    """
+    """Start a process that prints the ranking, and gets no signal of a terminal or a job."""
     words = [sys.executable, "-m", "lmzoo", "rank", store]
     return subprocess.Popen(words, start_new_session=True)

@@ -16,12 +16,7 @@ from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.sweep.fleet.costs import COMPILATION, Pace
 from lmzoo.lab.sweep.fleet.health import Health
 from lmzoo.lab.sweep.fleet.packing import Packer
-from lmzoo.lab.sweep.fleet.sharing import (
-    ReadyRuns,
-    Share,
-    Sharing,
-    WorkerState,
-)
+from lmzoo.lab.sweep.fleet.sharing import ReadyRuns, Share, Sharing, WorkerState
 from lmzoo.lab.sweep.listeners import Listeners
 from lmzoo.lab.sweep.messages import Assignment, Ended, Exchange, Job, Report
 
@@ -35,11 +30,7 @@ class Fleet:
     """Assigns the ready runs of a planner to workers."""
 
     def __init__(
-        self,
-        planner: Planner,
-        packer: Packer,
-        listeners: Sequence[Any] = (),
-        memory: int = 0,
+        self, planner: Planner, packer: Packer, listeners: Sequence[Any] = (), memory: int = 0
     ) -> None:
         """`memory` is assumed of a worker's GPU until the first one reports it; 0 is a CPU."""
         self.planner, self.packer, self.listeners = planner, packer, Listeners(listeners)
@@ -101,14 +92,14 @@ class Fleet:
             shares = self.sharing.shares(working, live - len(self.parked), now, name)
             # A run that has moved is first reported again: it must train before it moves again.
             least = COMPILATION if worker.memory else MIN_SECONDS_LEFT
-            if worker.settled and worker.seconds_left() >= least:
+            if worker.settled and worker.epoch_seconds * worker.epochs_left() >= least:
                 self._give_away(worker, self._surplus(name, working, shares))
             self._take(worker, shares[name])
         worker.replied_at = now
         worker.usual = self._usual_seconds(worker) if worker.training and self.pace.known else 0.0
         assignment = Assignment(
             members=list(worker.training),
-            packed=bool(worker.training) and self._is_packed(worker),
+            packed=any(self.packer.is_packed(r, worker.memory) for r in worker.training.values()),
             join=[self._job(run) for run in worker.training.values() if run.id not in opened],
             prune=[run for run in worker.pruned if run in worker.leaving],
             release=[run for run in worker.released if run in worker.leaving],
@@ -130,10 +121,7 @@ class Fleet:
         return {worker.node for worker in self.workers.values()}
 
     def ended(self, name: str, end: Ended) -> None:
-        """Record that a worker has written the end of a run.
-
-        A run that failed is pending again, unless the failure is its own fault.
-        """
+        """Record that a worker has written the end of a run; a failed one may be pending again."""
         worker = self.workers.get(name)
         if worker is None:
             return
@@ -325,9 +313,6 @@ class Fleet:
         # The last epoch is reported again, because the reply to its report may be lost.
         epoch, is_new = max(0, run.last_epoch - 1), run.is_new and not run.last_epoch
         return Job(self.packer.config(run), run.budget, epoch, is_new)
-
-    def _is_packed(self, worker: WorkerState) -> bool:
-        return self.packer.is_packed(next(iter(worker.training.values())), worker.memory)
 
     def _leave(self, worker: WorkerState, run_id: str) -> None:
         worker.leaving[run_id] = self.sharing.remove(worker, run_id)

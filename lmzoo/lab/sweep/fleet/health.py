@@ -61,10 +61,7 @@ class Health:
     def failed(
         self, runs: Collection[str], node: str, in_use: Collection[str], reason: str = ""
     ) -> None:
-        """Record a failure of these runs, which were trained together; `reason` is an error.
-
-        `in_use` are the nodes that have workers.
-        """
+        """Record a failure of runs that were trained together on a node; `reason` is an error."""
         self._trained.discard(node)
         suspects = [run for run in runs if self.failed_on(run) - {node}]
         for run in suspects or runs:

@@ -70,10 +70,7 @@ class Packer:
         return f"{key} {group}" if group else key
 
     def is_packed(self, run: PlannedRun, memory: int = 0) -> bool:
-        """Return whether the packed trainer trains the run, even if it is the only member.
-
-        `memory` is the memory of the worker's GPU in bytes; 0 is a CPU.
-        """
+        """Return whether the packed trainer trains the run; `memory` of a GPU in bytes, or 0."""
         if self.size == 0:
             return False
         shape = self._shapes.get(run.config)
@@ -98,10 +95,7 @@ class Packer:
         return 1 << (most.bit_length() - 1)  # the rows of a pack are a power of two
 
     def prepare(self, runs: list[PlannedRun], stopped: threading.Event) -> None:
-        """Compute and cache what the first placement and the start of the runs need.
-
-        The placement needs the shapes of all; facts that are missing are computed by the workers.
-        """
+        """Compute and cache what the first placement and the start of the runs need."""
         for compute in self.is_packed, lambda run: self._shapes.facts(run.config):
             for run in runs:
                 if stopped.is_set():

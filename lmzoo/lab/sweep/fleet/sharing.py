@@ -26,10 +26,7 @@ from lmzoo.lab.sweep.fleet.packing import Packer
 
 
 class ReadyRuns:
-    """The runs that can start, by pack key and in order of priority.
-
-    Each operation takes time that does not grow with their number.
-    """
+    """The runs that can start, by pack key and in order of priority."""
 
     def __init__(self, pack_key: Callable[[PlannedRun], str]) -> None:
         self._pack_key = pack_key
@@ -125,10 +122,6 @@ class WorkerState:
     def epochs_left(self) -> int:
         """Return the number of epochs until all its runs have ended."""
         return max((run.budget - run.trained for run in self.training.values()), default=0)
-
-    def seconds_left(self) -> float:
-        """Return the expected time until all its runs have ended."""
-        return self.epoch_seconds * self.epochs_left()
 
 
 class Sharing:

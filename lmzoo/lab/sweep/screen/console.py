@@ -12,13 +12,12 @@ them; `--until-decided` accounts for that.
 """
 
 import json
-import math
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Console as RichConsole
 from rich.console import Group, RenderableType
@@ -228,31 +227,14 @@ def _run_json(run: PlannedRun) -> dict[str, Any]:
 REFERENCE = "reference"
 
 
-class SoFar(NamedTuple):
-    """What is known of a point."""
-
-    verdict: str
-    """One of `VERDICTS`, or reference; "" while fewer than two seeds have ended."""
-    difference: str
-    """δ̂ and its interval in the unit of the metric; "" if there is none."""
-
-
-def so_far(planner: Planner) -> dict[PointPlanner, SoFar]:
-    """Return what is known of each point that is compared with the reference."""
+def so_far(planner: Planner) -> dict[PointPlanner, str]:
+    """Return the verdict on each compared point; "" while fewer than two seeds have ended."""
     reference = planner.reference
-    found = {reference: SoFar(REFERENCE, "")}
     facts = {p: own for p, own in _facts(planner.points).items() if own}
     if reference not in facts:
-        return found
+        return {reference: REFERENCE}
     points, given = comparison(facts, reference, planner.looks, planner.study.margin)
-    for i, point in enumerate(points):
-        known = not math.isnan(given.low[i])
-        sign = planner.study.sign
-        low, high = sorted((sign * given.low[i], sign * given.high[i]))
-        text = f"{sign * given.mean[i]:+.3f} [{low:+.3f}, {high:+.3f}]" if known else ""
-        if point is not reference:
-            found[point] = SoFar(str(given.verdict[i]), text)
-    return found
+    return {**dict(zip(points, map(str, given.verdict), strict=True)), reference: REFERENCE}
 
 
 def _facts(points: Sequence[PointPlanner]) -> dict[PointPlanner, Mapping[str, Any]]:
@@ -268,8 +250,6 @@ def _facts(points: Sequence[PointPlanner]) -> dict[PointPlanner, Mapping[str, An
 
 UNIT = "nats/token"
 """Unit of the losses of rows of the zoo."""
-WIDE = 110
-"""Columns of a terminal from which the differences are shown, too."""
 STYLES = {
     **{BETTER: "green", BETTER_OPEN: "green", NEGLIGIBLE: "cyan"},
     **{WORSE: "red", WORSE_OPEN: "red", UNDECIDED: "yellow"},
@@ -279,7 +259,7 @@ NUMBERS = ("done", "running", "pending", "pruned")
 
 def point_table(
     points: Sequence[PointPlanner],
-    known: Mapping[PointPlanner, SoFar],
+    known: Mapping[PointPlanner, str],
     running: Collection[str],
     recent: Sequence[str],
     room: int,
@@ -289,29 +269,24 @@ def point_table(
 
     `recent` are labels of points, the one that changed last at the end; these are shown first.
     """
-    wide = width >= WIDE
-    unit = points[0].study.shown_unit
-    others = [("so far", 10), *([(f"difference in {unit}", 25)] if wide else [])]
-    numbers = (f"best valid {unit}" if wide and unit == UNIT else unit, *NUMBERS)
-    taken = sum(max(len(name), least) + 1 for name, least in [*others, *((n, 0) for n in numbers)])
+    numbers = points[0].study.shown_unit, *NUMBERS
+    taken = 11 + sum(len(name) + 1 for name in numbers)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     longest = max(10, width - taken)
     table.add_column("point", no_wrap=True, overflow="ellipsis", max_width=longest)
-    for name, least in others:
-        table.add_column(name, no_wrap=True, min_width=least)
+    table.add_column("so far", no_wrap=True, min_width=10)
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     shown = choose(points, recent, room - 1)
     for point in shown:
-        table.add_row(*_cells(point, known.get(point, SoFar("", "")), running, width))
+        table.add_row(*_cells(point, known.get(point, ""), running))
     rest = [point for point in points if point not in shown]
     if rest:
         sums = Counter[str]()
         for point in rest:
             sums.update(counts(point, running))
-        blank = [""] * (3 if wide else 2)
-        shown_sums = [str(sums[name]) for name in NUMBERS]
-        table.add_row(f"... {len(rest)} more", *blank, *shown_sums, style="dim")
+        texts = [str(sums[name]) for name in NUMBERS]
+        table.add_row(f"... {len(rest)} more", "", "", *texts, style="dim")
     return table
 
 
@@ -324,8 +299,7 @@ def choose(
     order = {label: i for i, label in enumerate(recent)}
     study = points[0].study
     by_interest = sorted(
-        points,
-        key=lambda p: (study.reference not in p.point.labels, -order.get(p.point.label, -1)),
+        points, key=lambda p: (study.reference not in p.point.labels, -order.get(p.point.label, -1))
     )
     chosen = set(by_interest[: max(1, room - 1)])
     return [point for point in points if point in chosen]
@@ -344,18 +318,15 @@ def counts(point: PointPlanner, running: Collection[str]) -> dict[str, int]:
     return dict(zip(NUMBERS, (done, trained, pending, pruned), strict=True))
 
 
-def _cells(point: PointPlanner, known: SoFar, running: Collection[str], width: int) -> list[str]:
+def _cells(point: PointPlanner, verdict: str, running: Collection[str]) -> list[str]:
     losses = [
         run.best_loss for run in point.tune_runs + point.confirm_runs if run.best_loss is not None
     ]
-    style = STYLES.get(known.verdict)
-    shown = SHOWN.get(known.verdict, known.verdict)
-    verdict = f"[{style}]{shown}[/]" if style else shown
+    style, shown = STYLES.get(verdict), SHOWN.get(verdict, verdict)
     number = counts(point, running)
     texts = [str(number[name]) if number[name] else "·" for name in NUMBERS]
     if number["running"]:
         texts[1] = f"[green]{texts[1]}[/]"
-    difference = [known.difference.replace("[", r"\[")] if width >= WIDE else []
     label = point.point.display_label.replace("[", r"\[")
     best = f"{point.study.sign * min(losses):.4f}" if losses else ""
-    return [label, verdict, *difference, best, *texts]
+    return [label, f"[{style}]{shown}[/]" if style else shown, best, *texts]

@@ -48,7 +48,7 @@ class TrainingRun:
     ) -> None:
         config = trainer.with_facts(job.config)
         self.id, self.budget = config["run"], job.budget
-        self._test = config["stage"] == "confirm"
+        self.is_tested = config["stage"] == "confirm"
         self.run = trainer.open(folder, config, new=job.is_new, writer=writer)
         records = epoch_records(self.run.records)
         once = open_door().is_counted(config)
@@ -61,7 +61,7 @@ class TrainingRun:
     @property
     def has_ended(self) -> bool:
         """Whether the store shows the end of the run for its budget."""
-        return not records_pending(self.run.records, self.budget, test=self._test)
+        return not records_pending(self.run.records, self.budget, test=self.is_tested)
 
     @property
     def is_trained(self) -> bool:
@@ -77,17 +77,12 @@ class TrainingRun:
         self.curves.write_epoch(self.run.training.record)
         return self.id, self.run.training.record
 
-    @property
-    def is_tested(self) -> bool:
-        """Whether the test split is scored when the run ends."""
-        return self._test and not self.run.training.diverged
-
     def end(self) -> None:
         """Write how the run ended, after its test if there is one."""
         if self.run.training.diverged:
             self.run.end("diverged", f"the loss is not finite at epoch {self.run.epoch}")
             return
-        if self._test:
+        if self.is_tested:
             self.run.test()
             tested = self._tested() or {}
             token = tested.get("token")
@@ -183,7 +178,8 @@ class Pack:
         reports = [run.save_epoch(packed=packed) for run in trained]
         ended = [run for run in runs if run.id in self._open and run.is_trained]
         if packed:
-            self._trainer.test_packed([run.run for run in ended if run.is_tested])
+            tested = [run.run for run in ended if run.is_tested and not run.run.training.diverged]
+            self._trainer.test_packed(tested)
         for run in ended:
             run.end()
             run.unreported = [(run.id, run.run.training.record)]
@@ -226,12 +222,8 @@ class Pack:
         self.writer.wait()
 
     def _train(self, runs: list[TrainingRun], *, packed: bool) -> list[TrainingRun]:
-        """Train one epoch of each run, and return those that did not fail.
-
-        An error in a pack ends the worker, because some members may have taken a step; then its
-        runs are trained alone.
-        """
-        if packed and len(runs) > 1:
+        """Train one epoch of each run, and return those that did not fail."""
+        if packed and len(runs) > 1:  # some may have taken a step: an error ends the worker
             self._trainer.train_packed([run.run for run in runs])
             return runs
         trained = []

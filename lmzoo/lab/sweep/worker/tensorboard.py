@@ -99,10 +99,7 @@ class RunWriter:
         self._points.append((time.time(), record["epoch"], partial(self._test_curves, record)))
 
     def take(self, *, last: bool = False) -> Callable[[], None] | None:
-        """Return an action that writes the new points, if there are any.
-
-        With `last`, it completes the file.
-        """
+        """Return an action that writes the new points, if any; `last` completes the file."""
         points, self._points = self._points, []
         if not self._writes or not (points or last):
             return None
