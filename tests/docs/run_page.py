@@ -5,6 +5,7 @@ trains in its own process, without Ray, which has tests of its own; the slow tes
 types its commands. Splits of captions have an eighth of their sentences.
 """
 
+import glob
 import itertools
 import os
 import re
@@ -71,11 +72,6 @@ def fork(work: Callable[[], object]) -> int:
         os._exit(code)
 
 
-def matching(word: str) -> Iterator[str]:
-    """The files that the shell would put in place of a pattern."""
-    return map(str, Path().glob(word)) if "*" in word else iter(())
-
-
 def run_command(line: str) -> int:
     """Execute one line of a `sh` block."""
     if line.startswith("source "):  # the reader's environment
@@ -83,7 +79,8 @@ def run_command(line: str) -> int:
     if not HERE.match(line):
         return subprocess.run(["bash", "-ec", line]).returncode
     words = shlex.split(line, comments=True)
-    words = [name for word in words for name in (sorted(matching(word)) or [word])]
+    # A shell puts files in place of a pattern.
+    words = [name for word in words for name in (sorted(glob.glob(word)) or [word])]  # noqa: PTH207
     if words[0] == "lmzoo":
         sys.argv = words
         return fork(lmzoo.cli.main.main)

@@ -63,10 +63,6 @@ def outputs(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [output for cell in cells for output in cell.get("outputs", ())]
 
 
-def is_printed(output: dict[str, Any]) -> bool:
-    return output.get("name") == "stdout"
-
-
 def without_numbers(text: str) -> list[str]:
     return re.sub(r"-?\d+\.\d+", "#", text).splitlines()
 
@@ -92,7 +88,8 @@ def test_the_cells_of_the_notebook_run_in_order(run_page: Run, tmp_path: Path) -
     assert "'programming' is not in the vocabulary of captions, which has no <unk>" in printed
     scores = [float(score) for score in re.findall(r"^ *(-\d+\.\d\d) ", printed, re.MULTILINE)]
     assert scores[0] > scores[1], "a sentence is more probable than its reverse"
-    stored = "".join(text for o in outputs(cells) for text in o.get("text", ()) if is_printed(o))
+    stdout = [output for output in outputs(cells) if output.get("name") == "stdout"]
+    stored = "".join(text for output in stdout for text in output["text"])
     assert set(without_numbers(stored)) <= set(without_numbers(printed))
     assert (tmp_path / "runs/carry-captions/study.json").exists()
 

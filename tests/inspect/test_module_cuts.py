@@ -177,13 +177,11 @@ class Silent(Own):
         super().train(mode)
 
 
-@dataclasses.dataclass
-class Answer:
-    logits: torch.Tensor
+Answer = dataclasses.make_dataclass("Answer", ["logits"])
 
 
 class Named(Own):
-    def forward(self, tokens: torch.Tensor) -> Answer:
+    def forward(self, tokens: torch.Tensor) -> Any:
         return Answer(super().forward(tokens))
 
 

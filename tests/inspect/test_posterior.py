@@ -41,6 +41,7 @@ CONTEXT_FREE = [
     "multi_transition_bigram", "unigram_mixture",
 ]  # fmt: skip
 """Rows in which P(z_t | s_<t) is the prior."""
+IDS, TOKENS = [START, 0, 2, 1], ["<start>", "a", "c", "b"]
 GATED = [name for name, model in MODELS.items() if isinstance(model, ComponentModel)]
 
 
@@ -73,18 +74,12 @@ def test_posterior_and_prior_are_normalised_and_have_the_documented_shape(case: 
     prior_table, log_prior = prior(model), model.prior()
     assert (prior_table is None) == (log_prior is None)
     if prior_table is not None:
-        assert (
-            prior_table.probability.shape[1]
-            == len(prior_table.values)
-            == len(set(prior_table.values))
-        )
-        assert prior_table.probability.shape[2] in (1, model.task.length - 1)
-        total = prior_table.probability.sum(1)
-        assert_close(total, torch.ones_like(total), CLOSE, "prior")
-        full = posterior(model, [START, 0, 2, 1], ["<start>", "a", "b", "c"])
-        assert len(full.values) == len(prior_table.values)
-    facts = as_json(found)
-    assert torch.tensor(facts["probability"]).equal(found.probability)
+        table, values = prior_table.probability, prior_table.values
+        assert table.shape[1] == len(values) == len(set(values))
+        assert table.shape[2] in (1, model.task.length - 1)
+        assert_close(table.sum(1), torch.ones_like(table[:, 0]), CLOSE, "prior")
+        assert len(posterior(model, IDS, TOKENS).values) == len(values)
+    assert torch.tensor(as_json(found)["probability"]).equal(found.probability)
 
 
 @pytest.mark.parametrize("name", CONTEXT_FREE)
@@ -126,15 +121,11 @@ def test_a_recurrent_mixture_weights_its_initial_states_by_their_likelihood(star
         single.load_state_dict(state)
         likelihood = log_prob(single, tokens, lengths).cumsum(1).exp()[:, 1:]
         joint += weight * likelihood[:, None] * full_posterior(single, tokens)
-    assert_close(
-        full_posterior(model, tokens),
-        joint / joint.sum(1, keepdim=True),
-        CLOSE,
-        "posterior over starts",
-    )
+    expected = joint / joint.sum(1, keepdim=True)
+    assert_close(full_posterior(model, tokens), expected, CLOSE, "posterior over starts")
 
 
-def test_only_a_mixture_emission_has_a_latent() -> None:
+def test_a_model_without_a_latent_and_sentences_of_invalid_length_are_refused() -> None:
     assert tiny("gru_mixture").latent == "component"
     vector = tiny("gru_lm_sphere")
     assert vector.latent == ""
@@ -142,25 +133,18 @@ def test_only_a_mixture_emission_has_a_latent() -> None:
         posterior(vector, [START, 0], ["<start>", "a"])
     with pytest.raises(NotImplementedError):
         vector.posterior(*batch(vector.task))
-
-
-@pytest.mark.parametrize("count", [1, 5])
-def test_sentences_of_invalid_length_are_rejected(count: int) -> None:
-    with pytest.raises(UserError, match=f"1 to 3 tokens, got {count - 1}$"):
-        posterior(tiny("aggregate_markov"), [START] * count, ["a"] * count)
+    for count in (1, 5):
+        with pytest.raises(UserError, match=f"1 to 3 tokens, got {count - 1}$"):
+            posterior(tiny("aggregate_markov"), [START] * count, ["a"] * count)
 
 
 def test_keep_largest_keeps_the_order_and_sums_the_other_values() -> None:
     table = torch.tensor([[0.2, 0.5], [0.1, 0.0], [0.1, 0.0], [0.6, 0.5]])
     found = keep_largest(Posterior("component", ("a", "b", "c", "d"), ("1 x", "2 y"), table), 2)
     assert found.values == ("a", "d", "2 others")
-    assert_close(
-        found.probability, torch.tensor([[0.2, 0.5], [0.6, 0.5], [0.2, 0.0]]), CLOSE, "kept"
-    )
+    kept = torch.tensor([[0.2, 0.5], [0.6, 0.5], [0.2, 0.0]])
+    assert_close(found.probability, kept, CLOSE, "kept")
     assert keep_largest(found, 3) is found
-
-
-READ = ("<start>", "a", "a")
 
 
 @pytest.mark.parametrize(
@@ -181,11 +165,7 @@ READ = ("<start>", "a", "a")
     ],
 )  # fmt: skip
 def test_value_names(name: str, count: int, expected: tuple[str, ...]) -> None:
-    assert value_names(tiny(name), count, READ) == expected
-
-
-IDS, TOKENS = [START, 0, 2, 1], ["<start>", "a", "c", "b"]
-SOURCE = torch.tensor([[2, 0, 1]])
+    assert value_names(tiny(name), count, ("<start>", "a", "a")) == expected
 
 
 @pytest.mark.parametrize("name", ["gpt", "gpt_mixture", "transformer_decoder", "hard_attention"])
@@ -213,7 +193,7 @@ def test_a_decoder_attends_to_its_prefix(name: str, monkeypatch) -> None:
 @torch.no_grad()
 def test_a_predicted_token_attends_to_the_source() -> None:
     model = tiny("seq2seq_dot_attention")
-    sources = SOURCE[:, :2], torch.tensor([2])
+    sources = torch.tensor([[2, 0]]), torch.tensor([2])
     maps = attention_maps(model, IDS, TOKENS, sources, ["x", "y"])
     assert maps.weight.shape == (1, 1, 3, 2)
     assert maps.looking == ("1 a", "2 c", "3 b")
@@ -223,11 +203,6 @@ def test_a_predicted_token_attends_to_the_source() -> None:
         expected = torch.softmax(state.source[0] @ state.h[0], dim=0)
         assert_close(maps.weight[0, 0, i], expected, CLOSE, f"weights of {TOKENS[i + 1]}")
         _, state = model.eval().advance(state, torch.tensor([token]))
-
-
-def test_other_rows_have_no_attention_maps() -> None:
-    for name in ("gru", "slot_ngram", "hm_lstm", "seq2seq"):
-        assert not isinstance(tiny(name), HasAttentionMaps)
 
 
 def test_boundaries_equal_those_in_the_state_after_each_token() -> None:
@@ -252,9 +227,11 @@ def test_boundaries_equal_those_in_the_state_after_each_token() -> None:
     assert result.tokens == tuple(f"{i} {token}" for i, token in enumerate(tokens[:-1]))
 
 
-def test_boundaries_need_several_layers_and_one_initial_state() -> None:
+def test_other_rows_have_no_attention_maps_or_boundaries() -> None:
+    """Boundaries need several layers and one initial state."""
+    for name in ("gru", "slot_ngram", "hm_lstm", "seq2seq"):
+        assert not isinstance(tiny(name), HasAttentionMaps)
     assert has_boundaries(tiny("hm_lstm"))
     assert has_boundaries(tiny("hm_lstm", starts=1))
-    assert not has_boundaries(tiny("hm_lstm", starts=2))
-    assert not has_boundaries(tiny("hm_lstm", cell={"depth": 1}))
-    assert not has_boundaries(tiny("gru"))
+    for model in (tiny("hm_lstm", starts=2), tiny("hm_lstm", cell={"depth": 1}), tiny("gru")):
+        assert not has_boundaries(model)
