@@ -16,6 +16,8 @@ def test_a_file_is_imported_with_the_modules_next_to_it(own_parts: Path) -> None
     module = plugins.import_source(own_parts / "own_mingru.py")
     assert CELLS["own_mingru"] is module.MinGRU
     assert plugins.import_source(own_parts / "own_mingru.py") is module
+    study = plugins.import_source(own_parts / "own_study.py").STUDY
+    assert (study.name, plugins.importing()) == ("own", False), "it does not run"
 
 
 def test_a_package_is_imported_from_its_folder_or_a_file_of_it(own_parts: Path) -> None:
@@ -27,11 +29,6 @@ def test_a_package_is_imported_from_its_folder_or_a_file_of_it(own_parts: Path) 
     module = plugins.import_source(package / "gated.py")
     assert module.__name__ == "own_cells.gated"
     assert CELLS["own_mingru"] is module.MinGRU
-
-
-def test_a_study_does_not_run_while_it_is_imported(own_parts: Path) -> None:
-    assert plugins.import_source(own_parts / "own_study.py").STUDY.name == "own"
-    assert not plugins.importing()
 
 
 def test_entry_points_of_installed_packages_are_imported(own_parts: Path, monkeypatch) -> None:

@@ -1,5 +1,6 @@
 """The GPU benchmark without a GPU: its parts run, its lower bounds and rows are correct."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -20,6 +21,13 @@ from tests.user_errors import raises_user_error
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture
+def bench(monkeypatch):
+    """Return a function that imports a script of `benchmarks/`, which is not a package."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module
+
+
 def test_the_lower_bounds_count_weights_and_products_exactly(bench, monkeypatch):
     shape = bench("fuse").Shape(P=3, V=23, E=6, K=5, B=4, T=7)
     task = Task(vocab=shape.V, length=shape.T)
@@ -34,22 +42,6 @@ def test_the_lower_bounds_count_weights_and_products_exactly(bench, monkeypatch)
         model.log_prob(torch.ones(shape.B, shape.T, dtype=torch.int64), torch.full((4,), 7))
     rates = roofline.Rates(flops=1.0, bytes=1.0)
     assert roofline.compute_bound(shape, rates) == 3 * 3 * counted.get_total_flops()
-
-
-@pytest.mark.slow
-def test_scans_and_growth_write_rows(bench, tmp_path, capsys):
-    gpu = bench("gpu")
-    gpu.main("scan,growth", "cpu", rounds=2, tiny=True, out=tmp_path, limit=600)
-    scan, growth = (
-        json.loads((tmp_path / f"gpu-{n}.json").read_text()) for n in ("scan", "growth")
-    )
-    assert {row["rival"] for row in scan} == {"torch.nn.GRU", "published loop"}
-    assert [row["at"][0] for row in growth] == ["1"] * 3 + ["2"] * 3
-    assert all(0 < row["low"] <= row["median"] <= row["high"] for row in scan + growth)
-    assert growth[0]["median"] == 1
-    # Tiny sizes have no goals.
-    assert all(row["holds"] is None for row in scan + growth)
-    assert "MGU forward + backward, replayed" in capsys.readouterr().out
 
 
 def test_a_part_that_fails_or_takes_too_long_does_not_end_the_others(bench, tmp_path, monkeypatch):
@@ -107,7 +99,7 @@ def test_work_is_recorded_after_the_warm_up(bench, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_the_whole_script_runs_without_ray(tmp_path):
+def test_the_whole_script_runs_without_ray_and_writes_rows(tmp_path):
     absent = "import sys; sys.modules.update(dict.fromkeys(('ray', 'optuna', 'polars')));"
     script = f"{absent} sys.argv[0] = 'gpu.py'; import runpy; sys.path.insert(0, 'benchmarks');"
     script += "runpy.run_path('benchmarks/gpu.py', run_name='__main__')"
@@ -118,8 +110,15 @@ def test_the_whole_script_runs_without_ray(tmp_path):
         [sys.executable, "benchmarks/gpu.py", *options, "--parts", "fused"],
     ):
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=700)
-    names = {file.stem for file in tmp_path.glob("*.json")}
-    assert names == {"gpu-equal", "gpu-scan", "gpu-fused", "gpu-growth"}
+    rows = {file.stem: json.loads(file.read_text()) for file in tmp_path.glob("*.json")}
+    assert rows.keys() == {"gpu-equal", "gpu-scan", "gpu-fused", "gpu-growth"}
+    scan, growth = rows["gpu-scan"], rows["gpu-growth"]
+    assert {row["rival"] for row in scan} == {"torch.nn.GRU", "published loop"}
+    assert [row["at"][0] for row in growth] == ["1"] * 3 + ["2"] * 3
+    assert all(0 < row["low"] <= row["median"] <= row["high"] for row in scan + growth)
+    assert growth[0]["median"] == 1
+    # Tiny sizes have no goals.
+    assert all(row["holds"] is None for row in scan + growth)
 
 
 @pytest.mark.slow

@@ -91,22 +91,18 @@ def test_an_interrupted_download_leaves_nothing(server, cache, monkeypatch):
     assert list((cache / "toy").iterdir()) == []
 
 
-def test_a_missing_file_is_named_in_the_error(server):
+def test_what_cannot_be_downloaded_is_one_line(server, cache):
     with raises_user_error("toy", "/nowhere.en", "404", "--data-dir DIR with nowhere.en"):
         locate(remote(server.server_port, "nowhere.en"), None, "toy")
-
-
-def test_an_unwritable_cache_is_named_in_the_error(server, cache):
+    (cache / "toy").rmdir()
+    cache.rmdir()
     cache.write_text("a file where the folder should be")
     with raises_user_error("toy", cache, "LMZOO_CACHE"):
         locate(remote(server.server_port), None, "toy")
-
-
-def test_a_file_without_checksum_is_not_downloaded(server):
-    file = RemoteFile("toy", remote(server.server_port).url)
+    requests, file = len(server.requests), RemoteFile("toy", remote(server.server_port).url)
     with raises_user_error("toy", "checksum of train.en", file.url, "--data-dir"):
         locate(file, None, "toy")
-    assert server.requests == []
+    assert len(server.requests) == requests
 
 
 def test_the_users_folder_may_have_the_file_plain_or_gzipped(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lmzoo.contract import START
-from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, EntropyFloor, Sequences
+from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, DrawnConfig, EntropyFloor, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.laws import corpora
 from lmzoo.laws.corpora import CORPUS_LAWS, CorpusLaw
@@ -55,14 +55,14 @@ FAULTS = [
 
 
 SMALL = {"train": 40, "valid": 30, "test": 20}
-TASKS = "mqar parity modular_arithmetic s5 a5"
-BUILT_IN = "coin captions captions_char iid copy reverse " + TASKS
+DRAWN = [name for name in CORPORA if issubclass(CORPORA[name].Config, DrawnConfig)]
 
 
-@pytest.mark.parametrize("name", BUILT_IN.split())
+@pytest.mark.parametrize("name", ["coin", *DRAWN])
 def test_a_corpus_obeys_every_law(name: str) -> None:
     for law in CORPUS_LAWS:
         law(COIN if name == "coin" else CORPORA.build(CORPORA.parse({"name": name, **SMALL}), None))
+    assert len(DRAWN) >= 10
 
 
 @pytest.mark.parametrize(("source", "law"), FAULTS)

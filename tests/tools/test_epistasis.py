@@ -36,9 +36,8 @@ def covered(frame, truth):
 
 def test_a_worked_example_of_two_cuts():
     """Losses: none 1, first 3, second 6, both 4."""
-    patterns = np.array([[0, 0], [1, 0], [0, 1], [1, 1]], bool)
     y = np.array([1.0, 3.0, 6.0, 4.0])
-    first, second, pair = (contrasts(patterns, term) for term in ((0,), (1,), (0, 1)))
+    first, second, pair = (contrasts(full(2), term) for term in ((0,), (1,), (0, 1)))
     assert (first["effect"] @ y, second["effect"] @ y, first["alone"] @ y) == (0.0, 3.0, 2.0)
     assert [pair[n] @ y for n in ("effect", "given_intact", "given_thrown")] == [-4.0, 2.0, -2.0]
 
@@ -110,9 +109,7 @@ def test_two_seeds_are_enough_for_a_factorial():
 def test_noise_shared_by_a_seed_does_not_widen_intervals(seeds):
     patterns, rng = full(3), RNG(4)
     y = noisy(patterns, rng, seeds, shared=0)
-    calm, wild = (
-        estimates(mutants(patterns, losses)) for losses in (y, y + 100 * rng.normal(size=seeds))
-    )
+    calm, wild = (estimates(mutants(patterns, y + s * rng.normal(size=seeds))) for s in (0, 100))
     for column in ("effect_low", "effect_high", "given_intact_low", "alone_high"):
         assert np.allclose(calm[column].drop_nulls(), wild[column].drop_nulls())
 
