@@ -40,6 +40,8 @@ def test_batches_are_the_rows_of_their_order(trim, with_sources):
             assert batch.sources[1].equal(data.sources[1][rows])
         again = gather_batch(data, rows, trim=trim)
         assert again.tokens.equal(batch.tokens)
+        assert len(again.sources) == len(batch.sources) == 2 * with_sources
+        assert all(map(torch.equal, again.sources, batch.sources))
 
 
 def test_few_widths_are_the_whole_its_half_and_its_quarter():

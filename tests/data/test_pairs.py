@@ -3,10 +3,8 @@
 import hashlib
 
 import pytest
-import torch
 
 from lmzoo.contract import END, PAD, START
-from lmzoo.data.batches import gather_batch
 from lmzoo.data.corpus import Corpus, Sequences, open_corpus
 from tests.user_errors import raises_user_error
 
@@ -53,19 +51,6 @@ def test_a_line_that_is_not_a_pair_is_rejected(path, line):
     path.write_text("a\tb\n" + line + "\n")
     with raises_user_error(path.name, "line 2", repr(line), "one tab"):
         open_corpus(f"pairs:{path}")
-
-
-def test_a_batch_contains_its_sources_trimmed(path):
-    corpus = open_corpus({"name": "pairs", "path": str(path)})
-    rows = torch.tensor([4, 2])
-    batch = gather_batch(corpus.train, rows)
-    source, n = batch.sources
-    assert source.equal(corpus.train.sources[0][rows, :3])
-    assert n.equal(corpus.train.sources[1][rows])
-    assert decode_pairs(corpus, batch) == [decode_pairs(corpus, corpus.train)[i] for i in rows]
-    untrimmed = gather_batch(corpus.train, rows, trim=False)
-    assert untrimmed.sources[0].shape == (2, 63)
-    assert gather_batch(Sequences(corpus.train.tokens, corpus.train.lengths), rows).sources == ()
 
 
 def test_the_fingerprint_covers_sources_and_is_pinned_without_them(path):

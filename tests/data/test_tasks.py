@@ -18,21 +18,6 @@ TASKS = [name for name in CORPORA if issubclass(CORPORA[name], GeneratedTask)]
 Prefix = Sequence[str]
 
 
-def recall_pairs(prefix: Prefix) -> str:
-    """Return what followed the last symbol where it first was at an even place."""
-    return next(prefix[i + 1] for i in range(0, len(prefix), 2) if prefix[i] == prefix[-1])
-
-
-def add_bits(prefix: Prefix) -> str:
-    """Return the parity of the ones."""
-    return str("".join(prefix).count("1") % 2)
-
-
-def evaluate(prefix: Prefix) -> str:
-    """Return the value modulo 5 that Python computes."""
-    return str(eval("".join(prefix[:-1])) % 5)
-
-
 def compose(prefix: Prefix) -> str:
     """Return the product by moving things one after another."""
     places = "12345"[: len(prefix[0])]
@@ -42,9 +27,10 @@ def compose(prefix: Prefix) -> str:
 
 
 ORACLES: dict[str, Callable[[Prefix], str]] = {
-    "mqar": recall_pairs,
-    "parity": add_bits,
-    "modular_arithmetic": evaluate,
+    # what followed the last symbol where it first was at an even place
+    "mqar": lambda p: next(p[i + 1] for i in range(0, len(p), 2) if p[i] == p[-1]),
+    "parity": lambda p: str("".join(p).count("1") % 2),
+    "modular_arithmetic": lambda p: str(eval("".join(p[:-1])) % 5),
     "s5": compose,
     "a5": compose,
 }
@@ -65,10 +51,6 @@ def questions(corpus: Corpus, part: Sequences) -> Iterator[tuple[list[str], str]
         text = [corpus.vocabulary.tokens[i] for i in tokens.tolist()]
         for t in scored.nonzero()[:, 0].tolist():
             yield text[1:t], text[t]
-
-
-def test_every_task_has_a_predictor():
-    assert set(ORACLES) == set(TASKS)
 
 
 @pytest.mark.parametrize("name", TASKS)

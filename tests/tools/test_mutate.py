@@ -1,10 +1,9 @@
 """Planted faults: each kind, where none is planted, and the order of the tests."""
 
-import importlib
 from collections import Counter
 from pathlib import Path
 
-import pytest
+import mutate
 
 ROOT = Path(__file__).parents[2]
 SOURCE = '''
@@ -25,13 +24,7 @@ class Part:
 '''
 
 
-@pytest.fixture
-def mutate(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    return importlib.import_module("mutate")
-
-
-def test_faults_are_inside_functions_and_outside_messages_and_types(mutate):
+def test_faults_are_inside_functions_and_outside_messages_and_types():
     faults = mutate.faults_of("part.py", SOURCE)
     assert {(fault.line, fault.before, fault.after) for fault in faults} == {
         (4, "2", "3"),
@@ -54,7 +47,7 @@ def test_faults_are_inside_functions_and_outside_messages_and_types(mutate):
         assert f"({fault.after})" in lines[fault.line - 1]
 
 
-def test_the_nearest_tests_run_first_and_a_model_runs_its_rows(mutate):
+def test_the_nearest_tests_run_first_and_a_model_runs_its_rows():
     (first, *_), *_ = mutate.runs_of(ROOT, "statistics", "lmzoo/lab/statistics/compared.py")
     assert first.endswith("statistics/test_compared.py")
     contract, mirrored = mutate.runs_of(ROOT, "models", "lmzoo/models/hmm.py")
@@ -62,7 +55,7 @@ def test_the_nearest_tests_run_first_and_a_model_runs_its_rows(mutate):
     assert mirrored[0] == "tests/models/test_hmm.py"
 
 
-def test_each_room_has_the_same_share_of_a_sample(mutate, monkeypatch, tmp_path):
+def test_each_room_has_the_same_share_of_a_sample(monkeypatch, tmp_path):
     for room in mutate.RELATED:
         (tmp_path / "lmzoo" / room).mkdir(parents=True)
         (tmp_path / "lmzoo" / room / "part.py").write_text(SOURCE)
