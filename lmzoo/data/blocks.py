@@ -68,14 +68,6 @@ class Blocks(Sequences):
         assert self.stream is not None
         return self.count or max(1, (len(self.stream) - self.size + 1) // self.size)
 
-    def to(self, device: torch.device) -> "Blocks":
-        """Return the blocks with their stream on `device`, or self if they are there already."""
-        if self.ids.device == device:
-            return self
-        assert self.stream is not None
-        moved = super().to(device)
-        return Blocks(moved.ids, moved.lengths, stream=self.stream.to(device), count=self.count)
-
 
 def cut_blocks(stream: Stream, block: int, count: int) -> Blocks:
     """Return the training blocks of a stream."""

@@ -14,11 +14,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from pydantic import Field
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from lmzoo.base.config import config, to_dict
 from lmzoo.base.errors import UserError
@@ -100,15 +101,12 @@ class Sequences:
         """`<unk>` as a share of the scored tokens."""
         return float((self.ids == UNKNOWN).sum()) / max(1, self.num_scored)
 
-    def to(self, device: torch.device) -> "Sequences":
+    def to(self, device: torch.device) -> Self:
         """Return the sequences on `device`, or self if they are there already."""
         if self.ids.device == device:
             return self
-        sources = tuple(column.to(device) for column in self.sources)
-        scored = None if self.scored is None else self.scored.to(device)
-        return Sequences(
-            self.ids.to(device), self.lengths.to(device), sources, scored, self.context
-        )
+        columns = tree_map_only(Tensor, lambda column: column.to(device), vars(self))
+        return dataclasses.replace(self, **columns)
 
 
 HASHED_ROWS = 2**14
@@ -188,18 +186,12 @@ class Corpus:
     @property
     def task(self) -> Task:
         """The sizes a model needs."""
+        sizes: dict[str, int] = {}
+        if self.source_vocabulary is not None:
+            sizes["source_vocab"] = len(self.source_vocabulary)
+            sizes["source_length"] = self.train.sources[0].shape[1]
         vocab, length = len(self.vocabulary), self.train.ids.shape[1]
-        ends = bool(self.ends)
-        if self.source_vocabulary is None:
-            return Task(vocab=vocab, length=length, ends=ends)
-        source_length = self.train.sources[0].shape[1]
-        return Task(
-            vocab=vocab,
-            length=length,
-            ends=ends,
-            source_vocab=len(self.source_vocabulary),
-            source_length=source_length,
-        )
+        return Task(vocab=vocab, length=length, ends=bool(self.ends), **sizes)
 
     @functools.cached_property
     def test_size(self) -> TextSize | None:

@@ -63,6 +63,10 @@ class Multi30kFiles(CorpusSource):
         """Return the lines of a file without blank lines."""
         return [line for line in self.all_lines(name) if line.strip()]
 
+    def words(self, line: str) -> list[str]:
+        """Return the words of a caption."""
+        return split_words(line, split_punctuation=self.config.punctuation == "split")
+
 
 @config
 class WordConfig:
@@ -113,8 +117,7 @@ class Multi30kWords(Multi30kFiles):
 
     def sentences(self, name: str) -> list[list[str]]:
         """Return the words of every caption of a file."""
-        split = self.config.punctuation == "split"
-        return [split_words(line, split_punctuation=split) for line in self.lines(name)]
+        return [*map(self.words, self.lines(name))]
 
 
 @config
@@ -198,14 +201,7 @@ class Multi30kPairs(Multi30kFiles):
                 f"{self.name}: {part}.de has {len(german)} lines and {part}.en {len(english)}; "
                 "they must be translations line by line: fetch both again"
             )
-        split = self.config.punctuation == "split"
-        pairs = (
-            (
-                split_words(de, split_punctuation=split),
-                split_words(en, split_punctuation=split),
-            )
-            for de, en in zip(german, english, strict=True)
-        )
+        pairs = zip(map(self.words, german), map(self.words, english), strict=True)
         return [(de, en) for de, en in pairs if de and en]
 
 

@@ -11,72 +11,46 @@ The gradient of a weight is a sum over steps and need not vanish, as the last st
 Source: Hochreiter 1991; Bengio et al. 1994; S3, S4.
 """
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from lmzoo.base.errors import UserError
-from lmzoo.contract import DecodingState, LanguageModel
+from lmzoo.contract import LanguageModel
 from lmzoo.types import Tokens
 
 
 def gradient_horizon(model: LanguageModel, tokens: Tokens) -> Float[Tensor, "T-2"]:
     """Return g_1 .. g_{T-2} in evaluation mode, of sequences without padding."""
-    if model.state_size is None or not model.generates:
-        raise UserError(_no_state_message(model))
-    model.eval()
-    state, scores, states = model.begin(len(tokens)), None, []
-    for token in tokens[:, :-1].unbind(1):
-        scores, state = model.advance(state, token)
-        leaves: list[Tensor] = []
-        state = _copy_state(state, leaves)
-        if not leaves:
-            raise UserError(_no_state_message(model))
-        states.append(leaves)
-    assert scores is not None
-    loss = -scores.gather(1, tokens[:, -1:]).sum()
-    # The last copy, of h_t, is made after its scores, so the loss does not depend on it.
-    return _gradient_norms(loss, states[:-1])
-
-
-def _no_state_message(model: LanguageModel) -> str:
-    return (
+    refusal = UserError(
         f"{model.name} has no recurrent state of fixed size; "
         "use a recurrent row such as rnn_lm, lstm_lm or gru"
     )
+    if model.state_size is None or not model.generates:
+        raise refusal
+    model.eval()
+    state, scores, leaves = model.begin(len(tokens)), torch.empty(0), list[list[Tensor]]()
 
+    def copy(part: Tensor) -> Tensor:
+        """Copy a part of the state, whose gradient is wanted if it has floating-point numbers."""
+        if not part.is_floating_point():
+            return part
+        leaves[-1].append(part + 0 if part.requires_grad else (part + 0).requires_grad_())
+        return leaves[-1][-1]
 
-def _gradient_norms(loss: Tensor, states: list[list[Tensor]]) -> Tensor:
-    all_leaves = [leaf for leaves in states for leaf in leaves]
-    gradients = iter(torch.autograd.grad(loss, all_leaves, allow_unused=True))
-    norms = []
-    for leaves in states:
-        squares = [_squared_norm(next(gradients), leaf) for leaf in leaves]
-        norms.append(torch.stack(squares).sum(0).sqrt().mean())
-    return torch.stack(norms[::-1])
-
-
-def _squared_norm(gradient: Tensor | None, leaf: Tensor) -> Tensor:
-    if gradient is None:
-        return leaf.new_zeros(len(leaf))
-    return gradient.flatten(1).square().sum(1)
-
-
-def _copy_state(state: DecodingState, leaves: list[Tensor]) -> DecodingState:
-    """Copy the state and append its floating-point tensors, which require grad, to `leaves`."""
-    if isinstance(state, Tensor):
-        if not state.is_floating_point():
-            return state
-        leaf = state + 0
-        leaves.append(leaf if leaf.requires_grad else leaf.requires_grad_())
-        return leaf
-    if isinstance(state, tuple):
-        parts = [_copy_state(part, leaves) for part in state]
-        make: Any = type(state)
-        return make(*parts) if hasattr(state, "_fields") else tuple(parts)
-    return state
+    for token in tokens[:, :-1].unbind(1):
+        scores, state = model.advance(state, token)
+        leaves.append([])
+        state = tree_map_only(Tensor, copy, state)
+        if not leaves[-1]:
+            raise refusal
+    loss = -scores.gather(1, tokens[:, -1:]).sum()
+    leaves.pop()  # the copy of h_t is made after its scores, so the loss does not depend on it
+    every = [leaf for step in leaves for leaf in step]
+    gradients = iter(torch.autograd.grad(loss, every, materialize_grads=True))
+    squares = [sum(next(gradients).flatten(1).square().sum(1) for _ in step) for step in leaves]
+    return torch.stack(squares[::-1]).sqrt().mean(1)
 
 
 def half_life(norms: Float[Tensor, "D"]) -> int | None:

@@ -31,13 +31,6 @@ from lmzoo.base.errors import UserError
 from lmzoo.contract import LanguageModel
 
 
-@runtime_checkable
-class NamesLatentValues(Protocol):
-    """The method that a model class needs to name the values of its latent."""
-
-    def latent_value_names(self) -> tuple[str, ...]: ...
-
-
 def value_names(model: LanguageModel, count: int, tokens: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the `count` values of the model's latent, for the tokens s_0, s_1, .."""
     if "parent" in model.latent or "source" in model.latent:
@@ -46,8 +39,8 @@ def value_names(model: LanguageModel, count: int, tokens: Sequence[str]) -> tupl
         if types == 1:
             return names
         return tuple(f"{name} / {r}" for name in names for r in range(types))
-    if isinstance(model, NamesLatentValues):
-        return model.latent_value_names()
+    if own := getattr(model, "latent_value_names", None):
+        return own()
     first, either, rest = model.latent.partition(" or ")
     if not either:
         return tuple(map(str, range(count)))
@@ -160,11 +153,10 @@ def as_json(table: Posterior | Prior) -> dict[str, Any]:
             "tokens": list(table.tokens),
             "probability": table.probability.tolist(),
         }
-    positions = list(range(1, table.probability.shape[2] + 1)) if table.by_position else None
     return {
         "axes": ["slot", "value", "position"],
         "values": list(table.values),
-        "positions": positions,
+        "positions": [*range(1, table.probability.shape[2] + 1)] if table.by_position else None,
         "probability": table.probability.tolist(),
     }
 
