@@ -177,7 +177,7 @@ def _parts(owner: nn.Module, name: str, parameter: nn.Parameter) -> list[int]:
     """
     if type(owner) in GATES:
         return [] if name.startswith("weight_hr") else [GATES[type(owner)]]
-    matrices = [p for p in owner.parameters(recurse=False) if p.dim() == 2]
+    matrices = [p for p in owner.parameters(recurse=False) if p.dim() == 2 and p.shape[1] > 1]
     if not parameter.dim() or (len(matrices) < 2 and not any(owner.children())):
         return []
     rows = len(parameter)

@@ -155,6 +155,7 @@ def test_a_model_that_draws_random_numbers_is_named(model: Call, note: str) -> N
     found = lmzoo.audit(model, V, 20)
     assert found.deviations["future"] == 0 or "evaluation" in note
     assert found.notes[0].startswith(note)
+    assert (found.deviations["steps"] is None) == ("evaluation" in note)
 
 
 def test_the_weights_of_the_model_stay() -> None:
@@ -188,8 +189,9 @@ def test_rows_and_models_of_the_zoo_are_subjects() -> None:
         (on_meta(), V, "on the device meta"),
         (Normalised(call=lambda m, x: F.rrelu(x, training=True)), V, "nothing can be compared"),
         (Normalised(nn.LazyBatchNorm1d()), V, "call the lazy module once before"),
+        (lambda tokens: uniform(tokens) * math.nan, V, "the model returns NaN"),
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_a_wrong_model_is_an_error_of_one_line(model: Any, vocab: int | None, message: str) -> None:
     with pytest.raises(UserError) as caught:
