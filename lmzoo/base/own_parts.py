@@ -86,11 +86,11 @@ def import_module(name: str, origin: str) -> ModuleType:
             return importlib.import_module(name)
     except UserError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
         own = [frame for frame in frames if not frame.filename.startswith("<frozen ")]
         where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
-        text = f"{type(error).__name__}: {error}"
+        text = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise UserError(f"{origin} cannot be imported: {text}{where}") from error
 
 

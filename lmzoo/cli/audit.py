@@ -78,6 +78,11 @@ def audit_rows(
     The exit code is 1 if a row has a fault. With --all, rows are also audited with the leaking input normalisation of S0, whose faults are expected and do not change the exit code.
     """
     cases = list(_cases(names or [], parse_settings(fields or []), runs, every=every))
+    outside = {case.score is None for case in cases}
+    if True not in outside and (vocab or logits):
+        raise UserError("--vocab and --logits are for FILE.py:NAME; leave them out for rows")
+    if False not in outside and (fields or iid):
+        raise UserError("--set and --iid are for rows; leave them out for FILE.py:NAME")
     console = Console(stderr=True)
     few = not console.is_terminal or len(cases) < 4
     results = [

@@ -292,6 +292,8 @@ def load_model(name: str) -> nn.Module | Callable[..., Any]:
     if not hasattr(source, attribute):
         raise UserError(f"{path} has no {attribute!r}; give a function or a module of the file")
     found = getattr(source, attribute)
+    if not callable(found):
+        raise UserError(f"{name} is {found!r:.60}, no model: give a function or a torch module")
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
         return found
     needed = [str(p) for p in _needed(found)]
@@ -302,7 +304,7 @@ def load_model(name: str) -> nn.Module | Callable[..., Any]:
         )
     try:
         return found()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(f"{attribute}() fails: {describe_error(error)}") from error
 
 

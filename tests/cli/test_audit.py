@@ -44,6 +44,19 @@ def test_either_rows_or_all_is_required(refused):
     for arguments in ((), ("DLM46", "--all")):
         error = refused("audit", *arguments)
         assert error == "error: audit needs either names of rows or --all"
+    assert "--vocab and --logits are for FILE.py" in refused("audit", "DLM46", "--vocab", "5")
+
+
+def test_a_file_that_exits_is_named(refused, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "exits_file.py").write_text("raise SystemExit('no\\ndata')")
+    assert "cannot be imported: SystemExit: no data (" in refused(
+        "audit", f"{tmp_path}/exits_file.py:x"
+    )
+    (tmp_path / "sized_file.py").write_text("def net(tokens): return tokens")
+    assert "--set and --iid are for rows" in refused(
+        "audit", f"{tmp_path}/sized_file.py:net", "--set", "model.width=3"
+    )
 
 
 def test_all_audits_every_row_and_every_published_leak(lmzoo, monkeypatch):

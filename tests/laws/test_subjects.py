@@ -208,6 +208,9 @@ class Sized(Net):
     def __init__(self, size): super().__init__()
 class Fails(Net):
     def __init__(self): raise RuntimeError("no weights")
+class Exits(Net):
+    def __init__(self): exit(3)
+text = "gru"
 """
 
 
@@ -228,6 +231,8 @@ def test_the_command_audits_a_file(tmp_path: Path, monkeypatch: Any, lmzoo: Any)
         ("nothing", 2, "has no 'nothing'"),
         ("Sized", 2, "Sized needs size; give an object instead"),
         ("Fails", 2, "Fails() fails: RuntimeError: no weights"),
+        ("Exits", 2, "Exits() fails: SystemExit: 3"),
+        ("text", 2, "is 'gru', no model: give a function"),
     ):
         gradients = ("--gradients",) if name.islower() else ()
         code, out, err = lmzoo("audit", f"{file}:{name}", *sizes, "--logits", *gradients)
