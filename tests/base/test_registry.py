@@ -18,9 +18,6 @@ def tools() -> Registry:
         class Config:
             weight: int = 1
 
-        def __init__(self, config: Config, length: int) -> None:
-            self.config, self.length = config, length
-
     @registry("pliers")
     class Pliers:
         @config

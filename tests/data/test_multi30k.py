@@ -1,6 +1,7 @@
 """Multi30k by word, by character and in pairs, in its published splits and in those of S0."""
 
 import gzip
+from pathlib import Path
 
 import pytest
 
@@ -77,6 +78,13 @@ def test_the_published_character_split_skips_a_line_and_has_no_end(folder):
     assert decoded(corpus, corpus.valid) == ["A man number 5,"]
     assert not corpus.train.tokens.eq(END).any()
     assert "W" not in corpus.vocabulary.tokens  # occurs only after the cut
+
+
+@pytest.fixture(scope="module")
+def real_data():
+    """Folder of the real data next to the checkout; licences keep it out of the repository."""
+    found = Path(__file__).parents[3] / "shared" / "data"
+    return found if found.is_dir() else pytest.skip(f"no real data in {found}")
 
 
 FACTS = {

@@ -18,30 +18,18 @@ from lmzoo.data.vocabulary import build_vocabulary
 from lmzoo.train.evaluate import evaluate
 
 
-@pytest.fixture(scope="module")
-def ptb():
-    """Folder with ptb.train.txt, ptb.valid.txt and ptb.test.txt."""
+@pytest.mark.slow
+def test_sizes_are_the_published_ones_and_by_sentence_the_perplexity_of_the_5_gram() -> None:
     folder = Path(os.environ.get("LMZOO_DATA", "data")) / "ptb"
-    if not all((folder / f"ptb.{split}.txt").is_file() for split in ("train", "valid", "test")):
+    files = [folder / f"ptb.{split}.txt" for split in ("train", "valid", "test")]
+    if not all(file.is_file() for file in files):
         pytest.skip(f"no ptb.train.txt, ptb.valid.txt and ptb.test.txt in {folder}; set LMZOO_DATA")
-    return folder
-
-
-@pytest.mark.slow
-def test_the_files_have_the_published_sizes(ptb):
-    corpus = open_corpus("ptb", ptb)
-    assert len(corpus.train.stream) == 929_589
-    assert (corpus.valid.num_scored, corpus.test.num_scored) == (73_760, 82_430)
-    assert corpus.test_size.words == 82_430
-    assert len(corpus.vocabulary) == 10_000 + 3  # <unk> is a special token and a word of PTB
-
-
-@pytest.mark.slow
-def test_by_sentence_the_5_gram_has_the_published_perplexity(ptb):
-    parts = [
-        [line.split() for line in read_lines(ptb / f"ptb.{split}.txt")]
-        for split in ("train", "valid", "test")
-    ]
+    text = open_corpus("ptb", folder)
+    assert len(text.train.stream) == 929_589
+    assert (text.valid.num_scored, text.test.num_scored) == (73_760, 82_430)
+    assert text.test_size.words == 82_430
+    assert len(text.vocabulary) == 10_000 + 3  # <unk> is a special token and a word of PTB
+    parts = [[line.split() for line in read_lines(file)] for file in files]
     longest = max(len(line) for part in parts for line in part) + 2
     corpus = assemble(
         "ptb", parts, build_vocabulary(parts[0]), length=longest, end=True, unit="word", source=""

@@ -12,13 +12,13 @@ from lmzoo.laws.probes import disturb
 from tests.tiny import batch, tiny
 
 
-def full_sequences(model: torch.nn.Module, length: int = 7) -> Tensor:
+def full_sequences(length: int = 7) -> Tensor:
     return batch(Task(vocab=3, length=length), count=4)[0]
 
 
 def test_equals_central_differences_of_the_loss() -> None:
     model = tiny("rnn_lm", length=5).double()
-    tokens = full_sequences(model, 5)
+    tokens = full_sequences(5)
     norms = gradient_horizon(model, tokens)
     assert norms.shape == (3,)
 
@@ -46,7 +46,7 @@ def test_equals_central_differences_of_the_loss() -> None:
 def test_a_larger_forget_bias_gives_a_longer_horizon() -> None:
     def remaining_share(bias: float) -> Tensor:
         model = tiny("lstm_lm", length=12, cell={"name": "lstm", "forget_bias": bias})
-        g = gradient_horizon(model, full_sequences(model, 12))
+        g = gradient_horizon(model, full_sequences(12))
         return g[-1] / g[0]
 
     remembers, forgets = remaining_share(5.0), remaining_share(-5.0)
@@ -63,7 +63,7 @@ def test_half_life_is_the_first_distance_with_at_most_half() -> None:
 def test_rows_without_recurrent_state_are_rejected(name: str) -> None:
     model = tiny(name)
     with pytest.raises(UserError, match=f"{model.name} has no recurrent state"):
-        gradient_horizon(model, full_sequences(model))
+        gradient_horizon(model, full_sequences())
 
 
 def test_every_recurrent_row_has_a_positive_horizon() -> None:
@@ -73,7 +73,7 @@ def test_every_recurrent_row_has_a_positive_horizon() -> None:
             continue  # the state of hybrid grows
         model = tiny(name, length=6)
         disturb(model)  # weights that start at zero pass no gradient
-        g = gradient_horizon(model, full_sequences(model, 6))
+        g = gradient_horizon(model, full_sequences(6))
         assert g.shape == (4,), name
         assert (g > 0).all(), name
         checked += 1

@@ -8,18 +8,11 @@ SIZES = np.array([1e3, 4e3, 1.6e4, 6.4e4])
 
 
 def curve(
-    exponent: float,
-    constant: float,
-    rng: np.random.Generator,
-    noise: float = 0.0,
-    seeds: int = 4,
-    bend: float = 0.0,
-    common: float | np.ndarray = 0.0,
+    exponent: float, constant: float, rng: np.random.Generator, noise: float, common: object = 0.0
 ) -> np.ndarray:
-    """Return the losses of the seeds at each size, (sizes, seeds)."""
-    x = np.log(SIZES)
-    logs = constant - exponent * x + bend * (x - x.mean()) ** 2
-    return np.exp(logs[:, None] + common + noise * rng.standard_normal((len(x), seeds)))
+    """Return the losses of four seeds at each size, (sizes, seeds)."""
+    logs = constant - exponent * np.log(SIZES)
+    return np.exp(logs[:, None] + common + noise * rng.standard_normal((len(SIZES), 4)))
 
 
 def test_a_power_law_without_noise_is_found_exactly() -> None:
@@ -37,10 +30,7 @@ def test_intervals_hold_the_truth_in_95_percent_of_studies() -> None:
     for _ in range(studies):
         common = 0.02 * np.sqrt(0.5) * rng.standard_normal(4)
         own = 0.02 * np.sqrt(0.5)
-        losses = [
-            curve(exponent, constant, rng, own, common=common)
-            for exponent, constant in ((0.08, 2.0), (0.11, 2.2))
-        ]
+        losses = [curve(*law, rng, own, common) for law in ((0.08, 2.0), (0.11, 2.2))]
         first, second = fit_power_laws([SIZES] * 2, losses, [np.zeros(4)] * 2)
         _, low, high = first.exponent(5e3)
         held["exponent"] += low < 0.08 < high
@@ -66,7 +56,7 @@ def test_what_a_seed_has_in_common_cancels_in_ratios_and_exponents() -> None:
 
 def test_a_missing_seed_does_not_shift_its_size() -> None:
     common = np.array([-0.3, 0.1, 0.4, -0.2])
-    losses = curve(0.1, 2.0, np.random.default_rng(6), 1e-6, common=common)
+    losses = curve(0.1, 2.0, np.random.default_rng(6), 1e-6, common)
     losses[1, 2] = np.inf
     [law] = fit_power_laws([SIZES], [losses], [np.zeros(4)])
     assert law.exponent(1e4)[0] == pytest.approx(0.1, abs=1e-4)
