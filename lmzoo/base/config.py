@@ -75,8 +75,7 @@ def add_defaults(config: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
 def from_dict(cls: type[T], fields: Mapping[str, Any]) -> T:
     """Return the config of type `cls` with these fields.
 
-    Raises:
-        UserError: A field is unknown or its value is invalid; the message names both.
+    A `UserError` names a field that is unknown or has an invalid value.
     """
     try:
         return _adapter(cls).validate_python(dict(fields))

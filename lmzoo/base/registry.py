@@ -38,8 +38,7 @@ class Registry(Generic[T]):
     def add(self, name: str, part: T, *, replace: bool = False) -> T:
         """Register `part`. A class that is defined again, as in a notebook, replaces the old one.
 
-        Raises:
-            UserError: Another part has this name or this Config.
+        A `UserError` says that another part has this name or this Config.
         """
         known = self._parts.get(name)
         if not (replace or known is None or known == part or _origin(known) == _origin(part)):
@@ -87,8 +86,7 @@ class Registry(Generic[T]):
     def parse(self, value: Any) -> Any:
         """Return the config of a part from a config, a name, or a mapping with the key "name".
 
-        Raises:
-            UserError: There is no such part, or a field is invalid.
+        A `UserError` says that there is no such part, or that a field is invalid.
         """
         configs = tuple(part.Config for part in self._parts.values())  # type: ignore[attr-defined]
         if isinstance(value, configs):

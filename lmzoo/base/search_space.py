@@ -83,8 +83,7 @@ def ranges(cls: type) -> dict[str, Range]:
 def parse_range(text: str) -> Range:
     """Parse `low:high[:log]` or `a,b,c`; a range of two integers is an `IntRange`.
 
-    Raises:
-        UserError: The text has neither form, or low is not below high.
+    A `UserError` says that the text has neither form, or that low is not below high.
     """
     if "," in text:
         return Choice(tuple(_value(part) for part in text.removesuffix(",").split(",")))
@@ -125,8 +124,7 @@ def range_text(path: str, bounds: Mapping[str, Any]) -> str:
 def changed_search(search: Mapping[str, Range | None], options: Iterable[str]) -> dict[str, Any]:
     """Return the searched fields, changed by options such as `recipe.lr=1e-4:1e-1:log`.
 
-    Raises:
-        UserError: An option is not a field and a range, a choice or `off`.
+    A `UserError` says that an option is not a field and a range, a choice or `off`.
     """
     changed = dict(search)
     for text in options:

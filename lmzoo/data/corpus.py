@@ -247,8 +247,7 @@ class CorpusSource(ABC):
     def load(self) -> Corpus:
         """Read or sample the sequences, split them and encode them.
 
-        Raises:
-            UserError: The data is missing or unreadable; the message says what to do.
+        A `UserError` says which data are missing or unreadable, and what to do.
         """
 
 
@@ -271,8 +270,7 @@ def corpus_config(
 ) -> dict[str, Any]:
     """Return the config of a corpus, with these fields.
 
-    Raises:
-        UserError: The corpus is unknown, or an option is invalid.
+    A `UserError` says that the corpus is unknown or an option invalid.
     """
     return CORPORA.dump(CORPORA.parse({**parse_spec(spec), **(fields or {})}))
 
@@ -285,8 +283,7 @@ def open_corpus(spec: str | Mapping[str, Any], data_dir: Path | None = None) -> 
             a run or that of `corpus_config`.
         data_dir: Folder of the corpus files. None downloads them if the corpus needs files.
 
-    Raises:
-        UserError: The corpus is unknown, an option is invalid, or the data cannot be read.
+    A `UserError` says that the corpus is unknown, an option invalid, or the data unreadable.
     """
     config = CORPORA.parse(parse_spec(spec))
     fields = to_dict(config)

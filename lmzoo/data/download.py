@@ -57,8 +57,7 @@ def locate(file: RemoteFile, data_dir: Path | None, corpus: str, member: str = "
         corpus: Name of the corpus, for error messages.
         member: The files for which an archive is read, for error messages.
 
-    Raises:
-        UserError: The file is not in `data_dir`, or its download fails.
+    A `UserError` says that the file is not in `data_dir`, or that its download fails.
     """
     if data_dir is None:
         return _download(file, corpus)
@@ -139,8 +138,7 @@ def _stream(url: str, output_file: Any, pooch: Any) -> None:
 def read_published(file: RemoteFile, pattern: str, data_dir: Path | None, corpus: str) -> bytes:
     """Return the text of the files in an archive whose names end in `pattern`, in their order.
 
-    Raises:
-        UserError: The files are missing or broken, or their download fails.
+    A `UserError` says that they are missing or broken, or that their download fails.
     """
     found = [] if data_dir is None else _in_folder(file, [pattern, f"{pattern}.gz"], data_dir)
     texts = [read_bytes(path) for path in found]

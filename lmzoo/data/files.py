@@ -51,8 +51,7 @@ class Reading:
 def read_lines(path: Path, reading: Reading | None = None) -> list[str]:
     """Return all lines without their line ends. Blank lines are kept, so index + 1 = line number.
 
-    Raises:
-        UserError: See `read_bytes`.
+    Errors are those of `read_bytes`.
     """
     raw = read_bytes(path, reading)
     _check_utf8(path, raw)
@@ -67,8 +66,8 @@ def split_lines(text: str) -> list[str]:
 def read_bytes(path: Path, reading: Reading | None = None) -> bytes:
     """Return the bytes of a text, without a byte order mark.
 
-    Raises:
-        UserError: The file is missing, a folder, empty or broken; with a `reading`, no text.
+    A `UserError` says that the file is missing, a folder, empty or broken; with a `reading`, no
+    text.
     """
     raw = _read_bytes(path)
     text = _gunzip(path, raw) if raw.startswith(GZIP) else raw
@@ -95,10 +94,8 @@ def read_bytes(path: Path, reading: Reading | None = None) -> bytes:
 def read_members(path: Path, pattern: str) -> dict[str, bytes]:
     """Return name -> bytes of the files in a zip archive whose names end in `pattern`, sorted.
 
-    `pattern` has wildcards as in `Path.match`; an archive is read without unpacking it on disk.
-
-    Raises:
-        UserError: The archive is broken.
+    `pattern` has wildcards as in `Path.match`; an archive is read without unpacking it on disk. A
+    `UserError` says that the archive is broken.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -116,11 +113,9 @@ def read_fasta(path: Path, reading: Reading | None = None) -> list[str]:
 
     A record is a header line that begins with `>` and one or more lines of residues: letters, `*`
     (stop), `-` and `.` (gaps). Blanks are ignored, and lines that begin with `;` or `#` are
-    comments. Lower-case residues (soft masking) become upper-case, as in the NCBI tools.
-
-    Raises:
-        UserError: The file cannot be read, does not begin with a header, a record is empty, or a
-            line of residues has another character.
+    comments. Lower-case residues (soft masking) become upper-case, as in the NCBI tools. A
+    `UserError` says that the file cannot be read or does not begin with a header, that a record is
+    empty, or that a line of residues has another character.
     """
     reading = reading or Reading()
     records: list[tuple[int, str, list[str]]] = []
@@ -166,10 +161,8 @@ def _residues(path: Path, number: int, line: str) -> str:
 def read_text(path: Path, reading: Reading | None = None) -> bytes:
     """Return the text of a file, or of all files below a folder, in the order of their paths.
 
-    Hidden files and files without text are left out. A file of a folder ends with a newline.
-
-    Raises:
-        UserError: A file cannot be read, or the folder has no text.
+    Hidden files and files without text are left out. A file of a folder ends with a newline. A
+    `UserError` says that a file cannot be read, or that the folder has no text.
     """
     if not path.is_dir():
         return read_bytes(path, reading)

@@ -192,8 +192,7 @@ class Multi30kPairs(Multi30kFiles):
     def pairs(self, part: str) -> list[Pair]:
         """Return the German and English words of every caption of this part.
 
-        Raises:
-            UserError: The two files differ in their number of lines.
+        A `UserError` says that the two files differ in their number of lines.
         """
         german, english = (self.all_lines(f"{part}.{language}") for language in ("de", "en"))
         if len(german) != len(english):

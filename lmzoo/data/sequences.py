@@ -113,10 +113,8 @@ def assemble(
     """Encode the sentences that train, validate and test; `encode` has the other arguments.
 
     With `train_unk`, rare training words become `<unk>` if validation or test has `<unk>`. `facts`
-    are those of a user's text, to which the sizes are added.
-
-    Raises:
-        UserError: A split has no sequence, or the vocabulary has no token.
+    are those of a user's text, to which the sizes are added. A `UserError` says that a split has no
+    sequence, or the vocabulary no token.
     """
     for part, sentences in zip(SPLITS, parts, strict=True):
         if not sentences:
@@ -166,10 +164,7 @@ def assemble_pairs(
 ) -> Corpus:
     """Build a corpus from training, validation and test pairs; both sides are cut to one length.
 
-    `options` are those of `assemble`.
-
-    Raises:
-        UserError: A split has no pair.
+    `options` are those of `assemble`. A `UserError` says that a split has no pair.
     """
 
     def assemble_side(side: int) -> Corpus:
@@ -208,11 +203,8 @@ def encode_sentence(corpus: Corpus, text: str) -> tuple[Tensor, Tensor]:
     """Encode a text as one sequence: tokens (1, T) and lengths (1).
 
     Tokens are separated by blanks, or are characters if the corpus has characters. A token outside
-    the vocabulary becomes `<unk>`.
-
-    Raises:
-        UserError: The text is empty or too long, or has an unknown token although the training
-            split has no `<unk>`.
+    the vocabulary becomes `<unk>`. A `UserError` says that the text is empty or too long, or has an
+    unknown token although the training split has no `<unk>`.
     """
     vocabulary = corpus.vocabulary
     tokens = vocabulary.split(text)

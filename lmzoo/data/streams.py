@@ -81,8 +81,7 @@ class TextStream(CorpusSource):
     def texts(self) -> Sequence[memoryview | bytes]:
         """Return the bytes that train, validate and test.
 
-        Raises:
-            UserError: The data is missing or unreadable; the message says what to do.
+        A `UserError` says which data are missing or unreadable, and what to do.
         """
 
     def facts_of(self, texts: Sequence[memoryview]) -> TextFacts | None:

@@ -78,8 +78,7 @@ class GeneratedTask(CorpusSource):
     def _draw_distinct(self, split: str, others: list[Symbols]) -> tuple[Symbols, Scored]:
         """Draw the sequences of a split, none of which is in the other splits.
 
-        Raises:
-            UserError: There are too few such sequences.
+        A `UserError` says that there are too few.
         """
         random = np.random.default_rng(derive_seed(self.config.seed, self.name, split))
         count = getattr(self.config, split)

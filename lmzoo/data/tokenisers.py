@@ -190,8 +190,7 @@ class Subwords(TextVocabulary):
     def learn(cls, texts: Iterable[str], limit: int = 0, min_count: int = 1) -> Self:
         """Return a vocabulary of at most `limit` byte pairs of training texts; 0: `DEFAULT`.
 
-        Raises:
-            UserError: The limit has no room for the bytes.
+        A `UserError` says that the limit has no room for the bytes.
         """
         del min_count
         size = limit or DEFAULT

@@ -83,10 +83,8 @@ class Vocabulary:
         """Build a vocabulary of at most `limit` tokens by falling count, ties by the alphabet.
 
         The special tokens come first and count towards `limit`; 0 is no limit. Tokens that occur
-        fewer than `min_count` times are left out.
-
-        Raises:
-            UserError: The limit leaves no token but the special ones.
+        fewer than `min_count` times are left out. A `UserError` says that the limit leaves special
+        tokens only.
         """
         if 0 < limit <= len(SPECIALS):
             raise UserError(

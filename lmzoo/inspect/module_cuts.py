@@ -57,8 +57,8 @@ def cuts(module: nn.Module, *inputs: Any) -> list[ModuleCut]:
         *inputs: Example inputs of its `forward`; the more varied, the better they tell functions
             apart.
 
-    Raises:
-        UserError: The module fails on the inputs, or its outputs are not finite or not learned.
+    A `UserError` says that the module fails on the inputs, or that its outputs are not finite or
+    not learned.
     """
     generic = _generic(module, inputs)
     try:
