@@ -1,6 +1,7 @@
 """Helpers to test that a model with certain parameter values equals another model."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,6 +48,15 @@ def assert_same_model(first: LanguageModel, second: LanguageModel) -> None:
     for t in range(1, LENGTH):
         actual, expected = next_log_prob(first, tokens[:, :t]), next_log_prob(second, tokens[:, :t])
         assert_close(actual, expected, CLOSE, f"distribution after {t} tokens")
+
+
+def assert_equation(model: Any, equation: Callable[[Any, Tensor], Tensor]) -> None:
+    """Assert that `equation` gives P(v | prefix) of every prefix of 1, 2 and 4 tokens."""
+    for length in (1, 2, 4):
+        prefixes = every_sequence(model.task)[0][:, :length].unique(dim=0)
+        expected = torch.stack([equation(model, prefix) for prefix in prefixes])
+        actual = next_log_prob(model, prefixes).exp()
+        assert_close(actual, expected.detach(), CLOSE, f"{length} tokens")
 
 
 def lag_dependence(model: LanguageModel) -> list[bool]:
