@@ -81,17 +81,6 @@ def test_qrnn_write_gate_of_one_minus_f_is_fo_pooling(seed: int) -> None:
     same(ifo, coupled, seed)
 
 
-@given(seed=SEEDS, scale=st.floats(1, 30))
-@quick
-def test_eigenvalues_stay_inside_the_unit_circle_for_all_weights(seed: int, scale: float) -> None:
-    """Not so without the exponential (2)."""
-    for cuts, bounded in (([], True), (["exponential"], False)):
-        cell = make("lru", cuts=cuts, seed=seed)
-        with torch.no_grad():
-            cell.w.nu.copy_(scale * torch.tensor([1.1, -1.0, 0.3]))
-        assert bool(cell.eigenvalues().abs().max() <= 1) is bounded
-
-
 @given(seed=SEEDS, low=st.floats(0, 0.8))
 @quick
 def test_initial_eigenvalues_are_in_the_ring_and_gamma_is_their_normaliser(

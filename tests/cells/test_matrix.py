@@ -233,16 +233,3 @@ def test_outputs_of_mesa_are_those_of_the_loop(cuts: list[str]) -> None:
     o = (o if "norm" in cuts else rms(o, w["norm"])).flatten(1) @ w["out"].T
     actual = cell.scan(x[None], x.new_ones(1, cell.num_state_vectors * SIZE))[0]
     assert (actual - o).abs().max() < 1e-10
-
-
-@torch.no_grad()
-def test_the_memory_is_the_least_squares_map_of_the_keys() -> None:
-    """The last key reads what the normal equations give it, with the least ridge."""
-    cell = make("mesa", 6, 3, heads=1, cuts=["beta", "gamma", "convolution", "norm"])
-    cell.w.ridge.fill_(-50.0)
-    cell.w.q.copy_(cell.w.k)
-    x = torch.eye(6, dtype=torch.float64)[None, :3]
-    o = cell.scan(x, x.new_ones(1, 6 * cell.num_state_vectors)) @ torch.linalg.inv(cell.w.out).T
-    k = F.normalize(F.silu(x[0] @ cell.w.k.T), dim=-1)
-    solved = torch.linalg.solve(k.T @ k + 0.25 * torch.eye(6), k.T @ (x[0] @ cell.w.v.T))
-    assert torch.allclose(o[0, -1], k[-1] @ solved, atol=1e-5)

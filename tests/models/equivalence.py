@@ -65,10 +65,3 @@ def lag_dependence(model: LanguageModel) -> list[bool]:
     dense = next_log_prob(model, tokens[:, :-1]).unflatten(0, (VOCAB,) * (LENGTH - 1))[..., 0, :]
     spread = [(dense - dense.select(d, 0).unsqueeze(d)).abs().max() for d in range(LENGTH - 2)]
     return [bool(s > 1e-4) for s in reversed(spread)]
-
-
-def permute_tokens(tokens: Tensor, order: Tensor, at: int) -> Tensor:
-    """Permute the tokens at positions at..at+len(order)-1."""
-    moved = tokens.clone()
-    moved[:, at : at + len(order)] = tokens[:, at + order]
-    return moved

@@ -23,7 +23,6 @@ from tests.models.equivalence import (
     assert_same_model,
     copy_weights,
     lag_dependence,
-    permute_tokens,
     small,
 )
 from tests.tiny import CLOSE, FINE, every_sequence, sources, tiny
@@ -223,18 +222,7 @@ def test_scores_equal_the_pytorch_transformer(place: NormPosition) -> None:
 
 WIDE = {"width": 8, "spread": 0.3}
 MODERN = {**SIZES, "layers": 1}
-LAGGED = [f"lagged_aggregate_markov{row}" for row in ("", "_free", "_scaled", "_sphere")]
-WINDOWED = [
-    *("ngram_log_bilinear", "permutation_log_bilinear", "log_bilinear_mixture", "markov_mlp"),
-    *("latent_parent_uniform", *LAGGED),
-]
-"""Rows that read the tokens of their window."""
-
 LIMITED: list[tuple[str, dict[str, Any], int]] = [
-    *((name, {}, 1) for name in ("aggregate_markov", "local_hmm", "bigram_latent_crf")),
-    ("trigram_latent_crf", {}, 2),
-    *((name, {"window": k}, k) for name in WINDOWED for k in (1, 2, 3)),
-    ("latent_parent_uniform", {"window": None}, 3),
     *(("gated_convolution", {"layers": 1, "window": k}, k) for k in (1, 2, 3)),
     ("gated_convolution", {"layers": 2, "window": 2}, 3),
     *(("local_attention", {"layers": 1, "window": k, **WIDE}, k) for k in (1, 2, 3)),
@@ -247,8 +235,6 @@ LIMITED: list[tuple[str, dict[str, Any], int]] = [
 """Row, fields, and how many tokens back the prediction reads."""
 
 ORDERED: list[tuple[str, dict[str, Any], bool]] = [
-    ("permutation_log_bilinear", {"window": 3, "weights": "uniform"}, False),
-    ("latent_parent_uniform", {"window": 4}, False),
     *(
         ("transformer_decoder", {"layers": 1, "width": 8, "positions": kind}, kind != "none")
         for kind in ("none", "add", "concat", "learned")
@@ -268,15 +254,11 @@ def test_a_prediction_depends_on_the_tokens_within_reach(name, fields, reach) ->
     assert lag_dependence(small(name, **fields)) == [back <= reach for back in (1, 2, 3)]
 
 
-@pytest.mark.parametrize("order", [[1, 0, 2], [2, 1, 0]], ids=str)
 @pytest.mark.parametrize(("name", "fields", "matters"), ORDERED, ids=str)
-def test_the_order_of_earlier_tokens_matters_if_positions_are_known(
-    name, fields, matters, order
-) -> None:
+def test_the_order_of_earlier_tokens_matters_if_positions_are_known(name, fields, matters) -> None:
     model = small(name, **fields).eval()
     prefix = every_sequence(model.task)[0][:, : LENGTH - 1]
-    order = order if fields.get("window") in (3, 4) else [1, 0]  # attention: the last is the query
-    moved = permute_tokens(prefix, torch.tensor(order), at=1)
+    moved = prefix[:, [0, 2, 1, 3]]  # the last is the query
     with torch.no_grad():
         change = (model.next_log_prob(moved) - model.next_log_prob(prefix)).abs().max()
     assert change > 1e-3 if matters else change < CLOSE

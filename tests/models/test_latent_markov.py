@@ -88,7 +88,7 @@ def latent_crf(model: Any, prefix: Tensor) -> Tensor:
 def parents(model: Any, prefix: Tensor) -> Tensor:
     """P(v | s_a) is a bigram for each type of arc, or an aggregate Markov model."""
     t, total = len(prefix), torch.zeros(VOCAB)
-    prior = torch.tensor([float(a >= t - 3) for a in range(t)])  # the window
+    prior = torch.tensor([float(a >= t - (model.context_length or t)) for a in range(t)])
     if hasattr(model, "alignment"):
         prior = torch.softmax(model.alignment.logits[:t, t], 0)
     for a, x in enumerate(table(model)[prefix]):
@@ -119,7 +119,7 @@ EQUATIONS: list[tuple[str, Any, dict[str, Any]]] = [
     (FACTORIAL, factorial_aggregate_markov, {"groups": 2, "states": 3}),
     ("local_hmm", local_hmm, {}),
     ("bigram_latent_crf", latent_crf, {}),
-    ("latent_parent_uniform", parents, {"window": 3}),
+    *(("latent_parent_uniform", parents, {"window": w}) for w in (3, None)),
     ("latent_parent_positional", parents, {}),
     *(("latent_parent_typed", parents, {"types": 2, "arcs": a}) for a in ("shared", "positional")),
     ("two_parent_aggregate_markov", lambda *args: two_parents(*args).sum((0, 1)), {}),

@@ -1,7 +1,5 @@
 """Slot models equal their equations; a pointer selects earlier tokens, a chain sums over paths."""
 
-from itertools import product
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -74,25 +72,6 @@ def test_posterior_and_prior_are_the_first_pointer(name):
     first = model.source_pointers(tokens[:, :-1])[0, 0]
     prior = model.prior()[0] if name == "slot_ngram" else model.prior()
     torch.testing.assert_close(prior.exp(), first.mT)
-
-
-def test_a_chained_pointer_sums_over_all_paths():
-    """Compute p_N(j | t) by listing every path i_1, .., i_N = j before t."""
-    sources, moves = 4, 2
-    lags, first = draw(sources, sources), draw(1, sources, seed=1)
-    scores = draw(moves, 1, sources, sources, seed=2, spread=2.0)
-    actual = chained_pointers(lag_pointer(lags, first), scores)[0]
-    for t in range(sources):
-        start = torch.softmax(lags[t, : t + 1] + first[0, : t + 1], 0)
-        steps = [torch.softmax(scores[n, 0, : t + 1, : t + 1], -1) for n in range(moves)]
-        for n in range(moves + 1):
-            expected = torch.zeros(sources, dtype=torch.float64)
-            for path in product(range(t + 1), repeat=n + 1):
-                weight = start[path[0]]
-                for m in range(n):
-                    weight = weight * steps[m][path[m], path[m + 1]]
-                expected[path[-1]] += weight
-            torch.testing.assert_close(actual[n, t], expected)
 
 
 def one_matrix_per_target(first: Tensor, scores: Tensor) -> Tensor:

@@ -116,25 +116,17 @@ def test_the_sphere_reads_a_parameter_of_all_members_in_place():
     assert_close(results, values_and_gradients(lambda v: naive_project_to_sphere(v, 1.0), [wide]))
 
 
-@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-13, 1e30])
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-13, 1.0, 1e30])
 def test_the_sphere_of_extreme_vectors(scale):
-    x = torch.full((1, 8), scale)
-    with without_kernels("cpu"):
-        y = project_to_sphere(x, 1.0)
-    expected = naive_project_to_sphere(x.double(), 1.0)
-    assert (y - expected).abs().max() < TOLERANCE
-
-
-@pytest.mark.parametrize("scale", [1e-30, 1e-13, 1.0, 1e30])
-def test_the_gradient_of_the_sphere_at_extreme_vectors(scale):
     """Vectors shorter than ε have no second term; its factor must not vanish or overflow."""
     torch.manual_seed(0)
     x = (torch.randn(5, 8) * scale).requires_grad_()
     with without_kernels("cpu"):
-        _, gradient = values_and_gradients(lambda v: project_to_sphere(v, 3.0), [x])
+        y, gradient = values_and_gradients(lambda v: project_to_sphere(v, 3.0), [x])
     wide = x.detach().double().requires_grad_()
-    _, expected = values_and_gradients(lambda v: naive_project_to_sphere(v, 3.0), [wide])
-    assert (gradient - expected).abs().max() <= TOLERANCE * expected.abs().max()
+    expected, slope = values_and_gradients(lambda v: naive_project_to_sphere(v, 3.0), [wide])
+    assert (y - expected).abs().max() < 3 * TOLERANCE
+    assert (gradient - slope).abs().max() <= TOLERANCE * slope.abs().max()
 
 
 def mixture_arguments(positions, width, components, vocab, lead=()):
