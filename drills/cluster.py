@@ -23,9 +23,9 @@ OPTIONS = (
 )
 
 
-def write_sentences(path: Path) -> None:
-    """Write the corpus of the drills."""
-    lines = [" ".join(WORDS[(i * j + i) % 10] for j in range(3 + i % 4)) for i in range(8000)]
+def write_sentences(path: Path, count: int = 8000) -> None:
+    """Write the corpus of the drills, so many lines."""
+    lines = [" ".join(WORDS[(i * j + i) % 10] for j in range(3 + i % 4)) for i in range(count)]
     path.write_text("\n".join(lines) + "\n")
 
 

@@ -36,7 +36,7 @@ def slurm():
     folder = Path(tempfile.mkdtemp(prefix="lmzoo-slurm-", dir="/var/tmp"))
     try:
         with Slurm(folder) as slurm:
-            write_sentences(folder / "sentences.txt")
+            write_sentences(folder / "sentences.txt", 800)
             yield slurm
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -45,7 +45,7 @@ def slurm():
 def sweep_options(slurm: Slurm, name: str) -> list[str]:
     """Return the options of a sweep into the store `name` that is long enough to be interrupted."""
     corpus = f"--corpus text:{slurm.folder}/sentences.txt --out {slurm.folder}/{name}"
-    return shlex.split(f"{corpus} {OPTIONS} --epochs 40")
+    return shlex.split(f"{corpus} {OPTIONS} --epochs 20")
 
 
 def folders_of_ray(job: str) -> list[Path]:
