@@ -18,9 +18,7 @@ LINE = (
 
 @pytest.fixture
 def compared(toy):
-    toy.add_point("full", [3.80, 3.81, 3.82])
-    toy.add_point("near", [3.90, 3.94, 4.02])
-    toy.add_point("worse", [4.10, 4.11, 4.12])
+    toy.add_points(full=[3.80, 3.81, 3.82], near=[3.90, 3.94, 4.02], worse=[4.10, 4.11, 4.12])
     toy.add_point("worst", [4.00, 4.01, 4.03])
     toy.add_point("count", COUNT, model=KN5)
     return toy

@@ -35,8 +35,7 @@ def doubts(toy):
 @pytest.fixture
 def toy(toy):
     toy.study_json |= {"script": ["python", "s.py"], "given": ["--epochs", "3"]}
-    toy.add_point("full", [2.0, 2.01, 1.99])
-    toy.add_point("part", [2.5, 2.51, 2.49])
+    toy.add_points(full=[2.0, 2.01, 1.99], part=[2.5, 2.51, 2.49])
     return toy
 
 

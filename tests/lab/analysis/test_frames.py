@@ -48,8 +48,7 @@ def test_the_last_epoch_of_a_curve_is_that_of_the_run() -> None:
 
 
 def test_a_run_is_in_its_folder_and_a_diverged_one_has_no_test(toy) -> None:
-    toy.add_point("full", [3.0, 3.1])
-    toy.add_point("gate", [3.2, None])
+    toy.add_points(full=[3.0, 3.1], gate=[3.2, None])
     toy.add_run("gate", 9, 2.0, setting={"lr": 0.1})
     runs = lmzoo.runs(toy.write())
     assert all((Path(folder) / "config.json").exists() for folder in runs["folder"])
@@ -81,8 +80,7 @@ def test_a_metric_to_maximize_has_its_own_sign(toy) -> None:
 
 
 def test_a_ranking_is_a_frame_that_shows_its_answer(toy) -> None:
-    toy.add_point("full", [2.0, 2.01, 1.99])
-    toy.add_point("part", [2.5, 2.51, 2.49])
+    toy.add_points(full=[2.0, 2.01, 1.99], part=[2.5, 2.51, 2.49])
     ranking = lmzoo.rank(toy.write())
     assert ranking.equals(study_ranking(toy.path).frame)
     assert str(ranking) == repr(ranking)

@@ -39,9 +39,7 @@ def test_numbers_equal_scipys(toy):
 
 
 def test_the_best_is_first_whatever_the_order_of_folders(toy):
-    toy.add_point("full", [3.0, 3.1, 3.2])
-    toy.add_point("worse", [4.0, 4.1, 4.2])
-    toy.add_point("better", [2.0, 2.1, 2.2])
+    toy.add_points(full=[3.0, 3.1, 3.2], worse=[4.0, 4.1, 4.2], better=[2.0, 2.1, 2.2])
     folder = load_study(toy.path)
     frame = rank_points(folder.runs, folder.events, folder.study)
     assert frame.select("point", "rank").rows() == [("better", 1), ("full", 2), ("worse", 3)]
@@ -63,8 +61,7 @@ def test_differences_are_paired_by_seed_not_by_position(toy):
 
 
 def test_one_seed_has_no_interval(toy):
-    toy.add_point("full", [3.0, 3.1])
-    toy.add_point("once", [2.9])
+    toy.add_points(full=[3.0, 3.1], once=[2.9])
     result = row(rank(toy), "once")
     intervals = ("low", "high", "difference_low", "difference_high", "rank_low", "rank_high")
     assert [result[name] for name in (*intervals, "p", "p_raw")] == [None] * 8
@@ -74,8 +71,7 @@ def test_one_seed_has_no_interval(toy):
 
 def test_kinds_of_score_and_data_sets_are_ranked_apart(toy):
     toy.add_point("vae", [1.0, 1.1, 1.2], score="bound")
-    toy.add_point("full", [3.0, 3.1, 3.2])
-    toy.add_point("gate", [3.5, 3.6, 3.8])
+    toy.add_points(full=[3.0, 3.1, 3.2], gate=[3.5, 3.6, 3.8])
     toy.add_point("other", [0.5, 0.6, 0.7], fingerprint="beef")
     frame = rank(toy)
     assert frame["point"].to_list() == ["other", "full", "gate", "vae"]
@@ -99,8 +95,7 @@ def test_the_metric_selects_the_loss_and_the_floor(toy):
 
 
 def test_at_ranks_by_the_validation_loss_of_an_epoch(toy):
-    toy.add_point("full", [3.0, 3.2])
-    toy.add_point("wild", [2.0, None])
+    toy.add_points(full=[3.0, 3.2], wild=[2.0, None])
     frame = rank(toy, at=2)
     assert math.isclose(row(frame, "full")["loss"], 3.2)  # 0.1 above the last epoch
     assert (row(frame, "full")["split"], row(frame, "full")["epoch"]) == ("validation", 2)

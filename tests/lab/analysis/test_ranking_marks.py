@@ -10,8 +10,7 @@ from tests.lab.analysis.toy_study import rank, row
 
 
 def test_a_diverged_confirm_run_is_counted(toy):
-    toy.add_point("full", [3.0, 3.1, 3.2])
-    toy.add_point("wild", [2.0, None, 2.2])
+    toy.add_points(full=[3.0, 3.1, 3.2], wild=[2.0, None, 2.2])
     runs = toy.study_json["chosen"]["wild"]["runs"]
     result = row(rank(toy), "wild")
     assert math.isclose(result["loss"], 2.1)
@@ -24,11 +23,8 @@ def test_a_diverged_confirm_run_is_counted(toy):
 
 
 def test_points_with_a_diverged_run_rank_below_all_others(toy):
-    toy.add_point("full", [3.0, 3.1, 3.2])
-    toy.add_point("wild", [2.0, None, 2.2])
-    toy.add_point("worse", [1.9, None, None])
-    toy.add_point("worst", [9.0, 9.1, 9.2])
-    toy.add_point("none", [None, None, None])
+    toy.add_points(full=[3.0, 3.1, 3.2], wild=[2.0, None, 2.2], worse=[1.9, None, None])
+    toy.add_points(worst=[9.0, 9.1, 9.2], none=[None, None, None])
     frame = rank(toy)
     assert frame["point"].to_list() == ["full", "worst", "worse", "wild", "none"]
     assert frame["rank"].to_list() == [1, 2, 3, 4, None]
@@ -56,8 +52,7 @@ def test_tune_runs_are_counted_and_never_averaged(toy):
 
 
 def test_missing_runs_and_unconfirmed_points_are_marked(toy):
-    toy.add_point("full", [3.0, 3.1])
-    toy.add_point("gate", [3.2, 3.3])
+    toy.add_points(full=[3.0, 3.1], gate=[3.2, 3.3])
     toy.study_json["chosen"]["gate"]["runs"].append("deleted")
     toy.add_run("later", 0, 3.0)
     toy.study_json["points"].append({"id": "later", "label": "later", "aliases": []})
@@ -79,10 +74,7 @@ def test_edges_and_leaks_are_marked(toy):
 
 def test_a_loss_that_is_the_same_for_all_seeds_has_no_interval(toy):
     exact = 3.10031416  # with all decimals; rounded numbers are not exact
-    toy.add_point("full", [exact] * 3)
-    toy.add_point("counts", [3.2, 3.2, 3.2])
-    toy.add_point("same", [exact] * 3)
-    toy.add_point("net", [2.9, 3.0, 3.2])
+    toy.add_points(full=[exact] * 3, counts=[3.2, 3.2, 3.2], same=[exact] * 3, net=[2.9, 3.0, 3.2])
     toy.add_point("once", [3.3])
     frame = rank(toy)
     for name, difference in (("counts", 3.2 - exact), ("same", 0.0)):
@@ -110,8 +102,7 @@ def test_errors_name_the_next_step(toy):
 
 def test_only_tests_at_the_studys_budget_are_ranked(toy):
     toy.study_json["budget"]["epochs"] = 6
-    toy.add_point("full", [3.0, 3.2])
-    toy.add_point("gate", [3.1, 3.3])
+    toy.add_points(full=[3.0, 3.2], gate=[3.1, 3.3])
     for run, loss in (("full-confirm-1", 2.0), ("gate-confirm-1", 2.2), ("gate-confirm-2", 2.4)):
         test = {"event": "test", "epoch": 6, "token": loss, "sentence": loss}
         RunFolder(toy.path / run).append(test)

@@ -101,7 +101,6 @@ def test_the_first_lines_say_the_verdicts(ranked):
 
 
 def test_a_point_with_one_seed_needs_a_second_one_and_not_a_thousand(toy):
-    toy.add_point("full", [2.0, 2.1, 2.3])
-    toy.add_point("part", [2.5, None, None])
+    toy.add_points(full=[2.0, 2.1, 2.3], part=[2.5, None, None])
     said = "undecided, needs two seeds with a loss: cut part (1 of 3 seeds)"
     assert verdict_lines(rank(toy)) == (said,)

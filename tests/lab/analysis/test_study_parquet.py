@@ -129,9 +129,7 @@ def test_a_store_restored_in_part_is_no_study(toy: ToyStudy, tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("version", ["schema", "numerics"])
-def test_a_sweep_refuses_a_restored_study_of_another_version(
-    toy: ToyStudy, tmp_path: Path, version: str
-) -> None:
+def test_a_sweep_refuses_a_restored_study_of_another_version(toy, tmp_path, version):
     (toy.path / STUDY).write_bytes(json_bytes({**toy.study_json, version: 0}))
     save_study(toy.path, tmp_path / "toy.parquet")
     restore_study(tmp_path / "toy.parquet", tmp_path / "restored")

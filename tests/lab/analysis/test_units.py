@@ -25,8 +25,7 @@ def add_sizes(toy: ToyStudy, sizes: dict[str, int] = SIZES) -> ToyStudy:
 
 @pytest.fixture
 def study(toy):
-    toy.add_point("full", [2.132, 2.133, 2.135])
-    toy.add_point("gate", [2.632, 2.634, 2.6345])
+    toy.add_points(full=[2.132, 2.133, 2.135], gate=[2.632, 2.634, 2.6345])
     toy.add_point("same", [2.1321, 2.1332, 2.135])
     return toy
 

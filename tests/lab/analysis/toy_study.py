@@ -85,6 +85,10 @@ class ToyStudy:
         self.write()
         return runs
 
+    def add_points(self, **losses: Sequence[float | None]) -> None:
+        for name, own in losses.items():
+            self.add_point(name, own)
+
     def add_run(
         self,
         point: str,
@@ -115,13 +119,13 @@ class ToyStudy:
         lines: list[dict[str, Any]] = []
         for epoch in range(1, self.epochs + 1):
             valid = None if loss is None else loss + (self.epochs - epoch) / 10
-            lines.append(
-                {
-                    "event": "epoch", "epoch": epoch, "train_token": valid, "valid_token": valid,
-                    "valid_sentence": None if valid is None else valid / 2,
-                    "seconds": 0.5, "tokens_per_second": 1000,
-                }
-            )  # fmt: skip
+            own = {
+                "train_token": valid,
+                "valid_token": valid,
+                "valid_sentence": valid and valid / 2,
+            }
+            fixed = {"event": "epoch", "epoch": epoch, "seconds": 0.5, "tokens_per_second": 1000}
+            lines.append(fixed | own)
         if loss is not None and (stage == "confirm" if test is None else test):
             half = loss / 2 if sentence is None else sentence
             scored = {"tokens": 99, "sequences": 9, "best_epoch": 2}

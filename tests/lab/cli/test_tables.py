@@ -14,8 +14,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def toy(toy):
-    toy.add_point("full", [3.0, 3.1])
-    toy.add_point("gate", [3.2, 3.4])
+    toy.add_points(full=[3.0, 3.1], gate=[3.2, 3.4])
     return toy
 
 

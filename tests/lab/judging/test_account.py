@@ -38,9 +38,7 @@ from tests.lab.judging.test_sources import RUNS, said, table
     ],
     ids=range(14),
 )  # fmt: skip
-def test_what_can_be_read_in_two_ways_is_refused_in_one_line(
-    content: str, message: str, tmp_path: Path
-) -> None:
+def test_what_can_be_read_in_two_ways_is_refused_in_one_line(content, message, tmp_path):
     with pytest.raises(UserError) as error:
         said(content, tmp_path)
     assert message in str(error.value)

@@ -214,9 +214,7 @@ def series(folder: Path, case: int, kill: random.Random | None) -> list[str]:
     return decisions
 
 
-def test_a_judgement_that_was_killed_and_damaged_decides_as_the_whole_one_or_not(
-    tmp_path: Path,
-) -> None:
+def test_a_judgement_that_was_killed_and_damaged_decides_as_the_whole_one_or_not(tmp_path):
     refused = 0
     for case in range(100):
         whole = series(tmp_path / f"{case} whole", case, None)
@@ -237,9 +235,7 @@ def test_equal_results_need_no_seeds_and_no_terminal(lmzoo, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(("extra", "sign"), [((), 1), (("--higher-is-better",), -1)])
-def test_the_answer_of_two_looks_is_that_of_scipy(
-    extra, sign, lmzoo, tmp_path, monkeypatch
-) -> None:
+def test_the_answer_of_two_looks_is_that_of_scipy(extra, sign, lmzoo, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     base = np.array([3.1, 2.1, 4.3, 3.0, 1.8, 4.2])  # seeds share nearly all of the variance
     change = np.array([0.02, 0.3, 0.13, 0.16, 0.14, 0.15])

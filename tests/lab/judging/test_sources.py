@@ -330,9 +330,7 @@ def with_last(column: str, good: str, bad: str) -> str:
         ("deleted_at", "", "2026-01-02", "deleted"),
     ],
 )  # fmt: skip
-def test_a_run_counts_only_in_a_known_good_state(
-    column: str, good: str, bad: str, reason: str, tmp_path: Path
-) -> None:
+def test_a_run_counts_only_in_a_known_good_state(column, good, bad, reason, tmp_path):
     found = said(with_last(column, good, bad), tmp_path)
     assert f"8 rows read: 6 counted, 1 {reason}, 1 without a pair" in found
 
@@ -382,9 +380,7 @@ def test_a_state_of_ones_own_is_named_or_refused(tmp_path: Path) -> None:
     ],
     ids=range(20),
 )
-def test_a_file_that_cannot_be_read_is_one_line(
-    name: str, content: str | bytes | None, message: str, tmp_path: Path
-) -> None:
+def test_a_file_that_cannot_be_read_is_one_line(name, content, message, tmp_path):
     if content is not None:
         put(tmp_path / name, content)
     with pytest.raises(UserError) as error:
@@ -511,9 +507,7 @@ def test_a_storage_of_optuna_holds_values_settings_and_states(tmp_path: Path) ->
         ("r.txt", " a ;b\n1;2", {"a": ["1"], "b": ["2"]}),
     ],
 )
-def test_a_file_has_the_rows_of_its_runs(
-    name: str, content: str, columns: Any, tmp_path: Path
-) -> None:
+def test_a_file_has_the_rows_of_its_runs(name, content, columns, tmp_path):
     found = read_results(put(tmp_path / name, content)).frame.to_dict(as_series=False)
     assert (found, list(found)) == (columns, list(columns))
 

@@ -113,8 +113,7 @@ def test_the_marked_settings_of_the_search_are_those_of_the_table():
 def test_the_audit_has_commands_for_the_best_honest_model_and_the_reference(toy, no_charts):
     toy.add_point("leaky", [1.0, 1.1], leaks="sees itself")
     toy.add_point("count", [1.2, 1.2], model={"name": "ngram_count", "order": 5})
-    toy.add_point("best", [1.9, 2.0])
-    toy.add_point("full", [2.0, 2.1])
+    toy.add_points(best=[1.9, 2.0], full=[2.0, 2.1])
     audit = markup(render_report(toy.write())).split(">Audit</h2>")[1].split("</section>")[0]
     assert "3 of 4 points passed the audit when they were trained" in audit
     runs = re.findall("lmzoo (?:audit|sample) runs/toy/(.*)-confirm-1", audit)
