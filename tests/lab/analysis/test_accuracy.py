@@ -43,12 +43,3 @@ def test_the_tables_show_accuracies_and_the_ceiling(toy):
     folder = load_study(toy.path)
     compared = render(comparison_report(folder, compare_points(folder)), "md")
     assert "70.0 % (50.0–90.0)" in compared
-
-
-def test_a_text_has_no_accuracy(toy):
-    for run in toy.add_point("full", [0.5, 0.6]):
-        toy.write_test_losses(run, [0.4, 0.6], [1, 1])
-    assert row(rank(toy), "full")["accuracy"] is None
-    assert "accuracy" not in render(study_ranking(toy.path), "md")
-    folder = load_study(toy.path)
-    assert "accuracy" not in render(comparison_report(folder, compare_points(folder)), "md")

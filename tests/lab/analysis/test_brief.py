@@ -91,9 +91,8 @@ def test_curves_that_still_fall_ask_for_more_epochs(toy, drops, epochs):
     """The last doubling gained 0.2, half of the one before; the next ones gain 0.1 to 0.025."""
     falling(toy, {4: sum(drops), 8: drops[1], 16: 0.0}, 16)
     found = [line for line in doubts(toy) if "still fall" in line]
-    assert found == [
-        f"The curves still fall at the last epoch: raise --epochs to about {epochs}."
-    ] * bool(epochs)
+    said = f"The curves still fall at the last epoch: raise --epochs to about {epochs}."
+    assert found == [said] * bool(epochs)
     toy.study_json["asked"] = {"fields": {"recipe.schedule": "cosine"}}
     assert doubts(toy) == []
 

@@ -40,19 +40,13 @@ def ranked(folder):
 def test_learning_curves_are_means_over_confirm_runs(folder):
     frame = learning_curves(folder)
     assert frame["label"].unique(maintain_order=True).to_list() == ["cut full", "cut part"]
-    point = frame.filter((pl.col("label") == "cut full") & (pl.col("epoch") == 2)).row(
-        0, named=True
-    )
+    point = frame.filter(label="cut full", epoch=2).row(0, named=True)
     expected = mean_interval(np.array([2.0, 2.1, 2.3]) + 0.1)
-    assert (point["loss"], point["low"], point["high"]) == pytest.approx(
-        tuple(map(float, expected))
-    )
+    assert [point[name] for name in ("loss", "low", "high")] == pytest.approx([*expected])
     assert point["runs"] == 3
     assert frame.filter(label="cut part")["runs"].to_list() == [2, 2, 2]
-    half = learning_curves(folder, "sentence").filter(label="cut full")
-    assert half["loss"].to_list() == pytest.approx(
-        [loss / 2 for loss in frame.filter(label="cut full")["loss"]]
-    )
+    half, own = (x.filter(label="cut full") for x in (learning_curves(folder, "sentence"), frame))
+    assert half["loss"].to_list() == pytest.approx((own["loss"] / 2).to_list())
 
 
 def test_a_single_seed_has_no_interval(toy):

@@ -34,9 +34,8 @@ def test_the_published_pictures_are_complete_and_follow_the_reader():
     for path in PAGES.glob("*-forest.svg"):
         text = path.read_text("utf-8")
         ET.fromstring(text)
-        light, dark = (
-            set(re.findall(r"--([\w-]+):", block)) for block in re.findall(r":root \{.*?\}", text)
-        )
+        blocks = re.findall(r":root \{.*?\}", text)
+        light, dark = (set(re.findall(r"--([\w-]+):", block)) for block in blocks)
         assert {name[6:-1] for name in COLOURS.values()} <= light
         assert set(re.findall(r"var\(--([\w-]+)\)", text)) <= light & dark
         assert "prefers-color-scheme: dark" in text

@@ -20,9 +20,8 @@ GRU = RECORDS / "gru_ablation-captions.parquet"
 def test_the_chosen_runs_have_the_losses_of_the_ranking(name: str) -> None:
     path = RECORDS / f"{name}.parquet"
     chosen = lmzoo.runs(path).filter("chosen")
-    own = chosen.group_by("label").agg(
-        pl.col("test", "seconds", "accuracy").mean(), pl.col("test").count().alias("count")
-    )
+    means = pl.col("test", "seconds", "accuracy").mean()
+    own = chosen.group_by("label").agg(means, count=pl.col("test").count())
     both = lmzoo.rank(path).join(own, on="label")
     assert both.height > 5
     columns = {"test": "loss", "seconds_right": "seconds", "accuracy_right": "accuracy"}

@@ -121,9 +121,8 @@ def test_a_run_with_a_damaged_config_is_left_out_and_named(toy, content):
     path.write_bytes(content)
     folder = load_study(toy.path)
     assert "full-confirm-1" not in folder.runs.select("run").collect()["run"]
-    assert folder.damaged == (
-        f"full-confirm-1 has no readable config.json; if it was a run, {REMEDY}",
-    )
+    said = f"full-confirm-1 has no readable config.json; if it was a run, {REMEDY}"
+    assert folder.damaged == (said,)
     assert f"WARNING: {folder.damaged[0]}" in data_warnings(folder.study, folder.damaged)
 
 

@@ -71,16 +71,13 @@ def test_a_study_without_tune_runs_has_no_file(toy, tmp_path):
     assert not [*tmp_path.glob("tuned*")]
 
 
-@pytest.mark.parametrize("stored", [True, False])
-def test_different_ranges_of_a_field_are_exported_as_one(toy, tmp_path, stored):
-    """Points store their ranges, or, in an older version, only the last range is stored."""
+def test_different_ranges_of_a_field_are_exported_as_one(toy, tmp_path):
     for point, (low, high) in {"full": (1e-4, 1e-2), "gate": (1e-2, 1.0)}.items():
         search = {"lr": {"low": low, "high": high, "log": True}}
         for index, lr in enumerate((low, high)):
             toy.add_run(point, index, 3.0, setting={"lr": lr})
-        own = {"search": search} if stored else {}
-        toy.study_json["points"].append({"id": point, "label": point, "aliases": [], **own})
-        toy.study_json["search"] = search
+        own = {"id": point, "label": point, "aliases": [], "search": search}
+        toy.study_json["points"].append(own)
     export_to_optuna(load_study(toy.write()), tmp_path / "tuned.db")
     storage = f"sqlite:///{tmp_path / 'tuned.db'}"
     span = optuna.distributions.FloatDistribution(1e-4, 1.0, log=True)

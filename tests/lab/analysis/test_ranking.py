@@ -19,14 +19,12 @@ def test_numbers_equal_scipys(toy):
     for name, losses in {"full": full, "gate": gate, "carry": carry}.items():
         toy.add_point(name, losses.tolist())
     frame = rank(toy)
-    tests = {
-        name: stats.ttest_ind(x, full, equal_var=False)
-        for name, x in (("gate", gate), ("carry", carry))
-    }
+    others = {"gate": gate, "carry": carry}
+    tests = {name: stats.ttest_ind(x, full, equal_var=False) for name, x in others.items()}
     low_p, high_p = sorted(test.pvalue for test in tests.values())
     adjusted = [min(1, 2 * low_p), max(min(1, 2 * low_p), high_p)]
     assert np.allclose(sorted(frame["p"].drop_nulls()), adjusted)
-    for name, losses in {"gate": gate, "carry": carry}.items():
+    for name, losses in others.items():
         result, test = row(frame, name), tests[name]
         interval = test.confidence_interval(0.95)
         low, high = stats.t.interval(0.95, 4, loc=losses.mean(), scale=stats.sem(losses))

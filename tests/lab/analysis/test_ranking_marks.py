@@ -63,15 +63,6 @@ def test_missing_runs_and_unconfirmed_points_are_marked(toy):
     assert row(frame, "later")["rank"] is None
 
 
-def test_edges_and_leaks_are_marked(toy):
-    toy.add_point("full", [3.0, 3.1], edge=("lr",))
-    toy.add_point("leaky", [1.0, 1.1], leaks="divides by the future")
-    frame = rank(toy)
-    assert row(frame, "full")["marks"] == ["edge"]
-    assert row(frame, "full")["edge"] == ["lr"]
-    assert row(frame, "leaky")["marks"] == ["leaks"]
-
-
 def test_a_loss_that_is_the_same_for_all_seeds_has_no_interval(toy):
     exact = 3.10031416  # with all decimals; rounded numbers are not exact
     toy.add_points(full=[exact] * 3, counts=[3.2, 3.2, 3.2], same=[exact] * 3, net=[2.9, 3.0, 3.2])
@@ -130,7 +121,6 @@ def test_a_budget_below_every_test_is_refused(toy):
     toy.add_point("full", [3.0, 3.2])
     tested = toy.study_json["budget"]["epochs"]
     toy.study_json["budget"]["epochs"] = tested - 1
-    with pytest.raises(
-        UserError, match=rf"test results are at epochs {tested} only; .* --epochs {tested}$"
-    ):
+    said = rf"test results are at epochs {tested} only; .* --epochs {tested}$"
+    with pytest.raises(UserError, match=said):
         rank(toy)

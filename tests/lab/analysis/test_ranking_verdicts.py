@@ -24,14 +24,9 @@ def words(frame):
     return {r["point"]: r["verdict"] for r in frame.to_dicts()}
 
 
-def test_a_study_without_a_margin_has_the_default(ranked):
-    frame = rank(ranked)
-    assert set(frame["margin"]) == {0.02}
-    found = words(frame)
+def test_the_margin_is_that_of_the_command_of_the_study_or_the_default(ranked):
+    found = words(rank(ranked))
     assert [found[name] for name in OFFSETS][:4] == [None, "worse", "better", "negligible"]
-
-
-def test_the_margin_of_the_study_and_of_the_command_count(ranked):
     ranked.study_json["margin"] = 0.5
     assert words(rank(ranked))["carry"] == "negligible"
     report = study_ranking(ranked.write(), margin=1e-6)

@@ -65,22 +65,16 @@ class ToyStudy:
         edge: tuple[str, ...] = (),
         **config: Any,
     ) -> list[str]:
-        """Add a point whose confirm runs (seeds 1, 2, ...) have these test losses.
+        """Add a point whose confirm runs (seeds 1, 2, ...) have these test losses; return the runs.
 
         None is a diverged run. The sentence loss is half the token loss, and the validation loss at
         epoch e is loss + (epochs − e) / 10. `config` has further fields of the runs' config.
-
-        Returns:
-            The identities of the runs.
         """
-        runs = [
-            self.add_run(name, seed, loss, stage="confirm", **config)
-            for seed, loss in enumerate(losses, start=1)
-        ]
-        label = f"cut {name}"
-        self.study_json["points"].append({"id": name, "label": label, "aliases": list(aliases)})
-        setting = {"lr": 0.003, "model.width": 32}
-        chosen = {"setting": setting, "runs": runs, "edge": list(edge)}
+        seeds = enumerate(losses, start=1)
+        runs = [self.add_run(name, seed, x, stage="confirm", **config) for seed, x in seeds]
+        own = {"id": name, "label": f"cut {name}", "aliases": list(aliases)}
+        self.study_json["points"].append(own)
+        chosen = {"setting": {"lr": 0.003, "model.width": 32}, "runs": runs, "edge": list(edge)}
         self.study_json["chosen"][name] = chosen
         self.write()
         return runs

@@ -70,9 +70,8 @@ def test_the_action_writes_the_verdict_and_its_account(tmp_path: Path) -> None:
     assert summary.startswith("### 3 contrasts with 'base': 1 better, 1 negligible, 1 worse\n")
     assert "| wider | better |" in summary
     assert "24 rows read: 24 counted" in summary
-    commands = (
-        f"--base 'echo 1.0{{seed}}' --candidate 'echo 2.1{{seed}}{{seed}}' --out {tmp_path}/o"
-    )
+    commands = "--base 'echo 1.0{seed}' --candidate 'echo 2.1{seed}{seed}'"
+    commands += f" --out {tmp_path}/o"
     for fail_on, expected in (("1", 1), ("3", 0)):
         code, summary, output = run_action(tmp_path / fail_on, commands, fail_on)
         assert (code, output) == (expected, "code=1\n"), summary

@@ -43,9 +43,8 @@ def runs(trained, tmp_path, monkeypatch) -> Path:
     point = {"id": "aa11", "label": "cut 4", "aliases": [], "cell": "mgu"}
     other = {"id": "bb22", "label": "wild type", "aliases": [], "cell": "mgu"}
     chosen = {"aa11": {"runs": names, "setting": {}}}
-    (study / STUDY).write_bytes(
-        json_bytes({"name": "toy", "points": [point, other], "chosen": chosen})
-    )
+    content = {"name": "toy", "points": [point, other], "chosen": chosen}
+    (study / STUDY).write_bytes(json_bytes(content))
     for name, loss in zip(names, (2.0, 1.0), strict=True):
         line = {"event": "epoch", "epoch": 1, "valid_token": loss}
         (study / name / RECORDS).write_text(json.dumps(line) + "\n")

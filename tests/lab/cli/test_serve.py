@@ -130,9 +130,8 @@ def test_a_page_that_takes_long_says_so_and_is_made_once(tmp_path, monkeypatch):
 
 
 def test_only_a_sweep_that_lives_is_shown_as_running(tmp_path):
-    ended = subprocess.run(
-        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True
-    )
+    code = "import os; print(os.getpid())"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True)
     host = socket.gethostname()
     for name, owner in (
         ("running", f"process {os.getpid()} on {host}"),

@@ -44,21 +44,19 @@ THERE = ("--out", "s3://bucket/there")
         ("report", ("--metric", "words"), "no metric 'words'"),
     ],
 )
-def test_a_wrong_option_is_one_line_and_exit_code_2(
-    toy, refused, tmp_path, command, options, message
-):
+def test_a_wrong_option_is_one_line_and_code_2(toy, refused, tmp_path, command, options, message):
     assert "no folder" in refused(command, tmp_path / "nowhere")
     assert message in refused(command, toy.path, *options)
 
 
-def test_rank_imports_neither_torch_nor_ray(toy):
-    code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from lmzoo.lab.cli.tables import rank\n"
-        f"rank(Path({str(toy.path)!r}))\n"
-        "print(sorted({'torch', 'ray', 'optuna', 'altair', 'boto3'} & set(sys.modules)))"
-    )
+@pytest.mark.parametrize("command", ["rank", "judge"])
+def test_tables_import_neither_torch_nor_ray(toy, command):
+    calls = {
+        "rank": f"from lmzoo.lab.cli.tables import rank; rank(pathlib.Path({str(toy.path)!r}))",
+        "judge": "lmzoo.judge('docs/assets/judge/results.csv', by='variant', metric='loss')",
+    }
+    found = "sorted({'torch', 'ray', 'optuna', 'altair', 'boto3'} & set(sys.modules))"
+    code = f"import pathlib, sys, lmzoo\n{calls[command]}\nprint({found})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == "[]"
@@ -116,9 +114,8 @@ def test_report_is_written_into_the_study_and_for_a_bucket_elsewhere(
 ):
     assert lmzoo("report", toy.path)[0] == 0
     assert (toy.path / "report.html").read_text().startswith("<!doctype html>")
-    monkeypatch.setattr(
-        "lmzoo.lab.analysis.report.page.load_study", lambda path: load_study(toy.path)
-    )
+    module = "lmzoo.lab.analysis.report.page"
+    monkeypatch.setattr(f"{module}.load_study", lambda path: load_study(toy.path))
     page = tmp_path / "new" / "page.html"
     assert lmzoo("report", "s3://bucket/runs/toy", "--out", page)[0] == 0
     assert "--out s3://bucket/runs\n" in page.read_text()

@@ -239,9 +239,8 @@ def test_the_answer_of_two_looks_is_that_of_scipy(extra, sign, lmzoo, tmp_path, 
     monkeypatch.chdir(tmp_path)
     base = np.array([3.1, 2.1, 4.3, 3.0, 1.8, 4.2])  # seeds share nearly all of the variance
     change = np.array([0.02, 0.3, 0.13, 0.16, 0.14, 0.15])
-    arms = [
-        f"echo {' '.join(map(str, x))} | cut -d' ' -f{SEEDS}" for x in (base, base - sign * change)
-    ]
+    texts = (" ".join(map(str, x)) for x in (base, base - sign * change))
+    arms = [f"echo {text} | cut -d' ' -f{SEEDS}" for text in texts]
     options = ("--base", arms[0], "--candidate", arms[1], "--max-seeds", "6", "--margin", "0.05")
     code, out, _ = lmzoo("judge", *options, *extra, "--json")
     answer, better = json.loads(out), -sign * change

@@ -191,11 +191,8 @@ def optuna(path: Path, direction: str = "minimize", name: str = "", *, journal: 
             study.set_metric_names([name])
     choice = {"variant": optuna.distributions.CategoricalDistribution(["base", "cand"])}
     for v, s, x in RUNS:
-        study.add_trial(
-            optuna.create_trial(
-                params={"variant": v}, distributions=choice, user_attrs={"seed": s}, value=x
-            )
-        )
+        own = {"params": {"variant": v}, "distributions": choice, "user_attrs": {"seed": s}}
+        study.add_trial(optuna.create_trial(**own, value=x))
     return study
 
 
@@ -226,6 +223,10 @@ def hparams(v: str, s: int, x: float) -> str:
     return f"model:\n  variant: '{v}'  # a name\n  sizes:\n  - 3\nseed: {s}\nnote: null\n"
 
 
+def files(name: str, content: Callable[..., str | bytes] = losses, **others: Any) -> Any:
+    return functools.partial(in_folders, name=name, content=content, **others)
+
+
 YAML = {"by": "model.variant"}
 FOLDERS: dict[str, tuple[Callable[[Path], Any], dict[str, Any], str]] = {
     "chart of W&B": (lambda p: put(p, chart()), {"parse": NAMED}, "16 rows read: 8 counted"),
@@ -235,10 +236,9 @@ FOLDERS: dict[str, tuple[Callable[[Path], Any], dict[str, Any], str]] = {
     ),
     "logs of W&B": (wandb, {"by": "config.variant"}, "8 rows"),
     "summaries of W&B": (
-        functools.partial(
-            in_folders, name="r{i}/files/wandb-summary.json", content=losses,
-            config__yaml=lambda v, s, x: f"variant:\n  desc: x\n  value: {v}\nseed:\n  value: {s}",
-        ), {}, "8 rows",
+        files("r{i}/files/wandb-summary.json", config__yaml=lambda v, s, x: (
+            f"variant:\n  desc: x\n  value: {v}\nseed:\n  value: {s}"
+        )), {}, "8 rows",
     ),
     "MLflow": (mlflow, {}, "8 rows"),
     "Optuna": (lambda p: optuna(p, journal=False), {"metric": "value"}, "8 rows"),
@@ -249,39 +249,25 @@ FOLDERS: dict[str, tuple[Callable[[Path], Any], dict[str, Any], str]] = {
     "Hugging Face": (hugging_face, {"parse": NAMED}, "32 rows read: 8 counted, 24 other"),
     "Ray Tune": (tune, {"by": "config.variant"}, "16 rows read: 8 counted, 8 other"),
     "Lightning": (
-        functools.partial(
-            in_folders, name="version_{i}/metrics.csv",
-            content=lambda v, s, x: f"step,train,loss\n9,3,\n9,,{x + 1}\n19,,{x}\n29,1,\n",
-            hparams__yaml=hparams,
-        ), YAML, "32 rows read: 8 counted, 24 other",
+        files("version_{i}/metrics.csv", lambda v, s, x: (
+            f"step,train,loss\n9,3,\n9,,{x + 1}\n19,,{x}\n29,1,\n"
+        ), hparams__yaml=hparams), YAML, "32 rows read: 8 counted, 24 other",
     ),
-    "Hydra": (
-        functools.partial(
-            in_folders, name="{i}/results.json", content=losses, __hydra_S_config__yaml=hparams
-        ), YAML, "8 rows",
-    ),
+    "Hydra": (files("{i}/results.json", __hydra_S_config__yaml=hparams), YAML, "8 rows"),
     "settings next to results": (
-        functools.partial(
-            in_folders, name="{i}/results.json", content=losses,
-            config__json=lambda v, s, x: json.dumps({"variant": v, "seed": s}),
-        ), {"by": "config.variant"}, "8 rows",
+        files("{i}/results.json", config__json=lambda v, s, x: (
+            json.dumps({"variant": v, "seed": s})
+        )), {"by": "config.variant"}, "8 rows",
     ),
-    "settings in a path": (
-        functools.partial(in_folders, name="seed={s},variant={v}/r.json", content=losses),
-        {}, "8 rows",
-    ),
+    "settings in a path": (files("seed={s},variant={v}/r.json"), {}, "8 rows"),
     "parts of Parquet": (
-        functools.partial(
-            in_folders, name="variant={v}/seed={s}/part-0.parquet",
-            content=lambda v, s, x: written(pl.DataFrame({"loss": [x]}).write_parquet),
-        ), {}, "8 rows",
+        files("variant={v}/seed={s}/part-0.parquet", lambda v, s, x: (
+            written(pl.DataFrame({"loss": [x]}).write_parquet)
+        )), {}, "8 rows",
     ),
     "hidden files and compressed ones": (
-        functools.partial(
-            in_folders, name="{v}-s{s}.jsonl.gz",
-            content=lambda *run: gzip.compress(losses(*run).encode()),
-            ___x__json=lambda *run: "\1",
-        ), {"parse": NAMED}, "8 rows",
+        files("{v}-s{s}.jsonl.gz", lambda *run: gzip.compress(losses(*run).encode()),
+              ___x__json=lambda *run: "\1"), {"parse": NAMED}, "8 rows",
     ),
 }  # fmt: skip
 
@@ -301,9 +287,8 @@ def test_every_source_of_the_same_runs_has_the_same_verdict(kind: str, tmp_path:
 
 def with_last(column: str, good: str, bad: str) -> str:
     """Return the table with a column, whose value is `bad` for the last run of the candidate."""
-    return table(
-        [(*run, bad if run is RUNS[-1] else good) for run in RUNS], f"variant,seed,loss,{column}"
-    )
+    rows = [(*run, bad if run is RUNS[-1] else good) for run in RUNS]
+    return table(rows, f"variant,seed,loss,{column}")
 
 
 @pytest.mark.parametrize(

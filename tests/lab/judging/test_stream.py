@@ -77,9 +77,8 @@ def test_candidates_on_the_command_line(lmzoo, tmp_path, monkeypatch) -> None:
     assert len(Path("count").read_text()) == runs
     code, answer = call(-0.3, 0.3)
     assert (code, answer["candidate"], answer["kept"]) == (1, 3, 1)
-    seeds = [
-        json.loads(line)["seed"] for line in Path("judge-runs/runs.jsonl").read_text().splitlines()
-    ]
+    lines = Path("judge-runs/runs.jsonl").read_text().splitlines()
+    seeds = [json.loads(line)["seed"] for line in lines]
     assert max(seeds[:runs]) < SEEDS < min(seeds[runs:]), "the incumbent has new runs"
     code, _, err = lmzoo("judge", "results.csv", "--by", "a", "--metric", "b", "--stream")
     assert (code, err.count("\n")) == (2, 1)

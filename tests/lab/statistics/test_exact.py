@@ -100,11 +100,8 @@ def test_a_second_look_has_its_own_error():
     for first, second in ((0.02, 0.03), (0.03, 0.002)):
         schedule = [Look(3, first, 3), Look(6, second, 6)]
         found = compared(x, 0, looks=schedule, paired=True, margin=0.05)
-        p = [
-            p_of(NOISE[:3].mean() + 0.004, three) * ERROR / first,
-            p_of(0.004, six) * ERROR / second,
-        ]
-        assert found.p[1] == pytest.approx(min(*p, 1))
+        p = p_of(NOISE[:3].mean() + 0.004, three) / first, p_of(0.004, six) / second
+        assert found.p[1] == pytest.approx(min(ERROR * min(p), 1))
         half = six.above(ERROR / 2)
         assert (found.low[1], found.high[1]) == pytest.approx((0.004 - half, 0.004 + half))
 

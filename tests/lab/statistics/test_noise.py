@@ -64,17 +64,6 @@ def test_a_variance_that_is_known_well_may_be_far_from_the_others():
     assert (weight @ values)[2] == pytest.approx(4.4e-6, rel=0.2)
 
 
-def test_exact_points_have_no_noise_and_single_seeds_none_known():
-    x = RNG(5).normal(size=(8, 3))
-    x[0], x[1, 1:] = 2.0, np.nan
-    v = seed_noise(x).expected()
-    assert v[0] == 0
-    assert np.isnan(v).tolist() == [False, True, *[False] * 6]
-    few = seed_noise(x[:5])  # three varying points
-    assert few.expected()[2:] == pytest.approx(x[2:5].var(1, ddof=1))
-    assert few.freedom[2:].tolist() == [2, 2, 2]
-
-
 @pytest.mark.parametrize(("scale", "offset"), [(1, 0), (1e-9, 0), (1e9, 0), (1, 1e6), (-1, 0)])
 def test_the_grid_of_a_metric_is_its_least_step(scale, offset):
     steps = np.array([63, 62, 64, 59, 62]) / 64

@@ -53,9 +53,8 @@ def number_of_outliers(freedom: float) -> int:
 
 def half_quiet() -> np.ndarray:
     """Return the expected variances of points of which nearly half vary hardly: the prior ends."""
-    values, weight, _ = posterior(
-        np.array([2e-3] * 5 + [1, 0.8, 1.2, 1.5, 1.1, 0.9]), np.full(11, 4.0)
-    )
+    variances = np.array([2e-3] * 5 + [1, 0.8, 1.2, 1.5, 1.1, 0.9])
+    values, weight, _ = posterior(variances, np.full(11, 4.0))
     return weight @ values
 
 

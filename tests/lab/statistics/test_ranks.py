@@ -42,15 +42,6 @@ def test_the_order_of_points_and_seeds_does_not_matter():
     assert np.array_equal(rank_intervals(values[rows][:, columns]), [low[rows], high[rows]])
 
 
-def test_a_point_with_a_diverged_run_is_below_all_others():
-    values = RNG(3).normal(3, 0.1, (5, 4))
-    values[2] -= 2
-    values[2, 1] = np.inf
-    low, high = rank_intervals(values)
-    assert (low[2], high[2]) == (5, 5)
-    assert (np.delete(high, 2) <= 4).all()
-
-
 @pytest.mark.parametrize(
     ("points", "seeds", "studies"), [(12, 3, 300), pytest.param(60, 5, 20, marks=pytest.mark.slow)]
 )

@@ -106,9 +106,8 @@ def test_the_best_of_two_fields_may_be_where_nothing_was_tried():
     rng = np.random.default_rng(1)
     x = rng.uniform(-1, 0, (6, 2))
     y = ((x - 0.4) ** 2).sum(1) + 0.01 * rng.normal(size=(5, 6))
-    tried, whole = (
-        fit_responses(y, x, elsewhere=own) for own in (None, rng.uniform(-1, 1, (16, 2)))
-    )
+    anywhere = rng.uniform(-1, 1, (16, 2))
+    tried, whole = (fit_responses(y, x, elsewhere=own) for own in (None, anywhere))
     assert (whole.order == tried.order).all()
     added = y.min(1)  # the loss is 0 at 0.4
     assert (tried.tuning_sd < 0.1 * added).all()

@@ -139,9 +139,8 @@ def test_a_look_that_was_not_made_costs_nothing(counts, corpus, corpus_fields, t
 def undecided(study):
     cuts = ([], [4], [2], [1])
     points = [Point(n, "DLM46", {"cell.cuts": c}) for n, c in zip(EFFECTS, cuts, strict=True)]
-    return dataclasses.replace(
-        study, points=tuple(points), search={}, epochs=1, seeds=3, max_seeds=24, margin=0.05
-    )
+    fields = {"search": {}, "epochs": 1, "seeds": 3, "max_seeds": 24, "margin": 0.05}
+    return dataclasses.replace(study, points=tuple(points), **fields)
 
 
 def seeds(path) -> dict[str, int]:
@@ -162,9 +161,7 @@ def test_only_undecided_points_and_the_reference_get_more_seeds(undecided, run, 
 
 
 @pytest.mark.parametrize(("nearest", "longer"), [(1, ["near"]), (0, ["same", "near"])])
-def test_the_nearest_point_alone_gets_the_seeds_of_a_look(
-    nearest, longer, undecided, run, tmp_path
-):
+def test_the_nearest_point_alone_gets_more_seeds(nearest, longer, undecided, run, tmp_path):
     study = dataclasses.replace(undecided, seeds=2, max_seeds=4, nearest=nearest)
     assert run(study, path=tmp_path)
     found = seeds(tmp_path)
@@ -210,9 +207,7 @@ def test_the_measured_spread_enters_and_the_first_tuning_is_unchanged(tuned, run
     assert len(searched) == 3, "all but the count model; two points are one function"
     spreads = []
     for point, own in after.items():
-        assert [own[key] for key in ("setting", "runs")] == [
-            before[point][key] for key in ("setting", "runs")
-        ]
+        assert all(own[key] == before[point][key] for key in ("setting", "runs"))
         if point in searched:
             settings = [own["setting"], *own["tunings"]]
             spreads.append(choice_spread([losses_of(often, point, s) for s in settings]))
@@ -222,9 +217,8 @@ def test_the_measured_spread_enters_and_the_first_tuning_is_unchanged(tuned, run
     # The ranking has the confirm runs of the first tuning only.
     folder = load_study(often)
     table = rank_points(folder.runs, folder.events, folder.study)
-    assert set(table.filter(table["point"].is_in(searched))["runs"]) == {2, 3}, (
-        "√2 times as many of the reference"
-    )
+    runs = table.filter(table["point"].is_in(searched))["runs"]
+    assert set(runs) == {2, 3}, "√2 times as many of the reference"
 
 
 def losses_of(path, point, setting):

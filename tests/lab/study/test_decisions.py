@@ -77,9 +77,7 @@ def test_timing_deaths_and_restarts_change_no_decision(choice, searched, fake_sw
     assert decided(path) == decided(tmp_path / "undisturbed")
 
 
-def test_results_of_a_larger_budget_do_not_change_the_settings_in_the_store(
-    searched, fake_sweep, tmp_path
-):
+def test_a_larger_budget_does_not_change_the_settings_in_the_store(searched, fake_sweep, tmp_path):
     assert fake_sweep(searched, path=tmp_path, slots=3)
     before = settings_in(tmp_path)
     longer = dataclasses.replace(searched, epochs=12, samples=11, sampler="cmaes")
@@ -89,9 +87,7 @@ def test_results_of_a_larger_budget_do_not_change_the_settings_in_the_store(
     assert len(after) == len(before) + 2 * len(searched.points)
 
 
-def test_points_planned_one_by_one_get_the_same_settings(
-    searched, fake_sweep, tmp_path, monkeypatch
-):
+def test_points_planned_apart_get_the_same_settings(searched, fake_sweep, tmp_path, monkeypatch):
     assert fake_sweep(searched, path=tmp_path / "at once", seed=1)
     catch_up = Planner._catch_up
     monkeypatch.setattr(Planner, "_catch_up", lambda self, most: catch_up(self, 1))

@@ -35,11 +35,9 @@ def test_two_points_with_one_label_are_refused(study):
             dataclasses.replace(study, points=points).check()
 
 
-OF_EACH_TYPE = {
-    (f.type, options(Study)[f.name].low): f
-    for f in dataclasses.fields(Study)
-    if f.name in options(Study)
-}
+DECLARED = options(Study)
+OPTIONS = [f for f in dataclasses.fields(Study) if f.name in DECLARED]
+OF_EACH_TYPE = {(f.type, DECLARED[f.name].low): f for f in OPTIONS}
 """One option of each type and lower bound."""
 VALUES = (
     *(None, True, -1, 2.5, 1e30, math.nan, math.inf, MOST_SEED, MOST_SEED + 1),

@@ -47,9 +47,7 @@ def test_what_was_written_is_read_by_the_next_sweep(address):
         assert parse_json(store.store.read(STUDY)) == expected
 
 
-def test_calls_do_not_wait_for_the_store_and_only_the_latest_study_is_written(
-    tmp_path, monkeypatch
-):
+def test_calls_do_not_wait_and_only_the_latest_study_is_written(tmp_path, monkeypatch):
     begin, write, written = threading.Event(), Store.write, []
 
     def write_slowly(self, name, data):
@@ -68,9 +66,7 @@ def test_calls_do_not_wait_for_the_store_and_only_the_latest_study_is_written(
 
 
 @pytest.mark.parametrize("call", ["next call", "close"])
-def test_an_error_is_raised_by_the_next_call_or_by_close_which_releases_the_lock(
-    tmp_path, monkeypatch, call
-):
+def test_an_error_is_raised_by_the_next_call_or_by_close(tmp_path, monkeypatch, call):
     def refuse(*_):
         raise OSError(13, "Permission denied")
 

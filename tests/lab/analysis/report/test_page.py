@@ -90,9 +90,8 @@ def test_the_table_shows_what_each_cut_replaces():
 
 
 def test_an_equation_has_subscripts_and_no_markup_of_its_own():
-    assert equation("a_b (1): h_{t-1} W_hh <b>") == (
-        "a_b (1): h<sub>t-1</sub> W<sub>hh</sub> &lt;b&gt;"
-    )
+    found = equation("a_b (1): h_{t-1} W_hh <b>")
+    assert found == "a_b (1): h<sub>t-1</sub> W<sub>hh</sub> &lt;b&gt;"
 
 
 def test_only_a_verdict_has_the_colour_of_a_verdict():
@@ -132,9 +131,8 @@ def test_a_browser_shows_sorts_and_filters_the_page_without_requests(browser, st
         assert min(boxes) > 40
 
         def labels() -> list[str]:
-            return tab.locator(
-                "table.sortable >> nth=0 >> tbody tr:visible td.point"
-            ).all_inner_texts()
+            rows = "table.sortable >> nth=0 >> tbody tr:visible td.point"
+            return tab.locator(rows).all_inner_texts()
 
         charts = tab.eval_on_selector_all(".chart", "all => all.map(x => x.ariaLabel)")
         assert "validation loss by epoch" in charts
