@@ -1,7 +1,5 @@
 """The data of the curves, and their charts."""
 
-import json
-
 import numpy as np
 import polars as pl
 import pytest
@@ -13,6 +11,7 @@ from lmzoo.lab.analysis.report.colours import Look
 from lmzoo.lab.analysis.report.curve_charts import curve_charts
 from lmzoo.lab.analysis.report.setting_chart import setting_chart
 from lmzoo.lab.statistics.intervals import mean_interval
+from tests.lab.analysis.toy_study import cut_after_an_epoch
 
 
 @pytest.fixture
@@ -25,10 +24,7 @@ def folder(toy):
     ):
         run = toy.add_run("full", 10 + seed, loss, status=status, setting={"lr": lr})
         if status == "pruned":
-            path = toy.records_path(run)
-            lines = [json.loads(line) for line in path.read_text().splitlines()]
-            remaining = [r for r in lines if r["event"] != "epoch" or r["epoch"] == 1]
-            path.write_text("".join(json.dumps(line) + "\n" for line in remaining))
+            cut_after_an_epoch(toy.records_path(run), status)
     toy.write()
     return load_study(toy.path)
 

@@ -16,7 +16,7 @@ from lmzoo.lab.analysis.study_parquet import read_rows, restore_study, save_stud
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import RECORDS, STUDY, json_bytes, parse_json
 from lmzoo.lab.study.study_store import ReadOnlyStudyStore
-from tests.lab.analysis.toy_study import ToyStudy, change_lines
+from tests.lab.analysis.toy_study import ToyStudy, change_lines, cut_after_an_epoch
 
 HOST = "a-machine.of.mine"
 
@@ -37,12 +37,6 @@ def toy(tmp_path: Path) -> ToyStudy:
     Store(toy.path).append("settings.ndjson", json.dumps({"point": "0", "index": 1, "setting": {}}))
     toy.write()
     return toy
-
-
-def cut_after_an_epoch(path: Path, status: str | None) -> None:
-    end = {"event": "end", "epoch": 1, "status": status, "reason": "rung 1"}
-    first = path.read_bytes().splitlines(keepends=True)[0]
-    path.write_bytes(first + (json.dumps(end).encode() + b"\n") * (status is not None))
 
 
 def tables(study: Path) -> list[str]:

@@ -148,6 +148,12 @@ def change_lines(path: Path, kind: str, **values: Any) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+def cut_after_an_epoch(path: Path, status: str | None) -> None:
+    end = {"event": "end", "epoch": 1, "status": status, "reason": "rung 1"}
+    first = path.read_bytes().splitlines(keepends=True)[0]
+    path.write_bytes(first + (json.dumps(end).encode() + b"\n") * (status is not None))
+
+
 def rank(toy: ToyStudy, **options: Any) -> pl.DataFrame:
     folder = load_study(toy.write())
     return rank_points(folder.runs, folder.events, folder.study, **options)

@@ -46,14 +46,11 @@ def tune_runs(path, study) -> list[list[list[dict]]]:
     ]
 
 
-def losses(points, status: str, last: int) -> np.ndarray:
-    """Return the lowest loss of each run up to an epoch: infinity if diverged, NaN if pruned."""
+def losses(points, last: int) -> np.ndarray:
+    """Return the lowest loss of each run up to an epoch; infinity if it diverged."""
 
     def loss(records) -> float:
         curve = [r["valid_token"] for r in records if r["event"] == "epoch" and r["epoch"] <= last]
-        end = next(r for r in records if r["event"] == "end")
-        if status != "rung" and end["status"] == "pruned":
-            return math.nan
         return math.inf if None in curve else min(curve)
 
     return np.array([[loss(records) for records in settings] for settings in points])
@@ -77,7 +74,7 @@ def test_the_rung_keeps_what_a_point_favours_and_what_all_points_do(tuned, fake_
     assert fake_sweep(tuned, slots=3)
     points, (rung, *_) = tune_runs(tmp_path, tuned), rungs(tuned)
     design = start_design(SPACE, DEFAULT, tuned.samples, tuned.seed)
-    at_rung = losses(points, "rung", rung)
+    at_rung = losses(points, rung)
     order = fit_responses(at_rung, coordinates(SPACE, design)).order
     assert len(points) == 3, "the fourth is the same function"
     for settings, own, best in zip(points, at_rung, order, strict=True):
