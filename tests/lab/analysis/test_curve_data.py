@@ -29,10 +29,6 @@ def folder(toy):
     return load_study(toy.path)
 
 
-def ranked(folder):
-    return rank_points(folder.runs, folder.events, folder.study)
-
-
 def test_learning_curves_are_means_over_confirm_runs(folder):
     frame = learning_curves(folder)
     assert frame["label"].unique(maintain_order=True).to_list() == ["cut full", "cut part"]
@@ -73,7 +69,7 @@ def test_the_axis_of_the_search_leaves_out_the_losses_of_pruned_runs():
 
 
 def test_each_chart_contains_its_data(folder):
-    charts = curve_charts(folder, ranked(folder))
+    charts = curve_charts(folder, rank_points(folder.runs, folder.events, folder.study))
     assert [*charts] == ["learning", "setting-lr"]
     spec = charts["setting-lr"].to_dict()
     layers, datasets = spec["layer"], spec.get("datasets", {})

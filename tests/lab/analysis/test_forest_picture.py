@@ -1,13 +1,22 @@
-"""The forest plot as a picture: the data of the report, in the colours of the verdicts."""
+"""The forest plot as a picture: the data of the report, in colours that can be seen."""
 
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter
+from importlib.resources import files
 
+import numpy as np
 import pytest
 
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
-from lmzoo.lab.analysis.report.colours import BASELINE, COLOURS, WIDE_LABEL, label_lines
+from lmzoo.lab.analysis.report.colours import (
+    BASELINE,
+    COLOURS,
+    MANY,
+    PALETTE,
+    WIDE_LABEL,
+    label_lines,
+)
 from lmzoo.lab.analysis.report.figure import write_figure
 from lmzoo.lab.analysis.report.forest import forest_picture, forest_rows
 from tests.lab.analysis.browser import browse
@@ -63,3 +72,30 @@ def test_narrow_pictures_show_all_names_in_the_font_of_the_reader(browser, tmp_p
     with browse(page, 390, browser=browser) as tab:
         assert tab.locator("text=worse (size open)").count() == 2
         assert tab.evaluate(CLIPPED) == []
+
+
+SEEN = 3.0
+"""Least contrast of marks (WCAG 2.2)."""
+
+
+def contrast(*colours: str) -> float:
+    """Return the contrast of two colours, by their relative luminance."""
+    rgb = np.array([[int(own[i : i + 2], 16) for i in (1, 3, 5)] for own in colours]) / 255
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    low, high = sorted(linear @ [0.2126, 0.7152, 0.0722])
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_the_colours_of_marks_can_be_seen():
+    css = files("lmzoo.lab.analysis.report").joinpath("page.css").read_text()
+    for block in re.findall(r":root \{(.*?)\}", css, re.DOTALL):
+        theme = dict(re.findall(r"--([\w-]+): (#\w+)", block))
+        own = [theme[re.sub(r"var\(--(.*)\)", r"\1", name)] for name in COLOURS.values()]
+        for colour in (*own, *PALETTE):
+            assert contrast(colour, theme["bg"]) >= SEEN, colour
+    assert len({*PALETTE}) == len(PALETTE) >= MANY
+
+
+def test_a_contrast_is_that_of_the_standard():
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)

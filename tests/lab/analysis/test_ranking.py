@@ -1,4 +1,4 @@
-"""The ranking: its numbers, its order, its options."""
+"""The ranking: its numbers, its order, its options; what it counts, marks and refuses."""
 
 import math
 
@@ -9,9 +9,15 @@ from scipy import stats
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.columns import names
+from lmzoo.lab.analysis.comparison import compare_points, comparison_report
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import rank_points
-from tests.lab.analysis.toy_study import rank, row
+from lmzoo.lab.analysis.ranking_table import ranking_report, study_ranking
+from lmzoo.lab.analysis.render import render
+from lmzoo.lab.statistics.entropy_floor import is_impossible
+from lmzoo.lab.store.records import RunFolder
+from tests.lab.analysis.recorded import folder_of, frame_of
+from tests.lab.analysis.toy_study import change_lines, rank, row
 
 
 def test_numbers_equal_scipys(toy):
@@ -108,3 +114,183 @@ def test_no_reference_gives_no_differences_and_an_overflow_no_perplexity(toy):
     result = row(rank(toy), "gate")
     assert (result["difference"], result["p"], result["rank"]) == (None, None, 1)
     assert result["perplexity"] is None
+
+
+def test_a_diverged_confirm_run_is_counted(toy):
+    toy.add_points(full=[3.0, 3.1, 3.2], wild=[2.0, None, 2.2])
+    runs = toy.study_json["chosen"]["wild"]["runs"]
+    result = row(rank(toy), "wild")
+    assert math.isclose(result["loss"], 2.1)
+    assert (result["runs"], result["confirm"], result["confirm_diverged"]) == (2, 3, 1)
+    assert (result["diverged"], result["missing"], result["marks"]) == (1, 0, [])
+    end = {"event": "end", "epoch": toy.epochs, "status": "diverged", "reason": ""}
+    RunFolder(toy.path / runs[0]).append(end)  # after its test
+    result = row(rank(toy), "wild")
+    assert (result["loss"], result["confirm_diverged"], result["low"]) == (2.2, 2, None)
+
+
+def test_points_with_a_diverged_run_rank_below_all_others(toy):
+    toy.add_points(full=[3.0, 3.1, 3.2], wild=[2.0, None, 2.2], worse=[1.9, None, None])
+    toy.add_points(worst=[9.0, 9.1, 9.2], none=[None, None, None])
+    frame = rank(toy)
+    assert frame["point"].to_list() == ["full", "worst", "worse", "wild", "none"]
+    assert frame["rank"].to_list() == [1, 2, 3, 4, None]
+    assert math.isclose(row(frame, "wild")["loss"], 2.1)
+    assert row(frame, "none")["loss"] is None
+    assert (row(frame, "wild")["rank_low"], row(frame, "full")["rank_high"]) == (3, 1)
+
+
+def test_a_run_counts_after_its_test_even_if_it_has_not_ended(toy):
+    runs = toy.add_point("full", [3.0, 3.2])
+    path = toy.records_path(runs[0])
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    assert math.isclose(row(rank(toy), "full")["loss"], 3.1)
+
+
+def test_tune_runs_are_counted_and_never_averaged(toy):
+    toy.add_point("full", [3.0, 3.1])
+    for seed, status in enumerate(["pruned", "pruned", "failed", "finished"]):
+        toy.add_run("full", 100 + seed, 1.0, status=status, test=True)
+    toy.add_run("full", 200, None)
+    result = row(rank(toy), "full")
+    counts = [result[name] for name in ("tune", "pruned", "diverged", "failed", "runs")]
+    assert counts == [5, 2, 1, 1, 2]
+    assert math.isclose(result["loss"], 3.05)
+
+
+def test_missing_runs_and_unconfirmed_points_are_marked(toy):
+    toy.add_points(full=[3.0, 3.1], gate=[3.2, 3.3])
+    toy.study_json["chosen"]["gate"]["runs"].append("deleted")
+    toy.add_run("later", 0, 3.0)
+    toy.study_json["points"].append({"id": "later", "label": "later", "aliases": []})
+    frame = rank(toy)
+    assert row(frame, "gate")["marks"] == ["missing"]
+    assert row(frame, "gate")["missing"] == 1
+    assert row(frame, "later")["marks"] == ["unconfirmed"]
+    assert row(frame, "later")["rank"] is None
+
+
+def test_a_loss_that_is_the_same_for_all_seeds_has_no_interval(toy):
+    exact = 3.10031416  # with all decimals; rounded numbers are not exact
+    toy.add_points(full=[exact] * 3, counts=[3.2, 3.2, 3.2], same=[exact] * 3, net=[2.9, 3.0, 3.2])
+    toy.add_point("once", [3.3])
+    frame = rank(toy)
+    for name, difference in (("counts", 3.2 - exact), ("same", 0.0)):
+        result = row(frame, name)
+        assert result["loss"] == result["low"] == result["high"]
+        assert result["difference"] == pytest.approx(difference)
+    assert row(frame, "same")["p"] == 1.0
+    marks = dict(frame.select("point", "marks").iter_rows())
+    fixed = ["fixed"]
+    assert marks == {"full": fixed, "counts": fixed, "same": fixed, "net": [], "once": []}
+
+
+def test_errors_name_the_next_step(toy):
+    with pytest.raises(UserError, match="'toy' has no confirmed point yet; run its sweep again"):
+        rank(toy)
+    toy.add_run("full", 1, 3.0, stage="confirm", test=False)
+    toy.study_json["chosen"]["full"] = {"setting": {}, "runs": ["full-confirm-1"], "edge": []}
+    toy.study_json["points"].append({"id": "full", "label": "full", "aliases": []})
+    with pytest.raises(UserError, match=r"'toy' has no test results yet; .* --at EPOCH"):
+        rank(toy)
+    assert rank(toy, at=3)["loss"].to_list() == [3.0]
+    with pytest.raises(UserError, match="no metric 'bits'; known: token, sentence"):
+        rank(toy, metric="bits")
+
+
+def test_only_tests_at_the_studys_budget_are_ranked(toy):
+    toy.study_json["budget"]["epochs"] = 6
+    toy.add_points(full=[3.0, 3.2], gate=[3.1, 3.3])
+    for run, loss in (("full-confirm-1", 2.0), ("gate-confirm-1", 2.2), ("gate-confirm-2", 2.4)):
+        test = {"event": "test", "epoch": 6, "token": loss, "sentence": loss}
+        RunFolder(toy.path / run).append(test)
+    stale = toy.add_run("full", 9, 1.0, stage="confirm")  # of a setting that is not chosen
+    RunFolder(toy.path / stale).append({"event": "test", "epoch": 9, "token": 1.0})
+    frame = rank(toy)
+    assert row(frame, "full")["epoch"] == 6
+    assert (row(frame, "full")["loss"], row(frame, "full")["marks"]) == (2.0, ["missing"])
+    assert math.isclose(row(frame, "gate")["loss"], 2.3)
+
+
+def test_events_after_a_smaller_budget_do_not_count(toy):
+    toy.add_point("full", [3.0, 3.2])
+    epoch = toy.study_json["budget"]["epochs"]
+    for event in ({"event": "test", "epoch": epoch + 3, "token": 2.0, "sentence": 2.0},
+                  {"event": "end", "epoch": epoch + 3, "status": "diverged"}):  # fmt: skip
+        RunFolder(toy.path / "full-confirm-1").append(event)
+    frame = rank(toy)
+    assert row(frame, "full")["epoch"] == epoch
+    assert math.isclose(row(frame, "full")["loss"], 3.1)
+    assert row(frame, "full")["marks"] == []
+
+
+def test_a_budget_below_every_test_is_refused(toy):
+    toy.add_point("full", [3.0, 3.2])
+    tested = toy.study_json["budget"]["epochs"]
+    toy.study_json["budget"]["epochs"] = tested - 1
+    said = rf"test results are at epochs {tested} only; .* --epochs {tested}$"
+    with pytest.raises(UserError, match=said):
+        rank(toy)
+
+
+@pytest.mark.parametrize(
+    ("loss", "floor", "vocab", "sequences", "expected"),
+    [
+        (1.059, 1.487, 251, 1000, True),  # a leak of chunks of 16 tokens, on captions
+        (1.30, 1.487, 251, 1000, False),  # a test split of easy sentences would explain it
+        (1.30, 1.487, 251, 10_000, True),
+        (1.5, 1.487, 251, 10_000, False),
+        (0.5, None, 251, 1000, False),
+        (0.5, 1.487, 251, None, False),
+    ],
+)
+def test_what_a_test_split_explains(loss, floor, vocab, sequences, expected) -> None:
+    assert is_impossible(loss, floor, vocab, sequences) == expected
+
+
+def test_a_ranking_warns_of_an_impossible_loss_only() -> None:
+    folder = folder_of("gru_ablation-captions")
+    assert not frame_of("gru_ablation-captions")["marks"].list.contains("impossible").any()
+    runs = folder.runs.with_columns(floor_token=pl.lit(3.0))
+    frame = rank_points(runs, folder.events, folder.study)
+    marked = frame.filter(pl.col("marks").list.contains("impossible"))
+    assert len(marked) > 0
+    assert marked["high"].max() < 3.0
+    report = ranking_report(folder, frame)
+    assert any(line.startswith("WARNING: below the entropy") for line in report.heading)
+    assert any(line.startswith("impossible: ") for line in report.legend)
+
+
+def add_point(toy, name, shares, **config):
+    """Add a point with these test accuracies; those of validation are half of them."""
+    runs = toy.add_point(name, [0.5, 0.6][: len(shares)], **config)
+    for run, share in zip(runs, shares, strict=True):
+        path = toy.records_path(run)
+        change_lines(path, "test", accuracy=share, sequence_accuracy=share / 4)
+        change_lines(path, "epoch", valid_accuracy=share / 2, valid_sequence_accuracy=0.0)
+        toy.write_test_losses(run, [0.4, 0.6], [1, 1])
+
+
+def test_accuracies_are_means_over_seeds_with_the_worst_and_the_best(toy):
+    add_point(toy, "full", [0.5, 0.9], ceiling=0.95)
+    found = row(rank(toy), "full")
+    assert found["accuracy"] == pytest.approx(0.7)
+    assert (found["accuracy_low"], found["accuracy_high"]) == (0.5, 0.9)
+    assert found["sequence_accuracy"] == pytest.approx(0.175)
+    assert found["ceiling"] == 0.95
+    earlier = row(rank(toy, at=2), "full")
+    assert earlier["accuracy"] == pytest.approx(0.35)
+    assert earlier["sequence_accuracy"] == 0
+
+
+def test_the_tables_show_accuracies_and_the_ceiling(toy):
+    add_point(toy, "full", [0.5, 0.9], ceiling=0.95)
+    add_point(toy, "gate", [1.0, 1.0], ceiling=0.95)
+    toy.write()
+    text = render(study_ranking(toy.path), "md")
+    assert "70.0 % (50.0–90.0)" in text
+    assert "| 100.0 % |" in text
+    assert "no model can exceed 95.0%" in text
+    folder = load_study(toy.path)
+    compared = render(comparison_report(folder, compare_points(folder)), "md")
+    assert "70.0 % (50.0–90.0)" in compared

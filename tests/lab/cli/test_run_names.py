@@ -15,10 +15,8 @@ from tests.cli.run_lmzoo import run_lmzoo
 
 COMMANDS = ("sample", "score", "posterior", "horizon", "audit")
 """Subcommands that read a run."""
-
-
-def arguments(command: str) -> list[str]:
-    return ["a man runs"] if command == "score" else []
+ARGUMENTS = {"score": ["a man runs"]}
+"""What a command needs besides the run."""
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +101,9 @@ def test_an_unknown_name_gives_one_line_in_every_command(runs, refused):
         ("runs/toy-text", "is the folder of a study; name a point of it, as in runs/toy-text:"),
         ("runs/none:4", "is not the folder of a study"),
     ):
-        assert message in refused("score", name, *arguments("score"))
+        assert message in refused("score", name, *ARGUMENTS["score"])
     for command in COMMANDS:
-        assert "no study 'toyy'" in refused(command, "toyy:4", *arguments(command))
+        assert "no study 'toyy'" in refused(command, "toyy:4", *ARGUMENTS.get(command, ()))
 
 
 def test_an_ambiguous_prefix_lists_its_runs_or_studies(runs):
@@ -124,7 +122,7 @@ def test_an_ambiguous_prefix_lists_its_runs_or_studies(runs):
 def test_every_command_reads_the_named_run(runs, lmzoo):
     for command in COMMANDS:
         for name in ("toy:4", best(runs).name[:8]):
-            code, out, err = lmzoo(command, name, *arguments(command))
+            code, out, err = lmzoo(command, name, *ARGUMENTS.get(command, ()))
             assert (code, "error" in err, bool(out)) == (0, False, True), (command, name, err)
 
 

@@ -76,16 +76,6 @@ def test_seeds_decide_whether_runs_are_paired() -> None:
     assert widths[0] < widths[1] / 1.5
 
 
-def test_successive_variants_are_each_compared_with_the_one_before() -> None:
-    table = lmzoo.judge(ROWS, **OPTIONS, successive=True)
-    assert table["against"].to_list() == [None, "base", "wider", "no_gate"]
-    for row in table.drop_nulls("against").to_dicts():
-        pair = [r for r in ROWS if r["variant"] in (row["variant"], row["against"])]
-        alone = lmzoo.judge(pair, **OPTIONS, reference=row["against"])
-        expected = alone.filter(variant=row["variant"])["difference"].item()
-        assert row["difference"] == pytest.approx(expected)
-
-
 def test_each_table_is_judged_by_itself() -> None:
     both = [{**row, "data": "a"} for row in ROWS]
     both += [{**row, "data": "b", "loss": -row["loss"]} for row in ROWS]

@@ -1,20 +1,26 @@
-"""A study whose ended runs are archived decides, continues and reads as one with folders."""
+"""A study whose runs are archived, and one that is damaged, decide and read as the whole one."""
 
+import contextlib
 import dataclasses
 import os
 import random
 import shutil
 from functools import partial
+from pathlib import Path
 
+import polars as pl
 import pytest
 
+from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis import load
 from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.study_parquet import read_rows, save_study
 from lmzoo.lab.store import archive
-from lmzoo.lab.store.archive import archive_runs, archived_runs, read_run_file, restore_run
+from lmzoo.lab.store.archive import FOLDER, archive_runs, archived_runs, read_run_file, restore_run
 from lmzoo.lab.store.records import CONFIG, RECORDS, STUDY
 from lmzoo.lab.study import study_store
+from lmzoo.lab.study.study_store import SETTINGS
 from tests.lab.sweep import local_sweep
 from tests.lab.sweep.fake_runs import open_fake_run
 from tests.toy_study import toy_study
@@ -208,3 +214,57 @@ def test_damage_of_an_archive_loses_at_most_the_runs_that_it_hits(undisturbed, s
         assert not lost or folder.damaged
         for run in records:
             read_run_file(undisturbed, run, RECORDS)
+
+
+CASES = {"byte": (12, 300), "file": (5, 60), "archive": (5, 20)}
+"""Kind of damage -> cases that `make test` tries, and all of them."""
+
+
+def damage(path: Path, kind: str, draw: random.Random) -> Path:
+    """Change a byte of a store, or a file of it; return the file."""
+    pattern = f"{FOLDER}/*.zip" if kind == "archive" else "*.*json"
+    file = draw.choice(sorted(path.rglob(pattern)))
+    data = file.read_bytes()
+    at = draw.randrange(len(data) - 1)  # without its last newline a file says the same
+    changed = data[:at] + bytes([data[at] ^ 1 << draw.randrange(8)]) + data[at + 1 :]
+    torn = [data[:at], b"", bytes(len(data)), draw.randbytes(len(data)), None]
+    content = draw.choice(torn) if kind == "file" else draw.choice([changed, changed, data[:at]])
+    if kind == "byte":
+        content = changed
+    if content is None:
+        file.unlink()
+    else:
+        file.write_bytes(content)
+    return file
+
+
+def numbers(path: Path) -> pl.DataFrame:
+    columns = ["run", "event", "epoch", "valid_token", "token", "status"]
+    return load_study(path).events.select(columns).sort(columns).collect()
+
+
+@pytest.mark.parametrize("kind", CASES)
+@pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_damage_is_named_and_trained_again(
+    kind, is_whole, finished, tmp_path, study, corpus, corpus_fields, caplog
+):
+    if kind == "archive":
+        runs = [config.parent.name for config in sorted(finished.glob(f"*/{CONFIG}"))]
+        finished = shutil.copytree(finished, tmp_path / "archived")
+        archive_runs(finished, runs)
+    table, expected = study_ranking(finished), numbers(finished)
+    for case in range(CASES[kind][is_whole]):
+        path, draw = tmp_path / "toy", random.Random(case)
+        shutil.copytree(finished, path)
+        file = damage(path, kind, draw)
+        caplog.clear()
+        with contextlib.suppress(UserError):  # one line
+            folder = load_study(path)
+            report = study_ranking(folder)
+            same = report.frame.drop("seconds").equals(table.frame.drop("seconds"))
+            counted = report.heading[-1] != table.heading[-1]
+            assert same or folder.damaged or counted, (case, file)
+        assert sweep(study, corpus, corpus_fields, path), (case, file)
+        assert numbers(path).equals(expected), (case, file)
+        assert file.name in (SETTINGS, RECORDS) or caplog.text or kind == "archive", (case, file)
+        shutil.rmtree(path)

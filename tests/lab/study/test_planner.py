@@ -70,7 +70,7 @@ def test_a_larger_budget_only_adds_runs(
 def test_a_misspelt_key_of_a_file_without_checksums_is_named_and_trained_again(
     file, old, new, tmp_path, study, corpus, corpus_fields, undisturbed, caplog
 ):
-    """Files of versions before have none; `test_damage.py` damages those that have."""
+    """Files of versions before have none; `test_archive.py` damages those that have."""
     path = shutil.copytree(undisturbed, tmp_path / "toy")
     damaged = next(f for f in sorted(path.rglob(file)) if old in f.read_bytes())
     text = damaged.read_bytes().replace(old, new, 1)
@@ -91,24 +91,17 @@ def test_a_second_sweep_on_a_store_is_refused(tmp_path):
     StudyStore(tmp_path / "toy").close()
 
 
-@pytest.fixture
-def calls(monkeypatch):
-    """(method, file) -> number of calls of a store's read, write and append."""
-    counter = Counter()
-    for name in ("read", "write", "append"):
-        inner = getattr(Store, name)
+def test_a_start_reads_each_run_once_and_study_json_is_written_for_best_settings_only(
+    study, corpus, corpus_fields, tmp_path, monkeypatch
+):
+    calls = Counter()
+    for name, inner in [(name, getattr(Store, name)) for name in ("read", "write", "append")]:
 
         def counted(self, file, *args, _name=name, _inner=inner, **options):
-            counter[_name, file] += 1
+            calls[_name, file] += 1
             return _inner(self, file, *args, **options)
 
         monkeypatch.setattr(Store, name, counted)
-    return counter
-
-
-def test_a_start_reads_each_run_once_and_study_json_is_written_for_best_settings_only(
-    study, corpus, corpus_fields, tmp_path, calls
-):
     assert sweep(study, corpus, corpus_fields, tmp_path, open_run=open_fake_run)
     points = resolve(study, corpus, corpus_fields)
     assert calls["write", STUDY] <= 1 + len(points)

@@ -58,12 +58,6 @@ def test_the_order_of_earlier_settings_does_not_matter(name, losses, shuffler):
     assert not pruner.prunes(1, {1: 5.0}, [])
 
 
-def test_asha_acts_at_rungs_only():
-    pruner = Asha((1, 3), 3)
-    assert not pruner.prunes(2, {1: 5.0, 2: 5.0}, [{1: 1.0, 2: 1.0}])
-    assert pruner.prunes(3, {1: 5.0, 3: 5.0}, [{1: 1.0, 3: 1.0}])
-
-
 def complete(*losses: float) -> list[dict[int, float]]:
     return [{epoch: loss for epoch in range(1, 10)} for loss in losses]
 

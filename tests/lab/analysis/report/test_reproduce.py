@@ -3,6 +3,7 @@
 import dataclasses
 import shlex
 import sys
+from contextlib import closing
 
 import pytest
 from hypothesis import given, settings
@@ -25,25 +26,13 @@ PLAIN = Study(name="toy", question="?", points=(Point("wild type", "DLM46"),))
 
 def study_of(study, options, monkeypatch):
     """Return the study that a script runs with these options."""
-    studies = []
-    monkeypatch.setattr(
-        "lmzoo.lab.sweep.command.Sweep.run", lambda self, *_, **__: studies.append(self.study) or 0
-    )
+    studies, run = [], "lmzoo.lab.sweep.command.Sweep.run"
+    monkeypatch.setattr(run, lambda self, *_, **__: studies.append(self.study) or 0)
     monkeypatch.setattr(sys, "argv", ["sweeps/toy.py", *options])
     with pytest.raises(SystemExit) as ended:
         main(*(study if isinstance(study, tuple) else (study,)))
     assert ended.value.code == 0
     return studies[0]
-
-
-def begin(study, path):
-    """Return the folder of a study whose sweep has just begun."""
-    fields = corpus_config(study, study.fields)
-    corpus = open_corpus(fields)
-    store = StudyStore(path / "toy")
-    Planner(study, resolve(study, corpus, fields), store)
-    store.close()
-    return path / "toy"
 
 
 WORDS = {"corpus": "captions_char", "recipe": "published", "sampler": "qmc", "pruner": "median"}
@@ -67,9 +56,11 @@ class Grown(Study):
     order_of_points: str = option("How points are sorted.", default="as given")
 
 
-def command_of(study, tmp_path):
-    """Return the words after `python sweeps/toy.py` that run the study again."""
-    path = begin(study, tmp_path)
+def command_of(study, path):
+    """Return the words after `python sweeps/toy.py` that run again a study that has just begun."""
+    fields = corpus_config(study, study.fields)
+    with closing(StudyStore(path)) as store:
+        Planner(study, resolve(study, open_corpus(fields), fields), store)
     words = shlex.split(reproduce_commands(path, load_study(path)).splitlines()[0])
     assert words[:2] == ["python", "sweeps/toy.py"]
     return words[2:]
@@ -93,7 +84,7 @@ def test_a_field_of_a_study_is_an_option_everywhere(tmp_path, monkeypatch):
     # The rows of this study have a loss.
     again = dataclasses.replace(changed, direction="minimize")
     assert study_of(study, command_of(again, tmp_path), monkeypatch) == again
-    assert read_json(tmp_path / "toy" / STUDY)["asked"].keys() == stored
+    assert read_json(tmp_path / STUDY)["asked"].keys() == stored
 
 
 def test_a_field_that_the_study_does_not_search_is_not_listed_as_off(monkeypatch):
