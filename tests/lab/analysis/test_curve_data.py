@@ -34,7 +34,9 @@ def test_learning_curves_are_means_over_confirm_runs(folder):
     assert frame["label"].unique(maintain_order=True).to_list() == ["cut full", "cut part"]
     point = frame.filter(label="cut full", epoch=2).row(0, named=True)
     expected = mean_interval(np.array([2.0, 2.1, 2.3]) + 0.1)
-    assert [point[name] for name in ("loss", "low", "high")] == pytest.approx([*expected])
+    assert [point[name] for name in ("loss", "low", "high")] == pytest.approx(
+        [*map(float, expected)]
+    )
     assert point["runs"] == 3
     assert frame.filter(label="cut part")["runs"].to_list() == [2, 2, 2]
     half, own = (x.filter(label="cut full") for x in (learning_curves(folder, "sentence"), frame))
