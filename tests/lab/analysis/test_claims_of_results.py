@@ -87,9 +87,8 @@ def test_the_seeds_that_track_a_state_are_those_of_the_records(task):
 
 
 NUMBERS = {2: "two seeds", 3: "three seeds"}
-ANSWERED = dict(
-    re.findall(r"^\| \[.*?\]\((\w+)\.md\) \| (.*?) \|$", (PAGES / "index.md").read_text(), re.M)
-)
+INDEX = (PAGES / "index.md").read_text(encoding="utf-8")
+ANSWERED = dict(re.findall(r"^\| \[.*?\]\((\w+)\.md\) \| (.*?) \|$", INDEX, re.M))
 
 
 @pytest.mark.parametrize("page", ANSWERED)
@@ -137,10 +136,8 @@ def test_the_verdicts_that_carry_to_another_width_are_counted():
     assert "of the LSTM 1 of 9 carries and 8 are unknown" in text
     assert "of Gated DeltaNet all 7 are unknown" in text
     assert "gated linear attention all 5 are unknown" in text
-    ends = (
-        row["when the width doubles"].replace("−", "-").split(" ±") for row in table(text, "path")
-    )
-    slopes = [(float(slope), float(half)) for slope, half in ends]
+    ends = (row["when the width doubles"].replace("−", "-") for row in table(text, "path"))
+    slopes = [tuple(map(float, own.split(" ±"))) for own in ends]
     certain = [round(slope, 2) for slope, half in slopes if abs(slope) > half]
     assert certain == [-0.1, -0.09]
     assert "cost 0.10 and 0.09 nats less when the width doubles" in text

@@ -74,9 +74,8 @@ def test_the_folder_of_the_script_is_not_saved(toy: ToyStudy, tmp_path: Path) ->
         toy.study_json["script"] = script
         toy.write()
         save_study(toy.path, tmp_path / "a.parquet")
-        (study,) = (
-            parse_json(x) for _, file, x in read_rows(tmp_path / "a.parquet") if file == STUDY
-        )
+        rows = read_rows(tmp_path / "a.parquet")
+        (study,) = (parse_json(content) for _, file, content in rows if file == STUDY)
         assert study == toy.study_json | {"script": saved}
 
 

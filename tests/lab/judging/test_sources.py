@@ -141,9 +141,8 @@ def tune(path: Path, last: str = "TERMINATED") -> None:
     trials = []
     for i, (v, s, x) in enumerate(RUNS):
         run = path / f"train_ab_{i:05}_{i}_seed={s},variant={v}_2026"
-        rows = [
-            {"trial_id": f"ab_{i:05}", "training_iteration": k, "loss": x + 2 - k} for k in (1, 2)
-        ]
+        own = {"trial_id": f"ab_{i:05}"}
+        rows = [own | {"training_iteration": k, "loss": x + 2 - k} for k in (1, 2)]
         put(run / "result.json", "\n".join(map(json.dumps, rows)) + "\n")
         put(run / "params.json", json.dumps({"variant": v, "seed": s}))
         status = last if i == len(RUNS) - 1 else "TERMINATED"

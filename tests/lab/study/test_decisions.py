@@ -20,9 +20,8 @@ SEARCH = {"recipe.lr": FloatRange(1e-4, 1e-1, log=True), "recipe.batch": IntRang
 @pytest.fixture
 def searched(study):
     """Two points with nine settings of two fields, and three rungs."""
-    return dataclasses.replace(
-        study, points=study.points[:2], search=SEARCH, samples=9, epochs=8, reduction=2, parallel=2
-    )
+    fields = {"search": SEARCH, "samples": 9, "epochs": 8, "reduction": 2, "parallel": 2}
+    return dataclasses.replace(study, points=study.points[:2], **fields)
 
 
 def settings_in(path) -> dict:
