@@ -71,11 +71,12 @@ def test_the_folder_of_the_script_is_not_saved(toy: ToyStudy, tmp_path: Path) ->
         (["python", "/home/me/clone/sweeps/toy.py"], ["python", "sweeps/toy.py"]),
         (["python", "sweeps/toy.py", "toy"], ["python", "sweeps/toy.py", "toy"]),
     ):
-        toy.study_json["script"] = script
+        toy.study_json |= {"script": script, "given": ["--out", "/home/me/runs"]}
         toy.write()
         save_study(toy.path, tmp_path / "a.parquet")
         rows = read_rows(tmp_path / "a.parquet")
         (study,) = (parse_json(content) for _, file, content in rows if file == STUDY)
+        assert toy.study_json.pop("given")
         assert study == toy.study_json | {"script": saved}
 
 
