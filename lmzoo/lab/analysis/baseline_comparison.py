@@ -36,12 +36,8 @@ BASELINE_COLUMNS = ("kn5", "kn5_difference", "kn5_difference_low", "kn5_differen
 def add_baseline_columns(table: pl.DataFrame, losses: Array, tuning_sd: Array) -> pl.DataFrame:
     """Add the comparison with the baseline of the same table to its points.
 
-    A point whose model leaks may lose, but not win.
-
-    Args:
-        table: the points; the columns model and leaks are read.
-        losses: (P, S), infinity for a diverged run, NaN for a missing one.
-        tuning_sd: (P,), as `compared` takes it.
+    A point whose model leaks may lose, but not win. The losses (P, S) and `tuning_sd` (P,) are
+    those of `compared`.
     """
     models = [json.loads(text) if text else {} for text in table["model"]]
     own = pl.Series([model.get("name") != FIVE_GRAM["name"] for model in models], dtype=pl.Boolean)

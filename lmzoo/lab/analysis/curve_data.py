@@ -20,8 +20,6 @@ import polars as pl
 from lmzoo.lab.analysis.load import StudyFolder, chosen_runs
 from lmzoo.lab.statistics.intervals import mean_interval
 
-LABELS = {"point": pl.String, "label": pl.String}
-
 
 def learning_curves(folder: StudyFolder, metric: str = "token") -> pl.DataFrame:
     """Return label, epoch, loss, low, high, runs; low and high are null for a single run."""
@@ -64,12 +62,6 @@ def tuned_settings(folder: StudyFolder, name: str, metric: str = "token") -> pl.
     return pl.DataFrame(rows, schema, strict=False).sort("label", "value")
 
 
-def numeric_fields(folder: StudyFolder) -> dict[str, bool]:
-    """Return the searched fields with a range of numbers -> whether the scale is logarithmic."""
-    ranges = search_ranges(folder.study)
-    return {name: bool(where.get("log")) for name, where in ranges.items() if "low" in where}
-
-
 def epochs_of(folder: StudyFolder, stage: str) -> pl.DataFrame:
     """Return the epoch events of a stage's runs, with point, label, setting and status of the run.
 
@@ -77,7 +69,8 @@ def epochs_of(folder: StudyFolder, stage: str) -> pl.DataFrame:
     it was made. A confirm run counts only if its setting is the chosen one.
     """
     labels = [(point["id"], point["label"]) for point in folder.study["points"]]
-    named = pl.DataFrame(labels, LABELS, orient="row").lazy()
+    schema = {"point": pl.String, "label": pl.String}
+    named = pl.LazyFrame(labels, schema, orient="row")
     runs = folder.runs.filter(pl.col("stage") == stage)
     if stage == "confirm":
         runs = runs.filter(pl.col("run").is_in(chosen_runs(folder.study)["run"].implode()))

@@ -196,14 +196,10 @@ def read_study(path: Path) -> dict[str, Any]:
 
 
 def read_events(texts: Iterable[tuple[str, bytes]]) -> tuple[pl.DataFrame, Counter[str]]:
-    """Parse the record files of runs.
+    """Parse the record files of runs, (run, content).
 
-    Args:
-        texts: (run, content of its record file).
-
-    Returns:
-        The events, the last of those with equal (run, event, epoch), and the numbers of damaged
-        lines by run.
+    Returned are the events, the last of those with equal (run, event, epoch), and the numbers of
+    damaged lines by run.
     """
     texts = list(texts)
     try:
@@ -284,17 +280,11 @@ def confirm_runs(
     metric: str,
     at: int | None = None,
 ) -> tuple[pl.DataFrame, int]:
-    """Return the confirm runs with their losses, and the epoch of the losses.
+    """Return the confirm runs, a row (point, facts of the run, loss) each, and the losses' epoch.
 
-    The loss is the test loss at the study's budget. While no run has been tested at the budget, it
-    is the test loss at the largest smaller epoch that has a test.
-
-    Returns:
-        One row (point, facts of the run, loss) for each point and confirm run. The loss is infinite
-        for a diverged run and null for a missing one.
-
-    Raises:
-        UserError: No point has a chosen setting yet, or no run has such a loss.
+    The loss is the test loss at the study's budget, or, while no run has been tested there, at the
+    largest smaller epoch that has a test. It is infinite for a diverged run and null for a missing
+    one. A `UserError` says that no point has a chosen setting yet, or no run such a loss.
     """
     chosen = chosen_runs(study)
     if chosen.is_empty():

@@ -58,15 +58,9 @@ def rank_points(
     metric: str = "token",
     at: int | None = None,
 ) -> pl.DataFrame:
-    """Rank a study's points by their test loss at the study's budget.
+    """Rank a study's points by the losses of `confirm_runs`; columns: `RANKING` of `columns.py`.
 
-    While no run has been tested at the budget, the largest smaller epoch with a test counts.
-
-    Returns:
-        A frame with the columns `RANKING` of `columns.py`.
-
-    Raises:
-        UserError: The metric is unknown, no point is confirmed yet, or no run has a loss.
+    A `UserError` says that the metric is unknown, or that no point has a loss.
     """
     if metric not in METRICS:
         raise UserError(f"no metric {metric!r}; known: {', '.join(METRICS)}")
@@ -245,10 +239,7 @@ def add_statistics(
 ) -> pl.DataFrame:
     """Return the points of one table with the columns of their statistics; NaN becomes null.
 
-    Args:
-        part: the points, with the columns point, label and leaks.
-        wide: the losses of all points, one column per seed; infinite for a diverged run.
-        study: the content of `study.json`.
+    `wide` has the losses of all points, one column per seed; infinite for a diverged run.
     """
     losses, tuning = point_losses(part, wide), tuning_sds(part, study)
     reference = part["point"] == study.get("reference", "")

@@ -166,8 +166,7 @@ def _undecided(row: Mapping[str, Any]) -> str:
 
 
 def _negligible(row: Mapping[str, Any]) -> str:
-    between = _range(row["difference_low"], row["difference_high"], least=3)
-    return f"{row['label']} ({between})"
+    return f"{row['label']} ({_range(row['difference_low'], row['difference_high'], least=3)})"
 
 
 def _range(low: float | None, high: float | None, *, least: int = 2) -> str:

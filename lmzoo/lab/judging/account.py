@@ -213,9 +213,8 @@ def _runs(
     early = last.filter(pl.col("step") < pl.col("step").max()).unique(KEY, maintain_order=True)
     if texts := [f"{shown(row)} (at {row['step']:g})" for row in early.to_dicts()]:
         latest = f"{last['step'].max():g}"
-        notes.append(
-            f"ended before {step or 'step'} {latest}, and their last value counts: {_some(texts)}"
-        )
+        ended = f"ended before {step or 'step'} {latest}, and their last value counts"
+        notes.append(f"{ended}: {_some(texts)}")
     chosen = pl.col("row").sort_by("known", "step", "row").last().over(KEY)
     first = rows.with_columns(first=pl.col("row").min().over(KEY), chosen=chosen)
     runs = first.filter(pl.col("row") == pl.col("chosen")).sort("first")

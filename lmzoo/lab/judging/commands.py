@@ -175,10 +175,8 @@ class Results:
         rows, damaged = read_objects(self.store, RUNS, RUN_KEYS)
         self._values = {(row["arm"], row["seed"]): float(row["value"]) for row in rows}
         if damaged:
-            say(
-                f"{folder / RUNS}: {damaged} damaged or foreign lines are left out; runs without "
-                "a result are run again"
-            )
+            said = "damaged or foreign lines are left out; runs without a result are run again"
+            say(f"{folder / RUNS}: {damaged} {said}")
 
     def get(self, arm: Arm, seed: int) -> float | None:
         """Return the metric of a run; None if it is pending."""
@@ -236,9 +234,8 @@ def judge_commands(
         raise UserError(f"margin {margin} is not a number of 0 or more; give one, as 0.002")
     for arm in (base, candidate):
         if SEED not in arm.command:
-            raise UserError(
-                f"{arm.name} has no {SEED}: {arm.command!r}; write it where the seed goes"
-            )
+            hint = "write it where the seed goes"
+            raise UserError(f"{arm.name} has no {SEED}: {arm.command!r}; {hint}")
     if base.identity == candidate.identity:
         raise UserError("base and candidate are the same command; change one of them")
     sign = -1.0 if base.metric.higher_is_better else 1.0
@@ -274,10 +271,8 @@ def judge_commands(
     known = [row[np.isfinite(row)] for row in x]
     fixed = [arm.name for arm, y in zip(arms, known, strict=True) if len(y) > 1 and np.ptp(y) == 0]
     if fixed:
-        say(
-            f"warning: {' and '.join(fixed)}: every seed has the same result; a program that does "
-            "not read its seed is judged on one run"
-        )
+        why = "every seed has the same result; a program that does not read its seed is judged on"
+        say(f"warning: {' and '.join(fixed)}: {why} one run")
     decision, c, p = decide(x, schedule, margin, level)
     if series and not out_of_time:
         series.decide(pair, decision)
@@ -303,14 +298,9 @@ def decide(
 ) -> tuple[str, Compared, float]:
     """Return the decision about a candidate, the comparison and p.
 
-    In a series, a candidate is kept if p is below the `level` of its place; it is discarded as one
-    that is alone.
-
-    Args:
-        x: losses of the base and of the candidate, (2, S); NaN for runs that are pending.
-        schedule: the looks.
-        margin: a smaller difference is negligible.
-        level: that of its place in a series; None: it is alone.
+    The losses x (2, S) are those of the base and of the candidate, NaN for pending runs. In a
+    series, a candidate is kept if p is below the `level` of its place; it is discarded as one that
+    is alone.
     """
     ended = np.array([(np.append(np.isnan(row), True)).argmax() for row in x])
     c = compared(x, 0, looks=schedule, margin=margin, ended=ended)

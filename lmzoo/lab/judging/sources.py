@@ -109,9 +109,8 @@ def as_source(results: Any) -> Source:
         return Source(pl.DataFrame({str(k): list(v) for k, v in results.items()}, strict=False))
     if not (hasattr(results, "columns") and hasattr(results, "__getitem__")):
         return Source(frame_of(results))
-    names = [str(name) for name in results.columns]
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
+    names = Counter(str(name) for name in results.columns)
+    if twice := [name for name, count in names.items() if count > 1]:
         raise UserError(f"two columns of the frame are named {twice[0]!r}; rename one")
     columns = {str(name): results[name].tolist() for name in results.columns}
     no_value = {k: [None if _is_nan(v) else v for v in own] for k, own in columns.items()}

@@ -255,8 +255,8 @@ def _objects(value: Any) -> Sequence[Mapping[str, Any]]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Row:
-    twice = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
-    if twice:
+    counts = Counter(name for name, _ in pairs)
+    if twice := [name for name, count in counts.items() if count > 1]:
         raise UserError(f"an object has the key {twice[0]!r} twice")
     return dict(pairs)
 

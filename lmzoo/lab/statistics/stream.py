@@ -27,13 +27,7 @@ TOTAL = 1.6928
 
 
 def keep_level(candidate: int, kept: int, error: float = ERROR) -> float:
-    """Return α_i, below which the two-sided p of a candidate must be.
-
-    Args:
-        candidate: i; the first is 1.
-        kept: how many candidates were kept before it.
-        error: α of the whole series.
-    """
+    """Return α_i, below which p of the i-th candidate must be; `kept` were kept before it."""
     share = 1 / (TOTAL * candidate * (1 + log(candidate)) ** 2)
     return error * share * (kept + 1)
 

@@ -128,10 +128,14 @@ class CommandRun(ProgramRun):
         model, where = self.config["model"], Path(self.config["working_folder"])
         read = Command(model["command"], **model["read"])
         output = self._folder / OUTPUT
+
+        def filled(found: re.Match[str]) -> str:
+            return shlex.quote(str(values[found[1]])) if found[1] in values else found[0]
+
         with output.open("ab") as file:
             begin = file.tell()
             self._process = process = subprocess.Popen(
-                ["/bin/sh", "-c", GUARD + _filled(read.text, values)],
+                ["/bin/sh", "-c", GUARD + NAME.sub(filled, read.text)],
                 cwd=where if where.is_dir() else None,
                 env={**os.environ, FOLDER: str(state), "PYTHONUNBUFFERED": "1"},
                 stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT,
@@ -174,14 +178,6 @@ class CommandRun(ProgramRun):
     @property
     def _folder(self) -> Path:
         return self.folder.path.absolute()
-
-
-def _filled(text: str, values: Mapping[str, Any]) -> str:
-    def fill(found: re.Match[str]) -> str:
-        name = found[1]
-        return shlex.quote(str(values[name])) if name in values else found[0]
-
-    return NAME.sub(fill, text)
 
 
 def _reader(

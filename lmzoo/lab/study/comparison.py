@@ -26,12 +26,9 @@ def plan_looks(
 ) -> tuple[Look, ...]:
     """Return the looks of a study: those made before, and those of its number of seeds.
 
-    Args:
-        study: the study.
-        before: the content of `study.json` before, {} for a new study. A look at which the runs of
-            the reference have not ended was not made.
-        reference: the reference; all its runs that have ended are read.
-        contrasts: k, which decides how many seeds the reference has at the looks to come.
+    `before` is the content of `study.json` before, {} for a new study; a look at which the runs of
+    the reference have not ended was not made. `contrasts`, k, decides how many seeds the reference
+    has at the looks to come.
     """
     made: tuple[Look, ...] = ()
     if before:

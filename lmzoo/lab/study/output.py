@@ -24,14 +24,10 @@ class Output(io.TextIOBase):
         data = text.encode(errors="replace")[-MOST:]
         with contextlib.suppress(OSError), self._path.open("ab") as file:  # a full disk
             if file.tell() + len(data) > MOST:
-                self._shorten(MOST // 2)
+                end = self._path.read_bytes()[-MOST // 2 :]
+                self._path.write_bytes(LEFT_OUT + end[end.find(b"\n") + 1 :])
             file.write(data)
         return len(text)
-
-    def _shorten(self, size: int) -> None:
-        """Keep the last lines, of `size` bytes in all."""
-        end = self._path.read_bytes()[-size:]
-        self._path.write_bytes(LEFT_OUT + end[end.find(b"\n") + 1 :])
 
 
 @contextlib.contextmanager

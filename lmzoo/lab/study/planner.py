@@ -247,11 +247,7 @@ class Planner:
         return any([self._decide(group.points[0]) for group in left_out])
 
     def _catch_up(self, most: float) -> bool:
-        """Plan the settings of at most `most` points that are behind, or until a run is ready.
-
-        Returns:
-            Whether a decision was made.
-        """
+        """Plan settings of `most` points that are behind; return if a decision was made."""
         decided = False
         while self._behind and (most > 0 or not self._new):
             most -= 1

@@ -209,9 +209,8 @@ class PointPlanner:
     def end_design(self, smoothed: list[float], beyond: Setting | None) -> None:
         """Allow the settings after the start design; `catch_up` plans the first ones.
 
-        Args:
-            smoothed: Losses of the start design according to the fit to all points.
-            beyond: The first of these settings; None: the sampler suggests it.
+        `smoothed` are the losses of the fit to all points; `beyond` is the first of these settings,
+        None if the sampler suggests it.
         """
         self._smoothed, self._beyond = smoothed, beyond
         self._design_ended = self.behind = True
@@ -319,10 +318,8 @@ class PointPlanner:
                 run.status = "pruned"
         refusals = [run.reason for run in self.tune_runs if run.status == "refused"]
         if len(refusals) == len(self.tune_runs) >= len(self.design):
-            raise UserError(
-                f"point {self.point.display_label!r}: no suggested setting is valid: "
-                f"{refusals[0]}; change the search space"
-            )
+            why = f"no suggested setting is valid: {refusals[0]}; change the search space"
+            raise UserError(f"point {self.point.display_label!r}: {why}")
         if new:
             self.store.add_settings(self._key, new)
 

@@ -121,13 +121,10 @@ class Search:
         self._ignores_pruned = isinstance(sampler, GPSampler | CmaEsSampler)
 
     def suggest(self, settings: Sequence[Setting], result: Callable[[int], Result]) -> Setting:
-        """Return the setting that follows `settings`.
+        """Return the setting that follows `settings`, which replace what was suggested.
 
-        Args:
-            settings: All earlier settings; a setting that the sampler did not suggest replaces its
-                suggestion.
-            result: Returns the result of a setting; it is called for the start design and for the
-                settings at least `lag` places before the new one.
+        `result` returns the result of a setting; it is called for the start design and for the
+        settings at least `lag` places before the new one.
         """
         for index in range(len(self._trials), len(settings) + 1):
             known = index - self._lag + 1

@@ -188,11 +188,7 @@ class SharedTuning:
         """Points before the first one for which the next step waits."""
 
     def advance(self) -> tuple[bool, list[PlannedRun]]:
-        """Make the next decision if it is due.
-
-        Returns:
-            Whether it was, and the runs that were pruned.
-        """
+        """Make the next decision if it is due; return if it was, and the runs that were pruned."""
         if not self._steps:
             return False, []
         ready, decide = self._steps[0]

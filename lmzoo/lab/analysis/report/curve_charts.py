@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from lmzoo.lab.analysis.curve_data import learning_curves, numeric_fields, tuned_settings
+from lmzoo.lab.analysis.curve_data import learning_curves, search_ranges, tuned_settings
 from lmzoo.lab.analysis.load import StudyFolder
 from lmzoo.lab.analysis.report.colours import (
     BASELINE,
@@ -38,10 +38,11 @@ def curve_charts(
     learning = learning_curves(folder, metric)
     if learning.height:
         charts["learning"] = learning_chart(learning, look, metric)
-    for name, log in numeric_fields(folder).items():
+    for name, own in search_ranges(folder.study).items():
         settings = tuned_settings(folder, name, metric)
-        if settings.height:
-            charts[f"setting-{name}"] = setting_chart(settings, look, name, log=log)
+        if "low" in own and settings.height:
+            chart = setting_chart(settings, look, name, log=bool(own.get("log")))
+            charts[f"setting-{name}"] = chart
     wide = alt.AutoSizeParams(type="fit-x", contains="padding")
     return {
         name: chart.properties(width="container", height=HEIGHT, autosize=wide)

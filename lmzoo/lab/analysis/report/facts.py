@@ -208,15 +208,13 @@ def _lines(folder: StudyFolder, row: dict) -> list[str]:
     name = corpus.pop("name", "corpus")
     text = " ".join(class_docstring("CORPORA", name).replace("`", "").split())
     options = ", ".join(f"{key}={value}" for key, value in corpus.items() if value is not None)
+    explained = f"Options of this study: {options}; lmzoo describe {name} explains them."
     runs = folder.runs.filter(pl.col("fingerprint") == row["fingerprint"]).select("run")
     tests = folder.events.filter(pl.col("event") == "test").join(runs, on="run")
     tested = tests.select("tokens", "sequences").drop_nulls().first().collect().rows()
     return [
         f"{name}: {text or 'a corpus of the user.'}",
-        *(
-            [f"Options of this study: {options}; lmzoo describe {name} explains them."]
-            * bool(options)
-        ),
+        *([explained] if options else ()),
         f"The vocabulary has {row['vocab']:,} tokens; sequences have up to {row['length']}.",
         *(f"The test loss is a mean over {n:,} tokens of {m:,} sequences." for n, m in tested),
     ]

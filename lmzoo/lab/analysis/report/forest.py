@@ -83,14 +83,13 @@ def forest_chart(part: pl.DataFrame) -> Any:
     groups = [group for group in GROUPS if any(row["group"] == group for row in rows)]
     margin, metric = part["margin"].item(0), part["metric"].item(0)
     unit = "nats per token" if metric in UNITS else metric
-    colour: Any
-    shape: Any
-    colour, shape = (
+    pair: Any = (
         kind("group:N", title=None)
         .scale(domain=groups, range=[values[group] for group in groups])
         .legend(alt.Legend(orient="top", title=None))
         for kind, values in ((alt.Color, COLOURS), (alt.Shape, SHAPES))
     )
+    colour, shape = pair
     band = alt.Chart(alt.InlineData(values=[{"from": -margin, "to": margin}]))
     band = band.mark_rect(color="var(--band)").encode(x=alt.X("from:Q", title=unit), x2="to:Q")
     zero = alt.Chart(alt.InlineData(values=[{"zero": 0}]))
