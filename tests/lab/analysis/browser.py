@@ -36,11 +36,7 @@ def browse(
     *,
     opened: bool = False,
 ) -> Iterator[Any]:
-    """Open the page offline in a window of this width, wait for its charts, and yield the tab.
-
-    The reader's setting is `light` or `dark`. Without a browser, one is started. All folds are
-    `opened`.
-    """
+    """Open the page offline, wait for its charts, and yield the tab; `opened` opens all folds."""
     with launched() if browser is None else nullcontext(browser) as browser:
         window = {"width": width, "height": 900}
         context = browser.new_context(viewport=window, color_scheme=scheme, offline=True)

@@ -15,9 +15,9 @@ from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import FORMATS, render
 from lmzoo.lab.analysis.report.page import render_report
 from lmzoo.lab.analysis.units import PERPLEXITIES
-from tests.lab.analysis.toy_study import ToyStudy, change_lines
+from tests.lab.analysis.test_units import add_sizes
+from tests.lab.analysis.toy_study import ToyStudy
 
-SIZES = {"characters": 198, "bytes": 396, "words": 33}
 IN_BITS = {"bits_per_character", "bits_per_byte"}
 HALF = Column(
     "planted_half", NEAR_LOSS, "half of it", ".4f", ("results",),
@@ -38,10 +38,7 @@ def add_points(toy: ToyStudy, scale: float = 1.0) -> ToyStudy:
         toy.study_json["chosen"][name]["tuning_sd"] = 0.01 * scale
     toy.add_point("count", [4.0 * scale] * 4, model=FIVE_GRAM, floor=floor)
     toy.study_json["margin"] = 0.02 * scale
-    for records in toy.path.glob("*/records.ndjson"):
-        change_lines(records, "test", **SIZES)
-    toy.write()
-    return toy
+    return add_sizes(toy)
 
 
 def frames(toy: ToyStudy) -> dict[str, pl.DataFrame]:
@@ -56,9 +53,8 @@ def misdeclared(path) -> set[str]:
     wrong = set()
     for frame, table in once.items():
         in_nats = {n for c in FRAMES[frame] if c.unit for n in (c.name, *c.ends)}
-        for name in (
-            c.name for c in table.select(pl.selectors.float()) if (c.fill_null(0) != 0).any()
-        ):
+        numbers = table.select(pl.selectors.float())
+        for name in (c.name for c in numbers if (c.fill_null(0) != 0).any()):
             a, b = (part[name].drop_nulls().to_numpy() for part in (table, twice[frame]))
             if np.allclose(b, 2 * a, rtol=1e-6, atol=0) != (name in in_nats | IN_BITS):
                 wrong.add(name)

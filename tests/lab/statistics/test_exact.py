@@ -1,8 +1,6 @@
 """Verdicts of one or two points, against a second writing with scipy's distributions.
 
-With fewer than four points nothing is shared, so each test is Student's on the differences where
-seeds share most of the variance, else that of Welch on the means, and every verdict changes at a
-size that scipy gives.
+With fewer than four points nothing is shared: each test is Student's on pairs, or Welch's on means.
 """
 
 from typing import NamedTuple

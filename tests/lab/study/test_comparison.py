@@ -62,10 +62,7 @@ def run(fake_sweep):
 
 @pytest.fixture
 def verdicts(run, corpus, corpus_fields, tmp_path):
-    """Return a function that sweeps a study and returns its ranking, label -> row.
-
-    The console has the same verdicts.
-    """
+    """Sweeps a study and returns its ranking, label -> row; the console has the same verdicts."""
 
     def ranked(study):
         assert run(study, path=tmp_path)

@@ -83,14 +83,6 @@ def test_a_misspelt_key_of_a_file_without_checksums_is_named_and_trained_again(
     assert not load_study(path).damaged
 
 
-def test_a_second_sweep_on_a_store_is_refused(tmp_path):
-    first = StudyStore(tmp_path / "toy")
-    with pytest.raises(UserError, match=r"in use by process \d+ on "):
-        StudyStore(tmp_path / "toy")
-    first.close()
-    StudyStore(tmp_path / "toy").close()
-
-
 def test_a_start_reads_each_run_once_and_study_json_is_written_for_best_settings_only(
     study, corpus, corpus_fields, tmp_path, monkeypatch
 ):

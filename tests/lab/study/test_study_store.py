@@ -98,13 +98,7 @@ def test_a_sweep_waits_for_the_workers_of_the_one_before(address, monkeypatch):
     timer.join()
 
 
-def test_an_interrupted_study_in_a_bucket_equals_a_study_in_a_folder(
-    bucket,  # noqa: F811
-    study,
-    corpus,
-    corpus_fields,
-    tmp_path,
-):
+def test_a_bucket_equals_a_folder(bucket, study, corpus, corpus_fields, tmp_path):  # noqa: F811
     small = dataclasses.replace(study, points=study.points[:2], samples=2)
     address, folder = f"{bucket}/runs/toy-text", tmp_path / "toy-text"
     assert not sweep(small, corpus, corpus_fields, address, steps=7)

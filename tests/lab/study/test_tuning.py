@@ -32,20 +32,14 @@ def tune_runs(path, study) -> list[list[list[dict]]]:
     """Return the records of the tune runs: points, settings in the order of the design."""
     design, records = start_design(SPACE, DEFAULT, study.samples, study.seed), outcome(path)
     configs = [read_json(path / run / CONFIG) for run in records]
-    counts = collections.Counter(c["seed"] for c in configs if c["stage"] == "tune")
-    configs = [c for c in configs if counts[c["seed"]] > 2]  # not measured again
-    return [
-        [
-            records[config["run"]]
-            for setting in design
-            for config in configs
-            if config["stage"] == "tune"
-            and config["point"]["label"] == point.label
-            and config["setting"] == setting
-        ]
-        for point in study.points
-        if any(config["point"]["label"] == point.label for config in configs)
-    ]
+    configs = [config for config in configs if config["stage"] == "tune"]
+    counts = collections.Counter(config["seed"] for config in configs)
+    own = collections.defaultdict(dict)
+    for config in configs:
+        if counts[config["seed"]] > 2:  # not measured again
+            own[config["point"]["label"]][str(config["setting"])] = records[config["run"]]
+    labels = [point.label for point in study.points if point.label in own]
+    return [[own[label][str(setting)] for setting in design] for label in labels]
 
 
 def losses(points, last: int) -> np.ndarray:
@@ -160,12 +154,6 @@ RANGES = st.one_of(
 SPACES = st.dictionaries(st.sampled_from("abc"), RANGES, min_size=1)
 
 
-def inside(bounds, value) -> bool:
-    if isinstance(bounds, Choice):
-        return value in bounds.values
-    return bounds.low <= value <= bounds.high
-
-
 def first(bounds):
     return bounds.values[0] if isinstance(bounds, Choice) else bounds.low
 
@@ -177,7 +165,8 @@ def test_settings_are_different_and_inside_and_the_default_is_first(space, sampl
     assert design[0] == default
     assert 1 <= len(design) <= max(1, min(samples, max(CELLS, samples // 4)) - 1)
     assert all(a != b for i, a in enumerate(design) for b in design[:i])
-    assert all(inside(space[path], x) for setting in design for path, x in setting.items())
+    for bounds, x in ((space[path], x) for setting in design for path, x in setting.items()):
+        assert x in bounds.values if isinstance(bounds, Choice) else bounds.low <= x <= bounds.high
     assert design == start_design(space, default, samples, seed)
     x = coordinates(space, design)
     assert (np.abs(x) <= 1 + 1e-9).all()
