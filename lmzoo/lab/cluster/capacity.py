@@ -47,10 +47,7 @@ Node = Mapping[str, float]
 class Capacity:
     """The capacity of the cluster that this process is connected to.
 
-    `show` is called with a line if the device cannot be decided yet.
-
-    Attributes:
-        resources: What each worker needs, with the GPUs decided.
+    `show` is called with a line if the device cannot be decided yet; `resources` has it decided.
     """
 
     def __init__(self, resources: Resources, show: Callable[[str], object] = lambda _: None):
@@ -66,18 +63,13 @@ class Capacity:
                 self._growth = ray.get(_read_on_head(self._look()), timeout=HEAD_SECONDS)
         self.resources = self._decide(resources, show)
 
-    @property
-    def autoscaling(self) -> bool:
-        """Whether nodes are started when workers need them, and ended when they are idle."""
-        return self._growth.autoscaling
-
     def live(self) -> int:
         """Return how many workers fit on the live nodes."""
         return self._capped(self.room())
 
     def limit(self) -> int:
         """Return how many workers are worth asking for: others would only wait."""
-        asked = self.autoscaling or not self.room()
+        asked = self._growth.autoscaling or not self.room()
         unknown = OPEN_WORKERS if self._growth.nodes is None and asked else 0
         return self._capped(self.room() + sum(self._coming()) + unknown)
 

@@ -140,11 +140,7 @@ def _disconnect() -> None:
         node.kill_all_processes = lambda **how: (STOPS.install(), kill_all(**how))
     ray.shutdown()
     STOPS.install()
-    _end_forks()
     _delete_session()
-
-
-def _end_forks() -> None:
     while _FORKS:
         _, server = _FORKS.popitem()
         assert server.stdin

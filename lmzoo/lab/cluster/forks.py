@@ -33,10 +33,7 @@ SECONDS = 30.0
 def start_server(folder: Path, modules: Sequence[str] = MODULES) -> "subprocess.Popen[bytes]":
     """Start the server; `python` in the folder, where its socket is, takes the place of Python.
 
-    The server ends with its standard input, so when this process ends.
-
-    Raises:
-        OSError: The folder has too long a name.
+    The server ends with its standard input. An OSError: the folder has too long a name.
     """
     address, command = folder / "socket", folder / "python"
     with socket.socket(socket.AF_UNIX) as listener:

@@ -21,16 +21,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from lmzoo.lab.store.records import (
-    BOARD,
-    CONFIG,
-    PREVIOUS,
-    RECORDS,
-    TRACKING,
-    TUNE,
-    USER_CODE,
-    parse_json,
-)
+from lmzoo.lab.store.records import CONFIG, OTHERS, PREVIOUS, RECORDS, USER_CODE, parse_json
 from lmzoo.lab.store.temporary import temporary_folder
 
 FOLDER = "ended"
@@ -89,7 +80,7 @@ def run_folders(study: Path) -> set[str]:
     """Return the runs of a study that have a folder."""
     with os.scandir(study) as entries:
         found = {entry.name for entry in entries if entry.is_dir() and entry.name[0] != "."}
-    return found - {USER_CODE, BOARD, TRACKING, TUNE, FOLDER}
+    return found - {*OTHERS, FOLDER}
 
 
 def archives(study: Path) -> list[Archive]:

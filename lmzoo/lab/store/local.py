@@ -4,10 +4,9 @@ A file is replaced atomically: a reader sees the old content or the new one. A l
 whole or not at all. One process at a time has a lock of a store, which protects the stores of its
 subfolders too. Every operation is retried while the store is unavailable (`lab/store/writer.py`).
 
-A process that was frozen in the middle of a write, and whose lock a file server gave to another
-one, writes nothing when it wakes up. It checks its lock as late as possible: when the new content
-is in an unfinished file, or when the file is open. The next owner deletes unfinished files, so that
-they cannot replace anything, and replaces files that may be open by copies (`take_over`).
+A process that was frozen in a write, and whose lock a file server gave to another one, writes
+nothing when it wakes up: it checks its lock as late as possible, and the next owner deletes
+unfinished files and replaces files that may be open by copies (`take_over`).
 
 **The lock** is a file that is locked by `flock` and has the name of its owner. The kernel releases
 the lock of a process that ends, however it ends; its forked children do not inherit it. `close`
@@ -83,11 +82,7 @@ class LocalLock(Lock):
         self._owner = process_name()
 
     def check(self) -> None:
-        """Raise if another process has, or had, the lock; do nothing after `close`.
-
-        A file server may give the lock of a process that was suspended to another process, which
-        writes its name into the file and deletes the file when it closes the lock.
-        """
+        """Raise if another process has the lock, or had it while this one was suspended."""
         if self._file is None:
             return
         owner = self._read_owner()

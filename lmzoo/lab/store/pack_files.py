@@ -21,18 +21,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from lmzoo.lab.store import records as files
 from lmzoo.lab.store.archive import archives
 from lmzoo.lab.store.local import Store
-from lmzoo.lab.store.records import (
-    CHECKPOINT,
-    CONFIG,
-    PREVIOUS,
-    Record,
-    RunFolder,
-    has_damaged_line,
-    parse_lines,
-    record_line,
-)
+from lmzoo.lab.store.records import Record, RunFolder
 from lmzoo.lab.store.tensors import Buffer, split
 from lmzoo.lab.store.writer import LOG, Writer
 
@@ -80,7 +72,7 @@ class PackFiles:
                 self._writer.wait(key)
             self._store.overwrite(ROWS[number % 2], rows(number))
             if events:
-                lines = (record_line({"run": run, **record}) for run, record in events)
+                lines = (files.record_line({"run": run, **record}) for run, record in events)
                 self._store.append(SEGMENT, "\n".join(lines))
 
         self._writer.submit(self._key, write)
@@ -106,17 +98,17 @@ def unpack(store: Store, worker: str) -> None:
     pack.take_over(SEGMENT)
     events: dict[str, list[Record]] = {}
     data = pack.read(SEGMENT) or b""
-    lines = parse_lines(data)
+    lines = files.parse_lines(data)
     for entry in lines:
         if entry is not None and isinstance(entry.get("run"), str):
             events.setdefault(entry.pop("run"), []).append(entry)
     states = _states(pack)
-    if has_damaged_line(data, lines):
+    if files.has_damaged_line(data, lines):
         LOG.warning("%s/%s is damaged; its runs go on from their own folders", pack, SEGMENT)
         events, states = {}, {}
     archived = set[str]().union(*(archive.run_names for archive in archives(store.path)))
     for run in sorted(events.keys() | states.keys()):
-        if run in archived and (store / run).read(CONFIG) is None:
+        if run in archived and (store / run).read(files.CONFIG) is None:
             continue  # it has ended
         state, rows = states.get(run, ({}, []))
         _give(
@@ -143,7 +135,7 @@ def _give(
     known = {(record["event"], record["epoch"]) for record in folder.records()}
     last = max((epoch for event, epoch in known if event == "epoch"), default=0)
     if rows and state["epoch"] > last:
-        folder.store.write(CHECKPOINT, rows, backup=PREVIOUS)
+        folder.store.write(files.CHECKPOINT, rows, backup=files.PREVIOUS)
     new = {(record["event"], record["epoch"]): record for record in records}
     if lacking := [record for key, record in new.items() if key not in known]:
         folder.append(*lacking)

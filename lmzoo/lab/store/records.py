@@ -67,6 +67,8 @@ PROGRAM = "program"
 """Key of a config whose run is trained by a function or a command of the user; says which."""
 USER_CODE = "user_code"
 """Key of a config with parts from outside the package, and the folder of their files."""
+OTHERS = (USER_CODE, BOARD, TRACKING, TUNE)
+"""Folders in the folder of a study that are no runs."""
 
 
 def run_identity(run: Mapping[str, Any]) -> str:

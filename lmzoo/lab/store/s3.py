@@ -1,28 +1,25 @@
 """A store in an S3 bucket: the same interface and file names as a folder.
 
-S3 replaces an object atomically and verifies the checksum of its content, so no backup is kept of a
-replaced object. S3 has neither append nor locks. One process at a time locks a store, so a line is
-appended by writing the whole object again; the owner of the lock remembers its content. Every
-request takes tens of milliseconds. Requests for the files of several runs are sent together, and
-the epochs of a run are collected for `save_seconds`.
+S3 replaces an object atomically and verifies its checksum, so no backup is kept. It has neither
+append nor locks: a line is appended by writing the whole object again, whose content the owner of
+the lock remembers. A request takes tens of milliseconds, so those for the files of several runs are
+sent together, and the epochs of a run are collected for `save_seconds`.
 
 Every write is conditional: an object is created only if there is none, and replaced only if it is
 the one that this process has read or written last (its ETag). So an owner that was frozen between
 its check of the lock and its request, and whose lock has expired, erases nothing.
 
-The requests go through boto3, which finds credentials, region and endpoint. obstore takes 0.5 ms
-of CPU a request instead of 2 ms, but fails if the region is not configured, hangs in forked
-processes, and does not return the time of S3, which the lock needs.
+boto3 finds credentials, region and endpoint. obstore hangs in forked processes, and does not return
+the time of S3, which the lock needs.
 
 Errors are those of a file system: FileNotFoundError (no such object), FileExistsError (the
 condition of a put does not hold), OSError with EHOSTUNREACH (S3 is away or overloaded, so the
 request is worth a retry), and UserError (no permission, no such bucket, no credentials).
 
-**The lock** is an object with the name of its owner, which expires unless it is renewed. The owner
-creates the object with a put that fails if it exists, and renews it with puts that fail if another
-process has written it. The age of the object is computed from times of S3 only, so the clocks of
-the machines need not agree. An owner that could not renew stops writing before the lock expires for
-others. Its clock runs while the machine is suspended.
+**The lock** is an object with the name of its owner, which creates and renews it by conditional
+puts. Its age is computed from times of S3 only, so the clocks of the machines need not agree. An
+owner that could not renew stops writing before the lock expires for others; its clock runs while
+the machine is suspended.
 """
 
 import errno

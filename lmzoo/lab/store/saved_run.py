@@ -1,9 +1,8 @@
 """A run on disk: a training that saves every epoch and resumes after an interruption.
 
-An interruption at any moment loses no record and duplicates none. The checkpoint, which contains
-the records that the records file may not have yet, is written first. A resumed run appends the
-missing records of its checkpoint. A folder keeps the previous checkpoint: if the last one cannot be
-read, its epochs are trained again and yield the same records.
+An interruption at any moment loses no record and duplicates none. The checkpoint, written first,
+has the records that the file may lack, and a resumed run appends them. If the last checkpoint
+cannot be read, the previous one counts, and the epochs trained again yield the same records.
 
 With a `Writer`, files are written in the background while the next epoch is trained. A folder then
 gets the epochs of a second together, a bucket those of ten seconds. An interruption loses these

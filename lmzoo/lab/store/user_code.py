@@ -5,13 +5,10 @@ has the hash, and the folder from which each module was imported:
 
     "user_code": {"hash": ..., "modules": {"mingru": "/home/me/study"}}
 
-`user_code/HASH` in the store of the run has a copy of the files. A worker, and a command that opens
-the run, import the modules from the recorded folder if its files are unchanged, and from the copy
-otherwise.
-
-A run folder from somebody else could run any code that way. So a command that opens a run imports
-only code that a run of this account has saved (its digest is in `trust_file()`), or all code if the
-user trusts it (`--trust`, or LMZOO_TRUST=1).
+`user_code/HASH` in the store has a copy of the files, from which the modules are imported unless
+the files in the recorded folder are unchanged. A run folder from somebody else could run any code
+that way. So a command imports only code that a run of this account has saved (its digest is in
+`trust_file()`), or all code if the user trusts it (`--trust`, or LMZOO_TRUST=1).
 
 The files of a module are its own and those that it imports from the same folder, at any depth; in a
 package, all files of the package. Only `.py` files count.
@@ -144,19 +141,13 @@ def _is_trusted(files: Files) -> bool:
         return False
 
 
-def _trust(files: Files) -> None:
-    """Add a digest; without a writable home, opening the runs needs --trust."""
-    if not _is_trusted(files):
-        with contextlib.suppress(OSError, RuntimeError):
-            trust_file().parent.mkdir(parents=True, exist_ok=True)
-            with trust_file().open("a", encoding="ascii") as file:
-                file.write(_digest(files) + "\n")
-
-
 def save(code: UserCode, store: Store) -> None:
     """Write the files of some code into `user_code/HASH` of a store, if there are any."""
-    if code:
-        _trust(code.files)
+    if code and not _is_trusted(code.files):
+        with contextlib.suppress(OSError, RuntimeError):  # no home: opening the runs needs --trust
+            trust_file().parent.mkdir(parents=True, exist_ok=True)
+            with trust_file().open("a", encoding="ascii") as file:
+                file.write(_digest(code.files) + "\n")
     for path, content in code.files.items():
         folder = store / USER_CODE / code.hash
         *parents, name = path.split("/")

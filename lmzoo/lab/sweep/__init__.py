@@ -11,9 +11,8 @@ from lmzoo.lab.study.study import Study
 def main(*studies: Study, listeners: tuple[Any, ...] = ()) -> None:
     """Run the command line of a study and exit; see `lmzoo/lab/sweep/command.py`.
 
-    Of several studies, the first argument of the command line names the one to run. It does nothing
-    while the study is imported, by a worker or by `lmzoo sweep`. `listeners` are added to those of
-    the studies (`listeners.py`).
+    Of several studies, the first argument names the one to run. It does nothing while the study is
+    imported. `listeners` are added to those of the studies (`listeners.py`).
     """
     if importing():
         return

@@ -177,12 +177,7 @@ def _run(
 def train_study(
     study: Study, out: Path, data_dir: Path | None, workers: int, device: str, engine: str
 ) -> Path:
-    """Train the pending runs of a study; return its store.
-
-    Raises:
-        UserError: The study is invalid, or runs failed.
-        KeyboardInterrupt: It was interrupted.
-    """
+    """Train the pending runs of a study; return its store. A `UserError` says that runs failed."""
     resources = Resources(concurrent=workers, device=device)
     sweep = Sweep(study, resources, prints_ranking=False, engine=engine)
     if sweep.run(data_dir, out, "", {}, dry_run=False) == 130:

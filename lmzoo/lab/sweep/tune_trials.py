@@ -212,9 +212,6 @@ class RunScheduler(FIFOScheduler):
         self.start(run)
         return self.trials[run.id]
 
-    def debug_string(self) -> str:
-        return "The planner of the study decides."
-
     def _report(self, run: PlannedRun, result: dict[str, Any]) -> Answer:
         record = {"event": "epoch", **result, "metrics": _below("metrics/", result)}
         if record["epoch"] > run.last_epoch or record["valid_token"] is None:

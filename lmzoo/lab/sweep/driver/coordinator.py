@@ -327,9 +327,8 @@ class Coordinator:
     ) -> None:
         """Return the runs of a worker that has ended to the pending runs.
 
-        They are pending again as soon as the worker's lock is free: at once if its process has
-        ended, and after the expiry of its lock if its machine does not respond. `raised` says that
-        the reason is an error of its training; `counts`, whether a death at its start counts.
+        They are pending again when the worker's lock is free, which may expire first. `raised` says
+        that the reason is an error of its training; `counts`, whether a death at its start counts.
         """
         del self.actors[actor.name]
         interrupted = bool(actor.node) and not self.capacity.node_alive(actor.node)
@@ -367,9 +366,8 @@ class Coordinator:
     def _is_known_shortage(self, node: str, reason: str) -> bool:
         """Return whether the memory of a node is known to be short; if not, say so, and pause.
 
-        Ray kills workers also where another program needs the memory: new ones start after a pause,
-        which doubles if they are killed, too. One shortage kills several workers. A node on which
-        Ray kills `MAX_KILLED` workers without an epoch in between is left out, if there is another.
+        One shortage kills several workers. A node on which Ray kills `MAX_KILLED` of them without
+        an epoch in between is left out, if there is another.
         """
         now, health = time.monotonic(), self.fleet.health
         if now < self._pause_until or node in health.left_out:

@@ -46,12 +46,7 @@ TRACKER_SECONDS, INTERRUPTED_TRACKER_SECONDS = 600.0, 10.0
 
 
 class Sweep:
-    """One execution of a study.
-
-    Attributes:
-        folder: The store of the study, known when `run` has started.
-        failed: Whether runs have failed.
-    """
+    """One execution of a study; `folder` is its store, and `failed` says whether runs failed."""
 
     folder: Path
     failed = False
@@ -105,7 +100,9 @@ class Sweep:
                 if searched := self.study.search_words:
                     self.stderr.print(f"search space: {searched}", markup=False)
                 self.stderr.print("loading torch and the corpus, which takes seconds")
-            if not dry_run and "torch" not in sys.modules and not _is_known(storage, self.study):
+            stores = f"{escape(self.study.name)}*"
+            known = S3_SCHEME.match(str(storage)) or any(storage.glob(stores))
+            if not dry_run and "torch" not in sys.modules and not known:
                 from lmzoo.lab.cluster import connection
 
                 connection.begin()
@@ -272,10 +269,6 @@ class Sweep:
             prepared.start()
         with gc_disabled():
             return importlib.import_module(f"lmzoo.lab.sweep.{ENGINES[self.engine]}")
-
-
-def _is_known(storage: Path, study: Study) -> bool:
-    return bool(S3_SCHEME.match(str(storage))) or any(storage.glob(f"{escape(study.name)}*"))
 
 
 def _clear_worker_locks(store: Store) -> None:

@@ -299,15 +299,12 @@ class Fleet:
             worker.key = self.ready.first_key([key for key, own in share.items() if own.runs])
         if not worker.key or worker.key not in share:
             return
-        most = min(share[worker.key].runs, self._limit(worker))
+        most = min(share[worker.key].runs, self.sharing.limit(worker.key, worker.memory))
         for run in self.ready.take(worker.key, most - len(worker.training)):
             self.sharing.add(worker, run)
             worker.settled = False
             self.planner.start(run)
             self.listeners.start(run)
-
-    def _limit(self, worker: WorkerState) -> int:
-        return self.sharing.limit(worker.key, worker.memory)
 
     def _job(self, run: PlannedRun) -> Job:
         # The last epoch is reported again, because the reply to its report may be lost.

@@ -6,9 +6,8 @@ the screen. Elsewhere, one line is printed per finished run, and the progress at
 
 **The table of points** fits the screen and keeps the order of the study.
 
-The verdicts on the confirm runs that have ended so far are those of a ranking of the same runs
-(`lab/study/comparison.py`). They change as runs end, so that a sweep is never stopped because of
-them; `--until-decided` accounts for that.
+The verdicts are those of a ranking of the confirm runs that have ended so far. They change, so that
+a sweep is never stopped because of them; `--until-decided` accounts for that.
 """
 
 import json
@@ -97,9 +96,6 @@ class Console:
         """Count a run among the running ones."""
         self._running[run.id] = None
         self._touch(run)
-
-    def epoch(self, run: PlannedRun, record: Record) -> None:
-        """Do nothing: the planner has the curves."""
 
     def end(self, run: PlannedRun, test: Record | None) -> None:
         """Print one line about a run that has ended."""

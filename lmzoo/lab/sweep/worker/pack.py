@@ -13,20 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lmzoo.base.errors import describe_error
+from lmzoo.lab.store import records as files
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.pack_files import PackFiles
-from lmzoo.lab.store.records import (
-    BOARD,
-    CHECKPOINT,
-    CONFIG,
-    RECORDS,
-    TRACEBACK,
-    Record,
-    RunFolder,
-    epoch_records,
-    find_end,
-    records_pending,
-)
+from lmzoo.lab.store.records import Record, RunFolder
 from lmzoo.lab.store.writer import Writer
 from lmzoo.lab.study.door import open_door
 from lmzoo.lab.sweep.messages import Assignment, Ended, Job, Released, Report
@@ -50,7 +40,7 @@ class TrainingRun:
         self.id, self.budget = config["run"], job.budget
         self.is_tested = config["stage"] == "confirm"
         self.run = trainer.open(folder, config, new=job.is_new, writer=writer)
-        records = epoch_records(self.run.records)
+        records = files.epoch_records(self.run.records)
         once = open_door().is_counted(config)
         self.curves = RunWriter(store, config, self.run.epoch, records, once=once, writes=curves)
         # A run that starts over, because its checkpoint is gone, trains its recorded epochs again.
@@ -61,7 +51,7 @@ class TrainingRun:
     @property
     def has_ended(self) -> bool:
         """Whether the store shows the end of the run for its budget."""
-        return not records_pending(self.run.records, self.budget, test=self.is_tested)
+        return not files.records_pending(self.run.records, self.budget, test=self.is_tested)
 
     @property
     def is_trained(self) -> bool:
@@ -94,7 +84,7 @@ class TrainingRun:
 
     def ended(self) -> Ended:
         """Return what a worker confirms about a run that has ended."""
-        end = find_end(self.run.records, self.budget) or {}
+        end = files.find_end(self.run.records, self.budget) or {}
         return Ended(self.id, end["status"], end.get("reason", ""), self._tested(), self.unreported)
 
     def _tested(self) -> Record | None:
@@ -211,7 +201,7 @@ class Pack:
             return
         self._curves_written_at = time.monotonic()
         writes = [write for run in self._open.values() if (write := run.curves.take())]
-        self.writer.submit(BOARD, lambda: [write() for write in writes])
+        self.writer.submit(files.BOARD, lambda: [write() for write in writes])
 
     def suspend(self) -> None:
         """Close all runs without ending them: the sweep may give them to another worker."""
@@ -246,8 +236,8 @@ class Pack:
         folders = [(job, RunFolder(self.store / job.config["run"])) for job in jobs]
         continued = [folder for job, folder in folders if not job.is_new]
         if continued:
-            files = (CONFIG, RECORDS, CHECKPOINT)
-            self.store.read_ahead([f"{f.path.name}/{name}" for f in continued for name in files])
+            names = (files.CONFIG, files.RECORDS, files.CHECKPOINT)
+            self.store.read_ahead([f"{f.path.name}/{name}" for f in continued for name in names])
         return folders
 
     def _close(self, run_id: str, released: Released | None = None) -> None:
@@ -260,13 +250,13 @@ class Pack:
     def _end(self, run: TrainingRun) -> None:
         run.close()
         if write := run.curves.take(last=True):
-            self.writer.submit(BOARD, write)
+            self.writer.submit(files.BOARD, write)
 
     def _fail(self, folder: RunFolder, error: Exception) -> None:
         """End a run, and write the traceback of its error into its folder."""
         text = "".join(traceback.format_exception(error)).encode()
         key, name = str(folder.store), folder.path.name
-        self.writer.submit(key, lambda: folder.store.write(TRACEBACK, text))
+        self.writer.submit(key, lambda: folder.store.write(files.TRACEBACK, text))
         self._confirm_later(key, Ended(name, "failed", describe_error(error)))
         self.writer.wait()  # until then the sweep would assign the run again
 

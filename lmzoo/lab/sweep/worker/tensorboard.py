@@ -5,8 +5,7 @@ shows these names, and the pattern `(.*?) · ` gives the runs of a point one col
 count model, whose losses are equal, are one run POINT. TensorBoard sorts its charts by name, so the
 speed comes last.
 
-All runs of a study have the same HParams columns: point, stage, seed and the searched fields.
-Strings stay strings and numbers stay numbers, so that the table can be sorted and filtered. A
+All runs of a study have the same HParams columns: point, stage, seed and the searched fields. A
 continued run writes a new event file, which replaces its earlier curves, because a process that was
 killed may not have written their last epochs.
 
