@@ -16,7 +16,7 @@ PARTS = {
     "sweeps": ("ray", "optuna", "tensorboard", "cmaes"),
     "figures": ("altair", "vl_convert"),
     "bpe": ("tokenizers",),
-    "track": ("wandb",),
+    "track": ("mlflow", "wandb"),
     "cluster": ("boto3",),
 }
 """Extra -> the modules that it brings."""

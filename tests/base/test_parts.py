@@ -47,7 +47,7 @@ def test_the_command_names_the_wheel_or_the_index(monkeypatch, tmp_path) -> None
 
 def test_the_extras_bring_the_modules() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    dists = {"vl_convert": "vl-convert-python"}
+    dists = {"vl_convert": "vl-convert-python", "mlflow": "mlflow-skinny"}
     for extra, modules in parts.PARTS.items():
         brought = [re.split(r"[^\w-]", d)[0] for d in project["optional-dependencies"][extra]]
         assert {dists.get(module, module) for module in modules} <= {*brought}

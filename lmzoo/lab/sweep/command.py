@@ -145,7 +145,7 @@ def _run(
     accelerator: Annotated[str, typer.Option(metavar="KIND", help="Use only nodes with this kind of GPU, by Ray's name: A100.")] = "",
     no_accelerator: Annotated[str, typer.Option(metavar="KIND,KIND", help="Leave out nodes with these kinds of GPU.")] = "",
     fuse: Annotated[str, typer.Option(help="Maximum number of runs trained together as a pack: auto, off or a number.")] = "auto",
-    track: Annotated[str, typer.Option(metavar="wandb", help="Also log each run to W&B.")] = "",
+    track: Annotated[Texts, typer.Option(help="Also log each run to wandb or mlflow.")] = None,
     engine: Annotated[str, typer.Option(help="packs: workers train many runs together. tune: one trial of Ray Tune is one run.")] = "packs",
     no_curves: Annotated[bool, typer.Option("--no-curves", help="Write no TensorBoard curves, which are two files and folders a run.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points, their pending runs and a time estimate.")] = False,
@@ -164,7 +164,7 @@ def _run(
         *(cpus_per_trial, gpus_per_trial, max_concurrent, device, max_cost, accelerator, without)
     )
     sweep = Sweep(
-        *(changed, resources, fuse, track),
+        *(changed, resources, fuse, track or []),
         **{"curves": not no_curves, "as_json": as_json, "quiet": quiet, "engine": engine},
     )
     settings = parse_settings(own["fields"] or [])

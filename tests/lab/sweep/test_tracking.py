@@ -1,14 +1,13 @@
-"""W&B shows every run as the records have it, and is read back."""
+"""Trackers show every run as the records have it; W&B and MLflow are read back."""
 
 import importlib.util
 import logging
 import threading
-from types import SimpleNamespace
 
 import pytest
 
 from lmzoo.lab.study.planned_run import PlannedRun
-from lmzoo.lab.sweep.tracking import Tracker, check_tracker, open_tracker
+from lmzoo.lab.sweep.tracking import Tracker, check_trackers, open_tracker
 from tests.user_errors import raises_user_error
 
 from .wandb_file import read
@@ -67,17 +66,18 @@ class Seen(Tracker):
 
     def __init__(self):
         self.runs, self.epochs, self.ends, self.threads = {}, [], [], set()
-        self._begin()
+        super().__init__()
 
-    def _init(self, id, name, config):
+    def _open(self, run_id, name, config):
         self.threads.add(threading.current_thread())
-        self.runs[id] = name, config
-        summary = {}
-        return SimpleNamespace(
-            log=lambda metrics, step: self.epochs.append((id, step, metrics)),
-            summary=summary,
-            finish=lambda exit_code: self.ends.append((id, summary["status"], bool(exit_code))),
-        )
+        self.runs[run_id] = name, config
+        return run_id
+
+    def _show(self, opened, metrics, epoch):
+        self.epochs.append((opened, epoch, metrics))
+
+    def _close(self, opened, status, *, failed):
+        self.ends.append((opened, status, failed))
 
 
 def shown(report):
@@ -143,7 +143,7 @@ def test_a_slow_tracker_does_not_block_the_sweep(caplog):
     free = threading.Event()
 
     class Stuck(Seen):
-        def _init(self, id, name, config):
+        def _open(self, run_id, name, config):
             free.wait()
 
     caplog.set_level(logging.WARNING, "lmzoo.lab.sweep")
@@ -151,50 +151,76 @@ def test_a_slow_tracker_does_not_block_the_sweep(caplog):
     train(tracker, make_run())
     tracker.close(0.1)
     free.set()
-    text = "W&B: not done after 0.1 s; 5 reports are lost"
+    text = "Stuck: not done after 0.1 s; 5 reports are lost"
     assert [record.getMessage() for record in caplog.records] == [text]
 
 
 def test_a_tracker_that_fails_is_logged_once_and_not_called_again(caplog):
     class Broken(Seen):
-        def _init(self, id, name, config):
-            super()._init(id, name, config)
+        def _show(self, opened, metrics, epoch):
+            super()._show(opened, metrics, epoch)
             raise ConnectionError("gone\nfar away")
 
     tracker = Broken()
     train(tracker, make_run())
     tracker.close()
-    assert len(tracker.runs) == 1
+    assert len(tracker.epochs) == 1
     (record,) = caplog.records
-    assert record.getMessage().startswith("W&B is not called again: ConnectionError: gone (")
+    assert record.getMessage().startswith("not called again: Broken: ConnectionError: gone (")
 
 
 def test_a_tracker_that_is_unknown_or_not_installed_is_an_error(monkeypatch):
-    with raises_user_error("tensorbord", "use wandb"):
-        check_tracker("tensorbord")
+    with raises_user_error("tensorbord", "wandb, mlflow"):
+        check_trackers(["tensorbord"])
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with raises_user_error("--track wandb", "pip install"):
-        check_tracker("wandb")
+    for name in ("wandb", "mlflow"):
+        with raises_user_error(f"--track {name}", "pip install"):
+            check_trackers([name])
 
 
-def interrupt_and_continue(folder):
+def interrupt_and_continue(name, folder):
     """Track a run that is interrupted after an epoch and continued by a second sweep."""
-    tracker = open_tracker("toy-captions", folder)
+    tracker = open_tracker(name, "toy-captions", folder)
     tracker.start(make_run())
     tracker.epoch(make_run(), make_record(1))
     tracker.close()
-    tracker = open_tracker("toy-captions", folder)
+    tracker = open_tracker(name, "toy-captions", folder)
     tracker.start(make_run(1))  # two runs are open at the same time
     train(tracker, make_run(epochs_done=1), (2, 3))
     train(tracker, make_run(1), (1, 2), None, "pruned", program_record)
     tracker.close()
 
 
+@pytest.mark.filterwarnings("ignore")  # of MLflow's dependencies
+def test_mlflow_has_the_params_and_metrics_of_every_run(tmp_path, monkeypatch):
+    pytest.importorskip("mlflow", reason="needs mlflow-skinny: the extra `track`")
+    from mlflow.tracking import MlflowClient
+
+    address = (tmp_path / "mlruns").as_uri()
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # faster than a database
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    interrupt_and_continue("mlflow", tmp_path)
+    client = MlflowClient(address)
+    experiment = client.get_experiment_by_name("toy-captions")
+    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    statuses = {name: (run.info.status, run.data.tags["status"]) for name, run in runs.items()}
+    assert statuses == {f"{NAME} 0": ("FINISHED", "finished"), f"{NAME} 1": ("FINISHED", "pruned")}
+    run = runs[f"{NAME} 0"]
+    expected = {"recipe/lr": "0.02", "model/cell/cuts": "[4]", "point": POINT, "seed": "7"}
+    assert {key: run.data.params[key] for key in expected} == expected
+    for key in LOSSES:
+        history = client.get_metric_history(run.info.run_id, key)
+        expected = [(epoch, make_record(epoch)[key]) for epoch in (1, 2, 3)]
+        assert [(point.step, point.value) for point in history] == expected
+    assert run.data.metrics["test_token"] == 1.25
+    assert runs[f"{NAME} 1"].data.metrics == {"hits_1 ___": pytest.approx(0.2), "seconds": 0.5}
+
+
 @pytest.mark.filterwarnings("ignore")  # of W&B's messages
 def test_wandb_has_the_config_and_metrics_of_a_run_and_continues_it(tmp_path, monkeypatch):
     wandb = pytest.importorskip("wandb", reason="needs wandb: the extra `track`")
     monkeypatch.setenv("WANDB_MODE", "offline")
-    interrupt_and_continue(tmp_path)
+    interrupt_and_continue("wandb", tmp_path)
     wandb.teardown()  # as at the end of a process; `finish` does not wait for the file
     # A folder is named by second and id; another one of the same second and id ends in `-1`.
     files = sorted(tmp_path.glob(f"wandb/offline-run-*/run-{0:012x}.wandb"))

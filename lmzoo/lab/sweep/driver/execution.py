@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from glob import escape
 from pathlib import Path
@@ -27,7 +27,7 @@ from lmzoo.lab.store.user_code import save as save_code
 from lmzoo.lab.study.output import OUTPUT
 from lmzoo.lab.study.study import Study
 from lmzoo.lab.sweep.screen.notebook import progress_console
-from lmzoo.lab.sweep.tracking import check_tracker, open_tracker
+from lmzoo.lab.sweep.tracking import check_trackers, open_tracker
 
 if TYPE_CHECKING:
     from lmzoo.lab.study.planned_run import PlannedRun
@@ -42,7 +42,7 @@ GPU_BYTES = 16 * 2**30
 ENGINES = {"packs": "driver.coordinator", "tune": "tune_trials"}
 """Value of `--engine` -> the module that trains the pending runs."""
 TRACKER_SECONDS, INTERRUPTED_TRACKER_SECONDS = 600.0, 10.0
-"""How long the end of a sweep waits for W&B."""
+"""How long the end of a sweep waits for trackers such as W&B."""
 
 
 class Sweep:
@@ -57,7 +57,7 @@ class Sweep:
         study: Study,
         resources: Resources,
         fuse: str = "auto",
-        track: str = "",
+        track: Sequence[str] = (),
         *,
         curves: bool = True,
         as_json: bool = False,
@@ -70,7 +70,7 @@ class Sweep:
         if engine == "tune" and resources.hours:
             raise UserError("--max-cost needs --engine packs: Ray Tune does not count hours")
         self.engine = engine
-        self.study, self.resources, self.fuse, self.track = study, resources, fuse, track
+        self.study, self.resources, self.fuse, self.track = study, resources, fuse, [*track]
         self.curves = curves
         self.as_json, self.prints_ranking = as_json, prints_ranking and not as_json
         self.quiet = quiet
@@ -94,7 +94,7 @@ class Sweep:
         """
         with self._ended_by_signals():
             self.study.check()
-            check_tracker(self.track)
+            check_trackers(self.track)
             if not dry_run and not self.quiet:
                 self.stderr.print(f"[bold]{self.study.name}[/]: {self.study.question}")
                 if searched := self.study.search_words:
@@ -246,7 +246,7 @@ class Sweep:
         if not self.quiet:
             self.stderr.print(f"{console.devices}; {planner.store.store}")
         path = planner.store.path
-        trackers = [open_tracker(path.name, path / TRACKING)] if self.track else []
+        trackers = [open_tracker(name, path.name, path / TRACKING) for name in self.track]
         memory = GPU_BYTES if capacity.resources.gpus else 0
         listeners = [console, *trackers, *self.study.listeners]
         fleet = Fleet(planner, packer, listeners, memory)
