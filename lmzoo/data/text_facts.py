@@ -102,7 +102,8 @@ class TextFacts:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "TextFacts":
         """Return the facts from their fields as plain JSON types."""
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
+        whole: dict[str, Any] = {**fields, "notes": tuple(fields["notes"])}
+        return cls(**{**whole, "splits": tuple(fields["splits"])})
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields, and the warnings as `warnings`."""

@@ -76,7 +76,7 @@ class UserFile(CorpusSource):
         return user_path(self.config.path)
 
     @property
-    def origin(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def origin(self) -> str:
         """Origin of the data, for `Corpus.source`."""
         return f"{self.path.name}, the user's own file"
 
@@ -216,7 +216,7 @@ class StreamFileConfig(StreamConfig):
 
 
 @CORPORA("stream")
-class StreamFile(UserFile, TextStream):
+class StreamFile(UserFile, TextStream):  # pyright: ignore[reportIncompatibleVariableOverride]
     """A UTF-8 text file, plain or .gz, or a folder of such files, as one contiguous text."""
 
     Config = StreamFileConfig

@@ -49,8 +49,11 @@ def gradient_horizon(model: LanguageModel, tokens: Tokens) -> Float[Tensor, "T-2
     leaves.pop()  # the copy of h_t is made after its scores, so the loss does not depend on it
     every = [leaf for step in leaves for leaf in step]
     gradients = iter(torch.autograd.grad(loss, every, materialize_grads=True))
-    squares = [sum(next(gradients).flatten(1).square().sum(1) for _ in step) for step in leaves]
-    return torch.stack(squares[::-1]).sqrt().mean(1)
+    norms = [
+        torch.stack([next(gradients).flatten(1).square().sum(1) for _ in step]).sum(0).sqrt().mean()
+        for step in leaves
+    ]
+    return torch.stack(norms[::-1])
 
 
 def half_life(norms: Float[Tensor, "D"]) -> int | None:
