@@ -77,16 +77,6 @@ def test_nodes_that_join_and_leave_are_counted_within_a_second(join, fake):
     assert not capacity.node_alive("dead")
 
 
-def test_the_nodes_are_listed_once_a_second_at_most(join, fake):
-    capacity = join(AWS, {"CPU": 3})
-    before = fake.looks
-    for _ in range(1000):
-        capacity.live()
-        capacity.limit()
-        capacity.node_alive("n0")
-    assert fake.looks - before <= 1
-
-
 @pytest.mark.parametrize(
     ("growth", "nodes", "needs", "text"),
     [

@@ -8,7 +8,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.lab.cluster import head_store as module
 from lmzoo.lab.cluster.head_store import HeadStore, StoreServer, find_store, write_nonce
 from lmzoo.lab.store.local import Store
-from lmzoo.lab.store.records import NONCE, RunFolder
+from lmzoo.lab.store.records import NONCE
 
 
 @pytest.fixture
@@ -45,12 +45,6 @@ def test_files_arrive_in_the_folder(store, tmp_path):
     run.delete("before", "never")
     assert (run.read("state"), run.read("before")) == (b"two", None)
     assert store.prefetch("x") == {"run"}
-
-
-def test_records_of_a_run_are_those_of_a_folder(store, tmp_path):
-    folder = RunFolder(store / "run")
-    folder.append({"event": "note", "epoch": 1, "reason": ""})
-    assert [r["epoch"] for r in RunFolder(tmp_path / "store/run").records()] == [1]
 
 
 def test_a_worker_that_the_sweep_has_given_up_writes_nothing(store, server, tmp_path):

@@ -5,8 +5,6 @@ import sys
 
 import pytest
 
-from lmzoo import zoo
-from lmzoo.base.config import to_dict
 from lmzoo.base.equations import cut_names
 from lmzoo.base.errors import UserError
 from lmzoo.cells.mgu import MGU, from_numbers
@@ -69,11 +67,6 @@ def test_numbers_of_switches_are_shown_by_name(label, cell, shown):
 )
 def test_other_labels_stay(label, cell):
     assert display_label(label, cell) == label
-
-
-def test_the_config_of_a_row_is_enough():
-    cell = to_dict(zoo.config("DLM47", cell={"mutations": [4, 6]}))["cell"]
-    assert display_label("4,6", cell) == "squash=sigmoid (4) + gate=output=centred (6)"
 
 
 def points():

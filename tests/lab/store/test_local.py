@@ -97,14 +97,6 @@ def test_lock_names_its_owner_and_is_released_when_the_owner_is_killed(store):
     store.lock(".lock", patience=5.0).close()
 
 
-def test_close_deletes_the_lock_file_and_may_be_repeated(store):
-    lock = store.lock(".worker-1")
-    assert (store.path / ".worker-1").read_text().startswith("process ")
-    lock.close()
-    lock.close()
-    assert not list(store.path.iterdir())
-
-
 def test_a_file_deleted_between_opening_and_locking_is_not_the_lock(store, monkeypatch):
     first = store.lock(".lock")
     flock, others = fcntl.flock, []

@@ -149,19 +149,12 @@ def test_every_changed_byte_of_a_line_or_a_config_is_noticed(folder: RunFolder) 
 
 
 def test_damaged_config_is_none_and_is_written_again(folder: RunFolder) -> None:
+    assert read_json(folder.path / "value.json") is None
     for damaged in (b"", b"{torn", b"[1]", b"\xff\xfe"):
         (folder.path / "config.json").write_bytes(damaged)
         assert folder.config is None, damaged
         folder.create(RUN)
         assert folder.config == RUN
-
-
-def test_missing_file_and_invalid_json_are_none(tmp_path: Path) -> None:
-    path = tmp_path / "value.json"
-    assert read_json(path) is None
-    for content in (b"", b"{", b"{]", b"\xff"):
-        path.write_bytes(content)
-        assert read_json(path) is None, content
 
 
 def end_at(status: str, epoch: int, budget: int) -> str:

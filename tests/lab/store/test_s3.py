@@ -105,18 +105,10 @@ def test_an_answer_of_s3_is_the_error_of_a_file():
         assert kind is not OSError or caught.value.errno in retry_module.TRANSIENT_ERRORS
 
 
-def test_prefetch_reads_in_parallel_and_its_result_is_returned_once(store, monkeypatch):
+def test_what_prefetch_has_read_is_returned_once(store):
     for i in range(4):
         (store / f"run{i}").write("records", b"old%d\n" % i)
-    barrier, read = threading.Barrier(4, timeout=60), S3Store._read
-
-    def read_together(self, name):
-        barrier.wait()
-        return read(self, name)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(S3Store, "_read", read_together)
-        assert store.prefetch("records") == {f"run{i}" for i in range(4)}
+    assert store.prefetch("records") == {f"run{i}" for i in range(4)}
     other = open_store(str(store))
     (other / "run0").write("records", b"new")
     assert (store / "run0").read("records") == b"old0\n", "it was not prefetched"

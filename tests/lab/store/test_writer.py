@@ -6,6 +6,7 @@ import os
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -32,36 +33,21 @@ def test_actions_of_a_key_run_in_order_and_one_at_a_time(writer):
     def act(key: int, number: int) -> None:
         assert key not in running
         running.add(key)
-        time.sleep(random.random() * 2e-3)
+        time.sleep(random.random() * 2e-4)
         done[key].append(number)
         running.remove(key)
 
-    for number in range(20):
-        for key in done:
-            writer.submit(key, lambda key=key, number=number: act(key, number))
+    def submit(thread: int) -> None:
+        for number in range(thread, 160, 8):
+            for key in done:
+                writer.submit(key, lambda key=key, number=number: act(key, number))
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(submit, range(8)))
     writer.wait()
-    assert all(numbers == list(range(20)) for numbers in done.values())
-
-
-def test_actions_of_one_key_submitted_by_several_threads_all_run(writer):
-    total = [0]
-
-    def add() -> None:
-        value = total[0]
-        time.sleep(0)  # another thread may run here
-        total[0] = value + 1
-
-    def submit() -> None:
-        for _ in range(200):
-            writer.submit("key", add)
-
-    threads = [threading.Thread(target=submit) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    writer.wait("key")
-    assert total == [1600]
+    for numbers in done.values():
+        assert sorted(numbers) == list(range(160))
+        assert all(numbers.index(n) < numbers.index(n + 8) for n in range(152))
     assert not writer._queues
 
 

@@ -53,9 +53,11 @@ def test_a_log_has_plain_lines_with_the_progress_and_what_is_awaited(planner, mo
     states = [WAITING, ""]
     console.waiting = lambda: states.pop(0) if states else ""
     with console:
-        drive(console.fleet)
+        drive(console.fleet, steps=4)
         said = console.stderr.file.getvalue
         wait_until(lambda: "% of the epochs" in said() and "all workers have room" in said(), 20)
+        console.fleet.give_back(console.fleet.gone("w"), interrupted=True)
+        drive(console.fleet)
     lines = said().splitlines()
     assert "\x1b" not in said()
     assert (lines.count(WAITING), lines.count("all workers have room")) == (1, 1)
@@ -63,15 +65,6 @@ def test_a_log_has_plain_lines_with_the_progress_and_what_is_awaited(planner, mo
     assert len(ended) >= 3 * (4 + 2), "and runs that measure a setting again"
     assert all(" valid loss " in line for line in ended), "a ranking has the test loss"
     assert "nats/token" in ended[0]
-
-
-def test_the_panel_shows_what_is_awaited_and_what_is_done(planner):
-    console = make_console(planner)
-    console.waiting = lambda: WAITING
-    drive(console.fleet, steps=4)
-    text = "\n".join(panel(console))
-    for said in (WAITING, "1 of 1 workers train", " left", "cut state_to_candidate (4)"):
-        assert said in text
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt])
@@ -216,13 +209,8 @@ def test_at_the_end_the_verdicts_are_those_of_all_confirm_runs(planner):
     assert [known[p] for p in planner.points] == ["reference", *found[1:]]
     assert known[planner.points[1]] == "worse"
     lines = "\n".join(panel(console, 160, 50))
-    for said in ("worse", "100 % of the epochs"):
-        assert said in lines
-
-
-def test_verdicts_have_the_words_of_tables(planner):
-    known = {planner.points[1]: "worse-open"}
-    table = module.point_table(planner.points, known, (), (), 9, 100)
+    assert "100 % of the epochs" in lines
+    table = module.point_table(planner.points, {planner.points[1]: "worse-open"}, (), (), 9, 100)
     (words,) = [c for c in table.columns if c.header == "so far"]
     assert "[red]worse (size open)[/]" in [*words.cells]
 

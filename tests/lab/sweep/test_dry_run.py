@@ -12,9 +12,7 @@ import pytest
 from lmzoo import main
 from lmzoo.lab.store.records import RECORDS, RunFolder
 from lmzoo.lab.study.planner import Planner
-from lmzoo.lab.study.point_planner import MOST_AGAIN
 from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore
-from lmzoo.trainables.parameter_budget import BASELINES
 from lmzoo.trainables.resolve import resolve
 from lmzoo.trainables.store_name import store_name
 from tests.toy_study import small_study
@@ -90,12 +88,3 @@ def test_a_dry_run_reports_the_pending_work_of_the_sweep_and_changes_nothing(
         pending = [(point.point.display_label, *work) for point, *work in planner.pending()]
         assert pending == rows != []
         assert dry_run() == rows, "a dry run must work while the store is locked"
-
-
-def test_a_store_without_runs_is_read(study, corpus, corpus_fields, tmp_path, dry_run):
-    """It has a study and the settings of the first generation."""
-    with closing(StudyStore(tmp_path / "runs" / "toy-text")) as locked:
-        Planner(study, resolve(study, corpus, corpus_fields), locked)
-    runs = [runs for _, runs, _ in dry_run()]
-    most = study.samples + MOST_AGAIN + study.seeds
-    assert runs == [most] * 2 + [study.seeds] * len(BASELINES)

@@ -70,17 +70,6 @@ def test_deaths_and_moves_change_no_digit_of_single_runs_and_packs_by_rounding_o
     assert len(events.epochs) == len(set(events.epochs))
 
 
-@pytest.mark.parametrize("live", [1, 3])
-def test_ready_runs_are_shared_evenly_among_the_workers_there_is_room_for(fleet, live):
-    ready = len(fleet.ready)
-    assert fleet.wanted(limit=1000) == ready
-    assert fleet.wanted(limit=2) == 2
-    sizes = [len(ask(fleet, str(i), live=live).members) for i in range(live)]
-    assert sum(sizes) == ready
-    assert max(sizes) - min(sizes) <= 1
-    assert 0 < fleet.wanted(limit=1000) <= ready
-
-
 def test_a_worker_that_comes_late_gets_runs_of_a_full_one(fleet):
     first = ask(fleet, "first").members
     assert ask(fleet, "second") is None

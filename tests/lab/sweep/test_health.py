@@ -13,13 +13,6 @@ def health() -> Health:
     return Health()
 
 
-def test_a_run_fails_when_it_has_failed_on_two_nodes(health):
-    health.failed(["run"], "good", NODES, "an error")
-    assert not health.decides("run", NODES)
-    health.failed(["run"], "bad", NODES, "an error")
-    assert health.decides("run", NODES)
-
-
 def test_on_the_only_node_an_error_decides_at_once_and_deaths_later(health):
     health.failed(["broken"], "only", ["only"], "an error")
     assert health.decides("broken", ["only"])

@@ -6,11 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 import lmzoo
-from lmzoo.lab.study.planned_run import PlannedRun
 from lmzoo.lab.sweep import command
 from lmzoo.lab.sweep.fleet.fleet import Fleet
 from lmzoo.lab.sweep.fleet.packing import Packer
-from lmzoo.lab.sweep.listeners import Listeners
 
 from .local_fleet import Events, LocalWorker
 
@@ -30,21 +28,11 @@ class Raises:
         raise ValueError("no route")
 
 
-def test_a_listener_needs_only_the_methods_that_it_wants():
-    own = OnlyEnds()
-    listeners = Listeners([own])
-    run = PlannedRun("1", "point", "tune", 0, {}, 1)
-    listeners.start(run)
-    listeners.epoch(run, {})
-    listeners.end(run, None)
-    assert own.ended == [(run, None)]
-
-
 def test_a_listener_that_raises_is_named_once_and_the_sweep_goes_on(
     planner, corpus, tmp_path, caplog
 ):
     events = Events()
-    fleet = Fleet(planner, Packer(corpus, 1), [Raises(), events])
+    fleet = Fleet(planner, Packer(corpus, 1), [Raises(), OnlyEnds(), events])
     worker = LocalWorker("a", fleet, tmp_path, corpus)
     for step in range(3):
         worker.train(worker.exchange(float(step)))

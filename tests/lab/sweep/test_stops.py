@@ -81,40 +81,25 @@ def test_a_signal_ends_the_sweep(number, group, ignored, while_ray_starts, scrip
         kill(driver)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_every_command_says_that_it_was_stopped(number):
-    """Typer turns the interrupt into an exit code without a line."""
+@pytest.mark.parametrize(
+    ("number", "ignored"),
+    [(signal.SIGINT, ()), (signal.SIGHUP, ()), (signal.SIGTERM, (signal.SIGINT, signal.SIGHUP))],
+)
+def test_every_command_says_that_it_was_stopped(number, ignored):
+    """Typer turns the interrupt into an exit code without a line. nohup ignores two signals."""
     program = (
         "import os, time\n"
         "from lmzoo.base.command_line import run_command\n"
         "def command():\n"
-        f"    os.kill(os.getpid(), {int(number)})\n"
+        f"    for number in {[*map(int, ignored), int(number)]}: os.kill(os.getpid(), number)\n"
         "    time.sleep(60)\n"
         "run_command(command)\n"
     )
     run = subprocess.run(
         [sys.executable, "-c", program],
-        capture_output=True, text=True, cwd=ROOT, preexec_fn=handle_as_default,
+        capture_output=True, text=True, cwd=ROOT, preexec_fn=partial(handle_as_default, ignored),
     )  # fmt: skip
     assert (run.returncode, run.stdout, run.stderr.strip()) == (130, "", "stopped")
-
-
-def test_an_ignored_hangup_is_ignored(tmp_path):
-    """As under nohup, where the same process still ends by SIGTERM."""
-    program = (
-        "import signal, os, time\n"
-        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
-        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-        "from lmzoo.base.command_line import run_app\n"
-        "def app(**_):\n"
-        "    for number in (signal.SIGHUP, signal.SIGINT): os.kill(os.getpid(), number)\n"
-        "    print('alive', flush=True)\n"
-        "    os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    time.sleep(60)\n"
-        "run_app(app)\n"
-    )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
-    assert (run.returncode, run.stdout, run.stderr) == (130, "alive\n", "stopped\n")
 
 
 def test_a_signal_of_the_terminal_does_not_reach_the_ranking(tmp_path):

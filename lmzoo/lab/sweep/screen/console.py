@@ -195,7 +195,9 @@ class Console:
             if waiting != shown:
                 self._print(waiting or "all workers have room")
             shown = waiting
-            if self.fleet is not None and time.monotonic() - printed >= PROGRESS_SECONDS:
+            # A planner that decides looks as if it were done.
+            trains = self.fleet is not None and not self.fleet.done
+            if trains and time.monotonic() - printed >= PROGRESS_SECONDS:
                 self._look()
                 line, printed = f"{self._progress()}; {self._workers()}", time.monotonic()
                 if line != last:
