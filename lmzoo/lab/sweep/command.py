@@ -22,7 +22,6 @@ from lmzoo.base.search_space import changed_search
 from lmzoo.base.streams import echo
 from lmzoo.lab.cluster.resources import Resources
 from lmzoo.lab.study.study import Study, options
-from lmzoo.lab.study.study_store import option_words
 from lmzoo.lab.sweep.driver.execution import Sweep
 from lmzoo.lab.sweep.options_file import FLAG, insert_options, write_options
 
@@ -169,6 +168,8 @@ def _run(
     )
     settings = parse_settings(own["fields"] or [])
     if options_file and dry_run and not options_file.exists():
+        from lmzoo.lab.study.study_store import option_words  # scipy, which delays Ray's start
+
         write_options(options_file, option_words(changed))
         echo(f"{options_file} has all options of the study", err=True)
     raise SystemExit(sweep.run(data_dir, out, points, settings, dry_run=dry_run))
