@@ -41,6 +41,7 @@ from lmzoo.lab.store.records import (
     USER_CODE,
     is_config,
     is_sealed,
+    is_study,
     parse_json,
     parse_lines,
     read_json,
@@ -132,6 +133,8 @@ def load_study(path: Path) -> StudyFolder:
         configs.append(_run_row(config))
         texts.append((config["run"], records))
     damaged += [archive.damage for archive in archives(path) if archive.damage]
+    if damaged and not configs:
+        raise UserError(f"{damaged[0]}; no run of {path} is readable: run the sweep again")
     events, torn = read_events(texts)
     damaged += [f"{run}/{RECORDS} has {count} damaged lines" for run, count in torn.items()]
     ends = events.filter(pl.col("event") == "end").group_by("run")
@@ -192,6 +195,8 @@ def read_study(path: Path) -> dict[str, Any]:
         hint = f"the studies inside it are: {', '.join(inside)}" if inside else "run a sweep first"
         raise UserError(f"{str(path)!r} has no readable {STUDY}; {hint}")
     _check_schema(study, path / STUDY)
+    if not is_study(study):
+        raise UserError(f"{path / STUDY} is damaged; run the sweep again, which writes it")
     return study
 
 

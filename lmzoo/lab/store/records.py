@@ -223,7 +223,7 @@ NUMBERS = ("train_token", "valid_token", "valid_sentence", "token", "sentence", 
 
 def is_record(value: Any) -> bool:
     """Return whether a parsed line is an event; if not, the line is damaged."""
-    if not isinstance(value, dict) or type(value.get("epoch")) is not int:
+    if not isinstance(value, dict) or not _is_count(value.get("epoch")):
         return False
     event = value.get("event")
     if not isinstance(event, str) or FIELDS.get(event, event) not in {event, *value}:
@@ -253,7 +253,40 @@ def is_config(value: Any) -> bool:
         return False
     numbers = floor.get("token"), floor.get("sentence"), value.get("ceiling")
     known = all(isinstance(number, float | int | None) for number in numbers)
-    return typed and sized and known and isinstance(value["point"].get("id"), str)
+    if not (typed and sized and known):
+        return False
+    return isinstance(value["point"].get("id"), str) and _is_count(value["seed"])
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and abs(value) < 2**63
+
+
+STUDY_FIELDS = {
+    **dict.fromkeys(("name", "question"), str),
+    **dict.fromkeys(("budget", "search", "asked", "chosen"), dict),
+    "points": list, "margin": int | float, "looks": list | None, "reference": str | None,
+}  # fmt: skip
+"""Fields of the file of a study, and their types."""
+ADDED = {"asked": {}, "chosen": {}, "margin": 0.0}
+"""Those that it need not have."""
+
+
+def is_study(value: Any) -> bool:
+    """Return whether a parsed file is that of a study; if not, it is damaged."""
+    own = {**ADDED, **value}
+    if not all(isinstance(own.get(name), kind) for name, kind in STUDY_FIELDS.items()):
+        return False
+    looks = [look if isinstance(look, list) else [look] for look in own.get("looks") or ()]
+    numbers = [own["budget"].get("epochs"), *own["budget"].values(), *(n for x in looks for n in x)]
+    points, chosen = own["points"], [*own["chosen"].values()]
+    if len(points) < len(chosen) or not all(isinstance(row, dict) for row in (*points, *chosen)):
+        return False
+    numbers += [row.get("tuning_sd") or 0.0 for row in chosen]
+    named = all(isinstance(point.get(name), str) for point in points for name in ("id", "label"))
+    listed = all(isinstance(row.get("runs"), list) for row in chosen)
+    numbers.append(own["margin"])
+    return named and listed and all(type(n) in (int, float) and math.isfinite(n) for n in numbers)
 
 
 def is_setting(value: Any) -> bool:

@@ -148,6 +148,33 @@ def test_another_schema_or_numerics_is_refused(toy, place, name, message):
         load_study(toy.path)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("budget", None), ("budget", {}), ("budget", {"epochs": "1"}), ("name", None),
+        ("question", 3), ("search", []), ("points", []), ("points", {"a": 1}), ("points", [{}]),
+        ("margin", "a"), ("reference", 3), ("looks", "x"), ("looks", [["a", 1, 2]]), ("asked", None),
+        ("chosen", []), ("chosen", {"a": 3}), ("chosen", {"a": {"runs": 3}}),
+        ("chosen", {"a": {"runs": [], "tuning_sd": "x"}}),
+    ],
+)  # fmt: skip
+def test_a_study_with_values_of_other_types_is_damaged(toy, name, value):
+    path = toy.path / "study.json"
+    path.write_bytes(json_bytes({**json.loads(path.read_text()), name: value}))
+    with pytest.raises(UserError, match=r"study.json is damaged; run the sweep again"):
+        load_study(toy.path)
+
+
+def test_numbers_of_more_than_64_bits_are_damage(toy):
+    path = toy.records_path("full-confirm-1")
+    path.write_bytes(path.read_bytes().replace(b'"epoch": 3', b'"epoch": ' + b"9" * 20, 1))
+    assert "1 damaged lines" in load_study(toy.path).damaged[0]
+    for config in toy.path.glob("*/config.json"):
+        config.write_bytes(json_bytes({**json.loads(config.read_text()), "seed": 10**20}))
+    with pytest.raises(UserError, match="no run of .* is readable: run the sweep again"):
+        load_study(toy.path)
+
+
 def test_a_study_of_one_other_numerics_is_read(toy):
     for path in (toy.path / "study.json", *toy.path.glob("*/config.json")):
         path.write_bytes(json_bytes({**json.loads(path.read_text()), "numerics": 99}))
