@@ -153,7 +153,7 @@ def test_another_schema_or_numerics_is_refused(toy, place, name, message):
     [
         ("budget", None), ("budget", {}), ("budget", {"epochs": "1"}), ("name", None),
         ("question", 3), ("search", []), ("points", []), ("points", {"a": 1}), ("points", [{}]),
-        ("margin", "a"), ("reference", 3), ("looks", "x"), ("looks", [["a", 1, 2]]), ("asked", None),
+        ("margin", "a"), ("reference", 3), ("looks", 1), ("looks", [["a", 1, 2]]), ("asked", None),
         ("chosen", []), ("chosen", {"a": 3}), ("chosen", {"a": {"runs": 3}}),
         ("chosen", {"a": {"runs": [], "tuning_sd": "x"}}),
     ],
@@ -171,7 +171,7 @@ def test_numbers_of_more_than_64_bits_are_damage(toy):
     assert "1 damaged lines" in load_study(toy.path).damaged[0]
     for config in toy.path.glob("*/config.json"):
         config.write_bytes(json_bytes({**json.loads(config.read_text()), "seed": 10**20}))
-    with pytest.raises(UserError, match="no run of .* is readable: run the sweep again"):
+    with pytest.raises(UserError, match=r"no run of .* is readable: run the sweep again"):
         load_study(toy.path)
 
 
