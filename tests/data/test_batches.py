@@ -18,7 +18,7 @@ def random_pairs() -> Sequences:
     lengths, source_lengths = (
         torch.randint(1, high, (23,), generator=generator) for high in (11, 7)
     )
-    lengths[3] = 10
+    lengths[3], lengths[4] = 10, 1
     tokens, source = (torch.randint(4, 9, (23, n), generator=generator) for n in (10, 6))
     return Sequences(tokens, lengths, (source, source_lengths))
 
@@ -55,6 +55,7 @@ def test_few_widths_are_the_whole_its_half_and_its_quarter():
         assert torch.equal(batch.tokens[0], data.tokens[i, :width])
         widths.add(width)
     assert widths == {3, 5, 10}
+    assert gather_batch(data, torch.tensor([4])).ids.shape == (1, 2)
 
 
 @quick

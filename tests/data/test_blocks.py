@@ -71,5 +71,7 @@ def test_short_texts_are_refused(tmp_path):
         open_corpus("stream")
     short = tmp_path / "short.txt"
     short.write_text("to be or not to be" * 10)
-    with raises_user_error("stream", "validation", "9 characters", "corpus.block"):
-        open_corpus(f"stream:{short}")
+    fields = {"name": "stream", "path": str(short)}
+    with raises_user_error("stream", "validation", "9 characters", "needs 10", "corpus.block"):
+        open_corpus({**fields, "block": 9})
+    assert len(open_corpus({**fields, "block": 8}).valid) == 1

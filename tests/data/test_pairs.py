@@ -40,6 +40,7 @@ def test_each_side_has_its_own_vocabulary_and_is_cut_and_sources_have_no_start(p
     task = corpus.task
     assert (task.length, task.source_length) == (64, 63)
     assert task.source_vocab == len(corpus.source_vocabulary) == 4 + 1 + 7 + 6
+    assert (corpus.facts.longest, corpus.facts.unknown) == (6, 0.333333)
     cut = open_corpus({"name": "pairs", "path": str(path), "train_unk": False, "length": 4})
     assert decode_pairs(cut, cut.train)[5] == ("a b", "long")
     assert decode_pairs(cut, cut.train)[0] == ("eins wort0", "one word0")

@@ -51,6 +51,9 @@ def test_ids_stand_for_the_text(unit):
     assert min(ids) > UNKNOWN
     assert made.decode(ids) == (TEXT.replace("\n ", "\n") if unit == "word" else TEXT)
     assert made.encode(made.split(TEXT)) == ids
+    new = made.read("the ☃".encode()).tolist()  # nor is the snowman in the text
+    assert new == made.encode(made.split("the ☃"))
+    assert (new[-1] == UNKNOWN) == (unit in ("char", "word"))
 
 
 @every_unit
@@ -134,6 +137,10 @@ def test_a_corpus_from_the_cache_is_the_same(cached, unit, monkeypatch):
         assert corpus.vocabulary == plain.vocabulary
         assert corpus.test_size == plain.test_size
         assert corpus.facts == plain.facts
+
+
+def test_the_cache_knows_the_settings(cached):
+    assert [open_corpus(spec(cached, "bpe", vocab=v)).task.vocab for v in (280, 290)] == [280, 290]
 
 
 def flip(data, place):

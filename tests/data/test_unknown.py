@@ -6,12 +6,19 @@ from collections import Counter
 from random import Random
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.contract import UNKNOWN
 from lmzoo.data.corpus import CORPORA, describe_unknown, open_corpus
-from lmzoo.data.vocabulary import UNK, replacement_constant
+from lmzoo.data.vocabulary import (
+    UNK,
+    build_vocabulary,
+    replace_rare_ids,
+    replace_rare_words,
+    replacement_constant,
+)
 from tests.tiny import quick
 
 STANDARD_DEVIATIONS = 4.5
@@ -75,6 +82,19 @@ def test_the_constant_solves_its_equation(counts, fraction):
     wanted = fraction * sum(counts)
     z = replacement_constant(words, wanted)
     assert sum(c * z / (z + c) for c in counts) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("rare", "unknown", "common", "expected"), [(600, 200, 400, 600), (900, 0, 100, 500)]
+)
+def test_unknown_words_count_and_half_of_all_words_stay(rare, unknown, common, expected):
+    words = [*(f"w{i}" for i in range(rare)), *[UNK] * unknown, *["a"] * common]
+    vocabulary = build_vocabulary([words])
+    (replaced,) = replace_rare_words([words], vocabulary)
+    held_out = torch.tensor([UNKNOWN])
+    ids = replace_rare_ids(torch.tensor(vocabulary.encode(words)), held_out, held_out)
+    for count in (replaced.count(UNK), int((ids == UNKNOWN).sum())):
+        assert count == pytest.approx(expected, abs=80)  # its standard deviation is at most 18
 
 
 def test_a_corpus_without_unknown_words_keeps_its_data_and_its_identity(tmp_path):
