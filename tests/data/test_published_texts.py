@@ -118,12 +118,13 @@ def test_the_published_splits_are_used(tmp_path, corpus):
     assert "<unk>" in text_of(opened, opened.test)
 
 
-def test_wikitext_has_a_raw_version(tmp_path):
-    folder = tmp_path / "wikitext-2-raw"
-    folder.mkdir()
+def test_wikitext_has_a_raw_version_and_its_last_line_ends(tmp_path):
+    """Published results count an end of line for each line, and the files end with one."""
     for split, text in SPLITS.items():
-        (folder / f"wiki.{split}.raw").write_text(text.upper())
+        (tmp_path / f"wiki.{split}.raw").write_text(text.upper())
+        (tmp_path / f"wiki.{split}.tokens").write_text(text.removesuffix("\n"))
     assert parts("wikitext-2", tmp_path, version="raw")[1].decode() == SPLITS["valid"].upper()
+    assert parts("wikitext-2", tmp_path)[1].decode() == SPLITS["valid"]
 
 
 @every_corpus
@@ -141,15 +142,6 @@ def test_an_archive_without_a_split_is_refused(tmp_path, corpus, missing):
     pattern = f"wiki.{missing}.tokens" if corpus == "wikitext-2" else missing
     with raises_user_error(corpus, path, f"has no {pattern}"):
         open_corpus(corpus, tmp_path)
-
-
-def test_the_last_line_of_wikitext_ends(tmp_path):
-    """Published results count an end of line for each line, and the files end with one."""
-    write_unpacked(tmp_path, "wikitext-2")
-    whole = open_corpus(spec("wikitext-2"), tmp_path).fingerprint
-    for file in tmp_path.glob("wikitext-2/*"):
-        file.write_bytes(file.read_bytes().removesuffix(b"\n"))
-    assert open_corpus(spec("wikitext-2"), tmp_path).fingerprint == whole
 
 
 def test_a_download_is_what_a_folder_gives(tmp_path, monkeypatch):

@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from lmzoo.contract import END, LanguageModel, Task
 from lmzoo.decode import is_end
@@ -38,11 +37,9 @@ def to_text(tokens: tuple[int, ...] | list[int]) -> str:
     return "".join(SIGNS[token] for token in tokens if token > 3)
 
 
-def sharp_model(
-    name: str, *, vocab: int = 4, length: int = 4, factor: float = 4, **fields: Any
-) -> LanguageModel:
+def sharp_model(name: str, *, factor: float = 4, **fields: Any) -> LanguageModel:
     """Build a row and multiply its weights, so that token probabilities differ clearly."""
-    model = tiny(name, vocab=vocab, length=length, **fields).eval()
+    model = tiny(name, **{"vocab": 4, "length": 4, **fields}).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(factor)
@@ -50,12 +47,12 @@ def sharp_model(
 
 
 @torch.no_grad()
-def all_sequences(model: LanguageModel, *sources: Tensor) -> dict[tuple[int, ...], float]:
+def all_sequences(model: LanguageModel) -> dict[tuple[int, ...], float]:
     """Return every sequence that a decoder may return, with its log-probability (float64)."""
     tokens, _ = every_sequence(model.task)
     ended = is_end(tokens) & (torch.arange(tokens.shape[1]) > 0)
     ended[:, -1] = True
     lengths = ended.int().argmax(1) + 1
-    scores = model.log_prob(tokens, lengths, *sources).double().sum(1).tolist()
+    scores = model.log_prob(tokens, lengths).double().sum(1).tolist()
     keys = [tuple(row[:n]) for row, n in zip(tokens.tolist(), lengths.tolist(), strict=True)]
     return dict(zip(keys, scores, strict=True))

@@ -46,14 +46,8 @@ def commands() -> list[str]:
 def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     own = {"PATH": path, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WANDB_MODE": "offline"}
-    return subprocess.run(
-        ["bash", "-c", command],
-        cwd=folder,
-        env={**os.environ, **own},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    options = {"cwd": folder, "env": {**os.environ, **own}, "capture_output": True, "text": True}
+    return subprocess.run(["bash", "-c", command], check=False, **options)
 
 
 @pytest.mark.slow

@@ -10,13 +10,6 @@ from lmzoo.data.corpus import Sequences
 from lmzoo.inspect.leak_budget import bag_floor, entropy, leak_budget, uniform_bag_floor
 
 
-def sequences(*rows: tuple[int, ...], length: int) -> Sequences:
-    tokens = torch.zeros(len(rows), length, dtype=torch.int64)
-    for i, row in enumerate(rows):
-        tokens[i, : len(row) + 1] = torch.tensor([1, *row])
-    return Sequences(tokens, torch.tensor([len(row) + 1 for row in rows]))
-
-
 @pytest.mark.parametrize("p", [(0.5, 0.5), (0.7, 0.2, 0.1)])
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_gain_is_the_entropy_bag_entropy(p: tuple[float, ...], n: int) -> None:
@@ -38,7 +31,8 @@ def test_the_floor_of_twenty_uniform_symbols() -> None:
 
 def test_the_budget_of_a_corpus_counts_the_orders_of_each_bag() -> None:
     """{4,4,5} has 3 orders, {5} has 1, {4,5} has 2; `<start>` and padding do not count."""
-    part = sequences((4, 4, 5), (5,), (5, 4), length=6)
+    tokens = torch.tensor([[1, 4, 4, 5, 0, 0], [1, 5, 0, 0, 0, 0], [1, 5, 4, 0, 0, 0]])
+    part = Sequences(tokens, torch.tensor([4, 2, 3]))
     budget = leak_budget(part, vocab=6)
     assert budget.floor == pytest.approx((math.log(3) + 0 + math.log(2)) / 6)
     assert budget.unigram == pytest.approx(math.log(2))
