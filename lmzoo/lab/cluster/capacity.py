@@ -117,14 +117,10 @@ class Capacity:
     def _held_by_others(self, wanted: int) -> str:
         """Return `waiting for 2 CPU cores that others hold` once this lasts; else ""."""
         missing, now = wanted - self.started, time.monotonic()
-        if not connection.ADDRESS or missing <= 0:
-            self._short_since = math.inf
-            return ""
-        free = ray.available_resources()
-        if all(free.get(name, 0.0) >= amount for name, amount in self.resources.bundle.items()):
-            self._short_since = math.inf
-            return ""
-        self._short_since = min(self._short_since, now)
+        needed = self.resources.bundle if connection.ADDRESS and missing > 0 else {}
+        free = ray.available_resources() if needed else {}
+        short = any(free.get(name, 0.0) < amount for name, amount in needed.items())
+        self._short_since = min(self._short_since, now) if short else math.inf
         lasts = now - self._short_since >= HELD_SECONDS
         return f"waiting for {self._amount(missing)} that others hold" if lasts else ""
 

@@ -61,12 +61,9 @@ class Writer:
     def wait(self, key: Hashable | None = None) -> None:
         """Wait for the actions of the key, or of all keys; raise the error of one that failed."""
         with self._changed:
-            if key is not None:
-                self._changed.wait_for(lambda: key not in self._queues)
-                self._raise_error(key)
-                return
-            self._changed.wait_for(lambda: not self._queues)
-            for failed in list(self._errors):
+            queues = self._queues
+            self._changed.wait_for(lambda: not queues if key is None else key not in queues)
+            for failed in [*self._errors] if key is None else [key]:
                 self._raise_error(failed)
 
     def close(self) -> None:

@@ -173,12 +173,9 @@ class Sharing:
         self._life = self._life[0] + seconds, self._life[1] + lost
 
     def shares(
-        self, workers: Mapping[str, WorkerState], live: int, now: float, name: str = ""
+        self, workers: Mapping[str, WorkerState], live: int, now: float, name: str
     ) -> dict[str, dict[str, Share]]:
-        """Return the share of each worker; the cluster has room for `live`.
-
-        `name` is the worker that asks; "" needs the placement of this moment.
-        """
+        """Return the share of each worker; `name` asks, and the cluster has room for `live`."""
         expected = max(0, live - len(workers))
         if not expected:
             self._expected_since = now
@@ -189,7 +186,7 @@ class Sharing:
             return self._plan
         self._uses_left -= 1
         fits = self._planned_for[0] == state[0] and self._plan.keys() == workers.keys()
-        if not (fits and self._uses_left >= 0 and self._serves(workers.get(name), name)):
+        if not (fits and self._uses_left >= 0 and self._serves(workers[name], name)):
             slots = [*map(self._slot, workers.values())]
             slots += [Slot(memory=self.memory(workers))] * expected
             loads = [*self._loads(workers, slots, now)]
@@ -227,11 +224,11 @@ class Sharing:
         limit = self.packer.max_members(self.ready.sample(key), memory)
         return min(limit, self._most.get(key, limit))
 
-    def _serves(self, worker: WorkerState | None, name: str) -> bool:
+    def _serves(self, worker: WorkerState, name: str) -> bool:
         """Return whether a worker has something to do by its share of an earlier placement."""
         share = self._plan.get(name, {})
-        if worker is None or worker.training:
-            return worker is not None and worker.key in share
+        if worker.training:
+            return worker.key in share
         return any(own.runs and self.ready.count(key) for key, own in share.items())
 
     def _loads(

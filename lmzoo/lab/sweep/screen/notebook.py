@@ -11,21 +11,15 @@ LINES, WIDTH = 15, 100
 """Lines that are shown, the last ones, and letters of a line that rich may fill."""
 
 
-class NotebookOutput(io.StringIO):
+class NotebookOutput(io.TextIOBase):
     """A file whose last lines are one output of the cell that runs."""
 
     def __init__(self) -> None:
-        super().__init__()
         self._lines: deque[str] = deque(maxlen=LINES)
         self._output: Any = None
 
-    def flush(self) -> None:
-        """Show what was written."""
-        text = self.getvalue()
-        self.seek(0)
-        self.truncate()
-        if not text:
-            return
+    def write(self, text: str) -> int:
+        """Show the lines, and those before them."""
         self._lines.extend(text.rstrip("\n").splitlines())
         shown = {"text/plain": "\n".join(self._lines)}
         if self._output is None:
@@ -34,6 +28,7 @@ class NotebookOutput(io.StringIO):
             self._output = display(shown, raw=True, display_id=True)
         else:
             self._output.update(shown, raw=True)
+        return len(text)
 
 
 def progress_console() -> Console:

@@ -84,18 +84,27 @@ class RunWriter:
         self._start: int | None = purged if epoch or once else None
         """The first of the earlier steps that this file replaces; None if there are none."""
         self._writes, self._is_new, self._kept = writes, True, list[bytes]()
-        self._points: list[tuple[float, int, Callable[[], Mapping[str, float]]]] = []
+        self._points: list[tuple[float, int, Mapping[str, float]]] = []
         """Time, epoch and curves that no action has yet."""
         for record in earlier:
             self.write_epoch(record)
 
     def write_epoch(self, record: Record) -> None:
         """Write the numbers of an epoch record, except those that are None."""
-        self._points.append((time.time(), record["epoch"], partial(self._epoch_curves, record)))
+        known = {tag: record.get(key) for key, tag in CURVES.items()}
+        if known["valid/token"] is not None:
+            known["valid/token"] *= self._sign
+        known |= {f"metrics/{name}": x for name, x in record.get("metrics", {}).items()}
+        curves = {tag: value for tag, value in known.items() if value is not None}
+        self._points.append((time.time(), record["epoch"], curves))
 
     def write_test(self, record: Record) -> None:
         """Write the losses of a test record, and the model's report."""
-        self._points.append((time.time(), record["epoch"], partial(self._test_curves, record)))
+        report = record.get("report", {}).items()
+        curves = {f"report/{name.replace(' ', '_')}": x for name, x in report}
+        keys = [key for key in ("token", "sentence") if key in record]
+        curves |= {f"test/{key}": self._sign * record[key] for key in keys}
+        self._points.append((time.time(), record["epoch"], curves))
 
     def take(self, *, last: bool = False) -> Callable[[], None] | None:
         """Return an action that writes the new points, if any; `last` completes the file."""
@@ -136,21 +145,8 @@ class RunWriter:
             if not any(self._store.path.glob("events.out.tfevents.*")):
                 yield Event(wall_time=begin, summary=self._hparams())
         for when, epoch, curves in points:
-            values = [Summary.Value(tag=k, simple_value=x) for k, x in curves().items()]
+            values = [Summary.Value(tag=k, simple_value=x) for k, x in curves.items()]
             yield Event(wall_time=when, step=epoch, summary=Summary(value=values))
-
-    def _epoch_curves(self, record: Record) -> dict[str, float]:
-        known = {tag: record.get(key) for key, tag in CURVES.items()}
-        if known["valid/token"] is not None:
-            known["valid/token"] *= self._sign
-        known |= {f"metrics/{name}": x for name, x in record.get("metrics", {}).items()}
-        return {tag: value for tag, value in known.items() if value is not None}
-
-    def _test_curves(self, record: Record) -> dict[str, float]:
-        report = record.get("report", {}).items()
-        curves = {f"report/{name.replace(' ', '_')}": x for name, x in report}
-        keys = [key for key in ("token", "sentence") if key in record]
-        return {**{f"test/{key}": self._sign * record[key] for key in keys}, **curves}
 
     def _hparams(self) -> Summary:
         config = self._config
