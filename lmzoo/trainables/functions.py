@@ -14,7 +14,7 @@ import contextlib
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,9 @@ from lmzoo.lab.study.output import printed_into
 from lmzoo.lab.study.programs import ProgramRun, Report
 from lmzoo.train.checkpoint import RUN, checkpoint_bytes, read_checkpoint
 
+GIVEN = ("settings", "seed", "resume", "epochs")
+"""Arguments of a function, each by its name."""
+VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 ARRAY = "numpy array"
 """Key of an array in a saved state."""
 
@@ -43,8 +46,18 @@ def check_function(function: Callable[..., Any]) -> None:
             f"function {name or function!r} is not defined at the top of a module, so that no "
             "worker can import it; define it with `def` in a file"
         )
+    try:
+        known = inspect.signature(function).parameters.values()
+    except ValueError:  # it is written in C
+        known = ()
+    needed = [p.name for p in known if p.default is p.empty and p.kind not in VARIABLE]
+    for other in [own for own in needed if own not in GIVEN]:
+        raise UserError(f"function {name} needs {other!r}; it is given {', '.join(GIVEN)} only")
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise UserError(f"function {name} is asynchronous; write def {name}(settings, seed)")
+    positional = [p.name for p in known if p.kind is p.POSITIONAL_ONLY]
     for parameter in ("settings", "seed"):
-        if not _takes(function, parameter):
+        if parameter in positional or not known or not _takes(function, parameter):
             raise UserError(
                 f"function {name} has no parameter {parameter!r}; write def {name}(settings, seed)"
             )
@@ -84,14 +97,21 @@ class FunctionRun(ProgramRun):
         }  # fmt: skip
         try:
             result = function(**{k: v for k, v in given.items() if _takes(function, k)})
-            if isinstance(result, Mapping | int | float):
+            pair = isinstance(result, tuple) and isinstance(next(iter(result), None), Mapping)
+            is_one = not isinstance(result, Iterable) or getattr(result, "ndim", 1) == 0
+            if pair or is_one or isinstance(result, Mapping | str):
                 result = [result]
             self._reports = result
             for item in result:
+                if isinstance(item, tuple) and len(item) != 2:
+                    raise RuntimeError(f"it reported {item!r:.60}: report metrics, or also a state")
                 metrics, state = item if isinstance(item, tuple) else (item, None)
                 yield (metrics if isinstance(metrics, Mapping) else {"": metrics}), state
-        except (SystemExit, KeyboardInterrupt) as error:  # of the function: the worker goes on
-            words = f"sys.exit({error.code!r})" if isinstance(error, SystemExit) else "an interrupt"
+        except (Exception, GeneratorExit):  # the latter closes this generator
+            raise
+        except BaseException as error:  # of the function: the worker goes on
+            words = type(error).__name__
+            words = f"sys.exit({error.code!r})" if isinstance(error, SystemExit) else words
             raise RuntimeError(f"it ended with {words}") from error
 
     def train_epoch(self, budget: int) -> None:
@@ -136,7 +156,7 @@ def _takes(function: Callable[..., Any], name: str) -> bool:
 
 def _plain(value: Any) -> Any:
     """Return a state without arrays, as `torch.load(weights_only=True)` reads it."""
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
         return {ARRAY: torch.from_numpy(value.copy())}
     if isinstance(value, np.generic):
         return value.item()

@@ -13,9 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lmzoo.lab.store.local import Store
-
-LARGEST = 1e100
-"""The square of a larger metric can be infinite."""
+from lmzoo.lab.store.records import LARGEST
 
 
 def number(value: Any) -> float:

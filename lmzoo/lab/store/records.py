@@ -51,6 +51,8 @@ DAMAGED = "records-damaged.ndjson"
 CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"
 TEST_LOSSES = "test-{}.npy"
 TRACEBACK, WORKER_LOCK = "traceback.txt", ".worker-{}"
+LARGEST = 1e100
+"""The square of a larger metric can be infinite."""
 STATUSES = ("finished", "pruned", "diverged", "failed")
 IDENTITY_FIELDS = (
     *("numerics", "model", "recipe", "corpus"),

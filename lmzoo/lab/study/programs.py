@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lmzoo.lab.store.records import Record, RunFolder, epoch_records
+from lmzoo.lab.store.records import LARGEST, Record, RunFolder, epoch_records
 from lmzoo.lab.store.saved_run import SavedRun
 from lmzoo.lab.store.writer import Writer
 
@@ -61,6 +61,8 @@ class ProgramRun(SavedRun):
         """Whether the program that runs went on from a state."""
         self._new = 0
         """Its reports that were not known before."""
+        self._zero = False
+        """Whether it has reported an epoch 0."""
         super().__init__(folder, config, lock=lock, new=new, writer=writer)
 
     @abstractmethod
@@ -93,19 +95,28 @@ class ProgramRun(SavedRun):
             epoch = metrics.get("epoch")
             if epoch is None:
                 last = metrics, state
-            elif epoch == self.epoch + 1:
+                continue
+            if not _is_number(epoch) or not float(epoch) >= 0:
+                raise RuntimeError(f"epoch is {epoch!r:.60}, not a number of 1 or more")
+            epoch = float(epoch)
+            self._zero |= epoch == 0
+            if epoch == self.epoch + 1:
                 self._new += 1
                 self._add(int(epoch), metrics, state, begun)
                 return
             elif epoch > self.epoch + 1 and not self._resumed:
                 raise RuntimeError(
-                    f"it reported epoch {epoch} after epoch {self.epoch}; if it counts steps, say "
-                    f"how many are an epoch: Command(..., every={epoch - self.epoch})"
+                    f"it reported epoch {epoch:g} after epoch {self.epoch}; if it counts steps, "
+                    f"say how many are an epoch: Command(..., every={epoch - self.epoch:g})"
                 )
             elif epoch > self.epoch + 1:
                 self._begin_again()
                 return self.train_epoch(budget)
         self.stop()
+        if self._zero and last is None and self.epoch in (0, budget - 1):
+            raise RuntimeError(
+                "it counts epochs from 0: report epoch + 1, or write Command(..., first_epoch=0)"
+            )
         if self._resumed and not self._new and last is None:
             self._begin_again()
             return self.train_epoch(budget)
@@ -162,15 +173,16 @@ class ProgramRun(SavedRun):
     def _add(self, epoch: int, metrics: Mapping[str, Any], state: Any, begun: float) -> None:
         numbers: dict[str, float] = {}
         for name, value in metrics.items():
-            try:
-                numbers[name or self._metric] = float(value)
-            except (TypeError, ValueError):
-                if name in (self._metric, ""):
-                    text = f"{self._metric} is {str(value)[:60]!r}, not a number"
-                    raise RuntimeError(text) from None
+            own = name or self._metric
+            is_text = not _is_number(value) and (value is not None or own == self._metric)
+            if is_text and own in (self._metric, self._test_metric):
+                text = f"{own} is {str(value)[:60]!r}, not a number; report it as one"
+                raise RuntimeError(text)
+            if _is_number(value):
+                numbers[own] = float(value)
         numbers.pop("epoch", None)
         named = [numbers[name] for name in (self._metric, self._test_metric) if name in numbers]
-        is_finite = all(math.isfinite(value) for value in named)
+        is_finite = all(abs(value) <= LARGEST for value in named)
         self.training.epoch, self.training.state = epoch, state
         self.training.record = {
             "event": "epoch",
@@ -190,3 +202,10 @@ class ProgramRun(SavedRun):
 
     def _load(self, data: bytes) -> list[Record]:
         raise ValueError("a program of this kind has no checkpoint")
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return not isinstance(value, bool) and float(value) is not None
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return False
