@@ -12,7 +12,6 @@ import socket
 import stat
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -83,7 +82,7 @@ def begin() -> None:
     """Start Ray, or join the cluster, in a thread; without use it ends with this process."""
     for name in ("ray", "ray.tune"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    executor = ThreadPoolExecutor(1)
+    executor = ThreadPoolExecutor(2)
     _EARLY.append((executor, executor.submit(_join if ADDRESS else _start, QUIET)))
     STOPS.install()  # the import of Ray has installed handlers
     atexit.register(_abandon)
@@ -110,22 +109,11 @@ def cluster(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
     # Ray reports dead processes on stdout, also while it ends.
     executor, connected = _EARLY.pop()
     with contextlib.redirect_stdout(sys.stderr), executor:
-        errors: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                meanwhile()
-            except BaseException as error:
-                errors.append(error)
-
-        others = threading.Thread(target=run, daemon=True)
+        others = executor.submit(meanwhile)
         try:
-            others.start()
             connected.result()
             STOPS.install()  # at once: Ray has installed a handler of its own
-            others.join()
-            if errors:
-                raise errors[0]
+            others.result()
             yield
         finally:
             connected.exception()
