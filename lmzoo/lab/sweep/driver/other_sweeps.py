@@ -97,8 +97,9 @@ class OtherSweeps:
         self._demands = {n: demand for n, demand in self._demands.items() if n in names}
         for name in names:
             with contextlib.suppress(RayError, ValueError):  # it has ended meanwhile
-                answer: Any = ray.get_actor(name, NAMESPACE).demand.remote()
-                if demand := ray.get(answer, timeout=ANSWER_SECONDS):
+                board = ray.get_actor(name, NAMESPACE)
+                demand: Any = ray.get(board.demand.remote(), timeout=ANSWER_SECONDS)
+                if demand:
                     self._demands[name] = demand
         others = [(n, demand) for n, demand in self._demands.items() if demand.kind == own.kind]
         ordered = sorted([*others, (self._name, own)])

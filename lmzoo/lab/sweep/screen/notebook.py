@@ -11,14 +11,15 @@ LINES, WIDTH = 15, 100
 """Lines that are shown, the last ones, and letters of a line that rich may fill."""
 
 
-class NotebookOutput(io.TextIOBase):
+class NotebookOutput(io.StringIO):
     """A file whose last lines are one output of the cell that runs."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._lines: deque[str] = deque(maxlen=LINES)
         self._output: Any = None
 
-    def write(self, text: str) -> int:
+    def write(self, text: str, /) -> int:
         """Show the lines, and those before them."""
         self._lines.extend(text.rstrip("\n").splitlines())
         shown = {"text/plain": "\n".join(self._lines)}
