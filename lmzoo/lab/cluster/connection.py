@@ -139,7 +139,7 @@ def _disconnect() -> None:
 def _delete_session() -> None:
     """Delete the logs and sockets of the Ray that this process has started; Ray keeps them."""
     if not ADDRESS:
-        for folder in Path(_temporary_folder(os.environ)[1]).glob(f"ray/session_*_{os.getpid()}"):
+        for folder in Path(_temporary_folder(os.environ)).glob(f"ray/session_*_{os.getpid()}"):
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -193,7 +193,7 @@ def _start(quiet: Mapping[str, Any]) -> None:
             "remove `import ray` from the study, or put it inside a function"
         )
     check_temporary_folder(os.environ)
-    delete_abandoned_sessions(Path(_temporary_folder(os.environ)[1]) / "ray")
+    delete_abandoned_sessions(Path(_temporary_folder(os.environ)) / "ray")
     if text := short_of_addresses():
         LOG.warning("Ray %s", text)
     with contextlib.suppress(OSError):  # then each worker imports torch itself
@@ -241,15 +241,14 @@ SOCKET_BYTES = 107
 """Longest name of a socket on Linux."""
 
 
-def _temporary_folder(environ: Mapping[str, str]) -> tuple[str, str]:
-    """Return the variable that names Ray's temporary folder, "" if none does, and the folder."""
-    name = next((n for n in ("RAY_TMPDIR", "TMPDIR") if environ.get(n)), "")
-    return name, environ.get(name, "/tmp")
+def _temporary_folder(environ: Mapping[str, str]) -> str:
+    return environ.get("RAY_TMPDIR") or environ.get("TMPDIR") or "/tmp"
 
 
 def check_temporary_folder(environ: Mapping[str, str]) -> None:
     """Raise a `UserError` if the folder's name is too long for the sockets of Ray."""
-    name, folder = _temporary_folder(environ)
+    folder = _temporary_folder(environ)
+    name = "RAY_TMPDIR" if environ.get("RAY_TMPDIR") else "TMPDIR"
     if (size := len(os.fsencode(folder))) > SOCKET_BYTES - len(SOCKET):
         raise UserError(
             f"{name} has a name of {size} bytes ({folder}), but Ray's sockets allow "

@@ -26,12 +26,9 @@ class NodeType:
 
 @dataclass(frozen=True)
 class Growth:
-    """The worker nodes that a cluster may have at the same time, those that are live included.
+    """The worker nodes that a cluster may have at the same time, of these types.
 
-    Attributes:
-        types: The types of these nodes.
-        nodes: The maximum number of nodes of all types; None: any node may join.
-        autoscaling: Whether nodes are started when they are needed.
+    At most so many `nodes`; None: any node may join. `autoscaling`: they start when needed.
     """
 
     types: tuple[NodeType, ...] = ()

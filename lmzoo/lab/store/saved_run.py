@@ -43,14 +43,9 @@ class SavedRun(ABC):
     ) -> None:
         """Lock the folder, write `config` if it is new, and load the last readable checkpoint.
 
-        Args:
-            folder: The folder, which need not exist.
-            config: The config of the run.
-            patience: Seconds to wait for another process that has the run open, until a
-                `UserError` names it.
-            lock: False if this process has a lock of a store above the folder.
-            new: The store has no such folder, so nothing is read.
-            writer: Writes the files in the background; None: every call writes its files.
+        After `patience` seconds a `UserError` names another process that has the run open. `lock`
+        is False if this process has a lock of a store above the folder, and `new` is True if the
+        store has no such folder, so that nothing is read. Without a `writer`, calls write files.
         """
         self.folder = folder
         self.identity = config.get("run", "")

@@ -253,7 +253,7 @@ class Coordinator:
         actor.call, actor.answered = None, time.monotonic()
         if isinstance(result, Failed):
             actor.broken_since, actor.exchange = actor.answered, Exchange(actor.name)
-            self.fleet.health.leave_out(actor.place, result.reason)
+            self.fleet.health.left_out.setdefault(actor.place, result.reason)
             return
         actor.exchange, self._works, self._failed_starts = result, True, 0
         if result.reports:
@@ -374,7 +374,7 @@ class Coordinator:
             return True
         self._killed[node] += 1
         if self._killed[node] >= MAX_KILLED and self.fleet.nodes - {node}:
-            health.leave_out(node, f"Ray killed {MAX_KILLED} workers for want of memory")
+            health.left_out[node] = f"Ray killed {MAX_KILLED} workers for want of memory"
             return True
         pause = MEMORY_SECONDS * 2**self._failed_starts
         self._pause_until = now + pause

@@ -385,7 +385,18 @@ def time_left(work: Iterable[Work], pace: Pace, workers: int) -> float | None:
         return 0.0
     if not pace.known or not workers:
         return None
-    return sum(_stage(parts, pace, workers) for parts in stages.values())
+    total = 0.0
+    for parts in stages.values():
+        runs, shared, chain = Counter[str](), 0.0, 0.0
+        for part in parts:
+            runs[part.shape] += part.runs
+        for part in parts:
+            count = runs[part.shape]
+            size = min(part.limit, count, math.ceil(count * len(runs) / workers))
+            shared += part.epochs * pace.seconds(part.shape, size) * part.runs / size / workers
+            chain = max(chain, part.epochs * pace.seconds(part.shape, 1))
+        total += max(shared, chain)
+    return total
 
 
 def duration(seconds: float) -> str:
@@ -400,19 +411,6 @@ def elapsed(seconds: float) -> str:
     if not 90 <= seconds < 600:
         return duration(seconds)
     return f"{seconds // 60:.0f} min {seconds % 60 // 1:.0f} s"
-
-
-def _stage(parts: Sequence[Work], pace: Pace, workers: int) -> float:
-    runs = Counter[str]()
-    for part in parts:
-        runs[part.shape] += part.runs
-    shared, chain = 0.0, 0.0
-    for part in parts:
-        count = runs[part.shape]
-        size = min(part.limit, count, math.ceil(count * len(runs) / workers))
-        shared += part.epochs * pace.seconds(part.shape, size) * part.runs / size / workers
-        chain = max(chain, part.epochs * pace.seconds(part.shape, 1))
-    return max(shared, chain)
 
 
 PRUNED = 0.75

@@ -81,10 +81,6 @@ class Health:
             text = f"{count} runs failed there and none trained an epoch"
             self.left_out[node] = f"{text}: {reason}" if reason else text
 
-    def leave_out(self, node: str, reason: str) -> None:
-        """Give a node no more work: its worker could not start."""
-        self.left_out.setdefault(node, reason)
-
     def usable(self, in_use: Collection[str]) -> list[str]:
         """Return the nodes that may get work."""
         return [node for node in in_use if node not in self.left_out]
