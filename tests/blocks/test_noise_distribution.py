@@ -10,11 +10,16 @@ from tests.tiny import FINE
 COUNTS = torch.tensor([0, 9, 99, 399])
 
 
-@pytest.mark.parametrize("exponent", [0.0, 0.75, 1.0])
-def test_q_is_proportional_to_a_power_of_the_counts(exponent: float) -> None:
+def counted(exponent: float) -> NoiseDistribution:
     noise = NoiseDistribution(len(COUNTS), exponent)
     tokens = torch.repeat_interleave(torch.arange(len(COUNTS)), COUNTS)
     noise.update(torch.cat([tokens, tokens]), torch.arange(2 * len(tokens)) < len(tokens))
+    return noise
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.75, 1.0])
+def test_q_is_proportional_to_a_power_of_the_counts(exponent: float) -> None:
+    noise = counted(exponent)
     assert noise.counts.equal(COUNTS)
     weights = (1 + COUNTS).double() ** exponent
     like = torch.zeros((), dtype=torch.float64)
@@ -22,9 +27,7 @@ def test_q_is_proportional_to_a_power_of_the_counts(exponent: float) -> None:
 
 
 def test_draws_follow_q() -> None:
-    noise, count = NoiseDistribution(len(COUNTS), 0.75), 40_000
-    tokens = torch.repeat_interleave(torch.arange(len(COUNTS)), COUNTS)
-    noise.update(torch.cat([tokens, tokens]), torch.arange(2 * len(tokens)) < len(tokens))
+    noise, count = counted(0.75), 40_000
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         tokens = noise.draw((count // 4, 2, 2))

@@ -14,19 +14,11 @@ from tests.tiny import CLOSE, batch, tiny
 VOCAB = 30
 WAITS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 MODELS = [
-    "aggregate_markov",
-    "bigram_latent_crf",
-    "factorial_aggregate_markov",
-    "interpolated_bigram",
-    "latent_parent_positional",
-    "latent_parent_typed",
-    "latent_parent_uniform",
-    "log_bilinear_mixture",
-    "multi_transition_bigram",
-    "permutation_log_bilinear",
-    "prototype_rotation_mixture_sphere",
-    "trigram_latent_crf_sphere",
-]
+    "aggregate_markov", "bigram_latent_crf", "factorial_aggregate_markov", "interpolated_bigram",
+    "latent_parent_positional", "latent_parent_typed", "latent_parent_uniform",
+    "log_bilinear_mixture", "multi_transition_bigram", "permutation_log_bilinear",
+    "prototype_rotation_mixture_sphere", "trigram_latent_crf_sphere",
+]  # fmt: skip
 
 
 def gradients(model: LanguageModel, copies: int) -> dict[str, torch.Tensor]:

@@ -5,8 +5,6 @@ import dataclasses
 from typing import Any
 
 import pytest
-from torch import Tensor
-from torch.func import grad, vmap
 
 from lmzoo.base.equations import cut_names
 from lmzoo.base.errors import UserError
@@ -14,7 +12,6 @@ from lmzoo.cells.base import CELLS, Cell
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.cells.matrix import MatrixCell
 from lmzoo.laws.probes import disturb
-from lmzoo.laws.support import assert_close
 from lmzoo.laws.tiny import FINE
 from tests.cells.support import make
 from tests.kernels.variants import agree as scans_agree
@@ -55,7 +52,7 @@ def variants(name: str) -> list[Cell]:
 
 def agree(cell: Cell, count: int, length: int) -> None:
     disturb(cell)
-    scans_agree(cell, FINE, count, length)
+    scans_agree(cell, FINE, *data(cell, count, length))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -95,16 +92,3 @@ def test_a_cell_that_reads_its_state_has_no_parallel_scan(name: str) -> None:
     for left in SERIAL[name]:
         cell = make(name, cuts=sorted(SERIAL[name] - {left}))
         assert cell.fast_scan(*data(cell)) is None
-
-
-@pytest.mark.parametrize("name", ALWAYS)
-def test_members_of_a_pack_have_the_gradients_of_a_cell_alone(name: str) -> None:
-    cell = make(name)
-    x, start = data(cell, 6)
-
-    def loss(x: Tensor, start: Tensor) -> Tensor:
-        return cell.scan(x, start).square().sum()
-
-    packed = vmap(grad(loss, argnums=(0, 1)))(x.unflatten(0, (3, 2)), start.unflatten(0, (3, 2)))
-    for found, expected in zip(packed, grad(loss, argnums=(0, 1))(x, start), strict=True):
-        assert_close(found.flatten(0, 1), expected, FINE, "gradient")

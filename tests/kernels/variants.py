@@ -8,6 +8,7 @@ from torch import Tensor
 
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell
+from lmzoo.kernels.tokens import TokenInputs
 from lmzoo.laws.support import assert_close
 from tests.cells.support import subsets
 
@@ -77,11 +78,12 @@ def build(config: Any, dtype: torch.dtype, width: int = 5, length: int = 4, seed
         return CELLS.build(config, width, length).to(dtype)
 
 
-def results(cell: Cell, x: Tensor, start: Tensor, *, fast: bool) -> list[Tensor]:
-    """Return outputs, and the gradients of x, start and every weight of a weighted sum."""
-    x, start = x.clone().requires_grad_(), start.clone().requires_grad_()
-    inputs = [x, start, *cell.parameters()]
-    y = cell.fast_scan(x, start) if fast else cell.naive_scan(x, start)
+def results(cell: Cell, x: Tensor | TokenInputs, start: Tensor, *, fast: bool) -> list[Tensor]:
+    """Return outputs, and gradients of x (or its table), start and every weight of a sum."""
+    vectors = (x if isinstance(x, Tensor) else x.table).clone().requires_grad_()
+    x = vectors if isinstance(x, Tensor) else TokenInputs(x.tokens, vectors)
+    inputs = [vectors, start.clone().requires_grad_(), *cell.parameters()]
+    y = cell.fast_scan(x, inputs[1]) if fast else cell.naive_scan(x, inputs[1])
     assert y is not None
     weighting = torch.randn(y.shape, generator=torch.Generator().manual_seed(7), dtype=y.dtype)
     # The added zero keeps a control differentiable that depends on none of its inputs.
@@ -89,9 +91,8 @@ def results(cell: Cell, x: Tensor, start: Tensor, *, fast: bool) -> list[Tensor]
     return [y.detach(), *torch.autograd.grad(loss, inputs)]
 
 
-def agree(cell: Cell, tolerance: float, count: int = 3, length: int = 4) -> None:
+def agree(cell: Cell, tolerance: float, x: Tensor | TokenInputs, start: Tensor) -> None:
     """Assert that both scans have the same outputs and gradients, in relation to the largest."""
-    x, start = data(cell, count, length)
     fast, naive = (results(cell, x, start, fast=fast) for fast in (True, False))
     names = ["outputs", "inputs", "start", *(name for name, _ in cell.named_parameters())]
     for name, actual, expected in zip(names, fast, naive, strict=True):

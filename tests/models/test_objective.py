@@ -2,6 +2,7 @@
 
 import math
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -339,30 +340,20 @@ def test_probabilities_of_all_fillings_of_the_spans_sum_to_one(
 def test_evaluation_shares_spans_and_training_draws_new_ones() -> None:
     model = small("span_corruption", samples=3)
     tokens, lengths = batch(model.task)
-    recorded: list[Tensor] = []
-    score_hidden = model.score_hidden
-
-    def record(tokens: Tensor, lengths: Tensor, masked: Tensor) -> Tensor:
-        recorded.append(masked)
-        return score_hidden(tokens, lengths, masked)
-
-    model.score_hidden = record
-    actual = log_prob(model, tokens, lengths)
+    with patch.object(model, "score_hidden", wraps=model.score_hidden) as score:
+        actual = log_prob(model, tokens, lengths)
+        for noise in (0, 1):
+            log_prob(model, tokens, lengths, training=True, noise=noise)
+    model.eval()
+    *recorded, first, second = [call.args[2] for call in score.call_args_list]
+    assert not first.equal(second)
+    assert len(recorded) == 3 * (tokens.shape[1] - 1)
     real = torch.arange(tokens.shape[1]) < lengths[:, None]
-    assert all(masked.equal(masked[0] & real) for masked in recorded), (
-        "sequences draw for themselves"
-    )
+    assert all(masked.equal(masked[0] & real) for masked in recorded)
     assert not any(masked[:, 0].any() for masked in recorded), "<start> is hidden"
     for t in range(1, tokens.shape[1]):
         drawn = recorded[3 * t - 3 : 3 * t]
         assert all(masked[0, t] for masked in drawn), f"token {t} is not hidden"
-        per_draw = torch.stack(
-            [score_hidden(tokens, lengths, masked)[:, t - 1] for masked in drawn]
-        )
-        assert_close(actual[:, t], per_draw.mean(0), CLOSE, f"mean over the draws at {t}")
-    assert len(recorded) == 3 * (tokens.shape[1] - 1)
-    recorded.clear()
-    for noise in (0, 1):
-        log_prob(model, tokens, lengths, training=True, noise=noise)
-    assert len(recorded) == 2
-    assert not recorded[0].equal(recorded[1])
+        per_draw = [model.score_hidden(tokens, lengths, masked)[:, t - 1] for masked in drawn]
+        mean = torch.stack(per_draw).mean(0)
+        assert_close(actual[:, t], mean, CLOSE, f"mean over the draws at {t}")

@@ -21,7 +21,6 @@ from lmzoo.laws.density import (
     law_sums_to_one,
 )
 from lmzoo.laws.support import assert_close, is_deterministic, log_prob
-from lmzoo.models.encoder_decoder import read_reversed
 from lmzoo.models.seq2seq_recurrent import encode, encode_backward, last_output
 from tests.models.equivalence import small
 from tests.tiny import CLOSE, FINE, SAME, batch, default_source, every_sequence, sources, tiny
@@ -160,24 +159,6 @@ def test_a_cell_without_one_linear_map_of_its_inputs_needs_folded_ones(cell: obj
         tiny("seq2seq_dot_attention", cell=cell, folded=False)
 
 
-NAMES = ["gru_autoencoder", "rnn_autoencoder"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-@torch.no_grad()
-def test_code_depends_on_all_tokens_and_not_on_pads(name: str) -> None:
-    model = small(name)
-    tokens, _ = batch(model.task)
-    lengths = torch.full((len(tokens),), model.task.length - 1)
-    code = model.encode(tokens, lengths)
-    assert code.shape == (len(tokens), model.config.width)
-    for t in range(model.task.length):
-        changed = tokens.clone()
-        changed[:, t] = (tokens[:, t] + 1) % model.task.vocab
-        moved = (model.encode(changed, lengths) - code).abs().amax(1)
-        assert (moved > 1e-4).all() if t < model.task.length - 1 else (moved == 0).all()
-
-
 FLAT = ["linear_autoencoder", "mlp_autoencoder"]
 
 
@@ -264,17 +245,3 @@ def test_only_training_is_random_and_noise_std_is_refused() -> None:
 def test_the_order_is_reversed_within_the_length_and_keeps_the_pads() -> None:
     expected = [[4, 3, 2, 1, 0], [0, 1, 2, 3, 4], [2, 1, 0, 3, 4]]
     assert reversed_order(LENGTHS, 5).tolist() == expected
-
-
-@torch.no_grad()
-def test_read_reversed_equals_torchs_gru_on_each_reversed_sequence() -> None:
-    torch.manual_seed(0)
-    cell, library = CELLS.build(CELLS.parse("gru"), E, 5), nn.GRU(E, E, batch_first=True)
-    for name, weight in cell.w.named_parameters():
-        weight.copy_(getattr(library, f"{name}_l0"))
-    x = torch.randn(3, 5, E)
-    codes = read_reversed(cell, x, LENGTHS, torch.ones(3, E))
-    for row, length in enumerate(LENGTHS.tolist()):
-        reversed_x = x[row : row + 1, :length].flip(1)
-        _, expected = library(reversed_x, torch.ones(1, 1, E))
-        assert_close(codes[row], expected[0, 0], CLOSE, f"code of {length} vectors")

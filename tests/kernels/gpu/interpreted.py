@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 import torch
-from torch.func import vmap
+from torch.func import stack_module_state, vmap
 
 from lmzoo import zoo
 from lmzoo.cells.base import CELLS
@@ -117,10 +117,7 @@ def assert_members_are_computed_as_if_alone(name, members, rows, steps, width):
     """Compare the outputs and gradients of a pack with those of each cell alone."""
     torch.manual_seed(0)
     cells = [CELLS.build(CELLS.parse(name), width, steps) for _ in range(members)]
-    weights = {n: torch.stack([dict(c.named_parameters())[n].detach() for c in cells])
-               for n, _ in cells[0].named_parameters()}  # fmt: skip
-    for weight in weights.values():
-        weight.requires_grad_()
+    weights, _ = stack_module_state(cells)
     x, upstream = torch.randn(2, members, rows, steps, width)
     start = torch.randn(members, rows, width * cells[0].num_state_vectors)
 
@@ -147,12 +144,7 @@ def test_members_of_different_lengths_equal_models_alone():
     """What follows the end of a sequence counts for nothing."""
     task = captions().task
     models = build("DLM46", task, width=5, emission={"components": 3})
-    weights = {
-        name: torch.stack([dict(m.named_parameters())[name].detach() for m in models])
-        for name, _ in models[0].named_parameters()
-    }
-    for weight in weights.values():
-        weight.requires_grad_()
+    weights, _ = stack_module_state(models)
     torch.manual_seed(0)
     tokens = torch.randint(4, task.vocab, (3, 4, 7))
     lengths = torch.tensor([[7, 2, 4, 7], [3, 3, 2, 5], [2, 2, 2, 2]])

@@ -45,6 +45,17 @@ def assert_close(results, references, tolerance=TOLERANCE):
         assert (result - reference).abs().max() <= tolerance * (1 + reference.abs().max())
 
 
+def assert_equal(function, formula, inputs, tolerance=TOLERANCE, *, members=None, node=""):
+    """Compare kernels' values and gradients, mapped over members, with a formula in float64."""
+    inputs = [tensor.requires_grad_() for tensor in inputs]
+    with without_kernels("cpu"):
+        results = values_and_gradients(vmap(function) if members else function, inputs)
+    assert node in f"{results[0].grad_fn} {results[0].grad_fn.next_functions}"
+    wide = [tensor.detach().double().requires_grad_() for tensor in inputs]
+    formula = vmap(formula) if members else formula
+    assert_close(results, values_and_gradients(formula, wide), tolerance)
+
+
 def values_and_gradients(function, inputs):
     """Return the result of a function of tensors, and a weighted sum's gradients."""
     out = function(*inputs)
@@ -98,22 +109,15 @@ def test_adam_keeps_a_nan_in_its_row():
 @pytest.mark.parametrize("shape", [(7, 30), (2, 3, 1), (5,), (130, 64)], ids=str)
 def test_the_sphere_equals_its_formula(shape):
     torch.manual_seed(0)
-    x = torch.randn(shape).requires_grad_()
-    wide = x.detach().double().requires_grad_()
-    with without_kernels("cpu"):
-        results = values_and_gradients(lambda v: project_to_sphere(v, 3.0), [x])
-    assert "Project" in str(results[0].grad_fn)
-    assert_close(results, values_and_gradients(lambda v: naive_project_to_sphere(v, 3.0), [wide]))
+    functions = (partial(f, radius=3.0) for f in (project_to_sphere, naive_project_to_sphere))
+    assert_equal(*functions, [torch.randn(shape)], node="Project")
 
 
 def test_the_sphere_reads_a_parameter_of_all_members_in_place():
     """The rows of a member are contiguous, those of two members are not."""
     torch.manual_seed(0)
-    x = torch.randn(3, 50)[:, 8:38].view(3, 5, 6).requires_grad_()
-    wide = x.detach().double().requires_grad_()
-    with without_kernels("cpu"):
-        results = values_and_gradients(vmap(lambda v: project_to_sphere(v, 1.0)), [x])
-    assert_close(results, values_and_gradients(lambda v: naive_project_to_sphere(v, 1.0), [wide]))
+    functions = (partial(f, radius=1.0) for f in (project_to_sphere, naive_project_to_sphere))
+    assert_equal(*functions, [torch.randn(3, 50)[:, 8:38].view(3, 5, 6)], members=3)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-13, 1.0, 1e30])
@@ -136,29 +140,20 @@ def mixture_arguments(positions, width, components, vocab, lead=()):
     weight, bias = torch.randn(*lead, components, width), torch.randn(*lead, components)
     s = torch.log_softmax(30 * torch.randn(*lead, vocab, components), dim=-2)
     tokens = torch.randint(vocab, (*lead, positions))
-    return [t.requires_grad_() for t in (y, weight, bias, s)], tokens
-
-
-def in_float64(tensors):
-    return [tensor.detach().double().requires_grad_() for tensor in tensors]
+    return [y, weight, bias, s], tokens
 
 
 @pytest.mark.parametrize("sizes", [(70, 6, 5, 19), (3, 5, 33, 4), (1, 3, 1, 2)], ids=str)
 def test_the_mixture_equals_its_formula(sizes):
     inputs, tokens = mixture_arguments(*sizes)
-    with without_kernels("cpu"):
-        results = values_and_gradients(lambda *x: mixture_log_prob(*x, tokens), inputs)
-    assert "Mixture" in str(results[0].grad_fn.next_functions)
-    reference = values_and_gradients(
-        lambda *x: naive_mixture_log_prob(*x, tokens), in_float64(inputs)
-    )
-    assert_close(results, reference, 1e-5)
+    functions = (partial(f, tokens=tokens) for f in (mixture_log_prob, naive_mixture_log_prob))
+    assert_equal(*functions, inputs, 1e-5, node="Mixture")
 
 
 @pytest.mark.filterwarnings("ignore:divide by zero")  # log 0, in NumPy
 def test_a_token_without_probability_is_minus_infinity():
     inputs, tokens = mixture_arguments(6, 4, 5, 3)
-    *gate, s = (x.detach() for x in inputs)
+    *gate, s = inputs
     s[1] = -math.inf
     with without_kernels("cpu"):
         out = mixture_log_prob(*gate, s, tokens)
@@ -170,14 +165,13 @@ def test_a_token_without_probability_is_minus_infinity():
 def test_the_mixture_of_members_equals_its_formula():
     """Members and batches of two axes."""
     inputs, tokens = mixture_arguments(12, 6, 5, 7, lead=(3,))
-    inputs[0] = inputs[0].detach().view(3, 4, 3, 6).requires_grad_()
-    tokens = tokens.view(3, 4, 3)
-    with without_kernels("cpu"):
-        results = values_and_gradients(lambda *x: vmap(mixture_log_prob)(*x, tokens), inputs)
-    reference = values_and_gradients(
-        lambda *x: vmap(naive_mixture_log_prob)(*x, tokens), in_float64(inputs)
-    )
-    assert_close(results, reference, 1e-5)
+    inputs[0], tokens = inputs[0].view(3, 4, 3, 6), tokens.view(3, 4, 3)
+    functions = (partial(_mapped, f, tokens) for f in (mixture_log_prob, naive_mixture_log_prob))
+    assert_equal(*functions, inputs, 1e-5)
+
+
+def _mapped(function, tokens, *inputs):
+    return vmap(function)(*inputs, tokens)
 
 
 @pytest.mark.parametrize("members", [None, 3])
@@ -193,9 +187,7 @@ def test_rows_of_a_table_equal_those_of_torch(members, smallest_sorted, monkeypa
     def reference(table):
         return vmap(lambda t, w: naive(w, t))(table, tokens) if members else naive(tokens, table)
 
-    with without_kernels("cpu"):
-        results = values_and_gradients(lambda t: look_up(t, tokens), [table.requires_grad_()])
-    assert_close(results, values_and_gradients(reference, in_float64([table])))
+    assert_equal(lambda t: look_up(t, tokens), reference, [table])
 
 
 def test_sums_of_sorted_rows_are_those_of_all_rows_and_the_same_every_time(monkeypatch):
@@ -219,7 +211,7 @@ def test_log_normalisers_equal_their_formula(members, monkeypatch):
     monkeypatch.setattr(log_normaliser, "MIN_WORDS", 1)
     torch.manual_seed(0)
     lead = () if members is None else (members,)
-    inputs = [torch.randn(*lead, n, 6).mul(2).requires_grad_() for n in (9, 67)]
+    inputs = [torch.randn(*lead, n, 6).mul(2) for n in (9, 67)]
 
     def tiled(y, table):
         return log_normalisers(y, table, 0)
@@ -227,9 +219,7 @@ def test_log_normalisers_equal_their_formula(members, monkeypatch):
     def naive(y, table):
         return torch.logsumexp(y @ table.mT, dim=-1)
 
-    with without_kernels("cpu"):
-        results = values_and_gradients(vmap(tiled) if members else tiled, inputs)
-    assert_close(results, values_and_gradients(naive, in_float64(inputs)))
+    assert_equal(tiled, naive, inputs, members=members)
 
 
 @on_the_interpreter
@@ -258,10 +248,7 @@ def test_masked_scores_equal_those_of_torch(members, clamp):
         one = partial(mask_scores, clamp=clamp)
         return one(values, lengths) if members is None else vmap(one)(values, lengths)
 
-    with without_kernels("cpu"):
-        results = values_and_gradients(mask, [values.requires_grad_()])
-    assert "Mask" in str(results[0].grad_fn)
-    assert_close(results, values_and_gradients(mask, in_float64([values])), 1e-7)
+    assert_equal(mask, mask, [values], 1e-7, node="Mask")
 
 
 @pytest.mark.parametrize("members", [None, 3])
@@ -269,7 +256,7 @@ def test_joint_affine_maps_equal_single_ones(members):
     torch.manual_seed(0)
     lead = () if members is None else (members,)
     shapes = (4, 3, 6), (6, 2), (6, 5), (2,), (5,)
-    inputs = [torch.randn(*lead, *shape).requires_grad_() for shape in shapes]
+    inputs = [torch.randn(*lead, *shape) for shape in shapes]
 
     def joint(x, a, b, c, d):
         return joint_affine(x, (a, b), (c, d))
@@ -277,9 +264,7 @@ def test_joint_affine_maps_equal_single_ones(members):
     def single(x, a, b, c, d):
         return torch.cat([x @ a + c, x @ b + d], dim=-1)
 
-    functions = (joint, single) if members is None else (vmap(joint), vmap(single))
-    results = values_and_gradients(functions[0], inputs)
-    assert_close(results, values_and_gradients(functions[1], in_float64(inputs)))
+    assert_equal(joint, single, inputs, members=members)
 
 
 def test_gradients_are_joined_as_copies_of_each():
