@@ -17,6 +17,20 @@ def make(name: str, width: int = WIDTH, length: int = LENGTH, seed: int = 0, **f
     return build_cell({"name": name, **fields}, width, length, seed)
 
 
+LIBRARY = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
+
+
+@torch.no_grad()
+def torch_layers(*cells: Cell, endings: tuple[str, ...] = ("l0",), **options: Any) -> nn.RNNBase:
+    """Return torch's module with the weights of these cells."""
+    first = cells[0]
+    theirs = LIBRARY[first.name](first.width, first.width, batch_first=True, **options)
+    for cell, ending in zip(cells, endings, strict=True):
+        for name, weight in cell.w.named_parameters():
+            theirs.get_parameter(f"{name}_{ending}").copy_(weight)
+    return theirs.to(next(first.parameters()).dtype)
+
+
 def outputs(cell: Cell, seed: int = 1) -> Tensor:
     """Return the outputs of the cell for these inputs, (B, T, H)."""
     with torch.no_grad():

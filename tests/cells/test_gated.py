@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell
@@ -14,26 +14,25 @@ from lmzoo.cells.lstm import Peephole
 from lmzoo.cells.mgu import MGU
 from lmzoo.cells.rnn import spectral_radius
 from lmzoo.laws.support import assert_close
-from tests.cells.support import bits, groups, inputs, make, outputs, subsets, trace
+from tests.cells.support import (
+    LIBRARY,
+    bits,
+    groups,
+    inputs,
+    make,
+    outputs,
+    subsets,
+    torch_layers,
+    trace,
+)
 from tests.tiny import FINE
-
-LIBRARY = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
-
-
-def torch_layer(cell: Cell, **options: Any) -> nn.RNNBase:
-    """Return torch's layer with the weights of the cell."""
-    theirs = LIBRARY[cell.name](cell.width, cell.width, batch_first=True, **options).double()
-    with torch.no_grad():
-        for name, weight in cell.w.named_parameters():
-            getattr(theirs, f"{name}_l0").copy_(weight)
-    return theirs
 
 
 @pytest.mark.parametrize("name", [*LIBRARY, "relu"])
 def test_outputs_equal_those_of_torch(name: str) -> None:
     relu = name == "relu"
     cell = make("rnn" if relu else name, 5, 6, **({"activation": "relu"} if relu else {}))
-    theirs = torch_layer(cell, **({"nonlinearity": "relu"} if relu else {}))
+    theirs = torch_layers(cell, **({"nonlinearity": "relu"} if relu else {}))
     x, start = inputs(cell, count=3)
     parts = tuple(part[None].contiguous() for part in start.split(5, dim=-1))
     expected, _ = theirs(x, parts if len(parts) > 1 else parts[0])

@@ -157,17 +157,42 @@ CASES: list[dict[str, Any]] = [
     {"name": "gated_deltanet2", "beta_max": 2.0, "expand_v": 2},
     {"name": "comba", "cuts": ["feedback"], "beta_max": 2.0},
     {"name": "deltaproduct", "products": 1},
+    *({"name": "mesa", "cuts": c} for c in ([], ["ridge", "beta"], ["solve"])),
+    {"name": "mesa", "cuts": ["gamma", "norm", "unit"]},
 ]
+
+
+def mesa(cell: Any, w: dict[str, Tensor], x: Tensor) -> Tensor:
+    """As `ops/mesa_net/naive.py` of flash-linear-attention computes it exactly."""
+    (tokens, width), n, cuts = x.shape, 2, cell.config.cuts
+    q, k = conv(x @ torch.cat([w["q"], w["k"]]).T, w["conv"]).chunk(2, dim=1)
+    q, k, v = heads(q, n), heads(k, n), heads(x @ w["v"].T, n)
+    if "unit" not in cuts:
+        q, k = (u / torch.sqrt(u.pow(2).sum(-1, keepdim=True) + 1e-6) for u in (q, k))
+    one = x.new_ones(tokens, n)
+    beta = one if "beta" in cuts else torch.sigmoid(x @ w["beta"].T + w["bias_beta"])
+    gamma = one if "gamma" in cuts else torch.sigmoid(x @ w["gamma"].T + w["bias_gamma"])
+    ridge = F.softplus(w["ridge"]) + 0.25 if "ridge" in w else x.new_ones(width)
+    kk, kv, outputs = *x.new_zeros(2, n, width // n, width // n), []
+    for t in range(tokens):
+        kept, written = gamma[t][:, None, None], (beta[t][:, None] * k[t])[..., None]
+        kk, kv = kept * kk + written * k[t][:, None], kept * kv + written * v[t][:, None]
+        solved = torch.linalg.solve(kk + torch.diag_embed(ridge.view(n, -1)), q[t])
+        read = q[t] if "solve" in cuts else solved
+        outputs.append(torch.einsum("nkv,nk->nv", kv, read))
+    o = torch.stack(outputs)
+    return (o if "norm" in cuts else rms(o, w["norm"])).flatten(1) @ w["out"].T
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("fields", CASES, ids=str)
-def test_cuts_and_options_of_the_delta_rule_compute_their_equations(fields: dict[str, Any]) -> None:
+def test_cuts_and_options_compute_their_equations(fields: dict[str, Any]) -> None:
     cell = make(**fields, width=12, length=11)
     disturb(cell)
     x = torch.randn(11, 12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     start = torch.ones(1, cell.num_state_vectors * 12, dtype=torch.float64)
-    expected = delta_rule(cell, dict(cell.w.named_parameters()), x)
+    form = mesa if cell.name == "mesa" else delta_rule
+    expected = form(cell, dict(cell.w.named_parameters()), x)
     assert_close(cell.scan(x[None], start)[0], expected, FINE, "outputs")
 
 
@@ -199,37 +224,3 @@ def test_published_initial_values() -> None:
     assert (w.log_centre == torch.tensor(-0.2)).all()
     assert (w.log_rate_a.exp() <= 16).all()
     assert ((F.softplus(w.bias_alpha_a) > 9e-4) & (F.softplus(w.bias_alpha_a) < 0.11)).all()
-
-
-TOKENS, SIZE, N = 9, 8, 2
-
-
-@pytest.mark.parametrize(
-    "cuts", [[], ["ridge", "beta"], ["solve"], ["gamma", "norm", "unit"]], ids=str
-)
-@torch.no_grad()
-def test_outputs_of_mesa_are_those_of_the_loop(cuts: list[str]) -> None:
-    """As `ops/mesa_net/naive.py` of flash-linear-attention computes them exactly."""
-    cell = make("mesa", SIZE, TOKENS, cuts=cuts)
-    disturb(cell)
-    w = {name: weight for name, weight in cell.w.named_parameters()}
-    x = torch.randn(TOKENS, SIZE, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    q, k = conv(x @ torch.cat([w["q"], w["k"]]).T, w["conv"]).chunk(2, dim=1)
-    q, k, v = heads(q, N), heads(k, N), heads(x @ w["v"].T, N)
-    if "unit" not in cuts:
-        q, k = (u / torch.sqrt(u.pow(2).sum(-1, keepdim=True) + 1e-6) for u in (q, k))
-    one = x.new_ones(TOKENS, N)
-    beta = one if "beta" in cuts else torch.sigmoid(x @ w["beta"].T + w["bias_beta"])
-    gamma = one if "gamma" in cuts else torch.sigmoid(x @ w["gamma"].T + w["bias_gamma"])
-    ridge = F.softplus(w["ridge"]) + 0.25 if "ridge" in w else x.new_ones(SIZE)
-    kk, kv, outputs = x.new_zeros(N, SIZE // N, SIZE // N), x.new_zeros(N, SIZE // N, SIZE // N), []
-    for t in range(TOKENS):
-        kept, written = gamma[t][:, None, None], (beta[t][:, None] * k[t])[..., None]
-        kk, kv = kept * kk + written * k[t][:, None], kept * kv + written * v[t][:, None]
-        solved = torch.linalg.solve(kk + torch.diag_embed(ridge.view(N, -1)), q[t])
-        read = q[t] if "solve" in cuts else solved
-        outputs.append(torch.einsum("nkv,nk->nv", kv, read))
-    o = torch.stack(outputs)
-    o = (o if "norm" in cuts else rms(o, w["norm"])).flatten(1) @ w["out"].T
-    actual = cell.scan(x[None], x.new_ones(1, cell.num_state_vectors * SIZE))[0]
-    assert (actual - o).abs().max() < 1e-10

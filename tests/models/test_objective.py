@@ -32,9 +32,10 @@ def masked(**fields: Any) -> Any:
     return small("masked_lm", **fields)
 
 
-def is_within_five_sigma(actual: float, p: float, trials: int) -> bool:
-    """Whether a share of successes is within five standard deviations of the binomial mean p."""
-    return abs(actual - p) <= 5 * math.sqrt(p * (1 - p) / trials)
+def assert_share(successes: Tensor, p: float, trials: int = 0) -> None:
+    """Assert that a share is within five standard deviations of the binomial mean p."""
+    deviation = math.sqrt(p * (1 - p) / (trials or len(successes)))
+    assert abs(successes.double().mean().item() - p) <= 5 * deviation
 
 
 def test_tokens_are_selected_hidden_and_swapped_with_the_given_probabilities() -> None:
@@ -48,13 +49,11 @@ def test_tokens_are_selected_hidden_and_swapped_with_the_given_probabilities() -
     assert not (actual.hidden & ~actual.predicted).any()
     changed = actual.tokens != tokens
     assert not (changed & (actual.hidden | ~actual.predicted)).any()
-    trials = int(actual.predicted.sum())
-    assert is_within_five_sigma(trials / int(words.sum()), 0.15, int(words.sum()))
-    assert is_within_five_sigma(int(actual.hidden.sum()) / trials, 0.8, trials)
+    assert_share(actual.predicted[words], 0.15)
+    assert_share(actual.hidden[actual.predicted], 0.8)
     # A random token equals the original one with probability 1/vocab.
-    assert is_within_five_sigma(int(changed.sum()) / trials, 0.1 * (1 - 1 / vocab), trials)
-    swapped = actual.tokens[changed]
-    assert is_within_five_sigma((swapped < vocab // 2).double().mean().item(), 0.5, len(swapped))
+    assert_share(changed[actual.predicted], 0.1 * (1 - 1 / vocab))
+    assert_share(actual.tokens[changed] < vocab // 2, 0.5)
 
 
 @pytest.mark.parametrize(("hide", "swap"), [(1.0, 0.0), (0.0, 0.0), (0.0, 1.0)])
@@ -264,27 +263,19 @@ def drawn(density: float, mean: float, count: int = 12) -> Tensor:
 @pytest.mark.parametrize(("density", "mean"), [(0.15, 3.0), (0.5, 2.0), (0.3, 1.0)])
 def test_spans_have_the_documented_frequencies(density: float, mean: float) -> None:
     masked = drawn(density, mean)
-    for t in range(masked.shape[1]):
-        assert is_within_five_sigma(masked[:, t].double().mean().item(), density, N), (
-            f"hidden at {t}"
-        )
+    for hidden in masked.unbind(1):
+        assert_share(hidden, density)
     was, now = masked[:, :-1], masked[:, 1:]
-    inside, outside = now[was], now[~was]
-    assert is_within_five_sigma(inside.double().mean().item(), 1 - 1 / mean, len(inside)), (
-        "length of spans"
-    )
-    begins = density / (mean * (1 - density))
-    assert is_within_five_sigma(outside.double().mean().item(), begins, len(outside)), "beginnings"
+    assert_share(now[was], 1 - 1 / mean)  # the length of spans
+    assert_share(now[~was], density / (mean * (1 - density)))  # their beginnings
 
 
 @pytest.mark.parametrize(("density", "mean"), [(0.15, 3.0), (0.5, 2.0), (0.3, 1.0)])
 def test_spans_around_a_token_follow_the_conditional_distribution(
     density: float, mean: float
 ) -> None:
-    masked, u = (
-        drawn(density, mean, 6),
-        torch.rand(N, 6, generator=torch.Generator().manual_seed(1)),
-    )
+    masked = drawn(density, mean, 6)
+    u = torch.rand(N, 6, generator=torch.Generator().manual_seed(1))
     for at in range(6):
         around = sample_spans_around(at, u, density, mean)
         assert around[:, at].all()
@@ -292,9 +283,7 @@ def test_spans_around_a_token_follow_the_conditional_distribution(
         for t in {*range(6)} - {at}:
             expected = covering[:, t].double().mean().item()
             # Both sides are estimates; this doubles the variance of the smaller sample.
-            assert is_within_five_sigma(
-                around[:, t].double().mean().item(), expected, len(covering) // 2
-            ), (at, t)
+            assert_share(around[:, t], expected, len(covering) // 2)
 
 
 def test_source_and_target_sequences_of_examples() -> None:

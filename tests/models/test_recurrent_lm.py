@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from lmzoo import zoo
 from lmzoo.base.config import to_dict
@@ -18,6 +17,7 @@ from lmzoo.laws_of_training.packing import random_corpus
 from lmzoo.train.pack_compatibility import reason_not_packable
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
+from tests.cells.support import LIBRARY, torch_layers
 from tests.models.equivalence import LENGTH, small
 from tests.models.sentences import pad_sentences
 from tests.tiny import CLOSE, FINE, SAME, batch, every_sequence, shrink, tiny
@@ -42,17 +42,11 @@ def test_inputs_per_vocabulary_entry_equal_inputs_per_position(
     assert_close(first, second, FINE, "gradient")
 
 
-LIBRARY = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
-
-
 @pytest.mark.parametrize("cell", LIBRARY)
 def test_three_layers_equal_the_pytorch_module(cell: str) -> None:
     model = small("recurrent_lm", cell=cell, emission="vector", norm="none", num_layers=3)
-    theirs = LIBRARY[cell](4, 4, num_layers=3, batch_first=True)
-    with torch.no_grad():
-        for number, layer in enumerate((model.cell, *model.upper)):
-            for name, weight in layer.w.named_parameters():
-                theirs.get_parameter(f"{name}_l{number}").copy_(weight)
+    endings = ("l0", "l1", "l2")
+    theirs = torch_layers(model.cell, *model.upper, endings=endings, num_layers=3)
     x = model.embedding(every_sequence(model.task)[0][:, :4])
     ones = torch.ones(3, len(x), 4)
     h = theirs(x, (ones, ones) if cell == "lstm" else ones)[0]

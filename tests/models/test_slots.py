@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lmzoo import zoo
 from lmzoo.functional.normalise import normalise_vectors
 from lmzoo.functional.softmax_attention import causal_mask
 from lmzoo.models.slots import chained_pointers, lag_pointer
+from tests.cells.support import torch_layers
 from tests.tiny import FINE, batch, tiny
 
 ROWS = [name for name in zoo.names() if zoo.row(name).family == "slot"]
@@ -48,10 +49,7 @@ def test_chained_pointers_follow_the_formula(name):
 
 def test_an_lstm_reads_slots_in_order_from_a_state_of_ones():
     model = tiny("chain_slot_lstm", vocab=6, length=6, slots=3)
-    library = nn.LSTM(4, 4, batch_first=True)
-    with torch.no_grad():
-        for name, weight in model.reader.w.named_parameters():
-            getattr(library, f"{name}_l0").copy_(weight)
+    library = torch_layers(model.reader)
     sources = batch(model.task)[0][:, :-1]
     e = normalise_vectors(model.embedding(sources), model.config.norm)
     b = model.source_pointers(sources)[:, :, 4] @ e

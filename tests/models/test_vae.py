@@ -25,11 +25,11 @@ def log_prob_given_z(model: VAE, tokens: Tensor, lengths: Tensor, z: Tensor) -> 
     return (scores * scored_mask(tokens, lengths)[:, 1:]).sum(-1)
 
 
-def quadrature(nodes: int = POINTS) -> tuple[Tensor, Tensor]:
-    """Return nodes ε and log-weights of a product rule for two standard normal channels."""
+def quadrature(nodes: int = POINTS, channels: int = 2) -> tuple[Tensor, Tensor]:
+    """Return nodes ε and log-weights of a product rule for standard normal channels."""
     points, weights = (torch.tensor(a, dtype=torch.float32) for a in hermegauss(nodes))
-    weights = weights / weights.sum()
-    return torch.cartesian_prod(points, points), torch.cartesian_prod(weights, weights).log().sum(1)
+    weights = torch.cartesian_prod(*[weights / weights.sum()] * channels)
+    return torch.cartesian_prod(*[points] * channels), weights.log().sum(1)
 
 
 def gaussian_log_p(model: VAE, tokens: Tensor, lengths: Tensor, nodes: int = POINTS) -> Tensor:
@@ -130,10 +130,10 @@ def exact(model: VAE, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     return (log_q.exp() * log_w).sum(0), torch.logsumexp(log_q + log_w, dim=0)
 
 
-def copies(model: VAE) -> tuple[Tensor, Tensor]:
-    """Return many copies of one sequence that is shorter than the padded length."""
+def copies(model: VAE, count: int = COPIES) -> tuple[Tensor, Tensor]:
+    """Return copies of one sequence that is shorter than the padded length."""
     tokens, _ = batch(model.task)
-    return tokens[:1].expand(COPIES, -1), torch.full((COPIES,), model.task.length - 1)
+    return tokens[:1].expand(count, -1), torch.full((count,), model.task.length - 1)
 
 
 def mean_and_error(draws: Tensor) -> tuple[Tensor, Tensor]:
@@ -273,10 +273,7 @@ NODES = 16
 
 def exact_log_p(model: ChainedVAE, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """Return log P(s), summed over nodes of the code's noise (2) and of z (1)."""
-    points, weights = (torch.tensor(a, dtype=torch.float32) for a in hermegauss(NODES))
-    nodes = torch.cartesian_prod(points, points, points)
-    weights = (weights / weights.sum()).log()
-    log_weights = torch.cartesian_prod(weights, weights, weights).sum(1)
+    nodes, log_weights = quadrature(NODES, 3)
     c = model.z.decode(nodes[:, 2:]) + nodes[:, :2] / model.z.log_gamma.exp()
     scores = log_prob_given_z(model, tokens, lengths, torch.cat([c, nodes[:, 2:]], dim=1))
     return torch.logsumexp(log_weights[:, None] + scores, dim=0)
@@ -293,20 +290,14 @@ def gradients(model: VAE, value: Tensor) -> Tensor:
     return torch.cat([gradient.flatten() for gradient in actual])
 
 
-def one_sentence(model: VAE) -> tuple[Tensor, Tensor]:
-    tokens, _ = batch(model.task)
-    return tokens[:1], torch.tensor([model.task.length - 1])
-
-
 def exact_gradient(model: VAE) -> Tensor:
-    log_q, log_w = discrete_parts(model, *one_sentence(model))
+    log_q, log_w = discrete_parts(model, *copies(model, 1))
     return gradients(model, (log_q.exp() * log_w).sum())
 
 
 def estimates(model: VAE) -> Tensor:
     """Return the gradients of the mean score of many copies, one per chunk."""
-    tokens, lengths = one_sentence(model)
-    tokens, lengths = tokens.expand(PER_CHUNK, -1), lengths.expand(PER_CHUNK)
+    tokens, lengths = copies(model, PER_CHUNK)
     torch.manual_seed(0)
     model.train()
     return torch.stack(
@@ -320,7 +311,7 @@ def test_score_function_estimator_is_unbiased() -> None:
     error = actual.std(0) / CHUNKS**0.5
     assert ((actual.mean(0) - exact).abs() <= 6 * error + CLOSE).all()
     # The gradient of the KL alone, as in the S0 code, is further away.
-    h = model.encode_sentence(*one_sentence(model))
+    h = model.encode_sentence(*copies(model, 1))
     assert ((gradients(model, -model.kl(h).sum()) - exact).abs() > 6 * error + CLOSE).any()
 
 
