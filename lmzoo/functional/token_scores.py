@@ -3,12 +3,17 @@
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from lmzoo.kernels.autograd import Backward, CustomFunction
 from lmzoo.kernels.dispatch import has_gpu_kernels
 from lmzoo.types import Lengths, Mask, Tokens, TokenScores
+
+
+def length_mask(lengths: Lengths, count: int) -> Bool[Tensor, "B {count}"]:
+    """Return the mask of `count` positions that is True at the first `lengths` of them."""
+    return torch.arange(count, device=lengths.device) < lengths[:, None]
 
 
 def scored_mask(tokens: Tokens, lengths: Lengths) -> Mask:

@@ -10,21 +10,20 @@ x_t, y_t and e(s) are (E).
 from abc import abstractmethod
 from typing import Annotated, Any
 
-import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.blocks.attention import Attention
-from lmzoo.blocks.attention_block import Activation, NormPosition
+from lmzoo.blocks.attention_block import Activation, AttentionBlock, NormPosition
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.positions import PositionalEncoding, Positions
 from lmzoo.contract import DecodingState, Task
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.types import Embeddings, Lengths
+from lmzoo.types import Embeddings
 
 
 @config
@@ -65,9 +64,13 @@ class AttentionConfig(LayersConfig):
     is 1/√E for tables and PyTorch's default for linear maps. The emission is not affected."""
 
 
-def length_mask(lengths: Lengths, count: int) -> Bool[Tensor, "B {count}"]:
-    """Return the mask of `count` positions that is True at the first `lengths` of them."""
-    return torch.arange(count, device=lengths.device) < lengths[:, None]
+def transformer_layers(config: Any, kind: type = AttentionBlock, **std: float | None) -> Any:
+    """Return the layers of a Transformer, with the fields of a `TransformerConfig`."""
+    options = {"norm_position": config.norm, "activation": config.activation, **std}
+    layers = range(config.layers)
+    return nn.ModuleList(
+        kind(config.width, config.attention, dropout=config.dropout, **options) for _ in layers
+    )
 
 
 class AttentionModel(FeatureModel):

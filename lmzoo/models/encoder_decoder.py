@@ -9,7 +9,7 @@ from torch import Tensor
 from lmzoo.base.config import config
 from lmzoo.base.registry import preset
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
-from lmzoo.cells.base import CELLS, Cell
+from lmzoo.cells.base import CELLS
 from lmzoo.contract import LanguageModel, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors
@@ -28,18 +28,10 @@ class EncoderDecoderConfig(EmbeddingConfig):
     """Normaliser N of the decoder's inputs and outputs."""
 
 
-def read_reversed(
-    cell: Cell, x: Float[Tensor, "B t E"], lengths: Lengths, start: Float[Tensor, "B S"]
-) -> Float[Tensor, "B E"]:
-    """Return the cell's output after x_{n-1}, x_{n-2}, .., x_0 of each sequence.
-
-    Pads come last and do not affect it; the published code reads them first. The output is the
-    state h, except for an MGRU with `output=centred` (h − ½).
-    """
-    order = reversed_order(lengths, x.shape[1])[..., None].expand_as(x)
-    h = cell.scan(x.gather(1, order), start)
-    last = (lengths - 1).clamp_min(0)[:, None, None].expand(-1, 1, h.shape[2])
-    return h.gather(1, last)[:, 0]
+def last_output(outputs: Float[Tensor, "B t E"], lengths: Lengths) -> Float[Tensor, "B E"]:
+    """Return the output at the last of each sequence's tokens."""
+    last = (lengths - 1).clamp_min(0)[:, None, None].expand(-1, 1, outputs.shape[2])
+    return outputs.gather(1, last)[:, 0]
 
 
 class SentenceEncoderDecoder(LanguageModel):
@@ -69,9 +61,15 @@ class SentenceEncoderDecoder(LanguageModel):
         return "" if self.cell.input_blind else self.config.norm.leak
 
     def encode(self, tokens: Prefix, lengths: Lengths) -> Float[Tensor, "B E"]:
-        """Return h_enc. The encoder reads embeddings that are not normalised, and no pads."""
+        """Return the output after e(s_{n-1}), .., e(s_0), which are not normalised.
+
+        Pads come last and do not affect it; the published code reads them first. It is the state h,
+        except for an MGRU with `output=centred` (h − ½).
+        """
         x = self.embedding(tokens)
-        return read_reversed(self.encoder, x, lengths, x.new_ones(len(x), self._state))
+        order = reversed_order(lengths, x.shape[1])[..., None].expand_as(x)
+        start = x.new_ones(len(x), self.cell.num_state_vectors * self.config.width)
+        return last_output(self.encoder.scan(x.gather(1, order), start), lengths)
 
     def outputs(self, tokens: Prefix, z: Float[Tensor, "S B E"]) -> Float[Tensor, "S B t E"]:
         """Return N(h) after each token, from each z."""
@@ -84,10 +82,6 @@ class SentenceEncoderDecoder(LanguageModel):
         """Return log P(s_t | s_<t, z) of all tokens but the first."""
         y = self.outputs(tokens[:, :-1], z)
         return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
-
-    @property
-    def _state(self) -> int:
-        return self.cell.num_state_vectors * self.config.width
 
 
 @model("gru_autoencoder", aliases=("DLM53",), family="autoencoder", document="S0", source="S0")

@@ -17,7 +17,7 @@ from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.initialisers import DrawnModule
 from lmzoo.functional.noise import fresh_uniforms, normal, shared_uniforms
 from lmzoo.functional.normalise import Norm, normalise_vectors
-from lmzoo.functional.token_scores import mask_scores
+from lmzoo.functional.token_scores import length_mask, mask_scores
 from lmzoo.functional.variational import active_units, gaussian_kl
 from lmzoo.types import Lengths, Tokens
 
@@ -105,8 +105,7 @@ class FlatAutoencoder(LanguageModel):
         """Return z before noise, of sequences that are no longer than the task's."""
         count = tokens.shape[1]
         self.require_length(count)
-        mask = torch.arange(count, device=tokens.device) < lengths[:, None]
-        x = (self.embedding(tokens) * mask[..., None])[:, 1:]
+        x = (self.embedding(tokens) * length_mask(lengths, count)[..., None])[:, 1:]
         h = self.encoder(nn.functional.pad(x, (0, 0, 0, self.task.length - count)).flatten(1))
         return h if self.code is None else self.code.mean(h)
 

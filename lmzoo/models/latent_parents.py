@@ -10,7 +10,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.base.errors import UserError
 from lmzoo.base.registry import preset
 from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.latent import LatentModel
@@ -31,15 +30,6 @@ def earlier_mask(count: int, device: torch.device) -> Bool[Tensor, "{count} {cou
     return causal_mask(count, device).T
 
 
-def check_length(length: int, count: int) -> None:
-    """Raise a UserError if child t = `count` exceeds the positions 0..length-1 of a prior."""
-    if count >= length:
-        raise UserError(
-            f"a prior over {length} positions cannot score a token at position {count}; "
-            f"use at most {length} tokens or build the model with a longer task.length"
-        )
-
-
 class Alignment(DrawnModule):
     """A learned prior over parents, by the absolute positions of parent and child."""
 
@@ -55,7 +45,6 @@ class Alignment(DrawnModule):
 
     def forward(self, count: int) -> Float[Tensor, "{count} {count}"]:
         """Return log P(a | t) for a = 0..count-1 and t = 1..count; each column sums to one."""
-        check_length(len(self.logits), count)
         logits = self.logits[:count, 1 : count + 1]
         logits = logits.masked_fill(~earlier_mask(count, logits.device), -torch.inf)
         return torch.log_softmax(logits, dim=0)
@@ -72,10 +61,12 @@ class ParentModel(LatentModel):
     """
 
     latent = "parent"
+    alignment: Alignment
 
-    @abstractmethod
     def log_prior(self, count: int) -> Float[Tensor, "K {count}"]:
         """Return log P(a | t) for t = 1..count; minus infinity unless a < t."""
+        self.require_length(count + 1)
+        return self.alignment(count)
 
     @abstractmethod
     def pair_scores(self, parents: Prefix, targets: Prefix) -> Float[Tensor, "B K t"]:
@@ -166,9 +157,6 @@ class LatentParentPositional(TiedParentModel):
         super().__init__(config, task)
         self.alignment = Alignment(task.length)
 
-    def log_prior(self, count: int) -> Tensor:
-        return self.alignment(count)
-
 
 Arcs = StrEnum("Arcs", "SHARED POSITIONAL")
 """What the prior over arc types depends on."""
@@ -212,7 +200,7 @@ class LatentParentTyped(TiedParentModel):
         return 0 if length == 1 else len(self.types) * (length**2 - length * (length - 1) // 2)
 
     def log_prior(self, count: int) -> Tensor:
-        parents = self.alignment(count)
+        parents = super().log_prior(count)
         types = torch.log_softmax(self.types, dim=0)
         if self.config.arcs is Arcs.POSITIONAL:
             types = types[:, :count, 1 : count + 1]
@@ -247,9 +235,6 @@ class AlignedAggregateMarkov(ParentModel):
         self.alignment = Alignment(task.length)
         self.gate = nn.Linear(config.width, config.components)
         self.words = Components(config.components, config.width, config.norm, scaled=False)
-
-    def log_prior(self, count: int) -> Tensor:
-        return self.alignment(count)
 
     def pair_scores(self, parents: Tensor, targets: Tensor) -> Tensor:
         scores = self.words.token_log_probs(targets, self.embedding.weight)
@@ -328,7 +313,7 @@ class TwoParentAggregateMarkov(LatentModel):
 
     def _log_prior(self, count: int) -> Float[Tensor, "i j t"]:
         """Return log P(i, j | t), which is −∞ unless both parents are before t."""
-        check_length(len(self.pairs), count)
+        self.require_length(count + 1)
         before = earlier_mask(count, self.pairs.device)
         logits = self.pairs[:count, :count, 1 : count + 1]
         logits = logits.masked_fill(~(before[:, None] & before), -torch.inf)

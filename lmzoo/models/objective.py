@@ -2,7 +2,7 @@
 
 import math
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, NamedTuple, cast
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -14,7 +14,7 @@ from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.registry import preset
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
-from lmzoo.blocks.attention_block import Activation, AttentionBlock, NormPosition
+from lmzoo.blocks.attention_block import Activation, NormPosition
 from lmzoo.blocks.latent import EmbeddedModel
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.blocks.noise_distribution import NoiseDistribution
@@ -25,8 +25,8 @@ from lmzoo.contract import DecodingState, LanguageModel, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.initialisers import Draw
 from lmzoo.functional.normalise import Norm
-from lmzoo.functional.token_scores import mask_scores, scored_mask
-from lmzoo.models.attention_model import TransformerConfig, length_mask
+from lmzoo.functional.token_scores import length_mask, mask_scores, scored_mask
+from lmzoo.models.attention_model import TransformerConfig, transformer_layers
 from lmzoo.types import Lengths, Mask, Tokens, TokenScores
 
 
@@ -121,13 +121,7 @@ class MaskedLM(LanguageModel):
         self.mask = EmbeddingTable(1, width, spread)
         self.place = PositionalEncoding(config.positions, width, task.length, spread)
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(
-            AttentionBlock(
-                width, config.attention, norm_position=config.norm, activation=config.activation,
-                dropout=config.dropout, std=spread,
-            )
-            for _ in range(config.layers)
-        )  # fmt: skip
+        self.blocks = transformer_layers(config, std=spread)
         self.final_norm = nn.LayerNorm(width) if config.norm is NormPosition.PRE else None
         self.emission = EMISSIONS.build(config.emission, width, Norm.RMS)
         self.latent = self.emission.latent
@@ -175,7 +169,7 @@ class MaskedLM(LanguageModel):
         count = tokens.shape[1]
         mask = length_mask(lengths, count)[:, None].expand(-1, count, -1)
         for block in self.blocks:
-            x = cast("AttentionBlock", block)(x, mask=mask)
+            x = block(x, mask=mask)
         return x if self.final_norm is None else self.final_norm(x)
 
 

@@ -38,12 +38,8 @@ Dropout = Annotated[
 """A dropout rate; 0 is not written into configs, so it leaves no trace in the identity of a run."""
 
 
-class Start(StrEnum):
-    """The state before the first token."""
-
-    ZEROS = "zeros"
-    ONES = "ones"
-    LEARNED = "learned"  # starts=1
+Start = StrEnum("Start", "ZEROS ONES LEARNED")
+"""The state before the first token; `learned` is starts=1."""
 
 
 @config

@@ -18,6 +18,8 @@ from lmzoo.contract import DecodingState, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import reversed_order
+from lmzoo.functional.token_scores import length_mask
+from lmzoo.models.encoder_decoder import last_output
 from lmzoo.types import Lengths, Prefix
 
 
@@ -48,11 +50,6 @@ def encode_backward(
     order = reversed_order(lengths, x.shape[1])[..., None].expand_as(x)
     outputs, state = encode(cell, x.gather(1, order), lengths)
     return outputs.gather(1, order), state
-
-
-def last_output(outputs: Float[Tensor, "B S H"], lengths: Lengths) -> Float[Tensor, "B H"]:
-    """Return h_n of each source."""
-    return outputs[torch.arange(len(outputs), device=outputs.device), lengths - 1]
 
 
 Source = Int[Tensor, "B S"]
@@ -232,7 +229,7 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
         return None if size is None else size + width + self.task.source_length * (width + 1)
 
     def start(self, source: Source, source_lengths: Lengths) -> AttentionState:
-        mask = torch.arange(source.shape[1], device=source.device) < source_lengths[:, None]
+        mask = length_mask(source_lengths, source.shape[1])
         x = self.source_embedding(source)
         h, cell = encode(self.encoder, x, source_lengths)
         if self.backward_encoder is None or self.fold is None:

@@ -1,17 +1,18 @@
 """The Transformer encoder-decoder."""
 
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from lmzoo.blocks.attention import KeysAndValues
-from lmzoo.blocks.attention_block import AttentionBlock, CrossBlock, NormPosition
+from lmzoo.blocks.attention_block import CrossBlock, NormPosition
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.positions import PositionalEncoding
 from lmzoo.contract import DecodingState, Score, Task, model
-from lmzoo.models.attention_model import TransformerConfig, length_mask
+from lmzoo.functional.token_scores import length_mask
+from lmzoo.models.attention_model import TransformerConfig, transformer_layers
 from lmzoo.models.seq2seq_recurrent import Source
 from lmzoo.types import Lengths
 
@@ -42,16 +43,8 @@ class EncoderDecoder(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         width, pre = config.width, config.norm is NormPosition.PRE
-        options: dict[str, Any] = {
-            "norm_position": config.norm,
-            "activation": config.activation,
-            "dropout": config.dropout,
-        }
-        depth = range(config.layers)
-        self.encoder = nn.ModuleList(
-            AttentionBlock(width, config.attention, **options) for _ in depth
-        )
-        self.decoder = nn.ModuleList(CrossBlock(width, config.attention, **options) for _ in depth)
+        self.encoder = transformer_layers(config)
+        self.decoder = transformer_layers(config, CrossBlock)
         self.encoder_norm = nn.LayerNorm(width) if pre else None
         self.decoder_norm = nn.LayerNorm(width) if pre else None
 

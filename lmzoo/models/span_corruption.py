@@ -30,6 +30,7 @@ from lmzoo.contract import PAD, LanguageModel, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.noise import fresh_uniforms, shared_uniforms
 from lmzoo.functional.normalise import Norm
+from lmzoo.functional.token_scores import length_mask
 from lmzoo.models.attention_model import TransformerConfig
 from lmzoo.models.seq2seq_transformer import EncoderDecoder
 from lmzoo.types import Lengths, Mask, Prefix, Tokens
@@ -77,8 +78,7 @@ def span_starts(masked: Mask) -> Mask:
 def corrupt(tokens: Tokens, lengths: Lengths, masked: Mask, vocab: int) -> tuple[Ids, Lengths]:
     """Return the source sequence, pads last, and its lengths."""
     first = span_starts(masked)
-    t = torch.arange(tokens.shape[1], device=tokens.device)
-    kept = (first | ~masked) & (t < lengths[:, None])
+    kept = (first | ~masked) & length_mask(lengths, tokens.shape[1])
     ids = torch.where(first, vocab + first.cumsum(1) - 1, tokens)
     return _scatter(ids, kept, kept.cumsum(1) - 1, tokens.shape[1]), kept.sum(1)
 
@@ -165,9 +165,7 @@ class SpanCorruption(LanguageModel):
         scores = []
         for at in range(count):
             samples = [
-                self.score_hidden(
-                    tokens, lengths, self._span_mask(drawn.expand(len(tokens), -1), lengths)
-                )
+                self.score_hidden(tokens, lengths, self._span_mask(drawn, lengths))
                 for drawn in sample_spans_around(at, u[:, at, :count], c.density, c.span)
             ]
             scores.append(torch.stack(samples)[:, :, at].mean(0))
@@ -193,11 +191,10 @@ class SpanCorruption(LanguageModel):
         y = self._outputs(source[:, -1:], source, lengths)
         return self.emission.dense(y[:, -1], self.embedding.weight)
 
-    def _span_mask(self, drawn: Bool[Tensor, "B t"], lengths: Lengths) -> Mask:
+    def _span_mask(self, drawn: Bool[Tensor, "*B t"], lengths: Lengths) -> Mask:
         """Return the hidden positions of each sequence, without `<start>` and pads."""
         masked = nn.functional.pad(drawn, (1, 0))
-        t = torch.arange(masked.shape[1], device=lengths.device)
-        return masked & (t < lengths[:, None])
+        return masked & length_mask(lengths, masked.shape[-1])
 
     def _outputs(self, target: Prefix, source: Ids, lengths: Lengths) -> Float[Tensor, "B t E"]:
         memory = self.body.encode(self._inputs(source), lengths)

@@ -15,7 +15,7 @@ from lmzoo.blocks.attention import KeysAndValues
 from lmzoo.blocks.attention_block import Activation, AttentionBlock, LayerCaches, NormPosition
 from lmzoo.contract import Task, model
 from lmzoo.functional.softmax_attention import causal_mask
-from lmzoo.models.attention_model import AttentionConfig, AttentionModel
+from lmzoo.models.attention_model import AttentionConfig, AttentionModel, transformer_layers
 
 
 @model(
@@ -51,18 +51,7 @@ class TransformerDecoder(AttentionModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         residual = config.spread and config.spread / (2 * config.layers) ** 0.5
-        self.blocks = nn.ModuleList(
-            AttentionBlock(
-                config.width,
-                config.attention,
-                norm_position=config.norm,
-                activation=config.activation,
-                dropout=config.dropout,
-                std=config.spread,
-                output_std=residual,
-            )
-            for _ in range(config.layers)
-        )
+        self.blocks = transformer_layers(config, std=config.spread, output_std=residual)
         self.final_norm = nn.LayerNorm(config.width) if config.norm is NormPosition.PRE else None
 
     def encode(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:

@@ -15,7 +15,7 @@ from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.blocks.noise_distribution import NoiseDistribution
 from lmzoo.contract import LanguageModel, Score, Task, model
-from lmzoo.functional.token_scores import mask_scores, scored_mask
+from lmzoo.functional.token_scores import length_mask, mask_scores, scored_mask
 from lmzoo.types import Embeddings, Lengths, Mask, Tokens, TokenScores
 
 
@@ -120,7 +120,7 @@ class WordVectors(LanguageModel):
     def windows(self, tokens: Tokens, lengths: Lengths) -> Windows:
         """Return the context window of each scored token."""
         k = self.config.window
-        real = torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]
+        real = length_mask(lengths, tokens.shape[1])
 
         def neighbours(x: Tensor) -> Tensor:
             x = pad(x, (k, k)).unfold(1, 2 * k + 1, 1)[:, 1:]
@@ -179,7 +179,7 @@ class SkipGram(WordVectors):
 
     def noise_mask(self, tokens: Tokens, lengths: Lengths) -> Mask:
         # `<start>` is a context token like any other.
-        return torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]
+        return length_mask(lengths, tokens.shape[1])
 
     def sampled_noise_term(self, windows: Windows) -> Tensor:
         drawn = self.noise.draw((*windows.contexts.shape, self.config.negatives))

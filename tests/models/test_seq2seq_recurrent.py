@@ -21,7 +21,8 @@ from lmzoo.laws.density import (
     law_sums_to_one,
 )
 from lmzoo.laws.support import assert_close, is_deterministic, log_prob
-from lmzoo.models.seq2seq_recurrent import encode, encode_backward, last_output
+from lmzoo.models.encoder_decoder import last_output
+from lmzoo.models.seq2seq_recurrent import encode, encode_backward
 from tests.cells.support import torch_layers
 from tests.models.equivalence import small
 from tests.tiny import CLOSE, FINE, SAME, batch, default_source, every_sequence, sources, tiny
