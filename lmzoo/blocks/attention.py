@@ -43,12 +43,8 @@ KeysAndValues = tuple[Tensor, Tensor]
 """Keys and values of a memory, each (*N, heads, M, d)."""
 
 
-class Normed(OptionalName):
-    """Which vectors are scaled to unit length before the dot product."""
-
-    NONE = "none"
-    KEY = "key"
-    BOTH = "both"
+Normed = OptionalName("Normed", "NONE KEY BOTH")
+"""Which vectors are scaled to unit length before the dot product."""
 
 
 Pick = StrEnum("Pick", "MEAN ARGMAX")

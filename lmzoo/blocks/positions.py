@@ -28,13 +28,8 @@ technique(
 )  # fmt: skip
 
 
-class Positions(OptionalName):
-    """The kind of positional encoding."""
-
-    ADD = "add"
-    CONCAT = "concat"
-    LEARNED = "learned"
-    NONE = "none"
+Positions = OptionalName("Positions", "ADD CONCAT LEARNED NONE")
+"""The kind of positional encoding."""
 
 
 class PositionalEncoding(nn.Module):

@@ -246,13 +246,8 @@ class Weights(nn.Module):
 
 def gate_shapes(width: int, gates: int = 4) -> dict[str, tuple[int, ...]]:
     """Return the weight shapes of `gates` gates, stacked by rows as in torch.nn.LSTM."""
-    rows = gates * width
-    return {
-        "weight_ih": (rows, width),
-        "weight_hh": (rows, width),
-        "bias_ih": (rows,),
-        "bias_hh": (rows,),
-    }
+    matrix, vector = (gates * width, width), (gates * width,)
+    return {"weight_ih": matrix, "weight_hh": matrix, "bias_ih": vector, "bias_hh": vector}
 
 
 def keep_gates(rows: Float[Tensor, "G *_"], gates: str, kept: Collection[str]) -> Tensor:

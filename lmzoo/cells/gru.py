@@ -14,15 +14,8 @@ from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, all_gates, gat
 from lmzoo.cells.cuts import cuts_of, numbered
 from lmzoo.kernels.scan import find_recurrence, scan
 
-
-class Reset(StrEnum):
-    """The vector that r multiplies."""
-
-    AFTER = "after"  # h W_hn
-    BEFORE = "before"  # h
-    INPUT = "input"  # x
-
-
+Reset = StrEnum("Reset", "AFTER BEFORE INPUT")
+"""The vector that r multiplies: h W_hn, h or x."""
 Update = StrEnum("Update", "Z_KEEPS Z_WRITES")
 """Names of two forms of one model."""
 Cut = StrEnum(

@@ -106,10 +106,9 @@ class Hybrid(Cell):
         return tuple(part for state in self._begin(start) for part in state)
 
     def constrain_start(self, vectors: Tensor) -> Tensor:
-        sizes = [cell.num_state_vectors * self.width for cell in self.cells]
-        if vectors.shape[-1] != sum(sizes):  # one vector, which all layers start from
-            return self.cells[0].constrain_start(vectors)
-        parts = zip(self.cells, vectors.split(sizes, dim=-1), strict=True)
+        if vectors.shape[-1] != self.num_state_vectors * self.width:
+            return self.cells[0].constrain_start(vectors)  # one vector, which all layers start from
+        parts = self._by_layer(vectors)
         return torch.cat([c.constrain_start(p) if p.shape[-1] else p for c, p in parts], dim=-1)
 
     def project(self, x: Tensor) -> Tensor:
@@ -132,9 +131,11 @@ class Hybrid(Cell):
         return self._vectors(x), tuple(after)
 
     def _begin(self, start: Tensor) -> list[State]:
+        return [cell.initial_state(part) for cell, part in self._by_layer(start)]
+
+    def _by_layer(self, start: Tensor) -> list[tuple[Any, Tensor]]:
         sizes = [cell.num_state_vectors * self.width for cell in self.cells]
-        parts = zip(self.cells, start.split(sizes, dim=-1), strict=True)
-        return [cell.initial_state(part) for cell, part in parts]
+        return list(zip(self.cells, start.split(sizes, dim=-1), strict=True))
 
     def _split(self, state: State) -> list[State]:
         ends = torch.tensor([0, *self._sizes]).cumsum(0).tolist()

@@ -16,13 +16,8 @@ from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.draws import glorot
 from lmzoo.kernels.scan import find_recurrence, scan
 
-
-class Forget(OptionalName):
-    """The definition of f."""
-
-    GATE = "gate"  # its own weights
-    NONE = "none"  # f ≡ 1: nothing is forgotten
-    COUPLED = "coupled"  # f = 1 − i
+Forget = OptionalName("Forget", "GATE NONE COUPLED")
+"""The definition of f: by its own weights, f ≡ 1, or f = 1 − i."""
 
 
 @CELLS("lstm")
@@ -105,13 +100,8 @@ OPEN = 100.0
 """A bias at which a gate without weights is exactly 1, with a slope of 0."""
 
 
-class Peephole(StrEnum):
-    """How the gates read the cell state."""
-
-    FULL = "full"  # through matrices; o reads c_{t-1}
-    DIAGONAL = "diagonal"  # channel by channel; o reads c_t
-
-
+Peephole = StrEnum("Peephole", "FULL DIAGONAL")
+"""How the gates read the cell state: by matrices, o reads c_{t-1}; or by channel, o reads c_t."""
 Cut = StrEnum(
     "Cut", "INPUT_GATE FORGET_GATE OUTPUT_GATE INPUT_ACTIVATION OUTPUT_ACTIVATION COUPLED PEEPHOLES"
 )
@@ -360,12 +350,8 @@ class Janet(Cell):
             f, g = self.project(x).chunk(2, dim=-1)
             return torch.cat([self.config.beta - f, f, g, torch.full_like(g, OPEN)], dim=-1)
 
-        start, weights = torch.cat([c, c], dim=-1), [_as_lstm(self.w.weight_hh).mT, None, None]
+        f, g = self.w.weight_hh.chunk(2)
+        weights = [torch.cat([-f, f, g, torch.zeros_like(g)]).mT, None, None]
+        start = torch.cat([c, c], dim=-1)
         outputs, *_ = scan(found, found.project(project, x), start, weights)
         return outputs, (outputs[:, -1],)
-
-
-def _as_lstm(weight: Tensor) -> Tensor:
-    """Return the rows of i, f, g, o."""
-    f, g = weight.chunk(2)
-    return torch.cat([-f, f, g, torch.zeros_like(g)])

@@ -155,36 +155,15 @@ class MGU(Minimal):
 MGRUCut = StrEnum("MGRUCut", "STATE_TO_GATE INPUT_TO_CANDIDATE CARRY WRITE")
 
 
-class Squash(StrEnum):
-    """The activation of the candidate."""
-
-    TANH = "tanh"
-    SIGMOID = "sigmoid"  # with h_0 in [0, 1] the state stays in [0, 1]
-
-
-class Gate(StrEnum):
-    """The function of the state that the gate reads."""
-
-    RAW = "raw"
-    CENTRED = "centred"  # h − ½
-    LOGIT = "logit"  # atanh(clip(2h − 1)) = ½ logit(h)
-
-
-class Output(StrEnum):
-    """The function of the state that the emission reads."""
-
-    RAW = "raw"
-    CENTRED = "centred"  # h − ½
-
-
-class Carry(StrEnum):
-    """The carried vector j: the last state, or attention over earlier outputs."""
-
-    STATE = "state"
-    PRIOR = "prior"  # per-channel softmax of a learned prior plus a key
-    BILINEAR = "bilinear"  # per-channel softmax of multi-head bilinear scores
-
-
+Squash = StrEnum("Squash", "TANH SIGMOID")
+"""The activation of the candidate; with sigmoid and h_0 in [0, 1] the state stays in [0, 1]."""
+Gate = StrEnum("Gate", "RAW CENTRED LOGIT")
+"""The function of the state that the gate reads: h, h − ½ or ½ logit(h) = atanh(clip(2h − 1))."""
+Output = StrEnum("Output", "RAW CENTRED")
+"""The function of the state that the emission reads: h or h − ½."""
+Carry = StrEnum("Carry", "STATE PRIOR BILINEAR")
+"""The carried vector j: the last state, or attention over earlier outputs by a per-channel softmax
+of a learned prior plus a key, or of multi-head bilinear scores."""
 Switch = StrEnum(
     "Switch",
     "STATE_TO_GATE INPUT_TO_CANDIDATE CARRY WRITE SIGMOID KEEP CENTRED GATE_RAW OUTPUT_RAW LOGIT "

@@ -20,12 +20,7 @@ from lmzoo.functional.affine import affine
 MinGRUCut = StrEnum(
     "MinGRUCut", "INPUT_TO_GATE GATE_BIAS INPUT_TO_CANDIDATE CANDIDATE_BIAS CARRY WRITE_GATE"
 )
-ZERO_WEIGHTS = {
-    MinGRUCut.INPUT_TO_GATE,
-    MinGRUCut.GATE_BIAS,
-    MinGRUCut.INPUT_TO_CANDIDATE,
-    MinGRUCut.CANDIDATE_BIAS,
-}
+ZERO_WEIGHTS = list(MinGRUCut)[:4]
 """Cuts that equal a weight of zero."""
 ALONE = MinGRUCut.CARRY, MinGRUCut.WRITE_GATE
 """Cuts that leave h = c: there is no gate."""
@@ -39,11 +34,7 @@ def positive(u: Tensor) -> Tensor:
     return torch.where(u >= 0, u + 0.5, torch.sigmoid(u))
 
 
-FUNCTIONS = {
-    Candidate.POSITIVE: positive,
-    Candidate.LINEAR: torch.nn.Identity(),
-    Candidate.TANH: torch.tanh,
-}
+FUNCTIONS = dict(zip(Candidate, (positive, torch.nn.Identity(), torch.tanh), strict=True))
 
 
 def writes_zero(config: Any) -> bool:
@@ -266,11 +257,9 @@ class MinLSTM(MinimalCell):
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
         self.cuts, h = config.cuts, self.columns
-        shapes: dict[str, tuple[int, ...]] = {
-            "xf": (width, h), "bf": (h,),
-            "xi": (width, h), "bi": (h,),
-            "xh": (width, h), "bh": (h,),
-        }  # fmt: skip
+        shapes = dict[str, tuple[int, ...]]()
+        for name in "fih":
+            shapes |= {f"x{name}": (width, h), f"b{name}": (h,)}
         cut = {name for name, path in zip(shapes, WEIGHTS, strict=True) if path in self.cuts}
         if MinLSTMCut.WRITE_GATE in self.cuts:
             cut |= {"xi", "bi"}

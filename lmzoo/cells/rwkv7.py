@@ -103,7 +103,8 @@ class RWKV7(MatrixCell):
         cut = set[str]().union(*(weights.get(path, set()) for path in cuts))
         own: dict[str, OwnDraw] = {
             "mu": _shifts, "bias_w": _decay_bias(n), "bias_a": _rate_bias(n),
-            "xi": _removal_scales, "alpha": _constant(1.02), "rho": _constant(-0.04), "norm": ones,
+            "xi": lambda shape: 0.71 - 0.1 * (_ramp(shape) - 0.5),  # 0.76 .. 0.66
+            "alpha": _constant(1.02), "rho": _constant(-0.04), "norm": ones,
         }  # fmt: skip
         own |= dict.fromkeys(("w1", "a1", "g1", "out", "bias_norm"), torch.zeros)
         own |= {"r": _orthogonal(1.0), "v": _orthogonal(1.0), "k": _orthogonal(0.1)}
@@ -177,11 +178,6 @@ def _decay_bias(heads: int) -> OwnDraw:
 
 def _rate_bias(heads: int) -> OwnDraw:
     return lambda shape: -0.19 + 0.4 * (_ramp(shape) - 0.5) + 0.3 * _zigzag(shape, heads)
-
-
-def _removal_scales(shape: tuple[int, ...]) -> Tensor:
-    """Return initial ξ: 0.76 .. 0.66 over the channels."""
-    return 0.71 - 0.1 * (_ramp(shape) - 0.5)
 
 
 def _ramp(shape: tuple[int, ...]) -> Tensor:

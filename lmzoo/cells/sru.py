@@ -186,10 +186,10 @@ class QRNN(Cell):
         shapes = {f"x{name}": (k, h, h) for name in "zfoi"}
         shapes |= {f"b{name}": (h,) for name in "zfoi"}
         cut = {name for name in shapes if name[1] not in f"z{self.gate_names}"}
-        cut |= {"bz", "bf", "bo", "bi"} if QRNNCut.BIASES in self.cuts else set()
+        biases = {f"b{name}" for name in "zfoi"}
+        cut |= biases if QRNNCut.BIASES in self.cuts else set()
         paths = {"xf": QRNNCut.INPUT_TO_FORGET, "xo": QRNNCut.INPUT_TO_OUTPUT}
         cut |= {name for name, path in paths.items() if path in self.cuts}
-        biases = {"bz", "bf", "bo", "bi"}
         self.w = Weights(shapes, cut, fan_in=k * h, adjust=self._keep_window, biases=biases)
 
     def _keep_window(self, name: str, drawn: Tensor) -> Tensor:

@@ -47,16 +47,12 @@ class GatedFeedback(Cell):
         super().__init__(config, width, length)
         d, h, gates = config.depth, width, len(GATES[config.unit])
         self.num_state_vectors = 2 * d if config.unit is Unit.LSTM else d
-        shapes = {
-            "w": (d, h, h),
-            "u": (d, d, h, h),  # into j, from i
-            "b": (d, h),
-            "global_below": (d, d, h),
-            "global_before": (d, d, d * h),
-            "gates_below": (d, gates * h, h),
-            "gates_before": (d, gates * h, h),
+        shapes: dict[str, tuple[int, ...]] = {
+            "w": (d, h, h), "u": (d, d, h, h), "b": (d, h),  # u: into j, from i
+            "global_below": (d, d, h), "global_before": (d, d, d * h),
+            "gates_below": (d, gates * h, h), "gates_before": (d, gates * h, h),
             "gates_bias": (d, gates * h),
-        }
+        }  # fmt: skip
         cut = set() if gates else {"gates_below", "gates_before", "gates_bias"}
         self.w = Weights(shapes, cut, fan_in=h, biases={"b", "gates_bias"})
 
@@ -249,13 +245,8 @@ def _set_boundary_bias(name: str, drawn: Tensor) -> Tensor:
     return torch.cat([drawn[:-1], torch.full_like(drawn[-1:], 0.5)]) if name == "bias" else drawn
 
 
-class Squash(StrEnum):
-    """Position of the tanh in h'."""
-
-    INSIDE = "inside"  # tanh(o ⊙ m')
-    OUTSIDE = "outside"  # o ⊙ tanh(m')
-
-
+Squash = StrEnum("Squash", "INSIDE OUTSIDE")
+"""Position of the tanh in h': tanh(o ⊙ m') or o ⊙ tanh(m')."""
 Along = StrEnum("Along", "LSTM TANH IDENTITY")
 """The function along the depth dimension."""
 
@@ -332,11 +323,10 @@ def update_memory(
 
 def _block(width: int, *, memory: bool) -> Weights:
     """Return the weights of a block; `memory` says whether the depth dimension is an LSTM."""
+    rows, depth = 4 * width, 4 * width if memory else width
     shapes = {
-        "time": (4 * width, 2 * width),
-        "time_bias": (4 * width,),
-        "depth": (4 * width if memory else width, 2 * width),
-        "depth_bias": (4 * width,),
-    }
+        "time": (rows, 2 * width), "time_bias": (rows,),
+        "depth": (depth, 2 * width), "depth_bias": (rows,),
+    }  # fmt: skip
     cut, biases = set() if memory else {"depth_bias"}, {"time_bias", "depth_bias"}
     return Weights(shapes, cut, fan_in=2 * width, biases=biases)

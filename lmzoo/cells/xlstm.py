@@ -94,7 +94,7 @@ class MLSTM(MatrixCell):
         small = normal((0.4 / width) ** 0.5)
         weights: dict[str, int | Drawn] = {
             "u": inner, "o": inner, "conv": ((inner, WINDOW), taps),
-            "bias_i": ((n,), normal(0.1)), "bias_f": ((n,), _three_to_six),
+            "bias_i": ((n,), normal(0.1)), "bias_f": ((n,), lambda _: torch.linspace(3, 6, n)),
             "norm": ((inner,), ones), "out": ((width, inner), normal(2 / width**0.5)),
             "q": (blocks, small), "k": (blocks, small), "v": (blocks, small),
             "i": ((n, 3 * inner), torch.zeros), "f": ((n, 3 * inner), torch.zeros),
@@ -152,10 +152,7 @@ class MLSTM(MatrixCell):
         if self._normalised:
             floor = (-z["m"]).clamp(-80, 80).exp() if "m" in z else torch.ones_like(o[..., 0])
             o = o[..., :-1] / torch.maximum(o[..., -1].abs(), floor)[..., None]
-        w, h = self.w, o.flatten(-2)
-        if w.norm is not None:
-            flat = h.reshape(-1, h.shape[-1])
-            h = torch.group_norm(flat, self.heads, w.norm, eps=1e-5).view(h.shape)
+        w, h = self.w, head_norm(o.flatten(-2), self.heads, self.w.norm)
         h = h if w.skip is None else h + w.skip * z["u"]
         return nn.functional.linear(h * nn.functional.silu(z["o"]) if "o" in z else h, w.out)
 
@@ -169,8 +166,12 @@ class MLSTM(MatrixCell):
         return log_i, log_sigmoid(z["f"] + self.w.bias_f) if "f" in z else zero
 
 
-def _three_to_six(shape: tuple[int, ...]) -> Tensor:
-    return torch.linspace(3, 6, shape[0])
+def head_norm(h: Float[Tensor, "*N H"], heads: int, scales: Tensor | None) -> Float[Tensor, "*N H"]:
+    """Return N(h), or h without scales."""
+    if scales is None:
+        return h
+    flat = h.reshape(-1, h.shape[-1])
+    return torch.group_norm(flat, heads, scales, eps=1e-5).view(h.shape)
 
 
 SLSTMCut = StrEnum(
@@ -180,15 +181,8 @@ SLSTMCut = StrEnum(
     "CONVOLUTION NORM",
 )
 GATES = "ifoz"
-INPUT = {
-    "xi": SLSTMCut.INPUT_TO_WRITE,
-    "xf": SLSTMCut.INPUT_TO_FORGET,
-    "xo": SLSTMCut.INPUT_TO_OUTPUT,
-}
-MIXING = {
-    "hi": SLSTMCut.STATE_TO_WRITE, "hf": SLSTMCut.STATE_TO_FORGET, "ho": SLSTMCut.STATE_TO_OUTPUT,
-    "hz": SLSTMCut.STATE_TO_CANDIDATE,
-}  # fmt: skip
+INPUT = dict(zip(("xi", "xf", "xo"), [*SLSTMCut][:3], strict=True))
+MIXING = dict(zip(("hi", "hf", "ho", "hz"), [*SLSTMCut][4:8], strict=True))
 WHOLE = {SLSTMCut.FORGET_GATE: "f", SLSTMCut.OUTPUT_GATE: "o"}
 """Cuts that remove a gate with its weights."""
 MAX_LOG = 80.0
@@ -301,7 +295,8 @@ class SLSTM(Cell):
     def initial_state(self, start: Tensor) -> State:
         h, zero = self.shift_start(start), torch.zeros_like(start)
         window = (start.new_zeros(len(start), WINDOW - 1, self.width),) if self.convolves else ()
-        return h, zero, zero, _least_like(start), *window
+        # m_0 is finite, because ∞ − ∞ is no number, and so small that exp(m_0 − m_1) is 0.
+        return h, zero, zero, torch.full_like(start, -1e30), *window
 
     def project(self, x: Tensor) -> Tensor:
         return x if self.convolves else self._logits(x, x)
@@ -336,7 +331,7 @@ class SLSTM(Cell):
         f, i = torch.exp(log_f - m), torch.exp(log_i - m)
         c, n = f * c + i * z, f * n + i
         h = self._output(c, n, m, o)
-        return self._normed(h), (h, c, n, m, *after)
+        return head_norm(h, self.heads, self.w.norm), (h, c, n, m, *after)
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
         if any(getattr(self.w, f"h{gate}") is not None for gate in GATES):
@@ -351,7 +346,8 @@ class SLSTM(Cell):
         f, i = torch.exp(log_f + before - m), torch.exp(log_i - m)
         c, n = linear_recurrence(f, i * z, c), linear_recurrence(f, i, n)
         h = self._output(c, n, m, o)
-        return self._normed(h), (*(part[:, -1] for part in (h, c, n, m)), *after)
+        last = (part[:, -1] for part in (h, c, n, m))
+        return head_norm(h, self.heads, self.w.norm), (*last, *after)
 
     def _parts(
         self, projected: Tensor, h: Tensor | None
@@ -373,18 +369,6 @@ class SLSTM(Cell):
         else:
             h = c / n
         return h if o is None else o * h
-
-    def _normed(self, h: Float[Tensor, "*N H"]) -> Float[Tensor, "*N H"]:
-        """Return N(h), the output."""
-        if self.w.norm is None:
-            return h
-        flat = h.reshape(-1, self.width)
-        return torch.group_norm(flat, self.heads, self.w.norm, eps=1e-5).view(h.shape)
-
-
-def _least_like(start: Tensor) -> Tensor:
-    """Return m_0: finite, because ∞ − ∞ is no number, and so small that exp(m_0 − m_1) is 0."""
-    return torch.full_like(start, -1e30)
 
 
 def _small_normal(shape: tuple[int, ...], width: int) -> Tensor:

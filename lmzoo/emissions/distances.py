@@ -35,13 +35,8 @@ class DenseEmission(Emission):
         """Return the logits of every token."""
 
 
-class Energy(StrEnum):
-    """How the squared distance gives the energy of a token."""
-
-    RBF = "rbf"  # −exp(−d²/E), bounded
-    SQUARED = "squared"  # d²
-    ROOT = "root"  # √(1 + d²)
-    LOG = "log"  # log(1 + d²)
+Energy = StrEnum("Energy", "RBF SQUARED ROOT LOG")
+"""The energy of a token: −exp(−d²/E), which is bounded, d², √(1 + d²) or log(1 + d²)."""
 
 
 @EMISSIONS("rbf")
@@ -103,13 +98,9 @@ class RBFEmission(DenseEmission):
         return -self.log_scale.exp() * energy
 
 
-class Aggregate(StrEnum):
-    """How a token's M agreements give its logit."""
-
-    SIGMOID_L1 = "sigmoid_l1"  # soft count, at most 1 per group
-    MIN = "min"  # the worst group
-    SUM = "sum"  # an inner product: a tied softmax
-    CODE_L1 = "code_l1"  # the L1 distance of squashed codes, d = 1
+Aggregate = StrEnum("Aggregate", "SIGMOID_L1 MIN SUM CODE_L1")
+"""How a token's M agreements give its logit: a soft count, at most 1 per group; the worst group; an
+inner product, a tied softmax; or the L1 distance of squashed codes, d = 1."""
 
 
 Codes = StrEnum("Codes", "LINEAR FREE")

@@ -97,11 +97,8 @@ class LocalHMM(HiddenChain):
     context_length = 1
 
     def log_weights(self, tokens: Tensor) -> Tensor:
-        return log_mixture(self.filter_states(tokens), self.log_transition())
-
-    def filter_states(self, tokens: Tensor) -> Float[Tensor, "B t K"]:
-        """Return P(z | s), the posterior over the state that emitted each token."""
-        return torch.softmax(self.start() + self.words.token_log_probs(tokens, self.table), dim=-1)
+        emitted = self.words.token_log_probs(tokens, self.table)
+        return log_mixture(torch.softmax(self.start() + emitted, dim=-1), self.log_transition())
 
     def prior(self) -> Tensor:
         return log_mixture(self.start().exp()[None], self.log_transition())[0]

@@ -121,7 +121,7 @@ class MaskedLM(LanguageModel):
         self.mask = EmbeddingTable(1, width, spread)
         self.place = PositionalEncoding(config.positions, width, task.length, spread)
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = transformer_layers(config, std=spread)
+        self.blocks: Any = transformer_layers(config, std=spread)
         self.final_norm = nn.LayerNorm(width) if config.norm is NormPosition.PRE else None
         self.emission = EMISSIONS.build(config.emission, width, Norm.RMS)
         self.latent = self.emission.latent

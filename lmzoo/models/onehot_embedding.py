@@ -43,18 +43,17 @@ class OneHotRecurrent(LanguageModel):
         return self.config.width
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        h, states = self._start(len(tokens)), []
-        for x in self._columns(tokens[:, :-1]).unbind(1):
-            h = self._step(x, h)
-            states.append(h)
-        dense = torch.log_softmax(self.write(torch.stack(states, dim=1)), dim=-1)
+        dense = torch.log_softmax(self.write(self._states(tokens[:, :-1])), dim=-1)
         return dense.gather(-1, tokens[:, 1:, None])[..., 0]
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        h = self._start(len(prefix))
-        for x in self._columns(prefix).unbind(1):
-            h = self._step(x, h)
-        return torch.log_softmax(self.write(h), dim=-1)
+        return torch.log_softmax(self.write(self._states(prefix)[:, -1]), dim=-1)
+
+    def _states(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "B t H"]:
+        states = [self._start(len(tokens))]
+        for x in self._columns(tokens).unbind(1):
+            states.append(self._step(x, states[-1]))
+        return torch.stack(states[1:], dim=1)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         return self._start(batch)

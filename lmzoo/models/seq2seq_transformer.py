@@ -1,6 +1,6 @@
 """The Transformer encoder-decoder."""
 
-from typing import ClassVar, NamedTuple, cast
+from typing import ClassVar, NamedTuple
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -44,7 +44,7 @@ class EncoderDecoder(nn.Module):
         super().__init__()
         width, pre = config.width, config.norm is NormPosition.PRE
         self.encoder = transformer_layers(config)
-        self.decoder = transformer_layers(config, CrossBlock)
+        self.decoder: Any = transformer_layers(config, CrossBlock)
         self.encoder_norm = nn.LayerNorm(width) if pre else None
         self.decoder_norm = nn.LayerNorm(width) if pre else None
 
@@ -67,7 +67,7 @@ class EncoderDecoder(nn.Module):
     def begin(self, memory: Float[Tensor, "B S E"], lengths: Lengths) -> TransformerState:
         """Return the decoding state before the first position."""
         mask = length_mask(lengths, memory.shape[1])[:, None]
-        source = tuple(block.attention.keys_and_values(memory) for block in self._blocks)
+        source = tuple(block.attention.keys_and_values(memory) for block in self.decoder)
         return TransformerState(source, mask, (None,) * len(source))
 
     def advance(
@@ -75,15 +75,11 @@ class EncoderDecoder(nn.Module):
     ) -> tuple[Float[Tensor, "B 1 E"], TransformerState]:
         """Decode one more position: return y and the new state."""
         target = []
-        for block, source, before in zip(self._blocks, state.source, state.target, strict=True):
+        for block, source, before in zip(self.decoder, state.source, state.target, strict=True):
             u, after = block.advance_over(source, u, before, state.mask)
             target.append(after)
         y = u if self.decoder_norm is None else self.decoder_norm(u)
         return y, state._replace(target=tuple(target))
-
-    @property
-    def _blocks(self) -> list[CrossBlock]:
-        return [cast("CrossBlock", block) for block in self.decoder]
 
 
 @model(

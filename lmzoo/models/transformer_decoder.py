@@ -1,7 +1,7 @@
 """The Transformer decoder, and rows that are one with some fields set."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,7 +12,7 @@ from lmzoo.base.config import config
 from lmzoo.base.registry import preset
 from lmzoo.base.search_space import Choice
 from lmzoo.blocks.attention import KeysAndValues
-from lmzoo.blocks.attention_block import Activation, AttentionBlock, LayerCaches, NormPosition
+from lmzoo.blocks.attention_block import Activation, LayerCaches, NormPosition
 from lmzoo.contract import Task, model
 from lmzoo.functional.softmax_attention import causal_mask
 from lmzoo.models.attention_model import AttentionConfig, AttentionModel, transformer_layers
@@ -51,12 +51,12 @@ class TransformerDecoder(AttentionModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         residual = config.spread and config.spread / (2 * config.layers) ** 0.5
-        self.blocks = transformer_layers(config, std=config.spread, output_std=residual)
+        self.blocks: Any = transformer_layers(config, std=config.spread, output_std=residual)
         self.final_norm = nn.LayerNorm(config.width) if config.norm is NormPosition.PRE else None
 
     def encode(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
         mask = self._mask(x)
-        for block in self._blocks:
+        for block in self.blocks:
             x = block(x, mask=mask)
         return x if self.final_norm is None else self.final_norm(x)
 
@@ -64,7 +64,7 @@ class TransformerDecoder(AttentionModel):
         self, x: Float[Tensor, "B 1 E"], position: int, cache: LayerCaches | None
     ) -> tuple[Float[Tensor, "B 1 E"], LayerCaches]:
         window, new = self.config.window, list[KeysAndValues]()
-        for number, block in enumerate(self._blocks):
+        for number, block in enumerate(self.blocks):
             x, kept = block.advance(x, None if cache is None else cache[number])
             if window:  # the next position reads the last window − 1 of these
                 first = max(0, kept[0].shape[-2] - window + 1)
@@ -84,17 +84,13 @@ class TransformerDecoder(AttentionModel):
         """Return the attention weights α of token i to token j, by layer and head."""
         x, maps = self._inputs(tokens), []
         mask = self._mask(x)
-        for block in self._blocks:
+        for block in self.blocks:
             maps.append(block.weights(x, mask))
             x = block(x, mask=mask)
         return torch.stack(maps)
 
     def _mask(self, x: Float[Tensor, "B t E"]) -> Bool[Tensor, "t t"]:
         return causal_mask(x.shape[1], x.device, self.config.window)
-
-    @property
-    def _blocks(self) -> list[AttentionBlock]:
-        return [cast("AttentionBlock", block) for block in self.blocks]
 
 
 _PRE: Mapping[str, Any] = {"norm": "pre"}

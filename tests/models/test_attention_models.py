@@ -84,17 +84,10 @@ def test_a_window_that_covers_everything_changes_nothing_and_has_the_stated_stat
     assert "window" not in to_dict(zoo.config("transformer_decoder"))
 
 
-STEPS = 7
-
-
-def star(layers: int, *, relay: bool) -> LanguageModel:
-    return tiny("star_transformer_causal", length=STEPS, width=16, layers=layers, relay=relay)
-
-
 @torch.no_grad()
 def test_star_features_follow_the_equation() -> None:
     """Compare with a loop over positions that lists every memory."""
-    model = star(2, relay=True).eval()
+    model = tiny("star_transformer_causal", length=7, width=16, layers=2, relay=True).eval()
     x = torch.randn(1, 4, 16, generator=torch.Generator().manual_seed(0))
 
     def update(part: nn.Module, query: Tensor, *memory: Tensor) -> Tensor:

@@ -222,9 +222,6 @@ def test_latent_index_of_typed_arcs_is_parent_times_types_plus_type() -> None:
     assert posterior.argmax(1)[0].tolist() == [2 * a + 1 for a in range(LENGTH - 1)]
 
 
-SIZES = {"batch": 5, "length": 13, "components": 7}
-
-
 @torch.no_grad()
 def test_the_posterior_of_two_parents_is_that_of_the_second() -> None:
     model = small("two_parent_aggregate_markov")
@@ -237,7 +234,7 @@ def test_the_posterior_of_two_parents_is_that_of_the_second() -> None:
 
 
 def test_largest_tensor_has_at_most_b_t2_k_elements() -> None:
-    count, length, components = SIZES.values()
+    count, length, components = 5, 13, 7
     model = tiny("two_parent_aggregate_markov", length=length, components=components)
     tokens, lengths = batch(model.task, count=count)
     with LargestTensorMode() as largest:

@@ -24,8 +24,7 @@ from lmzoo.models.span_corruption import (
 from tests.models.equivalence import small
 from tests.tiny import CLOSE, FINE, batch, every_sequence, tiny
 
-VOCAB, COUNT = 5, 200
-"""Of the contrastive models."""
+VOCAB = 5
 
 
 def masked(**fields: Any) -> Any:
@@ -167,12 +166,9 @@ def test_only_training_counts_noise_tokens_and_only_scored_ones() -> None:
     assert model.noise.counts.equal(expected)
 
 
-WORDS = 5
-
-
 def vectors(name: str, length: int = 6, **fields: Any) -> Any:
     """Return a model with large vectors and a noise distribution that is not uniform."""
-    model = tiny(name, vocab=WORDS, length=length, embedding_std=1.0, **fields)
+    model = tiny(name, vocab=VOCAB, length=length, embedding_std=1.0, **fields)
     model.noise.counts.copy_(torch.tensor([0, 8, 2, 5, 1]))
     return model.eval()
 
@@ -241,7 +237,7 @@ def test_noise_counts_contexts_for_skip_gram_and_words_for_cbow() -> None:
     tokens, lengths = torch.tensor([[START, 3, 4, 0, 0, 0]]), torch.tensor([3])
     counts = {"word2vec_skipgram": [0, 1, 0, 1, 1], "word2vec_cbow": [0, 0, 0, 1, 1]}
     for name, expected in counts.items():
-        model = tiny(name, vocab=WORDS, length=6).train()
+        model = tiny(name, vocab=VOCAB, length=6).train()
         model.objective(tokens, lengths)
         assert model.noise.counts.tolist() == expected
 

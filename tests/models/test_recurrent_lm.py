@@ -169,12 +169,8 @@ def weights_of(model: Any, direction: str) -> dict[str, torch.Tensor]:
     return actual
 
 
-def recurrent() -> Any:
-    return small("lstm_lm", num_layers=2).eval()
-
-
 def test_each_direction_is_a_recurrent_language_model() -> None:
-    model, plain = elmo(num_layers=2), recurrent()
+    model, plain = elmo(num_layers=2), small("lstm_lm", num_layers=2).eval()
     tokens, lengths = every_sequence(model.task)
     lengths = 2 + torch.arange(len(tokens)) % (LENGTH - 1)
     plain.load_state_dict(weights_of(model, "forward_lm"))

@@ -72,13 +72,9 @@ def test_any_cell_with_a_fixed_state_size_obeys_the_laws(name: str, cell: str) -
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_cell_with_a_growing_state_is_refused(name: str) -> None:
+def test_a_growing_state_and_an_annealed_slope_are_refused(name: str) -> None:
     with raises_user_error("'mgru'", "grows", "use a cell with a fixed state size"):
         tiny(name, cell={"name": "mgru", "mutations": [4, 11]})
-
-
-@pytest.mark.parametrize("name", BOTH)
-def test_annealed_slope_is_refused(name: str) -> None:
     with raises_user_error("cell.anneal=5", "does not scan", "drop cell.anneal"):
         tiny(name, cell={"name": "hm_lstm", "anneal": 5})
     assert tiny(name, cell={"name": "hm_lstm", "slope": 2.0}).decoder.slope == 2.0
@@ -156,33 +152,25 @@ FLAT = ["linear_autoencoder", "mlp_autoencoder"]
 
 
 @torch.no_grad()
-def test_evaluation_averages_scores_over_shared_noise() -> None:
-    model = small("linear_autoencoder", noise_std=0.5, samples=6).eval()
-    tokens, lengths = batch(model.task)
-    z = model.encode(tokens, lengths)
-    eps = normal(shared_uniforms((6, 1, z.shape[1]), z))
-    per_draw = [
-        model.emission.log_prob(model.decode((z + 0.5 * e)[None])[0], tokens[:, 1:], table)
-        for e, table in zip(eps, [model.embedding.weight] * 6, strict=True)
-    ]
-    assert_close(
-        model.score_tokens(tokens, lengths), torch.stack(per_draw).mean(0), CLOSE, "scores"
-    )
-
-
-@torch.no_grad()
 @pytest.mark.parametrize("fields", [{"noise_std": 0.8}, {"gaussian": True}], ids=str)
-def test_next_token_probabilities_are_averaged_over_shared_noise(fields: dict[str, Any]) -> None:
-    """The mean of the probabilities is a distribution; the mean of their logarithms is not."""
+def test_evaluation_averages_over_shared_noise(fields: dict[str, Any]) -> None:
+    """Of scores, and of next-token probabilities, whose mean is a distribution."""
     model = small("linear_autoencoder", samples=6, **fields).eval()
-    prefix = batch(model.task)[0][:, :3]
-    z = model.encode(prefix, torch.full((len(prefix),), 3))
-    eps = normal(shared_uniforms((6, 1, z.shape[1]), z))
+    (tokens, lengths), emission, table = batch(model.task), model.emission, model.embedding.weight
     spread = fields.get("noise_std") or model.code.log_beta.neg().exp()
+
+    def decoded(z: Tensor) -> Tensor:
+        eps = normal(shared_uniforms((6, 1, z.shape[1]), z))
+        return torch.cat([model.decode((z + spread * e)[None]) for e in eps])
+
     per_draw = [
-        model.emission.dense(model.decode((z + spread * e)[None])[0, :, 2], model.embedding.weight)
-        for e in eps
+        emission.log_prob(y, tokens[:, 1:], table) for y in decoded(model.encode(tokens, lengths))
     ]
+    mean = torch.stack(per_draw).mean(0)
+    assert_close(model.score_tokens(tokens, lengths), mean, CLOSE, "scores")
+    prefix = tokens[:, :3]
+    y = decoded(model.encode(prefix, torch.full((len(prefix),), 3)))
+    per_draw = [emission.dense(one, table) for one in y[:, :, 2]]
     actual = model.next_log_prob(prefix)
     assert_close(actual.exp(), torch.stack(per_draw).exp().mean(0), CLOSE, "probabilities")
     assert (actual - per_draw[0]).abs().max() > 1e-3
