@@ -181,8 +181,8 @@ SLSTMCut = StrEnum(
     "CONVOLUTION NORM",
 )
 GATES = "ifoz"
-INPUT = dict(zip(("xi", "xf", "xo"), [*SLSTMCut][:3], strict=True))
-MIXING = dict(zip(("hi", "hf", "ho", "hz"), [*SLSTMCut][4:8], strict=True))
+INPUT: dict[str, SLSTMCut] = dict(zip(("xi", "xf", "xo"), [*SLSTMCut][:3], strict=True))
+MIXING: dict[str, SLSTMCut] = dict(zip(("hi", "hf", "ho", "hz"), [*SLSTMCut][4:8], strict=True))
 WHOLE = {SLSTMCut.FORGET_GATE: "f", SLSTMCut.OUTPUT_GATE: "o"}
 """Cuts that remove a gate with its weights."""
 MAX_LOG = 80.0
