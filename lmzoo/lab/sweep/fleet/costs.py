@@ -413,7 +413,7 @@ def elapsed(seconds: float) -> str:
     return f"{seconds // 60:.0f} min {seconds % 60 // 1:.0f} s"
 
 
-PRUNED = 0.75
+PRUNED = 0.85
 """Share of its epochs that a tune run trains in the mean where a pruner may stop it."""
 
 
