@@ -32,6 +32,7 @@ MOST, MOST_SEED = 10**9, 10**15
 OF_THE_MACHINE = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOTDIR),
     *(errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EMFILE, errno.ENODEV, errno.EFBIG),
+    errno.ENOENT,
 }
 """Error numbers that are not a fault of the program."""
 

@@ -28,9 +28,8 @@ from lmzoo.lab.study.output import printed_into
 from lmzoo.lab.study.programs import ProgramRun, Report
 from lmzoo.train.checkpoint import RUN, checkpoint_bytes, read_checkpoint
 
-GIVEN = ("settings", "seed", "resume", "epochs")
-"""Arguments of a function, each by its name."""
-VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+GIVEN = "settings, seed, resume, epochs"
+"""Arguments of a function."""
 ARRAY = "numpy array"
 """Key of an array in a saved state."""
 
@@ -50,14 +49,14 @@ def check_function(function: Callable[..., Any]) -> None:
         known = inspect.signature(function).parameters.values()
     except ValueError:  # it is written in C
         known = ()
-    needed = [p.name for p in known if p.default is p.empty and p.kind not in VARIABLE]
-    for other in [own for own in needed if own not in GIVEN]:
-        raise UserError(f"function {name} needs {other!r}; it is given {', '.join(GIVEN)} only")
+    for p in known:
+        needed = p.default is p.empty and not p.kind.name.startswith("VAR_")
+        if p.kind is p.POSITIONAL_ONLY or (needed and p.name not in GIVEN.split(", ")):
+            raise UserError(f"function {name} needs {p}; it is given {GIVEN} by their names only")
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise UserError(f"function {name} is asynchronous; write def {name}(settings, seed)")
-    positional = [p.name for p in known if p.kind is p.POSITIONAL_ONLY]
     for parameter in ("settings", "seed"):
-        if parameter in positional or not known or not _takes(function, parameter):
+        if not known or not _takes(function, parameter):
             raise UserError(
                 f"function {name} has no parameter {parameter!r}; write def {name}(settings, seed)"
             )

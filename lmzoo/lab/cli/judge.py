@@ -45,7 +45,13 @@ def judge(
 
     With --base and --candidate, the exit code is 0 (keep), 1 (discard) or 3 (undecided).
     """
-    if base is not None or candidate is not None:
+    of_tables = {"--by": by, "--seed": seed, "--reference": reference, "--within": within, "--successive": successive, "--paired": paired is not None, "--step": step, "--parse": parse, "--finished": finished}  # fmt: skip
+    of_commands = {"--base-rev": base_rev, "--candidate-rev": candidate_rev, "--pattern": pattern, "--stream": stream, "--max-seeds": max_seeds != 24, "--budget": budget < math.inf}  # fmt: skip
+    are_commands = base is not None or candidate is not None
+    if unused := [k for k, v in (of_tables if are_commands else of_commands).items() if v]:
+        kind, way = ("a table of results", "leave it out") if are_commands else ("commands", "give --base and --candidate")  # fmt: skip
+        raise UserError(f"{unused[0]} is for {kind}; {way}")
+    if are_commands:
         if results is not None:
             raise UserError(f"give a table of results ({results}) or commands, not both")
         arms = (base, candidate, base_rev, candidate_rev)
@@ -55,8 +61,6 @@ def judge(
     from lmzoo.lab.judging.sources import read_results
     from lmzoo.lab.judging.verdicts import judgement
 
-    if stream:
-        raise UserError("--stream judges commands; give --base and --candidate")
     if results is None:
         raise UserError("nothing to judge; give a file of results")
     if not by or metric is None:

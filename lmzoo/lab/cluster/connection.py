@@ -194,8 +194,8 @@ def _start(quiet: Mapping[str, Any]) -> None:
         )
     check_temporary_folder(os.environ)
     delete_abandoned_sessions(Path(_temporary_folder(os.environ)) / "ray")
-    if text := short_of_addresses():
-        LOG.warning("Ray %s", text)
+    if text := short_of_addresses("Ray"):
+        LOG.warning(text)
     with contextlib.suppress(OSError):  # then each worker imports torch itself
         if not _FORKS and not [*Path("/dev").glob("nvidia[0-9]*")]:
             folder = temporary_folder("forks")
@@ -224,14 +224,15 @@ ADDRESS_SPACE = 32_000_000_000
 """Bytes that a process of Ray may map: the object store and the stacks of its threads."""
 
 
-def short_of_addresses() -> str:
+def short_of_addresses(start: str) -> str:
     """Return what a limit of address space does to Ray, which then holds all threads; or ""."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY or limit >= ADDRESS_SPACE:
         return ""
     return (
-        f"may hang at its start, because a process may have {limit / 1e9:.0f} GB of address space "
-        f"(ulimit -v; h_vmem of SGE); ask for {ADDRESS_SPACE / 1e9:.0f} GB or no limit"
+        f"{start} may hang at its start, because a process may have {limit / 1e9:.0f} GB of "
+        "address space (ulimit -v; h_vmem of SGE); ask for "
+        f"{ADDRESS_SPACE / 1e9:.0f} GB or no limit"
     )
 
 

@@ -26,7 +26,8 @@ import polars as pl
 from lmzoo.base.errors import UserError, near
 from lmzoo.lab.judging.reports import LARGEST, number
 from lmzoo.lab.judging.sources import as_source
-from lmzoo.lab.judging.texts import LAST_STEP, RUN, STATE
+from lmzoo.lab.judging.texts import RUN, STATE
+from lmzoo.lab.judging.trackers import LAST_STEP
 
 FINISHED = {
     "finished", "finish", "complete", "completed", "done", "ended", "success", "succeeded",

@@ -178,8 +178,13 @@ def _folder(path: Path) -> Source:
     runs = {f.parent for f in path.glob("**/meta.yaml") if (f.parent / "metrics").is_dir()}
     if runs:  # and those whose meta.yaml is lost
         runs |= {f.parent for f in path.glob("**/metrics/") if (f.parent / "params").is_dir()}
-        rows = sorted(map(read_mlflow_run, sorted(runs)), key=lambda row: row.pop("started"))
-        return Source(frame_of(rows))
+        rows: list[Row] = []
+        for run in sorted(runs):
+            try:
+                rows.append(read_mlflow_run(run))
+            except Exception as error:
+                raise UserError(f"{run} has a damaged file: {error}; delete it") from error
+        return Source(frame_of(sorted(rows, key=lambda row: row.pop("started"))))
     files = sorted(file for file in path.glob("**/*") if file.is_file())
     hidden = re.compile(r"\.|latest-run$")  # the latter is a link to a run of W&B
     files = [f for f in files if not any(map(hidden.match, f.relative_to(path).parts))]

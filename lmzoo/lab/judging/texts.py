@@ -86,8 +86,6 @@ def path_columns(place: Path, root: Path) -> Row:
     return row
 
 
-LAST_STEP = " (last step)"
-"""End of the column that says at which step a metric has its last value."""
 W_AND_B = {"config", "summary", "summaryMetrics"}
 """Fields of runs of W&B that are JSON in a text."""
 

@@ -15,17 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.judging.texts import (
-    LAST_STEP,
-    RUN,
-    TORN,
-    Row,
-    Source,
-    flat_row,
-    frame_of,
-    path_columns,
-)  # fmt: skip
+from lmzoo.lab.judging.texts import RUN, TORN, Row, Source, flat_row, frame_of, path_columns
 
+LAST_STEP = " (last step)"
+"""End of the column that says at which step a metric has its last value."""
 MLFLOW = (
     "SELECT run_uuid, 'run', COALESCE(NULLIF(name, ''), run_uuid) FROM runs ORDER BY start_time",
     "SELECT run_uuid, 'status', status FROM runs",
@@ -138,13 +131,6 @@ def read_settings(file: Path) -> Row:
 
 def read_mlflow_run(folder: Path) -> Row:
     """Return a run of MLflow's folders, with the last value of each metric."""
-    try:
-        return _mlflow_run(folder)
-    except Exception as error:  # a damaged file raises any
-        raise UserError(f"{folder} has a damaged file: {error}; mend or delete it") from error
-
-
-def _mlflow_run(folder: Path) -> Row:
     meta, above = read_settings(folder / "meta.yaml"), read_settings(folder.parent / "meta.yaml")
     row: Row = {RUN: meta.get("run_name", folder.name)}
     row["status"] = MLFLOW_STATUS.get(meta.get("status", ""), meta.get("status"))

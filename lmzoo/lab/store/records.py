@@ -19,6 +19,7 @@ another one, or lacks a field, is damaged.
 """
 
 import hashlib
+import itertools
 import json
 import math
 import zlib
@@ -270,24 +271,22 @@ STUDY_FIELDS = {
     "points": list, "margin": int | float, "looks": list | None, "reference": str | None,
 }  # fmt: skip
 """Fields of the file of a study, and their types."""
-ADDED = {"asked": {}, "chosen": {}, "margin": 0.0}
-"""Those that it need not have."""
 
 
 def is_study(value: Any) -> bool:
     """Return whether a parsed file is that of a study; if not, it is damaged."""
-    own = {**ADDED, **value}
+    own = {"asked": {}, "chosen": {}, "margin": 0.0, "looks": None, **value}
     if not all(isinstance(own.get(name), kind) for name, kind in STUDY_FIELDS.items()):
         return False
-    looks = [look if isinstance(look, list) else [look] for look in own.get("looks") or ()]
-    numbers = [own["budget"].get("epochs"), *own["budget"].values(), *(n for x in looks for n in x)]
+    looks = [look if isinstance(look, list) else [look] for look in own["looks"] or ()]
+    budget = own["budget"]
+    numbers = [own["margin"], budget.get("epochs"), *budget.values(), *itertools.chain(*looks)]
     points, chosen = own["points"], [*own["chosen"].values()]
     if len(points) < len(chosen) or not all(isinstance(row, dict) for row in (*points, *chosen)):
         return False
     numbers += [row.get("tuning_sd") or 0.0 for row in chosen]
     named = all(isinstance(point.get(name), str) for point in points for name in ("id", "label"))
     listed = all(isinstance(row.get("runs"), list) for row in chosen)
-    numbers.append(own["margin"])
     return named and listed and all(type(n) in (int, float) and math.isfinite(n) for n in numbers)
 
 

@@ -15,7 +15,7 @@ from lmzoo.base.seeds import derive_seed
 from lmzoo.lab.store.records import epoch_records, find_end, records_pending, with_seeds
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
 from lmzoo.lab.study.pruners import make_pruner, rungs, until
-from lmzoo.lab.study.samplers import Result, Search, Setting, make_sampler
+from lmzoo.lab.study.samplers import SAMPLERS, Result, Search, Setting, make_sampler
 from lmzoo.lab.study.study import Study
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.lab.study.trainable import Trainable
@@ -78,6 +78,9 @@ class PointPlanner:
         self._design_ended = False
         self._smoothed: list[float] = []
         self._beyond: Setting | None = None
+        self._pruner = make_pruner(study)
+        if isinstance(study.sampler, str) and study.sampler not in SAMPLERS:
+            make_sampler(study, {}, seed)  # its error names the samplers
         if not self.space:
             self._confirm({})
             return
@@ -86,7 +89,6 @@ class PointPlanner:
         if study.pruner == "asha" and not point.closed_form:
             self.rung = self.first_rung = next(iter(rungs(study)), 0)
         self._rules = StartRules(study, len(self.design))
-        self._pruner = make_pruner(study)
         sampler = make_sampler(study, self.space, derive_seed(seed, point.id))
         self._search = Search(self.space, sampler, self._rules.lag, len(self.design))
         self._advance()

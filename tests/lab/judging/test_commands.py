@@ -126,6 +126,8 @@ def test_the_last_value_that_a_command_prints_counts(metric, out, expected, tmp_
         ("true {seed}", "false {seed}", ("--pattern", "x"), "0 groups"),
         ("true {seed}", "false {seed}", ("--base-rev", "nothing"), "git revision 'nothing'"),
         ("true {seed}", "false {seed}", ("--out", "file"), "file is no folder"),
+        ("true {seed}", "false {seed}", ("--out", "/proc/none"), "/proc/none: No such file"),
+        ("true {seed}", "false {seed}", ("--step", "x"), "--step is for a table of results"),
     ],
 )
 def test_failing_commands_and_bad_options_are_one_line(

@@ -82,4 +82,4 @@ def test_candidates_on_the_command_line(lmzoo, tmp_path, monkeypatch) -> None:
     assert max(seeds[:runs]) < SEEDS < min(seeds[runs:]), "the incumbent has new runs"
     code, _, err = lmzoo("judge", "results.csv", "--by", "a", "--metric", "b", "--stream")
     assert (code, err.count("\n")) == (2, 1)
-    assert "--stream judges commands" in err
+    assert "--stream is for commands; give --base" in err

@@ -190,6 +190,8 @@ def test_tune_runs_of_a_count_model_count_for_every_budget_and_none_is_measured_
     points = resolve(study, corpus, corpus_fields)
     planner = Planner(study, points, ReadOnlyStudyStore(tmp_path / "new"))
     assert next(planner.pending())[1] == study.samples + study.seeds
+    with pytest.raises(UserError, match="no sampler 'zz'"):  # also where nothing is searched
+        Planner(dataclasses.replace(study, sampler="zz"), points, planner.store)
     assert sweep_epochs(study, 2)
     with pytest.raises(UserError, match=r"point '[^']+': .* not tested at 1, "):
         sweep_epochs(study, 1)  # refused in the confirm stage, so the tune runs have counted

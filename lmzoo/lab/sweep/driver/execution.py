@@ -196,12 +196,7 @@ class Sweep:
         self, planner: "Planner", packer: "Packer", ray: contextlib.ExitStack
     ) -> bool:
         """Train the pending runs on Ray, which ends with `ray`; return whether all are done."""
-        from lmzoo.lab.cluster.connection import (
-            cluster,
-            is_ray_unusable,
-            kill_local_ray,
-            short_of_addresses,
-        )
+        from lmzoo.lab.cluster import connection
 
         def end() -> None:
             """End this process now: an orderly end takes too long, or is impossible."""
@@ -209,7 +204,7 @@ class Sweep:
                 self._say_interrupted()
                 if self._ranking:
                     self._ranking.terminate()
-                kill_local_ray()
+                connection.kill_local_ray()
                 _clear_worker_locks(planner.store.store)
                 closing = threading.Thread(target=_close, args=(planner.store,), daemon=True)
                 closing.start()
@@ -218,7 +213,7 @@ class Sweep:
                 os._exit(130)
 
         STOPS.install()  # the import of Ray has installed handlers
-        ray.enter_context(STOPS.deadline(end, is_ray_unusable))
+        ray.enter_context(STOPS.deadline(end, connection.is_ray_unusable))
         from lmzoo.lab.sweep.screen.console import Console
 
         # Before `cluster` redirects stdout.
@@ -226,13 +221,12 @@ class Sweep:
         console = Console(as_json=self.as_json, quiet=quiet, stderr=self.stderr)
         if not self.quiet:
             runs = sum(count for _, count, _ in planner.pending())
-            hint = f", which {text}" if (text := short_of_addresses()) else ""
             what = f"{len(planner.points)} points, at most {runs} runs"
-            self.stderr.print(f"{what}; starting Ray{hint}")
+            self.stderr.print(f"{what}; starting Ray{connection.short_of_addresses(', which')}")
         stopped = threading.Event()
         ray.callback(stopped.set)
         prepared = threading.Thread(target=packer.prepare, args=(planner.ready(), stopped))
-        ray.enter_context(cluster(meanwhile=lambda: self._import_engine(prepared)))
+        ray.enter_context(connection.cluster(meanwhile=lambda: self._import_engine(prepared)))
 
         from lmzoo.lab.cluster.capacity import Capacity
         from lmzoo.lab.sweep.fleet.fleet import Fleet
