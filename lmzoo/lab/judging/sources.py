@@ -184,7 +184,8 @@ def _folder(path: Path) -> Source:
                 rows.append(read_mlflow_run(run))
             except Exception as error:
                 raise UserError(f"{run} has a damaged file: {error}; delete it") from error
-        return Source(frame_of(sorted(rows, key=lambda row: row.pop("started"))))
+        rows.sort(key=lambda row: row.pop("started"))
+        return Source(frame_of(rows))
     files = sorted(file for file in path.glob("**/*") if file.is_file())
     hidden = re.compile(r"\.|latest-run$")  # the latter is a link to a run of W&B
     files = [f for f in files if not any(map(hidden.match, f.relative_to(path).parts))]

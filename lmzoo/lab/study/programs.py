@@ -96,9 +96,9 @@ class ProgramRun(SavedRun):
             if epoch is None:
                 last = metrics, state
                 continue
-            if not _is_number(epoch) or not float(epoch) >= 0:
-                raise RuntimeError(f"epoch is {epoch!r:.60}, not a number of 1 or more")
-            epoch = float(epoch)
+            given, epoch = epoch, _number(epoch)
+            if epoch is None or not epoch >= 0:
+                raise RuntimeError(f"epoch is {given!r:.60}, not a number of 1 or more")
             self._zero |= epoch == 0
             if epoch == self.epoch + 1:
                 self._new += 1
@@ -174,12 +174,13 @@ class ProgramRun(SavedRun):
         numbers: dict[str, float] = {}
         for name, value in metrics.items():
             own = name or self._metric
-            is_text = not _is_number(value) and (value is not None or own == self._metric)
+            number = _number(value)
+            is_text = number is None and (value is not None or own == self._metric)
             if is_text and own in (self._metric, self._test_metric):
                 text = f"{own} is {str(value)[:60]!r}, not a number; report it as one"
                 raise RuntimeError(text)
-            if _is_number(value):
-                numbers[own] = float(value)
+            if number is not None:
+                numbers[own] = number
         numbers.pop("epoch", None)
         named = [numbers[name] for name in (self._metric, self._test_metric) if name in numbers]
         is_finite = all(abs(value) <= LARGEST for value in named)
@@ -204,8 +205,8 @@ class ProgramRun(SavedRun):
         raise ValueError("a program of this kind has no checkpoint")
 
 
-def _is_number(value: Any) -> bool:
+def _number(value: Any) -> float | None:
     try:
-        return not isinstance(value, bool) and float(value) is not None
+        return None if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError, RuntimeError):
-        return False
+        return None
