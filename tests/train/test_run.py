@@ -163,6 +163,18 @@ def test_a_malicious_checkpoint_executes_no_code(folder, config, corpus, tmp_pat
     assert not (tmp_path / "owned").exists()
 
 
+def test_the_files_of_a_pack_get_each_event_once(folder, config, corpus):
+    run, seen = Run(folder, config, corpus), []
+    for is_flushed in (False, False, True):
+        if is_flushed:
+            run.flush()
+        run.train_epoch(3)
+        run.keep_epoch()
+        seen += [record["epoch"] for record in run.pack_events()]
+    run.close()
+    assert seen == [1, 2, 3]
+
+
 def test_testing_does_not_change_the_training(folder, config, corpus):
     run = Run(folder, config, corpus)
     list(run.train(3))

@@ -290,6 +290,21 @@ def test_a_program_that_stops_early_has_its_last_metric_at_the_budget(tmp_path):
     run.close()
 
 
+STARTED: list[int | None] = []
+
+
+def three_epochs(settings, seed, resume):
+    STARTED.append(resume)
+    for epoch in range((resume or 0) + 1, 4):
+        yield {"epoch": epoch, "valid": 1 / epoch}, epoch
+
+
+def test_a_program_that_goes_on_and_stops_early_does_not_begin_again(tmp_path):
+    trained(run_of(three_epochs, tmp_path), 1)
+    assert trained(run_of(three_epochs, tmp_path), 9) == [1, 1 / 2, 1 / 3, 1 / 3]
+    assert STARTED == [None, 1]
+
+
 def test_a_command_that_fails_says_why(tmp_path):
     for number, (text, message) in enumerate(
         [

@@ -264,7 +264,7 @@ class _Runs:
         """Return which settings are below or above all shared ones, (P, N); one range only."""
         x, shared = self.x[..., 0], self.x[:, : self.shared, 0]
         low, high = shared.min(1, keepdims=True), shared.max(1, keepdims=True)
-        return ((x < low - 1e-9) | (x > high + 1e-9)) & (self.x.shape[2] == 1)
+        return ((x < low) | (x > high)) & (self.x.shape[2] == 1)
 
     def hidden(self) -> Array:
         """Return the loss that a second optimum may hide, (P,); 0 for points that have none."""

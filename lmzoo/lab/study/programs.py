@@ -59,8 +59,8 @@ class ProgramRun(SavedRun):
         self._stream: Iterator[Report] | None = None
         self._resumed = False
         """Whether the program that runs went on from a state."""
-        self._new = 0
-        """Its reports that were not known before."""
+        self._new = False
+        """Whether it has reported an epoch that was not known before."""
         self._zero = False
         """Whether it has reported an epoch 0."""
         super().__init__(folder, config, lock=lock, new=new, writer=writer)
@@ -86,7 +86,7 @@ class ProgramRun(SavedRun):
         """
         begun, last, seen = time.perf_counter(), None, set[str]()
         if self._stream is None:
-            self._resumed, self._new = self.has_state, 0
+            self._resumed, self._new = self.has_state, False
             self._stream = self.start(budget)
         for metrics, state in self._stream:
             seen.update(metrics)
@@ -101,7 +101,7 @@ class ProgramRun(SavedRun):
                 raise RuntimeError(f"epoch is {given!r:.60}, not a number of 1 or more")
             self._zero |= epoch == 0
             if epoch == self.epoch + 1:
-                self._new += 1
+                self._new = True
                 self._add(int(epoch), metrics, state, begun)
                 return
             elif epoch > self.epoch + 1 and not self._resumed:

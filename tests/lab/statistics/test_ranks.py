@@ -42,6 +42,16 @@ def test_the_order_of_points_and_seeds_does_not_matter():
     assert np.array_equal(rank_intervals(values[rows][:, columns]), [low[rows], high[rows]])
 
 
+def test_the_noise_of_rows_outside_the_family_changes_no_rank_inside():
+    values = RNG(4).normal(size=(8, 3)) + np.arange(8)[:, None]
+    family = np.arange(8) < 6
+    values[~family] += 1e6
+    noisy = values + np.where(family, 0.0, 1e4)[:, None] * [0.0, 1.0, 2.0]
+    quiet, same = (np.array(rank_intervals(x, family=family))[:, family] for x in (values, noisy))
+    assert np.array_equal(quiet, same)
+    assert not np.array_equal(quiet, np.array(rank_intervals(noisy))[:, family])
+
+
 @pytest.mark.parametrize(
     ("points", "seeds", "studies"), [(12, 3, 300), pytest.param(60, 5, 20, marks=pytest.mark.slow)]
 )
