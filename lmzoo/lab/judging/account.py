@@ -38,8 +38,9 @@ COUNTED, DIVERGED, DELETED = "counted", "diverged", "deleted"
 UNFINISHED, OTHER, NO_PAIR = "not finished", "other rows of runs", "without a pair"
 YES = {"true", "yes", "1"}
 ENDED_BADLY = (
-    r"fail(ed|ure)?|crash(ed)?|error(ed)?|killed|aborted|cancell?ed|interrupted|preempted|running|"
-    r"pending|queued|scheduled|timed?[ _]?out|oom|out[ _]of[ _]memory|unfinished|diverged"
+    r"fail(ed)?|failure|crash(ed)?|error(ed)?|killed|aborted|cancelled|canceled|interrupted|"
+    r"preempted|running|pending|queued|scheduled|timed?[ _]?out|oom|out[ _]of[ _]memory|"
+    r"unfinished|diverged"
 )
 NO, ANY, TEXTS = {"false", "0", "0.0", "no", "none", "null", "nan"}, ".*", r"[01](\.0)?|[^\d.+-].*"
 FLAGS = (
@@ -49,7 +50,7 @@ FLAGS = (
     (r"(is_)?(deleted|trashed)(_at)?", NO, DELETED, ANY),
     (r"(exit(_?(code|status))?|return_?code|rc)", {"0", "0.0", "0:0"}, UNFINISHED, ANY),
     (r"(is_|was_)?(archived|crashed|failed|killed|aborted)", NO, UNFINISHED, ANY),
-    (r"(is_|was_)?(cancell?ed|interrupted|preempted|excluded)", NO, UNFINISHED, ANY),
+    (r"(is_|was_)?(cancelled|canceled|interrupted|preempted|excluded)", NO, UNFINISHED, ANY),
     (r"(is_)?(finished|completed?)", YES, UNFINISHED, "true|false|yes|no|[01]"),
     (r"(is_)?(succe(ss|eded|ssful)|ok|passed)", YES, UNFINISHED, "true|false|yes|no"),
     (r"(is_|has_)?(error|exception|traceback|oom|timed_?out)(_message)?", NO, UNFINISHED, TEXTS),
