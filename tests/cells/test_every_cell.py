@@ -10,15 +10,18 @@ from lmzoo.cells.sru import QRNN, QRNNCut
 from lmzoo.laws.cells import (
     UNCUT_LAWS,
     CellLaw,
+    inputs,
     law_blocks_with_carried_state_equal_one_scan,
     law_equal_functions_have_equal_configs,
     option_sets,
 )
 from lmzoo.laws.probes import disturb
+from lmzoo.laws.support import assert_close
 from tests.cells.support import make
 
 CARRY_CONFIGS = [{"name": "mgru", "carry": "prior"}, {"name": "mgru", "carry": "bilinear"}]
-CONFIGS = [*({"name": name} for name in CELLS), *CARRY_CONFIGS]
+DIAGONAL = {"name": "lstm_peephole", "peephole": "diagonal"}
+CONFIGS = [*({"name": name} for name in CELLS), *CARRY_CONFIGS, DIAGONAL]
 
 
 @pytest.fixture(params=CONFIGS, ids=lambda part: "-".join(part.values()))
@@ -30,6 +33,17 @@ def cell(request: pytest.FixtureRequest) -> Cell:
 def test_every_cell_obeys_every_law(cell: Cell, law: CellLaw) -> None:
     disturb(cell)
     law(cell)
+
+
+def test_the_state_after_a_fast_scan_is_that_of_the_steps(cell: Cell) -> None:
+    """In float32, for which there are kernels."""
+    disturb(cell)
+    x, start = (part.float() for part in inputs(cell.double()))
+    state = cell.float().initial_state(start)
+    done = cell.fast_scan_from(x, state) or cell.naive_scan_from(x, state)
+    steps = cell.naive_scan_from(x, state)
+    for part, expected in zip([done[0], *done[1]], [steps[0], *steps[1]], strict=True):
+        assert_close(part, expected, 1e-4, "outputs and state")
 
 
 WITH_CUTS = [

@@ -226,6 +226,17 @@ def tiny_model(name: str, task: Task = ENDED, **fields: Any) -> Any:
     return zoo.build(zoo.config(name, **small), task).eval()
 
 
+def test_nothing_follows_the_end_of_a_represented_sentence() -> None:
+    model = tiny_model("elmo")
+    tokens, lengths = pad_sentences([(START, 3, 0, 1, END), (START, 2, END)], 5)
+    width = model.forward_lm.layer_outputs(tokens).shape[-1]
+    with torch.no_grad():
+        ends = model.represent(tokens, lengths)[torch.arange(2), lengths - 1]
+    backward = ends[:, width : 2 * width]
+    assert_close(backward[0], backward[1], SAME, "state after the start")
+    assert (ends[0, :width] != ends[1, :width]).any()
+
+
 def test_end_is_predicted_last_and_words_from_right_to_left() -> None:
     back = tiny_model("backward_lm")
     tokens, lengths = pad_sentences([(START, 3, 0, 1, END), (START, 3, END), (START, END)], 5)

@@ -186,7 +186,7 @@ def _wandb_records(content: bytes) -> Iterator[bytes]:
     place, parts = 7, b""
     while place + 7 <= len(content):
         left = WANDB_BLOCK - place % WANDB_BLOCK
-        if left < 7:
+        if left < 7:  # no mutation: a part of no bytes may fill the last seven
             place += left
             continue
         size, kind = struct.unpack_from("<HB", content, place + 4)

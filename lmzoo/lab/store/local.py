@@ -387,7 +387,7 @@ def _remove_incomplete_line(file: IO[bytes]) -> int:
     if size == 0:
         return 0
     file.seek(size - 1)
-    if file.read(1) == b"\n":
+    if file.read() == b"\n":
         return size
     file.seek(0)
     end = file.read().rfind(b"\n") + 1

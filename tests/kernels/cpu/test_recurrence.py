@@ -24,7 +24,7 @@ def test_every_fast_scan_equals_the_loop_over_steps(name: str) -> None:
     if cell.fast_scan(*data(cell)) is None:
         assert name not in KERNEL_CELLS
     else:
-        agree(cell, FINE, 2, 19)
+        agree(cell, FINE, *data(cell, 2, 19))
 
 
 def test_every_variant_is_tested() -> None:
@@ -39,7 +39,8 @@ def test_every_variant_is_tested() -> None:
 @pytest.mark.parametrize("name", [*sorted(KERNEL_CELLS), "lstm_peephole"])
 def test_every_variant_in_double_precision(name: str) -> None:
     for config in variants(name):
-        agree(build(config, torch.float64), FINE)
+        cell = build(config, torch.float64)
+        agree(cell, FINE, *data(cell))
 
 
 def test_the_clipped_logit_gate_has_zero_gradient() -> None:
@@ -54,7 +55,8 @@ def test_the_clipped_logit_gate_has_zero_gradient() -> None:
 @pytest.mark.parametrize("fields", EXAMPLES, ids=str)
 def test_every_size_in_single_precision(fields: dict[str, Any]) -> None:
     for count, length in ((1, 1), (1, 7), (40, 1), (12, 30)):
-        agree(build(CELLS.parse(dict(fields)), torch.float32, width=9), SINGLE, count, length)
+        cell = build(CELLS.parse(dict(fields)), torch.float32, width=9)
+        agree(cell, SINGLE, *data(cell, count, length))
 
 
 @pytest.mark.parametrize("reason", ["no variant", "no BLAS routines", "a GPU"])

@@ -56,7 +56,9 @@ def test_the_decision_is_the_exit_code(call, effect, options, code, word) -> Non
     found, out, _ = call(effect, *options)
     assert (found, out.split(":")[0]) == (code, word)
     found, out, _ = call(effect, *options, "--json")
-    assert (found, json.loads(out)["decision"]) == (code, word)
+    answer = json.loads(out)
+    assert (found, answer["decision"]) == (code, word)
+    assert answer["out_of_time"] == ("--budget" in options)
 
 
 def test_a_clear_answer_needs_no_more_than_the_first_look(call) -> None:

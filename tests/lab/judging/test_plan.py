@@ -80,7 +80,9 @@ def test_a_plan_names_seeds_time_and_price(lmzoo) -> None:
 
 def test_one_variant_is_a_pilot_of_unpaired_runs() -> None:
     rows = [{"v": "a", "x": x} for x in np.random.default_rng(0).normal(size=6)]
-    assert plan(rows, 1.0, by="v", metric="x")["rows"][0]["seeds"] > 2
+    found = plan(rows, 1.0, by="v", metric="x", minutes=1.0, price=0.0)["rows"][0]
+    assert found["seeds"] > 2
+    assert found["price"] == 0
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,20 @@ import pytest
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store import writer as retry_module
-from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.local import Store, is_alive
 from tests.lab.store.small_disk import fill_disk, small_disk
 
 
 @pytest.fixture
 def store(tmp_path):
     return Store(tmp_path / "store")
+
+
+def test_a_process_lives_until_it_has_ended():
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert is_alive(process.pid)
+    process.communicate(b"\n")
+    assert not is_alive(process.pid)
 
 
 def test_store_below_a_file_is_refused_in_one_line(tmp_path):
