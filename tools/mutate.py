@@ -33,7 +33,7 @@ HOUSES = ("lmzoo", "lmzoo/lab")
 RELATED = {
     "statistics": "judging/|analysis/test_ranking|study/test_until",
     "study": "trainables/|sweep/test_(main|dry_run|coordinator)",
-    "store": "train/test_run|cluster/test_head|analysis/test_load|analysis/test_study_parquet",
+    "store": "train/test_run|cluster/test_head|sweep/test_pack|cli/|analysis/test_(load|study_par)",
     "judging": "cli/test_(judge|plan)",
     "cells": "kernels/test_|inspect/test_module_cuts",
     "models": "decode/",

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from lmzoo import Point, Study
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import FloatRange
+from lmzoo.lab.analysis.load import read_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.store.records import RunFolder, epoch_records
 from lmzoo.lab.study import output
@@ -93,6 +94,8 @@ def test_deaths_on_two_workers_do_not_change_the_table(sentences, corpus, corpus
     assert marked == {point.label for point in POINTS[:5:4]}
     verdicts = dict(whole.select("label", "verdict").iter_rows())
     assert verdicts["function"], "it is compared with the row"
+    facts = json.dumps(corpus.facts.as_json())
+    assert read_study(tmp_path / "whole")["data"] == json.loads(facts)
 
 
 def test_a_study_of_programs_needs_no_corpus(tmp_path):

@@ -92,7 +92,7 @@ def with_seeds(config: Mapping[str, Any], seeds: Sequence[int]) -> Iterator[dict
 
 def json_bytes(value: Any) -> bytes:
     """Return the value as the content of a JSON file; an object gets its checksum."""
-    text = json.dumps(value, indent=1, allow_nan=False)
+    text = json.dumps(value, indent=1, allow_nan=False)  # no mutation
     return ((_sealed(text) if isinstance(value, dict) else text) + "\n").encode()
 
 
