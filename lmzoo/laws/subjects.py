@@ -74,7 +74,8 @@ def subject_of(
         raise UserError("the model returns NaN, so nothing can be compared; mend it first")
     trains, notes = isinstance(model, nn.Module), []
     other = torch.arange(2 * length).view(2, -1) % vocab
-    if not run(tokens, lengths, training=False, noise=1).equal(outputs):
+    is_random = not run(tokens, lengths, training=False, noise=1).equal(outputs)
+    if is_random:
         if run.varies(tokens, other, training=False):
             raise UserError(f"random in evaluation, and {VARYING}; nothing can be compared")
         notes = ["random in evaluation: scores are those of one draw; dropout may still be active"]
@@ -82,9 +83,7 @@ def subject_of(
         trains = False
         notes.append(f"not compared in training: {VARYING}")
     pads = ["pads"] if run.takes_lengths else []
-    steps = (
-        [] if notes and notes[0].startswith("random") else ["steps"]
-    )  # other shapes have other draws
+    steps = [] if is_random else ["steps"]  # other shapes have other draws
     names = ("again", "future", "itself", *pads, "mates", *steps)
     return Subject(
         vocab, length, run, names, trains, run.other_forms, TOLERANCES.get(outputs.dtype, 0.05),

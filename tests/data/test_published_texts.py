@@ -19,7 +19,7 @@ WORDS = ["the", "cat", "saw", "a", "dog", "<unk>", "near", "old", "trees", "in",
 
 
 def lines(count, seed=0):
-    """Return deterministic lines of words; every line begins and ends with a blank, as in PTB."""
+    """Return lines that depend on `seed` only; each begins and ends with a blank, as in PTB."""
     return "".join(
         " " + " ".join(WORDS[(seed + i * i + j) % len(WORDS)] for j in range(4 + i % 5)) + " \n"
         for i in range(count)
