@@ -65,6 +65,17 @@ def test_every_record_names_the_machine_that_trained_its_epoch(folder, config, c
     assert [r["host"] for r in folder.records()] == ["first", "first", "second"]
 
 
+def test_a_run_that_failed_in_its_last_epoch_may_finish_later(folder, config, corpus):
+    run = Run(folder, config, corpus)
+    next(run.train(1))
+    run.end("failed", "no memory for the test")
+    run.close()
+    run = Run(folder, config, corpus)
+    run.end("finished")
+    run.close()
+    assert [r["status"] for r in folder.records() if r["event"] == "end"] == ["finished"]
+
+
 def _truncate(path):
     path.write_bytes(path.read_bytes()[:100])
 

@@ -162,7 +162,7 @@ class CommandRun(ProgramRun):
         return any((self._folder / STATE).glob("*"))
 
     def forget_state(self) -> None:
-        shutil.rmtree(self._folder / STATE, ignore_errors=True)
+        shutil.rmtree(self._folder / STATE)
 
     def stop(self) -> None:
         """End the program and all processes that it started."""
