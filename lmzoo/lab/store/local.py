@@ -316,7 +316,7 @@ class Store:
         It may have the file `name` open, to which it appends. A bucket needs none of this.
         """
         for unfinished in self.path.glob(UNFINISHED.format("*", "*")):
-            if unfinished.suffix[1:].isdecimal():
+            if unfinished.suffix.removeprefix(".").isdecimal():
                 unfinished.unlink(missing_ok=True)
         if (self.path / name).exists():
             self._replace(name, (self.path / name).read_bytes(), sync=True)

@@ -24,6 +24,7 @@ the machine is suspended.
 
 import errno
 import json
+import math
 import os
 import threading
 import time
@@ -157,7 +158,7 @@ class S3Lock(Lock):
     def __init__(self, bucket: Bucket, key: str, store: str) -> None:
         super().__init__(store, key.rpartition("/")[2])
         self._bucket, self._key = bucket, key
-        self._renewals, self._etag, self._renewed_at = 0, "", 0.0
+        self._etag, self._renewed_at = "", -math.inf
         self._released = threading.Event()
         """Set when the lock is closed or lost."""
         self._renewer = threading.Thread(target=self._keep_renewed, daemon=True)
@@ -206,10 +207,9 @@ class S3Lock(Lock):
         return True
 
     def _put(self, **condition: str) -> None:
-        """Write the lock object; the counter changes its content, and so its ETag, every time."""
+        """Write the lock object; the time changes its content, and so its ETag, every time."""
         started = _seconds()
-        self._renewals += 1
-        body = json.dumps({**self._name(), "renewed": self._renewals})
+        body = json.dumps({**self._name(), "renewed": started})
         self._etag = self._bucket.put(self._key, body.encode(), **condition)
         self._renewed_at = started
 
