@@ -35,10 +35,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 import lmzoo
-from lmzoo.lab.analysis.formatting import MISSING, format_mean, format_number, format_p
+from lmzoo.lab.analysis.formatting import MISSING, UNITS, format_mean, format_number, format_p
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.render import Report, TextTable
-from lmzoo.lab.analysis.units import UNITS
 from lmzoo.lab.statistics.contrasts import holm
 from lmzoo.lab.statistics.intervals import LEVEL, Array, mean_and_error
 from lmzoo.lab.statistics.noise import LEAST_POINTS, half_width, posterior, tail

@@ -28,9 +28,9 @@ from published_rows import (
     matches_row,
 )
 
-from lmzoo.lab.analysis.baseline_comparison import FIVE_GRAM
 from lmzoo.lab.analysis.formatting import format_value
 from lmzoo.lab.analysis.load import StudyFolder
+from lmzoo.lab.analysis.ranking import FIVE_GRAM
 from lmzoo.lab.statistics.intervals import mean_interval
 from lmzoo.lab.store.archive import read_config
 

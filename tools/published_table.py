@@ -17,7 +17,9 @@ from published_rows import LEAKING, TABLES, PublishedTable
 from published_runs import PUBLISHED_EPOCH, VARIANTS, compare_with_published
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.baseline_comparison import (
+from lmzoo.lab.analysis.formatting import MISSING, format_number
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking import (
     FIVE_GRAM_NAME,
     LOSES,
     ONE_SEED,
@@ -25,8 +27,6 @@ from lmzoo.lab.analysis.baseline_comparison import (
     WINS,
     outcome_line,
 )
-from lmzoo.lab.analysis.formatting import MISSING, format_number
-from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.render import Report, TextTable, render
 
 NOT_RUN = "not run"

@@ -32,11 +32,11 @@ from published_table import published_comparison
 from rates import rate_report
 from scaling_fits import study_scaling
 
-from lmzoo.lab.analysis.brief import caveats
 from lmzoo.lab.analysis.comparison import study_comparison
 from lmzoo.lab.analysis.curve_data import search_ranges
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
+from lmzoo.lab.analysis.ranking_table import caveats
 from lmzoo.lab.analysis.render import Report, TextTable, render
 from lmzoo.lab.analysis.report.forest import forest_picture
 from lmzoo.lab.analysis.verdict_lines import answer

@@ -15,10 +15,9 @@ from lmzoo.base.command_line import nest_settings, parse_settings
 from lmzoo.base.errors import UserError
 from lmzoo.base.streams import echo
 from lmzoo.cli.common import ModelSettings, describe_cuts
-from lmzoo.lab.cli.options import AsJson, new_table
 from lmzoo.lab.cli.run_names import RUN_HELP, Runs, find_run
-from lmzoo.lab.store.records import RunFolder
-from lmzoo.lab.store.studies import RUNS
+from lmzoo.lab.cli.tables import AsJson, new_table
+from lmzoo.lab.store.records import RUNS, RunFolder
 from lmzoo.laws.audit import LONGEST, Audit, audit, with_published_norm
 from lmzoo.laws.gradients import TOLERANCE
 from lmzoo.laws.probes import LENGTH, PROBES

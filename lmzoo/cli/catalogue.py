@@ -26,7 +26,7 @@ from lmzoo.cli.common import ModelSettings
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.data import vocabulary
 from lmzoo.data.corpus import CORPORA, corpus_config, describe_data, open_corpus
-from lmzoo.lab.cli.options import AsJson, new_table
+from lmzoo.lab.cli.tables import AsJson, new_table
 from lmzoo.train.pack_compatibility import reason_not_packable
 from lmzoo.train.recipe import Recipe
 

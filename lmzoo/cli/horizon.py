@@ -20,9 +20,9 @@ from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
 from lmzoo.inspect.gradient_horizon import gradient_horizon, half_life
 from lmzoo.inspect.leak_budget import leak_budget
-from lmzoo.lab.cli.options import AsJson, new_table
 from lmzoo.lab.cli.run_names import RUN_HELP, Runs, find_trained
-from lmzoo.lab.store.studies import RUNS
+from lmzoo.lab.cli.tables import AsJson, new_table
+from lmzoo.lab.store.records import RUNS
 
 SEQUENCES = 64
 """Number of sequences over which the gradient norms are means."""

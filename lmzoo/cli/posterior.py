@@ -29,7 +29,7 @@ from lmzoo.inspect.posterior import (
     prior,
 )
 from lmzoo.lab.cli.run_names import RUN_HELP, Runs, find_run
-from lmzoo.lab.store.studies import RUNS
+from lmzoo.lab.store.records import RUNS
 from lmzoo.train.trained import TrainedRun
 
 PLOTTED_VALUES = 20

@@ -15,7 +15,7 @@ from lmzoo.cli.common import DataDir, open_run
 from lmzoo.contract import END, Score
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.lab.cli.run_names import RUN_HELP, Runs, find_run
-from lmzoo.lab.store.studies import RUNS
+from lmzoo.lab.store.records import RUNS
 from lmzoo.train.trained import TrainedRun
 
 COUNT = 10

@@ -14,10 +14,10 @@ from lmzoo.cli.common import DataDir, open_run
 from lmzoo.cli.sample import encode_source
 from lmzoo.contract import UNKNOWN
 from lmzoo.data.sequences import encode_sentence
-from lmzoo.lab.cli.options import AsJson, new_table
 from lmzoo.lab.cli.run_names import RUN_HELP, Runs, find_run
+from lmzoo.lab.cli.tables import AsJson, new_table
 from lmzoo.lab.store.labels import SCORE_KINDS
-from lmzoo.lab.store.studies import RUNS
+from lmzoo.lab.store.records import RUNS
 from lmzoo.train.trained import TrainedRun
 
 

@@ -3,7 +3,7 @@
     K.KEY (P, N)     the numbers of stack K: `values`, and each key of the optimiser's state
     K.best (Q, N)    weights of the best epoch, of members whose last epoch is not the best
 
-Arrays are written as they lie in memory (`lmzoo/lab/store/tensors.py`), so that 256 members cost
+Arrays are written as they lie in memory (`lmzoo/lab/store/pack_files.py`), so that 256 members cost
 little more than one. A file of one's own rows has the same names without K.
 """
 
@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lmzoo.lab.store.pack_files import NUMBER, RUN, RUNS, STATE, Array, Buffer, decode, encode
 from lmzoo.lab.store.records import Record
-from lmzoo.lab.store.tensors import NUMBER, RUN, RUNS, STATE, Array, Buffer, decode, encode
 from lmzoo.train.pack_layout import STEP, VALUES
 from lmzoo.train.trainer import Training, numbered
 

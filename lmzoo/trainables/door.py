@@ -1,4 +1,4 @@
-"""What the study machine gets from the zoo; see `lmzoo/lab/study/door.py`."""
+"""What the study machine gets from the zoo; see `lmzoo/lab/study/trainable.py`."""
 
 from lmzoo import zoo
 from lmzoo.trainables.resolve import check_settings, open_data, resolve, select_labels

@@ -18,9 +18,9 @@ from lmzoo.base.errors import UserError
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
 from lmzoo.kernels.device import CPU, granted_gpu
+from lmzoo.lab.store.pack_files import Buffer
 from lmzoo.lab.store.records import PROGRAM, Record, RunFolder
 from lmzoo.lab.store.saved_run import SavedRun
-from lmzoo.lab.store.tensors import Buffer
 from lmzoo.lab.store.writer import Writer
 from lmzoo.lab.study.commands import CommandRun
 from lmzoo.train.kept_trainers import KeptTrainers

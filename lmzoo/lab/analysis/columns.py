@@ -24,22 +24,20 @@ from typing import Any
 import polars as pl
 
 from lmzoo.lab.analysis.formatting import (
+    METRIC,
     MISSING,
+    OBJECTIVE,
+    PERPLEXITIES,
+    SIZE_OF,
+    bits_per_nat,
     format_mean,
     format_number,
     format_p,
     format_probability,
     format_value,
-)
-from lmzoo.lab.analysis.render import TextTable
-from lmzoo.lab.analysis.units import (
-    METRIC,
-    OBJECTIVE,
-    PERPLEXITIES,
-    SIZE_OF,
-    bits_per_nat,
     require_size,
 )
+from lmzoo.lab.analysis.render import TextTable
 from lmzoo.lab.analysis.verdict_lines import shown_verdict, verdict_text
 
 Row = Mapping[str, Any]

@@ -34,7 +34,7 @@ from lmzoo.lab.analysis.columns import (
     shown_columns,
     text_table,
 )
-from lmzoo.lab.analysis.formatting import table_title
+from lmzoo.lab.analysis.formatting import UNITS, metric_of, table_title
 from lmzoo.lab.analysis.load import StudyFolder, against, load_study
 from lmzoo.lab.analysis.ranking import (
     TABLE_KEYS,
@@ -44,7 +44,6 @@ from lmzoo.lab.analysis.ranking import (
     tuning_sds,
 )  # fmt: skip
 from lmzoo.lab.analysis.render import Report
-from lmzoo.lab.analysis.units import UNITS, metric_of
 from lmzoo.lab.statistics.contrasts import holm
 from lmzoo.lab.statistics.intervals import Array
 from lmzoo.lab.statistics.two_way import (

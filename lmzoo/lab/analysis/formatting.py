@@ -1,9 +1,29 @@
-"""Format numbers for tables: "—" for a missing number, a true minus sign."""
+r"""The numbers of tables: units and digits, "—" for a missing number, a true minus sign.
+
+    token      nats per token, every token with the same weight
+    sentence   nats per token, every sentence with the same weight
+    bpc        token · tokens / (ln 2 · characters)      bits per character, or per residue
+    bpb        token · tokens / (ln 2 · bytes)           bits per byte
+    ppl        exp(token)                                perplexity per token
+    wppl       exp(token · tokens / words)               perplexity per word, for any tokens
+
+`token · tokens` is the loss of the whole test split. Every `test` event has the tokens, characters,
+bytes and words of the split; `lmzoo/data/text_facts.py` says what is counted. They are equal for
+all runs on one corpus, so intervals and differences are converted by one factor, and verdicts stay.
+A difference of perplexities is that to the reference, exp(loss) − exp(loss − difference); its
+margin of equivalence remains in nats.
+
+A training objective is no loss of the text and has neither bits nor perplexity.
+"""
 
 import json
 from collections.abc import Iterable, Mapping
+from math import log
 from typing import Any
 
+import polars as pl
+
+from lmzoo.base.errors import UserError
 from lmzoo.lab.store.labels import SCORE_KINDS
 
 MISSING = "—"
@@ -72,3 +92,95 @@ def format_duration(seconds: float) -> str:
 def format_value(value: Any) -> str:
     """Return the value of a config field; floats have three significant digits."""
     return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+UNITS = {
+    "token": "token loss in nats per token",
+    "sentence": "sentence loss in nats per token",
+    "bpc": "loss in bits per character",
+    "bpb": "loss in bits per byte",
+    "ppl": "perplexity per token",
+    "wppl": "perplexity per word",
+}
+"""Unit -> what a table in this unit shows."""
+PERPLEXITIES = ("ppl", "wppl")
+EFFECTS = {"bpc": "bits per character", "bpb": "bits per byte"}
+EFFECTS |= dict.fromkeys(PERPLEXITIES, "of perplexity")
+"""Unit -> the words after a difference; "nats" for the others."""
+OBJECTIVE, METRIC = "objective", "metric"
+"""The kinds of score of a training objective, and of a metric of the user's programs."""
+SIZES = ("characters", "bytes", "words")
+SIZE_OF = {"bpc": "characters_per_token", "bpb": "bytes_per_token", "wppl": "words_per_token"}
+SIZE_COLUMNS = tuple(SIZE_OF.values())
+
+
+def metric_of(unit: str, *, linear: bool = False) -> str:
+    """Return the metric, `token` or `sentence`, whose losses are converted to the unit.
+
+    A `UserError` says that the unit is unknown, or `linear` and not proportional to nats.
+    """
+    known = [name for name in UNITS if not linear or name not in PERPLEXITIES]
+    if unit not in known:
+        raise UserError(f"no unit {unit!r} for this table; known: {', '.join(known)}")
+    return "sentence" if unit == "sentence" else "token"
+
+
+def effect_words(unit: str) -> str:
+    """Return the words after a difference in this unit; one of the user stays as it is."""
+    return EFFECTS.get(unit, "nats" if unit in UNITS else unit)
+
+
+def margin_words(unit: str) -> str:
+    """Return the words after the margin of equivalence, which is in nats for perplexities."""
+    return effect_words("token" if unit in PERPLEXITIES else unit)
+
+
+def text_sizes(runs: pl.LazyFrame, events: pl.LazyFrame) -> pl.DataFrame:
+    """Return one row for each known corpus: its fingerprint and `SIZE_COLUMNS`.
+
+    Words are null in records of earlier versions.
+    """
+    text = runs.filter(pl.col("score") != OBJECTIVE).select("run", "fingerprint")
+    tests = events.filter(pl.col("event") == "test").drop_nulls(["tokens", "characters", "bytes"])
+    recorded = tests.join(text, on="run").select("fingerprint", "tokens", *SIZES).collect()
+    ratios = {f"{name}_per_token": pl.col(name) / pl.col("tokens") for name in SIZES}
+    return recorded.unique("fingerprint", keep="first").select("fingerprint", **ratios)
+
+
+def add_sizes(table: pl.DataFrame, sizes: pl.DataFrame) -> pl.DataFrame:
+    """Add `SIZE_COLUMNS` and the token loss in bits to a table with fingerprint, score, loss."""
+    is_text = pl.col("score") != OBJECTIVE
+    return (
+        table.join(sizes, on="fingerprint", how="left", maintain_order="left")
+        .with_columns(pl.when(is_text).then(pl.col(SIZE_COLUMNS)))
+        .with_columns(
+            bits_per_character=pl.col("loss") * bits_per_nat(SIZE_COLUMNS[0]),
+            bits_per_byte=pl.col("loss") * bits_per_nat(SIZE_COLUMNS[1]),
+        )
+    )
+
+
+def bits_per_nat(size: str) -> pl.Expr:
+    """Return bits per character or per byte of one nat per token; `size` is a size column."""
+    return 1 / (log(2) * pl.col(size))
+
+
+def size_line(table: pl.DataFrame) -> str:
+    """Return what a nat per token is in bits, from a table with `SIZE_COLUMNS`; "" if unknown."""
+    known = table.drop_nulls(SIZE_COLUMNS[:2])
+    if known.is_empty():
+        return ""
+    characters, size = (known.select(bits_per_nat(name)).item(0, 0) for name in SIZE_COLUMNS[:2])
+    return (
+        f"one nat per token is {characters:.4f} bits per character and {size:.4f} bits per byte "
+        f"of the test text, which has {known[SIZE_COLUMNS[0]].item(0):.2f} characters per token"
+    )
+
+
+def require_size(frame: pl.DataFrame, unit: str) -> None:
+    """Raise a `UserError` unless all rows with the loss of a text have its size."""
+    if frame.filter(pl.col("score") != OBJECTIVE)[SIZE_OF[unit]].null_count():
+        raise UserError(
+            f"the records lack the size of the test text, which --unit {unit} needs: residues form "
+            "no words, and earlier versions wrote no size; use --unit token"
+        )

@@ -15,12 +15,11 @@ from typing import Any
 import polars as pl
 
 from lmzoo.base.parts import is_complete
-from lmzoo.lab.analysis.brief import brief_report
 from lmzoo.lab.analysis.load import StudyFolder, against, chosen_runs, load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
-from lmzoo.lab.analysis.ranking_table import study_ranking
+from lmzoo.lab.analysis.ranking_table import brief_report, study_ranking
 from lmzoo.lab.analysis.render import Report, ReportFrame
-from lmzoo.lab.store.studies import find_study
+from lmzoo.lab.store.records import find_study
 
 LOSSES = ("train", "valid", "valid_sentence", "test", "test_sentence")
 ACCURACIES = ("accuracy", "sequence_accuracy")

@@ -20,9 +20,8 @@ import polars as pl
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store.archive import archived_files
-from lmzoo.lab.store.local import Store, open_store
+from lmzoo.lab.store.local import Store, open_store, temporary_folder
 from lmzoo.lab.store.records import CONFIG, STUDY, TEST_LOSSES, json_bytes, parse_json, record_line
-from lmzoo.lab.store.temporary import temporary_folder
 
 SUFFIX = ".parquet"
 SEQUENCES = TEST_LOSSES.format("*")

@@ -5,8 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from lmzoo.lab.analysis.formatting import format_number
-from lmzoo.lab.analysis.units import effect_words, margin_words
+from lmzoo.lab.analysis.formatting import effect_words, format_number, margin_words
 from lmzoo.lab.statistics.compared import (
     BETTER,
     BETTER_OPEN,

@@ -10,7 +10,7 @@ import typer
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.streams import echo
-from lmzoo.lab.cli.options import AsJson, Format, print_report
+from lmzoo.lab.cli.tables import AsJson, Format, print_report
 
 
 def judge(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lmzoo.base.streams import echo
-from lmzoo.lab.cli.options import AsJson
+from lmzoo.lab.cli.tables import AsJson
 
 
 def plan(

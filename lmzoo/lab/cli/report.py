@@ -12,8 +12,8 @@ import typer
 from lmzoo.base.errors import UserError, writing
 from lmzoo.base.parts import install_command, is_complete
 from lmzoo.base.streams import echo
-from lmzoo.lab.cli.options import Metric
 from lmzoo.lab.cli.run_names import find_studied
+from lmzoo.lab.cli.tables import Metric
 
 
 def report(

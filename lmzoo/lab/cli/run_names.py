@@ -20,8 +20,17 @@ from lmzoo.base.errors import UserError
 from lmzoo.lab.store.archive import FOLDER, archives, read_config, restore_run
 from lmzoo.lab.store.labels import find_point, named_points
 from lmzoo.lab.store.local import S3_SCHEME
-from lmzoo.lab.store.records import CHECKPOINT, STUDY, RunFolder, epoch_records, read_json
-from lmzoo.lab.store.studies import RUNS, find_study, listed, studies_hint
+from lmzoo.lab.store.records import (
+    CHECKPOINT,
+    RUNS,
+    STUDY,
+    RunFolder,
+    epoch_records,
+    find_study,
+    listed,
+    read_json,
+    studies_hint,
+)
 
 HASH = re.compile("[0-9a-f]{4,12}")
 RUN_HELP = "A folder, the first digits of a run's name, STUDY:POINT (its best confirmed seed)"
@@ -115,7 +124,7 @@ def _with_prefix(prefix: str, runs: Path) -> Path:
 
 
 def _latest(name: str, runs: Path) -> Path | None:
-    from lmzoo.lab.study.door import open_door  # imports torch
+    from lmzoo.lab.study.trainable import open_door  # imports torch
 
     try:
         row = open_door().row_name(name)

@@ -23,8 +23,7 @@ import typer
 from lmzoo.base.errors import UserError
 from lmzoo.base.streams import echo
 from lmzoo.lab.store.archive import archives, run_folders
-from lmzoo.lab.store.records import STUDY, read_json
-from lmzoo.lab.store.studies import RUNS, is_running, list_studies
+from lmzoo.lab.store.records import RUNS, STUDY, is_running, list_studies, read_json
 
 COOKIE = "lmzoo"
 RELOAD, SOON = 15, 2

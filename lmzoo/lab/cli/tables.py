@@ -1,20 +1,47 @@
-"""The subcommands that read a study's records: tables, charts and the page.
+"""Tables on a terminal: their options and style, and the subcommands that print those of a study.
 
 Each function imports what it needs, so a table is not delayed by the chart libraries.
 """
 
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
 from lmzoo.base.streams import echo
-from lmzoo.lab.cli.options import Format, Metric, print_report
-from lmzoo.lab.store.studies import find_study
+from lmzoo.lab.store.records import find_study
 
 if TYPE_CHECKING:
     from lmzoo.lab.analysis.render import Report
+
+Format = Annotated[str, typer.Option(help="table, md, csv, json, latex or github.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Metric = Annotated[str, typer.Option("--metric", "--unit", help="token or sentence.")]
+
+
+def new_table(*left: str, right: tuple[str, ...] = ()) -> Table:
+    """Return an empty table with left-aligned and then right-aligned columns."""
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for column in left:
+        table.add_column(column)
+    for column in right:
+        table.add_column(column, justify="right")
+    return table
+
+
+def print_report(report: "Report", format: str) -> None:
+    """Print a report in a format, for the width of the terminal."""
+    from lmzoo.lab.analysis.render import csv_note, render
+
+    width, terminal = shutil.get_terminal_size((100, 40)).columns, sys.stdout.isatty()
+    echo(render(report, format, width=width, colour=terminal, complete=not terminal))
+    if format == "csv" and (note := csv_note(report)):
+        echo(note, err=True)
+
 
 Study = Annotated[Path, typer.Argument(callback=lambda path: find_study(str(path)), metavar="STUDY", help="A study: its folder, a file of records, or its name (or the beginning) in runs/.")]  # fmt: skip
 Unit = Annotated[str, typer.Option("--unit", "--metric", help="token or sentence: nats per token, averaged over tokens or sentences; bpc, bpb: bits per character or byte; ppl, wppl: perplexity per token or word (rank only).")]  # fmt: skip

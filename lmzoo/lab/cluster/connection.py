@@ -29,8 +29,7 @@ from ray._private import worker as ray_worker
 from lmzoo.base.errors import UserError
 from lmzoo.base.stops import STOPS
 from lmzoo.lab.cluster import forks
-from lmzoo.lab.store.local import is_alive
-from lmzoo.lab.store.temporary import temporary_folder
+from lmzoo.lab.store.local import is_alive, temporary_folder
 from lmzoo.lab.store.user_code import ROOT
 
 _FORKS: dict[Path, "subprocess.Popen[bytes]"] = {}

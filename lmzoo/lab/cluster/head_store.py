@@ -17,9 +17,8 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store.local import Content, Lock, Store, joined, open_store
+from lmzoo.lab.store.local import Content, Lock, Store, joined, open_store, temporary_folder
 from lmzoo.lab.store.records import NONCE, WORKER_LOCK
-from lmzoo.lab.store.temporary import temporary_folder
 
 CALLS = 16
 """Operations at the same time."""

@@ -33,7 +33,7 @@ from lmzoo.lab.statistics.contrasts import pairs_pay
 from lmzoo.lab.statistics.intervals import Array
 from lmzoo.lab.statistics.noise import LEAST_POINTS
 from lmzoo.lab.statistics.power import planned_seeds
-from lmzoo.lab.store.studies import find_study
+from lmzoo.lab.store.records import find_study
 
 
 class Pilot(NamedTuple):

@@ -15,8 +15,8 @@ effects here. The paired differences d_sb = ψ − ψ_reference have the mean δ
     token metric      ψ_sb = N (NLL_sb − n_b δ_·) / Σ n + δ_·     the ratio of sums, linearised
     sentence metric   ψ_sb = NLL_sb / n_b
 
-Rank intervals are those of `ranks.py`, by these tests. With one seed there is no interval, because
-nothing is known about the variance over seeds.
+Rank intervals are those of `contrasts.py`, by these tests. With one seed there is no interval,
+because nothing is known about the variance over seeds.
 
 Cornfield & Tukey 1956 (crossed factors); Satterthwaite 1946; Owen 2007 (arXiv:0712.1111).
 """

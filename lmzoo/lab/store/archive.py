@@ -21,8 +21,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from lmzoo.lab.store.local import temporary_folder
 from lmzoo.lab.store.records import CONFIG, OTHERS, PREVIOUS, RECORDS, USER_CODE, parse_json
-from lmzoo.lab.store.temporary import temporary_folder
 
 FOLDER = "ended"
 RUNS, BYTES = 1000, 1 << 28

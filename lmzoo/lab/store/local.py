@@ -11,7 +11,11 @@ unfinished files and replaces files that may be open by copies (`take_over`).
 **The lock** is a file that is locked by `flock` and has the name of its owner. The kernel releases
 the lock of a process that ends, however it ends; its forked children do not inherit it. `close`
 deletes the file; a process that opened the file before it was deleted notices this and opens the
-new one. Standard library only.
+new one.
+
+**A temporary folder** does not outlive its process, which deletes it when it ends. A process that
+is killed, as Ray kills its workers, cannot. So each folder is locked, and the next process that
+makes a temporary folder deletes those of this account that nobody locks. Standard library only.
 """
 
 import contextlib
@@ -20,7 +24,9 @@ import fcntl
 import functools
 import os
 import re
+import shutil
 import socket
+import tempfile
 import time
 import weakref
 from abc import ABC, abstractmethod
@@ -413,3 +419,44 @@ def open_store(address: Store | Path | str) -> Store:
     if not bucket:
         raise UserError(f"{text!r} has no bucket; write s3://bucket/prefix")
     return S3Store(Bucket(bucket), prefix.strip("/"))
+
+
+TEMPORARY = "lmzoo-tmp-"
+
+
+def temporary_folder(purpose: str) -> Path:
+    """Create a folder that other accounts cannot read; this process deletes it when it ends."""
+    delete_abandoned()
+    new, creator = Path(tempfile.mkdtemp(prefix=f".{TEMPORARY}{purpose}-")), os.getpid()
+    _lock(new)  # until this process ends; before it has the name that others look for
+    folder = new.rename(new.with_name(new.name[1:]))
+
+    def remove() -> None:
+        if os.getpid() == creator:  # a forked process inherits this exit handler
+            shutil.rmtree(folder, ignore_errors=True)
+
+    weakref.finalize(temporary_folder, remove)
+    return folder
+
+
+def delete_abandoned() -> None:
+    """Delete the temporary folders of processes that were killed."""
+    with os.scandir(tempfile.gettempdir()) as entries:
+        found = [entry for entry in entries if entry.name.startswith(TEMPORARY)]
+    for entry in found:
+        with contextlib.suppress(OSError):  # locked, deleted by another process, no locks here
+            if entry.stat(follow_symlinks=False).st_uid == os.geteuid():
+                lock = _lock(Path(entry.path))
+                shutil.rmtree(entry.path, ignore_errors=True)
+                os.close(lock)
+
+
+def _lock(folder: Path) -> int:
+    """Lock a folder and return its file descriptor; an OSError if another process has."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(opened)
+        raise
+    return opened

@@ -1,4 +1,4 @@
-"""The files of a run: its config, its events and their names. Standard library only.
+"""The files of a study: the config and the events of its runs, and where a study is.
 
 `docs/how/run_folder.md` lists all files of a study. The identity of a run is the hash of everything
 that decides its result, so a finished run is never trained again. Every event has `event` and
@@ -15,7 +15,8 @@ that decides its result, so a finished run is never trained again. Every event h
 
 Numbers are finite or null, so every line is valid JSON. Its last field, `crc`, is the CRC-32 of the
 text before it; so have `study.json` and `config.json`. Files of versions before have none. What has
-another one, or lacks a field, is damaged.
+another one, or lacks a field, is damaged. A study is named by its folder, by a file of records, or
+by its name in the folder of the runs. Standard library only.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store.local import Store, open_store
+from lmzoo.lab.store.local import S3_SCHEME, Store, is_owned, open_store
 
 Record = dict[str, Any]
 
@@ -343,3 +344,45 @@ def replace_non_finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: replace_non_finite(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+RUNS = Path("runs")
+
+
+def find_study(text: Path | str, runs: Path = RUNS) -> Path:
+    """Return the folder of a study: a path, a file of records, or a name in `runs`; or raise."""
+    text = str(text)
+    path = Path(text)
+    if path.exists() or path.suffix == ".parquet" or len(path.parts) > 1 or S3_SCHEME.match(text):
+        return path
+    known = list_studies(runs)
+    found = [study for study in known if study.name == text]
+    found = found or [study for study in known if study.name.startswith(text)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UserError(f"{text!r} names {len(found)} studies: {listed(found)}; give one of them")
+    raise UserError(f"no study {text!r}; {studies_hint(runs)}")
+
+
+def list_studies(runs: Path) -> list[Path]:
+    """Return the folders of the studies in the folder of the runs."""
+    return sorted(path.parent for path in runs.glob(f"*/{STUDY}"))
+
+
+def is_running(study: Path) -> bool:
+    """Return whether a sweep of a study runs; a killed one leaves its lock."""
+    return is_owned(study / DRIVER_LOCK)
+
+
+def studies_hint(runs: Path) -> str:
+    """Return which studies are in the folder of the runs."""
+    studies = list_studies(runs)
+    return f"studies in {runs}: {listed(studies)}" if studies else f"{runs} has no study"
+
+
+def listed(paths: Iterable[Path], most: int = 8) -> str:
+    """Return paths in a line, and how many more there are."""
+    names = [str(path) for path in paths]
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest

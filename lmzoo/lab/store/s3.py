@@ -39,8 +39,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store.local import THREADS, Content, Lock, Store, joined, process_name, retried
-from lmzoo.lab.store.temporary import temporary_folder
+from lmzoo.lab.store.local import (
+    THREADS,
+    Content,
+    Lock,
+    Store,
+    joined,
+    process_name,
+    retried,
+    temporary_folder,
+)
 from lmzoo.lab.store.writer import LOG, retry
 
 LINES = ".ndjson"

@@ -33,9 +33,8 @@ from typing import Any
 from lmzoo.base import own_parts as plugins
 from lmzoo.base.errors import UserError
 from lmzoo.base.version import __version__
-from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.local import Store, temporary_folder
 from lmzoo.lab.store.records import USER_CODE
-from lmzoo.lab.store.temporary import temporary_folder
 
 LOG = logging.getLogger("lmzoo")
 PACKAGE = __name__.partition(".")[0]

@@ -31,8 +31,8 @@ from lmzoo.lab.cluster.head_store import find_store, write_nonce
 from lmzoo.lab.store import records as files
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.user_code import import_shipped
-from lmzoo.lab.study.door import open_door
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
+from lmzoo.lab.study.trainable import open_door
 from lmzoo.lab.sweep.messages import Job
 
 if TYPE_CHECKING:

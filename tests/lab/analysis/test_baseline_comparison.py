@@ -2,8 +2,8 @@
 
 import pytest
 
-from lmzoo.lab.analysis.baseline_comparison import outcome_line
 from lmzoo.lab.analysis.formatting import join_labels
+from lmzoo.lab.analysis.ranking import outcome_line
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import render
 from tests.lab.analysis.toy_study import rank, row

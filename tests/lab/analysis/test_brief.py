@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.lab.analysis.baseline_comparison import FIVE_GRAM
-from lmzoo.lab.analysis.brief import brief_report, caveats, diagnoses
 from lmzoo.lab.analysis.load import load_study
-from lmzoo.lab.analysis.ranking_table import study_ranking
+from lmzoo.lab.analysis.ranking import FIVE_GRAM
+from lmzoo.lab.analysis.ranking_table import brief_report, caveats, diagnoses, study_ranking
 from lmzoo.lab.analysis.render import render
 from lmzoo.lab.analysis.report.page import render_report
 from tests.lab.analysis.recorded import PAGES, folder_of, report_of

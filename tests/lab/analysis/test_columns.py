@@ -6,15 +6,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from lmzoo.lab.analysis.baseline_comparison import FIVE_GRAM
 from lmzoo.lab.analysis.columns import FRAMES, LINEAR, NEAR_LOSS, Column, in_unit
 from lmzoo.lab.analysis.comparison import compare_points
+from lmzoo.lab.analysis.formatting import PERPLEXITIES
 from lmzoo.lab.analysis.load import load_study
-from lmzoo.lab.analysis.ranking import rank_points
+from lmzoo.lab.analysis.ranking import FIVE_GRAM, rank_points
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import FORMATS, render
 from lmzoo.lab.analysis.report.page import render_report
-from lmzoo.lab.analysis.units import PERPLEXITIES
 from tests.lab.analysis.test_units import add_sizes
 from tests.lab.analysis.toy_study import ToyStudy
 

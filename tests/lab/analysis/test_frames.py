@@ -9,8 +9,7 @@ import pytest
 
 import lmzoo
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.brief import WIDTH
-from lmzoo.lab.analysis.ranking_table import study_ranking
+from lmzoo.lab.analysis.ranking_table import WIDTH, study_ranking
 from tests.lab.analysis.recorded import RECORDS
 
 GRU = RECORDS / "gru_ablation-captions.parquet"

@@ -14,7 +14,7 @@ from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.analysis.ranking_table import ranking_report, study_ranking
 from lmzoo.lab.analysis.render import render
-from lmzoo.lab.statistics.entropy_floor import is_impossible
+from lmzoo.lab.statistics.intervals import is_impossible
 from lmzoo.lab.store.records import RunFolder
 from tests.lab.analysis.recorded import folder_of, frame_of
 from tests.lab.analysis.toy_study import change_lines, rank, row

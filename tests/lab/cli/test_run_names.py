@@ -9,8 +9,7 @@ import pytest
 from lmzoo.base.errors import UserError
 from lmzoo.lab.cli.run_names import find_run, find_studied, find_trained
 from lmzoo.lab.store.archive import archive_runs
-from lmzoo.lab.store.records import RECORDS, STUDY, RunFolder, json_bytes
-from lmzoo.lab.store.studies import find_study
+from lmzoo.lab.store.records import RECORDS, STUDY, RunFolder, find_study, json_bytes
 from tests.cli.run_lmzoo import run_lmzoo
 
 COMMANDS = ("sample", "score", "posterior", "horizon", "audit")

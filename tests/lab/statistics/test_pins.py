@@ -13,10 +13,9 @@ import pytest
 
 from lmzoo.lab.statistics import responses
 from lmzoo.lab.statistics.compared import compared, looks, spend
-from lmzoo.lab.statistics.contrasts import contrasts, point_intervals
+from lmzoo.lab.statistics.contrasts import contrasts, point_intervals, rank_intervals
 from lmzoo.lab.statistics.noise import posterior, seed_noise
 from lmzoo.lab.statistics.power import planned_seeds
-from lmzoo.lab.statistics.ranks import rank_intervals
 from lmzoo.lab.statistics.two_way import two_way_difference, two_way_rank_intervals
 
 PINS = Path(__file__).with_name("pins.json")

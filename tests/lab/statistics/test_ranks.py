@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy import stats
 
-from lmzoo.lab.statistics.ranks import rank_intervals
+from lmzoo.lab.statistics.contrasts import rank_intervals
 
 RNG = np.random.default_rng
 losses = st.one_of(st.floats(-10, 10).map(lambda x: round(x, 3)), st.sampled_from([np.nan, np.inf]))

@@ -5,11 +5,9 @@ import sys
 
 import pytest
 
-from lmzoo.lab.store.temporary import PREFIX, delete_abandoned, temporary_folder
+from lmzoo.lab.store.local import TEMPORARY, delete_abandoned, temporary_folder
 
-MAKE = (
-    "from lmzoo.lab.store.temporary import temporary_folder as make; print(make('x'), flush=True); "
-)
+MAKE = "from lmzoo.lab.store.local import temporary_folder as make; print(make('x'), flush=True); "
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +35,7 @@ def test_what_a_killed_process_leaves_is_deleted_by_the_next_one(tmp_path, end, 
 
 
 def test_the_folder_of_a_living_process_and_files_of_others_stay(tmp_path):
-    others = tmp_path / f"{PREFIX}file", tmp_path / f"{PREFIX}link", tmp_path / "other"
+    others = tmp_path / f"{TEMPORARY}file", tmp_path / f"{TEMPORARY}link", tmp_path / "other"
     others[0].touch()
     others[1].symlink_to(tmp_path / "other")
     (others[2] / "data").mkdir(parents=True)

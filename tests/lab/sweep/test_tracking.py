@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from lmzoo.lab.study.planned_run import PlannedRun
-from lmzoo.lab.sweep.tracking import Tracker, check_trackers, open_tracker
+from lmzoo.lab.sweep.listeners import Tracker, check_trackers, open_tracker
 from tests.user_errors import raises_user_error
 
 MODEL = {"name": "recurrent_lm", "width": 4, "cell": {"name": "mgu", "cuts": [4]}}

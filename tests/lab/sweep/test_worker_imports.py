@@ -13,7 +13,7 @@ for name in MODULES:
     importlib.import_module(name)
 forked = {"ray", "grpc"} & sys.modules.keys()
 import lmzoo.lab.sweep.worker.worker
-from lmzoo.lab.study.door import open_door
+from lmzoo.lab.study.trainable import open_door
 
 sys.path.insert(0, "benchmarks")
 open_door()

@@ -10,6 +10,7 @@ import altair as alt
 import polars as pl
 
 from lmzoo.lab.analysis.curve_data import learning_curves, search_ranges, tuned_settings
+from lmzoo.lab.analysis.formatting import UNITS
 from lmzoo.lab.analysis.load import StudyFolder
 from lmzoo.lab.analysis.report.colours import (
     BASELINE,
@@ -20,7 +21,6 @@ from lmzoo.lab.analysis.report.colours import (
     short_label,
 )
 from lmzoo.lab.analysis.report.setting_chart import setting_chart
-from lmzoo.lab.analysis.units import UNITS
 
 HEIGHT = 300
 LINE, LEADER = 13, 30

@@ -10,6 +10,7 @@ import altair as alt
 import polars as pl
 import vl_convert
 
+from lmzoo.lab.analysis.formatting import UNITS, margin_words
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.report.colours import (
     BASELINE,
@@ -22,7 +23,6 @@ from lmzoo.lab.analysis.report.colours import (
     label_lines,
     with_rows,
 )
-from lmzoo.lab.analysis.units import UNITS, margin_words
 
 MARKS = (
     *("triangle-left", "triangle-left", "diamond", "circle", "circle"),

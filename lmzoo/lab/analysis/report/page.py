@@ -12,10 +12,9 @@ from pathlib import Path
 import polars as pl
 
 from lmzoo.base.parts import is_complete
-from lmzoo.lab.analysis.brief import caveats, diagnoses
 from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.ranking import rank_points
-from lmzoo.lab.analysis.ranking_table import ranking_report
+from lmzoo.lab.analysis.ranking_table import caveats, diagnoses, ranking_report
 from lmzoo.lab.analysis.render import Report, TextTable, render
 from lmzoo.lab.analysis.report.facts import audit_section, cost_line, data_section, recipe_section
 from lmzoo.lab.analysis.report.html import (
@@ -30,7 +29,7 @@ from lmzoo.lab.analysis.report.html import (
 )
 from lmzoo.lab.analysis.verdict_lines import answer, verdict_lines
 from lmzoo.lab.store.labels import find_point
-from lmzoo.lab.store.studies import find_study
+from lmzoo.lab.store.records import find_study
 
 CHARTS = {"Learning curves": "learning", "The search": "setting-"}
 """Section -> first letters of the names of its charts in `curve_charts`; the search is folded."""

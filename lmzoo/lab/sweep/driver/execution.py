@@ -26,8 +26,8 @@ from lmzoo.lab.store.records import TRACEBACK, TRACKING, WORKER_LOCK
 from lmzoo.lab.store.user_code import save as save_code
 from lmzoo.lab.study.output import OUTPUT
 from lmzoo.lab.study.study import Study
-from lmzoo.lab.sweep.screen.notebook import progress_console
-from lmzoo.lab.sweep.tracking import check_trackers, open_tracker
+from lmzoo.lab.sweep.listeners import check_trackers, open_tracker
+from lmzoo.lab.sweep.screen.console import progress_console
 
 if TYPE_CHECKING:
     from lmzoo.lab.study.planned_run import PlannedRun
@@ -107,10 +107,9 @@ class Sweep:
 
                 connection.begin()
             with gc_disabled():
-                from lmzoo.lab.study.door import open_door
                 from lmzoo.lab.study.planner import Planner
                 from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore
-                from lmzoo.lab.study.trainable import check_selection
+                from lmzoo.lab.study.trainable import check_selection, open_door
                 from lmzoo.lab.sweep.fleet.packing import Packer, parse_fuse
                 from lmzoo.lab.sweep.screen.dry_run import print_dry_run
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store.records import Record
-from lmzoo.lab.study.door import open_door
 from lmzoo.lab.study.planned_run import PlannedRun
+from lmzoo.lab.study.trainable import open_door
 
 CPU_PACK_SIZE = 16
 """Maximum number of pack members on a CPU with `--fuse auto`; larger packs gain little."""

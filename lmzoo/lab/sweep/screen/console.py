@@ -2,7 +2,7 @@
 
 On a terminal, one table shows the points, the workers and the time left; its last state stays on
 the screen. Elsewhere, one line is printed per finished run, and the progress at most every
-`PROGRESS_SECONDS`.
+`PROGRESS_SECONDS`. In a notebook, the last lines are one output, which changes.
 
 **The table of points** fits the screen and keeps the order of the study.
 
@@ -10,11 +10,12 @@ The verdicts are those of a ranking of the confirm runs that have ended so far. 
 a sweep is never stopped because of them; `--until-decided` accounts for that.
 """
 
+import io
 import json
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -34,11 +35,10 @@ from lmzoo.lab.statistics.compared import (
     WORSE,
     WORSE_OPEN,
 )
-from lmzoo.lab.statistics.entropy_floor import is_impossible
+from lmzoo.lab.statistics.intervals import is_impossible
 from lmzoo.lab.store.records import Record
-from lmzoo.lab.study.comparison import comparison
 from lmzoo.lab.study.planned_run import PlannedRun
-from lmzoo.lab.study.planner import Planner
+from lmzoo.lab.study.planner import Planner, comparison
 from lmzoo.lab.study.point_planner import PointPlanner
 from lmzoo.lab.sweep.fleet.costs import duration, elapsed, epochs_done, time_left, work_left
 from lmzoo.lab.sweep.fleet.fleet import Fleet
@@ -328,3 +328,37 @@ def _cells(point: PointPlanner, verdict: str, running: Collection[str]) -> list[
     label = point.point.display_label.replace("[", r"\[")
     best = f"{point.study.sign * min(losses):.4f}" if losses else ""
     return [label, f"[{style}]{shown}[/]" if style else shown, best, *texts]
+
+
+LINES, WIDTH = 15, 100
+"""Lines that are shown, the last ones, and letters of a line that rich may fill."""
+
+
+class NotebookOutput(io.StringIO):
+    """A file whose last lines are one output of the cell that runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: deque[str] = deque(maxlen=LINES)
+        self._output: Any = None
+
+    def write(self, text: str, /) -> int:
+        """Show the lines, and those before them."""
+        self._lines.extend(text.rstrip("\n").splitlines())
+        shown = {"text/plain": "\n".join(self._lines)}
+        if self._output is None:
+            from IPython.display import display  # pyright: ignore[reportMissingImports]
+
+            self._output = display(shown, raw=True, display_id=True)
+        else:
+            self._output.update(shown, raw=True)
+        return len(text)
+
+
+def progress_console() -> RichConsole:
+    """Return where a sweep prints its progress: stderr, or one output of a notebook."""
+    if "ipykernel" not in sys.modules:
+        return RichConsole(stderr=True, highlight=False, soft_wrap=True)
+    return RichConsole(
+        file=NotebookOutput(), width=WIDTH, force_jupyter=False, highlight=False, soft_wrap=True
+    )

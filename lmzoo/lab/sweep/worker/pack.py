@@ -18,7 +18,7 @@ from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.pack_files import PackFiles
 from lmzoo.lab.store.records import Record, RunFolder
 from lmzoo.lab.store.writer import Writer
-from lmzoo.lab.study.door import open_door
+from lmzoo.lab.study.trainable import open_door
 from lmzoo.lab.sweep.messages import Assignment, Ended, Job, Released, Report
 from lmzoo.lab.sweep.worker.tensorboard import FLUSH_SECONDS, RunWriter
 

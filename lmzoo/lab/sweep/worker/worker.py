@@ -24,7 +24,7 @@ from lmzoo.base.version import check_software
 from lmzoo.lab.store.records import TRACEBACK, WORKER_LOCK
 from lmzoo.lab.store.user_code import UserCode, import_shipped
 from lmzoo.lab.store.writer import LOG as STORE_LOG
-from lmzoo.lab.study.door import open_door
+from lmzoo.lab.study.trainable import open_door
 from lmzoo.lab.sweep.messages import Assignment, Exchange, Failed, News, Report, Started
 
 if TYPE_CHECKING:
