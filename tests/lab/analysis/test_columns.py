@@ -14,7 +14,7 @@ from lmzoo.lab.analysis.ranking import FIVE_GRAM, rank_points
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import FORMATS, render
 from lmzoo.lab.analysis.report.page import render_report
-from tests.lab.analysis.test_units import add_sizes
+from tests.lab.analysis.test_formatting import add_sizes
 from tests.lab.analysis.toy_study import ToyStudy
 
 IN_BITS = {"bits_per_character", "bits_per_byte"}

@@ -1,4 +1,4 @@
-"""A folder that is full, forbidden or damaged loses nothing; its lock has one owner."""
+"""A full, forbidden or damaged folder loses nothing; temporary ones end with their process."""
 
 import errno
 import fcntl
@@ -11,7 +11,7 @@ import pytest
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store import writer as retry_module
-from lmzoo.lab.store.local import Store, is_alive
+from lmzoo.lab.store.local import TEMPORARY, Store, delete_abandoned, is_alive, temporary_folder
 from tests.lab.store.small_disk import fill_disk, small_disk
 
 
@@ -151,3 +151,43 @@ def test_a_forked_child_does_not_keep_the_lock_of_a_process_that_died(store, tmp
         store.lock(".lock", patience=2).close()
     finally:
         os.kill(child, signal.SIGKILL)
+
+
+MAKE = "from lmzoo.lab.store.local import temporary_folder as make; print(make('x'), flush=True); "
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+
+
+def process(end: str) -> subprocess.Popen[str]:
+    words = [sys.executable, "-c", MAKE + end]
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    ("end", "left"),
+    [("pass", 0), ("import os; os._exit(1)", 1), ("import os; os.kill(os.getpid(), 9)", 1),
+     ("import os; os.fork() or exit(); os.wait()", 0)],
+)  # fmt: skip
+def test_what_a_killed_process_leaves_is_deleted_by_the_next_one(tmp_path, end, left):
+    with process(end) as ended:
+        ended.communicate()
+    assert len([*tmp_path.iterdir()]) == left
+    folder = temporary_folder("y")
+    assert [*tmp_path.iterdir()] == [folder]
+
+
+def test_the_folder_of_a_living_process_and_files_of_others_stay(tmp_path):
+    others = tmp_path / f"{TEMPORARY}file", tmp_path / f"{TEMPORARY}link", tmp_path / "other"
+    others[0].touch()
+    others[1].symlink_to(tmp_path / "other")
+    (others[2] / "data").mkdir(parents=True)
+    with process("input()") as living:
+        name = living.stdout.readline().strip()
+        delete_abandoned()
+        assert {*tmp_path.iterdir()} == {*others, tmp_path / name}
+        assert [*others[2].iterdir()]
+        living.communicate("\n")
