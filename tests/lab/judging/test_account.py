@@ -57,11 +57,15 @@ def test_names_that_look_alike_are_said(tmp_path: Path) -> None:
     assert "seeds written in several ways are one: '1' and '01'" in said(
         table([(v, f"0{s}" if v == "cand" else s, x) for v, s, x in RUNS if s]), tmp_path
     )
+    powers = table([(v, f"{s + 1}e2" if v == "cand" else 100 * s + 100, x) for v, s, x in RUNS])
+    assert "seeds written in several ways are one: '100' and '1e2'" in said(powers, tmp_path)
 
 
 def test_a_column_that_numbers_the_rows_is_asked_for(tmp_path: Path) -> None:
     found = said(table(head="variant,fold,loss"), tmp_path)
     assert "each row counts as a run; is fold a seed (--seed) or a step (--step)?" in found
+    two_rows = table([run for run in RUNS if run[1] < 2], "variant,fold,loss")
+    assert "is fold a seed" in said(two_rows, tmp_path)
     rows = [(v, i, x) for i, (v, _, x) in enumerate(RUNS)]
     assert "each row" not in said(table(rows, "variant,id,loss"), tmp_path)
     with pytest.raises(UserError, match="by names no column"):
@@ -90,6 +94,14 @@ def test_runs_without_a_pair_are_in_no_number(tmp_path: Path) -> None:
     assert frame["variant"].to_list() == ["cand", "base"]
     with pytest.raises(UserError, match="share no two seeds"):
         said(table([*RUNS[:4], *more]), tmp_path, paired=True)
+
+
+@pytest.mark.parametrize(
+    ("loss", "said_of_it"),
+    [("", "cand: 1 missing\nbase: 1 of 4 without a pair"), ("inf", "cand: 1 of 4 diverged")],
+)
+def test_one_run_that_lacks_is_said(loss, said_of_it, tmp_path: Path) -> None:
+    assert said_of_it in said(table([*RUNS[:-1], ("cand", 3, loss)]), tmp_path)
 
 
 def test_the_last_row_that_has_the_metric_counts(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ NAMED = r"(?P<variant>[a-z]+)-s(?P<seed>\d+)"
 
 
 def table(rows: Any = RUNS, head: str = "variant,seed,loss", sep: str = ",") -> str:
-    return "\n".join(sep.join(map(str, row)) for row in (head.split(","), *rows)) + "\n"
+    return "\n".join(sep.join(map(str, row)) for row in (head.split(sep if sep in head else ","), *rows)) + "\n"
 
 
 def put(file: Path, content: str | bytes) -> Path:
@@ -84,6 +84,7 @@ FILES: dict[str, tuple[str, str | bytes]] = {
     "a header in a comment": ("r.csv", "# " + table()),
     "a line of Excel": ("r.csv", "sep=;\n" + table(sep=";")),
     "decimal commas": ("r.csv", table(sep=";").replace(".", ",")),
+    "a comma in a name": ("r.csv", table([(*r, 1) for r in RUNS], "variant;seed;loss;a, b", ";")),
     "UTF-16": ("r.txt", table(sep="\t").encode("utf-16")),
     "aligned by blanks": ("r.txt", table(sep="   ")),
     "trailing commas": ("r.csv", table().replace("\n", ",\n")),
