@@ -1,11 +1,13 @@
 """Elementwise cells: cuts of one give another; spectra, limits and other forms."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import softplus
 
-from lmzoo.cells.base import Cell
+from lmzoo.base.errors import UserError
+from lmzoo.cells.base import CELLS, Cell
 from lmzoo.laws.support import assert_close
 from lmzoo.laws.tiny import FINE
 from tests.cells.support import inputs, make, trace
@@ -40,6 +42,13 @@ def test_min_gru_with_tanh_is_the_minimal_gated_unit(seed: int) -> None:
         cell = make("min_gru", candidate="tanh", state_to_gate=restored)
         copy(cell, mgu, **names, **({"hz": "hf"} if restored else {}))
         same(cell, mgu, seed)
+
+
+def test_a_candidate_of_zeros_needs_a_state_that_is_carried() -> None:
+    zero = {"name": "min_gru", "candidate": "tanh", "cuts": [2, 3]}
+    assert CELLS.parse({**zero, "cuts": [2, 3, 5]}) == CELLS.parse(zero), "z_t ⊙ 0 = 0"
+    with pytest.raises(UserError, match="leave h = 0 at every step"):
+        CELLS.parse({**zero, "cuts": [2, 3, 4]})
 
 
 @given(seed=SEEDS)

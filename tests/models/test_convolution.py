@@ -129,10 +129,11 @@ def test_h3_reads_a_matrix_per_head() -> None:
 
 @torch.no_grad()
 def test_base_conv_gates_short_and_long_convolutions() -> None:
-    model: Any = small("base_conv", layers=2, width=6).double()
+    model: Any = small("base_conv", layers=4, width=6).double()
     for parameter in model.parameters():
         parameter.add_(0.1 * torch.randn_like(parameter))
-    short, long = model.mixers
+    short, long, *others = model.mixers
+    assert [hasattr(mixer, "taps") for mixer in others] == [False, True]
     t = model.task.length - 1
     u = torch.randn(3, t, 6).double()
     padded = torch.cat([torch.zeros(3, 2, 6).double(), u], dim=1)

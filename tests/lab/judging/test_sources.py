@@ -32,7 +32,8 @@ NAMED = r"(?P<variant>[a-z]+)-s(?P<seed>\d+)"
 
 
 def table(rows: Any = RUNS, head: str = "variant,seed,loss", sep: str = ",") -> str:
-    return "\n".join(sep.join(map(str, row)) for row in (head.split(sep if sep in head else ","), *rows)) + "\n"
+    names = head.split(sep if sep in head else ",")
+    return "\n".join(sep.join(map(str, row)) for row in (names, *rows)) + "\n"
 
 
 def put(file: Path, content: str | bytes) -> Path:
