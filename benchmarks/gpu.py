@@ -47,8 +47,8 @@ from torch import Tensor, nn
 from lmzoo.base.command_line import run_command
 from lmzoo.base.errors import UserError, describe_error
 from lmzoo.cells.base import CELLS, Cell
+from lmzoo.kernels.device import WIDEST, Precision, current_precision, use_precision
 from lmzoo.kernels.dispatch import without_kernels
-from lmzoo.kernels.precision import WIDEST, Precision, current_precision, use_precision
 from lmzoo.train import stepper
 from lmzoo.train.recorder import Work
 

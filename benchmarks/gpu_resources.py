@@ -20,6 +20,7 @@ import typer
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from lmzoo.kernels.device import WIDEST
 from lmzoo.kernels.gpu import (
     adam,
     gru,
@@ -35,7 +36,6 @@ from lmzoo.kernels.gpu import (
     token_scores,
 )
 from lmzoo.kernels.gpu.scan import shared_memory, warps
-from lmzoo.kernels.precision import WIDEST
 
 SHARED_LIMIT = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024}
 """Compute capability (A100, H100, B200, RTX 5090) -> shared memory of one program, in bytes."""

@@ -22,7 +22,7 @@ import typer
 from torch import Tensor, nn
 
 from lmzoo.base.seeds import derive_seed
-from lmzoo.functional.initialisers import redraw_parameter
+from lmzoo.functional.parameters import redraw_parameter
 
 LENGTH, NUMBERS = 10, 50
 

@@ -59,7 +59,7 @@ class LanguageModel(nn.Module, ABC):
     """A normalised causal density over token sequences, unless `score` says otherwise.
 
     Every module with parameters has a method `reset_parameters()`, so that initial weights depend
-    only on the seed and the module's name (`lmzoo.functional.seeding.initialise`).
+    only on the seed and the module's name (`lmzoo.functional.parameters.initialise`).
     """
 
     name: ClassVar[str]

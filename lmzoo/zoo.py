@@ -22,7 +22,7 @@ from lmzoo.base.memory import allocating, machine_bytes, require_memory
 from lmzoo.base.own_parts import import_installed
 from lmzoo.base.registry import ROWS, Row
 from lmzoo.contract import MODELS, LanguageModel, Task
-from lmzoo.functional.seeding import initialise
+from lmzoo.functional.parameters import initialise
 
 
 def names() -> list[str]:
@@ -90,7 +90,7 @@ def overlay(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build(model_config: Any, task: Task, seed: int = 0, init: str = "default") -> LanguageModel:
-    """Build a model from its config and draw its initial weights; see `seeding.initialise`."""
+    """Build a model from its config and draw its initial weights; see `parameters.initialise`."""
     check_size(model_config, task)
     with allocating(f"model {MODELS.name_of(model_config)}"):
         model = MODELS.build(model_config, task)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.contract import LanguageModel, Task
-from lmzoo.functional.seeding import initialise
+from lmzoo.functional.parameters import initialise
 
 
 class Bigram(LanguageModel):

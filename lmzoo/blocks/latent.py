@@ -17,8 +17,8 @@ from torch import Tensor
 from lmzoo.blocks.layers import ComponentConfig, EmbeddingConfig, EmbeddingTable
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.emissions.mixture import Components, FreeComponents
-from lmzoo.functional.initialisers import DrawnModule
 from lmzoo.functional.logspace import exact_log_mixture
+from lmzoo.functional.parameters import DrawnModule
 from lmzoo.types import Embeddings, Prefix, Tokens
 
 

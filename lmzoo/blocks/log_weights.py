@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmzoo.functional.decay import Undecayed
-from lmzoo.functional.initialisers import DrawnModule
+from lmzoo.functional.parameters import DrawnModule, Undecayed
 
 Weighting = StrEnum("Weighting", "LEARNED UNIFORM")
 """Learned or uniform mixing weights."""

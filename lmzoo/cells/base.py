@@ -16,8 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmzoo.base.registry import Registry
-from lmzoo.functional.decay import Undecayed
-from lmzoo.functional.initialisers import Draw, draw_matrices, uniform
+from lmzoo.functional.parameters import Draw, Undecayed, draw_matrices, uniform
 from lmzoo.kernels.tokens import TokenInputs, map_vectors, take_rows
 
 Inputs = Tensor | TokenInputs
@@ -264,3 +263,13 @@ def all_gates(weight: Tensor, gates: str, kept: Collection[str], **others: Tenso
     parts = dict(zip(kept, weight.chunk(len(kept)), strict=True)) | others
     zero = torch.zeros_like(next(iter(parts.values())))
     return torch.cat([parts.get(gate, zero) for gate in gates])
+
+
+def affine(
+    x: Float[Tensor, "*N E"], weight: Float[Tensor, "E G"] | None, bias: Float[Tensor, "G"] | None
+) -> Float[Tensor, "*N G"]:
+    """Return x W + b; a missing weight or bias counts as zero, and G is E if both are missing."""
+    if weight is not None:
+        product = x @ weight
+        return product if bias is None else product + bias
+    return x.new_zeros(x.shape) if bias is None else bias.expand(*x.shape[:-1], -1)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from lmzoo.cells.base import OwnDraw
-from lmzoo.functional.initialisers import uniform
+from lmzoo.functional.parameters import uniform
 
 WINDOW = 4
 """Tokens that a short convolution reads, the current one included."""

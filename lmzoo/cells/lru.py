@@ -12,14 +12,13 @@ from torch.nn.functional import softplus
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights
+from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights, affine
 from lmzoo.cells.cuts import ZeroWeights, cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.cells.draws import WINDOW, normal
 from lmzoo.cells.matrix import convolve
-from lmzoo.functional.affine import affine
-from lmzoo.functional.initialisers import unit_normal
 from lmzoo.functional.linear_recurrence import linear_recurrence
+from lmzoo.functional.parameters import unit_normal
 from lmzoo.kernels.tokens import TokenInputs
 
 LRUCut = StrEnum("LRUCut", "PHASE NORMALISER EXPONENTIAL SKIP CARRY")

@@ -13,10 +13,9 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
+from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, affine
 from lmzoo.cells.cuts import cuts_of, numbered, parse_cuts
-from lmzoo.functional.affine import affine
-from lmzoo.functional.initialisers import DrawnModule
+from lmzoo.functional.parameters import DrawnModule
 from lmzoo.kernels.affine import joint_affine
 from lmzoo.kernels.dispatch import has_gpu_kernels
 from lmzoo.kernels.scan import find_recurrence, scan

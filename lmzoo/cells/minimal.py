@@ -11,11 +11,10 @@ from torch.nn.functional import logsigmoid
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, State, Weights
+from lmzoo.cells.base import CELLS, State, Weights, affine
 from lmzoo.cells.cuts import ZeroWeights, cuts_of, numbered
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.cells.draws import linear
-from lmzoo.functional.affine import affine
 
 MinGRUCut = StrEnum(
     "MinGRUCut", "INPUT_TO_GATE GATE_BIAS INPUT_TO_CANDIDATE CANDIDATE_BIAS CARRY WRITE_GATE"

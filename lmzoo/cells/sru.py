@@ -12,10 +12,9 @@ from torch import Tensor
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import IntRange
-from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
+from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, affine
 from lmzoo.cells.cuts import ZeroWeights, cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
-from lmzoo.functional.affine import affine
 from lmzoo.functional.linear_recurrence import linear_recurrence
 
 SRUCut = StrEnum(

@@ -14,8 +14,8 @@ from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import IntRange
 from lmzoo.emissions.base import EMISSIONS, Emission
-from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.functional.normalise import Norm
+from lmzoo.functional.parameters import draw_uniform
 from lmzoo.types import Embeddings
 
 

@@ -11,12 +11,10 @@ from lmzoo.base.config import config
 from lmzoo.base.registry import technique
 from lmzoo.base.search_space import IntRange
 from lmzoo.emissions.base import EMISSIONS, Emission
-from lmzoo.functional.decay import Undecayed
-from lmzoo.functional.initialisers import Draw, DrawnModule, draw_matrices
-from lmzoo.functional.log_normaliser import NAIVE_LIMIT, log_normalisers
 from lmzoo.functional.logspace import exact_log_mixture
 from lmzoo.functional.normalise import Norm, normalise_vectors
-from lmzoo.functional.tied_softmax import tied_log_prob
+from lmzoo.functional.parameters import Draw, DrawnModule, Undecayed, draw_matrices
+from lmzoo.functional.tied_softmax import NAIVE_LIMIT, log_normalisers, tied_log_prob
 from lmzoo.functional.token_mixture import gate_logits, mixture_log_prob
 from lmzoo.types import Embeddings
 

@@ -1,1 +1,1 @@
-"""Pure functions of tensors: no parameters, no state."""
+"""Pure functions of tensors: no state; and how parameters are made."""

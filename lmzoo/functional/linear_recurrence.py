@@ -21,8 +21,7 @@ import torch
 from jaxtyping import Num
 from torch import Tensor
 
-from lmzoo.kernels.autograd import Backward, CustomFunction
-from lmzoo.kernels.dispatch import has_gpu_kernels, run_kernel
+from lmzoo.kernels.dispatch import Backward, CustomFunction, has_gpu_kernels, run_kernel
 
 KERNEL_DTYPES = {torch.float32, torch.float64, torch.complex64, torch.complex128}
 

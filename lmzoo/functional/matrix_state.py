@@ -30,8 +30,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.kernels.autograd import Backward, CustomFunction
-from lmzoo.kernels.dispatch import as_arrays, has_kernels, run_kernel
+from lmzoo.kernels.dispatch import Backward, CustomFunction, as_arrays, has_kernels, run_kernel
 
 CHUNK, CHUNK_OF_VECTORS = 16, 8
 """Steps of a chunk with one decay per head, and with one per key channel, which needs a table of

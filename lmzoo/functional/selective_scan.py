@@ -14,8 +14,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from lmzoo.kernels.autograd import Backward, CustomFunction
-from lmzoo.kernels.dispatch import as_arrays, run_kernel
+from lmzoo.kernels.dispatch import Backward, CustomFunction, as_arrays, run_kernel
 
 
 def selective_scan(

@@ -19,8 +19,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lmzoo.kernels.autograd import Backward, CustomFunction
-from lmzoo.kernels.dispatch import as_arrays, has_gpu_kernels, has_product_kernels, run_kernel
+from lmzoo.kernels.dispatch import (
+    Backward,
+    CustomFunction,
+    as_arrays,
+    has_gpu_kernels,
+    has_product_kernels,
+    run_kernel,
+)
 
 MIN_P = {torch.float32: 1e-30, torch.float64: 1e-290}
 """Below this p the kernel computes in log space."""

@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lmzoo.kernels.autograd import Backward, CustomFunction
-from lmzoo.kernels.dispatch import has_gpu_kernels
+from lmzoo.kernels.dispatch import Backward, CustomFunction, has_gpu_kernels
 from lmzoo.types import Lengths, Mask, Tokens, TokenScores
 
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmzoo.kernels.autograd import Backward, CustomFunction
+from lmzoo.kernels.dispatch import Backward, CustomFunction
 
 PARTS = 10
 """Parts of the positions whose outer products are summed at the same time."""

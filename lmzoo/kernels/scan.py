@@ -22,8 +22,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lmzoo.kernels.autograd import Backward, CustomFunction
-from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
+from lmzoo.kernels.dispatch import Backward, CustomFunction, has_gpu_kernels, has_product_kernels
 from lmzoo.kernels.tokens import TokenInputs, map_vectors, take_rows
 
 Weights = Sequence[Tensor | None]

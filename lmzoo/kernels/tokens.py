@@ -7,8 +7,7 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lmzoo.kernels.autograd import Backward, CustomFunction
-from lmzoo.kernels.dispatch import has_gpu_kernels
+from lmzoo.kernels.dispatch import Backward, CustomFunction, has_gpu_kernels
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.contract import LanguageModel, Task
-from lmzoo.functional.seeding import initialise
+from lmzoo.functional.parameters import initialise
 from lmzoo.functional.token_scores import scored_mask
 from lmzoo.laws.tiny import default_source
 

@@ -18,10 +18,10 @@ from lmzoo.blocks.layers import ComponentConfig, EmbeddingConfig, EmbeddingTable
 from lmzoo.blocks.unique import embed_unique
 from lmzoo.contract import LanguageModel, Task, model
 from lmzoo.emissions.mixture import Components, FreeComponents
-from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.logspace import exact_log_mixture
 from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors
 from lmzoo.functional.sequence import previous_vectors
+from lmzoo.functional.tied_softmax import log_normalisers
 from lmzoo.types import Tokens
 
 

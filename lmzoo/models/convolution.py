@@ -18,7 +18,7 @@ from lmzoo.blocks.layers import EmbeddingConfig, Linear
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.functional.decay import Undecayed
+from lmzoo.functional.parameters import Undecayed
 from lmzoo.functional.sequence import previous_vectors
 
 Cut = StrEnum("Cut", "GATE SQUASH VALUE_PAST GATE_PAST RESIDUAL")

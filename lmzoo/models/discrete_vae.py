@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.contract import Task, model
-from lmzoo.functional.initialisers import Draw, DrawnModule, draw_matrices
 from lmzoo.functional.noise import gumbel
+from lmzoo.functional.parameters import Draw, DrawnModule, draw_matrices
 from lmzoo.functional.token_scores import scored_mask
 from lmzoo.functional.variational import categorical_kl
 from lmzoo.models.vae import VAE, VAEConfig, share_over_tokens

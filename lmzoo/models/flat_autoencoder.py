@@ -14,9 +14,9 @@ from lmzoo.base.search_space import FloatRange, IntRange
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.contract import LanguageModel, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.functional.initialisers import DrawnModule
 from lmzoo.functional.noise import fresh_uniforms, normal, shared_uniforms
 from lmzoo.functional.normalise import Norm, normalise_vectors
+from lmzoo.functional.parameters import DrawnModule
 from lmzoo.functional.token_scores import length_mask, mask_scores
 from lmzoo.functional.variational import active_units, gaussian_kl
 from lmzoo.types import Lengths, Tokens

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.base.registry import preset
 from lmzoo.contract import Task, model
-from lmzoo.functional.initialisers import DrawnModule
 from lmzoo.functional.noise import normal, shared_uniforms
+from lmzoo.functional.parameters import DrawnModule
 from lmzoo.functional.variational import gaussian_kl, gaussian_log_density
 from lmzoo.models.vae import VAE, VAEConfig
 

@@ -17,11 +17,11 @@ from lmzoo.blocks.layers import ComponentConfig, EmbeddingConfig
 from lmzoo.blocks.unique import embed_unique
 from lmzoo.contract import Task, model
 from lmzoo.emissions.mixture import Components
-from lmzoo.functional.initialisers import DrawnModule
-from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.logspace import log_floored, log_mixture
 from lmzoo.functional.normalise import Norm
+from lmzoo.functional.parameters import DrawnModule
 from lmzoo.functional.softmax_attention import causal_mask
+from lmzoo.functional.tied_softmax import log_normalisers
 from lmzoo.types import Prefix, Tokens
 
 

@@ -19,9 +19,9 @@ from lmzoo.blocks.log_weights import LogWeights, Weighting
 from lmzoo.blocks.unique import embed_unique, unique_rows
 from lmzoo.contract import Task, model
 from lmzoo.emissions.mixture import Components
-from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import previous_vectors
+from lmzoo.functional.tied_softmax import log_normalisers
 from lmzoo.types import Embeddings
 
 

@@ -23,8 +23,8 @@ from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import DecodingState, LanguageModel, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.functional.initialisers import Draw
 from lmzoo.functional.normalise import Norm
+from lmzoo.functional.parameters import Draw
 from lmzoo.functional.token_scores import length_mask, mask_scores, scored_mask
 from lmzoo.models.attention_model import TransformerConfig, transformer_layers
 from lmzoo.types import Lengths, Mask, Tokens, TokenScores

@@ -39,7 +39,7 @@ from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.cells.base import Weights
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.emissions.vector import VectorEmission
-from lmzoo.functional.decay import decays
+from lmzoo.functional.parameters import decays
 from lmzoo.models.recurrent_lm import RecurrentLM
 from lmzoo.train.recipe import DecayOn, Optimiser, Parametrisation, Recipe
 

@@ -17,8 +17,7 @@ from typing import Any
 import torch
 
 from lmzoo.data.corpus import Corpus
-from lmzoo.kernels.device import device_of, device_scope
-from lmzoo.kernels.precision import use_precision
+from lmzoo.kernels.device import device_of, device_scope, use_precision
 from lmzoo.lab.store.records import Record
 from lmzoo.train import stepper
 from lmzoo.train.evaluate import Losses

@@ -26,7 +26,7 @@ from torch.nn import Parameter
 from lmzoo.base.config import to_dict
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.contract import START, LanguageModel, Task
-from lmzoo.functional.seeding import initialise
+from lmzoo.functional.parameters import initialise
 from lmzoo.train.recipe import DecayOn, Recipe
 
 MEMBER_FIELDS = (

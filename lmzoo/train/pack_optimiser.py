@@ -7,11 +7,11 @@ r"""The steps of an optimiser for all pack members at once.
     x ← x − η_p g                                                              SGD
 
 n is the number of steps of the member. Weight decay λ adds λx to g; decoupled weight decay (AdamW)
-first multiplies x by 1 − ηλ. λ acts on some columns only (`functional/decay.py`). Columns may have
-shares of η, and be matrices that Muon updates (`optimisers.py`). Without these, on a CPU the
-step of Adam is one kernel, on a GPU two launches, elsewhere about 20 operations on (P, N) matrices,
-whatever P is. torch's fused optimiser takes one learning rate per call, so it would need one call
-per member.
+first multiplies x by 1 − ηλ. λ acts on some columns only
+(`functional/parameters.py`). Columns may have shares of η, and be matrices that Muon updates
+(`optimisers.py`). Without these, on a CPU the step of Adam is one kernel, on a GPU two launches,
+elsewhere about 20 operations on (P, N) matrices, whatever P is. torch's fused optimiser takes one
+learning rate per call, so it would need one call per member.
 
 Kingma and Ba 2015 (arXiv:1412.6980); Loshchilov and Hutter 2019 (arXiv:1711.05101).
 """

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.functional.decay import decays
+from lmzoo.functional.parameters import decays
 from lmzoo.kernels.device import CPU
 from lmzoo.kernels.dispatch import has_gpu_kernels
 from lmzoo.train.groups import MATRICES, rate_factors, roles, set_rate

@@ -32,15 +32,15 @@ from pydantic import Field, field_validator, model_validator
 from lmzoo.base.config import config, from_dict, to_dict
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice, FloatRange
-from lmzoo.functional.initialisers import INITIALISERS, initialiser
-from lmzoo.kernels.precision import Precision
+from lmzoo.functional.parameters import INITIALISERS, initialiser
+from lmzoo.kernels.device import Precision
 
 Optimiser = StrEnum("Optimiser", "ADAM ADAMW RMSPROP SGD MUON")
 """The update rule; muon is for matrices, with AdamW for the rest."""
 Accumulate = StrEnum("Accumulate", "STEP EPOCH")
 """How long gradients accumulate before they are cleared; epoch: a defect of the published code."""
 DecayOn = StrEnum("DecayOn", "MATRICES ALL")
-"""Where weight decay acts: matrices have no biases, norms and rates (`functional/decay.py`)."""
+"""Where weight decay acts: matrices have no biases, norms, rates (`functional/parameters.py`)."""
 Parametrisation = StrEnum("Parametrisation", "STANDARD MUP")
 """How draws and rates follow the width (`groups.py`)."""
 Weighting = StrEnum("Weighting", "TOKEN SENTENCE")
@@ -104,7 +104,7 @@ class Recipe:
     forget bias) applies under every scheme."""
 
     precision: Precision = _shown(Precision.TF32X3)
-    """How a GPU multiplies: tf32x3, tf32 or bf16 (`lmzoo/kernels/precision.py`); a CPU accepts the
+    """How a GPU multiplies: tf32x3, tf32 or bf16 (`lmzoo/kernels/device.py`); a CPU accepts the
     default only, and computes in float32."""
 
     @field_validator("init")

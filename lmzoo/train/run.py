@@ -9,8 +9,7 @@ import torch
 
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
-from lmzoo.kernels.device import CPU
-from lmzoo.kernels.precision import use_precision
+from lmzoo.kernels.device import CPU, use_precision
 from lmzoo.lab.store.records import TEST_LOSSES, Record, RunFolder
 from lmzoo.lab.store.saved_run import SavedRun
 from lmzoo.train.checkpoint import RUN, checkpoint_bytes, read_checkpoint

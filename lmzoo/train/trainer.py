@@ -25,8 +25,7 @@ from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import epoch_batches, iter_batches
 from lmzoo.data.corpus import Corpus, Sequences
-from lmzoo.kernels.device import CPU, device_name, device_of
-from lmzoo.kernels.precision import check_precision, use_precision
+from lmzoo.kernels.device import CPU, check_precision, device_name, device_of, use_precision
 from lmzoo.lab.store.records import Record
 from lmzoo.train.closed_form import load_estimate
 from lmzoo.train.evaluate import Losses, evaluate

@@ -21,8 +21,7 @@ from lmzoo.cells.base import CELLS
 from lmzoo.contract import MODELS, LanguageModel
 from lmzoo.data.batches import epoch_batches, gather_batch
 from lmzoo.data.corpus import Corpus, Sequences
-from lmzoo.kernels.device import CPU
-from lmzoo.kernels.precision import check_precision
+from lmzoo.kernels.device import CPU, check_precision
 from lmzoo.lab.store.labels import architecture, display_label
 from lmzoo.lab.store.user_code import UserCode
 from lmzoo.lab.study.study import Point, Settings, Study

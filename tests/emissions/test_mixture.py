@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from lmzoo.emissions import mixture
 from lmzoo.emissions.mixture import Components, FreeComponents, MixtureEmission
-from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.normalise import Norm, normalise_vectors
+from lmzoo.functional.tied_softmax import log_normalisers
 from lmzoo.laws.support import assert_close
 from tests.emissions.support import contexts, make
 from tests.tiny import CLOSE, FINE

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from lmzoo.functional.linear_recurrence import doubling_recurrence, linear_recurrence
-from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.matrix_state import Update, matrix_scan, matrix_step
+from lmzoo.functional.normalise import naive_project_to_sphere, project_to_sphere
 from lmzoo.functional.selective_scan import selective_scan
-from lmzoo.functional.sphere import naive_project_to_sphere, project_to_sphere
-from lmzoo.functional.tied_softmax import naive_tied_log_prob, tied_log_prob
+from lmzoo.functional.tied_softmax import log_normalisers, naive_tied_log_prob, tied_log_prob
 from lmzoo.functional.token_mixture import mixture_log_prob, naive_mixture_log_prob
 from lmzoo.laws.support import assert_close
 from tests.tiny import FINE

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import grad, vmap
 
-from lmzoo.functional import sphere
+from lmzoo.functional import normalise
 from lmzoo.kernels.cpu.token_mixture import ROWS
 from tests.functional.forms import FORMS, agree, flat, floats, results, total
 from tests.tiny import quick
@@ -27,7 +27,7 @@ every_form = pytest.mark.parametrize("name", FORMS)
 def _fast_at_any_size() -> object:
     """Use the kernel for any size."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sphere, "MIN_SIZE", 0)
+        patch.setattr(normalise, "MIN_SIZE", 0)
         yield
 
 

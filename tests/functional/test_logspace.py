@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lmzoo.functional.inside import log_bilinear
-from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.logspace import exact_log_mixture, log_mixture, safe_log
+from lmzoo.functional.tied_softmax import log_normalisers
 from lmzoo.laws.support import assert_close
 from tests.functional.forms import agree
 from tests.largest_tensor import LargestTensorMode

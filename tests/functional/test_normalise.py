@@ -9,10 +9,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import vmap
 
-from lmzoo.functional import sphere
-from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors
+from lmzoo.functional import normalise
+from lmzoo.functional.normalise import (
+    MIN_LENGTH,
+    MIN_SIZE,
+    Norm,
+    naive_project_to_sphere,
+    normalise_sequence,
+    normalise_vectors,
+    project_to_sphere,
+)
 from lmzoo.functional.sequence import previous_vectors, reversed_positions
-from lmzoo.functional.sphere import MIN_LENGTH, MIN_SIZE, naive_project_to_sphere, project_to_sphere
 from lmzoo.laws.support import assert_close
 from tests.functional.forms import agree, results
 from tests.tiny import FINE, quick
@@ -86,7 +93,7 @@ project, naive = (
 
 @pytest.fixture
 def _kernel_for_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sphere, "MIN_SIZE", 0)
+    monkeypatch.setattr(normalise, "MIN_SIZE", 0)
 
 
 @pytest.mark.usefixtures("_kernel_for_any_size")

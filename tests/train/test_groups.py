@@ -12,7 +12,7 @@ from lmzoo.base.config import from_dict, to_dict
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import Task
-from lmzoo.functional.decay import decays
+from lmzoo.functional.parameters import decays
 from lmzoo.train.groups import build_model, parameter_groups, rate_factors
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.optimisers import make_optimiser

@@ -6,7 +6,7 @@ import torch
 from lmzoo import zoo
 from lmzoo.base.config import from_dict, to_dict
 from lmzoo.base.errors import UserError
-from lmzoo.kernels.precision import Precision, check_precision, current_precision, use_precision
+from lmzoo.kernels.device import Precision, check_precision, current_precision, use_precision
 from lmzoo.lab.store.records import IDENTITY_FIELDS, run_identity
 from lmzoo.train import pack_trainer as packed
 from lmzoo.train import step, trainer

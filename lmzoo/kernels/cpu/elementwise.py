@@ -1,4 +1,4 @@
-r"""Smooth functions for kernels, in a form that the compiler vectorises.
+r"""Functions of numbers and rows for kernels, in a form that the compiler vectorises.
 
     e^x − 1 = 2^k (e^r − 1) + 2^k − 1      k = round(x / ln 2),  r = x − k ln 2,  |r| ≤ ½ ln 2
     σ(x) = 1 / (1 + e^−x)                  tanh(x) = (e^2x − 1) / (e^2x + 1)
@@ -10,12 +10,17 @@ In single precision e^r − 1 = r + r² q(r) and ln(1 + r) = r − ½ r² + r³ 
 of Cephes; the error is at most three units in the last place, also near zero. Double precision
 calls the C library, one element at a time.
 
+The maximum of a row is that of integers: a float's bits, all but the sign inverted where the sign
+is set, are an integer of the same order. LLVM does not vectorise a maximum of floats because of
+NaN. Here a NaN counts as larger or smaller than all numbers, depending on its sign.
+
 Moshier 1989, Methods and Programs for Mathematical Functions (Cephes, `expf`, `logf`).
 """
 
 import math
 from typing import Any, no_type_check
 
+import numpy as np
 from llvmlite import ir
 from numba import float32, int32, njit, types
 from numba.extending import intrinsic, overload
@@ -169,3 +174,26 @@ def _exponent(typing, x):
         return builder.ashr(offset, ir.Constant(number, 23))
 
     return types.int32(types.float32), codegen
+
+
+def row_max(rows: Any, out: Any) -> None:
+    """Write the maximum of each row of rows (N, K), K >= 1, to out (N)."""
+    out[:] = rows.max(1)
+
+
+@overload(row_max)
+@no_type_check
+def _row_max(rows, out):
+    kind = {types.float32: np.int32, types.float64: np.int64}[rows.dtype]
+    sign, rest = kind(np.iinfo(kind).bits - 1), kind(np.iinfo(kind).max)
+    least = kind(np.iinfo(kind).min)
+
+    def by_bits(rows, out):
+        bits, out_bits = rows.view(kind), out.view(kind)
+        for n in range(len(bits)):
+            row, largest = bits[n], least
+            for k in range(len(row)):
+                largest = max(largest, kind(row[k] ^ ((row[k] >> sign) & rest)))
+            out_bits[n] = largest ^ ((largest >> sign) & rest)
+
+    return by_bits

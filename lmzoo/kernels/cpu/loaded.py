@@ -2,8 +2,8 @@
 
 import numba
 
-from lmzoo.kernels.cpu import blas, elementwise, mgu, row_max, tied_softmax
+from lmzoo.kernels.cpu import blas, elementwise, mgu, tied_softmax
 
-__all__ = ["blas", "elementwise", "mgu", "row_max", "tied_softmax"]
+__all__ = ["blas", "elementwise", "mgu", "tied_softmax"]
 
 numba.njit(lambda value: value + 1)(1.0)  # the tables of the compiler

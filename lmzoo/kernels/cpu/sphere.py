@@ -1,4 +1,4 @@
-"""The kernels of `functional/sphere.py`, in its symbols x, y, f and g.
+"""The kernels of `functional/normalise.py`, in its symbols x, y, f and g.
 
 x and dx are (T, N, E), time first as a recurrence writes them; all others are (N, T, ...), as the
 rest of a model reads them. For rows without a time axis T is 1.

@@ -1,4 +1,4 @@
-"""The kernels of `functional/tied_softmax.py` and `log_normaliser.py`, in their symbols l, g, y, δ.
+"""The kernels of `functional/tied_softmax.py`, in their symbols l, g, y, δ.
 
 A kernel processes a block of positions of one pack member at a time. Its logits stay in the cache
 from their product to the last use of their softmax; backward, they become δ there. Without tokens
@@ -13,7 +13,7 @@ import numpy as np
 from lmzoo.kernels.cpu import elementwise
 from lmzoo.kernels.cpu.blas import add_outer, product, product_transposed
 from lmzoo.kernels.cpu.compiled import compiled
-from lmzoo.kernels.cpu.row_max import row_max
+from lmzoo.kernels.cpu.elementwise import row_max
 
 ROWS, LOGITS = 64, 2**19
 """Most positions of a block, and about the logits of a block of a large vocabulary: 2 MB."""

@@ -14,7 +14,7 @@ import numpy as np
 from lmzoo.kernels.cpu import elementwise
 from lmzoo.kernels.cpu.blas import add_outer, product, product_transposed
 from lmzoo.kernels.cpu.compiled import compiled
-from lmzoo.kernels.cpu.row_max import row_max
+from lmzoo.kernels.cpu.elementwise import row_max
 
 ROWS = 64
 """Positions in a block."""

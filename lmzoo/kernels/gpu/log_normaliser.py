@@ -1,4 +1,4 @@
-"""The kernels of `functional/log_normaliser.py`, for all pack members at once; torch multiplies.
+"""The kernels of `functional/tied_softmax.py`, for all pack members at once; torch multiplies.
 
 Logits are computed in tiles of some words and every vector of every member, by one product of
 torch. One launch adds a tile to the sums forward, and one turns it into weighted probabilities

@@ -22,9 +22,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.kernels.affine import sum_outer
+from lmzoo.kernels.device import WIDEST, Precision, current_precision
 from lmzoo.kernels.gpu.blocks import load_weights, tile
 from lmzoo.kernels.gpu.launch import launch
-from lmzoo.kernels.precision import WIDEST, Precision, current_precision
 from lmzoo.kernels.scan import Recurrence, Weights
 
 ROWS = 16
@@ -54,7 +54,7 @@ class GpuRecurrence(Recurrence):
     """Vectors of a step that the backward kernel writes, which were multiplied by the weight."""
     biased: ClassVar[bool] = False
     precision: str = field(default_factory=lambda: str(current_precision()))
-    """How the kernels multiply (`kernels/precision.py`)."""
+    """How the kernels multiply (`kernels/device.py`)."""
 
     @property
     def flags(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The kernels of `functional/sphere.py`, in its symbols; one launch forward and one backward.
+"""The kernels of `functional/normalise.py`, in its symbols; one launch forward and one backward.
 
 A program computes a block of vectors. x may be one parameter of all members, whose rows are
 contiguous within a member only.

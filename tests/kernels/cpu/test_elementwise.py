@@ -1,13 +1,15 @@
-"""Sigmoid, tanh, exp and atanh in kernels against NumPy in extended precision."""
+"""Sigmoid, tanh, exp and atanh in kernels against NumPy in extended precision; maxima of rows."""
 
+import itertools
 from typing import no_type_check
 
 import numpy as np
 import pytest
 
 from lmzoo.kernels.cpu.compiled import compiled
-from lmzoo.kernels.cpu.elementwise import atanh, exp, sigmoid, tanh
+from lmzoo.kernels.cpu.elementwise import atanh, exp, row_max, sigmoid, tanh
 
+EITHER = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 DTYPES = pytest.mark.parametrize(("dtype", "units"), [(np.float32, 3), (np.float64, 4)])
 
 
@@ -53,3 +55,36 @@ def test_functions_have_the_right_limits(dtype: type, units: int) -> None:
 def test_nan_stays_nan(dtype: type, units: int) -> None:
     x = np.array([0.1, np.nan, 0.2], dtype)
     assert np.isnan(found(x)).tolist() == [[False, True, False]] * 4
+
+
+@compiled
+@no_type_check
+def all_rows(x, out):
+    row_max(x, out)
+
+
+def maximum(x: np.ndarray) -> np.ndarray:
+    out = np.empty(len(x), x.dtype)
+    all_rows(x, out)
+    return out
+
+
+@EITHER
+def test_row_max_equals_numpy(dtype: type) -> None:
+    for width, scale in itertools.product((1, 2, 7, 8, 33, 400), (1e-30, 1.0, 1e30)):
+        x = (np.random.default_rng(width).standard_normal((50, width)) * scale).astype(dtype)
+        for rows in (x, -np.abs(x), np.abs(x)):
+            assert np.array_equal(maximum(rows), rows.max(1)), (width, scale)
+
+
+@EITHER
+def test_infinities_and_zeros(dtype: type) -> None:
+    x = np.array([[-np.inf, -1], [np.inf, 1], [-np.inf, -np.inf], [0.0, -0.0]], dtype)
+    assert maximum(x).tolist() == [-1, np.inf, -np.inf, 0]
+
+
+@EITHER
+def test_a_row_minus_its_maximum_keeps_nan(dtype: type) -> None:
+    """Whether NaN counts as larger or smaller than all numbers, the difference has a NaN."""
+    x = np.array([[1, np.nan, 2], [1, -np.nan, 2]], dtype)
+    assert np.isnan(x - maximum(x)[:, None]).any(1).all()

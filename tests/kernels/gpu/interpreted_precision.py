@@ -6,8 +6,8 @@
 import pytest
 import torch
 
+from lmzoo.kernels.device import WIDEST, Precision, use_precision
 from lmzoo.kernels.gpu import rnn
-from lmzoo.kernels.precision import WIDEST, Precision, use_precision
 from tests.kernels.gpu import interpreted
 from tests.kernels.gpu.interpreted import VARIANTS, assert_equal_to_step
 

@@ -15,8 +15,8 @@ import triton.language as tl
 from torch.func import vmap
 from triton.runtime.errors import InterpreterError
 
-from lmzoo.functional.log_normaliser import log_normalisers
-from lmzoo.functional.sphere import naive_project_to_sphere, project_to_sphere
+from lmzoo.functional.normalise import naive_project_to_sphere, project_to_sphere
+from lmzoo.functional.tied_softmax import log_normalisers
 from lmzoo.functional.token_mixture import mixture_log_prob, naive_mixture_log_prob
 from lmzoo.functional.token_scores import mask_scores
 from lmzoo.kernels import gpu

@@ -26,10 +26,10 @@ from gpu_resources import (
 from triton.backends.compiler import GPUTarget
 
 from lmzoo.base.errors import UserError
+from lmzoo.kernels.device import WIDEST
 from lmzoo.kernels.gpu import check_version, rnn, scan
 from lmzoo.kernels.gpu.launch import launch
 from lmzoo.kernels.gpu.scan import shared_memory
-from lmzoo.kernels.precision import WIDEST
 
 USED = {name: (kernel, constants) for name, kernel, constants in kernels(64, "tf32x3")}
 CAPABILITIES = [90, *(pytest.param(c, marks=pytest.mark.slow) for c in SHARED_LIMIT if c != 90)]

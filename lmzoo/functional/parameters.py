@@ -1,4 +1,4 @@
-r"""Named initialisers of weight matrices: torch's, at the scales that S2 compares.
+r"""How parameters are made: their initial values, and whether weight decay acts on them.
 
     initialise = initialiser("normal_0.02");  initialise(weight)          in place
 
@@ -8,8 +8,15 @@ r"""Named initialisers of weight matrices: torch's, at the scales that S2 compar
     normal_σ           N(0, σ²)
     uniform_a          U(−a, a)
 
-Biases become 0. A module defines `redraw` if an initialiser must respect its own settings (a
-spectral radius, a forget bias) or if names and shapes do not identify its matrices and biases.
+These are torch's, at the scales that S2 compares. Biases become 0. A module defines `redraw` if an
+initialiser must respect its own settings (a spectral radius, a forget bias) or if names and shapes
+do not identify its matrices and biases.
+
+Decay pulls a weight to 0. That regularises a matrix, but moves a rate, a bias or a norm away from
+where it was put: a decay rate exp(A) to 1, a Δ with softplus(b) = 0.001 to 0.69. So parameters
+with fewer than two axes do not decay, nor do those that a module makes as `Undecayed`, because
+they have an axis for heads, channels or states. The codes of Mamba, of the xLSTM's and
+flash-linear-attention's cells mark single parameters, and nanoGPT has the rule by axes.
 
 Source: S2.
 """
@@ -23,6 +30,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.seeds import derive_seed
 
 Draw = Callable[[Tensor], Any]
 """Fills a tensor of two or more dimensions with random values, in place."""
@@ -118,3 +126,33 @@ class DrawnModule(nn.Module):
 def unit_normal(shape: tuple[int, ...]) -> Tensor:
     """Return a tensor drawn from N(0, 1 / fan_in); the fan-in is the last axis but one."""
     return torch.randn(shape) / shape[-2] ** 0.5
+
+
+def initialise(model: nn.Module, seed: int, init: str = "default") -> None:
+    """Draw the initial parameters of a model.
+
+    Each module draws from its own stream, derived from the seed and the module's name. Models that
+    share a module therefore share its initial weights, which pairs them in comparisons. A named
+    `init` draws every matrix again. The global random generator does
+    not change.
+    """
+    # `torch.manual_seed` also formats a stack trace for every other device.
+    generator = torch.default_generator
+    with torch.random.fork_rng(devices=[]):
+        for name, module in model.named_modules():
+            reset = getattr(module, "reset_parameters", None)
+            if reset is not None:
+                generator.manual_seed(derive_seed(seed, name))
+                reset()
+        for name, _ in model.named_parameters() if init != "default" else ():
+            generator.manual_seed(derive_seed(seed, "init", name))
+            redraw_parameter(model, name, init)
+
+
+class Undecayed(nn.Parameter):
+    """A parameter that does not decay, whatever its axes."""
+
+
+def decays(parameter: Tensor) -> bool:
+    """Whether weight decay acts on a parameter."""
+    return parameter.dim() > 1 and not isinstance(parameter, Undecayed)

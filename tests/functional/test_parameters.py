@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from lmzoo.base.errors import UserError
-from lmzoo.functional.initialisers import INITIALISERS, initialiser
-from lmzoo.functional.seeding import initialise
+from lmzoo.functional.parameters import INITIALISERS, initialise, initialiser
 from tests.tiny import tiny
 
 OUT, IN = 400, 100
