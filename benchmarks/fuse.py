@@ -34,9 +34,8 @@ from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.lab.store.local import Store
-from lmzoo.train.checkpoint import checkpoint_bytes
+from lmzoo.train.checkpoint import checkpoint_bytes, stacked_state
 from lmzoo.train.kept_trainers import KeptTrainers
-from lmzoo.train.pack_checkpoint import stacked_state
 from lmzoo.train.pack_compatibility import packing_pays, reason_not_packable
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit

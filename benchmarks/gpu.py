@@ -50,7 +50,7 @@ from lmzoo.cells.base import CELLS, Cell
 from lmzoo.kernels.device import WIDEST, Precision, current_precision, use_precision
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.train import stepper
-from lmzoo.train.recorder import Work
+from lmzoo.train.stepper import Work
 
 TOLERANCES = {Precision.TF32X3: 2e-5, Precision.TF32: 2**-8, Precision.BF16: 2**-6}
 """Largest difference, relative to the largest number plus one. More than in the tests of the

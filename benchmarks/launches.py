@@ -35,12 +35,11 @@ from triton.runtime.interpreter import GridExecutor
 from lmzoo.base.command_line import run_command
 from lmzoo.data.corpus import Corpus
 from lmzoo.kernels.dispatch import without_kernels
-from lmzoo.train import stepper
+from lmzoo.train.checkpoint import stacked_state
 from lmzoo.train.kept_trainers import KeptTrainers
-from lmzoo.train.pack_checkpoint import stacked_state
 from lmzoo.train.pack_recorder import leaves, returns_views
 from lmzoo.train.pack_trainer import PackedTrainer
-from lmzoo.train.recorder import Work
+from lmzoo.train.stepper import Work
 
 SHAPES = tuple(Shape(P, 200, 32, 32, 100, T) for P, T in ((1, 20), (64, 20), (8, 100), (8, 400)))
 WIDE = tuple(Shape(8, 200, 128, 32, 100, T) for T in (20, 100))

@@ -33,7 +33,7 @@ from lmzoo.train.evaluate import compute_losses
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.pack_trainer import PackedTrainer
 from lmzoo.train.recipe import Recipe
-from lmzoo.train.run_config import run_config
+from lmzoo.train.run import run_config
 from lmzoo.train.trainer import Training, epoch_record
 from lmzoo.trainables.trainer import Trainer
 

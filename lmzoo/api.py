@@ -29,15 +29,16 @@ from lmzoo.data.sequences import encode_sentence
 from lmzoo.decode import sample
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.lab.store.archive import restore_run
+from lmzoo.lab.store.pack_files import RUN
 from lmzoo.lab.store.records import CHECKPOINT, PREVIOUS, Record, RunFolder, epoch_records
 from lmzoo.lab.study.study import Study
 from lmzoo.train import trained as trained_runs
-from lmzoo.train.checkpoint import RUN, checkpoint_bytes
+from lmzoo.train.checkpoint import checkpoint_bytes
 from lmzoo.train.closed_form import evaluate_test
 from lmzoo.train.evaluate import Losses
-from lmzoo.train.groups import build_model
+from lmzoo.train.optimisers import build_model
 from lmzoo.train.recipe import Recipe, stored_recipe
-from lmzoo.train.run_config import run_config
+from lmzoo.train.run import run_config
 from lmzoo.train.trainer import Training, fit
 
 if TYPE_CHECKING:

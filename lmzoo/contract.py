@@ -72,7 +72,7 @@ class LanguageModel(nn.Module, ABC):
     conditional: ClassVar[bool] = False
     """True if `score_tokens` and `next_log_prob` also take source tokens and source lengths."""
     output_scale: float = 1.0
-    """A factor of the logits of a model with a width (`lmzoo/train/groups.py`)."""
+    """A factor of the logits of a model with a width (`lmzoo/train/optimisers.py`)."""
 
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """Do tuned learning rates and verdicts carry from one width to another, with μP and without?
 
 Three cells in a network of one layer at widths 32, 64 and 256, each with its own learning rate. One
-study has the usual draws and rates; in the other both follow the width (`lmzoo/train/groups.py`),
-which changes nothing at width 32.
+study has the usual draws and rates; in the other both follow the width
+(`lmzoo/train/optimisers.py`), which changes nothing at width 32.
 
     python sweeps/widths.py widths_standard
     python sweeps/widths.py widths_mup

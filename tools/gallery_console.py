@@ -82,7 +82,7 @@ def _panel(study: Study, records: Path) -> RichConsole:
         numerics = read_json(Path(folder, STUDY))["numerics"]
         with (
             mock.patch("lmzoo.lab.study.study_store.NUMERICS", numerics),
-            mock.patch("lmzoo.train.run_config.NUMERICS", numerics),
+            mock.patch("lmzoo.train.run.NUMERICS", numerics),
             closing(StudyStore(Path(folder))) as store,
         ):
             planner = Planner(study, resolve(study, corpus, fields), store)

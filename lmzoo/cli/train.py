@@ -23,8 +23,7 @@ from lmzoo.lab.store.records import Record, RunFolder, epoch_records, find_end
 from lmzoo.lab.store.user_code import save
 from lmzoo.train.evaluate import Losses
 from lmzoo.train.recipe import named_recipe
-from lmzoo.train.run import Run
-from lmzoo.train.run_config import parts_code, run_config
+from lmzoo.train.run import Run, parts_code, run_config
 
 SHOWN_EPOCHS = 12
 

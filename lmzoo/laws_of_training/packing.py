@@ -16,7 +16,7 @@ from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.pack_compatibility import reason_not_packable
 from lmzoo.train.pack_recorder import OperationRecorder
 from lmzoo.train.recipe import Recipe, Schedule
-from lmzoo.train.recorder import Work
+from lmzoo.train.stepper import Work
 from lmzoo.train.trainer import Training, fit
 
 RECIPES = (

@@ -6,11 +6,9 @@ numbers: weights, order of the data, learning rate, paths that are cut. One prog
 
     pack_compatibility.py   which runs may share a pack, and which models can be packed
     pack_layout.py          the state of a member as rows
-    pack_parameters.py      one row per member of a matrix: weights, gradients, optimiser state
-    pack_optimiser.py       the step of the optimiser for all members, Adam in one kernel
+    pack_parameters.py      one row per member of a matrix: weights, gradients, optimiser
     pack_trainer.py         the step that trains P members, and their evaluation
     kept_trainers.py        epochs of packs, with trainers that are kept for later ones
     pack_recorder.py        records the operations of a step on a CPU, to replay it without Python
-    memory_plan.py          where the results of a replay are stored; keeps freed memory
-    pack_checkpoint.py      the state of all members in one file
+    checkpoint.py           the state of all members in one file
 """

@@ -21,8 +21,8 @@ from lmzoo.kernels.device import device_of, device_scope, use_precision
 from lmzoo.lab.store.records import Record
 from lmzoo.train import stepper
 from lmzoo.train.evaluate import Losses
-from lmzoo.train.memory_plan import retain_freed_memory
 from lmzoo.train.pack_compatibility import pack_key
+from lmzoo.train.pack_recorder import retain_freed_memory
 from lmzoo.train.pack_trainer import PackedTrainer
 from lmzoo.train.trainer import Training, epoch_record
 

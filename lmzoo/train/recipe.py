@@ -42,7 +42,7 @@ Accumulate = StrEnum("Accumulate", "STEP EPOCH")
 DecayOn = StrEnum("DecayOn", "MATRICES ALL")
 """Where weight decay acts: matrices have no biases, norms, rates (`functional/parameters.py`)."""
 Parametrisation = StrEnum("Parametrisation", "STANDARD MUP")
-"""How draws and rates follow the width (`groups.py`)."""
+"""How draws and rates follow the width (`optimisers.py`)."""
 Weighting = StrEnum("Weighting", "TOKEN SENTENCE")
 """What has the same weight in the loss: every scored token, or every sequence."""
 Schedule = StrEnum("Schedule", "CONSTANT LINEAR COSINE WSD STEP PLATEAU")
@@ -70,7 +70,7 @@ class Recipe:
     clip_value: float | None = _shown(None, gt=0)
     """Maximum absolute value of each number of a gradient, before `clip`; None disables it."""
     rate_matrices: float = _shown(1.0, gt=0)
-    """Share of `lr` of the weights of linear maps (`groups.py`)."""
+    """Share of `lr` of the weights of linear maps (`optimisers.py`)."""
     rate_tables: float = _shown(1.0, gt=0)
     """Share of `lr` of embeddings and output tables."""
     rate_others: float = _shown(1.0, gt=0)

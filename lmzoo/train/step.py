@@ -6,8 +6,7 @@ from torch import Tensor
 
 from lmzoo.contract import LanguageModel
 from lmzoo.kernels.device import device_of, device_scope
-from lmzoo.train.groups import set_rate
-from lmzoo.train.optimisers import SGD
+from lmzoo.train.optimisers import SGD, set_rate
 from lmzoo.train.recipe import Accumulate, Recipe, Weighting
 from lmzoo.train.stepper import Stepper
 

@@ -11,7 +11,7 @@ from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.lab.store.records import CONFIG, NUMERICS, USER_CODE, RunFolder
 from lmzoo.lab.store.user_code import load
 from lmzoo.train.checkpoint import OtherRunError, read_checkpoint
-from lmzoo.train.groups import build_model
+from lmzoo.train.optimisers import build_model
 from lmzoo.train.recipe import stored_recipe
 
 

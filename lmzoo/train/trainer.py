@@ -29,8 +29,7 @@ from lmzoo.kernels.device import CPU, check_precision, device_name, device_of, u
 from lmzoo.lab.store.records import Record
 from lmzoo.train.closed_form import load_estimate
 from lmzoo.train.evaluate import Losses, evaluate
-from lmzoo.train.groups import set_rate
-from lmzoo.train.optimisers import make_optimiser
+from lmzoo.train.optimisers import make_optimiser, set_rate
 from lmzoo.train.pack_layout import HostRow, Layout, Row
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.step import Step

@@ -22,11 +22,12 @@ import numpy as np
 import torch
 
 from lmzoo.base.errors import UserError
+from lmzoo.lab.store.pack_files import RUN
 from lmzoo.lab.store.records import Record
 from lmzoo.lab.store.user_code import UserCode, user_code
 from lmzoo.lab.study.output import printed_into
 from lmzoo.lab.study.programs import ProgramRun, Report
-from lmzoo.train.checkpoint import RUN, checkpoint_bytes, read_checkpoint
+from lmzoo.train.checkpoint import checkpoint_bytes, read_checkpoint
 
 GIVEN = "settings, seed, resume, epochs"
 """Arguments of a function."""

@@ -27,7 +27,7 @@ from lmzoo.lab.store.user_code import UserCode
 from lmzoo.lab.study.study import Point, Settings, Study
 from lmzoo.lab.study.trainable import Trainable
 from lmzoo.train.recipe import Recipe, named_recipe
-from lmzoo.train.run_config import identity_config, model_facts, parts_code
+from lmzoo.train.run import identity_config, model_facts, parts_code
 from lmzoo.trainables.parameter_budget import count_parameters, fit_width
 from lmzoo.trainables.program_points import of_rows
 

@@ -23,8 +23,8 @@ from lmzoo.lab.store.records import PROGRAM, Record, RunFolder
 from lmzoo.lab.store.saved_run import SavedRun
 from lmzoo.lab.store.writer import Writer
 from lmzoo.lab.study.commands import CommandRun
+from lmzoo.train.checkpoint import stacked_state
 from lmzoo.train.kept_trainers import KeptTrainers
-from lmzoo.train.pack_checkpoint import stacked_state
 from lmzoo.train.pack_compatibility import (
     member_bytes,
     pack_key,
@@ -32,8 +32,7 @@ from lmzoo.train.pack_compatibility import (
     reason_not_packable,
 )
 from lmzoo.train.recipe import Recipe, stored_recipe
-from lmzoo.train.run import Run
-from lmzoo.train.run_config import model_facts
+from lmzoo.train.run import Run, model_facts
 from lmzoo.train.trainer import Training
 from lmzoo.trainables.functions import FunctionRun
 

@@ -9,7 +9,7 @@ from lmzoo.contract import MODELS
 from lmzoo.data.corpus import open_corpus
 from lmzoo.laws.audit import audit_verdict
 from lmzoo.train.recipe import Recipe
-from lmzoo.train.run_config import run_config
+from lmzoo.train.run import run_config
 
 
 def test_a_valid_row_passes(lmzoo):

@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lmzoo.train.recorder import RecordingError
+from lmzoo.train.stepper import RecordingError
 
 aten = torch.ops.aten
 SYNCS = {"_local_scalar_dense", "nonzero", "equal", "_unique2", "unique_dim", "masked_select"}

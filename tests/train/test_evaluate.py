@@ -14,8 +14,7 @@ from lmzoo.laws_of_training.packing import assert_trainings_equal
 from lmzoo.train.evaluate import count_right, evaluate
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe
-from lmzoo.train.run import Run
-from lmzoo.train.run_config import run_config
+from lmzoo.train.run import Run, run_config
 from lmzoo.train.trainer import Training, fit
 from tests.user_errors import raises_user_error
 

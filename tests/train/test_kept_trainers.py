@@ -16,7 +16,7 @@ from lmzoo.train.kept_trainers import rows_for
 from lmzoo.train.pack_parameters import StackedParameters
 from lmzoo.train.pack_recorder import OperationRecorder
 from lmzoo.train.recipe import Recipe, named_recipe
-from lmzoo.train.recorder import RecordingError
+from lmzoo.train.stepper import RecordingError
 from lmzoo.train.trainer import fit
 from tests.train import members as small
 

@@ -21,8 +21,7 @@ from lmzoo.lab.store.records import (
 )
 from lmzoo.train.checkpoint import checkpoint_bytes, read_checkpoint
 from lmzoo.train.recipe import Recipe
-from lmzoo.train.run import Run
-from lmzoo.train.run_config import run_config
+from lmzoo.train.run import Run, run_config
 from lmzoo.train.trained import read_model_config
 
 RECIPE = Recipe(batch=16)

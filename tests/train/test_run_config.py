@@ -14,7 +14,7 @@ from lmzoo.lab.store.records import json_bytes
 from lmzoo.lab.store.user_code import COMMIT, code_version, find_commit
 from lmzoo.lab.study import study_store
 from lmzoo.lab.study.study_store import StudyStore
-from lmzoo.train import run_config
+from lmzoo.train import run as run_module
 from lmzoo.train.flops import matrix_flops
 from lmzoo.train.recipe import Recipe
 
@@ -23,7 +23,7 @@ SPEC = {"name": "captions", "train": 60, "valid": 20, "test": 20}
 
 def config(seed: int = 0) -> dict:
     corpus = open_corpus(SPEC, None)
-    return run_config.identity_config(zoo.config("DLM46"), Recipe(), corpus, SPEC, seed)
+    return run_module.identity_config(zoo.config("DLM46"), Recipe(), corpus, SPEC, seed)
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def fresh_version():
 
 def test_other_numerics_are_another_run(monkeypatch):
     before = config()
-    monkeypatch.setattr(run_config, "NUMERICS", before["numerics"] + 1)
+    monkeypatch.setattr(run_module, "NUMERICS", before["numerics"] + 1)
     assert config()["run"] != before["run"]
 
 

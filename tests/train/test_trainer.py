@@ -1,6 +1,6 @@
 """Training: records, resuming, the best weights, divergence, recipes, clipping and evaluation.
 
-Clipping of pack members: `test_pack_optimiser.py` and `test_pack_trainer.py`.
+Clipping of pack members: `test_pack_parameters.py` and `test_pack_trainer.py`.
 """
 
 import dataclasses

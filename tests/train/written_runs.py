@@ -10,8 +10,7 @@ from lmzoo.lab.store.records import RECORDS, RunFolder, records_pending
 from lmzoo.lab.store.s3 import Bucket
 from lmzoo.lab.store.writer import Writer
 from lmzoo.train.recipe import Recipe
-from lmzoo.train.run import Run
-from lmzoo.train.run_config import run_config
+from lmzoo.train.run import Run, run_config
 from lmzoo.train.trainer import fit
 from tests.lab.store.conftest import bucket, s3_server  # noqa: F401
 

@@ -1,4 +1,4 @@
-"""The kernel of `train/pack_optimiser.py`, in its symbols; one row per pack member."""
+"""The kernel of `train/pack_parameters.py`, in its symbols; one row per pack member."""
 
 from math import sqrt
 from typing import no_type_check

@@ -1,4 +1,4 @@
-"""The kernels of `train/pack_optimiser.py`, in its symbols; arrays are (P, N), one row per member.
+"""The kernels of `train/pack_parameters.py`, in its symbols; arrays are (P, N), one row per member.
 
 The first launch adds the squares of the gradients in `PARTS` parts per member and counts the step;
 the second clips and updates. Parts are added in a fixed order, so results are reproducible.

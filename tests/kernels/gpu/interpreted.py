@@ -19,7 +19,7 @@ from lmzoo.kernels.gpu import mgu
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.pack_compatibility import make_functional
 from lmzoo.train.recipe import Recipe
-from lmzoo.train.recorder import CudaGraphs
+from lmzoo.train.stepper import CudaGraphs
 from lmzoo.train.trainer import Training
 from tests.kernels.variants import mutants
 

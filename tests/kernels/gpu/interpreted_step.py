@@ -24,8 +24,7 @@ from lmzoo.kernels.affine import joint_affine
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.kernels.gpu import adam, log_normaliser, rows
 from lmzoo.kernels.tokens import take_rows
-from lmzoo.train.pack_optimiser import Decays, StackedOptimiser
-from lmzoo.train.pack_parameters import StackedParameters
+from lmzoo.train.pack_parameters import Decays, StackedOptimiser, StackedParameters
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training
 from tests.kernels.gpu.interpreted import build, captions

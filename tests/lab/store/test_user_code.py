@@ -14,7 +14,7 @@ from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import USER_CODE
 from lmzoo.lab.store.user_code import UserCode, _module_code, load, save, user_code
 from lmzoo.train.recipe import Recipe
-from lmzoo.train.run_config import identity_config
+from lmzoo.train.run import identity_config
 from tests.own_part_files import own_parts as own_parts
 
 FILES = {"own_mingru.py", "own_gate.py"}

@@ -17,7 +17,7 @@ from lmzoo.lab.store.records import STUDY, read_json
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.lab.sweep.screen.console import so_far
-from lmzoo.train.run_config import model_facts
+from lmzoo.train.run import model_facts
 from lmzoo.trainables.resolve import resolve
 from tests.lab.sweep.fake_runs import FakeRun
 from tests.lab.sweep.local_sweep import outcome

@@ -8,8 +8,7 @@ from lmzoo.lab.store.records import CONFIG, RunFolder
 from lmzoo.lab.study.planned_run import Answer
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study_store import StudyStore
-from lmzoo.train.run import Run
-from lmzoo.train.run_config import model_facts
+from lmzoo.train.run import Run, model_facts
 from lmzoo.trainables.resolve import resolve
 
 

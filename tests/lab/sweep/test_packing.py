@@ -9,7 +9,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.contract import Task
 from lmzoo.lab.sweep.fleet.packing import CPU_PACK_SIZE, GPU_PACK_SIZE, Packer, parse_fuse
 from lmzoo.lab.sweep.fleet.sharing import ReadyRuns
-from lmzoo.train import run_config
+from lmzoo.train import run as run_module
 from lmzoo.train.pack_compatibility import member_bytes
 
 
@@ -60,7 +60,7 @@ def test_runs_that_are_kept_apart_share_packs_with_each_other_only(planner, corp
 
 
 def test_prepare_computes_what_the_start_of_a_run_needs(planner, corpus, monkeypatch):
-    monkeypatch.setattr(run_config, "_FACTS", {})
+    monkeypatch.setattr(run_module, "_FACTS", {})
     packer = Packer(corpus, None)
     run = planner.ready()[0]
     assert "parameters" not in packer.config(run)

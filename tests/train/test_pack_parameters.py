@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from lmzoo.train import pack_optimiser as module
+from lmzoo.train import pack_parameters as module
 from lmzoo.train.optimisers import make_optimiser
-from lmzoo.train.pack_optimiser import Decays, StackedOptimiser
+from lmzoo.train.pack_parameters import Decays, StackedOptimiser
 from lmzoo.train.recipe import Recipe
 
 P, N = 5, 37
