@@ -24,8 +24,7 @@ from lmzoo.lab.study.planned_run import PlannedRun
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study import Point, Study
 from lmzoo.lab.study.study_store import StudyStore
-from lmzoo.trainables.resolve import corpus_config, resolve
-from lmzoo.trainables.store_name import store_folder
+from lmzoo.trainables.resolve import corpus_config, resolve, store_folder
 
 FACTS = {"score": "exact", "fingerprint": "0", "parameters": 1, "leaks": "", "floor": None}
 

@@ -11,7 +11,7 @@ from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.store.archive import read_run_file
 from lmzoo.lab.store.records import RECORDS, epoch_records, parse_records
-from lmzoo.trainables.store_name import store_name
+from lmzoo.trainables.resolve import store_name
 from tests.lab.sweep.processes import wait_until
 from tests.toy_study import WORDS
 

@@ -10,7 +10,7 @@ import pytest
 from lmzoo.lab.store.local import open_store
 from lmzoo.lab.store.records import CONFIG, RECORDS, STUDY, TEST_LOSSES
 from lmzoo.lab.store.s3 import S3Store
-from lmzoo.trainables.store_name import store_name
+from lmzoo.trainables.resolve import store_name
 from tests.lab.store.conftest import bucket, s3_server  # noqa: F401
 from tests.lab.sweep.conftest import script, start_sweep  # noqa: F401
 from tests.lab.sweep.local_sweep import outcome, sweep

@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from lmzoo.trainables.store_name import store_name
+from lmzoo.trainables.resolve import store_name
 from tests.lab.sweep.conftest import script, start_sweep  # noqa: F401
 from tests.lab.sweep.local_sweep import outcome, sweep
 from tests.lab.sweep.processes import epochs_on_disk, finish, training_processes, wait_until

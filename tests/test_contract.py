@@ -15,8 +15,7 @@ from lmzoo.cells.base import CELLS
 from lmzoo.contract import MODELS
 from lmzoo.functional.normalise import Norm
 from lmzoo.laws import Law, density, every_model, extremes, laws_of
-from lmzoo.laws.support import log_prob
-from lmzoo.laws.tiny import default_source
+from lmzoo.laws.tiny import default_source, log_prob
 from lmzoo.laws_of_training import laws_for, packing
 from lmzoo.models.convolution import Cut
 from tests.tiny import batch, one_row_per_model, row_names, tiny

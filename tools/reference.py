@@ -23,7 +23,7 @@ from published_studies import EVERY, REFERENCE, STUDIES, PublishedStudy
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.study_parquet import read_rows, restore_study, save_study
 from lmzoo.lab.store.records import STUDY
-from lmzoo.trainables.store_name import store_folder
+from lmzoo.trainables.resolve import store_folder
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "docs/results/records"

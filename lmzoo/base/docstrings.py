@@ -1,14 +1,30 @@
-"""Docstrings of registered parts, read from the source files without importing them.
+r"""What the docstrings of registered parts say, read from the source files without importing them.
 
 Tables of stored records describe a corpus, a model or an emission with the text of its file, and
 need neither torch nor the part's own imports.
+
+The docstring of a cell is the source of its equations and of what its cuts replace. Its indented
+lines are the equations, and its table of cuts says what each cut replaces:
+
+    f_t = σ( x_t W_xf + b_f )           gate                a comment, behind three spaces
+    c_t = tanh( x_t W_xh )              squash=tanh         the equation with this option
+        | σ( x_t W_xh )                 squash=sigmoid      or with this one
+
+    0  input_to_gate    x_t W_xf        a term becomes 0
+    1  gate             f_t → 1         a symbol or a term becomes another one
+    2  write            f_t = 1 − i_t   another equation of f_t
+    3  norm             N(u) → u        a function becomes the identity
+
+Several replacements of a cut are separated by "; ", and a comment follows ": ".
 """
 
 import ast
 import functools
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple, TypeGuard
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -75,3 +91,165 @@ def _registered(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
             first = call.args[0]
             if isinstance(first, ast.Constant) and isinstance(first.value, str):
                 yield call.func.id, first.value
+
+
+CELLS = Path(__file__).parents[1] / "cells"
+ROW = re.compile(
+    r"(?:^ {4}| {2,})(\d+)  ([\w=]+)(?: {2,}(?!\d+  \S)(\S.*?))?(?= {2,}\d+  [\w=]+(?: {2}|$)|$)"
+)
+"""A row of a table of cuts: number, name, replacements; a line can have two rows."""
+FORM = re.compile(r"(?:(.*?) = |\| )(.*?) {2,}(\w+)=(\w+)")
+"""A form of an equation under an option: left side or "| ", right side, field, value."""
+
+
+class Form(NamedTuple):
+    """An equation under an option."""
+
+    field: str
+    value: str
+    line: str
+
+
+class CellText(NamedTuple):
+    """What the docstring of a cell says."""
+
+    equations: tuple[str | tuple[Form, ...], ...]
+    """Lines, and the forms of an equation that has several; the first form is the default."""
+    cuts: Mapping[str, str]
+    """Name of a cut -> its replacements, in the order of the numbers."""
+
+    def lines(self, config: Mapping[str, Any]) -> list[str]:
+        """Return the equations of a cell with the options of a config."""
+        return [_of(item, config) for item in self.equations]
+
+    def replaced(self, config: Mapping[str, Any]) -> list[str]:
+        """Return what the cuts of a config replace: "input_to_gate (0): x_t W_xf → 0"."""
+        cuts = {str(cut) for cut in config.get("cuts", ())}
+        rules = enumerate(self.cuts.items())
+        return [f"{cut} ({number}): {rule}" for number, (cut, rule) in rules if cut in cuts]
+
+    def switched(self, config: Mapping[str, Any]) -> list[str]:
+        """Return the equations that options of a config decide, and what its cuts replace."""
+        forms = [_of(item, config) for item in self.equations if not isinstance(item, str)]
+        return [*forms, *self.replaced(config)]
+
+
+def cell_equations(config: Mapping[str, Any] | None, folders: Collection[Path] = ()) -> list[str]:
+    """Return the equations of a cell from its stored config; below them, what its cuts replace.
+
+    [] if no file describes the cell.
+    """
+    layers = [
+        f"layer {number}: {line}"
+        for number, layer in enumerate((config or {}).get("layers", ()), 1)
+        for line in cell_equations(layer, folders)
+    ]
+    return layers + [
+        line
+        for part, text in _parts(config, folders)
+        for line in (*text.lines(part), *(f"cut {cut}" for cut in text.replaced(part)))
+    ]
+
+
+def equations_left(
+    config: Mapping[str, Any] | None,
+    reference: Mapping[str, Any] | None = None,
+    folders: Collection[Path] = (),
+) -> list[str]:
+    """Return the options' equations and the replacements that the reference does not have.
+
+    `config` and `reference` are stored configs of cells. If the reference is another cell, the
+    comparison is with the cell itself, without options and cuts. `folders` have the source files of
+    cells outside the package.
+    """
+    parts, base = _parts(config, folders), _parts(reference, folders)
+    same = [part["name"] for part, _ in parts] == [part["name"] for part, _ in base]
+    plain = [part for part, _ in base] if same else [{}] * len(parts)
+    own, others = ((each or {}).get("layers", ()) for each in (config, reference))
+    pairs = enumerate(itertools.zip_longest(own, others[: len(own)]), 1)
+    layers = [
+        f"layer {number}: {line}"
+        for number, (layer, other) in pairs
+        for line in _layer_left(layer, other, folders)
+    ]
+    return layers + [
+        line
+        for (part, text), before in zip(parts, plain, strict=True)
+        for line in text.switched(part)
+        if line not in text.switched(before)
+    ]
+
+
+def _layer_left(
+    layer: Mapping[str, Any], other: Mapping[str, Any] | None, folders: Collection[Path]
+) -> list[str]:
+    """Return what a layer has that the same layer of the reference has not: first its name."""
+    names = [[part["name"] for part, _ in _parts(each, folders)] for each in (layer, other)]
+    new = [" ".join(names[0])] if other is not None and names[0] != names[1] else []
+    return new + equations_left(layer, other, folders)
+
+
+def cut_names(cell: str) -> tuple[str, ...]:
+    """Return the names of a cell's cuts in the order of their numbers; () if there are none."""
+    text = cell_text(cell)
+    return () if text is None else tuple(text.cuts)
+
+
+def cell_text(name: str, folders: Collection[Path] = ()) -> CellText | None:
+    """Return what the docstring of a registered cell says; None if no file registers it."""
+    texts = (part_docstring("CELLS", name, folder) for folder in (CELLS, *folders))
+    return next((parse_equations(text) for text in texts if text), None)
+
+
+@functools.cache
+def parse_equations(docstring: str) -> CellText:
+    """Return the equations and cuts of a docstring."""
+    equations: list[str | tuple[Form, ...]] = []
+    cuts: dict[int, tuple[str, str]] = {}
+    left = ""
+    for line in docstring.splitlines():
+        if not line.startswith("    "):
+            continue
+        if line[4:5].strip() and (rows := ROW.findall(line)):
+            cuts |= {int(number): (cut, _replacements(rules)) for number, cut, rules in rows}
+        elif not cuts and (found := FORM.match(line.strip())):
+            left = (found[1] or left).strip()
+            form = Form(found[3], found[4], f"{left} = {found[2].strip()}")
+            earlier = equations.pop() if found[1] is None and equations else ()
+            equations.append((*(earlier if isinstance(earlier, tuple) else ()), form))
+        elif not cuts and (" = " in line or line.strip().startswith("| ")):
+            equations.append(line[4:])
+    return CellText(tuple(equations), dict(cuts[number] for number in sorted(cuts)))
+
+
+def _replacements(rules: str) -> str:
+    """Return what a cut replaces; a term without an arrow becomes 0."""
+    changes, colon, comment = rules.partition(": ")
+    parts = [part for part in changes.split("; ") if part]
+    arrows = [part if " → " in part or " = " in part else f"{part} → 0" for part in parts]
+    return "; ".join(arrows) + colon + comment
+
+
+def _of(item: str | tuple[Form, ...], config: Mapping[str, Any]) -> str:
+    """Return a line, or the form of an equation under the options of a config."""
+    if isinstance(item, str):
+        return item
+    chosen = (form for form in item if str(config.get(form.field)) == form.value)
+    return next(chosen, item[0]).line
+
+
+def _parts(
+    config: Mapping[str, Any] | None, folders: Collection[Path]
+) -> list[tuple[Mapping[str, Any], CellText]]:
+    """Return the config of a cell, and of the cells inside it, each with its text."""
+    found = []
+    while _is_part(config):
+        text = cell_text(str(config["name"]), folders)
+        found += [] if text is None else [(config, text)]
+        config = config.get("inner")
+    return found
+
+
+def _is_part(value: Any) -> TypeGuard[Mapping[str, Any]]:
+    """Whether a value is the stored config of a part."""
+    return isinstance(value, Mapping) and "name" in value

@@ -15,11 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 FRAME = re.compile(r'\s*File "(.+)", line (\d+)')
-LIBRARIES = (
-    *(str(Path(__file__).parents[1]) + os.sep, "<"),
-    *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")),
-)
-"""Where files are that are not the user's: this package, Python, what is installed."""
 
 
 class UserError(ValueError):
@@ -49,7 +44,9 @@ def described_output(lines: Sequence[str]) -> str:
 
 
 def _place(frames: Sequence[tuple[str, int | None]]) -> str:
-    own = [frame for frame in frames if not frame[0].startswith(LIBRARIES)]
+    installed = (sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
+    others = (str(Path(__file__).parents[1]) + os.sep, "<", *installed)  # not the user's code
+    own = [frame for frame in frames if not frame[0].startswith(others)]
     file, line = (own or [*frames] or [("", None)])[-1]
     return f" ({Path(file).name}, line {line})" if file else ""
 

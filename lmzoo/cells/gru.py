@@ -23,7 +23,7 @@ Cut = StrEnum(
     "INPUT_TO_RESET STATE_TO_RESET RESET_BIAS INPUT_TO_UPDATE STATE_TO_UPDATE UPDATE_BIAS "
     "INPUT_TO_CANDIDATE STATE_TO_CANDIDATE CANDIDATE_BIAS RESET UPDATE",
 )
-INTO_RESET, INTO_UPDATE, INTO_CANDIDATE = (frozenset([*Cut][i : i + 3]) for i in (0, 3, 6))
+INTO_RESET, INTO_UPDATE, INTO_CANDIDATE = map(frozenset, ([*Cut][:3], [*Cut][3:6], [*Cut][6:9]))
 ROWS = {"weight_ih": 0, "weight_hh": 1, "bias_ih": 2, "bias_hh": 2}
 """The place of a weight's cut among those of each gate."""
 CONSTANT = 100.0

@@ -15,8 +15,7 @@ import lmzoo.inspect.diagnostics  # noqa: F401  registers rows
 from lmzoo import zoo
 from lmzoo.base.command_line import nest_settings, parse_settings
 from lmzoo.base.config import to_dict
-from lmzoo.base.docstrings import explanation
-from lmzoo.base.equations import cell_equations
+from lmzoo.base.docstrings import cell_equations, explanation
 from lmzoo.base.errors import UserError, near
 from lmzoo.base.registry import PARTS, Row
 from lmzoo.base.search_space import Choice, Range, ranges

@@ -145,7 +145,7 @@ def split_words(text: str) -> list[str]:
     return [word for line in lines for word in line]
 
 
-NAMES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+NAMES = tuple(map("<0x{:02X}>".format, range(256)))
 
 
 class Bytes(TextVocabulary):

@@ -25,12 +25,11 @@ LEFT_TO_RIGHT = (
     density.law_advance_equals_next_log_prob,
     density.law_most_probable_is_the_argmax,
 )
-COMMON = (*laws_of(every_model), extremes.law_runs_in_half_precision)
 
 
 def laws_for(model: type[LanguageModel]) -> tuple[Law, ...]:
     """Return the laws that models of this class must obey."""
-    common = COMMON
+    common = (*laws_of(every_model), extremes.law_runs_in_half_precision)
     if model.objective is not LanguageModel.objective:
         common = (*common, *laws_of(objectives))
     if model.score is Score.OBJECTIVE:  # its loss has no known minimum

@@ -25,8 +25,7 @@ from lmzoo.functional.normalise import Norm
 from lmzoo.laws import gradients as backward
 from lmzoo.laws.probes import LENGTH, PROBES, Probes, Subject, disturbed, model_subject
 from lmzoo.laws.subjects import subject_of
-from lmzoo.laws.support import new_model
-from lmzoo.laws.tiny import TASK, batch
+from lmzoo.laws.tiny import TASK, batch, new_model
 
 LONGEST = 1025
 """Longest audited sequences. The cost of attention grows with the square of the length."""

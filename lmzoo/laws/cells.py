@@ -15,8 +15,7 @@ from lmzoo.base.seeds import derive_seed
 from lmzoo.cells.base import CELLS, Cell, Weights
 from lmzoo.cells.cuts import numbered
 from lmzoo.laws.probes import disturb
-from lmzoo.laws.support import assert_close
-from lmzoo.laws.tiny import FINE
+from lmzoo.laws.tiny import FINE, assert_close
 
 CellLaw = Callable[[Cell], None]
 WIDTH, LENGTH, COUNT = 3, 4, 2

@@ -5,8 +5,16 @@ import torch
 from lmzoo.base.errors import UserError
 from lmzoo.contract import LanguageModel
 from lmzoo.laws.probes import disturbed
-from lmzoo.laws.support import assert_close, log_prob, next_log_prob
-from lmzoo.laws.tiny import CLOSE, SAME, batch, every_sequence, sources
+from lmzoo.laws.tiny import (
+    CLOSE,
+    SAME,
+    assert_close,
+    batch,
+    every_sequence,
+    log_prob,
+    next_log_prob,
+    sources,
+)
 from lmzoo.types import needs_source_message
 
 

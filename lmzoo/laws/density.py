@@ -5,8 +5,17 @@ import torch
 from lmzoo.contract import LanguageModel
 from lmzoo.decode import select_rows
 from lmzoo.laws.probes import LENGTH, obey
-from lmzoo.laws.support import assert_close, is_deterministic, log_prob, next_log_prob
-from lmzoo.laws.tiny import CLOSE, SAME, batch, every_sequence, sources
+from lmzoo.laws.tiny import (
+    CLOSE,
+    SAME,
+    assert_close,
+    batch,
+    every_sequence,
+    is_deterministic,
+    log_prob,
+    next_log_prob,
+    sources,
+)
 
 
 def law_sums_to_one(model: LanguageModel) -> None:

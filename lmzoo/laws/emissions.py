@@ -8,8 +8,7 @@ from torch import Tensor
 
 from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.functional.normalise import Norm
-from lmzoo.laws.support import assert_close
-from lmzoo.laws.tiny import FINE
+from lmzoo.laws.tiny import FINE, assert_close
 
 EmissionLaw = Callable[[Emission], None]
 WIDTH, VOCAB = 4, 7

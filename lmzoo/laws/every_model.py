@@ -18,8 +18,19 @@ from lmzoo.base.config import from_dict, to_dict
 from lmzoo.base.errors import UserError
 from lmzoo.contract import START, UNKNOWN, LanguageModel
 from lmzoo.laws.probes import disturbed, obey
-from lmzoo.laws.support import assert_close, log_prob, loss, new_model, training_loss
-from lmzoo.laws.tiny import CLOSE, FINE, batch, default_source, every_sequence, sources
+from lmzoo.laws.tiny import (
+    CLOSE,
+    FINE,
+    assert_close,
+    batch,
+    default_source,
+    every_sequence,
+    log_prob,
+    loss,
+    new_model,
+    sources,
+    training_loss,
+)
 
 WINDOW = 6
 """Length of the sequences: one more than the window of a cell's convolution."""

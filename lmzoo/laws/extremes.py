@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from lmzoo.contract import LanguageModel, Score
-from lmzoo.laws.support import log_prob, next_log_prob, training_loss
-from lmzoo.laws.tiny import CLOSE, batch, every_sequence
+from lmzoo.laws.tiny import CLOSE, batch, every_sequence, log_prob, next_log_prob, training_loss
 
 FACTORS = (3.0, 10.0, 30.0)
 """Factors of all weights; at 30, mixtures have probabilities below the smallest float32."""

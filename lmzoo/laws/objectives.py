@@ -3,8 +3,7 @@
 import torch
 
 from lmzoo.contract import START, UNKNOWN, LanguageModel
-from lmzoo.laws.support import new_model, training_loss
-from lmzoo.laws.tiny import batch
+from lmzoo.laws.tiny import batch, new_model, training_loss
 
 
 def law_training_raises_the_objective(model: LanguageModel) -> None:

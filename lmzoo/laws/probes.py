@@ -29,8 +29,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import LanguageModel, Score, Task
-from lmzoo.laws.support import log_prob, new_model, next_log_prob
-from lmzoo.laws.tiny import batch, every_sequence
+from lmzoo.laws.tiny import batch, every_sequence, log_prob, new_model, next_log_prob
 
 TOLERANCE = 1e-6
 """In float64: far above rounding errors and far below the effect of a leak."""

@@ -1,4 +1,6 @@
-"""Every model of the zoo, so small that all its sequences can be listed.
+"""What the laws share: tiny models and their data, calls with fixed noise, comparisons of tensors.
+
+A tiny model is one of the zoo, so small that all its sequences can be listed.
 
 Tolerances. A log-probability here is a few nats and the result of some tens of operations in
 float32, which has about seven digits. The same operations on the same shapes agree to `SAME`.
@@ -16,6 +18,8 @@ from torch import Tensor
 from lmzoo import zoo
 from lmzoo.base.config import to_dict
 from lmzoo.contract import START, LanguageModel, Task
+from lmzoo.functional.parameters import initialise
+from lmzoo.functional.token_scores import scored_mask
 
 SAME, CLOSE, FINE = 1e-6, 2e-5, 1e-10
 
@@ -89,3 +93,65 @@ def every_sequence(task: Task) -> tuple[Tensor, Tensor]:
     rest = rest.reshape(-1, task.length - 1)
     tokens = torch.cat([torch.full((len(rest), 1), START), rest], dim=1)
     return tokens, torch.full((len(rest),), task.length)
+
+
+def log_prob(
+    model: LanguageModel,
+    tokens: Tensor,
+    lengths: Tensor,
+    *source: Tensor,
+    training: bool = False,
+    noise: int = 0,
+) -> Tensor:
+    """Return the scores, without gradients; `noise` is the seed of dropout and sampling.
+
+    A conditional model without a source gets `default_source`.
+    """
+    model.train(training)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.default_generator.manual_seed(noise)
+        return model.log_prob(tokens, lengths, *(source or default_source(model, len(tokens))))
+
+
+def next_log_prob(model: LanguageModel, prefix: Tensor, *source: Tensor) -> Tensor:
+    """Return the distribution of the next token, in evaluation mode."""
+    with torch.no_grad():
+        return model.eval().next_log_prob(prefix, *(source or default_source(model, len(prefix))))
+
+
+def loss(model: LanguageModel, tokens: Tensor, lengths: Tensor) -> Tensor:
+    """Return nats per scored token, with gradients, in the current mode of the model."""
+    scores = model.log_prob(tokens, lengths, *default_source(model, len(tokens)))
+    return -scores.sum() / scored_mask(tokens, lengths).sum()
+
+
+def training_loss(model: LanguageModel, tokens: Tensor, lengths: Tensor) -> Tensor:
+    """Return the negative training objective per scored token, with gradients."""
+    objective = model.objective(tokens, lengths, *default_source(model, len(tokens)))
+    return -objective.sum() / scored_mask(tokens, lengths).sum()
+
+
+def new_model(model: LanguageModel, seed: int, task: Task | None = None) -> LanguageModel:
+    """Return a model of the same config; all weights are NaN before they are drawn."""
+    with torch.random.fork_rng(devices=[]):
+        other = type(model)(model.config, task or model.task)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.fill_(torch.nan)
+    initialise(other, seed)
+    return other
+
+
+def is_deterministic(model: LanguageModel) -> bool:
+    """Whether two evaluations with different noise give the same scores."""
+    tokens = torch.ones(2, model.task.length, dtype=torch.int64)
+    lengths = torch.full((2,), model.task.length)
+    first, second = (log_prob(model, tokens, lengths, noise=noise) for noise in (0, 1))
+    return first.equal(second)
+
+
+def assert_close(actual: Tensor, expected: Tensor, tolerance: float, name: str) -> None:
+    """Assert that both tensors agree to an absolute tolerance; NaN agrees with nothing."""
+    assert actual.shape == expected.shape, f"{name}: shape {actual.shape}, not {expected.shape}"
+    gap = (actual - expected).abs()
+    assert (gap <= tolerance).all(), f"{name}: differs by {gap.max():.3g}, more than {tolerance:g}"

@@ -9,7 +9,6 @@ from lmzoo.laws import Law, laws_of
 from lmzoo.laws_of_training import packing
 
 TRAINING = laws_of(packing)
-COMMON = (*laws.COMMON, *TRAINING)
 
 
 def laws_for(model: type[LanguageModel]) -> tuple[Law, ...]:

@@ -9,8 +9,7 @@ import torch
 from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
-from lmzoo.laws.support import assert_close, new_model, training_loss
-from lmzoo.laws.tiny import CLOSE, batch, sources
+from lmzoo.laws.tiny import CLOSE, assert_close, batch, new_model, sources, training_loss
 from lmzoo.train import pack_trainer
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.pack_compatibility import reason_not_packable

@@ -1,8 +1,7 @@
 """What the study machine gets from the zoo; see `lmzoo/lab/study/trainable.py`."""
 
 from lmzoo import zoo
-from lmzoo.trainables.resolve import check_settings, open_data, resolve, select_labels
-from lmzoo.trainables.store_name import store_folder
+from lmzoo.trainables.resolve import check_settings, open_data, resolve, select_labels, store_folder
 from lmzoo.trainables.trainer import Shapes, is_counted, make_trainer
 
 make_shapes = Shapes

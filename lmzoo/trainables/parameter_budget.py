@@ -1,11 +1,5 @@
-"""Equal parameter counts: the widest model that a budget allows; baselines of counts.
+"""Equal parameter counts: the widest model that a budget allows."""
 
-A study on a text gets two more points, which train in about a second. A neural model that does not
-beat the 5-gram has learned less than a table of counts, and no entropy floor says so. Tasks have
-none: their answers follow from rules, and their measure is the accuracy.
-"""
-
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,10 +9,7 @@ from torch.overrides import TorchFunctionMode
 
 from lmzoo import zoo
 from lmzoo.base.errors import UserError
-from lmzoo.contract import MODELS, Score, Task
-from lmzoo.data.blocks import Blocks
-from lmzoo.data.corpus import Corpus
-from lmzoo.lab.study.study import Point
+from lmzoo.contract import MODELS, Task
 
 MAX_WIDTH = 4096
 
@@ -79,23 +70,3 @@ def _with_width(model: object, width: int) -> object:
         with suppress(UserError):
             return zoo.change(model, {"width": smaller})
     return zoo.change(model, {"width": 2})
-
-
-BASELINES = (
-    Point("unigram count", "ngram_count", {"order": 1}, search={}),
-    Point("Kneser-Ney 5-gram", "ngram_count", {"order": 5}, search={}),
-)
-TEXT_BASELINES = (
-    *BASELINES,
-    Point("bigram count", "ngram_count", {"order": 2, "stream": True}, search={}),
-    Point("Kneser-Ney n-gram", "ngram_count", {"order": 0, "stream": True}, search={}),
-)
-"""Those of a contiguous text: the last one has the best order, and all of the past."""
-
-
-def baselines(points: Sequence[Point], corpus: Corpus | None) -> tuple[Point, ...]:
-    """Return the baselines; none on a task, or if no row of the study is an exact density."""
-    exact = any(point.is_row and zoo.row(point.row).score == Score.EXACT for point in points)
-    if not exact or corpus is None or corpus.test.is_task:
-        return ()
-    return TEXT_BASELINES if isinstance(corpus.train, Blocks) else BASELINES

@@ -28,12 +28,6 @@ METRIC = "metric"
 """The kind of score of a program's metric, in a study without rows of the zoo."""
 
 
-def of_rows(study: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of rows of the zoo: all of them, if no point is a program."""
-    programs = any(not point.is_row for point in study.points)
-    return {k: v for k, v in settings.items() if not programs or k.partition(".")[0] in SECTIONS}
-
-
 def of_programs(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of programs."""
     return {k: v for k, v in settings.items() if k.partition(".")[0] not in SECTIONS}

@@ -1,12 +1,27 @@
-"""Resolves the points of a study: builds configs, merges equal points, computes point ids.
+"""Resolves a study: its points with their configs and ids, its data, the folder of its store.
 
 Two points with equal configs are the same function. They become one point with an alias, which is
 trained once.
 
 Settings for all points that change what the points are about are refused. The option `--points`
 has labels as the study writes them, or with the names of cuts.
+
+A study on a text gets two more points, baselines of counts, which train in about a second. A neural
+model that does not beat the 5-gram has learned less than a table of counts, and no entropy floor
+says so. Tasks have none: their answers follow from rules, and their measure is the accuracy.
+
+The store has a folder for each study and corpus:
+
+    gru_ablation-captions                    a corpus without a file of its own
+    gru_ablation-text-my_sentences-3f9a1c    text:data/my_sentences.txt
+
+The last part is a hash of the path as it is written, because the path is part of the identity of
+every run. So two texts with the same file name have two folders, and a text that is edited keeps
+its folder.
 """
 
+import hashlib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +31,15 @@ from lmzoo import zoo
 from lmzoo.base.command_line import nest_settings
 from lmzoo.base.config import to_dict
 from lmzoo.base.errors import UserError, near
+from lmzoo.contract import Score
 from lmzoo.data import corpus as corpora
-from lmzoo.data.corpus import Corpus, describe_data
+from lmzoo.data.blocks import Blocks
+from lmzoo.data.corpus import Corpus, describe_data, parse_spec
 from lmzoo.lab.store.labels import display_label
 from lmzoo.lab.study.study import Point, Settings, Study
 from lmzoo.lab.study.trainable import Trainable
-from lmzoo.trainables.parameter_budget import baselines
-from lmzoo.trainables.program_points import of_rows, resolve_program
-from lmzoo.trainables.rows import paths, resolve_row
+from lmzoo.trainables.program_points import resolve_program
+from lmzoo.trainables.rows import of_rows, paths, resolve_row
 
 
 @dataclass(frozen=True)
@@ -113,6 +129,26 @@ def _resolve(
     return resolve_row(study, point, corpus, corpus_fields)
 
 
+BASELINES = (
+    Point("unigram count", "ngram_count", {"order": 1}, search={}),
+    Point("Kneser-Ney 5-gram", "ngram_count", {"order": 5}, search={}),
+)
+TEXT_BASELINES = (
+    *BASELINES,
+    Point("bigram count", "ngram_count", {"order": 2, "stream": True}, search={}),
+    Point("Kneser-Ney n-gram", "ngram_count", {"order": 0, "stream": True}, search={}),
+)
+"""Those of a contiguous text: the last one has the best order, and all of the past."""
+
+
+def baselines(points: Sequence[Point], corpus: Corpus | None) -> tuple[Point, ...]:
+    """Return the baselines; none on a task, or if no row of the study is an exact density."""
+    exact = any(point.is_row and zoo.row(point.row).score == Score.EXACT for point in points)
+    if not exact or corpus is None or corpus.test.is_task:
+        return ()
+    return TEXT_BASELINES if isinstance(corpus.train, Blocks) else BASELINES
+
+
 def check_settings(study: Study, settings: Mapping[str, Any]) -> None:
     """Refuse fields of `--set`, which apply to all points, that the points compare.
 
@@ -191,3 +227,25 @@ def _label_of_row(point: Point) -> str:
         return point.label
     row = zoo.row(point.row)
     return display_label(point.label, row.model and to_dict(zoo.config(point.row)).get("cell"))
+
+
+SLUG = 24
+"""Longest part of a file's name in the name of a folder."""
+
+
+def store_folder(storage: Path, study: str, corpus: str | Mapping[str, Any] | None) -> Path:
+    """Return the folder of a study's store; no corpus: no point trains a row of the zoo."""
+    return storage / (study if corpus is None else store_name(study, corpus))
+
+
+def store_name(study: str, corpus: str | Mapping[str, Any]) -> str:
+    """Return the name of the folder of a study's store."""
+    spec = parse_spec(corpus)
+    name = f"{study}-{spec['name']}"
+    path = spec.get("path")
+    if not path:
+        return name
+    stem = Path(path).name.removesuffix(".gz").partition(".")[0]
+    slug = re.sub(r"[^a-z0-9]+", "_", stem.lower()).strip("_")[:SLUG].strip("_")
+    digest = hashlib.sha256(str(path).encode()).hexdigest()[:6]
+    return "-".join(part for part in (name, slug, digest) if part)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from lmzoo import zoo
-from lmzoo.base.command_line import nest_settings
+from lmzoo.base.command_line import SECTIONS, nest_settings
 from lmzoo.base.config import add_defaults, to_dict
 from lmzoo.base.errors import UserError, near
 from lmzoo.base.search_space import Choice, Range, ranges
@@ -29,7 +29,6 @@ from lmzoo.lab.study.trainable import Trainable
 from lmzoo.train.recipe import Recipe, named_recipe
 from lmzoo.train.run import identity_config, model_facts, parts_code
 from lmzoo.trainables.parameter_budget import count_parameters, fit_width
-from lmzoo.trainables.program_points import of_rows
 
 STEPS = 3
 """Training steps timed for an estimate, after one that is not timed."""
@@ -180,6 +179,12 @@ def resolve_row(
     text = json.dumps(identity, sort_keys=True)
     resolved.id = hashlib.sha256(text.encode()).hexdigest()[:10]
     return resolved
+
+
+def of_rows(study: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of rows of the zoo: all of them, if no point is a program."""
+    programs = any(not point.is_row for point in study.points)
+    return {k: v for k, v in settings.items() if not programs or k.partition(".")[0] in SECTIONS}
 
 
 def _common_model_fields(study: Study, point: Point) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from lmzoo.blocks.attention import Attention
 from lmzoo.functional.softmax_attention import causal_mask
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from tests.tiny import CLOSE
 
 T, E = 5, 8

@@ -9,7 +9,7 @@ from torch import nn
 from lmzoo.blocks.attention import Attention
 from lmzoo.blocks.attention_block import Activation, AttentionBlock, CrossBlock, NormPosition
 from lmzoo.functional.softmax_attention import causal_mask
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from lmzoo.models.set_transformer_causal import InducedAttention
 from tests.blocks.test_attention import E, T, as_torch, inputs
 from tests.tiny import CLOSE

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lmzoo.blocks.noise_distribution import NoiseDistribution
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from tests.tiny import FINE
 
 COUNTS = torch.tensor([0, 9, 99, 399])

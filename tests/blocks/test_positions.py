@@ -7,7 +7,7 @@ import torch
 
 from lmzoo.base.errors import UserError
 from lmzoo.blocks.positions import PositionalEncoding, Positions, sinusoids
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from tests.tiny import CLOSE, FINE
 
 T, E = 6, 8

@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lmzoo.blocks import unique
 from lmzoo.blocks.unique import embed_unique, unique_rows
 from lmzoo.contract import LanguageModel
-from lmzoo.laws.support import assert_close, log_prob, loss
+from lmzoo.laws.tiny import assert_close, log_prob, loss
 from lmzoo.train.pack_recorder import _is_integer_index
 from tests.tiny import CLOSE, batch, tiny
 

@@ -8,8 +8,7 @@ from torch.nn.functional import softplus
 
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell
-from lmzoo.laws.support import assert_close
-from lmzoo.laws.tiny import FINE
+from lmzoo.laws.tiny import FINE, assert_close
 from tests.cells.support import inputs, make, trace
 from tests.tiny import quick
 

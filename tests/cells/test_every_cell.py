@@ -16,7 +16,7 @@ from lmzoo.laws.cells import (
     option_sets,
 )
 from lmzoo.laws.probes import disturb
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from tests.cells.support import make
 
 CARRY_CONFIGS = [{"name": "mgru", "carry": "prior"}, {"name": "mgru", "carry": "bilinear"}]

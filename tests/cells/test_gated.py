@@ -13,7 +13,7 @@ from lmzoo.cells.lstm import Cut as PeepholeCut
 from lmzoo.cells.lstm import Peephole
 from lmzoo.cells.mgu import MGU
 from lmzoo.cells.rnn import spectral_radius
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from tests.cells.support import (
     LIBRARY,
     bits,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lmzoo import Point, Study, zoo
-from lmzoo.base.equations import equations_left
+from lmzoo.base.docstrings import equations_left
 from lmzoo.base.errors import UserError
 from lmzoo.cells.attention import AttentionCell, Memory, SoftmaxAttention
 from lmzoo.cells.base import CELLS, Cell
@@ -18,7 +18,7 @@ from lmzoo.cells.hybrid import Hybrid
 from lmzoo.lab.store.labels import architecture, display_label
 from lmzoo.laws.cells import UNCUT_LAWS
 from lmzoo.laws.probes import disturb
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from lmzoo.train.pack_compatibility import pack_key
 from lmzoo.train.recipe import Recipe
 from lmzoo.trainables.resolve import open_data, resolve

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from lmzoo.base.equations import cut_names
+from lmzoo.base.docstrings import cut_names
 from lmzoo.cells.base import Cell
 from lmzoo.functional.matrix_state import matrix_scan
 from lmzoo.laws.cells import UNCUT_LAWS, law_equal_functions_have_equal_configs
 from lmzoo.laws.probes import disturb
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from tests.cells.reference_forms import DELTA, conv, delta_rule, heads, rms
 from tests.cells.support import make
 from tests.tiny import FINE

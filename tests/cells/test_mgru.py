@@ -10,7 +10,7 @@ from torch import Tensor
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
 from lmzoo.cells.mgu import MGRU, Carry, Gate, MGRUCut, Output, PriorCarry, Squash
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from tests.cells.support import LENGTH, WIDTH, bits, groups, inputs, make, outputs, subsets
 from tests.tiny import FINE
 

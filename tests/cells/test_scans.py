@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lmzoo.base.equations import cut_names
+from lmzoo.base.docstrings import cut_names
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.cells.diagonal import DiagonalCell

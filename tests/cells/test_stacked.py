@@ -9,7 +9,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
 from lmzoo.cells.stacked import GATES, Along, GridLSTM, HierarchicalMultiscaleLSTM, Squash
 from lmzoo.contract import Task
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from lmzoo.train.pack_compatibility import reason_not_packable
 from tests.cells.support import inputs, make, trace
 from tests.tiny import FINE, tiny

@@ -10,7 +10,7 @@ import pytest
 from lmzoo.base.registry import PARTS
 from lmzoo.cells.base import CELLS
 from lmzoo.lab.store.user_code import _module_code
-from lmzoo.trainables.store_name import store_name
+from lmzoo.trainables.resolve import store_name
 from tests.own_part_files import own_parts as own_parts
 
 SIZES = ("--set", "model.width=4", "--set", "model.cell=own_mingru", "--set", "corpus.length=8")

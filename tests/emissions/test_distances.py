@@ -10,7 +10,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.emissions.distances import Aggregate, Codes, Energy, HammingEmission
 from lmzoo.functional.normalise import Norm
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from tests.emissions.support import WIDTH, contexts, make
 from tests.tiny import FINE
 

@@ -11,7 +11,7 @@ from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.functional.normalise import Norm
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.laws.emissions import EMISSION_LAWS, EmissionLaw
-from lmzoo.laws.support import assert_close, loss
+from lmzoo.laws.tiny import assert_close, loss
 from tests.emissions.support import WIDTH, contexts, make
 from tests.largest_tensor import LargestTensorMode
 from tests.tiny import FINE, SAME, batch

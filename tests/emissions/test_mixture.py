@@ -11,7 +11,7 @@ from lmzoo.emissions import mixture
 from lmzoo.emissions.mixture import Components, FreeComponents, MixtureEmission
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from lmzoo.functional.tied_softmax import log_normalisers
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from tests.emissions.support import contexts, make
 from tests.tiny import CLOSE, FINE
 

@@ -14,7 +14,7 @@ from lmzoo.functional.normalise import naive_project_to_sphere, project_to_spher
 from lmzoo.functional.selective_scan import selective_scan
 from lmzoo.functional.tied_softmax import log_normalisers, naive_tied_log_prob, tied_log_prob
 from lmzoo.functional.token_mixture import mixture_log_prob, naive_mixture_log_prob
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from tests.tiny import FINE
 
 

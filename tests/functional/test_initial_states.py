@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lmzoo.functional.initial_states import mix_starts, start_posterior
-from lmzoo.laws.support import assert_close, log_prob
+from lmzoo.laws.tiny import assert_close, log_prob
 from tests.tiny import CLOSE, FINE, batch, every_sequence, quick, tiny
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from lmzoo.functional.inside import log_bilinear
 from lmzoo.functional.logspace import exact_log_mixture, log_mixture, safe_log
 from lmzoo.functional.tied_softmax import log_normalisers
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from tests.functional.forms import agree
 from tests.largest_tensor import LargestTensorMode
 from tests.tiny import FINE, quick

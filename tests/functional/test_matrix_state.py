@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.functional.matrix_state import Update, matrix_scan
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from tests.functional.forms import matrix_inputs
 from tests.tiny import FINE
 

@@ -11,7 +11,7 @@ from lmzoo.functional.variational import (
     gaussian_log_density,
     importance_bound,
 )
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from tests.tiny import CLOSE, FINE
 
 LIKE = torch.zeros(())

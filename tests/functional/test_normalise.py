@@ -20,7 +20,7 @@ from lmzoo.functional.normalise import (
     project_to_sphere,
 )
 from lmzoo.functional.sequence import previous_vectors, reversed_positions
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from tests.functional.forms import agree, results
 from tests.tiny import FINE, quick
 

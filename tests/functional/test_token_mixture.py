@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.functional.token_mixture import mixture_log_prob, naive_mixture_log_prob
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from tests.functional.forms import agree, results
 from tests.tiny import FINE
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 from lmzoo import zoo
-from lmzoo.base.equations import cut_names
+from lmzoo.base.docstrings import cut_names
 from lmzoo.base.errors import UserError
 from lmzoo.contract import Task
 from lmzoo.inspect.module_cuts import apply_cut, cuts

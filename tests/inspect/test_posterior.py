@@ -23,7 +23,7 @@ from lmzoo.inspect.posterior import (
     prior,
     value_names,
 )
-from lmzoo.laws.support import assert_close, log_prob, next_log_prob
+from lmzoo.laws.tiny import assert_close, log_prob, next_log_prob
 from tests.tiny import CLOSE, batch, row_names, tiny
 
 Case = tuple[str, dict[str, Any]]

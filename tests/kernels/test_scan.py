@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.kernels.tokens import TokenInputs
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from tests.kernels.variants import EXAMPLES, build, data, variants
 from tests.kernels.variants import agree as scans_agree
 from tests.tiny import FINE

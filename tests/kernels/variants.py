@@ -9,7 +9,7 @@ from torch import Tensor
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.kernels.tokens import TokenInputs
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from tests.cells.support import subsets
 
 ATTENTION = {10, 11}

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.contract import LanguageModel
-from lmzoo.laws.support import assert_close, log_prob, next_log_prob
+from lmzoo.laws.tiny import assert_close, log_prob, next_log_prob
 from tests.tiny import CLOSE, every_sequence, tiny
 
 VOCAB, LENGTH = 3, 5

@@ -13,7 +13,7 @@ from lmzoo.blocks.attention_block import Activation, NormPosition
 from lmzoo.blocks.positions import sinusoids
 from lmzoo.contract import LanguageModel
 from lmzoo.functional.softmax_attention import causal_mask
-from lmzoo.laws.support import assert_close, log_prob
+from lmzoo.laws.tiny import assert_close, log_prob
 from lmzoo.models.modern_decoder import Cut, ModernDecoder
 from tests.blocks.test_attention_block import as_layer, randomise_norms
 from tests.cells.test_layers import PARTS

@@ -10,7 +10,7 @@ from torch.nn.functional import conv1d, pad
 
 from lmzoo import zoo
 from lmzoo.base.errors import UserError
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from lmzoo.models.convolution import Cut, H3Mixer, causal_convolution
 from tests.models.equivalence import small
 from tests.tiny import FINE, every_sequence, tiny

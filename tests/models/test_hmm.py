@@ -5,7 +5,7 @@ import itertools
 import torch
 from torch import Tensor
 
-from lmzoo.laws.support import assert_close, log_prob
+from lmzoo.laws.tiny import assert_close, log_prob
 from tests.models.equivalence import small
 from tests.tiny import FINE, every_sequence
 

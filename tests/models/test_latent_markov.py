@@ -11,7 +11,7 @@ from torch import Tensor
 from lmzoo import zoo
 from lmzoo.base.errors import UserError
 from lmzoo.functional.normalise import Norm, normalise_vectors
-from lmzoo.laws.support import assert_close, log_prob
+from lmzoo.laws.tiny import assert_close, log_prob
 from tests.largest_tensor import LargestTensorMode
 from tests.models.equivalence import (
     ALWAYS,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.errors import UserError
 from lmzoo.contract import Task
-from lmzoo.laws.support import assert_close, log_prob, next_log_prob
+from lmzoo.laws.tiny import assert_close, log_prob, next_log_prob
 from tests.models.equivalence import assert_equation, small
 from tests.test_contract import CASES
 from tests.tiny import CLOSE, batch, every_sequence, tiny

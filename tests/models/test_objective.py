@@ -13,7 +13,7 @@ from lmzoo import zoo
 from lmzoo.base.errors import UserError
 from lmzoo.contract import START, LanguageModel
 from lmzoo.functional.token_scores import scored_mask
-from lmzoo.laws.support import assert_close, log_prob, next_log_prob
+from lmzoo.laws.tiny import assert_close, log_prob, next_log_prob
 from lmzoo.models.objective import contrastive_objective, mask_tokens
 from lmzoo.models.span_corruption import (
     corrupt,

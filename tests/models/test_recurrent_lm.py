@@ -12,7 +12,7 @@ from lmzoo.cells.base import CELLS
 from lmzoo.contract import END, MODELS, START, Task
 from lmzoo.functional.normalise import Norm, normalise_sequence
 from lmzoo.kernels.tokens import TokenInputs
-from lmzoo.laws.support import assert_close, log_prob, next_log_prob
+from lmzoo.laws.tiny import assert_close, log_prob, next_log_prob
 from lmzoo.laws_of_training.packing import random_corpus
 from lmzoo.train.pack_compatibility import reason_not_packable
 from lmzoo.train.recipe import Recipe

@@ -20,7 +20,7 @@ from lmzoo.laws.density import (
     law_next_is_a_distribution,
     law_sums_to_one,
 )
-from lmzoo.laws.support import assert_close, is_deterministic, log_prob
+from lmzoo.laws.tiny import assert_close, is_deterministic, log_prob
 from lmzoo.models.encoder_decoder import last_output
 from lmzoo.models.seq2seq_recurrent import encode, encode_backward
 from tests.cells.support import torch_layers

@@ -9,7 +9,7 @@ from torch.distributions import Independent, MultivariateNormal, Normal, kl_dive
 from lmzoo.contract import MODELS, START
 from lmzoo.functional.token_scores import scored_mask
 from lmzoo.laws import density
-from lmzoo.laws.support import assert_close, log_prob, next_log_prob
+from lmzoo.laws.tiny import assert_close, log_prob, next_log_prob
 from lmzoo.models.gaussian_vae import ChainedVAE, CovarianceVAE, GaussianVAE
 from lmzoo.models.vae import VAE
 from tests.models.equivalence import set_weights, small

@@ -16,7 +16,7 @@ from lmzoo.models.count import MAX_ORDER
 from lmzoo.train import closed_form
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
-from lmzoo.trainables.parameter_budget import baselines
+from lmzoo.trainables.resolve import baselines
 from tests.models.reference_kneser_ney import ReferenceKneserNey
 
 V, BLOCK = 9, 5

@@ -16,7 +16,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import Task
 from lmzoo.functional.parameters import decays
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.optimisers import (
     MATRICES,

@@ -17,8 +17,7 @@ from lmzoo.lab.store.records import CONFIG, STUDY, RunFolder, epoch_records, rea
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.trainables.parameter_budget import count_parameters, fit_width
-from lmzoo.trainables.resolve import check_settings, corpus_config, resolve
-from lmzoo.trainables.store_name import store_name
+from lmzoo.trainables.resolve import check_settings, corpus_config, resolve, store_name
 from sweeps import gru_factorial
 from tests.factorial import MGU, mgu
 from tests.lab.sweep.local_sweep import sweep

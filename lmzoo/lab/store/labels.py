@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lmzoo.base.equations import cut_names, equations_left
+from lmzoo.base.docstrings import cut_names, equations_left
 from lmzoo.base.errors import UserError
 
 NUMBERS = re.compile(r"(?P<before>(?:cut |mgu |mgru )?)(?P<numbers>\d+(?:,\d+)*)")

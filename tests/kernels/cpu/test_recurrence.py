@@ -8,7 +8,7 @@ import torch
 from lmzoo.cells.base import CELLS
 from lmzoo.kernels import dispatch
 from lmzoo.kernels.cpu import blas
-from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import assert_close
 from tests.kernels.variants import EXAMPLES, agree, build, data, mutants, results, variants
 from tests.tiny import FINE
 

@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from lmzoo.base.equations import cut_names
+from lmzoo.base.docstrings import cut_names
 from lmzoo.base.errors import UserError
 from lmzoo.cells.mgu import MGU, from_numbers
 from lmzoo.lab.store.labels import display_label, find_point, named_points, short_names
-from tests.base.test_equations import all_cuts
+from tests.base.test_docstrings import all_cuts
 
 CELL = {"name": "mgu", "cuts": ["state_to_candidate"]}
 MGRU = {"name": "mgru", "cuts": [], "squash": "sigmoid", "gate": "centred", "output": "centred"}

@@ -13,8 +13,7 @@ from lmzoo import main
 from lmzoo.lab.store.records import RECORDS, RunFolder
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore
-from lmzoo.trainables.resolve import resolve
-from lmzoo.trainables.store_name import store_name
+from lmzoo.trainables.resolve import resolve, store_name
 from tests.toy_study import small_study
 
 from .local_sweep import sweep

@@ -8,7 +8,7 @@ import pytest
 
 from lmzoo.base.search_space import parse_range
 from lmzoo.lab.store.records import STUDY, read_json
-from lmzoo.trainables.store_name import store_name
+from lmzoo.trainables.resolve import store_name
 
 from .local_sweep import assert_close, outcome, sweep
 from .processes import epochs_on_disk, finish, kill_worker, start, wait_until

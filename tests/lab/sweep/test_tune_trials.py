@@ -17,8 +17,7 @@ from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.lab.sweep import tune_trials
 from lmzoo.lab.sweep.driver.execution import Sweep
 from lmzoo.lab.sweep.listeners import Listeners
-from lmzoo.trainables.resolve import resolve
-from lmzoo.trainables.store_name import store_name
+from lmzoo.trainables.resolve import resolve, store_name
 
 from .local_fleet import Events
 from .local_sweep import outcome
