@@ -35,6 +35,7 @@ from triton.runtime.interpreter import GridExecutor
 from lmzoo.base.command_line import run_command
 from lmzoo.data.corpus import Corpus
 from lmzoo.kernels.dispatch import without_kernels
+from lmzoo.train import stepper
 from lmzoo.train.checkpoint import stacked_state
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.pack_recorder import leaves, returns_views

@@ -20,8 +20,7 @@ from lmzoo.lab.study.study import Study
 from lmzoo.lab.sweep.fleet.fleet import Fleet
 from lmzoo.lab.sweep.fleet.packing import Packer
 from lmzoo.lab.sweep.messages import Ended, Exchange
-from lmzoo.trainables.parameter_budget import BASELINES
-from lmzoo.trainables.resolve import corpus_config, resolve
+from lmzoo.trainables.resolve import BASELINES, corpus_config, resolve
 
 CLOSED_FORM = {point.label for point in BASELINES}
 """Labels of models that are fitted in one epoch."""

@@ -11,7 +11,7 @@ import torch
 from drills.cluster import Cluster
 from drills.hosts import ROOT, Host
 from lmzoo.lab.store.records import CONFIG, read_json
-from lmzoo.trainables.parameter_budget import BASELINES
+from lmzoo.trainables.resolve import BASELINES
 from tests.lab.sweep.local_sweep import outcome
 
 OTHER_DISK = "mount -t tmpfs tmpfs {0}"

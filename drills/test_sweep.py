@@ -6,7 +6,7 @@ import time
 from drills.cluster import Cluster, table
 from drills.hosts import ROOT
 from lmzoo.lab.study.point_planner import MOST_AGAIN
-from lmzoo.trainables.parameter_budget import BASELINES
+from lmzoo.trainables.resolve import BASELINES
 from tests.lab.sweep.local_sweep import outcome
 from tests.lab.sweep.processes import wait_until
 

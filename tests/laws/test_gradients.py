@@ -12,8 +12,8 @@ from lmzoo import zoo
 from lmzoo.functional import (
     linear_recurrence,
     matrix_state,
+    normalise,
     selective_scan,
-    sphere,
     tied_softmax,
     token_mixture,
 )
@@ -175,7 +175,7 @@ KERNELS: list[tuple[str, Any, int]] = [
     ("gru", scan._Scan, 0),
     ("gru", tied_softmax._TiedSoftmax, 0),
     ("DLM46", token_mixture._Mixture, 0),
-    ("DLM46", sphere._Project, 0),
+    ("DLM46", normalise._Project, 0),
     ("gated_deltanet", matrix_state._Scan, 0),
     ("mamba", selective_scan._Scan, 0),
     ("lru", linear_recurrence._Recurrence, 0),

@@ -9,6 +9,7 @@ from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.kernels import dispatch
+from lmzoo.train import stepper
 from lmzoo.train.kept_trainers import KeptTrainers
 from tests.train.fake_recorder import FakeRecorder
 from tests.train.members import model_of

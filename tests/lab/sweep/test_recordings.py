@@ -11,6 +11,7 @@ from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.lab.sweep.fleet.fleet import Fleet
 from lmzoo.lab.sweep.fleet.packing import Packer
+from lmzoo.train import stepper
 from lmzoo.trainables.resolve import corpus_config, resolve
 from sweeps.gru_ablation import STUDY
 from tests.lab.sweep.local_fleet import LocalWorker
