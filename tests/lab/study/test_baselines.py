@@ -9,7 +9,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.data.corpus import EntropyFloor, open_corpus
 from lmzoo.lab.store.records import STUDY, read_json
 from lmzoo.lab.study.study import Point
-from lmzoo.trainables import parameter_budget as baselines_module
+from lmzoo.trainables import resolve as baselines_module
 from lmzoo.trainables.resolve import baselines, resolve
 from sweeps import cath, ngrams
 from tests.lab.sweep.local_sweep import outcome, sweep
