@@ -344,8 +344,8 @@ def _unnamed(frame: pl.DataFrame, free: Sequence[str], variants: pl.Series) -> l
     found = []
     for name in free:
         rows = pl.DataFrame({"variant": variants, "own": _plain(frame[name])}).drop_nulls()
-        own = [sorted(part["own"]) for part in rows.partition_by("variant")]
-        if len(own) > 1 and len({*own[0]}) == len(own[0]) > 1 and all(x == own[0] for x in own):
+        first, *others = [sorted(part["own"]) for part in rows.partition_by("variant")] or [[]]
+        if others and len({*first}) == len(first) > 1 and all(own == first for own in others):
             found.append(f"each row counts as a run; is {name} a seed (--seed) or a step (--step)?")
     return found
 

@@ -111,6 +111,7 @@ def test_the_last_row_that_has_the_metric_counts(tmp_path: Path) -> None:
     rows[-2:] = []  # the last run ends early
     found = said(table(rows, "variant,seed,step,loss"), tmp_path, step="step")
     assert "22 rows read: 8 counted, 14 other rows of runs" in found
+    assert "several values" not in found
     early = "ended before step 2, and their last value counts: variant 'cand', seed 3 (at 1)"
     assert early in found
     with pytest.raises(UserError, match="row 23 has no step; fill it"):
