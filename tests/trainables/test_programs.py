@@ -235,12 +235,30 @@ def test_a_command_that_writes_for_tensorboard(tmp_path):
     assert trained(run_of(command, tmp_path, {}, metric="val/loss"), 2) == [4.0, 2.0]
 
 
-def test_reports_without_epochs(tmp_path):
-    for number, (text, loss) in enumerate(
-        [("for x in (3, 2, 1): print('loss', x)", 1.0), ("print('loss nan')", None)]
-    ):  # no epochs: the last one counts
-        command = Command(script_of(tmp_path, text), pattern=r"loss (\S+)")
-        assert trained(run_of(command, tmp_path / str(number), {}), 4) == [loss]
+@pytest.mark.parametrize(
+    ("reports", "pattern", "loss"),
+    [
+        (["loss 3", "loss 2", "loss 1"], r"loss (\S+)", 1.0),
+        (["loss nan"], r"loss (\S+)", None),
+        (["loss 3.5", "loss -inf"], r"loss (-?\d\.\d+)", None),
+        (["loss 3.5", "loss nan"], r"loss (?P<valid>[\d.]+)", None),
+        (['{"valid": 1}', '{"valid": 2}'], "", 2.0),
+        (['{"valid": 1}', '{"valid": nan}'], "", None),
+        (['{"valid": 1}', '{"valid": 2, "test": -Infinity}'], "", None),
+        (['{"valid": 1}', '{"valid": NA}'], "", "a line is not JSON: '{\"valid\": NA}'"),
+    ],
+    ids=range(8),
+)
+def test_reports_without_epochs(reports, pattern, loss, tmp_path):
+    """The last one counts, also if its line has no end."""
+    command = Command(script_of(tmp_path, f"print(*{reports}, sep='\\n', end='')"), pattern=pattern)
+    run = run_of(command, tmp_path, {})
+    if isinstance(loss, str):
+        with pytest.raises(RuntimeError, match=loss):
+            run.train_epoch(4)
+        run.close()
+    else:
+        assert trained(run, 4) == [loss]
 
 
 def read_aloud(settings, seed):

@@ -26,7 +26,7 @@ import polars as pl
 from lmzoo.base.errors import UserError, near
 from lmzoo.lab.judging.reports import LARGEST, number
 from lmzoo.lab.judging.sources import as_source
-from lmzoo.lab.judging.texts import RUN, STATE
+from lmzoo.lab.judging.texts import NUMBER, RUN, STATE, W_AND_B
 from lmzoo.lab.judging.trackers import LAST_STEP
 
 FINISHED = {
@@ -36,29 +36,36 @@ FINISHED = {
 """States of runs whose results count: of W&B, MLflow, Optuna, Ray Tune, SLURM and others."""
 COUNTED, DIVERGED, DELETED = "counted", "diverged", "deleted"
 UNFINISHED, OTHER, NO_PAIR = "not finished", "other rows of runs", "without a pair"
-YES = {"true", "yes", "1"}
+YES = {"true", "t", "yes", "y", "1", "1.0"}
+NOTHING = {"none", "null", "nan", "na", "n/a", "<na>"}
+NO = {"", "false", "f", "no", "n", "0", "0.0", *NOTHING}
+WORDS, TRUTHS = ("|".join({*YES, *NO} - digits) for digits in ({"0", "1", "0.0", "1.0"}, set()))
 ENDED_BADLY = (
     r"fail(ed)?|failure|crash(ed)?|error(ed)?|killed|aborted|cancelled|canceled|interrupted|"
     r"preempted|running|pending|queued|scheduled|timed?[ _]?out|oom|out[ _]of[ _]memory|"
     r"unfinished|diverged"
 )
-NO, ANY, TEXTS = {"false", "0", "0.0", "no", "none", "null", "nan"}, ".*", r"[01](\.0)?|[^\d.+-].*"
+ANY, TEXTS, NONE = ".*", r"[01](\.0)?|[^\d.+-].*", "(?!)"
+VERB = "((is|was|has|did)_)?"
 FLAGS = (
     (r"((run|trial|job)_?)?(state|status)", FINISHED, UNFINISHED, ANY),
     (ANY, FINISHED, UNFINISHED, "|".join((*FINISHED, ENDED_BADLY))),
-    (r"lifecycle_stage", {"active"}, DELETED, ANY),
+    (r"lifecycle_stage", {"", "active"}, DELETED, ANY),
     (r"(is_)?(deleted|trashed)(_at)?", NO, DELETED, ANY),
-    (r"(exit(_?(code|status))?|return_?code|rc)", {"0", "0.0", "0:0"}, UNFINISHED, ANY),
-    (r"(is_|was_)?(archived|crashed|failed|killed|aborted)", NO, UNFINISHED, ANY),
-    (r"(is_|was_)?(cancelled|canceled|interrupted|preempted|excluded)", NO, UNFINISHED, ANY),
-    (r"(is_)?(finished|completed?)", YES, UNFINISHED, "true|false|yes|no|[01]"),
-    (r"(is_)?(succe(ss|eded|ssful)|ok|passed)", YES, UNFINISHED, "true|false|yes|no"),
-    (r"(is_|has_)?(error|exception|traceback|oom|timed_?out)(_message)?", NO, UNFINISHED, TEXTS),
-    (r"(is_|has_)?diverged", NO, DIVERGED, TEXTS),
+    (r"(exit(_?(code|status))?|(ret(urn)?|status)_?code|rc)", {"0", "0.0", "0:0"}, UNFINISHED, ANY),
+    (VERB + r"(archived|crash(ed)?|failed|killed|aborted)", NO, UNFINISHED, ANY),
+    (VERB + r"(cancelled|canceled|interrupted|preempted|excluded)", NO, UNFINISHED, ANY),
+    (VERB + r"(running|pending|pruned|incomplete|unfinished)", NO, UNFINISHED, TRUTHS),
+    (VERB + r"(finished|completed?|done|ended|terminated)", YES, UNFINISHED, TRUTHS),
+    (VERB + r"(succe(ss|eded|ssful)|ok|passed)", YES, UNFINISHED, WORDS),
+    (VERB + r"(error|exception|traceback|oom|timed_?out)(_message)?", NO, UNFINISHED, TEXTS),
+    (r"((is_|has_|did_)?diverged?|(is|has)_nan)", NO, DIVERGED, TEXTS),
+    (VERB + r"(valid|converged|(early_)?stopped)", YES, UNFINISHED, NONE),
 )
 """Columns that say whether a run counts: their names, the values with which it does, what it is
-with any other, and what all values of such a column look like. A column of any name does if all its
-values are states, and one of them is that of a finished run."""
+with any other, and what all values of such a column look like. Other words or truth values in such
+a column are said. A column of any name does if all its values are states, and one of them is that
+of a finished run."""
 SEEDS = r"(.*[./ _-])?(seeds?|random_state)"
 STEPS = r"(.*[./ _-])?(step|epoch|iter|iteration)s?"
 RUNS = (RUN, "run_id", "trial_id", "run_name", "Run")
@@ -126,7 +133,9 @@ def account(results: Any, question: Question) -> Account:
     read = [name for name in source.twice if any(_is_named(name, own) for own in known)]
     for name in (*named, *(name for name in read if name not in named)):
         if name not in frame.columns:
-            raise UserError(f"no column {name!r}{near(name, frame.columns)}")
+            texts = (f"{c} is {v!r:.60}" for c in frame.columns if c in W_AND_B for v in frame[c])
+            unread = next((f"; {own}, which is not read" for own in texts if "{" in own), "")
+            raise UserError(f"no column {name!r}{near(name, frame.columns)}{unread}")
         if name in source.twice:
             raise UserError(f"two columns are named {name!r}; rename one of them")
         if named.count(name) > 1:
@@ -149,7 +158,7 @@ def account(results: Any, question: Question) -> Account:
             "table": labels[q.within] if q.within else pl.repeat("", len(frame), eager=True),
             "variant": pl.select(pl.concat_str(*(labels[c] for c in columns), separator=", ")),
             "key": _seeds(frame[key], notes) if key else pl.Series(range(len(frame))),
-            "state": _states(frame, free, q.finished),
+            "state": _states(frame, free, q.finished, notes),
         },
         {"table": pl.String, "variant": pl.String, "key": pl.String, "state": pl.String},
     ).with_row_index("row")
@@ -291,7 +300,7 @@ def _seeds(values: pl.Series, notes: list[str]) -> pl.Series:
         return str(int(exact)) if exact < 2**53 and exact.is_integer() else label
 
     labels = _plain(values)
-    labels = labels.set(labels.str.to_lowercase().is_in([*NO - {"0", "0.0", "false", "no"}]), None)
+    labels = labels.set(labels.str.to_lowercase().is_in([*NOTHING]), None)
     merged = {label: seed(label) for label in labels.drop_nulls().unique()}
     labels = pl.Series([label and merged[label] for label in labels], dtype=pl.String)
     _say_merged(values, labels, "seeds written in several ways are one", notes)
@@ -368,7 +377,9 @@ def _direction(higher: dict[str, bool | None], q: Question, notes: list[str]) ->
     return True
 
 
-def _states(frame: pl.DataFrame, free: Sequence[str], finished: Sequence[str]) -> list[str]:
+def _states(
+    frame: pl.DataFrame, free: Sequence[str], finished: Sequence[str], notes: list[str]
+) -> list[str]:
     """Return why the state of a row excludes it, or that it diverged; "" if it counts."""
     result = [""] * len(frame)
     for name in free:
@@ -380,10 +391,14 @@ def _states(frame: pl.DataFrame, free: Sequence[str], finished: Sequence[str]) -
             if pattern == ANY and not good & {*words}:
                 continue
             if not all(re.fullmatch(values, word, re.DOTALL) for word in words if word):
+                is_number = all(re.fullmatch(NUMBER, word) for word in words if word)
+                if pattern != ANY and len({*own}) > 1 and (not is_number or {*words} <= YES | NO):
+                    several = _some(sorted({*own} - {""}))
+                    notes.append(f"{name} ({several}) is no state: all rows count; is that right?")
                 continue
-            counts = good | {w.lower() for w in finished} if good is FINISHED else good | {""}
+            counts = good | {w.lower() for w in finished}
             for i, word in enumerate(words):
-                if result[i] or {word, word.rpartition(".")[2]} & counts:
+                if result[i] or {word, re.sub(r"^[a-z]\w*\.", "", word)} & counts:
                     continue
                 own_reason = f"{UNFINISHED} ({name} {own[i][:60]!r})"
                 reason = DIVERGED if word == DIVERGED else otherwise

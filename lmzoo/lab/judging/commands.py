@@ -32,6 +32,7 @@ from typing import IO, Any
 import numpy as np
 
 from lmzoo.base.errors import UserError, described_output, is_file, near
+from lmzoo.base.printed import names_key, with_digits
 from lmzoo.lab.judging.reports import (
     ANSI,
     LARGEST,
@@ -80,14 +81,21 @@ class Metric:
     def read(self, out: str, err: str) -> float:
         """Return the metric, not finite if the run diverged; a `UserError` if it is no number."""
         if self.pattern is not None:
-            found = list(re.finditer(self.pattern, f"{out}\n{err}", re.MULTILINE))
-            text, where = (found[-1][1] if found else None), f"--pattern {self.pattern!r}"
-            where = f"nothing matches {where}"
+            printed = f"{out}\n{err}"
+            finds = re.compile(self.pattern, re.MULTILINE).finditer
+            found = [*finds(printed), *finds(with_digits(printed))]  # \\d+ matches no nan
+            last = max(found, key=re.Match.start, default=None)
+            text = last and last[1] and printed[slice(*last.span(1))]
+            where = f"nothing matches --pattern {self.pattern!r}"
         elif self.name is not None:
             rows = [flat_row(row) for row in objects(out)]
             names = dict.fromkeys(name for row in rows for name in row)
             text = next((row[self.name] for row in reversed(rows) if self.name in row), None)
             where = f"no JSON line has the key {self.name!r}{near(self.name, names)}"
+            key = self.name.rpartition(".")[2]
+            own = [line for line in out.split("\n") if names_key(line, key)][-1:]
+            if own and not [*objects(own[0])]:
+                raise UserError(f"a line with the key {key!r} is not JSON: {own[0].strip()[:60]!r}")
             if self.name in names:
                 where = f"{self.name} is null in the last JSON line that has it"
         else:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from lmzoo.base.printed import json_value
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import LARGEST
 
@@ -34,7 +35,7 @@ def objects(text: str) -> Iterator[dict[str, Any]]:
     """Yield the objects of lines that are JSON."""
     for line in text.split("\n"):
         with contextlib.suppress(ValueError, RecursionError):
-            value = json.loads(line)
+            value = json_value(line)
             if isinstance(value, dict):
                 yield value
 

@@ -227,6 +227,8 @@ def _files(files: Sequence[Path], root: Path, step: str | None, *, whole: bool) 
         failed = {"error": "error.txt"} if file.with_name("error.txt").exists() else {}
         for row in found.frame.to_dicts() or [{}]:
             row = {**own, **{k: v for k, v in row.items() if v is not None}}
+            if step == "training_iteration":
+                row.pop("done", None)  # False in the last row of a function of Ray Tune
             trial = row.get("trial_id") or next((t for t in states if f"_{t}_" in own[RUN]), None)
             rows.append(row | ({"status": states[trial]} if trial in states else failed))
     known = {folder for file in files for folder in file.parents}

@@ -4,6 +4,7 @@ Cells of texts stay text. An empty cell or null is a missing value; NaN and infi
 diverged training prints. pandas writes a NaN as an empty cell.
 """
 
+import ast
 import contextlib
 import csv
 import io
@@ -18,6 +19,7 @@ from typing import Any
 import polars as pl
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.printed import json_value
 
 Row = dict[str, Any]
 RUN = "run"
@@ -63,8 +65,10 @@ def flat_row(row: Mapping[str, Any], prefix: str = "") -> Row:
     flat: Row = {}
     for name, value in row.items():
         if isinstance(value, str) and value.startswith("{") and name in W_AND_B:
-            with contextlib.suppress(ValueError):
-                value = json.loads(value)
+            for read in (ast.literal_eval, json_value):
+                with contextlib.suppress(ValueError, SyntaxError):
+                    value = read(value)
+                    break
         if isinstance(value, Mapping) and {"value"} <= value.keys() <= {"value", "desc"}:
             value = value["value"]  # a setting of W&B
         if isinstance(value, Mapping):
@@ -87,7 +91,7 @@ def path_columns(place: Path, root: Path) -> Row:
 
 
 W_AND_B = {"config", "summary", "summaryMetrics"}
-"""Fields of runs of W&B that are JSON in a text."""
+"""Fields of runs of W&B that are JSON or a Python dictionary in a text."""
 
 
 def decoded(content: bytes) -> str:
@@ -146,6 +150,9 @@ def read_csv(text: str) -> Source:
     }
     notes = _decimal_points(columns) if separator in ";\t" else []
     frame = pl.DataFrame(columns, dict.fromkeys(names, pl.String))
+    if W_AND_B & {*names}:
+        own = frame_of(frame.to_dicts())
+        frame = frame.with_columns(own[c] for c in own.columns if c not in names)
     return _wandb_chart(frame) or Source(frame, notes=notes, twice=twice)
 
 
@@ -208,7 +215,7 @@ def _wandb_chart(frame: pl.DataFrame) -> Source | None:
 def read_json(text: str) -> Source:
     """Return the runs of a JSON value, or of JSON lines."""
     try:
-        value = json.loads(text, object_pairs_hook=_object)
+        value = json_value(text, object_pairs_hook=_object)
     except ValueError:
         return Source(frame_of(json_lines(text)))
     is_log = isinstance(value, Mapping) and "log_history" in value
@@ -267,7 +274,7 @@ def json_lines(text: str) -> list[Row]:
         if not line.strip():
             continue
         try:
-            value = json.loads(line, object_pairs_hook=_object)
+            value = json_value(line, object_pairs_hook=_object)
         except UserError as error:
             raise UserError(f"line {i}: {error}") from None
         except ValueError as error:

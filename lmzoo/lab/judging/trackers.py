@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.printed import json_value
 from lmzoo.lab.judging.texts import RUN, TORN, Row, Source, flat_row, frame_of, path_columns
 
 LAST_STEP = " (last step)"
@@ -110,7 +111,7 @@ def read_settings(file: Path) -> Row:
         return {}
     text = file.read_text(encoding="utf-8")
     if file.suffix == ".json":
-        found = json.loads(text)
+        found = json_value(text)
         return flat_row({"config": found}) if isinstance(found, dict) else {}
     root: Row = {}
     levels: list[tuple[int, Row]] = [(-1, root)]
@@ -121,7 +122,13 @@ def read_settings(file: Path) -> Row:
         while levels[-1][0] >= indent:
             levels.pop()
         own = levels[-1][1]
-        if value and value[0] not in "!&|>":
+        if value.startswith("{"):
+            try:
+                own[name] = json_value(value)
+            except ValueError:
+                how = "write each setting of a mapping in a line of its own"
+                raise UserError(f"{name} is {value[:60]!r}, which is not read; {how}") from None
+        elif value and value[0] not in "!&|>":
             own[name] = None if value in ("null", "~") else value.strip().strip("'\"")
         else:
             own[name] = {}

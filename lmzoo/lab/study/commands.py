@@ -24,7 +24,6 @@ import contextlib
 import csv
 import hashlib
 import io
-import json
 import os
 import re
 import shlex
@@ -38,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.base.errors import ProgramError, UserError, described_output, is_file, near
+from lmzoo.base.printed import json_value, names_key, with_digits
 from lmzoo.lab.study.output import OUTPUT
 from lmzoo.lab.study.programs import ProgramRun, Report
 
@@ -141,10 +141,13 @@ class CommandRun(ProgramRun):
                 stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT,
                 start_new_session=True,
             )  # fmt: skip
-        look = _reader(read, output, begin, where, values)
+        look = _reader(read, output, begin, where, values, model["metric"])
         pause = SHORTEST
         while True:
             ended = process.poll() is not None  # before the look, so that nothing is missed
+            if process.returncode == 0:
+                with output.open("ab") as file:  # a last line without an end is whole
+                    file.write(b"\n")
             found = [(row, None) for row in map(read.numbered, look()) if row is not None]
             pause = SHORTEST if found else min(LONGEST, 1.5 * pause)
             yield from found
@@ -181,21 +184,23 @@ class CommandRun(ProgramRun):
 
 
 def _reader(
-    command: Command, output: Path, begin: int, where: Path, values: Mapping[str, Any]
+    command: Command, output: Path, begin: int, where: Path, values: Mapping[str, Any], metric: str
 ) -> Callable[[], list[dict[str, Any]]]:
     """Return a function that returns the reports since its last call."""
     if command.csv:
         return _Rows(where / NAME.sub(lambda m: str(values[m[1]]), command.csv))
     if command.tensorboard:
         return _Events(where / NAME.sub(lambda m: str(values[m[1]]), command.tensorboard))
-    return _Lines(output, begin, re.compile(command.pattern) if command.pattern else None)
+    return _Lines(output, begin, re.compile(command.pattern) if command.pattern else None, metric)
 
 
 class _Lines:
     """Whole lines that were added to a file: JSON objects, or matches of a pattern."""
 
-    def __init__(self, file: Path, begin: int, pattern: re.Pattern[str] | None) -> None:
-        self._file, self._at, self._pattern = file, begin, pattern
+    def __init__(
+        self, file: Path, begin: int, pattern: re.Pattern[str] | None, metric: str
+    ) -> None:
+        self._file, self._at, self._pattern, self._metric = file, begin, pattern, metric
 
     def __call__(self) -> list[dict[str, Any]]:
         with self._file.open("rb") as file:
@@ -209,14 +214,17 @@ class _Lines:
     def _row(self, line: str) -> dict[str, Any] | None:
         if self._pattern is None:
             with contextlib.suppress(ValueError):
-                row = json.loads(line)
+                row = json_value(line)
                 return row if isinstance(row, dict) else None
+            if names_key(line, self._metric):
+                raise RuntimeError(f"a line is not JSON: {line.strip()[:60]!r}")
             return None
-        found = self._pattern.search(line)
+        found = self._pattern.search(line) or self._pattern.search(with_digits(line))
         if found is None:
             return None
-        named = {k: v for k, v in found.groupdict().items() if v is not None}
-        return named or {"": found[1] if found.re.groups else found[0]}
+        groups = [name for name, text in found.groupdict().items() if text is not None]
+        named = {name: line[slice(*found.span(name))] for name in groups}
+        return named or {"": line[slice(*found.span(1 if found.re.groups else 0))]}
 
 
 class _Rows:

@@ -143,7 +143,7 @@ def tune(path: Path, last: str = "TERMINATED") -> None:
     trials = []
     for i, (v, s, x) in enumerate(RUNS):
         run = path / f"train_ab_{i:05}_{i}_seed={s},variant={v}_2026"
-        own = {"trial_id": f"ab_{i:05}"}
+        own = {"trial_id": f"ab_{i:05}", "done": False}  # as a function of Ray Tune leaves it
         rows = [own | {"training_iteration": k, "loss": x + 2 - k} for k in (1, 2)]
         put(run / "result.json", "\n".join(map(json.dumps, rows)) + "\n")
         put(run / "params.json", json.dumps({"variant": v, "seed": s}))
@@ -314,6 +314,15 @@ def with_last(column: str, good: str, bad: str) -> str:
         ("wasAborted", "False", "True", "not finished (wasAborted 'True')"),
         ("error_message", "", "killed", "not finished (error_message 'killed')"),
         ("deleted_at", "", "2026-01-02", "deleted"),
+        ("done", "True", "False", "not finished (done 'False')"),
+        ("isDone", "1.0", "0.0", "not finished (isDone '0.0')"),
+        ("ended", "TRUE", "", "not finished (ended '')"),
+        ("ok", "y", "n", "not finished (ok 'n')"),
+        ("has_crashed", "F", "T", "not finished (has_crashed 'T')"),
+        ("crashed", "0.0", "1.0", "not finished (crashed '1.0')"),
+        ("exit_code", "0.0", "137.0", "not finished (exit_code '137.0')"),
+        ("exit_code", "0", "", "not finished (exit_code '')"),
+        ("is_running", "NA", "true", "not finished (is_running 'true')"),
     ],
 )  # fmt: skip
 def test_a_run_counts_only_in_a_known_good_state(column, good, bad, reason, tmp_path):
@@ -327,7 +336,14 @@ def test_other_columns_are_no_states_and_divergence_is_a_count(tmp_path: Path) -
         ("success", "0.9", "0.1"),
         ("why", "error", "oom"),
     ):
-        assert "8 rows read: 8 counted\n" in said(with_last(column, good, bad), tmp_path)
+        found = said(with_last(column, good, bad), tmp_path)
+        assert "8 rows read: 8 counted\n" in found
+        assert "no state" not in found
+    for column, good, bad in (("ok", "1", "0"), ("finished", "WAHR", ""), ("valid", "T", "F")):
+        found = said(with_last(column, good, bad), tmp_path)
+        assert "8 rows read: 8 counted\n" in found
+        assert f"{column} (" in found
+        assert "is no state: all rows count; is that right?" in found
     for column, good, bad in (("diverged", "False", "True"), ("status", "finished", "diverged")):
         found = said(with_last(column, good, bad), tmp_path)
         assert "8 rows read: 7 counted, 1 diverged" in found
@@ -338,6 +354,8 @@ def test_a_state_of_ones_own_is_named_or_refused(tmp_path: Path) -> None:
         said(with_last("status", "fine", "fine"), tmp_path)
     found = said(with_last("status", "fine", "bad"), tmp_path, finished=["Fine"])
     assert "1 not finished (status 'bad')" in found
+    found = said(with_last("done", "False", "False"), tmp_path, finished=["false"])
+    assert "8 counted" in found
 
 
 @pytest.mark.parametrize(
@@ -491,11 +509,41 @@ def test_a_storage_of_optuna_holds_values_settings_and_states(tmp_path: Path) ->
         ("r.json", '{"a": 1}\n{"a": 2.5}\n', {"a": [1.0, 2.5]}),
         ("r.jsonl", '{"a": 1}\n\n{"a": "x"}', {"a": ["1", "x"]}),
         ("r.txt", " a ;b\n1;2", {"a": ["1"], "b": ["2"]}),
+        ("r.json", '[{"a": -inf}, {"a": 1}]', {"a": [-math.inf, 1.0]}),
+        (
+            "r.jsonl",
+            '{"a": 1, "b": "a: nan"}\n{"a": inf}',
+            {"a": [1, math.inf], "b": ["a: nan", None]},
+        ),
+        (
+            "r.csv",
+            "a;config\n1;{'lr': 2, 'n': None}\n",
+            {
+                "a": ["1"],
+                "config": ["{'lr': 2, 'n': None}"],
+                "config.lr": [2],
+                "config.n": [None],
+            },
+        ),
     ],
 )
 def test_a_file_has_the_rows_of_its_runs(name, content, columns, tmp_path):
     found = read_results(put(tmp_path / name, content)).frame.to_dict(as_series=False)
     assert (found, list(found)) == (columns, list(columns))
+
+
+@pytest.mark.parametrize("value", ["{lr: 0.1, opt: adam}", "{lr: 0.1,\n  opt: adam}"])
+def test_settings_in_one_line_of_yaml_are_refused(value, tmp_path):
+    write, question, _ = FOLDERS["Hydra"]
+    write(tmp_path / "h")
+    put(tmp_path / "h/7/.hydra/config.yaml", f"a: {{}}\nmodel: {value}\n")
+    with pytest.raises(UserError, match=r"model is '\{lr: 0.1,.*, which is not read; write each"):
+        heading(tmp_path / "h", **question)
+    rows = [f"{v},{s},{x},{{lr: {v}}}" for v, s, x in RUNS]
+    content = "\n".join(["variant,seed,loss,config", *rows])
+    with pytest.raises(UserError, match=r"no column 'config.lr'.*config is '\{lr: base\}', which"):
+        said(content, tmp_path, by="config.lr")
+    assert "8 counted" in said(content, tmp_path, by="config")
 
 
 def test_pandas_frames_are_judged_too() -> None:

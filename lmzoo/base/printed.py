@@ -1,0 +1,35 @@
+"""Numbers as programs print them: `nan`, `-inf` or `1.#QNAN`, which JSON and most patterns lack."""
+
+import json
+import re
+from typing import Any
+
+WORD = r"(?<![\w.])[+-]?(?:nan(?:\(\w*\))?|inf(?:inity)?|1\.#(?:[qs]nan|ind|inf)\w*)(?![\w.])"
+NOT_FINITE = re.compile(WORD, re.IGNORECASE)
+TOKEN = re.compile(rf'"(?:[^"\\]|\\.)*"|{WORD}', re.IGNORECASE)
+
+
+def json_value(text: str, **options: Any) -> Any:
+    """Return the value of JSON in which a number may be a word; else a `ValueError`."""
+    try:
+        return json.loads(text, **options)
+    except ValueError:
+        return json.loads(TOKEN.sub(_token, text), **options)
+
+
+def _token(found: re.Match[str]) -> str:
+    word = found[0].lower()
+    if word.startswith('"'):
+        return found[0]
+    infinite = "-Infinity" if word.startswith("-") else "Infinity"
+    return infinite if "inf" in word else "NaN"
+
+
+def names_key(line: str, name: str) -> bool:
+    """Return whether a line looks like a JSON object with a key."""
+    return bool(re.fullmatch(rf'\s*{{.*"{re.escape(name)}"\s*:.*}}\s*', line))
+
+
+def with_digits(text: str) -> str:
+    """Return a text of the same length, for patterns of digits: `loss 0.0` for `loss nan`."""
+    return NOT_FINITE.sub(lambda found: f"0.{'':0<{len(found[0]) - 2}}", text)
