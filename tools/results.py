@@ -33,8 +33,7 @@ from rates import rate_report
 from scaling_fits import study_scaling
 
 from lmzoo.lab.analysis.comparison import study_comparison
-from lmzoo.lab.analysis.curve_data import search_ranges
-from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.load import load_study, search_ranges
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.ranking_table import caveats
 from lmzoo.lab.analysis.render import Report, TextTable, render

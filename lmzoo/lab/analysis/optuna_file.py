@@ -29,8 +29,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.curve_data import Range, search_ranges
-from lmzoo.lab.analysis.load import StudyFolder, load_study
+from lmzoo.lab.analysis.load import Range, StudyFolder, load_study, search_ranges
 from lmzoo.lab.store.records import RECORDS, STUDY, is_running
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -34,7 +34,6 @@ from lmzoo.lab.analysis.columns import (
     shown_columns,
     text_table,
 )
-from lmzoo.lab.analysis.curve_data import distinct_ranges, learning_curves
 from lmzoo.lab.analysis.formatting import (
     METRIC,
     SIZE_OF,
@@ -47,7 +46,7 @@ from lmzoo.lab.analysis.formatting import (
     size_line,
     table_title,
 )
-from lmzoo.lab.analysis.load import StudyFolder, load_study
+from lmzoo.lab.analysis.load import StudyFolder, distinct_ranges, learning_curves, load_study
 from lmzoo.lab.analysis.ranking import (
     LOSES,
     TABLE_KEYS,

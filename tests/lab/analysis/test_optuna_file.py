@@ -7,8 +7,7 @@ import optuna
 import pytest
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.curve_data import search_ranges
-from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.load import load_study, search_ranges
 from lmzoo.lab.analysis.optuna_file import export_to_optuna, follow
 from lmzoo.lab.cli.report import Action, records
 

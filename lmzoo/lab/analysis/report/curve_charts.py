@@ -1,4 +1,4 @@
-"""Draw the curves of a study with altair, from the frames of `curve_data.py`.
+"""Draw the curves of a study with altair, from the frames of `load.py`.
 
 A point has the same colour in all charts (`colours.py`). Where points have colours of their own,
 curves have names at their ends; `page.js` puts a legend in their place on a phone.
@@ -9,9 +9,8 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from lmzoo.lab.analysis.curve_data import learning_curves, search_ranges, tuned_settings
 from lmzoo.lab.analysis.formatting import UNITS
-from lmzoo.lab.analysis.load import StudyFolder
+from lmzoo.lab.analysis.load import StudyFolder, learning_curves, search_ranges, tuned_settings
 from lmzoo.lab.analysis.report.colours import (
     BASELINE,
     MANY,

@@ -16,9 +16,8 @@ import polars as pl
 from lmzoo.base.command_line import setting_text
 from lmzoo.base.docstrings import class_docstring
 from lmzoo.base.search_space import range_text
-from lmzoo.lab.analysis.curve_data import search_ranges
 from lmzoo.lab.analysis.formatting import format_duration, format_value
-from lmzoo.lab.analysis.load import StudyFolder
+from lmzoo.lab.analysis.load import StudyFolder, search_ranges
 from lmzoo.lab.analysis.ranking import FIVE_GRAM, TABLE_KEYS
 from lmzoo.lab.analysis.render import TextTable, store_address
 from lmzoo.lab.analysis.report.html import code_block, folded, html_table, paragraphs

@@ -4,8 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from lmzoo.lab.analysis.curve_data import learning_curves, tuned_settings
-from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.load import learning_curves, load_study, tuned_settings
 from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.analysis.report.colours import Look
 from lmzoo.lab.analysis.report.curve_charts import curve_charts
