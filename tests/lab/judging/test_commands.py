@@ -97,13 +97,14 @@ def test_an_edited_script_is_another_run(call) -> None:
         (Metric("a"), '{"a": 1}\n{"a": -nan}', math.nan),
         (Metric("a"), '{"a": 1}\n{"a": NA}', "a line with the key 'a' is not JSON: '{\"a\": NA}'"),
         (Metric(pattern=r"a=(-?[\d.]+)"), "a=1.5\na=-inf", -math.inf),
+        (Metric(pattern="a=(.)"), "a=x", r"the metric is 'x', not a number up to 1e\+100$"),
         (Metric("a"), '{"a": true}', "the metric is 'True', not a number"),
         (Metric("a"), "12:00 {'a': 1}", "no JSON line has the key 'a'"),
         (Metric(), "done 5", "the metric is 'done 5', not a number"),
         (Metric(), "1e400", "the metric is '1e400', not a number"),
         (Metric(), " \n", "it printed nothing"),
     ],
-    ids=range(16),
+    ids=range(17),
 )
 def test_the_last_value_that_a_command_prints_counts(metric, out, expected, tmp_path) -> None:
     (tmp_path / "out").write_bytes(out.encode())

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
@@ -25,6 +26,11 @@ def test_a_process_lives_until_it_has_ended():
     assert is_alive(process.pid)
     process.communicate(b"\n")
     assert not is_alive(process.pid)
+
+
+def test_a_process_of_another_account_lives(monkeypatch):
+    monkeypatch.setattr("os.kill", mock.Mock(side_effect=PermissionError))
+    assert is_alive(1)
 
 
 def test_store_below_a_file_is_refused_in_one_line(tmp_path):
