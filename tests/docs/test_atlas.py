@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from lmzoo.lab.analysis.load import load_study
-from lmzoo.lab.study.pruners import PRUNERS
+from lmzoo.lab.study.search import PRUNERS
 from lmzoo.trainables.resolve import open_data, resolve
 from tests.docs.pages import ROOT
 

@@ -14,8 +14,16 @@ from lmzoo.base.search_space import Choice
 from lmzoo.base.seeds import derive_seed
 from lmzoo.lab.store.records import epoch_records, find_end, records_pending, with_seeds
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
-from lmzoo.lab.study.pruners import make_pruner, rungs, until
-from lmzoo.lab.study.samplers import SAMPLERS, Result, Search, Setting, make_sampler
+from lmzoo.lab.study.search import (
+    SAMPLERS,
+    Result,
+    Search,
+    Setting,
+    make_pruner,
+    make_sampler,
+    rungs,
+    until,
+)
 from lmzoo.lab.study.study import Study
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.lab.study.trainable import Trainable

@@ -172,9 +172,9 @@ class Study(Declared):
     )
     """More start when these reach the first rung, and again at later rungs (`tuning.py`)."""
     sampler: Any = option("tpe, gp, cmaes, qmc or random.", default="tpe")
-    """Where the settings come from: a name of `samplers.py`, or a sampler of Optuna."""
+    """Where the settings come from: a name of `search.py`, or a sampler of Optuna."""
     pruner: Any = option("asha, halving, median or none.", default="asha")
-    """Which tune runs stop early: a name of `pruners.py`, or an object with its method."""
+    """Which tune runs stop early: a name of `search.py`, or an object with its method."""
     grace: int = option(
         "First epoch at which a tune run may stop; 0: half of the epochs.", low=0, default=0
     )

@@ -55,7 +55,7 @@ from numpy.typing import NDArray
 from lmzoo.base.search_space import Choice, IntRange, Range, near_bound
 from lmzoo.lab.statistics.responses import Responses, fit_responses
 from lmzoo.lab.study.planned_run import PlannedRun
-from lmzoo.lab.study.pruners import KEEP, rungs
+from lmzoo.lab.study.search import KEEP, rungs
 from lmzoo.lab.study.study import Study
 
 if TYPE_CHECKING:

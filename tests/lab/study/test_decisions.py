@@ -9,8 +9,7 @@ import pytest
 from lmzoo.base.search_space import FloatRange, IntRange
 from lmzoo.lab.store.records import STUDY, read_json
 from lmzoo.lab.study.planner import Planner
-from lmzoo.lab.study.pruners import PRUNERS
-from lmzoo.lab.study.samplers import SAMPLERS
+from lmzoo.lab.study.search import PRUNERS, SAMPLERS
 from lmzoo.lab.study.study_store import SETTINGS
 from tests.lab.sweep.local_sweep import outcome
 

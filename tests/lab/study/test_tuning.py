@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.lab.statistics.responses import fit_responses
 from lmzoo.lab.store.records import CONFIG, read_json
-from lmzoo.lab.study.pruners import KEEP, rungs
+from lmzoo.lab.study.search import KEEP, rungs
 from lmzoo.lab.study.tuning import CELLS, WITH_CHOICES, beyond, coordinates, edges, start_design
 from tests.lab.sweep.local_sweep import outcome
 
