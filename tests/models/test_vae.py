@@ -10,7 +10,14 @@ from lmzoo.contract import MODELS, START
 from lmzoo.functional.token_scores import scored_mask
 from lmzoo.laws import density
 from lmzoo.laws.tiny import assert_close, log_prob, next_log_prob
-from lmzoo.models.gaussian_vae import ChainedVAE, CovarianceVAE, GaussianVAE
+from lmzoo.models.flat_autoencoder import GaussianCode
+from lmzoo.models.gaussian_vae import (
+    ChainedLatent,
+    ChainedVAE,
+    CovarianceVAE,
+    GaussianLatent,
+    GaussianVAE,
+)
 from lmzoo.models.vae import VAE
 from tests.models.equivalence import set_weights, small
 from tests.tiny import CLOSE, FINE, batch, every_sequence, tiny
@@ -353,3 +360,10 @@ def test_bits_have_logistic_probabilities() -> None:
     h = model.encode_sentence(*batch(model.task))
     assert_close(model.log_q(h)[..., 1].exp(), (h @ model.z.to_logits).sigmoid(), CLOSE, "q")
     assert_close(model.log_p()[..., 1].exp(), model.z.prior_logits[:, 0].sigmoid(), CLOSE, "p")
+
+
+@pytest.mark.parametrize("part", [GaussianCode, GaussianLatent, lambda E: ChainedLatent(E, E)])
+def test_vectors_of_a_code_are_drawn_within_one_over_the_root_of_two(part):
+    for name, weight in part(1000).named_parameters(recurse=False):
+        fan_in = 1000 if name == "to_mean" else 2
+        assert 0.98 < weight.abs().max() * fan_in**0.5 <= 1, name

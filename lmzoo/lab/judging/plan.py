@@ -159,9 +159,12 @@ def plan_report(
         raise UserError(f"price {price} is not a number of 0 or more; give one, as 2.5")
     if contrasts is not None and contrasts < 1:
         raise UserError(f"{contrasts} contrasts; give 1 or more")
-    found = planned_seeds(
-        known.losses, known.reference, effect, power, family=known.asked,
-        tuning_sd=known.tuning_sd, paired=known.paired, count=contrasts,
+    found, tuned = (
+        planned_seeds(
+            known.losses, known.reference, effect, power, family=known.asked, tuning_sd=tuning_sd,
+            paired=known.paired, count=contrasts,
+        )
+        for tuning_sd in (known.tuning_sd, 0.0)
     )  # fmt: skip
     if np.isnan(found.sd).all():
         raise UserError("the pilot has no two seeds of two variants; run two seeds of each first")
@@ -171,10 +174,10 @@ def plan_report(
     shown = {
         "point": known.labels, "sd": found.sd, "seeds": found.seeds, "least": found.least,
         "most": found.most, "hours": hours, "price": hours * (math.nan if price is None else price),
-        "chance": found.chance, "tuning_sd": known.tuning_sd,
+        "chance": found.chance, "seeds_if_tuned": tuned.seeds,
     }  # fmt: skip
     frame = pl.DataFrame(shown).fill_nan(None).filter(known.asked & ~np.isnan(found.sd))
-    frame = frame.with_columns(pl.col("seeds", "least", "most").cast(pl.Int64))
+    frame = frame.with_columns(pl.col("seeds", "least", "most", "seeds_if_tuned").cast(pl.Int64))
     text = text_table("each contrast by itself", frame.to_dicts(), COLUMNS)
     return Report(_summary(known, frame, effect, power, price, k), (text,), (), frame)
 
@@ -230,7 +233,7 @@ def _summary(
             )
     for row in frame.filter(pl.col("seeds").is_null()).to_dicts():
         why = f"more than {MOST_SEEDS:,} seeds"
-        if row["tuning_sd"] * 2 > effect:
+        if row["seeds_if_tuned"] is not None:
             why = "the choice of its setting is too uncertain; more tuning runs first"
         lines.append(f"cannot be decided with this: {row['point']} ({why})")
     return tuple(lines)

@@ -78,6 +78,15 @@ def test_a_plan_names_seeds_time_and_price(lmzoo) -> None:
     assert all(row["price"] == pytest.approx(3 * row["hours"]) for row in known)
 
 
+def test_what_only_the_choice_of_a_setting_hides_is_named() -> None:
+    found = plan(RECORDS, 0.02)
+    open_rows = [row["point"] for row in found["rows"] if row["seeds"] is None]
+    why = "the choice of its setting is too uncertain; more tuning runs first"
+    said = [f"cannot be decided with this: {point} ({why})" for point in open_rows]
+    assert said == [line for line in found["heading"] if "cannot" in line] != []
+    assert all(own["seeds"] > own["seeds_if_tuned"] for own in found["rows"] if own["seeds"])
+
+
 def test_one_variant_is_a_pilot_of_unpaired_runs() -> None:
     rows = [{"v": "a", "x": x} for x in np.random.default_rng(0).normal(size=6)]
     found = plan(rows, 1.0, by="v", metric="x", minutes=1.0, price=0.0)["rows"][0]

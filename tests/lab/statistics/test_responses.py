@@ -218,6 +218,17 @@ def test_runs_that_stopped_early_inform_the_fit_and_are_not_chosen():
     assert np.mean(stopped) < full + 0.003
 
 
+@pytest.mark.parametrize("trained", [2, 3])
+def test_a_stopped_run_informs_the_fit_if_the_variance_of_its_prediction_is_known(trained):
+    """Three runs leave one degree of freedom after a level and a slope."""
+    x, last = X[: trained + 1], np.eye(trained + 1)[trained]
+    losses = 2 + 0.2 * (x.T - 0.1) ** 2 + np.array([0.01, -0.02, 0.015, 0.003])[: trained + 1]
+    early = losses + 0.5 + 0.01 * np.arange(trained + 1) ** 2
+    known = np.where(last, np.nan, losses)
+    fits = [fit_responses(known, x, early=early + more * last).mean for more in (0.0, 0.1)]
+    assert np.array_equal(*fits) == (trained == 2)
+
+
 @pytest.mark.parametrize("losses", [[[2.0] * 5], [[2.0, np.nan, np.inf, np.inf, np.nan]]])
 def test_without_a_difference_there_is_nothing_to_fit(losses):
     fit = fit_responses(losses, X)

@@ -118,6 +118,8 @@ def test_line_torn_anywhere_is_ignored_and_removed(folder: RunFolder) -> None:
         assert folder.records() == [complete], length
         data = path.read_bytes()
         assert not has_damaged_line(data, parse_lines(data)), "a death leaves such a line"
+        data = line + b"7\n" + torn
+        assert has_damaged_line(data, parse_lines(data))
         folder.append({**complete, "epoch": 3})
         assert [record["epoch"] for record in folder.records()] == [1, 3]
         assert path.read_bytes().startswith(line + b'{"event"')
