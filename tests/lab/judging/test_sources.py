@@ -160,6 +160,7 @@ def boards(path: Path, last: int = 3) -> None:
         with SummaryWriter(path / f"{v}-s{s}") as board:
             for step in range(last if i == len(RUNS) - 1 else 3):
                 board.add_scalar("loss", x + 2 - step, step)
+            board.add_text("note", "two words")
 
 
 def keras(path: Path) -> None:
