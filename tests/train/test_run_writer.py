@@ -1,6 +1,7 @@
 """A run that is written in the background and killed at any moment: nothing is lost or doubled."""
 
 # ruff: noqa: F811  fixtures are imported, and then requested by name
+import contextlib
 import threading
 
 import pytest
@@ -154,28 +155,35 @@ def test_new_is_refused_if_the_run_exists(address, config, corpus):
     assert events(address, config) == before
 
 
-def test_epochs_in_a_bucket_are_written_together(bucket, config, corpus):
+@contextlib.contextmanager
+def run_of_a_worker(bucket, config, corpus):
+    """Yield a new run in a bucket under the lock of its worker, and its writer."""
     store, writer = open_store(bucket), Writer()
-    with_lock = store.lock(".worker-1")
+    lock = store.lock(".worker-1")
     folder = RunFolder(store / config["run"])
     run = Run(folder, config, corpus, lock=False, new=True, writer=writer)
-    for _ in fit(run.training, corpus, 3):
-        run.save_epoch()
-    writer.wait()
-    assert folder.records() == []
-    assert folder.store.read(CHECKPOINT) is None
-    assert [r["epoch"] for r in run.records] == [1, 2, 3]
-    run._saved_at -= 11
-    for _ in fit(run.training, corpus, 4):
-        run.save_epoch()
-    writer.wait()
-    assert [r["epoch"] for r in folder.records()] == [1, 2, 3, 4]
-    for _ in fit(run.training, corpus, 5):
-        run.save_epoch()
+    yield run, writer
     run.close()
-    assert [r["epoch"] for r in folder.records()] == [1, 2, 3, 4, 5]
-    with_lock.close()
+    lock.close()
     writer.close()
+
+
+def test_epochs_in_a_bucket_are_written_together(bucket, config, corpus):
+    with run_of_a_worker(bucket, config, corpus) as (run, writer):
+        for _ in fit(run.training, corpus, 3):
+            run.save_epoch()
+        writer.wait()
+        assert run.folder.records() == []
+        assert run.folder.store.read(CHECKPOINT) is None
+        assert [r["epoch"] for r in run.records] == [1, 2, 3]
+        run._saved_at -= 11
+        for _ in fit(run.training, corpus, 4):
+            run.save_epoch()
+        writer.wait()
+        assert [r["epoch"] for r in run.folder.records()] == [1, 2, 3, 4]
+        for _ in fit(run.training, corpus, 5):
+            run.save_epoch()
+    assert [r["epoch"] for r in run.folder.records()] == [1, 2, 3, 4, 5]
 
 
 def test_requests_of_a_whole_run_in_a_bucket(bucket, config, corpus):
@@ -186,21 +194,15 @@ def test_requests_of_a_whole_run_in_a_bucket(bucket, config, corpus):
         requests.append(f"{request.method} {request.url.rpartition('/')[2]}")
 
     _client().meta.events.register("before-send.s3", count)
-    store, writer = open_store(bucket), Writer()
-    lock = store.lock(".worker-1")
-    folder = RunFolder(store / config["run"])
-    run = Run(folder, config, corpus, lock=False, new=True, writer=writer)
-    for _ in fit(run.training, corpus, 10):
-        run.save_epoch()
-    run.test()
-    run.end("finished")
-    run.close()
-    lock.close()
+    with run_of_a_worker(bucket, config, corpus) as (run, _):
+        for _ in fit(run.training, corpus, 10):
+            run.save_epoch()
+        run.test()
+        run.end("finished")
     assert not [r for r in requests if r.startswith("GET")]
     assert requests.count(f"PUT {CHECKPOINT}") == 1
     assert requests.count(f"PUT {RECORDS}") == requests.count(f"PUT {CONFIG}") == 1
     assert len(requests) == 6
-    writer.close()
 
 
 def test_a_damaged_checkpoint_in_a_bucket_starts_over(bucket, config, corpus):
