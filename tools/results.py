@@ -25,6 +25,7 @@ from typing import Any
 import polars as pl
 import ranking_picture
 import scaling_picture
+from answers import per_width, places, two_optimisers
 from atlas import FILE, atlas, atlas_report, ranking, width_report
 from epistasis import heat_map, study_epistasis
 from published_ablations import ablation_report
@@ -56,6 +57,9 @@ COMMANDS: dict[str, Callable[..., Report]] = {
     "scaling": study_scaling,
     "ablation": ablation_report,
     "rates": rate_report,
+    "places": places,
+    "per_width": per_width,
+    "two_optimisers": two_optimisers,
     "atlas": atlas_report,
     "widths": width_report,
     "caveats": lambda *paths: Report(tuple(_caveats(paths)), (), (), pl.DataFrame()),
