@@ -52,8 +52,8 @@ if _TYPE_CHECKING:
     from lmzoo.api import TextModel, build, load_run, run_study
     from lmzoo.inspect.module_cuts import apply_cut, cuts
     from lmzoo.lab.analysis.frames import curves, rank, runs
-    from lmzoo.lab.judging.crash_test import crash_test
     from lmzoo.lab.judging.plan import plan
+    from lmzoo.lab.judging.sources import crash_test
     from lmzoo.lab.judging.verdicts import judge
     from lmzoo.laws.audit import audit
     from lmzoo.train.recipe import Recipe
@@ -71,7 +71,7 @@ _LAZY = {
     **dict.fromkeys(("apply_cut", "cuts"), "lmzoo.inspect.module_cuts"),
     **dict.fromkeys(("curves", "runs"), "lmzoo.lab.analysis.frames"),
     "audit": "lmzoo.laws.audit",
-    "crash_test": "lmzoo.lab.judging.crash_test",
+    "crash_test": "lmzoo.lab.judging.sources",
     "judge": "lmzoo.lab.judging.verdicts",
     "plan": "lmzoo.lab.judging.plan",
     "rank": "lmzoo.lab.analysis.frames",

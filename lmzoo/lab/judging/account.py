@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from lmzoo.base.errors import UserError, near
-from lmzoo.lab.judging.reports import LARGEST, number
 from lmzoo.lab.judging.sources import as_source
-from lmzoo.lab.judging.texts import NUMBER, RUN, STATE, W_AND_B
+from lmzoo.lab.judging.texts import NUMBER, RUN, STATE, W_AND_B, number
 from lmzoo.lab.judging.trackers import LAST_STEP
+from lmzoo.lab.store.records import LARGEST
 
 FINISHED = {
     "finished", "finish", "complete", "completed", "done", "ended", "success", "succeeded",
@@ -317,7 +317,6 @@ def _say_merged(values: pl.Series, labels: pl.Series, text: str, notes: list[str
 
 
 def _seed_column(frame: pl.DataFrame, free: Sequence[str], *, paired: bool | None) -> str | None:
-    """Return the column that looks like the seed."""
     if "seed" in free:
         return "seed"
     found = [c for c in free if re.fullmatch(SEEDS, c, re.IGNORECASE)]
@@ -386,23 +385,21 @@ def _states(
         own = [text or "" for text in _plain(frame[name])] if name != STATE else []
         words = [text.lower() for text in own]
         for pattern, good, otherwise, values in FLAGS:
-            if not any(words) or not _is_named(name, pattern):
-                continue
-            if pattern == ANY and not good & {*words}:
+            is_read = good & {*words} if pattern == ANY else _is_named(name, pattern)
+            if not any(words) or not is_read:
                 continue
             if not all(re.fullmatch(values, word, re.DOTALL) for word in words if word):
                 is_number = all(re.fullmatch(NUMBER, word) for word in words if word)
                 if pattern != ANY and len({*own}) > 1 and (not is_number or {*words} <= YES | NO):
-                    several = _some(sorted({*own} - {""}))
+                    several = _some(sorted({text[:20] for text in own} - {""}))
                     notes.append(f"{name} ({several}) is no state: all rows count; is that right?")
                 continue
             counts = good | {w.lower() for w in finished}
             for i, word in enumerate(words):
                 if result[i] or {word, re.sub(r"^[a-z]\w*\.", "", word)} & counts:
                     continue
-                own_reason = f"{UNFINISHED} ({name} {own[i][:60]!r})"
                 reason = DIVERGED if word == DIVERGED else otherwise
-                result[i] = own_reason if reason == UNFINISHED else reason
+                result[i] = reason + f" ({name} {own[i][:60]!r})" * (reason == UNFINISHED)
     if STATE in free:
         result = [reason or own or "" for own, reason in zip(result, frame[STATE], strict=True)]
     if all(result) and not {DELETED, DIVERGED} & set(result):

@@ -33,17 +33,8 @@ import numpy as np
 
 from lmzoo.base.errors import UserError, described_output, is_file, near
 from lmzoo.base.printed import names_key, with_digits
-from lmzoo.lab.judging.reports import (
-    ANSI,
-    LARGEST,
-    checked_line,
-    checked_object,
-    number,
-    objects,
-    read_objects,
-)  # fmt: skip
-from lmzoo.lab.judging.stream import Stream
-from lmzoo.lab.judging.texts import flat_row
+from lmzoo.lab.judging.stream import Stream, checked_line, checked_object, read_objects
+from lmzoo.lab.judging.texts import flat_row, number, objects
 from lmzoo.lab.statistics.compared import (
     ERROR,
     NEGLIGIBLE,
@@ -57,6 +48,7 @@ from lmzoo.lab.statistics.compared import (
 )  # fmt: skip
 from lmzoo.lab.statistics.stream import keep_looks
 from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.records import LARGEST
 
 RUNS, LOOKS = "runs.jsonl", "looks.json"
 SEED = "{seed}"
@@ -65,6 +57,10 @@ CODES = {KEEP: 0, DISCARD: 1, UNDECIDED: 3}
 """Decision -> exit code; 2 is bad input."""
 FIRST = 3
 """Seeds of the first look."""
+ANSI = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]P^_X].*?(?:\x07|\x1b\\|$)|[ -/]*[0-~])", re.DOTALL
+)
+"""Escape sequences of terminals: colours, titles, links."""
 NAME_IT = r"name --metric KEY of a JSON line, or --pattern 'loss: (\S+)'"
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.columns import Column, Row, text_table
+from lmzoo.lab.analysis.columns import Column, text_table
 from lmzoo.lab.analysis.formatting import MISSING, format_duration
 from lmzoo.lab.analysis.load import confirm_runs, load_study
 from lmzoo.lab.analysis.ranking import (
@@ -83,8 +83,7 @@ def pilot_of_results(results: Any, question: Question, seconds: float = math.nan
     """Return the pilot in a table of results; `seconds` is the time of one run."""
     if seconds < 0 or math.isinf(seconds):
         raise UserError(f"{seconds / 60:g} minutes are no time of a run; give 0 or more")
-    found = account(results, question)
-    q, runs = found.question, found.runs
+    _, runs, q, _ = account(results, question)
     check_reference(q.reference, runs)
     labels = runs["variant"].unique(maintain_order=True).to_list()
     base = labels.index(q.reference) if q.reference is not None else 0
@@ -93,8 +92,8 @@ def pilot_of_results(results: Any, question: Question, seconds: float = math.nan
     if len(labels) == 1:  # two variants that vary as this one does
         labels, losses, paired = [labels[0], "another"], np.repeat(losses, 2, axis=0), False
         asked = np.array([False, True])
-    time = np.full(len(labels), seconds)
-    return Pilot(labels, losses, base, asked, np.zeros(len(labels)), paired, time)
+    none = np.zeros(len(labels))
+    return Pilot(labels, losses, base, asked, none, paired, none + seconds)
 
 
 def plan(
@@ -159,13 +158,11 @@ def plan_report(
         raise UserError(f"price {price} is not a number of 0 or more; give one, as 2.5")
     if contrasts is not None and contrasts < 1:
         raise UserError(f"{contrasts} contrasts; give 1 or more")
+    family: Any = {"family": known.asked, "paired": known.paired, "count": contrasts}
     found, tuned = (
-        planned_seeds(
-            known.losses, known.reference, effect, power, family=known.asked, tuning_sd=tuning_sd,
-            paired=known.paired, count=contrasts,
-        )
-        for tuning_sd in (known.tuning_sd, 0.0)
-    )  # fmt: skip
+        planned_seeds(known.losses, known.reference, effect, power, tuning_sd=sd, **family)
+        for sd in (known.tuning_sd, 0.0)
+    )
     if np.isnan(found.sd).all():
         raise UserError("the pilot has no two seeds of two variants; run two seeds of each first")
     k = int(known.asked.sum()) if contrasts is None else contrasts
@@ -182,15 +179,12 @@ def plan_report(
     return Report(_summary(known, frame, effect, power, price, k), (text,), (), frame)
 
 
-def _range(row: Row, _: int) -> str:
-    return "" if row["least"] is None else f"{row['least']} to {row['most'] or 'more'}"
-
-
 COLUMNS = (
     Column("point", None, "point", lambda row, _: row["point"], is_text=True),
     Column("sd", None, "sd of one difference", ".3g"),
     Column("seeds", None, "seeds", lambda row, _: str(row["seeds"] or "cannot be decided")),
-    Column("least", None, "80 % range", _range),
+    Column("least", None, "80 % range",
+           lambda row, _: f"{row['least']} to {row['most'] or 'more'}" if row["least"] else ""),
     Column("hours", None, "time of both",
            lambda row, _: format_duration(3600 * row["hours"]) if row["hours"] else MISSING),
     Column("price", None, "price", ",.2f"),

@@ -256,3 +256,14 @@ def _tune_states(root: Path) -> dict[str, str]:
 
 def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and math.isnan(value)
+
+
+def crash_test() -> pl.DataFrame:
+    """Return the trainings of docs/results/crash_test.md, one row each; it has the columns.
+
+    A `UserError` says that only a checkout of the repository has the file.
+    """
+    file = Path(__file__).parents[3] / "docs/results/crash_test.parquet"
+    if not file.is_file():
+        raise UserError(f"no file {file}; only a checkout of the repository has it")
+    return pl.read_parquet(file)

@@ -9,9 +9,10 @@ import contextlib
 import csv
 import io
 import json
+import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import polars as pl
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.printed import json_value
+from lmzoo.lab.store.records import LARGEST
 
 Row = dict[str, Any]
 RUN = "run"
@@ -65,10 +67,9 @@ def flat_row(row: Mapping[str, Any], prefix: str = "") -> Row:
     flat: Row = {}
     for name, value in row.items():
         if isinstance(value, str) and value.startswith("{") and name in W_AND_B:
-            for read in (ast.literal_eval, json_value):
+            for read in (json_value, ast.literal_eval):
                 with contextlib.suppress(ValueError, SyntaxError):
                     value = read(value)
-                    break
         if isinstance(value, Mapping) and {"value"} <= value.keys() <= {"value", "desc"}:
             value = value["value"]  # a setting of W&B
         if isinstance(value, Mapping):
@@ -286,3 +287,26 @@ def json_lines(text: str) -> list[Row]:
             raise UserError(f"line {i} is no object: {line.strip()[:60]!r}")
         rows.append(value)
     return rows
+
+
+def objects(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects of lines that are JSON."""
+    for line in text.split("\n"):
+        with contextlib.suppress(ValueError, RecursionError):
+            value = json_value(line)
+            if isinstance(value, dict):
+                yield value
+
+
+def number(value: Any) -> float:
+    """Return a metric, NaN or infinity of a diverged run; a `ValueError` if it is no number."""
+    if isinstance(value, bool):
+        raise ValueError("a truth value")
+    try:
+        result = float(value)
+    except (TypeError, OverflowError) as error:
+        raise ValueError(str(error)) from error
+    is_word = not math.isinf(result) or isinstance(value, float) or "inf" in str(value).lower()
+    if LARGEST < abs(result) < math.inf or not is_word or "_" in str(value):
+        raise ValueError("too large, or 1_000, which Python reads as 1000")
+    return result

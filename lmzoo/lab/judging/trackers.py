@@ -126,8 +126,7 @@ def read_settings(file: Path) -> Row:
             try:
                 own[name] = json_value(value)
             except ValueError:
-                how = "write each setting of a mapping in a line of its own"
-                raise UserError(f"{name} is {value[:60]!r}, which is not read; {how}") from None
+                raise UserError(f"{name} is {value[:60]!r}; write a line per setting") from None
         elif value and value[0] not in "!&|>":
             own[name] = None if value in ("null", "~") else value.strip().strip("'\"")
         else:

@@ -99,7 +99,7 @@ def judgement(results: Any, question: Question) -> Report:
     table = pl.concat([own for own, _ in parts])
     table = table.with_columns(metric=pl.lit(q.metric), margin=pl.lit(q.margin))
     if table["verdict"].is_null().all():
-        raise UserError(f"{_nothing(table, q.metric)}; {found.line()}")
+        raise UserError(f"{_why_nothing(table, q.metric)}; {found.line()}")
     is_lone = pl.col("row").is_in(pl.concat([rows for _, rows in parts]).implode())
     rows = found.rows.with_columns(why=pl.when(is_lone).then(pl.lit(NO_PAIR)).otherwise("why"))
     return _report(table, found._replace(rows=rows))
@@ -111,8 +111,7 @@ def check_reference(reference: str | None, runs: pl.DataFrame) -> None:
         raise UserError(f"no variant {reference!r}{near(reference, runs['variant'].unique())}")
 
 
-def _nothing(table: pl.DataFrame, metric: str) -> str:
-    """Return why no variant has a verdict."""
+def _why_nothing(table: pl.DataFrame, metric: str) -> str:
     if table.group_by("table").len()["len"].max() == 1:
         return f"there is one variant only, {table['variant'][0]!r}; a verdict compares two"
     few = table.filter(pl.col("seeds") < 2)

@@ -538,7 +538,7 @@ def test_settings_in_one_line_of_yaml_are_refused(value, tmp_path):
     write, question, _ = FOLDERS["Hydra"]
     write(tmp_path / "h")
     put(tmp_path / "h/7/.hydra/config.yaml", f"a: {{}}\nmodel: {value}\n")
-    with pytest.raises(UserError, match=r"model is '\{lr: 0.1,.*, which is not read; write each"):
+    with pytest.raises(UserError, match=r"model is '\{lr: 0.1,.*; write a line per setting"):
         heading(tmp_path / "h", **question)
     rows = [f"{v},{s},{x},{{lr: {v}}}" for v, s, x in RUNS]
     content = "\n".join(["variant,seed,loss,config", *rows])
