@@ -84,7 +84,7 @@ def two_optimisers(first: Path, second: Path) -> Report:
         rows.append((label, *cells, difference))
     pairs = list(combinations(range(len(rows)), 2))
     same = sum((ranks[0][i] < ranks[0][j]) == (ranks[1][i] < ranks[1][j]) for i, j in pairs)
-    tau = stats.kendalltau(*ranks).statistic
+    tau, _ = stats.kendalltau(*ranks)
     title = (
         f"test loss (rank); spread between seeds {sds[0]:.3f} and {sds[1]:.3f}; {same} of "
         f"{len(pairs)} pairs in one order, τ {tau:.2f}"

@@ -246,19 +246,25 @@ def test_a_command_that_writes_for_tensorboard(tmp_path):
         (['{"valid": 1}', '{"valid": nan}'], "", None),
         (['{"valid": 1}', '{"valid": 2, "test": -Infinity}'], "", None),
         (['{"valid": 1}', '{"valid": NA}'], "", "a line is not JSON: '{\"valid\": NA}'"),
+        (['{"loss": 1}'], "", "it reported loss, not 'valid'; name the metric"),
+        ([1], "", "it reported nothing, not 'valid'"),
+        (['{"epoch": 2, "valid": 1}'], "", "reported epoch 2 after epoch 0; if it counts"),
+        (['{"epoch": "one", "valid": 1}'], "", "epoch is 'one', not a number"),
+        (['{"valid": "low"}'], "", "valid is 'low', not a number"),
+        ([], "", "exit code 1: no such file x.bin"),
     ],
-    ids=range(8),
+    ids=range(14),
 )
-def test_reports_without_epochs(reports, pattern, loss, tmp_path):
-    """The last one counts, also if its line has no end."""
-    command = Command(script_of(tmp_path, f"print(*{reports}, sep='\\n', end='')"), pattern=pattern)
-    run = run_of(command, tmp_path, {})
-    if isinstance(loss, str):
-        with pytest.raises(RuntimeError, match=loss):
-            run.train_epoch(4)
-        run.close()
-    else:
+def test_the_last_report_of_a_command_counts_or_it_says_why(reports, pattern, loss, tmp_path):
+    """Also if its line has no end."""
+    text = f"print(*{reports}, sep='\\n', end='')" if reports else "exit('no such file x.bin')"
+    run = run_of(Command(script_of(tmp_path, text), pattern=pattern), tmp_path, {})
+    if not isinstance(loss, str):
         assert trained(run, 4) == [loss]
+        return
+    with pytest.raises(RuntimeError, match=loss):
+        run.train_epoch(4)
+    run.close()
 
 
 def read_aloud(settings, seed):
@@ -324,23 +330,6 @@ def test_a_program_that_goes_on_and_stops_early_does_not_begin_again(tmp_path):
     trained(run_of(three_epochs, tmp_path), 1)
     assert trained(run_of(three_epochs, tmp_path), 9) == [1, 1 / 2, 1 / 3, 1 / 3]
     assert STARTED == [None, 1]
-
-
-def test_a_command_that_fails_says_why(tmp_path):
-    for number, (text, message) in enumerate(
-        [
-            ("import sys\nsys.exit('no such file x.bin')", "exit code 1: no such file x.bin"),
-            ("print('{\"loss\": 1}')", "it reported loss, not 'valid'; name the metric"),
-            ("print(1)", "it reported nothing, not 'valid'"),
-            ('print(\'{"epoch": 2, "valid": 1}\')', "reported epoch 2 after epoch 0; if it counts"),
-            ('print(\'{"epoch": "one", "valid": 1}\')', "epoch is 'one', not a number"),
-            ('print(\'{"valid": "low"}\')', "valid is 'low', not a number"),
-        ]
-    ):
-        run = run_of(Command(script_of(tmp_path, text)), tmp_path / str(number), {})
-        with pytest.raises(RuntimeError, match=message):
-            run.train_epoch(4)
-        run.close()
 
 
 REPORTS = {
