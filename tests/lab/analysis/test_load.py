@@ -7,7 +7,7 @@ import pytest
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.load import REMEDY, load_study, read_events
 from lmzoo.lab.analysis.verdict_lines import data_warnings
-from lmzoo.lab.store.records import RunFolder, json_bytes, record_line
+from lmzoo.lab.store.records import RunFolder, is_config, json_bytes, record_line
 from tests.lab.analysis.toy_study import ToyStudy
 
 
@@ -121,6 +121,18 @@ def test_a_run_with_a_damaged_config_is_left_out_and_named(toy, content):
     said = f"full-confirm-1 has no readable config.json; if it was a run, {REMEDY}"
     assert folder.damaged == (said,)
     assert f"WARNING: {folder.damaged[0]}" in data_warnings(folder.study, folder.damaged)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("floor", [1]), ("floor", {"token": "1"}), ("ceiling", "x"), ("vocab", 2.0), ("seed", -1),
+     ("seed", True), ("point", {"id": 1}), ("point", []), ("leaks", None), ("model", "gru")],
+)  # fmt: skip
+def test_a_config_with_a_value_of_another_type_is_damaged(toy, name, value):
+    path = toy.records_path("full-confirm-1").with_name("config.json")
+    config = json.loads(path.read_bytes())
+    assert is_config(config)
+    assert not is_config({**config, name: value})
 
 
 def test_errors_name_the_folder_and_the_next_step(toy, tmp_path):

@@ -12,7 +12,7 @@ from lmzoo.base.own_parts import import_source
 from lmzoo.data.corpus import open_corpus
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import USER_CODE
-from lmzoo.lab.store.user_code import UserCode, _module_code, load, save, user_code
+from lmzoo.lab.store.user_code import UserCode, _module_code, load, save, trust_file, user_code
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.run import identity_config
 from tests.own_part_files import own_parts as own_parts
@@ -153,3 +153,9 @@ def test_code_that_another_account_has_saved_is_not_run(
     assert "own_mingru" not in sys.modules
     monkeypatch.setenv("LMZOO_TRUST", "1")
     load(code.facts, copy)
+
+
+def test_trust_is_kept_in_the_home_of_an_account(tmp_path, monkeypatch):
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert trust_file().is_relative_to(tmp_path / ".local/share")
