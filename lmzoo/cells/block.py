@@ -12,7 +12,8 @@ from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.draws import WINDOW, linear, ones, tap_bias, taps
-from lmzoo.cells.matrix import MatrixCell, convolve, normed
+from lmzoo.cells.matrix import MatrixCell, normed
+from lmzoo.functional.convolution import convolve
 from lmzoo.kernels.tokens import TokenInputs
 
 BlockCut = StrEnum("BlockCut", "CONVOLUTION OUTPUT_GATE NORM FEED_FORWARD RESIDUAL")

@@ -16,7 +16,7 @@ from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights, affin
 from lmzoo.cells.cuts import ZeroWeights, cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.cells.draws import WINDOW, normal
-from lmzoo.cells.matrix import convolve
+from lmzoo.functional.convolution import convolve
 from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.functional.parameters import unit_normal
 from lmzoo.kernels.tokens import TokenInputs

@@ -16,10 +16,8 @@ from lmzoo.cells.base import CELLS, State
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, tap_bias, taps
 from lmzoo.cells.matrix import Drawn, MatrixCell, head_size, normed
-from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.functional.matrix_state import Update
 from lmzoo.functional.selective_scan import selective_scan
-from lmzoo.kernels.dispatch import has_kernels
 
 MambaCut = StrEnum("MambaCut", "DELTA B C SKIP CONVOLUTION GATE")
 
@@ -103,11 +101,6 @@ class Mamba(MatrixCell):
         c = w.fixed_c.expand(shape) if w.c is None else linear(x, w.c)
         return nn.functional.softplus(delta), b, c
 
-    def decay(self, delta: Float[Tensor, "*N D"]) -> Float[Tensor, "*N S D"]:
-        """Return a_t."""
-        decay = (-self._rate() * delta[..., None, :]).exp()
-        return 2 * decay - 1 if self.config.signed else decay
-
     def readout(self, o: Float[Tensor, "*N D"], z: dict[str, Tensor]) -> Float[Tensor, "*N E"]:
         """Return y from o = Sᵀ C."""
         o = o if self.w.skip is None else o + self.w.skip * z["x"]
@@ -119,22 +112,18 @@ class Mamba(MatrixCell):
         parts, memory = self.prepare(projected[:, None], tuple(memory))
         z = {name: part[:, 0] for name, part in parts.items()}
         delta, b, c = self.maps(z["x"])
-        s = self.decay(delta) * s[:, 0] + b[..., None] * (delta * z["x"])[..., None, :]
+        decay = (-self._rate() * delta[..., None, :]).exp()
+        decay = 2 * decay - 1 if self.config.signed else decay
+        s = decay * s[:, 0] + b[..., None] * (delta * z["x"])[..., None, :]
         return self.readout((c[..., None] * s).sum(-2), z), (s[:, None], *memory)
 
     def scan_projected(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         s, *memory = state
         z, memory = self.prepare(projected, tuple(memory))
         delta, b, c = self.maps(z["x"])
-        if has_kernels(delta) and not self.config.signed:
-            o, s = selective_scan(z["x"], delta, self._rate(), b, c, s[:, 0])
-            return self.readout(o, z), (s[:, None], *memory)
-        written = b[..., None] * (delta * z["x"])[..., None, :]
-        decay = self.decay(delta).flatten(-2)
-        states = linear_recurrence(decay, written.flatten(-2), s.flatten(1))
-        states = states.unflatten(-1, (self.keys, self.values))
-        o = (c[..., None] * states).sum(-2)
-        return self.readout(o, z), (states[:, -1:], *memory)
+        signed = self.config.signed
+        o, s = selective_scan(z["x"], delta, self._rate(), b, c, s[:, 0], signed=signed)
+        return self.readout(o, z), (s[:, None], *memory)
 
     def _rate(self) -> Float[Tensor, "S D"]:
         return self.w.log_rate.exp().view(self.keys, -1)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from lmzoo.cells.base import Cell, Inputs, OwnDraw, State, Weights
 from lmzoo.cells.draws import WINDOW
+from lmzoo.functional.convolution import convolve
 from lmzoo.functional.matrix_state import Update, matrix_scan, matrix_step
 
 Drawn = tuple[tuple[int, ...], OwnDraw]
@@ -104,15 +105,16 @@ class MatrixCell(Cell):
         self, projected: Float[Tensor, "B T G"], memory: State
     ) -> tuple[dict[str, Tensor], State]:
         """Return the named projections of T steps, convolved where published, and the memory."""
-        z, size = projected, self._conv_columns
-        if self._convolves:
-            bias = getattr(self.w, "bias_conv", None)
-            mixed, window = convolve(z[..., :size], memory[0], self.w.conv, bias)
-            z, memory = torch.cat([mixed, z[..., size:]], dim=-1), (window,)
-        parts = dict(zip(self._columns, z.split([*self._columns.values()], dim=-1), strict=True))
-        for name in self._convolved_present:
-            parts[name] = nn.functional.silu(parts[name])
-        return parts, memory
+        columns, count = [*self._columns.values()], len(self._convolved_present)
+        if count:
+            mixed, *rest = projected.split([self._conv_columns, *columns[count:]], dim=-1)
+            if self._convolves:
+                bias = getattr(self.w, "bias_conv", None)
+                mixed, *memory = convolve(mixed, memory[0], self.w.conv, bias)
+            parts = *map(nn.functional.silu, mixed.split(columns[:count], dim=-1)), *rest
+        else:
+            parts = projected.split(columns, dim=-1)
+        return dict(zip(self._columns, parts, strict=True)), tuple(memory)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         matrix, *memory = state
@@ -168,19 +170,6 @@ class MatrixCell(Cell):
     def split_heads(self, x: Float[Tensor, "*N M"]) -> Float[Tensor, "*N n D"]:
         """Split the last axis by heads."""
         return x.unflatten(-1, (self.heads, -1))
-
-
-def convolve(
-    x: Float[Tensor, "B T C"],
-    past: Float[Tensor, "B P C"],
-    taps: Float[Tensor, "C W"],
-    bias: Float[Tensor, "C"] | None = None,
-) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B P C"]]:
-    """Convolve each channel over time, causally, after P = W − 1 inputs; return the last P, too."""
-    steps, window = x.shape[1], torch.cat([past, x], dim=1)
-    shifted = [window[:, j : j + steps] * taps[:, j] for j in range(taps.shape[-1])]
-    mixed = torch.stack(shifted).sum(0)
-    return mixed if bias is None else mixed + bias, window[:, steps:]
 
 
 def normed(x: Tensor, scales: Tensor | None) -> Tensor:

@@ -15,7 +15,8 @@ from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights
 from lmzoo.cells.cuts import ZeroWeights, cuts_of
 from lmzoo.cells.draws import WINDOW, normal, ones, tap_bias, taps
-from lmzoo.cells.matrix import Drawn, MatrixCell, convolve, head_size
+from lmzoo.cells.matrix import Drawn, MatrixCell, head_size
+from lmzoo.functional.convolution import convolve
 from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.functional.matrix_state import Update
 

@@ -18,7 +18,7 @@ Martin & Cundy 2018 (arXiv:1709.04057). The gradients are derived here.
 from typing import Any
 
 import torch
-from jaxtyping import Num
+from jaxtyping import Float, Num
 from torch import Tensor
 
 from lmzoo.kernels.dispatch import Backward, CustomFunction, has_gpu_kernels, run_kernel
@@ -30,7 +30,7 @@ def linear_recurrence(
     a: Num[Tensor, "*N T H"], b: Num[Tensor, "*N T H"], start: Num[Tensor, "*N H"]
 ) -> Num[Tensor, "*N T H"]:
     """Return h_1 .. h_T from h_0 = start; all have one dtype."""
-    if has_gpu_kernels(b) or (b.device.type == "cpu" and b.dtype in KERNEL_DTYPES):
+    if _has_kernels(b):
         return _Recurrence.apply(a, b, start)
     return doubling_recurrence(a, b, start)
 
@@ -48,6 +48,25 @@ def doubling_recurrence(
         a = torch.cat([a[..., :step, :], late * a[..., :-step, :]], dim=-2)
         step *= 2
     return b
+
+
+def _has_kernels(b: Tensor) -> bool:
+    return has_gpu_kernels(b) or (b.device.type == "cpu" and b.dtype in KERNEL_DTYPES)
+
+
+def recurrence_gradients(
+    g: Float[Tensor, "*N T H"],
+    a: Float[Tensor, "*N T H"],
+    h: Float[Tensor, "*N T H"],
+    start: Float[Tensor, "*N H"],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of a, b and start from those of h_1 .. h_T."""
+    if _has_kernels(h):
+        return _RecurrenceBackward.apply(g, a, h, start)
+    later = torch.cat([a[..., 1:, :], torch.zeros_like(a[..., :1, :])], dim=-2)
+    db = doubling_recurrence(later.flip(-2), g.flip(-2), torch.zeros_like(start)).flip(-2)
+    before = torch.cat([start[..., None, :], h[..., :-1, :]], dim=-2)
+    return db * before, db, a[..., 0, :] * db[..., 0, :]
 
 
 class _Recurrence(CustomFunction):

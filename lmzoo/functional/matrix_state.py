@@ -28,13 +28,13 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from lmzoo.kernels.dispatch import Backward, CustomFunction, as_arrays, has_kernels, run_kernel
 
-CHUNK, CHUNK_OF_VECTORS = 16, 8
-"""Steps of a chunk with one decay per head, and with one per key channel, which needs a table of
-K decays for each pair of steps. The fastest on a CPU at T=138 and width 64."""
+CHUNK, CHUNK_OF_VECTORS = 32, 12
+"""Most steps of a chunk with one decay per head, and with one per key channel, which needs a table
+of K decays for each pair of steps."""
 
 
 class Update(NamedTuple):
@@ -86,57 +86,139 @@ def matrix_scan(
     length = update.query.shape[1]
     if chunk is None:
         chunk = CHUNK if update.log_decay.shape[-1] == 1 else CHUNK_OF_VECTORS
-    chunk = min(chunk, length)
-    # Padding has decay 1 and no key: it leaves the state as it is.
-    q, k, v, log_w = (_chunks(part, chunk) for part in update[:4])
-    total = log_w.cumsum(-2)
-    end = total[..., -1:, :]
-    decay, to_end = _decays(total, total, diagonal=0), (end - total).exp()
-    attend, from_start, written = _products(q, k, decay), q * total.exp(), (k * to_end).mT
-    kept = end.mT.exp()
-    if update.erase is None or update.probe is None:
-        outputs = []
-        for m in range(q.shape[1]):
-            outputs.append(from_start[:, m] @ state + attend[:, m] @ v[:, m])
-            state = kept[:, m] * state + written[:, m] @ v[:, m]
-        return _joined(outputs, length), state
-    p, r = _chunks(update.erase, chunk), _chunks(update.probe, chunk)
-    before = _decays(total - log_w, total, diagonal=-1)
-    system, known = _products(r, p, before), _products(r, k, before)
-    probed = r * (total - log_w).exp()
-    attend_erased, erased, outputs = _products(q, p, decay), (p * to_end).mT, []
-    for m in range(q.shape[1]):
-        right = probed[:, m] @ state + known[:, m] @ v[:, m]
-        u = torch.linalg.solve_triangular(system[:, m], right, upper=False, unitriangular=True)
-        output = from_start[:, m] @ state + attend[:, m] @ v[:, m]
-        outputs.append(output - attend_erased[:, m] @ u)
-        state = kept[:, m] * state + written[:, m] @ v[:, m] - erased[:, m] @ u
-    return _joined(outputs, length), state
+    size, outputs = -(-length // -(-length // chunk)), []
+    present = [part for part in update if part is not None]
+    for parts in zip(*(part.split(size, dim=1) for part in present), strict=True):
+        o, state, *_ = _Chunk.apply(*parts[:4], state, *parts[4:])
+        outputs.append(o)
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1), state
 
 
-def _joined(outputs: list[Tensor], length: int) -> Float[Tensor, "B T n V"]:
-    return torch.cat(outputs, dim=-2).transpose(1, 2)[:, :length]
+class _Chunk(CustomFunction):
+    """(q, k, v, log w, S_0), then (p, r) or nothing -> (O, S', what the gradient reads).
+
+    X = (q; r) and Y = (k; −p) are stacked, so that A = X Yᵀ ⊙ decays has all products of vectors.
+    With Z = (V; U) it is O = [.. A^{qk} −A^{qp}] Z.
+    """
+
+    @staticmethod
+    def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
+        parts = [*tensors[:4], *tensors[5:]]
+        q, k, v, log_w, *erased = (part.transpose(-3, -2) for part in parts)
+        lead, steps, rows = q.shape[:-2], q.shape[-2], log_w.cumsum(-2)
+        later = torch.ones(steps, steps, dtype=torch.bool, device=q.device).triu(1)
+        if erased:
+            q, k = torch.cat([q, erased[1]], -2), torch.cat([k, -erased[0]], -2)
+            rows = torch.cat([rows, rows - log_w], -2)
+            later = torch.cat([later, later | ~later.mT])
+        x, y, v, rows, start = (t.flatten(0, -3) for t in (q, k, v, rows, tensors[4]))
+        total = rows[:, :steps]
+        decay = rows[:, :, None] - total[:, None]
+        decay = decay.masked_fill_(later[..., None], -torch.inf).exp_()
+        a = _products(x, y, decay)
+        read = torch.bmm(x * rows.exp(), start).baddbmm_(a[..., :steps], v)
+        o, z = read[:, :steps], v
+        if erased:
+            u = torch.linalg.solve_triangular(
+                -a[:, steps:, steps:], read[:, steps:], upper=False, unitriangular=True
+            )
+            z, o = torch.cat([v, u], 1), o.baddbmm_(a[:, :steps, steps:], u)
+        end = total[:, -1:]
+        written = y * _twice((end - total).exp(), y)
+        end = torch.baddbmm(end.mT.exp() * start, written.mT, z)
+        o = o.unflatten(0, lead).transpose(-3, -2)
+        return o, *(t.unflatten(0, lead) for t in (end, x, y, z, rows, decay, a))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.mark_non_differentiable(*output[2:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs, *output[1:])
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor | None) -> Any:
+        g = torch.zeros_like(ctx.saved_tensors[2]) if upstream[0] is None else upstream[0]
+        return _ChunkBackward.apply(g, upstream[1], *ctx.saved_tensors)
 
 
-def _chunks(part: Float[Tensor, "B T n K"], chunk: int) -> Float[Tensor, "B M n C K"]:
-    """Split into M chunks of C steps, with zeros at the end."""
-    padded = nn.functional.pad(part, (0, 0, 0, 0, 0, -part.shape[1] % chunk))
-    return padded.unflatten(1, (-1, chunk)).transpose(2, 3)
+class _ChunkBackward(Backward):
+    r"""(∂L/∂O, ∂L/∂S', *inputs, S', *saved) -> gradients of all inputs.
+
+    With H = (∂L/∂O; ∂L/∂(A^{rk} V + ..)) it is ∂L/∂A = H Zᵀ. The decays scale the vectors, x_t by
+    e^{L_t} and y_s by e^{−L_s}, so ∂L/∂L_t = x_t ⊙ ∂L/∂x_t − y_t ⊙ ∂L/∂y_t.
+    """
+
+    @staticmethod
+    def forward(g: Tensor, g_end: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+        lead = tensors[4].shape[:-2]
+        start, end, x, y, z, rows, decay, a = (
+            tensor.flatten(0, len(lead) - 1) for tensor in (tensors[4], *tensors[-7:])
+        )
+        steps, h = decay.shape[2], g.transpose(-3, -2).flatten(0, -3)
+        total = rows[:, :steps]
+        to_end = (total[:, -1:] - total).exp()
+        written = y * _twice(to_end, y)
+        g_end = None if g_end is None else g_end.reshape(end.shape)
+        if y.shape[1] > steps:
+            du = torch.bmm(a[:, :steps, steps:].mT, h)
+            if g_end is not None:
+                du = du.baddbmm_(written[:, steps:], g_end)
+            right = torch.linalg.solve_triangular(
+                -a[:, steps:, steps:].mT, du, upper=True, unitriangular=True
+            )
+            h = torch.cat([h, right], 1)
+        from_start = rows.exp()
+        dv = torch.bmm(a[..., :steps].mT, h)
+        dstart = torch.bmm((x * from_start).mT, h)
+        dx, dy = _products_backward(torch.bmm(h, z.mT), x, y, decay)
+        dx.addcmul_(torch.bmm(h, start.mT), from_start)
+        if g_end is not None:
+            dv.baddbmm_(written[:, :steps], g_end)
+            dstart.addcmul_(total[:, -1:].mT.exp(), g_end)
+            dy += torch.bmm(z, g_end.mT) * _twice(to_end, y)
+        by_x, by_y = x * dx, y * dy
+        if rows.shape[-1] == 1:
+            by_x, by_y = by_x.sum(-1, keepdim=True), by_y.sum(-1, keepdim=True)
+        by_x, by_y = by_x.unflatten(1, (-1, steps)), by_y.unflatten(1, (-1, steps))
+        dlog = (by_x.sum(1) - by_y.sum(1)).flip(1).cumsum(1).flip(1)
+        if g_end is not None:
+            kept = (end * g_end).sum(-1)[:, None]
+            dlog += kept if rows.shape[-1] > 1 else kept.sum(-1, keepdim=True)
+        parts = [dx[:, :steps], dy[:, :steps], dv, dlog]
+        if y.shape[1] > steps:
+            dlog -= by_x[:, 1]  # r reads the state before the decay of its step
+            parts += [-dy[:, steps:], dx[:, steps:]]
+        parts = [part.unflatten(0, lead).transpose(-3, -2) for part in parts]
+        return *parts[:4], dstart.unflatten(0, lead), *parts[4:]
 
 
-def _decays(upto: Tensor, since: Tensor, diagonal: int) -> Float[Tensor, "B M n C C D"]:
-    """Return exp(upto_t − since_s) for s ≤ t + diagonal, and 0 elsewhere."""
-    steps = torch.arange(upto.shape[-2], device=upto.device)
-    later = steps > steps[:, None] + diagonal
-    exponents = upto[..., :, None, :] - since[..., None, :, :]
-    return exponents.masked_fill(later[..., None], -torch.inf).exp()
+def _twice(decay: Tensor, like: Tensor) -> Tensor:
+    """Repeat the steps of a decay as often as `like` has them."""
+    return decay.repeat(1, like.shape[1] // decay.shape[1], 1)
 
 
-def _products(x: Tensor, y: Tensor, decay: Tensor) -> Float[Tensor, "B M n C C"]:
-    """Return Σ_i x_ti y_si decay_tsi."""
+def _products(x: Tensor, y: Tensor, decay: Float[Tensor, "N R T D"]) -> Float[Tensor, "N R S"]:
+    """Return Σ_i x_ti y_si decay_tsi; y has the T steps of the decays once or twice."""
+    steps = decay.shape[2]
     if decay.shape[-1] == 1:
-        return (x @ y.mT) * decay[..., 0]
-    return (x[..., :, None, :] * y[..., None, :, :] * decay).sum(-1)
+        products = torch.bmm(x, y.mT)
+        products.unflatten(2, (-1, steps)).mul_(decay.mT)
+        return products
+    table = decay[:, :, None] * y.unflatten(1, (-1, steps))[:, None]
+    return (table.flatten(2, 3) @ x[..., None])[..., 0]
+
+
+def _products_backward(
+    g: Tensor, x: Tensor, y: Tensor, decay: Float[Tensor, "N R T D"]
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of x and y."""
+    steps = decay.shape[2]
+    if decay.shape[-1] == 1:
+        g.unflatten(2, (-1, steps)).mul_(decay.mT)
+        return torch.bmm(g, y), torch.bmm(g.mT, x)
+    table = (g.unflatten(2, (-1, steps))[..., None] * decay[:, :, None]).flatten(2, 3)
+    dx = (table * y[:, None]).sum(2)
+    return dx, table.mul_(x[:, :, None]).sum(1)
 
 
 class _Scan(CustomFunction):

@@ -46,9 +46,9 @@ from lmzoo.cells.attention import Memory, MemoryConfig, SoftmaxAttention
 from lmzoo.cells.base import State
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.draws import WINDOW, taps
-from lmzoo.cells.matrix import convolve
 from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.base import EMISSIONS
+from lmzoo.functional.convolution import convolve
 
 Cache = tuple[State, Tensor | None]
 """What later positions read of the attention, and the inputs (B, 3, E) of the convolution."""

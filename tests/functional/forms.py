@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from lmzoo.functional.convolution import convolve
 from lmzoo.functional.linear_recurrence import doubling_recurrence, linear_recurrence
 from lmzoo.functional.matrix_state import Update, matrix_scan, matrix_step
 from lmzoo.functional.normalise import naive_project_to_sphere, project_to_sphere
 from lmzoo.functional.selective_scan import selective_scan
 from lmzoo.functional.tied_softmax import log_normalisers, naive_tied_log_prob, tied_log_prob
 from lmzoo.functional.token_mixture import mixture_log_prob, naive_mixture_log_prob
+from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.laws.tiny import assert_close
 from tests.tiny import FINE
 
@@ -27,6 +29,8 @@ class Form(NamedTuple):
     """The tolerance in float32, relative to the largest number of a result."""
     has_second: bool = False
     """Whether it has a second derivative; all others must raise."""
+    spreads_nan: bool = False
+    """Whether a product with zeros makes more numbers NaN."""
 
 
 def normal(seed: int, *shapes: tuple[int, ...], dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -82,14 +86,32 @@ def selective_inputs(steps: int, seed: int) -> list[Tensor]:
 
 
 def selective_loop(
-    x: Tensor, delta: Tensor, rate: Tensor, b: Tensor, c: Tensor, state: Tensor
+    x: Tensor, delta: Tensor, rate: Tensor, b: Tensor, c: Tensor, state: Tensor, *, signed: bool
 ) -> tuple[Tensor, Tensor]:
     outputs = []
     for t in range(x.shape[1]):
         write = b[:, t, :, None] * (delta * x)[:, t, None]
-        state = (-rate * delta[:, t, None]).exp() * state + write
+        decay = (-rate * delta[:, t, None]).exp()
+        state = (2 * decay - 1 if signed else decay) * state + write
         outputs.append((c[:, t, :, None] * state).sum(1))
     return torch.stack(outputs, 1), state
+
+
+def convolution_inputs(steps: int, seed: int) -> list[Tensor]:
+    width = 1 + seed % 5
+    return normal(seed, (2, steps, width), (2, 3, width), (width, 4), (width,))
+
+
+def shifted_sum(x: Tensor, past: Tensor, taps: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    z = torch.cat([past, x], 1)
+    y = [(z[:, t : t + 4] * taps.mT).sum(1) + bias for t in range(x.shape[1])]
+    return torch.stack(y, 1), z[:, -3:]
+
+
+def stored(function: Callable[..., Any], *inputs: Tensor) -> Any:
+    """Call a function as on a device without its kernels."""
+    with without_kernels("cpu"):
+        return function(*inputs)
 
 
 def matrix_inputs(steps: int, seed: int, *, vector: bool, delta: bool) -> list[Tensor]:
@@ -133,13 +155,23 @@ FORMS = {
     "complex recurrence": Form(linear_recurrence, loop, COMPLEX),
     "doubling": Form(doubling_recurrence, loop, REAL, has_second=True),
     "complex doubling": Form(doubling_recurrence, loop, COMPLEX, has_second=True),
-    "selective scan": Form(selective_scan, selective_loop, selective_inputs),
+    "convolution": Form(
+        partial(stored, convolve), shifted_sum, convolution_inputs, spreads_nan=True
+    ),
+    **{
+        f"selective scan, {signed=}, {kernels=}": Form(
+            scan if kernels else partial(stored, scan),
+            partial(selective_loop, signed=signed),
+            selective_inputs,
+        )
+        for signed, kernels in ((False, True), (False, False), (True, False))
+        for scan in [partial(selective_scan, signed=signed)]
+    },
     **{
         f"matrix states, {vector=}, {delta=}, {chunk=}": Form(
             partial(scan_matrices, chunk),
             matrix_loop,
             partial(matrix_inputs, vector=vector, delta=delta),
-            has_second=chunk is not None,
         )
         for vector, delta, chunk in product((False, True), (False, True), (4, None))
     },

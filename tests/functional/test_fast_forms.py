@@ -115,15 +115,17 @@ def test_nan_stays_where_the_plain_formula_has_it(name: str) -> None:
         broken = [x.clone() for x in inputs]
         broken[i].view(-1)[broken[i].numel() // 2] = torch.nan
         pairs = zip(flat(form.fast(*broken)), flat(form.plain(*broken)), strict=True)
-        assert all(fast.isnan().equal(plain.isnan()) for fast, plain in pairs), f"input {i}"
+        for fast, plain in pairs:
+            found = fast.isnan() & plain.isnan() if form.spreads_nan else fast.isnan()
+            assert found.equal(plain.isnan()), f"input {i}"
 
 
 @every_form
 def test_a_second_derivative_is_right_or_raises(name: str) -> None:
     form = FORMS[name]
-    x, *rest = form.draw(3, 9)
-    x.requires_grad_()
-    (first,) = torch.autograd.grad(total(form.fast, x, *rest), x, create_graph=True)
+    inputs = form.draw(3, 9)
+    leaves = [inputs[i].requires_grad_() for i in floats(inputs)]
+    first, *_ = torch.autograd.grad(total(form.fast, *inputs), leaves, create_graph=True)
     if not form.has_second:
         with pytest.raises(NotImplementedError):
             first.abs().sum().backward()

@@ -1,12 +1,14 @@
 """Matrix states, by the kernel and in chunks, equal products of explicit transition matrices."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
 
 from lmzoo.functional.matrix_state import Update, matrix_scan
 from lmzoo.laws.tiny import assert_close
-from tests.functional.forms import matrix_inputs
+from tests.functional.forms import agree, matrix_inputs, matrix_loop, results, scan_matrices
 from tests.tiny import FINE
 
 
@@ -35,11 +37,16 @@ def test_scans_equal_products_of_matrices(*, vector: bool, delta: bool) -> None:
         assert_close(found, brute_force(update, state), FINE, f"outputs, {length} in {chunk}")
 
 
-def test_a_fast_decay_neither_overflows_nor_loses_gradients() -> None:
-    state, *parts, log_decay = (x.float() for x in matrix_inputs(256, 0, vector=True, delta=False))
-    log_decay = (50 * log_decay).requires_grad_()
-    outputs, _ = matrix_scan(Update(*parts, log_decay), state)
-    outputs.sum().backward()
-    assert outputs.isfinite().all()
-    assert log_decay.grad is not None
-    assert log_decay.grad.isfinite().all()
+@pytest.mark.parametrize("chunk", [None, 12])
+@pytest.mark.parametrize("vector", [False, True])
+@pytest.mark.parametrize("delta", [False, True])
+def test_a_fast_decay_neither_overflows_nor_loses_gradients(
+    chunk: int | None, *, vector: bool, delta: bool
+) -> None:
+    inputs = matrix_inputs(256, 0, vector=vector, delta=delta)
+    inputs[4] *= 50
+    agree(
+        results(partial(scan_matrices, chunk), [x.float() for x in inputs]),
+        results(matrix_loop, inputs),
+        1e-4,
+    )
