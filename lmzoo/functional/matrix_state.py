@@ -30,7 +30,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmzoo.kernels.dispatch import Backward, CustomFunction, as_arrays, has_kernels, run_kernel
+from lmzoo.kernels.dispatch import (
+    Backward,
+    CustomFunction,
+    as_arrays,
+    has_kernels,
+    run_kernel,
+    without_autocast,
+)
 
 CHUNK, CHUNK_OF_VECTORS = 32, 12
 """Most steps of a chunk with one decay per head, and with one per key channel, which needs a table
@@ -87,10 +94,11 @@ def matrix_scan(
     if chunk is None:
         chunk = CHUNK if update.log_decay.shape[-1] == 1 else CHUNK_OF_VECTORS
     size, outputs = -(-length // -(-length // chunk)), []
-    present = [part for part in update if part is not None]
-    for parts in zip(*(part.split(size, dim=1) for part in present), strict=True):
-        o, state, *_ = _Chunk.apply(*parts[:4], state, *parts[4:])
-        outputs.append(o)
+    present = [part.to(state.dtype) for part in update if part is not None]
+    with without_autocast(state):
+        for parts in zip(*(part.split(size, dim=1) for part in present), strict=True):
+            o, state, *_ = _Chunk.apply(*parts[:4], state, *parts[4:])
+            outputs.append(o)
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1), state
 
 
@@ -138,7 +146,8 @@ class _Chunk(CustomFunction):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> Any:
         g = torch.zeros_like(ctx.saved_tensors[2]) if upstream[0] is None else upstream[0]
-        return _ChunkBackward.apply(g, upstream[1], *ctx.saved_tensors)
+        with without_autocast(g):
+            return _ChunkBackward.apply(g, upstream[1], *ctx.saved_tensors)
 
 
 class _ChunkBackward(Backward):

@@ -19,7 +19,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.functional.linear_recurrence import linear_recurrence, recurrence_gradients
-from lmzoo.kernels.dispatch import Backward, CustomFunction, as_arrays, has_kernels, run_kernel
+from lmzoo.kernels.dispatch import (
+    Backward,
+    CustomFunction,
+    as_arrays,
+    has_kernels,
+    run_kernel,
+    without_autocast,
+)
 
 
 def selective_scan(
@@ -35,7 +42,9 @@ def selective_scan(
     """Return (y_1 .. y_T, S_T); `rate` is A. With `signed` the decay is 2 exp(−A ⊙ Δ_t) − 1."""
     if has_kernels(delta) and not signed:
         return _Scan.apply(x, delta, rate, b, c, start)
-    return _Stored.apply(x, delta, rate, b, c, start, signed)[:2]
+    parts = (part.to(start.dtype) for part in (x, delta, rate, b, c))
+    with without_autocast(start):
+        return _Stored.apply(*parts, start, signed)[:2]
 
 
 class _Scan(CustomFunction):
@@ -103,7 +112,8 @@ class _Stored(CustomFunction):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> Any:
         g = torch.zeros_like(ctx.saved_tensors[0]) if upstream[0] is None else upstream[0]
-        return *_StoredBackward.apply(g, upstream[1], ctx.signed, *ctx.saved_tensors), None
+        with without_autocast(g):
+            return *_StoredBackward.apply(g, upstream[1], ctx.signed, *ctx.saved_tensors), None
 
 
 class _StoredBackward(Backward):

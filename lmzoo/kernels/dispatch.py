@@ -62,6 +62,11 @@ def _has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None and torch.version.hip is None
 
 
+def without_autocast(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which products have the type of their factors."""
+    return torch.autocast("cuda" if tensor.is_cuda else "cpu", enabled=False)
+
+
 def as_arrays(*tensors: Tensor) -> list[Any]:
     """Return the tensors as NumPy arrays in C order.
 
