@@ -87,31 +87,37 @@ def matrix_scan(
 
     On a CPU by a kernel, elsewhere or with a `chunk` in chunks of so many steps.
     """
-    if chunk is None and has_kernels(update.query):
-        erased = () if update.erase is None else update[4:]
-        return _Scan.apply(*update[:4], state, *erased)
-    length = update.query.shape[1]
+    length, by_kernel = update.query.shape[1], chunk is None and has_kernels(update.query)
     if chunk is None:
         chunk = CHUNK if update.log_decay.shape[-1] == 1 else CHUNK_OF_VECTORS
-    size, outputs = -(-length // -(-length // chunk)), []
-    present = [part.to(state.dtype) for part in update if part is not None]
+    size = length if by_kernel else -(-length // -(-length // chunk))
+    outputs, present = [], [part.to(state.dtype) for part in update if part is not None]
+    steps = (part.split(size, dim=1) for part in present)
+    split = [present] if size == length else zip(*steps, strict=True)
     with without_autocast(state):
-        for parts in zip(*(part.split(size, dim=1) for part in present), strict=True):
-            o, state, *_ = _Chunk.apply(*parts[:4], state, *parts[4:])
+        for parts in split:
+            o, state, *_ = _Scan.apply(*parts[:4], state, by_kernel, *parts[4:])
             outputs.append(o)
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1), state
 
 
-class _Chunk(CustomFunction):
-    """(q, k, v, log w, S_0), then (p, r) or nothing -> (O, S', what the gradient reads).
+class _Scan(CustomFunction):
+    """(q, k, v, log w, S_0, by a kernel?), then (p, r) or nothing -> (O, S', what a chunk saves).
 
     X = (q; r) and Y = (k; −p) are stacked, so that A = X Yᵀ ⊙ decays has all products of vectors.
     With Z = (V; U) it is O = [.. A^{qk} −A^{qp}] Z.
     """
 
     @staticmethod
-    def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
-        parts = [*tensors[:4], *tensors[5:]]
+    def forward(*args: Any) -> tuple[Tensor, ...]:
+        parts, start, by_kernel = [*args[:4], *args[6:]], args[4], args[5]
+        if by_kernel:
+            from lmzoo.kernels.cpu import matrix_state as kernels
+
+            o, end = parts[2].new_empty(parts[2].shape), start.new_empty(start.shape)
+            inputs = _kernel_inputs(*parts[:4], start, *parts[4:])
+            run_kernel(kernels.forward, *inputs, *_rows(o, end))
+            return o, end
         q, k, v, log_w, *erased = (part.transpose(-3, -2) for part in parts)
         lead, steps, rows = q.shape[:-2], q.shape[-2], log_w.cumsum(-2)
         later = torch.ones(steps, steps, dtype=torch.bool, device=q.device).triu(1)
@@ -119,7 +125,7 @@ class _Chunk(CustomFunction):
             q, k = torch.cat([q, erased[1]], -2), torch.cat([k, -erased[0]], -2)
             rows = torch.cat([rows, rows - log_w], -2)
             later = torch.cat([later, later | ~later.mT])
-        x, y, v, rows, start = (t.flatten(0, -3) for t in (q, k, v, rows, tensors[4]))
+        x, y, v, rows, start = (t.flatten(0, -3) for t in (q, k, v, rows, start))
         total = rows[:, :steps]
         decay = rows[:, :, None] - total[:, None]
         decay = decay.masked_fill_(later[..., None], -torch.inf).exp_()
@@ -141,24 +147,36 @@ class _Chunk(CustomFunction):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.mark_non_differentiable(*output[2:])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs, *output[1:])
+        ctx.save_for_backward(*inputs[:5], *inputs[6:], *output[1:])
+        ctx.count = len(inputs) - 1
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> Any:
-        g = torch.zeros_like(ctx.saved_tensors[2]) if upstream[0] is None else upstream[0]
+        saved, g, g_end = ctx.saved_tensors, *upstream[:2]
+        g = torch.zeros_like(saved[2]) if g is None else g
+        if g_end is None and len(saved) == ctx.count + 1:  # by a kernel
+            g_end = torch.zeros_like(saved[4])
         with without_autocast(g):
-            return _ChunkBackward.apply(g, upstream[1], *ctx.saved_tensors)
+            gradients = _ScanBackward.apply(g, g_end, ctx.count, *saved)
+        return *gradients[:5], None, *gradients[5:]
 
 
-class _ChunkBackward(Backward):
-    r"""(∂L/∂O, ∂L/∂S', *inputs, S', *saved) -> gradients of all inputs.
+class _ScanBackward(Backward):
+    r"""(∂L/∂O, ∂L/∂S', number of inputs, *inputs, S', *saved) -> gradients of all inputs.
 
     With H = (∂L/∂O; ∂L/∂(A^{rk} V + ..)) it is ∂L/∂A = H Zᵀ. The decays scale the vectors, x_t by
     e^{L_t} and y_s by e^{−L_s}, so ∂L/∂L_t = x_t ⊙ ∂L/∂x_t − y_t ⊙ ∂L/∂y_t.
     """
 
     @staticmethod
-    def forward(g: Tensor, g_end: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(g: Tensor, g_end: Any, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        if len(tensors) == count + 1:
+            from lmzoo.kernels.cpu import matrix_state as kernels
+
+            gradients = [tensor.new_empty(tensor.shape) for tensor in tensors[:count]]
+            arrays = _kernel_inputs(*tensors[:count]), _kernel_inputs(*gradients)
+            run_kernel(kernels.backward, *_rows(g, g_end), *arrays[0], *arrays[1])
+            return tuple(gradients)
         lead = tensors[4].shape[:-2]
         start, end, x, y, z, rows, decay, a = (
             tensor.flatten(0, len(lead) - 1) for tensor in (tensors[4], *tensors[-7:])
@@ -228,40 +246,6 @@ def _products_backward(
     table = (g.unflatten(2, (-1, steps))[..., None] * decay[:, :, None]).flatten(2, 3)
     dx = (table * y[:, None]).sum(2)
     return dx, table.mul_(x[:, :, None]).sum(1)
-
-
-class _Scan(CustomFunction):
-    """(q, k, v, log w, S_0), then (p, r) or nothing -> (o, S_T)."""
-
-    @staticmethod
-    def forward(*tensors: Tensor) -> tuple[Tensor, Tensor]:
-        from lmzoo.kernels.cpu import matrix_state as kernels
-
-        v, start = tensors[2], tensors[4]
-        o, end = v.new_empty(v.shape), v.new_empty(start.shape)
-        run_kernel(kernels.forward, *_kernel_inputs(*tensors), *_rows(o, end))
-        return o, end
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> Any:
-        return _ScanBackward.apply(*upstream, *ctx.saved_tensors)
-
-
-class _ScanBackward(Backward):
-    """(∂L/∂o, ∂L/∂S_T, *inputs) -> gradients of all inputs."""
-
-    @staticmethod
-    def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
-        from lmzoo.kernels.cpu import matrix_state as kernels
-
-        gradients = [tensor.new_empty(tensor.shape) for tensor in tensors[2:]]
-        arrays = _rows(*tensors[:2]), _kernel_inputs(*tensors[2:]), _kernel_inputs(*gradients)
-        run_kernel(kernels.backward, *(array for group in arrays for array in group))
-        return tuple(gradients)
 
 
 def _kernel_inputs(q: Tensor, *rest: Tensor) -> list[Any]:

@@ -14,7 +14,6 @@ Gu & Dao 2023 (arXiv:2312.00752), section 3.3.
 
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -40,60 +39,28 @@ def selective_scan(
     signed: bool = False,
 ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B N D"]]:
     """Return (y_1 .. y_T, S_T); `rate` is A. With `signed` the decay is 2 exp(−A ⊙ Δ_t) − 1."""
-    if has_kernels(delta) and not signed:
-        return _Scan.apply(x, delta, rate, b, c, start)
     parts = (part.to(start.dtype) for part in (x, delta, rate, b, c))
     with without_autocast(start):
-        return _Stored.apply(*parts, start, signed)[:2]
+        return _Scan.apply(*parts, start, has_kernels(delta) and not signed, signed)[:2]
 
 
 class _Scan(CustomFunction):
-    """(x, Δ, A, b, c, S_0), all or none with a member axis first -> (y, S_T)."""
+    """(x, Δ, A, b, c, S_0, by a kernel?, signed) -> (y, S_T), without one decays and states, too.
+
+    All tensors have a member axis first, or none has.
+    """
 
     axes = 3
 
     @staticmethod
-    def compute(*tensors: Tensor) -> tuple[Tensor, Tensor]:
-        from lmzoo.kernels.cpu import selective_scan as kernels
+    def compute(*args: Any) -> tuple[Tensor, ...]:
+        x, delta, rate, b, c, start, by_kernel, signed = args
+        if by_kernel:
+            from lmzoo.kernels.cpu import selective_scan as kernels
 
-        x, start = tensors[0], tensors[-1]
-        y, end = x.new_empty(x.shape), x.new_empty(start.shape)
-        run_kernel(kernels.forward, *as_arrays(*tensors, y, end))
-        return y, end
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> Any:
-        return _ScanBackward.apply(*upstream, *ctx.saved_tensors)
-
-
-class _ScanBackward(Backward):
-    """(∂L/∂y, ∂L/∂S_T, *inputs) -> gradients of all inputs."""
-
-    axes = 3
-
-    @staticmethod
-    def compute(*tensors: Tensor) -> tuple[Tensor, ...]:
-        from lmzoo.kernels.cpu import selective_scan as kernels
-
-        x, delta, rate, *rest = tensors[2:]
-        gradients = [x.new_empty(tensor.shape) for tensor in (x, delta)]
-        gradients += [x.new_zeros(rate.shape), *(x.new_empty(tensor.shape) for tensor in rest)]
-        run_kernel(kernels.backward, *as_arrays(*tensors, *gradients))
-        return tuple(gradients)
-
-
-class _Stored(CustomFunction):
-    """(x, Δ, A, b, c, S_0, signed) -> (y, S_T, decays, states), without kernels."""
-
-    axes = 3
-
-    @staticmethod
-    def compute(*tensors: Any) -> tuple[Tensor, ...]:
-        x, delta, rate, b, c, start, signed = tensors
+            y, end = x.new_empty(x.shape), x.new_empty(start.shape)
+            run_kernel(kernels.forward, *as_arrays(*args[:6], y, end))
+            return y, end
         decay = (-rate[:, None, None] * delta[..., None, :]).exp_()
         decay = decay.mul_(2).sub_(1) if signed else decay
         written = b[..., None] * (delta * x)[..., None, :]
@@ -106,34 +73,46 @@ class _Stored(CustomFunction):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.mark_non_differentiable(*output[2:])
         ctx.set_materialize_grads(False)
-        ctx.signed = inputs[-1]
-        ctx.save_for_backward(*inputs[:-1], *output[2:])
+        ctx.by_kernel, ctx.signed = inputs[-2:]
+        ctx.save_for_backward(*inputs[:-2], *output[2:])
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> Any:
-        g = torch.zeros_like(ctx.saved_tensors[0]) if upstream[0] is None else upstream[0]
+        saved, g, g_end = ctx.saved_tensors, *upstream[:2]
+        g = torch.zeros_like(saved[0]) if g is None else g
+        g_end = torch.zeros_like(saved[5]) if g_end is None and ctx.by_kernel else g_end
         with without_autocast(g):
-            return *_StoredBackward.apply(g, upstream[1], ctx.signed, *ctx.saved_tensors), None
+            gradients = _ScanBackward.apply(g, g_end, ctx.signed, *saved)
+        return *gradients, None, None
 
 
-class _StoredBackward(Backward):
+class _ScanBackward(Backward):
     """(∂L/∂y, ∂L/∂S_T, signed, *saved) -> gradients of all tensors."""
 
     axes = 3
 
     @staticmethod
     def compute(g: Tensor, g_end: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
-        signed, x, delta, rate, b, c, start, decay, states = rest
+        signed, x, delta, rate, b, c, start, *stored = rest
+        if not stored:
+            from lmzoo.kernels.cpu import selective_scan as kernels
+
+            gradients = [x.new_empty(tensor.shape) for tensor in (x, delta)]
+            gradients += [x.new_zeros(rate.shape)]
+            gradients += [x.new_empty(tensor.shape) for tensor in (b, c, start)]
+            run_kernel(kernels.backward, *as_arrays(g, g_end, *rest[1:], *gradients))
+            return tuple(gradients)
+        decay, states = stored
         dstates = c[..., None] * g[..., None, :]
         if g_end is not None:
             dstates[:, :, -1] += g_end
         rows = (tensor.flatten(-2) for tensor in (dstates, decay, states, start))
-        parts = recurrence_gradients(*rows)
-        dz, dwritten = (part.view(states.shape) for part in parts[:2])
+        *steps, dstart = recurrence_gradients(*rows)
+        dz, dwritten = (part.view(states.shape) for part in steps)
         dz = dz.mul_(decay + 1 if signed else decay)
         dproduct = (b[..., None, :] @ dwritten)[..., 0, :]
         db = (dwritten @ (delta * x)[..., None])[..., 0]
         dc = (states @ g[..., None])[..., 0]
         ddelta = dproduct * x - (dz * rate[:, None, None]).sum(-2)
         drate = -dz.mul_(delta[..., None, :]).sum((1, 2))
-        return dproduct * delta, ddelta, drate, db, dc, parts[2].view(start.shape)
+        return dproduct * delta, ddelta, drate, db, dc, dstart.view(start.shape)
