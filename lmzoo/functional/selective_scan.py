@@ -14,6 +14,7 @@ Gu & Dao 2023 (arXiv:2312.00752), section 3.3.
 
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
