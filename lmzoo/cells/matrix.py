@@ -110,11 +110,12 @@ class MatrixCell(Cell):
             mixed, *rest = projected.split([self._conv_columns, *columns[count:]], dim=-1)
             if self._convolves:
                 bias = getattr(self.w, "bias_conv", None)
-                mixed, *memory = convolve(mixed, memory[0], self.w.conv, bias)
+                mixed, window = convolve(mixed, memory[0], self.w.conv, bias)
+                memory = (window,)
             parts = *map(nn.functional.silu, mixed.split(columns[:count], dim=-1)), *rest
         else:
             parts = projected.split(columns, dim=-1)
-        return dict(zip(self._columns, parts, strict=True)), tuple(memory)
+        return dict(zip(self._columns, parts, strict=True)), memory
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         matrix, *memory = state

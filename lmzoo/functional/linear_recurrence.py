@@ -18,7 +18,7 @@ Martin & Cundy 2018 (arXiv:1709.04057). The gradients are derived here.
 from typing import Any
 
 import torch
-from jaxtyping import Float, Num
+from jaxtyping import Num
 from torch import Tensor
 
 from lmzoo.kernels.dispatch import Backward, CustomFunction, has_gpu_kernels, run_kernel
@@ -54,13 +54,8 @@ def _has_kernels(b: Tensor) -> bool:
     return has_gpu_kernels(b) or (b.device.type == "cpu" and b.dtype in KERNEL_DTYPES)
 
 
-def recurrence_gradients(
-    g: Float[Tensor, "*N T H"],
-    a: Float[Tensor, "*N T H"],
-    h: Float[Tensor, "*N T H"],
-    start: Float[Tensor, "*N H"],
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of a, b and start from those of h_1 .. h_T."""
+def recurrence_gradients(g: Tensor, a: Tensor, h: Tensor, start: Tensor) -> tuple[Tensor, ...]:
+    """Return the gradients of real a, b and start from those of h_1 .. h_T."""
     if _has_kernels(h):
         return _RecurrenceBackward.apply(g, a, h, start)
     later = torch.cat([a[..., 1:, :], torch.zeros_like(a[..., :1, :])], dim=-2)

@@ -152,12 +152,10 @@ class _Scan(CustomFunction):
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> Any:
-        saved, g, g_end = ctx.saved_tensors, *upstream[:2]
+        saved, g = ctx.saved_tensors, upstream[0]
         g = torch.zeros_like(saved[2]) if g is None else g
-        if g_end is None and len(saved) == ctx.count + 1:  # by a kernel
-            g_end = torch.zeros_like(saved[4])
         with without_autocast(g):
-            gradients = _ScanBackward.apply(g, g_end, ctx.count, *saved)
+            gradients = _ScanBackward.apply(g, upstream[1], ctx.count, *saved)
         return *gradients[:5], None, *gradients[5:]
 
 
@@ -173,6 +171,7 @@ class _ScanBackward(Backward):
         if len(tensors) == count + 1:
             from lmzoo.kernels.cpu import matrix_state as kernels
 
+            g_end = torch.zeros_like(tensors[4]) if g_end is None else g_end
             gradients = [tensor.new_empty(tensor.shape) for tensor in tensors[:count]]
             arrays = _kernel_inputs(*tensors[:count]), _kernel_inputs(*gradients)
             run_kernel(kernels.backward, *_rows(g, g_end), *arrays[0], *arrays[1])

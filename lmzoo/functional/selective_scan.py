@@ -74,16 +74,15 @@ class _Scan(CustomFunction):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.mark_non_differentiable(*output[2:])
         ctx.set_materialize_grads(False)
-        ctx.by_kernel, ctx.signed = inputs[-2:]
+        ctx.signed = inputs[-1]
         ctx.save_for_backward(*inputs[:-2], *output[2:])
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> Any:
-        saved, g, g_end = ctx.saved_tensors, *upstream[:2]
+        saved, g = ctx.saved_tensors, upstream[0]
         g = torch.zeros_like(saved[0]) if g is None else g
-        g_end = torch.zeros_like(saved[5]) if g_end is None and ctx.by_kernel else g_end
         with without_autocast(g):
-            gradients = _ScanBackward.apply(g, g_end, ctx.signed, *saved)
+            gradients = _ScanBackward.apply(g, upstream[1], ctx.signed, *saved)
         return *gradients, None, None
 
 
@@ -98,6 +97,7 @@ class _ScanBackward(Backward):
         if not stored:
             from lmzoo.kernels.cpu import selective_scan as kernels
 
+            g_end = torch.zeros_like(start) if g_end is None else g_end
             gradients = [x.new_empty(tensor.shape) for tensor in (x, delta)]
             gradients += [x.new_zeros(rate.shape)]
             gradients += [x.new_empty(tensor.shape) for tensor in (b, c, start)]
