@@ -309,6 +309,22 @@ def test_a_sweep_none_of_whose_workers_can_start_ends_in_one_line(sweep, another
     assert str(sweep.coordinator.error) == "no worker can start on old (node): this GPU is too old"
 
 
+def test_a_sweep_all_of_whose_workers_die_and_cannot_start_again_ends_in_one_line(sweep):
+    """As where its package is changed while it runs."""
+    sweep.live, sweep.now = 1, 1.0
+    sweep.start("a", host="old")
+    assert sweep.turn()["a"].members
+    sweep.say("a")
+    sweep.exchange("a")
+    sweep.dies("a")
+    sweep.start("b", host="old", failed="other software")
+    sweep.turn()
+    sweep.turn(after=START_SECONDS)
+    assert sweep.coordinator.error is None, "a better node may come"
+    sweep.turn(after=1)
+    assert str(sweep.coordinator.error) == "no worker can start on old (node): other software"
+
+
 def test_a_node_whose_worker_cannot_start_is_left_out(sweep, caplog):
     sweep.live = 2
     sweep.start("good", host="good")

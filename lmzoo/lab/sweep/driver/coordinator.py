@@ -419,13 +419,14 @@ class Coordinator:
             self._named.add(node)
             if self._works:
                 LOG.warning("%s is left out: %s", node, left_out[node])
-        broken = {
-            a.place: a.broken_since for a in self.actors.values() if a.broken_since is not None
-        }
-        if broken and not self._works and not self.error:
-            since = min(broken.values())
-            if len(broken) >= self.capacity.live() or time.monotonic() - since > START_SECONDS:
-                node = min(broken)
+        broken = [a for a in self.actors.values() if a.broken_since is not None]
+        if broken and not self.error:
+            now, is_all = time.monotonic(), len(broken) >= self.capacity.live()
+            times = [a.broken_since or 0.0 for a in broken]
+            # Once some have trained, a better node may come back.
+            late = now - (max(times) if self._works else min(times)) > START_SECONDS
+            if (is_all and late) if self._works else (is_all or late):
+                node = min(a.place for a in broken)
                 self.error = UserError(f"no worker can start on {node}: {left_out[node]}")
 
     def _check_cost(self, workers: int) -> None:
