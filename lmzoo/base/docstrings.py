@@ -93,7 +93,7 @@ def _registered(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
                 yield call.func.id, first.value
 
 
-CELLS = Path(__file__).parents[1] / "cells"
+CELLS = PACKAGE / "cells"
 ROW = re.compile(
     r"(?:^ {4}| {2,})(\d+)  ([\w=]+)(?: {2,}(?!\d+  \S)(\S.*?))?(?= {2,}\d+  [\w=]+(?: {2}|$)|$)"
 )

@@ -2,9 +2,9 @@
 
     y_t = Σ_j w_j z_{t+j}        z = (past, x), j = 0 .. W − 1
 
-On a CPU a sum of W shifted products. Elsewhere, where each of them would pass over all numbers
-several times, it is a product with the banded matrix of each channel, M_ts = w_{s-t}, while this
-is no larger than the inputs. Its zeros carry a NaN of one step to all steps.
+On a CPU it is a sum of W shifted products. Elsewhere each of them would pass over all numbers
+several times. There it is one product with the banded matrix of each channel, M_ts = w_{s-t}, if
+T is at most `LONGEST`. The zeros of this matrix carry a NaN of one step to all steps.
 """
 
 from typing import Any

@@ -421,12 +421,13 @@ class Coordinator:
                 LOG.warning("%s is left out: %s", node, left_out[node])
         broken = [a for a in self.actors.values() if a.broken_since is not None]
         if broken and not self.error:
-            now, is_all = time.monotonic(), len(broken) >= self.capacity.live()
-            times = [a.broken_since or 0.0 for a in broken]
+            is_all = len(broken) >= self.capacity.live()
+            times = [actor.broken_since or 0.0 for actor in broken]
             # Once some have trained, a better node may come back.
-            late = now - (max(times) if self._works else min(times)) > START_SECONDS
+            since = max(times) if self._works else min(times)
+            late = time.monotonic() - since > START_SECONDS
             if (is_all and late) if self._works else (is_all or late):
-                node = min(a.place for a in broken)
+                node = min(actor.place for actor in broken)
                 self.error = UserError(f"no worker can start on {node}: {left_out[node]}")
 
     def _check_cost(self, workers: int) -> None:
