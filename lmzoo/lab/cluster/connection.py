@@ -182,8 +182,6 @@ def kill_local_ray() -> None:
         if node is not None:
             node.kill_all_processes(check_alive=False, allow_graceful=False)
     _delete_session()
-    for folder in _FORKS:  # this process will end without its exit handlers
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _start(quiet: Mapping[str, Any]) -> None:

@@ -422,6 +422,8 @@ def open_store(address: Store | Path | str) -> Store:
 
 
 TEMPORARY = "lmzoo-tmp-"
+_REMOVALS: list[Callable[[], object]] = []
+"""What deletes each temporary folder of this process."""
 
 
 def temporary_folder(purpose: str) -> Path:
@@ -436,7 +438,14 @@ def temporary_folder(purpose: str) -> Path:
             shutil.rmtree(folder, ignore_errors=True)
 
     weakref.finalize(temporary_folder, remove)
+    _REMOVALS.append(remove)
     return folder
+
+
+def delete_temporary() -> None:
+    """Delete the temporary folders of this process, which will end without its exit handlers."""
+    for remove in _REMOVALS:
+        remove()
 
 
 def delete_abandoned() -> None:

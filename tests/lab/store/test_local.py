@@ -176,7 +176,8 @@ def process(end: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize(
     ("end", "left"),
     [("pass", 0), ("import os; os._exit(1)", 1), ("import os; os.kill(os.getpid(), 9)", 1),
-     ("import os; os.fork() or exit(); os.wait()", 0)],
+     ("import os; os.fork() or exit(); os.wait()", 0),
+     ("import lmzoo.lab.store.local as l, os; l.delete_temporary(); os._exit(1)", 0)],
 )  # fmt: skip
 def test_what_a_killed_process_leaves_is_deleted_by_the_next_one(tmp_path, end, left):
     with process(end) as ended:

@@ -21,7 +21,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.memory import gc_disabled
 from lmzoo.base.stops import STOPS
 from lmzoo.lab.cluster.resources import Resources
-from lmzoo.lab.store.local import S3_SCHEME, Store
+from lmzoo.lab.store.local import S3_SCHEME, Store, delete_temporary
 from lmzoo.lab.store.records import TRACEBACK, TRACKING, WORKER_LOCK
 from lmzoo.lab.store.user_code import save as save_code
 from lmzoo.lab.study.output import OUTPUT
@@ -208,6 +208,7 @@ class Sweep:
                 closing = threading.Thread(target=_close, args=(planner.store,), daemon=True)
                 closing.start()
                 closing.join(LOCK_SECONDS)
+                delete_temporary()
             finally:
                 os._exit(130)
 
