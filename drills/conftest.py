@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drills.cluster import Cluster
-from drills.hosts import Network
+from drills.hosts import ROOT, Network
 
 TOOLS = ("sshd", "ssh", "rsync", "ip", "unshare", "nsenter", "ssh-keygen")
 
@@ -19,6 +19,8 @@ def cluster():
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if os.geteuid() != 0 or missing:
         pytest.skip(f"needs root and {', '.join(missing or TOOLS)}")
+    hidden = [path for path in ("/root", "/tmp", "/mnt") if ROOT.is_relative_to(path)]
+    assert not hidden, f"a host has its own {hidden[0]}: move the checkout elsewhere"
     folder = Path(tempfile.mkdtemp(prefix="lmzoo-drill-", dir="/var/tmp"))
     try:
         with Network(folder) as network:

@@ -161,14 +161,14 @@ class Planner:
         del self._ready[run.id]
         self._new.pop(run.id, None)
 
-    def requeue(self, run_id: str) -> None:
-        """Mark a running run as ready again, or as waiting if it has to wait at its epoch.
+    def requeue(self, run_id: str, *, saved: bool = False) -> None:
+        """Mark a running run as ready again; a `saved` one waits if it has to wait at its epoch.
 
-        Its worker may have created its folder.
+        Its worker may have created its folder, and have died before it wrote the epoch.
         """
         run, points = self._runs[run_id], self._points[run_id]
         run.is_new = False
-        if points[0].answer(run, run.last_epoch) is not Answer.WAIT:
+        if not saved or points[0].answer(run, run.last_epoch) is not Answer.WAIT:
             self._ready[run_id] = self._new[run_id] = run
             return
         del self._points[run_id]

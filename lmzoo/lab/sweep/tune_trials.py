@@ -170,7 +170,7 @@ class RunScheduler(FIFOScheduler):
         answer = self._report(run, result)
         if answer is Answer.WAIT:
             del self.running[run.id]
-            self.planner.requeue(run.id)
+            self.planner.requeue(run.id, saved=True)
             return TrialScheduler.PAUSE
         if answer is Answer.PRUNE:
             self._pruned.add(run.id)

@@ -26,17 +26,14 @@ class LocalWorker:
         store = fleet.planner.store.store
         self.lock = type(store)(path).lock(WORKER_LOCK.format(name))
         self.confirmed: list = []
-        self.pack = Pack(store, Trainer(corpus, CPU), self.confirm, name)
+        self.pack = Pack(store, Trainer(corpus, CPU), self.confirmed.append, name)
         self.reports: list = []
-
-    def confirm(self, run) -> None:
-        self.confirmed.append(run)
 
     def exchange(self, now: float):
         """Return the next assignment, after all that the worker has to report."""
         opened = self.pack.opened
-        confirmed, self.confirmed = self.confirmed, []
-        for run in confirmed:
+        while self.confirmed:
+            run = self.confirmed.pop(0)
             if isinstance(run, Released):
                 self.fleet.released(self.name, run.run)
             else:
@@ -68,11 +65,12 @@ class Events:
 
 
 def fleet_sweep(
-    study, corpus, fields, path: Path, *, size=None, workers=2, seed=0, deaths=()
+    study, corpus, fields, path: Path, *, size=None, workers=2, seed=0, deaths=(), lost=()
 ) -> tuple[Events, list[int]]:
     """Sweep the study; a random worker makes each step. Return events and pack sizes.
 
-    In the steps in `deaths` a worker dies after its epoch is on disk and before it reports.
+    In the steps in `deaths` a worker dies after its epoch is on disk and before it reports, and in
+    those in `lost` after it has reported an epoch that never reaches the disk.
     """
     generator, names = random.Random(seed), itertools.count()
     store, events, sizes = StudyStore(path), Events(), []
@@ -96,8 +94,12 @@ def fleet_sweep(
             others = {run for w in crew.values() if w is not worker for run in w.pack.opened}
             assert others.isdisjoint(assignment.members), "a run is open on two workers"
             sizes.append(len(assignment.members))
+            if step in lost:
+                worker.pack.writer.submit = lambda *_: None
             worker.train(assignment)
-            if step in deaths:
+            if step in lost:
+                worker.exchange(float(step))
+            if step in deaths or step in lost:
                 del crew[worker.name]
                 worker.lock.close()
                 unpack(store.store, worker.name)

@@ -80,7 +80,7 @@ def report(planner, planned, run) -> bool:
     elif answer is Answer.CONTINUE:
         return True
     elif answer is Answer.WAIT:
-        planner.requeue(planned.id)
+        planner.requeue(planned.id, saved=True)
         return False
     else:
         status = "pruned"

@@ -63,8 +63,9 @@ def test_deaths_and_moves_change_no_digit_of_single_runs_and_packs_by_rounding_o
     study, corpus, corpus_fields, tmp_path, undisturbed, seed, size, workers, steps
 ):
     deaths = random.Random(seed).sample(range(steps), steps // 5)
+    dead = {"deaths": deaths[::2], "lost": deaths[1::2]}
     events, _ = fleet_sweep(
-        study, corpus, corpus_fields, tmp_path, size=size, workers=workers, seed=seed, deaths=deaths
+        study, corpus, corpus_fields, tmp_path, size=size, workers=workers, seed=seed, **dead
     )
     assert_close(outcome(tmp_path), outcome(undisturbed), tolerance=2e-5 if size else 0.0)
     assert len(events.epochs) == len(set(events.epochs))

@@ -138,7 +138,7 @@ class Fleet:
         """Record that a worker has closed a run without ending it."""
         worker = self.workers.get(name)
         if worker and run_id in worker.released:
-            self._return(worker, run_id)
+            self._return(worker, run_id, saved=True)
 
     def gone(self, name: str, *, interrupted: bool = False) -> list[PlannedRun]:
         """Forget a worker that has ended; return the runs that it had, for `give_back`."""
@@ -314,9 +314,9 @@ class Fleet:
     def _leave(self, worker: WorkerState, run_id: str) -> None:
         worker.leaving[run_id] = self.sharing.remove(worker, run_id)
 
-    def _return(self, worker: WorkerState, run_id: str) -> None:
+    def _return(self, worker: WorkerState, run_id: str, *, saved: bool = False) -> None:
         self._remove(worker, run_id)
-        self.planner.requeue(run_id)
+        self.planner.requeue(run_id, saved=saved)
         self._collect()
 
     def _remove(self, worker: WorkerState, run_id: str) -> PlannedRun | None:
