@@ -161,6 +161,22 @@ def test_the_runs_of_a_pack_that_died_join_packs_on_another_node(fleet):
     assert {*ask(fleet, "other", live=2, node="good").members} == joined
 
 
+def test_a_node_works_again_once_runs_that_died_there_are_pruned(fleet):
+    """They waited at a rung, and train no epoch that would clear it."""
+    bad, members = (ask(fleet, node, live=2, node=node).members for node in ("bad", "good"))
+    ask(fleet, "bad", [(run, epoch(1)) for run in bad], node="bad")
+    dies(fleet, "bad", node="bad")
+    for number in (1, 1, 2):  # `good` repeats what `bad` has lost
+        reports = [(run, epoch(number, 3.0 + i)) for i, run in enumerate(members)]
+        reply = ask(fleet, "good", reports, node="good")
+        for run in reply.release:
+            fleet.released("good", run)
+        members = reply.members or ask(fleet, "good", node="good").members
+    assert any(run.status == "pruned" for run in map(fleet.planner.find, bad) if run)
+    ask(fleet, "new", node="bad")
+    assert not fleet.workers["new"].avoid
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_runs_fail_on_bad_nodes_only_if_they_fail_everywhere(planner, corpus, seed):
     """Workers in any order; two of five nodes fail all they get, and packs with one run die."""

@@ -330,8 +330,7 @@ class Fleet:
     def _finish(
         self, run: PlannedRun, status: str, reason: str = "", test: Record | None = None
     ) -> None:
-        self.health.forget(run.id)
-        self._suspects.pop(run.id, None)
+        self._forget(run)
         run = self.planner.end(run.id, status, reason, test["token"] if test else None)
         self.listeners.end(run, dict(test) if test else None)
         self._collect()
@@ -341,4 +340,9 @@ class Fleet:
             self.sharing.changes += 1
             self.ready.add(run)
         for run in self.planner.new_pruned():
+            self._forget(run)
             self.listeners.end(run, None)
+
+    def _forget(self, run: PlannedRun) -> None:
+        self.health.forget(run.id)
+        self._suspects.pop(run.id, None)
