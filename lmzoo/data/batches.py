@@ -62,9 +62,9 @@ def iter_batches(
     trim: bool = True,
     few_widths: bool = False,
 ) -> Iterator[Sequences]:
-    """Yield the batches of `order` on `device`, each trimmed to its longest sequence.
+    """Return the batches of `order` on `device`, each trimmed to its longest sequence.
 
-    All widths are computed on the CPU beforehand, so no batch waits for the device.
+    All widths are computed on the CPU at the call, so no batch waits for the device.
 
     Args:
         part: The sequences of a split.
@@ -74,11 +74,11 @@ def iter_batches(
         few_widths: Round the width of a trimmed batch up to that of the longest sequence, to its
             half, or to its quarter, so that there are at most three widths.
     """
-    moved, rows = part.to(device), torch.cat(list(order)).to(device)
     columns = [(width, lengths.to(CPU)) for width, lengths in _columns(part)]
     widths = [_widths(columns, batch, trim=trim, few=few_widths) for batch in order]
-    for batch, width in zip(rows.split([len(batch) for batch in order]), widths, strict=True):
-        yield _take(moved, batch, width)
+    moved, rows = part.to(device), torch.cat(list(order)).to(device)
+    batches = rows.split([len(batch) for batch in order])
+    return (_take(moved, *batch) for batch in zip(batches, widths, strict=True))
 
 
 def gather_batch(part: Sequences, rows: Int[Tensor, "b"], *, trim: bool = True) -> Sequences:

@@ -9,7 +9,7 @@ r"""Softmaxes over products with a table of vectors: their log-normalisers, log 
 
 The naive formulas write (N, V) logits and save them for backward; log p passes over them about ten
 times, each time through main memory. The kernels of CPUs (`kernels/cpu/tied_softmax.py`) and GPUs
-(`kernels/gpu/log_normaliser.py`) compute logits in tiles that stay in the cache, and again
+(`kernels/gpu/tied_softmax.py`) compute logits in tiles that stay in the cache, and again
 backward. Other devices and types of numbers have the naive formulas.
 """
 
@@ -31,78 +31,31 @@ from lmzoo.types import Embeddings
 
 NAIVE_LIMIT = 1 << 20
 """The number of logits up to which the naive formula is used on a CPU."""
-GPU_NAIVE_LIMIT = 1 << 16
-"""The same for the kernels of a GPU. The naive formula moves the logits about twice as often."""
+WIDEST = 256
+"""Columns of the widest vectors for which a program of a GPU has enough registers."""
 
 
 def log_normalisers(
     y: Float[Tensor, "*N E"], table: Embeddings, naive_limit: int = NAIVE_LIMIT
 ) -> Float[Tensor, "*N"]:
     """Return log Σ_v exp(table_v · y) for every vector of `y`."""
-    on_gpu = has_gpu_kernels(y)
-    limit = min(naive_limit, GPU_NAIVE_LIMIT) if on_gpu else naive_limit
-    is_small = y.shape[:-1].numel() * len(table) <= limit
+    on_gpu = _fits_gpu(y)
+    is_small = y.shape[:-1].numel() * len(table) <= (0 if on_gpu else naive_limit)
     if is_small or not (on_gpu or has_product_kernels(y)):
         return torch.logsumexp(y @ table.T, dim=-1)
     rows = y.reshape(-1, y.shape[-1])
-    return _LogNormalisers.apply(rows, table)[0].view(y.shape[:-1])
-
-
-class _LogNormalisers(CustomFunction):
-    """(y, table), both or neither with a member axis first -> (log z,)."""
-
-    axes = 2
-
-    @staticmethod
-    def compute(y: Tensor, table: Tensor) -> tuple[Tensor]:
-        if has_gpu_kernels(y):
-            from lmzoo.kernels.gpu import log_normaliser as kernels
-
-            return (kernels.forward(y, table),)
-        from lmzoo.kernels.cpu import tied_softmax as cpu_kernels
-
-        log_z, none = y.new_empty(y.shape[:-1]), _no_tokens(y)
-        run_kernel(cpu_kernels.forward, *as_arrays(y, table, none, log_z, log_z))
-        return (log_z,)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(*inputs, *output)
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> Any:
-        return _LogNormalisersBackward.apply(*ctx.saved_tensors, *upstream)
-
-
-class _LogNormalisersBackward(Backward):
-    """(y, table, log z, ∂L/∂log z) -> gradients of y and the table."""
-
-    axes = 2
-
-    @staticmethod
-    def compute(*tensors: Tensor) -> tuple[Tensor, Tensor]:
-        if has_gpu_kernels(tensors[0]):
-            from lmzoo.kernels.gpu import log_normaliser as kernels
-
-            return kernels.backward(*tensors)
-        from lmzoo.kernels.cpu import tied_softmax as cpu_kernels
-
-        y, table, log_z, g = tensors
-        gradients = y.new_empty(y.shape), table.new_zeros(table.shape)
-        arrays = as_arrays(g, y, table, _no_tokens(y), log_z, *gradients)
-        run_kernel(cpu_kernels.backward, *arrays)
-        return gradients
-
-
-def _no_tokens(y: Tensor) -> Tensor:
-    return torch.empty(len(y), 0, dtype=torch.int64, device=y.device)
+    none = torch.empty(0, dtype=torch.int64, device=y.device)
+    return _TiedSoftmax.apply(rows, table, none)[0].view(y.shape[:-1])
 
 
 def tied_log_prob(
     y: Float[Tensor, "*N E"], table: Embeddings, tokens: Int[Tensor, "*N"]
 ) -> Float[Tensor, "*N"]:
-    """Return log softmax(table · y)_w for each token w; an IndexError if it is none (on a CPU)."""
-    if not has_product_kernels(y):
+    """Return log softmax(table · y)_w for each token w.
+
+    A w that is no token is an IndexError on a CPU, and NaN on a GPU.
+    """
+    if not (_fits_gpu(y) or has_product_kernels(y)):
         return naive_tied_log_prob(y, table, tokens)
     rows = y.reshape(-1, y.shape[-1])
     return _TiedSoftmax.apply(rows, table, tokens.reshape(-1))[0].view(tokens.shape)
@@ -115,26 +68,38 @@ def naive_tied_log_prob(
     return (y * table[tokens]).sum(-1) - log_normalisers(y, table)
 
 
+def _fits_gpu(y: Tensor) -> bool:
+    """Whether a GPU has kernels for vectors of this width."""
+    return has_gpu_kernels(y) and y.shape[-1] <= WIDEST
+
+
 class _TiedSoftmax(CustomFunction):
-    """(y, table, tokens), all or none with a member axis first -> (log p, log z)."""
+    """(y, table, tokens), all or none with a member axis first -> (log p, log z, ∂ log p / ∂y).
+
+    Without tokens, (0,), log z stands in place of log p. The third is empty on a CPU.
+    """
 
     axes = 2
 
     @staticmethod
     def compute(y: Tensor, table: Tensor, tokens: Tensor) -> tuple[Tensor, ...]:
+        if has_gpu_kernels(y):
+            from lmzoo.kernels.gpu import tied_softmax as gpu_kernels
+
+            return gpu_kernels.forward(*(t.contiguous() for t in (y, table, tokens)))
         from lmzoo.kernels.cpu import tied_softmax as kernels
 
-        log_p, log_z = y.new_empty(tokens.shape), y.new_empty(tokens.shape)
+        log_p, log_z = y.new_empty(y.shape[:2]), y.new_empty(y.shape[:2])
         if not run_kernel(kernels.forward, *as_arrays(y, table, tokens, log_p, log_z)):
             last, least, most = table.shape[1] - 1, tokens.min(), tokens.max()
             raise IndexError(f"token ids must be in 0..{last}; found {least}..{most}")
-        return log_p, log_z
+        return log_p, log_z, y.new_empty(len(y), 0)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.mark_non_differentiable(output[1])
+        ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs, output[1])
+        ctx.save_for_backward(*inputs, *output[1:])
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -145,14 +110,18 @@ class _TiedSoftmax(CustomFunction):
 
 
 class _TiedSoftmaxBackward(Backward):
-    """(y, g, table, tokens, log z) -> gradients of y and the table."""
+    """(y, g, table, tokens, log z, ∂ log p / ∂y) -> gradients of y and the table."""
 
     axes = 2
 
     @staticmethod
     def compute(y: Tensor, g: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        if has_gpu_kernels(y):
+            from lmzoo.kernels.gpu import tied_softmax as gpu_kernels
+
+            return gpu_kernels.backward(*(t.contiguous() for t in (g, y, *tensors)))
         from lmzoo.kernels.cpu import tied_softmax as kernels
 
         gradients = y.new_empty(y.shape), tensors[0].new_zeros(tensors[0].shape)
-        run_kernel(kernels.backward, *as_arrays(g, y, *tensors, *gradients))
+        run_kernel(kernels.backward, *as_arrays(g, y, *tensors[:-1], *gradients))
         return gradients

@@ -71,10 +71,11 @@ class KeptTrainers:
             seconds = (time.perf_counter() - start) / len(trainings)
             valid = trainer.evaluate(corpus.valid, corpus)
             trainer.write_back()  # an epoch that ends with an error before changes no training
+        tokens = corpus.train.num_scored
         for training, mean, losses in zip(trainings, means, valid, strict=True):
             training.epoch += 1
             finite = losses if math.isfinite(mean) else None
-            record = epoch_record(training, mean, finite, seconds, corpus.train.num_scored)
+            record = epoch_record(training, mean, finite, seconds, tokens)
             training.add_record(record)
         return [t.record for t in trainings]
 

@@ -334,6 +334,10 @@ class StackedParameters:
 
     def _gather(self, key: str) -> Float[Tensor, "P N"]:
         """Return the rows of the trainings, 0 where a training has no such number."""
+        given = [training.row for training in self.trainings]
+        if self._given and all(map(operator.is_, given, self._given)):
+            own, idle = self._own[key], len(self.values) - len(given)
+            return torch.cat([own, own[:1].expand(idle, -1)])  # the trainings' tensors are views
         pieces = []
         for training, own in zip(self.row_trainings, self._parameters, strict=True):
             row = training.row

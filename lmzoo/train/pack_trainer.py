@@ -15,6 +15,7 @@ Horizontal fusion: Wang et al. 2021 (arXiv:2102.02344).
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -69,8 +70,8 @@ class PackedEvaluation:
             columns = batch.scored, batch.tokens, batch.lengths, *batch.sources
             self._stepper.run_step(self._step, (rows.to(self._device), *columns))
         nll = self._nll[:count, : len(part)].to("cpu", copy=True)  # the next part overwrites it
-        pairs = zip(nll, self._count_right(part, count), strict=True)
-        return [compute_losses(member, part.counts, right) for member, right in pairs]
+        pairs, counts = zip(nll, self._count_right(part, count), strict=True), part.counts
+        return [compute_losses(member, counts, right) for member, right in pairs]
 
     @torch.no_grad()
     def _step(
@@ -106,6 +107,16 @@ def _fill(rows: Int[Tensor, "_"], size: int) -> Int[Tensor, "_"]:
     return torch.cat([rows, rows[-1:].expand(size - len(rows))])
 
 
+Columns = tuple[Tensor | None, ...]
+
+
+class _Batches(NamedTuple):
+    """The batches of an epoch of all members, and their number."""
+
+    count: int = 0
+    columns: Iterator[Columns] = iter(())
+
+
 class PackedTrainer:
     """The stacked parameters of a pack, and the step that trains all its members."""
 
@@ -123,6 +134,9 @@ class PackedTrainer:
         self._accumulates = self.recipe.accumulate is Accumulate.EPOCH
         name = f"{len(self.stacked.values)} members of {self.template.name}"
         self.stepper = Stepper(None, self.device, name, fallback=OperationRecorder())
+        self._ahead: tuple[Sequences | None, list[tuple[int, int]], _Batches]
+        self._ahead = None, [], _Batches()
+        """Batches that were made for the members' next epoch, of these sequences."""
         self._evaluation = PackedEvaluation(self.stacked, self.template, self.device)
 
     def replace(self, trainings: Sequence[Training]) -> None:
@@ -131,18 +145,25 @@ class PackedTrainer:
         self._set_clips()
 
     def train_epoch(self, data: Sequences) -> list[float]:
-        """Train for one epoch; return each member's mean negative objective per token."""
+        """Train for one epoch; return each member's mean negative objective per token.
+
+        A GPU computes while the host continues, so the batches of the next epoch are made then.
+        """
         self.template.train()
         self.total.zero_()
         self.stacked.gradients.zero_()
         trainings, all_rows = self.stacked.trainings, self.stacked.row_trainings
         members = [(t.seed, t.epoch) for t in all_rows]
-        full = self.stepper.few_shapes
-        rows, batches = pack_batches(data, self.recipe.batch, members, full=full)
-        rates = list(zip(*(t.epoch_rates(len(batches)) for t in all_rows), strict=True))
-        self.stepper.run_epoch(self.step, rates, self._columns(rows, batches))
+        (part, whose, batches), self._ahead = self._ahead, (None, [], _Batches())
+        if part is not data or whose != members:
+            batches = self._batches(data, members)
+        rates = list(zip(*(t.epoch_rates(batches.count) for t in all_rows), strict=True))
+        self.stepper.run_epoch(self.step, rates, batches.columns)
+        if self.stepper.few_shapes:
+            later = [(seed, epoch + 1) for seed, epoch in members]
+            self._ahead = data, later, self._batches(data, later)
         self.stacked.rates = rates[-1]
-        self._steps = len(batches)
+        self._steps = batches.count
         return (-self.total / data.num_scored).tolist()[: len(trainings)]
 
     def evaluate(self, part: Sequences, corpus: Corpus) -> list[Losses]:
@@ -160,16 +181,20 @@ class PackedTrainer:
         for training in self.stacked.trainings:
             training.steps += self._steps
 
-    def _columns(
-        self, data: Sequences, batches: Sequence[tuple[Tensor, Tensor | None]]
-    ) -> Iterator[tuple[Tensor | None, ...]]:
+    def _batches(self, data: Sequences, members: Sequence[tuple[int, int]]) -> "_Batches":
+        """Return the batches of an epoch of members (seed, epoch)."""
         trim, few = not self.template.leaks, self.stepper.few_shapes
+        part, batches = pack_batches(data, self.recipe.batch, members, full=few)
         masks = [None if mask is None else mask.to(self.device) for _, mask in batches]
         order = [rows.flatten() for rows, _ in batches]
-        gathered = iter_batches(data, order, self.device, trim=trim, few_widths=few)
-        for batch, (rows, _), mask in zip(gathered, batches, masks, strict=True):
-            columns = (batch.scored, batch.tokens, batch.lengths, *batch.sources)
-            yield mask, *(c if c is None else c.unflatten(0, rows.shape) for c in columns)
+        gathered = iter_batches(part, order, self.device, trim=trim, few_widths=few)
+
+        def columns() -> Iterator[Columns]:
+            for batch, (rows, _), mask in zip(gathered, batches, masks, strict=True):
+                own = (batch.scored, batch.tokens, batch.lengths, *batch.sources)
+                yield mask, *(c if c is None else c.unflatten(0, rows.shape) for c in own)
+
+        return _Batches(len(batches), columns())
 
     def step(
         self,

@@ -31,7 +31,7 @@ from lmzoo.train.closed_form import load_estimate
 from lmzoo.train.evaluate import Losses, evaluate
 from lmzoo.train.optimisers import make_optimiser, set_rate
 from lmzoo.train.pack_layout import HostRow, Layout, Row
-from lmzoo.train.recipe import Recipe
+from lmzoo.train.recipe import Recipe, Schedule
 from lmzoo.train.step import Step
 
 
@@ -164,6 +164,8 @@ class Training:
     def epoch_rates(self, steps: int) -> list[float]:
         """Return the learning rate of each of the `steps` steps of the next epoch."""
         first, losses = self.steps + 1, self.losses
+        if self.recipe.schedule is Schedule.CONSTANT and first > self.recipe.warmup:
+            return [self.recipe.lr] * steps
         return [self.recipe.learning_rate(first + i, steps, losses) for i in range(steps)]
 
     @property

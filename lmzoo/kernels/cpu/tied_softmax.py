@@ -48,6 +48,8 @@ def forward(y, table, tokens, log_p, log_z):
                     if not 0 <= w < words:
                         return False
                     log_p[i, begin + n] = logits[w] - log_z[i, begin + n]
+                else:
+                    log_p[i, begin + n] = log_z[i, begin + n]
     return True
 
 

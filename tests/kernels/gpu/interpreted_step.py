@@ -16,13 +16,13 @@ from torch.func import vmap
 from triton.runtime.errors import InterpreterError
 
 from lmzoo.functional.normalise import naive_project_to_sphere, project_to_sphere
-from lmzoo.functional.tied_softmax import log_normalisers
+from lmzoo.functional.tied_softmax import log_normalisers, tied_log_prob
 from lmzoo.functional.token_mixture import mixture_log_prob, naive_mixture_log_prob
 from lmzoo.functional.token_scores import mask_scores
 from lmzoo.kernels import gpu
 from lmzoo.kernels.affine import joint_affine
 from lmzoo.kernels.dispatch import without_kernels
-from lmzoo.kernels.gpu import adam, log_normaliser, rows
+from lmzoo.kernels.gpu import adam, rows
 from lmzoo.kernels.tokens import take_rows
 from lmzoo.train.pack_parameters import Decays, StackedOptimiser, StackedParameters
 from lmzoo.train.recipe import Recipe
@@ -30,7 +30,7 @@ from lmzoo.train.trainer import Training
 from tests.kernels.gpu.interpreted import build, captions
 
 TOLERANCE = 2e-6
-STEP = {"adam", "log_normaliser", "rows", "sphere", "token_mixture", "token_scores"}
+STEP = {"adam", "rows", "sphere", "tied_softmax", "token_mixture", "token_scores"}
 on_the_interpreter = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="a test of Triton's interpreter"
 )
@@ -204,21 +204,32 @@ def test_sums_of_sorted_rows_are_those_of_all_rows_and_the_same_every_time(monke
 
 
 @pytest.mark.parametrize("members", [None, 3])
-def test_log_normalisers_equal_their_formula(members, monkeypatch):
-    """Several tiles, the last one smaller."""
-    monkeypatch.setattr(log_normaliser, "TILE", 9 * 20)
-    monkeypatch.setattr(log_normaliser, "MIN_WORDS", 1)
+@pytest.mark.parametrize(("count", "vocab", "width"), [(9, 67, 6), (70, 5, 33), (1, 130, 16)])
+def test_a_tied_softmax_equals_its_formula(members, count, vocab, width):
+    """One tile and several, the last one smaller, of vectors and of words."""
     torch.manual_seed(0)
     lead = () if members is None else (members,)
-    inputs = [torch.randn(*lead, n, 6).mul(2) for n in (9, 67)]
+    inputs = [torch.randn(*lead, n, width) for n in (count, vocab)]
+    tokens = torch.randint(vocab, (count,))
 
-    def tiled(y, table):
-        return log_normalisers(y, table, 0)
+    def formula(y, table):
+        return torch.log_softmax(y @ table.mT, dim=-1)[torch.arange(count), tokens]
 
-    def naive(y, table):
+    def tied(y, table):
+        return tied_log_prob(y, table, tokens)
+
+    def normaliser(y, table):
         return torch.logsumexp(y @ table.mT, dim=-1)
 
-    assert_equal(tiled, naive, inputs, members=members)
+    assert_equal(tied, formula, inputs, members=members, node="TiedSoftmax")
+    assert_equal(log_normalisers, normaliser, inputs, members=members, node="TiedSoftmax")
+
+
+def test_a_word_that_is_no_token_has_no_probability():
+    y, table = torch.randn(3, 4), torch.randn(5, 4)
+    with without_kernels("cpu"):
+        scores = tied_log_prob(y, table, torch.tensor([5, 4, -1]))
+    assert scores.isnan().tolist() == [True, False, True]
 
 
 @on_the_interpreter

@@ -1,0 +1,137 @@
+"""The kernels of `functional/tied_softmax.py`, in its symbols, for all pack members at once.
+
+    c_n = Σ_v p_nv Emb_v                ∂L/∂y_n = g_n ( Emb_w − c_n )
+
+Logits exist in tiles on the chip only. Forward, a program adds the tiles of some vectors, and c with
+them, as attention to the table does (Dao et al. 2022, arXiv:2205.14135); so the gradient of y needs
+no logits. Backward, a program computes the logits of some words again, and adds δ y of its part of
+the vectors. Without tokens (P, 0) the result is log z alone, and ∂L/∂y_n = g_n c_n.
+"""
+
+from typing import no_type_check
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from lmzoo.kernels.device import Precision, current_precision
+from lmzoo.kernels.gpu.launch import launch
+from lmzoo.kernels.gpu.scan import padded
+
+ROWS, WORDS = 64, 64
+"""Vectors and words of a tile."""
+PROGRAMS = 528
+"""Programs that fill a GPU: four for each of its 132 processors."""
+
+
+def precision() -> str:
+    """Return how products are computed: those of bfloat16 as TF32, as torch's are."""
+    return "tf32x3" if current_precision() is Precision.TF32X3 else "tf32"
+
+
+def forward(y: Tensor, table: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log p (P, N), log z (P, N) and ∂ log p_n / ∂y_n (P, N, E); without tokens of log z."""
+    members, count, width = y.shape
+    log_p, log_z, slope = (y.new_empty(shape) for shape in (y.shape[:2], y.shape[:2], y.shape))
+    grid = (-(-count // ROWS), members)
+    sizes = count, table.shape[1], width, tokens.shape[1] > 0, padded(width), ROWS, WORDS
+    tensors = y, table, tokens, log_p, log_z, slope
+    launch(_forward, grid, *tensors, *sizes, precision(), num_warps=warps(width))
+    return log_p, log_z, slope
+
+
+def backward(
+    g: Tensor, y: Tensor, table: Tensor, tokens: Tensor, log_z: Tensor, slope: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of y and the table; g (P, N) is that of the first result."""
+    members, count, width = y.shape
+    vocab = table.shape[1]
+    tiles = -(-vocab // WORDS)
+    parts = max(1, min(-(-count // ROWS), PROGRAMS // (tiles * members)))
+    dy, sums = torch.empty_like(y), y.new_empty(members, parts, vocab, width)
+    sizes = count, vocab, width, tokens.shape[1] > 0, padded(width), ROWS, WORDS
+    tensors = g, y, table, tokens, log_z, slope, dy, sums
+    grid = tiles, parts, members
+    launch(_backward, grid, *tensors, *sizes, precision(), num_warps=warps(width))
+    return dy, sums.sum(1) if parts > 1 else sums[:, 0]
+
+
+def warps(width: int) -> int:
+    """Return the warps of a program, so many that its registers are enough."""
+    return 4 if width <= 64 else 8
+
+
+@triton.jit
+@no_type_check
+def _forward(
+    y, table, tokens, log_p, log_z, slope, N, V, E, TOKENS: tl.constexpr, COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr, WORDS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    p = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    i = tl.arange(0, COLUMNS)[None, :]
+    at, ok = (p * N + n[:, None]) * E + i, (n[:, None] < N) & (i < E)
+    vectors = tl.load(y + at, mask=ok, other=0.0)
+    word = tl.zeros((ROWS,), tl.int64)
+    if TOKENS:
+        word = tl.load(tokens + p * N + n, mask=n < N, other=0)
+    score = tl.zeros((ROWS,), tl.float32)
+    top = tl.full((ROWS,), -float("inf"), tl.float32)
+    total = tl.zeros((ROWS,), tl.float32)
+    c = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for begin in range(0, V, WORDS):
+        v = begin + tl.arange(0, WORDS)
+        own = (v[:, None] < V) & (i < E)
+        rows = tl.load(table + (p * V + v[:, None]) * E + i, mask=own, other=0.0)
+        logits = tl.dot(vectors, tl.trans(rows), input_precision=PRECISION)
+        if TOKENS:
+            score += tl.sum(tl.where(v[None, :] == word[:, None], logits, 0.0), axis=1)
+        logits = tl.where(v[None, :] < V, logits, -float("inf"))
+        before, top = top, tl.maximum(top, tl.max(logits, axis=1))
+        weights, scale = tl.exp(logits - top[:, None]), tl.exp(before - top)
+        total = total * scale + tl.sum(weights, axis=1)
+        c = c * scale[:, None] + tl.dot(weights, rows, input_precision=PRECISION)
+    z = top + tl.log(total)
+    tl.store(log_z + p * N + n, z, mask=n < N)
+    c = c / total[:, None]
+    result = z
+    if TOKENS:
+        known = (word >= 0) & (word < V)
+        result = tl.where(known, score - z, float("nan"))
+        own = ok & known[:, None]
+        c = tl.load(table + (p * V + word[:, None]) * E + i, mask=own, other=0.0) - c
+    tl.store(log_p + p * N + n, result, mask=n < N)
+    tl.store(slope + at, c, mask=ok)
+
+
+@triton.jit
+@no_type_check
+def _backward(
+    g, y, table, tokens, log_z, slope, dy, sums, N, V, E, TOKENS: tl.constexpr, COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr, WORDS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    part, p = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    parts = tl.num_programs(1)
+    v = tl.program_id(0) * WORDS + tl.arange(0, WORDS)
+    i = tl.arange(0, COLUMNS)[None, :]
+    own = (v[:, None] < V) & (i < E)
+    rows = tl.trans(tl.load(table + (p * V + v[:, None]) * E + i, mask=own, other=0.0))
+    total = tl.zeros((WORDS, COLUMNS), tl.float32)
+    for begin in range(part * ROWS, N, parts * ROWS):
+        n = begin + tl.arange(0, ROWS)
+        ok = n < N
+        at, inside = (p * N + n[:, None]) * E + i, ok[:, None] & (i < E)
+        vectors = tl.load(y + at, mask=inside, other=0.0)
+        upstream = tl.load(g + p * N + n, mask=ok, other=0.0)
+        if tl.program_id(0) == 0:
+            own_slope = tl.load(slope + at, mask=inside, other=0.0)
+            tl.store(dy + at, upstream[:, None] * own_slope, mask=inside)
+        z = tl.load(log_z + p * N + n, mask=ok, other=0.0)
+        delta = tl.exp(tl.dot(vectors, rows, input_precision=PRECISION) - z[:, None])
+        if TOKENS:
+            word = tl.load(tokens + p * N + n, mask=ok, other=-1)
+            delta = tl.where(v[None, :] == word[:, None], 1.0, 0.0) - delta
+        delta = delta * upstream[:, None]
+        total += tl.dot(tl.trans(delta), vectors, input_precision=PRECISION)
+    tl.store(sums + ((p * parts + part) * V + v[:, None]) * E + i, total, mask=own)
