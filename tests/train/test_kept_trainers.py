@@ -9,10 +9,11 @@ import weakref
 import pytest
 import torch
 
+from lmzoo.data.corpus import Sequences
 from lmzoo.laws_of_training.packing import assert_trainings_equal
 from lmzoo.train import kept_trainers, pack_trainer, stepper
 from lmzoo.train.evaluate import evaluate
-from lmzoo.train.kept_trainers import rows_for
+from lmzoo.train.kept_trainers import KeptTrainers, rows_for
 from lmzoo.train.pack_parameters import StackedParameters
 from lmzoo.train.pack_recorder import OperationRecorder
 from lmzoo.train.recipe import Recipe, named_recipe
@@ -116,6 +117,19 @@ def test_other_members_use_the_recordings(trainers, corpus, fake_recorder, alone
     assert fake_recorder.recordings == recordings
     for training in pack:
         assert_trainings_equal(training, alone(training.seed, 3))
+
+
+def test_batches_that_were_made_ahead_are_those_of_their_corpus(trainers, corpus, fake_recorder):
+    """A sweep trains members of one structure on several corpora."""
+    rows = torch.arange(len(corpus.train)).flip(0)
+    train = Sequences(corpus.train.ids[rows], corpus.train.lengths[rows])
+    other = dataclasses.replace(corpus, train=train)
+    pack, twins = (members(corpus, 0, 1) for _ in range(2))
+    for data in (corpus, other):
+        trainers.train_epoch(pack, data)
+        KeptTrainers().train_epoch(twins, data)  # has made nothing ahead
+    for training, twin in zip(pack, twins, strict=True):
+        assert_trainings_equal(training, twin)
 
 
 def test_a_pack_moves_to_fewer_rows_when_a_quarter_is_in_use(trainers, corpus, fake_recorder):
