@@ -25,13 +25,13 @@ from lmzoo.kernels.gpu import (
     adam,
     gru,
     linear_recurrence,
-    log_normaliser,
     lstm,
     mgu,
     rnn,
     rows,
     scan,
     sphere,
+    tied_softmax,
     token_mixture,
     token_scores,
 )
@@ -54,7 +54,7 @@ PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin"
 
 
 SIZES = (*"BTHNERSVKGW", "SP", "SB", "ST")
-TOKENS = ("tokens", "lengths", "words", "order", "starts")
+TOKENS = ("tokens", "lengths", "words", "order")
 TYPES = {**dict.fromkeys(SIZES, "i32"), **dict.fromkeys(TOKENS, "*i64")}
 """Types of the arguments of kernels by name; others are pointers to float32."""
 
@@ -108,20 +108,26 @@ def rest_of_step() -> Iterator[tuple[str, Any, dict[str, Any]]]:
         name = f"sums of {'sorted ' if is_sorted else ''}rows"
         blocks = {"TOKENS": rows.TOKENS, "POSITIONS": positions, "COLUMNS": columns}
         yield name, rows._add, {**blocks, "PRECISION": rows.SUMS, "SORTED": is_sorted}
-    tile = {"ROWS": log_normaliser.ROWS, "WORDS": log_normaliser.WORDS}
-    yield "normalisers of a tile", log_normaliser._add, tile
-    yield "probabilities of a tile", log_normaliser._weigh, {"BLOCK": log_normaliser.BLOCK}
+    for columns in tied_softmax.TILES:
+        chosen = tied_softmax.constants(columns, has_tokens=True)
+        yield f"softmax of {columns} forward", tied_softmax._forward, chosen
+        yield f"softmax of {columns} backward", tied_softmax._backward, chosen
 
 
 def compile_kernel(kernel: Any, constants: dict[str, Any], capability: int) -> Resources:
-    """Compile a kernel for a compute capability; pointers are to float32, sizes are int32."""
+    """Compile a kernel for a compute capability; pointers are to float32, sizes are int32.
+
+    Constants that are no arguments are options of the launch.
+    """
     names = kernel.arg_names
+    options = {name: value for name, value in constants.items() if name not in names}
+    if "PRECISION" in constants and not options:
+        options = {"num_warps": warps(constants["COLUMNS"])}
     signature = {
         name: "constexpr" if name in constants else TYPES.get(name, "*fp32") for name in names
     }
-    positions = {(names.index(name),): value for name, value in constants.items()}
+    positions = {(names.index(n),): value for n, value in constants.items() if n in names}
     source = ASTSource(fn=kernel, signature=signature, constexprs=positions)
-    options = {"num_warps": warps(constants["COLUMNS"])} if "PRECISION" in constants else {}
     compiled = triton.compile(source, GPUTarget("cuda", capability, 32), options)
     registers, spilled = _ptxas(compiled.asm["ptx"], capability)
     return Resources(registers, spilled, compiled.metadata.shared)

@@ -90,10 +90,13 @@ class _Project(CustomFunction):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.radius, ctx.steps = inputs[1], _steps(inputs[0])
         ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(*output)
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, None]:
+        if upstream[0] is None:
+            return None, None
         y, f = ctx.saved_tensors
         return _ProjectBackward.apply(upstream[0], y, f, ctx.radius, ctx.steps), None
 

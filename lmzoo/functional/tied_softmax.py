@@ -31,7 +31,7 @@ from lmzoo.types import Embeddings
 
 NAIVE_LIMIT = 1 << 20
 """The number of logits up to which the naive formula is used on a CPU."""
-WIDEST = 256
+WIDEST = 128
 """Columns of the widest vectors for which a program of a GPU has enough registers."""
 
 
@@ -86,7 +86,7 @@ class _TiedSoftmax(CustomFunction):
         if has_gpu_kernels(y):
             from lmzoo.kernels.gpu import tied_softmax as gpu_kernels
 
-            return gpu_kernels.forward(*(t.contiguous() for t in (y, table, tokens)))
+            return gpu_kernels.forward(y, table, tokens)
         from lmzoo.kernels.cpu import tied_softmax as kernels
 
         log_p, log_z = y.new_empty(y.shape[:2]), y.new_empty(y.shape[:2])
@@ -119,7 +119,7 @@ class _TiedSoftmaxBackward(Backward):
         if has_gpu_kernels(y):
             from lmzoo.kernels.gpu import tied_softmax as gpu_kernels
 
-            return gpu_kernels.backward(*(t.contiguous() for t in (g, y, *tensors)))
+            return gpu_kernels.backward(g, y, *tensors)
         from lmzoo.kernels.cpu import tied_softmax as kernels
 
         gradients = y.new_empty(y.shape), tensors[0].new_zeros(tensors[0].shape)

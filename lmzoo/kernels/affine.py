@@ -64,5 +64,7 @@ def sum_outer(x: Float[Tensor, "P N E"], g: Float[Tensor, "P N G"]) -> Float[Ten
     up to `PARTS` parts, whose sums are added.
     """
     parts = next(n for n in range(PARTS, 0, -1) if x.shape[1] % n == 0)
+    if parts == 1:
+        return x.mT @ g
     x, g = (t.reshape(len(t) * parts, -1, t.shape[2]) for t in (x, g))
     return (x.mT @ g).unflatten(0, (-1, parts)).sum(1)

@@ -47,15 +47,15 @@ def add_rows(g: Tensor, tokens: Tensor, vocab: int) -> Tensor:
     count = tokens[0].numel()
     is_sorted = members * count * vocab * width >= SORTED
     positions, columns = BLOCKS[is_sorted]
-    words = order = starts = tokens
+    words = order = tokens
     if is_sorted:
-        words, order = tokens.reshape(members, count).sort(dim=1, stable=True)
-        bounds = torch.arange(0, vocab + TOKENS, TOKENS, device=tokens.device)
-        starts = torch.searchsorted(words, bounds.expand(members, -1).contiguous())
+        # Keys of 16 bits take a quarter of the passes of a radix sort.
+        keys = tokens.to(torch.int16 if vocab <= 2**15 else torch.int32)
+        words, order = keys.reshape(members, count).sort(dim=1, stable=True)
     sums = g.new_empty(members, vocab, width)
     grid = (-(-vocab // TOKENS), -(-width // columns), members)
     sizes = count, vocab, width, TOKENS, positions, columns
-    args = g, words, order, starts, sums, *strides(tokens)
+    args = g, words, order, sums, *strides(tokens)
     launch(_add, grid, *args, *sizes, SUMS, is_sorted)
     return sums
 
@@ -87,8 +87,20 @@ def _take(x, tokens, out, T, SP, SB, ST, N, V, G, COLUMNS: tl.constexpr, ROWS: t
 
 @triton.jit
 @no_type_check
+def first_at_least(word, words, N):
+    """Return the number of words, N in ascending order, that are less than this one."""
+    low, high = tl.full((), 0, tl.int32), tl.full((), 0, tl.int32) + N
+    while low < high:
+        middle = (low + high) // 2
+        less = tl.load(words + middle).to(tl.int32) < word
+        low, high = tl.where(less, middle + 1, low), tl.where(less, high, middle)
+    return low
+
+
+@triton.jit
+@no_type_check
 def _add(
-    g, words, order, starts, sums, T, SP, SB, ST, N, V, G, TOKENS: tl.constexpr,
+    g, words, order, sums, T, SP, SB, ST, N, V, G, TOKENS: tl.constexpr,
     POSITIONS: tl.constexpr, COLUMNS: tl.constexpr, PRECISION: tl.constexpr, SORTED: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(2).to(tl.int64)
@@ -97,8 +109,8 @@ def _add(
     total = tl.zeros((TOKENS, COLUMNS), tl.float32)
     first, last = 0, N
     if SORTED:
-        block = starts + p * (tl.cdiv(V, TOKENS) + 1) + tl.program_id(0)
-        first, last = tl.load(block).to(tl.int32), tl.load(block + 1).to(tl.int32)
+        first = first_at_least(tl.program_id(0) * TOKENS, words + p * N, N)
+        last = first_at_least((tl.program_id(0) + 1) * TOKENS, words + p * N, N)
     for begin in range(first, last, POSITIONS):
         k = begin + tl.arange(0, POSITIONS)
         if SORTED:

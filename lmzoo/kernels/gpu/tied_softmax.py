@@ -2,15 +2,14 @@
 
     c_n = Σ_v p_nv Emb_v                ∂L/∂y_n = g_n ( Emb_w − c_n )
 
-Logits exist in tiles on the chip only. Forward, a program adds the tiles of some vectors, and c with
-them, as attention to the table does (Dao et al. 2022, arXiv:2205.14135); so the gradient of y needs
-no logits. Backward, a program computes the logits of some words again, and adds δ y of its part of
-the vectors. Without tokens (P, 0) the result is log z alone, and ∂L/∂y_n = g_n c_n.
+Logits exist in tiles on the chip only. Forward, a program adds the tiles of some vectors, and c
+with them, as attention to the table does (Dao et al. 2022, arXiv:2205.14135); so the gradient of y
+needs no logits. Backward, a program computes the logits of some words again, and adds δ y of its
+part of the vectors. Without tokens (P, 0) the result is log z alone, and ∂L/∂y_n = g_n c_n.
 """
 
-from typing import no_type_check
+from typing import Any, no_type_check
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -19,25 +18,20 @@ from lmzoo.kernels.device import Precision, current_precision
 from lmzoo.kernels.gpu.launch import launch
 from lmzoo.kernels.gpu.scan import padded
 
-ROWS, WORDS = 64, 64
-"""Vectors and words of a tile."""
+TILES = {32: (64, 32, 8), 64: (32, 32, 8), 128: (16, 32, 4)}
+"""Widest vectors -> vectors and words of a tile, and warps: as many as registers are enough for."""
 PROGRAMS = 528
 """Programs that fill a GPU: four for each of its 132 processors."""
-
-
-def precision() -> str:
-    """Return how products are computed: those of bfloat16 as TF32, as torch's are."""
-    return "tf32x3" if current_precision() is Precision.TF32X3 else "tf32"
 
 
 def forward(y: Tensor, table: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return log p (P, N), log z (P, N) and ∂ log p_n / ∂y_n (P, N, E); without tokens of log z."""
     members, count, width = y.shape
     log_p, log_z, slope = (y.new_empty(shape) for shape in (y.shape[:2], y.shape[:2], y.shape))
-    grid = (-(-count // ROWS), members)
-    sizes = count, table.shape[1], width, tokens.shape[1] > 0, padded(width), ROWS, WORDS
-    tensors = y, table, tokens, log_p, log_z, slope
-    launch(_forward, grid, *tensors, *sizes, precision(), num_warps=warps(width))
+    chosen = constants(width, has_tokens=tokens.shape[1] > 0)
+    read = y.contiguous(), *in_place(table), tokens.contiguous()
+    grid, sizes = (-(-count // chosen["ROWS"]), members), (count, table.shape[1], width)
+    launch(_forward, grid, *read, log_p, log_z, slope, *sizes, **chosen)
     return log_p, log_z, slope
 
 
@@ -46,26 +40,36 @@ def backward(
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of y and the table; g (P, N) is that of the first result."""
     members, count, width = y.shape
-    vocab = table.shape[1]
-    tiles = -(-vocab // WORDS)
-    parts = max(1, min(-(-count // ROWS), PROGRAMS // (tiles * members)))
-    dy, sums = torch.empty_like(y), y.new_empty(members, parts, vocab, width)
-    sizes = count, vocab, width, tokens.shape[1] > 0, padded(width), ROWS, WORDS
-    tensors = g, y, table, tokens, log_z, slope, dy, sums
-    grid = tiles, parts, members
-    launch(_backward, grid, *tensors, *sizes, precision(), num_warps=warps(width))
+    vocab, chosen = table.shape[1], constants(width, has_tokens=tokens.shape[1] > 0)
+    tiles = -(-vocab // chosen["WORDS"])
+    parts = max(1, min(-(-count // chosen["ROWS"]), PROGRAMS // (tiles * members)))
+    dy, sums = y.new_empty(y.shape), y.new_empty(members, parts, vocab, width)
+    read = g.contiguous(), y.contiguous(), *in_place(table), tokens.contiguous()
+    tensors = *read, log_z.contiguous(), slope.contiguous(), dy, sums
+    launch(_backward, (tiles, parts, members), *tensors, count, vocab, width, **chosen)
     return dy, sums.sum(1) if parts > 1 else sums[:, 0]
 
 
-def warps(width: int) -> int:
-    """Return the warps of a program, so many that its registers are enough."""
-    return 4 if width <= 64 else 8
+def in_place(table: Tensor) -> tuple[Tensor, int]:
+    """Return the table and the stride of its members, whose own rows are contiguous."""
+    table = table if table[0].is_contiguous() else table.contiguous()
+    return table, table.stride(0)
+
+
+def constants(width: int, *, has_tokens: bool) -> dict[str, Any]:
+    """Return the constants of both kernels, and the options of their launches, at this width."""
+    rows, words, warps = next(tile for widest, tile in TILES.items() if width <= widest)
+    return {
+        "TOKENS": has_tokens, "COLUMNS": padded(width), "ROWS": rows, "WORDS": words,
+        "PRECISION": "tf32x3" if current_precision() is Precision.TF32X3 else "tf32",
+        "num_warps": warps, "num_stages": 1,
+    }  # fmt: skip
 
 
 @triton.jit
 @no_type_check
 def _forward(
-    y, table, tokens, log_p, log_z, slope, N, V, E, TOKENS: tl.constexpr, COLUMNS: tl.constexpr,
+    y, table, S, tokens, log_p, log_z, slope, N, V, E, TOKENS: tl.constexpr, COLUMNS: tl.constexpr,
     ROWS: tl.constexpr, WORDS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(1).to(tl.int64)
@@ -83,7 +87,7 @@ def _forward(
     for begin in range(0, V, WORDS):
         v = begin + tl.arange(0, WORDS)
         own = (v[:, None] < V) & (i < E)
-        rows = tl.load(table + (p * V + v[:, None]) * E + i, mask=own, other=0.0)
+        rows = tl.load(table + p * S + v[:, None] * E + i, mask=own, other=0.0)
         logits = tl.dot(vectors, tl.trans(rows), input_precision=PRECISION)
         if TOKENS:
             score += tl.sum(tl.where(v[None, :] == word[:, None], logits, 0.0), axis=1)
@@ -100,7 +104,7 @@ def _forward(
         known = (word >= 0) & (word < V)
         result = tl.where(known, score - z, float("nan"))
         own = ok & known[:, None]
-        c = tl.load(table + (p * V + word[:, None]) * E + i, mask=own, other=0.0) - c
+        c = tl.load(table + p * S + word[:, None] * E + i, mask=own, other=0.0) - c
     tl.store(log_p + p * N + n, result, mask=n < N)
     tl.store(slope + at, c, mask=ok)
 
@@ -108,15 +112,15 @@ def _forward(
 @triton.jit
 @no_type_check
 def _backward(
-    g, y, table, tokens, log_z, slope, dy, sums, N, V, E, TOKENS: tl.constexpr, COLUMNS: tl.constexpr,
-    ROWS: tl.constexpr, WORDS: tl.constexpr, PRECISION: tl.constexpr,
+    g, y, table, S, tokens, log_z, slope, dy, sums, N, V, E, TOKENS: tl.constexpr,
+    COLUMNS: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     part, p = tl.program_id(1), tl.program_id(2).to(tl.int64)
     parts = tl.num_programs(1)
-    v = tl.program_id(0) * WORDS + tl.arange(0, WORDS)
+    v = tl.program_id(0).to(tl.int64) * WORDS + tl.arange(0, WORDS)
     i = tl.arange(0, COLUMNS)[None, :]
     own = (v[:, None] < V) & (i < E)
-    rows = tl.trans(tl.load(table + (p * V + v[:, None]) * E + i, mask=own, other=0.0))
+    rows = tl.trans(tl.load(table + p * S + v[:, None] * E + i, mask=own, other=0.0))
     total = tl.zeros((WORDS, COLUMNS), tl.float32)
     for begin in range(part * ROWS, N, parts * ROWS):
         n = begin + tl.arange(0, ROWS)

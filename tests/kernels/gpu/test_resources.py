@@ -57,9 +57,9 @@ def test_every_width_that_runs_compiles_without_spills(precision: str, capabilit
             check(name, kernel, constants, width, precision, capability)
 
 
-MAX_SPILLED, FEW_SPILLED = 48, 8
-"""Bytes of a thread at width 128 with bfloat16, the most in the GRU, and elsewhere: two registers
-of the RNN with the compiler of Triton 3.7 for capability 100."""
+MAX_SPILLED, FEW_SPILLED = 304, 16
+"""Bytes of a thread at width 128, where a program has 512 threads and so 128 registers each (the
+GRU in TF32 has the most), and elsewhere; with the compiler of Triton 3.7."""
 
 
 def check(name, kernel, constants, width, precision, capability) -> None:
@@ -68,8 +68,7 @@ def check(name, kernel, constants, width, precision, capability) -> None:
     found = compile_kernel(kernel, constants, capability)
     assert found.shared <= expected
     if expected <= SHARED_LIMIT[capability]:  # otherwise dispatch does not launch it on this GPU
-        most = MAX_SPILLED if (precision, width) == ("bf16", 128) else FEW_SPILLED
-        assert found.spilled <= most
+        assert found.spilled <= (MAX_SPILLED if width == 128 else FEW_SPILLED), name
 
 
 def test_an_old_triton_is_refused_in_one_line() -> None:
