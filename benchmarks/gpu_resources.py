@@ -26,6 +26,7 @@ from lmzoo.kernels.gpu import (
     gru,
     linear_recurrence,
     lstm,
+    matrix_state,
     mgu,
     rnn,
     rows,
@@ -108,6 +109,10 @@ def rest_of_step() -> Iterator[tuple[str, Any, dict[str, Any]]]:
         name = f"sums of {'sorted ' if is_sorted else ''}rows"
         blocks = {"TOKENS": rows.TOKENS, "POSITIONS": positions, "COLUMNS": columns}
         yield name, rows._add, {**blocks, "PRECISION": rows.SUMS, "SORTED": is_sorted}
+    for keys, values in ((8, 8), (32, 32), (64, 64), (256, 256)):
+        chosen = matrix_state.constants(keys, values) | {"ERASES": True, "EACH": True}
+        yield f"matrix {keys} forward", matrix_state._forward, chosen
+        yield f"matrix {keys} backward", matrix_state._backward, chosen
     for columns in tied_softmax.TILES:
         chosen = tied_softmax.constants(columns, has_tokens=True)
         yield f"softmax of {columns} forward", tied_softmax._forward, chosen

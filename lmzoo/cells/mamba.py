@@ -50,7 +50,6 @@ class Mamba(MatrixCell):
     Gu & Dao 2023 (arXiv:2312.00752); Grazzi et al. 2025 (arXiv:2411.12537).
     """
 
-    gpu_growth = ""
     convolved = ("x",)
 
     @config

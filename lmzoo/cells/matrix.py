@@ -6,8 +6,7 @@ r"""The shared parts of cells whose state is a matrix per head.
 
 S is (K, V) for each of n heads. The number of columns of a head is rounded up, so any number of
 heads works with any width. S_0 is the start vector minus 1: the zoo's constant start of ones is
-the published S_0 = 0. A cell defines `update`; `step` and the chunked `fast_scan` are the same
-for all.
+the published S_0 = 0. A cell defines `update`; `step` and `fast_scan` are the same for all.
 """
 
 import math
@@ -36,7 +35,6 @@ class MatrixCell(Cell):
     pack_limit = 2**17
     """Packs of eight take 0.60 to 0.68 of the time alone at 41,000 numbers, and 0.94 to 1.33 at
     410,000 (GLA, Mamba, RWKV-7)."""
-    gpu_growth = "chunks of tokens are torch operations"
     zero_start = 1.0
     convolved: tuple[str, ...] = ()
     """Projections that pass a causal depthwise convolution (`w.conv`) and SiLU; they come first."""

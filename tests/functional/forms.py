@@ -124,8 +124,8 @@ def matrix_inputs(steps: int, seed: int, *, vector: bool, delta: bool) -> list[T
     return [start, query, key, value, -log_decay.abs(), *(0.3 * x for x in erase)]
 
 
-def scan_matrices(chunk: int | None, start: Tensor, *update: Tensor) -> tuple[Tensor, Tensor]:
-    return matrix_scan(Update(*update), start, chunk)
+def scan_matrices(start: Tensor, *update: Tensor) -> tuple[Tensor, Tensor]:
+    return matrix_scan(Update(*update), start)
 
 
 def matrix_loop(start: Tensor, *update: Tensor) -> tuple[Tensor, Tensor]:
@@ -168,12 +168,12 @@ FORMS = {
         for scan in [partial(selective_scan, signed=signed)]
     },
     **{
-        f"matrix states, {vector=}, {delta=}, {chunk=}": Form(
-            partial(scan_matrices, chunk),
+        f"matrix states, {vector=}, {delta=}": Form(
+            scan_matrices,
             matrix_loop,
             partial(matrix_inputs, vector=vector, delta=delta),
         )
-        for vector, delta, chunk in product((False, True), (False, True), (4, None))
+        for vector, delta in product((False, True), repeat=2)
     },
 }
 

@@ -22,15 +22,16 @@ from lmzoo.functional.token_scores import mask_scores
 from lmzoo.kernels import gpu
 from lmzoo.kernels.affine import joint_affine
 from lmzoo.kernels.dispatch import without_kernels
-from lmzoo.kernels.gpu import adam, rows
+from lmzoo.kernels.gpu import adam, matrix_state, rows
 from lmzoo.kernels.tokens import take_rows
 from lmzoo.train.pack_parameters import Decays, StackedOptimiser, StackedParameters
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training
+from tests.functional import forms
 from tests.kernels.gpu.interpreted import build, captions
 
 TOLERANCE = 2e-6
-STEP = {"adam", "rows", "sphere", "tied_softmax", "token_mixture", "token_scores"}
+STEP = {"adam", "matrix_state", "rows", "sphere", "tied_softmax", "token_mixture", "token_scores"}
 on_the_interpreter = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="a test of Triton's interpreter"
 )
@@ -223,6 +224,24 @@ def test_a_tied_softmax_equals_its_formula(members, count, vocab, width):
 
     assert_equal(tied, formula, inputs, members=members, node="TiedSoftmax")
     assert_equal(log_normalisers, normaliser, inputs, members=members, node="TiedSoftmax")
+
+
+@pytest.mark.parametrize("members", [None, 3])
+@pytest.mark.parametrize("vector", [False, True], ids=["per head", "per channel"])
+@pytest.mark.parametrize("delta", [False, True], ids=["", "erases"])
+def test_matrix_states_equal_the_loop_over_steps(members, vector, delta, monkeypatch):
+    """Columns of S in one block and in several, the last one smaller."""
+    for numbers in (1024, 8):
+        monkeypatch.setattr(matrix_state, "NUMBERS", numbers)
+        inputs = [x.float() for x in forms.matrix_inputs(4, 0, vector=vector, delta=delta)]
+        if members:
+            inputs = [torch.stack([x * (p + 1) for p in range(members)]) for x in inputs]
+
+        def joined(function, *inputs):
+            return torch.cat([x.flatten() for x in function(*inputs)])
+
+        functions = (partial(joined, f) for f in (forms.scan_matrices, forms.matrix_loop))
+        assert_equal(*functions, inputs, members=members)
 
 
 def test_a_word_that_is_no_token_has_no_probability():

@@ -33,6 +33,9 @@ from lmzoo.kernels.gpu.scan import shared_memory
 
 USED = {name: (kernel, constants) for name, kernel, constants in kernels(64, "tf32x3")}
 CAPABILITIES = [90, *(pytest.param(c, marks=pytest.mark.slow) for c in SHARED_LIMIT if c != 90)]
+MAX_SPILLED, FEW_SPILLED = 304, 16
+"""Bytes of a thread at width 128, where a program has 512 threads and so 128 registers each (the
+GRU in TF32 has the most), and elsewhere; with the compiler of Triton 3.7."""
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
@@ -42,7 +45,7 @@ def test_every_kernel_compiles_without_spills(capability: int) -> None:
         assert (found.spilled, found.shared) == (0, 0), name
     for name, kernel, constants in rest_of_step():
         found = compile_kernel(kernel, constants, capability)
-        assert found.spilled == 0, name
+        assert found.spilled <= FEW_SPILLED, name
         assert found.shared <= SHARED_LIMIT[80], name
     for name, (kernel, constants) in USED.items():
         check(name, kernel, constants, 64, "tf32x3", capability)
@@ -55,11 +58,6 @@ def test_every_width_that_runs_compiles_without_spills(precision: str, capabilit
     for width in (width for width in WIDTHS if width <= WIDEST[precision]):
         for name, kernel, constants in kernels(width, precision):
             check(name, kernel, constants, width, precision, capability)
-
-
-MAX_SPILLED, FEW_SPILLED = 304, 16
-"""Bytes of a thread at width 128, where a program has 512 threads and so 128 registers each (the
-GRU in TF32 has the most), and elsewhere; with the compiler of Triton 3.7."""
 
 
 def check(name, kernel, constants, width, precision, capability) -> None:
