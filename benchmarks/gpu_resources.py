@@ -23,6 +23,7 @@ from triton.compiler import ASTSource
 from lmzoo.kernels.device import WIDEST
 from lmzoo.kernels.gpu import (
     adam,
+    convolution,
     gru,
     linear_recurrence,
     lstm,
@@ -54,7 +55,7 @@ WIDTHS = (32, 64, 128)
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin"
 
 
-SIZES = (*"BTHNERSVKGW", "SP", "SB", "ST")
+SIZES = (*"BTHNERSVKGWC", "SP", "SB", "ST")
 TOKENS = ("tokens", "lengths", "words", "order")
 TYPES = {**dict.fromkeys(SIZES, "i32"), **dict.fromkeys(TOKENS, "*i64")}
 """Types of the arguments of kernels by name; others are pointers to float32."""
@@ -109,6 +110,9 @@ def rest_of_step() -> Iterator[tuple[str, Any, dict[str, Any]]]:
         name = f"sums of {'sorted ' if is_sorted else ''}rows"
         blocks = {"TOKENS": rows.TOKENS, "POSITIONS": positions, "COLUMNS": columns}
         yield name, rows._add, {**blocks, "PRECISION": rows.SUMS, "SORTED": is_sorted}
+    blocks = {"W": 4, "STEPS": convolution.STEPS, "CHANNELS": convolution.CHANNELS}
+    yield "convolution forward", convolution._forward, blocks
+    yield "convolution backward", convolution._backward, {**blocks, "TAPS": 4}
     for keys, values in ((8, 8), (32, 32), (64, 64), (256, 256)):
         chosen = matrix_state.constants(keys, values) | {"ERASES": True, "EACH": True}
         yield f"matrix {keys} forward", matrix_state._forward, chosen

@@ -29,8 +29,6 @@ class Form(NamedTuple):
     """The tolerance in float32, relative to the largest number of a result."""
     has_second: bool = False
     """Whether it has a second derivative; all others must raise."""
-    spreads_nan: bool = False
-    """Whether a product with zeros makes more numbers NaN."""
 
 
 def normal(seed: int, *shapes: tuple[int, ...], dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -155,9 +153,7 @@ FORMS = {
     "complex recurrence": Form(linear_recurrence, loop, COMPLEX),
     "doubling": Form(doubling_recurrence, loop, REAL, has_second=True),
     "complex doubling": Form(doubling_recurrence, loop, COMPLEX, has_second=True),
-    "convolution": Form(
-        partial(stored, convolve), shifted_sum, convolution_inputs, spreads_nan=True
-    ),
+    "convolution": Form(convolve, shifted_sum, convolution_inputs, has_second=True),
     **{
         f"selective scan, {signed=}, {kernels=}": Form(
             scan if kernels else partial(stored, scan),

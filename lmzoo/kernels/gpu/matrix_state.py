@@ -15,7 +15,7 @@ from torch import Tensor
 from lmzoo.kernels.gpu.launch import launch
 
 NUMBERS, OF_WARP = 2048, 256
-"""Numbers of S in a program, more only if K is larger, and in a warp, whose registers are enough."""
+"""Numbers of S in a program, more only if K is larger, and in a warp: registers are enough."""
 
 
 def forward(

@@ -15,6 +15,7 @@ import triton.language as tl
 from torch.func import vmap
 from triton.runtime.errors import InterpreterError
 
+from lmzoo.functional.convolution import convolve
 from lmzoo.functional.normalise import naive_project_to_sphere, project_to_sphere
 from lmzoo.functional.tied_softmax import log_normalisers, tied_log_prob
 from lmzoo.functional.token_mixture import mixture_log_prob, naive_mixture_log_prob
@@ -31,7 +32,16 @@ from tests.functional import forms
 from tests.kernels.gpu.interpreted import build, captions
 
 TOLERANCE = 2e-6
-STEP = {"adam", "matrix_state", "rows", "sphere", "tied_softmax", "token_mixture", "token_scores"}
+STEP = {
+    "adam",
+    "convolution",
+    "matrix_state",
+    "rows",
+    "sphere",
+    "tied_softmax",
+    "token_mixture",
+    "token_scores",
+}
 on_the_interpreter = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="a test of Triton's interpreter"
 )
@@ -224,6 +234,21 @@ def test_a_tied_softmax_equals_its_formula(members, count, vocab, width):
 
     assert_equal(tied, formula, inputs, members=members, node="TiedSoftmax")
     assert_equal(log_normalisers, normaliser, inputs, members=members, node="TiedSoftmax")
+
+
+@pytest.mark.parametrize("members", [None, 3])
+@pytest.mark.parametrize("sizes", [(3, 2, 2), (5, 4, 70), (40, 4, 3)], ids=str)
+def test_a_convolution_equals_its_sum(members, sizes):
+    """Channels of one block and of two, steps likewise; x is a slice of more columns."""
+    (steps, taps, width), lead = sizes, () if members is None else (members,)
+    torch.manual_seed(0)
+    whole, past = torch.randn(*lead, 2, steps, width + 3), torch.randn(*lead, 2, taps - 1, width)
+    inputs = [whole, past, torch.randn(*lead, width, taps), torch.randn(*lead, width)]
+
+    def joined(whole, *rest):
+        return torch.cat([y.flatten() for y in convolve(whole[..., :width], *rest)])
+
+    assert_equal(joined, joined, inputs, members=members)
 
 
 @pytest.mark.parametrize("members", [None, 3])
