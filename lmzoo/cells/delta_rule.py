@@ -30,6 +30,7 @@ from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, taps
 from lmzoo.cells.matrix import Drawn, MatrixCell, head_size
 from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.functional.matrix_state import Update, stacked
+from lmzoo.functional.normalise import unit
 
 SQUASH = 1.5
 """x: a preconditioner is in (1/x, x)."""
@@ -174,11 +175,6 @@ class DeltaNet(DeltaRule):
         """Number of heads, range of β, and the cuts, by name or number."""
 
         cuts: Annotated[frozenset[DeltaCut], cuts_of(DeltaCut)] = frozenset()
-
-
-def unit(x: Float[Tensor, "*N K"]) -> Float[Tensor, "*N K"]:
-    """Scale vectors to length 1; 0 stays 0."""
-    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
 
 
 GatedDeltaCut = StrEnum("GatedDeltaCut", "BETA DELTA CONVOLUTION UNIT NORM ALPHA GATE")

@@ -17,6 +17,7 @@ from lmzoo.cells.cuts import cuts_of, numbered
 from lmzoo.cells.draws import glorot, linear, ones
 from lmzoo.cells.matrix import Drawn, MatrixCell, fixed_log_decays, head_size, normed
 from lmzoo.functional.matrix_state import Update
+from lmzoo.functional.normalise import rms_norm
 
 RANK = 16
 TEMPERATURE = 16
@@ -173,7 +174,7 @@ class Retention(MatrixCell):
 
     def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
         if RetentionCut.NORM not in self.config.cuts:
-            o = o * torch.rsqrt(o.square().mean(-1, keepdim=True) + 1e-5)
+            o = rms_norm(o)
         return super().output(o, z, update)
 
 

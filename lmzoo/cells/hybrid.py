@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, at_depth
+from lmzoo.functional.normalise import rms_norm
 
 PATTERN = re.compile(r"(?:(\w+) )?(\d+):(\d+)(?: (\w+))?(?: x(\d+))?")
 """`3:1`, or `mamba 3:1 attention x2`."""
@@ -146,7 +147,7 @@ class Hybrid(Cell):
         if not self.config.residual:
             return x
         x = self._vectors(x)
-        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5)
+        return rms_norm(x)
 
     def _vectors(self, x: Inputs) -> Tensor:
         return x if isinstance(x, Tensor) else x.vectors()

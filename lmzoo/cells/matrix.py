@@ -21,6 +21,7 @@ from lmzoo.cells.base import Cell, Inputs, OwnDraw, State, Weights
 from lmzoo.cells.draws import WINDOW
 from lmzoo.functional.convolution import convolve
 from lmzoo.functional.matrix_state import Update, matrix_scan, matrix_step
+from lmzoo.functional.normalise import rms_norm
 
 Drawn = tuple[tuple[int, ...], OwnDraw]
 """The shape and the draw of a weight."""
@@ -175,7 +176,7 @@ def normed(x: Tensor, scales: Tensor | None) -> Tensor:
     """Return RMSNorm(x); x itself if the scales are cut."""
     if scales is None:
         return x
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * scales
+    return rms_norm(x) * scales
 
 
 def head_size(width: int, heads: int) -> int:

@@ -14,11 +14,11 @@ from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, State
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.cells.delta_rule import unit
 from lmzoo.cells.draws import WINDOW, linear, ones, taps
 from lmzoo.cells.matrix import Drawn, MatrixCell, head_size
 from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.functional.matrix_state import Update
+from lmzoo.functional.normalise import unit
 
 MesaCut = StrEnum("MesaCut", "BETA GAMMA CONVOLUTION UNIT NORM SOLVE RIDGE")
 LEAST = 0.25

@@ -24,7 +24,8 @@ The sphere of radius R:
 
 In torch operations this passes over x six times forward and ten times backward, in two memory
 orders if x comes time first from a recurrence. On a CPU a kernel needs one pass each way
-(`kernels/cpu/sphere.py`). Derived here.
+(`kernels/cpu/sphere.py`). Derived here. With f = R / √(‖x‖² + δ) in its place, as in the norm of
+cells with a matrix state, the gradient is the same; a GPU has the same kernel for both.
 
 Source: S0.
 """
@@ -57,8 +58,22 @@ MIN_LENGTH = 1e-12
 def project_to_sphere(x: Float[Tensor, "*N E"], radius: float) -> Float[Tensor, "*N E"]:
     """Scale each vector to length `radius`."""
     if has_kernels(x, MIN_SIZE) or has_gpu_kernels(x):
-        return _Project.apply(x, radius)[0]
+        return _Project.apply(x, radius, 0.0)[0]
     return naive_project_to_sphere(x, radius)
+
+
+def rms_norm(x: Float[Tensor, "*N E"]) -> Float[Tensor, "*N E"]:
+    """Return x / √(Σ x² / E + 1e-5)."""
+    if has_gpu_kernels(x):
+        return _Project.apply(x, x.shape[-1] ** 0.5, 1e-5 * x.shape[-1])[0]
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5)
+
+
+def unit(x: Float[Tensor, "*N E"]) -> Float[Tensor, "*N E"]:
+    """Return x / √(Σ x² + 1e-6); 0 stays 0."""
+    if has_gpu_kernels(x):
+        return _Project.apply(x, 1.0, 1e-6)[0]
+    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
 
 
 def naive_project_to_sphere(x: Float[Tensor, "*N E"], radius: float) -> Float[Tensor, "*N E"]:
@@ -69,14 +84,14 @@ def naive_project_to_sphere(x: Float[Tensor, "*N E"], radius: float) -> Float[Te
 
 
 class _Project(CustomFunction):
-    """(x, R) -> (y, f)."""
+    """(x, R, δ) -> (y, f); δ = 0 is the sphere."""
 
     @staticmethod
-    def forward(x: Tensor, radius: float) -> tuple[Tensor, Tensor]:
+    def forward(x: Tensor, radius: float, floor: float) -> tuple[Tensor, Tensor]:
         if not has_kernels(x):
             from lmzoo.kernels.gpu import sphere as gpu_kernels
 
-            return gpu_kernels.forward(x, radius, MIN_LENGTH)
+            return gpu_kernels.forward(x, radius, MIN_LENGTH, floor)
         from lmzoo.kernels.cpu import sphere as kernels
 
         y, f = x.new_empty(x.shape), x.new_empty(x.shape[:-1])
@@ -94,11 +109,11 @@ class _Project(CustomFunction):
         ctx.save_for_backward(*output)
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, None]:
+    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, None, None]:
         if upstream[0] is None:
-            return None, None
+            return None, None, None
         y, f = ctx.saved_tensors
-        return _ProjectBackward.apply(upstream[0], y, f, ctx.radius, ctx.steps), None
+        return _ProjectBackward.apply(upstream[0], y, f, ctx.radius, ctx.steps), None, None
 
 
 class _ProjectBackward(Backward):

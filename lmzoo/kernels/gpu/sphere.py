@@ -16,14 +16,14 @@ NUMBERS = 2048
 """Numbers of a program: as many vectors as fit, one at least."""
 
 
-def forward(x: Tensor, radius: float, shortest: float) -> tuple[Tensor, Tensor]:
+def forward(x: Tensor, radius: float, shortest: float, floor: float) -> tuple[Tensor, Tensor]:
     """Return y, of the shape of x, and f of every vector."""
     y, f = x.new_empty(x.shape), x.new_empty(x.shape[:-1])
     member = x if x.dim() > 1 and x[0].is_contiguous() else x.contiguous()
     rows = x[0].numel() // x.shape[-1] if x.dim() > 1 else 1
     stride = member.stride(0) if x.dim() > 1 else 0
     grid, sizes = _program(y)
-    launch(_forward, grid, member, y, f, rows, stride, *sizes, radius, shortest)
+    launch(_forward, grid, member, y, f, rows, stride, *sizes, radius, shortest, floor)
     return y, f
 
 
@@ -47,7 +47,7 @@ def _program(y: Tensor) -> tuple[tuple[int], tuple[int, int, int, int]]:
 @no_type_check
 def _forward(
     x, y, f, R, S, N, E, COLUMNS: tl.constexpr, ROWS: tl.constexpr, RADIUS: tl.constexpr,
-    SHORTEST: tl.constexpr,
+    SHORTEST: tl.constexpr, FLOOR: tl.constexpr,
 ):  # fmt: skip
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     i = tl.arange(0, COLUMNS)[None, :]
@@ -59,6 +59,8 @@ def _forward(
     unit = tl.where(largest > 0, largest, 1.0)
     relative = vectors / unit[:, None]
     length = unit * tl.sqrt(tl.sum(relative * relative, axis=1))
+    if FLOOR > 0:
+        length = tl.sqrt(tl.sum(vectors * vectors, axis=1) + FLOOR)
     divisor = tl.where(length < SHORTEST, SHORTEST, length)
     factor = tl.where(length < SHORTEST, RADIUS / SHORTEST, RADIUS / divisor)
     tl.store(y + n[:, None] * E + i, vectors * factor[:, None], mask=ok)

@@ -16,7 +16,12 @@ from torch.func import vmap
 from triton.runtime.errors import InterpreterError
 
 from lmzoo.functional.convolution import convolve
-from lmzoo.functional.normalise import naive_project_to_sphere, project_to_sphere
+from lmzoo.functional.normalise import (
+    naive_project_to_sphere,
+    project_to_sphere,
+    rms_norm,
+    unit,
+)
 from lmzoo.functional.tied_softmax import log_normalisers, tied_log_prob
 from lmzoo.functional.token_mixture import mixture_log_prob, naive_mixture_log_prob
 from lmzoo.functional.token_scores import mask_scores
@@ -121,6 +126,17 @@ def test_the_sphere_equals_its_formula(shape):
     torch.manual_seed(0)
     functions = (partial(f, radius=3.0) for f in (project_to_sphere, naive_project_to_sphere))
     assert_equal(*functions, [torch.randn(shape)], node="Project")
+
+
+@pytest.mark.parametrize("norm", [rms_norm, unit])
+def test_a_norm_with_a_floor_equals_its_formula(norm):
+    def formula(x):
+        with without_kernels():
+            return norm(x)
+
+    for scale in (0.0, 1e-6, 1e-3, 1.0):
+        torch.manual_seed(0)
+        assert_equal(norm, formula, [scale * torch.randn(3, 2, 5)], 1e-5, node="Project")
 
 
 def test_the_sphere_reads_a_parameter_of_all_members_in_place():
