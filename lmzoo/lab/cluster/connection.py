@@ -40,10 +40,10 @@ def _popen(
     command: list[str], *given: Any, popen: Any = services.ConsolePopen, **options: Any
 ) -> Any:
     """Start a process of Ray in a session of its own, which no signal to the sweep ends, too."""
-    python = "--python_worker_command="
-    for folder in _FORKS:
-        before, after = f"{python}{sys.executable} ", f"{python}{folder / 'python'} "
-        command = [word.replace(before, after) for word in command]
+    python = sys.executable
+    for own in (str(folder / "python") for folder in _FORKS):
+        words = [own if word == python else word for word in command]
+        command = [word.replace(f"={python} ", f"={own} ") for word in words]  # of the raylet
     return popen(command, *given, start_new_session=True, **options)
 
 

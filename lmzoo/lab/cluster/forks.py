@@ -4,6 +4,10 @@ An import of torch and the zoo takes 2.5 s of CPU and 200 MB in every process. R
 by a command, Python with the file of the worker. Here a small program takes the place of Python: it
 sends its arguments, environment and open files to the server, which forks. Where there is no
 server, and for other files, the program becomes Python. Standard library only.
+
+Of Ray's own processes, three serve its autoscaler, its console and its dashboard, which a sweep on
+one machine does not use. They import for 2 s of CPU, and Ray waits for the ports of the last one.
+The program takes their place, too: it has no port, as the agent of Ray without the extra `default`.
 """
 
 import contextlib
@@ -18,13 +22,17 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 MODULES = ("lmzoo.trainables.door", "lmzoo.lab.sweep.worker.pack", "lmzoo.kernels.cpu.loaded")
 """What a worker imports; nothing of Ray, which reads the environment of a worker then."""
 WORKER = "default_worker.py"
+UNUSED = ("/monitor.py", "/log_monitor.py", "/dashboard/agent.py")
+PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port")
+"""Files in which an agent says where it listens."""
 BYTES = 1 << 20
 SECONDS = 30.0
 """How long the server may import; Ray waits for a worker for 60 s."""
@@ -92,8 +100,21 @@ def become(files: list[int], given: Any) -> None:
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
+def stand_in(options: Mapping[str, str]) -> None:
+    """Do nothing until the parent ends."""
+    parent = os.getppid()
+    if node := options.get("--node-id"):
+        for name in PORTS:
+            Path(options["--session-dir"], f"{name}_{node}").write_text("-1")
+    while os.getppid() == parent:
+        time.sleep(1)
+
+
 def request(address: str, python: str, *words: str) -> None:
-    """Let the server fork a worker; else become Python."""
+    """Let the server fork a worker, or stand for a process without use; else become Python."""
+    if any(word.endswith(UNUSED) for word in words[:2]):
+        stand_in(dict(word.partition("=")[::2] for word in words))
+        return
     if any(word.endswith(WORKER) for word in words[:2]):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as server:
             server.settimeout(SECONDS)
