@@ -27,6 +27,7 @@ from lmzoo.base.config import to_dict
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.contract import START, LanguageModel, Task
 from lmzoo.functional.parameters import initialise
+from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.train.recipe import DecayOn, Recipe
 
 MEMBER_FIELDS = (
@@ -91,13 +92,14 @@ def packing_pays(model: Any, recipe: Recipe, task: Task) -> bool:
 def reason_not_packable(model: LanguageModel) -> str:
     """Return why this model cannot be packed, or '' if it can.
 
-    The function tries it: a pack of two members scores a tiny batch.
+    The function tries it: a pack of two members scores a tiny batch, without kernels, which give
+    the same and take a second to load.
     """
     if model.closed_form:
         return "it is fitted in closed form, so there are no steps to share"
     if not all(parameter.requires_grad for parameter in model.parameters()):
         return "some of its parameters are frozen"
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), without_kernels():
         template = template_model(model)
         initialise(template, 0)
         length = min(model.task.length, 4)

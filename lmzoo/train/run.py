@@ -20,6 +20,7 @@ from lmzoo.contract import MODELS, Task
 from lmzoo.data.corpus import CORPORA, Corpus
 from lmzoo.kernels.device import CPU, use_precision
 from lmzoo.lab.store.pack_files import RUN
+from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.lab.store.records import (
     NUMERICS,
     SCHEMA,
@@ -119,7 +120,7 @@ def _compute_facts(model: Any, task: Task) -> dict[str, Any]:
 
     config = MODELS.parse(model)
     built = zoo.build(config, task)
-    with allocating(f"model {MODELS.name_of(config)}"):
+    with allocating(f"model {MODELS.name_of(config)}"), without_kernels():
         return {
             "parameters": sum(p.numel() for p in built.parameters()),
             "score": built.score.value,
