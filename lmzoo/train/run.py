@@ -19,8 +19,8 @@ from lmzoo.base.registry import part_modules
 from lmzoo.contract import MODELS, Task
 from lmzoo.data.corpus import CORPORA, Corpus
 from lmzoo.kernels.device import CPU, use_precision
-from lmzoo.lab.store.pack_files import RUN
 from lmzoo.kernels.dispatch import without_kernels
+from lmzoo.lab.store.pack_files import RUN
 from lmzoo.lab.store.records import (
     NUMERICS,
     SCHEMA,

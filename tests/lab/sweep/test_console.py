@@ -20,8 +20,9 @@ from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.lab.sweep.fleet.fleet import Fleet
 from lmzoo.lab.sweep.fleet.packing import Packer
 from lmzoo.lab.sweep.messages import Ended, Exchange
+from lmzoo.lab.sweep.screen import LINES, progress_console
 from lmzoo.lab.sweep.screen import console as module
-from lmzoo.lab.sweep.screen.console import LINES, Console, choose, counts, progress_console, so_far
+from lmzoo.lab.sweep.screen.console import Console, choose, counts, so_far
 from lmzoo.trainables.resolve import resolve
 from tests.toy_study import toy_study
 

@@ -27,7 +27,7 @@ from lmzoo.lab.store.user_code import save as save_code
 from lmzoo.lab.study.output import OUTPUT
 from lmzoo.lab.study.study import Study
 from lmzoo.lab.sweep.listeners import check_trackers, open_tracker
-from lmzoo.lab.sweep.screen.console import progress_console
+from lmzoo.lab.sweep.screen import progress_console
 
 if TYPE_CHECKING:
     from lmzoo.lab.study.planned_run import PlannedRun

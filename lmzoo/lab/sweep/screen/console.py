@@ -10,12 +10,11 @@ The verdicts are those of a ranking of the confirm runs that have ended so far. 
 a sweep is never stopped because of them; `--until-decided` accounts for that.
 """
 
-import io
 import json
 import sys
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -328,37 +327,3 @@ def _cells(point: PointPlanner, verdict: str, running: Collection[str]) -> list[
     label = point.point.display_label.replace("[", r"\[")
     best = f"{point.study.sign * min(losses):.4f}" if losses else ""
     return [label, f"[{style}]{shown}[/]" if style else shown, best, *texts]
-
-
-LINES, WIDTH = 15, 100
-"""Lines that are shown, the last ones, and letters of a line that rich may fill."""
-
-
-class NotebookOutput(io.StringIO):
-    """A file whose last lines are one output of the cell that runs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lines: deque[str] = deque(maxlen=LINES)
-        self._output: Any = None
-
-    def write(self, text: str, /) -> int:
-        """Show the lines, and those before them."""
-        self._lines.extend(text.rstrip("\n").splitlines())
-        shown = {"text/plain": "\n".join(self._lines)}
-        if self._output is None:
-            from IPython.display import display  # pyright: ignore[reportMissingImports]
-
-            self._output = display(shown, raw=True, display_id=True)
-        else:
-            self._output.update(shown, raw=True)
-        return len(text)
-
-
-def progress_console() -> RichConsole:
-    """Return where a sweep prints its progress: stderr, or one output of a notebook."""
-    if "ipykernel" not in sys.modules:
-        return RichConsole(stderr=True, highlight=False, soft_wrap=True)
-    return RichConsole(
-        file=NotebookOutput(), width=WIDTH, force_jupyter=False, highlight=False, soft_wrap=True
-    )
