@@ -8,6 +8,8 @@ import sys
 import pytest
 
 from lmzoo.lab.cluster import forks
+from lmzoo.lab.store.local import is_alive
+from tests.lab.sweep.processes import wait_until
 
 SCRIPT = """
 import json, os, sys
@@ -59,3 +61,19 @@ def test_without_the_server_a_worker_imports_what_it_needs(tmp_path):
     server.stdin.close()
     assert run(tmp_path)["imported"] is False
     assert sys.executable in (tmp_path / "python").read_text()
+
+
+@pytest.mark.parametrize("name", ["dashboard/agent.py", "log_monitor.py"])
+def test_a_process_without_use_waits_for_the_end_of_its_parent(server, tmp_path, name):
+    words = [tmp_path / "python", "-u", tmp_path / name, "--node-id=n", f"--session-dir={tmp_path}"]
+    starter = "import subprocess as s, sys; print(s.Popen(sys.argv[1:]).pid, flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", starter, *map(str, words)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as parent:  # fmt: skip
+        assert parent.stdout
+        pid = int(parent.stdout.readline())
+        ports = [tmp_path / f"{port}_n" for port in forks.PORTS]
+        wait_until(lambda: all(file.exists() and file.read_text() == "-1" for file in ports))
+        assert is_alive(pid)
+    wait_until(lambda: not is_alive(pid))
