@@ -60,10 +60,11 @@ def start_server(folder: Path, modules: Sequence[str] = MODULES) -> "subprocess.
 
 def serve(listener: socket.socket, modules: Sequence[str]) -> tuple[list[int], Any]:
     """Fork for each request; return its files, and what it says, in the new process."""
+    gc.disable()  # which an import makes work for
     for name in modules:
         importlib.import_module(name)
-    gc.collect()
     gc.freeze()  # the pages of what is imported stay shared
+    gc.enable()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         if sys.stdin in select.select([listener, sys.stdin], [], [])[0]:
