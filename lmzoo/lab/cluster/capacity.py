@@ -178,7 +178,6 @@ class Capacity:
         return first and (idle or waited < JOIN_SECONDS)
 
     def _look(self) -> dict[str, Node]:
-        """Return the resources of each live node."""
         with self._lock:
             if time.monotonic() - self._looked >= LOOK_SECONDS:
                 nodes: list[dict[str, Any]] = ray.nodes()
@@ -187,7 +186,6 @@ class Capacity:
             return self._nodes
 
     def _live(self) -> list[int]:
-        """Return how many workers fit on each live node."""
         return [self.resources.workers_on(node) for node in self._look().values()]
 
     def _coming(self) -> list[int]:

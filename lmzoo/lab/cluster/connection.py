@@ -159,7 +159,6 @@ def delete_abandoned_sessions(folder: Path) -> None:
 
 
 def _answers(session: Path) -> bool:
-    """Return whether a process listens at a socket of a session."""
     for path in session.glob("sockets/*"):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))

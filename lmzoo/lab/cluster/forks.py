@@ -5,9 +5,8 @@ by a command, Python with the file of the worker. Here a small program takes the
 sends its arguments, environment and open files to the server, which forks. Where there is no
 server, and for other files, the program becomes Python. Standard library only.
 
-Of Ray's own processes, three serve its autoscaler, its console and its dashboard, which a sweep on
-one machine does not use. They import for 2 s of CPU, and Ray waits for the ports of the last one.
-The program takes their place, too: it has no port, as the agent of Ray without the extra `default`.
+It also takes the place of Ray's monitors and of the agent of its dashboard, which import for 2 s of
+CPU and have no use: it says that it has no port, as Ray without its extra `default` does.
 """
 
 import contextlib
@@ -114,8 +113,7 @@ def stand_in(options: Mapping[str, str]) -> None:
 def request(address: str, python: str, *words: str) -> None:
     """Let the server fork a worker, or stand for a process without use; else become Python."""
     if any(word.endswith(UNUSED) for word in words[:2]):
-        stand_in(dict(word.partition("=")[::2] for word in words))
-        return
+        return stand_in(dict(word.partition("=")[::2] for word in words))
     if any(word.endswith(WORKER) for word in words[:2]):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as server:
             server.settimeout(SECONDS)

@@ -338,7 +338,6 @@ class S3Store(Store):
         return [key.removeprefix(start) for key in keys]
 
     def _get_together(self, names: Iterable[str]) -> Iterator[tuple[str, StoredObject | None]]:
-        """Yield names and objects."""
         names = list(names)
 
         def get(name: str) -> StoredObject | None:

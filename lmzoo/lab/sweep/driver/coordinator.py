@@ -249,7 +249,6 @@ class Coordinator:
                 self._warnings.say("store", time.monotonic(), "%s: %s", actor.place, news)
 
     def _arrived(self, actor: Actor, result: Exchange | Failed) -> None:
-        """Keep the report of a worker; one that cannot start gets no work."""
         actor.call, actor.answered = None, time.monotonic()
         if isinstance(result, Failed):
             actor.broken_since, actor.exchange = actor.answered, Exchange(actor.name)
@@ -285,7 +284,6 @@ class Coordinator:
         actor.call = actor.handle.close.remote()
 
     def _wake_idle(self) -> None:
-        """Answer idle workers: with work, with nothing for now, or let them go."""
         now, parked, dismissed = time.monotonic(), {*self.fleet.parked}, self.fleet.dismissed
         for worker in [*self.fleet.idle]:
             actor = self.actors[worker]
@@ -413,7 +411,6 @@ class Coordinator:
                 self.fleet.dismiss(workers - shares[place])
 
     def _check_nodes(self) -> None:
-        """Name the nodes that are left out; end the sweep if no worker can start."""
         left_out = self.fleet.health.left_out
         for node in left_out.keys() - self._named:
             self._named.add(node)
@@ -442,7 +439,6 @@ class Coordinator:
             )
 
     def _check_heartbeats(self, started: Sequence[Actor]) -> None:
-        """Kill the workers that send no heartbeat, and those whose training hangs."""
         hung = self.fleet.hung(time.monotonic())
         for actor in started:
             actor.missed += 1  # news set it to 0

@@ -266,7 +266,6 @@ class Sweep:
 
 
 def _clear_worker_locks(store: Store) -> None:
-    """Delete the locks of the workers after an interruption."""
     if STOPS.requested.is_set():
         with contextlib.suppress(UserError, OSError):  # a worker on another machine may last longer
             store.clear_locks(WORKER_LOCK.format("*"), LOCK_SECONDS)

@@ -304,7 +304,6 @@ class Pace:
         return most + COMPILATION * (first and not own)
 
     def _observed(self, shape: str) -> list[Sums]:
-        """Return the observations of a shape; of all shapes if it has none."""
         own = self._sums.get(shape) or self._first.get(shape)
         return [own] if own else [*(self._sums or self._first).values()]
 
@@ -344,7 +343,6 @@ class Pace:
         self._note(worker, self._slowness[worker])
 
     def _note(self, name: str, value: float) -> None:
-        """Start a new version if a number has changed."""
         before = self._seen.get(name)
         if before is None or not before / CHANGED <= value <= before * CHANGED:
             self._seen[name] = value

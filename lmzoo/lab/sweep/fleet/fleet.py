@@ -213,7 +213,6 @@ class Fleet:
             self._release(worker, run_id)
 
     def _add_pace(self, worker: WorkerState, reports: Sequence[Report]) -> None:
-        """Add the epoch of a pack, without members that reported an earlier epoch again."""
         runs = worker.training
         trained = sum(i in runs and record["epoch"] > runs[i].last_epoch for i, record in reports)
         if trained:

@@ -111,7 +111,6 @@ class Health:
         return self._enough(self._counting(run), in_use)
 
     def _counting(self, run: str) -> Set[str]:
-        """Return the nodes on which a run failed alone so often that it counts."""
         return {node for node, count in self._alone.get(run, {}).items() if count >= DEATHS}
 
     def _enough(self, nodes: Set[str], in_use: Collection[str]) -> bool:

@@ -257,7 +257,6 @@ class Sharing:
         return Slot(slowness, worker.memory, key, len(worker.training), worker.avoid)
 
     def _mean_life(self, workers: Mapping[str, WorkerState], now: float) -> float:
-        """Return the mean seconds until a worker is lost; 0 if hardly any were."""
         seconds, lost = self._life
         seconds += sum(now - worker.since for worker in workers.values())
         return seconds / lost if lost >= LEAST_LOST else 0.0

@@ -187,7 +187,6 @@ class Console:
         return f"{len(training)} of {room} workers train{packs}{devices}"
 
     def _print_progress(self) -> None:
-        """Print the progress, and what the sweep waits for whenever it changes."""
         shown, printed, last = "", time.monotonic(), ""
         while not self._stopped.wait(1.0):
             waiting = self.waiting()

@@ -184,7 +184,6 @@ class Pack:
         return reports
 
     def _save_pack(self, runs: Sequence[TrainingRun]) -> None:
-        """Write the state and the records of the runs that stay in the pack."""
         if not runs:
             return
         others = [run.run for run in self._open.values() if run not in runs and run.run.is_kept]
@@ -212,7 +211,6 @@ class Pack:
         self.writer.wait()
 
     def _train(self, runs: list[TrainingRun], *, packed: bool) -> list[TrainingRun]:
-        """Train one epoch of each run, and return those that did not fail."""
         if packed and len(runs) > 1:  # some may have taken a step: an error ends the worker
             self._trainer.train_packed([run.run for run in runs])
             return runs
@@ -253,7 +251,6 @@ class Pack:
             self.writer.submit(files.BOARD, write)
 
     def _fail(self, folder: RunFolder, error: Exception) -> None:
-        """End a run, and write the traceback of its error into its folder."""
         text = "".join(traceback.format_exception(error)).encode()
         key, name = str(folder.store), folder.path.name
         self.writer.submit(key, lambda: folder.store.write(files.TRACEBACK, text))
@@ -261,12 +258,10 @@ class Pack:
         self.writer.wait()  # until then the sweep would assign the run again
 
     def _raise_unless_final(self, error: Exception) -> None:
-        """Raise an error that another worker, or another attempt, may not meet."""
         if not self._trainer.is_final(error):
             raise error
 
     def _confirm_later(self, key: str, outcome: Ended | Released) -> None:
-        """Confirm the end or the release of a run after its last write."""
         self._closing[outcome.run] = key
 
         def confirm() -> None:

@@ -166,7 +166,6 @@ class Worker:
             self._arrived.notify_all()
 
     def _write_traceback(self, error: Exception) -> None:
-        """Write the traceback into the folders of the open runs, any of which may have failed."""
         text = "".join(traceback.format_exception(error)).encode()
         for run_id in self._pack.opened if self._pack else ():
             with contextlib.suppress(OSError, UserError):  # the store may be the cause
