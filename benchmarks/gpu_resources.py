@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from lmzoo.kernels.gpu import (
     rnn,
     rows,
     scan,
+    selective_scan,
     sphere,
     tied_softmax,
     token_mixture,
@@ -55,7 +57,7 @@ WIDTHS = (32, 64, 128)
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin"
 
 
-SIZES = (*"BTHNERSVKGWC", "SP", "SB", "ST")
+SIZES = (*"BTHNDERSVKGWC", "SP", "SB", "ST")
 TOKENS = ("tokens", "lengths", "words", "order")
 TYPES = {**dict.fromkeys(SIZES, "i32"), **dict.fromkeys(TOKENS, "*i64")}
 """Types of the arguments of kernels by name; others are pointers to float32."""
@@ -121,6 +123,11 @@ def rest_of_step() -> Iterator[tuple[str, Any, dict[str, Any]]]:
         chosen = tied_softmax.constants(columns, has_tokens=True)
         yield f"softmax of {columns} forward", tied_softmax._forward, chosen
         yield f"softmax of {columns} backward", tied_softmax._backward, chosen
+    for states, signed in product((16, 64, 256), (False, True)):
+        chosen = selective_scan.constants(states, signed=signed)
+        name = f"{'signed ' if signed else ''}selective scan of {states}"
+        yield f"{name} forward", selective_scan._forward, chosen
+        yield f"{name} backward", selective_scan._backward, chosen
 
 
 def compile_kernel(kernel: Any, constants: dict[str, Any], capability: int) -> Resources:

@@ -3,7 +3,8 @@ r"""The recurrence of a selective state space with one decay per state and chann
     S_t = exp(−A ⊙ Δ_t) ⊙ S_{t-1} + b_t (Δ_t ⊙ x_t)ᵀ        y_t = S_tᵀ c_t
 
 S and A are (N, D), A > 0; x_t and Δ_t > 0 have D channels, b_t and c_t N. The kernels of
-`kernels/cpu` read these vectors and write y, so that no tensor of all states is stored. Elsewhere
+`kernels/cpu` read these vectors and write y, so that no tensor of all states is stored; those of
+`kernels/gpu` also write the state before every fourth step, from which backward begins. Elsewhere
 decays and states of all steps are stored, and nothing else of their size; G_t is the gradient of
 S_t. The gradients are derived here.
 
@@ -23,6 +24,7 @@ from lmzoo.kernels.dispatch import (
     Backward,
     CustomFunction,
     as_arrays,
+    has_gpu_kernels,
     has_kernels,
     run_kernel,
     without_autocast,
@@ -46,9 +48,10 @@ def selective_scan(
 
 
 class _Scan(CustomFunction):
-    """(x, Δ, A, b, c, S_0, by a kernel?, signed) -> (y, S_T), without one decays and states, too.
+    """(x, Δ, A, b, c, S_0, by the CPU's kernel?, signed) -> (y, S_T, *stored).
 
-    All tensors have a member axis first, or none has.
+    The kernel of a CPU stores nothing, that of a GPU some states, torch operations decays and
+    states of all steps. All tensors have a member axis first, or none has.
     """
 
     axes = 3
@@ -62,6 +65,10 @@ class _Scan(CustomFunction):
             y, end = x.new_empty(x.shape), x.new_empty(start.shape)
             run_kernel(kernels.forward, *as_arrays(*args[:6], y, end))
             return y, end
+        if has_gpu_kernels(start):
+            from lmzoo.kernels.gpu import selective_scan as gpu_kernels
+
+            return gpu_kernels.forward(*args[:6], signed=signed)
         decay = (-rate[:, None, None] * delta[..., None, :]).exp_()
         decay = decay.mul_(2).sub_(1) if signed else decay
         written = b[..., None] * (delta * x)[..., None, :]
@@ -103,6 +110,10 @@ class _ScanBackward(Backward):
             gradients += [x.new_empty(tensor.shape) for tensor in (b, c, start)]
             run_kernel(kernels.backward, *as_arrays(g, g_end, *rest[1:], *gradients))
             return tuple(gradients)
+        if len(stored) == 1:
+            from lmzoo.kernels.gpu import selective_scan as gpu_kernels
+
+            return gpu_kernels.backward(g, g_end, *rest[1:], signed=signed)
         decay, states = stored
         dstates = c[..., None] * g[..., None, :]
         if g_end is not None:

@@ -22,6 +22,7 @@ from lmzoo.functional.normalise import (
     rms_norm,
     unit,
 )
+from lmzoo.functional.selective_scan import selective_scan
 from lmzoo.functional.tied_softmax import log_normalisers, tied_log_prob
 from lmzoo.functional.token_mixture import mixture_log_prob, naive_mixture_log_prob
 from lmzoo.functional.token_scores import mask_scores
@@ -42,6 +43,7 @@ STEP = {
     "convolution",
     "matrix_state",
     "rows",
+    "selective_scan",
     "sphere",
     "tied_softmax",
     "token_mixture",
@@ -290,6 +292,38 @@ def test_a_word_that_is_no_token_has_no_probability():
     with without_kernels("cpu"):
         scores = tied_log_prob(y, table, torch.tensor([5, 4, -1]))
     assert scores.isnan().tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("members", [None, 3])
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (2, 6, 5, 19), (3, 4, 70, 16)], ids=str)
+def test_a_selective_scan_equals_its_operations(members, signed, sizes):
+    """States and channels fill their blocks and do not, and so do steps the chunks of states."""
+    torch.manual_seed(0)
+    rows, steps, states, width = sizes
+    lead = () if members is None else (members,)
+    maps = [torch.randn(*lead, rows, steps, size) for size in (width, width, states, states)]
+    rate, start = torch.rand(*lead, states, width), torch.randn(*lead, rows, states, width)
+    maps[1] = maps[1].exp()
+
+    def scan(x, delta, b, c, rate, start):
+        parts = selective_scan(x, delta, rate + 0.1, b, c, start, signed=signed)
+        return torch.cat([part.flatten() for part in parts])
+
+    assert_equal(scan, scan, [*maps, rate, start], members=members)
+
+
+@pytest.mark.parametrize("result", [0, 1])
+def test_one_result_of_a_selective_scan_has_a_gradient(result):
+    """The other has none; b is the same for all steps, and not in memory for each."""
+    torch.manual_seed(0)
+    shapes = (2, 5, 4), (2, 5, 4), (3, 4), (3,), (2, 5, 3), (2, 3, 4)
+    inputs = [torch.rand(shape) for shape in shapes]
+
+    def scan(x, delta, rate, b, c, start):
+        return selective_scan(x, delta, rate, b.expand(c.shape), c, start)[result]
+
+    assert_equal(scan, scan, inputs)
 
 
 @on_the_interpreter
