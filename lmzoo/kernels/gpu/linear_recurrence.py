@@ -48,25 +48,20 @@ def _forward(a, b, start, h, T, H, COMPLEX: tl.constexpr, BLOCK: tl.constexpr):
     n = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     ok = i < H
-    if COMPLEX:
-        re = tl.load(start + 2 * (n * H + i), mask=ok, other=0.0)
-        im = tl.load(start + 2 * (n * H + i) + 1, mask=ok, other=0.0)
-        for t in range(T):
-            at = 2 * ((n * T + t) * H + i)
-            a_re = tl.load(a + at, mask=ok, other=0.0)
+    first = (1 + COMPLEX) * (n * H + i)
+    re = tl.load(start + first, mask=ok, other=0.0)
+    im = tl.load(start + first + 1, mask=ok & COMPLEX, other=0.0)
+    for t in range(T):
+        at = (1 + COMPLEX) * ((n * T + t) * H + i)
+        a_re = tl.load(a + at, mask=ok, other=0.0)
+        new = a_re * re + tl.load(b + at, mask=ok, other=0.0)
+        if COMPLEX:
             a_im = tl.load(a + at + 1, mask=ok, other=0.0)
-            new = a_re * re - a_im * im + tl.load(b + at, mask=ok, other=0.0)
+            new -= a_im * im
             im = a_re * im + a_im * re + tl.load(b + at + 1, mask=ok, other=0.0)
-            re = new
-            tl.store(h + at, re, mask=ok)
             tl.store(h + at + 1, im, mask=ok)
-    else:
-        state = tl.load(start + n * H + i, mask=ok, other=0.0)
-        for t in range(T):
-            at = (n * T + t) * H + i
-            state = tl.load(a + at, mask=ok, other=0.0) * state
-            state += tl.load(b + at, mask=ok, other=0.0)
-            tl.store(h + at, state, mask=ok)
+        re = new
+        tl.store(h + at, re, mask=ok)
 
 
 @triton.jit
@@ -77,41 +72,29 @@ def _backward(
     n = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     ok = i < H
-    if COMPLEX:
-        carried_re = tl.zeros((BLOCK,), tl.float32)
-        carried_im = tl.zeros((BLOCK,), tl.float32)
-        for back in range(T):
-            t = T - 1 - back
-            at = 2 * ((n * T + t) * H + i)
-            d_re = tl.load(g + at, mask=ok, other=0.0) + carried_re
+    first = (1 + COMPLEX) * (n * H + i)
+    carried_re = tl.zeros((BLOCK,), tl.float32)
+    carried_im = tl.zeros((BLOCK,), tl.float32)
+    for back in range(T):
+        t = T - 1 - back
+        at = (1 + COMPLEX) * ((n * T + t) * H + i)
+        before = tl.where(t > 0, at - (1 + COMPLEX) * H, 0)
+        d_re = tl.load(g + at, mask=ok, other=0.0) + carried_re
+        h_re = tl.load(h + before, mask=ok & (t > 0), other=0.0)
+        h_re += tl.load(start + first, mask=ok & (t == 0), other=0.0)
+        a_re = tl.load(a + at, mask=ok, other=0.0)
+        # δ times the conjugates of h_{t-1} and a_t
+        da_re, carried_re = d_re * h_re, d_re * a_re
+        if COMPLEX:
             d_im = tl.load(g + at + 1, mask=ok, other=0.0) + carried_im
-            before = tl.where(t > 0, at - 2 * H, 0)
-            first = 2 * (n * H + i)
-            h_re = tl.load(h + before, mask=ok & (t > 0), other=0.0)
             h_im = tl.load(h + before + 1, mask=ok & (t > 0), other=0.0)
-            h_re += tl.load(start + first, mask=ok & (t == 0), other=0.0)
             h_im += tl.load(start + first + 1, mask=ok & (t == 0), other=0.0)
-            tl.store(db + at, d_re, mask=ok)
-            tl.store(db + at + 1, d_im, mask=ok)
-            # δ times the conjugates of h_{t-1} and a_t
-            tl.store(da + at, d_re * h_re + d_im * h_im, mask=ok)
-            tl.store(da + at + 1, d_im * h_re - d_re * h_im, mask=ok)
-            a_re = tl.load(a + at, mask=ok, other=0.0)
             a_im = tl.load(a + at + 1, mask=ok, other=0.0)
-            carried_re = d_re * a_re + d_im * a_im
+            da_re, carried_re = da_re + d_im * h_im, carried_re + d_im * a_im
             carried_im = d_im * a_re - d_re * a_im
-        tl.store(dstart + 2 * (n * H + i), carried_re, mask=ok)
-        tl.store(dstart + 2 * (n * H + i) + 1, carried_im, mask=ok)
-    else:
-        carried = tl.zeros((BLOCK,), tl.float32)
-        for back in range(T):
-            t = T - 1 - back
-            at = (n * T + t) * H + i
-            delta = tl.load(g + at, mask=ok, other=0.0) + carried
-            before = tl.where(t > 0, at - H, 0)
-            h_before = tl.load(h + before, mask=ok & (t > 0), other=0.0)
-            h_before += tl.load(start + n * H + i, mask=ok & (t == 0), other=0.0)
-            tl.store(db + at, delta, mask=ok)
-            tl.store(da + at, delta * h_before, mask=ok)
-            carried = delta * tl.load(a + at, mask=ok, other=0.0)
-        tl.store(dstart + n * H + i, carried, mask=ok)
+            tl.store(da + at + 1, d_im * h_re - d_re * h_im, mask=ok)
+            tl.store(db + at + 1, d_im, mask=ok)
+        tl.store(da + at, da_re, mask=ok)
+        tl.store(db + at, d_re, mask=ok)
+    tl.store(dstart + first, carried_re, mask=ok)
+    tl.store(dstart + first + 1, carried_im, mask=ok & COMPLEX)

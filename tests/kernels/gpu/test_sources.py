@@ -124,7 +124,7 @@ def test_planted_faults_are_found() -> None:
         ("adam._update", ".to(tl.int64)", "", narrow_products),
         ("sphere._backward", ".to(tl.int64)", "", narrow_products),
         ("linear_recurrence._forward", ".to(tl.int64)", "", narrow_products),
-        ("linear_recurrence._forward", "state = tl.load(a + at", "state = tl.load(h + at", races),
+        ("linear_recurrence._forward", "a_re = tl.load(a + at", "a_re = tl.load(h + at", races),
         ("adam._update", "tl.load(m + at", "tl.load(m + at - 1", races),
         ("token_mixture._forward", "largest(joint)", "largest(out)", races),
     ):
