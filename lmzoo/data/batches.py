@@ -138,16 +138,21 @@ def pack_batches(
             torch.cat([other.ids for other in parts.values()]),
             torch.cat([other.lengths for other in parts.values()]),
         )
-    places = {member: i for i, member in enumerate(dict.fromkeys(members))}
-    rows = _sorted_rows(first.lengths, batch, [*places])
-    rows += torch.tensor([begins[epoch] for _, epoch in places], device=CPU)[:, None]
-    rows = rows[[places[member] for member in members]]
+    indices = {member: i for i, member in enumerate(dict.fromkeys(members))}
+    rows = _sorted_rows(first.lengths, batch, [*indices])
+    rows += torch.tensor([begins[epoch] for _, epoch in indices], device=CPU)[:, None]
+    rows = rows[[indices[member] for member in members]]
     orders = {epoch: _batch_order(-(-len(first) // batch), epoch) for epoch in parts}
     starts = torch.stack([orders[epoch] for _, epoch in members], 1) * batch
-    steps = []
-    for start, sizes in zip(starts, (len(first) - starts).clamp(max=batch), strict=True):
-        within = torch.arange(min(batch, len(first)) if full else int(sizes.max()), device=CPU)
-        mask = within < sizes[:, None]
-        chosen = rows.gather(1, start[:, None] + within * mask)
-        steps.append((chosen, None if mask.all() else mask))
-    return data, steps
+    # All steps at once: operations on the rows of one step would cost more than the step of a GPU.
+    sizes = (len(first) - starts).clamp(max=batch)
+    within = torch.arange(min(batch, len(first)), device=CPU)
+    masks = within < sizes[..., None]
+    places = (starts[..., None] + within * masks).movedim(1, 0)
+    chosen = rows.gather(1, places.flatten(1)).view_as(places).movedim(1, 0)
+    widths = [len(within)] * len(sizes) if full else sizes.amax(1).tolist()
+    is_whole = (sizes.amin(1) == torch.tensor(widths, device=CPU)).tolist()
+    return data, [
+        (own[:, :width], None if whole else mask[:, :width])
+        for own, mask, width, whole in zip(chosen, masks, widths, is_whole, strict=True)
+    ]

@@ -117,7 +117,8 @@ def compute_losses(
     `right` is the number of scored tokens that are the most probable token, in a task.
     """
     n = counts.cpu().double()
-    found = Losses(float(nll.sum() / n.sum()), float((nll / n).mean()), int(n.sum()), nll)
+    total = n.sum()
+    found = Losses(float(nll.sum() / total), float((nll / n).mean()), int(total), nll)
     if right is None:
         return found
     share, whole = float(right.sum() / n.sum()), float((right == n).double().mean())

@@ -70,7 +70,10 @@ class PackedEvaluation:
             columns = batch.scored, batch.tokens, batch.lengths, *batch.sources
             self._stepper.run_step(self._step, (rows.to(self._device), *columns))
         nll = self._nll[:count, : len(part)].to("cpu", copy=True)  # the next part overwrites it
-        pairs, counts = zip(nll, self._count_right(part, count), strict=True), part.counts
+        pairs, counts = (
+            zip(nll, self._count_right(part, count), strict=True),
+            part.counts.cpu(),
+        )
         return [compute_losses(member, counts, right) for member, right in pairs]
 
     @torch.no_grad()

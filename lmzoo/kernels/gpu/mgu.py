@@ -40,7 +40,8 @@ def _read_state(h, READ: tl.constexpr):
 @no_type_check
 def _step(a, h, c, weights, b, FLAGS: tl.constexpr, PRECISION: tl.constexpr):
     PAIR: tl.constexpr = FLAGS[0]
-    q, _ = _read_state(h, FLAGS[4])
+    READ: tl.constexpr = FLAGS[4]
+    q, _ = _read_state(h, READ)
     gate = product(q, weights[0], PRECISION)
     if PAIR:
         f = tl.sigmoid(vector(a, 0) + gate)
@@ -80,7 +81,8 @@ def _step_backward(
         d_f += s * h
         carried += f * s
     d_f = d_f * f * (1 - f)
-    q, slope = _read_state(h, FLAGS[4])
+    READ: tl.constexpr = FLAGS[4]
+    q, slope = _read_state(h, READ)
     carried += product(d_f, weights[0], PRECISION) * slope
     if FLAGS[0]:
         return carried, gamma, (d_f, d_n), (q, h * f)

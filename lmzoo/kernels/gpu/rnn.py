@@ -39,7 +39,8 @@ def _activation_gradient(delta, h, ACTIVATION: tl.constexpr):
 @triton.jit
 @no_type_check
 def _step(a, h, c, weights, b, FLAGS: tl.constexpr, PRECISION: tl.constexpr):
-    return _activate(vector(a, 0) + product(h, weights[0], PRECISION), FLAGS[0]), c, ()
+    NAME: tl.constexpr = FLAGS[0]  # Triton 3.6 accepts no other text as an argument
+    return _activate(vector(a, 0) + product(h, weights[0], PRECISION), NAME), c, ()
 
 
 @triton.jit
@@ -47,7 +48,8 @@ def _step(a, h, c, weights, b, FLAGS: tl.constexpr, PRECISION: tl.constexpr):
 def _step_backward(
     delta, gamma, state, saved, weights, FLAGS: tl.constexpr, PRECISION: tl.constexpr
 ):
-    d = _activation_gradient(delta, state[1], FLAGS[0])
+    NAME: tl.constexpr = FLAGS[0]
+    d = _activation_gradient(delta, state[1], NAME)
     return product(d, weights[0], PRECISION), gamma, (d,), ()
 
 
