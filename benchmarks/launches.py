@@ -159,7 +159,7 @@ def count_epoch(shape: Shape, corpus: Corpus, rounds: int = 5) -> EpochCounts:
 class CountingRecorder:
     """Stands in for CUDA graphs: a recording counts its launches, a replay computes nothing."""
 
-    warmup_steps, few_shapes, at_once = 0, True, 0
+    warmup_steps, few_shapes = 0, True
     rate_dtype, runs_while_recording = torch.float32, False
 
     def __init__(self) -> None:

@@ -311,7 +311,6 @@ HEADROOM = 2
 class OperationRecorder(Recorder):
     """A recorder for CPUs; all its recordings share one memory block."""
 
-    at_once = 16
     _block: MemoryBlock | None = None
 
     def record(self, work: Work) -> Work:

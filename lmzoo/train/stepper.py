@@ -44,9 +44,6 @@ class Recorder:
 
     warmup_steps = 1
     """Number of steps of a shape that run normally before one is recorded."""
-    at_once = 0
-    """Number of shapes whose first step is recorded, and again if that fails: it may leave what
-    later steps use."""
     few_shapes = False
     """Whether recordings are few and kept: batches have few shapes, and the steps of a pack serve
     other members later (`kept_trainers.py`)."""
@@ -225,8 +222,7 @@ class Stepper:
         shape = tuple(None if c is None else (c.shape, c.dtype) for c in columns)
         if shape not in self._recordings:
             full = len(self._recordings) >= MAX_RECORDINGS
-            at_once = len(self._recordings) < self._recorder.at_once
-            if full or self._warmups[shape] < self._recorder.warmup_steps * (not at_once):
+            if full or self._warmups[shape] < self._recorder.warmup_steps:
                 self._warm_up(self._recorder, shape, lambda: step(*columns))
                 return
             performed = self._recorder.runs_while_recording
@@ -234,9 +230,7 @@ class Stepper:
             try:
                 replay = self._recorder.record(lambda: step(*inputs))
             except RecordingError as error:
-                self._warmups[shape] += 1
-                if self._warmups[shape] > 1:
-                    self._stop_recording(str(error))
+                self._stop_recording(str(error))
                 if not performed:
                     step(*columns)
                 return

@@ -22,7 +22,7 @@ SYNCS = {"_local_scalar_dense", "nonzero", "equal", "_unique2", "unique_dim", "m
 class FakeRecorder:
     """A `Recorder` that counts runs, recordings and replays."""
 
-    warmup_steps, at_once, few_shapes = 2, 0, True
+    warmup_steps, few_shapes = 2, True
     rate_dtype, runs_while_recording = torch.float32, False
 
     def __init__(self) -> None:
