@@ -208,8 +208,8 @@ class Sweep:
                 closing = threading.Thread(target=_close, args=(planner.store,), daemon=True)
                 closing.start()
                 closing.join(LOCK_SECONDS)
-                delete_temporary()
             finally:
+                delete_temporary()
                 os._exit(130)
 
         STOPS.install()  # the import of Ray has installed handlers
