@@ -18,6 +18,7 @@ is killed, as Ray kills its workers, cannot. So each folder is locked, and the n
 makes a temporary folder deletes those of this account that nobody locks. Standard library only.
 """
 
+import atexit
 import contextlib
 import errno
 import fcntl
@@ -437,7 +438,8 @@ def temporary_folder(purpose: str) -> Path:
         if os.getpid() == creator:  # a forked process inherits this exit handler
             shutil.rmtree(folder, ignore_errors=True)
 
-    weakref.finalize(temporary_folder, remove)
+    # No `weakref.finalize`: another thread may call those, and not finish before this process ends.
+    atexit.register(remove)
     _REMOVALS.append(remove)
     return folder
 
