@@ -109,8 +109,8 @@ class _Scan(CustomFunction):
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor, ...]:
         saved = ctx.saved_tensors
         like = zip(upstream, (saved[2], saved[4]), strict=False)
-        upstream = [torch.zeros_like(x) if g is None else g for g, x in like]
-        return _ScanBackward.apply(*upstream, ctx.count, *saved)
+        known = [torch.zeros_like(x) if g is None else g for g, x in like]
+        return _ScanBackward.apply(*known, ctx.count, *saved)
 
 
 class _ScanBackward(Backward):
