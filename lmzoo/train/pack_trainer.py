@@ -116,7 +116,7 @@ Columns = tuple[Tensor | None, ...]
 class _Batches(NamedTuple):
     """The batches of an epoch of all members, and their number."""
 
-    count: int = 0
+    steps: int = 0
     columns: Iterator[Columns] = iter(())
 
 
@@ -160,13 +160,13 @@ class PackedTrainer:
         (part, whose, batches), self._ahead = self._ahead, (None, [], _Batches())
         if part is not data or whose != members:
             batches = self._batches(data, members)
-        rates = list(zip(*(t.epoch_rates(batches.count) for t in all_rows), strict=True))
+        rates = list(zip(*(t.epoch_rates(batches.steps) for t in all_rows), strict=True))
         self.stepper.run_epoch(self.step, rates, batches.columns)
         if self.stepper.few_shapes:
             later = [(seed, epoch + 1) for seed, epoch in members]
             self._ahead = data, later, self._batches(data, later)
         self.stacked.rates = rates[-1]
-        self._steps = batches.count
+        self._steps = batches.steps
         return (-self.total / data.num_scored).tolist()[: len(trainings)]
 
     def evaluate(self, part: Sequences, corpus: Corpus) -> list[Losses]:

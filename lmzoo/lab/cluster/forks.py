@@ -113,7 +113,7 @@ def stand_in(options: Mapping[str, str]) -> None:
 def request(address: str, python: str, *words: str) -> None:
     """Let the server fork a worker, or stand for a process without use; else become Python."""
     if any(word.endswith(UNUSED) for word in words[:2]):
-        return stand_in(dict(word.partition("=")[::2] for word in words))
+        return stand_in({name: value for name, _, value in (word.partition("=") for word in words)})
     if any(word.endswith(WORKER) for word in words[:2]):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as server:
             server.settimeout(SECONDS)
