@@ -9,8 +9,8 @@ r"""Softmaxes over products with a table of vectors: their log-normalisers, log 
 
 The naive formulas write (N, V) logits and save them for backward; log p passes over them about ten
 times, each time through main memory. The kernels of CPUs (`kernels/cpu/tied_softmax.py`) and GPUs
-(`kernels/gpu/tied_softmax.py`) compute logits in tiles that stay in the cache, and again
-backward. Other devices and types of numbers have the naive formulas.
+(`kernels/gpu/tied_softmax.py`) compute logits in tiles that stay in the cache or on the chip,
+and again backward. Other devices and types of numbers have the naive formulas.
 """
 
 from typing import Any
@@ -31,8 +31,6 @@ from lmzoo.types import Embeddings
 
 NAIVE_LIMIT = 1 << 20
 """The number of logits up to which the naive formula is used on a CPU."""
-WIDEST = 128
-"""Columns of the widest vectors for which a program of a GPU has enough registers."""
 
 
 def log_normalisers(
@@ -70,7 +68,11 @@ def naive_tied_log_prob(
 
 def _fits_gpu(y: Tensor) -> bool:
     """Whether a GPU has kernels for vectors of this width."""
-    return has_gpu_kernels(y) and y.shape[-1] <= WIDEST
+    if not has_gpu_kernels(y):
+        return False
+    from lmzoo.kernels.gpu.tied_softmax import TILES
+
+    return y.shape[-1] <= max(TILES)
 
 
 class _TiedSoftmax(CustomFunction):

@@ -70,10 +70,8 @@ class PackedEvaluation:
             columns = batch.scored, batch.tokens, batch.lengths, *batch.sources
             self._stepper.run_step(self._step, (rows.to(self._device), *columns))
         nll = self._nll[:count, : len(part)].to("cpu", copy=True)  # the next part overwrites it
-        pairs, counts = (
-            zip(nll, self._count_right(part, count), strict=True),
-            part.counts.cpu(),
-        )
+        counts = part.counts.cpu()
+        pairs = zip(nll, self._count_right(part, count), strict=True)
         return [compute_losses(member, counts, right) for member, right in pairs]
 
     @torch.no_grad()
@@ -110,14 +108,13 @@ def _fill(rows: Int[Tensor, "_"], size: int) -> Int[Tensor, "_"]:
     return torch.cat([rows, rows[-1:].expand(size - len(rows))])
 
 
-Columns = tuple[Tensor | None, ...]
-
-
 class _Batches(NamedTuple):
-    """The batches of an epoch of all members, and their number."""
+    """The batches of an epoch of members (seed, epoch)."""
 
-    steps: int = 0
-    columns: Iterator[Columns] = iter(())
+    data: Sequences
+    members: Sequence[tuple[int, int]]
+    steps: int
+    columns: Iterator[tuple[Tensor | None, ...]]
 
 
 class PackedTrainer:
@@ -137,9 +134,8 @@ class PackedTrainer:
         self._accumulates = self.recipe.accumulate is Accumulate.EPOCH
         name = f"{len(self.stacked.values)} members of {self.template.name}"
         self.stepper = Stepper(None, self.device, name, fallback=OperationRecorder())
-        self._ahead: tuple[Sequences | None, list[tuple[int, int]], _Batches]
-        self._ahead = None, [], _Batches()
-        """Batches that were made for the members' next epoch, of these sequences."""
+        self._ahead: _Batches | None = None
+        """Batches that were made for the members' next epoch."""
         self._evaluation = PackedEvaluation(self.stacked, self.template, self.device)
 
     def replace(self, trainings: Sequence[Training]) -> None:
@@ -157,14 +153,13 @@ class PackedTrainer:
         self.stacked.gradients.zero_()
         trainings, all_rows = self.stacked.trainings, self.stacked.row_trainings
         members = [(t.seed, t.epoch) for t in all_rows]
-        (part, whose, batches), self._ahead = self._ahead, (None, [], _Batches())
-        if part is not data or whose != members:
+        batches, self._ahead = self._ahead, None
+        if batches is None or batches.data is not data or batches.members != members:
             batches = self._batches(data, members)
         rates = list(zip(*(t.epoch_rates(batches.steps) for t in all_rows), strict=True))
         self.stepper.run_epoch(self.step, rates, batches.columns)
         if self.stepper.few_shapes:
-            later = [(seed, epoch + 1) for seed, epoch in members]
-            self._ahead = data, later, self._batches(data, later)
+            self._ahead = self._batches(data, [(seed, epoch + 1) for seed, epoch in members])
         self.stacked.rates = rates[-1]
         self._steps = batches.steps
         return (-self.total / data.num_scored).tolist()[: len(trainings)]
@@ -184,20 +179,19 @@ class PackedTrainer:
         for training in self.stacked.trainings:
             training.steps += self._steps
 
-    def _batches(self, data: Sequences, members: Sequence[tuple[int, int]]) -> "_Batches":
-        """Return the batches of an epoch of members (seed, epoch)."""
+    def _batches(self, data: Sequences, members: Sequence[tuple[int, int]]) -> _Batches:
         trim, few = not self.template.leaks, self.stepper.few_shapes
         part, batches = pack_batches(data, self.recipe.batch, members, full=few)
         masks = [None if mask is None else mask.to(self.device) for _, mask in batches]
         order = [rows.flatten() for rows, _ in batches]
         gathered = iter_batches(part, order, self.device, trim=trim, few_widths=few)
 
-        def columns() -> Iterator[Columns]:
+        def columns() -> Iterator[tuple[Tensor | None, ...]]:
             for batch, (rows, _), mask in zip(gathered, batches, masks, strict=True):
                 own = (batch.scored, batch.tokens, batch.lengths, *batch.sources)
                 yield mask, *(c if c is None else c.unflatten(0, rows.shape) for c in own)
 
-        return _Batches(len(batches), columns())
+        return _Batches(data, members, len(batches), columns())
 
     def step(
         self,

@@ -88,7 +88,7 @@ def _take(x, tokens, out, T, SP, SB, ST, N, V, G, COLUMNS: tl.constexpr, ROWS: t
 @triton.jit
 @no_type_check
 def first_at_least(word, words, N):
-    """Return the number of words, N in ascending order, that are less than this one."""
+    """Return how many of N ascending tokens are less than this one."""
     low, high = tl.full((), 0, tl.int32), tl.full((), 0, tl.int32) + N
     while low < high:
         middle = (low + high) // 2

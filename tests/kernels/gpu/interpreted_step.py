@@ -235,7 +235,7 @@ def test_sums_of_sorted_rows_are_those_of_all_rows_and_the_same_every_time(monke
 @pytest.mark.parametrize("members", [None, 3])
 @pytest.mark.parametrize(("count", "vocab", "width"), [(9, 67, 6), (70, 5, 33), (1, 130, 16)])
 def test_a_tied_softmax_equals_its_formula(members, count, vocab, width):
-    """One tile and several, the last one smaller, of vectors and of words."""
+    """Vectors and tokens of one tile and of several, the last one smaller."""
     torch.manual_seed(0)
     lead = () if members is None else (members,)
     inputs = [torch.randn(*lead, n, width) for n in (count, vocab)]
