@@ -2,14 +2,14 @@
 
 Whatever else a file is, it is refused in one line that says what was found and what to do. The file
 of a user is read with a `Reading`, which gets a line for whatever was converted or left out: byte
-order marks are removed, and a carriage return alone ends a line. A published file is taken as it
-is.
+order marks are removed, and CR and CRLF end a line as LF does. A published file is taken as it is.
 """
 
 import gzip
 import io
 import os
 import re
+import select
 import stat
 import zipfile
 import zlib
@@ -26,7 +26,8 @@ NO_TEXT = re.compile(ARCHIVE + rb"|%PDF-|\{\\rtf|version https://git-lfs|\xff\xf
 """How files begin that are no text in UTF-8, although their bytes could pass for it."""
 BLOCK = 2**26
 """Bytes that are decompressed at a time."""
-LONE_RETURN = re.compile(rb"\r(?!\n)")
+JSON = re.compile(rb'\s*(\[\s*)?\{\s*"[^"\n]*"\s*:')
+"""How lines or a list of JSON objects begin."""
 SHOWN = 8
 RESIDUES = re.compile(r"[A-Za-z*.-]*")
 
@@ -166,9 +167,13 @@ def read_text(path: Path, reading: Reading | None = None) -> bytes:
     """
     if not path.is_dir():
         return read_bytes(path, reading)
-    files = sorted(file for file in path.rglob("*") if file.is_file())
-    shown = [f for f in files if not any(p.startswith(".") for p in f.relative_to(path).parts)]
-    texts = [read_bytes(file, reading) for file in shown if _read_bytes(file).strip()]
+    found = sorted(path.rglob("*"))
+    shown = [f for f in found if not any(p.startswith(".") for p in f.relative_to(path).parts)]
+    files = [file for file in shown if file.is_file()]
+    others = [f for f in shown if not f.is_file() and (f.is_symlink() or not f.is_dir())]
+    texts = [read_bytes(file, reading) for file in files if _read_bytes(file).strip()]
+    if others and reading is not None:
+        reading.notes.append(f"left out: {len(others):,} links and pipes, such as {others[0]}")
     if not texts:
         raise UserError(f"folder {path} has no file with text; give a folder of text files")
     return b"".join(text if text.endswith(b"\n") else text + b"\n" for text in texts)
@@ -176,7 +181,7 @@ def read_text(path: Path, reading: Reading | None = None) -> bytes:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_open_at_once) as file:
             status = os.fstat(file.fileno())
             if stat.S_ISBLK(status.st_mode) or (stat.S_ISCHR(status.st_mode) and not file.isatty()):
                 raise UserError(f"{path} is a device, which may have no end; give a file")
@@ -190,6 +195,14 @@ def _read_bytes(path: Path) -> bytes:
         raise UserError(f"{path} is a folder; give the path of a text file, plain or .gz") from None
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file without waiting for the writer of a pipe for more than a second."""
+    number = os.open(path, flags | os.O_NONBLOCK)
+    select.select([number], [], [], 1)
+    os.set_blocking(number, True)
+    return number
 
 
 def _gunzip(path: Path, raw: bytes) -> bytes:
@@ -219,9 +232,14 @@ def _clean(path: Path, raw: bytes, reading: Reading) -> bytes:
     if marks := raw.count(BOM_UTF8):
         raw = raw.replace(BOM_UTF8, b"")
         reading.notes.append(f"{marks:,} byte order marks (U+FEFF) inside the text are removed")
-    if raw.count(b"\r") > raw.count(b"\r\n"):
-        raw, count = LONE_RETURN.subn(b"\n", raw)
-        reading.notes.append(f"{count:,} lines end with a carriage return alone")
+    if returns := raw.count(b"\r"):
+        raw = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        reading.notes.append(f"{returns:,} carriage returns end a line, alone or before a newline")
+    if JSON.match(raw):
+        reading.notes.append(
+            f"{path.name} has JSON objects: their braces and names of fields are tokens, too; "
+            "write the text alone, such as: jq -r .text FILE.jsonl > FILE.txt"
+        )
     return raw
 
 

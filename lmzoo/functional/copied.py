@@ -12,12 +12,14 @@ def copied(module: nn.Module) -> nn.Module:
     """Return a copy of a module; a `UserError` if it cannot be copied.
 
     Weights that a module computes before each call from others, as `torch.nn.utils.weight_norm` and
-    `prune` do, are copied as values; torch refuses to copy them.
+    `prune` do, are copied as values; torch refuses to copy them. A recurrent layer has them in a
+    list.
     """
     computed: dict[int, object] = {
         id(value): value.detach().clone()
         for own in module.modules()
-        for value in vars(own).values()
+        for values in vars(own).values()
+        for value in (values if isinstance(values, list) else [values])
         if isinstance(value, Tensor) and not value.is_leaf
     }
     try:

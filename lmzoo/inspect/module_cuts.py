@@ -19,6 +19,7 @@ of their own, and functions that are called without a module (`torch.softmax`) a
 import contextlib
 import dataclasses
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -60,6 +61,17 @@ def cuts(module: nn.Module, *inputs: Any) -> list[ModuleCut]:
     A `UserError` says that the module fails on the inputs, or that its outputs are not finite or
     not learned.
     """
+    if not isinstance(module, nn.Module):
+        raise UserError(f"{module!r:.60} is no torch module; give the module, then its inputs")
+    if any(isinstance(own, torch.jit.ScriptModule) for own in module.modules()):
+        raise UserError("a scripted module has no hooks; give the module before torch.jit.script")
+    if "torch._dynamo" in sys.modules:  # compiled code would not call the hooks of a cut
+        with torch.compiler.set_stance("force_eager"):
+            return _cuts(module, inputs)
+    return _cuts(module, inputs)
+
+
+def _cuts(module: nn.Module, inputs: tuple[Any, ...]) -> list[ModuleCut]:
     generic = _generic(module, inputs)
     try:
         whole = _outputs(generic, inputs)
@@ -125,6 +137,8 @@ def apply_cut(module: nn.Module, name: str) -> None:
             own.register_forward_hook(_zero)
         else:
             _pass_through(own)
+        if "torch._dynamo" in sys.modules:
+            torch.compiler.reset()  # code that is compiled already has no hook
         # torch's fused Transformer layers would not call the hook of a submodule.
         if any(isinstance(m, nn.TransformerEncoderLayer) for m in module.modules()):
             torch.backends.mha.set_fastpath_enabled(False)

@@ -220,6 +220,10 @@ WAVE = nn.Parameter(torch.polar(torch.ones(8), torch.arange(8.0)))
 NORM = nn.utils.parametrizations.weight_norm
 
 
+def normed(*args: Any, **options: Any) -> nn.Module:
+    return NORM(nn.LSTM(*args, **options), "weight_hh_l0")
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("made", "name"),
@@ -235,6 +239,8 @@ NORM = nn.utils.parametrizations.weight_norm
         (pruned, "hold layer.weight_orig"),
         (lambda: Own(call=in_checkpoint), "identity layer"),
         (Silent, "identity layer"),
+        (lambda: torch.compile(Own(), backend="eager"), "identity _orig_mod.layer"),
+        (lambda: recurrent(normed), "hold layer.bias_hh_l0[1/4]"),
         (Named, "identity layer"),
     ],
 )
@@ -242,8 +248,17 @@ def test_modules_of_others_have_right_cuts(made: Any, name: str) -> None:
     module, before = made(), torch.get_rng_state()
     found = spellings(module)
     assert name in found
-    assert not any(re.search(r"(weight_hr_l0|weight_[gv]|original\d)\[", own) for own in found)
+    assert not any(
+        re.search(r"(weight_hr_l0|weight_[gv]|weight.original\d)\[", own) for own in found
+    )
     assert torch.get_rng_state().equal(before)
+
+
+def test_a_cut_of_compiled_code_that_ran_already_acts() -> None:
+    module = torch.compile(Own(), backend="eager")
+    assert not module(TOKENS).equal(module._orig_mod.readout.bias.expand(*TOKENS.shape, V))
+    apply_cut(module, "zero _orig_mod.layer")
+    assert module(TOKENS).equal(module._orig_mod.readout.bias.expand(*TOKENS.shape, V))
 
 
 CALLS: list[int] = []
@@ -259,6 +274,8 @@ CALLS: list[int] = []
         (lambda: Own(call=lambda m, x: exit(3)), "fails on these inputs: SystemExit"),
         (lambda: Own(nn.LazyConv1d(8, 3)), "fails on these inputs"),
         (lambda: Own(nn.LazyBatchNorm1d()), "call the lazy module once"),
+        (lambda: exit, "is no torch module"),
+        (lambda: Own(torch.jit.script(nn.Linear(8, 8))), "before torch.jit.script"),
         (lambda: Own().requires_grad_(False), "no parameter that is trained"),  # noqa: FBT003
     ],
 )
