@@ -68,10 +68,15 @@ def descendants(pid: int) -> dict[int, str]:
     return below
 
 
+def find_below(pid: int, name: str) -> list[int]:
+    """Return the processes below `pid` whose command begins with a program of this name."""
+    below = descendants(pid).items()
+    return [child for child, command in below if name in command.split("\0")[0]]
+
+
 def training_processes(driver: int) -> list[int]:
     """Return the workers below the driver."""
-    below = descendants(driver).items()
-    return [pid for pid, title in below if title.startswith("ray::Worker")]
+    return find_below(driver, "ray::Worker")
 
 
 def kill_worker(driver: int) -> bool:

@@ -2,16 +2,18 @@
 
 import dataclasses
 import json
+import os
 import signal
 
 import pytest
 
 from lmzoo.base.search_space import parse_range
 from lmzoo.lab.store.records import STUDY, read_json
+from lmzoo.lab.sweep.driver.execution import DEATH
 from lmzoo.trainables.resolve import store_name
 
 from .local_sweep import assert_close, outcome, sweep
-from .processes import epochs_on_disk, finish, kill_worker, start, wait_until
+from .processes import epochs_on_disk, find_below, finish, kill_worker, start, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600), pytest.mark.xdist_group("ray")]
 
@@ -39,8 +41,13 @@ def test_killed_processes_do_not_change_the_results(
 
     driver = start(script, *options)
     wait_until(lambda: epochs_on_disk(store) >= 5)
-    driver.send_signal(signal.SIGKILL)
-    driver.communicate()
+    if fuse == "off":  # as `ray stop` does; Ray's core then ends the driver
+        raylets = find_below(driver.pid, "/raylet/raylet")
+        os.kill(raylets[0], signal.SIGTERM)
+    else:
+        driver.send_signal(signal.SIGKILL)
+    code, out, err = finish(driver)
+    assert (code != 0, err.splitlines()[-1]) == (True, DEATH)
 
     before = epochs_on_disk(store)
     driver = start(script, *options)

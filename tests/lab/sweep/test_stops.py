@@ -13,7 +13,7 @@ import pytest
 from lmzoo.base.stops import GRACE_SECONDS
 from lmzoo.lab.sweep.driver.execution import _start_ranking
 
-from .processes import ROOT, descendants, epochs_on_disk, kill, wait_until
+from .processes import ROOT, epochs_on_disk, find_below, kill, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300), pytest.mark.xdist_group("ray")]
 SECONDS = GRACE_SECONDS + 10
@@ -65,8 +65,7 @@ def test_a_signal_ends_the_sweep(number, group, ignored, while_ray_starts, scrip
         else:
             stores = tmp_path / "runs"
             wait_until(lambda: driver.poll() or any(map(epochs_on_disk, stores.glob("*"))))
-            below = descendants(driver.pid).items()
-            raylets = [pid for pid, command in below if "raylet/raylet" in command.split("\0")[0]]
+            raylets = find_below(driver.pid, "/raylet/raylet")
             assert raylets, f"{driver.returncode}: {log.read_text()}"
             assert driver.pid not in map(os.getpgid, raylets), "the signal would reach Ray"
         (os.killpg if group else os.kill)(driver.pid, number)

@@ -41,6 +41,10 @@ GPU_BYTES = 16 * 2**30
 """Assumed memory of a GPU until the first worker reports it."""
 ENGINES = {"packs": "driver.coordinator", "tune": "tune_trials"}
 """Value of `--engine` -> the module that trains the pending runs."""
+DEATH = (
+    "the sweep was killed, or Ray was ended on this machine (memory, `ray stop`); "
+    "run the same command again to continue"
+)
 TRACKER_SECONDS, INTERRUPTED_TRACKER_SECONDS = 600.0, 10.0
 """How long the end of a sweep waits for trackers such as W&B."""
 
@@ -201,6 +205,7 @@ class Sweep:
             """End this process now: an orderly end takes too long, or is impossible."""
             try:
                 self._say_interrupted()
+                witness.communicate(b"\n")
                 if self._ranking:
                     self._ranking.terminate()
                 connection.kill_local_ray()
@@ -212,6 +217,8 @@ class Sweep:
                 delete_temporary()
                 os._exit(130)
 
+        witness = _start_witness()
+        ray.callback(witness.communicate, b"\n")
         STOPS.install()  # the import of Ray has installed handlers
         ray.enter_context(STOPS.deadline(end, connection.is_ray_unusable))
         from lmzoo.lab.sweep.screen.console import Console
@@ -263,6 +270,15 @@ class Sweep:
             prepared.start()
         with gc_disabled():
             return importlib.import_module(f"lmzoo.lab.sweep.{ENGINES[self.engine]}")
+
+
+def _start_witness() -> subprocess.Popen[bytes]:
+    """Start a shell that says how to continue unless it gets a line from this process.
+
+    Ray's core ends the process of a driver at once (`_exit(1)`) when Ray has ended on its machine.
+    """
+    words = ["sh", "-c", 'read line || echo "$0" >&2', DEATH]
+    return subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
 
 
 def _clear_worker_locks(store: Store) -> None:
