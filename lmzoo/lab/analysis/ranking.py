@@ -255,12 +255,13 @@ def add_statistics(
     reference = part["point"] == study.get("reference", "")
     family, silent = asked_contrasts(part, study), untuned(part, study)
     sharing = family | silent | reference.to_numpy()
-    interval = point_intervals(losses, sharing)
-    rank_low, rank_high = rank_intervals(losses, tuning, family=sharing)
+    at = int(reference.arg_max() or 0)
+    interval = point_intervals(losses, sharing, reference=at)
+    rank_low, rank_high = rank_intervals(losses, tuning, family=sharing, reference=at)
     margin = float(study.get("margin", MARGIN))
     c = compared(  # a table without the reference has no differences
         losses if reference.any() else np.full_like(losses, np.nan),
-        int(reference.arg_max() or 0), family=family, silent=silent, tuning_sd=tuning,
+        at, family=family, silent=silent, tuning_sd=tuning,
         looks=read_looks(study.get("looks"), losses.shape[1]), margin=margin,
     )  # fmt: skip
     columns: dict[str, Any] = {

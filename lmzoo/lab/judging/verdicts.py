@@ -140,7 +140,7 @@ def _judged(part: pl.DataFrame, q: Question) -> tuple[pl.DataFrame, pl.Series]:
     if q.reference is not None and q.reference not in variants:
         asked[:] = False
     c = compared(losses, to, family=asked, margin=q.margin, paired=paired)
-    interval = point_intervals(losses)
+    interval = point_intervals(losses, reference=base)
     known = (~np.isnan(losses)).sum(1)
     runs = part.group_by("variant", maintain_order=True).len()["len"].to_numpy()
     columns = {

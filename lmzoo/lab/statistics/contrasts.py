@@ -138,14 +138,16 @@ def contrasts(
     sharing[to[sharing & ~own]] = True
     single = len({*to[sharing & ~own].tolist()}) == 1
     varying, rounding = sharing & ~(own & single), rounding_variance(x[sharing])
-    count, _, error = mean_and_error(x)
-    certain = (count > 1) & (error == 0)
+    count, value, error = mean_and_error(x)
+    # On a grid, equal seeds are luck where another point has their value among others.
+    certain = (count > 1) & (error == 0) & ~np.isin(value, x[sharing & (error > 0)])
+    enough = (sharing & (count > 1)).sum() >= LEAST_POINTS
     square = np.where(certain, 0.0, np.broadcast_to(np.asarray(tuning_sd, np.float64), len(x)) ** 2)
     tuning = square + square[to]
     if paired is None:
         paired = pairs_pay(x, to, sharing & ~own)
     share: Array | float = 1.0
-    if paired and sharing.sum() >= LEAST_POINTS:
+    if paired and enough:
         x, share = without_seed_effects(x, sharing)
     elif paired:
         x, rounding = np.where(own[:, None], 0.0, x - x[to]), np.where(own, 0.0, 2 * rounding)
@@ -153,8 +155,8 @@ def contrasts(
     _, mean, _ = mean_and_error(x)
     with np.errstate(divide="ignore", invalid="ignore"):
         least = np.where(certain, 0.0, noise.usual)  # a count model has no noise
-        of_reference = np.fmax(noise.own, least) / noise.seeds
-        if single and sharing.sum() >= LEAST_POINTS:
+        of_reference = np.maximum(noise.own, least) / noise.seeds  # NaN for a single seed
+        if single and enough:
             of_reference = of_reference * (1 + noise.skewness**2 / 3)
             of_reference = of_reference * (1 + MISSED / (noise.seeds - 1))
         of_point = noise.variance / noise.seeds[:, None]
@@ -184,21 +186,21 @@ def pairs_pay(losses: Array, reference: NDArray[np.int64], asked: NDArray[np.boo
         reference: that of each point, (P,).
         asked: the points that are compared, bool (P,).
     """
-    x = np.where(np.isfinite(losses), losses, np.nan)
+    x, index, to = np.where(np.isfinite(losses), losses, np.nan), np.arange(len(losses)), reference
     _, _, error = mean_and_error(x)
-    to, own = reference, np.arange(len(x)) == reference
-    sharing = asked | np.isin(np.arange(len(x)), to[asked & ~own])
+    sharing = asked | np.isin(index, to[asked & (index != to)])
     rows = np.flatnonzero(sharing & (error > 0))
-    most = (~np.isnan(x[rows])).sum(1).max(initial=0)
+    arms, most = len(rows), (~np.isnan(x[rows])).sum(1).max(initial=0)
     x = x[:, ~np.isnan(x[rows]).any(0)]
+    rows = rows[mean_and_error(x[rows])[2] > 0]  # some vary with other seeds only
     P, S = len(rows), x.shape[1]
-    pairs = np.flatnonzero(asked & ~own & np.isin(np.arange(len(x)), rows) & np.isin(to, rows))
+    pairs = np.flatnonzero(asked & (index != to) & np.isin(index, rows) & np.isin(to, rows))
     if S < 3 or not len(pairs):
         return False
-    if P == 2 and EQUAL * most <= S:
+    if arms == 2 and EQUAL * most <= S:
         return True
     z = x[rows] - x[rows].mean(1, keepdims=True)
-    z = z / np.maximum(z.std(1, ddof=1, keepdims=True), 1e-300)
+    z = z / z.std(1, ddof=1, keepdims=True)
     of_seed = z.mean(0)
     rest = ((z - of_seed) ** 2).sum() / (P - 1)
     shown = P * (of_seed**2).sum() > special.fdtri(S - 1, (P - 1) * (S - 1), SHOWN) * rest
@@ -209,7 +211,10 @@ def pairs_pay(losses: Array, reference: NDArray[np.int64], asked: NDArray[np.boo
 
 
 def point_intervals(
-    losses: ArrayLike, family: ArrayLike | None = None, level: float = LEVEL
+    losses: ArrayLike,
+    family: ArrayLike | None = None,
+    level: float = LEVEL,
+    reference: int = 0,
 ) -> Interval:
     """Return the mean of each point with its interval over seeds; losses (P, S).
 
@@ -219,7 +224,7 @@ def point_intervals(
     x = np.where(np.isfinite(x), x, np.nan)
     _, mean, error = mean_and_error(x)
     family = np.ones(len(x), bool) if family is None else np.asarray(family, bool)
-    if pairs_pay(x, np.full(len(x), family.argmax() if len(x) else 0), family):
+    if pairs_pay(x, np.full(len(x), reference), family):
         return mean_interval(x, level)
     noise = seed_noise(x, family, np.where(error > 0, rounding_variance(x), 0.0))
     sd = np.sqrt(noise.variance / np.maximum(noise.seeds, 1)[:, None])
@@ -256,6 +261,7 @@ def rank_intervals(
     tuning_sd: ArrayLike = 0.0,
     level: float = LEVEL,
     family: ArrayLike | None = None,
+    reference: int = 0,
 ) -> tuple[Array, Array]:
     """Return the lowest and highest plausible rank of each point; rank 1 has the least loss.
 
@@ -266,6 +272,7 @@ def rank_intervals(
         tuning_sd: standard deviation in nats of the loss over repetitions of the tuning, (P,).
         level: coverage of the interval of each point.
         family: the points that share their noise, bool (P,); None: all.
+        reference: with it, `pairs_pay` is asked.
 
     Returns:
         Low and high ranks, (P,) each; NaN for points with fewer than two finite losses.
@@ -278,8 +285,7 @@ def rank_intervals(
     sharing = np.ones(len(x), bool) if family is None else np.asarray(family, bool)
     share: Array | float = 1.0
     rounding = rounding_variance(x)
-    first = np.full(len(x), sharing.argmax() if len(x) else 0)
-    if pairs_pay(x, first, sharing):
+    if pairs_pay(x, np.full(len(x), reference), sharing):
         x, share = without_seed_effects(x, sharing)
     noise = seed_noise(x, sharing, rounding, share)
     _, mean, _ = mean_and_error(x)

@@ -47,6 +47,8 @@ NOISY = 4.0
 """A point is noisy if it is an outlier and its variance is this multiple of the usual one."""
 SKEWED = 8
 """Seeds from which on a skewness is known."""
+ACCURACY = 16 * np.finfo(float).eps
+"""Relative distance below which two numbers are one."""
 _STEP = np.log(2) / 2
 _GRID = np.arange(-16, 69)
 _WIDTHS = {0.0: 0.8, 0.5: 0.12, 1.0: 0.08}
@@ -94,7 +96,7 @@ def rounding_variance(values: ArrayLike) -> float:
     x = np.unique(x[np.isfinite(x)])
     if len(x) < 2:
         return 0.0
-    accuracy = max(1e-9 * (x[-1] - x[0]), 16 * np.finfo(float).eps * np.abs(x).max())
+    accuracy = max(1e-9 * (x[-1] - x[0]), ACCURACY * np.abs(x).max())
     steps = np.diff(x)
     steps = steps[steps > accuracy]
     return float(steps.min()) ** 2 / 12 if len(steps) else 0.0
@@ -140,7 +142,8 @@ def seed_noise(
         f = np.where(n > 1, (n - 1) * (known * share).sum(1) / n, np.nan)
         skewness = (deviation**3).sum(1) * np.sqrt(n) / (deviation**2).sum(1) ** 1.5
     skewness = np.where((n >= SKEWED) & np.isfinite(skewness), skewness, 0.0)
-    varies = (deviation != 0).any(1)
+    size = np.abs(np.where(known, losses, 0.0)).max(1, initial=0.0)
+    varies = np.abs(deviation).max(1, initial=0.0) > ACCURACY * size
     s2 = np.maximum(s2, rounding)
     variance, weight, freedom = s2[:, None], np.where(n > 1, 1.0, np.nan)[:, None], f.copy()
     outlier, usual = np.zeros(len(s2), bool), 0.0

@@ -96,6 +96,21 @@ def test_rows_outside_the_family_change_no_other_row(seed, offset, diverges):
         assert np.allclose(own, others, rtol=1e-8, atol=1e-12, equal_nan=True)
 
 
+@pytest.mark.parametrize("points", [2, 3, 4, 6])
+def test_a_point_without_runs_changes_no_other_row_and_one_seed_of_the_reference_decides_none(
+    points,
+):
+    x = RNG(2).normal(0, 0.02, (points, 3)) + 0.1 * np.arange(points)[:, None]
+    before, after = compared(x, 0), compared(np.append(x, [[np.nan] * 3], 0), 0)
+    assert after.verdict.tolist() == [*before.verdict, ""]
+    for name in ("low", "high", "p"):
+        assert getattr(after, name)[:-1] == pytest.approx(getattr(before, name), nan_ok=True)
+    x[0, 1:] = np.nan
+    alone = compared(x, 0)
+    assert not alone.verdict.any()
+    assert np.isnan([alone.low, alone.high, alone.p_raw]).all()
+
+
 def test_a_single_look_costs_nothing_and_all_are_below_six_percent():
     assert spend([5]) == ((5, ERROR, 5),)
     made = ()
@@ -136,6 +151,14 @@ def test_exact_differences_are_decided_without_a_test():
     found = compared(x, 0, tuning_sd=np.full(4, 0.2))
     assert found.verdict[1:].tolist() == [WORSE, BETTER, NEGLIGIBLE]
     assert found.sign[1:].tolist() == [1, -1, 1]
+
+
+@pytest.mark.parametrize("points", [2, 5])
+def test_equal_seeds_on_a_grid_say_nothing_of_the_choice_of_a_setting(points):
+    """Accuracies k/64: the point has a value of the reference, so it is no model of counts."""
+    x = np.array([[0.75, 0.75, 0.78125], *[[0.78125] * 3] * (points - 1)])
+    assert compared(x, 0).p_raw[1] < 0.22
+    assert compared(x, 0, tuning_sd=0.1 * (np.arange(points) > 0)).p_raw[1] > 0.7
 
 
 def test_the_reference_has_the_root_of_the_contrasts_times_the_seeds():
@@ -179,10 +202,12 @@ def test_a_later_divergence_takes_back_what_is_not_worse():
 
 
 @pytest.mark.parametrize(("scale", "offset"), [(1e-9, 0), (1e9, 0), (1, 1e6), (64.0, -3)])
-@pytest.mark.parametrize("numbers", ["continuous", "on a grid", "two points"])
+@pytest.mark.parametrize("numbers", ["continuous", "on a grid", "two points", "equal pairs"])
 def test_words_do_not_change_with_the_unit(scale, offset, numbers):
     x = RNG(6).normal(0, 0.02, (9, 6)) + np.array([0, 0.01, 0.02, 0.05, 0.1, 0, 0, 0, 0])[:, None]
-    x = {"continuous": x, "on a grid": (64 * x).round() / 64, "two points": x[[0, 4]]}[numbers]
+    equal = [[-4, 0, 3], [-2, 3, 8], [-6, -1, 3], [-5, -1, 2], [-2, -3, 1.0]]  # but for seeds
+    kinds = {"continuous": x, "on a grid": (64 * x).round() / 64, "two points": x[[0, 4]]}
+    x = {**kinds, "equal pairs": np.array(equal)}[numbers]
     before = compared(x, 0)
     after = compared(scale * x + offset, 0, margin=scale * MARGIN)
     assert (after.verdict == before.verdict).all()

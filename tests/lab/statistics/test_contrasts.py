@@ -13,11 +13,13 @@ from lmzoo.lab.statistics.contrasts import (
     contrasts,
     holm,
     pairs_pay,
+    point_intervals,
     rank_intervals,
     unfair,
 )
 
 RNG = np.random.default_rng
+NAN = np.nan
 
 
 def test_the_interval_is_the_inverse_of_the_test():
@@ -90,6 +92,11 @@ def test_two_arms_on_equal_seeds_are_paired():
         assert pairs_pay(x, np.zeros(2, int), only) == pays
 
 
+def test_a_point_that_varies_with_other_seeds_only_decides_no_pairs():
+    x = np.array([[0, 1, 2, 3], [0.1, 0.1, 0.1, 0.2], [1, 2, 4, NAN]])
+    assert not pairs_pay(x, np.zeros(3, int), np.array([False, True, True]))
+
+
 def test_points_outside_the_family_and_their_reference_change_no_number_inside():
     """Five points share the noise of those that vary; the reference of all five has its own."""
     x = RNG(4).normal(size=(8, 5)) * np.array([3, 1, 1, 1, 1, 50, 50, 50])[:, None]
@@ -125,7 +132,6 @@ def test_a_point_is_unfair_if_another_architecture_or_the_reference_is_not_tuned
 losses = st.one_of(st.floats(-10, 10).map(lambda x: round(x, 3)), st.sampled_from([np.nan, np.inf]))
 
 
-NAN = np.nan
 SPARSE = np.array([
     [1, NAN, NAN, 0, 0, 0], [0, 0, NAN, 0, 0, 1], [NAN, 0, 1, NAN, NAN, NAN],
     [0, 0, 0, 0, 0, 0], [0, NAN, NAN, 0, 0, 1], [0, NAN, NAN, 0, 0, 1.0],
@@ -147,11 +153,19 @@ def test_the_interval_includes_the_rank_and_needs_two_seeds(table):
         assert (stats.rankdata(means, method="min") <= high).all()
 
 
-def test_the_order_of_points_and_seeds_does_not_matter():
+@pytest.mark.parametrize("common", [0.0, 9.0])
+def test_the_order_of_points_and_seeds_does_not_matter(common):
+    """Also where all points but one share the effects of the seeds."""
     values = RNG(9).normal(size=(7, 4)) + np.arange(7)[:, None]
+    values[:6] += common * RNG(3).normal(size=4)
     low, high = rank_intervals(values)
-    rows, columns = RNG(1).permutation(7), RNG(2).permutation(4)
-    assert np.array_equal(rank_intervals(values[rows][:, columns]), [low[rows], high[rows]])
+    rows, columns = np.roll(np.arange(7), 1), RNG(2).permutation(4)
+    moved = values[rows][:, columns]
+    assert np.array_equal(rank_intervals(moved, reference=1), [low[rows], high[rows]])
+    assert point_intervals(moved, reference=1).low == pytest.approx(
+        point_intervals(values).low[rows]
+    )
+    assert np.array_equal(rank_intervals(moved), [low[rows], high[rows]]) == (common == 0)
 
 
 def test_the_noise_of_rows_outside_the_family_changes_no_rank_inside():
