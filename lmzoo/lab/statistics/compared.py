@@ -289,26 +289,21 @@ class _State:
 
     @property
     def sign(self) -> NDArray[np.int64]:
-        """The signs that are shown, (P,)."""
         return np.where(self._more & (self._sign < 0), 0, self._sign)
 
     @property
     def negligible(self) -> NDArray[np.bool_]:
-        """The points that are shown to be negligible, (P,)."""
         return self._negligible & ~self._more
 
     @property
     def p(self) -> Array:
-        """The p-values of the signs, (P,)."""
         return np.where(self.sign != self._sign, 1.0, self._p)
 
     @property
     def decided(self) -> NDArray[np.bool_]:
-        """The points that get no more seeds, (P,)."""
         return (self.sign != 0) | self.negligible
 
     def words(self) -> NDArray[np.str_]:
-        """Return the verdicts, (P,)."""
         up, down = self.sign > 0, self.sign < 0
         cases = [self._exceeds & up, self._exceeds & down, self.negligible, up, down, self.known]
         words = [WORSE, BETTER, NEGLIGIBLE, WORSE_OPEN, BETTER_OPEN, UNDECIDED]

@@ -211,10 +211,7 @@ def pairs_pay(losses: Array, reference: NDArray[np.int64], asked: NDArray[np.boo
 
 
 def point_intervals(
-    losses: ArrayLike,
-    family: ArrayLike | None = None,
-    level: float = LEVEL,
-    reference: int = 0,
+    losses: ArrayLike, family: ArrayLike | None = None, reference: int = 0
 ) -> Interval:
     """Return the mean of each point with its interval over seeds; losses (P, S).
 
@@ -225,11 +222,11 @@ def point_intervals(
     _, mean, error = mean_and_error(x)
     family = np.ones(len(x), bool) if family is None else np.asarray(family, bool)
     if pairs_pay(x, np.full(len(x), reference), family):
-        return mean_interval(x, level)
+        return mean_interval(x)
     noise = seed_noise(x, family, np.where(error > 0, rounding_variance(x), 0.0))
     sd = np.sqrt(noise.variance / np.maximum(noise.seeds, 1)[:, None])
     freedom = np.broadcast_to(noise.freedom[:, None], sd.shape)
-    half = half_width(noise.weight, sd, freedom, level)
+    half = half_width(noise.weight, sd, freedom, LEVEL)
     return Interval(mean, mean - half, mean + half)
 
 
@@ -259,18 +256,16 @@ def holm(p: ArrayLike) -> Array:
 def rank_intervals(
     losses: ArrayLike,
     tuning_sd: ArrayLike = 0.0,
-    level: float = LEVEL,
     family: ArrayLike | None = None,
     reference: int = 0,
 ) -> tuple[Array, Array]:
-    """Return the lowest and highest plausible rank of each point; rank 1 has the least loss.
+    """Return the ends of a 95 % interval of the rank of each point; rank 1 has the least loss.
 
     A point with a diverged run ranks below all points without one.
 
     Args:
         losses: (P, S) in nats; NaN for a run that is missing, infinity for one that diverged.
         tuning_sd: standard deviation in nats of the loss over repetitions of the tuning, (P,).
-        level: coverage of the interval of each point.
         family: the points that share their noise, bool (P,); None: all.
         reference: with it, `pairs_pay` is asked.
 
@@ -307,7 +302,7 @@ def rank_intervals(
             nu = np.minimum(total**2 / (unknown + unknown[point]), 1e6)
             p = 2 * special.stdtr(nu, -np.abs(difference) / np.sqrt(total))
         p[point] = np.nan
-        sure = holm(np.where(same, p, np.nan)) < 1 - level
+        sure = holm(np.where(same, p, np.nan)) < 1 - LEVEL
         better = np.where(same, sure & (difference < 0), ranked & ~diverged)
         worse = np.where(same, sure & (difference > 0), ranked & diverged)
         low[point] = 1 + better.sum()

@@ -39,10 +39,10 @@ class Interval(NamedTuple):
     high: Array
 
 
-def mean_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
+def mean_interval(values: ArrayLike) -> Interval:
     """Return the mean over the last axis with its t-interval."""
     n, mean, error = mean_and_error(np.asarray(values, np.float64))
-    half = special.stdtrit(np.where(n > 1, n - 1, np.nan), (1 + level) / 2) * error
+    half = special.stdtrit(np.where(n > 1, n - 1, np.nan), (1 + LEVEL) / 2) * error
     return Interval(mean, mean - half, mean + half)
 
 

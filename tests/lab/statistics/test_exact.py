@@ -139,6 +139,7 @@ def test_seeds_needed_are_the_least_that_suffice(mean, margin, options):
         (0, 4, 4, 4, BETTER),
         (6, 7, 1, 7, WORSE),
         (5, 6, 1, 6, UNDECIDED),
+        (1, 5, 0, 5, UNDECIDED),
         (2, 4, 2, 4, NEGLIGIBLE),  # the other runs are equal
         (1, 7, 1, 4, NEGLIGIBLE),
         (1, 4, 1, 7, UNDECIDED),  # equal, but it diverges more often
