@@ -124,7 +124,15 @@ def _difference(
 def _ranks(
     points: pl.Series, losses: Mapping[str, SequenceLosses], reference: SequenceLosses
 ) -> pl.DataFrame:
-    """Return rank intervals of the points that have all seeds and sequences of the reference."""
+    """Return rank intervals of the points that have all sequences, over the seeds of most points.
+
+    The reference has more seeds than the others: of those, at least half of the points have each.
+    """
+    kept = [losses[p].seeds for p in points if p in losses]
+    rows = [i for i, s in enumerate(reference.seeds) if 2 * sum(s in x for x in kept) >= len(kept)]
+    if rows:
+        seeds = tuple(reference.seeds[i] for i in rows)
+        reference = SequenceLosses(seeds, reference.contributions[rows])
     paired = {p: paired_losses(losses[p], reference)[0] for p in points if p in losses}
     shape = reference.contributions.shape
     complete = {p: values for p, values in paired.items() if values.shape == shape}

@@ -387,11 +387,12 @@ def _last_lines(frame: pl.DataFrame, folder: StudyFolder, path: Path) -> tuple[s
     Points that are hardly trained need epochs first. A command that does not fit behind the folder
     has its own line: it is copied from there.
     """
-    address, study = store_address(path), folder.study
+    here = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    address, study = store_address(here), folder.study
     undecided = frame.filter(verdict=UNDECIDED)
     untrained = _hardly_trained(as_metric(study, frame))
     if not (untrained or undecided.height) or not study.get("script") or "given" not in study:
-        name = path.name if path.parent == RUNS else address
+        name = path.name if address == str(RUNS / path.name) else address
         return (f"{address}; next: lmzoo report {shlex.quote(name)}",)
     command, aim = [*study["script"], *study["given"]], "to decide more"
     if untrained:

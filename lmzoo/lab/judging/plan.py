@@ -204,10 +204,10 @@ def _summary(
         most = int(known["seeds"].max())  # type: ignore[arg-type]
         own = reference_seeds(most, k)
         lines += [
-            f"{most} seeds of each point and {own} of {name!r} decide all contrasts below that "
-            "have a number",
-            "the power is that of the average over what the pilot leaves possible; with a "
-            f"probability of {known['chance'].max():.2g} it is less for some contrast",
+            f"{most} seeds of each point and {own} of {name!r} decide all contrasts below with a "
+            "number of seeds",
+            "the power is a mean over the variances that the pilot allows; it is lower for some "
+            f"contrast with a probability of {known['chance'].max():.2g}",
         ]
         points = [pilot.labels.index(p) for p in known["point"]]
         each = np.append(most * pilot.seconds[points], own * pilot.seconds[pilot.reference])

@@ -87,7 +87,7 @@ def _ranking(folder: StudyFolder, ranked: pl.DataFrame, report: Report) -> str:
     if any(left.values()):
         note = (
             "Below a point is what it changes in the equations of its cell. The command lmzoo "
-            "describe prints these equations; the number behind a cut is its number there."
+            "describe prints these equations and the number of each cut."
         )
         tables = paragraphs([note], "text") + tables
     above = {*verdict_lines(ranked), *diagnoses(folder, ranked)}

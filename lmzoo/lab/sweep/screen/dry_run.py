@@ -45,7 +45,7 @@ def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_j
     if as_json:
         echo(json.dumps({"points": rows, "seconds": round(total), "slots": slots}))
         return
-    out = RichConsole()
+    out = RichConsole(soft_wrap=True)
     out.print(f"[bold]{planner.study.question}[/]\n{source}")
     for row in rows:
         seconds = row["seconds_per_epoch"]
