@@ -270,7 +270,7 @@ def model(
         if "Config" not in vars(cls):
             cls.Config = _own_config(cls)
         MODELS(name)(cls)
-        summary = (cls.__doc__ or "").strip().splitlines()[0]
+        summary = (cls.__doc__ or "").strip().partition("\n")[0]
         ROWS.add(
             name,
             Row(

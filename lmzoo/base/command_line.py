@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import pydantic
 
 from lmzoo.base.config import explain
-from lmzoo.base.errors import UserError, describe_error, near
+from lmzoo.base.errors import UserError, describe_error, in_own_code, near
 from lmzoo.base.parts import install_command, missing_parts
 from lmzoo.base.stops import STOPS
 from lmzoo.base.streams import prepare_streams, printable, stdout_error
@@ -53,8 +53,9 @@ def use_new_names() -> None:
 def run_app(app: Callable[..., Any], needs: tuple[str, ...] = ()) -> NoReturn:
     """Run a typer app and exit; `needs` are the parts of the installation that it uses.
 
-    The exit code is 0 on success, 2 after invalid input or if stdout cannot be written, 130 after
-    Ctrl-C, SIGTERM or SIGHUP, and 70 after any other error, in one line on stderr. A reader that
+    The exit code is 0 on success, 2 after invalid input, an error in the user's code or if stdout
+    cannot be written, 130 after Ctrl-C, SIGTERM or SIGHUP, and 70 after any other error, in one
+    line on stderr. A reader that
     ends changes nothing. 1 and 3 are answers of a command, never an error.
     """
     with contextlib.ExitStack() as ending:
@@ -66,8 +67,10 @@ def run_app(app: Callable[..., Any], needs: tuple[str, ...] = ()) -> NoReturn:
             if os.environ.get(TRACEBACK):
                 traceback.print_exc()
             text = printable(" ".join(describe_error(error).split()))
-            sys.stderr.write(f"error of lmzoo: {text}; {TRACEBACK}=1 shows its traceback\n")
-            raise SystemExit(INTERNAL) from None
+            own = in_own_code(error)
+            where = "in your code" if own else "of lmzoo"
+            sys.stderr.write(f"error {where}: {text}; {TRACEBACK}=1 shows its traceback\n")
+            raise SystemExit(2 if own else INTERNAL) from None
 
 
 def _run_app(app: Callable[..., Any], needs: tuple[str, ...]) -> NoReturn:

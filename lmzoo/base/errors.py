@@ -1,7 +1,7 @@
 """The exception for invalid user input.
 
 The command line prints a `UserError` as one line on stderr and exits with code 2. Every other
-exception is a bug in lmzoo: one line and code 70.
+exception in the code of lmzoo is a bug: one line and code 70.
 """
 
 import contextlib
@@ -43,11 +43,19 @@ def described_output(lines: Sequence[str]) -> str:
     return f"{lines[-1].strip() if lines else 'it printed nothing'}{_place(frames)}"
 
 
-def _place(frames: Sequence[tuple[str, int | None]]) -> str:
+def in_own_code(error: BaseException) -> bool:
+    """Return whether code of the user's raised an exception, or called what did."""
+    return bool(_own([(f.filename, 0) for f in traceback.extract_tb(error.__traceback__)]))
+
+
+def _own(frames: Sequence[tuple[str, int | None]]) -> list[tuple[str, int | None]]:
     installed = (sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
-    others = (str(Path(__file__).parents[1]) + os.sep, "<", *installed)  # not the user's code
-    own = [frame for frame in frames if not frame[0].startswith(others)]
-    file, line = (own or [*frames] or [("", None)])[-1]
+    others = (str(Path(__file__).parents[1]) + os.sep, "<", *installed)
+    return [frame for frame in frames if not frame[0].startswith(others)]
+
+
+def _place(frames: Sequence[tuple[str, int | None]]) -> str:
+    file, line = (_own(frames) or [*frames] or [("", None)])[-1]
     return f" ({Path(file).name}, line {line})" if file else ""
 
 

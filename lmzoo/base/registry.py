@@ -57,9 +57,17 @@ class Registry(Generic[T]):
         return part
 
     def __call__(self, name: str) -> Callable[[T], T]:
-        """Return a decorator that registers a class: `@CELLS("mgu")`."""
+        """Return a decorator that registers a class: `@CELLS("mgu")`.
+
+        A `UserError` names the methods, or the Config, that the class lacks.
+        """
 
         def register(part: T) -> T:
+            lacking = sorted(getattr(part, "__abstractmethods__", ()))
+            lacking += [] if hasattr(part, "Config") else ["Config"]
+            if lacking:
+                names = " and ".join(lacking)
+                raise UserError(f"{self.kind} {name!r} lacks {names}; add it to {_origin(part)}")
             part.name = name  # type: ignore[attr-defined]
             return self.add(name, part)
 

@@ -42,6 +42,16 @@ class Choice:
 Range = IntRange | FloatRange | Choice
 
 
+def check_range(what: str, bounds: Range | None) -> None:
+    """Raise a `UserError`, which begins with `what`, if bounds in code are not in order."""
+    if isinstance(bounds, Choice | None):
+        return
+    if not bounds.low <= bounds.high:
+        raise UserError(f"{what}: {bounds} is no range; the first number is the lower one")
+    if bounds.log and bounds.low <= 0:
+        raise UserError(f"{what}: {bounds}: a log range must start above 0")
+
+
 DECADE = 10.0
 """A pair whose bounds are this far apart is a logarithmic range."""
 

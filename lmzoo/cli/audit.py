@@ -158,14 +158,17 @@ def _as_json(result: Result) -> dict[str, Any]:
 def _print(results: list[Result], *, iid: bool) -> None:
     backward = any(result.audit.gradients for result in results)
     extra = [*(["backward"] if backward else []), *(["iid − log V"] if iid else [])]
-    columns = (*(probe.heading for probe in PROBES.values()), *extra)
+    probes = [p for p in PROBES if any(r.audit.deviations[p] is not None for r in results)]
+    columns = (*(PROBES[probe].heading.replace(" ", "\n") for probe in probes), *extra)
     table = new_table("row", "score", right=columns)
-    table.columns[0].no_wrap = True
     table.add_column("verdict")
+    table.columns[0].overflow, table.columns[0].min_width = "fold", 8
+    for column in table.columns[1:]:
+        column.no_wrap = True  # a narrow terminal breaks names, not numbers
     console, faults = Console(highlight=False), []
     for result in results:
         case, floor = result.case, result.floor
-        cells = [_format(result.audit.deviations[probe]) for probe in PROBES]
+        cells = [_format(result.audit.deviations[probe]) for probe in probes]
         if backward:
             cells.append(_format(TOLERANCE * max(result.audit.gradients.values(), default=0.0)))
         if iid:
@@ -181,8 +184,8 @@ def _print(results: list[Result], *, iid: bool) -> None:
         console.print(line, markup=False)
     unexpected = sum(result.unexpected for result in results)
     console.print(
-        f"{len(results)} configurations, {unexpected} with unexpected faults; columns show the "
-        "largest deviation in each probe, blank where the probe does not apply",
+        f"{len(results)} audited, {unexpected} with unexpected faults; columns show the largest "
+        "deviation in each probe, blank where the probe does not apply",
         style="dim",
     )
 

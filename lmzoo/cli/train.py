@@ -59,7 +59,8 @@ def train(
     save(parts_code(model, spec), open_store(out))
     labels = {"row": zoo.row(name).name, "stage": "single"}
     run = Run(folder, {**config, **labels}, data, device=best_device())
-    console, cuts = Console(highlight=False, soft_wrap=True), describe_cuts(getattr(model, "cell", None))
+    console = Console(highlight=False, soft_wrap=True)
+    cuts = describe_cuts(getattr(model, "cell", None))
     console.print(
         f"[bold]{zoo.row(name).name}[/]{cuts and f', {cuts},'} on {data.name}: "
         f"{config['parameters']:,} parameters, {len(data.train):,} sequences, "

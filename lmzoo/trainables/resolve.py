@@ -35,7 +35,7 @@ from lmzoo.contract import Score
 from lmzoo.data import corpus as corpora
 from lmzoo.data.blocks import Blocks
 from lmzoo.data.corpus import Corpus, describe_data, parse_spec
-from lmzoo.lab.store.labels import display_label
+from lmzoo.lab.store.labels import display_label, short_names
 from lmzoo.lab.study.study import Point, Settings, Study
 from lmzoo.lab.study.trainable import Trainable
 from lmzoo.trainables.program_points import resolve_program
@@ -93,6 +93,7 @@ def resolve(
             f"{study.parameters:,} parameters, which sets the widths; add --parameters 0"
         )
     points: dict[str, Trainable] = {}
+    asked: dict[str, Point] = {}
     refusal: UserError | None = None
     for point in study.points:
         try:
@@ -103,9 +104,10 @@ def resolve(
                 raise refusal from None
             continue
         if resolved.id in points:
+            _check_equal(asked[resolved.id], point, resolved.search_space)
             points[resolved.id].aliases.append(point.label)
         else:
-            points[resolved.id] = resolved
+            points[resolved.id], asked[resolved.id] = resolved, point
     if refusal and not points:
         raise refusal
     labels = {label for point in points.values() for label in point.labels}
@@ -117,6 +119,17 @@ def resolve(
         if point.label in labels - same.labels:
             raise UserError(f"point {point.label!r} has the label of a baseline; give it another")
     return list(points.values())
+
+
+def _check_equal(one: Point, other: Point, searched: Collection[str]) -> None:
+    """Refuse two points that would differ if a field that they set were not searched."""
+    for path in searched:
+        first, second = (p.fields.get(path.removeprefix("model.")) for p in (one, other))
+        if first != second:
+            raise UserError(
+                f"point {other.label!r} differs from {one.label!r} in {path} only, which is "
+                "searched; take it out of the search, or give both points search={}"
+            )
 
 
 def _resolve(
@@ -202,14 +215,17 @@ def _inside(path: str, other: str) -> bool:
 def select_labels(study: Study, corpus: Corpus | None, text: str) -> set[str]:
     """Return the labels in `LABEL,LABEL` and those of the baselines; all labels if it is empty.
 
-    Labels with the names of cuts are known too. A label may contain commas: the longest known label
-    is taken first. A `UserError` names labels that are near an unknown one.
+    Labels with the names of cuts are known too, and the name or number of one cut. A label may
+    contain commas: the longest known label is taken first. A `UserError` names labels that are near
+    an unknown one.
     """
     always = {point.label for point in baselines(study.points, corpus)}
     labels = {point.label: point.label for point in study.points} | {a: a for a in always}
     if not text.strip():
         return set(labels)
-    labels = {_label_of_row(point): point.label for point in study.points} | labels
+    shown = {_label_of_row(point): point.label for point in study.points}
+    short = {name: own for text, own in shown.items() for name in short_names(text)}
+    labels = {name: own for name, own in short.items() if "," not in name} | shown | labels
     parts, selected = text.split(","), always
     while parts:
         prefixes = {n: ",".join(parts[:n]).strip() for n in range(len(parts), 0, -1)}

@@ -3,7 +3,9 @@
 import contextlib
 import gc
 import itertools
+import json
 import signal
+from functools import partial
 
 import pytest
 
@@ -48,11 +50,13 @@ def test_an_error_after_a_stop_is_a_stop(capsys) -> None:
 
 
 def test_an_error_that_is_not_foreseen_is_one_line_and_no_answer(capsys, monkeypatch) -> None:
-    for fails in (lambda **_: __import__("no_such_module"), lambda **_: {}["a key\nof two lines"]):
+    own = (lambda **_: __import__("no_such_module"), lambda **_: {}["a key\nof two lines"])
+    for fails, code in ((partial(json.loads, "{}"), 70), (own[0], 2), (own[1], 2)):
         with pytest.raises(SystemExit) as stop:
             run_app(fails)
-        assert stop.value.code == 70
-        assert capsys.readouterr().err.count("\n") == 1
+        error = capsys.readouterr().err
+        assert (stop.value.code, error.count("\n")) == (code, 1)
+        assert error.startswith("error of lmzoo: " if code == 70 else "error in your code: ")
     monkeypatch.setenv("LMZOO_TRACEBACK", "1")
     with pytest.raises(SystemExit):
         run_app(lambda **_: __import__("no_such_module"))

@@ -1,4 +1,5 @@
 import sys
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,13 @@ def test_discover_imports_every_module_below_a_package(
     assert {"shed.thing", "shed.shelf.thing"} <= set(sys.modules)
     for name in [name for name in sys.modules if name.split(".")[0] == "shed"]:
         monkeypatch.delitem(sys.modules, name)
+
+
+def test_a_part_that_lacks_a_method_or_its_config_is_refused_where_it_is_defined(tools) -> None:
+    class Saw(ABC):
+        @abstractmethod
+        def cut(self) -> None: ...
+
+    with pytest.raises(UserError, match=r"tool 'saw' lacks cut and Config; add it to .*Saw$"):
+        tools("saw")(Saw)
+    assert "saw" not in tools

@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 import lmzoo.zoo  # noqa: F401  registers every model
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.base.search_space import Choice, FloatRange, IntRange, near_bound, parse_range, ranges
+from lmzoo.base.search_space import (
+    Choice,
+    FloatRange,
+    IntRange,
+    check_range,
+    near_bound,
+    parse_range,
+    ranges,
+)
 from lmzoo.contract import MODELS
 from tests.tiny import quick
 
@@ -25,6 +33,13 @@ def test_two_bounds_give_a_range(low: float, high: float, log: bool) -> None:  #
     else:
         with pytest.raises(UserError, match="search range"):
             parse_range(text)
+
+
+@pytest.mark.parametrize("bounds", [(2.0, 1.0), (0.0, 1.0, True), (float("nan"), 1.0)])
+def test_a_range_in_code_has_the_same_rules(bounds: tuple) -> None:
+    for kind in (FloatRange, IntRange):
+        with pytest.raises(UserError, match=r"^search recipe.lr: .*(lower one|above 0)"):
+            check_range("search recipe.lr", kind(*bounds))
 
 
 def test_commas_give_a_choice_of_typed_values() -> None:

@@ -61,8 +61,17 @@ def test_the_point_id_depends_on_the_ranges_and_not_on_the_budget(study, corpus,
         ({"fields": {"width": 3}}, "field 'width' does not start with"),
         ({"search": {"recipe.batch": None}}, "no search range is known for 'recipe.batch'"),
         ({"search": {"recipe.speed": FloatRange(0.0, 1.0)}}, "no field 'recipe.speed'"),
+        ({"search": {"recipe.lr": FloatRange(0.1, 0.01)}}, "search recipe.lr: .*the lower one"),
         ({"recipe": "fast"}, "no recipe 'fast'"),
         ({"points": ()}, "has no points"),
+        (
+            {
+                "points": (Point("8", "DLM46", {"width": 8}), Point("9", "DLM46", {"width": 9})),
+                "fields": {},
+                "search": {"model.width": None},
+            },
+            "point '9' differs from '8' in model.width only",
+        ),
     ],
 )
 def test_an_invalid_study_is_refused_in_one_line(study, corpus, corpus_fields, change, message):

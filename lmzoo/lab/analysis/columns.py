@@ -295,7 +295,7 @@ RANKING = (
         "difference", FROM_REFERENCE, "difference", _difference, (*RESULTS, *BRIEF),
         ends=DIFFERENCE_ENDS,
         legend="to {reference}, of the means; its interval covers the seeds and the choice of the "
-        "setting, cut to what the verdict says", place=6,
+        "setting, and is cut at 0 or the margin to agree with the verdict", place=6,
     ),
     *_plain("p_raw"),
     Column(

@@ -27,7 +27,7 @@ from typing import Any, Self
 
 from lmzoo.base.command_line import MOST, MOST_SEED
 from lmzoo.base.errors import UserError, near
-from lmzoo.base.search_space import Range, range_json, range_text, short_range
+from lmzoo.base.search_space import Range, check_range, range_json, range_text, short_range
 
 DIRECTIONS = ("minimize", "maximize")
 Settings = Mapping[str, Any]
@@ -332,3 +332,6 @@ def _check_types(declared: Any, where: str = "") -> None:
             fits = isinstance(value, wanted) and not isinstance(value, bool)
         if not fits:
             raise UserError(f"{where}{each.name} is {value!r}; give {said}")
+        if kind is Ranges:
+            for path, bounds in value.items():
+                check_range(f"{where}{each.name} {path}", bounds)

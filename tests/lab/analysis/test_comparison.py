@@ -73,6 +73,15 @@ def test_a_diverged_seed_is_left_out(toy):
     assert result["rank_low"] is None  # it lacks a seed of the reference
 
 
+def test_points_with_fewer_seeds_than_the_reference_have_ranks(toy):
+    add_point(toy, "full", 0.0, seeds=(1, 2, 3, 4, 5), seed=2)
+    for name, shift in (("worse", 1.0), ("worst", 2.0)):
+        add_point(toy, name, shift, seed=3)
+    ranks = compare(toy).sort("rank_low")
+    assert [*ranks["point"]] == ["full", "worse", "worst"]
+    assert [*ranks["rank_low"]] == [*ranks["rank_high"]] == [1, 2, 3]
+
+
 def test_runs_without_valid_sequence_losses_have_no_difference(toy):
     add_point(toy, "full", 0.0, seed=2)
     toy.add_point("old", [2.0, 2.0, 2.0])

@@ -91,6 +91,7 @@ def test_only_the_selected_points_are_pending(study, run):
         "cut state_to_candidate (4),wild type": SHOWN[:2],
         "cut 3,2,4,5, wild type": [SHOWN[0], SHOWN[2]],
         "cut 2,7,cut 2,7,wild type": [SHOWN[0], SHOWN[2]],
+        "state_to_candidate,wild type": SHOWN[:2],
     }
     for selection, pending in selections.items():
         code, out, _ = run(study, "--dry-run", "--json", "--points", selection)
