@@ -146,6 +146,13 @@ def resolve_row(
     study: Study, point: Point, corpus: Corpus, corpus_fields: Mapping[str, Any]
 ) -> RowPoint:
     """Return a point of a row of the zoo."""
+    for path in point.fields:
+        section, _, field = path.partition(".")
+        if section in SECTIONS:
+            help = (
+                f"write {field!r}" if section == "model" else "set it for all: Study(fields={...})"
+            )
+            raise UserError(f"{path!r}: the fields of a point are those of its model; {help}")
     fields = {f"model.{path}": value for path, value in point.fields.items()}
     overrides = zoo.overlay(_common_model_fields(study, point), nest_settings(fields, "model"))
     model = zoo.config(point.row, **overrides)
