@@ -4,6 +4,8 @@ import json
 import re
 from typing import Any
 
+from lmzoo.base.errors import UserError
+
 WORD = r"(?<![\w.])[+-]?(?:nan(?:\(\w*\))?|inf(?:inity)?|1\.#(?:[qs]nan|ind|inf)\w*)(?![\w.])"
 NOT_FINITE = re.compile(WORD, re.IGNORECASE)
 TOKEN = re.compile(rf'"(?:[^"\\]|\\.)*"|{WORD}', re.IGNORECASE)
@@ -28,6 +30,17 @@ def _token(found: re.Match[str]) -> str:
 def names_key(line: str, name: str) -> bool:
     """Return whether a line looks like a JSON object with a key."""
     return bool(re.fullmatch(rf'\s*{{.*"{re.escape(name)}"\s*:.*}}\s*', line))
+
+
+def check_whole(text: str, start: int, end: int) -> None:
+    """Raise a `UserError` if a place of a text is a part of a number: `1.5` of `-1.5e-05`."""
+    before = re.search(r"((?<![\w)\]])-)?(\d+\.?)?$", text[max(0, start - 99) : start])
+    mark = "[.]" if "." in text[start:end] else "[.,]"  # the comma of 1.5,2 is no decimal one
+    after = re.compile(rf"(\d*({mark}\d+)*([eE][+-]?\d+)?)").match(text, end)
+    whole = f"{before and before[0]}{text[start:end]}{after and after[0]}"
+    if whole != text[start:end] and re.search(r"\d", text[start:end]):
+        found = f"the pattern takes {text[start:end]!r} of {whole!r}"
+        raise UserError(rf"{found}; take the number whole: (\S+)")
 
 
 def with_digits(text: str) -> str:

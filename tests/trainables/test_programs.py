@@ -246,6 +246,7 @@ def test_a_command_that_writes_for_tensorboard(tmp_path):
         (['{"valid": 1}', '{"valid": nan}'], "", None),
         (['{"valid": 1}', '{"valid": 2, "test": -Infinity}'], "", None),
         (['{"valid": 1}', '{"valid": NA}'], "", "a line is not JSON: '{\"valid\": NA}'"),
+        (["loss 9.8e-05"], r"loss ([\d.]+)", "the pattern takes '9.8' of '9.8e-05'"),
         (['{"loss": 1}'], "", "it reported loss, not 'valid'; name the metric"),
         ([1], "", "it reported nothing, not 'valid'"),
         (['{"epoch": 2, "valid": 1}'], "", "reported epoch 2 after epoch 0; if it counts"),
@@ -253,7 +254,7 @@ def test_a_command_that_writes_for_tensorboard(tmp_path):
         (['{"valid": "low"}'], "", "valid is 'low', not a number"),
         ([], "", "exit code 1: no such file x.bin"),
     ],
-    ids=range(14),
+    ids=range(15),
 )
 def test_the_last_report_of_a_command_counts_or_it_says_why(reports, pattern, loss, tmp_path):
     """Also if its line has no end."""

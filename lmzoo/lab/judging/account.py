@@ -67,13 +67,21 @@ with any other, and what all values of such a column look like. Other words or t
 a column are said. A column of any name does if all its values are states, and one of them is that
 of a finished run."""
 SEEDS = r"(.*[./ _-])?(seeds?|random_state)"
+END = r"((summary(Metrics)?|global|train(er|ing)|last|final|current)[./_])*_?(step|epoch|iteration)"
+"""A column that says where a run ended."""
 STEPS = r"(.*[./ _-])?(step|epoch|iter|iteration)s?"
 RUNS = (RUN, "run_id", "trial_id", "run_name", "Run")
 """Columns that tell runs apart where there is no seed."""
 NAMES = (RUN, "Name", "run_name", "name", "displayName")
 """Columns of names of runs, for `--parse`."""
-HIGHER = r"(.*[^a-z])?(acc|accuracy|auc|auroc|f1|bleu|rouge|reward)([^a-z].*)?"
-LOWER = r"(.*[^a-z])?(loss|nll|err(or)?|perplexity|ppl|bpb|bpc|rmse|mse|mae|wer)([^a-z].*)?"
+HIGHER = (
+    r"(.*[^a-z])?(acc|accuracy|au(ro|pr)?c|f1|m?ap|m?iou|dice|precision|recall|bleu|rouge|chrf|"
+    r"psnr|ssim|r2|mrr|ndcg|mcc|rewards?|returns?|scores?|elo)([^a-z].*)?"
+)
+LOWER = (
+    r"(.*[^a-z])?(loss|nll|err(or)?|perplexity|ppl|bpb|bpc|rmse|mse|mae|[wc]er|fid|brier|regret)"
+    r"([^a-z].*)?"
+)
 """Metrics of which a higher value is better, and a lower one."""
 SHOWN = 3
 """Examples in a line."""
@@ -124,7 +132,11 @@ def account(results: Any, question: Question) -> Account:
     A `UserError` says that a column is missing, or what can be read in two ways.
     """
     q, source = question, as_source(results)
-    frame = parse_column(source.frame, q.parse) if q.parse else source.frame
+    frame, notes = source.frame, list(source.notes)
+    if q.parse:
+        frame = parse_column(frame, q.parse)
+        if old := [c for c in source.frame.columns if not frame[c].equals(source.frame[c])]:
+            notes.append(f"--parse replaces the values of {', '.join(old)}")
     columns = [q.by] if isinstance(q.by, str) else list(q.by)
     if not columns:
         raise UserError("by names no column; give the ones that say which variant was trained")
@@ -143,7 +155,6 @@ def account(results: Any, question: Question) -> Account:
                 f"column {name!r} is named twice; each of --by, --metric, --seed, --within and "
                 "--step needs a column of its own"
             )
-    notes = list(source.notes)
     step = q.step or (source.step if source.step not in named else None)
     free = [c for c in frame.columns if c not in {*named, step, *source.twice}]
     seed = q.seed or _seed_column(frame, free, paired=q.paired)
@@ -151,7 +162,10 @@ def account(results: Any, question: Question) -> Account:
     key = seed or next((c for c in RUNS if c in free), None)
     q = replace(q, seed=seed, higher_is_better=_direction(source.higher, q, notes))
     if step is not None and key is None:
-        raise UserError("--step needs the column of the seed, which tells runs apart: --seed")
+        raise UserError(
+            f"the steps of {step} need the column of the seed, which tells runs apart: --seed, "
+            "or --parse of their names"
+        )
     labels = {name: _labels(frame[name], notes) for name in (*columns, *filter(None, [q.within]))}
     rows = pl.DataFrame(
         {
@@ -180,16 +194,23 @@ def account(results: Any, question: Question) -> Account:
     if step is None and key is None:
         _check_history(frame, free, rows)
         notes += _unnamed(frame, free, rows["variant"])
+        if repeated := len(frame) - frame.n_unique():
+            notes.append(f"{repeated} rows repeat another one in each cell; each counts as a run")
     known = (rows["why"] == "") & rows["value"].is_not_null()
-    at = step or next((c for c in free if c in (q.metric + LAST_STEP, "_step")), None)
+    ends = [q.metric + LAST_STEP, *(c for c in free if re.fullmatch(END, c, re.IGNORECASE))]
+    ends = [c for c in ends if c in free and _plain(frame[c]).str.contains(f"^{NUMBER}$").all()]
+    at = step or next(iter(ends), None)
     none = pl.repeat(None, len(frame), dtype=pl.Float64, eager=True)
     rows = rows.with_columns(
         step=none if at is None else numbers(frame[at], known),
         known=known,
         name=frame[RUN].cast(pl.String) if RUN in free and key != RUN else pl.lit(None, pl.String),
     )
+    if step is not None:
+        rows = _without_gaps(rows, rows.filter(known, whole), notes)
     hint = next((c for c in free if re.fullmatch(STEPS, c, re.IGNORECASE)), "COLUMN")
-    runs = _runs(rows.filter(whole, pl.col("why") != DELETED), step, key, hint, notes)
+    at = str(at).replace(q.metric + LAST_STEP, "step")
+    runs = _runs(rows.filter(whole, pl.col("why") != DELETED), step, at, key, hint, notes)
     is_other = pl.lit(step is not None) & ~pl.col("row").is_in(runs["row"].implode())
     why = pl.when(pl.col("why") != "").then("why").when(is_other).then(pl.lit(OTHER))
     why = why.when(pl.col("value").is_null()).then(pl.lit(f"without a value of {q.metric}"))
@@ -197,10 +218,26 @@ def account(results: Any, question: Question) -> Account:
     return Account(rows.with_columns(why=why), runs, q, notes)
 
 
+def _without_gaps(rows: pl.DataFrame, known: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
+    """Take NaN for an empty cell where each run has it, or has numbers after it."""
+    step, is_nan = pl.col("step"), pl.col("value").is_nan()
+    number = step.filter(pl.col("value").is_finite()).max()
+    all_runs = known.group_by(KEY).agg(first=step.filter(is_nan).min(), last=number)
+    runs = all_runs.drop_nulls()
+    in_all = len(runs) == all_runs["last"].count()
+    if runs.is_empty() or not (in_all or (runs["first"] < runs["last"]).all()):
+        return rows
+    notes.append("NaN is read as an empty cell: each run has it, or has numbers after it")
+    gaps = known.filter(is_nan).join(runs, on=KEY, how="semi")["row"]
+    is_gap = pl.col("row").is_in(gaps.implode())
+    value = pl.when(~is_gap).then("value")
+    return rows.with_columns(known=pl.col("known") & ~is_gap, value=value)
+
+
 def _runs(
-    rows: pl.DataFrame, step: str | None, key: str | None, hint: str, notes: list[str]
+    rows: pl.DataFrame, step: str | None, at: str, key: str | None, hint: str, notes: list[str]
 ) -> pl.DataFrame:
-    """Return the row of each run that counts: the last one with a value."""
+    """Return the row of each run that counts: the last one with a value; `at` names its step."""
 
     def shown(row: dict[str, Any]) -> str:
         return f"variant {row['variant']!r}, {key} {row['key']}"
@@ -209,23 +246,29 @@ def _runs(
     for row in known.filter(pl.struct(KEY).is_duplicated()).to_dicts() if step is None else ():
         raise UserError(
             f"two rows have {shown(row)}; --step {hint} keeps the last row of each run, "
-            "--within COLUMN compares each value of a column by itself, and more --by tell "
-            "variants apart"
+            "--within COLUMN compares each value of a column by itself, more --by or another "
+            "--seed tell runs apart; else delete one"
         )
     for row in known.filter(~has_step).to_dicts() if step is not None else ():
         raise UserError(f"row {row['row'] + 1} has no {step}; fill it, or leave out --step")
     names = known.group_by(KEY, maintain_order=True).agg(pl.col("name").unique(maintain_order=True))
     for row in names.filter(pl.col("name").list.len() > 1).to_dicts():
         raise UserError(f"two runs have {shown(row)}: {row['name'][0]!r} and {row['name'][1]!r}")
+    back, end = pl.col("step").last().over(KEY), pl.col("step").max().over(KEY)
+    known = known.with_columns(again=(back < end) & ((pl.col("step") == back).sum().over(KEY) > 1))
     last = known.filter(pl.col("step") == pl.col("step").max().over(KEY))
     equal = last.group_by(KEY, maintain_order=True).agg(pl.col("value").n_unique())
     if texts := [shown(row) for row in equal.filter(pl.col("value") > 1).to_dicts()]:
         notes.append(f"several values at the last {step}; the last row counts: {_some(texts)}")
-    early = last.filter(pl.col("step") < pl.col("step").max()).unique(KEY, maintain_order=True)
-    if texts := [f"{shown(row)} (at {row['step']:g})" for row in early.to_dicts()]:
-        latest = f"{last['step'].max():g}"
-        ended = f"ended before {step or 'step'} {latest}, and their last value counts"
-        notes.append(f"{ended}: {_some(texts)}")
+    last = last.unique(KEY, maintain_order=True)
+    again = [shown(row) for row in last.filter("again").to_dicts()]
+    if again and step is not None:
+        notes.append(f"{step} begins again, and its largest value counts: {_some(again)}")
+    latest = pl.col("step").max().over("table")
+    early = last.with_columns(latest=latest).filter(pl.col("step") < pl.col("latest"))
+    for (latest,), own in early.group_by("latest", maintain_order=True):
+        texts = [f"{shown(row)} (at {row['step']:g})" for row in own.to_dicts()]
+        notes.append(f"ended before {at} {latest:g}, and their last value counts: {_some(texts)}")
     chosen = pl.col("row").sort_by("known", "step", "row").last().over(KEY)
     first = rows.with_columns(first=pl.col("row").min().over(KEY), chosen=chosen)
     runs = first.filter(pl.col("row") == pl.col("chosen")).sort("first")
@@ -361,7 +404,9 @@ def _unnamed(frame: pl.DataFrame, free: Sequence[str], variants: pl.Series) -> l
 def _direction(higher: dict[str, bool | None], q: Question, notes: list[str]) -> bool:
     """Return whether higher is better, as the source says."""
     if q.metric not in higher or (higher[q.metric] is False and not q.higher_is_better):
-        if re.fullmatch(LOWER if q.higher_is_better else HIGHER, q.metric, re.IGNORECASE):
+        names = (q.metric.lower(), re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", q.metric).lower())
+        is_higher, is_lower = (any(re.fullmatch(own, n) for n in names) for own in (HIGHER, LOWER))
+        if (is_lower, is_higher) == (q.higher_is_better, not q.higher_is_better):
             word = "--higher-is-better is" + ("" if q.higher_is_better else " not")
             notes.append(f"{word} given for {q.metric}; is that right?")
         return q.higher_is_better
@@ -384,16 +429,16 @@ def _states(
     for name in free:
         own = [text or "" for text in _plain(frame[name])] if name != STATE else []
         words = [text.lower() for text in own]
-        for pattern, good, otherwise, values in FLAGS:
-            is_read = good & {*words} if pattern == ANY else _is_named(name, pattern)
-            if not any(words) or not is_read:
-                continue
-            if not all(re.fullmatch(values, word, re.DOTALL) for word in words if word):
-                is_number = all(re.fullmatch(NUMBER, word) for word in words if word)
-                if pattern != ANY and len({*own}) > 1 and (not is_number or {*words} <= YES | NO):
-                    several = _some(sorted({text[:20] for text in own} - {""}))
-                    notes.append(f"{name} ({several}) is no state: all rows count; is that right?")
-                continue
+        given = {*filter(None, words)}
+        read = [
+            f for f in FLAGS if (given & f[1] if f[0] == ANY else given and _is_named(name, f[0]))
+        ]
+        fits = [f for f in read if all(re.fullmatch(f[3], word, re.DOTALL) for word in given)]
+        is_number = all(re.fullmatch(NUMBER, word) for word in given) and not given <= YES | NO
+        if read and not fits and len({*words}) > 1 and not is_number:
+            several = _some(sorted({text[:20] for text in own} - {""}))
+            notes.append(f"{name} ({several}) is no state: all rows count; is that right?")
+        for _, good, otherwise, _ in fits[:1]:
             counts = good | {w.lower() for w in finished}
             for i, word in enumerate(words):
                 if result[i] or {word, re.sub(r"^[a-z]\w*\.", "", word)} & counts:

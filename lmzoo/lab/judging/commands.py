@@ -32,9 +32,9 @@ from typing import IO, Any
 import numpy as np
 
 from lmzoo.base.errors import UserError, described_output, is_file, near
-from lmzoo.base.printed import names_key, with_digits
+from lmzoo.base.printed import check_whole, with_digits
 from lmzoo.lab.judging.stream import Stream, checked_line, checked_object, read_objects
-from lmzoo.lab.judging.texts import flat_row, number, objects
+from lmzoo.lab.judging.texts import SAME, flat_row, number, objects
 from lmzoo.lab.statistics.compared import (
     ERROR,
     NEGLIGIBLE,
@@ -83,13 +83,15 @@ class Metric:
             last = max(found, key=re.Match.start, default=None)
             text = last and last[1] and printed[slice(*last.span(1))]
             where = f"nothing matches --pattern {self.pattern!r}"
+            check_whole(printed, *last.span(1) if last and text else (0, 0))
         elif self.name is not None:
             rows = [flat_row(row) for row in objects(out)]
             names = dict.fromkeys(name for row in rows for name in row)
             text = next((row[self.name] for row in reversed(rows) if self.name in row), None)
             where = f"no JSON line has the key {self.name!r}{near(self.name, names)}"
             key = self.name.rpartition(".")[2]
-            own = [line for line in out.split("\n") if names_key(line, key)][-1:]
+            is_named = re.compile(rf"""["']{re.escape(key)}["']\s*:""").search
+            own = [line for line in out.split("\n") if is_named(line)][-1:]
             if own and not [*objects(own[0])]:
                 raise UserError(f"a line with the key {key!r} is not JSON: {own[0].strip()[:60]!r}")
             if self.name in names:
@@ -129,8 +131,8 @@ class Arm:
                     digest.update(file.read_bytes())
         return digest.hexdigest()[:16]
 
-    def run(self, seed: int) -> float:
-        """Run the command with a seed and return its metric.
+    def run(self, seed: int, say: Callable[[str], None] = lambda _: None) -> float:
+        """Run the command with a seed and return its metric; say that it printed a traceback.
 
         A `UserError` has the last line of its stderr, or says that it printed no metric.
         """
@@ -153,6 +155,10 @@ class Arm:
             lines = [line for line in (err.strip() or out.strip()).splitlines() if line.strip()]
             ended = f"signal {-code}" if code < 0 else f"exit code {code}"
             raise UserError(f"{self.name}, seed {seed}: {ended}: {described_output(lines)}")
+        for text in (out, err):
+            if found := re.search(r"^Traceback \(most .*\n(?:[ \t].*\n)*(.*)", text, re.MULTILINE):
+                error = f"printed a traceback ({found[1][:60]}) and ended with exit code 0"
+                say(f"warning: {self.name}, seed {seed}: {error}; what it printed counts")
         try:
             return self.metric.read(out, err)
         except UserError as error:
@@ -177,7 +183,12 @@ class Results:
             raise UserError(f"{folder} is no folder; choose another --out")
         self.store = Store(folder)
         rows, damaged = read_objects(self.store, RUNS, RUN_KEYS)
-        self._values = {(row["arm"], row["seed"]): float(row["value"]) for row in rows}
+        self._values: dict[tuple[str, int], float] = {}
+        for row in rows:
+            try:
+                self._values[row["arm"], row["seed"]] = float(row["value"])
+            except (TypeError, ValueError):
+                damaged += 1
         if damaged:
             said = "damaged or foreign lines are left out; runs without a result are run again"
             say(f"{folder / RUNS}: {damaged} {said}")
@@ -266,7 +277,7 @@ def judge_commands(
                 out_of_time = True
                 continue
             begun = time.monotonic()
-            value = arm.run(seed)
+            value = arm.run(seed, say)
             results.add(arm, seed, value, time.monotonic() - begun)
             say(f"{arm.name}, seed {seed}: {value:g}")
         if out_of_time or decide(losses(), schedule, margin, level)[0] != UNDECIDED:
@@ -275,8 +286,7 @@ def judge_commands(
     known = [row[np.isfinite(row)] for row in x]
     fixed = [arm.name for arm, y in zip(arms, known, strict=True) if len(y) > 1 and np.ptp(y) == 0]
     if fixed:
-        why = "every seed has the same result; a program that does not read its seed is judged on"
-        say(f"warning: {' and '.join(fixed)}: {why} one run")
+        say(f"warning: {' and '.join(fixed)}: {SAME}")
     decision, c, p = decide(x, schedule, margin, level)
     if series and not out_of_time:
         series.decide(pair, decision)

@@ -17,7 +17,6 @@ import contextlib
 import gzip
 import json
 import lzma
-import math
 import os
 import re
 import shlex
@@ -37,6 +36,7 @@ from lmzoo.lab.judging.texts import (
     Source,
     decoded,
     frame_of,
+    frame_of_columns,
     path_columns,
     read_csv,
     read_json,
@@ -107,16 +107,16 @@ def as_source(results: Any) -> Source:
         return read_results(results)
     if isinstance(results, Mapping):
         return Source(pl.DataFrame({str(k): list(v) for k, v in results.items()}, strict=False))
-    if not (hasattr(results, "columns") and hasattr(results, "__getitem__")):
+    if not hasattr(results, "isna"):
         return Source(frame_of(results))
     names = Counter(str(name) for name in results.columns)
     if twice := [name for name, count in names.items() if count > 1]:
         raise UserError(f"two columns of the frame are named {twice[0]!r}; rename one")
-    columns = {str(name): results[name].tolist() for name in results.columns}
-    no_value = {k: [None if _is_nan(v) else v for v in own] for k, own in columns.items()}
-    nans = sum(map(_is_nan, (v for own in columns.values() for v in own)))
+    nans = results.isna()
     said = ["NaN in a pandas frame is a missing value; a polars frame tells it from a diverged run"]
-    return Source(pl.DataFrame(no_value, strict=False), notes=said if nans else [])
+    plain = results.astype(object).where(~nans, None)
+    columns = {str(name): plain[name].tolist() for name in results.columns}
+    return Source(frame_of_columns(columns), notes=said if nans.any(axis=None) else [])
 
 
 def _content(content: bytes, file: Path) -> Source:
@@ -178,6 +178,7 @@ def _folder(path: Path) -> Source:
     runs = {f.parent for f in path.glob("**/meta.yaml") if (f.parent / "metrics").is_dir()}
     if runs:  # and those whose meta.yaml is lost
         runs |= {f.parent for f in path.glob("**/metrics/") if (f.parent / "params").is_dir()}
+        runs = {run for run in runs if run.parent.name != "models"}  # logged models of MLflow 3
         rows: list[Row] = []
         for run in sorted(runs):
             try:
@@ -194,7 +195,8 @@ def _folder(path: Path) -> Source:
     for name in PARTS:
         if own := [file for file in files if file.name == name]:
             source, known = _files(own, path, PARTS[name], whole=True), {f.parent for f in own}
-            if left := [f for f in files if f.name in PARTS and f.parent not in known]:
+            left = [f for f in files if f.name in PARTS or "tfevents" in f.name]
+            if left := [f for f in left if f.parent not in known]:
                 source.notes.append(f"{name} is read; not read: {len(left)} such as {left[0]}")
             return source
     if boards := sorted({file.parent for file in files if "tfevents" in file.name}):
@@ -252,10 +254,6 @@ def _tune_states(root: Path) -> dict[str, str]:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(f"{file} has no states of trials: it is damaged ({error})") from error
     return states
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
 
 
 def crash_test() -> pl.DataFrame:

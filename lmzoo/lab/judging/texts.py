@@ -50,16 +50,19 @@ def frame_of(rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
     if not all(isinstance(row, Mapping) for row in rows):
         raise UserError("the results are no objects; give one for each run")
     flat = [flat_row(row) for row in rows]
-    columns = {}
-    for name in dict.fromkeys(name for row in flat for name in row):
-        own = [row.get(name) for row in flat]
+    names = dict.fromkeys(name for row in flat for name in row)
+    return frame_of_columns({name: [row.get(name) for row in flat] for name in names})
+
+
+def frame_of_columns(columns: dict[str, list[Any]]) -> pl.DataFrame:
+    """Return a frame of columns; one of numbers and texts is text."""
+    for name, own in columns.items():
         kinds = {type(v) for v in own if v is not None}
         if kinds == {int, float}:
-            own = [None if v is None else float(v) for v in own]
+            columns[name] = [None if v is None else float(v) for v in own]
         elif len(kinds) > 1 or (kinds == {int} and max(abs(v or 0) for v in own) >= 2**63):
-            own = [None if v is None else str(v) for v in own]
-        columns[name] = own
-    return pl.DataFrame(columns, strict=False) if columns else pl.DataFrame()
+            columns[name] = [None if v is None else str(v) for v in own]
+    return pl.DataFrame(columns, strict=False)
 
 
 def flat_row(row: Mapping[str, Any], prefix: str = "") -> Row:
@@ -67,7 +70,8 @@ def flat_row(row: Mapping[str, Any], prefix: str = "") -> Row:
     flat: Row = {}
     for name, value in row.items():
         if isinstance(value, str) and value.startswith("{") and name in W_AND_B:
-            for read in (json_value, ast.literal_eval):
+            python = re.sub(r"(?<=[\s\[:])[+-]?(nan|inf)(?=[,}\]])", "1e999", value)
+            for read in (json_value, lambda _, text=python: ast.literal_eval(text)):
                 with contextlib.suppress(ValueError, SyntaxError):
                     value = read(value)
         if isinstance(value, Mapping) and {"value"} <= value.keys() <= {"value", "desc"}:
@@ -140,7 +144,8 @@ def read_csv(text: str) -> Source:
                         f"{lines[line - skipped - 1][:60]!r}; if the separator is not "
                         f"{separator!r}, write it in a first line: sep=;"
                     )
-                rows.append(cells[: len(header)] + [""] * (len(header) - len(cells)))
+                lacking = len(header) - len(cells)
+                rows.append(cells[: len(header)] + [""] * lacking)
             line = skipped + 1 + reader.line_num
     except csv.Error as error:
         raise UserError(f"line {line}: {error}: {lines[line - skipped - 1][:60]!r}") from None
@@ -150,11 +155,16 @@ def read_csv(text: str) -> Source:
         name: [row[i] if row[i].strip() else None for row in rows] for i, name in enumerate(names)
     }
     notes = _decimal_points(columns) if separator in ";\t" else []
-    frame = pl.DataFrame(columns, dict.fromkeys(names, pl.String))
+    if rows and lines[-1]:  # no line end
+        if lacking > 0:
+            columns[STATE] = [None] * (len(rows) - 1) + [TORN[STATE]]
+        elif len(end := rows[-1][-1]) < min((len(row[-1]) for row in rows[:-1]), default=0):
+            notes.append(f"the last line has no end: is {names[-1]} {end!r} whole?")
+    frame = pl.DataFrame(columns, dict.fromkeys(columns, pl.String))
     if W_AND_B & {*names}:
         own = frame_of(frame.to_dicts())
         frame = frame.with_columns(own[c] for c in own.columns if c not in names)
-    return _wandb_chart(frame) or Source(frame, notes=notes, twice=twice)
+    return _wandb_chart(frame, twice) or Source(frame, notes=notes, twice=twice)
 
 
 def _is_header(comment: str, line: str) -> bool:
@@ -165,6 +175,7 @@ def _is_header(comment: str, line: str) -> bool:
     return len(cells) > 1 and numbers and len(comment.split(separator)) == len(cells)
 
 
+SAME = "every seed has the same result; a program that does not read its seed is judged on one run"
 NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 
 
@@ -190,7 +201,7 @@ def _decimal_points(columns: dict[str, list[Any]]) -> list[str]:
     """Write decimal commas as points, in columns of numbers that have no other."""
     found = []
     for name, own in columns.items():
-        cells = [cell for cell in own if cell]
+        cells = [cell for cell in own if cell and re.search(r"\d", cell)]
         is_number = all(re.fullmatch(NUMBER, cell.replace(",", ".")) for cell in cells)
         if is_number and any("," in cell for cell in cells) and not any("." in c for c in cells):
             columns[name] = [cell and cell.replace(",", ".") for cell in own]
@@ -198,11 +209,13 @@ def _decimal_points(columns: dict[str, list[Any]]) -> list[str]:
     return [f"decimal commas were read in {', '.join(found)}"] if found else []
 
 
-def _wandb_chart(frame: pl.DataFrame) -> Source | None:
+def _wandb_chart(frame: pl.DataFrame, twice: frozenset[str]) -> Source | None:
     """Return the history of a chart that W&B exported: a row per run and step."""
     series = [c for c in frame.columns if f"{c}__MIN" in frame.columns and " - " in c]
     if not series:
         return None
+    if same := next((column for column in series if column in twice), None):
+        raise UserError(f"two runs of the chart have a column {same!r}; rename one run in W&B")
     step, rows = frame.columns[0], []
     names = [column.rpartition(" - ")[::2] for column in series]
     for run in dict.fromkeys(run for run, _ in names):

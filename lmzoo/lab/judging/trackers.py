@@ -26,7 +26,8 @@ MLFLOW = (
     """SELECT run_uuid, 'lifecycle_stage', 'deleted'
        FROM runs JOIN experiments USING (experiment_id)
        WHERE 'deleted' IN (runs.lifecycle_stage, experiments.lifecycle_stage)""",
-    "SELECT run_uuid, key, CASE WHEN is_nan THEN 'nan' ELSE value END FROM latest_metrics",
+    """SELECT run_uuid, key, CASE WHEN is_nan THEN 'nan' WHEN abs(value) > 1.797e308 THEN 'inf'
+       ELSE value END FROM latest_metrics""",
     f"SELECT run_uuid, key || '{LAST_STEP}', step FROM latest_metrics",
     "SELECT run_uuid, key, value FROM params WHERE key NOT LIKE 'mlflow.%'",
     "SELECT run_uuid, key, value FROM tags WHERE key NOT LIKE 'mlflow.%'",

@@ -20,6 +20,7 @@ from lmzoo.lab.analysis.ranking import order, verdict_columns
 from lmzoo.lab.analysis.render import Report, ReportFrame
 from lmzoo.lab.analysis.verdict_lines import SHOWN
 from lmzoo.lab.judging.account import NO_PAIR, Account, Question, account
+from lmzoo.lab.judging.texts import SAME
 from lmzoo.lab.statistics.compared import NEGLIGIBLE, UNDECIDED, VERDICTS, compared
 from lmzoo.lab.statistics.contrasts import pairs_pay, point_intervals
 from lmzoo.lab.statistics.intervals import Array
@@ -235,6 +236,17 @@ def _report(table: pl.DataFrame, given: Account) -> Report:
         ]  # fmt: skip
         name = " ".join(filter(None, (row["table"], row["variant"])))
         heading.append(f"{name}: {'; '.join(filter(None, parts))}")
+    same = given.runs.filter(pl.col("value").is_finite())["table", "variant", "value"]
+    same = same.group_by("table", "variant", maintain_order=True).agg(
+        pl.len(), pl.n_unique("value")
+    )
+    if not (same := same.filter(pl.col("len") > 1, pl.col("value") == 1)).is_empty():
+        heading.append(
+            f"{', '.join(map(repr, same['variant'].unique(maintain_order=True)))}: {SAME}"
+        )
+    lone = table.group_by("table", maintain_order=True).agg(pl.col("against").is_null().all())
+    if not (lone := lone.filter("against")).is_empty():
+        heading.append(f"no other variant, or none to compare with: {', '.join(lone['table'])}")
     single = table.filter((pl.col("seeds") == 1) & pl.col("verdict").is_null())
     if not single.is_empty():
         names = ", ".join(map(repr, single["variant"].unique(maintain_order=True)))

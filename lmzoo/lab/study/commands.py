@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.base.errors import ProgramError, UserError, described_output, is_file, near
-from lmzoo.base.printed import json_value, names_key, with_digits
+from lmzoo.base.printed import check_whole, json_value, names_key, with_digits
 from lmzoo.lab.study.output import OUTPUT
 from lmzoo.lab.study.programs import ProgramRun, Report
 
@@ -224,7 +224,12 @@ class _Lines:
             return None
         groups = [name for name, text in found.groupdict().items() if text is not None]
         named = {name: line[slice(*found.span(name))] for name in groups}
-        return named or {"": line[slice(*found.span(1 if found.re.groups else 0))]}
+        own = self._metric if self._metric in named else 1 if found.re.groups else 0
+        try:
+            check_whole(line, *found.span(own) if own in named or not named else (0, 0))
+        except UserError as error:
+            raise RuntimeError(str(error)) from None
+        return named or {"": line[slice(*found.span(own))]}
 
 
 class _Rows:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lmzoo.base.errors import UserError
 from lmzoo.lab.judging.account import COUNTED, DIVERGED, NO_PAIR, Question, account
 from lmzoo.lab.judging.verdicts import judgement
-from tests.lab.judging.test_sources import RUNS, said, table
+from tests.lab.judging.test_sources import RUNS, chart, said, table
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,10 @@ from tests.lab.judging.test_sources import RUNS, said, table
         (table([*RUNS, ("cand", 9, "1_000")]), "not a number up to 1e+100; write 1234.5"),
         (table([*RUNS, ("cand", 9, 10**400)]), "not a number up to 1e+100"),
         (table([*RUNS, ("cand", 9, "1e999")]), "not a number up to 1e+100"),
+        (table([*RUNS, ("cand", 9, "—")], sep=";").replace(".", ","), "row 9: loss is '—'"),
+        (chart([*RUNS, RUNS[-1]]), "two runs of the chart have a column 'cand-s3 - loss'"),
     ],
-    ids=range(14),
+    ids=range(16),
 )  # fmt: skip
 def test_what_can_be_read_in_two_ways_is_refused_in_one_line(content, message, tmp_path):
     with pytest.raises(UserError) as error:
@@ -45,41 +47,70 @@ def test_what_can_be_read_in_two_ways_is_refused_in_one_line(content, message, t
     assert "\n" not in str(error.value)
 
 
-def test_names_that_look_alike_are_said(tmp_path: Path) -> None:
-    rows = [(v + " " * (s > 1), s, x) for v, s, x in RUNS]
-    found = said(table(rows), tmp_path)
-    assert "1 contrast with 'base'" in found
-    assert "differ by blanks only, and are one: 'base' and 'base '" in found
-    rows = [({"base": "1.1", "cand": "1.10"}[v], s, x) for v, s, x in RUNS]
-    assert "'1.1' and '1.10' are two; are they one?" in said(table(rows), tmp_path)
-    no_seed = table([(v, s or "NaN", x) for v, s, x in RUNS])
-    assert "6 counted, 2 without a variant, seed or table" in said(no_seed, tmp_path)
-    assert "seeds written in several ways are one: '1' and '01'" in said(
-        table([(v, f"0{s}" if v == "cand" else s, x) for v, s, x in RUNS if s]), tmp_path
-    )
-    powers = table([(v, f"{s + 1}e2" if v == "cand" else 100 * s + 100, x) for v, s, x in RUNS])
-    assert "seeds written in several ways are one: '100' and '1e2'" in said(powers, tmp_path)
+LAST = ("cand", 3, 1.831)
+STEPS = [(v, s, k, x + 2 - k) for v, s, x in RUNS for k in (1, 2)]
+STEP: dict[str, Any] = {"step": "step"}
+HEAD = "variant,seed,step,loss"
 
 
-def test_a_column_that_numbers_the_rows_is_asked_for(tmp_path: Path) -> None:
-    found = said(table(head="variant,fold,loss"), tmp_path)
-    assert "each row counts as a run; is fold a seed (--seed) or a step (--step)?" in found
-    two_rows = table([run for run in RUNS if run[1] < 2], "variant,fold,loss")
-    assert "is fold a seed" in said(two_rows, tmp_path)
+def changed(name: str, last: Any, good: Any = None, sep: str = ",") -> str:
+    """Return the table with other cells of a column: those of the last run, and of the others."""
+    rows = [dict(zip(("variant", "seed", "loss"), run, strict=True)) for run in RUNS]
+    rows = [{**row, name: row.get(name, good) if good is None else good} for row in rows]
+    rows[-1][name] = last
+    return table([row.values() for row in rows], ",".join(rows[0]), sep)
+
+
+@pytest.mark.parametrize(
+    ("content", "question", "text"),
+    [
+        (table([(v + " " * (s > 1), s, x) for v, s, x in RUNS]), {}, "1 contrast with 'base'"),
+        (changed("variant", "cand "), {}, "differ by blanks only, and are one: 'cand' and 'cand '"),
+        (changed("variant", "BASE"), {}, "'base' and 'BASE' are two; are they one?"),
+        (changed("seed", "NaN"), {}, "6 counted, 1 without a pair, 1 without a variant, seed"),
+        (changed("seed", "03"), {}, "seeds written in several ways are one: '3' and '03'"),
+        (changed("seed", "3e0"), {}, "seeds written in several ways are one: '3' and '3e0'"),
+        (table(head="variant,fold,loss"), {}, "each row counts as a run; is fold a seed (--seed)"),
+        (table([run for run in RUNS if run[1] < 2], "variant,fold,loss"), {}, "is fold a seed"),
+        (table([(v, x) for v, _, x in RUNS] * 2, "variant,loss"), {}, "8 rows repeat another one"),
+        (table(head="variant,seed,val_acc"), {"metric": "val_acc"}, "not given for val_acc"),
+        (table(head="variant,seed,valF1Score"), {"metric": "valF1Score"}, "not given"),
+        (table(), {"higher_is_better": True}, "is given for loss"),
+        (table(head="variant,seed,err"), {"metric": "err", "higher_is_better": True}, "given for"),
+        (changed("loss", ""), {}, "cand: 1 missing\nbase: 1 of 4 without a pair"),
+        (changed("loss", "inf"), {}, "cand: 1 of 4 diverged"),
+        (changed("loss", "nan", sep=";").replace(".", ","), {}, "7 counted, 1 diverged"),
+        (table([(v, s, 1) for v, s, _ in RUNS]), {}, "'cand': every seed has the same"),
+        (changed("data", "b", "a"), {"within": "data"}, "none to compare with: b"),
+        (
+            table([(*r, f"s{9 - r[1]}") for r in RUNS], "variant,seed,loss,run"),
+            {"parse": r"s(?P<seed>\d)"}, "--parse replaces the values of seed",
+        ),
+        (changed("phase", "Evicted", "Succeeded"), {}, "phase (Evicted; Succeeded) is no state"),
+        (changed("epoch", 3, 9), {}, "ended before epoch 9, and their last value counts"),
+        (table()[:-4], {}, "the last line has no end: is loss '1.' whole?"),
+        (table()[:-7], {}, "1 torn (not written to its end)"),
+        (table(STEPS[:-1], HEAD), STEP, "counts: variant 'cand', seed 3 (at 1)"),
+        (table([*STEPS, ("base", 0, 2, 1.5)], HEAD), STEP, "several values at the last step"),
+        (table([*STEPS, ("base", 0, 1, 1.5)], HEAD), STEP, "counts: variant 'base', seed 0"),
+        (table([(*r[:3], r[3] if r[2] > 1 else "nan") for r in STEPS], HEAD), STEP, "8 counted, 8"),
+        (table([*STEPS, *((*r[:2], 3, "nan") for r in RUNS)], HEAD), STEP, "NaN is read as an"),
+        (table([*STEPS, (*LAST[:2], 3, "nan")], HEAD), STEP, "7 counted, 1 diverged, 9 other"),
+    ],
+    ids=range(29),
+)  # fmt: skip
+def test_what_is_guessed_or_left_out_is_said(content, question, text, tmp_path: Path) -> None:
+    assert text in said(content, tmp_path, **question)
+
+
+def test_what_is_plain_is_not_said(tmp_path: Path) -> None:
     rows = [(v, i, x) for i, (v, _, x) in enumerate(RUNS)]
     assert "each row" not in said(table(rows, "variant,id,loss"), tmp_path)
-    with pytest.raises(UserError, match="by names no column"):
-        said(table(), tmp_path, by=[])
-
-
-def test_a_direction_that_the_metric_contradicts_is_said(tmp_path: Path) -> None:
     accuracy = table(head="variant,seed,val_acc")
-    assert "not given for val_acc" in said(accuracy, tmp_path, metric="val_acc")
-    assert "is given for loss" in said(table(), tmp_path, higher_is_better=True)
-    assert "given for" in said(
-        table(head="variant,seed,err"), tmp_path, metric="err", by="variant", higher_is_better=True
-    )
     assert "given for" not in said(accuracy, tmp_path, metric="val_acc", higher_is_better=True)
+    lengths = [("a", *r) for r in STEPS if r[2] < 2] + [("b", *r) for r in STEPS]
+    found = said(table(lengths, f"data,{HEAD}"), tmp_path, step="step", within="data")
+    assert "ended before" not in found
 
 
 def test_runs_without_a_pair_are_in_no_number(tmp_path: Path) -> None:
@@ -96,29 +127,13 @@ def test_runs_without_a_pair_are_in_no_number(tmp_path: Path) -> None:
         said(table([*RUNS[:4], *more]), tmp_path, paired=True)
 
 
-@pytest.mark.parametrize(
-    ("loss", "said_of_it"),
-    [("", "cand: 1 missing\nbase: 1 of 4 without a pair"), ("inf", "cand: 1 of 4 diverged")],
-)
-def test_one_run_that_lacks_is_said(loss, said_of_it, tmp_path: Path) -> None:
-    assert said_of_it in said(table([*RUNS[:-1], ("cand", 3, loss)]), tmp_path)
-
-
 def test_the_last_row_that_has_the_metric_counts(tmp_path: Path) -> None:
-    rows = []
-    for v, s, x in RUNS:
-        rows += [(v, s, 1, x + 1), (v, s, 2, x), (v, s, 3, "")]
-    rows[-2:] = []  # the last run ends early
-    found = said(table(rows, "variant,seed,step,loss"), tmp_path, step="step")
-    assert "22 rows read: 8 counted, 14 other rows of runs" in found
+    rows = [*STEPS, *((v, s, 3, "") for v, s, _ in RUNS)]
+    found = said(table(rows, HEAD), tmp_path, step="step")
+    assert "24 rows read: 8 counted, 16 other rows of runs" in found
     assert "several values" not in found
-    early = "ended before step 2, and their last value counts: variant 'cand', seed 3 (at 1)"
-    assert early in found
-    with pytest.raises(UserError, match="row 23 has no step; fill it"):
-        said(table([*rows, ("base", 0, "nan", 1)], "variant,seed,step,loss"), tmp_path, step="step")
-    rows += [("base", 0, 2, 1.5)]
-    found = said(table(rows, "variant,seed,step,loss"), tmp_path, step="step")
-    assert "several values at the last step; the last row counts: variant 'base', seed 0" in found
+    with pytest.raises(UserError, match="row 25 has no step; fill it"):
+        said(table([*rows, ("base", 0, "nan", 1)], HEAD), tmp_path, step="step")
 
 
 CELLS = st.one_of(

@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.judging.commands import Arm, Metric, Results, judge_commands
+from lmzoo.lab.judging.commands import RUN_KEYS, Arm, Metric, Results, judge_commands
 
 TRAIN = """
 import json, pathlib, random, sys
@@ -99,12 +100,18 @@ def test_an_edited_script_is_another_run(call) -> None:
         (Metric(pattern=r"a=(-?[\d.]+)"), "a=1.5\na=-inf", -math.inf),
         (Metric(pattern="a=(.)"), "a=x", r"the metric is 'x', not a number up to 1e\+100$"),
         (Metric("a"), '{"a": true}', r"the metric is 'True', not a number up to 1e\+100$"),
-        (Metric("a"), "12:00 {'a': 1}", "no JSON line has the key 'a'"),
+        (Metric("a"), "12:00 {'a': 1}", "a line with the key 'a' is not JSON"),
+        (Metric("a"), '{"a": 1}\nINFO {"a": 2}', "a line with the key 'a' is not JSON"),
+        (Metric(pattern=r"a: ([\d.]+)"), "a: 9.8e-05", r".* takes '9.8' of '9.8e-05'; take the"),
+        (Metric(pattern=r"a:.*?([\d.]+)"), "a: -2.5", ".* takes '2.5' of '-2.5'"),
+        (Metric(pattern=r"a.*(\d+)"), "a: 1,25", ".* takes '5' of '25'"),
+        (Metric(pattern=r"a-([\d.]+)"), "b-3-a-1.5-2.5", 1.5),
+        (Metric(pattern=r"\[([\d.]+)"), "[1.5,2.5]", 1.5),
         (Metric(), "done 5", "the metric is 'done 5', not a number"),
         (Metric(), "1e400", "the metric is '1e400', not a number"),
         (Metric(), " \n", "it printed nothing"),
     ],
-    ids=range(17),
+    ids=range(23),
 )
 def test_the_last_value_that_a_command_prints_counts(metric, out, expected, tmp_path) -> None:
     (tmp_path / "out").write_bytes(out.encode())
@@ -153,10 +160,21 @@ def test_a_candidate_that_diverges_is_not_kept(call) -> None:
     assert "diverged: 0 of base" in out
 
 
+def test_a_traceback_with_exit_code_0_is_said(tmp_path) -> None:
+    (tmp_path / "t.py").write_text("print(2)\nraise ValueError('no gpu')")
+    said: list[str] = []
+    arm = Arm("base", f"{sys.executable} t.py {SEEDS} | cat", tmp_path, Metric())
+    assert arm.run(7, said.append) == 2
+    assert said[0].startswith("warning: base, seed 7: printed a traceback (ValueError: no gpu)")
+
+
 def test_a_run_ends_with_its_process(tmp_path) -> None:
     begun = time.monotonic()
     assert Arm("base", f"sleep 60 & echo {SEEDS}", tmp_path, Metric()).run(7) == 7
     assert time.monotonic() - begun < 20
+
+
+FOREIGN = json.dumps(dict.fromkeys(RUN_KEYS)).encode() + b"\n"
 
 
 def damage(folder: Path, rng: random.Random) -> None:
@@ -172,9 +190,7 @@ def damage(folder: Path, rng: random.Random) -> None:
         lambda: b"",
         lambda: text[:place] + byte + text[place + 1 :],
         lambda: text[:place] + text[place + rng.randrange(1, 9) :],
-        lambda: (
-            text + rng.choice((b'{"arm": 3}\n', b"[]\n", b"null", b"\0\0\0\n", b'{"value": 1}'))
-        ),
+        lambda: text + rng.choice((b'{"arm": 3}\n', b"[]\n", b"null", b"\0\0\0\n", FOREIGN)),
         lambda: text.replace(b"1", b"7"),
     )
     file.write_bytes(rng.choice(kinds)())
@@ -189,7 +205,9 @@ def series(folder: Path, case: int, kill: random.Random | None) -> list[str]:
         candidate = Arm("candidate", f"candidate {number} {SEEDS}", folder, Metric())
         left = kill.randrange(12) if kill else 99
 
-        def run(self: Arm, seed: int, effect: float = effect, number: int = number) -> float:
+        def run(
+            self: Arm, seed: int, _: Any, effect: float = effect, number: int = number
+        ) -> float:
             nonlocal left
             left -= 1
             if left < 0:

@@ -57,11 +57,11 @@ def written(write: Callable[[io.BytesIO], Any]) -> bytes:
     return buffer.getvalue()
 
 
-def chart() -> str:
-    names = [f"{v}-s{s} - loss" for v, s, _ in RUNS]
+def chart(runs: Any = RUNS) -> str:
+    names = [f"{v}-s{s} - loss" for v, s, _ in runs]
     header = [name + end for name in names for end in ("", "__MIN", "__MAX")]
     lines = [["Step", *header], ["0", *["9"] * len(header)]]
-    lines.append(["1", *(str(x) for *_, x in RUNS for _ in range(3))])
+    lines.append(["1", *(str(x) for *_, x in runs for _ in range(3))])
     return "\n".join(",".join(f'"{cell}"' for cell in line) for line in lines)
 
 
@@ -129,6 +129,7 @@ def mlflow(path: Path) -> None:
             "params/seed": str(s), "metrics/loss": f"1 {x} 9\n2 9.0 1\n", "tags/mlflow.user": "x",
         }.items():  # fmt: skip
             put(path / "0" / f"{(7 * i) % 31:032x}" / name, text)
+            put(path / "0/models/m-1" / name, text)  # a logged model
 
 
 def hugging_face(path: Path) -> None:
@@ -438,7 +439,8 @@ def test_what_a_source_knows_of_a_run_counts(tmp_path: Path) -> None:
     (tmp_path / "h/7/results.json").unlink()
     assert "8 rows read: 6 counted" in heading(tmp_path / "h", **question)
     put(tmp_path / "t" / "more" / "progress.csv", "loss\n1\n")
-    assert "not read: 1 such as" in heading(tmp_path / "t", by="config.variant")
+    put(tmp_path / "t" / "board" / "events.out.tfevents.1", "")
+    assert "not read: 2 such as" in heading(tmp_path / "t", by="config.variant")
     wandb(tmp_path / "w", 2)
     assert "1 not finished (state 'running')" in heading(tmp_path / "w", by="config.variant")
     optuna(tmp_path / "o")
@@ -460,7 +462,8 @@ def test_a_storage_of_mlflow_holds_its_runs_and_says_which_are_deleted(tmp_path:
                 ('1', 'b', 'FINISHED', 'active', 2, 0), ('2', '', 'FAILED', 'active', 1, 0),
                 ('3', 'b', 'FINISHED', 'deleted', 0, 0), ('4', 'c', 'FINISHED', 'active', 3, 1);
             CREATE TABLE latest_metrics (run_uuid, key, value, is_nan, step);
-            INSERT INTO latest_metrics VALUES ('1', 'loss', 0.5, 0, 9), ('2', 'loss', 0.0, 1, 7);
+            INSERT INTO latest_metrics VALUES ('1', 'loss', 0.5, 0, 9), ('2', 'loss', 0.0, 1, 7),
+                ('4', 'loss', 1.7976931348623157e308, 0, 9);
             CREATE TABLE params (run_uuid, key, value);
             CREATE TABLE tags (run_uuid, key, value);
             INSERT INTO params VALUES ('1', 'lr', 'x'), ('2', 'lr', 'params'), ('1', 'loss', 'z');
@@ -472,7 +475,7 @@ def test_a_storage_of_mlflow_holds_its_runs_and_says_which_are_deleted(tmp_path:
         {"run": "b", "status": "FINISHED", "lifecycle_stage": "deleted"},
         {"run": "2", "status": "FAILED", "loss": "nan", step: 7, "lr": "params"},
         {"run": "b", "status": "FINISHED", "loss": "0.5", step: 9, "lr": "x"},
-        {"run": "c", "status": "FINISHED", "lifecycle_stage": "deleted"},
+        {"run": "c", "status": "FINISHED", "lifecycle_stage": "deleted", "loss": "inf", step: 9},
     ]
     assert read_results(tmp_path).frame.equals(frame_of(expected))
 
@@ -526,6 +529,16 @@ def test_a_storage_of_optuna_holds_values_settings_and_states(tmp_path: Path) ->
                 "config.n": [None],
             },
         ),
+        (
+            "r.csv",
+            "summary;a\n{'x': nan, 'y': 'a nan'};1",
+            {
+                "summary": ["{'x': nan, 'y': 'a nan'}"],
+                "a": ["1"],
+                "summary.x": [math.inf],
+                "summary.y": ["a nan"],
+            },
+        ),
     ],
 )
 def test_a_file_has_the_rows_of_its_runs(name, content, columns, tmp_path):
@@ -549,7 +562,8 @@ def test_settings_in_one_line_of_yaml_are_refused(value, tmp_path):
 
 def test_pandas_frames_are_judged_too() -> None:
     pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(OBJECTS)
-    frame.loc[0, "loss"] = math.nan
-    found = lmzoo.judge(frame, by="variant", metric="loss")
-    assert found.filter(variant="base")["missing"].item() == 1
+    for nothing in (math.nan, pandas.NA):
+        frame = pandas.DataFrame(OBJECTS).astype({"loss": object, "variant": "category"})
+        frame.loc[0, "loss"], frame["end"], frame["time"] = nothing, pandas.NaT, pandas.Timedelta(1)
+        found = lmzoo.judge(frame, by="variant", metric="loss")
+        assert found.filter(variant="base")["missing"].item() == 1
