@@ -96,6 +96,9 @@ def import_module(name: str, origin: str) -> ModuleType:
 
 def locate(path: Path) -> tuple[Path, str]:
     """Return the folder from which a file or package is imported, and the name of its module."""
+    if "." in path.stem:
+        name = path.stem.replace(".", "_")
+        raise UserError(f"{path} has a dot in its name, so it is no module; name it {name}.py")
     parts = [path.stem] if path.name != "__init__.py" else []
     folder = path.parent
     while (folder / "__init__.py").exists():

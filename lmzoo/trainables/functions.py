@@ -13,6 +13,7 @@ epochs of the study. One that returns its metrics instead trains in one step.
 import contextlib
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
@@ -105,19 +106,25 @@ class FunctionRun(ProgramRun):
             for item in result:
                 if isinstance(item, tuple) and len(item) != 2:
                     raise RuntimeError(f"it reported {item!r:.60}: report metrics, or also a state")
-                metrics, state = item if isinstance(item, tuple) else (item, None)
-                yield (metrics if isinstance(metrics, Mapping) else {"": metrics}), state
+                given, state = item if isinstance(item, tuple) else (item, None)
+                metrics = given if isinstance(given, Mapping) else {"": given}
+                yield {str(name): value for name, value in metrics.items()}, state
         except (Exception, GeneratorExit):  # the latter closes this generator
             raise
         except BaseException as error:  # of the function: the worker goes on
-            words = type(error).__name__
-            words = f"sys.exit({error.code!r})" if isinstance(error, SystemExit) else words
+            is_exit = isinstance(error, SystemExit)
+            words = f"sys.exit({error.code!r})" if is_exit else repr(error)
             raise RuntimeError(f"it ended with {words}") from error
 
     def train_epoch(self, budget: int) -> None:
         """Wait for the next report; what the function prints goes into the folder of the run."""
-        with printed_into(self.folder.path):
-            super().train_epoch(budget)
+        process = os.getpid()
+        try:
+            with printed_into(self.folder.path):
+                super().train_epoch(budget)
+        finally:
+            if os.getpid() != process:  # a child that it forked, which has returned or failed
+                os._exit(1)
 
     @property
     def has_state(self) -> bool:

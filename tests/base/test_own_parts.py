@@ -56,6 +56,11 @@ def test_the_environment_names_plugins(own_parts: Path, monkeypatch) -> None:
         ("own_fault.py", "import os\n1 / 0\n", r"ZeroDivisionError: .* \(.*own_fault.py, line 2\)"),
         ("own_typo.py", "def f(:\n", "own_typo.py cannot be imported: SyntaxError"),
         ("json.py", "", "has the name of the module 'json', .*; rename the file"),
+        (
+            "own_v1.2.py",
+            "",
+            "own_v1.2.py has a dot in its name, so it is no module; name it own_v1_2.py",
+        ),
     ],
 )
 def test_what_cannot_be_imported_is_one_line(

@@ -3,6 +3,8 @@
 import gc
 import json
 import math
+import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -344,6 +346,7 @@ REPORTS = {
     "nan": ({"epoch": math.nan, "valid": 0.5}, "epoch is nan, not a number"),
     "large": ({"valid": 10**400}, "valid is '1000.*, not a number"),
     "array": ([({"epoch": 1, "valid": 0.5}, np.array(["a"]))], "the state has a ndarray"),
+    "names": ({"valid": 0.5, None: 2.0, 0: 3.0, ("a", 1): 4.0}, 0.5),
 }  # fmt: skip
 
 
@@ -382,13 +385,18 @@ def test_a_function_that_cannot_be_called_is_refused(tmp_path):
 
 def leave(settings, seed):
     yield {"epoch": 1, "valid": 1.0}
-    sys.exit("no disk")
+    if "exit" in settings:
+        sys.exit(settings["exit"])
+    raise KeyboardInterrupt("no disk")
 
 
-def test_a_function_that_leaves_python_ends_its_run_with_its_words(tmp_path):
-    run = run_of(leave, tmp_path, {})
+@pytest.mark.parametrize(
+    ("settings", "words"), [({"exit": "no disk"}, "sys.exit"), ({}, "KeyboardInterrupt")]
+)
+def test_a_function_that_leaves_python_ends_its_run_with_its_words(settings, words, tmp_path):
+    run = run_of(leave, tmp_path, settings)
     run.train_epoch(4)
-    with pytest.raises(RuntimeError, match=r"it ended with sys.exit\('no disk'\)"):
+    with pytest.raises(RuntimeError, match=rf"it ended with {words}\('no disk'\)"):
         run.train_epoch(4)
     run.close()
 
@@ -397,7 +405,8 @@ def talk(settings, seed):
     for epoch in (1, 2):
         for line in range(settings["lines"]):
             sys.stdout.write(f"line {line} of epoch {epoch}\n")
-        sys.stderr.write("ünd\n")
+        sys.stderr.buffer.write("ünd\n".encode())
+        subprocess.run(["true"], stdout=sys.stdout, check=True)
         yield {"epoch": epoch, "valid": 1.0}
 
 
@@ -412,6 +421,16 @@ def test_what_a_function_prints_is_kept_up_to_a_limit(lines, tmp_path, monkeypat
     assert (found[0] == "line 0 of epoch 1") == (lines == 2)
     assert (run.folder.path / output.OUTPUT).stat().st_size <= 1000
     assert capsys.readouterr() == ("", "")
+
+
+def fork(settings, seed):
+    if (child := os.fork()) == 0:
+        return 9.0
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_child_that_a_function_forks_does_not_go_on_as_the_worker(tmp_path):
+    assert trained(run_of(fork, tmp_path, {}), 1) == [1.0]
 
 
 NESTED = (lambda settings, seed: 1.0,)

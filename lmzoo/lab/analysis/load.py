@@ -130,7 +130,7 @@ def load_study(path: Path) -> StudyFolder:
             records = read_run_file(path, name, RECORDS) or b""
         if isinstance(config, dict):
             _check_schema(config, f"{folder}/{CONFIG}")
-        if not is_config(config):
+        if not is_config(config, name):
             damaged.append(f"{name} has no readable {CONFIG}; if it was a run, {REMEDY}")
             continue
         if config.get("numerics") != (expected := study.get("numerics")):
@@ -234,14 +234,17 @@ def _parse_together(texts: list[tuple[str, bytes]]) -> pl.DataFrame:
     if len(frame) != sum(lines):
         raise pl.exceptions.ComputeError("not every line is a record")
     runs = pl.Series([run for run, _ in texts], dtype=pl.String)
-    return frame.with_columns(run=runs.gather(np.repeat(np.arange(len(texts)), lines)))
+    runs = runs.gather(np.repeat(np.arange(len(texts)), lines))
+    if (frame["run"] != runs).any():  # null in old files
+        raise pl.exceptions.ComputeError("a line is of another run")
+    return frame.with_columns(run=runs)
 
 
 def _parse_lines(texts: list[tuple[str, bytes]]) -> tuple[pl.DataFrame, Counter[str]]:
     """Parse line by line; return the events and the numbers of damaged lines by run."""
     rows, damaged = [], Counter[str]()
     for run, text in texts:
-        for record in parse_lines(text):
+        for record in parse_lines(text, run):
             if record is None:
                 damaged[run] += 1
             else:

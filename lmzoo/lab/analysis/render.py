@@ -291,11 +291,12 @@ FORMULA = r"^([=+@\t\r]|-[^0-9.])"
 
 
 def csv_note(report: Report) -> str:
-    """Return which columns have cells that are marked as text; "" if none has."""
+    """Return the warnings, and which columns have cells that are marked as text; "" if none."""
     texts = report.frame.select(pl.col(pl.String))
     marked = [column.name for column in texts if column.str.contains(FORMULA).any()]
     said = "cells that a spreadsheet would run as a formula have a ' before them"
-    return printable(f"{', '.join(marked)}: {said}") if marked else ""
+    lines = [line for line in report.heading if line.startswith("WARNING")]
+    return printable("\n".join(lines + [f"{', '.join(marked)}: {said}"] * bool(marked)))
 
 
 def _json(report: Report) -> str:

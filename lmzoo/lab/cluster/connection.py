@@ -1,6 +1,5 @@
 """Starts Ray on this machine, or joins the cluster in RAY_ADDRESS."""
 
-import atexit
 import contextlib
 import errno
 import logging
@@ -12,6 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -75,24 +75,27 @@ def runtime_env() -> dict[str, Any]:
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 _EARLY: list[tuple[ThreadPoolExecutor, Future[None]]] = []
 """What `begin` has started and `cluster` has not taken over."""
+_ABANDONED = threading.Event()
 
 
 def begin() -> None:
-    """Start Ray, or join the cluster, in a thread; without use it ends with this process."""
+    """Start Ray, or join the cluster, in a thread; `abandon` ends it if there is no use for it."""
     for name in ("ray", "ray.tune"):
         logging.getLogger(name).setLevel(logging.ERROR)
     executor = ThreadPoolExecutor(2)
     _EARLY.append((executor, executor.submit(_join if ADDRESS else _start, QUIET)))
     STOPS.install()  # the import of Ray has installed handlers
-    atexit.register(_abandon)
 
 
-def _abandon() -> None:
+def abandon() -> None:
+    """End what `cluster` has not taken over. Ray that starts while Python ends may hang."""
+    _ABANDONED.set()
     while _EARLY:
         executor, connected = _EARLY.pop()
         connected.exception()
         _disconnect()
         executor.shutdown()
+    _ABANDONED.clear()
 
 
 @contextlib.contextmanager
@@ -208,7 +211,7 @@ def _start(quiet: Mapping[str, Any]) -> None:
                     f"Ray did not start: {reason}; make the file or folder accessible, or set "
                     "RAY_TMPDIR to another folder"
                 ) from error
-            if not attempts_left or STOPS.requested.is_set():
+            if not attempts_left or STOPS.requested.is_set() or _ABANDONED.is_set():
                 raise UserError(
                     f"Ray did not start in {START_ATTEMPTS} attempts ({reason}); the machine may "
                     "be too busy: run the same command again later"

@@ -172,8 +172,8 @@ def is_alive(process: int) -> bool:
 
 def is_owned(path: Path) -> bool:
     """Return whether the owner of a lock file lives; one on another machine is taken to live."""
-    found = re.match(r"process (\d+) on (.*)", path.read_text("utf-8")) if path.exists() else None
-    if found is None:
+    text = path.read_text("utf-8", "replace") if path.exists() else ""
+    if (found := re.match(r"process (\d+) on (.*)", text)) is None:
         return False
     return found[2].strip() != socket.gethostname() or is_alive(int(found[1]))
 

@@ -155,7 +155,8 @@ class RunFolder:
 
     def append(self, *records: Mapping[str, Any]) -> None:
         """Append events together and flush them to disk; non-finite numbers become null."""
-        self.store.append(RECORDS, "\n".join(map(record_line, records)))
+        run = self.path.name
+        self.store.append(RECORDS, "\n".join(record_line({**r, "run": run}) for r in records))
 
     def start_over(self) -> None:
         """Empty the records, one of which is damaged, and delete the checkpoints."""
@@ -190,7 +191,7 @@ def record_line(record: Mapping[str, Any]) -> str:
 
 def parse_records(data: bytes) -> list[Record]:
     """Return the events, the last one of each (event, epoch); damaged lines are ignored."""
-    return last_records(parse_lines(data))
+    return last_records(parse_lines(data, ""))
 
 
 def last_records(events: Iterable[Record | None]) -> list[Record]:
@@ -204,20 +205,22 @@ def has_damaged_line(data: bytes, events: Sequence[Record | None]) -> bool:
     return None in (events if data.endswith(b"\n") else events[:-1])
 
 
-def parse_lines(data: bytes) -> list[Record | None]:
-    """Return the event of each line that is not empty; None if it is damaged."""
+def parse_lines(data: bytes, run: str | None = None) -> list[Record | None]:
+    """Return the event of each line that is not empty; None if it is damaged, or of another run.
+
+    Lines of old files do not name their run. `run`: None keeps the names, "" accepts any.
+    """
     lines = [line for line in data.split(b"\n") if line]
     try:
         parsed = json.loads(b"[" + b",".join(lines) + b"]")  # one call takes half of the time
     except (ValueError, RecursionError):
         parsed = []
-    if len(parsed) != len(lines):
-        return [_event(parse_json(line)) for line in lines]
-    return [_event(_unsealed(value, line)) for value, line in zip(parsed, lines, strict=True)]
-
-
-def _event(value: Any) -> Record | None:
-    return value if is_record(value) else None
+    whole = len(parsed) == len(lines)
+    values = map(_unsealed, parsed, lines) if whole else map(parse_json, lines)
+    events = [value if is_record(value) else None for value in values]
+    if run is None:
+        return events
+    return [e if e and (e.pop("run", run) == run or not run) else None for e in events]
 
 
 FIELDS = {"epoch": "valid_token", "test": "token", "end": "status", "note": "reason"}
@@ -246,7 +249,7 @@ SIZES = ("vocab", "length", "parameters", "state_size", "flops")
 """Fields that are whole numbers, if the run has them."""
 
 
-def is_config(value: Any) -> bool:
+def is_config(value: Any, run: str = "") -> bool:
     """Return whether a parsed file is the config of a study's run; if not, it is damaged."""
     if not isinstance(value, dict) or not {"corpus", "floor", *SIZES[:3]} <= value.keys():
         return False
@@ -259,7 +262,8 @@ def is_config(value: Any) -> bool:
     known = all(isinstance(number, float | int | None) for number in numbers)
     if not (typed and sized and known):
         return False
-    return isinstance(value["point"].get("id"), str) and _is_count(value["seed"])
+    is_own = value["run"] == (run or value["run"])
+    return is_own and isinstance(value["point"].get("id"), str) and _is_count(value["seed"])
 
 
 def _is_count(value: Any) -> bool:

@@ -4,6 +4,7 @@ import contextlib
 import io
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 OUTPUT = "output.txt"
 MOST = 1 << 20
@@ -11,8 +12,8 @@ MOST = 1 << 20
 LEFT_OUT = b"[earlier output is left out]\n"
 
 
-class Output(io.TextIOBase):
-    """The file of a run; it is made by the first letter."""
+class Output(io.RawIOBase):
+    """The file of a run; it is made by the first byte."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -20,20 +21,25 @@ class Output(io.TextIOBase):
     def writable(self) -> bool:
         return True
 
-    def write(self, text: str) -> int:
-        data = text.encode(errors="replace")[-MOST:]
+    def fileno(self) -> int:
+        """Return where a child process may print."""
+        return 2
+
+    def write(self, data: Any, /) -> int:
+        part = bytes(data)[-MOST:]
         with contextlib.suppress(OSError), self._path.open("ab") as file:  # a full disk
-            if file.tell() + len(data) > MOST:
+            if file.tell() + len(part) > MOST:
                 end = self._path.read_bytes()[-MOST // 2 :]
                 self._path.write_bytes(LEFT_OUT + end[end.find(b"\n") + 1 :])
-            file.write(data)
-        return len(text)
+            file.write(part)
+        return len(data)
 
 
 @contextlib.contextmanager
 def printed_into(folder: Path) -> Iterator[None]:
     """Write what Python code prints into a folder; what its child processes print is not there."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = Output(folder / OUTPUT)
+    output = Output(folder / OUTPUT)
+    file = io.TextIOWrapper(output, "utf-8", "replace", write_through=True)  # type: ignore[arg-type]
     with contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
         yield

@@ -252,8 +252,8 @@ class Study(Declared):
         if not self.points:
             raise UserError(f"study {self.name} has no points to compare")
         counts = Counter(" ".join(point.label.split()) for point in self.points)
-        if "" in counts:
-            raise UserError("a point has a blank label; give it a name")
+        if odd := [label for label in counts if re.search("^$|[\ud800-\udfff]", label)]:
+            raise UserError(f"a point has the label {odd[0]!r}, which is no text; give it a name")
         label, count = counts.most_common(1)[0]
         if count > 1:
             raise UserError(f"{count} points have the label {label!r}; give each its own label")

@@ -107,10 +107,10 @@ class StudyStore:
             text, data = archived
         else:
             data = own.store.read(RECORDS) or b""
-        if not is_config(parse_json(text)):
+        if not is_config(parse_json(text), run_id):
             LOG.warning("%s/%s is damaged, and is written again", own.store, CONFIG)
             self._repair(own, lambda: own.store.write(CONFIG, json_bytes(config())))
-        events = parse_lines(data)
+        events = parse_lines(data, run_id)
         if has_damaged_line(data, events):
             LOG.warning("%s/%s is damaged; the run is trained again", own.store, RECORDS)
             self._repair(own, own.start_over)

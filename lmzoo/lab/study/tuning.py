@@ -166,7 +166,7 @@ def _share(bounds: Range, value: float) -> float:
 def _contains(bounds: Range, value: Any) -> bool:
     if isinstance(bounds, Choice):
         return value in bounds.values
-    return bounds.low <= value <= bounds.high
+    return isinstance(value, int | float) and bounds.low <= value <= bounds.high
 
 
 AGAIN = 0.15

@@ -61,7 +61,7 @@ class Listeners:
             try:
                 if own := getattr(listener, method, None):
                     own(*arguments)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self.listeners.remove(listener)
                 name = type(listener).__name__
                 LOG.warning("listener %s is not called again: %s", name, describe_error(error))

@@ -5,13 +5,15 @@ next pending run; `RunScheduler` pauses one that waits for others at a rung, and
 pruned. So Tune's checkpoints, `ResultGrid`, callbacks, console, TensorBoard and `Tuner.restore`
 work as in any Tuner. `RunTrial` trains one run, without packs.
 
-The study store has all state, as with the other engine. Tune's own files are in STUDY/tune/N; a
-sweep that was interrupted or killed is restored from the last N. A restored trial that is behind
-its run reports what is missing; a run that Tune's snapshot lacks gets a new trial.
+The study store has all state. Tune's own files are in STUDY/tune/N; a sweep that was interrupted
+or killed is restored from the last N. A restored trial that is behind its run reports what is
+missing; a run that Tune's snapshot lacks gets a new trial.
 """
 
+import contextlib
 import os
 import secrets
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,7 +31,7 @@ from lmzoo.base.version import check_software, software
 from lmzoo.lab.cluster.capacity import Capacity
 from lmzoo.lab.cluster.head_store import find_store, write_nonce
 from lmzoo.lab.store import records as files
-from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.local import Store, temporary_folder
 from lmzoo.lab.store.user_code import import_shipped
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
 from lmzoo.lab.study.trainable import open_door
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 
 SETTINGS = {"point/label": "point", "stage": "stage", "seed": "seed"}
 NUMBERS = {"epoch": "epoch", "train_token": "train", "valid_token": "valid", "test/token": "test"}
-"""What Tune's console shows of a trial."""
+BEGUN = "begun"  # a file with the folder of the experiment that has not ended
 
 
 class RunTrial(tune.Trainable):
@@ -52,6 +54,7 @@ class RunTrial(tune.Trainable):
         check_software(given["software"])
         if given["code"]:
             import_shipped(given["code"])  # before `lmzoo.zoo`, which imports installed plugins
+        tempfile.tempdir = str(temporary_folder("trial"))  # where Tune makes checkpoints
         self._store = find_store(given["address"], given["nonce"], None, "")
         self._trainer = open_door().make_trainer(*given["trainer"])
         self._lock = self._store.lock(files.WORKER_LOCK.format(secrets.token_hex(4)))
@@ -88,7 +91,7 @@ class RunTrial(tune.Trainable):
                 Path(checkpoint_dir, name).write_bytes(data)
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Do nothing: the state is that of the run's folder."""
+        """Do nothing: the run's folder has the state."""
 
     def cleanup(self) -> None:
         """Close the run, and release the lock that says that this process may write."""
@@ -110,18 +113,15 @@ class RunTrial(tune.Trainable):
 class RunScheduler(FIFOScheduler):
     """Starts, continues, pauses and stops trials as the planner decides."""
 
-    live: ClassVar["RunScheduler"]
-    """That of this process; Tune pickles it with an experiment, and gets this one back."""
+    live: ClassVar["RunScheduler"]  # Tune pickles it with an experiment, and gets this one back
 
     def __init__(self, fleet: "Fleet", capacity: Capacity) -> None:
         super().__init__()
         RunScheduler.live = self
         self.planner, self.listeners, self._capacity = fleet.planner, fleet.listeners, capacity
-        self.trials: dict[str, Trial] = {}
-        """Run -> its last trial."""
+        self.trials: dict[str, Trial] = {}  # the last one of each run
         self.running: dict[str, PlannedRun] = {}
-        self._pruned: set[str] = set()
-        """Runs whose trials are to be stopped."""
+        self._pruned: set[str] = set()  # their trials are to be stopped
 
     def __reduce__(self) -> Any:
         return getattr, (RunScheduler, "live")
@@ -191,10 +191,10 @@ class RunScheduler(FIFOScheduler):
         """End a run that has failed too often."""
         run = self.running.get(trial.config["run"])
         if run and not trial.should_recover():
-            text, error = str(trial.get_error() or ""), trial.get_pickled_error()
+            text, error = str(trial.get_error() or "").strip(), trial.get_pickled_error()
             self.planner.store.run(run.id).store.write(files.TRACEBACK, text.encode())
-            cause = getattr(error, "cause", None) or error or OSError("its process died")
-            self.end(run, "failed", describe_error(cause))
+            cause, last = getattr(error, "cause", None), text.rpartition("\n")[2]
+            self.end(run, "failed", describe_error(cause) if cause else last or "its process died")
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         """Return the paused trial whose run is next; stop those whose runs were pruned."""
@@ -251,8 +251,11 @@ def _below(prefix: str, flat: dict[str, Any]) -> dict[str, Any]:
 def _tuner(trainable: Any, scheduler: RunScheduler, folder: Path) -> tune.Tuner:
     states = folder.glob("*/experiment_state-*.json")
     last = max((int(path.parent.name) for path in states), default=0)
-    if last and not (folder / str(last) / "finished").exists():
-        return tune.Tuner.restore(str(folder / str(last)), trainable)
+    with contextlib.suppress(Exception):  # there is none, or a file is damaged
+        if (folder / BEGUN).read_text("utf-8") == str(folder / str(last)):  # it was not moved
+            return tune.Tuner.restore(str(folder / str(last)), trainable)
+    folder.mkdir(exist_ok=True)
+    (folder / BEGUN).write_text(str(folder / str(last + 1)), "utf-8")
     tuning = tune.TuneConfig(
         num_samples=-1,
         search_alg=RunSearch(),
@@ -288,8 +291,9 @@ def train(fleet: "Fleet", capacity: Capacity) -> bool:
     where: Any = {"bundle_label_selector": [resources.selector]} if resources.selector else {}
     bundle = tune.PlacementGroupFactory([resources.bundle], **where)
     placed = tune.with_resources(trainable, bundle)
+    folder = store.path.resolve() / files.TUNE
     with STOPS.deferred():
-        tuner = _tuner(placed, RunScheduler(fleet, capacity), store.path.resolve() / files.TUNE)
-        Path(tuner.fit().experiment_path, "finished").touch()
+        _tuner(placed, RunScheduler(fleet, capacity), folder).fit()
+        (folder / BEGUN).unlink()
     planner.write_failures()
     return planner.done

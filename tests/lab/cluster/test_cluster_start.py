@@ -135,11 +135,21 @@ def test_ray_is_started_once_before_it_is_needed_and_ended_if_it_is_not(replace_
     clusters.begin()
     with clusters.cluster():
         assert log == ["started"]
-    clusters._abandon()
+    clusters.abandon()
     assert log == ["started", "ended"]
     clusters.begin()
-    clusters._abandon()
+    clusters.abandon()
     assert log == ["started", "ended"] * 2
+
+    def fail(**_):
+        log.append("fails")
+        assert clusters._ABANDONED.wait(60)
+        raise OSError("timed out")
+
+    replace_init(fail)
+    clusters.begin()
+    clusters.abandon()
+    assert log[4:] == ["fails", "ended"]
 
 
 def test_a_study_that_imports_ray_first_is_refused(replace_init, monkeypatch):

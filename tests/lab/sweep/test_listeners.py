@@ -30,15 +30,19 @@ class OnlyEnds:
 
 
 class Raises:
+    def __init__(self, error: type[BaseException]) -> None:
+        self._error = error
+
     def epoch(self, run, record) -> None:
-        raise ValueError("no route")
+        raise self._error("no route")
 
 
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
 def test_a_listener_that_raises_is_named_once_and_the_sweep_goes_on(
-    planner, corpus, tmp_path, caplog
+    error, planner, corpus, tmp_path, caplog
 ):
     events = Events()
-    fleet = Fleet(planner, Packer(corpus, 1), [Raises(), OnlyEnds(), events])
+    fleet = Fleet(planner, Packer(corpus, 1), [Raises(error), OnlyEnds(), events])
     worker = LocalWorker("a", fleet, tmp_path, corpus)
     for step in range(3):
         worker.train(worker.exchange(float(step)))
@@ -48,7 +52,8 @@ def test_a_listener_that_raises_is_named_once_and_the_sweep_goes_on(
     assert len(events.epochs) >= 2
     said = [r.getMessage() for r in caplog.records if "listener" in r.getMessage()]
     assert len(said) == 1
-    assert "listener Raises is not called again: ValueError: no route (test_listeners" in said[0]
+    text = f"listener Raises is not called again: {error.__name__}: no route (test_listeners"
+    assert text in said[0]
 
 
 @pytest.mark.parametrize("given", ["study", "main"])

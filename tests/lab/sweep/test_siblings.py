@@ -15,6 +15,7 @@ import pytest
 
 from lmzoo import Point
 from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.store import writer
 from lmzoo.lab.store.local import Store, retried
 from lmzoo.lab.store.records import CHECKPOINT, CONFIG, RECORDS, STUDY, RunFolder
@@ -105,6 +106,20 @@ def test_a_lost_file_costs_time_and_no_number(file, loss, moment, go, half, whol
         else:
             each.write_bytes(LOSSES[loss](each.read_bytes()))
     go(path, 4)
+    assert numbers(path) == pytest.approx(numbers(whole), abs=2e-5)
+
+
+@pytest.mark.parametrize("file", [CONFIG, RECORDS, CHECKPOINT])
+def test_files_of_two_runs_that_are_swapped_cost_no_number(file, go, whole, tmp_path):
+    path = shutil.copytree(whole, tmp_path / "own")
+    one, *_, other = sorted(path.glob(f"*/{file}"))
+    text = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(text)
+    if file != CHECKPOINT:
+        assert load_study(path).damaged
+    go(path, 4)
+    assert not load_study(path).damaged
     assert numbers(path) == pytest.approx(numbers(whole), abs=2e-5)
 
 

@@ -3,6 +3,7 @@
 import json
 import random
 import signal
+import tempfile
 from types import SimpleNamespace
 
 import pytest
@@ -56,6 +57,12 @@ class LocalActor(tune_trials.RunTrial):
     def train(self) -> dict:
         self._iteration += 1
         return self.step()
+
+
+@pytest.fixture(autouse=True)
+def temporary(monkeypatch):
+    """Keep the temporary folder of this process, which a trial changes."""
+    monkeypatch.setattr(tempfile, "tempdir", tempfile.tempdir)
 
 
 class LocalTune:
@@ -213,6 +220,30 @@ def test_an_engine_that_cannot_do_what_is_asked_is_one_line(study):
         Sweep(study, Resources(), engine="spark")
     with pytest.raises(UserError, match="--max-cost needs --engine packs"):
         Sweep(study, Resources(hours=1.0), engine="tune")
+
+
+@pytest.mark.parametrize(
+    ("begun", "state", "restored"),
+    [
+        ("{folder}/1", "whole", True),
+        ("/moved/tune/1", "whole", False),
+        ("{folder}/1", "bad", False),
+    ],
+)
+def test_an_experiment_is_restored_unless_it_was_moved_or_is_damaged(
+    begun, state, restored, tmp_path, monkeypatch
+):
+    def restore(path, trainable):
+        if state == "bad":
+            raise EOFError(path)
+        return "restored"
+
+    monkeypatch.setattr(tune_trials.tune.Tuner, "restore", restore)
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "experiment_state-1.json").touch()
+    (tmp_path / tune_trials.BEGUN).write_text(begun.format(folder=tmp_path))
+    scheduler = SimpleNamespace(listeners=SimpleNamespace(listeners=[]))
+    assert (tune_trials._tuner(dict, scheduler, tmp_path) == "restored") == restored
 
 
 @pytest.mark.ray

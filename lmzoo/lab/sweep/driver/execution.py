@@ -96,7 +96,9 @@ class Sweep:
 
         `settings` are the fields of all points from the command line.
         """
-        with self._ended_by_signals():
+        with self._ended_by_signals(), contextlib.ExitStack() as ending:
+            if odd := [word for word in sys.argv if word.encode(errors="replace").decode() != word]:
+                raise UserError(f"{odd[0]!r} is not UTF-8, which Ray needs; take another name")
             self.study.check()
             check_trackers(self.track)
             if not dry_run and not self.quiet:
@@ -109,6 +111,7 @@ class Sweep:
             if not dry_run and "torch" not in sys.modules and not known:
                 from lmzoo.lab.cluster import connection
 
+                ending.callback(connection.abandon)
                 connection.begin()
             with gc_disabled():
                 from lmzoo.lab.study.planner import Planner
