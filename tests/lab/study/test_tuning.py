@@ -185,6 +185,7 @@ def test_fewer_samples_leave_out_the_last_settings(space, seed):
 def test_one_range_is_divided_into_equal_cells_of_which_the_last_is_left_out():
     space = {"lr": FloatRange(1e-4, 1e1, log=True)}
     outside = start_design(space, {"lr": 50.0}, 5, 0)
+    assert outside == start_design(space, {"lr": "50"}, 5, 0)
     np.testing.assert_allclose([s["lr"] for s in outside], 10.0 ** np.arange(-3.5, 0), rtol=1e-3)
     replaced = start_design(space, {"lr": 0.02}, 5, 0)
     assert sorted(s["lr"] for s in replaced)[2] == 0.02

@@ -133,6 +133,7 @@ def test_a_study_that_cannot_be_right_is_refused(study, tmp_path, run):
         ({"reference": "wild typ"}, "no point 'wild typ'; near: wild type"),
         ({"reference": "cut 99"}, "no point 'cut 99'"),
         ({"name": "../x"}, "study name '../x'"),
+        ({"points": (dataclasses.replace(study.points[0], label="\udcff"),)}, "which is no text"),
         ({"name": "数" * 90}, "270 bytes"),
     ]:
         code, _, err = run(dataclasses.replace(study, **changes))
@@ -175,6 +176,7 @@ INVALID = [
     (["--samples", "1000000000"], "runs; lower samples or seeds"),
     (["--margin", "inf"], "'--margin': Input should be less than"),
     (["--cpus-per-trial", "inf"], "not a finite number"),
+    (["--out", "a\udcff"], "is not UTF-8, which Ray needs"),
 ]
 
 
