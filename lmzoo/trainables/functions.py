@@ -97,24 +97,28 @@ class FunctionRun(ProgramRun):
             "resume": self.training.state, "epochs": budget,
         }  # fmt: skip
         try:
-            result = function(**{k: v for k, v in given.items() if _takes(function, k)})
-            pair = isinstance(result, tuple) and isinstance(next(iter(result), None), Mapping)
-            is_one = not isinstance(result, Iterable) or getattr(result, "ndim", 1) == 0
-            if pair or is_one or isinstance(result, Mapping | str):
-                result = [result]
-            self._reports = result
-            for item in result:
-                if isinstance(item, tuple) and len(item) != 2:
-                    raise RuntimeError(f"it reported {item!r:.60}: report metrics, or also a state")
-                given, state = item if isinstance(item, tuple) else (item, None)
-                metrics = given if isinstance(given, Mapping) else {"": given}
-                yield {str(name): value for name, value in metrics.items()}, state
+            with _as_before():
+                yield from self._reported(function, given)
         except (Exception, GeneratorExit):  # the latter closes this generator
             raise
         except BaseException as error:  # of the function: the worker goes on
             is_exit = isinstance(error, SystemExit)
             words = f"sys.exit({error.code!r})" if is_exit else repr(error)
             raise RuntimeError(f"it ended with {words}") from error
+
+    def _reported(self, function: Any, given: Mapping[str, Any]) -> Iterator[Report]:
+        result = function(**{k: v for k, v in given.items() if _takes(function, k)})
+        pair = isinstance(result, tuple) and isinstance(next(iter(result), None), Mapping)
+        is_one = not isinstance(result, Iterable) or getattr(result, "ndim", 1) == 0
+        if pair or is_one or isinstance(result, Mapping | str):
+            result = [result]
+        self._reports = result
+        for item in result:
+            if isinstance(item, tuple) and len(item) != 2:
+                raise RuntimeError(f"it reported {item!r:.60}: report metrics, or also a state")
+            report, state = item if isinstance(item, tuple) else (item, None)
+            metrics = report if isinstance(report, Mapping) else {"": report}
+            yield {str(name): value for name, value in metrics.items()}, state
 
     def train_epoch(self, budget: int) -> None:
         """Wait for the next report; what the function prints goes into the folder of the run."""
@@ -135,7 +139,7 @@ class FunctionRun(ProgramRun):
 
     def stop(self) -> None:
         """Close the generators, which runs the `finally` blocks of the function."""
-        for generator in (self._stream, self._reports):
+        for generator in (self._reports, self._stream):
             if isinstance(generator, Generator):
                 with contextlib.suppress(ValueError):  # another thread waits for its next report
                     generator.close()
@@ -154,6 +158,16 @@ class FunctionRun(ProgramRun):
         own = self.training
         own.epoch, own.record, own.state = saved["epoch"], saved["record"], _arrays(saved["state"])
         return saved["records"]
+
+
+@contextlib.contextmanager
+def _as_before() -> Iterator[None]:
+    """Restore what a run may set for those that follow: the folder, states of numpy and torch."""
+    with torch.enable_grad(), np.errstate(), contextlib.ExitStack() as after:
+        after.callback(os.close, folder := os.open(".", os.O_RDONLY))
+        after.callback(os.fchdir, folder)
+        after.callback(torch.set_default_dtype, torch.get_default_dtype())
+        yield
 
 
 def _takes(function: Callable[..., Any], name: str) -> bool:

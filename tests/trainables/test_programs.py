@@ -433,6 +433,23 @@ def test_a_child_that_a_function_forks_does_not_go_on_as_the_worker(tmp_path):
     assert trained(run_of(fork, tmp_path, {}), 1) == [1.0]
 
 
+def set_for_all(settings, seed):
+    os.chdir("/")
+    torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False)
+    np.seterr(all="raise")
+    for epoch in (1, 2, 3):
+        yield {"epoch": epoch, "valid": torch.zeros(1).element_size()}
+
+
+@pytest.mark.parametrize("epochs", [2, 3])
+def test_what_a_function_sets_for_the_process_ends_with_its_run(epochs, tmp_path):
+    before = Path.cwd(), np.geterr()
+    assert trained(run_of(set_for_all, tmp_path, {}), epochs) == [8.0] * epochs
+    assert (torch.get_default_dtype(), torch.is_grad_enabled()) == (torch.float32, True)
+    assert (Path.cwd(), np.geterr()) == before
+
+
 NESTED = (lambda settings, seed: 1.0,)
 
 

@@ -2,6 +2,7 @@
 
 import threading
 
+import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lmzoo.lab.store.local import Store
@@ -23,17 +24,21 @@ def write(writer):
         action()
 
 
-def test_a_disk_error_is_logged_once_and_not_raised(tmp_path, caplog):
-    (tmp_path / BOARD).write_text("a file where the folder should be")
+@pytest.mark.parametrize(
+    ("metrics", "error"), [({}, "[Errno"), ({"\udcff": 1.0}, "'utf-8' codec can't")]
+)
+def test_an_error_is_logged_once_and_not_raised(metrics, error, tmp_path, caplog):
+    if not metrics:
+        (tmp_path / BOARD).write_text("a file where the folder should be")
     writer = tensorboard.RunWriter(Store(tmp_path), CONFIG, epoch=0)
     for _ in range(2):
-        writer.write_epoch(RECORD)
+        writer.write_epoch({**RECORD, "metrics": metrics})
         action = writer.take()
         if action:
             action()
     write(writer)
     [record] = caplog.records
-    assert "TensorBoard curves stop here: [Errno" in record.message
+    assert f"TensorBoard curves stop here: {error}" in record.message
 
 
 def test_points_are_appended_and_no_file_stays_open(tmp_path):

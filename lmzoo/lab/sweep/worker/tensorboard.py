@@ -31,7 +31,6 @@ from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from lmzoo.base.errors import UserError
 from lmzoo.lab.store.labels import curves_name, display_label
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import BOARD, Record
@@ -52,7 +51,7 @@ NUMBERS = itertools.count()
 
 
 class RunWriter:
-    """Collects the points of one run's event file; a disk error stops the curves but not the run.
+    """Collects the points of one run's event file; an error stops the curves but not the run.
 
     In a store that is no folder, the file is written when it is complete.
     """
@@ -130,7 +129,7 @@ class RunWriter:
                     self._kept.append(data.getvalue())
                     if last:
                         self._store.write(self._name, self._kept)
-        except (OSError, UserError) as error:
+        except Exception as error:
             LOG.warning("%s: TensorBoard curves stop here: %s", self._store, error)
             self._writes = False
 
