@@ -130,6 +130,7 @@ def resolve_program(
     }
     try:
         text = json.dumps(identity, sort_keys=True, allow_nan=False)
+        json.dumps([vars(bounds) for bounds in space.values()], allow_nan=False)
     except (TypeError, ValueError) as error:
         raise UserError(f"a setting is no plain value: {error}; give JSON types") from None
     resolved.id = hashlib.sha256(text.encode()).hexdigest()[:10]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from lmzoo import Point, Study
 from lmzoo.base.errors import UserError
-from lmzoo.base.search_space import FloatRange
+from lmzoo.base.search_space import Choice, FloatRange
 from lmzoo.lab.analysis.load import read_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.store.records import RunFolder, epoch_records
@@ -465,6 +465,7 @@ NESTED = (lambda settings, seed: 1.0,)
         (Point("a", Command("t {seed} {lr}", pattern="(")), {}, "pattern '\\('"),
         (Point("a", own_programs.train), {"search": {"lr": None}}, "no search range is known"),
         (Point("a", own_programs.train, {"x": object()}), {}, "a setting is no plain value"),
+        (POINTS[0], {"search": {"lr": Choice((1.0, math.nan))}}, "a setting is no plain value"),
         (Point("a", own_programs.train), {"direction": "up"}, "direction 'up' is not minimize or"),
         (Point("a", "DLM46"), {"direction": "maximize"}, "rows of the zoo have a loss"),
     ],
