@@ -48,7 +48,9 @@ class Archive:
             runs = {run for run, slash, _ in (n.partition("/") for n in self.members) if slash}
             if not {f"{run}/{name}" for run in runs for name in (CONFIG, RECORDS)} <= self.members:
                 raise zipfile.BadZipFile(path)
-        except DAMAGE:
+        except FileNotFoundError:
+            raise
+        except (*DAMAGE, OSError):  # also a folder
             self._search()
 
     @property
@@ -71,7 +73,7 @@ class Archive:
             yield run, self.read(f"{run}/{CONFIG}") or b"", self.read(f"{run}/{RECORDS}") or b""
 
     def _search(self) -> None:
-        self._found = _scan(self._path.read_bytes())
+        self._found = _scan(self._path.read_bytes() if self._path.is_file() else b"")
         self.members = set(self._found)
         self.damage = f"{self._path} is damaged; {len(self.run_names)} runs are read"
 
@@ -154,7 +156,7 @@ def restore_run(study: Path, run: str) -> Path:
 
 
 def _files(study: Path) -> list[Path]:
-    return sorted((study / FOLDER).glob("[0-9]*.zip"))
+    return sorted(path for path in (study / FOLDER).glob("[0-9]*.zip") if path.exists())
 
 
 def _find(study: Path, run: str) -> Archive | None:

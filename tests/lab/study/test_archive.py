@@ -219,6 +219,13 @@ def test_damage_of_an_archive_loses_at_most_the_runs_that_it_hits(undisturbed, s
         assert damaged or not lost
         for run in records:
             read_run_file(undisturbed, run, RECORDS)
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(UserError, match=r"00001.zip is damaged; 0 runs are read; no run of"):
+        load_study(undisturbed)
+    file.rmdir()
+    file.symlink_to("nowhere")
+    assert not [*archived_runs(undisturbed)]
 
 
 CASES = {"byte": (12, 300), "file": (5, 60), "archive": (5, 20)}
