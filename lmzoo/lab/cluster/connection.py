@@ -29,7 +29,7 @@ from ray._private import worker as ray_worker
 from lmzoo.base.errors import UserError
 from lmzoo.base.stops import STOPS
 from lmzoo.lab.cluster import forks
-from lmzoo.lab.store.local import is_alive, temporary_folder
+from lmzoo.lab.store.local import delete_abandoned, is_alive, temporary_folder
 from lmzoo.lab.store.user_code import ROOT
 
 _FORKS: dict[Path, "subprocess.Popen[bytes]"] = {}
@@ -63,13 +63,6 @@ NEW_SECONDS = 60.0
 CONNECT_SECONDS = 5.0
 """How long the head may take to accept a connection; Ray itself would try for a minute."""
 LOG = logging.getLogger("lmzoo.lab.sweep")
-
-
-def runtime_env() -> dict[str, Any]:
-    """Return the repository, for nodes with another version; {} if it is installed."""
-    if not (ROOT / "pyproject.toml").exists():
-        return {}
-    return {"working_dir": str(ROOT), "excludes": EXCLUDED}
 
 
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -136,6 +129,7 @@ def _disconnect() -> None:
         assert server.stdin
         server.stdin.close()
         server.wait()
+    delete_abandoned()  # those of the workers
 
 
 def _delete_session() -> None:
@@ -274,8 +268,9 @@ def _join(quiet: Mapping[str, Any]) -> None:
             f"no Ray cluster responds at {ADDRESS} ({error}); start it with `ray up`, or set "
             "RAY_ADDRESS=local to use this machine only"
         ) from None
-    # A submitted job has its source already.
-    source = {} if "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ else runtime_env()
+    # Nodes may have another version; a submitted job has its source already.
+    sends = (ROOT / "pyproject.toml").exists() and "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ
+    source = {"working_dir": str(ROOT), "excludes": EXCLUDED} if sends else {}
     try:
         ray.init(address="auto", runtime_env=source, **quiet)
     except (OSError, RuntimeError, ValueError) as error:

@@ -9,13 +9,10 @@ nothing when it wakes up: it checks its lock as late as possible, and the next o
 unfinished files and replaces files that may be open by copies (`take_over`).
 
 **The lock** is a file that is locked by `flock` and has the name of its owner. The kernel releases
-the lock of a process that ends, however it ends; its forked children do not inherit it. `close`
-deletes the file; a process that opened the file before it was deleted notices this and opens the
-new one.
+the lock of a process that ends, however it ends; its forked children do not inherit it.
 
-**A temporary folder** does not outlive its process, which deletes it when it ends. A process that
-is killed, as Ray kills its workers, cannot. So each folder is locked, and the next process that
-makes a temporary folder deletes those of this account that nobody locks. Standard library only.
+**A temporary folder** is locked, too. A process that is killed, as Ray kills its workers, cannot
+delete its own: the next one deletes those of this account that nobody locks. Standard library only.
 """
 
 import atexit

@@ -1,25 +1,22 @@
 """A store in an S3 bucket: the same interface and file names as a folder.
 
-S3 replaces an object atomically and verifies its checksum, so no backup is kept. It has neither
-append nor locks: a line is appended by writing the whole object again, whose content the owner of
-the lock remembers. A request takes tens of milliseconds, so those for the files of several runs are
-sent together, and the epochs of a run are collected for `save_seconds`.
+S3 replaces an object atomically and verifies its checksum, so no backup is kept. A line is appended
+by writing the whole object again, whose content the owner of the lock remembers. A request takes
+tens of milliseconds, so those for several runs are sent together, and epochs are collected.
 
 Every write is conditional: an object is created only if there is none, and replaced only if it is
-the one that this process has read or written last (its ETag). So an owner that was frozen between
-its check of the lock and its request, and whose lock has expired, erases nothing.
+the one that this process has read or written last (its ETag). So an owner that was frozen, and
+whose lock has expired, erases nothing.
 
-boto3 finds credentials, region and endpoint. obstore hangs in forked processes, and does not return
-the time of S3, which the lock needs.
+obstore hangs in forked processes, and does not return the time of S3, which the lock needs.
 
 Errors are those of a file system: FileNotFoundError (no such object), FileExistsError (the
 condition of a put does not hold), OSError with EHOSTUNREACH (S3 is away or overloaded, so the
 request is worth a retry), and UserError (no permission, no such bucket, no credentials).
 
 **The lock** is an object with the name of its owner, which creates and renews it by conditional
-puts. Its age is computed from times of S3 only, so the clocks of the machines need not agree. An
-owner that could not renew stops writing before the lock expires for others; its clock runs while
-the machine is suspended.
+puts. Its age is computed from times of S3 only. An owner that could not renew stops writing before
+the lock expires for others; its clock runs while the machine is suspended.
 """
 
 import errno

@@ -75,15 +75,9 @@ class OtherSweeps:
         """Start the actor of this sweep on this node; names sort in the order of the starts."""
         self._name = f"sweep-{time.time_ns():020d}-{secrets.token_hex(4)}"
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        actor = ray.remote(Board).options(
-            name=self._name,
-            namespace=NAMESPACE,
-            num_cpus=0,
-            max_restarts=-1,
-            max_task_retries=-1,
-            scheduling_strategy=here,
-        )
-        self._board: Any = actor.remote()
+        options: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
+        options |= {"name": self._name, "namespace": NAMESPACE, "scheduling_strategy": here}
+        self._board: Any = ray.remote(Board).options(**options).remote()
         self._demands: dict[str, Demand] = {}
 
     def look(self, own: Demand) -> tuple[list[Demand], int]:

@@ -116,7 +116,8 @@ def place(loads: Sequence[Load], slots: Sequence[Slot]) -> Placement:
     if not slots or not loads:
         return Placement(0.0, [{} for _ in slots])
     table = _Table(loads, slots)
-    high = table.upper_bound()
+    alone = sum(x.runs * x.epochs * x.cost.seconds(1) for x in loads)
+    high = float(2 * alone * table.slowness.max()) + 1e-9  # one slot can do everything
     low = max(x.epochs * x.cost.seconds(1) for x in loads) * float(table.slowness.min()) / STAY
     best = table.fill(high)
     assert best is not None
@@ -154,11 +155,6 @@ class _Table:
         self._may[~self._may.any(1)] = True
         self._per_epoch = np.array([[load.epochs] for load in loads]) * self.slowness
         self._cost = Cost(*np.array([load.cost for load in loads], float).T[:, :, None])
-
-    def upper_bound(self) -> float:
-        """Return a deadline at which one slot can do everything, as do all others."""
-        alone = sum(x.runs * x.epochs * x.cost.seconds(1) for x in self._loads)
-        return float(2 * alone * self.slowness.max()) + 1e-9
 
     def fill(self, deadline: float) -> list[tuple[np.ndarray, np.ndarray]] | None:
         """Return (runs, runs that it may keep) of each slot for each load; None if some remain."""

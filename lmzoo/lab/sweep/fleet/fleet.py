@@ -96,7 +96,11 @@ class Fleet:
                 self._give_away(worker, self._surplus(name, working, shares))
             self._take(worker, shares[name])
         worker.replied_at = now
-        worker.usual = self._usual_seconds(worker) if worker.training and self.pace.known else 0.0
+        worker.usual = 0.0
+        if worker.training and self.pace.known:
+            new = worker.key not in worker.trained
+            expected = self.pace.expected(worker.key, len(worker.training), first=new)
+            worker.usual = expected * self.pace.slowness(worker.node)
         assignment = Assignment(
             members=list(worker.training),
             packed=any(self.packer.is_packed(r, worker.memory) for r in worker.training.values()),
@@ -251,11 +255,6 @@ class Fleet:
                 room += max(0, share.runs - len(state.training))
         room -= self.sharing.released[worker.key] + self.ready.count(worker.key)
         return max(0, min(surplus, room))
-
-    def _usual_seconds(self, worker: WorkerState) -> float:
-        first = worker.key not in worker.trained
-        expected = self.pace.expected(worker.key, len(worker.training), first=first)
-        return expected * self.pace.slowness(worker.node)
 
     def hung(self, now: float) -> dict[str, str]:
         """Return the workers whose epoch lasts so long that they must be killed, and why.

@@ -238,7 +238,10 @@ class Sharing:
         for worker in workers.values():
             if worker.training:
                 epochs[worker.key] = max(epochs.get(worker.key, 1), worker.epochs_left())
-        life, memories = self._mean_life(workers, now), {slot.memory for slot in slots}
+        seconds, lost = self._life
+        seconds += sum(now - worker.since for worker in workers.values())
+        life = seconds / lost if lost >= LEAST_LOST else 0.0
+        memories = {slot.memory for slot in slots}
         for key, runs in (self.runs + self.released + self.ready.counts()).items():
             first = self.ready.sample(key)
             limits = {memory: self.packer.max_members(first, memory) for memory in memories}
@@ -255,11 +258,6 @@ class Sharing:
         key = worker.key if worker.training else ""
         slowness = self.pace.slowness(worker.node)
         return Slot(slowness, worker.memory, key, len(worker.training), worker.avoid)
-
-    def _mean_life(self, workers: Mapping[str, WorkerState], now: float) -> float:
-        seconds, lost = self._life
-        seconds += sum(now - worker.since for worker in workers.values())
-        return seconds / lost if lost >= LEAST_LOST else 0.0
 
 
 def _counts(most: int) -> Iterator[int]:
