@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 
 import markdown
 import polars as pl
@@ -177,3 +178,5 @@ def test_labels_of_others_are_texts_in_every_format() -> None:
     cells = [row[0] for row in csv.reader(io.StringIO(render(report, "csv")))]
     assert cells[4:9] == ["'=HYPERLINK(1)", "'+cmd", "'@SUM", "-1.5", "'-x"]
     assert csv_note(report).startswith("label: cells that a spreadsheet would run")
+    warned = replace(report, heading=("Q?", "WARNING: a/config.json is damaged"))
+    assert csv_note(warned) == f"WARNING: a/config.json is damaged\n{csv_note(report)}"
