@@ -274,7 +274,7 @@ ACCURACY = Column(
 )  # fmt: skip
 BETTER = Column(
     "better", None, "P(better)", lambda row, _: format_probability(row["better"]),
-    ("compared",), place=8,
+    ("compared",), place=8, optional=1,
     legend="probability that the mean loss is below the reference's, not corrected for the number "
     "of points",
 )  # fmt: skip
@@ -361,11 +361,11 @@ COMPARISON = (
     ),
     *_plain("p_raw"), BETTER,
     Column(
-        "from_seeds", None, "from seeds", ".0%", ("compared",),
+        "from_seeds", None, "from seeds", ".0%", ("compared",), optional=2,
         legend="share of the variance that more seeds would reduce",
     ),
     Column(
-        "from_tuning", None, "from tuning", ".0%", ("compared",),
+        "from_tuning", None, "from tuning", ".0%", ("compared",), optional=3,
         legend="share that more tuning runs would reduce; more test sequences would reduce the "
         "rest",
     ),

@@ -31,6 +31,7 @@ from lmzoo.base.version import check_software, software
 from lmzoo.lab.cluster.capacity import Capacity
 from lmzoo.lab.cluster.head_store import find_store, write_nonce
 from lmzoo.lab.store import records as files
+from lmzoo.lab.store.labels import curves_name
 from lmzoo.lab.store.local import Store, temporary_folder
 from lmzoo.lab.store.user_code import import_shipped
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from lmzoo.lab.sweep.fleet.fleet import Fleet
     from lmzoo.lab.sweep.worker.pack import TrainingRun
 
-SETTINGS = {"point/label": "point", "stage": "stage", "seed": "seed"}
 NUMBERS = {"epoch": "epoch", "train_token": "train", "valid_token": "valid", "test/token": "test"}
 BEGUN = "begun"  # a file with the folder of the experiment that has not ended
 
@@ -261,6 +261,7 @@ def _tuner(trainable: Any, scheduler: RunScheduler, folder: Path) -> tune.Tuner:
         search_alg=RunSearch(),
         scheduler=scheduler,
         reuse_actors=True,
+        trial_name_creator=lambda trial: curves_name(trial.config),
         trial_dirname_creator=lambda trial: f"{trial.config['run']}-{trial.trial_id}",
     )
     running = tune.RunConfig(
@@ -268,7 +269,7 @@ def _tuner(trainable: Any, scheduler: RunScheduler, folder: Path) -> tune.Tuner:
         callbacks=[x for x in scheduler.listeners.listeners if isinstance(x, tune.Callback)],
         failure_config=tune.FailureConfig(max_failures=2),
         checkpoint_config=tune.CheckpointConfig(num_to_keep=1, checkpoint_at_end=True),
-        progress_reporter=tune.CLIReporter(metric_columns=NUMBERS, parameter_columns=SETTINGS),
+        progress_reporter=tune.CLIReporter(metric_columns=NUMBERS, parameter_columns=["stage"]),
         verbose=1,
     )
     return tune.Tuner(trainable, tune_config=tuning, run_config=running)
