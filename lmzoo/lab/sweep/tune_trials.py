@@ -13,6 +13,7 @@ missing; a run that Tune's snapshot lacks gets a new trial.
 import contextlib
 import os
 import secrets
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -293,7 +294,7 @@ def train(fleet: "Fleet", capacity: Capacity) -> bool:
     bundle = tune.PlacementGroupFactory([resources.bundle], **where)
     placed = tune.with_resources(trainable, bundle)
     folder = store.path.resolve() / files.TUNE
-    with STOPS.deferred():
+    with STOPS.deferred(), contextlib.redirect_stdout(sys.stderr):  # stdout is for the answer
         _tuner(placed, RunScheduler(fleet, capacity), folder).fit()
         (folder / BEGUN).unlink()
     planner.write_failures()

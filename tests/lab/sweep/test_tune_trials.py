@@ -265,8 +265,8 @@ def test_a_sweep_in_tune_that_is_killed_and_restored_equals_the_default_engine(
     wait_until(lambda: epochs_on_disk(store("tune")) >= 25 or driver.poll())
     driver.send_signal(signal.SIGKILL)
     driver.communicate()
-    code, _, err = finish(start(script, *options("tune")))
-    assert code == 0, err
+    code, out, err = finish(start(script, *options("tune")))
+    assert (code, "== Status ==" in out, "== Status ==" in err) == (0, False, True), err
     code, _, err = finish(start(script, *options("packs")))
     assert code == 0, err
     assert outcome(store("tune")) == outcome(store("packs"))
