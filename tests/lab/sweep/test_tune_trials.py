@@ -222,28 +222,14 @@ def test_an_engine_that_cannot_do_what_is_asked_is_one_line(study):
         Sweep(study, Resources(hours=1.0), engine="tune")
 
 
-@pytest.mark.parametrize(
-    ("begun", "state", "restored"),
-    [
-        ("{folder}/1", "whole", True),
-        ("/moved/tune/1", "whole", False),
-        ("{folder}/1", "bad", False),
-    ],
-)
-def test_an_experiment_is_restored_unless_it_was_moved_or_is_damaged(
-    begun, state, restored, tmp_path, monkeypatch
-):
-    def restore(path, trainable):
-        if state == "bad":
-            raise EOFError(path)
-        return "restored"
-
-    monkeypatch.setattr(tune_trials.tune.Tuner, "restore", restore)
+def test_an_experiment_is_restored_unless_it_was_moved_or_is_damaged(tmp_path, monkeypatch):
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "experiment_state-1.json").touch()
-    (tmp_path / tune_trials.BEGUN).write_text(begun.format(folder=tmp_path))
     scheduler = SimpleNamespace(listeners=SimpleNamespace(listeners=[]))
-    assert (tune_trials._tuner(dict, scheduler, tmp_path) == "restored") == restored
+    for before, state, restored in (("", "[1]", True), ("/moved", "[1]", False), ("", "[", False)):
+        (tmp_path / tune_trials.BEGUN).write_text(f"{before}{tmp_path}/1")
+        monkeypatch.setattr(tune_trials.tune.Tuner, "restore", lambda *_, s=state: json.loads(s))
+        assert (tune_trials._tuner(dict, scheduler, tmp_path) == [1]) == restored
 
 
 @pytest.mark.ray
