@@ -6,6 +6,7 @@ in the main thread, exit code 130. A shell ignores SIGINT for `COMMAND &`, and `
 is ignored stays so. Standard library only.
 """
 
+import atexit
 import contextlib
 import signal
 import socket
@@ -44,6 +45,8 @@ class Stops:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
+            if self.requested.is_set():  # a signal while Python ends would kill it
+                atexit.register(lambda: [signal.signal(n, signal.SIG_IGN) for n in previous])
 
     def install(self) -> None:
         """Handle the signals; called again after a library has installed handlers of its own."""

@@ -194,7 +194,7 @@ class RunScheduler(FIFOScheduler):
         if run and not trial.should_recover():
             text, error = str(trial.get_error() or "").strip(), trial.get_pickled_error()
             self.planner.store.run(run.id).store.write(files.TRACEBACK, text.encode())
-            cause, last = getattr(error, "cause", None), text.rpartition("\n")[2]
+            cause, last = getattr(error, "cause", None), text.rpartition("\n")[2].split(". ")[0]
             self.end(run, "failed", describe_error(cause) if cause else last or "its process died")
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:

@@ -85,9 +85,13 @@ def test_a_signal_ends_the_sweep(number, group, ignored, while_ray_starts, scrip
     [(signal.SIGINT, ()), (signal.SIGHUP, ()), (signal.SIGTERM, (signal.SIGINT, signal.SIGHUP))],
 )
 def test_every_command_says_that_it_was_stopped(number, ignored):
-    """Typer turns the interrupt into an exit code without a line. nohup ignores two signals."""
+    """Typer turns the interrupt into an exit code without a line. nohup ignores two signals.
+
+    Another signal comes while Python ends.
+    """
     program = (
-        "import os, time\n"
+        "import atexit, os, time\n"
+        f"atexit.register(os.kill, os.getpid(), {int(number)})\n"
         "from lmzoo.base.command_line import run_command\n"
         "def command():\n"
         f"    for number in {[*map(int, ignored), int(number)]}: os.kill(os.getpid(), number)\n"
