@@ -1,16 +1,8 @@
 """Account for every row of results: which run it is, and why it does not count.
 
-A row counts, or has one reason:
-
-    deleted              its tracker deleted the run
-    not finished         its state is none of `FINISHED`; an unknown state is no result
-    without a variant    or without a seed or a table
-    other rows of runs   a history has one row that counts: the last one with a value
-    without a value      an empty cell
-    without a pair       its seed has no run to compare with, in a paired judgement
-
-A run that diverged (NaN, infinite, or with that state) counts as such and is in no mean. Nothing is
-left out of a judgement anywhere else, so the numbers of the reasons add up to the rows read.
+A row counts, or has one reason of those in docs/how/judge.md. A run that diverged (NaN, infinite,
+or with that state) counts as such and is in no mean. Nothing is left out of a judgement anywhere
+else, so the numbers of the reasons add up to the rows read.
 """
 
 import itertools
@@ -133,10 +125,7 @@ def account(results: Any, question: Question) -> Account:
     """
     q, source = question, as_source(results)
     frame, notes = source.frame, list(source.notes)
-    if q.parse:
-        frame = parse_column(frame, q.parse)
-        if old := [c for c in source.frame.columns if not frame[c].equals(source.frame[c])]:
-            notes.append(f"--parse replaces the values of {', '.join(old)}")
+    frame = parse_column(frame, q.parse) if q.parse else frame
     columns = [q.by] if isinstance(q.by, str) else list(q.by)
     if not columns:
         raise UserError("by names no column; give the ones that say which variant was trained")
@@ -372,13 +361,9 @@ def _seed_column(frame: pl.DataFrame, free: Sequence[str], *, paired: bool | Non
 def _check_history(frame: pl.DataFrame, free: Sequence[str], rows: pl.DataFrame) -> None:
     """Refuse rows that are steps of runs, in a table where nothing tells runs apart."""
     for name in (c for c in free if re.fullmatch(STEPS, c, re.IGNORECASE)):
-        steps: dict[str, set[float]] = {}
-        for value, variant, why in zip(frame[name], rows["variant"], rows["why"], strict=True):
-            try:
-                steps.setdefault(variant, set()).update([] if why else [number(value)])
-            except ValueError:
-                continue
-        ladders = list(map(sorted, steps.values()))
+        steps = rows.with_columns(own=_plain(frame[name]).cast(pl.Float64, strict=False))
+        steps = steps.filter(why="").drop_nulls("own").group_by("variant")
+        ladders = steps.agg(pl.col("own").unique().sort())["own"].to_list()
         is_shared = len(ladders) > 1 and all(own == ladders[0] for own in ladders)
         for own in ladders:
             strides = {round(b - a, 9) for a, b in itertools.pairwise(own)}

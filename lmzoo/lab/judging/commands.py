@@ -2,15 +2,8 @@
 
 Each command is run with the seeds 1, 2, ... in place of `{seed}`. After 3, 6, 12, ... seeds of
 both, `statistics.compared` looks; its looks together are wrong with at most 5 %, whenever the run
-ends.
-
-    keep        the candidate is shown to be better
-    discard     it is shown to be worse, or its difference to be smaller than the margin
-    undecided   neither is shown with the seeds or the minutes that there were
-
-The folder of results has `runs.jsonl`, one line per run, and `looks.json`. A judge that was killed
-goes on from there. A run counts for a command only if the text of the command, the files that it
-names, the commit and the metric are the same.
+ends. The folder of results has `runs.jsonl`, one line per run, and `looks.json`: a judge that was
+killed goes on from there.
 """
 
 import contextlib

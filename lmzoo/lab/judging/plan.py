@@ -49,6 +49,8 @@ class Pilot(NamedTuple):
     paired: bool
     seconds: Array
     """Of one run of each point, (P,); NaN if it is not known."""
+    account: tuple[str, ...] = ()
+    """What became of the rows of results."""
 
 
 def is_study(path: Path) -> bool:
@@ -83,7 +85,8 @@ def pilot_of_results(results: Any, question: Question, seconds: float = math.nan
     """Return the pilot in a table of results; `seconds` is the time of one run."""
     if seconds < 0 or math.isinf(seconds):
         raise UserError(f"{seconds / 60:g} minutes are no time of a run; give 0 or more")
-    _, runs, q, _ = account(results, question)
+    found = account(results, question)
+    runs, q = found.runs, found.question
     check_reference(q.reference, runs)
     labels = runs["variant"].unique(maintain_order=True).to_list()
     base = labels.index(q.reference) if q.reference is not None else 0
@@ -93,7 +96,8 @@ def pilot_of_results(results: Any, question: Question, seconds: float = math.nan
         labels, losses, paired = [labels[0], "another"], np.repeat(losses, 2, axis=0), False
         asked = np.array([False, True])
     none = np.zeros(len(labels))
-    return Pilot(labels, losses, base, asked, none, paired, none + seconds)
+    said = (found.line(), *found.notes)
+    return Pilot(labels, losses, base, asked, none, paired, none + seconds, said)
 
 
 def plan(
@@ -176,7 +180,8 @@ def plan_report(
     frame = pl.DataFrame(shown).fill_nan(None).filter(known.asked & ~np.isnan(found.sd))
     frame = frame.with_columns(pl.col("seeds", "least", "most", "seeds_if_tuned").cast(pl.Int64))
     text = text_table("each contrast by itself", frame.to_dicts(), COLUMNS)
-    return Report(_summary(known, frame, effect, power, price, k), (text,), (), frame)
+    heading = (*_summary(known, frame, effect, power, price, k), *known.account)
+    return Report(heading, (text,), (), frame)
 
 
 COLUMNS = (

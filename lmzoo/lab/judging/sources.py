@@ -1,15 +1,7 @@
 """Read results that other programs wrote into one frame: one row per run, or per run and step.
 
-    text                CSV in any of its dialects, JSON lines, JSON of pandas, W&B, Hugging Face;
-                        compressed by gzip, bzip2 or xz; from a file, a pipe or `-`
-    .parquet            its own columns
-    .feather            the same
-    SQLite, journal     a storage of Optuna (trials) or MLflow (runs), sqlite:///FILE, too
-    a folder            runs of MLflow; logs of W&B; event files of TensorBoard; else files of one
-                        kind, such as those of Ray Tune, Lightning or Hugging Face, with `run`,
-                        `part1`, ... of their path and the settings of a file next to them
-
-What a source knows stays: states and deletions are columns, the direction of a metric is a field.
+docs/how/judge.md lists the sources and their columns. What a source knows stays: states and
+deletions are columns, the direction of a metric is a field.
 """
 
 import bz2
@@ -36,7 +28,6 @@ from lmzoo.lab.judging.texts import (
     Source,
     decoded,
     frame_of,
-    frame_of_columns,
     path_columns,
     read_csv,
     read_json,
@@ -116,7 +107,7 @@ def as_source(results: Any) -> Source:
     said = ["NaN in a pandas frame is a missing value; a polars frame tells it from a diverged run"]
     plain = results.astype(object).where(~nans, None)
     columns = {str(name): plain[name].tolist() for name in results.columns}
-    return Source(frame_of_columns(columns), notes=said if nans.any(axis=None) else [])
+    return Source(pl.DataFrame(columns, strict=False), notes=said if nans.any(axis=None) else [])
 
 
 def _content(content: bytes, file: Path) -> Source:

@@ -50,18 +50,15 @@ def frame_of(rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
     if not all(isinstance(row, Mapping) for row in rows):
         raise UserError("the results are no objects; give one for each run")
     flat = [flat_row(row) for row in rows]
-    names = dict.fromkeys(name for row in flat for name in row)
-    return frame_of_columns({name: [row.get(name) for row in flat] for name in names})
-
-
-def frame_of_columns(columns: dict[str, list[Any]]) -> pl.DataFrame:
-    """Return a frame of columns; one of numbers and texts is text."""
-    for name, own in columns.items():
+    columns = {}
+    for name in dict.fromkeys(name for row in flat for name in row):
+        own = [row.get(name) for row in flat]
         kinds = {type(v) for v in own if v is not None}
         if kinds == {int, float}:
-            columns[name] = [None if v is None else float(v) for v in own]
+            own = [None if v is None else float(v) for v in own]
         elif len(kinds) > 1 or (kinds == {int} and max(abs(v or 0) for v in own) >= 2**63):
-            columns[name] = [None if v is None else str(v) for v in own]
+            own = [None if v is None else str(v) for v in own]
+        columns[name] = own
     return pl.DataFrame(columns, strict=False)
 
 
