@@ -43,13 +43,12 @@ Range = IntRange | FloatRange | Choice
 
 
 def check_range(what: str, bounds: Range | None) -> None:
-    """Raise a `UserError`, which begins with `what`, if bounds in code are not in order."""
-    if isinstance(bounds, Choice | None):
-        return
-    if not bounds.low <= bounds.high:
-        raise UserError(f"{what}: {bounds} is no range; the first number is the lower one")
-    if bounds.log and bounds.low <= 0:
-        raise UserError(f"{what}: {bounds}: a log range must start above 0")
+    """Raise a `UserError`, which begins with `what`, if bounds are not in order."""
+    if not isinstance(bounds, Choice | None):
+        if not bounds.low < bounds.high:
+            raise UserError(f"{what}: the first number must be the lower one, got {bounds}")
+        if bounds.log and bounds.low <= 0:
+            raise UserError(f"{what}: a log range must start above 0, got {bounds}")
 
 
 DECADE = 10.0
@@ -103,17 +102,12 @@ def parse_range(text: str) -> Range:
         bounds = (_number(low), _number(high))
     except ValueError:
         bounds = None
-    if bounds is not None and bounds[0] >= bounds[1]:
-        raise UserError(
-            f"search range {text!r} is not low:high: the first number must be the lower one"
-        )
-    if bounds is None or scale not in ("", "log") or not bounds[0] < bounds[1]:
+    if bounds is None or scale not in ("", "log"):
         raise UserError(f"search range {text!r} is not low:high, low:high:log or a,b,c")
-    if scale and bounds[0] <= 0:
-        raise UserError(f"search range {text!r}: a log range must start above 0")
-    if isinstance(bounds[0], int) and isinstance(bounds[1], int):
-        return IntRange(bounds[0], bounds[1], log=bool(scale))
-    return FloatRange(float(bounds[0]), float(bounds[1]), log=bool(scale))
+    kind, number = (IntRange, int) if {*map(type, bounds)} == {int} else (FloatRange, float)
+    found = kind(*map(number, bounds), log=bool(scale))
+    check_range(f"search range {text!r}", found)
+    return found
 
 
 def range_json(bounds: Range) -> dict[str, Any]:

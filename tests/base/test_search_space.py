@@ -12,7 +12,6 @@ from lmzoo.base.search_space import (
     Choice,
     FloatRange,
     IntRange,
-    check_range,
     near_bound,
     parse_range,
     ranges,
@@ -35,13 +34,6 @@ def test_two_bounds_give_a_range(low: float, high: float, log: bool) -> None:  #
             parse_range(text)
 
 
-@pytest.mark.parametrize("bounds", [(2.0, 1.0), (0.0, 1.0, True), (float("nan"), 1.0)])
-def test_a_range_in_code_has_the_same_rules(bounds: tuple) -> None:
-    for kind in (FloatRange, IntRange):
-        with pytest.raises(UserError, match=r"^search recipe.lr: .*(lower one|above 0)"):
-            check_range("search recipe.lr", kind(*bounds))
-
-
 def test_commas_give_a_choice_of_typed_values() -> None:
     assert parse_range("8,1e-2,rms,true,False,none") == Choice((8, 0.01, "rms", True, False, None))
 
@@ -50,7 +42,7 @@ def test_commas_give_a_choice_of_typed_values() -> None:
     "text", ["", "8", "8:", ":8", "a:b", "1:2:lin", "1:2:log:3", "2:1", "nan:1", "0:8:log"]
 )
 def test_an_invalid_range_is_an_error_with_the_text(text: str) -> None:
-    with pytest.raises(UserError, match=r"low:high|above 0") as caught:
+    with pytest.raises(UserError, match=r"low:high|lower one|above 0") as caught:
         parse_range(text)
     assert repr(text) in str(caught.value)
 

@@ -140,15 +140,3 @@ def test_train_runs_once_and_sample_reads_the_run(lmzoo, text, tmp_path):
     )
     assert len(first.splitlines()) == 5
     assert first == again != other
-
-
-def test_invalid_input_gives_one_line_and_exit_code_2(refused):
-    for arguments, message in (
-        (["describe", "DLM99"], "no row of the zoo 'DLM99'"),
-        (["train", "DLM46", "--cuts", "6,7"], "h = 0 at every step"),
-        (["train", "DLM47", "--set", "model.cell.mutations=[12]"], "no switch 12"),
-        (["train", "DLM46", "--set", "recipe.lr=-1"], "lr"),
-        (["train", "DLM46", "--corpus", "text:/no/file"], "/no/file"),
-        (["sample", "/no/run"], "/no/run"),
-    ):
-        assert message in refused(*arguments)

@@ -85,7 +85,7 @@ def test_an_interrupt_while_modules_are_imported_is_one_line() -> None:
     assert subprocess.run([sys.executable, "-c", hook], cwd=ROOT).returncode == 0
 
 
-def test_a_name_that_is_nearly_right_gets_a_hint(refused) -> None:
+def test_a_wrong_name_or_value_is_one_line_with_a_hint(refused) -> None:
     for words, hint in (
         (("traim",), "near: train"),
         (("RANK", "x"), "near: rank"),
@@ -103,6 +103,11 @@ def test_a_name_that_is_nearly_right_gets_a_hint(refused) -> None:
         (("train", "gru", "--seed", str(2**63)), f"got '{2**63}'"),
         (("sample", "run", "--temperature", "1,5"), "got '1,5'"),
         (("train",), "Missing argument"),
+        (("describe", "DLM99"), "no row of the zoo 'DLM99'"),
+        (("train", "DLM47", "--set", "model.cell.mutations=[12]"), "no switch 12"),
+        (("train", "DLM46", "--set", "recipe.lr=-1"), "lr"),
+        (("train", "DLM46", "--corpus", "text:/no/file"), "/no/file"),
+        (("sample", "/no/run"), "/no/run"),
     ):
         assert hint in refused(*words), words
 

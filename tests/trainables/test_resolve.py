@@ -26,6 +26,8 @@ from tests.toy_study import corpus_fields as corpus_fields
 from tests.toy_study import sentences as sentences
 from tests.toy_study import study as study
 
+STARTS = tuple(Point(str(n), "DLM46", {"starts": n}) for n in (1, 2))
+
 
 def test_equal_points_become_one_point_with_an_alias(study, corpus, corpus_fields):
     points = [p for p in resolve(study, corpus, corpus_fields) if not p.baseline]
@@ -67,12 +69,8 @@ def test_the_point_id_depends_on_the_ranges_and_not_on_the_budget(study, corpus,
         ({"recipe": "fast"}, "no recipe 'fast'"),
         ({"points": ()}, "has no points"),
         (
-            {
-                "points": (Point("8", "DLM46", {"width": 8}), Point("9", "DLM46", {"width": 9})),
-                "fields": {},
-                "search": {"model.width": None},
-            },
-            "point '9' differs from '8' in model.width only",
+            {"points": STARTS, "search": {"model.starts": None}},
+            "point '2' differs from '1' in model.starts only",
         ),
     ],
 )
