@@ -253,7 +253,8 @@ def _tuner(trainable: Any, scheduler: RunScheduler, folder: Path) -> tune.Tuner:
     states = folder.glob("*/experiment_state-*.json")
     last = max((int(path.parent.name) for path in states), default=0)
     with contextlib.suppress(Exception):  # there is none, or a file is damaged
-        if (folder / BEGUN).read_text("utf-8") == str(folder / str(last)):  # it was not moved
+        whole = all(map(files.read_json, folder.glob(f"{last}/experiment_state-*.json")))
+        if whole and (folder / BEGUN).read_text("utf-8") == str(folder / str(last)):  # not moved
             return tune.Tuner.restore(str(folder / str(last)), trainable)
     folder.mkdir(exist_ok=True)
     (folder / BEGUN).write_text(str(folder / str(last + 1)), "utf-8")
@@ -278,8 +279,7 @@ def _tuner(trainable: Any, scheduler: RunScheduler, folder: Path) -> tune.Tuner:
 
 def train(fleet: "Fleet", capacity: Capacity) -> bool:
     """Train the pending runs of the fleet's planner; return False if the sweep is interrupted."""
-    planner, resources = fleet.planner, capacity.resources
-    store = planner.store.store
+    planner, resources, store = fleet.planner, capacity.resources, fleet.planner.store.store
     if type(store) is not Store:
         raise UserError(f"--engine tune needs a folder that all nodes see; {store} is a bucket")
     trainable = tune.with_parameters(
@@ -291,8 +291,7 @@ def train(fleet: "Fleet", capacity: Capacity) -> bool:
         trainer=(fleet.packer.corpus, max(1, int(resources.cpus)), resources.gpus or 0.0),
     )
     where: Any = {"bundle_label_selector": [resources.selector]} if resources.selector else {}
-    bundle = tune.PlacementGroupFactory([resources.bundle], **where)
-    placed = tune.with_resources(trainable, bundle)
+    placed = tune.with_resources(trainable, tune.PlacementGroupFactory([resources.bundle], **where))
     folder = store.path.resolve() / files.TUNE
     with STOPS.deferred(), contextlib.redirect_stdout(sys.stderr):  # stdout is for the answer
         _tuner(placed, RunScheduler(fleet, capacity), folder).fit()
