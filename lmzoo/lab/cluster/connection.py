@@ -58,8 +58,10 @@ START_ATTEMPTS = 5
 """How often starting Ray is attempted."""
 STAYS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 """Numbers of errors that the next attempt meets, too."""
+STARTED = "lmzoo"
+"""A file that a sweep writes into its session of Ray once that has its processes."""
 NEW_SECONDS = 60.0
-"""Age up to which a session of Ray may not have its processes yet."""
+"""Age up to which another session may not have them yet."""
 CONNECT_SECONDS = 5.0
 """How long the head may take to accept a connection; Ray itself would try for a minute."""
 LOG = logging.getLogger("lmzoo.lab.sweep")
@@ -135,21 +137,23 @@ def _disconnect() -> None:
 def _delete_session() -> None:
     """Delete the logs and sockets of the Ray that this process has started; Ray keeps them."""
     if not ADDRESS:
-        for folder in Path(_temporary_folder(os.environ)).glob(f"ray/session_*_{os.getpid()}"):
-            shutil.rmtree(folder, ignore_errors=True)
+        folder = Path(_temporary_folder(os.environ), "ray")
+        for session in folder.glob(f"session_*_{os.getpid()}"):
+            shutil.rmtree(session, ignore_errors=True)
+        delete_abandoned_sessions(folder)
 
 
 def delete_abandoned_sessions(folder: Path) -> None:
     """Delete the sessions of Ray, in its folder, of this account whose processes have ended.
 
     A driver that is killed cannot delete its own. A session is used while the process in its name
-    lives, a raylet answers at its socket, or it is new.
+    lives or a raylet answers at its socket; that of others may be new.
     """
     for session in folder.glob("session_*_*"):
         with contextlib.suppress(OSError, ValueError):
             found = session.lstat()
             is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-            is_new = time.time() - found.st_ctime < NEW_SECONDS
+            is_new = time.time() - found.st_ctime < NEW_SECONDS and not (session / STARTED).exists()
             pid = int(session.name.rpartition("_")[2])
             if is_own and not is_new and not is_alive(pid) and not _answers(session):
                 shutil.rmtree(session, ignore_errors=True)
@@ -212,6 +216,8 @@ def _start(quiet: Mapping[str, Any]) -> None:
                 ) from error
             LOG.warning("Ray did not start (%s); trying again", reason)
         else:
+            if node := getattr(ray_worker, "_global_node", None):
+                Path(node.get_session_dir_path(), STARTED).touch()
             return
 
 

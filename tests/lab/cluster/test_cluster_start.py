@@ -60,7 +60,7 @@ def test_an_error_that_stays_is_said_whole_and_at_once(replace_init, number):
     assert len(calls) == (1 if number == errno.EACCES else clusters.START_ATTEMPTS)
 
 
-@pytest.mark.parametrize("state", ["dead", "new", "alive", "answers", "of another", "link"])
+@pytest.mark.parametrize("state", ["dead", "new", "own", "alive", "answers", "of another", "link"])
 def test_sessions_of_dead_processes_are_deleted_and_only_those(monkeypatch, state):
     with (
         subprocess.Popen(["true"]) as ended,
@@ -80,7 +80,9 @@ def _check_sessions(tmp_path, ended, state, monkeypatch) -> None:
     others = [tmp_path / "session_latest", tmp_path / "ray_current_cluster"]
     for path in others:
         path.touch()
-    monkeypatch.setattr(clusters, "NEW_SECONDS", 60.0 if state == "new" else -1.0)
+    monkeypatch.setattr(clusters, "NEW_SECONDS", 60.0 if state in ("new", "own") else -1.0)
+    if state == "own":
+        (session / clusters.STARTED).touch()
     if state == "of another":
         monkeypatch.setattr(clusters.os, "geteuid", lambda: os.getuid() + 1)
     with socket.socket(socket.AF_UNIX) as raylet:
@@ -88,7 +90,7 @@ def _check_sessions(tmp_path, ended, state, monkeypatch) -> None:
         if state == "answers":
             raylet.listen()
         clusters.delete_abandoned_sessions(tmp_path)
-    assert session.exists() == (state != "dead")
+    assert session.exists() == (state not in ("dead", "own"))
     assert all(path.exists() for path in others)
 
 
