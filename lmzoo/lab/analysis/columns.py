@@ -72,9 +72,9 @@ class Column:
     unit: Nats | None = None
     heading: str = ""
     """In text tables; a column without one is in CSV and JSON only."""
-    cell: str | Callable[[Row, int], str] = ""
-    """Format of the number, or function of the row and the table's number of decimals. A format
-    names the decimals `{digits}`. With `ends`, the cell is "mean ±half"."""
+    cell: str | Callable[[Row, str], str] = ""
+    """Format of the number, or function of the row and the table's digits, as "3f", "2e". A format
+    names them `{digits}`. With `ends`, the cell is "mean ±half"."""
     tables: tuple[str, ...] = ()
     """The text tables that show the column."""
     ends: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class Column:
     optional: int = 0
     """A narrow terminal leaves the column out; those with small numbers first. 0: never."""
 
-    def text(self, row: Row, digits: int) -> str:
+    def text(self, row: Row, digits: str) -> str:
         """Return the cell of a row."""
         if callable(self.cell):
             return self.cell(row, digits)
@@ -124,7 +124,7 @@ def shown_columns(frame: str, table: str) -> list[Column]:
 
 
 def text_table(
-    title: str, rows: Sequence[Row], columns: Iterable[Column], digits: int = 3
+    title: str, rows: Sequence[Row], columns: Iterable[Column], digits: str = "3f"
 ) -> TextTable:
     """Return a table of strings; columns without any content are left out."""
     cells = {column: [column.text(row, digits) for row in rows] for column in columns}
@@ -195,37 +195,37 @@ def _plain(*own: str) -> tuple[Column, ...]:
     return tuple(map(Column, own))
 
 
-def _rank(row: Row, digits: int) -> str:
+def _rank(row: Row, digits: str) -> str:
     return MISSING if row["rank"] is None else f"{row['rank']} ({_ranks(row, digits)})"
 
 
-def _ranks(row: Row, _: int) -> str:
+def _ranks(row: Row, _: str) -> str:
     low, high = row["rank_low"], row["rank_high"]
     return MISSING if low is None else str(low) if low == high else f"{low}–{high}"
 
 
-def _chances(row: Row, _: int) -> str:
+def _chances(row: Row, _: str) -> str:
     own = [row[f"probability_{side}"] for side in ("worse", "within", "better")]
     if row["reference"] or None in own:
         return MISSING
     return "/".join(f"{100 * share:.0f}" for share in own) + " %"
 
 
-def _diverged(row: Row, _: int) -> str:
+def _diverged(row: Row, _: str) -> str:
     if not row["confirm_diverged"]:
         return ""
     p = "" if row["p_diverged"] is None else f", p {format_p(row['p_diverged'])}"
     return f"{row['confirm_diverged']}/{row['confirm']}{p}"
 
 
-def _difference(row: Row, digits: int) -> str:
+def _difference(row: Row, digits: str) -> str:
     if row.get("reference"):
         return "reference"
     ends = (row[name] for name in DIFFERENCE_ENDS)
-    return format_mean(row["difference"], *ends, form=f"+.{digits}f")
+    return format_mean(row["difference"], *ends, form=f"+.{digits}")
 
 
-def _accuracy(row: Row, _: int) -> str:
+def _accuracy(row: Row, _: str) -> str:
     """Return "mean (worst–best)" in percent; one number if all seeds agree to the digits shown."""
     if row["accuracy"] is None:
         return MISSING
@@ -235,25 +235,25 @@ def _accuracy(row: Row, _: int) -> str:
     return f"{mean} %" if low == high else f"{mean} % ({low}–{high})"
 
 
-def _perplexity(row: Row, _: int) -> str:
+def _perplexity(row: Row, _: str) -> str:
     value = row["perplexity"]
     form = ",.2f" if value is not None and value < 1000 else ",.0f"
     return "" if row["metric"] in PERPLEXITIES else format_number(value, form)
 
 
-def _marks(row: Row, _: int) -> str:
+def _marks(row: Row, _: str) -> str:
     return ", ".join(
         f"{mark} {row['missing']}/{row['confirm']}" if mark == "missing" else mark
         for mark in row["marks"]
     )
 
 
-def _seeds(row: Row, _: int) -> str:
+def _seeds(row: Row, _: str) -> str:
     part, whole = row["runs"], row["confirm"]
     return str(whole) if part == whole else f"{part} of {whole}"
 
 
-def _setting(row: Row, _: int) -> str:
+def _setting(row: Row, _: str) -> str:
     setting = json.loads(row["setting"]) if row["setting"] else {}
     parts = [
         f"{name}={format_value(value)}{' (edge)' * (name in row['edge'])}"
@@ -289,8 +289,8 @@ RANKING = (
             tables=(*RESULTS, *BRIEF)),
     replace(POINT, tables=PROVENANCE),
     *_plain("aliases", "reference"),
-    Column("loss", LOSS, "loss", ".{digits}f", RESULTS, ends=("low", "high"), place=4),
-    Column("loss", LOSS, "loss", ".{digits}f", BRIEF, place=4),
+    Column("loss", LOSS, "loss", ".{digits}", RESULTS, ends=("low", "high"), place=4),
+    Column("loss", LOSS, "loss", ".{digits}", BRIEF, place=4),
     Column(
         "difference", FROM_REFERENCE, "difference", _difference, (*RESULTS, *BRIEF),
         ends=DIFFERENCE_ENDS,
@@ -322,7 +322,7 @@ RANKING = (
     ),
     Column("floor", LOSS),
     Column(
-        "gap", FROM_FLOOR, "above floor", ".{digits}f", RESULTS, optional=3,
+        "gap", FROM_FLOOR, "above floor", ".{digits}", RESULTS, optional=3,
         value=pl.col("loss") - pl.col("floor"),
         legend="loss minus the entropy of the source, which no model's expected loss is below",
     ),
@@ -384,7 +384,7 @@ JUDGED = (
     Column("variant", None, "variant", lambda row, _: row["variant"], is_text=True),
     Column("verdict", None, "verdict", is_text=True,
            cell=lambda row, _: verdict_text(row) if row["against"] else "reference"),
-    Column("mean", LOSS, cell=".{digits}f", ends=("low", "high")),
+    Column("mean", LOSS, cell=".{digits}", ends=("low", "high")),
     Column("difference", LOSS, "difference", ends=DIFFERENCE_ENDS,
            cell=lambda row, digits: _difference(row, digits) if row["against"] else ""),
     Column("against", None, "against", lambda row, _: row["against"] or ""),

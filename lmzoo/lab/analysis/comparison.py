@@ -160,7 +160,7 @@ def comparison_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
     reference = next(row["label"] for row in rows if row["reference"])
     columns = shown_columns("comparison", "compared")
     first = rows[0]
-    table = text_table(table_title(first), rows, columns, digits=4)
+    table = text_table(table_title(first), rows, columns, digits="4f")
     return Report(
         heading=(
             folder.study["question"],

@@ -18,7 +18,7 @@ A training objective is no loss of the text and has neither bits nor perplexity.
 
 import json
 from collections.abc import Iterable, Mapping
-from math import log
+from math import floor, inf, log, log10
 from typing import Any
 
 import polars as pl
@@ -63,6 +63,24 @@ def format_mean(value: float | None, low: float | None, high: float | None, form
     if halves[0] == halves[1]:
         return f"{shown} ±{halves[1]}"
     return f"{shown} [{format_number(low, form)}, {format_number(high, form)}]"
+
+
+def positive_halves(table: pl.DataFrame, mean: str) -> list[float]:
+    """Return the upper halves of the intervals of a table, those that are not 0."""
+    halves = [*(table["high"] - table[mean]), *(table["difference_high"] - table["difference"])]
+    return [half for half in halves if half is not None and 0 < half < inf]
+
+
+def digits_of(half: float, largest: float, least: int, most: int) -> str:
+    """Return the end of a format that shows two digits of `half`, in a table up to `largest`.
+
+    These are decimals, from `least` to `most`, or those of a number with an exponent.
+    """
+    needed = 1 - floor(log10(half))
+    exponent = floor(log10(largest)) if largest > 0 else 0
+    if needed > 9 or exponent > 14:
+        return f"{min(max(needed + exponent, 1), 15)}e"
+    return f"{min(max(needed, least), most)}f"
 
 
 def format_p(p: float | None) -> str:

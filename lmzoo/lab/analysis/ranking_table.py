@@ -38,11 +38,13 @@ from lmzoo.lab.analysis.formatting import (
     METRIC,
     SIZE_OF,
     UNITS,
+    digits_of,
     effect_words,
     format_number,
     format_value,
     join_labels,
     metric_of,
+    positive_halves,
     size_line,
     table_title,
 )
@@ -211,10 +213,12 @@ def _legend(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _digits(part: pl.DataFrame) -> int:
-    """Return 3 decimals, or 4 if an interval is too narrow for three."""
-    halves = [*(part["high"] - part["loss"]), *(part["difference_high"] - part["difference"])]
-    return 4 if any(half is not None and 0 < half < 0.001 for half in halves) else 3
+def _digits(part: pl.DataFrame) -> str:
+    """Return 3 decimals, or 4 if an interval is too narrow for three; more if all are."""
+    known = positive_halves(part, "loss")
+    if known and max(known) < 0.001:
+        return digits_of(max(known), part["loss"].abs().max(), 4, 9)
+    return "4f" if known and min(known) < 0.001 else "3f"
 
 
 def _range(search_range: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from lmzoo.lab.analysis.formatting import effect_words, format_number, margin_words
+from lmzoo.lab.analysis.formatting import digits_of, effect_words, format_number, margin_words
 from lmzoo.lab.statistics.compared import (
     BETTER,
     BETTER_OPEN,
@@ -173,7 +173,9 @@ def _range(low: float | None, high: float | None, *, least: int = 2) -> str:
         return "unknown"
     digits = max(least, 2 if high - low >= 0.01 else 3 if high - low >= 0.001 else 4)
     form = f".{digits}f"
-    ends = [format_number(round(end, digits) + 0.0, form) for end in (low, high)]
+    if 0 < high - low < 1e-4:
+        form = f".{digits_of(high - low, max(abs(low), abs(high)), 4, 9)}"
+    ends = [format_number(float(f"{end:{form}}") + 0.0, form) for end in (low, high)]
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 
 

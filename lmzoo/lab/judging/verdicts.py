@@ -16,6 +16,7 @@ import polars as pl
 from lmzoo.base.errors import UserError, near
 from lmzoo.lab.analysis import verdict_lines
 from lmzoo.lab.analysis.columns import JUDGED, maximized, text_table
+from lmzoo.lab.analysis.formatting import digits_of, positive_halves
 from lmzoo.lab.analysis.ranking import order, verdict_columns
 from lmzoo.lab.analysis.render import Report, ReportFrame
 from lmzoo.lab.analysis.verdict_lines import SHOWN
@@ -265,8 +266,6 @@ def _report(table: pl.DataFrame, given: Account) -> Report:
     return Report((*heading, *given.notes), (text,), tuple(legend), table)
 
 
-def _digits(table: pl.DataFrame) -> int:
-    """Return the decimals that show two digits of the narrowest half of an interval."""
-    halves = [*(table["high"] - table["mean"]), *(table["difference_high"] - table["difference"])]
-    known = [half for half in halves if half is not None and half > 0]
-    return max(0, min(9, 1 - math.floor(math.log10(min(known))))) if known else 3
+def _digits(table: pl.DataFrame) -> str:
+    known = positive_halves(table, "mean")
+    return digits_of(min(known), table["mean"].abs().max(), 0, 9) if known else "3f"
