@@ -49,6 +49,8 @@ SKEWED = 8
 """Seeds from which on a skewness is known."""
 ACCURACY = 16 * np.finfo(float).eps
 """Relative distance below which two numbers are one."""
+SINGLE = 2.0**-22
+"""The same in single precision, on a grid of steps that are a thousand times as large."""
 _STEP = np.log(2) / 2
 _GRID = np.arange(-16, 69)
 _WIDTHS = {0.0: 0.8, 0.5: 0.12, 1.0: 0.08}
@@ -98,6 +100,10 @@ def rounding_variance(values: ArrayLike) -> float:
         return 0.0
     accuracy = max(1e-9 * (x[-1] - x[0]), ACCURACY * np.abs(x).max())
     steps = np.diff(x)
+    fine = steps <= SINGLE * np.abs(x[1:])
+    coarse = steps[~fine]
+    if len(coarse) and coarse.min() > 1000 * steps[fine].max(initial=0.0):
+        steps = coarse
     steps = steps[steps > accuracy]
     return float(steps.min()) ** 2 / 12 if len(steps) else 0.0
 

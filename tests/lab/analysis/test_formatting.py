@@ -30,6 +30,13 @@ def study(toy):
     return toy
 
 
+def test_numbers_that_four_decimals_do_not_show_have_more(toy):
+    toy.add_points(full=[2.132e-6, 2.133e-6, 2.135e-6], gate=[2.632e-6, 2.634e-6, 2.6345e-6])
+    text = render(study_ranking(toy.path), "md")
+    assert "cut gate (4.983e−07 to 5.021e−07)" in text
+    assert "+5.0017e−07 ±1.8973e−09" in text
+
+
 def test_a_uniform_model_over_256_bytes_has_8_bits_per_byte(toy):
     toy.add_point("full", [math.log(256)] * 2)
     add_sizes(toy, {"characters": 66, "bytes": 99})  # each token is a byte

@@ -76,6 +76,20 @@ def test_seeds_decide_whether_runs_are_paired() -> None:
     assert widths[0] < widths[1] / 1.5
 
 
+@pytest.mark.parametrize("scale", [1e-12, 1e-5, 1e5, 1e30])
+def test_numbers_of_any_size_have_two_digits(scale: float) -> None:
+    rows = [{**row, "loss": scale * row["loss"]} for row in ROWS]
+    report = judgement(rows, Question(**{**OPTIONS, "margin": 0.02 * scale}))
+    at = report.tables[0].header.index("difference")
+    shown = [row[at].replace("−", "-").split(" ±") for row in report.tables[0].rows if row[at]]
+    exact = report.frame.drop_nulls("difference")
+    halves = exact["difference_high"] - exact["difference"]
+    pairs = zip(exact["difference"], halves, strict=True)
+    assert [[float(text) for text in own] for own in shown] == [
+        pytest.approx(numbers, rel=0.05, abs=0.01 * numbers[1]) for numbers in pairs
+    ]
+
+
 def test_each_table_is_judged_by_itself() -> None:
     both = [{**row, "data": "a"} for row in ROWS]
     both += [{**row, "data": "b", "loss": -row["loss"]} for row in ROWS]

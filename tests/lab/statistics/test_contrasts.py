@@ -59,10 +59,12 @@ def test_pairs_are_used_only_where_seeds_share_most_of_the_variance():
 @pytest.mark.parametrize("step", [0.01, 1 / 64, 250.0, 1e-9])
 @pytest.mark.parametrize("points", [2, 5])
 @pytest.mark.parametrize("paired", [True, False])
-def test_equal_differences_on_a_grid_are_not_exact(points, paired, step):
+@pytest.mark.parametrize("precision", [np.float64, np.float32])
+def test_equal_differences_on_a_grid_are_not_exact(points, paired, step, precision):
     """Three equal differences of one step come from rounding in 1 of 70 pairs without an effect."""
     seeds = np.array([32, 35, 29]) if paired else np.full(3, 32)
     x = step * np.stack([seeds, *([seeds - 1] * (points - 1))])
+    x = x * (1 + RNG(1).choice([0, np.finfo(precision).eps], x.shape))  # means of batches
     found = contrasts(x, 0, paired=paired)
     assert np.all(found.error[1:] > 0.99 * step * np.sqrt(2 / 12 / 3))
     assert np.all(found.p[1:] > 0.001)
