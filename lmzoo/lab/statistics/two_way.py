@@ -61,7 +61,7 @@ def loss_contributions(nll: ArrayLike, tokens: ArrayLike, metric: str) -> Array:
 
 
 def two_way_difference(
-    values: ArrayLike, reference: ArrayLike, level: float = LEVEL, tuning: float = 0.0
+    values: ArrayLike, reference: ArrayLike, tuning: float = 0.0
 ) -> TwoWayDifference:
     """Return the mean of `values − reference`, contributions (S, N), with interval and test.
 
@@ -85,13 +85,13 @@ def two_way_difference(
     own = of_seeds**2 / (S - 1) + of_sequences**2 / (N - 1)
     freedom = variance**2 / own if own else float("inf")
     error = float(np.sqrt(variance))
-    half = float(special.stdtrit(freedom, (1 + level) / 2)) * error
+    half = float(special.stdtrit(freedom, (1 + LEVEL) / 2)) * error
     p = 2 * float(special.stdtr(freedom, -abs(mean) / error))
     better = float(special.stdtr(freedom, -mean / error))
     return TwoWayDifference(mean, mean - half, mean + half, p, better, *errors)
 
 
-def two_way_rank_intervals(points: ArrayLike, level: float = LEVEL) -> tuple[Array, Array]:
+def two_way_rank_intervals(points: ArrayLike) -> tuple[Array, Array]:
     """Return the lowest and highest plausible rank of each point, (P,) each; NaN with one seed.
 
     Rank 1 is the least loss. `points` are contributions (P, S, N).
@@ -100,10 +100,10 @@ def two_way_rank_intervals(points: ArrayLike, level: float = LEVEL) -> tuple[Arr
     P = len(x)
     higher, p = np.full((2, P, P), np.nan)
     for i, j in combinations(range(P), 2):
-        found = two_way_difference(x[j], x[i], level)
+        found = two_way_difference(x[j], x[i])
         higher[i, j], higher[j, i] = found.mean, -found.mean
         p[i, j] = p[j, i] = 2 * min(found.better, 1 - found.better)
-    sure = np.array([holm(row) < 1 - level for row in p])
+    sure = np.array([holm(row) < 1 - LEVEL for row in p])
     low, high = 1 + (sure & (higher < 0)).sum(1), P - (sure & (higher > 0)).sum(1)
     known = 1.0 if x.shape[1] > 1 else np.nan
     return known * low, known * high
