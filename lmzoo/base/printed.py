@@ -27,11 +27,6 @@ def _token(found: re.Match[str]) -> str:
     return infinite if "inf" in word else "NaN"
 
 
-def names_key(line: str, name: str) -> bool:
-    """Return whether a line looks like a JSON object with a key."""
-    return bool(re.fullmatch(rf'\s*{{.*"{re.escape(name)}"\s*:.*}}\s*', line))
-
-
 def check_whole(text: str, start: int, end: int) -> None:
     """Raise a `UserError` if a place of a text is a part of a number: `1.5` of `-1.5e-05`."""
     before = re.search(r"((?<![\w)\]])-)?(\d+\.?)?$", text[max(0, start - 99) : start])

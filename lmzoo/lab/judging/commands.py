@@ -176,19 +176,16 @@ class Results:
             raise UserError(f"{folder} is no folder; choose another --out")
         self.store = Store(folder)
         rows, damaged = read_objects(self.store, RUNS, RUN_KEYS)
-        self._values: dict[tuple[str, int], float] = {}
+        self.values: dict[tuple[str, int], float] = {}
+        """Identity of an arm and seed -> metric; a pending run has none."""
         for row in rows:
             try:
-                self._values[row["arm"], row["seed"]] = float(row["value"])
+                self.values[row["arm"], row["seed"]] = float(row["value"])
             except (TypeError, ValueError):
                 damaged += 1
         if damaged:
             said = "damaged or foreign lines are left out; runs without a result are run again"
             say(f"{folder / RUNS}: {damaged} {said}")
-
-    def get(self, arm: Arm, seed: int) -> float | None:
-        """Return the metric of a run; None if it is pending."""
-        return self._values.get((arm.identity, seed))
 
     def add(self, arm: Arm, seed: int, value: float, seconds: float) -> None:
         """Store a run."""
@@ -197,7 +194,7 @@ class Results:
             "seed": seed, "value": str(value), "seconds": round(seconds, 3),
         }  # fmt: skip
         self.store.append(RUNS, checked_line(row))
-        self._values[arm.identity, seed] = value
+        self.values[arm.identity, seed] = value
 
     def plan(self, pair: str, most: int) -> tuple[Look, ...]:
         """Return the looks for at most this number of seeds, after those of an earlier judge."""
@@ -207,7 +204,7 @@ class Results:
             made = read_looks(stored[pair], 0) if stored and pair in stored else ()
         except (ValueError, TypeError):
             stored, made = None, ()
-        if stored is None and self._values:
+        if stored is None and self.values:
             raise UserError(
                 f"{self.store}/{LOOKS} is damaged or missing: how often its runs were looked at is "
                 "not known; choose another --out"
@@ -256,7 +253,7 @@ def judge_commands(
 
     def losses() -> np.ndarray:
         seeds = range(first, first + schedule[-1].seeds)
-        found = [[results.get(arm, seed) for seed in seeds] for arm in arms]
+        found = [[results.values.get((arm.identity, seed)) for seed in seeds] for arm in arms]
         x = sign * np.array(found, np.float64)  # None, a pending run, is NaN
         pending = [[value is None for value in own] for own in found]
         return np.where(np.isfinite(x) | pending, x, np.inf)
@@ -264,7 +261,7 @@ def judge_commands(
     out_of_time = False
     for wanted in (one.seeds for one in schedule):
         for seed, arm in itertools.product(range(first, first + wanted), arms):
-            if results.get(arm, seed) is not None or out_of_time:
+            if (arm.identity, seed) in results.values or out_of_time:
                 continue
             if time.monotonic() > deadline:
                 out_of_time = True

@@ -129,7 +129,7 @@ def read_csv(text: str) -> Source:
     rows: list[list[str]] = []
     reader = csv.reader(io.StringIO("\n".join(lines)), delimiter=separator, strict=True)
     header: list[str] = []
-    line = skipped + 1
+    line, lacking = skipped + 1, 0
     try:
         for cells in reader:
             if not header and cells:

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.base.errors import ProgramError, UserError, described_output, is_file, near
-from lmzoo.base.printed import check_whole, json_value, names_key, with_digits
+from lmzoo.base.printed import check_whole, json_value, with_digits
 from lmzoo.lab.study.output import OUTPUT
 from lmzoo.lab.study.programs import ProgramRun, Report
 
@@ -216,7 +216,7 @@ class _Lines:
             with contextlib.suppress(ValueError):
                 row = json_value(line)
                 return row if isinstance(row, dict) else None
-            if names_key(line, self._metric):
+            if re.fullmatch(rf'\s*{{.*"{re.escape(self._metric)}"\s*:.*}}\s*', line):
                 raise RuntimeError(f"a line is not JSON: {line.strip()[:60]!r}")
             return None
         found = self._pattern.search(line) or self._pattern.search(with_digits(line))

@@ -296,4 +296,4 @@ def test_two_revisions_of_one_command(lmzoo, tmp_path, monkeypatch) -> None:
     assert out.startswith("keep")
     trees = subprocess.run(["git", "worktree", "list"], capture_output=True, text=True).stdout
     assert len(trees.splitlines()) == 1
-    assert len(Results(Path("judge-runs"))._values) == 6
+    assert len(Results(Path("judge-runs")).values) == 6

@@ -111,7 +111,6 @@ def test_each_table_is_judged_by_itself() -> None:
         ([*ROWS, {**ROWS[0], "seed": 9, "loss": "1,9"}], {}, "row 25: loss is '1,9'"),
         (ROWS, {"by": ["variant", "loss"]}, "column 'loss' is named twice"),
         (ROWS, {"seed": "variant"}, "column 'variant' is named twice"),
-        (ROWS, {"within": "seed"}, "column 'seed' is named twice"),
         (ROWS, {"parse": "(?P<a>x"}, "no column 'run'"),
         ([{**r, "run": "a"} for r in ROWS], {"parse": "(?P<a>x"}, "no regular expression"),
         ([{**r, "run": "a"} for r in ROWS], {"parse": "x"}, "no named group"),
