@@ -4,38 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.pages import ROOT, blocks
 from tests.own_part_files import CELL
 from tests.own_part_files import own_parts as own_parts
-
-MODEL = '''
-from torch import nn
-
-from lmzoo.base.config import config
-from lmzoo.contract import LanguageModel, model
-
-
-@model("own_bigram", family="ngram", source="a test")
-class Bigram(LanguageModel):
-    """Neural bigram."""
-
-    @config
-    class Config:
-        """The width E."""
-
-        width: int = 16
-
-    def __init__(self, config, task):
-        super().__init__(config, task)
-        self.embedding = nn.Embedding(task.vocab, config.width)
-        self.output = nn.Linear(config.width, task.vocab)
-
-    def score_tokens(self, tokens, lengths):
-        scores = self.output(self.embedding(tokens[:, :-1])).log_softmax(-1)
-        return scores.gather(-1, tokens[:, 1:, None])[..., 0]
-
-    def next_log_prob(self, prefix):
-        return self.output(self.embedding(prefix[:, -1])).log_softmax(-1)
-'''
 
 
 def test_an_own_cell_obeys_the_laws(own_parts: Path, lmzoo) -> None:
@@ -63,10 +34,12 @@ def test_a_faulty_cell_is_detected(correct, fault, law, own_parts: Path, lmzoo) 
 
 
 def test_an_own_model_obeys_the_laws(own_parts: Path, lmzoo) -> None:
-    (own_parts / "own_part.py").write_text(MODEL)
+    page = ROOT / "docs/tutorials/own_parts.md"
+    model = next(block.code for block in blocks(page) if block.title == "bigram.py")
+    (own_parts / "own_part.py").write_text(model)
     code, out, _ = lmzoo("check", own_parts / "own_part.py")
     assert code == 0, out
-    assert "holds  model own_bigram: advance equals next log prob" in out.splitlines()
+    assert "holds  model tutorial_bigram: advance equals next log prob" in out.splitlines()
 
 
 def test_a_file_without_parts_is_one_line(own_parts: Path, refused) -> None:
