@@ -5,9 +5,8 @@ says which nodes may come. Where it does not say, two rules hold:
 
 - A worker that fits on no node that is there or may come is refused. While a node of unknown
   resources may still join, the sweep waits for it without a time limit.
-- The device is decided once. If no GPU is there, and either the first machine of an SSH cluster has
-  not joined or no node can run anything, the decision waits for the first node. For machines it
-  waits `JOIN_SECONDS` at most, because the head may have CPUs to work with.
+- The device is decided once. If no GPU is there, and the first machine of an SSH cluster has not
+  joined (for `JOIN_SECONDS` at most) or no node can run anything, it waits for the first node.
 """
 
 import contextlib
@@ -132,11 +131,8 @@ class Capacity:
         if growth.nodes is None or unknown or any(map(self.resources.workers_on, nodes)):
             return
         cpus, gpus = (max((n.get(key, 0) for n in nodes), default=0) for key in ("CPU", "GPU"))
-        who = (
-            "no node of the cluster has or will have"
-            if connection.ADDRESS
-            else "this machine lacks"
-        )
+        who = "no node of the cluster has or will have"
+        who = who if connection.ADDRESS else "this machine lacks"
         no_gpu = self.resources.gpus and not gpus
         advice = "use --device cpu" if no_gpu else "lower --cpus-per-trial or --gpus-per-trial"
         if self.resources.accelerator and not no_gpu:

@@ -237,10 +237,8 @@ def short_of_addresses(start: str) -> str:
     )
 
 
-SOCKET = "/ray/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
-"""The longest name of a socket of Ray below the temporary folder."""
-SOCKET_BYTES = 107
-"""Longest name of a socket on Linux."""
+LONGEST = 107 - len("/ray/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store")
+"""Bytes of the name of the temporary folder; on Linux that of a socket has 107."""
 
 
 def _temporary_folder(environ: Mapping[str, str]) -> str:
@@ -251,10 +249,10 @@ def check_temporary_folder(environ: Mapping[str, str]) -> None:
     """Raise a `UserError` if the folder's name is too long for the sockets of Ray."""
     folder = _temporary_folder(environ)
     name = "RAY_TMPDIR" if environ.get("RAY_TMPDIR") else "TMPDIR"
-    if (size := len(os.fsencode(folder))) > SOCKET_BYTES - len(SOCKET):
+    if (size := len(os.fsencode(folder))) > LONGEST:
         raise UserError(
             f"{name} has a name of {size} bytes ({folder}), but Ray's sockets allow "
-            f"{SOCKET_BYTES - len(SOCKET)}; set RAY_TMPDIR to a shorter one, such as /tmp"
+            f"{LONGEST}; set RAY_TMPDIR to a shorter one, such as /tmp"
         )
 
 

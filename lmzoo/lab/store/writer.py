@@ -9,9 +9,9 @@ are dropped, so that no file is written without the files before it, and the nex
 of the key raises the error once. The owner of the key must then give up what it was writing.
 
 **Retries.** A full disk and a server that does not answer often recover. An operation is repeated
-with growing pauses, and the failure is logged once a minute for each cause; the workers of a sweep
-send it to the console. After `RETRY_SECONDS` it fails with a `UserError`. A read-only folder and
-one of another account do not recover: they fail at once. Standard library only.
+with growing pauses, and the failure is logged once a minute for each cause. After `RETRY_SECONDS`
+it fails with a `UserError`; in a read-only folder, or one of another account, at once. Standard
+library only.
 """
 
 import errno

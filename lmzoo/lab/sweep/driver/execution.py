@@ -73,11 +73,9 @@ class Sweep:
             raise UserError(f"--engine {engine!r} is unknown; choose {' or '.join(ENGINES)}")
         if engine == "tune" and resources.hours:
             raise UserError("--max-cost needs --engine packs: Ray Tune does not count hours")
-        self.engine = engine
+        self.engine, self.curves, self.quiet = engine, curves, quiet
         self.study, self.resources, self.fuse, self.track = study, resources, fuse, [*track]
-        self.curves = curves
         self.as_json, self.prints_ranking = as_json, prints_ranking and not as_json
-        self.quiet = quiet
         self._last_words = ["interrupted; run the same command again to continue"]
         self.left_out: Mapping[str, str] = {}
         """Nodes that got no work, and why."""

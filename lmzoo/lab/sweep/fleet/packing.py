@@ -3,8 +3,6 @@
 The members of a pack stay separate runs: each has its own folder, curve and records, and each ends
 by itself. Whether the packed or the single trainer is used depends on a run's model, its recipe and
 the kind of device only, not on the other runs.
-
-`lmzoo/trainables/trainer.py` knows which runs share a pack.
 """
 
 import contextlib
@@ -49,11 +47,10 @@ class Packer:
         """Run identity -> the group that shares no pack with other runs."""
         self._shapes = open_door().make_shapes(corpus)
 
-    def keep_apart(self, runs: Sequence[PlannedRun]) -> str:
-        """Train these runs without any others until `join`; return their pack key."""
+    def keep_apart(self, runs: Sequence[PlannedRun]) -> None:
+        """Train these runs without any others until `join`."""
         for run in runs:
             self._apart[run.id] = runs[0].id
-        return self.pack_key(runs[0])
 
     def is_apart(self, run: PlannedRun) -> bool:
         """Return whether the run shares no pack with runs outside its group."""

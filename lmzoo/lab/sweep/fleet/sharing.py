@@ -4,11 +4,9 @@ A worker without runs takes the first pending runs of its share. A worker with r
 their shape, or releases some if others are faster with them. One worker takes all runs that load
 the same closed-form estimate (`lmzoo/train/closed_form.py`).
 
-A placement takes time in proportion to the number of shapes. So with many of them it is used for
-several changes of the runs, and computed again when workers come or go, or one has nothing to do.
-
-Room for workers that are not there yet is part of the placement for `PATIENCE` seconds, so that the
-first worker does not take what the others will train.
+With many shapes a placement takes long. So it is used for several changes of the runs, and computed
+again when workers come or go, or one has nothing to do. Room for workers that are not there yet is
+part of it for `PATIENCE` seconds, so that the first worker does not take what others will train.
 
 Where workers are lost after L seconds in the mean, the epoch in training is lost with them. Packs
 then have about the n runs for which n exp(−c(n) / L) / c(n), the runs of a second, is the largest.

@@ -134,11 +134,7 @@ class Console:
             planner.points, self._known, self._running, [*self._recent], max(3, room), width
         )
         bar = ProgressBar(
-            total=self._done + self._left,
-            completed=self._done,
-            width=24,
-            complete_style="cyan",
-            finished_style="cyan",
+            self._done + self._left, self._done, 24, complete_style="cyan", finished_style="cyan"
         )
         progress = Table.grid(padding=(0, 2, 0, 0))
         progress.add_row(bar, Text(self._progress(), no_wrap=True, overflow="ellipsis"))
