@@ -262,10 +262,7 @@ def _report(table: pl.DataFrame, given: Account) -> Report:
     names = {"table": within or "", "mean": metric}
     shown = [replace(c, heading=names.get(c.name, c.heading)) for c in JUDGED]
     shown = [column for column in shown if column.heading]
-    text = text_table("ranking", table.to_dicts(), shown, _digits(table))
-    return Report((*heading, *given.notes), (text,), tuple(legend), table)
-
-
-def _digits(table: pl.DataFrame) -> str:
     known = positive_halves(table, "mean")
-    return digits_of(min(known), table["mean"].abs().max(), 0, 9) if known else "3f"
+    digits = digits_of(min(known), table["mean"].drop_nulls(), 0, 9) if known else "3f"
+    text = text_table("ranking", table.to_dicts(), shown, digits)
+    return Report((*heading, *given.notes), (text,), tuple(legend), table)
