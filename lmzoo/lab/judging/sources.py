@@ -47,9 +47,9 @@ FRAMES = {b"PAR1": pl.read_parquet, b"ARROW1": pl.read_ipc}
 PARTS = {
     "result.json": "training_iteration", "progress.csv": "training_iteration",
     "trainer_state.json": "step", "metrics.csv": "step", "wandb-summary.json": None,
-    "all_results.json": None,
+    "all_results.json": None, "metrics.json": "step",
 }  # fmt: skip
-"""Files of one run in a folder: Ray Tune, Hugging Face, Lightning, W&B -> the column of the step.
+"""Files of one run: Ray Tune, Hugging Face, Lightning, W&B, Sacred -> the column of the step.
 The first kind counts."""
 TABLES = {
     ".csv": ".csv", ".tsv": ".tsv", ".parquet": ".parquet",
@@ -58,10 +58,10 @@ TABLES = {
 """Suffix of a table -> its kind."""
 SETTINGS = (
     "params.json", "hparams.yaml", "config.yaml", "config.json", "args.json",
-    ".hydra/config.yaml",
+    ".hydra/config.yaml", "run.json",
 )  # fmt: skip
 """Files next to them that have the settings of the run."""
-RUN_MARKS = ("params.json", "hparams.yaml", ".hydra/config.yaml")
+RUN_MARKS = ("params.json", "hparams.yaml", ".hydra/config.yaml", "run.json")
 """Those of them that only the folder of a run has."""
 
 

@@ -261,6 +261,11 @@ def _objects(value: Any) -> Sequence[Mapping[str, Any]]:
             raise UserError("the columns have different lengths")
         return [{k: v[i] if k in lists else v for k, v in value.items()} for i in range(longest)]
     inside = [own for own in value.values() if isinstance(own, Mapping)]
+    if inside and all({"steps", "values"} <= own.keys() for own in inside):  # Sacred
+        named = {k: own for k, own in value.items() if isinstance(own, Mapping)}
+        steps = dict.fromkeys(step for own in inside for step in own["steps"])
+        known = {k: dict(zip(v["steps"], v["values"], strict=True)) for k, v in named.items()}
+        return [{"step": s, **{k: own.get(s) for k, own in known.items()}} for s in steps]
     shared = set.intersection(*map(set, inside)) if inside else set()
     if len(inside) < len(value) or not shared:
         return [value]

@@ -262,6 +262,13 @@ FOLDERS: dict[str, tuple[Callable[[Path], Any], dict[str, Any], str]] = {
             f"step,train,loss\n9,3,\n9,,{x + 1}\n19,,{x}\n29,1,\n"
         ), hparams__yaml=hparams), YAML, "32 rows read: 8 counted, 24 other",
     ),
+    "Sacred": (
+        files("{i}/metrics.json", lambda v, s, x: json.dumps({
+            "loss": {"steps": [1, 2], "values": [x + 1, x]}, "lr": {"steps": [1], "values": [0]}
+        }), config__json=lambda v, s, x: json.dumps({"variant": v, "seed": s}),
+            run__json=lambda v, s, x: '{"status": "COMPLETED"}'),
+        {"by": "config.variant"}, "16 rows read: 8 counted, 8 other",
+    ),
     "Hydra": (files("{i}/results.json", __hydra_S_config__yaml=hparams), YAML, "8 rows"),
     "settings next to results": (
         files("{i}/results.json", config__json=lambda v, s, x: (
