@@ -1,8 +1,8 @@
 """Cells with the delta rule: DeltaNet, gated DeltaNet and its kin.
 
-N is RMSNorm per head, with the same scales for all heads. Differences from the code of
-flash-linear-attention (`layers/delta_net.py`, `gated_deltanet.py`, `gated_deltaproduct.py` and
-`kda.py`, bc3b101):
+N is RMSNorm per head, u / √(mean u² + 10⁻⁵), with the same scales for all heads, and |u|² of unit
+has 10⁻⁶ added, both as in the code of flash-linear-attention. Differences from it
+(`layers/delta_net.py`, `gated_deltanet.py`, `gated_deltaproduct.py` and `kda.py`, bc3b101):
 
     there                              here                        why
     4, 6 or 16 heads                   2 heads                     widths of 32 to 256

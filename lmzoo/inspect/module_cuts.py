@@ -65,13 +65,6 @@ def cuts(module: nn.Module, *inputs: Any) -> list[ModuleCut]:
         raise UserError(f"{module!r:.60} is no torch module; give the module, then its inputs")
     if any(isinstance(own, torch.jit.ScriptModule) for own in module.modules()):
         raise UserError("a scripted module has no hooks; give the module before torch.jit.script")
-    if "torch._dynamo" in sys.modules:  # compiled code would not call the hooks of a cut
-        with torch.compiler.set_stance("force_eager"):
-            return _cuts(module, inputs)
-    return _cuts(module, inputs)
-
-
-def _cuts(module: nn.Module, inputs: tuple[Any, ...]) -> list[ModuleCut]:
     generic = _generic(module, inputs)
     try:
         whole = _outputs(generic, inputs)
@@ -134,7 +127,7 @@ def apply_cut(module: nn.Module, name: str) -> None:
     elif kind in (ZERO, IDENTITY) and path and path in dict(module.named_modules()):
         own = module.get_submodule(path)
         if kind == ZERO:
-            own.register_forward_hook(_zero)
+            own.register_forward_hook(lambda module, inputs, out: _map(torch.zeros_like, out))
         else:
             _pass_through(own)
         if "torch._dynamo" in sys.modules:
@@ -199,10 +192,6 @@ def _parts(owner: nn.Module, name: str, parameter: nn.Parameter) -> list[int]:
     return sorted(count for count in counts if 2 <= count <= MOST_PARTS)
 
 
-def _zero(module: nn.Module, inputs: Any, output: Any) -> Any:
-    return _map(torch.zeros_like, output)
-
-
 def _pass_through(module: nn.Module) -> None:
     """Let a module return its first input, which it may overwrite."""
     given: list[Tensor] = []
@@ -239,7 +228,10 @@ def _map(function: Any, value: Any) -> Any:
 def _outputs(module: nn.Module, inputs: tuple[Any, ...], seed: int = 0) -> Tensor | None:
     """Return all numbers of a module's output; None if they are not finite or not learned."""
     module.eval()
-    with torch.random.fork_rng(devices=[]):
+    eager: Any = contextlib.nullcontext()
+    if "torch._dynamo" in sys.modules:  # to compile each cut would take seconds
+        eager = torch.compiler.set_stance("force_eager")
+    with torch.random.fork_rng(devices=[]), eager:
         torch.default_generator.manual_seed(seed)
         output = module(*inputs)
     tensors = [torch.view_as_real(x) if x.is_complex() else x for x in _tensors(output)]

@@ -256,7 +256,7 @@ def test_modules_of_others_have_right_cuts(made: Any, name: str) -> None:
 
 def test_a_cut_of_compiled_code_that_ran_already_acts() -> None:
     module = torch.compile(Own(), backend="eager")
-    assert not module(TOKENS).equal(module._orig_mod.readout.bias.expand(*TOKENS.shape, V))
+    module(TOKENS)
     apply_cut(module, "zero _orig_mod.layer")
     assert module(TOKENS).equal(module._orig_mod.readout.bias.expand(*TOKENS.shape, V))
 
