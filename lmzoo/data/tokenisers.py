@@ -176,6 +176,8 @@ DEFAULT = 8192
 """Vocabulary size of a trained encoding."""
 LEAST = 256 + len(SPECIALS)
 """Size of a vocabulary of bytes alone."""
+LONG = re.compile(r"\S{1000}(?=\S)")
+"""Where byte pairs are learned, words end here: the time grows with the square of a word."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -208,7 +210,8 @@ class Subwords(TextVocabulary):
             initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
             show_progress=False,
         )
-        tokenizer.train_from_iterator(texts, trainer)
+        parts = (part for text in texts for part in LONG.sub("\\g<0>\0", text).split("\0"))
+        tokenizer.train_from_iterator(parts, trainer)
         vocab = tokenizer.get_vocab()
         own = map(token_of, sorted(vocab, key=vocab.__getitem__))
         tokens = (*SPECIALS, *(token for token in own if token not in SPECIALS))

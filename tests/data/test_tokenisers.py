@@ -189,6 +189,13 @@ def test_byte_pairs_are_a_function_of_the_text_and_the_size(tmp_path):
     assert answer.split() == [corpus.fingerprint, corpus.vocabulary.json.encode().hex()]
 
 
+def test_byte_pairs_of_a_text_without_blanks_take_no_quadratic_time():
+    text = "a" * 20_000
+    made = learned("bpe", text)
+    assert max(map(len, made.tokens)) <= 1000
+    assert made.decode(made.read(text.encode()).tolist()) == text
+
+
 def test_byte_pairs_have_the_given_vocabulary_size(file):
     assert open_corpus(spec(file, "bpe", vocab=280)).task.vocab == 280
     with raises_user_error("vocab=259", "260"):
