@@ -96,16 +96,19 @@ def parse_range(text: str) -> Range:
     """
     if "," in text:
         return Choice(tuple(_value(part) for part in text.removesuffix(",").split(",")))
-    low, _, rest = text.partition(":")
-    high, _, scale = rest.partition(":")
+    start, _, rest = text.partition(":")
+    end, _, scale = rest.partition(":")
     try:
-        bounds = (_number(low), _number(high))
+        bounds = (_number(start), _number(end))
     except ValueError:
         bounds = None
     if bounds is None or scale not in ("", "log"):
         raise UserError(f"search range {text!r} is not low:high, low:high:log or a,b,c")
-    kind, number = (IntRange, int) if {*map(type, bounds)} == {int} else (FloatRange, float)
-    found = kind(*map(number, bounds), log=bool(scale))
+    low, high = bounds
+    if isinstance(low, int) and isinstance(high, int):
+        found: Range = IntRange(low, high, log=bool(scale))
+    else:
+        found = FloatRange(float(low), float(high), log=bool(scale))
     check_range(f"search range {text!r}", found)
     return found
 

@@ -332,6 +332,6 @@ def _check_types(declared: Any, where: str = "") -> None:
             fits = isinstance(value, wanted) and not isinstance(value, bool)
         if not fits:
             raise UserError(f"{where}{each.name} is {value!r}; give {said}")
-        if kind is Ranges:
+        if kind is Ranges and isinstance(value, Mapping):
             for path, bounds in value.items():
                 check_range(f"{where}{each.name} {path}", bounds)
