@@ -99,9 +99,11 @@ class FunctionRun(ProgramRun):
         try:
             with _as_before():
                 yield from self._reported(function, given)
-        except (Exception, GeneratorExit):  # the latter closes this generator
+        except Exception:
             raise
         except BaseException as error:  # of the function: the worker goes on
+            if error.__traceback__ is None or error.__traceback__.tb_next is None:
+                raise  # it closes this generator
             is_exit = isinstance(error, SystemExit)
             words = f"sys.exit({error.code!r})" if is_exit else repr(error)
             raise RuntimeError(f"it ended with {words}") from error

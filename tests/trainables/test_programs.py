@@ -1,5 +1,6 @@
 """Functions and commands as points of a study: their records, states, metrics and errors."""
 
+import builtins
 import gc
 import json
 import math
@@ -387,11 +388,15 @@ def leave(settings, seed):
     yield {"epoch": 1, "valid": 1.0}
     if "exit" in settings:
         sys.exit(settings["exit"])
-    raise KeyboardInterrupt("no disk")
+    raise getattr(builtins, settings["error"])("no disk")
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"), [({"exit": "no disk"}, "sys.exit"), ({}, "KeyboardInterrupt")]
+    ("settings", "words"),
+    [
+        ({"exit": "no disk"}, "sys.exit"),
+        *(({"error": name}, name) for name in ("KeyboardInterrupt", "GeneratorExit")),
+    ],
 )
 def test_a_function_that_leaves_python_ends_its_run_with_its_words(settings, words, tmp_path):
     run = run_of(leave, tmp_path, settings)
