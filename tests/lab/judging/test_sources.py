@@ -333,11 +333,7 @@ def test_a_run_counts_only_in_a_known_good_state(column, good, bad, reason, tmp_
 
 
 def test_other_columns_are_no_states_and_divergence_is_a_count(tmp_path: Path) -> None:
-    for column, good, bad in (
-        ("error", "0.12", "0.5"),
-        ("success", "0.9", "0.1"),
-        ("why", "error", "oom"),
-    ):
+    for column, good, bad in (("error", "0.12", "0.5"), ("why", "error", "oom")):
         found = said(changed(column, bad, good), tmp_path)
         assert "8 rows read: 8 counted\n" in found
         assert "no state" not in found
@@ -483,14 +479,10 @@ def test_a_storage_of_optuna_holds_values_settings_and_states(tmp_path: Path) ->
     storage = f"sqlite:///{tmp_path / 'o.db'}"
     odd = tmp_path / "a%20b?c#d.db"
     study = optuna.create_study(storage=storage, study_name="s", directions=["minimize"] * 2)
-    study.enqueue_trial({"kind": "b", "rate": 0.25})
-    study.optimize(
-        lambda t: (
-            math.inf,
-            t.suggest_float("rate", 0, 1) + (t.suggest_categorical("kind", "ab") == "b"),
-        ),
-        n_trials=1,
-    )
+    of = optuna.distributions
+    own = {"rate": of.FloatDistribution(0, 1), "kind": of.CategoricalDistribution("ab")}
+    params = {"rate": 0.25, "kind": "b"}
+    study.add_trial(optuna.create_trial(values=[math.inf, 1.25], params=params, distributions=own))
     study.tell(study.ask(), state=optuna.trial.TrialState.FAIL)
     shared = {"study": "s", "number": 0, "state": "COMPLETE", "value": math.inf, "value_1": 1.25}
     failed = {"study": "s", "number": 1, "state": "FAIL"}
