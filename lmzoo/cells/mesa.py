@@ -108,14 +108,12 @@ class Mesa(MatrixCell):
         products = (beta * k)[..., None] * k[..., None, :]
         kept = log_gamma.exp()[..., None].expand_as(products)
         h = linear_recurrence(kept.flatten(-3), products.flatten(-3), before)
-        ridge = torch.ones_like(q) if self.w.ridge is None else self._ridge.expand_as(q)
+        ridge = torch.ones_like(q)
+        if self.w.ridge is not None:
+            ridge = ridge * (softplus(self.w.ridge) + LEAST).view(self.heads, -1)
         system = h.unflatten(-1, products.shape[-3:]) + torch.diag_embed(ridge)
         q = _solve(system, q)
         return {**z, "q": q.flatten(-2), "k": k.flatten(-2)}, (*window, h[:, -1])
-
-    @property
-    def _ridge(self) -> Tensor:
-        return (softplus(self.w.ridge) + LEAST).view(self.heads, -1)
 
     def _gates(self, z: dict[str, Tensor], like: Tensor) -> tuple[Tensor, Tensor]:
         """Return log γ and β, (*N, n, 1)."""

@@ -64,7 +64,8 @@ class PackedEvaluation:
         size = max(MIN_EVALUATION_BATCH, EVALUATION_BATCH // len(self._nll))
         order = [*part.lengths.cpu().argsort(stable=True).split(size)]
         if few:
-            order = [_fill(rows, size) for rows in order]
+            # The last sequence is repeated up to this size; it gets the same score again.
+            order = [torch.cat([rows, rows[-1:].expand(size - len(rows))]) for rows in order]
         batches = iter_batches(part, order, self._device, trim=trim, few_widths=few)
         for rows, batch in zip(order, batches, strict=True):
             columns = batch.scored, batch.tokens, batch.lengths, *batch.sources
@@ -101,11 +102,6 @@ class PackedEvaluation:
         call, own = make_functional(self._template, "most_probable"), self._stacked.weights
         members = ({name: weight[p] for name, weight in own.items()} for p in range(count))
         return [count_right(self._template, part, partial(call, weights)) for weights in members]
-
-
-def _fill(rows: Int[Tensor, "_"], size: int) -> Int[Tensor, "_"]:
-    """Return the rows, the last one repeated up to this size; it gets the same score again."""
-    return torch.cat([rows, rows[-1:].expand(size - len(rows))])
 
 
 class _Batches(NamedTuple):
