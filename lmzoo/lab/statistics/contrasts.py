@@ -267,7 +267,7 @@ def rank_intervals(
         losses: (P, S) in nats; NaN for a run that is missing, infinity for one that diverged.
         tuning_sd: standard deviation in nats of the loss over repetitions of the tuning, (P,).
         family: the points that share their noise, bool (P,); None: all.
-        reference: with it, `pairs_pay` is asked.
+        reference: that of `pairs_pay`.
 
     Returns:
         Low and high ranks, (P,) each; NaN for points with fewer than two finite losses.
