@@ -1,6 +1,5 @@
 """Planted faults: each kind, where none is planted, and the order of the tests."""
 
-from collections import Counter
 from pathlib import Path
 
 import mutate
@@ -53,13 +52,3 @@ def test_the_nearest_tests_run_first_and_a_model_runs_its_rows():
     contract, mirrored = mutate.runs_of(ROOT, "models", "lmzoo/models/hmm.py")
     assert contract[-1] == "match_the_pins or obeys_every_law and (hmm or local_hmm)"
     assert mirrored[0] == "tests/models/test_hmm.py"
-
-
-def test_each_room_has_the_same_share_of_a_sample(monkeypatch, tmp_path):
-    for room in mutate.RELATED:
-        (tmp_path / "lmzoo" / room).mkdir(parents=True)
-        (tmp_path / "lmzoo" / room / "part.py").write_text(SOURCE)
-    monkeypatch.setattr(mutate, "ROOT", tmp_path)
-    drawn = mutate.sample("", 14, seed=1)
-    assert sorted(Counter(room for room, _ in drawn).values()) == [2, 2, 2, 2, 3, 3]
-    assert set(mutate.sample("store", 2, seed=1)) < set(drawn)
