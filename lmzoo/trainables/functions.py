@@ -165,7 +165,8 @@ class FunctionRun(ProgramRun):
 @contextlib.contextmanager
 def _as_before() -> Iterator[None]:
     """Restore what a run may set for those that follow: the folder, states of numpy and torch."""
-    with torch.enable_grad(), np.errstate(), contextlib.ExitStack() as after:
+    with torch.enable_grad(), contextlib.ExitStack() as after:
+        after.callback(np.seterr, **np.geterr())  # `errstate` has to end in its own thread
         after.callback(os.close, folder := os.open(".", os.O_RDONLY))
         after.callback(os.fchdir, folder)
         after.callback(torch.set_default_dtype, torch.get_default_dtype())
