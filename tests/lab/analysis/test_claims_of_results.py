@@ -139,8 +139,8 @@ def test_the_verdicts_that_carry_to_another_width_are_counted():
     ends = (row["when the width doubles"].replace("−", "-") for row in table(text, "path"))
     slopes = [tuple(map(float, own.split(" ±"))) for own in ends]
     certain = [round(slope, 2) for slope, half in slopes if abs(slope) > half]
-    assert certain == [-0.1, -0.09]
-    assert "cost 0.10 and 0.09 nats less when the width doubles" in text
+    assert certain == [-0.09, -0.07]
+    assert "cost 0.09 and 0.07 nats less when the width doubles" in text
 
 
 def test_what_the_page_of_sizes_says_is_what_its_tables_have():

@@ -68,7 +68,7 @@ def test_a_smaller_effect_and_more_contrasts_need_more_seeds_or_cannot_be_shown(
 
 
 def test_a_plan_names_seeds_time_and_price(lmzoo) -> None:
-    code, out, _ = lmzoo("plan", RECORDS, "--effect", "0.2", "--price", "3", "--json")
+    code, out, _ = lmzoo("plan", RECORDS, "--effect", "0.1", "--price", "3", "--json")
     rows, heading = (json.loads(out)[name] for name in ("rows", "heading"))
     assert code == 0
     assert "--seeds 3 --until-decided --max-seeds 6 --nearest 1 shows" in heading[-1]
