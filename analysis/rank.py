@@ -4,7 +4,7 @@
     python analysis/rank.py docs/results/records/gru_ablation-captions.parquet
 
 The study is a folder, a file of records, or a name in runs/. The verdicts are those of
-`lmzoo rank`, which has more columns. A difference is the mean over pairs of runs with equal seeds.
+`lmzoo rank`, which has more columns. A difference is that of the means, as there.
 """
 
 import polars as pl
@@ -16,19 +16,16 @@ from lmzoo.base.command_line import run_command
 def ranking(study: str) -> pl.DataFrame:
     """Return one row a point, the best first."""
     runs = lmzoo.runs(study).filter("chosen")
-    reference = runs.filter("reference").select("seed", base="test")
+    base = runs.filter("reference")["test"].mean()
     points = (
-        runs.join(reference, on="seed", how="left")
-        .with_columns(difference=pl.col("test") - pl.col("base"))
-        .group_by("label")
+        runs.group_by("label")
         .agg(
             pl.col("test").mean().alias("mean"),
             pl.col("test").std().alias("sd"),
             pl.col("test").count().alias("seeds"),
-            pl.col("difference").mean(),
-            pl.col("difference").std().alias("sd of difference"),
             pl.col("parameters").first(),
         )
+        .with_columns(difference=pl.col("mean") - base)
     )
     verdicts = lmzoo.rank(study).select("rank", "label", "verdict")
     return verdicts.join(points, on="label").sort("rank", nulls_last=True)

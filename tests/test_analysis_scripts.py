@@ -40,16 +40,16 @@ def test_the_ranking_has_the_means_and_differences_of_the_command(capsys) -> Non
         command = rows[row["label"]]
         assert row["mean"] == pytest.approx(command["loss"])
         assert row["verdict"] == command["verdict"]
-        assert row["seeds"] == command["runs"] == 5
-        if not command["reference"]:
-            assert row["difference"] == pytest.approx(command["difference"])
+        assert row["seeds"] == command["runs"] > 3
+        assert row["difference"] == pytest.approx(command["difference"] or 0)
 
 
 def test_a_comparison_is_paired_by_seed(capsys) -> None:
-    compare, rows = script("compare"), table(capsys, "rank", GRU)
-    pairs = compare.pairs(GRU, "cut carry (6)")
+    wide = GRU.replace("gru_ablation", "gru_ablation_64")  # all points have the same seeds
+    compare, rows = script("compare"), table(capsys, "rank", wide)
+    pairs = compare.pairs(wide, "cut carry (6)")
     assert pairs["difference"].mean() == pytest.approx(rows["cut carry (6)"]["difference"])
-    other = compare.pairs(GRU, "cut carry (6)", "cut write (7)")
+    other = compare.pairs(wide, "cut carry (6)", "cut write (7)")
     between = rows["cut carry (6)"]["loss"] - rows["cut write (7)"]["loss"]
     assert other["difference"].mean() == pytest.approx(between)
 
@@ -58,7 +58,7 @@ def test_the_median_and_the_quartiles_are_those_of_the_seeds(tmp_path) -> None:
     curves = script("curves")
     last = curves.losses(GRU).filter(pl.col("label") == "wild type", pl.col("epoch") == 10)
     losses = script("curves").lmzoo.runs(GRU).filter("reference", "chosen")["valid"].sort()
-    assert last.row(0)[2:] == (losses[1], losses[2], losses[3], 5)
+    assert last.row(0)[2:] == (losses[3], losses[6], losses[9], 13)
     curves.main(GRU, tmp_path / "curves.html")
     assert "vega" in (tmp_path / "curves.html").read_text()
 
@@ -118,7 +118,7 @@ def test_the_page_and_the_runs_are_written(tmp_path, monkeypatch) -> None:
     script("report").main(GRU, tmp_path / "gru.html")
     assert (pages, (tmp_path / "gru.html").read_text()) == ([(GRU,)], "page")
     runs = pl.read_csv(tmp_path / "gru.csv", infer_schema_length=None)
-    assert runs.height == 134
+    assert runs.height == 129
     assert "recipe.lr" in runs.columns
 
 
@@ -140,5 +140,5 @@ def test_a_script_prints_a_table(capsys, monkeypatch) -> None:
     with pytest.raises(SystemExit) as stop:
         run_command(script("rank").main)
     printed = capsys.readouterr().out
-    assert (stop.value.code, printed.count("negligible")) == (0, 3)
+    assert (stop.value.code, printed.count("negligible")) == (0, 4)
     assert "cut gate_bias (2) + input_to_candidate (3) + state_to_candidate (4)" in printed
