@@ -55,8 +55,7 @@ def run_app(app: Callable[..., Any], needs: tuple[str, ...] = ()) -> NoReturn:
 
     The exit code is 0 on success, 2 after invalid input, an error in the user's code or if stdout
     cannot be written, 130 after Ctrl-C, SIGTERM or SIGHUP, and 70 after any other error, in one
-    line on stderr. A reader that
-    ends changes nothing. 1 and 3 are answers of a command, never an error.
+    line on stderr. A reader that ends changes nothing. 1 and 3 are answers, never an error.
     """
     with contextlib.ExitStack() as ending:
         ending.callback(_check_stdout)

@@ -149,10 +149,9 @@ def resolve_row(
     for path in point.fields:
         section, _, field = path.partition(".")
         if section in SECTIONS:
-            help = (
-                f"write {field!r}" if section == "model" else "set it for all: Study(fields={...})"
-            )
-            raise UserError(f"{path!r}: the fields of a point are those of its model; {help}")
+            for_all = "set it for all: Study(fields={...})"
+            what = f"write {field!r}" if section == "model" else for_all
+            raise UserError(f"{path!r}: the fields of a point are those of its model; {what}")
     fields = {f"model.{path}": value for path, value in point.fields.items()}
     overrides = zoo.overlay(_common_model_fields(study, point), nest_settings(fields, "model"))
     model = zoo.config(point.row, **overrides)

@@ -131,8 +131,8 @@ class Capacity:
         if growth.nodes is None or unknown or any(map(self.resources.workers_on, nodes)):
             return
         cpus, gpus = (max((n.get(key, 0) for n in nodes), default=0) for key in ("CPU", "GPU"))
-        who = "no node of the cluster has or will have"
-        who = who if connection.ADDRESS else "this machine lacks"
+        no_node = "no node of the cluster has or will have"
+        who = no_node if connection.ADDRESS else "this machine lacks"
         no_gpu = self.resources.gpus and not gpus
         advice = "use --device cpu" if no_gpu else "lower --cpus-per-trial or --gpus-per-trial"
         if self.resources.accelerator and not no_gpu:

@@ -202,6 +202,9 @@ class Sweep:
         """Train the pending runs on Ray, which ends with `ray`; return whether all are done."""
         from lmzoo.lab.cluster import connection
 
+        witness = _start_witness()
+        ray.callback(witness.communicate, b"\n")
+
         def end() -> None:
             """End this process now: an orderly end takes too long, or is impossible."""
             try:
@@ -218,8 +221,6 @@ class Sweep:
                 delete_temporary()
                 os._exit(130)
 
-        witness = _start_witness()
-        ray.callback(witness.communicate, b"\n")
         STOPS.install()  # the import of Ray has installed handlers
         ray.enter_context(STOPS.deadline(end, connection.is_ray_unusable))
         from lmzoo.lab.sweep.screen.console import Console

@@ -134,8 +134,9 @@ class Console:
             planner.points, self._known, self._running, [*self._recent], max(3, room), width
         )
         bar = ProgressBar(
-            self._done + self._left, self._done, 24, complete_style="cyan", finished_style="cyan"
-        )
+            total=self._done + self._left, completed=self._done, width=24,
+            complete_style="cyan", finished_style="cyan",
+        )  # fmt: skip
         progress = Table.grid(padding=(0, 2, 0, 0))
         progress.add_row(bar, Text(self._progress(), no_wrap=True, overflow="ellipsis"))
         workers = Text(self._workers(), style="dim", no_wrap=True, overflow="ellipsis")
