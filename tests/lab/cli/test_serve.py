@@ -59,7 +59,8 @@ def signed_in(server) -> dict[str, str]:
     return {"Cookie": cookie.partition(";")[0]}
 
 
-def test_the_pages_of_the_studies_are_shown(server):
+def test_the_pages_of_the_studies_are_shown(server, monkeypatch):
+    monkeypatch.setattr("lmzoo.lab.cli.serve.PATIENCE", 60.0)
     known = signed_in(server)
     status, headers, overview = get(server, "/", headers=known)
     assert (status, headers["Refresh"]) == (200, "15")
