@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.data.corpus import open_corpus
+from lmzoo.data.corpus import CORPORA, open_corpus
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study import PARALLEL_RUNS, Study
 from lmzoo.lab.study.study_store import ReadOnlyStudyStore
@@ -81,12 +81,12 @@ def test_the_files_that_pages_and_docstrings_name_exist() -> None:
         p.name for top in ("lmzoo", "tests", "benchmarks") for p in ROOT.glob(f"{top}/**/*.py")
     }
     pages = [*ROOT.glob("docs/*/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-    named = {path: named_files(path) for path in [*ROOT.glob("lmzoo/**/*.py"), *pages]}
-    missing = {
-        str(path.relative_to(ROOT)): absent
-        for path, files in named.items()
+    for path in [*ROOT.glob("lmzoo/**/*.py"), *pages]:
         # Cells and corpora also name files of the authors, decisions those of the history.
-        if not {"cells", "data", "decisions"} & {*path.parts}
-        if (absent := {f for f in files if not (ROOT / f).exists() and f not in names})
-    }
-    assert not missing
+        if not {"cells", "data", "decisions"} & {*path.parts}:
+            assert not {f for f in named_files(path) if not (ROOT / f).exists()} - names, path
+
+
+def test_the_corpora_of_the_results_pages_are_there() -> None:
+    studies = runpy.run_path(str(ROOT / "tools/published_studies.py"))["STUDIES"].values()
+    assert {study.corpus.partition(":")[0] for study in studies} <= {*CORPORA}

@@ -4,7 +4,7 @@
 
     parity               0 1 1 0 1 =  1          Σ_t x_t mod 2
     modular_arithmetic   1 + 2 * 3 =  2          mod 5; a product is computed before a sum
-    s5, a5               g_1 g_2 .. g_n =  p     p = g_n ∘ .. ∘ g_2 ∘ g_1
+    s5, a5, s3           g_1 g_2 .. g_n =  p     p = g_n ∘ .. ∘ g_2 ∘ g_1
 
 The length of a training or validation string is uniform in 1..n; every test string has
 `test_length` symbols, so the test measures generalisation to longer strings. Short strings teach a
@@ -16,9 +16,9 @@ represent parity at all lengths; a tanh RNN or an LSTM can.
 
 S5 has the 120 permutations of five things, A5 the 60 even ones. Neither is solvable, so the word
 problem is complete for NC¹, and no transformer or diagonal linear recurrence of fixed depth solves
-all lengths unless TC⁰ = NC¹. With `generators`, the g_t are two generators of the group only: a
-3-cycle for A5 or a swap for S5, and a cycle of all things. Long words are as hard as before, and a
-step is learned from few examples.
+all lengths unless TC⁰ = NC¹. S3, of three things, is solvable. With `generators`, the g_t are two
+generators of the group only: a 3-cycle for A5 or else a swap, and a cycle of all things. Long words
+are as hard as before, and a step is learned from few examples.
 
 Differences from the Chomsky benchmark: a finite training split, where it draws new strings at every
 step; a test at one length, where it tests lengths 41 to 500. From jopetty/word-problem: it labels
@@ -156,15 +156,14 @@ Permutation = tuple[int, ...]
 
 
 @cache
-def elements(*, even: bool) -> tuple[Permutation, ...]:
-    """Return the permutations of five things, or the even ones, in lexicographic order."""
-    return tuple(p for p in permutations(range(5)) if not even or _is_even(p))
+def elements(things: int, *, even: bool) -> tuple[Permutation, ...]:
+    """Return the permutations of so many things, or the even ones, in lexicographic order."""
+    return tuple(p for p in permutations(range(things)) if not even or _is_even(p))
 
 
 @cache
-def products(*, even: bool) -> Symbols:
+def products(group: tuple[Permutation, ...]) -> Symbols:
     """Return the table [g, p] -> g ∘ p of the group: first p, then g."""
-    group = elements(even=even)
     number = {p: i for i, p in enumerate(group)}
     return np.array([[number[tuple(g[i] for i in p)] for p in group] for g in group])
 
@@ -188,18 +187,21 @@ class _WordProblem(AnswerTask):
     generators: tuple[Permutation, ...]
 
     @property
+    def group(self) -> tuple[Permutation, ...]:
+        return elements(len(self.generators[0]), even=self.even)
+
+    @property
     def letters(self) -> tuple[str, ...]:  # type: ignore[override]
-        return tuple("".join(str(1 + i) for i in p) for p in elements(even=self.even))
+        return tuple("".join(str(1 + i) for i in p) for p in self.group)
 
     def question(self, random: np.random.Generator, count: int, length: int) -> Symbols:
-        group = elements(even=self.even)
         if not self.config.generators:
-            return random.integers(0, len(group), (count, length))
-        used = np.array([group.index(g) for g in self.generators])
+            return random.integers(0, len(self.group), (count, length))
+        used = np.array([self.group.index(g) for g in self.generators])
         return used[random.integers(0, len(used), (count, length))]
 
     def answers(self, question: Symbols) -> Symbols:
-        table, values = products(even=self.even), [question[:, 0]]
+        table, values = products(self.group), [question[:, 0]]
         for g in question[:, 1:].T:
             values.append(table[g, values[-1]])
         return np.stack(values, axis=1)
@@ -210,6 +212,13 @@ class S5(_WordProblem):
     """The product of permutations of five things."""
 
     generators = ((1, 0, 2, 3, 4), (1, 2, 3, 4, 0))
+
+
+@CORPORA("s3")
+class S3(_WordProblem):
+    """The product of permutations of three things."""
+
+    generators = ((1, 0, 2), (1, 2, 0))
 
 
 @CORPORA("a5")
