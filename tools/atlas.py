@@ -36,7 +36,7 @@ COLUMNS = {
     "width": (pl.Int64, "E; null for a model of counts"),
     "parameters": (pl.Int64, "number of parameters"),
     "loss": (pl.Float64, "mean loss on the test split, in the study's unit"),
-    "difference": (pl.Float64, "loss minus the reference's, paired by seed"),
+    "difference": (pl.Float64, "loss minus the reference's"),
     "low": (pl.Float64, "lower end of its 95 % interval, over seeds and the choice of the setting"),
     "high": (pl.Float64, "upper end"),
     "margin": (pl.Float64, "difference that counts as negligible"),

@@ -1,8 +1,7 @@
 """Rank the points of a study: records -> one row per point, the best first.
 
     loss         mean over the point's confirm runs, with its interval over seeds
-    difference   paired with the reference point over common seeds; the interval includes how the
-                 setting was chosen
+    difference   to the reference point; the interval includes how the setting was chosen
     verdict      one of `VERDICTS` of `compared.py`, over the points of the reference's table
                  without baselines and leaking rows; the seeds that an undecided point would need,
                  or that it needs more tuning runs

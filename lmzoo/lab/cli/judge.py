@@ -23,7 +23,7 @@ def judge(
     higher_is_better: Annotated[bool, typer.Option("--higher-is-better", help="For accuracies and scores.")] = False,
     within: Annotated[str | None, typer.Option(metavar="COLUMN", help="Compare within each value of this column.")] = None,
     successive: Annotated[bool, typer.Option("--successive", help="Compare each variant with the one before it.")] = False,
-    paired: Annotated[bool | None, typer.Option("--paired/--unpaired", help="Whether equal seeds belong together. Default: if they are shared.")] = None,
+    paired: Annotated[bool | None, typer.Option("--paired/--unpaired", help="Whether runs of one seed are compared with each other. Default: as the results show.")] = None,
     step: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of steps; the last row of each run counts.")] = None,
     parse: Annotated[str | None, typer.Option(metavar="REGEX", help="Make columns of the run's name: '(?P<variant>.+)-s(?P<seed>[0-9]+)'.")] = None,
     finished: Annotated[list[str] | None, typer.Option(metavar="STATE", help="Another state of finished runs; repeatable.")] = None,

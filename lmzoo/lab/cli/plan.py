@@ -21,7 +21,7 @@ def plan(
     metric: Annotated[str | None, typer.Option(metavar="NAME", help="Column of the metric, for a table of results.")] = None,
     seed: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the seed. Default: seed, if there is one.")] = None,
     reference: Annotated[str | None, typer.Option(metavar="VARIANT", help="Variant to compare with. Default: the first one.")] = None,
-    paired: Annotated[bool | None, typer.Option("--paired/--unpaired", help="Whether equal seeds belong together. Default: if they are shared.")] = None,
+    paired: Annotated[bool | None, typer.Option("--paired/--unpaired", help="Whether runs of one seed are compared with each other. Default: as the results show.")] = None,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Plan a study: how many seeds show a difference of a given size, and what they cost.

@@ -1,1 +1,1 @@
-"""Where a sweep trains: the connection to Ray, its capacity, and jobs on a cluster."""
+"""Where a sweep trains: the connection to Ray, and its capacity."""

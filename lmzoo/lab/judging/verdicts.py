@@ -1,8 +1,8 @@
 """Judge results of other programs: a frame of runs -> ranking and verdicts.
 
-The verdicts are those of `statistics.compared`, for any metric and any unit. Runs are paired if the
-seeds are shared: each difference then is that of two runs with one seed. Otherwise the means are
-compared. Which rows count, `judging.account` says; the heading of a report has the account.
+The verdicts are those of `statistics.compared`, for any metric and any unit. When runs of one seed
+are compared with each other, and when means are, `statistics/contrasts.py` says; which rows count,
+`judging/account.py`. The heading of a report has the account.
 """
 
 import math

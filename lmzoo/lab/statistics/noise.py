@@ -20,8 +20,8 @@ Where seeds share an effect b_s (`contrasts.py` says when it is used), it is rem
     s_p² = Σ_s e_ps² m_s/(m_s − 1) / (n_p − 1)           m_s points have seed s
     f_p  = (n_p − 1) · mean_s (m_s − 1)/m_s
 
-Fewer than four points have paired t-tests instead. Rows outside the comparison (baselines, leaking
-rows) do not enter the distribution or b_s. With fewer than four varying points nothing is shared.
+With fewer than four varying points nothing is shared: they have ordinary t-tests. Rows outside the
+comparison (baselines, leaking rows) do not enter the distribution or b_s.
 
 Numbers of a metric lie on a grid: accuracies k/64, steps in multiples of 250, losses with two
 decimals. Equal differences on a grid are no certainty; each number has at least the variance of its

@@ -11,7 +11,7 @@ exists.
     options     the same as words of the command line, which run the same study again
     given       those of them that the user typed
     looks       numbers of seeds at which verdicts are given, each with the error spent there, and
-                the seeds of the reference, should it be noisy
+                the seeds of the reference
     points      each point with its search space, which may differ from the study's, and whether the
                 study added it as a baseline
     chosen      point id -> its best setting and confirm runs
