@@ -29,3 +29,10 @@ def copied(module: nn.Module) -> nn.Module:
         hint = "call the lazy module once before" if lazy else "give it a __deepcopy__"
         text = describe_error(error).partition(". ")[0]
         raise UserError(f"the module cannot be copied ({text}); {hint}") from error
+
+
+def trained_weights(module: nn.Module) -> list[nn.Parameter]:
+    """Return the weights that are trained, or all if none is; a frozen one may be a mask."""
+    known = (p for p in module.parameters() if not is_lazy(p))
+    own = [p for p in known if p.is_floating_point() or p.is_complex()]
+    return [p for p in own if p.requires_grad] or own

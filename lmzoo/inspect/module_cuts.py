@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from lmzoo.base.errors import UserError, describe_error, near
-from lmzoo.functional.copied import copied
+from lmzoo.functional.copied import copied, trained_weights
 
 HOLD, ZERO, IDENTITY = "hold", "zero", "identity"
 GATES = {nn.LSTM: 4, nn.GRU: 3, nn.LSTMCell: 4, nn.GRUCell: 3}
@@ -108,13 +108,9 @@ def _generic(module: nn.Module, inputs: tuple[Any, ...]) -> nn.Module:
         if any(isinstance(p, UninitializedParameter) for p in generic.parameters()):
             with contextlib.suppress(Exception), torch.random.fork_rng(devices=[]):
                 generic(*inputs)  # it is called once more, and an error is said then
-        for parameter in generic.parameters():
-            if isinstance(parameter, UninitializedParameter):
-                continue
-            if parameter.is_floating_point() or parameter.is_complex():
-                real = torch.view_as_real(parameter) if parameter.is_complex() else parameter
-                noise = torch.randn(real.shape, generator=generator)
-                real += SPREAD * noise.to(real)
+        for parameter in trained_weights(generic):
+            real = torch.view_as_real(parameter) if parameter.is_complex() else parameter
+            real += SPREAD * torch.randn(real.shape, generator=generator).to(real)
     return generic
 
 
@@ -122,14 +118,16 @@ def apply_cut(module: nn.Module, name: str) -> None:
     """Cut a module in place, before its optimiser is made; a `UserError` without such a cut."""
     kind, _, path = name.partition(" ")
     part = PART.fullmatch(path)
-    if kind == HOLD and (part["path"] if part else path) in dict(module.named_parameters()):
+    weights = dict(module.named_parameters(remove_duplicate=False))  # shared ones have two names
+    modules = dict(module.named_modules(remove_duplicate=False))
+    if kind == HOLD and (part["path"] if part else path) in weights:
         _hold(module, path, part)
-    elif kind in (ZERO, IDENTITY) and path and path in dict(module.named_modules()):
-        own = module.get_submodule(path)
+    elif kind in (ZERO, IDENTITY) and path and path in modules:
+        own = modules[path]
         if kind == ZERO:
             own.register_forward_hook(lambda module, inputs, out: _map(torch.zeros_like, out))
         else:
-            _pass_through(own)
+            _pass_through(own, name)
         if "torch._dynamo" in sys.modules:
             torch.compiler.reset()  # code that is compiled already has no hook
         # torch's fused Transformer layers would not call the hook of a submodule.
@@ -192,28 +190,24 @@ def _parts(owner: nn.Module, name: str, parameter: nn.Parameter) -> list[int]:
     return sorted(count for count in counts if 2 <= count <= MOST_PARTS)
 
 
-def _pass_through(module: nn.Module) -> None:
+def _pass_through(module: nn.Module, name: str) -> None:
     """Let a module return its first input, which it may overwrite."""
     given: list[Tensor] = []
 
-    def keep(module: nn.Module, inputs: Any) -> Any:
-        place = next((i for i, x in enumerate(inputs) if isinstance(x, Tensor)), None)
-        given.clear()
-        if place is None:
-            return None
-        given.append(inputs[place])
-        return (*inputs[:place], inputs[place].clone(), *inputs[place + 1 :])
+    def keep(module: nn.Module, inputs: Any, named: dict[str, Any]) -> Any:
+        own = [*inputs, *named.values()]
+        given[:] = [x for x in own if isinstance(x, Tensor)][:1]
+        own = [x.clone() if given and x is given[0] else x for x in own]
+        return tuple(own[: len(inputs)]), dict(zip(named, own[len(inputs) :], strict=True))
 
     def identity(module: nn.Module, inputs: Any, output: Any) -> Any:
         own = output[0] if isinstance(output, tuple) else output
-        first = given.pop() if given else None
-        if first is None or not isinstance(own, Tensor):
-            return output
-        if first.shape != own.shape or first.dtype != own.dtype:
-            return output
-        return (first, *output[1:]) if isinstance(output, tuple) else first
+        forms = [(x.shape, x.dtype) for x in (*given, own) if isinstance(x, Tensor)]
+        if len(forms) < 2 or forms[0] != forms[1]:
+            raise UserError(f"{name!r} is no cut: its output has not the form of its first input")
+        return (given.pop(), *output[1:]) if isinstance(output, tuple) else given.pop()
 
-    module.register_forward_pre_hook(keep)
+    module.register_forward_pre_hook(keep, with_kwargs=True)
     module.register_forward_hook(identity)
 
 

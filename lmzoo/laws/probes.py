@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import LanguageModel, Score, Task
+from lmzoo.functional.copied import trained_weights
 from lmzoo.laws.tiny import batch, every_sequence, log_prob, new_model, next_log_prob
 
 TOLERANCE = 1e-6
@@ -45,6 +46,8 @@ SUMMED = 2**22
 """Largest number of tokens read for the sums over a vocabulary; there are fewer sums if need be."""
 SAMPLED = 4096
 """Of a larger vocabulary, the sum over this number of tokens must not exceed 1."""
+ROUNDS = 8
+"""Most rounds of `future` with other positions and tokens; none for the zoo's three tokens."""
 ROWS = 6
 """Sequences in the batches of `pads`, `mates` and `steps`."""
 
@@ -136,9 +139,27 @@ class Probes:
         return max(
             _deviation(after[i, :u], before[i, :u])
             for training in self.modes
-            for before, after in [[self._with(v, training=training) for v in (0, 1)]]
-            for i, u in enumerate(self.cuts)
+            for cuts, (before, after) in self._pairs(training=training)
+            for i, u in enumerate(cuts)
         )
+
+    def _pairs(self, *, training: bool) -> Iterator[tuple[list[int], list[Tensor]]]:
+        """Yield positions, and the outputs of two batches that differ from these positions on."""
+        V, T, count = self.subject.vocab, self.subject.length, len(self.cuts)
+        for v in range(1, min(V, 3)):
+            yield self.cuts, [self._with(own, training=training) for own in (0, v)]
+        generator = torch.Generator().manual_seed(self.seed)
+        places, tokens = (torch.randperm(n, generator=generator) for n in (T - 1, V))
+        tokens = torch.cat([torch.arange(8, -2, -1) % V, tokens])  # special tokens first
+        rows, rounds = torch.arange(count), -(-max(len(tokens), T - 1) // count)
+        for i in range(min(ROUNDS, rounds) if V > 3 else 0):
+            own, drawn = rows + i * count, [self._random(count, 5 + 3 * i + j) for j in range(3)]
+            cuts = places[own % (T - 1)] + 1
+            for j, part in enumerate(drawn):  # the last token that is kept, then two others
+                part[rows, cuts - int(j == 0)] = tokens[(own + j) % len(tokens)]
+            pair = (drawn[0].where(torch.arange(T) < cuts[:, None], x) for x in drawn[1:])
+            full = torch.full((count,), T)
+            yield cuts.tolist(), [self._outputs(x, full, training=training) for x in pair]
 
     def itself(self) -> float:
         """Sum the probabilities of all tokens at each position."""
@@ -294,9 +315,9 @@ def disturbed(model: LanguageModel, task: Task | None = None) -> LanguageModel:
 
 @torch.no_grad()
 def disturb(module: nn.Module) -> None:
-    """Add noise to every weight, in place."""
+    """Add noise to every weight that is trained, in place."""
     generator = torch.Generator().manual_seed(derive_seed(0, "disturbed"))
-    for weight in module.parameters():
+    for weight in trained_weights(module):
         std = min(DISTURBANCE, weight.shape[-1] ** -0.5) if weight.dim() > 1 else DISTURBANCE
         kind = torch.complex128 if weight.is_complex() else torch.float64
         noise = torch.randn(weight.shape, generator=generator, dtype=kind)

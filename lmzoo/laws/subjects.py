@@ -154,7 +154,8 @@ class Runner:
 
         In evaluation they are its own: a model that keeps state between calls is found.
         """
-        given = (tokens, lengths) if self.takes_lengths else (tokens,)
+        own = tokens.clone()  # a model may change it
+        given = (own, lengths) if self.takes_lengths else (own,)
         cache = {"use_cache": False} if self.transformer else {}
         states = random.getstate(), np.random.get_state()
         kept: Any = contextlib.nullcontext()

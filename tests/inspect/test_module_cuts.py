@@ -137,6 +137,7 @@ def test_what_changes_nothing_or_is_the_same_function_is_listed_once() -> None:
     same = [{cut.name, *cut.aliases} for cut in found]
     assert any({"hold b.weight", "zero layer"} <= names for names in same), "b's bias remains"
     assert {"hold layer.weight"} in same, "its bias passes through b"
+    assert not cut_copy(tied(), "hold readout.weight").embedding.weight.any(), "its second name"
 
 
 def test_cuts_on_which_a_module_fails_or_learns_nothing_are_left_out() -> None:
@@ -206,12 +207,6 @@ def tied() -> Own:
     return module
 
 
-def pruned() -> Own:
-    module = Own()
-    prune.l1_unstructured(module.layer, "weight", 0.3)
-    return module
-
-
 def in_checkpoint(module: Any, x: torch.Tensor) -> torch.Tensor:
     return torch.utils.checkpoint.checkpoint(module.layer, x, use_reentrant=True)
 
@@ -228,7 +223,7 @@ def normed(*args: Any, **options: Any) -> nn.Module:
 @pytest.mark.parametrize(
     ("made", "name"),
     [
-        (lambda: recurrent(width=4, proj_size=4), "hold layer.weight_hr_l0"),
+        (lambda: Own(call=lambda m, x: m.layer(input=x)), "identity layer"),
         (lambda: recurrent(width=6, proj_size=6), "hold layer.weight_hr_l0"),
         (tied, "hold embedding.weight"),
         (lambda: Own(call=lambda m, x: (m.layer(x) * m.wave).imag, wave=WAVE), "hold wave"),
@@ -236,7 +231,10 @@ def normed(*args: Any, **options: Any) -> nn.Module:
         (lambda: Own(NORM(nn.Linear(8, 8))), "zero layer"),
         (lambda: Own(nn.utils.weight_norm(nn.Linear(8, 8))), "hold layer.weight_g"),
         (lambda: Own(nn.utils.spectral_norm(nn.Linear(8, 8))), "zero layer"),
-        (pruned, "hold layer.weight_orig"),
+        (
+            lambda: Own(prune.l1_unstructured(nn.Linear(8, 8), "weight", 0.3)),
+            "hold layer.weight_orig",
+        ),
         (lambda: Own(call=in_checkpoint), "identity layer"),
         (Silent, "identity layer"),
         (lambda: torch.compile(Own(), backend="eager"), "identity _orig_mod.layer"),
@@ -290,6 +288,7 @@ def test_a_module_without_one_answer_is_refused_in_one_line(made: Any, message: 
     [
         (Own(), "zero readuot", "no cut 'zero readuot' of this module; near: zero readout"),
         (Own(nn.LazyLinear(8)), "hold layer.weight", "has no shape"),
+        (Own(), "identity embedding", "'identity embedding' is no cut: its output has not"),
         *(
             (recurrent(), f"hold layer.weight_hh_l0[{part}]", "part . of . of 'layer.weight_hh_l0'")
             for part in ("0/4", "5/4", "1/0", "1/7")
@@ -299,4 +298,4 @@ def test_a_module_without_one_answer_is_refused_in_one_line(made: Any, message: 
 @pytest.mark.filterwarnings("ignore")
 def test_a_cut_that_is_not_there_is_one_line(module: Own, name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        apply_cut(module, name)
+        cut_copy(module, name)(TOKENS)

@@ -64,27 +64,11 @@ def rotated(*, leaks: bool) -> Normalised:
     return model
 
 
-def pruned() -> Normalised:
-    model = Normalised(nn.Linear(8, 8))
-    prune.l1_unstructured(model.layer, "weight", 0.3)
-    return model
-
-
 class Silent(Normalised):
-    def train(self, mode: bool = True) -> None:  # noqa: FBT001, FBT002
-        super().train(mode)
-
-
-class Untrained(Normalised):
     def train(self, mode: bool = True) -> Any:  # noqa: FBT001, FBT002
-        if mode:
+        super().train(mode)
+        if mode and isinstance(self.layer, nn.Tanh):
             raise RuntimeError("for inference only")
-        return super().train(mode)
-
-
-def on_meta() -> nn.Module:
-    with torch.device("meta"):
-        return nn.Sequential(nn.Embedding(V, 8), nn.Linear(8, V))
 
 
 def uniform(tokens: Tensor) -> Tensor:
@@ -95,7 +79,13 @@ def uniform_scores(tokens: Tensor, lengths: Tensor) -> Tensor:
     return torch.full((len(tokens), tokens.shape[1] - 1), -math.log(V))
 
 
-NOTHING = torch.zeros(())
+def peeks(x: Tensor, where: Tensor) -> Tensor:
+    """Return log-probabilities that read the next token in some places."""
+    read = F.pad(where * x[:, 1:], (0, 1))
+    return (read[..., None] * torch.arange(V)).double().log_softmax(-1)
+
+
+NOTHING, MASK = torch.zeros(()), nn.Parameter(torch.ones(20, 20).tril() > 0, requires_grad=False)
 RIGHT: dict[str, Call] = {
     "a function": lambda: uniform,
     "a function of tokens and lengths": lambda: uniform_scores,
@@ -108,7 +98,13 @@ RIGHT: dict[str, Call] = {
     "complex weights": lambda: rotated(leaks=False),
     "a lazy layer": lambda: Normalised(nn.LazyLinear(8)),
     "weight norm": lambda: Normalised(nn.utils.weight_norm(nn.Linear(8, 8))),
-    "pruned weights": pruned,
+    "pruned weights": lambda: Normalised(prune.l1_unstructured(nn.Linear(8, 8), "weight", 0.3)),
+    "a frozen mask": lambda: Normalised(
+        nn.ParameterList([MASK]), lambda m, x: m.layer[0][: x.shape[1], : x.shape[1]].to(x) @ x
+    ),
+    "tokens changed in place": lambda: (
+        lambda x: F.one_hot(x.add_(1) % V, V).double().log_softmax(-1)
+    ),
     "train() without a result": Silent,
     "TorchScript": lambda: torch.jit.script(
         nn.Sequential(nn.Embedding(V, 8), nn.Linear(8, V), nn.LogSoftmax(-1))
@@ -130,6 +126,8 @@ def test_a_normalised_causal_model_passes(kind: str) -> None:
     [
         (Normalised(bidirectional=True), "future"),
         (rotated(leaks=True), "future"),
+        (lambda x: peeks(x, x[:, 1:] == 9), "future"),
+        (lambda x: peeks(x, torch.arange(1, x.shape[1]) == 12), "future"),
         (Normalised(nn.BatchNorm1d(8), lambda m, x: m.layer(x.mT).mT), "mates"),
         (Net(), "itself"),
         (lambda tokens: torch.where(tokens == 3, -0.1, -math.log(V)), "itself"),
@@ -185,13 +183,16 @@ def test_rows_and_models_of_the_zoo_are_subjects() -> None:
         (lambda tokens: tokens[:, 70], V, "fails on tokens of shape (2, 65): IndexError"),
         (lambda tokens: None, V, "returns NoneType; expected a tensor"),
         (lambda tokens: exit(3), V, "fails on tokens of shape (2, 65): SystemExit"),
-        (Untrained(), V, "fails on tokens of shape (2, 65) in training: RuntimeError: for inf"),
-        (on_meta(), V, "on the device meta"),
+        (
+            Silent(nn.Tanh()),
+            V,
+            "fails on tokens of shape (2, 65) in training: RuntimeError: for inf",
+        ),
+        (nn.Embedding(V, V, device="meta"), V, "on the device meta"),
         (Normalised(call=lambda m, x: F.rrelu(x, training=True)), V, "nothing can be compared"),
         (Normalised(nn.LazyBatchNorm1d()), V, "call the lazy module once before"),
         (lambda tokens: uniform(tokens) * math.nan, V, "the model returns NaN"),
     ],
-    ids=range(13),
 )
 def test_a_wrong_model_is_an_error_of_one_line(model: Any, vocab: int | None, message: str) -> None:
     with pytest.raises(UserError) as caught:
