@@ -181,7 +181,7 @@ def rank(
     """Return the ranking of a study, one row a point, the best first.
 
     Printed, it is the short form of `lmzoo rank`; in a notebook it also shows the forest plot.
-    `lmzoo rank STUDY --format json` has the same columns (`tables/columns.py`).
+    `lmzoo rank STUDY --format json` has the same columns (`lmzoo/lab/analysis/columns.py`).
 
     Args:
         study: Its folder, a file of records, or its name (or the beginning) in `runs/`.
