@@ -26,7 +26,7 @@ FINISHED = {
     "successful", "terminated", "ok", "passed", "keep", "discard", "published",
 }  # fmt: skip
 """States of runs whose results count: of W&B, MLflow, Optuna, Ray Tune, SLURM and others."""
-COUNTED, DIVERGED, DELETED = "counted", "diverged", "deleted"
+COUNTED, DIVERGED, DELETED, MEANS = "counted", "diverged", "deleted", "means and other summaries"
 UNFINISHED, OTHER, NO_PAIR = "not finished", "other rows of runs", "without a pair"
 YES = {"true", "t", "yes", "y", "1", "1.0"}
 NOTHING = {"none", "null", "nan", "na", "n/a", "<na>"}
@@ -61,10 +61,10 @@ of a finished run."""
 SEEDS = r"(.*[./ _-])?(seeds?|random_state)"
 END = r"((summary(Metrics)?|global|train(er|ing)|last|final|current)[./_])*_?(step|epoch|iteration)"
 """A column that says where a run ended."""
-STEPS = r"(.*[./ _-])?(step|epoch|iter|iteration)s?"
+STEPS = r"(.*[./ _-])?((time)?step|epoch|iter|iteration|episode|frame|round|generation|update)s?"
 RUNS = (RUN, "run_id", "trial_id", "run_name", "Run")
 """Columns that tell runs apart where there is no seed."""
-NAMES = (RUN, "Name", "run_name", "name", "displayName")
+NAMES = (RUN, "Name", "run_name", "name", "displayName", "run_id", "Run", "trial_id")
 """Columns of names of runs, for `--parse`."""
 HIGHER = (
     r"(.*[^a-z])?(acc|accuracy|au(ro|pr)?c|f1|m?ap|m?iou|dice|precision|recall|bleu|rouge|chrf|"
@@ -78,6 +78,8 @@ LOWER = (
 SHOWN = 3
 """Examples in a line."""
 KEY = ("table", "variant", "key")
+SUMMARIES = {"mean", "avg", "average", "median", "std", "stdev", "sd", "sem", "mean±std"}
+"""Words in a column of numbers, such as that of the seed, which say that a row is no run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +163,7 @@ def account(results: Any, question: Question) -> Account:
             "table": labels[q.within] if q.within else pl.repeat("", len(frame), eager=True),
             "variant": pl.select(pl.concat_str(*(labels[c] for c in columns), separator=", ")),
             "key": _seeds(frame[key], notes) if key else pl.Series(range(len(frame))),
-            "state": _states(frame, free, q.finished, notes),
+            "state": _states(frame, [*free, *filter(None, [seed])], q.finished, notes),
         },
         {"table": pl.String, "variant": pl.String, "key": pl.String, "state": pl.String},
     ).with_row_index("row")
@@ -169,7 +171,9 @@ def account(results: Any, question: Question) -> Account:
     if rows.filter(whole).is_empty():
         needed = dict.fromkeys(filter(None, (*columns, q.within, key)))
         raise UserError(f"no row has a value of {' and '.join(needed)}")
-    lacking = pl.when(whole).then(pl.lit("")).otherwise(pl.lit("without a variant, seed or table"))
+    cells = [*labels.items(), *([(key, rows["key"])] if key else [])]
+    empty = (pl.when(c.is_null()).then(pl.lit(f"without a value of {name}")) for name, c in cells)
+    lacking = pl.coalesce(*empty, pl.lit(""))
     diverged = pl.col("state") == DIVERGED
     rows = rows.with_columns(
         seed=pl.col("key") if key else pl.lit(None),
@@ -197,9 +201,13 @@ def account(results: Any, question: Question) -> Account:
     )
     if step is not None:
         rows = _without_gaps(rows, rows.filter(known, whole), notes)
-    hint = next((c for c in free if re.fullmatch(STEPS, c, re.IGNORECASE)), "COLUMN")
+    twice = rows.filter("known", whole).filter(pl.struct(KEY).is_duplicated())
+    twice = frame[twice.join(twice.head(1), on=KEY, how="semi")["row"].to_list()]
+    hints = [c for c in free if re.fullmatch(STEPS, c, re.IGNORECASE)]
+    hint = next((c for c in hints if 2 * twice[c].drop_nulls().n_unique() > len(twice)), "COLUMN")
     at = str(at).replace(q.metric + LAST_STEP, "step")
-    runs = _runs(rows.filter(whole, pl.col("why") != DELETED), step, at, key, hint, notes)
+    is_run = ~pl.col("why").is_in([DELETED, MEANS])
+    runs = _runs(rows.filter(whole, is_run), step, at, key, hint, notes)
     is_other = pl.lit(step is not None) & ~pl.col("row").is_in(runs["row"].implode())
     why = pl.when(pl.col("why") != "").then("why").when(is_other).then(pl.lit(OTHER))
     why = why.when(pl.col("value").is_null()).then(pl.lit(f"without a value of {q.metric}"))
@@ -232,7 +240,12 @@ def _runs(
         return f"variant {row['variant']!r}, {key} {row['key']}"
 
     known, has_step = rows.filter("known"), pl.col("step").is_finite().fill_null(value=False)
-    for row in known.filter(pl.struct(KEY).is_duplicated()).to_dicts() if step is None else ():
+    names = known.group_by(KEY, maintain_order=True).agg(pl.col("name").unique(maintain_order=True))
+    for row in names.filter(pl.col("name").list.len() > 1).to_dicts():
+        raise UserError(f"two runs have {shown(row)}: {row['name'][0]!r} and {row['name'][1]!r}")
+    several = known.filter(pl.struct(KEY).is_duplicated())
+    is_one = (several.group_by(KEY).agg(pl.col("step").n_unique())["step"] == 1).all()
+    for row in several.to_dicts() if step is None or is_one else ():
         raise UserError(
             f"two rows have {shown(row)}; --step {hint} keeps the last row of each run, "
             "--within COLUMN compares each value of a column by itself, more --by or another "
@@ -240,9 +253,6 @@ def _runs(
         )
     for row in known.filter(~has_step).to_dicts() if step is not None else ():
         raise UserError(f"row {row['row'] + 1} has no {step}; fill it, or leave out --step")
-    names = known.group_by(KEY, maintain_order=True).agg(pl.col("name").unique(maintain_order=True))
-    for row in names.filter(pl.col("name").list.len() > 1).to_dicts():
-        raise UserError(f"two runs have {shown(row)}: {row['name'][0]!r} and {row['name'][1]!r}")
     back, end = pl.col("step").last().over(KEY), pl.col("step").max().over(KEY)
     known = known.with_columns(again=(back < end) & ((pl.col("step") == back).sum().over(KEY) > 1))
     last = known.filter(pl.col("step") == pl.col("step").max().over(KEY))
@@ -268,7 +278,7 @@ def parse_column(frame: pl.DataFrame, pattern: str) -> pl.DataFrame:
     """Add the named groups of a regular expression over the names of runs; else a `UserError`."""
     column = next((c for c in NAMES if c in frame.columns), None)
     if column is None:
-        raise UserError(f"no column {RUN!r}{near(RUN, frame.columns)}")
+        raise UserError(f"--parse reads a column {', '.join(NAMES)}; rename the one of names")
     try:
         compiled = re.compile(pattern)
     except re.error as error:
@@ -363,27 +373,35 @@ def _check_history(frame: pl.DataFrame, free: Sequence[str], rows: pl.DataFrame)
     for name in (c for c in free if re.fullmatch(STEPS, c, re.IGNORECASE)):
         steps = rows.with_columns(own=_plain(frame[name]).cast(pl.Float64, strict=False))
         steps = steps.filter(why="").drop_nulls("own").group_by("variant")
-        ladders = steps.agg(pl.col("own").unique().sort())["own"].to_list()
+        orders = steps.agg("own")["own"].to_list()
+        ladders = [sorted({*own}) for own in orders]
+        rises = ladders == orders and min(map(len, orders)) > 4
         is_shared = len(ladders) > 1 and all(own == ladders[0] for own in ladders)
         for own in ladders:
             strides = {round(b - a, 9) for a, b in itertools.pairwise(own)}
             from_start = len(strides) == 1 and own[0] in (0, 1, *strides)
-            if from_start or (is_shared and len(own) > 2):
+            if from_start or rises or (is_shared and len(own) > 2):
                 raise UserError(
                     f"the rows of {name} {own[0]:g}, {own[1]:g}, ... would count as runs; give "
-                    f"--step {name} with --seed COLUMN, or --within {name}"
+                    f"--step {name} with --seed COLUMN, --within {name}, or --seed {name}"
                 )
 
 
 def _unnamed(frame: pl.DataFrame, free: Sequence[str], variants: pl.Series) -> list[str]:
-    """Return a note for each column whose values number the rows of each variant."""
+    """Return a note that names the columns whose values variants share: seeds, other factors."""
     found = []
     for name in free:
         rows = pl.DataFrame({"variant": variants, "own": _plain(frame[name])}).drop_nulls()
         first, *others = [sorted(part["own"]) for part in rows.partition_by("variant")] or [[]]
-        if others and len({*first}) == len(first) > 1 and all(own == first for own in others):
-            found.append(f"each row counts as a run; is {name} a seed (--seed) or a step (--step)?")
-    return found
+        numbered = len({*first}) == len(first) > 1 and all(own == first for own in others)
+        shared = rows.unique().group_by("own").len()["len"] > 1
+        is_number = rows["own"].str.contains(f"^{NUMBER}$").all()
+        is_factor = len(shared) > 1 and (shared.all() if is_number else shared.any())
+        is_state = any(_is_named(name, flag[0]) for flag in FLAGS if flag[0] != ANY)
+        if others and (numbered or is_factor) and not is_state:
+            found.append(name)
+    ways = "a seed (--seed), a step (--step) or a factor (--by, --within)"
+    return [f"each row counts as a run; is {' or '.join(found[:SHOWN])} {ways}?"] if found else []
 
 
 def _direction(higher: dict[str, bool | None], q: Question, notes: list[str]) -> bool:
@@ -415,6 +433,9 @@ def _states(
         own = [text or "" for text in _plain(frame[name])] if name != STATE else []
         words = [text.lower() for text in own]
         given = {*filter(None, words)}
+        rest = [re.fullmatch(NUMBER, word) for word in given - SUMMARIES]
+        if rest and all(rest):
+            result = [MEANS if words[i] in SUMMARIES else r for i, r in enumerate(result)]
         read = [
             f for f in FLAGS if (given & f[1] if f[0] == ANY else given and _is_named(name, f[0]))
         ]

@@ -47,9 +47,9 @@ FRAMES = {b"PAR1": pl.read_parquet, b"ARROW1": pl.read_ipc}
 PARTS = {
     "result.json": "training_iteration", "progress.csv": "training_iteration",
     "trainer_state.json": "step", "metrics.csv": "step", "wandb-summary.json": None,
-    "all_results.json": None, "metrics.json": "step",
+    "all_results.json": None, "metrics.json": "step", "progress.txt": None, "scalars.json": "step",
 }  # fmt: skip
-"""Files of one run: Ray Tune, Hugging Face, Lightning, W&B, Sacred -> the column of the step.
+"""Files of one run: Ray Tune, Hugging Face, ..., Sacred, Spinning Up, mmengine -> its step.
 The first kind counts."""
 TABLES = {
     ".csv": ".csv", ".tsv": ".tsv", ".parquet": ".parquet",
@@ -194,11 +194,12 @@ def _folder(path: Path) -> Source:
         return Source(frame_of(read_boards(boards, path)))
     tables = [file for file in files if _kind(file)]
     tables = [file for file in tables if file.name not in SETTINGS] or tables
-    if len(set(map(_kind, tables))) == 1:
+    kinds = Counter(map(_kind, tables))
+    if len(kinds) == 1:
         return _files(tables, path, None, whole=False)
     raise UserError(
         f"{path} has neither runs of MLflow, W&B, Tune, Lightning or Hugging Face, nor event files "
-        f"of TensorBoard, nor tables of one kind ({len(tables)} tables)"
+        f"of TensorBoard, nor tables of one kind ({dict(kinds) or 'none'}): give a folder of one"
     )
 
 

@@ -124,6 +124,7 @@ def read_csv(text: str) -> Source:
             lines.insert(0, first[1:])
             skipped -= 1
             break
+    lines = [line for line in lines if not re.fullmatch(r"[\s|:+-]*---[\s|:+-]*\|?", line)]
     if not separator:
         separator, lines = _separator(lines)
     rows: list[list[str]] = []

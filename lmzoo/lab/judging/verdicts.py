@@ -121,8 +121,9 @@ def _why_nothing(table: pl.DataFrame, metric: str) -> str:
         return "the variants share no two seeds with a number; give --unpaired"
     if table["seeds"].max() == 0:
         return f"no run has a value of {metric}"
-    if not few["seeds"].min():
-        return f"variant {few.sort('seeds')['variant'][0]!r} has no run that counts"
+    few = few.sort(pl.col("against").is_not_null(), maintain_order=True)  # the reference first
+    if not few["seeds"][0]:
+        return f"variant {few['variant'][0]!r} has no run that counts"
     return (
         f"variant {few['variant'][0]!r} has a single seed; how much a loss varies between seeds "
         "needs two runs or more of each variant"

@@ -24,9 +24,10 @@ from tests.lab.judging.test_sources import RUNS, changed, chart, said, table
         (table([(*r, 1) for r in RUNS], "variant,seed,loss, loss"), "two columns are named 'loss'"),
         (table([*RUNS, ("cand", "1.0", 2)]), "two rows have variant 'cand', seed 1"),
         (table([(*r, *r) for r in RUNS], "variant,a_seed,loss,x,b_seed,y"), "a_seed or b_seed?"),
-        (table([(r[0], e, r[2]) for r in RUNS for e in (1, 2)], "variant,epoch,loss"), "epoch 1, "),
+        (table([(r[0], e, 1) for r in RUNS for e in (1, 2)], "variant,n timesteps,loss"), "ps 1, "),
         (table([(v, e, 1) for v in "ab" for e in (5, 9, 30)], "variant,epoch,loss"), "epoch 5, "),
-        (table([(*r, e) for r in RUNS for e in (0, 1)], "variant,seed,loss,epoch"), "--step epoch"),
+        (table([("a", 5 + e * e, 1) for e in range(5)], "variant,step,loss"), "step 5, 6, ..."),
+        (table([(*r, 9, e) for r in RUNS for e in "01"], "variant,seed,loss,step,epoch"), "step e"),
         (table([(*r, 1) for r in RUNS], "variant,seed,loss,seed"), "two columns are named 'seed'"),
         (table([(*r, "ok", "oom") for r in RUNS], "variant,seed,loss,state,state"), "two columns"),
         (table([(v, "", x) for v, _, x in RUNS]), "no row has a value of variant and seed"),
@@ -35,7 +36,7 @@ from tests.lab.judging.test_sources import RUNS, changed, chart, said, table
         (table([*RUNS, ("cand", 9, "—")], sep=";").replace(".", ","), "row 9: loss is '—'"),
         (chart([*RUNS, RUNS[-1]]), "two runs of the chart have a column 'cand-s3 - loss'"),
     ],
-    ids=range(13),
+    ids=range(14),
 )  # fmt: skip
 def test_what_can_be_read_in_two_ways_is_refused_in_one_line(content, message, tmp_path):
     with pytest.raises(UserError) as error:
@@ -55,15 +56,16 @@ HEAD = "variant,seed,step,loss"
         (table([(v + " " * (s > 1), s, x) for v, s, x in RUNS]), {}, "1 contrast with 'base'"),
         (changed("variant", "cand "), {}, "differ by blanks only, and are one: 'cand' and 'cand '"),
         (changed("variant", "BASE"), {}, "'base' and 'BASE' are two; are they one?"),
-        (changed("seed", "NaN"), {}, "6 counted, 1 without a pair, 1 without a variant, seed"),
+        (changed("seed", "NaN"), {}, "6 counted, 1 without a pair, 1 without a value of seed"),
         (changed("seed", "03"), {}, "seeds written in several ways are one: '3' and '03'"),
         (changed("seed", "3e0"), {}, "seeds written in several ways are one: '3' and '3e0'"),
         (table(head="variant,fold,loss"), {}, "each row counts as a run; is fold a seed (--seed)"),
+        (table([(v, s % 2, x) for v, s, x in RUNS], "variant,bn,loss"), {}, "run; is bn a seed"),
+        (table([*RUNS, ("base", "std", 0.01)]), {}, "9 rows read: 8 counted, 1 means and other"),
         (table([(v, x) for v, _, x in RUNS] * 2, "variant,loss"), {}, "8 rows repeat another one"),
         (table(head="variant,seed,val_acc"), {"metric": "val_acc"}, "not given for val_acc"),
         (table(head="variant,seed,valF1Score"), {"metric": "valF1Score"}, "not given"),
-        (table(), {"higher_is_better": True}, "is given for loss"),
-        (table(head="variant,seed,err"), {"metric": "err", "higher_is_better": True}, "given for"),
+        (table(head="variant,seed,err"), {"metric": "err", "higher_is_better": True}, "is given"),
         (changed("loss", ""), {}, "cand: 1 missing\nbase: 1 of 4 without a pair"),
         (changed("loss", "inf"), {}, "cand: 1 of 4 diverged"),
         (changed("loss", "nan", sep=";").replace(".", ","), {}, "7 counted, 1 diverged"),
@@ -80,15 +82,15 @@ HEAD = "variant,seed,step,loss"
         (table([*STEPS, *((*r[:2], 3, "nan") for r in RUNS)], HEAD), STEP, "NaN is read as an"),
         (table([*STEPS, ("cand", 3, 3, "nan")], HEAD), STEP, "7 counted, 1 diverged, 9 other"),
     ],
-    ids=range(27),
+    ids=range(28),
 )  # fmt: skip
 def test_what_is_guessed_or_left_out_is_said(content, question, text, tmp_path: Path) -> None:
     assert text in said(content, tmp_path, **question)
 
 
 def test_what_is_plain_is_not_said(tmp_path: Path) -> None:
-    rows = [(v, i, x) for i, (v, _, x) in enumerate(RUNS)]
-    assert "each row" not in said(table(rows, "variant,id,loss"), tmp_path)
+    rows = [(v, i, x, ("keep", "discard")[i % 2]) for i, (v, _, x) in enumerate(RUNS)]
+    assert "each row" not in said(table(rows, "variant,id,loss,status"), tmp_path)
     accuracy = table(head="variant,seed,val_acc")
     assert "given for" not in said(accuracy, tmp_path, metric="val_acc", higher_is_better=True)
     lengths = [("a", *r) for r in STEPS if r[2] < 2] + [("b", *r) for r in STEPS]
@@ -117,6 +119,8 @@ def test_the_last_row_that_has_the_metric_counts(tmp_path: Path) -> None:
     assert "several values" not in found
     with pytest.raises(UserError, match="row 25 has no step; fill it"):
         said(table([*rows, ("base", 0, "nan", 1)], HEAD), tmp_path, step="step")
+    with pytest.raises(UserError, match="two rows have"):  # a setting orders no rows
+        said(table([(*r[:2], 9, r[3]) for r in STEPS], HEAD), tmp_path, step="step")
 
 
 CELLS = st.one_of(
