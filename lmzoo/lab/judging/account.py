@@ -375,7 +375,7 @@ def _check_history(frame: pl.DataFrame, free: Sequence[str], rows: pl.DataFrame)
         steps = steps.filter(why="").drop_nulls("own").group_by("variant")
         orders = steps.agg("own")["own"].to_list()
         ladders = [sorted({*own}) for own in orders]
-        rises = ladders == orders and min(map(len, orders)) > 4
+        rises = ladders == orders and min(map(len, orders), default=0) > 4
         is_shared = len(ladders) > 1 and all(own == ladders[0] for own in ladders)
         for own in ladders:
             strides = {round(b - a, 9) for a, b in itertools.pairwise(own)}
