@@ -284,7 +284,7 @@ def squares(frame: pl.DataFrame) -> list[dict[str, Any]]:
     for row in frame.drop_nulls("effect").to_dicts():
         first, second = row["first"], row["second"] or row["first"]
         excludes_zero = row["effect_low"] is not None and row["effect_low"] * row["effect_high"] > 0
-        value = format_number(round(row["effect"], 2) + 0.0, "+.2f")
+        value = format_number(row["effect"], "+.2f")
         shown = {
             "text": value if excludes_zero else f"({value})",
             "value": round(row["effect"], 9),  # further digits depend on the machine

@@ -122,5 +122,5 @@ def test_the_tables_and_the_squares_have_the_planted_effects(toy):
     shown = {(s["x"], s["y"]): s for s in squares(report.frame)}
     assert len(shown) == 8 + 2 * (28 - 6)
     assert shown["carry", "carry"]["text"] == "+1.00"
-    assert shown["gate_bias", "gate_bias"]["text"] == "(+0.00)"
+    assert shown["gate_bias", "gate_bias"]["text"] == "(0.00)"
     assert ("input_to_gate", "write") not in shown

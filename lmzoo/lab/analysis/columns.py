@@ -167,7 +167,9 @@ def maximized(table: pl.DataFrame, frame: str) -> pl.DataFrame:
         if column.unit and len(column.ends) == 2:
             low, high = column.ends
             names |= {low: high, high: low}
-    return table.with_columns(-pl.col(old).alias(new) for new, old in names.items())
+    return table.with_columns(
+        (-pl.col(old)).replace(-0.0, 0.0).alias(new) for new, old in names.items()
+    )
 
 
 def _perplexities(table: pl.DataFrame, frame: str) -> pl.DataFrame:

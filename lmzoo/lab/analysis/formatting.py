@@ -96,8 +96,9 @@ def format_probability(value: float | None) -> str:
 
 
 def format_number(value: int | float | None, form: str) -> str:
-    """Return the number in this format, "—" for None."""
-    return MISSING if value is None else f"{value:{form}}".replace("-", "−")
+    """Return the number in this format, "—" for None; one that is rounded to 0 has no sign."""
+    text = MISSING if value is None else f"{value:{form}}".replace("-", "−")
+    return text.lstrip("+−") if {*text} <= {*"+−0.%"} else text
 
 
 def format_duration(seconds: float) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from lmzoo.lab.analysis.columns import FRAMES, LINEAR, NEAR_LOSS, Column, in_unit
 from lmzoo.lab.analysis.comparison import compare_points
-from lmzoo.lab.analysis.formatting import PERPLEXITIES
+from lmzoo.lab.analysis.formatting import PERPLEXITIES, format_mean
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import FIVE_GRAM, rank_points
 from lmzoo.lab.analysis.ranking_table import study_ranking
@@ -105,6 +105,9 @@ def test_a_column_is_added_in_one_place(toy, half_column, no_charts):
     page = unescape(render_report(toy.path))
     assert "half of the loss's interval" in page
     assert f">{shown}</td>" in page
-    bits = study_ranking(toy.path, unit="bpc")
-    own = bits.frame["planted_half"].drop_nulls().to_list()[0]
-    assert own == pytest.approx(value / np.log(2) / 2)
+    bits = study_ranking(toy.path, unit="bpc").frame["planted_half"].drop_nulls()[0]
+    assert bits == pytest.approx(value / np.log(2) / 2)
+
+
+def test_a_number_that_is_rounded_to_zero_has_no_sign():
+    assert format_mean(-0.0004, -0.0024, 0.0016, "+.3f") == "0.000 ±0.002"
