@@ -154,7 +154,10 @@ def _better(row: Mapping[str, Any]) -> str:
 def _effect(row: Mapping[str, Any], verb: str, low: float | None, high: float | None) -> str:
     if row["difference"] is None:
         return f"{row['label']} ({row['confirm_diverged']} of {row['confirm']} seeds diverged)"
-    return f"{row['label']} ({verb} {_range(low, high)} {effect_words(row['metric'])})"
+    margin = float(f"{row['margin']:.3g}")  # as shown: no end beyond it is rounded below it
+    least = next((n for n in range(2, 7) if low is not None and round(low, n) >= margin), 2)
+    effect = _range(low, high, least=least)
+    return f"{row['label']} ({verb} {effect} {effect_words(row['metric'])})"
 
 
 def _undecided(row: Mapping[str, Any]) -> str:
@@ -175,7 +178,7 @@ def _range(low: float | None, high: float | None, *, least: int = 2) -> str:
     form = f".{digits}f"
     if 0 < high - low < 1e-4:
         form = f".{digits_of(high - low, (low, high), 4, 9)}"
-    ends = [format_number(float(f"{end:{form}}") + 0.0, form) for end in (low, high)]
+    ends = [format_number(end, form) for end in (low, high)]
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 
 

@@ -64,13 +64,7 @@ def test_divergence_has_a_column_and_is_never_better_or_negligible(ranked):
     assert words(frame)["wild"] == "undecided"
     assert words(frame)["none"] == "worse"
     table = study_ranking(ranked.path).tables[0]
-    shown = dict(
-        zip(
-            [r[1] for r in table.rows],
-            [r[table.header.index("diverged")] for r in table.rows],
-            strict=True,
-        )
-    )
+    shown = {r[1]: r[table.header.index("diverged")] for r in table.rows}
     assert shown["cut wild"] == "1/5, p 0.500"
     assert shown["cut none"] == "5/5, p 0.004"
     assert shown["cut carry"] == ""
@@ -84,8 +78,7 @@ def test_an_old_study_names_its_baselines_by_their_labels(ranked):
 
 
 def test_the_first_lines_say_the_verdicts(ranked):
-    lines = verdict_lines(rank(ranked))
-    better, same, worse, open_ = lines
+    better, same, worse, open_ = lines = verdict_lines(rank(ranked))
     assert better.startswith("better than 'cut full' by more than 0.02 nats: cut gate (gains 0.")
     assert same.startswith("negligible difference from 'cut full', below 0.02 nats: cut same (−0.0")
     assert worse.startswith("worse than 'cut full' by more than 0.02 nats: cut carry (costs 0.")
@@ -93,6 +86,8 @@ def test_the_first_lines_say_the_verdicts(ranked):
     heading = study_ranking(ranked.path).heading
     assert heading[1 : 1 + len(lines)] == lines
     assert load_study(ranked.path).study["question"] == heading[0]
+    close = rank(ranked).with_columns(margin=0.004, difference_low=0.0042, difference_high=0.03)
+    assert "than 0.004 nats: cut carry (costs 0.004 to 0.030 nats)" in verdict_lines(close)[2]
 
 
 def test_a_point_with_one_seed_needs_a_second_one_and_not_a_thousand(toy):
