@@ -373,7 +373,7 @@ COMPARISON = (
     ),
     Column(
         "rank_low", None, "rank", _ranks, ("compared",), ends=("rank_high",), place=1,
-        legend="95 % interval over seeds and test sequences",
+        legend="95 % interval over seeds, test sequences and tuning",
     ),
     Column("p", None, "p", lambda row, _: format_p(row["p"]), ("compared",), place=7),
 )  # fmt: skip

@@ -93,7 +93,7 @@ def compare_points(folder: StudyFolder, *, metric: str = "token") -> pl.DataFram
         found = _difference(losses.get(p), losses[reference_id], uncertain)
         rows.append({"point": p, "reference": p == reference_id, **found})
     compared = pl.DataFrame(rows, SCHEMA)
-    compared = compared.hstack(_ranks(compared["point"], losses, losses[reference_id]))
+    compared = compared.hstack(_ranks(compared["point"], losses, losses[reference_id], tuning))
     asked = asked_contrasts(part, folder.study)
     p = compared["p_raw"].cast(pl.Float64).fill_null(np.nan).to_numpy()
     adjusted = pl.Series("p", holm(np.where(asked, p, np.nan)))
@@ -122,8 +122,9 @@ def _difference(
 
 
 def _ranks(
-    points: pl.Series, losses: Mapping[str, SequenceLosses], reference: SequenceLosses
-) -> pl.DataFrame:
+    points: pl.Series, losses: Mapping[str, SequenceLosses], reference: SequenceLosses,
+    tuning: Mapping[str, float],
+) -> pl.DataFrame:  # fmt: skip
     """Return rank intervals of the points that have all sequences, over the seeds of most points.
 
     The reference has more seeds than the others: of those, at least half of the points have each.
@@ -136,7 +137,8 @@ def _ranks(
     paired = {p: paired_losses(losses[p], reference)[0] for p in points if p in losses}
     shape = reference.contributions.shape
     complete = {p: values for p, values in paired.items() if values.shape == shape}
-    low, high = two_way_rank_intervals(np.stack(list(complete.values())))
+    square = [tuning[p] for p in complete]
+    low, high = two_way_rank_intervals(np.stack(list(complete.values())), square)
     ends = {p: (a, b) for p, a, b in zip(complete, low, high, strict=True) if not np.isnan(a)}
     intervals = [ends.get(p, (None, None)) for p in points]
     schema = {"rank_low": pl.Int64, "rank_high": pl.Int64}

@@ -91,16 +91,16 @@ def two_way_difference(
     return TwoWayDifference(mean, mean - half, mean + half, p, better, *errors)
 
 
-def two_way_rank_intervals(points: ArrayLike) -> tuple[Array, Array]:
+def two_way_rank_intervals(points: ArrayLike, tuning: ArrayLike = 0.0) -> tuple[Array, Array]:
     """Return the lowest and highest plausible rank of each point, (P,) each; NaN with one seed.
 
-    Rank 1 is the least loss. `points` are contributions (P, S, N).
+    Rank 1 is the least loss. `points` are contributions (P, S, N), `tuning` the τ² of each, (P,).
     """
     x = np.asarray(points, np.float64)
-    P = len(x)
+    P, square = len(x), np.broadcast_to(tuning, len(x))
     higher, p = np.full((2, P, P), np.nan)
     for i, j in combinations(range(P), 2):
-        found = two_way_difference(x[j], x[i])
+        found = two_way_difference(x[j], x[i], float(square[i] + square[j]))
         higher[i, j], higher[j, i] = found.mean, -found.mean
         p[i, j] = p[j, i] = 2 * min(found.better, 1 - found.better)
     sure = np.array([holm(row) < 1 - LEVEL for row in p])
