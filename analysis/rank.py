@@ -4,7 +4,7 @@
     python analysis/rank.py docs/results/records/gru_ablation-captions.parquet
 
 The study is a folder, a file of records, or a name in runs/. The verdicts are those of
-`lmzoo rank`, which has more columns. A difference is that of the means, as there.
+`lmzoo rank`, which has more columns, and so are the differences.
 """
 
 import polars as pl
@@ -16,18 +16,13 @@ from lmzoo.base.command_line import run_command
 def ranking(study: str) -> pl.DataFrame:
     """Return one row a point, the best first."""
     runs = lmzoo.runs(study).filter("chosen")
-    base = runs.filter("reference")["test"].mean()
-    points = (
-        runs.group_by("label")
-        .agg(
-            pl.col("test").mean().alias("mean"),
-            pl.col("test").std().alias("sd"),
-            pl.col("test").count().alias("seeds"),
-            pl.col("parameters").first(),
-        )
-        .with_columns(difference=pl.col("mean") - base)
+    points = runs.group_by("label").agg(
+        pl.col("test").mean().alias("mean"),
+        pl.col("test").std().alias("sd"),
+        pl.col("test").count().alias("seeds"),
+        pl.col("parameters").first(),
     )
-    verdicts = lmzoo.rank(study).select("rank", "label", "verdict")
+    verdicts = lmzoo.rank(study).select("rank", "label", "verdict", "difference")
     return verdicts.join(points, on="label").sort("rank", nulls_last=True)
 
 
