@@ -12,16 +12,16 @@ The reference has its own variance: it enters all contrasts, so that no other po
 it; but a variance below that of the points is luck. Its skewness g widens the interval, because the
 mean of skewed numbers is low where their variance is estimated too low; with fewer than eight seeds
 it is not known. Nor do few seeds show that one in five of them fails, and then all contrasts are
-wrong together: the last factor. Fewer than four points share no variance and have none of these
-factors: this is Welch's test.
+wrong together: the last factor. Fewer than four points, the reference included, have none of these
+factors: this is Welch's test. Three points and a reference have them, and share no variance.
 
 **Pairs.** Runs of one seed share the order of the data and initial weights. Two arms on equal seeds
 have the paired t-test: in the crash test (`docs/results/crash_test.md`) their rank correlation is
 0.3 (median), and pairs find more than means from four seeds on. With several contrasts the
 reference has more seeds than a point, and means are compared: in the recorded studies the seeds
-share 10 % of the variance (median). Only if the effects of the seeds are shown (F-test at 0.2 %)
-and reduce the variance of a contrast to less than `PAYS` of it, they are removed
-(`noise.without_seed_effects`); the seeds that only the reference has then do not count.
+share 10 % of the variance (median). Only if the effects of the seeds are shown (F-test at 0.2 %, in
+units of each point's sd) and leave less than `PAYS` of the variance of the median contrast, they
+are removed (`noise.without_seed_effects`); the seeds that only the reference has then do not count.
 
 The setting of a point whose seeds are all equal, a count model, is not a matter of chance: τ = 0. A
 diverged run has no loss: it is left out here, and `compared.py` counts it.

@@ -93,7 +93,7 @@ class Noise(NamedTuple):
 
 
 def rounding_variance(values: ArrayLike) -> float:
-    """Return γ²/12, the variance of the rounding of numbers on a grid; 0 if all are equal."""
+    """Return γ²/12 of numbers on a grid; 0 if all are equal, but for 1e-9 of their range."""
     x = np.asarray(values, np.float64)
     x = np.unique(x[np.isfinite(x)])
     if len(x) < 2:

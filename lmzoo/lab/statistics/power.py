@@ -2,7 +2,7 @@ r"""How many seeds show a difference: planning, before anything is trained.
 
     Var(n)  = v_p/n + v_r/n_r + τ_p² + τ_r²,  n_r = n√k     v: `noise.py`, τ: the tuning's sd
     power   = E P(|T_ν(δ/√Var(n))| > t_{1−α/2k, ν})          noncentral t; k contrasts
-    ν       = (n − 1)√(m − 1), if m points share their noise; else 2(n − 1)
+    ν       = (n − 1) max(2, √k); of pairs (n − 1) max(1, √k); √k from three contrasts on
 
 The expectation is over the variances that the pilot leaves possible, so that the power is reached
 on average. The least n is the plan; 10 % and 90 % quantiles of the variance give the least and the
@@ -10,8 +10,8 @@ most seeds, and `chance` is the probability that the plan has less than the powe
 diverges says nothing of the size: of n planned seeds, n(1 − q) count, where q is the share of
 diverged runs of the pilot.
 
-The root is measured (`docs/how/plan.md`): m points that vary equally would give (n − 1)(m − 1), but
-the verdicts do not know that they do.
+The root is measured (`docs/how/plan.md`): k contrasts that vary equally would give (n − 1)k, but
+the verdicts do not know that they do. A quantile is that of v_p plus that of v_r.
 """
 
 from bisect import bisect_left
