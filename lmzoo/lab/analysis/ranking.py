@@ -272,6 +272,10 @@ def add_statistics(
     whole = pl.col("rank_low", "rank_high", "seeds_needed", "sign").cast(pl.Int64)
     rank = pl.col("rank").rank("min").cast(pl.Int64)
     part = part.hstack(pl.DataFrame(columns).fill_nan(None).with_columns(whole, rank))
+    # Means without the effects of the seeds can have another order.
+    ends = {"rank_low": pl.min_horizontal, "rank_high": pl.max_horizontal}
+    known = {end: pl.when(pl.col(end) > 0).then(of(end, "rank")) for end, of in ends.items()}
+    part = part.with_columns(**known)
     return add_baseline_columns(part, losses, tuning)
 
 
