@@ -111,11 +111,7 @@ CELL_LAWS = {
 }
 """The cheap laws that a cell can break in a model."""
 
-PART_LAWS = {
-    *CELL_LAWS,
-    density.law_causal,
-    every_model.law_padding_is_ignored,
-}
+PART_LAWS = {*CELL_LAWS, density.law_causal, every_model.law_padding_is_ignored}
 """The cheap laws that a part can break; the others are about the code that all parts share."""
 
 EXPENSIVE = {

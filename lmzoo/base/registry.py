@@ -121,8 +121,7 @@ class Registry(Generic[T]):
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         """Let pydantic validate and write fields that are annotated `Annotated[Any, REGISTRY]`."""
         return core_schema.no_info_plain_validator_function(
-            self.parse,
-            serialization=core_schema.plain_serializer_function_ser_schema(self.dump),
+            self.parse, serialization=core_schema.plain_serializer_function_ser_schema(self.dump)
         )
 
 

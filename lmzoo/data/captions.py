@@ -328,11 +328,7 @@ def tail_rules() -> Choices:
     for m, be in BE.items():
         choices[f"Stay.{m}"] = {f"Wait.{m}": 1, f"Watch.{m}": 1}
         for him in HIM.values():
-            choices[f"React.{m}.{him}"] = {
-                f"Stay.{m}": 1,
-                f"Watch.{m} {him}": 1,
-                f"{be} Alone": 1,
-            }
+            choices[f"React.{m}.{him}"] = {f"Stay.{m}": 1, f"Watch.{m} {him}": 1, f"{be} Alone": 1}
     return choices
 
 

@@ -22,13 +22,7 @@ from lmzoo.contract import END, PAD, START
 from lmzoo.data.corpus import SPLITS, Corpus, Sequences, token_dtype
 from lmzoo.data.text_facts import TextFacts, text_size
 from lmzoo.data.tokenisers import Subwords
-from lmzoo.data.vocabulary import (
-    SPECIALS,
-    Reread,
-    Vocabulary,
-    build_vocabulary,
-    replace_rare_words,
-)
+from lmzoo.data.vocabulary import SPECIALS, Reread, Vocabulary, build_vocabulary, replace_rare_words
 
 Sentences = Sequence[Sequence[str]]
 """Sequences of token strings."""

@@ -103,10 +103,7 @@ class DrawnModule(nn.Module):
     _fans: Mapping[str, float] = {}
 
     def set_drawn(
-        self,
-        n: float,
-        kind: type[nn.Parameter] = nn.Parameter,
-        **shapes: tuple[int, ...] | None,
+        self, n: float, kind: type[nn.Parameter] = nn.Parameter, **shapes: tuple[int, ...] | None
     ) -> None:
         """Make parameters that are drawn from U(n); without a shape a parameter is None."""
         for name, shape in shapes.items():

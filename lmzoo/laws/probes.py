@@ -78,8 +78,7 @@ PROBES = {
     ),
     "pads": Probe("padding", "a score changes by {:.2g} nats when the padding changes"),
     "mates": Probe(
-        "batch",
-        "leak: a score changes by {:.2g} nats when the other sequences of the batch change",
+        "batch", "leak: a score changes by {:.2g} nats when the other sequences of the batch change"
     ),
     "steps": Probe(
         "step by step",

@@ -25,12 +25,7 @@ from lmzoo.lab.store.writer import Writer
 from lmzoo.lab.study.commands import CommandRun
 from lmzoo.train.checkpoint import stacked_state
 from lmzoo.train.kept_trainers import KeptTrainers
-from lmzoo.train.pack_compatibility import (
-    member_bytes,
-    pack_key,
-    packing_pays,
-    reason_not_packable,
-)
+from lmzoo.train.pack_compatibility import member_bytes, pack_key, packing_pays, reason_not_packable
 from lmzoo.train.recipe import Recipe, stored_recipe
 from lmzoo.train.run import Run, model_facts
 from lmzoo.train.trainer import Training

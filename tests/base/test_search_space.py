@@ -8,14 +8,7 @@ from hypothesis import strategies as st
 import lmzoo.zoo  # noqa: F401  registers every model
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.base.search_space import (
-    Choice,
-    FloatRange,
-    IntRange,
-    near_bound,
-    parse_range,
-    ranges,
-)
+from lmzoo.base.search_space import Choice, FloatRange, IntRange, near_bound, parse_range, ranges
 from lmzoo.contract import MODELS
 from tests.tiny import quick
 

@@ -93,10 +93,7 @@ def test_the_hamming_emission_computes_its_definition(
 
 @pytest.mark.parametrize(
     ("fields", "message"),
-    [
-        ({"groups": 0}, "groups"),
-        ({"aggregate": "code_l1", "size": 2}, "size=2: aggregate=code_l1"),
-    ],
+    [({"groups": 0}, "groups"), ({"aggregate": "code_l1", "size": 2}, "size=2: aggregate=code_l1")],
 )
 def test_invalid_options_are_errors(fields: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):

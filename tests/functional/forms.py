@@ -165,9 +165,7 @@ FORMS = {
     },
     **{
         f"matrix states, {vector=}, {delta=}": Form(
-            scan_matrices,
-            matrix_loop,
-            partial(matrix_inputs, vector=vector, delta=delta),
+            scan_matrices, matrix_loop, partial(matrix_inputs, vector=vector, delta=delta)
         )
         for vector, delta in product((False, True), repeat=2)
     },

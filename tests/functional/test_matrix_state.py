@@ -43,8 +43,4 @@ def test_scans_equal_products_of_matrices(*, vector: bool, delta: bool) -> None:
 def test_a_fast_decay_neither_overflows_nor_loses_gradients(*, vector: bool, delta: bool) -> None:
     inputs = matrix_inputs(256, 0, vector=vector, delta=delta)
     inputs[4] *= 50
-    agree(
-        results(scan_matrices, [x.float() for x in inputs]),
-        results(matrix_loop, inputs),
-        1e-4,
-    )
+    agree(results(scan_matrices, [x.float() for x in inputs]), results(matrix_loop, inputs), 1e-4)

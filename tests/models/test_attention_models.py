@@ -18,13 +18,7 @@ from lmzoo.models.modern_decoder import Cut, ModernDecoder
 from tests.blocks.test_attention_block import as_layer, randomise_norms
 from tests.cells.test_layers import PARTS
 from tests.cells.test_layers import by_hand as attended
-from tests.models.equivalence import (
-    LENGTH,
-    assert_same_model,
-    copy_weights,
-    lag_dependence,
-    small,
-)
+from tests.models.equivalence import LENGTH, assert_same_model, copy_weights, lag_dependence, small
 from tests.tiny import CLOSE, FINE, every_sequence, sources, tiny
 
 DECODERS = [

@@ -15,12 +15,7 @@ from lmzoo.contract import START, LanguageModel
 from lmzoo.functional.token_scores import scored_mask
 from lmzoo.laws.tiny import assert_close, log_prob, next_log_prob
 from lmzoo.models.objective import contrastive_objective, mask_tokens
-from lmzoo.models.span_corruption import (
-    corrupt,
-    sample_spans,
-    sample_spans_around,
-    span_targets,
-)
+from lmzoo.models.span_corruption import corrupt, sample_spans, sample_spans_around, span_targets
 from tests.models.equivalence import small
 from tests.tiny import CLOSE, FINE, batch, every_sequence, tiny
 

@@ -7,12 +7,7 @@ import torch
 
 from lmzoo import zoo
 from lmzoo.contract import Task
-from lmzoo.train.pack_compatibility import (
-    pack_key,
-    packing_pays,
-    reason_not_packable,
-    uncut_config,
-)
+from lmzoo.train.pack_compatibility import pack_key, packing_pays, reason_not_packable, uncut_config
 from lmzoo.train.recipe import Recipe
 from tests.tiny import tiny
 from tests.toy_model import Bigram

@@ -31,13 +31,7 @@ import polars as pl
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.study_parquet import SUFFIX, unpacked_study
 from lmzoo.lab.statistics.intervals import mean_interval
-from lmzoo.lab.store.archive import (
-    archived_runs,
-    archives,
-    read_config,
-    read_run_file,
-    run_folders,
-)
+from lmzoo.lab.store.archive import archived_runs, archives, read_config, read_run_file, run_folders
 from lmzoo.lab.store.labels import find_point, named_points
 from lmzoo.lab.store.local import Store, open_store
 from lmzoo.lab.store.records import (

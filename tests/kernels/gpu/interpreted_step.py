@@ -16,12 +16,7 @@ from torch.func import vmap
 from triton.runtime.errors import InterpreterError
 
 from lmzoo.functional.convolution import convolve
-from lmzoo.functional.normalise import (
-    naive_project_to_sphere,
-    project_to_sphere,
-    rms_norm,
-    unit,
-)
+from lmzoo.functional.normalise import naive_project_to_sphere, project_to_sphere, rms_norm, unit
 from lmzoo.functional.selective_scan import selective_scan
 from lmzoo.functional.tied_softmax import log_normalisers, tied_log_prob
 from lmzoo.functional.token_mixture import mixture_log_prob, naive_mixture_log_prob

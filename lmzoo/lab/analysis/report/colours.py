@@ -22,10 +22,7 @@ from lmzoo.lab.statistics.compared import (
 )
 
 REFERENCE, BASELINE = "reference", "baseline"
-KEYS = (
-    *(BETTER, BETTER_OPEN, REFERENCE, NEGLIGIBLE, UNDECIDED, WORSE_OPEN, WORSE),
-    BASELINE,
-)
+KEYS = (*(BETTER, BETTER_OPEN, REFERENCE, NEGLIGIBLE, UNDECIDED, WORSE_OPEN, WORSE), BASELINE)
 GROUPS = tuple(SHOWN.get(key, key) for key in KEYS)
 """Verdicts, and the points that have none, as tables write them, in the order of plots."""
 COLOURS = {

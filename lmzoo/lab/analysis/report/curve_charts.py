@@ -11,14 +11,7 @@ import polars as pl
 
 from lmzoo.lab.analysis.formatting import UNITS
 from lmzoo.lab.analysis.load import StudyFolder, learning_curves, search_ranges, tuned_settings
-from lmzoo.lab.analysis.report.colours import (
-    BASELINE,
-    MANY,
-    REFERENCE,
-    Look,
-    look_of,
-    short_label,
-)
+from lmzoo.lab.analysis.report.colours import BASELINE, MANY, REFERENCE, Look, look_of, short_label
 from lmzoo.lab.analysis.report.setting_chart import setting_chart
 
 HEIGHT = 300
