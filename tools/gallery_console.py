@@ -81,7 +81,7 @@ def _panel(study: Study, records: Path) -> RichConsole:
         _forget_runs(Path(folder))
         numerics = read_json(Path(folder, STUDY))["numerics"]
         with (
-            mock.patch("lmzoo.lab.study.study_store.NUMERICS", numerics),
+            mock.patch("lmzoo.lab.store.records.NUMERICS", numerics),
             mock.patch("lmzoo.train.run.NUMERICS", numerics),
             closing(StudyStore(Path(folder))) as store,
         ):

@@ -9,10 +9,10 @@ from lmzoo import zoo
 from lmzoo.base.errors import UserError
 from lmzoo.contract import Task
 from lmzoo.data.corpus import open_corpus
+from lmzoo.lab.store import records
 from lmzoo.lab.store import user_code as versions
 from lmzoo.lab.store.records import json_bytes
 from lmzoo.lab.store.user_code import COMMIT, code_version, find_commit
-from lmzoo.lab.study import study_store
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.train import run as run_module
 from lmzoo.train.flops import matrix_flops
@@ -54,7 +54,7 @@ def test_a_store_of_another_version_is_refused_and_stays(tmp_path, monkeypatch, 
     with closing(StudyStore(tmp_path / "study")) as store:
         store.write_study({"name": "study"})
     files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    monkeypatch.setattr(study_store, version, 99)
+    monkeypatch.setattr(records, version, 99)
     name = version.lower()
     with pytest.raises(UserError, match=rf"study has {name} version \d+.* another --out"):
         StudyStore(tmp_path / "study")

@@ -31,24 +31,10 @@ import polars as pl
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.study_parquet import SUFFIX, unpacked_study
 from lmzoo.lab.statistics.intervals import mean_interval
+from lmzoo.lab.store import records as files
 from lmzoo.lab.store.archive import archived_runs, archives, read_config, read_run_file, run_folders
 from lmzoo.lab.store.labels import find_point, named_points
 from lmzoo.lab.store.local import Store, open_store
-from lmzoo.lab.store.records import (
-    CONFIG,
-    PROGRAM,
-    RECORDS,
-    SCHEMA,
-    STUDY,
-    TEST_LOSSES,
-    USER_CODE,
-    is_config,
-    is_sealed,
-    is_study,
-    parse_json,
-    parse_lines,
-    read_json,
-)
 
 RUN_SCHEMA = pl.Schema(
     {
@@ -77,7 +63,7 @@ EVENT_SCHEMA = pl.Schema(
         **dict.fromkeys(("status", "reason", "device", "metric"), pl.String),
     }
 )
-TABLE_FILES = (CONFIG, RECORDS, STUDY, TEST_LOSSES.format("*"))
+TABLE_FILES = (files.CONFIG, files.RECORDS, files.STUDY, files.TEST_LOSSES.format("*"))
 """Names of the files that tables are computed from."""
 OTHER_REFERENCE = (
     "this is not the reference that the study asked for; if it was chosen because of its loss, "
@@ -114,18 +100,18 @@ def load_study(path: Path) -> StudyFolder:
     archived = {run: texts for run, *texts in archived_runs(path)}  # after the list of the folders
     for name in sorted({*folders, *archived}):
         folder = f"{path}/{name}"  # a Path is as slow as reading its file
-        config = parse_json(_bytes(folder, CONFIG)) if name in folders else None
+        config = files.parse_json(_bytes(folder, files.CONFIG)) if name in folders else None
         if not isinstance(config, dict) and name in archived:
             text, records = archived[name]
-            config = parse_json(text)
-        elif not isinstance(config, dict) or not (records := _bytes(folder, RECORDS)):
+            config = files.parse_json(text)
+        elif not isinstance(config, dict) or not (records := _bytes(folder, files.RECORDS)):
             # A sweep may have archived it since.
             config = read_config(path, name)
-            records = read_run_file(path, name, RECORDS) or b""
+            records = read_run_file(path, name, files.RECORDS) or b""
         if isinstance(config, dict):
-            _check_schema(config, f"{folder}/{CONFIG}")
-        if not is_config(config, name):
-            damaged.append(f"{name} has no readable {CONFIG}; if it was a run, {REMEDY}")
+            _check_schema(config, f"{folder}/{files.CONFIG}")
+        if not files.is_config(config, name):
+            damaged.append(f"{name} has no readable {files.CONFIG}; if it was a run, {REMEDY}")
             continue
         if config.get("numerics") != (expected := study.get("numerics")):
             raise UserError(
@@ -139,14 +125,14 @@ def load_study(path: Path) -> StudyFolder:
     if damaged and not configs:
         raise UserError(f"{damaged[0]}; no run of {path} is readable: run the sweep again")
     events, torn = read_events(texts)
-    damaged += [f"{run}/{RECORDS} has {count} damaged lines" for run, count in torn.items()]
+    damaged += [f"{run}/{files.RECORDS} has {count} damaged lines" for run, count in torn.items()]
     ends = events.filter(pl.col("event") == "end").group_by("run")
     ends = ends.agg(pl.col("status").last(), ended=pl.col("epoch").last())
     runs = pl.DataFrame(configs, RUN_SCHEMA).join(ends, on="run", how="left", maintain_order="left")
     models = {row["point"]: row["model"] for row in configs}
     parsed = {point: json.loads(text) for point, text in models.items()}
     runs, events = _without_other_metrics(runs, events, parsed.values())
-    study = named_points(study, parsed, [path / USER_CODE])
+    study = named_points(study, parsed, [path / files.USER_CODE])
     return StudyFolder(study, runs.lazy(), events.lazy(), tuple(damaged), path)
 
 
@@ -192,14 +178,14 @@ def read_study(path: Path) -> dict[str, Any]:
     """Return the content of a study's `study.json`; errors are those of `load_study`."""
     if not path.is_dir():
         raise UserError(f"no folder {str(path)!r}; give the folder of a study, as in runs/NAME")
-    study = read_json(path / STUDY)
+    study = files.read_json(path / files.STUDY)
     if not isinstance(study, dict):
-        inside = sorted(file.parent.name for file in path.glob(f"*/{STUDY}"))
+        inside = sorted(file.parent.name for file in path.glob(f"*/{files.STUDY}"))
         hint = f"the studies inside it are: {', '.join(inside)}" if inside else "run a sweep first"
-        raise UserError(f"{str(path)!r} has no readable {STUDY}; {hint}")
-    _check_schema(study, path / STUDY)
-    if not is_study(study):
-        raise UserError(f"{path / STUDY} is damaged; run the sweep again, which writes it")
+        raise UserError(f"{str(path)!r} has no readable {files.STUDY}; {hint}")
+    _check_schema(study, path / files.STUDY)
+    if not files.is_study(study):
+        raise UserError(f"{path / files.STUDY} is damaged; run the sweep again, which writes it")
     return study
 
 
@@ -222,7 +208,7 @@ def _parse_together(texts: list[tuple[str, bytes]]) -> pl.DataFrame:
     """Parse all lines in one pass; a polars ComputeError if one is damaged or is no record."""
     closed = [text if text.endswith(b"\n") or not text else text + b"\n" for _, text in texts]
     lines, data = [text.count(b"\n") for text in closed], b"".join(closed)
-    if not all(map(is_sealed, data.split(b"\n"))):
+    if not all(map(files.is_sealed, data.split(b"\n"))):
         raise pl.exceptions.ComputeError("a line has no checksum, or another one")
     frame = pl.read_ndjson(data, schema=EVENT_SCHEMA)
     if len(frame) != sum(lines):
@@ -238,7 +224,7 @@ def _parse_lines(texts: list[tuple[str, bytes]]) -> tuple[pl.DataFrame, Counter[
     """Parse line by line; return the events and the numbers of damaged lines by run."""
     rows, damaged = [], Counter[str]()
     for run, text in texts:
-        for record in parse_lines(text, run):
+        for record in files.parse_lines(text, run):
             if record is None:
                 damaged[run] += 1
             else:
@@ -254,15 +240,15 @@ def _run_row(config: Mapping[str, Any]) -> dict[str, Any]:
         "point": config["point"]["id"],
         "floor_token": floor.get("token"),
         "floor_sentence": floor.get("sentence"),
-        "program": config.get(PROGRAM),
+        "program": config.get(files.PROGRAM),
     }
 
 
 def _check_schema(content: Mapping[str, Any], path: str | Path) -> None:
-    if content.get("schema") != SCHEMA:
+    if content.get("schema") != files.SCHEMA:
         raise UserError(
-            f"{path} has schema {content.get('schema')!r}, but this version reads schema {SCHEMA}; "
-            "use the version that wrote it"
+            f"{path} has schema {content.get('schema')!r}, but this version reads schema "
+            f"{files.SCHEMA}; use the version that wrote it"
         )
 
 

@@ -17,27 +17,18 @@ from typing import Annotated, Any
 import typer
 
 from lmzoo.base.errors import UserError
+from lmzoo.lab.store import records as files
 from lmzoo.lab.store.archive import FOLDER, archives, read_config, restore_run
 from lmzoo.lab.store.labels import find_point, named_points
 from lmzoo.lab.store.local import S3_SCHEME
-from lmzoo.lab.store.records import (
-    CHECKPOINT,
-    RUNS,
-    STUDY,
-    RunFolder,
-    epoch_records,
-    find_study,
-    listed,
-    read_json,
-    studies_hint,
-)
+from lmzoo.lab.store.records import RunFolder
 
 HASH = re.compile("[0-9a-f]{4,12}")
 RUN_HELP = "A folder, the first digits of a run's name, STUDY:POINT (its best confirmed seed)"
 Runs = Annotated[Path, typer.Option("--runs", help="Folder in which runs and studies are found.")]
 
 
-def find_run(text: str, runs: Path = RUNS) -> Path:
+def find_run(text: str, runs: Path = files.RUNS) -> Path:
     """Return the folder of the run that a text names; a `UserError` if it is not one."""
     found = find_trained(text, runs)
     if found is None:
@@ -48,33 +39,33 @@ def find_run(text: str, runs: Path = RUNS) -> Path:
     return found
 
 
-def find_trained(text: str, runs: Path = RUNS) -> Path | None:
+def find_trained(text: str, runs: Path = files.RUNS) -> Path | None:
     """Return the folder of a run, or None for a row without a run; errors are as of `find_run`."""
     path = Path(text)
-    if (path / STUDY).exists():
+    if (path / files.STUDY).exists():
         raise UserError(f"{text} is the folder of a study; name a point of it, as in {text}:POINT")
     path = restore_run(path.parent, path.name)
     if path.is_dir():
         return path
     study, colon, point = text.partition(":")
     if colon and not S3_SCHEME.match(text):
-        return _best_seed(find_study(study, runs), point)
+        return _best_seed(files.find_study(study, runs), point)
     if len(path.parts) > 1:
-        raise UserError(f"{text} is not the folder of a trained run; {studies_hint(runs)}")
+        raise UserError(f"{text} is not the folder of a trained run; {files.studies_hint(runs)}")
     if HASH.fullmatch(text):
         return _with_prefix(text, runs)
     return _latest(text, runs)
 
 
-def find_studied(text: str, runs: Path = RUNS) -> tuple[Path, str]:
+def find_studied(text: str, runs: Path = files.RUNS) -> tuple[Path, str]:
     """Return the study that a text names, and the point or ""; errors are those of `find_study`."""
     study, _, point = (text, "", "") if S3_SCHEME.match(text) else text.partition(":")
-    return find_study(study, runs), point
+    return files.find_study(study, runs), point
 
 
 def _best_seed(study: Path, text: str) -> Path:
     """Return the confirm run of a point with the lowest validation loss."""
-    content = read_json(study / STUDY) if study.is_dir() else None
+    content = files.read_json(study / files.STUDY) if study.is_dir() else None
     if not isinstance(content, dict):
         raise UserError(f"{study} is not the folder of a study, so it has no weights of a point")
     chosen: Mapping[str, Any] = content["chosen"]
@@ -101,7 +92,7 @@ def _best_loss(run: RunFolder) -> float | None:
     records = run.records()
     if any(record.get("status") == "diverged" for record in records):
         return None
-    losses = [record["valid_token"] for record in epoch_records(records)]
+    losses = [record["valid_token"] for record in files.epoch_records(records)]
     return min((loss for loss in losses if loss is not None), default=None)
 
 
@@ -113,13 +104,13 @@ def _with_prefix(prefix: str, runs: Path) -> Path:
     folders = [folder for folder in found if folder.name.startswith(prefix)]
     if len({folder.name for folder in folders}) > 1:
         raise UserError(
-            f"{prefix!r} begins the names of {len(folders)} runs: {listed(folders)}; give more "
+            f"{prefix!r} begins the names of {len(folders)} runs: {files.listed(folders)}; give more "
             "digits"
         )
     folders = [restore_run(folder.parent, folder.name) for folder in folders]
-    trained = [folder for folder in folders if (folder / CHECKPOINT).exists()]
+    trained = [folder for folder in folders if (folder / files.CHECKPOINT).exists()]
     if not folders:
-        raise UserError(f"no run in {runs} begins with {prefix!r}; {studies_hint(runs)}")
+        raise UserError(f"no run in {runs} begins with {prefix!r}; {files.studies_hint(runs)}")
     return (trained or folders)[0]
 
 

@@ -28,29 +28,11 @@ from lmzoo.base.command_line import setting_text
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Range, range_json, range_text
 from lmzoo.lab.statistics.compared import Look
+from lmzoo.lab.store import records as files
 from lmzoo.lab.store.archive import RUNS, archive_runs, archived_runs, restore_run
 from lmzoo.lab.store.local import Store, open_store
 from lmzoo.lab.store.pack_files import unpack_all
-from lmzoo.lab.store.records import (
-    CONFIG,
-    DRIVER_LOCK,
-    NUMERICS,
-    RECORDS,
-    SCHEMA,
-    SETTINGS,
-    STUDY,
-    WORKER_LOCK,
-    Record,
-    RunFolder,
-    has_damaged_line,
-    is_config,
-    is_setting,
-    json_bytes,
-    last_records,
-    parse_json,
-    parse_lines,
-    record_line,
-)
+from lmzoo.lab.store.records import Record, RunFolder
 from lmzoo.lab.store.writer import Writer, retry
 from lmzoo.lab.study.study import Study, options
 from lmzoo.lab.study.trainable import reference_id
@@ -80,7 +62,7 @@ class StudyStore:
         self._archives = archives and type(self.store) is Store
         self._check_version()
         self._open()
-        self._folders = self.store.prefetch(RECORDS)
+        self._folders = self.store.prefetch(files.RECORDS)
         self._archived = {run: texts for run, *texts in archived_runs(self.path)}
         """Run -> its config and its records, until they are read."""
         self._ended: dict[str, None] = {}
@@ -102,20 +84,20 @@ class StudyStore:
         own, archived = self.run(run_id), self._archived.pop(run_id, None)
         if type(self.store) is not Store:  # S3 verifies its objects
             return own.records()
-        text = own.store.read(CONFIG) if run_id in self._folders else None
+        text = own.store.read(files.CONFIG) if run_id in self._folders else None
         if text is None and archived:
             text, data = archived
         else:
-            data = own.store.read(RECORDS) or b""
-        if not is_config(parse_json(text), run_id):
-            LOG.warning("%s/%s is damaged, and is written again", own.store, CONFIG)
-            self._repair(own, lambda: own.store.write(CONFIG, json_bytes(config())))
-        events = parse_lines(data, run_id)
-        if has_damaged_line(data, events):
-            LOG.warning("%s/%s is damaged; the run is trained again", own.store, RECORDS)
+            data = own.store.read(files.RECORDS) or b""
+        if not files.is_config(files.parse_json(text), run_id):
+            LOG.warning("%s/%s is damaged, and is written again", own.store, files.CONFIG)
+            self._repair(own, lambda: own.store.write(files.CONFIG, files.json_bytes(config())))
+        events = files.parse_lines(data, run_id)
+        if files.has_damaged_line(data, events):
+            LOG.warning("%s/%s is damaged; the run is trained again", own.store, files.RECORDS)
             self._repair(own, own.start_over)
             return []
-        return last_records(events)
+        return files.last_records(events)
 
     def _repair(self, folder: RunFolder, action: Callable[[], object]) -> None:
         """Do something in the folder of a run, which an archived one gets first."""
@@ -144,8 +126,10 @@ class StudyStore:
     def add_settings(self, point_id: str, settings: Mapping[int, Mapping[str, Any]]) -> None:
         """Append settings before they are trained; a `UserError` if an earlier write failed."""
         new = {index: dict(setting) for index, setting in settings.items()}
-        lines = [record_line({"point": point_id, "index": i, "setting": s}) for i, s in new.items()]
-        self._submit(lambda: self.store.append(SETTINGS, "\n".join(lines)))
+        lines = [
+            files.record_line({"point": point_id, "index": i, "setting": s}) for i, s in new.items()
+        ]
+        self._submit(lambda: self.store.append(files.SETTINGS, "\n".join(lines)))
         self._settings.setdefault(point_id, {}).update(new)
 
     def prune(self, run_id: str, epoch: int) -> None:
@@ -157,12 +141,12 @@ class StudyStore:
 
     def study(self) -> dict[str, Any]:
         """Return the content of `study.json` when a sweep starts; {} for a new study."""
-        study = parse_json(self.store.read(STUDY))
+        study = files.parse_json(self.store.read(files.STUDY))
         return study if isinstance(study, dict) else {}
 
     def write_study(self, study: Mapping[str, Any]) -> None:
         """Write `study.json`, if it has changed; a `UserError` if an earlier write failed."""
-        content = json_bytes({"schema": SCHEMA, "numerics": NUMERICS, **study})
+        content = files.json_bytes({"schema": files.SCHEMA, "numerics": files.NUMERICS, **study})
         if content != self._study:
             self._study = content
             self._submit(lambda: self._write_latest(content))
@@ -182,11 +166,11 @@ class StudyStore:
 
     def _open(self) -> None:
         """Lock the store, and wait until the workers of an interrupted sweep have ended."""
-        self._lock = self.store.lock(DRIVER_LOCK)
+        self._lock = self.store.lock(files.DRIVER_LOCK)
         self._writer = Writer(threads=1)
         try:
-            self.store.clear_locks(WORKER_LOCK.format("*"), WORKER_SECONDS)
-            self.store.take_over(SETTINGS)
+            self.store.clear_locks(files.WORKER_LOCK.format("*"), WORKER_SECONDS)
+            self.store.take_over(files.SETTINGS)
             unpack_all(self.store)
         except BaseException:
             self._lock.close()
@@ -198,31 +182,31 @@ class StudyStore:
     def _write_latest(self, content: bytes) -> None:
         """Write `study.json`, unless newer content waits to be written."""
         if content is self._study:
-            self.store.write(STUDY, content)
+            self.store.write(files.STUDY, content)
 
     def _read_settings(self) -> dict[str, dict[int, dict[str, Any]]]:
         """Read the suggested settings; a damaged line is deleted, and its setting is recomputed."""
         known: dict[str, dict[int, dict[str, Any]]] = {}
         whole, damaged = list[bytes](), 0
-        for line in (self.store.read(SETTINGS) or b"").split(b"\n")[:-1]:
-            entry = parse_json(line)
-            if is_setting(entry):
+        for line in (self.store.read(files.SETTINGS) or b"").split(b"\n")[:-1]:
+            entry = files.parse_json(line)
+            if files.is_setting(entry):
                 known.setdefault(entry["point"], {}).setdefault(entry["index"], entry["setting"])
                 whole.append(line + b"\n")
             elif line:
                 damaged += 1
         if damaged:
             text = "%s/%s has damaged lines: %d settings are computed again"
-            LOG.warning(text, self.store, SETTINGS, damaged)
-            self._submit(lambda: self.store.write(SETTINGS, whole))
+            LOG.warning(text, self.store, files.SETTINGS, damaged)
+            self._submit(lambda: self.store.write(files.SETTINGS, whole))
         return known
 
     def _check_version(self) -> None:
-        data = self.store.read(STUDY)
-        study = parse_json(data)
+        data = self.store.read(files.STUDY)
+        study = files.parse_json(data)
         if data and not isinstance(study, dict):
-            LOG.warning("%s/%s is damaged, and is written again", self.store, STUDY)
-        for name, version in {"schema": SCHEMA, "numerics": NUMERICS}.items():
+            LOG.warning("%s/%s is damaged, and is written again", self.store, files.STUDY)
+        for name, version in {"schema": files.SCHEMA, "numerics": files.NUMERICS}.items():
             if isinstance(study, dict) and study.get(name) != version:
                 raise UserError(
                     f"{self.store} has {name} version {study.get(name)!r}, but this program "

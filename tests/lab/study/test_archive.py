@@ -18,9 +18,8 @@ from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.study_parquet import read_rows, save_study
 from lmzoo.lab.store import archive
 from lmzoo.lab.store.archive import FOLDER, archive_runs, archived_runs, read_run_file, restore_run
-from lmzoo.lab.store.records import CONFIG, RECORDS, STUDY
+from lmzoo.lab.store.records import CONFIG, RECORDS, SETTINGS, STUDY
 from lmzoo.lab.study import study_store
-from lmzoo.lab.study.study_store import SETTINGS
 from tests.lab.sweep import local_sweep
 from tests.lab.sweep.fake_runs import open_fake_run
 from tests.toy_study import toy_study

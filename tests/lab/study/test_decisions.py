@@ -7,10 +7,9 @@ import optuna
 import pytest
 
 from lmzoo.base.search_space import FloatRange, IntRange
-from lmzoo.lab.store.records import STUDY, read_json
+from lmzoo.lab.store.records import SETTINGS, STUDY, read_json
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.search import PRUNERS, SAMPLERS
-from lmzoo.lab.study.study_store import SETTINGS
 from tests.lab.sweep.local_sweep import outcome
 
 SEARCH = {"recipe.lr": FloatRange(1e-4, 1e-1, log=True), "recipe.batch": IntRange(8, 32)}

@@ -10,10 +10,10 @@ import pytest
 from lmzoo import Point
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
-from lmzoo.lab.store.records import STUDY, read_json
+from lmzoo.lab.store.records import SETTINGS, STUDY, read_json
 from lmzoo.lab.study.planned_run import PlannedRun
 from lmzoo.lab.study.planner import Planner
-from lmzoo.lab.study.study_store import SETTINGS, StudyStore
+from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.trainables.resolve import resolve
 from tests.lab.sweep.fake_runs import open_fake_run
 from tests.lab.sweep.local_sweep import report, sweep

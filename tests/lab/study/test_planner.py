@@ -13,9 +13,9 @@ from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.store.local import Store
-from lmzoo.lab.store.records import CONFIG, RECORDS, STUDY, read_json
+from lmzoo.lab.store.records import CONFIG, RECORDS, SETTINGS, STUDY, read_json
 from lmzoo.lab.study.planner import Planner
-from lmzoo.lab.study.study_store import SETTINGS, ReadOnlyStudyStore, StudyStore
+from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore
 from lmzoo.trainables.resolve import resolve
 from tests.lab.sweep.fake_runs import open_fake_run
 from tests.lab.sweep.local_sweep import outcome, sweep

@@ -9,10 +9,10 @@ import pytest
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.load import TABLE_FILES
 from lmzoo.lab.analysis.ranking_table import study_ranking
+from lmzoo.lab.store import records as files
 from lmzoo.lab.store.local import Store, open_store, retried
-from lmzoo.lab.store.records import CHECKPOINT, NUMERICS, SCHEMA, STUDY, parse_json
 from lmzoo.lab.study import study_store
-from lmzoo.lab.study.study_store import SETTINGS, ReadOnlyStudyStore, StudyStore
+from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore
 from tests.lab.store.conftest import bucket, s3_server  # noqa: F401
 from tests.lab.sweep.local_sweep import outcome, sweep
 
@@ -43,8 +43,8 @@ def test_what_was_written_is_read_by_the_next_sweep(address):
             store.write_study({"number": number})
     with closing(StudyStore(address)) as store:
         assert store.settings("a") == {0: {"lr": 1.0}, 1: {"lr": 2.0}, 2: {"lr": 3.0}}
-        expected = {"schema": SCHEMA, "numerics": NUMERICS, "number": 4}
-        assert parse_json(store.store.read(STUDY)) == expected
+        expected = {"schema": files.SCHEMA, "numerics": files.NUMERICS, "number": 4}
+        assert files.parse_json(store.store.read(files.STUDY)) == expected
 
 
 def test_calls_do_not_wait_and_only_the_latest_study_is_written(tmp_path, monkeypatch):
@@ -52,7 +52,7 @@ def test_calls_do_not_wait_and_only_the_latest_study_is_written(tmp_path, monkey
 
     def write_slowly(self, name, data):
         begin.wait(60)
-        written.append(parse_json(data)["number"])
+        written.append(files.parse_json(data)["number"])
         write(self, name, data)
 
     monkeypatch.setattr(Store, "write", write_slowly)
@@ -87,7 +87,7 @@ def test_an_error_is_raised_by_the_next_call_or_by_close(tmp_path, monkeypatch, 
 
 
 def test_a_sweep_waits_for_the_workers_of_the_one_before(address, monkeypatch):
-    worker = open_store(address).lock(study_store.WORKER_LOCK.format("1"))
+    worker = open_store(address).lock(files.WORKER_LOCK.format("1"))
     monkeypatch.setattr(study_store, "WORKER_SECONDS", 0.3)
     with pytest.raises(UserError, match=r"is in use by process \d+ on"):
         StudyStore(address)
@@ -106,11 +106,11 @@ def test_a_bucket_equals_a_folder(bucket, study, corpus, corpus_fields, tmp_path
     assert sweep(small, corpus, corpus_fields, address)
     assert sweep(small, corpus, corpus_fields, folder)
 
-    fetched = open_store(address).local_copy([*TABLE_FILES, SETTINGS])
+    fetched = open_store(address).local_copy([*TABLE_FILES, files.SETTINGS])
     assert outcome(fetched) == outcome(folder)
     assert (fetched / "study.json").read_bytes() == (folder / "study.json").read_bytes()
-    assert (fetched / SETTINGS).read_bytes() == (folder / SETTINGS).read_bytes()
-    assert not list(fetched.glob(f"*/{CHECKPOINT}"))
+    assert (fetched / files.SETTINGS).read_bytes() == (folder / files.SETTINGS).read_bytes()
+    assert not list(fetched.glob(f"*/{files.CHECKPOINT}"))
     assert len(list(fetched.glob("*/test-*.npy"))) == 2 * (2 + 2)  # the baselines included
     rankings = [study_ranking(store).frame.drop("seconds") for store in (address, folder)]
     assert rankings[0].equals(rankings[1])
