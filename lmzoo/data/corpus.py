@@ -179,7 +179,6 @@ class Corpus:
         )
 
     def to(self, device: torch.device) -> "Corpus":
-        """Return the corpus with its sequences on `device`."""
         parts = {name: getattr(self, name).to(device) for name in SPLITS}
         return dataclasses.replace(self, **parts)
 

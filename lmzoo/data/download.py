@@ -37,7 +37,6 @@ class RemoteFile:
 
     @property
     def name(self) -> str:
-        """The last part of the URL."""
         return self.url.rpartition("/")[2]
 
 

@@ -64,7 +64,6 @@ class Multi30kFiles(CorpusSource):
         return [line for line in self.all_lines(name) if line.strip()]
 
     def words(self, line: str) -> list[str]:
-        """Return the words of a caption."""
         return split_words(line, split_punctuation=self.config.punctuation == "split")
 
 
@@ -116,7 +115,6 @@ class Multi30kWords(Multi30kFiles):
         )  # fmt: skip
 
     def sentences(self, name: str) -> list[list[str]]:
-        """Return the words of every caption of a file."""
         return [*map(self.words, self.lines(name))]
 
 

@@ -71,7 +71,6 @@ class UniformTokens(CorpusSource):
         return torch.randint(first, end, size, generator=torch.Generator().manual_seed(seed))
 
     def encode(self, symbols: Int[Tensor, "N length"]) -> Sequences:
-        """Return the sequences of these symbols."""
         symbols[:, 0] = START
         return Sequences(symbols, torch.full((len(symbols),), self.config.length))
 

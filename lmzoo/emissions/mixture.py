@@ -89,7 +89,6 @@ class FreeComponents(DrawnModule):
         return self.log_prob_table(table).T[targets]
 
     def log_prob_table(self, table: Embeddings) -> Float[Tensor, "K V"]:
-        """Return log P(v | z) for every z and v."""
         return torch.log_softmax(self.logits, dim=-1)
 
 
@@ -141,7 +140,6 @@ class MixtureEmission(Components, Emission):
     def joint(
         self, y: Float[Tensor, "*W B T E"], targets: Int[Tensor, "B T"], table: Embeddings
     ) -> Float[Tensor, "*W B T K"]:
-        """Return log P(z, target | y)."""
         return torch.log_softmax(self.logits(y), dim=-1) + self.token_log_probs(targets, table)
 
     def logits(self, y: Float[Tensor, "*W B T E"]) -> Float[Tensor, "*W B T K"]:

@@ -111,7 +111,6 @@ class DrawnModule(nn.Module):
             self._fans = self._fans if shape is None else {**self._fans, name: n}
 
     def reset_parameters(self) -> None:
-        """Draw the parameters again."""
         for name, n in self._fans.items():
             draw_uniform(self.get_parameter(name), n)
 

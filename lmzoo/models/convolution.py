@@ -206,7 +206,6 @@ class H3Mixer(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw the two kernels."""
         bound = self.shift.shape[1] ** -0.5
         nn.init.uniform_(self.shift, -bound, bound)
         nn.init.uniform_(self.log_step, math.log(STEPS[0]), math.log(STEPS[1]))

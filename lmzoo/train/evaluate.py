@@ -44,7 +44,6 @@ class Losses:
 
     @property
     def perplexity(self) -> float:
-        """Exponential of the token loss."""
         return math.exp(min(self.token, 700.0))
 
     @property

@@ -67,7 +67,6 @@ class Decays:
         self.any = False
 
     def set(self, decays: Sequence[float]) -> None:
-        """Set the weight decay of every row."""
         self.any = any(decays)
         self.rows.copy_(self.rows.new_tensor(decays))
 

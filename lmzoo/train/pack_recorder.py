@@ -368,7 +368,6 @@ class _Recording(TorchDispatchMode):
         return result
 
     def add_kernel(self, kernel: Kernel, args: tuple[Any, ...]) -> None:
-        """Store a kernel call."""
         for array in leaves(args, np.ndarray):
             self.trace.add_use(array, len(self.calls))
         self.calls.append((kernel, args))

@@ -92,7 +92,6 @@ class Column:
     """A narrow terminal leaves the column out; those with small numbers first. 0: never."""
 
     def text(self, row: Row, digits: str) -> str:
-        """Return the cell of a row."""
         if callable(self.cell):
             return self.cell(row, digits)
         form, value = self.cell.format(digits=digits), row[self.name]

@@ -47,7 +47,6 @@ class TextTable:
     """Columns that a narrow terminal leaves out, the first one first."""
 
     def without(self, name: str) -> "TextTable":
-        """Return the table without a column."""
         i = self.header.index(name)
         rows = [(*row[:i], *row[i + 1 :]) for row in self.rows]
         return replace(self, header=(*self.header[:i], *self.header[i + 1 :]), rows=rows)
@@ -72,7 +71,6 @@ class ReportFrame(pl.DataFrame):
 
     @classmethod
     def of(cls, report: Report) -> Self:
-        """Return the frame of a report."""
         frame = cls(report.frame)
         frame.report = report
         return frame

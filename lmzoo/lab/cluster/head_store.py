@@ -116,11 +116,9 @@ class HeadStore(Store):
     append, delete, take_over = map(_remote, ("append", "delete", "take_over"))
 
     def write(self, name: str, data: Content, backup: str = "") -> None:
-        """See `Store.write`."""
         _remote("write")(self, name, joined(data), backup)
 
     def overwrite(self, name: str, data: Content) -> None:
-        """See `Store.overwrite`."""
         self.write(name, data)
 
     def lock(self, name: str, patience: float = 0.0) -> Any:
@@ -129,7 +127,6 @@ class HeadStore(Store):
         return self
 
     def close(self) -> None:
-        """Release the lock of this worker."""
         ray.get(self._server.close.remote(self._owner))
 
 

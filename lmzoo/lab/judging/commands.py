@@ -188,7 +188,6 @@ class Results:
             say(f"{folder / RUNS}: {damaged} {said}")
 
     def add(self, arm: Arm, seed: int, value: float, seconds: float) -> None:
-        """Store a run."""
         row = {
             "arm": arm.identity, "name": arm.name, "command": arm.command, "commit": arm.commit,
             "seed": seed, "value": str(value), "seconds": round(seconds, 3),

@@ -179,7 +179,6 @@ class RunFolder:
 
     @property
     def checkpoint(self) -> Path:
-        """Path of the last checkpoint."""
         return self.path / CHECKPOINT
 
 

@@ -72,7 +72,6 @@ class Bucket:
         self.name = name
 
     def get(self, key: str) -> StoredObject:
-        """Read an object."""
         with _translate_errors(f"s3://{self.name}/{key}"):
             response = _client().get_object(Bucket=self.name, Key=key)
             now = parsedate_to_datetime(response["ResponseMetadata"]["HTTPHeaders"]["date"])
@@ -182,7 +181,6 @@ class S3Lock(Lock):
             )
 
     def close(self) -> None:
-        """Release the lock."""
         lost = self._released.is_set()
         self._released.set()
         if self._renewer.is_alive():
@@ -278,23 +276,19 @@ class S3Store(Store):
         return retry(lambda: self._read(name), f"{self}/{name}")
 
     def prefetch(self, name: str) -> set[str]:
-        """See `Store.prefetch`."""
         names = self.names()
         self.read_ahead(n for n in names if Path(n).name == name)
         return {n.partition("/")[0] for n in names if "/" in n}
 
     def read_ahead(self, names: Iterable[str]) -> None:
-        """See `Store.read_ahead`."""
         self._prefetched.update((self._key(n), found) for n, found in self._get_together(names))
 
     @retried
     def create(self, name: str, data: bytes) -> None:
-        """See `Store.create`."""
         self._put(name, data, IfNoneMatch="*")
 
     @retried
     def write(self, name: str, data: Content, backup: str = "") -> None:
-        """See `Store.write`."""
         self._appended.pop(name, None)
         data = joined(data)
         if name in self._etags or not self._put_new(name, data):

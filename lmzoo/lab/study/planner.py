@@ -153,11 +153,9 @@ class Planner:
         return runs
 
     def find(self, run_id: str) -> PlannedRun | None:
-        """Return the planned run with an identity; None if there is none."""
         return self._runs.get(run_id)
 
     def start(self, run: PlannedRun) -> None:
-        """Mark a ready run as running."""
         del self._ready[run.id]
         self._new.pop(run.id, None)
 

@@ -254,12 +254,10 @@ class PointPlanner:
         return len(seeds)
 
     def mark_open(self, run: PlannedRun) -> None:
-        """Mark a run as open."""
         self.open[run.id] = run
         self._new.append(run)
 
     def mark_closed(self, run: PlannedRun) -> None:
-        """Mark a run as not open."""
         if self.open.pop(run.id, None) and run in self._new:
             self._new.remove(run)
 

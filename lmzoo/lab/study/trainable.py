@@ -72,7 +72,6 @@ class Trainable(ABC):
 
     @property
     def labels(self) -> set[str]:
-        """The label and all aliases."""
         return {self.label, *self.aliases}
 
     @property

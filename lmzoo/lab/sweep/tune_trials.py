@@ -133,7 +133,6 @@ class RunScheduler(FIFOScheduler):
         return next(iter(self.planner.ready()), None) if room else None
 
     def start(self, run: PlannedRun) -> None:
-        """Mark a run as running."""
         self.planner.start(run)
         self.running[run.id] = run
         self.listeners.start(run)

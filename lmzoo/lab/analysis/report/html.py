@@ -54,7 +54,6 @@ class Section:
 
     @property
     def anchor(self) -> str:
-        """The section's id in the page."""
         return "-".join(self.title.lower().split())
 
 

@@ -57,7 +57,6 @@ class Cost(NamedTuple):
     each: float
 
     def seconds(self, members: float) -> float:
-        """Return the seconds of an epoch of a pack."""
         return self.fixed + self.each * members
 
 
@@ -271,7 +270,6 @@ class Pace:
 
     @property
     def known(self) -> bool:
-        """Whether there is an observation."""
         return bool(self._sums or self._first)
 
     def slowness(self, worker: str) -> float:

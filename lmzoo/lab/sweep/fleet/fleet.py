@@ -121,7 +121,6 @@ class Fleet:
 
     @property
     def nodes(self) -> set[str]:
-        """The nodes that have workers."""
         return {worker.node for worker in self.workers.values()}
 
     def ended(self, name: str, end: Ended) -> None:

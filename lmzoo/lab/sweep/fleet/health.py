@@ -82,7 +82,6 @@ class Health:
             self.left_out[node] = f"{text}: {reason}" if reason else text
 
     def usable(self, in_use: Collection[str]) -> list[str]:
-        """Return the nodes that may get work."""
         return [node for node in in_use if node not in self.left_out]
 
     def failed_on(self, run: str) -> Set[str]:

@@ -38,7 +38,6 @@ class ReadyRuns:
         return self._count
 
     def add(self, run: PlannedRun) -> None:
-        """Add a run."""
         self._added += 1  # orders runs of equal priority, which cannot be compared themselves
         key = self._pack_key(run)
         heapq.heappush(self._heaps.setdefault(key, []), (run.priority, self._added, run))
@@ -47,11 +46,9 @@ class ReadyRuns:
         self._count += 1
 
     def counts(self) -> Counter[str]:
-        """Return the number of runs of each pack key."""
         return Counter({key: len(heap) for key, heap in self._heaps.items()})
 
     def count(self, key: str) -> int:
-        """Return the number of runs of a pack key."""
         return len(self._heaps.get(key, ()))
 
     def epochs_left(self, key: str) -> int:
@@ -148,12 +145,10 @@ class Sharing:
         """Seconds of the workers that are gone, and number of those that were lost."""
 
     def add(self, worker: WorkerState, run: PlannedRun) -> None:
-        """Add a run to a worker's pack."""
         self.runs[worker.key] += 1
         worker.training[run.id] = run
 
     def remove(self, worker: WorkerState, run_id: str) -> PlannedRun:
-        """Remove a run from a worker's pack."""
         self.changes += 1
         self.runs[worker.key] -= 1
         return worker.training.pop(run_id)

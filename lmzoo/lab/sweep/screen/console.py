@@ -92,7 +92,6 @@ class Console:
             self.stderr.print()
 
     def start(self, run: PlannedRun) -> None:
-        """Count a run among the running ones."""
         self._running[run.id] = None
         self._touch(run)
 
