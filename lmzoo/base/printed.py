@@ -1,4 +1,7 @@
-"""Numbers as programs print them: `nan`, `-inf` or `1.#QNAN`, which JSON and most patterns lack."""
+"""Numbers as programs print them: `nan`, `-inf` or `1.#QNAN`, which JSON and most patterns lack.
+
+And times as lmzoo prints them.
+"""
 
 import json
 import re
@@ -41,3 +44,10 @@ def check_whole(text: str, start: int, end: int) -> None:
 def with_digits(text: str) -> str:
     """Return a text of the same length, for patterns of digits: `loss 0.0` for `loss nan`."""
     return NOT_FINITE.sub(lambda found: f"0.{'':0<{len(found[0]) - 2}}", text)
+
+
+def duration(seconds: float) -> str:
+    """Format a time as `45 s`, `12 min` or `3.4 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"

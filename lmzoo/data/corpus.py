@@ -286,7 +286,7 @@ def open_corpus(spec: str | Mapping[str, Any], data_dir: Path | None = None) -> 
     """
     config = CORPORA.parse(parse_spec(spec))
     fields = to_dict(config)
-    counts = [fields.get(split) for split in ("train", "valid", "test")]
+    counts = [fields.get(split) for split in SPLITS]
     sequences = sum(count if isinstance(count, int) else 1 for count in counts)
     name = CORPORA.name_of(config)
     require_memory(sequences * int(fields.get("length") or 1), f"corpus {name}")

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from lmzoo.base.config import config
-from lmzoo.data.corpus import CORPORA
+from lmzoo.data.corpus import CORPORA, SPLITS
 from lmzoo.data.download import RemoteFile, locate, read_published
 from lmzoo.data.files import read_bytes
 from lmzoo.data.splits import Shares, split_text
@@ -87,7 +87,7 @@ class PennTreebank(PublishedText):
     origin = "Penn Treebank, preprocessed by Mikolov; LDC99T42, licensed by the LDC"
 
     def texts(self) -> Sequence[bytes]:
-        return [self.read(f"ptb.{split}.txt") for split in ("train", "valid", "test")]
+        return [self.read(f"ptb.{split}.txt") for split in SPLITS]
 
 
 class WikiText(PublishedText):
@@ -110,8 +110,7 @@ class WikiText(PublishedText):
     def texts(self) -> Sequence[bytes]:
         version = self.config.version
         archive = f"{self.name}{'-raw' if version == 'raw' else ''}-v1.zip"
-        splits = ("train", "valid", "test")
-        texts = [self.read(archive, f"wiki.{split}.{version}") for split in splits]
+        texts = [self.read(archive, f"wiki.{split}.{version}") for split in SPLITS]
         # Published results count an end of line after the last line, too.
         return [text if text.endswith(b"\n") else text + b"\n" for text in texts]
 

@@ -30,7 +30,8 @@ from lmzoo.data.text_facts import TextFacts, TextSize, count_words
 from lmzoo.data.tokenisers import VOCABULARIES, Unit, cut_stretches
 from lmzoo.data.vocabulary import replace_rare_ids
 
-SPLITS = ("training", "validation", "test")
+PARTS = ("training", "validation", "test")
+"""Names of the splits in messages and in the key of the cache."""
 STANDARD: Shares = ((0.0, 0.9), (0.9, 0.95), (0.95, 1.0))
 """The parts that train, validate and test."""
 
@@ -103,10 +104,10 @@ class TextStream(CorpusSource):
             if c.unit == "bpe":  # another version of the package may merge other pairs
                 settings["version"] = metadata.version("tokenizers")
             ids, facts = cached_ids(
-                {**settings, **dict(zip(SPLITS, texts, strict=True))}, lambda: self._encode(texts)
+                {**settings, **dict(zip(PARTS, texts, strict=True))}, lambda: self._encode(texts)
             )
         train, valid, test = streams = ids.split(facts["sizes"])
-        for part, stream in zip(SPLITS, streams, strict=True):
+        for part, stream in zip(PARTS, streams, strict=True):
             if len(stream) <= c.block:
                 raise UserError(
                     f"{self.name}: the {part} split has {len(stream)} {kind.unit}s, and a block "

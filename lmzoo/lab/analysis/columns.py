@@ -28,6 +28,7 @@ from lmzoo.lab.analysis.formatting import (
     MISSING,
     OBJECTIVE,
     PERPLEXITIES,
+    SIZE_COLUMNS,
     SIZE_OF,
     bits_per_nat,
     format_mean,
@@ -264,7 +265,6 @@ def _setting(row: Row, _: str) -> str:
 
 
 RESULTS, PROVENANCE, BRIEF = ("results",), ("provenance",), ("brief",)
-SIZES = tuple(SIZE_OF.values())
 PERPLEXITY = pl.col("loss").exp()
 DIFFERENCE_ENDS = ("difference_low", "difference_high")
 
@@ -345,7 +345,7 @@ RANKING = (
     *_plain("leaks"), Column("marks", None, "marks", _marks, RESULTS, is_text=True),
     *_plain("kn5"),
     Column("kn5_difference", FROM_FIVE_GRAM, ends=("kn5_difference_low", "kn5_difference_high")),
-    *_plain("bits_per_character", "bits_per_byte", *SIZES),
+    *_plain("bits_per_character", "bits_per_byte", *SIZE_COLUMNS),
     *_plain("architecture", "state_size", "flops", "seconds", "equations"),
     ACCURACY, *_plain("sequence_accuracy", "ceiling"),
 )  # fmt: skip
@@ -354,7 +354,7 @@ RANKING = (
 COMPARISON = (
     *_plain("point"), replace(POINT, tables=("compared",)),
     *_plain("score", "fingerprint"), Column("corpus", is_json=True),
-    *_plain("vocab", "length", "epoch", "metric"), Column("floor", LOSS), *_plain(*SIZES),
+    *_plain("vocab", "length", "epoch", "metric"), Column("floor", LOSS), *_plain(*SIZE_COLUMNS),
     ACCURACY, *_plain("sequence_accuracy", "ceiling", "reference", "seeds", "sequences"),
     Column(
         "difference", FROM_REFERENCE, "difference", _difference, ("compared",),

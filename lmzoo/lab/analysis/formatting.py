@@ -101,13 +101,6 @@ def format_number(value: int | float | None, form: str) -> str:
     return text.lstrip("+−") if {*text} <= {*"+−0.%"} else text
 
 
-def format_duration(seconds: float) -> str:
-    """Return a time as "45 s", "12 min" or "3.4 h"."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
-
-
 def format_value(value: Any) -> str:
     """Return the value of a config field; floats have three significant digits."""
     return f"{value:.3g}" if isinstance(value, float) else str(value)

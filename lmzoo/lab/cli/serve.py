@@ -21,6 +21,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 import typer
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.printed import duration
 from lmzoo.base.streams import echo
 from lmzoo.lab.store.archive import archives, run_folders
 from lmzoo.lab.store.records import RUNS, STUDY, is_running, list_studies, read_json
@@ -92,7 +93,6 @@ class Pages:
 
     def _answer(self, found: Sequence[tuple[float, Path]]) -> None:
         """Compute the answers of the studies that have changed since the last ones."""
-        from lmzoo.lab.analysis.formatting import format_duration
         from lmzoo.lab.analysis.frames import rank
         from lmzoo.lab.analysis.verdict_lines import answer
 
@@ -104,7 +104,7 @@ class Pages:
                 ranking = rank(study)
                 text = answer(ranking) or "no verdict"
                 seconds = ranking.read[0].events.select("seconds").sum().collect().item()
-                trained = format_duration(seconds or 0.0)
+                trained = duration(seconds or 0.0)
             except UserError as error:
                 text = str(error)
             taken = time.time() - begin

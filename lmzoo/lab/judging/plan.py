@@ -14,8 +14,9 @@ import numpy as np
 import polars as pl
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.printed import duration
 from lmzoo.lab.analysis.columns import Column, text_table
-from lmzoo.lab.analysis.formatting import MISSING, format_duration
+from lmzoo.lab.analysis.formatting import MISSING
 from lmzoo.lab.analysis.load import confirm_runs, load_study
 from lmzoo.lab.analysis.ranking import (
     TABLE_KEYS,
@@ -191,7 +192,7 @@ COLUMNS = (
     Column("least", None, "80 % range",
            lambda row, _: f"{row['least']} to {row['most'] or 'more'}" if row["least"] else ""),
     Column("hours", None, "time of both",
-           lambda row, _: format_duration(3600 * row["hours"]) if row["hours"] else MISSING),
+           lambda row, _: duration(3600 * row["hours"]) if row["hours"] else MISSING),
     Column("price", None, "price", ",.2f"),
 )  # fmt: skip
 
@@ -220,7 +221,7 @@ def _summary(
             seconds = float(each.sum())
             cost = "" if price is None else f", {seconds / 3600 * price:,.2f} at {price:g} an hour"
             lines.append(
-                f"{len(each)} points, {most * len(points) + own} runs: {format_duration(seconds)}, "
+                f"{len(each)} points, {most * len(points) + own} runs: {duration(seconds)}, "
                 f"one run after the other{cost}; tuning is not included"
             )
         first = max(3, math.ceil(0.6 * most))

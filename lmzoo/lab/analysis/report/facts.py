@@ -15,8 +15,9 @@ import polars as pl
 
 from lmzoo.base.command_line import setting_text
 from lmzoo.base.docstrings import class_docstring
+from lmzoo.base.printed import duration
 from lmzoo.base.search_space import range_text
-from lmzoo.lab.analysis.formatting import format_duration, format_value
+from lmzoo.lab.analysis.formatting import format_value
 from lmzoo.lab.analysis.load import StudyFolder, search_ranges
 from lmzoo.lab.analysis.ranking import FIVE_GRAM, TABLE_KEYS
 from lmzoo.lab.analysis.render import TextTable, store_address
@@ -49,7 +50,7 @@ def spent_table(folder: StudyFolder) -> TextTable:
         whole = sums.with_columns(stage=pl.lit("all"), device=pl.lit(""))
         stages = pl.concat([stages, whole.select(stages.columns)], how="vertical_relaxed")
     rows = [
-        (stage, *(f"{n:,}" for n in counts), format_duration(seconds), device)
+        (stage, *(f"{n:,}" for n in counts), duration(seconds), device)
         for stage, *counts, seconds, device in stages.iter_rows()
     ]
     header = ("stage", "runs", "pruned", "epochs", "training time, summed", "device")

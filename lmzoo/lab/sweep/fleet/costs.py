@@ -391,20 +391,6 @@ def time_left(work: Iterable[Work], pace: Pace, workers: int) -> float | None:
     return total
 
 
-def duration(seconds: float) -> str:
-    """Format a time as `45 s`, `12 min` or `3.4 h`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def elapsed(seconds: float) -> str:
-    """Format the time since the start: as `duration`, with seconds below ten minutes."""
-    if not 90 <= seconds < 600:
-        return duration(seconds)
-    return f"{seconds // 60:.0f} min {seconds % 60 // 1:.0f} s"
-
-
 PRUNED = 0.85
 """Share of its epochs that a tune run trains in the mean where a pruner may stop it."""
 

@@ -25,6 +25,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from lmzoo.base.printed import duration
 from lmzoo.lab.statistics.compared import (
     BETTER,
     BETTER_OPEN,
@@ -39,7 +40,7 @@ from lmzoo.lab.store.records import Record
 from lmzoo.lab.study.planned_run import PlannedRun
 from lmzoo.lab.study.planner import Planner, comparison
 from lmzoo.lab.study.point_planner import PointPlanner
-from lmzoo.lab.sweep.fleet.costs import duration, elapsed, epochs_done, time_left, work_left
+from lmzoo.lab.sweep.fleet.costs import epochs_done, time_left, work_left
 from lmzoo.lab.sweep.fleet.fleet import Fleet
 
 PROGRESS_SECONDS = 10.0
@@ -164,7 +165,10 @@ class Console:
 
     def _progress(self) -> str:
         assert self.fleet is not None
-        spent = elapsed(time.monotonic() - self.start_time)
+        seconds = time.monotonic() - self.start_time
+        spent = duration(seconds)
+        if 90 <= seconds < 600:
+            spent = f"{seconds // 60:.0f} min {seconds % 60 // 1:.0f} s"
         if self.fleet.done:
             return f"100 % of the epochs, {spent}"
         share = self._done / max(1e-9, self._done + self._left)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console as RichConsole
 
 from lmzoo.base.errors import UserError, describe_error
+from lmzoo.base.printed import duration
 from lmzoo.base.streams import echo
 from lmzoo.lab.study.planner import Planner
-from lmzoo.lab.sweep.fleet.costs import duration
 
 if TYPE_CHECKING:
     from lmzoo.lab.cluster.resources import Resources
