@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -80,6 +80,7 @@ SHOWN = 3
 KEY = ("table", "variant", "key")
 SUMMARIES = {"mean", "avg", "average", "median", "std", "stdev", "sd", "sem", "mean±std"}
 """Words in a column of numbers, such as that of the seed, which say that a row is no run."""
+IS_WHOLE = pl.all_horizontal(pl.col(KEY).is_not_null())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,24 +129,7 @@ def account(results: Any, question: Question) -> Account:
     q, source = question, as_source(results)
     frame, notes = source.frame, list(source.notes)
     frame = parse_column(frame, q.parse) if q.parse else frame
-    columns = [q.by] if isinstance(q.by, str) else list(q.by)
-    if not columns:
-        raise UserError("by names no column; give the ones that say which variant was trained")
-    named = [*columns, q.metric, *(c for c in (q.seed, q.within, q.step) if c is not None)]
-    known = [*(flag[0] for flag in FLAGS if flag[0] != ANY), *([] if q.seed else [SEEDS])]
-    read = [name for name in source.twice if any(_is_named(name, own) for own in known)]
-    for name in (*named, *(name for name in read if name not in named)):
-        if name not in frame.columns:
-            texts = (f"{c} is {v!r:.60}" for c in frame.columns if c in W_AND_B for v in frame[c])
-            unread = next((f"; {own}, which is not read" for own in texts if "{" in own), "")
-            raise UserError(f"no column {name!r}{near(name, frame.columns)}{unread}")
-        if name in source.twice:
-            raise UserError(f"two columns are named {name!r}; rename one of them")
-        if named.count(name) > 1:
-            raise UserError(
-                f"column {name!r} is named twice; each of --by, --metric, --seed, --within and "
-                "--step needs a column of its own"
-            )
+    named = _named_columns(frame, q, source.twice)
     step = q.step or (source.step if source.step not in named else None)
     free = [c for c in frame.columns if c not in {*named, step, *source.twice}]
     seed = q.seed or _seed_column(frame, free, paired=q.paired)
@@ -157,18 +141,74 @@ def account(results: Any, question: Question) -> Account:
             f"the steps of {step} need the column of the seed, which tells runs apart: --seed, "
             "or --parse of their names"
         )
+    rows = _read_rows(frame, q, key, free, notes)
+    if step is None and key is None:
+        _check_history(frame, free, rows)
+        notes += _unnamed(frame, free, rows["variant"])
+        if repeated := len(frame) - frame.n_unique():
+            notes.append(f"{repeated} rows repeat another one in each cell; each counts as a run")
+    ends = [q.metric + LAST_STEP, *(c for c in free if re.fullmatch(END, c, re.IGNORECASE))]
+    ends = [c for c in ends if c in free and _plain(frame[c]).str.contains(f"^{NUMBER}$").all()]
+    at = step or next(iter(ends), None)
+    none = pl.repeat(None, len(frame), dtype=pl.Float64, eager=True)
+    known = (rows["why"] == "") & rows["value"].is_not_null()
+    rows = rows.with_columns(
+        step=none if at is None else numbers(frame[at], known),
+        known=known,
+        name=frame[RUN].cast(pl.String) if RUN in free and key != RUN else pl.lit(None, pl.String),
+    )
+    if step is not None:
+        rows = _without_gaps(rows, rows.filter(known, IS_WHOLE), notes)
+    hint = _step_hint(frame, free, rows.filter("known", IS_WHOLE))
+    at = str(at).replace(q.metric + LAST_STEP, "step")
+    is_run = ~pl.col("why").is_in([DELETED, MEANS])
+    runs = _runs(rows.filter(IS_WHOLE, is_run), step, at, key, hint, notes)
+    is_other = pl.lit(step is not None) & ~pl.col("row").is_in(runs["row"].implode())
+    why = pl.when(pl.col("why") != "").then("why").when(is_other).then(pl.lit(OTHER))
+    why = why.when(pl.col("value").is_null()).then(pl.lit(f"without a value of {q.metric}"))
+    why = why.when(pl.col("value").is_finite()).then(pl.lit(COUNTED)).otherwise(pl.lit(DIVERGED))
+    return Account(rows.with_columns(why=why), runs, q, notes)
+
+
+def _named_columns(frame: pl.DataFrame, q: Question, twice: Collection[str]) -> list[str]:
+    """Return the columns that a question names; each is there, once, and named once."""
+    columns = [q.by] if isinstance(q.by, str) else list(q.by)
+    if not columns:
+        raise UserError("by names no column; give the ones that say which variant was trained")
+    named = [*columns, q.metric, *(c for c in (q.seed, q.within, q.step) if c is not None)]
+    known = [*(flag[0] for flag in FLAGS if flag[0] != ANY), *([] if q.seed else [SEEDS])]
+    read = [name for name in twice if any(_is_named(name, own) for own in known)]
+    for name in (*named, *(name for name in read if name not in named)):
+        if name not in frame.columns:
+            texts = (f"{c} is {v!r:.60}" for c in frame.columns if c in W_AND_B for v in frame[c])
+            unread = next((f"; {own}, which is not read" for own in texts if "{" in own), "")
+            raise UserError(f"no column {name!r}{near(name, frame.columns)}{unread}")
+        if name in twice:
+            raise UserError(f"two columns are named {name!r}; rename one of them")
+        if named.count(name) > 1:
+            raise UserError(
+                f"column {name!r} is named twice; each of --by, --metric, --seed, --within and "
+                "--step needs a column of its own"
+            )
+    return named
+
+
+def _read_rows(
+    frame: pl.DataFrame, q: Question, key: str | None, free: Sequence[str], notes: list[str]
+) -> pl.DataFrame:
+    """Return row, table, variant, key, seed, value, diverged and why, "" if the row may count."""
+    columns = [q.by] if isinstance(q.by, str) else list(q.by)
     labels = {name: _labels(frame[name], notes) for name in (*columns, *filter(None, [q.within]))}
     rows = pl.DataFrame(
         {
             "table": labels[q.within] if q.within else pl.repeat("", len(frame), eager=True),
             "variant": pl.select(pl.concat_str(*(labels[c] for c in columns), separator=", ")),
             "key": _seeds(frame[key], notes) if key else pl.Series(range(len(frame))),
-            "state": _states(frame, [*free, *filter(None, [seed])], q.finished, notes),
+            "state": _states(frame, [*free, *filter(None, [q.seed])], q.finished, notes),
         },
         {"table": pl.String, "variant": pl.String, "key": pl.String, "state": pl.String},
     ).with_row_index("row")
-    whole = pl.all_horizontal(pl.col(KEY).is_not_null())
-    if rows.filter(whole).is_empty():
+    if rows.filter(IS_WHOLE).is_empty():
         needed = dict.fromkeys(filter(None, (*columns, q.within, key)))
         raise UserError(f"no row has a value of {' and '.join(needed)}")
     cells = [*labels.items(), *([(key, rows["key"])] if key else [])]
@@ -181,38 +221,16 @@ def account(results: Any, question: Question) -> Account:
         diverged=diverged,
     ).drop("state")
     values = numbers(frame[q.metric], rows["why"] == "")
-    rows = rows.with_columns(values.alias("value")).with_columns(
-        value=pl.when("diverged").then(math.inf).otherwise("value")
-    )
-    if step is None and key is None:
-        _check_history(frame, free, rows)
-        notes += _unnamed(frame, free, rows["variant"])
-        if repeated := len(frame) - frame.n_unique():
-            notes.append(f"{repeated} rows repeat another one in each cell; each counts as a run")
-    known = (rows["why"] == "") & rows["value"].is_not_null()
-    ends = [q.metric + LAST_STEP, *(c for c in free if re.fullmatch(END, c, re.IGNORECASE))]
-    ends = [c for c in ends if c in free and _plain(frame[c]).str.contains(f"^{NUMBER}$").all()]
-    at = step or next(iter(ends), None)
-    none = pl.repeat(None, len(frame), dtype=pl.Float64, eager=True)
-    rows = rows.with_columns(
-        step=none if at is None else numbers(frame[at], known),
-        known=known,
-        name=frame[RUN].cast(pl.String) if RUN in free and key != RUN else pl.lit(None, pl.String),
-    )
-    if step is not None:
-        rows = _without_gaps(rows, rows.filter(known, whole), notes)
-    twice = rows.filter("known", whole).filter(pl.struct(KEY).is_duplicated())
+    value = pl.when("diverged").then(math.inf).otherwise("value")
+    return rows.with_columns(values.alias("value")).with_columns(value=value)
+
+
+def _step_hint(frame: pl.DataFrame, free: Sequence[str], known: pl.DataFrame) -> str:
+    """Return the column that orders the rows of a run that has several, to name in an error."""
+    twice = known.filter(pl.struct(KEY).is_duplicated())
     twice = frame[twice.join(twice.head(1), on=KEY, how="semi")["row"].to_list()]
     hints = [c for c in free if re.fullmatch(STEPS, c, re.IGNORECASE)]
-    hint = next((c for c in hints if 2 * twice[c].drop_nulls().n_unique() > len(twice)), "COLUMN")
-    at = str(at).replace(q.metric + LAST_STEP, "step")
-    is_run = ~pl.col("why").is_in([DELETED, MEANS])
-    runs = _runs(rows.filter(whole, is_run), step, at, key, hint, notes)
-    is_other = pl.lit(step is not None) & ~pl.col("row").is_in(runs["row"].implode())
-    why = pl.when(pl.col("why") != "").then("why").when(is_other).then(pl.lit(OTHER))
-    why = why.when(pl.col("value").is_null()).then(pl.lit(f"without a value of {q.metric}"))
-    why = why.when(pl.col("value").is_finite()).then(pl.lit(COUNTED)).otherwise(pl.lit(DIVERGED))
-    return Account(rows.with_columns(why=why), runs, q, notes)
+    return next((c for c in hints if 2 * twice[c].drop_nulls().n_unique() > len(twice)), "COLUMN")
 
 
 def _without_gaps(rows: pl.DataFrame, known: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
