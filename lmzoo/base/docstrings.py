@@ -29,9 +29,9 @@ from typing import Any, NamedTuple, TypeGuard
 PACKAGE = Path(__file__).parents[1]
 
 
-def class_docstring(registry: str, name: str, folder: Path = PACKAGE) -> str:
+def class_docstring(registry: str, name: str) -> str:
     """Return the docstring of the class that is registered as `name`; "" if there is none."""
-    return _find(registry, name, folder)[0]
+    return _find(registry, name, PACKAGE)[0]
 
 
 def part_docstring(registry: str, name: str, folder: Path = PACKAGE) -> str:

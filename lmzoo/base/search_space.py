@@ -145,8 +145,8 @@ def changed_search(search: Mapping[str, Range | None], options: Iterable[str]) -
     return changed
 
 
-def near_bound(value: Any, range_: Range, margin: float = 0.02) -> bool:
-    """Return True if `value` is within `margin` of a bound, as a share of the range's width.
+def near_bound(value: Any, range_: Range) -> bool:
+    """Return True if `value` is within 2 % of the range's width of a bound.
 
     A logarithmic range is measured in logarithms. A choice has no bounds.
     """
@@ -154,7 +154,7 @@ def near_bound(value: Any, range_: Range, margin: float = 0.02) -> bool:
         return False
     scale = math.log if range_.log else float
     low, high, x = scale(range_.low), scale(range_.high), scale(value)
-    return min(x - low, high - x) <= margin * (high - low)
+    return min(x - low, high - x) <= 0.02 * (high - low)
 
 
 def _number(text: str) -> int | float:

@@ -117,8 +117,7 @@ def resolve_program(
     }  # fmt: skip
     model = {**model, **measures, **({"epochs": study.epochs} if epochs else {})}
     resolved = ProgramPoint(
-        *("", point.label, space, study.epochs), program, model, settings, corpus,
-        corpus_fields or {},
+        "", point.label, space, study.epochs, program, model, settings, corpus, corpus_fields or {}
     )  # fmt: skip
     identity = {
         "model": model,

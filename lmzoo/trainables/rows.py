@@ -161,7 +161,7 @@ def resolve_row(
         zoo.build(model, corpus.task).require_next_token()
     recipe_fields = nest_settings(of_rows(study, study.fields), "recipe")
     recipe = named_recipe(study.recipe).with_fields(recipe_fields).with_budget(study.epochs)
-    resolved = RowPoint(*("", point.label, {}, study.epochs), model, recipe, corpus, corpus_fields)
+    resolved = RowPoint("", point.label, {}, study.epochs, model, recipe, corpus, corpus_fields)
     search = of_rows(study, study.search) if point.search is None else point.search
     if _is_count_model(point):  # a count model has no recipe fields to tune
         search = {path: bounds for path, bounds in search.items() if not path.startswith("recipe.")}

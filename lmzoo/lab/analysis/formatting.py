@@ -71,16 +71,16 @@ def positive_halves(table: pl.DataFrame, mean: str) -> list[float]:
     return [half for half in halves if half is not None and 0 < half < inf]
 
 
-def digits_of(half: float, values: Iterable[float], least: int, most: int) -> str:
+def digits_of(half: float, values: Iterable[float], least: int) -> str:
     """Return the end of a format that shows two digits of `half`, in a table of such values.
 
-    These are decimals, from `least` to `most`, or those of a number with an exponent.
+    These are decimals, from `least` to 9, or those of a number with an exponent.
     """
     needed, largest = 1 - floor(log10(half)), max(map(abs, values))
     exponent = floor(log10(largest)) if largest > 0 else 0
     if needed > 9 or exponent > 14:
         return f"{min(max(needed + exponent, 1), 15)}e"
-    return f"{min(max(needed, least), most)}f"
+    return f"{max(needed, least)}f"
 
 
 def format_p(p: float | None) -> str:

@@ -217,7 +217,7 @@ def _digits(part: pl.DataFrame) -> str:
     """Return 3 decimals, or 4 if an interval is too narrow for three; more if all are."""
     known = positive_halves(part, "loss")
     if known and max(known) < 0.001:
-        return digits_of(max(known), part["loss"].drop_nulls(), 4, 9)
+        return digits_of(max(known), part["loss"].drop_nulls(), 4)
     return "4f" if known and min(known) < 0.001 else "3f"
 
 

@@ -177,7 +177,7 @@ def _range(low: float | None, high: float | None, *, least: int = 2) -> str:
     digits = max(least, 2 if high - low >= 0.01 else 3 if high - low >= 0.001 else 4)
     form = f".{digits}f"
     if 0 < high - low < 1e-4:
-        form = f".{digits_of(high - low, (low, high), 4, 9)}"
+        form = f".{digits_of(high - low, (low, high), 4)}"
     ends = [format_number(end, form) for end in (low, high)]
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 

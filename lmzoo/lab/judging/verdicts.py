@@ -264,6 +264,6 @@ def _report(table: pl.DataFrame, given: Account) -> Report:
     shown = [replace(c, heading=names.get(c.name, c.heading)) for c in JUDGED]
     shown = [column for column in shown if column.heading]
     known = positive_halves(table, "mean")
-    digits = digits_of(min(known), table["mean"].drop_nulls(), 0, 9) if known else "3f"
+    digits = digits_of(min(known), table["mean"].drop_nulls(), 0) if known else "3f"
     text = text_table("ranking", table.to_dicts(), shown, digits)
     return Report((*heading, *given.notes), (text,), tuple(legend), table)

@@ -26,10 +26,10 @@ TOTAL = 1.6928
 """Upper bound of Σ 1 / (i (1 + ln i)²)."""
 
 
-def keep_level(candidate: int, kept: int, error: float = ERROR) -> float:
+def keep_level(candidate: int, kept: int) -> float:
     """Return α_i, below which p of the i-th candidate must be; `kept` were kept before it."""
     share = 1 / (TOTAL * candidate * (1 + log(candidate)) ** 2)
-    return error * share * (kept + 1)
+    return ERROR * share * (kept + 1)
 
 
 def keep_looks(looks: Sequence[Look], level: float) -> tuple[Look, ...]:

@@ -76,16 +76,17 @@ def curves_name(config: Mapping[str, Any], *, once: bool = False) -> str:
     return label if once else f"{label} · seed {config['seed']} · {config['run'][:6]}"
 
 
-def file_name(label: str, longest: int = 80, most_bytes: int = 180) -> str:
-    """Return a label as a file name: without slashes, of at most so many letters and bytes.
+LETTERS, BYTES = 80, 180
+"""Of a label in a file name, which has 255 bytes: `curves_name` needs up to 70 of them."""
 
-    A name has 255 bytes, of which `curves_name` needs up to 70 for seed, stage and run.
-    """
+
+def file_name(label: str) -> str:
+    """Return a label as a file name: without slashes, of at most so many letters and bytes."""
     text = re.sub(r"[/\\\0]", "_", label).lstrip(".") or "_"
     data = text.encode(errors="replace")
-    if len(text) <= longest and len(data) <= most_bytes:
+    if len(text) <= LETTERS and len(data) <= BYTES:
         return data.decode()
-    start = text[: longest - 1].encode(errors="replace")[: most_bytes - len("…".encode())]
+    start = text[: LETTERS - 1].encode(errors="replace")[: BYTES - len("…".encode())]
     return f"{start.decode(errors='ignore')}…"
 
 

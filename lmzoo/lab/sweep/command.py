@@ -174,12 +174,13 @@ def _run(
     changed = changed_study(study, own)
     without = tuple(filter(None, no_accelerator.split(",")))
     resources = Resources(
-        *(cpus_per_trial, gpus_per_trial, max_concurrent, device, max_cost, accelerator, without)
-    )
+        cpus=cpus_per_trial, gpus=gpus_per_trial, concurrent=max_concurrent, device=device,
+        hours=max_cost, accelerator=accelerator, without=without,
+    )  # fmt: skip
     sweep = Sweep(
-        *(changed, resources, fuse, track or []),
-        **{"curves": not no_curves, "as_json": as_json, "quiet": quiet, "engine": engine},
-    )
+        changed, resources, fuse, track or [], curves=not no_curves, as_json=as_json, quiet=quiet,
+        engine=engine,
+    )  # fmt: skip
     settings = parse_settings(own["fields"] or [])
     if options_file and dry_run and not options_file.exists():
         from lmzoo.lab.study.study_store import option_words  # scipy, which delays Ray's start
