@@ -3,8 +3,9 @@
 import functools
 import json
 import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -84,7 +85,6 @@ def _judge_commands(
     """Run two commands, print the answer and return the exit code."""
     import re
 
-    from lmzoo.lab.analysis.verdict_lines import shown_verdict
     from lmzoo.lab.judging.commands import CODES, Metric, Results, judge_commands, revisions
 
     if format not in ("table", "json", "github"):
@@ -107,10 +107,15 @@ def _judge_commands(
             first, second, Results(out, say), margin=margin, max_seeds=max_seeds, minutes=budget,
             stream=stream, say=say,
         )  # fmt: skip
-    code = CODES[answer["decision"]]
-    if format == "json":
-        echo(json.dumps(answer))
-        return code
+    texts = {"json": json.dumps, "github": _markdown, "table": lambda own: "; ".join(_parts(own))}
+    echo(texts[format](answer))
+    return CODES[answer["decision"]]
+
+
+def _parts(answer: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the parts of the sentence that says an answer, the decision first."""
+    from lmzoo.lab.analysis.verdict_lines import shown_verdict
+
     verdict = shown_verdict(answer["verdict"])
     word = "" if verdict == answer["decision"] else f"{verdict}: "
     d = answer["difference"]
@@ -119,20 +124,22 @@ def _judge_commands(
         numbers += f" ({answer['low']:.4g} to {answer['high']:.4g})"
     if answer["p"] is not None:
         numbers += f", p {answer['p']:.3g}"
-    parts = [f"{answer['decision']}: {word}{numbers}, {min(answer['seeds'])} pairs of seeds"]
+    yield f"{answer['decision']}: {word}{numbers}, {min(answer['seeds'])} pairs of seeds"
     if any(answer["diverged"]):
         base, candidate = answer["diverged"]
-        parts.append(f"diverged: {base} of base, {candidate} of candidate")
+        yield f"diverged: {base} of base, {candidate} of candidate"
     if answer["out_of_time"]:
-        parts.append("the time is over")
-    if stream:
+        yield "the time is over"
+    if "candidate" in answer:
         place, level = answer["candidate"], answer["level"]
-        parts.append(f"candidate {place} of the series, kept if p < {level:.2g}")
+        yield f"candidate {place} of the series, kept if p < {level:.2g}"
     if answer["seeds_needed"] is not None:
-        parts.append(f"about {answer['seeds_needed']} more seeds would decide it")
-    if format == "github":
-        runs, diverged = sum(answer["seeds"]), sum(answer["diverged"])
-        parts.append(f"{runs} runs read: {runs - diverged} counted, {diverged} diverged")
-        parts = ["\n".join(["### " + parts[0], "", *(f"- {part}" for part in parts[1:])])]
-    echo("; ".join(parts))
-    return code
+        yield f"about {answer['seeds_needed']} more seeds would decide it"
+
+
+def _markdown(answer: Mapping[str, Any]) -> str:
+    """Return an answer as the summary of a pull request, with the account of its runs."""
+    runs, diverged = sum(answer["seeds"]), sum(answer["diverged"])
+    first, *others = _parts(answer)
+    others.append(f"{runs} runs read: {runs - diverged} counted, {diverged} diverged")
+    return "\n".join([f"### {first}", "", *(f"- {part}" for part in others)])

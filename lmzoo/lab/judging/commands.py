@@ -230,25 +230,15 @@ def judge_commands(
     With `stream`, the candidate is the next one of the series in the folder of the results. A
     `UserError` says that a command failed, or that an argument is out of range.
     """
-    if max_seeds < 2:
-        raise UserError(f"--max-seeds {max_seeds} shows nothing; give 2 or more")
-    if not minutes >= 0:
-        raise UserError(f"a budget of {minutes:g} minutes; give 0 or more")
-    if not 0 <= margin < math.inf:
-        raise UserError(f"margin {margin} is not a number of 0 or more; give one, as 0.002")
-    for arm in (base, candidate):
-        if SEED not in arm.command:
-            hint = "write it where the seed goes"
-            raise UserError(f"{arm.name} has no {SEED}: {arm.command!r}; {hint}")
-    if base.identity == candidate.identity:
-        raise UserError("base and candidate are the same command; change one of them")
+    arms = (base, candidate)
+    _check_arguments(arms, margin, max_seeds, minutes)
     sign = -1.0 if base.metric.higher_is_better else 1.0
     pair = f"{base.identity} {candidate.identity}"
     series = Stream(results.store) if stream else None
     place = series.place(pair) if series else None
     first, level = (place.first_seed, place.level) if place else (1, None)
     schedule = results.plan(pair, max_seeds)
-    deadline, arms = time.monotonic() + 60 * minutes, (base, candidate)
+    deadline = time.monotonic() + 60 * minutes
 
     def losses() -> np.ndarray:
         seeds = range(first, first + schedule[-1].seeds)
@@ -294,6 +284,21 @@ def judge_commands(
         "out_of_time": out_of_time,
         **({"candidate": place.number, "kept": place.kept, "level": level} if place else {}),
     }
+
+
+def _check_arguments(arms: tuple[Arm, Arm], margin: float, max_seeds: int, minutes: float) -> None:
+    if max_seeds < 2:
+        raise UserError(f"--max-seeds {max_seeds} shows nothing; give 2 or more")
+    if not minutes >= 0:
+        raise UserError(f"a budget of {minutes:g} minutes; give 0 or more")
+    if not 0 <= margin < math.inf:
+        raise UserError(f"margin {margin} is not a number of 0 or more; give one, as 0.002")
+    for arm in arms:
+        if SEED not in arm.command:
+            hint = "write it where the seed goes"
+            raise UserError(f"{arm.name} has no {SEED}: {arm.command!r}; {hint}")
+    if arms[0].identity == arms[1].identity:
+        raise UserError("base and candidate are the same command; change one of them")
 
 
 def decide(

@@ -4,6 +4,7 @@ The first line of output appears before torch and Ray are imported, which takes 
 """
 
 import contextlib
+import functools
 import importlib
 import itertools
 import os
@@ -99,18 +100,8 @@ class Sweep:
                 raise UserError(f"{odd[0]!r} is not UTF-8, which Ray needs; take another name")
             self.study.check()
             check_trackers(self.track)
-            if not dry_run and not self.quiet:
-                self.stderr.print(f"[bold]{self.study.name}[/]: {self.study.question}")
-                if searched := self.study.search_words:
-                    self.stderr.print(f"search space: {searched}", markup=False)
-                self.stderr.print("loading torch and the corpus, which takes seconds")
-            stores = f"{escape(self.study.name)}*"
-            known = S3_SCHEME.match(str(storage)) or any(storage.glob(stores))
-            if not dry_run and "torch" not in sys.modules and not known:
-                from lmzoo.lab.cluster import connection
-
-                ending.callback(connection.abandon)
-                connection.begin()
+            if not dry_run:
+                self._begin(storage, ending)
             with gc_disabled():
                 from lmzoo.lab.study.planner import Planner
                 from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore
@@ -144,6 +135,20 @@ class Sweep:
                 save_code(planner.code, store.store)
                 return self._train(planner, Packer(corpus, size))
         return 130
+
+    def _begin(self, storage: Path, ending: contextlib.ExitStack) -> None:
+        """Say what starts; start Ray, unless the store of an earlier sweep may need no worker."""
+        if not self.quiet:
+            self.stderr.print(f"[bold]{self.study.name}[/]: {self.study.question}")
+            if searched := self.study.search_words:
+                self.stderr.print(f"search space: {searched}", markup=False)
+            self.stderr.print("loading torch and the corpus, which takes seconds")
+        known = S3_SCHEME.match(str(storage)) or any(storage.glob(f"{escape(self.study.name)}*"))
+        if "torch" not in sys.modules and not known:
+            from lmzoo.lab.cluster import connection
+
+            ending.callback(connection.abandon)
+            connection.begin()
 
     @contextlib.contextmanager
     def _ended_by_signals(self) -> Iterator[None]:
@@ -204,23 +209,7 @@ class Sweep:
 
         witness = _start_witness()
         ray.callback(witness.communicate, b"\n")
-
-        def end() -> None:
-            """End this process now: an orderly end takes too long, or is impossible."""
-            try:
-                self._say_interrupted()
-                witness.communicate(b"\n")
-                if self._ranking:
-                    self._ranking.terminate()
-                connection.kill_local_ray()
-                _clear_worker_locks(planner.store.store)
-                closing = threading.Thread(target=_close, args=(planner.store,), daemon=True)
-                closing.start()
-                closing.join(LOCK_SECONDS)
-            finally:
-                delete_temporary()
-                os._exit(130)
-
+        end = functools.partial(self._end_now, planner.store, witness)
         STOPS.install()  # the import of Ray has installed handlers
         ray.enter_context(STOPS.deadline(end, connection.is_ray_unusable))
         from lmzoo.lab.sweep.screen.console import Console
@@ -248,15 +237,13 @@ class Sweep:
         console.devices = capacity.describe()
         if not self.quiet:
             self.stderr.print(f"{console.devices}; {planner.store.store}")
-        path = planner.store.path
+        path, complete = planner.store.path, False
         trackers = [open_tracker(name, path.name, path / TRACKING) for name in self.track]
-        memory = GPU_BYTES if capacity.resources.gpus else 0
         listeners = [console, *trackers, *self.study.listeners]
-        fleet = Fleet(planner, packer, listeners, memory)
+        fleet = Fleet(planner, packer, listeners, GPU_BYTES if capacity.resources.gpus else 0)
         console.fleet, console.workers = fleet, capacity.live
         console.waiting = lambda: capacity.waiting(fleet.wanted(capacity.limit()))
         self.left_out = fleet.health.left_out
-        complete = False
         try:
             with console:
                 complete = self._import_engine().train(fleet, capacity)
@@ -266,6 +253,24 @@ class Sweep:
         if STOPS.requested.is_set():
             raise KeyboardInterrupt
         return complete
+
+    def _end_now(self, store: "StudyStore", witness: subprocess.Popen[bytes]) -> None:
+        """End this process: an orderly end takes too long, or is impossible."""
+        from lmzoo.lab.cluster import connection
+
+        try:
+            self._say_interrupted()
+            witness.communicate(b"\n")
+            if self._ranking:
+                self._ranking.terminate()
+            connection.kill_local_ray()
+            _clear_worker_locks(store.store)
+            closing = threading.Thread(target=_close, args=(store,), daemon=True)
+            closing.start()
+            closing.join(LOCK_SECONDS)
+        finally:
+            delete_temporary()
+            os._exit(130)
 
     def _import_engine(self, prepared: threading.Thread | None = None) -> Any:
         if prepared and self.engine == "packs":
