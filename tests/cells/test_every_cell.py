@@ -7,14 +7,7 @@ from lmzoo.cells.base import CELLS, Cell
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.lru import RGLRU, RGLRUCut
 from lmzoo.cells.sru import QRNN, QRNNCut
-from lmzoo.laws.cells import (
-    UNCUT_LAWS,
-    CellLaw,
-    inputs,
-    law_blocks_with_carried_state_equal_one_scan,
-    law_equal_functions_have_equal_configs,
-    option_sets,
-)
+from lmzoo.laws import cells as laws
 from lmzoo.laws.probes import disturb
 from lmzoo.laws.tiny import assert_close
 from tests.cells.support import make
@@ -29,8 +22,8 @@ def cell(request: pytest.FixtureRequest) -> Cell:
     return make(**request.param)
 
 
-@pytest.mark.parametrize("law", UNCUT_LAWS, ids=lambda law: law.__name__)
-def test_every_cell_obeys_every_law(cell: Cell, law: CellLaw) -> None:
+@pytest.mark.parametrize("law", laws.UNCUT_LAWS, ids=lambda law: law.__name__)
+def test_every_cell_obeys_every_law(cell: Cell, law: laws.CellLaw) -> None:
     disturb(cell)
     law(cell)
 
@@ -38,7 +31,7 @@ def test_every_cell_obeys_every_law(cell: Cell, law: CellLaw) -> None:
 def test_the_state_after_a_fast_scan_is_that_of_the_steps(cell: Cell) -> None:
     """In float32, for which there are kernels."""
     disturb(cell)
-    x, start = (part.float() for part in inputs(cell.double()))
+    x, start = (part.float() for part in laws.inputs(cell.double()))
     state = cell.float().initial_state(start)
     done = cell.fast_scan_from(x, state) or cell.naive_scan_from(x, state)
     steps = cell.naive_scan_from(x, state)
@@ -47,7 +40,7 @@ def test_the_state_after_a_fast_scan_is_that_of_the_steps(cell: Cell) -> None:
 
 
 WITH_CUTS = [
-    *({"name": name} for name in CELLS if option_sets(CELLS[name].Config)),
+    *({"name": name} for name in CELLS if laws.option_sets(CELLS[name].Config)),
     *({"name": "qrnn", "window": 1, "write_gate": gated} for gated in (False, True)),
     *({"name": "gru", "reset": reset} for reset in ("before", "input")),
     *(
@@ -63,7 +56,7 @@ WITH_CUTS = [
 @pytest.mark.parametrize("most", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("config", WITH_CUTS, ids=lambda part: "-".join(map(str, part.values())))
 def test_one_function_has_one_config(config: dict[str, Any], most: int) -> None:
-    law_equal_functions_have_equal_configs(make(**config, width=8), most)
+    laws.law_equal_functions_have_equal_configs(make(**config, width=8), most)
 
 
 class TwoConfigs(QRNN):
@@ -94,9 +87,9 @@ class UnusedWeights(RGLRU):
 )
 def test_the_law_sees_two_configs_and_unused_weights(kind: Any, found: str) -> None:
     with pytest.raises(AssertionError, match=found):
-        law_equal_functions_have_equal_configs(kind(kind.Config(), 3, 4))
+        laws.law_equal_functions_have_equal_configs(kind(kind.Config(), 3, 4))
 
 
 @pytest.mark.parametrize("name", ["rwkv7", "mlstm"])
 def test_a_head_may_have_one_channel(name: str) -> None:
-    law_blocks_with_carried_state_equal_one_scan(make(name, width=2, heads=8))
+    laws.law_blocks_with_carried_state_equal_one_scan(make(name, width=2, heads=8))

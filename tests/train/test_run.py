@@ -10,15 +10,7 @@ import torch
 
 from lmzoo import zoo
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store.records import (
-    CHECKPOINT,
-    CONFIG,
-    NUMERICS,
-    PREVIOUS,
-    TEST_LOSSES,
-    RunFolder,
-    json_bytes,
-)
+from lmzoo.lab.store import records as files
 from lmzoo.train.checkpoint import checkpoint_bytes, read_checkpoint
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.run import Run, run_config
@@ -35,7 +27,7 @@ def config(corpus):
 
 @pytest.fixture
 def folder(tmp_path, config):
-    return RunFolder(tmp_path / config["run"])
+    return files.RunFolder(tmp_path / config["run"])
 
 
 def _train(folder, config, corpus, budget):
@@ -121,7 +113,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_previous_one(folder, config, cor
 def test_two_damaged_checkpoints_start_over_without_duplicate_records(folder, config, corpus):
     _train(folder, config, corpus, 4)
     expected = _records(folder)
-    for name in (CHECKPOINT, PREVIOUS):
+    for name in (files.CHECKPOINT, files.PREVIOUS):
         _truncate(folder.path / name)
     _train(folder, config, corpus, 4)
     assert "damaged, starting over" in _notes(folder)[0]
@@ -141,13 +133,13 @@ def test_a_run_that_fell_back_has_two_good_checkpoints_one_epoch_later(folder, c
 def test_a_kill_between_the_two_renames_loses_no_epoch(folder, config, corpus):
     _train(folder, config, corpus, 3)
     expected = _records(folder)
-    folder.checkpoint.replace(folder.path / PREVIOUS)
-    (folder.path / f".{CHECKPOINT}.4711").write_bytes(b"half")
+    folder.checkpoint.replace(folder.path / files.PREVIOUS)
+    (folder.path / f".{files.CHECKPOINT}.4711").write_bytes(b"half")
     run = Run(folder, config, corpus)
     assert run.epoch == 3
     run.close()
     assert _records(folder) == expected
-    assert not list(folder.path.glob(f".{CHECKPOINT}.*"))
+    assert not list(folder.path.glob(f".{files.CHECKPOINT}.*"))
 
 
 def test_a_partly_loaded_checkpoint_is_discarded(folder, config, corpus):
@@ -156,7 +148,7 @@ def test_a_partly_loaded_checkpoint_is_discarded(folder, config, corpus):
     state = torch.load(folder.checkpoint, weights_only=True)
     state["optimiser"] = {}  # fails after epoch and weights are loaded
     torch.save(state, folder.checkpoint)
-    (folder.path / PREVIOUS).unlink()
+    (folder.path / files.PREVIOUS).unlink()
     (folder.path / "records.ndjson").unlink()
     _train(folder, config, corpus, 2)
     assert [r for r in _records(folder) if r["event"] != "note"] == expected
@@ -191,7 +183,7 @@ def test_testing_does_not_change_the_training(folder, config, corpus):
     run.test()
     list(run.train(5))
     run.close()
-    untested = RunFolder(folder.path.parent / "untested")
+    untested = files.RunFolder(folder.path.parent / "untested")
     _train(untested, config, corpus, 5)
     assert [r for r in _records(folder) if r["event"] == "epoch"] == _records(untested)
 
@@ -204,7 +196,7 @@ def test_saved_test_losses_give_the_recorded_losses(folder, config, corpus):
         tested[budget] = run.test()
     run.close()
     for record in (r for r in folder.records() if r["event"] == "test"):
-        saved = np.load(folder.path / TEST_LOSSES.format(record["epoch"]))
+        saved = np.load(folder.path / files.TEST_LOSSES.format(record["epoch"]))
         assert saved.dtype == np.float32
         assert saved.shape == (2, len(corpus.test))
         nll, tokens = saved.astype(np.float64)
@@ -212,7 +204,7 @@ def test_saved_test_losses_give_the_recorded_losses(folder, config, corpus):
         assert np.isclose(nll.sum() / tokens.sum(), record["token"], rtol=1e-6)
         assert np.isclose((nll / tokens).mean(), record["sentence"], rtol=1e-6)
     assert not np.allclose(
-        *(np.load(folder.path / TEST_LOSSES.format(epoch))[0] for epoch in (1, 3))
+        *(np.load(folder.path / files.TEST_LOSSES.format(epoch))[0] for epoch in (1, 3))
     )
     assert not list(folder.path.glob(".test*"))
 
@@ -221,12 +213,12 @@ def test_runs_of_other_numerics_and_runs_whose_settings_are_read_as_others_are_n
     def read(numerics, cell):
         model = {"name": "recurrent_lm", "width": 4, "cell": {"name": "gru", **cell}}
         run = {"model": model, "corpus": {}, "fingerprint": "", "numerics": numerics}
-        (tmp_path / CONFIG).write_bytes(json_bytes(run))
-        return read_model_config(RunFolder(tmp_path))
+        (tmp_path / files.CONFIG).write_bytes(files.json_bytes(run))
+        return read_model_config(files.RunFolder(tmp_path))
 
     cuts = {"cuts": ["reset", "reset_bias"]}
-    assert read(NUMERICS, {"update": "z_keeps", **cuts}).cell.cuts == {"reset"}
+    assert read(files.NUMERICS, {"update": "z_keeps", **cuts}).cell.cuts == {"reset"}
     with pytest.raises(UserError, match="numerics 1, this version has 2; use the version of lmzoo"):
-        read(NUMERICS - 1, cuts)
+        read(files.NUMERICS - 1, cuts)
     with pytest.raises(UserError, match="update=z_writes"):  # the weights of z have the other sign
-        read(NUMERICS, {"update": "z_writes"})
+        read(files.NUMERICS, {"update": "z_writes"})

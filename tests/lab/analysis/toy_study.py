@@ -12,16 +12,7 @@ from numpy.typing import ArrayLike
 
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import rank_points
-from lmzoo.lab.store.records import (
-    CONFIG,
-    NUMERICS,
-    RECORDS,
-    SCHEMA,
-    STUDY,
-    TEST_LOSSES,
-    RunFolder,
-    json_bytes,
-)
+from lmzoo.lab.store import records as files
 
 
 @dataclass
@@ -36,8 +27,8 @@ class ToyStudy:
     def __post_init__(self) -> None:
         self.path.mkdir(parents=True)
         self.study_json = {
-            "schema": SCHEMA,
-            "numerics": NUMERICS,
+            "schema": files.SCHEMA,
+            "numerics": files.NUMERICS,
             "name": "toy",
             "question": "Which path can be cut?",
             "reference": "full",
@@ -53,7 +44,7 @@ class ToyStudy:
 
     def write(self) -> Path:
         self.path.mkdir(parents=True, exist_ok=True)
-        (self.path / STUDY).write_bytes(json_bytes(self.study_json))
+        (self.path / files.STUDY).write_bytes(files.json_bytes(self.study_json))
         return self.path
 
     def add_point(
@@ -97,10 +88,10 @@ class ToyStudy:
     ) -> str:
         """Write one run's folder and return the run's identity."""
         run = f"{point}-{stage}-{seed}"
-        folder = RunFolder(self.path / run)
+        folder = files.RunFolder(self.path / run)
         folder.create(
             {
-                "schema": SCHEMA, "numerics": NUMERICS,
+                "schema": files.SCHEMA, "numerics": files.NUMERICS,
                 "run": run, "study": "toy", "stage": stage, "seed": seed,
                 "point": {"id": point, "label": f"cut {point}"}, "model": {"name": "m"},
                 "recipe": {"lr": 0.003}, "corpus": {"name": "ptb", "lines": 100},
@@ -127,18 +118,18 @@ class ToyStudy:
             lines.append({**test_event, **scored})
         lines.append({"event": "end", "epoch": self.epochs, "status": status, "reason": ""})
         text = "".join(json.dumps(line) + "\n" for line in lines)
-        (folder.path / RECORDS).write_text(text)
+        (folder.path / files.RECORDS).write_text(text)
         return run
 
     def write_test_losses(self, run: str, nll: ArrayLike, tokens: ArrayLike) -> None:
-        path = self.path / run / TEST_LOSSES.format(self.epochs)
+        path = self.path / run / files.TEST_LOSSES.format(self.epochs)
         np.save(path, np.stack([np.asarray(nll, "f4"), np.asarray(tokens, "f4")]))
 
     def records_path(self, run: str) -> Path:
-        return self.path / run / RECORDS
+        return self.path / run / files.RECORDS
 
     def config_path(self, run: str) -> Path:
-        return self.path / run / CONFIG
+        return self.path / run / files.CONFIG
 
 
 def change_lines(path: Path, kind: str, **values: Any) -> None:

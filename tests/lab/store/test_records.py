@@ -11,70 +11,51 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store.records import (
-    IDENTITY_FIELDS,
-    RECORDS,
-    STATUSES,
-    USER_CODE,
-    RunFolder,
-    epoch_records,
-    find_end,
-    has_damaged_line,
-    is_sealed,
-    json_bytes,
-    parse_json,
-    parse_lines,
-    read_json,
-    record_line,
-    records_pending,
-    replace_non_finite,
-    run_identity,
-    with_seeds,
-)
+from lmzoo.lab.store import records as files
 from tests.tiny import quick
 
-RUN = {key: 1 for key in IDENTITY_FIELDS}
+RUN = {key: 1 for key in files.IDENTITY_FIELDS}
 
 json_values = st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    folder = RunFolder(tmp_path / "study" / "run")
+def folder(tmp_path: Path) -> files.RunFolder:
+    folder = files.RunFolder(tmp_path / "study" / "run")
     folder.create(RUN)
     return folder
 
 
 def test_identity_depends_on_exactly_the_identity_fields() -> None:
-    identity = run_identity(RUN)
+    identity = files.run_identity(RUN)
     assert len(identity) == 12
-    assert all(run_identity({**RUN, key: 2}) != identity for key in IDENTITY_FIELDS)
-    assert run_identity({**RUN, "label": "tuned", "epochs": 30}) == identity
-    assert run_identity(dict(reversed(RUN.items()))) == identity
-    cuts = [run_identity({**RUN, "model": {"cuts": order}}) for order in ([0, 2], [2, 0])]
+    assert all(files.run_identity({**RUN, key: 2}) != identity for key in files.IDENTITY_FIELDS)
+    assert files.run_identity({**RUN, "label": "tuned", "epochs": 30}) == identity
+    assert files.run_identity(dict(reversed(RUN.items()))) == identity
+    cuts = [files.run_identity({**RUN, "model": {"cuts": order}}) for order in ([0, 2], [2, 0])]
     assert cuts[0] != cuts[1]
 
 
 def test_identity_is_the_hash_of_sorted_json() -> None:
     """The names of all folders of earlier stores depend on it."""
-    fields = {key: {"b": [1, "é"], "a": 0.1} for key in IDENTITY_FIELDS}
-    user = {USER_CODE: {"hash": "12ab", "files": []}}
-    for run, hashed in (fields, fields), ({**fields, **user}, {**fields, USER_CODE: "12ab"}):
-        for config in with_seeds({**run, "run": ""}, [3, 10**6]):
+    fields = {key: {"b": [1, "é"], "a": 0.1} for key in files.IDENTITY_FIELDS}
+    user = {files.USER_CODE: {"hash": "12ab", "files": []}}
+    for run, hashed in (fields, fields), ({**fields, **user}, {**fields, files.USER_CODE: "12ab"}):
+        for config in files.with_seeds({**run, "run": ""}, [3, 10**6]):
             text = json.dumps({**hashed, "seed": config["seed"]}, sort_keys=True)
             assert config["run"] == hashlib.sha256(text.encode()).hexdigest()[:12]
-            assert config["run"] == run_identity(config)
+            assert config["run"] == files.run_identity(config)
             assert config == {**run, "seed": config["seed"], "run": config["run"]}
 
 
 def test_identity_requires_every_field_and_no_nan() -> None:
     with pytest.raises(KeyError):
-        run_identity({key: 1 for key in IDENTITY_FIELDS[1:]})
+        files.run_identity({key: 1 for key in files.IDENTITY_FIELDS[1:]})
     with pytest.raises(ValueError, match="JSON"):
-        run_identity({**RUN, "recipe": {"lr": math.nan}})
+        files.run_identity({**RUN, "recipe": {"lr": math.nan}})
 
 
-def test_folder_keeps_its_first_config(folder: RunFolder) -> None:
+def test_folder_keeps_its_first_config(folder: files.RunFolder) -> None:
     folder.create({**RUN, "seed": 2})
     assert folder.config == RUN
 
@@ -83,76 +64,74 @@ def test_folder_keeps_its_first_config(folder: RunFolder) -> None:
 @given(st.lists(st.dictionaries(st.text(), json_values, max_size=3), max_size=4))
 def test_appended_records_are_read_back(contents: list[dict]) -> None:
     with tempfile.TemporaryDirectory() as name:
-        folder = RunFolder(Path(name))
+        folder = files.RunFolder(Path(name))
         records = [{**content, "event": "e", "epoch": i} for i, content in enumerate(contents)]
         for record in records:
             folder.append(record)
-        expected = [
-            {key: replace_non_finite(value) for key, value in record.items()} for record in records
-        ]
-        assert folder.records() == expected
+        assert folder.records() == [files.replace_non_finite(record) for record in records]
 
 
-def test_non_finite_numbers_become_null(folder: RunFolder) -> None:
+def test_non_finite_numbers_become_null(folder: files.RunFolder) -> None:
     folder.append({"event": "epoch", "epoch": 1, "valid_token": math.nan, "x": [-math.inf]})
-    line = (folder.path / RECORDS).read_bytes()
+    line = (folder.path / files.RECORDS).read_bytes()
     known = {"event": "epoch", "epoch": 1, "valid_token": None, "x": [None]}
-    assert parse_json(line) == {**known, "run": "run"}
+    assert files.parse_json(line) == {**known, "run": "run"}
 
 
-def test_last_of_equal_events_counts_and_epochs_are_sorted(folder: RunFolder) -> None:
+def test_last_of_equal_events_counts_and_epochs_are_sorted(folder: files.RunFolder) -> None:
     for epoch, loss in ((2, 1), (1, 3), (1, 2)):
         folder.append({"event": "epoch", "epoch": epoch, "valid_token": loss})
     folder.append({"event": "test", "epoch": 1, "token": 9})
     assert len(folder.records()) == 3
-    assert [r["valid_token"] for r in epoch_records(folder.records())] == [2, 1]
+    assert [r["valid_token"] for r in files.epoch_records(folder.records())] == [2, 1]
 
 
-def test_line_torn_anywhere_is_ignored_and_removed(folder: RunFolder) -> None:
+def test_line_torn_anywhere_is_ignored_and_removed(folder: files.RunFolder) -> None:
     complete = {"event": "note", "epoch": 1, "reason": "ä"}
     folder.append(complete)
-    path = folder.path / RECORDS
+    path = folder.path / files.RECORDS
     line = path.read_bytes()
     for length in range(1, len(line)):
         torn = line.replace(b"1", b"2")[:length].rstrip(b"\n}")
         path.write_bytes(line + torn)
         assert folder.records() == [complete], length
         data = path.read_bytes()
-        assert not has_damaged_line(data, parse_lines(data)), "a death leaves such a line"
+        assert not files.has_damaged_line(data, files.parse_lines(data)), "a death leaves it"
         data = line + b"7\n" + torn
-        assert has_damaged_line(data, parse_lines(data))
+        assert files.has_damaged_line(data, files.parse_lines(data))
         folder.append({**complete, "epoch": 3})
         assert [record["epoch"] for record in folder.records()] == [1, 3]
         assert path.read_bytes().startswith(line + b'{"event"')
 
 
-def test_a_line_that_is_no_event_is_ignored(folder: RunFolder) -> None:
+def test_a_line_that_is_no_event_is_ignored(folder: files.RunFolder) -> None:
     complete = {"event": "end", "epoch": 1, "status": "finished"}
     folder.append(complete)
-    path = folder.path / RECORDS
+    path = folder.path / files.RECORDS
     for line in (b'{"version": 9}', b'{"event": "end"}', b"[1]", b"\0\0", b"7"):
         path.write_bytes(line + b"\n" + path.read_bytes())
         assert folder.records() == [complete], line
-    assert find_end(folder.records(), 1) == complete
+    assert files.find_end(folder.records(), 1) == complete
 
 
-def test_every_changed_byte_of_a_line_or_a_config_is_noticed(folder: RunFolder) -> None:
+def test_every_changed_byte_of_a_line_or_a_config_is_noticed(folder: files.RunFolder) -> None:
     record = {"event": "epoch", "epoch": 1, "valid_token": 1.826, "valid_sentence": 1.5}
-    line, config = record_line(record).encode(), json_bytes({"seed": 1, "setting": {"lr": 0.01}})
+    line = files.record_line(record).encode()
+    config = files.json_bytes({"seed": 1, "setting": {"lr": 0.01}})
     for text in (line, config):
-        whole = parse_json(text)
+        whole = files.parse_json(text)
         for at, bit in itertools.product(range(len(text.rstrip())), range(8)):
             changed = text[:at] + bytes([text[at] ^ 1 << bit]) + text[at + 1 :]
-            value = parse_json(changed)
+            value = files.parse_json(changed)
             same = isinstance(value, dict) and {k: value[k] for k in whole if k in value} == whole
             assert value is None or same, changed
-    assert parse_lines(line.replace(b"1.826", b"1.026") + b"\n" + line) == [None, record]
-    assert is_sealed(line)
-    assert not is_sealed(line.replace(b"1.826", b"1.026"))
+    assert files.parse_lines(line.replace(b"1.826", b"1.026") + b"\n" + line) == [None, record]
+    assert files.is_sealed(line)
+    assert not files.is_sealed(line.replace(b"1.826", b"1.026"))
 
 
-def test_damaged_config_is_none_and_is_written_again(folder: RunFolder) -> None:
-    assert read_json(folder.path / "value.json") is None
+def test_damaged_config_is_none_and_is_written_again(folder: files.RunFolder) -> None:
+    assert files.read_json(folder.path / "value.json") is None
     for damaged in (b"", b"{torn", b"[1]", b"\xff\xfe"):
         (folder.path / "config.json").write_bytes(damaged)
         assert folder.config is None, damaged
@@ -163,14 +142,14 @@ def test_damaged_config_is_none_and_is_written_again(folder: RunFolder) -> None:
 def end_at(status: str, epoch: int, budget: int) -> str:
     """Return the status of the end at the budget, with a finish at epoch 2 before it."""
     before = {"event": "end", "status": "finished", "epoch": 2}
-    end = find_end([before, {"event": "end", "status": status, "epoch": epoch}], budget)
+    end = files.find_end([before, {"event": "end", "status": status, "epoch": epoch}], budget)
     return end["status"] if end else "pending"
 
 
 def test_short_and_failed_runs_are_pending_and_epochs_beyond_the_budget_do_not_count() -> None:
-    assert set(STATUSES) == {"finished", "pruned", "diverged", "failed"}
+    assert set(files.STATUSES) == {"finished", "pruned", "diverged", "failed"}
     for budget in (3, 5, 6, 7, 20):
-        found = {status: end_at(status, 6, budget) for status in STATUSES}
+        found = {status: end_at(status, 6, budget) for status in files.STATUSES}
         beyond = "finished" if budget < 6 else "diverged"
         assert found == {
             "finished": "finished" if budget <= 6 else "pending",
@@ -192,12 +171,12 @@ def _trained(epochs_done: int, *tested: int) -> list[dict[str, Any]]:
 
 
 def test_test_is_pending_at_the_budget_itself() -> None:
-    assert records_pending(_trained(5), 5, test=True)
-    assert not records_pending(_trained(5, 5), 5, test=True)
-    assert not records_pending(_trained(9, 5, 9), 5, test=True)
-    assert not records_pending(_trained(8, 5), 5, test=True)
-    assert records_pending(_trained(8, 5), 9, test=True)
-    assert not records_pending(_trained(9, 9), 5, test=False)
+    assert files.records_pending(_trained(5), 5, test=True)
+    assert not files.records_pending(_trained(5, 5), 5, test=True)
+    assert not files.records_pending(_trained(9, 5, 9), 5, test=True)
+    assert not files.records_pending(_trained(8, 5), 5, test=True)
+    assert files.records_pending(_trained(8, 5), 9, test=True)
+    assert not files.records_pending(_trained(9, 9), 5, test=False)
 
 
 @pytest.mark.parametrize("status", ["finished", "diverged", None])
@@ -208,9 +187,9 @@ def test_missed_test_is_refused(status: str | None) -> None:
     with pytest.raises(
         UserError, match=r"trained for 9 epochs and not tested at 5, .* for 9 epochs"
     ):
-        records_pending(records, 5, test=True)
+        files.records_pending(records, 5, test=True)
     diverged_before = {"event": "end", "epoch": 4, "status": "diverged"}
-    assert not records_pending([*_trained(4), diverged_before], 5, test=True)
+    assert not files.records_pending([*_trained(4), diverged_before], 5, test=True)
 
 
 def test_failure_before_a_finish_does_not_count() -> None:
@@ -219,6 +198,6 @@ def test_failure_before_a_finish_does_not_count() -> None:
         for status, epoch in [("failed", 2), ("finished", 5)]
     ]
     for records in (ends, ends[::-1]):
-        assert find_end(records, 5) == ends[1]
-        assert find_end(records, 6) is None
-    assert find_end([], 0) is None
+        assert files.find_end(records, 5) == ends[1]
+        assert files.find_end(records, 6) is None
+    assert files.find_end([], 0) is None

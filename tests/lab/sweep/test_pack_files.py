@@ -37,6 +37,16 @@ def make_pack(path, corpus, worker=WORKER):
     return Pack(Store(path), Trainer(corpus, CPU), confirmed.append, worker), confirmed
 
 
+@pytest.fixture
+def pack(jobs, corpus, tmp_path, monkeypatch):
+    """A pack of three runs that writes after each epoch."""
+    monkeypatch.setattr(Store, "save_seconds", 0.0)
+    pack, _ = make_pack(tmp_path, corpus)
+    pack.apply(Assignment(join=jobs))
+    yield pack
+    pack.writer.close()
+
+
 def train(path, jobs, corpus, *, worker=WORKER, packed=True) -> bool:
     """Train until all have ended; return False if the worker is killed."""
     pack, confirmed = make_pack(path, corpus, worker)
@@ -85,11 +95,8 @@ def test_a_pack_killed_at_any_write_goes_on_alone_and_in_another_pack(
     assert kills > 8
 
 
-def test_the_rows_of_a_dead_worker_are_checkpoints_of_its_runs(jobs, corpus, tmp_path, monkeypatch):
+def test_the_rows_of_a_dead_worker_are_checkpoints_of_its_runs(pack, jobs, tmp_path):
     """They equal what a run writes itself, also if its last epoch was not its best."""
-    monkeypatch.setattr(Store, "save_seconds", 0.0)
-    pack, _ = make_pack(tmp_path, corpus)
-    pack.apply(Assignment(join=jobs))
     members = [job.config["run"] for job in jobs]
     for _ in range(2):
         pack.train_epoch(members, packed=True)
@@ -110,17 +117,13 @@ def test_the_rows_of_a_dead_worker_are_checkpoints_of_its_runs(jobs, corpus, tmp
             torch.testing.assert_close(read[key], {**state[key]}, rtol=0, atol=0, msg=key)
         with pytest.raises(ValueError, match="damaged"):
             read_checkpoint(data[:-9] + b"\x01" + data[-8:], name)
-    pack.writer.close()
 
 
-def test_a_damaged_file_of_a_pack_costs_one_write(jobs, corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(Store, "save_seconds", 0.0)
-    pack, _ = make_pack(tmp_path, corpus)
-    pack.apply(Assignment(join=jobs))
+def test_a_damaged_file_of_a_pack_costs_one_write(pack, jobs, tmp_path):
     members = [job.config["run"] for job in jobs]
     for _ in range(2):
         pack.train_epoch(members, packed=True)
-    pack.writer.close()
+    pack.writer.wait()
     rows = tmp_path / f"{pack_files.PREFIX}{WORKER}" / pack_files.ROWS[1]
     data = bytearray(rows.read_bytes())
     data[-5] ^= 1
@@ -132,10 +135,7 @@ def test_a_damaged_file_of_a_pack_costs_one_write(jobs, corpus, tmp_path, monkey
         assert read_checkpoint(folder.checkpoint.read_bytes(), name)["epoch"] == 1
 
 
-def test_a_run_that_left_the_pack_keeps_its_newer_state(jobs, corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(Store, "save_seconds", 0.0)
-    pack, _ = make_pack(tmp_path, corpus)
-    pack.apply(Assignment(join=jobs))
+def test_a_run_that_left_the_pack_keeps_its_newer_state(pack, jobs, corpus, tmp_path):
     members = [job.config["run"] for job in jobs]
     pack.train_epoch(members, packed=True)
     pack.apply(Assignment(release=members[:1]))
@@ -145,14 +145,10 @@ def test_a_run_that_left_the_pack_keeps_its_newer_state(jobs, corpus, tmp_path, 
     pack_files.unpack(Store(tmp_path), WORKER)
     assert (tmp_path / members[0] / CHECKPOINT).read_bytes() == before
     assert read_checkpoint((tmp_path / members[1] / CHECKPOINT).read_bytes())["epoch"] == 1
-    pack.writer.close()
 
 
-def test_an_epoch_of_a_pack_is_two_writes(jobs, corpus, tmp_path, monkeypatch):
+def test_an_epoch_of_a_pack_is_two_writes(pack, jobs, monkeypatch):
     """An epoch of a pack is one file of rows and one append, whatever its size."""
-    monkeypatch.setattr(Store, "save_seconds", 0.0)
-    pack, _ = make_pack(tmp_path, corpus)
-    pack.apply(Assignment(join=jobs))
     pack.writer.wait()
     with monkeypatch.context() as patch:
         writes = kill_at(patch, 100, after=True)
@@ -160,7 +156,6 @@ def test_an_epoch_of_a_pack_is_two_writes(jobs, corpus, tmp_path, monkeypatch):
         pack.writer.wait()
     assert writes == [2]
     pack.suspend()
-    pack.writer.close()
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -171,9 +166,8 @@ def test_runs_of_earlier_versions_go_on(corpus, tmp_path, packed):
     paths = sorted((tmp_path / "old").glob(f"*/{CONFIG}"))
     configs = [{**read_json(path), "stage": "tune"} for path in paths]
     assert len(configs) == 4
-    assert train(
-        tmp_path / "new", [Job(config, BUDGET, 0, is_new=True) for config in configs], corpus
-    )
+    fresh = [Job(config, BUDGET, 0, is_new=True) for config in configs]
+    assert train(tmp_path / "new", fresh, corpus)
     jobs = [Job(config, BUDGET, 2, is_new=False) for config in configs]
     assert train(tmp_path / "old", jobs, corpus, packed=packed)
     found, expected = outcome(tmp_path / "old"), outcome(tmp_path / "new")
@@ -186,11 +180,8 @@ def test_runs_of_earlier_versions_go_on(corpus, tmp_path, packed):
 def test_a_damaged_line_of_a_segment_leaves_the_runs_to_their_own_folders(bad, tmp_path):
     pack = Store(tmp_path) / f"{pack_files.PREFIX}{WORKER}"
     good = {"run": "a", "event": "epoch", "epoch": 1, "valid_token": 2.0}
-    lines = [
-        json.dumps(good),
-        *([] if bad is None else [json.dumps({**good, **bad} if bad else {})]),
-    ]
-    pack.append(pack_files.SEGMENT, "\n".join(lines))
+    lines = [good] if bad is None else [good, {**good, **bad} if bad else {}]
+    pack.append(pack_files.SEGMENT, "\n".join(map(json.dumps, lines)))
     pack_files.unpack_all(Store(tmp_path))
     assert len(RunFolder(tmp_path / "a").records()) == (bad is None)
     assert pack.read(pack_files.SEGMENT) is None
@@ -202,8 +193,7 @@ def test_a_run_that_was_archived_gets_no_folder_from_a_dead_worker(tmp_path):
     folder.append({"event": "end", "epoch": 1, "status": "finished"})
     archive_runs(tmp_path, ["a"])
     pack = Store(tmp_path) / f"{pack_files.PREFIX}{WORKER}"
-    pack.append(
-        pack_files.SEGMENT, json.dumps({"run": "a", "event": "test", "epoch": 1, "token": 1})
-    )
+    late = {"run": "a", "event": "test", "epoch": 1, "token": 1}
+    pack.append(pack_files.SEGMENT, json.dumps(late))
     pack_files.unpack_all(Store(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["ended"]

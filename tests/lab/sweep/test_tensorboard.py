@@ -18,10 +18,11 @@ LOSSES = {"train_token": 1.0, "valid_token": 1.0, "valid_sentence": None}
 RECORD = {"epoch": 1, **LOSSES, "tokens_per_second": 9}
 
 
-def write(writer):
-    """Write what a worker writes when the run ends."""
-    if action := writer.take(last=True):
+def write(writer, *, last=True):
+    """Write what a worker writes when the run ends or after an epoch; return whether it did."""
+    if action := writer.take(last=last):
         action()
+    return action is not None
 
 
 @pytest.mark.parametrize(
@@ -33,9 +34,7 @@ def test_an_error_is_logged_once_and_not_raised(metrics, error, tmp_path, caplog
     writer = tensorboard.RunWriter(Store(tmp_path), CONFIG, epoch=0)
     for _ in range(2):
         writer.write_epoch({**RECORD, "metrics": metrics})
-        action = writer.take()
-        if action:
-            action()
+        write(writer, last=False)
     write(writer)
     [record] = caplog.records
     assert f"TensorBoard curves stop here: {error}" in record.message
@@ -47,9 +46,7 @@ def test_points_are_appended_and_no_file_stays_open(tmp_path):
     folder, threads = tmp_path / BOARD / NAME, threading.active_count()
     for epoch in (1, 2):
         writer.write_epoch(record(epoch, float(epoch)))
-        action = writer.take()
-        assert action
-        action()
+        assert write(writer, last=False)
         assert curve(folder)[-1] == (epoch, epoch)
     assert len(list(folder.iterdir())) == 1
     assert threading.active_count() == threads
@@ -62,9 +59,7 @@ def test_a_bucket_gets_the_file_when_the_run_ends(tmp_path):
     writer = tensorboard.RunWriter(Bucket(tmp_path), CONFIG, epoch=0)
     for epoch in (1, 2):
         writer.write_epoch(record(epoch, float(epoch)))
-        action = writer.take()
-        assert action
-        action()
+        assert write(writer, last=False)
         assert not (tmp_path / BOARD).exists()
     write(writer)
     assert curve(tmp_path / BOARD / NAME) == [(1, 1.0), (2, 2.0)]
