@@ -178,14 +178,8 @@ def _add_derived_columns(
         "shared": pl.col("shared"),
         "fixed": (pl.col("runs") > 1) & (pl.col("low") == pl.col("high")),
         "impossible": pl.struct(
-            "high", "loss", f"floor_{metric}", "vocab", "sequences"
-        ).map_elements(
-            lambda row: is_impossible(
-                row["loss"] if row["high"] is None else row["high"],
-                *(row[f"floor_{metric}"], row["vocab"], row["sequences"]),
-            ),
-            pl.Boolean,
-        ),
+            "vocab", "sequences", loss=pl.coalesce("high", "loss"), floor=f"floor_{metric}"
+        ).map_elements(lambda row: is_impossible(**row), pl.Boolean),
         "reported": pl.col("program").is_not_null() & (pl.col("score") != METRIC),
     }
     order = {kind: index for index, kind in enumerate(SCORE_ORDER)}
@@ -201,7 +195,7 @@ def _add_derived_columns(
         epoch=pl.lit(epoch),
     ).sort(
         pl.col("score").replace_strict(order, default=len(order)),
-        *("fingerprint", "rank"),
+        pl.col("fingerprint", "rank"),
         nulls_last=True,
         maintain_order=True,
     )

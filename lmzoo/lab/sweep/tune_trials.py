@@ -266,7 +266,8 @@ def _tuner(trainable: Any, scheduler: RunScheduler, folder: Path) -> tune.Tuner:
         trial_dirname_creator=lambda trial: f"{trial.config['run']}-{trial.trial_id}",
     )
     running = tune.RunConfig(
-        *(str(last + 1), str(folder)),
+        name=str(last + 1),
+        storage_path=str(folder),
         callbacks=[x for x in scheduler.listeners.listeners if isinstance(x, tune.Callback)],
         failure_config=tune.FailureConfig(max_failures=2),
         checkpoint_config=tune.CheckpointConfig(num_to_keep=1, checkpoint_at_end=True),
