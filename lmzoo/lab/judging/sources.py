@@ -166,18 +166,8 @@ def _folder(path: Path) -> Source:
         raise UserError(f"{path} is a study of lmzoo; use `lmzoo rank {shlex.quote(str(path))}`")
     if (path / "mlflow.db").exists():
         return read_database(path / "mlflow.db")
-    runs = {f.parent for f in path.glob("**/meta.yaml") if (f.parent / "metrics").is_dir()}
-    if runs:  # and those whose meta.yaml is lost
-        runs |= {f.parent for f in path.glob("**/metrics/") if (f.parent / "params").is_dir()}
-        runs = {run for run in runs if run.parent.name != "models"}  # logged models of MLflow 3
-        rows: list[Row] = []
-        for run in sorted(runs):
-            try:
-                rows.append(read_mlflow_run(run))
-            except Exception as error:
-                raise UserError(f"{run} has a damaged file: {error}; delete it") from error
-        rows.sort(key=lambda row: row.pop("started"))
-        return Source(frame_of(rows))
+    if (source := _mlflow_runs(path)) is not None:
+        return source
     files = sorted(file for file in path.glob("**/*") if file.is_file())
     hidden = re.compile(r"\.|latest-run$")  # the latter is a link to a run of W&B
     files = [f for f in files if not any(map(hidden.match, f.relative_to(path).parts))]
@@ -201,6 +191,23 @@ def _folder(path: Path) -> Source:
         f"{path} has neither runs of MLflow, W&B, Tune, Lightning or Hugging Face, nor event files "
         f"of TensorBoard, nor tables of one kind ({dict(kinds) or 'none'}): give a folder of one"
     )
+
+
+def _mlflow_runs(path: Path) -> Source | None:
+    """Return the runs that MLflow wrote as files; None if there is none."""
+    runs = {f.parent for f in path.glob("**/meta.yaml") if (f.parent / "metrics").is_dir()}
+    if not runs:
+        return None
+    # And those whose meta.yaml is lost, but no logged models of MLflow 3.
+    runs |= {f.parent for f in path.glob("**/metrics/") if (f.parent / "params").is_dir()}
+    rows: list[Row] = []
+    for run in sorted(run for run in runs if run.parent.name != "models"):
+        try:
+            rows.append(read_mlflow_run(run))
+        except Exception as error:
+            raise UserError(f"{run} has a damaged file: {error}; delete it") from error
+    rows.sort(key=lambda row: row.pop("started"))
+    return Source(frame_of(rows))
 
 
 def _files(files: Sequence[Path], root: Path, step: str | None, *, whole: bool) -> Source:

@@ -114,39 +114,12 @@ def decoded(content: bytes) -> str:
 
 def read_csv(text: str) -> Source:
     """Return a table of texts; comments above its header are no rows."""
-    lines, skipped, separator = text.split("\n"), 0, ""
-    while lines and (not lines[0].strip() or re.match("#|sep=.$", lines[0])):
-        first, named = lines.pop(0), [line for line in lines if line.strip()]
-        skipped += 1
-        if first.startswith("sep="):
-            separator = first[4]
-        elif first.startswith("#") and named and _is_header(first[1:], named[0]):
-            lines.insert(0, first[1:])
-            skipped -= 1
-            break
+    lines, separator = _below_comments(text)
+    skipped = text.count("\n") + 1 - len(lines)
     lines = [line for line in lines if not re.fullmatch(r"[\s|:+-]*---[\s|:+-]*\|?", line)]
     if not separator:
         separator, lines = _separator(lines)
-    rows: list[list[str]] = []
-    reader = csv.reader(io.StringIO("\n".join(lines)), delimiter=separator, strict=True)
-    header: list[str] = []
-    line, lacking = skipped + 1, 0
-    try:
-        for cells in reader:
-            if not header and cells:
-                header = [name.strip() or f"column {i}" for i, name in enumerate(cells, 1)]
-            elif cells:
-                if any(map(str.strip, cells[len(header) :])):
-                    raise UserError(
-                        f"line {line} has {len(cells)} cells, the header has {len(header)}: "
-                        f"{lines[line - skipped - 1][:60]!r}; if the separator is not "
-                        f"{separator!r}, write it in a first line: sep=;"
-                    )
-                lacking = len(header) - len(cells)
-                rows.append(cells[: len(header)] + [""] * lacking)
-            line = skipped + 1 + reader.line_num
-    except csv.Error as error:
-        raise UserError(f"line {line}: {error}: {lines[line - skipped - 1][:60]!r}") from None
+    header, rows, lacking = _csv_rows(lines, separator, skipped)
     twice = frozenset(name for name, count in Counter(header).items() if count > 1)
     names = [f"{name} ({i})" if name in header[:i] else name for i, name in enumerate(header)]
     columns = {
@@ -163,6 +136,45 @@ def read_csv(text: str) -> Source:
         own = frame_of(frame.to_dicts())
         frame = frame.with_columns(own[c] for c in own.columns if c not in names)
     return _wandb_chart(frame, twice) or Source(frame, notes=notes, twice=twice)
+
+
+def _below_comments(text: str) -> tuple[list[str], str]:
+    """Return the lines from the header on, and the separator if a line such as `sep=;` names it."""
+    lines, separator = text.split("\n"), ""
+    while lines and (not lines[0].strip() or re.match("#|sep=.$", lines[0])):
+        first, named = lines.pop(0), [line for line in lines if line.strip()]
+        if first.startswith("sep="):
+            separator = first[4]
+        elif first.startswith("#") and named and _is_header(first[1:], named[0]):
+            return [first[1:], *lines], separator
+    return lines, separator
+
+
+def _csv_rows(
+    lines: Sequence[str], separator: str, skipped: int
+) -> tuple[list[str], list[list[str]], int]:
+    """Return the header, rows of its length, and how many cells the last row lacked."""
+    header: list[str] = []
+    rows: list[list[str]] = []
+    lacking = at = 0  # `at` is the first line of the row
+    reader = csv.reader(io.StringIO("\n".join(lines)), delimiter=separator, strict=True)
+    try:
+        for cells in reader:
+            if not header:
+                header = [name.strip() or f"column {i}" for i, name in enumerate(cells, 1)]
+            elif cells:
+                if any(map(str.strip, cells[len(header) :])):
+                    raise UserError(
+                        f"line {skipped + at + 1} has {len(cells)} cells, the header has "
+                        f"{len(header)}: {lines[at][:60]!r}; if the separator is not "
+                        f"{separator!r}, write it in a first line: sep=;"
+                    )
+                lacking = len(header) - len(cells)
+                rows.append(cells[: len(header)] + [""] * lacking)
+            at = reader.line_num
+    except csv.Error as error:
+        raise UserError(f"line {skipped + at + 1}: {error}: {lines[at][:60]!r}") from None
+    return header, rows, lacking
 
 
 def _is_header(comment: str, line: str) -> bool:
@@ -261,6 +273,11 @@ def _objects(value: Any) -> Sequence[Mapping[str, Any]]:
         if any(len(own) != longest for own in lists.values()):
             raise UserError("the columns have different lengths")
         return [{k: v[i] if k in lists else v for k, v in value.items()} for i in range(longest)]
+    return _inner_objects(value)
+
+
+def _inner_objects(value: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the objects of a mapping without lists: metrics, columns or runs by their names."""
     inside = [own for own in value.values() if isinstance(own, Mapping)]
     if inside and all({"steps", "values"} <= own.keys() for own in inside):  # Sacred
         named = {k: own for k, own in value.items() if isinstance(own, Mapping)}
