@@ -32,7 +32,6 @@ def copied(module: nn.Module) -> nn.Module:
 
 
 def trained_weights(module: nn.Module) -> list[nn.Parameter]:
-    """Return the weights that are trained, or all if none is; a frozen one may be a mask."""
-    known = (p for p in module.parameters() if not is_lazy(p))
-    own = [p for p in known if p.is_floating_point() or p.is_complex()]
-    return [p for p in own if p.requires_grad] or own
+    """Return the weights that are trained, all real ones if none is; a frozen one may be a mask."""
+    own = [p for p in module.parameters() if not is_lazy(p)]
+    return [p for p in own if p.requires_grad] or [p for p in own if p.is_floating_point()]

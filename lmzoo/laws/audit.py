@@ -49,7 +49,7 @@ class Audit:
         found = (
             PROBES[name].fault.format(value)
             for name, value in self.deviations.items()
-            if value is not None and not value <= self.tolerance
+            if value is not None and not value <= self.tolerance * PROBES[name].slack
         )
         return (*found, *self.wrong_gradients)
 

@@ -156,7 +156,7 @@ class Runner:
         """
         own = tokens.clone()  # a model may change it
         given = (own, lengths) if self.takes_lengths else (own,)
-        cache = {"use_cache": False} if self.transformer else {}
+        options = {"use_cache": False, **options} if self.transformer else options
         states = random.getstate(), np.random.get_state()
         kept: Any = contextlib.nullcontext()
         try:
@@ -167,7 +167,7 @@ class Runner:
                 torch.default_generator.manual_seed(noise)
                 random.seed(noise)
                 np.random.seed(noise)
-                found = self.model(*given, **cache, **options)
+                found = self.model(*given, **options)
                 self._end = torch.default_generator.get_state()
                 return found
         except (Exception, SystemExit) as error:
@@ -209,14 +209,16 @@ class Runner:
     @torch.no_grad()
     def _cached(self, tokens: Tensor) -> Iterator[Tensor]:
         """Yield the outputs of a model that reads the last tokens one by one from its cache."""
-        self.model.eval()
         known = parameters_of(self.model.forward)
         name = next((name for name in CACHES if name in known), None)
         if name is None:
             return
         parts, cache = [], None
-        for part in (tokens[:, :-LAST], *tokens[:, -LAST:].split(1, dim=1)):
-            found = self.model(part, **{name: cache}, use_cache=True)
+        places = torch.arange(tokens.shape[1]).expand_as(tokens)
+        for at in (slice(-LAST), *(slice(i, i + 1) for i in range(tokens.shape[1])[-LAST:])):
+            part, options = tokens[:, at], {name: cache, "position_ids": places[:, at]}
+            options = {key: value for key, value in options.items() if key in known}
+            found = self.raw(part, part, training=False, noise=0, use_cache=True, **options)
             cache = found.get(name)
             if cache is None:
                 return
