@@ -138,13 +138,12 @@ def account(results: Any, question: Question) -> Account:
     q = replace(q, seed=seed, higher_is_better=_direction(source.higher, q, notes))
     if step is not None and key is None:
         raise UserError(
-            f"the steps of {step} need the column of the seed, which tells runs apart: --seed, "
-            "or --parse of their names"
+            f"the steps of {step} need a column that tells the runs of a variant apart: --seed, "
+            f"or --parse of their names; --by {RUN} makes each run a variant"
         )
     rows = _read_rows(frame, q, key, free, notes)
     if step is None and key is None:
         _check_history(frame, free, rows)
-        notes += _unnamed(frame, free, rows["variant"])
         if repeated := len(frame) - frame.n_unique():
             notes.append(f"{repeated} rows repeat another one in each cell; each counts as a run")
     ends = [q.metric + LAST_STEP, *(c for c in free if re.fullmatch(END, c, re.IGNORECASE))]
@@ -163,6 +162,9 @@ def account(results: Any, question: Question) -> Account:
     at = str(at).replace(q.metric + LAST_STEP, "step")
     is_run = ~pl.col("why").is_in([DELETED, MEANS])
     runs = _runs(rows.filter(IS_WHOLE, is_run), step, at, key, hint, notes)
+    if seed is None:
+        each = f"{key} counts by itself" if key else "row counts as a run"
+        notes += _unnamed(frame[runs["row"].to_list()], free, runs["variant"], each)
     is_other = pl.lit(step is not None) & ~pl.col("row").is_in(runs["row"].implode())
     why = pl.when(pl.col("why") != "").then("why").when(is_other).then(pl.lit(OTHER))
     why = why.when(pl.col("value").is_null()).then(pl.lit(f"without a value of {q.metric}"))
@@ -267,7 +269,7 @@ def _runs(
         raise UserError(
             f"two rows have {shown(row)}; --step {hint} keeps the last row of each run, "
             "--within COLUMN compares each value of a column by itself, more --by or another "
-            "--seed tell runs apart; else delete one"
+            "--seed tell runs apart; else keep one row of each run"
         )
     for row in known.filter(~has_step).to_dicts() if step is not None else ():
         raise UserError(f"row {row['row'] + 1} has no {step}; fill it, or leave out --step")
@@ -405,21 +407,18 @@ def _check_history(frame: pl.DataFrame, free: Sequence[str], rows: pl.DataFrame)
                 )
 
 
-def _unnamed(frame: pl.DataFrame, free: Sequence[str], variants: pl.Series) -> list[str]:
+def _unnamed(frame: pl.DataFrame, free: Sequence[str], of: pl.Series, each: str) -> list[str]:
     """Return a note that names the columns whose values variants share: seeds, other factors."""
     found = []
     for name in free:
-        rows = pl.DataFrame({"variant": variants, "own": _plain(frame[name])}).drop_nulls()
-        first, *others = [sorted(part["own"]) for part in rows.partition_by("variant")] or [[]]
-        numbered = len({*first}) == len(first) > 1 and all(own == first for own in others)
+        rows = pl.DataFrame({"variant": of, "own": _plain(frame[name])}).drop_nulls()
         shared = rows.unique().group_by("own").len()["len"] > 1
         is_number = rows["own"].str.contains(f"^{NUMBER}$").all()
         is_factor = len(shared) > 1 and (shared.all() if is_number else shared.any())
-        is_state = any(_is_named(name, flag[0]) for flag in FLAGS if flag[0] != ANY)
-        if others and (numbered or is_factor) and not is_state:
+        if is_factor and not any(_is_named(name, flag[0]) for flag in FLAGS if flag[0] != ANY):
             found.append(name)
     ways = "a seed (--seed), a step (--step) or a factor (--by, --within)"
-    return [f"each row counts as a run; is {' or '.join(found[:SHOWN])} {ways}?"] if found else []
+    return [f"each {each}; is {' or '.join(found[:SHOWN])} {ways}?"] if found else []
 
 
 def _direction(higher: dict[str, bool | None], q: Question, notes: list[str]) -> bool:

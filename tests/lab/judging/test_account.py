@@ -60,7 +60,7 @@ HEAD = "variant,seed,step,loss"
         (changed("seed", "03"), {}, "seeds written in several ways are one: '3' and '03'"),
         (changed("seed", "3e0"), {}, "seeds written in several ways are one: '3' and '3e0'"),
         (table(head="variant,fold,loss"), {}, "each row counts as a run; is fold a seed (--seed)"),
-        (table([(v, s % 2, x) for v, s, x in RUNS], "variant,bn,loss"), {}, "run; is bn a seed"),
+        (table([(*r, r[1] % 2) for r in RUNS], "variant,Run,loss,bn"), {}, "Run counts by itself"),
         (table([*RUNS, ("base", "std", 0.01)]), {}, "9 rows read: 8 counted, 1 means and other"),
         (table([(v, x) for v, _, x in RUNS] * 2, "variant,loss"), {}, "8 rows repeat another one"),
         (table(head="variant,seed,val_acc"), {"metric": "val_acc"}, "not given for val_acc"),
