@@ -61,7 +61,8 @@ of a finished run."""
 SEEDS = r"(.*[./ _-])?(seeds?|random_state)"
 END = r"((summary(Metrics)?|global|train(er|ing)|last|final|current)[./_])*_?(step|epoch|iteration)"
 """A column that says where a run ended."""
-STEPS = r"(.*[./ _-])?((time)?step|epoch|iter|iteration|episode|frame|round|generation|update)s?"
+STEP = "((time)?step|epoch|iter|iteration|episode|frame|round|generation|update)s?"
+STEPS = rf"(?!.*(best|max))(.*[./ _-])?{STEP}"
 RUNS = (RUN, "run_id", "trial_id", "run_name", "Run")
 """Columns that tell runs apart where there is no seed."""
 NAMES = (RUN, "Name", "run_name", "name", "displayName", "run_id", "Run", "trial_id")

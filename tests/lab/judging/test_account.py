@@ -17,6 +17,10 @@ from lmzoo.lab.judging.account import COUNTED, DIVERGED, NO_PAIR, Question, acco
 from lmzoo.lab.judging.verdicts import judgement
 from tests.lab.judging.test_sources import RUNS, changed, chart, said, table
 
+STEPS = [(v, s, k, x + 2 - k) for v, s, x in RUNS for k in (1, 2)]
+STEP: dict[str, Any] = {"step": "step"}
+HEAD = "variant,seed,step,loss"
+
 
 @pytest.mark.parametrize(
     ("content", "message"),
@@ -27,7 +31,7 @@ from tests.lab.judging.test_sources import RUNS, changed, chart, said, table
         (table([(r[0], e, 1) for r in RUNS for e in (1, 2)], "variant,n timesteps,loss"), "ps 1, "),
         (table([(v, e, 1) for v in "ab" for e in (5, 9, 30)], "variant,epoch,loss"), "epoch 5, "),
         (table([("a", 5 + e * e, 1) for e in range(5)], "variant,step,loss"), "step 5, 6, ..."),
-        (table([(*r, 9, e) for r in RUNS for e in "01"], "variant,seed,loss,step,epoch"), "step e"),
+        (table([(*r, 9, r[2]) for r in STEPS], "variant,seed,best_step,loss,iter,epoch"), "step e"),
         (table([(*r, 1) for r in RUNS], "variant,seed,loss,seed"), "two columns are named 'seed'"),
         (table([(*r, "ok", "oom") for r in RUNS], "variant,seed,loss,state,state"), "two columns"),
         (table([(v, "", x) for v, _, x in RUNS]), "no row has a value of variant and seed"),
@@ -43,11 +47,6 @@ def test_what_can_be_read_in_two_ways_is_refused_in_one_line(content, message, t
         said(content, tmp_path)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
-
-
-STEPS = [(v, s, k, x + 2 - k) for v, s, x in RUNS for k in (1, 2)]
-STEP: dict[str, Any] = {"step": "step"}
-HEAD = "variant,seed,step,loss"
 
 
 @pytest.mark.parametrize(
