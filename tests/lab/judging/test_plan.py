@@ -88,10 +88,11 @@ def test_what_only_the_choice_of_a_setting_hides_is_named() -> None:
 
 
 def test_one_variant_is_a_pilot_of_unpaired_runs() -> None:
-    rows = [{"v": "a", "x": x} for x in np.random.default_rng(0).normal(size=6)]
-    found = plan(rows, 1.0, by="v", metric="x", minutes=1.0, price=0.0)["rows"][0]
-    assert found["seeds"] > 2
-    assert found["price"] == 0
+    rows = [{"v": "a", "acc": x} for x in np.random.default_rng(0).normal(size=6)]
+    found = plan(rows, 1.0, by="v", metric="acc", minutes=1.0, price=0.0)
+    assert "--higher" not in " ".join(found["heading"])  # which plan does not have
+    assert found["rows"][0]["seeds"] > 2
+    assert found["rows"][0]["price"] == 0
 
 
 @pytest.mark.parametrize(
