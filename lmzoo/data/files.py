@@ -76,12 +76,8 @@ def read_bytes(path: Path, reading: Reading | None = None) -> bytes:
         raise _refusal(path, raw, "not compressed", "fetch it again or rename it")
     if reading is not None:
         if found := re.match(ARCHIVE, text) if reading.binary else NO_TEXT.match(text):
-            raise _refusal(
-                path,
-                found[0],
-                "no text in UTF-8",
-                "unpack it, or convert it: iconv -f ENCODING -t utf-8",
-            )
+            advice = "unpack it, or convert it: iconv -f ENCODING -t utf-8"
+            raise _refusal(path, found[0], "no text in UTF-8", advice)
         if text.startswith(GZIP):
             raise _refusal(path, text, "compressed twice", "decompress it first")
     text = text.removeprefix(BOM_UTF8)
@@ -167,13 +163,15 @@ def read_text(path: Path, reading: Reading | None = None) -> bytes:
     """
     if not path.is_dir():
         return read_bytes(path, reading)
-    found = sorted(path.rglob("*"))
-    shown = [f for f in found if not any(p.startswith(".") for p in f.relative_to(path).parts)]
-    files = [file for file in shown if file.is_file()]
-    others = [f for f in shown if not f.is_file() and (f.is_symlink() or not f.is_dir())]
+    found = [f for f in sorted(path.rglob("*")) if f.is_symlink() or not f.is_dir()]
+    hidden = {f for f in found if any(p.startswith(".") for p in f.relative_to(path).parts)}
+    files = [f for f in found if f.is_file() and f not in hidden]
+    others = [f for f in found if not f.is_file() or f in hidden]
     texts = [read_bytes(file, reading) for file in files if _read_bytes(file).strip()]
     if others and reading is not None:
-        reading.notes.append(f"left out: {len(others):,} links and pipes, such as {others[0]}")
+        reading.notes.append(
+            f"left out: {len(others):,} hidden files, links and pipes, such as {others[0]}"
+        )
     if not texts:
         raise UserError(f"folder {path} has no file with text; give a folder of text files")
     return b"".join(text if text.endswith(b"\n") else text + b"\n" for text in texts)

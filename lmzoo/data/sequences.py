@@ -127,11 +127,14 @@ def assemble(
         train = replace_rare_words(train, vocabulary)
     encoded, train_cuts = encode(train, vocabulary, **fit)
     if facts is not None:
-        cuts = train_cuts, valid_cuts, test_cuts
+        cuts, room = (train_cuts, valid_cuts, test_cuts), length - 1 - (end and end_after_cut)
+        both = parts[::2] if test_cuts.cut else [(), ()]
+        known, cut_test = ([hash(tuple(s[:room])) for s in p if len(s) > room] for p in both)
+        seen = facts.seen or sum(map(set(known).__contains__, cut_test)) * (not end_after_cut)
+        facts = dataclasses.replace(facts, seen=seen, seen_share=seen / len(parts[2]), room=room)
         facts = dataclasses.replace(
             facts,
             splits=tuple(map(len, parts)),
-            room=length - 1 - (end and end_after_cut),
             longest=max(part.longest for part in cuts),
             **{n: sum(getattr(part, n) for part in cuts) for n in ("tokens", "cut", "lost")},
             left_out=vocabulary.left_out,

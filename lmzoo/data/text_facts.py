@@ -75,7 +75,7 @@ class TextFacts:
     dealt: str
     """How sequences are split: a key of `DEALT`."""
     seen: int
-    """Test sequences that also stand in training, before they are cut; lines of a stream."""
+    """Test sequences that also stand in training, as they are cut; lines of a stream."""
     seen_share: float
     """Share of the test sequences, or of the characters of a stream, that `seen` is."""
     blank: int = 0

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar
+from unicodedata import normalize
 
 from pydantic import Field, PositiveInt
 
@@ -84,7 +85,7 @@ class UserFile(CorpusSource):
         self, items: Sequence[T], keys: Sequence[str], reading: Reading
     ) -> tuple[list[list[T]], TextFacts]:
         """Return the items that train, validate and test, and the facts; equal keys are equal."""
-        *places, together = deal(keys)
+        *places, together = deal([normalize("NFC", key) for key in keys])  # é has two spellings
         known = set() if together else {keys[i] for i in places[0]}
         seen = sum(keys[i] in known for i in places[2])
         facts = TextFacts(
@@ -239,8 +240,8 @@ class StreamFile(UserFile, TextStream):  # pyright: ignore[reportIncompatibleVar
         )  # fmt: skip
 
 
-UNSPACED = re.compile(r"[\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
-"""Letters of scripts without blanks between words: Thai, Lao, Khmer, Japanese, Chinese."""
+UNSPACED = re.compile(r"[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+"""Letters without blanks between words: Thai, Lao, Tibetan, Burmese, Khmer, Japanese, Chinese."""
 
 
 def note_unspaced(lines: Sequence[str], reading: Reading) -> None:

@@ -154,8 +154,7 @@ class Runner:
 
         In evaluation they are its own: a model that keeps state between calls is found.
         """
-        own = tokens.clone()  # a model may change it
-        given = (own, lengths) if self.takes_lengths else (own,)
+        given = (tokens.clone(), lengths)[: 1 + self.takes_lengths]  # a model may change tokens
         options = {"use_cache": False, **options} if self.transformer else options
         states = random.getstate(), np.random.get_state()
         kept: Any = contextlib.nullcontext()

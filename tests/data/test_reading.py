@@ -116,8 +116,9 @@ def test_a_pipe_without_a_writer_ends_and_what_a_folder_leaves_out_is_said(tmp_p
         open_corpus(corpus_config(f"text:{tmp_path / 'pipe'}"))
     (tmp_path / "again").symlink_to(tmp_path)
     (tmp_path / "a.txt").write_text(TEXT)
+    (tmp_path / ".b.txt").write_text(TEXT)
     facts = open_corpus(corpus_config(f"text:{tmp_path}")).facts
-    assert "left out: 2 links and pipes, such as" in "".join(facts.notes)
+    assert "left out: 3 hidden files, links and pipes, such as" in "".join(facts.notes)
     assert sum(facts.splits) == len(LINES) * 3
 
 
@@ -269,7 +270,8 @@ BY_PAIRS = {"unit": "bpe", "vocab": 300, "length": 99}
 
 def test_unread_words_are_a_warning_with_the_way_out(path):
     corpus = load(path, "\n".join(CHINESE))
-    assert "the text has no blanks between words" in block(corpus)
+    for text in (CHINESE, ["\u1000\u103b\u103d\u1014\u103a" * 5] * 40):  # Burmese
+        assert "the text has no blanks between words" in block(load(path, "\n".join(text)))
     way = "50.0 % of the test tokens are <unk>, which hides them; set corpus.unit=bpe or"
     assert f"\nWARNING: {way}" in block(corpus)
     assert any(way in text for text in corpus.facts.as_json()["warnings"]), "in the answer"
@@ -332,6 +334,11 @@ def test_test_lines_of_the_training_split_are_a_warning(path):
     corpus = load(path, (TEXT + "\n") * 8, name="stream", block=4)
     assert "also stand in training" in "".join(corpus.facts.warnings)
     assert load(path, TEXT * 8).facts.warnings == []
+    assert load(path, "".join(f"{'a ' * 9}{i}\n" for i in range(40)), length=5).facts.seen == 4
+    lines = [f"{letter}{i}" for i in range(40) for letter in ("\xe9", "e\u0301")]
+    corpus = load(path, "\n".join(lines), unit="char")
+    numbers = [{s.strip("\xe9e\u0301") for s in decoded(corpus, getattr(corpus, p))} for p in PARTS]
+    assert not numbers[0] & (numbers[1] | numbers[2]), "two spellings of a line"
 
 
 # Any bytes

@@ -231,10 +231,7 @@ def normed(*args: Any, **options: Any) -> nn.Module:
         (lambda: Own(NORM(nn.Linear(8, 8))), "zero layer"),
         (lambda: Own(nn.utils.weight_norm(nn.Linear(8, 8))), "hold layer.weight_g"),
         (lambda: Own(nn.utils.spectral_norm(nn.Linear(8, 8))), "zero layer"),
-        (
-            lambda: Own(prune.l1_unstructured(nn.Linear(8, 8), "weight", 0.3)),
-            "hold layer.weight_orig",
-        ),
+        (lambda: Own(prune.identity(nn.Linear(8, 8), "weight")), "hold layer.weight_orig"),
         (lambda: Own(call=in_checkpoint), "identity layer"),
         (Silent, "identity layer"),
         (lambda: torch.compile(Own(), backend="eager"), "identity _orig_mod.layer"),

@@ -103,9 +103,7 @@ RIGHT: dict[str, Call] = {
     "a frozen mask": lambda: Normalised(
         nn.ParameterList([MASK]), lambda m, x: m.layer[0][: x.shape[1], : x.shape[1]].to(x) @ x
     ),
-    "tokens changed in place": lambda: (
-        lambda x: F.one_hot(x.add_(1) % V, V).double().log_softmax(-1)
-    ),
+    "changed tokens": lambda: lambda x: F.one_hot(x.add_(1) % V, V).double().log_softmax(-1),
     "train() without a result": Silent,
     "TorchScript": lambda: torch.jit.script(
         nn.Sequential(nn.Embedding(V, 8), nn.Linear(8, V), nn.LogSoftmax(-1))
