@@ -102,20 +102,24 @@ def _run_app(app: Callable[..., Any], needs: tuple[str, ...]) -> NoReturn:
         where = f"{error.filename}: " if error.filename else ""
         _exit_with_error(f"{where}{error.strerror}; see who may write there, and what is free")
     except Exception as error:
-        # Usage errors of typer, whose classes are private.
-        if not hasattr(error, "format_message"):
-            if not STOPS.requested.is_set():
-                raise
-            # A library took the interrupt for an error: numba, while it compiles.
-            sys.stderr.write(f"stopped; {type(error).__name__}: {error}\n")
-            raise SystemExit(130) from None
-        message = error.format_message()  # type: ignore[attr-defined]
-        if isinstance(error.__cause__, pydantic.ValidationError):
-            message += f", got {error.__cause__.errors()[0]['input']!r}"
-        if message:
-            _exit_with_error(f"{_suggest(message, getattr(error, 'ctx', None))} (see --help)")
-        code = 2  # called without arguments: typer has printed the help
+        if hasattr(error, "format_message"):
+            _exit_with_usage_error(error)
+        if not STOPS.requested.is_set():
+            raise
+        # A library took the interrupt for an error: numba, while it compiles.
+        sys.stderr.write(f"stopped; {type(error).__name__}: {error}\n")
+        raise SystemExit(130) from None
     raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _exit_with_usage_error(error: Any) -> NoReturn:
+    """Write an error of typer, whose classes are private, and exit."""
+    message = error.format_message()
+    if isinstance(error.__cause__, pydantic.ValidationError):
+        message += f", got {error.__cause__.errors()[0]['input']!r}"
+    if message:
+        _exit_with_error(f"{_suggest(message, getattr(error, 'ctx', None))} (see --help)")
+    raise SystemExit(2)  # called without arguments: typer has printed the help
 
 
 def _suggest(message: str, context: Any) -> str:

@@ -102,17 +102,20 @@ class ProgramRun(SavedRun):
             self._zero |= epoch == 0
             if epoch == self.epoch + 1:
                 self._new = True
-                self._add(int(epoch), metrics, state, begun)
-                return
-            elif epoch > self.epoch + 1 and not self._resumed:
+                return self._add(int(epoch), metrics, state, begun)
+            if epoch > self.epoch + 1 and not self._resumed:
                 raise RuntimeError(
                     f"it reported epoch {epoch:g} after epoch {self.epoch}; if it counts steps, "
                     f"say how many are an epoch: Command(..., every={epoch - self.epoch:g})"
                 )
-            elif epoch > self.epoch + 1:
+            if epoch > self.epoch + 1:
                 self._begin_again()
                 return self.train_epoch(budget)
         self.stop()
+        self._add_last(last, seen, begun, budget)
+
+    def _add_last(self, last: Report | None, seen: set[str], begun: float, budget: int) -> None:
+        """Add what counts of a program that ended early; `last` is a report without an epoch."""
         if self._zero and last is None and self.epoch in (0, budget - 1):
             raise RuntimeError(
                 "it counts epochs from 0: report epoch + 1, or write Command(..., first_epoch=0)"
