@@ -17,7 +17,7 @@ import polars as pl
 
 from lmzoo.base.errors import UserError, near
 from lmzoo.lab.judging.sources import as_source
-from lmzoo.lab.judging.texts import NUMBER, RUN, STATE, W_AND_B, number
+from lmzoo.lab.judging.texts import NUMBER, RUN, STATE, W_AND_B, Source, number
 from lmzoo.lab.judging.trackers import LAST_STEP
 from lmzoo.lab.store.records import LARGEST
 
@@ -61,8 +61,7 @@ of a finished run."""
 SEEDS = r"(.*[./ _-])?(seeds?|random_state)"
 END = r"((summary(Metrics)?|global|train(er|ing)|last|final|current)[./_])*_?(step|epoch|iteration)"
 """A column that says where a run ended."""
-STEP = "((time)?step|epoch|iter|iteration|episode|frame|round|generation|update)s?"
-STEPS = rf"(?!.*(best|max))(.*[./ _-])?{STEP}"
+STEPS = r"(?!.*best)(.*[./ _-])?((time)?step|epoch|iter(ation)?|episode|frame|round|generation)s?"
 RUNS = (RUN, "run_id", "trial_id", "run_name", "Run")
 """Columns that tell runs apart where there is no seed."""
 NAMES = (RUN, "Name", "run_name", "name", "displayName", "run_id", "Run", "trial_id")
@@ -136,7 +135,7 @@ def account(results: Any, question: Question) -> Account:
     seed = q.seed or _seed_column(frame, free, paired=q.paired)
     free = [c for c in free if c != seed]
     key = seed or next((c for c in RUNS if c in free), None)
-    q = replace(q, seed=seed, higher_is_better=_direction(source.higher, q, notes))
+    q = replace(q, seed=seed, higher_is_better=_direction(source, frame, q, notes))
     if step is not None and key is None:
         raise UserError(
             f"the steps of {step} need a column that tells the runs of a variant apart: --seed, "
@@ -422,16 +421,19 @@ def _unnamed(frame: pl.DataFrame, free: Sequence[str], of: pl.Series, each: str)
     return [f"each {each}; is {' or '.join(found[:SHOWN])} {ways}?"] if found else []
 
 
-def _direction(higher: dict[str, bool | None], q: Question, notes: list[str]) -> bool:
+def _direction(source: Source, frame: pl.DataFrame, q: Question, notes: list[str]) -> bool:
     """Return whether higher is better, as the source says."""
-    if q.metric not in higher or (higher[q.metric] is False and not q.higher_is_better):
-        names = (q.metric.lower(), re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", q.metric).lower())
-        is_higher, is_lower = (any(re.fullmatch(own, n) for n in names) for own in (HIGHER, LOWER))
-        if (is_lower, is_higher) == (q.higher_is_better, not q.higher_is_better):
-            word = "--higher-is-better is" + ("" if q.higher_is_better else " not")
-            notes.append(f"{word} given for {q.metric}; is that right?")
+    if q.metric not in source.higher or (
+        source.higher[q.metric] is False and not q.higher_is_better
+    ):
+        odd, even = (LOWER, HIGHER) if q.higher_is_better else (HIGHER, LOWER)
+        for name in (q.metric, *(frame[q.within].unique(maintain_order=True) if q.within else ())):
+            own = f"{name} {re.sub('(?<=[a-z0-9])(?=[A-Z])', '_', str(name))}".lower()
+            if re.fullmatch(odd, own) and not re.fullmatch(even, own):
+                word = "--higher-is-better is" + ("" if q.higher_is_better else " not")
+                notes.append(f"{word} given for {name}; is that right?")
         return q.higher_is_better
-    stored = higher[q.metric]
+    stored = source.higher[q.metric]
     if stored is None and not q.higher_is_better:
         raise UserError(f"the studies of this file do not all have one direction of {q.metric}; "
                         "judge each study by itself")  # fmt: skip

@@ -116,12 +116,11 @@ def check_reference(reference: str | None, runs: pl.DataFrame) -> None:
 def _why_nothing(table: pl.DataFrame, metric: str) -> str:
     if table.group_by("table").len()["len"].max() == 1:
         return f"there is one variant only, {table['variant'][0]!r}; a verdict compares two"
-    few = table.filter(pl.col("seeds") < 2)
+    few = table.sort("against", maintain_order=True).filter(pl.col("seeds") < 2)  # reference first
     if few.is_empty() or few["without_pair"].sum():
         return "the variants share no two seeds with a number; give --unpaired"
     if table["seeds"].max() == 0:
         return f"no run has a value of {metric}"
-    few = few.sort(pl.col("against").is_not_null(), maintain_order=True)  # the reference first
     if not few["seeds"][0]:
         return f"variant {few['variant'][0]!r} has no run that counts"
     return (
