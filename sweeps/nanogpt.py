@@ -25,7 +25,7 @@ def block(label: str, cell: str, *cuts: str) -> Point:
     return Point(label, "min_gru_block", {"num_layers": 4, "cell": part | {"cuts": list(cuts)}})
 
 
-STUDY = Study(
+ONE_RATE = Study(
     name="nanogpt",
     question="Does the package reach nanoGPT's loss, and how do recurrent cells compare?",
     points=(
@@ -61,11 +61,11 @@ STUDY = Study(
 
 OWN = ("convolution", "output_gate")
 CELLS = dataclasses.replace(
-    STUDY,
+    ONE_RATE,
     name="nanogpt_cells",
     question="How do recurrent cells in blocks compare with GPT, each with its own learning rate?",
     points=(
-        STUDY.points[0],
+        ONE_RATE.points[0],
         block("LSTM", "lstm"),
         block("GRU", "gru"),
         block("minGRU", "min_gru"),
@@ -74,12 +74,14 @@ CELLS = dataclasses.replace(
         block("Gated DeltaNet", "gated_deltanet", *OWN),
     ),
     search={"recipe.lr": FloatRange(5e-4, 2e-2, log=True)},
-    fields={name: value for name, value in STUDY.fields.items() if name != "model.width"},
+    fields={name: value for name, value in ONE_RATE.fields.items() if name != "model.width"},
     parameters=810_112,  # those of GPT in `nanogpt`
     pruner="asha",
     samples=4,
     seeds=3,
 )
 
+STUDIES = (ONE_RATE, CELLS)
+
 if __name__ == "__main__":
-    main(STUDY, CELLS)
+    main(*STUDIES)

@@ -43,5 +43,7 @@ def study(optimiser: str) -> Study:
     )
 
 
+STUDIES = (study("adamw"), study("muon"))
+
 if __name__ == "__main__":
-    main(study("adamw"), study("muon"))
+    main(*STUDIES)

@@ -39,5 +39,7 @@ def study(parametrisation: str) -> Study:
     )
 
 
+STUDIES = (study("standard"), study("mup"))
+
 if __name__ == "__main__":
-    main(study("standard"), study("mup"))
+    main(*STUDIES)

@@ -23,7 +23,6 @@ SCRIPTS = sorted(Path(__file__).parents[3].joinpath("sweeps").glob("[!_]*.py"))
 STUDIES = {
     f"{path.stem}:{study.name}": (path, study)
     for path in SCRIPTS
-    if "import Point, Study, main" in path.read_text()
     for study in find_studies(str(path))
 }
 SHOWN = [
