@@ -3,7 +3,8 @@
     flops = floating point operations of all matrix products of `log_prob` / scored tokens
 
 Elementwise operations do not count, nor does the backward pass, which needs about twice as many
-products. The count is that of the equations: kernels, whose operations torch does not see, are off.
+products. Kernels, whose operations torch does not see, are off. A batch shares products: a cell
+with a scan over all positions (minGRU, GLA, ...) projects each word once, not at each token.
 """
 
 from typing import Any
