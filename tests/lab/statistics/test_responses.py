@@ -139,10 +139,11 @@ def test_settings_in_the_gaps_hide_less_of_two_optima_and_a_point_with_one_has_n
     assert stated[6] < 0.01 < np.ptp(losses[6]) / 4
 
 
-def test_the_stated_deviation_is_that_of_repeated_tunings():
+@pytest.mark.parametrize("shared", [5, 1])  # --samples 2 has one shared setting
+def test_the_stated_deviation_is_that_of_repeated_tunings(shared):
     """Over studies with the same truth, the loss of the choice varies as the fits say."""
     truth = parabolas(12, 5)
-    fits = [fit_responses(noisy(truth, seed), X) for seed in range(60)]
+    fits = [fit_responses(noisy(truth, seed), X, shared=shared) for seed in range(60)]
     chosen = np.array([regret(truth, fit.best) for fit in fits])
     stated = np.sqrt(np.mean([fit.tuning_sd**2 for fit in fits]))
     assert 0.5 < stated / np.sqrt(chosen.var(0).mean()) < 2
@@ -231,8 +232,7 @@ def test_a_stopped_run_informs_the_fit_if_the_variance_of_its_prediction_is_know
 
 @pytest.mark.parametrize("losses", [[[2.0] * 5], [[2.0, np.nan, np.inf, np.inf, np.nan]]])
 def test_without_a_difference_there_is_nothing_to_fit(losses):
-    fit = fit_responses(losses, X)
-    assert [fit.best.tolist(), fit.tuning_sd.tolist()] == [[0], [0.0]]
+    assert (fit := fit_responses(losses, X)).best == [0] == fit.tuning_sd
 
 
 @pytest.mark.parametrize("points", [4, 12])
