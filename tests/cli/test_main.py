@@ -118,6 +118,7 @@ def study_help(*words: str) -> list[str]:
         [sys.executable, "sweeps/gru_ablation.py", *words],
         capture_output=True, text=True, cwd=ROOT, check=True,
     )  # fmt: skip
+    assert "Usage: python sweeps/gru_ablation.py [OPTIONS]" in done.stdout
     return re.findall(r"^│ (--[\w-]+)", done.stdout, re.M)
 
 

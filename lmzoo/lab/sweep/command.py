@@ -71,7 +71,7 @@ def run_studies(studies: Sequence[Study]) -> None:
 
     def run(**options: Any) -> Any:
         insert_options(2 if len(studies) > 1 else 1)
-        return app(**options)
+        return app(prog_name=" ".join(_script()), **options)
 
     run_app(run, needs=("zoo", "sweeps"))
 
