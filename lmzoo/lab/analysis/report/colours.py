@@ -88,7 +88,7 @@ def with_rows(chart: Any, labels: Collection[str]) -> Any:
     return chart.properties(height=narrow, usermeta={"wide": wide})
 
 
-class Look(NamedTuple):
+class Hues(NamedTuple):
     """The colours of a study's points, the same in all of its charts."""
 
     field: str
@@ -145,16 +145,16 @@ def group_of(row: Mapping[str, Any]) -> str:
     return REFERENCE if row["reference"] else shown_verdict(row["verdict"]) or BASELINE
 
 
-def look_of(ranked: pl.DataFrame) -> Look:
-    """Return the look of a study's charts."""
+def hues_of(ranked: pl.DataFrame) -> Hues:
+    """Return the colours of a study's charts."""
     rows = ranked.filter(pl.col("label").is_not_null()).to_dicts()
     groups = {row["label"]: group_of(row) for row in rows}
     if len(groups) > MANY:
         own = {group: COLOURS[group] for group in GROUPS if group in groups.values()}
-        return Look("group", own, groups)
+        return Hues("group", own, groups)
     palette = iter(PALETTE)
     own = {
         label: COLOURS[group] if group in (REFERENCE, BASELINE) else next(palette)
         for label, group in groups.items()
     }
-    return Look("label", own, groups)
+    return Hues("label", own, groups)

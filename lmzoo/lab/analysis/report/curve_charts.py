@@ -11,7 +11,7 @@ import polars as pl
 
 from lmzoo.lab.analysis.formatting import UNITS
 from lmzoo.lab.analysis.load import StudyFolder, learning_curves, search_ranges, tuned_settings
-from lmzoo.lab.analysis.report.colours import BASELINE, MANY, REFERENCE, Look, look_of, short_label
+from lmzoo.lab.analysis.report.colours import BASELINE, MANY, REFERENCE, Hues, hues_of, short_label
 from lmzoo.lab.analysis.report.setting_chart import setting_chart
 
 HEIGHT = 300
@@ -25,15 +25,15 @@ def curve_charts(
     folder: StudyFolder, ranked: pl.DataFrame, metric: str = "token"
 ) -> dict[str, Any]:
     """Return file stem -> chart, for every curve that the study has data for."""
-    look = look_of(ranked)
+    hues = hues_of(ranked)
     charts: dict[str, Any] = {}
     learning = learning_curves(folder, metric)
     if learning.height:
-        charts["learning"] = learning_chart(learning, look, metric)
+        charts["learning"] = learning_chart(learning, hues, metric)
     for name, own in search_ranges(folder.study).items():
         settings = tuned_settings(folder, name, metric)
         if "low" in own and settings.height:
-            chart = setting_chart(settings, look, name, log=bool(own.get("log")))
+            chart = setting_chart(settings, hues, name, log=bool(own.get("log")))
             charts[f"setting-{name}"] = chart
     wide = alt.AutoSizeParams(type="fit-x", contains="padding")
     return {
@@ -42,20 +42,20 @@ def curve_charts(
     }
 
 
-def learning_chart(frame: pl.DataFrame, look: Look, metric: str) -> Any:
+def learning_chart(frame: pl.DataFrame, hues: Hues, metric: str) -> Any:
     """Return the mean validation loss by epoch, with its interval as a band."""
-    by = look.picked()
+    by = hues.picked()
     epochs = sorted(set(frame["epoch"]))
-    frame, notes = _baselines(frame, look, epochs)
+    frame, notes = _baselines(frame, hues, epochs)
     low, high, above = _compared(frame, epochs)
     notes += [above] if above else []
     axis = alt.Axis(tickMinStep=1, format="d")
     axis = alt.Axis(values=epochs, format="d") if len(epochs) <= 20 else axis
-    named = len(look.groups) < HEIGHT // LINE
-    colour = look.colour(frame["label"])
-    if named and look.field == "group":
+    named = len(hues.groups) < HEIGHT // LINE
+    colour = hues.colour(frame["label"])
+    if named and hues.field == "group":
         colour = colour.legend(orient="top", title=None, symbolType="circle", symbolOpacity=1)
-    base = look.chart(frame).encode(
+    base = hues.chart(frame).encode(
         x=alt.X("epoch:Q", title="epoch", axis=axis), color=colour, detail="label:N"
     )
     unit = f"validation {UNITS[metric]}"
@@ -65,16 +65,16 @@ def learning_chart(frame: pl.DataFrame, look: Look, metric: str) -> Any:
         return alt.Y(field, title=unit, scale=scale)
 
     numbers = [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("loss", "low", "high")]
-    facts = [*look.tooltips(), "epoch:Q", *numbers, "runs:Q"]
-    few = len(look.groups) <= MANY
-    own = [label for label, group in look.groups.items() if few or group == REFERENCE]
-    band = look.chart(frame.filter(pl.col("label").is_in(own))).mark_area(clip=True).encode(
+    facts = [*hues.tooltips(), "epoch:Q", *numbers, "runs:Q"]
+    few = len(hues.groups) <= MANY
+    own = [label for label, group in hues.groups.items() if few or group == REFERENCE]
+    band = hues.chart(frame.filter(pl.col("label").is_in(own))).mark_area(clip=True).encode(
         x=base.encoding.x, y=loss("low:Q"), y2="high:Q", color=colour, detail="label:N",
-        opacity=look.opacity(by, 0.15, 0),
+        opacity=hues.opacity(by, 0.15, 0),
     )  # fmt: skip
-    line = base.mark_line(clip=True).encode(y=loss("loss:Q"), opacity=look.opacity(by))
+    line = base.mark_line(clip=True).encode(y=loss("loss:Q"), opacity=hues.opacity(by))
     marks = base.mark_point(filled=True, clip=True, size=30 if few else 12).encode(
-        y=loss("loss:Q"), opacity=look.opacity(by), tooltip=facts
+        y=loss("loss:Q"), opacity=hues.opacity(by), tooltip=facts
     )
     head = ["mean over seeds, 95 % interval" + ("" if few else " of the reference")]
     if not named:
@@ -82,13 +82,13 @@ def learning_chart(frame: pl.DataFrame, look: Look, metric: str) -> Any:
     title = alt.TitleParams("validation loss by epoch", subtitle=head + notes, anchor="start")
     layers = [band, line, marks.add_params(by)]
     if named:
-        layers += _names(frame, look, (low, high), loss, colour)
+        layers += _names(frame, hues, (low, high), loss, colour)
     chart = alt.layer(*layers).properties(title=title)
     return chart.properties(usermeta={ENDS: True}) if named else chart
 
 
 def _names(
-    frame: pl.DataFrame, look: Look, ends: tuple[float, float], loss: Any, colour: Any
+    frame: pl.DataFrame, hues: Hues, ends: tuple[float, float], loss: Any, colour: Any
 ) -> list[Any]:
     """Return the names of curves for their ends, moved apart where curves end together."""
     low, high = ends
@@ -104,7 +104,7 @@ def _names(
         top -= gap
     names = pl.Series([*map(short_label, rows["label"])], dtype=pl.String)
     own = rows.select("label", "loss", place=pl.Series(places, dtype=pl.Float64), shown=names)
-    base = look.chart(own).encode(tooltip=look.tooltips())
+    base = hues.chart(own).encode(tooltip=hues.tooltips())
     edge, text = (alt.XValue(alt.ExprRef(f"width + {x}")) for x in (2, LEADER))
     leaders = base.mark_rule(strokeWidth=1.5, clip=False).encode(
         x=edge, x2=alt.X2Value(alt.ExprRef(f"width + {LEADER - 4}")), y=loss("loss:Q"),
@@ -118,10 +118,10 @@ def _names(
 
 
 def _baselines(
-    frame: pl.DataFrame, look: Look, epochs: list[int]
+    frame: pl.DataFrame, hues: Hues, epochs: list[int]
 ) -> tuple[pl.DataFrame, list[str]]:
     """Draw baselines of one epoch as level lines; leave out those far above the other points."""
-    flat = pl.col("label").is_in([x for x, group in look.groups.items() if group == BASELINE])
+    flat = pl.col("label").is_in([x for x, group in hues.groups.items() if group == BASELINE])
     flat &= pl.len().over("label") == 1
     level, others = frame.filter(flat), frame.filter(~flat)
     if level.is_empty() or others.is_empty():

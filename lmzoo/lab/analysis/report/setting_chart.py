@@ -5,16 +5,16 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from lmzoo.lab.analysis.report.colours import Look
+from lmzoo.lab.analysis.report.colours import Hues
 
 STATUSES = ("finished", "pruned", "diverged", "failed", "not ended")
 SHAPES = ("circle", "triangle-down", "cross", "square", "diamond")
 JOINED = "lines join the finished runs of a point"
 
 
-def setting_chart(frame: pl.DataFrame, look: Look, name: str, *, log: bool) -> Any:
+def setting_chart(frame: pl.DataFrame, hues: Hues, name: str, *, log: bool) -> Any:
     """Return the last validation loss of each tuned setting; at the top, settings without one."""
-    rows, by = frame.with_columns(pl.col("status").fill_null("not ended")), look.picked()
+    rows, by = frame.with_columns(pl.col("status").fill_null("not ended")), hues.picked()
     measured = rows.filter(pl.col("loss").is_not_null())
     without_loss = rows.filter(pl.col("loss").is_null())
     chosen = measured.filter("chosen")
@@ -29,24 +29,24 @@ def setting_chart(frame: pl.DataFrame, look: Look, name: str, *, log: bool) -> A
     shape = shape.legend(values=[s for s in STATUSES if s in set(rows["status"])])
     value = alt.Tooltip("value:Q", title=name, format="~g")
     loss = alt.Tooltip("loss:Q", format=".4f")
-    facts = [*look.tooltips(), value, loss, "status:N", "epoch:Q", "chosen:N"]
-    colour = look.colour()
-    line = look.chart(measured.filter(pl.col("status") == "finished")).mark_line()
+    facts = [*hues.tooltips(), value, loss, "status:N", "epoch:Q", "chosen:N"]
+    colour = hues.colour()
+    line = hues.chart(measured.filter(pl.col("status") == "finished")).mark_line()
     line = line.encode(
-        x=x, y=y, color=colour, detail="label:N", opacity=look.opacity(by, 0.6, 0.03),
-        tooltip=[*look.tooltips(), value, loss],
+        x=x, y=y, color=colour, detail="label:N", opacity=hues.opacity(by, 0.6, 0.03),
+        tooltip=[*hues.tooltips(), value, loss],
     )  # fmt: skip
-    marks = look.chart(measured).mark_point(filled=True, size=45)
+    marks = hues.chart(measured).mark_point(filled=True, size=45)
     marks = marks.encode(
-        x=x, y=y, color=colour, shape=shape, opacity=look.opacity(by, 0.9), tooltip=facts
+        x=x, y=y, color=colour, shape=shape, opacity=hues.opacity(by, 0.9), tooltip=facts
     )
     layers, notes = [line, marks.add_params(by)], [JOINED]
     if chosen.height:
-        rings = look.chart(chosen).mark_point(size=170, strokeWidth=2)
-        layers.append(rings.encode(x=x, y=y, color=colour, opacity=look.opacity(by), tooltip=facts))
+        rings = hues.chart(chosen).mark_point(size=170, strokeWidth=2)
+        layers.append(rings.encode(x=x, y=y, color=colour, opacity=hues.opacity(by), tooltip=facts))
         notes.append("rings: the chosen settings")
     if without_loss.height:
-        top = look.chart(without_loss).mark_point(filled=True, size=60)
+        top = hues.chart(without_loss).mark_point(filled=True, size=60)
         layers.append(top.encode(x=x, y=alt.value(4), color=colour, shape=shape, tooltip=facts))
         notes.append(f"at the top: {without_loss.height} without a loss")
     if above.height:

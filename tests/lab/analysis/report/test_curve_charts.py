@@ -6,7 +6,7 @@ import pytest
 
 from lmzoo.lab.analysis.load import learning_curves, load_study, tuned_settings
 from lmzoo.lab.analysis.ranking import rank_points
-from lmzoo.lab.analysis.report.colours import Look
+from lmzoo.lab.analysis.report.colours import Hues
 from lmzoo.lab.analysis.report.curve_charts import curve_charts
 from lmzoo.lab.analysis.report.setting_chart import setting_chart
 from lmzoo.lab.statistics.intervals import mean_interval
@@ -61,8 +61,8 @@ def test_the_axis_of_the_search_leaves_out_the_losses_of_pruned_runs():
     rows = [("a", 0.1, 2.0, "finished"), ("a", 0.2, 2.5, "finished"), ("a", 0.3, 90.0, "pruned")]
     frame = pl.DataFrame(rows, ["label", "value", "loss", "status"], orient="row")
     frame = frame.with_columns(epoch=1, chosen=pl.lit(value=False))
-    look = Look("label", {"a": "#000000"}, {"a": "reference"})
-    spec = setting_chart(frame, look, "lr", log=False).to_dict()
+    hues = Hues("label", {"a": "#000000"}, {"a": "reference"})
+    spec = setting_chart(frame, hues, "lr", log=False).to_dict()
     scale = spec["layer"][1]["encoding"]["y"]["scale"]
     assert scale["clamp"]
     assert 2.5 < scale["domain"][1] < 3
