@@ -68,7 +68,7 @@ from lmzoo.lab.analysis.verdict_lines import (
 )
 from lmzoo.lab.statistics.compared import UNDECIDED
 from lmzoo.lab.store.labels import SCORE_KINDS
-from lmzoo.lab.store.records import RUNS
+from lmzoo.lab.store.records import RUNS, STATUSES
 
 MARKS = {
     "impossible": "the loss is below the entropy of the source by more than the test split "
@@ -190,8 +190,7 @@ def _heading(
 
 def _run_counts(folder: StudyFolder) -> str:
     statuses = folder.runs.select("status").collect()["status"]
-    names = ("finished", "pruned", "diverged", "failed")
-    counts = ", ".join(f"{(statuses == name).sum()} {name}" for name in names)
+    counts = ", ".join(f"{(statuses == name).sum()} {name}" for name in STATUSES)
     return f"runs: {len(statuses)}, of which {counts}, {statuses.null_count()} not ended"
 
 

@@ -6,8 +6,9 @@ import altair as alt
 import polars as pl
 
 from lmzoo.lab.analysis.report.colours import Hues
+from lmzoo.lab.store.records import STATUSES
 
-STATUSES = ("finished", "pruned", "diverged", "failed", "not ended")
+SHOWN = (*STATUSES, "not ended")
 SHAPES = ("circle", "triangle-down", "cross", "square", "diamond")
 JOINED = "lines join the finished runs of a point"
 
@@ -25,8 +26,8 @@ def setting_chart(frame: pl.DataFrame, hues: Hues, name: str, *, log: bool) -> A
         format="~g", labelOverlap="greedy", labelSeparation=6
     )
     y = alt.Y("loss:Q", title="last validation loss", scale=_up_to(measured, highest, above))
-    shape = alt.Shape("status:N", title="status").scale(domain=list(STATUSES), range=list(SHAPES))
-    shape = shape.legend(values=[s for s in STATUSES if s in set(rows["status"])])
+    shape = alt.Shape("status:N", title="status").scale(domain=list(SHOWN), range=list(SHAPES))
+    shape = shape.legend(values=[s for s in SHOWN if s in set(rows["status"])])
     value = alt.Tooltip("value:Q", title=name, format="~g")
     loss = alt.Tooltip("loss:Q", format=".4f")
     facts = [*hues.tooltips(), value, loss, "status:N", "epoch:Q", "chosen:N"]
