@@ -149,13 +149,13 @@ class Probes:
         V, T, count = self.subject.vocab, self.subject.length, len(self.cuts)
         for v in range(1, min(V, 3)):
             yield self.cuts, [self._with(own, training=training) for own in (0, v)]
-        generator = torch.Generator().manual_seed(self.seed)
-        places, tokens = (torch.randperm(n, generator=generator) for n in (T - 1, V))
+        generator, task = torch.Generator().manual_seed(self.seed), Task(vocab=V, length=T)
+        places, tokens = (torch.randperm(n, generator=generator) for n in (max(1, T - 2), V))
         tokens = torch.cat([torch.arange(8, -2, -1) % V, tokens])  # special tokens first
         rows, full = torch.arange(count), torch.full((count,), T)
-        for i in range(min(ROUNDS, -(-max(len(tokens), T - 1) // count)) if V > 3 else 0):
-            own, drawn = rows + i * count, [self._random(count, 5 + 3 * i + j) for j in range(3)]
-            cuts = places[own % (T - 1)] + 1
+        for i in range(min(ROUNDS, -(-max(len(tokens), T) // count)) if V > 3 and T > 2 else 0):
+            own, drawn = rows + i * count, [batch(task, count, 3 * i + j)[0] for j in range(3)]
+            cuts = places[own % (T - 2)] + 2
             for j, part in enumerate(drawn):  # the last token that is kept, then two others
                 part[rows, cuts - int(j == 0)] = tokens[(own + j) % len(tokens)]
             pair = (drawn[0].where(torch.arange(T) < cuts[:, None], x) for x in drawn[1:])

@@ -93,6 +93,7 @@ RIGHT: dict[str, Call] = {
     "a module": Normalised,
     "one of several outputs": lambda: lambda x: [NOTHING, uniform(x), NOTHING],
     "rounding": lambda: lambda x: (uniform(x) + 2e-7 * x.shape[1] * TOKENS).log_softmax(-1),
+    "a first token": lambda: lambda x: uniform(x) + 0.0 / x[:, :1, None],
     "a named one": lambda: lambda x: {"loss": NOTHING, "h": torch.ones(2, 3), "logits": uniform(x)},
     "a buffer of training": lambda: counts(always=False),
     "spectral norm": lambda: Normalised(nn.utils.spectral_norm(nn.Linear(8, 8))),
