@@ -167,30 +167,24 @@ def _environment(configs: list[dict[str, Any]]) -> str:
 
 def _older_options(study: Mapping[str, Any]) -> Iterator[str]:
     """Yield the options of a study whose version did not store them as words."""
-    for name in ("epochs", "samples", "seeds"):
-        yield from (f"--{name}", str(study["budget"][name]))
-    if "margin" in study:
-        yield from ("--margin", str(study["margin"]))
-    options = study.get("asked")
-    if options is None:
-        return
-    for name in ("corpus", "recipe", "seed", "parameters"):
-        yield from (f"--{name}", str(options[name]))
-    for name in ("parallel", "sampler", "pruner"):
-        value = str(options.get(name, ""))
+    asked = {"margin": study.get("margin", ""), **study.get("asked", {}), **study["budget"]}
+    words = ["epochs", "samples", "seeds", "margin", "corpus", "recipe", "seed", "parameters"]
+    for name in (*words, "parallel", "sampler", "pruner"):
+        value = str(asked.get(name, ""))
         # An object that a script gave is stored by its class; `response` was a pruner of 0.1.
-        if (value.islower() or value.isdecimal()) and value != "response":
+        is_object = name in ("sampler", "pruner") and value != value.lower()
+        if value not in ("", "response") and not is_object:
             yield from (f"--{name}", value)
-    if options.get("max_seeds"):
-        yield from ("--until-decided", "--max-seeds", str(options["max_seeds"]))
-    if options.get("nearest"):
-        yield from ("--nearest", str(options["nearest"]))
-    for field, value in options["fields"].items():
+    if asked.get("max_seeds"):
+        yield from ("--until-decided", "--max-seeds", str(asked["max_seeds"]))
+    if asked.get("nearest"):
+        yield from ("--nearest", str(asked["nearest"]))
+    for field, value in asked.get("fields", {}).items():
         yield from ("--set", setting_text(field, value))
-    for field, search_range in options["search"].items():
+    for field, search_range in asked.get("search", {}).items():
         if search_range is not None:  # None is the default range of the field
             yield from ("--search-space", range_text(field, search_range))
-    for field in options["off"]:
+    for field in asked.get("off", ()):
         yield from ("--search-space", f"{field}=off")
 
 
