@@ -84,8 +84,9 @@ def digits_of(half: float, values: Iterable[float], least: int) -> str:
 
 
 def format_p(p: float | None) -> str:
-    """Return a p-value with three decimals, or "<0.001"."""
-    return "<0.001" if p is not None and p < 0.001 else format_number(p, ".3f")
+    """Return a p-value with three decimals, or "<0.001"; with five where it is near 0.05."""
+    near = p is not None and round(p, 3) == 0.05  # the sign is shown below it
+    return "<0.001" if p is not None and p < 0.001 else format_number(p, ".5f" if near else ".3f")
 
 
 def format_probability(value: float | None) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from lmzoo.lab.analysis.columns import FRAMES, LINEAR, NEAR_LOSS, Column, in_unit
 from lmzoo.lab.analysis.comparison import compare_points
-from lmzoo.lab.analysis.formatting import PERPLEXITIES, format_mean
+from lmzoo.lab.analysis.formatting import PERPLEXITIES, format_mean, format_p
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import FIVE_GRAM, rank_points
 from lmzoo.lab.analysis.ranking_table import study_ranking
@@ -103,11 +103,11 @@ def test_a_column_is_added_in_one_place(toy, half_column, no_charts):
         assert (str(value) if format in ("csv", "json") else shown) in text
         assert format == "csv" or "half of it: half of the loss's interval" in text
     page = unescape(render_report(toy.path))
-    assert "half of the loss's interval" in page
-    assert f">{shown}</td>" in page
+    assert all(said in page for said in ("half of the loss's interval", f">{shown}</td>"))
     bits = study_ranking(toy.path, unit="bpc").frame["planted_half"].drop_nulls()[0]
     assert bits == pytest.approx(value / np.log(2) / 2)
 
 
-def test_a_number_that_is_rounded_to_zero_has_no_sign():
+def test_no_rounded_number_contradicts_a_word():
+    assert [format_p(p) for p in (0.0496, 0.0504, 0.0506)] == ["0.04960", "0.05040", "0.051"]
     assert format_mean(-0.0004, -0.0024, 0.0016, "+.3f") == "0.000 ±0.002"
