@@ -48,8 +48,9 @@ PARTS = {
     "result.json": "training_iteration", "progress.csv": "training_iteration",
     "trainer_state.json": "step", "metrics.csv": "step", "wandb-summary.json": None,
     "all_results.json": None, "metrics.json": "step", "progress.txt": None, "scalars.json": "step",
+    "training.log": "epoch",
 }  # fmt: skip
-"""Files of one run: Ray Tune, Hugging Face, ..., Sacred, Spinning Up, mmengine -> its step.
+"""Files of one run: Ray Tune, Hugging Face, ..., Spinning Up, mmengine, Keras -> its step.
 The first kind counts."""
 TABLES = {
     ".csv": ".csv", ".tsv": ".tsv", ".parquet": ".parquet",
@@ -226,6 +227,8 @@ def _files(files: Sequence[Path], root: Path, step: str | None, *, whole: bool) 
             raise UserError(f"{file} and its settings: {error}") from error
         notes += found.notes
         failed = {"error": "error.txt"} if file.with_name("error.txt").exists() else {}
+        if "history" in file.name and "epoch" not in found.frame.columns:  # of Keras, in order
+            found.frame = found.frame.with_row_index("epoch")
         for row in found.frame.to_dicts() or [{}]:
             row = {**own, **{k: v for k, v in row.items() if v is not None}}
             if step == "training_iteration":

@@ -274,6 +274,14 @@ FOLDERS: dict[str, tuple[Callable[[Path], Any], dict[str, Any], str]] = {
         files("{v}-s{s}/progress.txt", lambda v, s, x: f"Epoch\tloss\n1\t{x + 1}\n2\t{x}\n"),
         {"parse": NAMED, "step": "Epoch"}, "16 rows read: 8 counted, 8 other",
     ),
+    "Keras's History": (
+        files("{v}-s{s}/history.json", lambda v, s, x: json.dumps({"loss": [x + 1, x]})),
+        {"parse": NAMED, "step": "epoch"}, "16 rows read: 8 counted, 8 other",
+    ),
+    "Keras's CSVLogger": (
+        files("{v}-s{s}/training.log", lambda v, s, x: f"epoch,loss\n0,{x + 1}\n1,{x}\n"),
+        {"parse": NAMED}, "16 rows read: 8 counted, 8 other",
+    ),
     "mmengine": (
         files("{v}-s{s}/scalars.json", losses, other__json=losses), {"parse": NAMED}, "8 rows",
     ),
