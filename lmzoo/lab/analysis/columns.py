@@ -24,7 +24,6 @@ from typing import Any
 import polars as pl
 
 from lmzoo.lab.analysis.formatting import (
-    METRIC,
     MISSING,
     OBJECTIVE,
     PERPLEXITIES,
@@ -265,7 +264,7 @@ def _setting(row: Row, _: str) -> str:
 
 
 RESULTS, PROVENANCE, BRIEF = ("results",), ("provenance",), ("brief",)
-PERPLEXITY = pl.col("loss").exp()
+PERPLEXITY, DENSITIES = pl.col("loss").exp(), ["exact", "bound", "conditional"]
 DIFFERENCE_ENDS = ("difference_low", "difference_high")
 
 POINT = Column("label", None, "point", lambda row, _: row["label"], place=2, is_text=True)
@@ -319,7 +318,7 @@ RANKING = (
     Column("margin", LINEAR), *_plain("seeds_needed", "needs_tuning", "shared", "noisy"),
     Column(
         "perplexity", None, "ppl", _perplexity, RESULTS, legend="perplexity", optional=1,
-        value=pl.when(PERPLEXITY.is_finite() & (pl.col("score") != METRIC)).then(PERPLEXITY),
+        value=pl.when(PERPLEXITY.is_finite() & pl.col("score").is_in(DENSITIES)).then(PERPLEXITY),
     ),
     Column("floor", LOSS),
     Column(
