@@ -264,7 +264,9 @@ def _setting(row: Row, _: str) -> str:
 
 
 RESULTS, PROVENANCE, BRIEF = ("results",), ("provenance",), ("brief",)
-PERPLEXITY, DENSITIES = pl.col("loss").exp(), ["exact", "bound", "conditional"]
+PERPLEXITY = pl.col("loss").exp()
+HAS_PERPLEXITY = pl.col("score").is_in(["exact", "bound", "conditional"])
+HAS_PERPLEXITY &= (pl.col("metric") == "token") & PERPLEXITY.is_finite()
 DIFFERENCE_ENDS = ("difference_low", "difference_high")
 
 POINT = Column("label", None, "point", lambda row, _: row["label"], place=2, is_text=True)
@@ -318,7 +320,7 @@ RANKING = (
     Column("margin", LINEAR), *_plain("seeds_needed", "needs_tuning", "shared", "noisy"),
     Column(
         "perplexity", None, "ppl", _perplexity, RESULTS, legend="perplexity", optional=1,
-        value=pl.when(PERPLEXITY.is_finite() & pl.col("score").is_in(DENSITIES)).then(PERPLEXITY),
+        value=pl.when(HAS_PERPLEXITY).then(PERPLEXITY),
     ),
     Column("floor", LOSS),
     Column(
