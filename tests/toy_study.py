@@ -65,7 +65,7 @@ def toy_study(sentences: Path) -> Study:
     sizes = {"model.width": 4, "model.emission.components": 3}
     return Study(
         name="toy",
-        question="Does it work?",
+        question="Does [it] [/work]?",
         points=(
             Point("wild type", "DLM46"),
             Point("cut 4", "DLM46", {"cell.cuts": [4]}),

@@ -85,6 +85,10 @@ def _run_app(app: Callable[..., Any], needs: tuple[str, ...]) -> NoReturn:
         _exit_with_error(str(error))
     except pydantic.ValidationError as error:
         _exit_with_error(explain(error))
+    except UnicodeEncodeError as error:
+        if error.encoding == "utf-8":
+            raise
+        _exit_with_error(f"{error.encoding} has no {error.object!a}; set PYTHONUTF8=1")
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")
         raise SystemExit(130) from None

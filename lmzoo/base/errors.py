@@ -9,12 +9,15 @@ import difflib
 import errno
 import os
 import re
+import shlex
 import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 FRAME = re.compile(r'\s*File "(.+)", line (\d+)')
+WRITES = re.compile("(>|^tee|^-o|^--out(put)?)$")  # the word before a file that a command writes
 
 
 class UserError(ValueError):
@@ -30,7 +33,8 @@ def describe_error(error: BaseException) -> str:
 
     The place is the last one in the user's code; without any, the last one.
     """
-    message = str(error).strip().partition("\n")[0]
+    message = str(error).strip().partition("\n")[0][:1000]
+    message = message.encode(errors="backslashreplace").decode()  # a frame has no other text
     if isinstance(error, ProgramError):
         return message
     frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
@@ -72,12 +76,14 @@ def writing(path: Path) -> Iterator[None]:
         raise UserError(f"cannot write {path}: {reason}; choose another place") from error
 
 
-def is_file(path: Path) -> bool:
-    """Return whether a path is a file; a text that is too long for a name is none."""
+def named_files(command: str, folder: Path) -> list[str]:
+    """Return the files that a shell command names, without those that it writes: `> log.txt`."""
     try:
-        return path.is_file()
-    except OSError:
-        return False
+        words = shlex.split(command)
+    except ValueError:  # quotes that the shell will complain about
+        return []
+    written = {word.rstrip(";") for before, word in pairwise(words) if WRITES.search(before)}
+    return [w for w in words if w not in written and os.path.isfile(folder / w)]  # noqa: PTH113
 
 
 def user_path(text: str | Path) -> Path:

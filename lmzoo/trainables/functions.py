@@ -15,6 +15,7 @@ import importlib
 import inspect
 import os
 import sys
+import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -106,20 +107,25 @@ class FunctionRun(ProgramRun):
                 raise  # it closes this generator
             is_exit = isinstance(error, SystemExit)
             words = f"sys.exit({error.code!r})" if is_exit else repr(error)
-            raise RuntimeError(f"it ended with {words}") from error
+            raise RuntimeError(f"it ended with {words}").with_traceback(error.__traceback__)  # noqa: B904
 
     def _reported(self, function: Any, given: Mapping[str, Any]) -> Iterator[Report]:
         result = function(**{k: v for k, v in given.items() if _takes(function, k)})
-        pair = isinstance(result, tuple) and isinstance(next(iter(result), None), Mapping)
+        if isinstance(result, tuple) and not isinstance(next(iter(result), None), Mapping):
+            raise RuntimeError(f"it returned {result!r:.60}: return one number, or metrics by name")
         is_one = not isinstance(result, Iterable) or getattr(result, "ndim", 1) == 0
-        if pair or is_one or isinstance(result, Mapping | str):
+        if is_one or isinstance(result, Mapping | str | tuple):
             result = [result]
-        self._reports = result
+        self._reports, unnumbered = result, 0
         for item in result:
             if isinstance(item, tuple) and len(item) != 2:
                 raise RuntimeError(f"it reported {item!r:.60}: report metrics, or also a state")
             report, state = item if isinstance(item, tuple) else (item, None)
             metrics = report if isinstance(report, Mapping) else {"": report}
+            unnumbered += "epoch" not in metrics and not {"", self._metric}.isdisjoint(metrics)
+            if unnumbered > given["epochs"] and isinstance(result, Iterator):  # for ever, perhaps
+                said = f"{unnumbered} reports have no epoch, in a study of {given['epochs']} epochs"
+                raise RuntimeError(said + '; report {"epoch": 1, ...} after each epoch')
             yield {str(name): value for name, value in metrics.items()}, state
 
     def train_epoch(self, budget: int) -> None:
@@ -140,11 +146,14 @@ class FunctionRun(ProgramRun):
         self.training.state = None
 
     def stop(self) -> None:
-        """Close the generators, which runs the `finally` blocks of the function."""
+        """Close the generators; what a `finally` of the function raises is printed only."""
         for generator in (self._reports, self._stream):
             if isinstance(generator, Generator):
-                with contextlib.suppress(ValueError):  # another thread waits for its next report
-                    generator.close()
+                with printed_into(self.folder.path):
+                    try:
+                        generator.close()
+                    except BaseException:  # or another thread waits for its next report
+                        traceback.print_exc()
         self._stream = self._reports = None
 
     def _dump(self, records: list[Record]) -> Callable[[], bytes] | None:

@@ -198,8 +198,8 @@ def test_a_metric_to_maximize_in_its_own_unit(tmp_path):
 
 REPORT = "print(json.dumps({'epoch': e, 'valid': 3 / e}))"
 PRINT = "print(f'epoch {e}: lr 0.1, val {3 / e}')"
-WRITE = """open(sys.argv[2] + '/m.csv', 'a').write(
-        'epoch,step,valid\\n' * (e == 1) + f'{e},7,{3 / e}\\n{e},8,\\n')"""
+WRITE = """open(sys.argv[2] + '/m.csv', 'a', encoding='latin-1').write(
+        'epoch,step,valid,é\\n' * (e == 1) + f'{e},7,{3 / e}\\n{e},8,\\n')"""
 STEPS = """for s in (50 * e - 50, 50 * e - 25, 50 * e):
         print(json.dumps({'step': s, 'epoch': e / 9, 'valid': 150 / (s or 1)}))"""
 EPOCHS = "import json, sys\nfor e in range(1, 4):\n    {}\n"
@@ -340,12 +340,12 @@ REPORTS = {
     "text": ("0.5", 0.5), "numpy": (np.float32(0.5), 0.5), "tensor": (torch.tensor(0.5), 0.5),
     "epoch": ({"epoch": "1", "valid": 0.5}, 0.5), "state": (({"valid": 0.5}, None), 0.5),
     "huge": ({"valid": 1e308}, None), "none": (None, "valid is 'None', not a number"),
-    "truth": (True, "valid is 'True', not a number"),
+    "truth": (True, "valid is 'True', not a number"), "ever": (iter(float, 1), "have no epoch"),
     "test": ({"valid": 0.5, "test": "low"}, "test is 'low', not a number"),
     "triple": ([({"valid": 0.5}, 1, 2)], "report metrics, or also a state"),
     "zero": ({"epoch": 0, "valid": 0.5}, "it counts epochs from 0: report epoch"),
     "nan": ({"epoch": math.nan, "valid": 0.5}, "epoch is nan, not a number"),
-    "large": ({"valid": 10**400}, "valid is '1000.*, not a number"),
+    "large": ({"valid": 10**400}, "valid is '1000.*, not a number"), "two": ((1, 2), "it returned"),
     "array": ([({"epoch": 1, "valid": 0.5}, np.array(["a"]))], "the state has a ndarray"),
     "names": ({"valid": 0.5, None: 2.0, 0: 3.0, ("a", 1): 4.0}, 0.5),
 }  # fmt: skip
@@ -374,23 +374,17 @@ def test_what_a_function_reports_is_a_number_or_its_error_says_why(name, tmp_pat
     run.close()
 
 
-def test_a_function_that_cannot_be_called_is_refused(tmp_path):
-    for function, message in (
-        (later, "function later is asynchronous"),
-        (needs, "function needs needs path; it is given settings, seed, resume, epochs by"),
-        (max, "function max has no parameter 'settings'"),
-    ):
-        with pytest.raises(UserError, match=message):
-            run_of(function, tmp_path, {})
-
-
 def leave(settings, seed):
-    yield {"epoch": 1, "valid": 1.0}
-    raise getattr(builtins, settings["error"])("no disk")
+    try:
+        yield {"epoch": 1, "valid": 1.0}
+    finally:
+        raise getattr(builtins, settings["error"])("no disk")
 
 
 @pytest.mark.parametrize("error", ["SystemExit", "KeyboardInterrupt", "GeneratorExit"])
 def test_a_function_that_leaves_python_ends_its_run_with_its_words(error, tmp_path):
+    assert trained(run_of(leave, tmp_path / "ended", {"error": error}), 1) == [1.0]
+    assert len([*tmp_path.glob("*/*/output.txt")]) == (error != "GeneratorExit")
     run = run_of(leave, tmp_path, {"error": error})
     run.train_epoch(4)
     words = error.replace("SystemExit", "sys.exit")
@@ -461,6 +455,9 @@ NESTED = (lambda settings, seed: 1.0,)
     [
         (Point("a", NESTED[0]), {}, "not defined at the top of a module"),
         (Point("a", print), {}, "print has no parameter 'settings'"),
+        (Point("a", max), {}, "function max has no parameter 'settings'"),
+        (Point("a", later), {}, "function later is asynchronous"),
+        (Point("a", needs), {}, "needs path; it is given settings, seed, resume, epochs by"),
         (Point("a", 3), {}, "3 is not the name of a row, a function or a Command"),
         (Point("a", Command("train --lr {lr}")), {}, "has no {seed}"),
         (Point("a", Command("train {seed} --lr {rl}")), {}, "no setting 'rl'; known: lr"),
@@ -493,6 +490,7 @@ def test_the_identity_has_the_code_and_the_files(tmp_path, monkeypatch):
     assert len({one, two, identity(Command("python  t.py {seed}"))}) == 3
     long = "python t.py {seed} " + 300 * "x"  # too long for the name of a file
     assert Command(long).facts()["files"].keys() == {"t.py"}
+    assert not Command("python a.py {seed} > t.py").facts()["files"], "it writes this one"
     config = resolve(own_study(POINTS[:1]), None, None)[0].run_config({"lr": 0.1}, 0)
     assert config["user_code"]["modules"].keys() == {"tests.trainables.own_programs"}
     changed = own_study(POINTS[:1], metric="loss")

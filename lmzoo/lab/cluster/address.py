@@ -28,6 +28,7 @@ def ray_environment(environ: Mapping[str, str]) -> dict[str, str]:
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # makes Ray listen on loopback only
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
+            "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # packs the working folder, its stores included
         }
     # Try once to connect: a head that refuses this process, which has no token, takes 40 s.
     variables = {"RAY_ADDRESS": address, "RAY_gcs_server_port_wait_time_s": "1"}
@@ -40,6 +41,6 @@ def _address_on_head(environ: Mapping[str, str]) -> str:
     """Return the address of the cluster whose head this machine is; "" if it is not a head."""
     temporary = environ.get("RAY_TMPDIR") or environ.get("TMPDIR") or "/tmp"
     current = Path(temporary) / "ray" / "ray_current_cluster"
-    if not Path(CLUSTER_CONFIG).expanduser().exists() or not current.exists():
+    if not Path(os.path.expanduser(CLUSTER_CONFIG)).exists() or not current.exists():  # noqa: PTH111
         return ""
     return current.read_text().strip() if current.stat().st_uid == os.getuid() else ""

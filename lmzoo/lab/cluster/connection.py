@@ -25,6 +25,7 @@ os.environ.update(ray_environment(os.environ))
 import ray
 from ray._private import services
 from ray._private import worker as ray_worker
+from ray._private.utils import get_num_cpus
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.stops import STOPS
@@ -43,7 +44,8 @@ def _popen(
     python = sys.executable
     for own in (str(folder / "python") for folder in _FORKS):
         words = [own if word == python else word for word in command]
-        command = [word.replace(f"={python} ", f"={own} ") for word in words]  # of the raylet
+        quoted = f"={subprocess.list2cmdline([own])} "  # as Ray does, of the raylet
+        command = [word.replace(f"={python} ", quoted) for word in words]
     return popen(command, *given, start_new_session=True, **options)
 
 
@@ -193,15 +195,17 @@ def _start(quiet: Mapping[str, Any]) -> None:
         )
     check_temporary_folder(os.environ)
     delete_abandoned_sessions(Path(_temporary_folder(os.environ)) / "ray")
-    if text := short_of_addresses("Ray"):
+    if text := short_of_limits("Ray"):
         LOG.warning(text)
     with contextlib.suppress(OSError):  # then each worker imports torch itself
         if not _FORKS and not [*Path("/dev").glob("nvidia[0-9]*")]:
             folder = temporary_folder("forks")
             _FORKS[folder] = forks.start_server(folder)
+    own = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)
+    cores = min(int(get_num_cpus()), len(own))  # Ray does not see `taskset` and `srun -c 2`
     for attempts_left in reversed(range(START_ATTEMPTS)):
         try:
-            ray.init(address="local", include_dashboard=False, **quiet)
+            ray.init(address="local", num_cpus=cores, include_dashboard=False, **quiet)
         except Exception as error:  # Ray raises plain exceptions
             reason = re.split(r"\.\s|\n", str(error))[0]
             if isinstance(error, OSError) and error.errno in STAYS:
@@ -221,20 +225,18 @@ def _start(quiet: Mapping[str, Any]) -> None:
             return
 
 
-ADDRESS_SPACE = 32_000_000_000
-"""Bytes that a process of Ray may map: the object store and the stacks of its threads."""
-
-
-def short_of_addresses(start: str) -> str:
-    """Return what a limit of address space does to Ray, which then holds all threads; or ""."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit == resource.RLIM_INFINITY or limit >= ADDRESS_SPACE:
-        return ""
-    return (
-        f"{start} may hang at its start, because a process may have {limit / 1e9:.0f} GB of "
-        "address space (ulimit -v; h_vmem of SGE); ask for "
-        f"{ADDRESS_SPACE / 1e9:.0f} GB or no limit"
-    )
+def short_of_limits(start: str) -> str:
+    """Return which limit may stop Ray at its start, where it then holds all threads; or ""."""
+    for number, needed, unit, words in (
+        (resource.RLIMIT_AS, 32, 1e9, "GB of address space (ulimit -v; h_vmem of SGE)"),
+        (resource.RLIMIT_FSIZE, 32, 1e9, "GB in a file (ulimit -f)"),
+        (resource.RLIMIT_NPROC, 1000, 1, "threads (ulimit -u)"),
+    ):
+        limit = resource.getrlimit(number)[0] / unit
+        if 0 <= limit < needed:  # no limit is -1
+            hangs = f"{start} may hang at its start, as it may have {limit:.3g} {words}"
+            return f"{hangs}; ask for {needed} or more"
+    return ""
 
 
 LONGEST = 107 - len("/ray/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store")
@@ -246,9 +248,14 @@ def _temporary_folder(environ: Mapping[str, str]) -> str:
 
 
 def check_temporary_folder(environ: Mapping[str, str]) -> None:
-    """Raise a `UserError` if the folder's name is too long for the sockets of Ray."""
+    """Raise a `UserError` if Ray cannot use the name of the folder."""
     folder = _temporary_folder(environ)
     name = "RAY_TMPDIR" if environ.get("RAY_TMPDIR") else "TMPDIR"
+    if not folder.isascii() or not folder.startswith("/"):
+        raise UserError(f"{name} is {folder}; Ray needs a path from / in ASCII, such as /tmp")
+    with contextlib.suppress(OSError):  # Ray makes the folder, and waits for its files
+        if (free := shutil.disk_usage(folder).free) < 1_000_000:
+            raise UserError(f"{name} ({folder}) has {free} bytes left; make space, or set another")
     if (size := len(os.fsencode(folder))) > LONGEST:
         raise UserError(
             f"{name} has a name of {size} bytes ({folder}), but Ray's sockets allow "

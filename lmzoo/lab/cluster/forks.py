@@ -40,15 +40,17 @@ SECONDS = 30.0
 def start_server(folder: Path, modules: Sequence[str] = MODULES) -> "subprocess.Popen[bytes]":
     """Start the server; `python` in the folder, where its socket is, takes the place of Python.
 
-    The server ends with its standard input. An OSError: the folder has too long a name.
+    The server ends with its standard input. An OSError: its name is too long, or it is `noexec`.
     """
     address, command = folder / "socket", folder / "python"
+    words = [sys.executable, "-S", __file__, str(address), sys.executable]
+    command.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    command.chmod(0o700)
+    if not os.access(command, os.X_OK):
+        raise PermissionError(f"{folder} is mounted without the right to execute")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(address))
         listener.listen(256)
-        words = [sys.executable, "-S", __file__, str(address), sys.executable]
-        command.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
-        command.chmod(0o700)
         return subprocess.Popen(
             [sys.executable, __file__, str(listener.fileno()), *modules],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -130,7 +132,7 @@ def request(address: str, python: str, *words: str) -> None:
 
 
 if __name__ == "__main__":
-    del sys.path[0]  # this folder
+    del sys.path[: not sys.flags.safe_path]  # this folder
     if sys.argv[1].isdecimal():
         become(*serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]))
     else:

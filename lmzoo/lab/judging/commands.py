@@ -7,12 +7,12 @@ killed goes on from there.
 """
 
 import contextlib
+import functools
 import hashlib
 import itertools
 import math
 import os
 import re
-import shlex
 import signal
 import subprocess
 import tempfile
@@ -24,7 +24,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from lmzoo.base.errors import UserError, described_output, is_file, near
+from lmzoo.base.errors import UserError, described_output, named_files, near
 from lmzoo.base.printed import check_whole, with_digits
 from lmzoo.lab.judging.stream import Stream, checked_line, checked_object, read_objects
 from lmzoo.lab.judging.texts import SAME, flat_row, number, objects
@@ -113,15 +113,12 @@ class Arm:
     metric: Metric
     commit: str = ""
 
-    @property
+    @functools.cached_property
     def identity(self) -> str:
-        """A hash of the command, the files that it names, the commit and the metric."""
+        """A hash of the command, its files before it writes them, the commit and the metric."""
         digest = hashlib.sha256(f"{self.command}\0{self.commit}\0{self.metric}".encode())
-        with contextlib.suppress(ValueError):
-            for word in shlex.split(self.command):
-                file = self.folder / word
-                if not self.commit and SEED not in word and is_file(file):
-                    digest.update(file.read_bytes())
+        for file in () if self.commit else named_files(self.command, self.folder):
+            digest.update((self.folder / file).read_bytes())
         return digest.hexdigest()[:16]
 
     def run(self, seed: int, say: Callable[[str], None] = lambda _: None) -> float:

@@ -36,7 +36,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lmzoo.base.errors import ProgramError, UserError, described_output, is_file, near
+from lmzoo.base.errors import ProgramError, UserError, described_output, named_files, near
 from lmzoo.base.printed import check_whole, json_value, with_digits
 from lmzoo.lab.study.output import OUTPUT
 from lmzoo.lab.study.programs import ProgramRun, Report
@@ -106,10 +106,8 @@ class Command:
 
     def facts(self) -> dict[str, Any]:
         """Return what decides the results: the text, the reading, the files that it names."""
-        files = {}
-        with contextlib.suppress(ValueError):  # quotes that the shell will complain about
-            words = [word for word in shlex.split(self.text) if is_file(Path(word))]
-            files = {word: hashlib.sha256(Path(word).read_bytes()).hexdigest() for word in words}
+        named = {name: Path(name).read_bytes() for name in named_files(self.text, Path())}
+        files = {name: hashlib.sha256(content).hexdigest() for name, content in named.items()}
         read = {k: v for k, v in asdict(self).items() if v != getattr(Command, k, self.text)}
         return {"name": "command", "command": self.text, "read": read, "files": files}
 
@@ -240,7 +238,7 @@ class _Rows:
 
     def __call__(self) -> list[dict[str, Any]]:
         try:
-            text = self._file.read_text()
+            text = self._file.read_text("utf-8-sig", "replace")  # half of a letter, perhaps
         except FileNotFoundError:
             return []
         rows = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))

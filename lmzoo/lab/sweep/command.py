@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
+from rich.markup import escape
 
 from lmzoo.base.command_line import MOST, MOST_SEED, parse_settings, run_app, use_new_names
 from lmzoo.base.errors import UserError, writing
@@ -94,7 +95,7 @@ def _command(study: Study, *, every: bool = False) -> Callable[..., None]:
     parameters = [*_parameters(study), *EXECUTION.values()]
     parameters = [p if every or p.name in USUAL else _hidden(p) for p in parameters]
     vars(command)["__signature__"] = inspect.Signature(parameters)
-    command.__doc__ = study.question
+    command.__doc__ = escape(study.question)  # typer reads `[red]` as a colour
     return command
 
 

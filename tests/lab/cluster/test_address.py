@@ -21,7 +21,8 @@ def make_head(home: Path) -> dict[str, str]:
     return {"RAY_TMPDIR": str(home)}
 
 
-def test_without_a_cluster_ray_starts_with_a_new_random_token(home):
+def test_without_a_cluster_ray_starts_with_a_new_random_token(home, monkeypatch):
+    monkeypatch.setattr("os.path.expanduser", str)  # an account without a home
     first, second = (ray_environment({"RAY_TMPDIR": str(home)}) for _ in range(2))
     assert "RAY_ADDRESS" not in first
     assert first["RAY_AUTH_MODE"] == "token"

@@ -70,7 +70,7 @@ def test_options_come_from_a_file_that_a_dry_run_writes(study, tmp_path, run, mo
 def test_a_dry_run_prints_the_pending_runs_and_trains_nothing(study, tmp_path, run):
     place = tmp_path / "a folder"
     code, out, _ = run(study, "--dry-run", "--max-concurrent", "2", "--out", str(place))
-    assert code == 0
+    assert (code, out.splitlines()[0]) == (0, study.question)
     assert f"lmzoo plan '{place}/" in out, "a command that can be copied: quoted, on one line"
     assert "wild type: 10 runs, at most 40 epochs" in out
     assert f"{SHOWN[2]} ≡ cut gate_bias (2) + write (7):" in " ".join(out.split())

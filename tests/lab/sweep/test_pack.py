@@ -175,7 +175,7 @@ def test_a_run_whose_model_raises_fails_and_the_worker_continues(
     def fault(first, second, *arguments, **options):
         seed = second.config["seed"] if when == "open" else first.seed
         if seed == job.config["seed"]:
-            raise IndexError("planted\nfault")
+            raise IndexError("planted\nfault \udcff")
         return inner(first, second, *arguments, **options)
 
     monkeypatch.setattr(*target, fault)

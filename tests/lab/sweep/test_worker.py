@@ -149,12 +149,12 @@ def test_an_error_of_the_training_is_returned(driver, monkeypatch, tmp_path):
     assignment = driver.fleet.exchange(driver.start(), live=1, now=0.0)
 
     def fail(*_):
-        raise OSError("no disk\nin detail")
+        raise OSError("no disk \udcff\nin detail")
 
     monkeypatch.setattr("lmzoo.train.run.fit", fail)
     failed = driver.worker.step(1, assignment)
     assert isinstance(failed, Failed)
-    assert failed.reason.startswith("OSError: no disk (test_worker.py, line ")
+    assert failed.reason.startswith(r"OSError: no disk \udcff (test_worker.py, line ")
     texts = [path.read_text() for path in tmp_path.glob("*/traceback.txt")]
-    assert any("no disk\nin detail" in text for text in texts)
+    assert any(r"no disk \udcff" in text for text in texts)
     assert not locked(tmp_path), "the others are written"

@@ -139,7 +139,7 @@ class Sweep:
     def _begin(self, storage: Path, ending: contextlib.ExitStack) -> None:
         """Say what starts; start Ray, unless the store of an earlier sweep may need no worker."""
         if not self.quiet:
-            self.stderr.print(f"[bold]{self.study.name}[/]: {self.study.question}")
+            self.stderr.print(f"{self.study.name}: {self.study.question}", markup=False)
             if searched := self.study.search_words:
                 self.stderr.print(f"search space: {searched}", markup=False)
             self.stderr.print("loading torch and the corpus, which takes seconds")
@@ -170,7 +170,7 @@ class Sweep:
             with contextlib.ExitStack() as ray:
                 ray.callback(_clear_worker_locks, planner.store.store)
                 if planner.done and not self.quiet:
-                    self.stderr.print(f"nothing left to do in {planner.store.store}")
+                    self.stderr.print(f"nothing left to do in {planner.store.store}", markup=False)
                 if not planner.done and not self._train_pending(planner, packer, ray):
                     raise UserError("the workers have ended before the runs; run the command again")
                 diverged = self._report_failures(planner)
@@ -220,7 +220,7 @@ class Sweep:
         if not self.quiet:
             runs = sum(count for _, count, _ in planner.pending())
             what = f"{len(planner.points)} points, at most {runs} runs"
-            self.stderr.print(f"{what}; starting Ray{connection.short_of_addresses(', which')}")
+            self.stderr.print(f"{what}; starting Ray{connection.short_of_limits(', which')}")
         stopped = threading.Event()
         ray.callback(stopped.set)
         prepared = threading.Thread(target=packer.prepare, args=(planner.ready(), stopped))
@@ -236,7 +236,7 @@ class Sweep:
                 point.point.check_on_cpu()
         console.devices = capacity.describe()
         if not self.quiet:
-            self.stderr.print(f"{console.devices}; {planner.store.store}")
+            self.stderr.print(f"{console.devices}; {planner.store.store}", markup=False)
         path, complete = planner.store.path, False
         trackers = [open_tracker(name, path.name, path / TRACKING) for name in self.track]
         listeners = [console, *trackers, *self.study.listeners]

@@ -45,8 +45,8 @@ def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_j
     if as_json:
         echo(json.dumps({"points": rows, "seconds": round(total), "slots": slots}))
         return
-    out = RichConsole(soft_wrap=True)
-    out.print(f"[bold]{planner.study.question}[/]\n{source}")
+    out = RichConsole(soft_wrap=True, markup=False)
+    out.print(f"{planner.study.question}\n{source}")
     for row in rows:
         seconds = row["seconds_per_epoch"]
         aliases = f" ≡ {', '.join(row['aliases'])}" if row["aliases"] else ""
@@ -61,5 +61,5 @@ def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_j
         time_left = (f"{time_left}, and " if total else "") + "epochs whose time is not known"
     store = planner.store.store
     command = f"lmzoo plan {shlex.quote(str(store))} --effect X"
-    out.print(f"after a sweep, {command} says how many seeds show X", soft_wrap=True, markup=False)
-    out.print(f"{time_left}, {slots} runs at a time, in {store}", soft_wrap=True, markup=False)
+    out.print(f"after a sweep, {command} says how many seeds show X")
+    out.print(f"{time_left}, {slots} runs at a time, in {store}")

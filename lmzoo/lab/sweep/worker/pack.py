@@ -251,7 +251,7 @@ class Pack:
             self.writer.submit(files.BOARD, write)
 
     def _fail(self, folder: RunFolder, error: Exception) -> None:
-        text = "".join(traceback.format_exception(error)).encode()
+        text = "".join(traceback.format_exception(error)).encode(errors="backslashreplace")
         key, name = str(folder.store), folder.path.name
         self.writer.submit(key, lambda: folder.store.write(files.TRACEBACK, text))
         self._confirm_later(key, Ended(name, "failed", describe_error(error)))

@@ -166,7 +166,7 @@ class Worker:
             self._arrived.notify_all()
 
     def _write_traceback(self, error: Exception) -> None:
-        text = "".join(traceback.format_exception(error)).encode()
+        text = "".join(traceback.format_exception(error)).encode(errors="backslashreplace")
         for run_id in self._pack.opened if self._pack else ():
             with contextlib.suppress(OSError, UserError):  # the store may be the cause
                 (self._store / run_id).write(TRACEBACK, text)
