@@ -169,9 +169,8 @@ def read_text(path: Path, reading: Reading | None = None) -> bytes:
     others = [f for f in found if not f.is_file() or f in hidden]
     texts = [read_bytes(file, reading) for file in files if _read_bytes(file).strip()]
     if others and reading is not None:
-        reading.notes.append(
-            f"left out: {len(others):,} hidden files, links and pipes, such as {others[0]}"
-        )
+        what = f"{len(others):,} hidden files, links and pipes, such as {others[0]}"
+        reading.notes.append(f"left out: {what}")
     if not texts:
         raise UserError(f"folder {path} has no file with text; give a folder of text files")
     return b"".join(text if text.endswith(b"\n") else text + b"\n" for text in texts)

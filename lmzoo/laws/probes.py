@@ -47,7 +47,7 @@ SUMMED = 2**22
 SAMPLED = 4096
 """Of a larger vocabulary, the sum over this number of tokens must not exceed 1."""
 ROUNDS = 8
-"""Most rounds of `future` with other positions and tokens; none for the zoo's three tokens."""
+"""Most rounds of `future` with other positions and tokens; one for the zoo's three tokens."""
 ROWS = 6
 """Sequences in the batches of `pads`, `mates` and `steps`."""
 
@@ -152,14 +152,15 @@ class Probes:
         generator, task = torch.Generator().manual_seed(self.seed), Task(vocab=V, length=T)
         places, tokens = (torch.randperm(n, generator=generator) for n in (max(1, T - 2), V))
         tokens = torch.cat([torch.arange(8, -2, -1) % V, tokens])  # special tokens first
-        rows, full = torch.arange(count), torch.full((count,), T)
-        for i in range(min(ROUNDS, -(-max(len(tokens), T) // count)) if V > 3 and T > 2 else 0):
-            own, drawn = rows + i * count, [batch(task, count, 3 * i + j)[0] for j in range(3)]
+        rounds = min(ROUNDS if V > 3 else 1, -(-max(len(tokens), T) // count))
+        for own in torch.arange(rounds * count).split(count) if T > 2 else ():
+            drawn = [batch(task, count, int(own[0]) + j) for j in range(3)]
             cuts = places[own % (T - 2)] + 2
-            for j, part in enumerate(drawn):  # the last token that is kept, then two others
-                part[rows, cuts - int(j == 0)] = tokens[(own + j) % len(tokens)]
-            pair = (drawn[0].where(torch.arange(T) < cuts[:, None], x) for x in drawn[1:])
-            yield cuts.tolist(), [self._outputs(x, full, training=training) for x in pair]
+            for j, (part, _) in enumerate(drawn):  # the last token that is kept, then two others
+                part[own % count, cuts - int(j == 0)] = tokens[(own + j) % len(tokens)]
+            known, lengths = drawn[0][0], drawn[0][1].maximum(cuts + 1)
+            pair = (known.where(torch.arange(T) < cuts[:, None], x) for x, _ in drawn[1:])
+            yield cuts.tolist(), [self._outputs(x, lengths, training=training) for x in pair]
 
     def itself(self) -> float:
         """Sum the probabilities of all tokens at each position."""

@@ -212,8 +212,7 @@ class Runner:
         name = next((name for name in CACHES if name in known), None)
         if name is None:
             return
-        parts, cache = [], None
-        places = torch.arange(tokens.shape[1]).expand_as(tokens)
+        parts, cache, places = [], None, torch.arange(tokens.shape[1]).expand_as(tokens)
         for at in (slice(-LAST), *(slice(i, i + 1) for i in range(tokens.shape[1])[-LAST:])):
             part, options = tokens[:, at], {name: cache, "position_ids": places[:, at]}
             options = {key: value for key, value in options.items() if key in known}

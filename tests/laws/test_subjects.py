@@ -85,12 +85,11 @@ def peeks(x: Tensor, where: Tensor) -> Tensor:
     return (read[..., None] * TOKENS).log_softmax(-1)
 
 
-TOKENS = torch.arange(V, dtype=torch.float64)
+TOKENS, PLACES = torch.arange(V, dtype=torch.float64), torch.arange(1, 65)
 NOTHING, MASK = torch.zeros(()), nn.Parameter(torch.ones(20, 20).tril() > 0, requires_grad=False)
 RIGHT: dict[str, Call] = {
     "a function": lambda: uniform,
     "a function of tokens and lengths": lambda: uniform_scores,
-    "a module": Normalised,
     "one of several outputs": lambda: lambda x: [NOTHING, uniform(x), NOTHING],
     "rounding": lambda: lambda x: (uniform(x) + 2e-7 * x.shape[1] * TOKENS).log_softmax(-1),
     "a first token": lambda: lambda x: uniform(x) + 0.0 / x[:, :1, None],
@@ -127,6 +126,7 @@ def test_a_normalised_causal_model_passes(kind: str) -> None:
         (Normalised(bidirectional=True), "future"),
         (rotated(leaks=True), "future"),
         (lambda x: peeks(x, x[:, 1:] == 9), "future"),
+        (lambda x, n: peeks(x, PLACES[: x.shape[1] - 1] < (n * (n < 65))[:, None]), "future"),
         (lambda x: peeks(x, torch.arange(1, x.shape[1]) == 12), "future"),
         (Normalised(nn.BatchNorm1d(8), lambda m, x: m.layer(x.mT).mT), "mates"),
         (Net(), "itself"),
@@ -245,11 +245,9 @@ def test_models_of_transformers_pass(tmp_path: Path, lmzoo: Any) -> None:
 
     sizes = {"vocab_size": V, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     sizes |= {"attn_layer_indices": [0], "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 4}
+    sizes |= {"intermediate_size": 16, "num_key_value_heads": 2, "max_position_embeddings": 64}
     for name in ("Llama", "GPTNeoX", "Bamba"):
-        config = getattr(transformers, f"{name}Config")(
-            **sizes, intermediate_size=16, num_key_value_heads=2, max_position_embeddings=64
-        )
-        config.save_pretrained(tmp_path / name)
+        getattr(transformers, f"{name}Config")(**sizes).save_pretrained(tmp_path / name)
         code, out, _ = lmzoo("audit", f"hf:{tmp_path / name}", "--json")
         (found,) = json.loads(out)
         assert (code, found["faults"], found["length"]) == (0, [], 64)
