@@ -152,7 +152,8 @@ def _better(row: Mapping[str, Any]) -> str:
 
 
 def _effect(row: Mapping[str, Any], verb: str, low: float | None, high: float | None) -> str:
-    if row["difference"] is None:
+    by_count = row["p_diverged"] is not None and low is not None and low < 0
+    if row["difference"] is None or by_count:
         return f"{row['label']} ({row['confirm_diverged']} of {row['confirm']} seeds diverged)"
     margin = float(f"{row['margin']:.3g}")  # as shown: no end beyond it is rounded below it
     least = next((n for n in range(2, 7) if low is not None and round(low, n) >= margin), 2)

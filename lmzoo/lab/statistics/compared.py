@@ -21,7 +21,7 @@ study: missing runs of a look that are trained later, or added points, can take 
                           are right with probability 1 − Σ α_k, for the whole family
     error of a point      two one-sided tests at α_k for negligible
     p                     min_k of the chain's p · α / α_k: p < α says that the sign is shown
-    interval              95 % of the last look, cut at 0 or ±Δ to what the word says
+    interval              95 % of the last look, cut at 0 or ±Δ to what word and mean say
 
 **Looking.** `spend` gives the α_k. The first plan of looks, a number of seeds or the schedule of
 `--until-decided`, has α = 5 %, in proportion to the seeds of each look. A further plan, such as
@@ -262,14 +262,19 @@ def compared(
 def _interval(
     c: Contrasts, sign: NDArray[np.int64], verdict: NDArray[np.str_], margin: float
 ) -> tuple[Array, Array]:
-    """Return the interval of the last look, cut to what is shown; it contains the mean."""
-    half = c.half(1 - ERROR)
-    above, below = np.where(sign > 0, 0.0, -np.inf), np.where(sign < 0, 0.0, np.inf)
-    within = verdict == NEGLIGIBLE
-    above = np.where(verdict == WORSE, margin, np.where(within, np.maximum(above, -margin), above))
-    below = np.where(verdict == BETTER, -margin, np.where(within, np.minimum(below, margin), below))
-    low = np.maximum(c.mean - half, np.minimum(above, c.mean))
-    return low, np.minimum(c.mean + half, np.maximum(below, c.mean))
+    """Return the interval of the last look, cut to what is shown if the mean says it, too.
+
+    Counts of diverged runs, and earlier looks, may show what the mean does not say.
+    """
+    half, known = c.half(1 - ERROR), sign * c.mean > 0
+    above = np.where(known & (sign > 0), 0.0, -np.inf)
+    below = np.where(known & (sign < 0), 0.0, np.inf)
+    within, beyond = verdict == NEGLIGIBLE, np.abs(c.mean) > margin
+    above = np.where((verdict == WORSE) & known & beyond, margin, above)
+    below = np.where((verdict == BETTER) & known & beyond, -margin, below)
+    above = np.where(within & ~beyond, np.maximum(above, -margin), above)
+    below = np.where(within & ~beyond, np.minimum(below, margin), below)
+    return np.maximum(c.mean - half, above), np.minimum(c.mean + half, below)
 
 
 class _State:

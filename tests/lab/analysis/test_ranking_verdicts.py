@@ -60,14 +60,16 @@ def test_baselines_and_leaking_rows_are_outside_the_family(ranked):
 def test_divergence_has_a_column_and_is_never_better_or_negligible(ranked):
     ranked.add_point("wild", [2.0, None, 2.0, 2.01, 2.0])
     ranked.add_point("none", [None] * 5)
+    ranked.add_point("few", [2.0, 2.02, *[None] * 12])
     frame = rank(ranked)
-    assert words(frame)["wild"] == "undecided"
-    assert words(frame)["none"] == "worse"
+    own = [words(frame)[name] for name in ("wild", "none", "few")]
+    assert own == ["undecided", "worse", "worse"]
+    assert row(frame, "few")["difference_low"] < row(frame, "few")["difference"] < -0.9
+    assert "cut few (12 of 14 seeds diverged)" in " ".join(verdict_lines(frame))
     table = study_ranking(ranked.path).tables[0]
     shown = {r[1]: r[table.header.index("diverged")] for r in table.rows}
-    assert shown["cut wild"] == "1/5, p 0.500"
-    assert shown["cut none"] == "5/5, p 0.004"
-    assert shown["cut carry"] == ""
+    counts = [shown[f"cut {name}"] for name in ("wild", "none", "carry")]
+    assert counts == ["1/5, p 0.500", "5/5, p 0.004", ""]
 
 
 def test_an_old_study_names_its_baselines_by_their_labels(ranked):
