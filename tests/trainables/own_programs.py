@@ -6,8 +6,7 @@ import random
 import sys
 from pathlib import Path
 
-LOSSES = {"valid": 0.05, "test": 0.04}
-"""Metric -> size of its noise."""
+LOSSES = {"valid": 0.05, "test": 0.04}  # metric -> size of its noise
 
 
 def descend(w: float, lr: float) -> float:

@@ -97,8 +97,7 @@ def test_deaths_on_two_workers_do_not_change_the_table(sentences, corpus, corpus
     assert marked == {point.label for point in POINTS[:5:4]}
     verdicts = dict(whole.select("label", "verdict").iter_rows())
     assert verdicts["function"], "it is compared with the row"
-    facts = json.dumps(corpus.facts.as_json())
-    assert read_study(tmp_path / "whole")["data"] == json.loads(facts)
+    assert read_study(tmp_path / "whole")["data"] == json.loads(json.dumps(corpus.facts.as_json()))
 
 
 def test_a_study_of_programs_needs_no_corpus(tmp_path):
@@ -151,8 +150,7 @@ STATES = {
 }  # fmt: skip
 
 
-RESUMED: list[bool] = []
-"""Whether each call of `keep` got a state; one without a state only takes longer."""
+RESUMED: list[bool] = []  # whether `keep` got a state; a run without one only takes longer
 
 
 def keep(settings, seed, resume):
@@ -447,13 +445,10 @@ def test_what_a_function_sets_for_the_process_ends_with_its_run(tmp_path):
     assert (Path.cwd(), np.geterr()) == before
 
 
-NESTED = (lambda settings, seed: 1.0,)
-
-
 @pytest.mark.parametrize(
     ("point", "changes", "message"),
     [
-        (Point("a", NESTED[0]), {}, "not defined at the top of a module"),
+        (Point("a", lambda settings, seed: 1.0), {}, "not defined at the top of a module"),
         (Point("a", print), {}, "print has no parameter 'settings'"),
         (Point("a", max), {}, "function max has no parameter 'settings'"),
         (Point("a", later), {}, "function later is asynchronous"),

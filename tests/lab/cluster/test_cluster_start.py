@@ -95,14 +95,21 @@ def _check_sessions(tmp_path, ended, state, monkeypatch) -> None:
     assert all(path.exists() for path in others)
 
 
-@pytest.mark.parametrize(("limit", "said"), [(8_000_000_000, True), (-1, False)])
-def test_a_small_address_space_is_said_before_ray_starts(
-    replace_init, caplog, monkeypatch, limit, said
-):
-    monkeypatch.setattr(clusters.resource, "getrlimit", lambda _: (limit, -1))
+@pytest.mark.parametrize(
+    ("limit", "said"), [("AS", "8 GB of address space (ulimit -v"), ("FSIZE", "8 GB in"), ("", "")]
+)
+def test_a_small_limit_is_said_before_ray_starts(replace_init, caplog, monkeypatch, limit, said):
+    limits = {getattr(clusters.resource, f"RLIMIT_{limit}", None): 8_000_000_000}
+    monkeypatch.setattr(clusters.resource, "getrlimit", lambda n: (limits.get(n, -1), -1))
     replace_init(lambda *_, **__: None)
     clusters._start({})
-    assert ("8 GB of address space (ulimit -v" in caplog.text) == said
+    assert (said in caplog.text, "may hang" in caplog.text) == (True, bool(limit))
+
+
+@pytest.mark.parametrize("folder", ["here", "/tmp/ü", f"/tmp/{'x' * 99}", "/proc"])
+def test_a_temporary_folder_that_ray_cannot_use_is_refused(folder):
+    with pytest.raises(UserError, match="TMPDIR"):
+        clusters.check_temporary_folder({"TMPDIR": folder})
 
 
 @pytest.mark.parametrize("error", [None, UserError("no such thing"), KeyboardInterrupt()])
@@ -167,7 +174,6 @@ def test_a_study_that_imports_ray_first_is_refused(replace_init, monkeypatch):
     ("address", "message"),
     [
         ("ray://10.0.0.1:10001", "ray://10.0.0.1:10001 is not an address that a sweep can join"),
-        ("http://127.0.0.1:8265", "RAY_ADDRESS=HOST:6379, or from elsewhere with `ray job submit`"),
         ("127.0.0.1:1", "no Ray cluster responds at 127.0.0.1:1"),
         ("nonsense", "this machine cannot join the Ray cluster at nonsense"),
         ("another node", "run the sweep on a node of the cluster"),

@@ -284,7 +284,7 @@ def _start_witness() -> subprocess.Popen[bytes]:
 
     Ray's core ends the process of a driver at once (`_exit(1)`) when Ray has ended on its machine.
     """
-    words = ["sh", "-c", 'read line || echo "$0" >&2', DEATH]
+    words = ["/bin/sh", "-c", 'read line || echo "$0" >&2', DEATH]
     return subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
 
 
