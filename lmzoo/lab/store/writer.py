@@ -25,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.stops import STOPS
 
 Action = Callable[[], object]
 
@@ -134,7 +135,7 @@ def retry(action: Callable[[], Value], target: str) -> Value:
     """Call `action` until it succeeds and return its value.
 
     It must be safe to repeat after it failed halfway. A `UserError` names the `target`, a file or a
-    folder, if it still failed after `RETRY_SECONDS`, or if the error is not transient. A
+    folder, if it still failed after `RETRY_SECONDS` or a signal, or the error is not transient. A
     FileExistsError and a FileNotFoundError are answers, not failures, and are raised unchanged.
     """
     deadline, pause = time.monotonic() + RETRY_SECONDS, 0.25
@@ -148,13 +149,12 @@ def retry(action: Callable[[], Value], target: str) -> Value:
                 reason = error.strerror or str(error)
                 raise UserError(f"{target}: {reason}; fix this or choose another store") from error
             remaining = deadline - time.monotonic()
-            if remaining <= 0:
+            if remaining <= 0 or STOPS.requested.is_set():
                 raise UserError(
-                    f"{target}: {error.strerror}, still after {RETRY_SECONDS:.0f} s; no written "
-                    "record is lost: fix this and run the same command again"
+                    f"{target}: {error.strerror}, still after {RETRY_SECONDS - remaining:.0f} s; "
+                    "no written record is lost: fix this and run the same command again"
                 ) from error
-            remedy = REMEDIES.get(error.errno, "")
-            text = "%s: %s; retrying for %.0f s more%s"
-            NEWS.say(error.errno, time.monotonic(), text, target, error.strerror, remaining, remedy)
+            text = "%s: %s; retrying for %.0f s more" + REMEDIES.get(error.errno, "")
+            NEWS.say(error.errno, time.monotonic(), text, target, error.strerror, remaining)
             time.sleep(max(0.0, min(pause, MAX_PAUSE, remaining)))
             pause *= 2
