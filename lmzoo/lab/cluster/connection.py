@@ -202,7 +202,7 @@ def _start(quiet: Mapping[str, Any]) -> None:
             folder = temporary_folder("forks")
             _FORKS[folder] = forks.start_server(folder)
     own = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)
-    cores = min(int(get_num_cpus()), len(own))  # Ray does not see `taskset` and `srun -c 2`
+    cores = max(1, min(int(get_num_cpus()), len(own)))  # Ray does not see `taskset`, `srun -c 2`
     for attempts_left in reversed(range(START_ATTEMPTS)):
         try:
             ray.init(address="local", num_cpus=cores, include_dashboard=False, **quiet)
