@@ -13,6 +13,11 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.streams import echo
 from lmzoo.lab.cli.tables import AsJson, Format, print_report
 
+# `lmzoo plan` has these, too.
+Step = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of steps; the last row of each run counts.")]  # fmt: skip
+Parse = Annotated[str | None, typer.Option(metavar="REGEX", help="Make columns of the run's name: '(?P<variant>.+)-s(?P<seed>[0-9]+)'.")]  # fmt: skip
+Finished = Annotated[list[str] | None, typer.Option(metavar="STATE", help="Another state of finished runs; repeatable.")]  # fmt: skip
+
 
 def judge(
     results: Annotated[Path | None, typer.Argument(metavar="RESULTS", help="CSV, JSON lines or Parquet, one row per run; a storage of Optuna or MLflow; a folder of MLflow, TensorBoard, Ray Tune, Lightning or Hugging Face; - is stdin.")] = None,
@@ -25,9 +30,9 @@ def judge(
     within: Annotated[str | None, typer.Option(metavar="COLUMN", help="Compare within each value of this column.")] = None,
     successive: Annotated[bool, typer.Option("--successive", help="Compare each variant with the one before it.")] = False,
     paired: Annotated[bool | None, typer.Option("--paired/--unpaired", help="Whether runs of one seed are compared with each other. Default: as the results show.")] = None,
-    step: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of steps; the last row of each run counts.")] = None,
-    parse: Annotated[str | None, typer.Option(metavar="REGEX", help="Make columns of the run's name: '(?P<variant>.+)-s(?P<seed>[0-9]+)'.")] = None,
-    finished: Annotated[list[str] | None, typer.Option(metavar="STATE", help="Another state of finished runs; repeatable.")] = None,
+    step: Step = None,
+    parse: Parse = None,
+    finished: Finished = None,
     base: Annotated[str | None, typer.Option(metavar="COMMAND", help="Command of the baseline, with {seed}: 'python train.py --seed {seed}'.")] = None,
     candidate: Annotated[str | None, typer.Option(metavar="COMMAND", help="Command of the candidate. Default: that of the baseline, for revisions.")] = None,
     base_rev: Annotated[str | None, typer.Option(metavar="REVISION", help="Run the baseline at this git revision.")] = None,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from lmzoo.base.streams import echo
+from lmzoo.lab.cli.judge import Finished, Parse, Step
 from lmzoo.lab.cli.tables import AsJson
 
 
@@ -22,6 +23,9 @@ def plan(
     seed: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the seed. Default: seed, if there is one.")] = None,
     reference: Annotated[str | None, typer.Option(metavar="VARIANT", help="Variant to compare with. Default: the first one.")] = None,
     paired: Annotated[bool | None, typer.Option("--paired/--unpaired", help="Whether runs of one seed are compared with each other. Default: as the results show.")] = None,
+    step: Step = None,
+    parse: Parse = None,
+    finished: Finished = None,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Plan a study: how many seeds show a difference of a given size, and what they cost.
@@ -33,7 +37,8 @@ def plan(
 
     report = plan_report(
         pilot, effect, power, price=price, contrasts=contrasts, minutes=minutes, by=by,
-        metric=metric, seed=seed, reference=reference, paired=paired,
+        metric=metric, seed=seed, reference=reference, paired=paired, step=step, parse=parse,
+        finished=finished or (),
     )  # fmt: skip
     width = shutil.get_terminal_size((100, 40)).columns
     echo(render(report, "json" if as_json else "table", width=width))

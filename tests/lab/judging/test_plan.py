@@ -95,6 +95,14 @@ def test_one_variant_is_a_pilot_of_unpaired_runs() -> None:
     assert found["rows"][0]["price"] == 0
 
 
+def test_the_runs_of_a_history_are_found_as_by_judge(lmzoo, tmp_path) -> None:
+    rows = [f"{v}-s{s},{e},odd,{s / e}" for v in "ab" for s in (1, 2, 3) for e in (1, 2)]
+    (tmp_path / "r.csv").write_text("\n".join(["run,epoch,state,loss", *rows]))
+    ways = ("--parse", "(?P<v>.)-s(?P<seed>.)", "--step", "epoch", "--finished", "odd")
+    of = ("plan", tmp_path / "r.csv", "--by", "v", "--metric", "loss", "--effect", "1", *ways)
+    assert "12 rows read: 6 counted, 6 other rows of runs" in lmzoo(*of)[1]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
