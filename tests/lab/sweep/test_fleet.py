@@ -250,11 +250,20 @@ def halves(fleet):
 def test_a_worker_without_a_report_for_ten_usual_epochs_is_named_with_its_run(halves):
     fleet, _ = halves
     reply = ask(fleet, "fast", now=20.0)
-    usual = fleet.workers["fast"].usual
-    assert usual == pytest.approx(10)
     assert "fast" not in fleet.hung(119.0)
     reason = fleet.hung(121.0)["fast"]
     assert reply.members[0] in reason
     assert reason.endswith("has not reported for 101 s; its epochs usually take 10.0 s")
     fleet.workers["fast"].trained.clear()
     assert "fast" not in fleet.hung(121.0), "the speed of a new worker is not known"
+
+
+def test_a_worker_that_hangs_in_the_first_epoch_of_all_is_named_and_has_more_time_later(fleet):
+    run, *_ = ask(fleet, "hangs", live=1).members  # no pace is known yet
+    assert not fleet.hung(1e9)
+    fleet.pace.add("another", len(fleet.workers["hangs"].training), 0.5, first=True)
+    assert not fleet.hung(249.0)
+    assert fleet.hung(251.0)
+    fleet.health.failed([run], "hangs", ["hangs"])  # it may be honest
+    assert not fleet.hung(749.0)
+    assert fleet.hung(751.0)

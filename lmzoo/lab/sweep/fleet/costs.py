@@ -291,11 +291,15 @@ class Pace:
             low = max(low - COMPILATION, LEAST * low)  # compilation may be part of it
         return math.sqrt(low * high) * self._usual
 
-    def expected(self, shape: str, members: int, *, first: bool) -> float:
-        """Return the most seconds of an epoch on a usual worker; `first` of the shape on it."""
+    def expected(self, shape: str, members: int, *, first: bool) -> tuple[float, float]:
+        """Return the most seconds of an epoch on a usual worker, and of compilation besides.
+
+        If it is the `first` of the shape on its worker, it is as long as other first epochs.
+        """
         own = self._first.get(shape) if first else None
-        _, most = self._bounds(shape, [own] if own else self._observed(shape), members)
-        return most + COMPILATION * (first and not own)
+        firsts = [own] if own else [*self._first.values()] if first else []
+        _, most = self._bounds(shape, firsts or self._observed(shape), members)
+        return most, COMPILATION * (first and not own)
 
     def _observed(self, shape: str) -> list[Sums]:
         own = self._sums.get(shape) or self._first.get(shape)

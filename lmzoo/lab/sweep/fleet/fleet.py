@@ -22,8 +22,9 @@ from lmzoo.lab.sweep.messages import Assignment, Ended, Exchange, Job, Report
 
 MIN_SECONDS_LEFT = 1.0
 """Runs move to another worker only if their pack still needs this many seconds."""
-HUNG, HUNG_SECONDS = 10.0, 60.0
-"""Usual epochs, and at least seconds, after which a worker that reports nothing is killed."""
+HUNG, HUNG_SECONDS, MORE = 10.0, 60.0, 3.0
+"""Usual epochs, and at least seconds, after which a worker that reports nothing is killed; how much
+longer after each death of its run."""
 
 
 class Fleet:
@@ -96,11 +97,6 @@ class Fleet:
                 self._give_away(worker, self._surplus(name, working, shares))
             self._take(worker, shares[name])
         worker.replied_at = now
-        worker.usual = 0.0
-        if worker.training and self.pace.known:
-            new = worker.key not in worker.trained
-            expected = self.pace.expected(worker.key, len(worker.training), first=new)
-            worker.usual = expected * self.pace.slowness(worker.node)
         assignment = Assignment(
             members=list(worker.training),
             packed=any(self.packer.is_packed(r, worker.memory) for r in worker.training.values()),
@@ -258,13 +254,20 @@ class Fleet:
     def hung(self, now: float) -> dict[str, str]:
         """Return the workers whose epoch lasts so long that they must be killed, and why.
 
-        The speed of a worker that has trained nothing yet is not known, so it has more time.
+        The speed of a worker that has trained nothing yet is not known, so it has more time. What
+        is usual may be learnt from other workers after its epoch has begun. A run of which a worker
+        was killed has more time at the next attempt: it may be honest, and slower than the others.
         """
         hung = dict[str, str]()
         for name, worker in self._working().items():
-            elapsed, usual = now - worker.replied_at, worker.usual
-            times = HUNG if worker.trained else HUNG * HUNG
-            if worker.training and usual and elapsed > max(times * usual, HUNG_SECONDS):
+            elapsed, key = now - worker.replied_at, worker.key
+            if not worker.training or not self.pace.known or elapsed <= HUNG_SECONDS:
+                continue
+            new, slowness = key not in worker.trained, self.pace.slowness(worker.node)
+            most, compilation = self.pace.expected(key, len(worker.training), first=new)
+            usual, times = slowness * most, HUNG if worker.trained else HUNG * HUNG
+            limit = max(times * usual + HUNG * slowness * compilation, HUNG_SECONDS)
+            if elapsed > limit * MORE ** max(map(self.health.deaths, worker.training)):
                 runs = f"{next(iter(worker.training))} and {len(worker.training) - 1} others"
                 runs = runs.removesuffix(" and 0 others")
                 seconds = f"{elapsed:.0f} s; its epochs usually take {usual:.1f} s"

@@ -81,6 +81,10 @@ class Health:
             text = f"{count} runs failed there and none trained an epoch"
             self.left_out[node] = f"{text}: {reason}" if reason else text
 
+    def deaths(self, run: str) -> int:
+        """Return how often a run died alone since its last epoch; an error counts as many."""
+        return sum(self._alone.get(run, {}).values())
+
     def usable(self, in_use: Collection[str]) -> list[str]:
         return [node for node in in_use if node not in self.left_out]
 

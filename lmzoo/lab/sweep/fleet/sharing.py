@@ -111,8 +111,6 @@ class WorkerState:
     since: float = 0.0
     settled: bool = False
     """Whether it has trained an epoch since it took runs the last time."""
-    usual: float = 0.0
-    """Seconds that its epoch was expected to take when it began; 0: nothing is known yet."""
 
     def epochs_left(self) -> int:
         """Return the number of epochs until all its runs have ended."""
