@@ -9,15 +9,12 @@ import difflib
 import errno
 import os
 import re
-import shlex
 import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 
 FRAME = re.compile(r'\s*File "(.+)", line (\d+)')
-WRITES = re.compile("(>|^tee|^-o|^--out(put)?)$")  # the word before a file that a command writes
 
 
 class UserError(ValueError):
@@ -74,16 +71,6 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise UserError(f"cannot write {path}: {reason}; choose another place") from error
-
-
-def named_files(command: str, folder: Path) -> list[str]:
-    """Return the files that a shell command names, without those that it writes: `> log.txt`."""
-    try:
-        words = shlex.split(command)
-    except ValueError:  # quotes that the shell will complain about
-        return []
-    written = {word.rstrip(";") for before, word in pairwise(words) if WRITES.search(before)}
-    return [w for w in words if w not in written and os.path.isfile(folder / w)]  # noqa: PTH113
 
 
 def user_path(text: str | Path) -> Path:

@@ -1,6 +1,6 @@
 """Numbers as programs print them: `nan`, `-inf` or `1.#QNAN`, which JSON and most patterns lack.
 
-And times as lmzoo prints them.
+A time is printed by `duration` everywhere.
 """
 
 import json

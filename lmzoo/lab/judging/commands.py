@@ -24,8 +24,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from lmzoo.base.errors import UserError, described_output, named_files, near
+from lmzoo.base.errors import UserError, described_output, near
 from lmzoo.base.printed import check_whole, with_digits
+from lmzoo.base.shell import named_files
 from lmzoo.lab.judging.stream import Stream, checked_line, checked_object, read_objects
 from lmzoo.lab.judging.texts import SAME, flat_row, number, objects
 from lmzoo.lab.statistics.compared import (

@@ -97,7 +97,10 @@ def pilot_of_results(results: Any, question: Question, seconds: float = math.nan
         labels, losses, paired = [labels[0], "another"], np.repeat(losses, 2, axis=0), False
         asked = np.array([False, True])
     none = np.zeros(len(labels))
-    said = (found.line(), *(n for n in found.notes if "--higher" not in n))  # no sign is asked
+    said = (
+        found.line(),
+        *(n for n in found.notes if "--higher" not in n),
+    )  # plan needs no direction
     return Pilot(labels, losses, base, asked, none, paired, none + seconds, said)
 
 

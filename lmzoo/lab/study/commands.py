@@ -36,8 +36,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lmzoo.base.errors import ProgramError, UserError, described_output, named_files, near
+from lmzoo.base.errors import ProgramError, UserError, described_output, near
 from lmzoo.base.printed import check_whole, json_value, with_digits
+from lmzoo.base.shell import named_files
 from lmzoo.lab.study.output import OUTPUT
 from lmzoo.lab.study.programs import ProgramRun, Report
 

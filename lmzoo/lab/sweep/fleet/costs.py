@@ -292,7 +292,7 @@ class Pace:
         return math.sqrt(low * high) * self._usual
 
     def expected(self, shape: str, members: int, *, first: bool) -> tuple[float, float]:
-        """Return the most seconds of an epoch on a usual worker, and of compilation besides.
+        """Return the most seconds of an epoch on a usual worker, and of its compilation.
 
         If it is the `first` of the shape on its worker, it is as long as other first epochs.
         """
