@@ -33,15 +33,12 @@ Bad input raises `lmzoo.UserError`. Importing lmzoo imports neither torch nor po
 needs one of them imports it at its first use.
 """
 
-import sys as _sys
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
-from lmzoo.base import HOOK as _HOOK
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
-from lmzoo.base.version import OldNames as _OldNames
 from lmzoo.base.version import __version__ as __version__
 from lmzoo.lab.study.commands import Command
 from lmzoo.lab.study.study import Point, Study
@@ -57,9 +54,6 @@ if _TYPE_CHECKING:
     from lmzoo.lab.judging.verdicts import judge
     from lmzoo.laws.audit import audit
     from lmzoo.train.recipe import Recipe
-
-_sys.excepthook = _HOOK
-_sys.meta_path.append(_OldNames())
 
 __all__ = [
     "Choice", "Command", "FloatRange", "IntRange", "Point", "Recipe", "Study", "TextModel",

@@ -9,7 +9,6 @@ import os
 import re
 import sys
 import traceback
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -20,7 +19,6 @@ from lmzoo.base.errors import UserError, describe_error, in_own_code, near
 from lmzoo.base.parts import install_command, missing_parts
 from lmzoo.base.stops import STOPS
 from lmzoo.base.streams import prepare_streams, printable, stdout_error
-from lmzoo.base.version import DeprecatedName
 
 SECTIONS = ("model", "recipe", "corpus")
 """First components of setting paths."""
@@ -35,19 +33,6 @@ OF_THE_MACHINE = {
     errno.ENOENT,
 }
 """Error numbers that are not a fault of the program."""
-
-
-OLD_OPTIONS = {"--storage": "--out"}
-"""Former name of an option -> its name in all commands."""
-
-
-def use_new_names() -> None:
-    """Replace former names of options in `sys.argv`, and say so."""
-    for i, word in enumerate(sys.argv):
-        name, equals, value = word.partition("=")
-        if name in OLD_OPTIONS:
-            sys.argv[i] = OLD_OPTIONS[name] + equals + value
-            sys.stderr.write(f"{name} is called {OLD_OPTIONS[name]} now, as in all commands\n")
 
 
 def run_app(app: Callable[..., Any], needs: tuple[str, ...] = ()) -> NoReturn:
@@ -73,7 +58,6 @@ def run_app(app: Callable[..., Any], needs: tuple[str, ...] = ()) -> NoReturn:
 
 
 def _run_app(app: Callable[..., Any], needs: tuple[str, ...]) -> NoReturn:
-    warnings.showwarning = _show_warning
     # Skip the collection of all objects at exit, which takes 0.2 to 0.4 s.
     atexit.register(gc.freeze)
     try:
@@ -140,16 +124,6 @@ def _suggest(message: str, context: Any) -> str:
         field = name.lstrip("-").replace("-", "_")
         hint = f"; a field is set with --set recipe.{field}=VALUE or model.{field}=VALUE"
     return f"no option {name!r}{hint}"
-
-
-_show_python_warning = warnings.showwarning
-
-
-def _show_warning(message: Any, category: type[Warning], *where: Any, **options: Any) -> None:
-    if issubclass(category, DeprecatedName):
-        sys.stderr.write(f"{message}\n")
-    else:
-        _show_python_warning(message, category, *where, **options)
 
 
 def run_command(function: Callable[..., Any]) -> NoReturn:

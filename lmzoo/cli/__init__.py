@@ -2,9 +2,3 @@
 
 `lmzoo NAME` imports only the module of that subcommand, so table commands do not import torch.
 """
-
-import sys
-
-from lmzoo.base import say_stopped
-
-sys.excepthook = say_stopped

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from lmzoo.base.command_line import run_app, use_new_names
+from lmzoo.base.command_line import run_app
 from lmzoo.base.memory import gc_disabled
 from lmzoo.base.own_parts import TRUST, import_plugins
 from lmzoo.base.version import __version__
@@ -121,7 +121,6 @@ def with_own_parts(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def main() -> NoReturn:
     """Run the command line of this process and exit."""
-    use_new_names()
     if sys.argv[1:2] == ["sweep"] and len(sys.argv) > 2 and not sys.argv[2].startswith("-"):
         from lmzoo.lab.cli.sweep import run
 

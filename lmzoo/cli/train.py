@@ -13,7 +13,6 @@ from rich.table import Table
 from lmzoo import zoo
 from lmzoo.base.command_line import MOST, MOST_SEED, nest_settings, parse_settings
 from lmzoo.base.memory import allocating
-from lmzoo.base.version import deprecated
 from lmzoo.cli.common import DataDir, describe_cuts
 from lmzoo.contract import LanguageModel, Score
 from lmzoo.data.corpus import Corpus, corpus_config, describe_data, open_corpus
@@ -37,7 +36,6 @@ def train(
     recipe: Annotated[str, typer.Option(help="default, published (that of S0) or muon_wsd.")] = "default",
     fields: Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of model, recipe or corpus, such as model.width=64; repeatable. On a GPU recipe.precision=tf32x3 (default), tf32 or bf16 says how it multiplies.")] = None,
     cuts: Annotated[str | None, typer.Option(help="Cuts of the cell by number or name, such as 4 or state_to_candidate; `lmzoo describe ROW` lists them.")] = None,
-    mutations: Annotated[str | None, typer.Option(hidden=True)] = None,
     out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/single"),
 ) -> int:  # fmt: skip
     """Train one model. Repeat the command to continue an interrupted run."""
@@ -45,9 +43,6 @@ def train(
     model_fields = nest_settings(settings, "model")
     if cuts is not None:
         model_fields.setdefault("cell", {})["cuts"] = cuts
-    if mutations is not None:
-        deprecated("--mutations", "--cuts", removed_in="0.4")
-        model_fields.setdefault("cell", {})["mutations"] = mutations
     model = zoo.config(name, **model_fields)
     own_recipe = named_recipe(recipe).with_fields(nest_settings(settings, "recipe"))
     spec = corpus_config(corpus, nest_settings(settings, "corpus"))

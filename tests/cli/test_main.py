@@ -3,8 +3,9 @@
 import re
 import subprocess
 import sys
-import warnings
 from pathlib import Path
+
+import pytest
 
 from lmzoo import __version__
 from lmzoo.cli.main import COMMANDS, PANELS
@@ -44,45 +45,53 @@ def test_the_version_is_that_of_the_package(lmzoo) -> None:
     assert lmzoo("--version") == (0, f"lmzoo {__version__}\n", "")
 
 
-def test_an_old_option_works_and_warns_in_one_line(lmzoo, refused) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
-        code, _, err = lmzoo("train", "DLM46", "--mutations", "6,7")
-    first, second = err.splitlines()
-    assert (code, "use --cuts" in first, "leave h = 0" in second) == (2, True, True)
-    assert refused("train", "DLM46", "--cuts", "6,7") == second
-
-
-def test_where_results_go_has_one_name_and_its_former_one_is_understood(lmzoo, tmp_path) -> None:
-    for words in (("train", "gruu"), ("judge", "missing.csv"), ("report", "missing")):
-        code, out, err = lmzoo(*words, "--out", tmp_path)
-        note = "--storage is called --out now, as in all commands\n"
-        assert lmzoo(*words, "--storage", tmp_path) == (code, out, note + err)
-
-
 INTERRUPTED = """
 import sys
 class Interrupt:
     def find_spec(self, name, *rest):
-        if name == {name!r}:
+        if name == "lmzoo.lab.sweep.command":
             raise KeyboardInterrupt
 sys.meta_path.insert(0, Interrupt())
-{code}
+import lmzoo
+lmzoo.main()
 """
 
 
-def test_an_interrupt_while_modules_are_imported_is_one_line() -> None:
-    study = "import lmzoo; lmzoo.main()"
-    for name, code in (
-        ("pydantic", "import lmzoo"),
-        ("lmzoo.lab.sweep.command", study),
-        ("lmzoo.base.memory", "import lmzoo.cli.main"),
-    ):
-        words = [sys.executable, "-c", INTERRUPTED.format(name=name, code=code)]
-        done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
-        assert (done.returncode in (130, -2), done.stderr) == (True, "stopped\n"), name
-    hook = "import sys, lmzoo; assert sys.excepthook is sys.__excepthook__"
-    assert subprocess.run([sys.executable, "-c", hook], cwd=ROOT).returncode == 0
+def test_an_interrupt_while_a_study_imports_is_one_line() -> None:
+    words = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (130, "stopped\n")
+
+
+UNCHANGED = """
+import logging, os, signal, sys
+import {others}
+OTHERS = [n for n, x in logging.root.manager.loggerDict.items() if hasattr(x, "level")]
+def state():
+    signals = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    levels = [logging.getLogger(name).level for name in OTHERS]
+    return dict(os.environ), levels, sys.excepthook, sys.meta_path[:], sys.path[:], signals
+before = state()
+import lmzoo, lmzoo.cli.main, lmzoo.lab.analysis.optuna_file, {own}
+print([(old, new) for old, new in zip(before, state()) if old != new])
+"""
+
+
+@pytest.mark.parametrize(
+    ("others", "own"),
+    [
+        ("optuna, polars", "lmzoo.lab.study.search"),
+        pytest.param(
+            "polars, ray.tune, torch",
+            "lmzoo.tune, lmzoo.lab.sweep.tune_trials",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_an_import_changes_nothing_in_the_process(others, own) -> None:
+    words = [sys.executable, "-c", UNCHANGED.format(others=others, own=own)]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
 def test_a_wrong_name_or_value_is_one_line_with_a_hint(refused) -> None:

@@ -29,10 +29,9 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.restored import quiet
 from lmzoo.lab.analysis.load import Range, StudyFolder, load_study, search_ranges
 from lmzoo.lab.store.records import RECORDS, STUDY, is_running
-
-optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 STATES = {
     "finished": TrialState.COMPLETE,
@@ -53,7 +52,8 @@ def export_to_optuna(folder: StudyFolder, path: Path, *, more: bool = False) -> 
     if not trials:
         raise UserError(f"study {folder.study['name']!r}: no tune run has ended; run the sweep")
     name = folder.study["name"]
-    study = optuna.create_study(study_name=name, storage=_storage(path), load_if_exists=more)
+    with quiet("optuna"):
+        study = optuna.create_study(study_name=name, storage=_storage(path), load_if_exists=more)
     known = {trial.user_attrs.get("run") for trial in study.get_trials(deepcopy=False)}
     new = [trial for trial in trials if trial.user_attrs["run"] not in known]
     study.set_user_attr("question", folder.study["question"])

@@ -18,20 +18,23 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from lmzoo.lab.cluster.address import RAY_ALREADY_IMPORTED, ray_environment
-
-os.environ.update(ray_environment(os.environ))
-
-import ray
-from ray._private import services
-from ray._private import worker as ray_worker
-from ray._private.utils import get_num_cpus
-
 from lmzoo.base.errors import UserError
+from lmzoo.base.restored import quiet, variables
 from lmzoo.base.stops import STOPS
 from lmzoo.lab.cluster import forks
+from lmzoo.lab.cluster.address import RAY_ALREADY_IMPORTED, ray_environment
 from lmzoo.lab.store.local import delete_abandoned, is_alive, temporary_folder
 from lmzoo.lab.store.user_code import ROOT
+
+VARIABLES = ray_environment(os.environ)
+"""Set while Ray is imported, and as long as it runs."""
+_RAY_ADDRESS = {**os.environ, **VARIABLES}.get("RAY_ADDRESS", "")
+
+with variables(VARIABLES):
+    import ray
+    from ray._private import services
+    from ray._private import worker as ray_worker
+    from ray._private.utils import get_num_cpus
 
 _FORKS: dict[Path, "subprocess.Popen[bytes]"] = {}
 """Folder -> the server that forks the workers of this machine, once it is started."""
@@ -53,7 +56,6 @@ services.ConsolePopen = _popen
 
 EXCLUDED = [".git", ".venv", "runs", "docs", "tests", "benchmarks", "drills", "**/__pycache__"]
 """Parts of the repository that a node does not need."""
-_RAY_ADDRESS = os.environ.get("RAY_ADDRESS", "")
 ADDRESS = "" if _RAY_ADDRESS == "local" else _RAY_ADDRESS
 """Address of the cluster to join; "" starts Ray on this machine."""
 START_ATTEMPTS = 5
@@ -73,12 +75,14 @@ QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 _EARLY: list[tuple[ThreadPoolExecutor, Future[None]]] = []
 """What `begin` has started and `cluster` has not taken over."""
 _ABANDONED = threading.Event()
+_CHANGED = contextlib.ExitStack()
+"""What `begin` has changed in this process, which `_disconnect` restores."""
 
 
 def begin() -> None:
     """Start Ray, or join the cluster, in a thread; `abandon` ends it if there is no use for it."""
-    for name in ("ray", "ray.tune"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    _CHANGED.enter_context(variables(VARIABLES))
+    _CHANGED.enter_context(quiet("ray", "ray.tune", level=logging.ERROR))
     executor = ThreadPoolExecutor(2)
     _EARLY.append((executor, executor.submit(_join if ADDRESS else _start, QUIET)))
     STOPS.install()  # the import of Ray has installed handlers
@@ -134,6 +138,7 @@ def _disconnect() -> None:
         server.stdin.close()
         server.wait()
     delete_abandoned()  # those of the workers
+    _CHANGED.close()
 
 
 def _delete_session() -> None:

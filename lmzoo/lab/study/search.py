@@ -52,10 +52,9 @@ from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler
 from optuna.trial import TrialState
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.restored import quiet
 from lmzoo.base.search_space import Choice, FloatRange, IntRange, Range
 from lmzoo.lab.study.study import Study
-
-optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 Setting = dict[str, Any]
 Space = Mapping[str, Range]
@@ -128,7 +127,8 @@ class Search:
     ) -> None:
         """`design` is the number of settings of the start design."""
         self._distributions = {path: distribution(bounds) for path, bounds in space.items()}
-        self._study = optuna.create_study(sampler=sampler)
+        with quiet("optuna"):
+            self._study = optuna.create_study(sampler=sampler)
         self._lag, self._design, self._told = lag, design, 0
         self._trials = list[optuna.Trial | None]()
         """None: a setting of the start design, which Optuna gets with its result."""
@@ -245,7 +245,8 @@ class OptunaPruner:
         self._pruner = pruner
 
     def prunes(self, epoch: int, curve: Curve, earlier: Iterable[Curve]) -> bool:
-        study = optuna.create_study(pruner=self._pruner, study_name="point")
+        with quiet("optuna"):
+            study = optuna.create_study(pruner=self._pruner, study_name="point")
         for other in earlier:
             trial = study.ask()
             _replay(trial, other)

@@ -31,7 +31,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 from rich.markup import escape
 
-from lmzoo.base.command_line import MOST, MOST_SEED, parse_settings, run_app, use_new_names
+from lmzoo.base.command_line import MOST, MOST_SEED, parse_settings, run_app
 from lmzoo.base.errors import UserError, writing
 from lmzoo.base.own_parts import import_plugins
 from lmzoo.base.search_space import changed_search
@@ -58,7 +58,6 @@ def run_studies(studies: Sequence[Study]) -> None:
     The exit code is 0 if the study is done, 1 if a run failed, 2 after invalid input, 130 after an
     interruption.
     """
-    use_new_names()
     given = tuple(sys.argv[2 if len(studies) > 1 else 1 :])
     every = HELP_ALL in sys.argv
     sys.argv = ["--help" if word == HELP_ALL else word for word in sys.argv]

@@ -11,15 +11,11 @@ missing; a run that Tune's snapshot lacks gets a new trial.
 """
 
 import contextlib
-import os
 import secrets
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
-
-os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # the columns of the console can be chosen
-os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # `lmzoo/base/stops.py` has one
 
 from ray import tune
 from ray.tune.experiment import Trial
@@ -27,6 +23,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from lmzoo.base.errors import UserError, describe_error
+from lmzoo.base.restored import variables
 from lmzoo.base.stops import STOPS
 from lmzoo.base.version import check_software, software
 from lmzoo.lab.cluster.capacity import Capacity
@@ -44,6 +41,10 @@ if TYPE_CHECKING:
     from lmzoo.lab.sweep.worker.pack import TrainingRun
 
 NUMBERS = {"epoch": "epoch", "train_token": "train", "valid_token": "valid", "test/token": "test"}
+VARIABLES = {
+    "RAY_AIR_NEW_OUTPUT": "0",  # the columns of the console can be chosen
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # `lmzoo/base/stops.py` has one
+}
 BEGUN = "begun"  # a file with the folder of the experiment that has not ended
 
 
@@ -293,7 +294,8 @@ def train(fleet: "Fleet", capacity: Capacity) -> bool:
     where: Any = {"bundle_label_selector": [resources.selector]} if resources.selector else {}
     placed = tune.with_resources(trainable, tune.PlacementGroupFactory([resources.bundle], **where))
     folder = store.path.resolve() / files.TUNE
-    with STOPS.deferred(), contextlib.redirect_stdout(sys.stderr):  # stdout is for the answer
+    # stdout is for the answer.
+    with STOPS.deferred(), variables(VARIABLES), contextlib.redirect_stdout(sys.stderr):
         _tuner(placed, RunScheduler(fleet, capacity), folder).fit()
         (folder / BEGUN).unlink()
     planner.write_failures()

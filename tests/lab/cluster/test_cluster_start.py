@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import logging
 import os
 import socket
 import subprocess
@@ -36,16 +37,20 @@ def test_a_start_that_fails_is_attempted_again(replace_init, failures, monkeypat
     monkeypatch.setattr(clusters, "get_num_cpus", lambda: 0.5 if failures else 4)  # a container
 
     def init(num_cpus, **_):
+        assert os.environ["RAY_AUTH_TOKEN"] == clusters.VARIABLES["RAY_AUTH_TOKEN"]
         calls.append(num_cpus)
         if len(calls) <= failures:
             raise Exception("The current node timed out during startup. This could")
 
     replace_init(init)
     fails = failures == clusters.START_ATTEMPTS
+    logger = logging.getLogger("ray.tune")
+    before = dict(os.environ), logger.level
     ends = pytest.raises(UserError, match="timed out") if fails else contextlib.nullcontext()
     with ends, clusters.cluster():
         assert len(calls) == failures + 1
     assert calls == [1] * min(failures + 1, clusters.START_ATTEMPTS)
+    assert (dict(os.environ), logger.level) == before
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EADDRINUSE])

@@ -1,0 +1,34 @@
+"""What a command sets in its process and restores, also after an error. Standard library only."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Mapping
+
+
+@contextlib.contextmanager
+def variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of the environment in this block."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def quiet(*names: str, level: int = logging.WARNING) -> Iterator[None]:
+    """Log nothing below a level in this block, by the loggers of other packages."""
+    loggers = [logging.getLogger(name) for name in names]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(level)
+    try:
+        yield
+    finally:
+        for logger, own in zip(loggers, before, strict=True):
+            logger.setLevel(own)
