@@ -179,8 +179,12 @@ ROWS: Registry[Row] = Registry("row of the zoo")
 
 
 def preset(name: str, *, model: str, fields: Mapping[str, Any], **rest: Any) -> Row:
-    """Register a row: `model` with `fields` set. `rest` holds the other fields of `Row`."""
-    return ROWS.add(name, Row(name=name, model=model, fields=fields, **rest))
+    """Register a row: `model` with `fields` set.
+
+    `rest` holds the fields of `Row` in which it differs from the row of its model.
+    """
+    row = dataclasses.replace(ROWS[model], name=name, aliases=(), fields=fields)
+    return ROWS.add(name, dataclasses.replace(row, **rest))
 
 
 def technique(

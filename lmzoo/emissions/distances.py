@@ -1,7 +1,6 @@
-"""Emissions that compare the context with token vectors: by distance, and by codes."""
+"""An emission that compares the code of the context with the code of every token."""
 
 import math
-from abc import abstractmethod
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -18,86 +17,6 @@ from lmzoo.functional.normalise import Norm
 from lmzoo.functional.parameters import draw_uniform
 from lmzoo.types import Embeddings
 
-
-class DenseEmission(Emission):
-    """An emission that compares the context with every token."""
-
-    def log_prob(self, y: Tensor, targets: Tensor, table: Tensor) -> Tensor:
-        dense = self.dense(y, table)
-        index = targets.expand(dense.shape[:-1])[..., None]
-        return dense.gather(-1, index)[..., 0]
-
-    def dense(self, y: Tensor, table: Tensor) -> Tensor:
-        return torch.log_softmax(self.logits(y, table), dim=-1)
-
-    @abstractmethod
-    def logits(self, y: Float[Tensor, "*N E"], table: Embeddings) -> Float[Tensor, "*N V"]:
-        """Return the logits of every token."""
-
-
-Energy = StrEnum("Energy", "RBF SQUARED ROOT LOG")
-"""The energy of a token: −exp(−d²/E), which is bounded, d², √(1 + d²) or log(1 + d²)."""
-
-
-@EMISSIONS("rbf")
-class RBFEmission(DenseEmission):
-    """A token is likely if its embedding is near the context.
-
-        d_v² = ‖y − e(v)‖²
-        P(v | y) = softmax_v( β exp(−d_v² / E) )        energy=rbf
-                 | softmax_v( −β d_v² )                 energy=squared
-                 | softmax_v( −β √(1 + d_v²) )          energy=root
-                 | softmax_v( −β log(1 + d_v²) )        energy=log
-
-    y and e(v) are (E), β > 0 is learned. An energy that grows with a distance differs from an inner
-    product as the Hamming emission does: agreement in one feature does not pay for a mismatch in
-    another. `rbf` is bounded, so a token costs at most β however far it is; `root` is the smooth L2
-    distance, `log` the kernel of Student's t. With `squared`, the kernel of a Gaussian,
-
-        −β d_v² = 2β y·e(v) − β ‖e(v)‖² − β ‖y‖²
-
-    is a tied softmax with the bias −β ‖e(v)‖², and the logits have rank at most E + 2. The others
-    have no such bound. Every token is compared at every position, which takes (B, T, V) numbers.
-
-    Source: Broomhead & Lowe 1988 (radial basis functions); S1 (energies next to the Hamming
-    distance).
-    """
-
-    @config
-    class Config:
-        """The energy as a function of the distance."""
-
-        energy: Energy = Energy.RBF
-
-    def __init__(self, config: Any, width: int, norm: Norm) -> None:
-        super().__init__(config, width, norm)
-        self._width = width
-        self.log_scale = nn.Parameter(torch.empty(()))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set β so that logits start with the slope of a tied softmax at d² = E."""
-        slope = {
-            Energy.RBF: math.exp(-1) / self._width,
-            Energy.SQUARED: 1.0,
-            Energy.ROOT: 0.5 / math.sqrt(1 + self._width),
-            Energy.LOG: 1 / (1 + self._width),
-        }[self.config.energy]
-        nn.init.constant_(self.log_scale, -math.log(2 * slope))
-
-    def logits(self, y: Float[Tensor, "*N E"], table: Embeddings) -> Float[Tensor, "*N V"]:
-        """Return minus β times the energy of every token."""
-        square = y.square().sum(-1, keepdim=True) + table.square().sum(-1)
-        square = (square - 2 * y @ table.T).clamp_min(0)  # rounding may make it negative
-        energy = {
-            Energy.RBF: lambda: -(-square / self._width).exp(),
-            Energy.SQUARED: lambda: square,
-            Energy.ROOT: lambda: (1 + square).sqrt(),
-            Energy.LOG: square.log1p,
-        }[self.config.energy]()
-        return -self.log_scale.exp() * energy
-
-
 Aggregate = StrEnum("Aggregate", "SIGMOID_L1 MIN SUM CODE_L1")
 """How a token's M agreements give its logit: a soft count, at most 1 per group; the worst group; an
 inner product, a tied softmax; or the L1 distance of squashed codes, d = 1."""
@@ -108,7 +27,7 @@ Codes = StrEnum("Codes", "LINEAR FREE")
 
 
 @EMISSIONS("hamming")
-class HammingEmission(DenseEmission):
+class HammingEmission(Emission):
     """A token is likely if its code mismatches the code of the context in few groups.
 
         q = A y + a                  M vectors of size d from the context
@@ -188,6 +107,14 @@ class HammingEmission(DenseEmission):
         if self.codes is None:
             self.free = nn.Parameter(torch.empty(vocab, self.config.groups * self.config.size))
             self.reset_parameters()
+
+    def log_prob(self, y: Tensor, targets: Tensor, table: Tensor) -> Tensor:
+        dense = self.dense(y, table)
+        index = targets.expand(dense.shape[:-1])[..., None]
+        return dense.gather(-1, index)[..., 0]
+
+    def dense(self, y: Tensor, table: Tensor) -> Tensor:
+        return torch.log_softmax(self.logits(y, table), dim=-1)
 
     def token_codes(self, table: Embeddings) -> Float[Tensor, "V C"]:
         """Return the M d numbers of every token; free codes need to know of how many."""

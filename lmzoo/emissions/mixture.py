@@ -14,7 +14,7 @@ from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.functional.logspace import exact_log_mixture
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from lmzoo.functional.parameters import Draw, DrawnModule, Undecayed, draw_matrices
-from lmzoo.functional.tied_softmax import NAIVE_LIMIT, log_normalisers, tied_log_prob
+from lmzoo.functional.tied_softmax import NAIVE_LIMIT, log_normalisers
 from lmzoo.functional.token_mixture import gate_logits, mixture_log_prob
 from lmzoo.types import Embeddings
 
@@ -145,52 +145,3 @@ class MixtureEmission(Components, Emission):
     def logits(self, y: Float[Tensor, "*W B T E"]) -> Float[Tensor, "*W B T K"]:
         """Return A y + a."""
         return gate_logits(y, self.gate.weight, self.gate.bias)
-
-
-technique(
-    "mos_emission", family="emission", source="Yang et al. 2018 (arXiv:1711.03953)",
-    summary="A mixture of softmaxes, each of its own context (model.emission=mos).",
-)  # fmt: skip
-
-
-@EMISSIONS("mos")
-class MixtureOfSoftmaxes(Emission):
-    """A mixture of tied softmaxes of K contexts.
-
-        y_k = tanh(W_k y + b_k)
-        P(v | y) = Σ_k softmax_k( A y ) softmax_v( Emb y_k )
-
-    The log-probabilities of all contexts have a rank above E, to which one softmax is limited.
-
-    Yang et al. 2018 (arXiv:1711.03953), whose prior has no bias.
-    """
-
-    latent = "softmax"
-
-    @config
-    class Config:
-        """Number of softmaxes."""
-
-        components: Annotated[int, IntRange(2, 16, log=True)] = Field(8, ge=1)
-
-    def __init__(self, config: Config, width: int, norm: Norm) -> None:
-        super().__init__(config, width, norm)
-        self.prior = nn.Linear(width, config.components, bias=False)
-        self.context = nn.Linear(width, config.components * width)
-
-    def log_prob(self, y: Tensor, targets: Tensor, table: Tensor) -> Tensor:
-        return torch.logsumexp(self.joint(y, targets, table), dim=-1)
-
-    def joint(self, y: Tensor, targets: Tensor, table: Tensor) -> Tensor:
-        contexts = self._contexts(y).movedim(-2, 0)
-        scores = tied_log_prob(contexts, table, targets.expand(contexts.shape[:-1]))
-        return torch.log_softmax(self.prior(y), dim=-1) + scores.movedim(0, -1)
-
-    def dense(self, y: Tensor, table: Tensor) -> Tensor:
-        scores = torch.log_softmax(self._contexts(y) @ table.T, dim=-1)
-        prior = torch.log_softmax(self.prior(y), dim=-1)
-        return torch.logsumexp(prior[..., None] + scores, dim=-2).clamp_max(0)
-
-    def _contexts(self, y: Tensor) -> Tensor:
-        """Return y_k, (.., K, E)."""
-        return self.context(y).tanh().unflatten(-1, (self.config.components, -1))

@@ -121,7 +121,7 @@ for _end, _alias, _fields, _kind in (
 ):  # fmt: skip
     preset(
         f"lagged_aggregate_markov_{_end}", model="lagged_aggregate_markov", fields=_fields,
-        aliases=(_alias,), family="latent-markov", score="exact", document="S0", source="S0",
+        aliases=(_alias,),
         summary=f"Lagged aggregate Markov model with {_kind}.",
     )  # fmt: skip
 
@@ -281,6 +281,6 @@ class PrototypeRotationMixture(LatentModel):
 
 preset(
     "prototype_rotation_mixture_sphere", model="prototype_rotation_mixture", fields={"norm": "rms"},
-    aliases=("DLM28",), family="latent-markov", score="exact", document="S0", source="S0 (code)",
+    aliases=("DLM28",), source="S0 (code)",
     summary="Prototype-rotation mixture with normalised token and prototype vectors.",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""VAEs whose latent vector has discrete values."""
+"""A VAE whose latent vector has discrete values."""
 
 from enum import StrEnum
 from typing import ClassVar
@@ -23,10 +23,10 @@ Estimator = StrEnum("Estimator", "SCORE GUMBEL")
 class DiscreteLatent(DrawnModule):
     """The parameters M and π: the logits of q and of p."""
 
-    def __init__(self, width: int, logits: int, values: int) -> None:
+    def __init__(self, width: int, values: int) -> None:
         super().__init__()
-        self.set_drawn(width, to_logits=(width, logits * width))
-        self.set_drawn(values, prior_logits=(width, logits))
+        self.set_drawn(width, to_logits=(width, values * width))
+        self.set_drawn(values, prior_logits=(width, values))
 
     def redraw(self, name: str, draw: Draw) -> None:
         """Draw with a named initialiser. M is stored as (in, out), so it is transposed."""
@@ -42,30 +42,33 @@ class DiscreteVAEConfig(VAEConfig):
     """Temperature τ of the gumbel estimator."""
 
 
-class DiscreteVAE(VAE):
-    """Base class: a subclass sets the values of a channel and the number of their logits.
+@model("gru_ternary_vae", aliases=("DLM52",), family="vae", document="S0", source="S0 (code)")
+class TernaryVAE(VAE):
+    """VAE with a GRU encoder and decoder and a ternary sentence latent.
 
-        z ∈ {v_1, .., v_K}^E                         consecutive integers: −1, 0, 1 or 0, 1
-        q(z_e | s) = softmax_K( (h_enc M)_e )        p(z_e) = softmax_K( π_e )
+        z ∈ {−1, 0, 1}^E
+        q(z_e | s) = softmax_3( (h_enc M)_e )        p(z_e) = softmax_3( π_e )
 
-    z and h_enc are (E), M is (E, K·E), π is (E, K). With one logit less, v_1 has the logit 0. A
-    discrete draw has no derivative, so the gradient of the reconstruction
-    R(z) = Σ_t log P(s_t | s_<t, z) with respect to q is estimated:
+    z and h_enc are (E), M is (E, 3·E), π is (E, 3). Encoder and decoder are those of
+    `encoder_decoder.py`, the bound that of `vae.py`. A discrete draw has no derivative, so the
+    gradient of the reconstruction R(z) = Σ_t log P(s_t | s_<t, z) with respect to q is estimated:
 
         score     ½ Σ_k (R(z_k) − R(z_other)) ∇ log q(z_k | s)     two draws, unbiased
         gumbel    z = hard + (soft − soft.detach()), soft = softmax((logits + Gumbel) / τ)
+
+    The S0 code passes no gradient through the draw; its encoder learns from the KL only.
 
     Kool, van Hoof & Welling 2019 (the other draw as baseline); Jang, Gu & Poole 2017
     (arXiv:1611.01144, straight-through).
     """
 
     Config = DiscreteVAEConfig
-    values: ClassVar[tuple[float, ...]]
-    logits: ClassVar[int]
+    values: ClassVar[tuple[float, ...]] = (-1.0, 0.0, 1.0)
+    """Consecutive integers."""
 
     def __init__(self, config: DiscreteVAEConfig, task: Task) -> None:
         super().__init__(config, task)
-        self.z = DiscreteLatent(config.width, self.logits, len(self.values))
+        self.z = DiscreteLatent(config.width, len(self.values))
         self.noise_shape = (config.width, len(self.values))
         self.training_samples = 2 if config.estimator is Estimator.SCORE else 1
         self.estimated_gradient = f"{config.estimator}, of discrete draws"
@@ -75,20 +78,23 @@ class DiscreteVAE(VAE):
         hard = nn.functional.one_hot(noisy.argmax(-1), len(self.values)).to(h)
         if self.training and self.config.estimator is Estimator.GUMBEL:
             soft = torch.softmax(noisy / self.config.temperature, dim=-1)
-            # With these parentheses the value stays exactly one of the K values.
+            # With these parentheses the value stays exactly one of the three values.
             hard = hard + (soft - soft.detach())
         return hard @ self._levels(h)
 
     def sample_prior(self, u: Tensor) -> Tensor:
-        return self._levels(self.z.prior_logits)[(self.log_p() + gumbel(u)).argmax(-1)]
+        drawn = (self.log_p() + gumbel(u)).argmax(-1)
+        return self._levels(self.z.prior_logits)[drawn]
 
     def kl(self, h: Tensor) -> Tensor:
         return categorical_kl(self.log_q(h), self.log_p()).sum(-1)
 
     def moments(self, h: Tensor) -> tuple[Tensor, Tensor]:
-        q, values = self.log_q(h).exp(), self._levels(h)
+        q = self.log_q(h).exp()
+        values = self._levels(h)
         mean = q @ values
-        return mean, (q @ values.square() - mean.square()).clamp_min(0).sqrt()
+        variance = q @ values.square() - mean.square()
+        return mean, variance.clamp_min(0).sqrt()
 
     def log_ratio(self, z: Tensor, h: Tensor) -> Tensor:
         return self.log_prob_of(self.log_p(), z) - self.log_prob_of(self.log_q(h), z)
@@ -100,17 +106,17 @@ class DiscreteVAE(VAE):
         total = torch.where(scored_mask(tokens, lengths)[:, 1:], scores, 0).sum(-1).detach()
         log_q = self.log_prob_of(self.log_q(h), z)
         # The added term is 0 and has the estimated gradient.
-        return scores + share_over_tokens(
-            (total - total.flip(0)) * (log_q - log_q.detach()), lengths
-        )
+        zero = (total - total.flip(0)) * (log_q - log_q.detach())
+        return scores + share_over_tokens(zero, lengths)
 
     def log_q(self, h: Float[Tensor, "B E"]) -> Float[Tensor, "B E K"]:
-        """Return log q(z_e | s) of the K values."""
-        return self._normalise((h @ self.z.to_logits).unflatten(-1, (-1, self.logits)))
+        """Return log q(z_e | s) of the three values."""
+        logits = (h @ self.z.to_logits).unflatten(-1, (-1, len(self.values)))
+        return torch.log_softmax(logits, dim=-1)
 
     def log_p(self) -> Float[Tensor, "E K"]:
-        """Return log p(z_e) of the K values."""
-        return self._normalise(self.z.prior_logits)
+        """Return log p(z_e) of the three values."""
+        return torch.log_softmax(self.z.prior_logits, dim=-1)
 
     def log_prob_of(
         self, logs: Float[Tensor, "*B E K"], z: Float[Tensor, "S B E"]
@@ -121,45 +127,5 @@ class DiscreteVAE(VAE):
         return (logs * one_hot).sum((-2, -1))
 
     def _levels(self, like: Tensor) -> Float[Tensor, "K"]:
-        """Return the values, consecutive integers; a copy of the tuple would wait for a GPU."""
+        """Return the values; a copy of the tuple would wait for a GPU."""
         return torch.arange(len(self.values), device=like.device).to(like) + self.values[0]
-
-    def _normalise(self, logits: Float[Tensor, "*B E L"]) -> Float[Tensor, "*B E K"]:
-        missing = len(self.values) - self.logits
-        return torch.log_softmax(nn.functional.pad(logits, (missing, 0)), dim=-1)
-
-
-@model("gru_ternary_vae", aliases=("DLM52",), family="vae", document="S0", source="S0 (code)")
-class TernaryVAE(DiscreteVAE):
-    """VAE with a GRU encoder and decoder and a ternary sentence latent.
-
-        z ∈ {−1, 0, 1}^E
-        q(z_e | s) = softmax_3( (h_enc M)_e )        p(z_e) = softmax_3( π_e )
-
-    z and h_enc are (E), M is (E, 3·E), π is (E, 3). Encoder and decoder are those of
-    `encoder_decoder.py`, the bound that of `vae.py`. The S0
-    code passes no gradient through the draw; its encoder learns from the KL only.
-    """
-
-    values = (-1.0, 0.0, 1.0)
-    logits = 3
-
-
-@model(
-    "gru_bernoulli_vae", family="vae", document="S0",
-    source="Jang, Gu & Poole 2017 (arXiv:1611.01144); S0",
-)  # fmt: skip
-class BernoulliVAE(DiscreteVAE):
-    """VAE with a GRU encoder and decoder and a sentence latent of bits.
-
-        z ∈ {0, 1}^E
-        q(z_e = 1 | s) = σ( (h_enc M)_e )            p(z_e = 1) = σ( π_e )
-        KL = Σ_e [ q_e log(q_e / p_e) + (1 − q_e) log((1 − q_e) / (1 − p_e)) ]
-
-    z, h_enc and π are (E), M is (E, E). A sentence is a code of E bits, and KL / log 2 the number
-    of bits that it uses. Encoder and decoder are those of `encoder_decoder.py`, the bound that of
-    `vae.py`.
-    """
-
-    values = (0.0, 1.0)
-    logits = 1

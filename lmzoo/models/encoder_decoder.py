@@ -110,6 +110,5 @@ class RecurrentAutoencoder(SentenceEncoderDecoder):
 
 preset(
     "rnn_autoencoder", model="gru_autoencoder", fields={"cell": "rnn"}, aliases=("DLM54",),
-    family="autoencoder", score="reconstruction", document="S0", source="S0",
     summary="Autoencoder with a tanh-RNN encoder and a teacher-forced tanh-RNN decoder.",
 )  # fmt: skip

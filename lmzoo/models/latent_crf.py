@@ -115,6 +115,6 @@ class TrigramLatentCRF(LatentCRF):
 
 preset(
     "trigram_latent_crf_sphere", model="trigram_latent_crf", fields={"norm": "rms"},
-    aliases=("DLM27",), family="latent-markov", score="exact", document="S0", source="S0 (code)",
+    aliases=("DLM27",), source="S0 (code)",
     summary="Trigram latent CRF with normalised token and component vectors.",
 )  # fmt: skip

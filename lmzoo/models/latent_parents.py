@@ -251,7 +251,7 @@ class AlignedAggregateMarkov(ParentModel):
 
 preset(
     "aligned_aggregate_markov_sphere", model="aligned_aggregate_markov", fields={"norm": "rms"},
-    aliases=("DLM25",), family="latent-markov", score="exact", document="S0", source="S0 (code)",
+    aliases=("DLM25",), source="S0 (code)",
     summary="Aligned aggregate Markov model with normalised component vectors.",
 )  # fmt: skip
 

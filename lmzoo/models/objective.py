@@ -308,7 +308,6 @@ class NoiseContrastive(EmbeddedModel):
 preset(
     "negative_sampling", model="nce",
     fields={"contrast": "negative_sampling", "noise_exponent": 0.0},
-    family="objective", score="exact", document="S3",
     source="Mikolov et al. 2013 (arXiv:1310.4546)",
     summary="Recurrent language model trained by negative sampling with uniform noise.",
 )  # fmt: skip

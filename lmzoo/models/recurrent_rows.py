@@ -24,11 +24,11 @@ def _row(
     source: str,
     summary: str,
     *aliases: str,
-    family: str = "recurrent",
+    **rest: str,
 ) -> None:
     preset(
-        name, model="recurrent_lm", fields={"cell": cell, **head}, family=family,
-        aliases=aliases, score="exact", document=document, source=source, summary=summary,
+        name, model="recurrent_lm", fields={"cell": cell, **head}, aliases=aliases,
+        document=document, source=source, summary=summary, **rest,
     )  # fmt: skip
 
 
@@ -86,11 +86,6 @@ for _variant in (1, 2, 3):
 _row(
     "hamming_emission", "lstm", {"emission": "hamming", "norm": "none"}, "S1", "S1",
     "LSTM whose emission counts mismatching groups of token codes.", family="emission",
-)  # fmt: skip
-_row(
-    "rbf_emission", "lstm", {"emission": "rbf", "norm": "none"}, "S1",
-    "Broomhead & Lowe 1988; S1",
-    "LSTM whose emission prefers tokens with embeddings near the context.", family="emission",
 )  # fmt: skip
 
 _CURVED = {"name": "gated_deltanet", "preconditioned": True}

@@ -295,6 +295,5 @@ for _name, _alias, _fields, _summary in (
     ),
 ):  # fmt: skip
     preset(
-        _name, model="chain_slot_ngram", fields=_fields, aliases=(_alias,), family="slot",
-        score="exact", document="S0", source="S0", summary=_summary,
+        _name, model="chain_slot_ngram", fields=_fields, aliases=(_alias,), summary=_summary,
     )  # fmt: skip

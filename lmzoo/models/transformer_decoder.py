@@ -113,7 +113,7 @@ for _name, _document, _fields, _summary, _source, *_aliases in (
      "Child et al. 2019 (arXiv:1904.10509)"),
 ):  # fmt: skip
     preset(
-        _name, model="transformer_decoder", fields=_fields, family="attention",
-        aliases=tuple(_aliases), score="exact", document=_document, source=_source,
+        _name, model="transformer_decoder", fields=_fields,
+        aliases=tuple(_aliases), document=_document, source=_source,
         summary=_summary,
     )  # fmt: skip

@@ -87,11 +87,7 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         h = self.encode_sentence(tokens, lengths)
         z = self.sample_posterior(h, self._noise(h))
         scores = self.reconstruction(tokens, lengths, z, h)
-        return scores.mean(0) - share_over_tokens(self.divergence(z, h), lengths)
-
-    def divergence(self, z: Float[Tensor, "S B Z"], h: Float[Tensor, "B E"]) -> Float[Tensor, "B"]:
-        """Return KL(q ‖ p) in nats: in closed form, or estimated from the draws z of q."""
-        return self.kl(h)
+        return scores.mean(0) - share_over_tokens(self.kl(h), lengths)
 
     def reconstruction(
         self, tokens: Tokens, lengths: Lengths, z: Float[Tensor, "S B Z"], h: Float[Tensor, "B E"]
@@ -135,7 +131,7 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         z = self.sample_posterior(h, u)
         bound = self.iw_bound(tokens, lengths, z, h)
         return {
-            "KL": self.divergence(z, h).mean().item(),
+            "KL": self.kl(h).mean().item(),
             "active units": float(active_units(mean)),
             "spread of posterior means": mean.std(0, correction=0).mean().item(),
             "posterior standard deviation": std.mean().item(),

@@ -1,6 +1,4 @@
-"""Emissions by distances: energies, and the Hamming emission (S1)."""
-
-import math
+"""The Hamming emission (S1)."""
 
 import pytest
 import torch
@@ -8,47 +6,11 @@ from torch import Tensor
 
 from lmzoo.base.errors import UserError
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.emissions.distances import Aggregate, Codes, Energy, HammingEmission
+from lmzoo.emissions.distances import Aggregate, Codes, HammingEmission
 from lmzoo.functional.normalise import Norm
 from lmzoo.laws.tiny import assert_close
-from tests.emissions.support import WIDTH, contexts, make
+from tests.emissions.support import contexts, make
 from tests.tiny import FINE
-
-FORMULAS = {
-    "rbf": lambda d: -math.exp(-d * d / WIDTH),
-    "squared": lambda d: d * d,
-    "root": lambda d: math.sqrt(1 + d * d),
-    "log": lambda d: math.log(1 + d * d),
-}
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("energy", Energy)
-def test_energies_follow_their_formulas(energy: str) -> None:
-    emission = make("rbf", energy=energy)
-    y, _, table = contexts(batch=2, steps=3)
-    for context, scores in zip(
-        y.flatten(0, 1), emission.dense(y, table).flatten(0, 1), strict=True
-    ):
-        energies = [FORMULAS[energy](math.dist(context.tolist(), e.tolist())) for e in table]
-        weights = [math.exp(-emission.log_scale.exp().item() * one) for one in energies]
-        expected = torch.tensor(weights, dtype=torch.float64).log()
-        expected = expected - expected.logsumexp(0)
-        assert_close(scores, expected, FINE, "dense")
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("energy", Energy)
-def test_initial_logits_have_the_slope_of_a_tied_softmax(energy: Energy) -> None:
-    """Near d² = E, moving a token towards the context by δ in y·e(v) raises its logit by δ."""
-    emission = make("rbf", energy=energy)
-    y = torch.zeros(1, WIDTH).double()
-    near, far = ((WIDTH + change) ** 0.5 for change in (-1e-4, 1e-4))
-    table = torch.zeros(2, WIDTH).double()
-    table[0, 0], table[1, 0] = near, far
-    difference = emission.logits(y, table)[0]
-    assert (difference[0] - difference[1]).item() == pytest.approx(1e-4, rel=1e-3)
-
 
 M, D = 3, 2
 

@@ -147,7 +147,7 @@ def test_our_kernels_have_no_fault(row: str, length: int) -> None:
     assert len(found.gradients) == 4
 
 
-@pytest.mark.parametrize("row", ["hard_attention", "hm_lstm", "gru_bernoulli_vae"])
+@pytest.mark.parametrize("row", ["hard_attention", "hm_lstm", "gru_ternary_vae"])
 def test_a_gradient_that_is_an_estimate_is_named(row: str) -> None:
     found = audit(zoo.config(row, width=8), length=9, gradients=True)
     assert found.faults == ()

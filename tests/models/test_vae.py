@@ -4,23 +4,16 @@ import pytest
 import torch
 from numpy.polynomial.hermite_e import hermegauss
 from torch import Tensor
-from torch.distributions import Independent, MultivariateNormal, Normal, kl_divergence
 
 from lmzoo.contract import MODELS, START
 from lmzoo.functional.token_scores import scored_mask
 from lmzoo.laws import density
 from lmzoo.laws.tiny import assert_close, log_prob, next_log_prob
 from lmzoo.models.flat_autoencoder import GaussianCode
-from lmzoo.models.gaussian_vae import (
-    ChainedLatent,
-    ChainedVAE,
-    CovarianceVAE,
-    GaussianLatent,
-    GaussianVAE,
-)
+from lmzoo.models.gaussian_vae import GaussianLatent, GaussianVAE
 from lmzoo.models.vae import VAE
-from tests.models.equivalence import set_weights, small
-from tests.tiny import CLOSE, FINE, batch, every_sequence, tiny
+from tests.models.equivalence import small
+from tests.tiny import CLOSE, batch, every_sequence, tiny
 
 POINTS = 32
 """Quadrature nodes per channel. Without a normaliser, 24 give the same log P to 1e-3."""
@@ -42,12 +35,7 @@ def quadrature(nodes: int = POINTS, channels: int = 2) -> tuple[Tensor, Tensor]:
 def gaussian_log_p(model: VAE, tokens: Tensor, lengths: Tensor, nodes: int = POINTS) -> Tensor:
     """Return log P(s) by quadrature over the prior of two channels."""
     eps, log_weights = quadrature(nodes)
-    if hasattr(model.z, "factor"):  # z = μ_0 + L ε with the covariance L Lᵀ
-        factor = model.z.factor()
-        spread = torch.linalg.cholesky(torch.linalg.inv(factor.T @ factor))
-        z = model.z.prior_mean + eps @ spread.T
-    else:
-        z = model.z.prior_mean + eps / model.z.prior_log_beta.exp()
+    z = model.z.prior_mean + eps / model.z.prior_log_beta.exp()
     return torch.logsumexp(
         log_weights[:, None] + log_prob_given_z(model, tokens, lengths, z), dim=0
     )
@@ -109,28 +97,15 @@ def test_bernoulli_states_are_probabilities_for_any_latent(name: str, mutations:
     assert with_memory.outputs(tokens, start).max() > 1  # states of other cells are unbounded
 
 
-EXACT = ["gru_vae", "rnn_vae", "gru_covariance_vae", "gru_ternary_vae", "gru_bernoulli_vae"]
+EXACT = ["gru_vae", "rnn_vae", "gru_ternary_vae"]
 TWO = {"width": 2, "norm": "none"}
 """Two channels and no normaliser: the quadrature needs smooth functions."""
 COPIES = 3000
 """Copies of one sequence in a batch; each has an independent draw."""
 
 
-def vae(name: str, **fields: object) -> VAE:
-    """Return a small VAE whose prior has correlated channels, or bits that are often on."""
-    model = small(name, **fields)
-    if name == "gru_covariance_vae":
-        set_weights(model, {"z.prior_upper": 0.8})
-    if name == "gru_bernoulli_vae":
-        set_weights(model, {"z.prior_logits": 2.0})
-    return model
-
-
 def exact(model: VAE, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the ELBO and log P; of a chain log P alone."""
-    if isinstance(model, ChainedVAE):
-        log_p = exact_log_p(model, tokens, lengths)
-        return log_p, log_p
+    """Return the ELBO and log P."""
     if isinstance(model, GaussianVAE):
         return gaussian_elbo(model, tokens, lengths), gaussian_log_p(model, tokens, lengths)
     log_q, log_w = discrete_parts(model, tokens, lengths)
@@ -150,7 +125,7 @@ def mean_and_error(draws: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("name", EXACT)
 @torch.no_grad()
 def test_exact_likelihood_sums_to_one_and_exceeds_the_elbo(name: str) -> None:
-    model = vae(name, **TWO)
+    model = small(name, **TWO)
     elbo, log_p = exact(model, *every_sequence(model.task))
     assert_close(log_p.exp().sum(), torch.ones(()), CLOSE, "total probability")
     assert (elbo < log_p).all()
@@ -159,7 +134,7 @@ def test_exact_likelihood_sums_to_one_and_exceeds_the_elbo(name: str) -> None:
 @pytest.mark.parametrize("name", EXACT)
 @torch.no_grad()
 def test_total_score_is_the_elbo_in_training_and_evaluation(name: str) -> None:
-    model = vae(name, samples=4096, **TWO)
+    model = small(name, samples=4096, **TWO)
     tokens, lengths = copies(model)
     elbo = exact(model, tokens[:1], lengths[:1])[0][0]
     actual, error = mean_and_error(log_prob(model, tokens, lengths, training=True).sum(1))
@@ -184,12 +159,11 @@ def test_two_sample_bound_equals_enumeration() -> None:
     assert_close(actual, bound_2, 5 * error.item(), "bound of two draws")
 
 
-@pytest.mark.parametrize("name", [*EXACT, "chained_vae"])
+@pytest.mark.parametrize("name", EXACT)
 def test_next_token_distribution_is_a_mixture_over_the_prior(name: str) -> None:
     """The product over a sequence is the mean over prior draws of P(s | z)."""
-    fields = {**TWO, "code": 1} if name == "chained_vae" else TWO
-    model = vae(name, samples=4096, **fields)
-    density.law_next_is_a_distribution(vae(name, **fields))
+    model = small(name, samples=4096, **TWO)
+    density.law_next_is_a_distribution(small(name, **TWO))
     tokens, lengths = every_sequence(model.task)
     tokens, lengths = tokens[::9], lengths[::9]
     total = sum(
@@ -245,49 +219,7 @@ def test_a_report_states_the_standard_deviation_and_a_tighter_bound() -> None:
     assert facts["bound of 64 samples"] < elbo
 
 
-def correlated() -> CovarianceVAE:
-    model = small("gru_covariance_vae").double()
-    assert isinstance(model, CovarianceVAE)
-    torch.manual_seed(0)
-    set_weights(model, {"z.prior_upper": torch.randn(6).double()})
-    return model
-
-
-def prior(model: CovarianceVAE) -> MultivariateNormal:
-    """Return p(z), with U filled entry by entry."""
-    width, entries = 4, iter(model.z.prior_upper)
-    factor = torch.diag(model.z.prior_log_beta.exp())
-    for row in range(width):
-        for column in range(row + 1, width):
-            factor[row, column] = next(entries)
-    return MultivariateNormal(model.z.prior_mean, precision_matrix=factor.T @ factor)
-
-
-@torch.no_grad()
-def test_kl_and_densities_are_those_of_torch() -> None:
-    model = correlated()
-    h = model.encode_sentence(*batch(model.task))
-    std = (-model.z.log_beta).exp().expand_as(h)
-    q = MultivariateNormal(h @ model.z.to_mean, scale_tril=torch.diag_embed(std))
-    assert_close(model.kl(h), kl_divergence(q, prior(model)), FINE, "KL")
-    z = model.sample_posterior(h, torch.rand(3, *h.shape, dtype=torch.float64))
-    log_q = Independent(Normal(q.mean, std), 1).log_prob(z)
-    assert_close(model.log_ratio(z, h), prior(model).log_prob(z) - log_q, FINE, "log p / q")
-
-
-NODES = 16
-
-
-def exact_log_p(model: ChainedVAE, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Return log P(s), summed over nodes of the code's noise (2) and of z (1)."""
-    nodes, log_weights = quadrature(NODES, 3)
-    c = model.z.decode(nodes[:, 2:]) + nodes[:, :2] / model.z.log_gamma.exp()
-    scores = log_prob_given_z(model, tokens, lengths, torch.cat([c, nodes[:, 2:]], dim=1))
-    return torch.logsumexp(log_weights[:, None] + scores, dim=0)
-
-
 CHUNKS, PER_CHUNK = 25, 400
-VALUES = {"gru_ternary_vae": {-1.0, 0.0, 1.0}, "gru_bernoulli_vae": {0.0, 1.0}}
 
 
 def gradients(model: VAE, value: Tensor) -> Tensor:
@@ -322,17 +254,14 @@ def test_score_function_estimator_is_unbiased() -> None:
     assert ((gradients(model, -model.kl(h).sum()) - exact).abs() > 6 * error + CLOSE).any()
 
 
-@pytest.mark.parametrize("name", VALUES)
 @pytest.mark.parametrize("estimator", ["score", "gumbel"])
 @pytest.mark.parametrize("training", [False, True])
-def test_samples_are_discrete_and_scores_are_unchanged(
-    name: str, estimator: str, *, training: bool
-) -> None:
-    model = small(name, estimator=estimator).train(training)
+def test_samples_are_discrete_and_scores_are_unchanged(estimator: str, *, training: bool) -> None:
+    model = small("gru_ternary_vae", estimator=estimator).train(training)
     tokens, lengths = batch(model.task)
     h = model.encode_sentence(tokens, lengths)
     z = model.sample_posterior(h, torch.rand(7, len(h), *model.noise_shape))
-    assert set(z.flatten().tolist()) == VALUES[name]
+    assert set(z.flatten().tolist()) == {-1.0, 0.0, 1.0}
     pair = z[:2]
     scores = model.reconstruction(tokens, lengths, pair, h)
     assert_close(
@@ -341,12 +270,10 @@ def test_samples_are_discrete_and_scores_are_unchanged(
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", VALUES)
-def test_kl_equals_enumeration_over_all_latents(name: str) -> None:
-    model = small(name, width=3)
+def test_kl_equals_enumeration_over_all_latents() -> None:
+    model = small("gru_ternary_vae", width=3)
     h = model.encode_sentence(*batch(model.task))
     z = all_vectors(model)
-    assert len(z) == len(VALUES[name]) ** 3
     z = z[:, None].expand(-1, len(h), -1)
     log_q = model.log_prob_of(model.log_q(h), z)
     assert_close(log_q.exp().sum(0), torch.ones(len(h)), CLOSE, "q over all latents")
@@ -354,15 +281,7 @@ def test_kl_equals_enumeration_over_all_latents(name: str) -> None:
     assert (model.kl(h) > 0).all()
 
 
-@torch.no_grad()
-def test_bits_have_logistic_probabilities() -> None:
-    model = small("gru_bernoulli_vae")
-    h = model.encode_sentence(*batch(model.task))
-    assert_close(model.log_q(h)[..., 1].exp(), (h @ model.z.to_logits).sigmoid(), CLOSE, "q")
-    assert_close(model.log_p()[..., 1].exp(), model.z.prior_logits[:, 0].sigmoid(), CLOSE, "p")
-
-
-@pytest.mark.parametrize("part", [GaussianCode, GaussianLatent, lambda E: ChainedLatent(E, E)])
+@pytest.mark.parametrize("part", [GaussianCode, GaussianLatent])
 def test_vectors_of_a_code_are_drawn_within_one_over_the_root_of_two(part):
     for name, weight in part(1000).named_parameters(recurse=False):
         fan_in = 1000 if name == "to_mean" else 2

@@ -371,7 +371,7 @@ def test_gradients_are_joined_as_copies_of_each():
 
     One parameter is a number.
     """
-    models = build("rbf_emission", captions().task, members=2, width=5)
+    models = build("hamming_emission", captions().task, members=2, width=5)
     members = [Training(model, Recipe(), seed) for seed, model in enumerate(models)]
     stacked = StackedParameters(members, members[0].model)
     stacked.gradients.fill_(math.nan)
