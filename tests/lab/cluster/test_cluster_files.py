@@ -3,13 +3,17 @@
 import copy
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import botocore.session
 import botocore.validate
 import pytest
 import yaml
 from moto.ec2.models.instance_types import INSTANCE_TYPES
+from ray.autoscaler._private.autoscaler import StandardAutoscaler
 from ray.autoscaler._private.util import prepare_config, validate_config
+from ray.autoscaler.tags import TAG_RAY_USER_NODE_TYPE
+from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
 
 from lmzoo.cli.init import cluster_file
 
@@ -38,6 +42,30 @@ def validation_errors(node: dict, shape) -> str:
 
 def test_ray_accepts_the_config(cluster):
     validate_config(prepare_config(copy.deepcopy(cluster)))
+
+
+def commands_of_nodes(config: dict):
+    """Yield what each of Ray's two autoscalers runs on a new worker node of each type."""
+    prepared = prepare_config(copy.deepcopy(config))
+    second = AutoscalingConfig(copy.deepcopy(config), skip_content_hash=True)
+    first = StandardAutoscaler.__new__(StandardAutoscaler)
+    first.config = prepared
+    first.available_node_types = prepared["available_node_types"]
+    for node_type in first.available_node_types:
+        first.provider = SimpleNamespace(
+            node_tags=lambda _, t=node_type: {TAG_RAY_USER_NODE_TYPE: t}
+        )
+        yield first._get_node_type_specific_fields(node_type, "worker_setup_commands")
+        yield second.get_worker_setup_commands(node_type)
+
+
+def test_each_node_makes_the_environment_in_which_its_ray_starts(cluster):
+    for commands in commands_of_nodes(cluster):
+        text = "\n".join(commands)
+        steps = ["> ~/.lmzoo.sh", ". ~/.lmzoo.sh", "python3 -m venv ~/lmzoo/.venv", "pip install"]
+        assert [text.find(step) for step in steps] == sorted(text.find(step) for step in steps)
+        assert "> ~/.lmzoo.sh" in text
+        assert "PATH=$HOME/lmzoo/.venv/bin" in text
 
 
 def test_ray_refuses_a_misspelt_field(cluster):
