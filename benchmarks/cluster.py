@@ -1,6 +1,6 @@
 """A sweep on many workers, simulated with the planner and the fleet of the engine.
 
-    python benchmarks/cluster.py
+    python benchmarks/cluster.py [--only "80 workers"]
 
 `simulated_cluster.py` describes the devices `gpu`, `affine` and `full`. Each makespan is divided by
 a lower bound:
@@ -21,6 +21,7 @@ import importlib
 import math
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +31,8 @@ from rich.table import Table
 from simulated_cluster import DEVICES, Device, Scenario, simulate
 
 from lmzoo.base.command_line import run_command
+from lmzoo.base.errors import UserError
+from lmzoo.base.streams import echo
 from lmzoo.lab.study.study import Study
 
 STUDY = "sweeps.gru_ablation"
@@ -62,32 +65,46 @@ def scenarios() -> Iterator[Scenario]:
 
 def main(
     only: Annotated[str, typer.Option(help="A part of the names of scenarios.")] = "",
+    device: Annotated[str, typer.Option(help="Only this device: gpu, affine or full.")] = "",
+    tiny: Annotated[
+        bool, typer.Option("--tiny", help="Test the script with a tiny study.")
+    ] = False,
 ) -> None:
     """Simulate all scenarios and print the table."""
     sys.path.insert(0, str(Path(__file__).parents[1]))  # for `sweeps`
+    chosen = [scenario for scenario in scenarios() if only in scenario.name]
+    if not chosen:
+        names = ", ".join(f"'{scenario.name}'" for scenario in scenarios())
+        raise UserError(f"no scenario has {only!r} in its name; known: {names}")
+    devices = [known for known in DEVICES if device in ("", known.name)]
+    if not devices:
+        raise UserError(f"no device {device!r}; known: {', '.join(d.name for d in DEVICES)}")
     rows = []
-    for scenario in (s for s in scenarios() if only in s.name):
-        for device in DEVICES:
-            row = {"scenario": scenario.name, "device": device.name}
-            rows.append({**row, **measure(scenario, device)})
+    for scenario in chosen:
+        for simulated in devices:
+            # A scenario takes up to a minute, and the table needs all rows for its columns.
+            echo(f"{scenario.name}, device {simulated.name} ...", err=True)
+            row = {"scenario": scenario.name, "device": simulated.name}
+            rows.append({**row, **measure(scenario, simulated, tiny=tiny)})
     table = Table(*rows[0], box=None)
     for row in rows:
         table.add_row(*(f"{x:.2f}" if isinstance(x, float) else str(x) for x in row.values()))
     Console(width=140).print(table)
 
 
-def measure(scenario: Scenario, device: Device) -> dict[str, Any]:
+def measure(scenario: Scenario, device: Device, *, tiny: bool) -> dict[str, Any]:
     """Simulate a scenario; return its row."""
-    done = simulate(study(), scenario, device)
+    done = simulate(study(tiny=tiny), scenario, device)
     runs = len(done.epochs)
-    chain = makespan(device, (0.0,) * runs, scenario.samples)
+    chain = makespan(device, (0.0,) * runs, scenario.samples, tiny=tiny)
     work = done.run_epochs * min(device.cost(n) / n for n in range(1, done.largest + 1))
     arrivals = scenario.arrivals or (0.0,) * scenario.offered
     bound = max(chain, when_done(work, arrivals))
     against = math.nan
     if scenario.slow or scenario.life or scenario.offered or scenario.bad:
         left_out = scenario.slow or int(bool(scenario.bad))
-        against = done.now / makespan(device, arrivals[left_out:], scenario.samples)
+        others = arrivals[left_out:]
+        against = done.now / makespan(device, others, scenario.samples, tiny=tiny)
     return {
         "runs": runs,
         "failed": len(done.fleet.planner.failed_runs),
@@ -103,15 +120,19 @@ def measure(scenario: Scenario, device: Device) -> dict[str, Any]:
     }
 
 
-def study() -> Study:
+def study(*, tiny: bool) -> Study:
     """Return the study that is simulated."""
-    return importlib.import_module(STUDY).STUDY
+    found = importlib.import_module(STUDY).STUDY
+    if tiny:
+        found = replace(found, points=found.points[:3], epochs=3, seeds=2)
+    return found
 
 
 @functools.cache
-def makespan(device: Device, arrivals: tuple[float, ...], samples: int) -> float:
+def makespan(device: Device, arrivals: tuple[float, ...], samples: int, *, tiny: bool) -> float:
     """Return the makespan with workers that arrive at these times and live."""
-    return simulate(study(), Scenario("usual", arrivals, samples=samples), device).now
+    scenario = Scenario("usual", arrivals, samples=samples)
+    return simulate(study(tiny=tiny), scenario, device).now
 
 
 def when_done(work: float, arrivals: tuple[float, ...]) -> float:

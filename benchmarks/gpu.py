@@ -104,7 +104,7 @@ def main(
     ] = "equal,scan,fused,growth,rivals,host,modern",
     device: Annotated[str, typer.Option()] = "cuda",
     rounds: Annotated[int, typer.Option(min=1)] = 7,
-    tiny: Annotated[bool, typer.Option("--tiny", help="Test the script at tiny sizes.")] = False,  # noqa: FBT002
+    tiny: Annotated[bool, typer.Option("--tiny", help="Test the script at tiny sizes.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of the JSON files.")] = Path("runs/bench"),
     limit: Annotated[int, typer.Option(min=1, help="Seconds of a part, at most.")] = 600,
 ) -> None:

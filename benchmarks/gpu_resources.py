@@ -1,6 +1,6 @@
 """Registers, spills and shared memory of every GPU kernel, as a Markdown table. It needs no GPU.
 
-python benchmarks/gpu_resources.py
+    python benchmarks/gpu_resources.py [--width 32] [--only gru]
 
 Registers and spilled bytes are those of one thread, as `ptxas` reports them; shared memory is that
 of one program. A kernel runs on a GPU if its shared memory is at most `SHARED_LIMIT`. Spills do not
@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import triton
 import typer
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from lmzoo.base.command_line import run_command
 from lmzoo.kernels.device import WIDEST
 from lmzoo.kernels.gpu import (
     adam,
@@ -165,24 +166,39 @@ def _ptxas(ptx: str, capability: int) -> tuple[int, int]:
     return int(registers[1]), int(spilled[1]) if spilled else 0
 
 
-def main() -> None:
-    """Compile every kernel for every architecture and print what it needs."""
+def main(
+    width: Annotated[int, typer.Option(help="Only this width; 0: all.")] = 0,
+    only: Annotated[str, typer.Option(help="A part of the names of kernels; all by default.")] = "",
+) -> None:
+    """Compile every kernel for every architecture and print what it needs.
+
+    The rival is the hardware: the registers of a thread and the shared memory of an architecture.
+    """
     typer.echo(f"| kernel | products | width | {' | '.join(NAMES[c] for c in SHARED_LIMIT)} |")
     typer.echo("|---|---|---:|" + "---|" * len(SHARED_LIMIT))
     for name, kernel, constants in elementwise():
-        cells = [text(compile_kernel(kernel, constants, c)) for c in SHARED_LIMIT]
-        typer.echo(f"| {name} | | any | {' | '.join(cells)} |")
+        if only in name:
+            cells = [text(compile_kernel(kernel, constants, c)) for c in SHARED_LIMIT]
+            typer.echo(f"| {name} | | any | {' | '.join(cells)} |")
     for precision, widest in WIDEST.items():
-        for width in WIDTHS:
-            for name, kernel, constants in kernels(width, precision) if width <= widest else ():
-                needed = shared_memory(width, RECURRENCES[name.split()[0]].blocks, precision)
-                cells = [
-                    text(compile_kernel(kernel, constants, c))
-                    if needed <= limit
-                    else "does not fit"
-                    for c, limit in SHARED_LIMIT.items()
-                ]
-                typer.echo(f"| {name} | {precision} | {width} | {' | '.join(cells)} |")
+        for chosen in WIDTHS:
+            if chosen <= widest and width in (0, chosen):
+                print_recurrences(precision, chosen, only)
+
+
+def print_recurrences(precision: str, width: int, only: str) -> None:
+    """Print a row for each kernel of a recurrence at this width."""
+    for name, kernel, constants in kernels(width, precision):
+        if only not in name:
+            continue
+        needed = shared_memory(width, RECURRENCES[name.split()[0]].blocks, precision)
+        cells = []
+        for capability, limit in SHARED_LIMIT.items():
+            cell = "does not fit"
+            if needed <= limit:
+                cell = text(compile_kernel(kernel, constants, capability))
+            cells.append(cell)
+        typer.echo(f"| {name} | {precision} | {width} | {' | '.join(cells)} |")
 
 
 def text(found: Resources) -> str:
@@ -191,4 +207,4 @@ def text(found: Resources) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -15,6 +15,7 @@ from measure import table
 
 from lmzoo.base.command_line import run_command
 from lmzoo.base.errors import UserError
+from lmzoo.base.streams import echo
 
 
 def main(
@@ -32,6 +33,9 @@ def main(
             body = table(json.loads(body)) if file.suffix == ".json" else body
             before, _, rest = text.partition(begin)
             text = f"{before}{begin}\n{body}{end}{rest.partition(end)[2]}"
+            echo(f"{page}: section {file.stem}")
+        else:
+            echo(f"{page} has no section {begin}; {file.name} is left out")
     page.write_text(text)
 
 

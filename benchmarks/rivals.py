@@ -52,7 +52,7 @@ UNROLL = 20
 
 def main(
     rounds: Annotated[int, typer.Option(min=1)] = 5,
-    tiny: Annotated[bool, typer.Option("--tiny", help="Test the script at tiny sizes.")] = False,  # noqa: FBT002
+    tiny: Annotated[bool, typer.Option("--tiny", help="Test the script at tiny sizes.")] = False,
     out: Annotated[Path, typer.Option(help="The JSON file.")] = Path("runs/bench/rivals.json"),
 ) -> None:
     """Measure packs next to JAX on a CPU, in seconds of the process."""

@@ -17,14 +17,16 @@ For 500 candidates of the first stream the fast test that is used here is compar
 in sd of a pair's difference, at several places of the series.
 """
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 from scipy import special
 
+from lmzoo.base.command_line import run_command
 from lmzoo.base.errors import UserError
 from lmzoo.base.streams import echo
 from lmzoo.lab.analysis.load import confirm_runs, load_study
@@ -183,16 +185,17 @@ def check(d: Array) -> None:
     echo(f"equal decisions of the judge for all {len(d)} candidates; it keeps {sum(slow)}\n")
 
 
-def main() -> None:
+def main(
+    streams: Annotated[int, typer.Option(min=1)] = 400,
+    candidates: Annotated[int, typer.Option(min=1)] = 1000,
+    effects_of: Annotated[int, typer.Option(min=1, help="Candidates with an effect.")] = 20_000,
+) -> None:
     """Print both tables."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--streams", type=int, default=400)
-    parser.add_argument("--candidates", type=int, default=1000)
-    options = parser.parse_args()
-    rng, noise = np.random.default_rng(0), Noise()
-    nothing(options.streams, options.candidates, noise, rng)
-    effects(50 * options.streams, noise, rng)
+    rng = np.random.default_rng(0)
+    noise = Noise()
+    nothing(streams, candidates, noise, rng)
+    effects(effects_of, noise, rng)
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

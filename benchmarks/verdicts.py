@@ -12,14 +12,17 @@ rate is that of `compared`, which `lmzoo rank` calls. ± is at most the Monte-Ca
     negligible   a point at the margin, 0.1 nats, is called negligible
 """
 
-import argparse
 from functools import cache
+from typing import Annotated
 
 import numpy as np
 import polars as pl
+import typer
 from numpy.typing import NDArray
 
 from lmzoo import crash_test
+from lmzoo.base.command_line import run_command
+from lmzoo.base.errors import UserError
 from lmzoo.lab.statistics.compared import (
     NEGLIGIBLE,
     Compared,
@@ -185,21 +188,23 @@ def _look_again(
         seeds = np.maximum(seeds, found.seeds)
 
 
-def main() -> None:
+def main(
+    studies: Annotated[int, typer.Option(min=1, help="Simulated studies of each row.")] = 700,
+    seeds: Annotated[list[int] | None, typer.Option(help="Repeat it; 2, 3, 5, 10.")] = None,
+    points: Annotated[int, typer.Option(min=6)] = 12,
+    conditions: Annotated[list[str] | None, typer.Option(help="Repeat it; all.")] = None,
+    looking: Annotated[bool, typer.Option("--looking", help="Studies that look again.")] = False,
+) -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--studies", type=int, default=700)
-    parser.add_argument("--seeds", type=int, nargs="*", default=[2, 3, 5, 10])
-    parser.add_argument("--points", type=int, default=12)
-    parser.add_argument("--conditions", nargs="*", default=[*CONDITIONS])
-    parser.add_argument("--looking", action="store_true")
-    options = parser.parse_args()
+    unknown = set(conditions or ()) - set(CONDITIONS)
+    if unknown:
+        raise UserError(f"no condition {min(unknown)!r}; known: {', '.join(CONDITIONS)}")
     first = True
-    for condition in options.conditions:
-        if options.looking:
+    for condition in conditions or CONDITIONS:
+        if looking:
             rows = {
                 f"{kind} {'-'.join(map(str, schedule))}": measure_looking(
-                    condition, schedule, options.studies, by_hand=by_hand, nearest=nearest
+                    condition, schedule, studies, by_hand=by_hand, nearest=nearest
                 )
                 for kind, schedule, by_hand, nearest in (
                     ("by hand", (3, 5, 10, 20), True, 0),
@@ -210,12 +215,12 @@ def main() -> None:
             }
         else:
             rows = {
-                str(seeds): measure(condition, seeds, options.studies, options.points)
-                for seeds in options.seeds
+                str(seeds): measure(condition, seeds, studies, points)
+                for seeds in seeds or (2, 3, 5, 10)
             }
         for key, rates in rows.items():
             if first:
-                _print("condition", "looks" if options.looking else "seeds", *rates)
+                _print("condition", "looks" if looking else "seeds", *rates)
                 _print(*["---"] * (2 + len(rates)))
             first = False
             _print(CONDITIONS[condition], key, *(f"{x:.3f}" for x in rates.values()))
@@ -226,4 +231,4 @@ def _print(*cells: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -109,7 +109,11 @@ class Worker:
         """Train a pack; write the files of the pack, or those of each run."""
         runs = [*self.pack._open.values()]
         trained = self.pack._train(runs, packed=True)
-        self.pack._save_epoch(runs, trained, [], packed=packed)
+        for run in trained:
+            run.save_epoch(packed=packed)
+        if packed:
+            self.pack._save_pack(trained)
+        self.pack._write_curves()
 
     def timed(self, work: Callable[[], Any]) -> float:
         """Return the seconds of a run, its writes included."""

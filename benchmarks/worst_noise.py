@@ -12,14 +12,21 @@ is partly luck. The reference has the seeds that a study gives it.
     cover    the 95 % interval of a difference holds it: the worst point
 """
 
-import argparse
+import itertools
+import sys
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 
-from benchmarks.verdicts import real_noise
+from lmzoo.base.command_line import run_command
+from lmzoo.base.errors import UserError
+from lmzoo.base.streams import echo
 from lmzoo.lab.statistics.compared import compared, looks, reference_seeds, spend
 
 Array = NDArray[np.float64]
@@ -67,7 +74,9 @@ class Condition:
 @cache
 def recorded() -> list[Array]:
     """Return the losses of each variant of the crash test, with mean 0 and variance 1."""
-    rows = [row for study in real_noise() for row in study if np.isfinite(row).all() and row.std()]
+    sys.path.insert(0, str(Path(__file__).parents[1]))  # for `benchmarks`, if this runs as a file
+    studies = import_module("benchmarks.verdicts").real_noise()
+    rows = [row for study in studies for row in study if np.isfinite(row).all() and row.std()]
     return [row / row.std() for row in rows]
 
 
@@ -175,38 +184,41 @@ def search(
     return sorted(again, key=lambda row: rank(row[1:]))
 
 
-def main() -> None:
+def main(
+    points: Annotated[list[int] | None, typer.Option(min=2, help="Repeat it; 12.")] = None,
+    seeds: Annotated[list[int] | None, typer.Option(min=2, help="Repeat it; 3, 5.")] = None,
+    tables: Annotated[int, typer.Option(min=1, help="Simulated tables of a condition.")] = 60,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of 16 conditions.")] = 4,
+    modes: Annotated[
+        bool, typer.Option("--modes", help="Points, too, may fail or have two modes.")
+    ] = False,
+    only: Annotated[list[str] | None, typer.Option(help="Only these families.")] = None,
+) -> None:
     """Print the worst conditions."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--points", type=int, nargs="*", default=[12])
-    parser.add_argument("--seeds", type=int, nargs="*", default=[3, 5])
-    parser.add_argument("--tables", type=int, default=60)
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument(
-        "--modes", action="store_true", help="points, too, may fail or have two modes"
-    )
-    parser.add_argument("--only", nargs="*", default=[], choices=FAMILIES, help="these families")
-    options = parser.parse_args()
-    for points in options.points:
-        for seeds in options.seeds:
-            for least_cover in (False, True):
-                found = search(
-                    points,
-                    seeds,
-                    options.tables,
-                    options.rounds,
-                    least_cover=least_cover,
-                    modes=options.modes,
-                    only=(*options.only,),
-                )
-                for condition, errors, cover in found:
-                    own = [f"{f.name} {getattr(condition, f.name)}" for f in fields(condition)]
-                    print(  # noqa: T201
-                        f"{points} points, {seeds} seeds: errors {errors:.3f}, cover {cover:.3f}: "
-                        + ", ".join(own),
-                        flush=True,
-                    )
+    unknown = set(only or ()) - set(FAMILIES)
+    if unknown:
+        raise UserError(f"no family {min(unknown)!r}; known: {', '.join(FAMILIES)}")
+    families = tuple(only or ())
+    for number, size in itertools.product(points or [12], seeds or [3, 5]):
+        for least_cover in (False, True):
+            found = search(
+                number,
+                size,
+                tables,
+                rounds,
+                least_cover=least_cover,
+                modes=modes,
+                only=families,
+            )
+            for condition, errors, cover in found:
+                echo(f"{number} points, {size} seeds: {describe(condition, errors, cover)}")
+
+
+def describe(condition: Condition, errors: float, cover: float) -> str:
+    """Return the rates of a condition and its fields."""
+    facts = [f"{field.name} {getattr(condition, field.name)}" for field in fields(condition)]
+    return f"errors {errors:.3f}, cover {cover:.3f}: {', '.join(facts)}"
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -1,0 +1,97 @@
+"""Every benchmark at tiny sizes: does it still run?
+
+    python benchmarks/smoke.py
+
+It measures nothing. `make test` runs it, so that a script does not rot beside the package.
+"""
+
+import contextlib
+import io
+import runpy
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from lmzoo.base.streams import echo
+
+HERE = Path(__file__).parent
+APART = {
+    "gpu_resources": "--only mgu --width 32",
+    "launches": "--rows lstm_lm --out OUT/launches.json",
+    "roofline": "--out OUT/roofline.md --tiny",
+}
+"""Scripts with a process of their own, because they change how Triton and torch run."""
+SMALL = {
+    "cluster": "--only '8 offered' --device gpu --tiny",
+    "driver": "OUT/store --points 2 --samples 2 --seeds 2",
+    "fuse": "--rounds 1 --rows DLM46 --out OUT/fuse.json",
+    "gpu": "--device cpu --tiny --rounds 1 --parts scan --out OUT",
+    "publish": "--folder OUT --page OUT/page.md",
+    "repeats": "--help",  # it needs stores of whole sweeps
+    "rivals": "--help",  # it needs JAX
+    "rows": "--rounds 1 --row lstm_lm",
+    "search": "--studies 2 --only cells --rules fit --out OUT/search.md",
+    "stream": "--streams 1 --candidates 2 --effects-of 500",
+    "transformer_toy": "--steps 1 --tests 1 --layers 1 --only pre-LN",
+    "verdicts": "--studies 1 --points 6 --conditions equal --seeds 3",
+    "worker": "--runs 4 --epochs 3 --out OUT/worker.json",
+    "worst_noise": "--points 3 --seeds 3 --tables 2 --rounds 1",
+}
+"""The arguments of each script; OUT is a temporary folder."""
+
+
+def run_here(name: str, words: list[str]) -> str | None:
+    """Run a script as `python benchmarks/NAME.py WORDS` does; return why it failed."""
+    sys.argv = [f"{name}.py", *words]
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            runpy.run_path(str(HERE / f"{name}.py"), run_name="__main__")
+    except SystemExit as end:
+        if end.code not in (0, None):
+            return f"exit code {end.code}: {printed.getvalue()[-500:]}"
+    except BaseException:
+        return traceback.format_exc()
+    if not printed.getvalue().strip():
+        return "it printed nothing"
+    return None
+
+
+def run_apart(name: str, words: list[str]) -> str | None:
+    """Run a script in a process of its own; return why it failed."""
+    command = [sys.executable, str(HERE / f"{name}.py"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return f"exit code {done.returncode}: {done.stderr[-500:]}"
+    return None
+
+
+def main() -> int:
+    """Run all scripts; print each with its seconds. Return 1 if one failed."""
+    known = {path.stem for path in HERE.glob("*.py") if "__main__" in path.read_text()}
+    unlisted = known - {*APART, *SMALL, "smoke"}
+    if unlisted:
+        echo(f"no arguments are listed for {', '.join(sorted(unlisted))}")
+        return 1
+    sys.path.insert(0, str(HERE))  # scripts import their neighbours
+    failed = False
+    with tempfile.TemporaryDirectory() as out:
+        (Path(out) / "page.md").write_text("<!-- bench:fuse -->\n<!-- /bench:fuse -->\n")
+        for name, arguments in {**APART, **SMALL}.items():
+            start = time.perf_counter()
+            words = shlex.split(arguments.replace("OUT", out))
+            if name in APART:
+                reason = run_apart(name, words)
+            else:
+                reason = run_here(name, words)
+            echo(f"{time.perf_counter() - start:6.1f} s  {name}: {reason or 'runs'}")
+            failed = failed or reason is not None
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
