@@ -20,16 +20,15 @@ Ootomo and Yokota 2022 (arXiv:2203.03341): three products.
 import contextlib
 import functools
 import os
-import platform
 import threading
 from collections.abc import Iterator
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from lmzoo.base.environment import cpu
 from lmzoo.base.errors import UserError, describe_error
 from lmzoo.kernels.dispatch import has_gpu_kernels
 
@@ -47,12 +46,7 @@ def device_name(device: torch.device) -> str:
     """Return the name of a GPU, or the model of this host's CPU."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    with contextlib.suppress(OSError):  # Linux only
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    return platform.processor() or platform.machine()
+    return cpu()[0]
 
 
 def granted_gpu(node: str, share: float = 1.0) -> torch.device:

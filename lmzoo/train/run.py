@@ -4,7 +4,6 @@
 """
 
 import json
-import platform
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -14,6 +13,7 @@ import torch
 
 from lmzoo import zoo
 from lmzoo.base.config import to_dict
+from lmzoo.base.environment import environment
 from lmzoo.base.memory import allocating
 from lmzoo.base.registry import part_modules
 from lmzoo.contract import MODELS, Task
@@ -22,6 +22,7 @@ from lmzoo.kernels.device import CPU, use_precision
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.lab.store.pack_files import RUN
 from lmzoo.lab.store.records import (
+    ENVIRONMENT,
     NUMERICS,
     SCHEMA,
     TEST_LOSSES,
@@ -31,7 +32,7 @@ from lmzoo.lab.store.records import (
     run_identity,
 )
 from lmzoo.lab.store.saved_run import SavedRun
-from lmzoo.lab.store.user_code import UserCode, code_version, user_code
+from lmzoo.lab.store.user_code import UserCode, user_code
 from lmzoo.laws.audit import audit_verdict
 from lmzoo.train.checkpoint import checkpoint_bytes, read_checkpoint
 from lmzoo.train.closed_form import evaluate_test
@@ -82,13 +83,7 @@ def identity_config(
     }
     if code:
         config[USER_CODE] = code.facts
-    environment = {
-        **code_version(),
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-        "threads": torch.get_num_threads(),
-    }
-    return {"run": run_identity(config), **config, "environment": environment}
+    return {"run": run_identity(config), **config, ENVIRONMENT: environment()}
 
 
 def parts_code(model: Any, corpus_config: Mapping[str, Any]) -> UserCode:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from lmzoo.base.environment import environment
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store.pack_files import RUN
 from lmzoo.lab.store.records import Record
@@ -137,6 +138,10 @@ class FunctionRun(ProgramRun):
         finally:
             if os.getpid() != process:  # a child that it forked, which has returned or failed
                 os._exit(1)
+
+    def environment(self) -> dict[str, Any]:
+        module = self.config["model"]["function"].partition(":")[0]
+        return environment(sys.modules, user_code({module}).files.values())
 
     @property
     def has_state(self) -> bool:

@@ -7,18 +7,18 @@ The settings of a program have names without a section: `lr`, where a row of the
 import hashlib
 import json
 import math
-import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lmzoo.base.command_line import SECTIONS
+from lmzoo.base.environment import environment
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Range, middle
 from lmzoo.data.corpus import Corpus
-from lmzoo.lab.store.records import NUMERICS, PROGRAM, SCHEMA, USER_CODE, run_identity
-from lmzoo.lab.store.user_code import UserCode, code_version
+from lmzoo.lab.store.records import ENVIRONMENT, NUMERICS, PROGRAM, SCHEMA, USER_CODE, run_identity
+from lmzoo.lab.store.user_code import UserCode
 from lmzoo.lab.study.commands import Command
 from lmzoo.lab.study.study import Point, Settings, Study
 from lmzoo.lab.study.trainable import Trainable
@@ -83,8 +83,7 @@ class ProgramPoint(Trainable):
         }
         if code:
             config[USER_CODE] = code.facts
-        environment = {**code_version(), "python": platform.python_version()}
-        return {"run": run_identity(config), **config, "environment": environment}
+        return {"run": run_identity(config), **config, ENVIRONMENT: environment()}
 
 
 def resolve_program(

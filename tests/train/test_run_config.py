@@ -2,17 +2,18 @@
 
 import subprocess
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from lmzoo import zoo
+from lmzoo.base import environment as versions
+from lmzoo.base.environment import COMMIT, find_commit
 from lmzoo.base.errors import UserError
 from lmzoo.contract import Task
 from lmzoo.data.corpus import open_corpus
 from lmzoo.lab.store import records
-from lmzoo.lab.store import user_code as versions
 from lmzoo.lab.store.records import json_bytes
-from lmzoo.lab.store.user_code import COMMIT, code_version, find_commit
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.train import run as run_module
 from lmzoo.train.flops import matrix_flops
@@ -28,9 +29,11 @@ def config(seed: int = 0) -> dict:
 
 @pytest.fixture(autouse=True)
 def fresh_version():
-    code_version.cache_clear()
+    versions.code_version.cache_clear()
+    versions._fixed.cache_clear()
     yield
-    code_version.cache_clear()
+    versions.code_version.cache_clear()
+    versions._fixed.cache_clear()
 
 
 def test_other_numerics_are_another_run(monkeypatch):
@@ -42,7 +45,8 @@ def test_other_numerics_are_another_run(monkeypatch):
 def test_the_code_is_recorded_and_does_not_decide_the_identity(monkeypatch):
     before = config()
     monkeypatch.setenv(COMMIT, "f00d+")
-    code_version.cache_clear()
+    versions.code_version.cache_clear()
+    versions._fixed.cache_clear()
     after = config()
     assert after["run"] == before["run"]
     assert after["environment"] == {**before["environment"], "commit": "f00d+"}
@@ -88,17 +92,18 @@ def test_a_commit_has_a_plus_if_tracked_files_have_changes(tmp_path, monkeypatch
     assert find_commit(tmp_path).endswith("+")
     (tmp_path / "inside").mkdir()
     assert find_commit(tmp_path / "inside") == ""  # a package installed below another repository
+    assert find_commit(tmp_path / "inside", above=True).endswith("+")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_commit(tmp_path) == ""  # there is no git
 
 
 def test_git_runs_once_per_process(monkeypatch):
     calls = []
-    monkeypatch.setattr(versions, "find_commit", lambda root: calls.append(root) or "1234567")
+    monkeypatch.setattr(versions, "find_commit", lambda root, **_: calls.append(root) or "1234567")
     config()
     for seed in range(50):
         assert config(seed)["environment"]["commit"] == "1234567"
-    assert calls == [versions.ROOT]
+    assert calls == [versions.ROOT, Path.cwd()]
 
 
 def test_the_products_of_an_lstm_are_those_of_its_equations() -> None:

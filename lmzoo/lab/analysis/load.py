@@ -29,6 +29,7 @@ import numpy as np
 import polars as pl
 
 from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.environments import environment_warnings
 from lmzoo.lab.analysis.study_parquet import SUFFIX, unpacked_study
 from lmzoo.lab.statistics.intervals import mean_interval
 from lmzoo.lab.store import records as files
@@ -44,10 +45,11 @@ RUN_SCHEMA = pl.Schema(
         **dict.fromkeys(("vocab", "length", "parameters", "state_size", "flops"), pl.Int64),
         "leaks": pl.String,
         **dict.fromkeys(("floor_token", "floor_sentence", "ceiling"), pl.Float64),
-        "setting": pl.String,
+        **dict.fromkeys(("setting", "environment"), pl.String),
     }
 )
-"""Columns of the runs; model, corpus and setting are JSON. `program` is "function" or
+"""Columns of the runs; model, corpus and setting are JSON, and environment: a list, as recorded at
+the start and at the end. `program` is "function" or
 "command". `state_size` is null if the state grows,
 `flops` if it is not known (`lmzoo/train/flops.py`). `status` and `ended`, the epoch of the last
 end, are joined; they are null while a run has not ended."""
@@ -61,6 +63,7 @@ EVENT_SCHEMA = pl.Schema(
         **dict.fromkeys(("tokens", "characters", "bytes", "words"), pl.Int64),
         **dict.fromkeys(("sequences", "best_epoch"), pl.Int64),
         **dict.fromkeys(("status", "reason", "device", "metric"), pl.String),
+        **dict.fromkeys(("time", "environment"), pl.String),
     }
 )
 TABLE_FILES = (files.CONFIG, files.RECORDS, files.STUDY, files.TEST_LOSSES.format("*"))
@@ -127,12 +130,21 @@ def load_study(path: Path) -> StudyFolder:
     events, torn = read_events(texts)
     damaged += [f"{run}/{files.RECORDS} has {count} damaged lines" for run, count in torn.items()]
     ends = events.filter(pl.col("event") == "end").group_by("run")
-    ends = ends.agg(pl.col("status").last(), ended=pl.col("epoch").last())
+    ends = ends.agg(
+        pl.col("status", "time").last(),
+        ended=pl.col("epoch").last(),
+        later=pl.col("environment").last(),
+    )
     runs = pl.DataFrame(configs, RUN_SCHEMA).join(ends, on="run", how="left", maintain_order="left")
+    both = pl.format("[{}, {}]", "environment", pl.col("later").fill_null("{}"))
+    runs = runs.with_columns(environment=both).drop("later")
     models = {row["point"]: row["model"] for row in configs}
     parsed = {point: json.loads(text) for point, text in models.items()}
     runs, events = _without_other_metrics(runs, events, parsed.values())
     study = named_points(study, parsed, [path / files.USER_CODE])
+    study = _with_warnings(
+        study, environment_warnings(study, runs, _confirmed(study, runs, events))
+    )
     return StudyFolder(study, runs.lazy(), events.lazy(), tuple(damaged), path)
 
 
@@ -162,10 +174,23 @@ def against(folder: StudyFolder, reference: str | None) -> StudyFolder:
     study = {name: value for name, value in folder.study.items() if name != "given"}
     if point["id"] == study.get("reference"):
         return folder
+    study = _with_warnings({**study, "reference": point["id"]}, [OTHER_REFERENCE])
+    return folder._replace(study=study)
+
+
+def _with_warnings(study: dict[str, Any], lines: Iterable[str]) -> dict[str, Any]:
     data = study.get("data") or {}
-    warnings = [*data.get("warnings", ()), OTHER_REFERENCE]
-    data = {**data, "warnings": warnings}
-    return folder._replace(study={**study, "reference": point["id"], "data": data})
+    warnings = [*data.get("warnings", ()), *lines]
+    return {**study, "data": {**data, "warnings": warnings}} if warnings else study
+
+
+def _confirmed(study: Mapping[str, Any], runs: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """Return point, run, seed and test loss of the confirm runs."""
+    tests = (
+        events.filter(pl.col("event") == "test").group_by("run").agg(loss=pl.col("token").last())
+    )
+    seeds = runs.select("run", "seed").join(tests, on="run")
+    return chosen_runs(study).join(seeds, on="run")
 
 
 def status_at(epoch: int) -> pl.Expr:
@@ -237,6 +262,7 @@ def _run_row(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{name: config.get(name) for name in RUN_SCHEMA},
         **{name: json.dumps(config[name]) for name in ("model", "corpus", "setting")},
+        "environment": json.dumps(config.get(files.ENVIRONMENT) or {}),
         "point": config["point"]["id"],
         "floor_token": floor.get("token"),
         "floor_sentence": floor.get("sentence"),

@@ -45,6 +45,7 @@ from numpy.typing import NDArray
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.columns import add_values
+from lmzoo.lab.analysis.environments import apart, of_points
 from lmzoo.lab.analysis.formatting import METRIC, add_sizes, format_number, join_labels, text_sizes
 from lmzoo.lab.analysis.load import confirm_runs, status_at
 from lmzoo.lab.statistics.compared import MARGIN, Compared, compared, read_looks
@@ -79,6 +80,8 @@ def rank_points(
     table, wide = _point_facts(study, runs, confirm), losses_by_seed(confirm)
     table = table.join(_training_seconds(confirm, events), on="point", how="left")
     table = table.join(point_accuracies(confirm, events, at, epoch), on="point", how="left")
+    others = [*apart(of_points(confirm), study.get("reference", ""))]
+    table = table.with_columns(apart=pl.col("point").is_in(others))
     parts = table.partition_by(TABLE_KEYS, maintain_order=True)
     compared = pl.concat(add_statistics(part, wide, study) for part in parts)
     # The bits are those of all tokens of the test split.
@@ -174,6 +177,7 @@ def _add_derived_columns(
         "missing": pl.col("missing") > 0,
         "unconfirmed": pl.col("confirm") == 0,
         "untuned": pl.col("untuned"),
+        "apart": pl.col("apart"),
         "noisy": pl.col("noisy"),
         "shared": pl.col("shared"),
         "fixed": (pl.col("runs") > 1) & (pl.col("low") == pl.col("high")),
@@ -237,6 +241,9 @@ BASELINE_LABELS = ("unigram count", "Kneser-Ney 5-gram")
 """Labels of the baselines in records of earlier versions, which do not say what is a baseline."""
 
 
+CHANCES = ("probability_worse", "probability_within", "probability_better")
+
+
 def add_statistics(
     part: pl.DataFrame, wide: pl.DataFrame, study: Mapping[str, Any]
 ) -> pl.DataFrame:
@@ -246,7 +253,10 @@ def add_statistics(
     """
     losses, tuning = point_losses(part, wide), tuning_sds(part, study)
     reference = part["point"] == study.get("reference", "")
-    family, silent = asked_contrasts(part, study), untuned(part, study)
+    without = untuned(part, study)
+    elsewhere = part.get_column("apart", default=pl.Series([False])).to_numpy()
+    silent = without | elsewhere
+    family = asked_contrasts(part, study) & ~silent
     sharing = family | silent | reference.to_numpy()
     at = int(reference.arg_max() or 0)
     interval = point_intervals(losses, sharing, reference=at)
@@ -260,9 +270,11 @@ def add_statistics(
     columns: dict[str, Any] = {
         "loss": interval.mean, "low": interval.low, "high": interval.high,
         "rank_low": rank_low, "rank_high": rank_high, "rank": order(losses, interval.mean),
-        "reference": reference, "untuned": silent, "margin": np.full(len(part), margin),
+        "reference": reference, "untuned": without, "margin": np.full(len(part), margin),
         **verdict_columns(c),
     }  # fmt: skip
+    for name in CHANCES:  # as a verdict would be
+        columns[name] = np.where(elsewhere, np.nan, columns[name])
     whole = pl.col("rank_low", "rank_high", "seeds_needed", "sign").cast(pl.Int64)
     rank = pl.col("rank").rank("min").cast(pl.Int64)
     part = part.hstack(pl.DataFrame(columns).fill_nan(None).with_columns(whole, rank))

@@ -80,6 +80,8 @@ MARKS = {
     "unconfirmed": "no setting is chosen yet, or every setting diverged or failed",
     "untuned": "another architecture than the reference's, and one setting for both: no verdict, "
     "because a setting can suit one of them; search the learning rate",
+    "apart": "trained in another environment than the reference: no verdict, because the whole "
+    "difference may be that of the environment",
     "noisy": "the losses vary much more between seeds than those of other points. Their variance "
     "is not shared; a noisy reference makes all differences uncertain: it needs seeds first",
     "shared": "its few seeds alone do not show the verdict, which assumes that they vary as those "

@@ -18,13 +18,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from lmzoo.base.environment import ROOT
 from lmzoo.base.errors import UserError
 from lmzoo.base.restored import quiet, variables
 from lmzoo.base.stops import STOPS
 from lmzoo.lab.cluster import forks
 from lmzoo.lab.cluster.address import RAY_ALREADY_IMPORTED, ray_environment
 from lmzoo.lab.store.local import delete_abandoned, is_alive, temporary_folder
-from lmzoo.lab.store.user_code import ROOT
 
 VARIABLES = ray_environment(os.environ)
 """Set while Ray is imported, and as long as it runs."""

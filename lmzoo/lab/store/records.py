@@ -10,7 +10,8 @@ that decides its result, so a finished run is never trained again. Every event h
     test    token, sentence, tokens, sequences, best_epoch: the test split, scored once per budget;
             characters, bytes, words: the size of its scored text;
             accuracy, sequence_accuracy: in a task; report: further numbers of some models
-    end     status: finished | pruned | diverged | failed; `reason`; nodes: where it failed
+    end     status: finished | pruned | diverged | failed; `reason`; nodes: where it failed;
+            time: when it was written, UTC; environment: what differs from that of the config
     note    `reason`: a fact for the reader, for example that a checkpoint was damaged
 
 Numbers are finite or null, so every line is valid JSON. Its last field, `crc`, is the CRC-32 of the
@@ -25,6 +26,7 @@ import json
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,8 @@ TRACKING, TUNE = "tracking", "tune"
 """Folders of the files of trackers such as W&B and of Ray Tune in the folder of a study."""
 PROGRAM = "program"
 """Key of a config whose run is trained by a function or a command of the user; says which."""
+ENVIRONMENT = "environment"
+"""Key of a config, and of an end: `lmzoo/base/environment.py`. That of an end has what differs."""
 USER_CODE = "user_code"
 """Key of a config with parts from outside the package, and the folder of their files."""
 OTHERS = (USER_CODE, BOARD, TRACKING, TUNE)
@@ -156,7 +160,8 @@ class RunFolder:
     def append(self, *records: Mapping[str, Any]) -> None:
         """Append events together and flush them to disk; non-finite numbers become null."""
         run = self.path.name
-        self.store.append(RECORDS, "\n".join(record_line({**r, "run": run}) for r in records))
+        timed = ({"time": now(), **r} if r["event"] == "end" else r for r in records)
+        self.store.append(RECORDS, "\n".join(record_line({**r, "run": run}) for r in timed))
 
     def start_over(self) -> None:
         """Empty the records, one of which is damaged, and delete the checkpoints."""
@@ -180,6 +185,11 @@ class RunFolder:
     @property
     def checkpoint(self) -> Path:
         return self.path / CHECKPOINT
+
+
+def now() -> str:
+    """Return the time in UTC, in seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def record_line(record: Mapping[str, Any]) -> str:

@@ -17,7 +17,15 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-from lmzoo.lab.store.records import CHECKPOINT, PREVIOUS, RECORDS, Record, RunFolder
+from lmzoo.base.environment import environment
+from lmzoo.lab.store.records import (
+    CHECKPOINT,
+    ENVIRONMENT,
+    PREVIOUS,
+    RECORDS,
+    Record,
+    RunFolder,
+)
 from lmzoo.lab.store.writer import Writer
 
 
@@ -124,13 +132,12 @@ class SavedRun(ABC):
 
     def end(self, status: str, reason: str = "") -> None:
         """Append the `end` event: how and why the run ended."""
-        self._append({"event": "end", "epoch": self.epoch, "status": status, "reason": reason})
+        self._append_end(self.epoch, status, reason)
 
     def prune(self, epoch: int) -> None:
         """Record that the pruner stopped the run at an epoch, and delete the checkpoints."""
-        end = {"event": "end", "epoch": epoch, "status": "pruned", "reason": f"rung {epoch}"}
         self._unsaved = None
-        self._append(end)
+        self._append_end(epoch, "pruned", f"rung {epoch}")
         self._submit(self.folder.drop_checkpoints)
 
     def stop(self) -> None:  # noqa: B027  most have none
@@ -158,6 +165,9 @@ class SavedRun(ABC):
     def _open(self, config: Mapping[str, Any], *, new: bool) -> None:
         if not new:
             self.folder.store.take_over(RECORDS)
+        config = {**config, ENVIRONMENT: environment()}
+        known = None if new else self.folder.config
+        self._began_in = (known or config).get(ENVIRONMENT, {})
         self._submit(partial(self.folder.create, config, new=new))
         self.records = [] if new else self.folder.records()
         """The events of the run, those that are not yet written included."""
@@ -195,6 +205,16 @@ class SavedRun(ABC):
         needed = {("epoch", epoch) for epoch in range(1, self.epoch + 1)}
         if self.has_every_epoch and not needed <= known:
             raise OtherRunError("the records of earlier epochs are lost")
+
+    def environment(self) -> dict[str, Any]:
+        """Return what is recorded of the process that has trained the run."""
+        return environment()
+
+    def _append_end(self, epoch: int, status: str, reason: str) -> None:
+        now = self.environment()
+        changed = {key: value for key, value in now.items() if self._began_in.get(key) != value}
+        end = {"event": "end", "epoch": epoch, "status": status, "reason": reason}
+        self._append({**end, **({ENVIRONMENT: changed} if changed else {})})
 
     def _append(self, record: Record) -> None:
         self._collect(record)

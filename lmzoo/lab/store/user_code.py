@@ -12,8 +12,6 @@ that way. So a command imports only code that a run of this account has saved (i
 
 The files of a module are its own and those that it imports from the same folder, at any depth; in a
 package, all files of the package. Only `.py` files count.
-
-`code_version` says which code of the package trains: its version, and the commit of the clone.
 """
 
 import ast
@@ -22,7 +20,6 @@ import functools
 import hashlib
 import logging
 import os
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterable, Mapping
@@ -32,7 +29,6 @@ from typing import Any
 
 from lmzoo.base import own_parts as plugins
 from lmzoo.base.errors import UserError
-from lmzoo.base.version import __version__
 from lmzoo.lab.store.local import Store, temporary_folder
 from lmzoo.lab.store.records import USER_CODE
 
@@ -219,31 +215,3 @@ def _imports(source: bytes) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
     return names
-
-
-ROOT = Path(__file__).parents[3]
-"""The clone, or site-packages if the package is installed."""
-COMMIT = "LMZOO_COMMIT"
-"""Environment variable with the commit, for copies of a clone that have no history."""
-SECONDS = 10.0
-
-
-@functools.cache
-def code_version() -> dict[str, str]:
-    """Return the package's version as `lmzoo` and the short hash of the commit as `commit`.
-
-    A "+" follows the hash if tracked files have changes. The commit is "" outside a clone.
-    """
-    return {"lmzoo": __version__, "commit": os.environ.get(COMMIT) or find_commit(ROOT)}
-
-
-def find_commit(root: Path) -> str:
-    """Return the commit of the clone in a folder; "" if it is none or git fails."""
-    if not (root / ".git").exists():  # git would find a repository above site-packages
-        return ""
-    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
-    try:
-        done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=SECONDS)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""

@@ -36,9 +36,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from lmzoo.base.environment import environment
 from lmzoo.base.errors import ProgramError, UserError, described_output, near
 from lmzoo.base.printed import check_whole, json_value, with_digits
-from lmzoo.base.shell import named_files
+from lmzoo.base.shell import command_sources, named_files
 from lmzoo.lab.study.output import OUTPUT
 from lmzoo.lab.study.programs import ProgramRun, Report
 
@@ -158,6 +159,10 @@ class CommandRun(ProgramRun):
                 file.seek(begin)
                 printed = file.read().decode(errors="replace").strip().splitlines()
             raise ProgramError(f"exit code {process.returncode}: {described_output(printed)}")
+
+    def environment(self) -> dict[str, Any]:
+        where = Path(self.config["working_folder"])
+        return environment(sources=command_sources(self.config["model"]["command"], where))
 
     @property
     def has_state(self) -> bool:

@@ -107,6 +107,8 @@ def test_line_torn_anywhere_is_ignored_and_removed(folder: files.RunFolder) -> N
 def test_a_line_that_is_no_event_is_ignored(folder: files.RunFolder) -> None:
     complete = {"event": "end", "epoch": 1, "status": "finished"}
     folder.append(complete)
+    (complete,) = folder.records()  # with its time
+    assert complete["time"].endswith("+00:00")
     path = folder.path / files.RECORDS
     for line in (b'{"version": 9}', b'{"event": "end"}', b"[1]", b"\0\0", b"7"):
         path.write_bytes(line + b"\n" + path.read_bytes())

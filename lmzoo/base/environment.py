@@ -1,0 +1,189 @@
+"""What a number depends on, in three rings, and the second of them: the environment.
+
+| ring | what is in it | a change |
+|---|---|---|
+| identity | the user's code and files: function, cell, script, config, corpus | another run |
+| environment | what this module records | the same run; said where it is read |
+| outside | data and checkpoints that were opened besides | as the environment |
+
+The process that trains a run records the environment with it, at its start and at its end:
+
+    lmzoo, commit        version of the package, and the commit of its clone
+    repository           commit of the repository of the working folder
+    python, torch, numpy, numba, triton, cuda
+    device, cpu, capability, threads, kernels
+    packages             version of each distribution that a function has imported, or that the
+                         script of a command names in an import
+    variables            hash of each variable that the study reads; null: not set
+
+A "+" after a commit: tracked files have changes. The study reads a variable if its files have the
+name in capitals and quotes, as in `os.environ["LEVEL"]`, or a command has it as `$LEVEL`. Its value
+is a hash, because it may be a secret.
+
+A difference counts if it can change a number. For a row of the zoo these are torch, numpy, numba
+and triton; the pins hold for the rest, and losses of other devices differ by rounding only. For a
+program everything counts but `QUIET`. What only one of two runs has recorded is no difference. The
+part of a version after "+" names a build, and does not count. Standard library only.
+"""
+
+import contextlib
+import functools
+import hashlib
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from lmzoo.base.version import __version__
+
+NUMERIC = ("torch", "numpy", "numba", "triton")
+"""Distributions that compute the losses of a row of the zoo."""
+QUIET = re.compile(
+    r"lmzoo.*|commit|repository|cuda|cpu|capability|threads|kernels|ray|optuna|polars.*|tensorboard"
+    r"|rich|typer|click|pydantic.*|annotated-types|tqdm|colorama|colorlog|packaging|typing.ext.*"
+    r"|typing-insp.*|protobuf|grpcio|psutil|llvmlite|pytest|setuptools|pip"
+)
+"""What changes no number of a program: it serves the sweep, or it changes rounding only."""
+IMPORT = re.compile(rb"^(?:.*;)?[ \t]*(?:import|from)[ \t]+([\w., \t]+)", re.MULTILINE)
+VARIABLE = re.compile(rb"""["']([A-Z][A-Z0-9_]+)["']|\$\{?([A-Za-z_]\w*)""")
+OURS = re.compile("RAY_|LMZOO_|OMP_|MKL_|CUDA_|(TMPDIR|PWD)$")
+"""Variables that a sweep sets for its workers."""
+ROOT = Path(__file__).parents[2]
+"""The clone, or site-packages if the package is installed."""
+COMMIT = "LMZOO_COMMIT"
+"""Environment variable with the commit, for copies of a clone that have no history."""
+SECONDS = 10.0
+Environment = Mapping[str, Any]
+
+
+def environment(modules: Iterable[str] = (), sources: Collection[bytes] = ()) -> dict[str, Any]:
+    """Return the environment of this process.
+
+    `modules` are those that a program has imported; by default those of which its `sources`, its
+    files and its command, have the names.
+    """
+    modules = modules or [word.decode() for text in sources for word in _imported(text)]
+    torch: Any = sys.modules.get("torch", False)
+    is_gpu = torch and torch.cuda.is_initialized()
+    found = {
+        **_fixed(Path.cwd()),
+        "cuda": torch and torch.version.cuda,
+        "device": torch.cuda.get_device_name() if is_gpu else "cpu",
+        "threads": torch and torch.get_num_threads(),
+        "kernels": "compiled" * ("lmzoo.kernels.cpu.compiled" in sys.modules),
+        "packages": _packages({name.partition(".")[0] for name in modules}),
+        "variables": _variables(sources),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def differences(old: Environment, new: Environment, *, program: bool) -> dict[str, tuple[str, str]]:
+    """Return what can have changed a number: name -> its value in both environments."""
+    known, now = counted(old, program=program), counted(new, program=program)
+    both = known.keys() & now.keys()
+    return {name: (known[name], now[name]) for name in sorted(both) if known[name] != now[name]}
+
+
+def counted(environment: Environment, *, program: bool) -> dict[str, str]:
+    """Return what can change a number, without levels and names of builds."""
+    found: dict[str, str] = {}
+    for name, value in environment.items():
+        if isinstance(value, Mapping):
+            found |= counted(value, program=program)
+        elif not QUIET.fullmatch(name) if program else name in NUMERIC:
+            found[name] = "not set" if value is None else str(value).partition("+")[0]
+    return found
+
+
+def present(old: Environment) -> dict[str, Any]:
+    """Return what is known here of the things that another process has recorded."""
+    versions = {name: _version(name) for name in (*NUMERIC, *old.get("packages", ()))}
+    return {
+        "python": platform.python_version(),
+        "packages": {name: version for name, version in versions.items() if version},
+        "variables": {name: _hashed(name) for name in old.get("variables", ())},
+    }
+
+
+@functools.cache
+def _fixed(folder: Path) -> dict[str, Any]:
+    """Return what does not change while the process is in a folder."""
+    model, capability = cpu()
+    return {
+        **code_version(),
+        "repository": find_commit(folder, above=True),
+        "python": platform.python_version(),
+        **{name: _version(name) for name in NUMERIC},
+        "cpu": model,
+        "capability": capability,
+    }
+
+
+@functools.cache
+def cpu() -> tuple[str, str]:
+    """Return the model of this machine's CPU, and its instruction sets for vectors."""
+    text = ""
+    with contextlib.suppress(OSError):  # Linux only
+        text = Path("/proc/cpuinfo").read_text()
+    facts = dict(re.findall(r"^(model name|flags|Features)\s*: (.+)", text, re.MULTILINE))
+    flags = facts.get("flags", facts.get("Features", ""))
+    sets = re.findall(r"\b(?:avx|amx|fma|asimd|sve)\w*", flags)
+    return facts.get("model name") or platform.processor(), " ".join(sorted(sets))
+
+
+@functools.cache
+def _version(name: str) -> str:
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version(name)
+    return ""
+
+
+_distributions = functools.cache(metadata.packages_distributions)
+
+
+def _packages(modules: set[str]) -> dict[str, str]:
+    """Return the distributions of top-level modules, and their versions."""
+    known = _distributions() if modules else {}  # to read them takes 0.2 s
+    names = {name for module in modules for name in known.get(module, [module])}
+    return {name: _version(name) for name in sorted(names) if _version(name)}
+
+
+def _imported(source: bytes) -> Iterator[bytes]:
+    for line in IMPORT.findall(source):
+        yield from re.findall(rb"\w+", line)
+
+
+def _variables(sources: Collection[bytes]) -> dict[str, str | None]:
+    named = {(a or b).decode() for text in sources for a, b in VARIABLE.findall(text)}
+    return {name: _hashed(name) for name in sorted(named) if not OURS.match(name)}
+
+
+def _hashed(variable: str) -> str | None:
+    value = os.environ.get(variable)
+    return value and hashlib.sha256(value.encode(errors="replace")).hexdigest()[:8]
+
+
+@functools.cache
+def code_version() -> dict[str, str]:
+    """Return the package's version as `lmzoo` and the short hash of the commit as `commit`."""
+    return {"lmzoo": __version__, "commit": os.environ.get(COMMIT) or find_commit(ROOT)}
+
+
+def find_commit(root: Path, *, above: bool = False) -> str:
+    """Return the commit of the clone in a folder; "" if it is none or git fails.
+
+    `above`: or of a clone that has the folder. The package may be installed below another one.
+    """
+    if not above and not (root / ".git").exists():
+        return ""
+    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
+    try:
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=SECONDS)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

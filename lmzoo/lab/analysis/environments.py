@@ -1,0 +1,122 @@
+"""Runs of a study that were trained in different environments, or whose losses jump together.
+
+A ranking over mixed environments says so. A point has no verdict if none of its confirm runs shares
+a value with those of the reference, such as the version of a package: the whole difference may be
+that of the value. `lmzoo/base/environment.py` says which values count.
+
+**Jumps.** What is not recorded can change between two commands, and then all points change at once.
+With m_j the mean of seed j over the points, a t-test compares the seeds before and after each
+border between two seeds; the smallest p, times the number of borders, is said below `TINY`.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+from scipy import special
+
+from lmzoo.base.environment import counted
+from lmzoo.lab.analysis.formatting import join_labels
+from lmzoo.lab.statistics.intervals import Array
+
+TINY = 1e-4
+Values = dict[str, set[str]]
+"""Name of what can differ -> the values that runs have."""
+
+
+def environment_warnings(
+    study: Mapping[str, Any], runs: pl.DataFrame, losses: pl.DataFrame
+) -> Iterator[str]:
+    """Yield what runs of different environments, and jumps, make doubtful.
+
+    `losses` are those of the confirm runs: point, run, seed, loss.
+    """
+    labels = {point["id"]: point["label"] for point in study["points"]}
+    own = runs.filter(pl.col("status").is_not_null() & pl.col("point").is_in([*labels]))
+    groups: dict[str, Counter[str]] = {}
+    every = of_points(own)
+    mixed = [name for name in union(every) if len(union(every)[name]) > 1]
+    for point, found in _counted(own):
+        words = ", ".join(f"{name} {found[name]}" for name in mixed if name in found)
+        groups.setdefault(words, Counter())[labels[point]] += 1
+    order = sorted(groups, key=lambda words: groups[words].total(), reverse=True)
+    for words in order[1:]:
+        where = join_labels([*groups[words]])
+        counts = f"{groups[words].total()} of {len(own)} runs"
+        yield f"{counts} were trained with {words}, others with {order[0]}: {where}"
+    confirm = of_points(runs.join(losses, on="run", how="semi"))
+    reference = study.get("reference", "")
+    for point, name in apart(confirm, reference).items():
+        ours, theirs = (" or ".join(sorted(confirm[p][name])) for p in (point, reference))
+        yield (
+            f"not comparable: {labels[reference]} with {name} {theirs}, {labels[point]} with "
+            f"{ours}; run the sweep with --again, which trains again what differs from now"
+        )
+    seeds = losses.pivot("seed", index="point", values="loss", aggregate_function="mean").sort(
+        "point"
+    )
+    wide = seeds.select(sorted(seeds.columns[1:], key=int)).to_numpy()
+    whole = np.isfinite(wide).all(0)
+    border, p, size = jump(wide[:, whole].sum(0) / max(1, len(wide)))
+    if p < TINY:
+        yield (
+            f"all points change by {size:+.3g} after the first {border} seeds (p {p:.0e}): "
+            "something changed between two commands"
+        )
+
+
+def of_points(runs: pl.DataFrame) -> dict[str, Values]:
+    """Return the values of each point's runs."""
+    found: dict[str, Values] = {}
+    for point, values in _counted(runs):
+        for name, value in values.items():
+            found.setdefault(point, {}).setdefault(name, set()).add(value)
+    return found
+
+
+def union(points: Mapping[str, Values]) -> Values:
+    """Return the values of all points."""
+    found: Values = {}
+    for values in points.values():
+        for name, own in values.items():
+            found.setdefault(name, set()).update(own)
+    return found
+
+
+def apart(points: Mapping[str, Values], reference: str) -> dict[str, str]:
+    """Return the points that share no value of something with the reference, and of what."""
+    there = points.get(reference, {})
+    return {
+        point: name
+        for point, own in points.items()
+        for name in own
+        if name in there and not own[name] & there[name]
+    }
+
+
+def jump(means: Array) -> tuple[int, float, float]:
+    """Return after how many seeds the means (S,) jump, p, and by how much."""
+    best = 0, 1.0, 0.0
+    for border in range(2, len(means) - 1):
+        before, after = means[:border], means[border:]
+        if np.ptp(before) and np.ptp(after):
+            free = len(means) - 2
+            variance = (before.var() * len(before) + after.var() * len(after)) / free
+            size = after.mean() - before.mean()
+            t = abs(size) / np.sqrt(variance * (1 / len(before) + 1 / len(after)))
+            p = 2 * (len(means) - 3) * float(special.stdtr(free, -t))
+            best = min(best, (border, p, float(size)), key=lambda found: found[1])
+    return best
+
+
+def _counted(runs: pl.DataFrame) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield point and what counts of the environment of each run."""
+    known: dict[Any, dict[str, str]] = {}
+    for point, program, text in runs.select("point", "program", "environment").iter_rows():
+        if (program, text) not in known:
+            start, end = json.loads(text or "[{}, {}]")
+            known[program, text] = counted({**start, **end}, program=bool(program))
+        yield point, known[program, text]
