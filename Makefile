@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 export OMP_NUM_THREADS ?= 1
 export NO_MKDOCS_2_WARNING = 1
 
-.PHONY: sweep test test-lab test-zoo lowest quick check check-types check-docs docs results reference lock drill drill-slurm drill-faults format clean bench bench-gpu bench-gpu-bundle
+.PHONY: sweep test test-lab test-zoo lowest newest quick check check-types check-docs docs results reference lock drill drill-slurm drill-faults format clean bench bench-gpu bench-gpu-bundle
 
 # The main sweep on the embedded corpus. Run again, it trains only what is new.
 sweep: $(SWEEP)
@@ -36,6 +36,15 @@ lowest:
 	.venv-lowest/bin/python -m pytest -m "not slow" tests/lab/store tests/lab/study tests/trainables tests/lab/judging tests/lab/statistics \
 		tests/lab/analysis tests/train tests/data tests/laws tests/cells/test_every_cell.py \
 		tests/lab/sweep/test_ray.py
+
+# The whole suite with the newest version of each dependency that pip finds, without constraints:
+# what a user has who types `pip install lmzoo-ablations[all]` today.
+NEWEST ?= python3.13
+newest:
+	$(NEWEST) -m venv .venv-newest
+	.venv-newest/bin/python -m pip install --quiet --upgrade pip setuptools
+	.venv-newest/bin/python -m pip install --quiet --upgrade --no-build-isolation -e ".[all]"
+	RAY_worker_niceness=0 .venv-newest/bin/python -m pytest -m "not slow" -n 3 --dist loadgroup
 
 # What changed since main, in less than a minute; `check` and `test` are complete.
 quick: $(ALL)

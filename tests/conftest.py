@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,15 @@ Training is checked by the law of packing in `test_contract.py`.
 """
 
 
+EXPECTED_SKIPS = (
+    "needs a chromium on the PATH",
+    "no real data in",
+    "no ptb.train.txt",
+    "could not import 'jax'",
+)
+"""Beginnings of the reasons for which a test may be skipped where `make test` did the set-up."""
+
+
 UNSTABLE = re.compile(
     r" at 0x|\{('[^':]*'|\"[^\":]*\"|\d+), |\b(\d{10,}\.\d\d|20\d\d-\d\d-\d\d \d\d:)"
 )
@@ -53,6 +63,28 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+def skips(config: pytest.Config) -> Counter[str]:
+    """Return how many tests were skipped for each reason; of a worker of xdist, none."""
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    reports = [] if terminal is None else terminal.stats.get("skipped", [])
+    return Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say how many tests were skipped, and why."""
+    for reason, count in skips(config).most_common():
+        terminalreporter.write_line(f"{count} skipped: {reason}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail on CI if a test was skipped for a reason that is not expected there."""
+    new = [reason for reason in skips(session.config) if not reason.startswith(EXPECTED_SKIPS)]
+    if new and "CI" in os.environ and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        print(f"\ntests were skipped for new reasons: {new}")  # noqa: T201
 
 
 @pytest.hookimpl(tryfirst=True)
