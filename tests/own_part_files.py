@@ -64,6 +64,7 @@ def own_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     """The folder of the parts; what a test imports from it is forgotten afterwards."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("LMZOO_TRUST", "")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     registries = (CELLS, EMISSIONS, MODELS, ROWS, CORPORA, NORMALISERS)
     tables: list[dict] = [PARTS, *(registry._parts for registry in registries)]
     before, modules, path = [dict(table) for table in tables], {*sys.modules}, [*sys.path]

@@ -13,6 +13,7 @@ import typer
 from torch import Tensor
 
 from lmzoo.base.errors import UserError, writing
+from lmzoo.base.foreign import below
 from lmzoo.base.streams import echo
 from lmzoo.cli.common import DataDir, open_run
 from lmzoo.cli.sample import encode_source, encode_text
@@ -144,13 +145,14 @@ def _write(
     for number, sentence in enumerate(sentences, 1):
         own, chart = plot(sentence)
         written.append({"sentence": sentence.text, **own})
-        path = folder / f"{stem}_{number}.png"
+        path = below(folder, f"{stem}_{number}.png")
         save_png(chart, path)
         echo(f"{path}  {sentence.text}")
     run = {"row": trained.row_name, "run": trained.config["run"], "corpus": trained.corpus.name}
     text = json.dumps({**run, **facts, "sentences": written}, indent=1, allow_nan=False)
-    (folder / f"{name}.json").write_text(text + "\n")
-    echo(folder / f"{name}.json")
+    path = below(folder, f"{name}.json")
+    path.write_text(text + "\n")
+    echo(path)
 
 
 def _sentences(

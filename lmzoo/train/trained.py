@@ -106,7 +106,7 @@ def read_model_config(folder: RunFolder) -> Any:
             "delete the file and train the run again"
         )
     if USER_CODE in config:
-        load(config[USER_CODE], folder.path.parent / USER_CODE / config[USER_CODE]["hash"])
+        load(config[USER_CODE], folder.path.parent / USER_CODE)
     if config.get("numerics") != NUMERICS:
         raise UserError(
             f"{folder.path} was trained with numerics {config.get('numerics')}, this version has "

@@ -29,6 +29,7 @@ import numpy as np
 import polars as pl
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.foreign import read_regular
 from lmzoo.lab.analysis.environments import environment_warnings
 from lmzoo.lab.analysis.study_parquet import SUFFIX, unpacked_study
 from lmzoo.lab.statistics.intervals import mean_interval
@@ -281,8 +282,7 @@ def _check_schema(content: Mapping[str, Any], path: str | Path) -> None:
 def _bytes(folder: str, name: str) -> bytes:
     """Return a file's content; empty if it does not exist."""
     try:
-        with open(f"{folder}/{name}", "rb") as file:  # noqa: PTH123
-            return file.read()
+        return read_regular(f"{folder}/{name}")
     except FileNotFoundError:
         return b""
     except OSError:  # `Store` retries, and its error says what is wrong

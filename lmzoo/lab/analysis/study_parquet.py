@@ -19,6 +19,7 @@ from pathlib import Path
 import polars as pl
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.foreign import below, checked, read_regular
 from lmzoo.lab.store.archive import archived_files
 from lmzoo.lab.store.local import Store, open_store, temporary_folder
 from lmzoo.lab.store.records import CONFIG, STUDY, TEST_LOSSES, json_bytes, parse_json, record_line
@@ -79,15 +80,21 @@ def read_rows(path: Path) -> list[tuple[str, str, bytes]]:
         raise UserError(f"no file {str(path)!r}") from None
     except (OSError, pl.exceptions.PolarsError) as error:
         raise UserError(f"{str(path)!r} is not a file of records: {error}") from None
-    if frame.schema != COLUMNS:
+    if frame.schema != COLUMNS or frame.null_count().sum_horizontal().item():
         raise UserError(f"{str(path)!r} has no columns {', '.join(COLUMNS)}")
     rows = frame.rows()
-    names = [name for folder, file, _ in rows for name in (folder, file)]
-    if any("/" in name or name.startswith(".") for name in names):
-        raise UserError(f"{str(path)!r} has a file outside the study's folder")
+    names = [f"{folder}/{file}".removeprefix("/") for folder, file, _ in rows]
+    if others := [name for name in checked(names) if not _is_of_study(name)]:
+        raise UserError(f"{str(path)!r} has {others[0]!a}, which is no file of records")
     if not any(file == STUDY and not folder for folder, file, _ in rows):
         raise UserError(f"{str(path)!r} has no {STUDY}; write it with `lmzoo records save`")
     return rows
+
+
+def _is_of_study(name: str) -> bool:
+    *folders, file = name.split("/")
+    known = any(fnmatch(file, pattern) for pattern in (*FILES, SEQUENCES))
+    return known and len(folders) < 2 and not name.startswith(".") and file[0] != "."
 
 
 def unpacked_study(path: Path) -> Path:
@@ -108,10 +115,11 @@ def _rows(folder: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, str, b
         for path in parent.iterdir():
             if path.name[0] != "." and any(fnmatch(path.name, p) for p in patterns):
                 name = "" if parent == folder else parent.name
-                yield name, path.name, _public(path.name, path.read_bytes())
+                own = below(folder, path.relative_to(folder).as_posix())
+                yield name, path.name, _public(path.name, read_regular(own))
     archived = {(run, name): content for run, name, content in archived_files(folder, patterns)}
     for (run, name), content in archived.items():
-        if not (folder / run / CONFIG).exists():
+        if "/" not in name and not (below(folder, run) / CONFIG).exists():
             yield run, name, _public(name, content)
 
 

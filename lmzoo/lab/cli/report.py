@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from lmzoo.base.errors import UserError, writing
+from lmzoo.base.foreign import below
 from lmzoo.base.parts import install_command, is_complete
 from lmzoo.base.streams import echo
 from lmzoo.lab.cli.run_names import find_studied
@@ -32,6 +33,8 @@ def report(
 
     study, point = find_studied(name)
     target = output_path(study, out, "report.html")
+    if out is None:  # in a folder of somebody else, too
+        target = below(target.parent, target.name)
     if out or study.exists():
         with writing(target):  # before the seconds that the page takes
             pass

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.foreign import checked
 from lmzoo.lab.store import records as files
 from lmzoo.lab.store.archive import FOLDER, archives, read_config, restore_run
 from lmzoo.lab.store.labels import find_point, named_points
@@ -71,12 +72,12 @@ def _best_seed(study: Path, text: str) -> Path:
     chosen: Mapping[str, Any] = content["chosen"]
     models = {}
     for point, choice in chosen.items():
-        configs = (read_config(study, run) for run in choice["runs"])
+        configs = (read_config(study, run) for run in checked(choice["runs"]))
         if config := next(filter(None, configs), None):
             models[point] = config["model"]
     point = find_point(named_points(content, models)["points"], text)
     names = chosen.get(point["id"], {"runs": ()})["runs"]
-    folders = [RunFolder(restore_run(study, run)) for run in names]
+    folders = [RunFolder(restore_run(study, run)) for run in checked(names)]
     found = {run.path: _best_loss(run) for run in folders if run.checkpoint.exists()}
     losses = {path: loss for path, loss in found.items() if loss is not None}
     if not losses:

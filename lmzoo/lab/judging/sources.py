@@ -22,6 +22,7 @@ import polars as pl
 from polars import selectors
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.foreign import below
 from lmzoo.lab.judging.texts import (
     RUN,
     Row,
@@ -165,6 +166,8 @@ def _kind(file: Path) -> str:
 def _folder(path: Path) -> Source:
     if (path / "study.json").exists():
         raise UserError(f"{path} is a study of lmzoo; use `lmzoo rank {shlex.quote(str(path))}`")
+    for link in filter(Path.is_symlink, path.glob("**/*")):
+        below(path, link.relative_to(path).as_posix())
     if (path / "mlflow.db").exists():
         return read_database(path / "mlflow.db")
     if (source := _mlflow_runs(path)) is not None:

@@ -21,6 +21,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from lmzoo.base.errors import UserError, writing
+from lmzoo.base.foreign import all_below, check_archive, is_plain, most_bytes, read_regular
 from lmzoo.lab.store.local import temporary_folder
 from lmzoo.lab.store.records import CONFIG, OTHERS, PREVIOUS, RECORDS, USER_CODE, parse_json
 
@@ -44,20 +46,21 @@ class Archive:
         """The members of a damaged file."""
         try:
             self._zip = zipfile.ZipFile(path)
+            check_archive(self._zip, path, path.stat().st_size)
             self.members = set(self._zip.namelist())
             runs = {run for run, slash, _ in (n.partition("/") for n in self.members) if slash}
             if not {f"{run}/{name}" for run in runs for name in (CONFIG, RECORDS)} <= self.members:
                 raise zipfile.BadZipFile(path)
         except FileNotFoundError:
             raise
-        except (*DAMAGE, OSError):  # also a folder
+        except (*DAMAGE, OSError):  # also a folder, and an archive beyond all limits
             self._search()
 
     @property
     def run_names(self) -> list[str]:
         """The runs that have a config."""
         parts = (name.partition("/") for name in self.members)
-        return sorted(run for run, _, name in parts if name == CONFIG)
+        return sorted(run for run, _, name in parts if name == CONFIG and is_plain(run))
 
     def read(self, name: str) -> bytes | None:
         """Return a member; None if it is missing or damaged."""
@@ -112,7 +115,7 @@ def read_run_file(study: Path, run: str, name: str) -> bytes | None:
     folder = study / run
     if (folder / CONFIG).exists() or (archive := _find(study, run)) is None:
         with contextlib.suppress(OSError):
-            return (folder / name).read_bytes()
+            return read_regular(folder / name)
         return None
     return archive.read(f"{run}/{name}")
 
@@ -124,7 +127,7 @@ def read_config(study: Path, run: str) -> Any:
 
 def archive_runs(study: Path, runs: Sequence[str]) -> None:
     """Move the folders of runs into the archive; one without a folder is skipped."""
-    folders = [study / run for run in runs if (study / run / CONFIG).exists()]
+    folders = [study / run for run in runs if _fits(study / run)]
     for group in _groups(folders):
         last = max((int(path.stem) for path in _files(study)), default=0)
         _write(study / FOLDER / f"{last + 1:05}.zip", group)
@@ -148,15 +151,27 @@ def restore_run(study: Path, run: str) -> Path:
     if not os.access(study, os.W_OK):
         target = temporary_folder("run")
         (target / USER_CODE).symlink_to((study / USER_CODE).resolve())
-    names = [name for name in archive.members if name.startswith(f"{run}/")]
-    for name in sorted(names, key=lambda name: name == f"{run}/{CONFIG}"):
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        (target / name).write_bytes(archive.read(name) or b"")
+    names = [n for n in archive.members if n.startswith(f"{run}/") and not n.endswith("/")]
+    paths = all_below(target, sorted(names, key=lambda name: name == f"{run}/{CONFIG}"))
+    for name, path in paths.items():
+        with writing(path):
+            path.write_bytes(archive.read(name) or b"")
     return target / run
 
 
+def _fits(folder: Path) -> bool:
+    """Return whether the folder of a run is there, and an archive gives all of its files again."""
+    files = [path for path in folder.rglob("*") if not path.is_dir()]
+    try:
+        all_below(folder, (path.relative_to(folder).as_posix() for path in files))
+    except UserError:
+        return False
+    return (folder / CONFIG).exists()
+
+
 def _files(study: Path) -> list[Path]:
-    return sorted(path for path in (study / FOLDER).glob("[0-9]*.zip") if path.exists())
+    found = (study / FOLDER).glob("[0-9]*.zip")
+    return sorted(path for path in found if path.is_file() or path.is_dir())  # no pipe
 
 
 def _find(study: Path, run: str) -> Archive | None:
@@ -171,6 +186,7 @@ def _open(path: Path, _changed: int) -> Archive:
 def _scan(data: bytes) -> dict[str, bytes]:
     """Return the members whose headers, content and checksums are whole."""
     found, at = dict[str, bytes](), 0
+    left = most_bytes(len(data))
     while (at := data.find(b"PK\3\4", at)) >= 0:
         begin, at = at, at + 4
         with contextlib.suppress(struct.error, zlib.error, ValueError):
@@ -178,7 +194,9 @@ def _scan(data: bytes) -> dict[str, bytes]:
             method, checksum, packed, _, name_size, extra = fields
             content = begin + 30 + name_size + extra
             text = data[content : content + packed]
-            text = zlib.decompress(text, -15) if method == zipfile.ZIP_DEFLATED else text
+            if method == zipfile.ZIP_DEFLATED:
+                text = zlib.decompressobj(-15).decompress(text, max(1, left))
+                left -= len(text)
             if zlib.crc32(text) == checksum:
                 found[data[begin + 30 : begin + 30 + name_size].decode()] = text
                 at = content + packed  # a checkpoint has members of its own

@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.foreign import no_link, read_regular
 from lmzoo.lab.store.writer import retry
 
 UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -231,7 +232,7 @@ class Store:
     def read(self, name: str) -> bytes | None:
         """Return the content of a file, or None if there is no such file."""
         try:
-            return (self.path / name).read_bytes()
+            return read_regular(self.path / name)
         except FileNotFoundError:
             return None
 
@@ -261,7 +262,7 @@ class Store:
     def overwrite(self, name: str, data: Content) -> None:
         """Write a file in place, which a death may leave torn: its reader must notice that."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(self.path / name, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
+        with os.fdopen(no_link(self.path / name, os.O_RDWR | os.O_CREAT), "r+b") as file:
             self._check_lock()
             file.writelines([data] if isinstance(data, bytes) else data)
             file.truncate()
@@ -271,7 +272,7 @@ class Store:
         """Append a line and flush it to disk; an incomplete last line is removed first."""
         self.path.mkdir(parents=True, exist_ok=True)
         data = line.encode() + b"\n"
-        with (self.path / name).open("a+b", buffering=0) as file:
+        with open(self.path / name, "a+b", buffering=0, opener=no_link) as file:
             self._check_lock()
             size = _remove_incomplete_line(file)
             try:
@@ -347,7 +348,7 @@ class Store:
         path = self.path / name
         partial = path.with_name(UNFINISHED.format(name, os.getpid()))
         try:
-            with partial.open("wb") as file:
+            with open(partial, "wb", opener=no_link) as file:
                 file.writelines([data] if isinstance(data, bytes) else data)
                 if sync:
                     file.flush()

@@ -31,6 +31,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from lmzoo.base.foreign import all_below
 from lmzoo.lab.store import records as files
 from lmzoo.lab.store.archive import archives
 from lmzoo.lab.store.local import Store
@@ -179,7 +180,7 @@ def unpack(store: Store, worker: str) -> None:
         LOG.warning("%s/%s is damaged; its runs go on from their own folders", pack, SEGMENT)
         events, states = {}, {}
     archived = set[str]().union(*(archive.run_names for archive in archives(store.path)))
-    for run in sorted(events.keys() | states.keys()):
+    for run in all_below(store.path, sorted(events.keys() | states.keys())):
         if run in archived and (store / run).read(files.CONFIG) is None:
             continue  # it has ended
         state, rows = states.get(run, ({}, []))

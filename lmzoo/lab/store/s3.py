@@ -35,7 +35,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lmzoo.base.errors import UserError
+from lmzoo.base.errors import UserError, writing
+from lmzoo.base.foreign import all_below
 from lmzoo.lab.store.local import (
     THREADS,
     Content,
@@ -316,10 +317,11 @@ class S3Store(Store):
         folder = temporary_folder("fetched")
         wanted = tuple(patterns)
         names = [n for n in self.names() if any(fnmatch(Path(n).name, p) for p in wanted)]
+        paths = all_below(folder, names)
         for name, found in self._get_together(names):
             if found is not None:
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                (folder / name).write_bytes(found.data)
+                with writing(paths[name]):
+                    paths[name].write_bytes(found.data)
         return folder
 
     def names(self) -> list[str]:

@@ -5,21 +5,22 @@ has the hash, and the folder from which each module was imported:
 
     "user_code": {"hash": ..., "modules": {"mingru": "/home/me/study"}}
 
-`user_code/HASH` in the store has a copy of the files, from which the modules are imported unless
-the files in the recorded folder are unchanged. A run folder from somebody else could run any code
-that way. So a command imports only code that a run of this account has saved (its digest is in
-`trust_file()`), or all code if the user trusts it (`--trust`, or LMZOO_TRUST=1).
+`user_code/HASH` in the store has a copy of the files, which counts unless those in the recorded
+folder are unchanged. A run folder from somebody else could run any code that way. So a command
+imports only code that a run of this account has saved (`trust.py`), or all code if the user trusts
+it (`--trust`, or LMZOO_TRUST=1). What was read and trusted is what runs: the bytes are written into
+a private folder, from which Python imports. The folders of others are never on `sys.path`, and no
+other file of theirs is reached: no `__pycache__`, no module of the name of a library.
 
 The files of a module are its own and those that it imports from the same folder, at any depth; in a
 package, all files of the package. Only `.py` files count.
 """
 
 import ast
-import contextlib
 import functools
-import hashlib
 import logging
 import os
+import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Mapping
@@ -29,8 +30,10 @@ from typing import Any
 
 from lmzoo.base import own_parts as plugins
 from lmzoo.base.errors import UserError
+from lmzoo.base.foreign import all_below, below, checked, read_regular
 from lmzoo.lab.store.local import Store, temporary_folder
 from lmzoo.lab.store.records import USER_CODE
+from lmzoo.lab.store.trust import digest_of, is_trusted, trust
 
 LOG = logging.getLogger("lmzoo")
 PACKAGE = __name__.partition(".")[0]
@@ -65,14 +68,7 @@ class UserCode:
 
 def files_hash(files: Files) -> str:
     """Return the hash of paths and contents, 12 hexadecimal digits."""
-    return _digest(files)[:12]
-
-
-def _digest(files: Files) -> str:
-    digest = hashlib.sha256()
-    for path, content in sorted(files.items()):
-        digest.update(f"{path}\0{len(content)}\0".encode() + content)
-    return digest.hexdigest()
+    return digest_of(files.items())[:12]
 
 
 def user_code(modules: Iterable[str]) -> UserCode:
@@ -84,14 +80,15 @@ def user_code(modules: Iterable[str]) -> UserCode:
     return code
 
 
-def load(facts: Mapping[str, Any], copy: Path, *, own: bool = False) -> None:
+def load(facts: Mapping[str, Any], copies: Path, *, own: bool = False) -> None:
     """Import the modules of a run, and log a warning if their source has changed since.
 
-    `facts` are `user_code` of the run's config, and `copy` is the folder with the copy of the
-    files. A `UserError` says that another version of a module is imported already, that the copy is
-    damaged, or that nobody trusts the code. `own`: this account has sent it.
+    `facts` are `user_code` of the run's config, and `copies` is the folder with the copies of the
+    files of all runs. A `UserError` says that another version of a module is imported already, that
+    the copy is damaged, or that nobody trusts the code. `own`: this account has sent it.
     """
-    modules, names = facts["modules"], ", ".join(facts["modules"])
+    modules, names = _plain_modules(facts), ", ".join(facts["modules"])
+    copy = below(copies, facts["hash"])
     imported = user_code(name for name in modules if name in sys.modules)
     if imported.hash == facts["hash"]:
         return
@@ -100,7 +97,8 @@ def load(facts: Mapping[str, Any], copy: Path, *, own: bool = False) -> None:
         files |= _files_below(Path(root), name)
     if files_hash(files) != facts["hash"]:
         changed = bool(files)
-        files = {p.relative_to(copy).as_posix(): p.read_bytes() for p in copy.rglob("*.py")}
+        found = checked(path.relative_to(copy).as_posix() for path in copy.rglob("*.py"))
+        files = {name: read_regular(below(copy, name)) for name in found}
         if files_hash(files) != facts["hash"]:
             state = "is damaged" if files else "does not exist"
             raise UserError(f"the source of {names} has changed, and its copy {copy} {state}")
@@ -110,39 +108,55 @@ def load(facts: Mapping[str, Any], copy: Path, *, own: bool = False) -> None:
     if any(files.get(path) != content for path, content in imported.files.items()):
         raise UserError(
             f"{names}: the version of the run differs from the one that is imported; its source "
-            f"is in {copy}; put that folder first in PYTHONPATH"
+            f"is in {copy}; open the run in another process"
         )
-    if not own and not _is_trusted(files):
-        raise UserError(
-            f"the run brings code of its own ({names}) that no run of this account has saved; "
-            f"read {copy}, then repeat the command with --trust"
-        )
+    for name in modules:
+        file = name.replace(".", "/")
+        if not {f"{file}.py", f"{file}/__init__.py"} & files.keys():
+            raise UserError(f"the config of the run names {name}, which is none of its files")
+    if not own:
+        _check_trust(files, names, copy)
+        root = temporary_folder("code")
+        for name, path in all_below(root, files).items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(files[name])
+        modules = dict.fromkeys(modules, str(root))
     for name, root in modules.items():
         plugins.import_from(root, name)
 
 
-def trust_file() -> Path:
-    """Return the file with the digests of the code that this account has saved."""
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
-    return Path(data) / PACKAGE / "trusted_code"
+def _plain_modules(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return module and folder of each; a `UserError` if the config has anything else there."""
+    modules = facts.get("modules") if isinstance(facts, Mapping) else None
+    if not isinstance(modules, Mapping) or not re.fullmatch("[0-9a-f]{12}", str(facts.get("hash"))):
+        raise UserError(
+            f"the config of the run is damaged: its {USER_CODE} is {ascii(facts)[:200]}"
+        )
+    for name, root in modules.items():
+        identifiers = all(part.isidentifier() for part in name.split("."))
+        if not identifiers or not isinstance(root, str) or "\0" in root:
+            raise UserError(f"the config of the run names {ascii(name)[:200]}, which is no module")
+    return dict(modules)
 
 
-def _is_trusted(files: Files) -> bool:
-    if os.environ.get(plugins.TRUST, "") not in ("", "0"):
-        return True
-    try:
-        return _digest(files) in trust_file().read_text(encoding="ascii").split()
-    except (OSError, RuntimeError, ValueError):  # no home
-        return False
+def _check_trust(files: Files, names: str, copy: Path) -> None:
+    """Raise a `UserError` unless this account or the user trusts these files."""
+    digest = digest_of(files.items())
+    if is_trusted(digest):
+        return
+    if os.environ.get(plugins.TRUST, "") in ("", "0"):
+        raise UserError(
+            f"the run brings code of its own ({names}) that no run of this account has saved; "
+            f"read {copy}, then repeat the command with --trust"
+        )
+    listed = ", ".join(sorted(files))
+    LOG.warning("--trust runs the code of the run: %s, SHA-256 %s", listed, digest[:16])
 
 
 def save(code: UserCode, store: Store) -> None:
     """Write the files of some code into `user_code/HASH` of a store, if there are any."""
-    if code and not _is_trusted(code.files):
-        with contextlib.suppress(OSError, RuntimeError):  # no home: opening the runs needs --trust
-            trust_file().parent.mkdir(parents=True, exist_ok=True)
-            with trust_file().open("a", encoding="ascii") as file:
-                file.write(_digest(code.files) + "\n")
+    if code:
+        trust(digest_of(code.files.items()))
     for path, content in code.files.items():
         folder = store / USER_CODE / code.hash
         *parents, name = path.split("/")
@@ -156,7 +170,7 @@ def import_shipped(code: UserCode) -> None:
     """Import code that another process has sent, from the sender's files if they are here too."""
     folder = temporary_folder("code")  # until the process ends: a module may import late
     save(code, Store(folder))
-    load(code.facts, folder / USER_CODE / code.hash, own=True)
+    load(code.facts, folder / USER_CODE, own=True)
 
 
 @functools.cache
@@ -179,13 +193,15 @@ def _module_code(name: str) -> UserCode:
 def _files_below(root: Path, name: str) -> Files:
     """Return the files of a module that is imported from the folder `root`."""
     files: Files = {}
+    if not root.is_dir():
+        return files
     others = root in {Path(sysconfig.get_path(key)) for key in ("purelib", "platlib", "stdlib")}
     pending = {name}
     while pending:
         for path in _module_files(root, pending.pop()):
             relative = path.relative_to(root).as_posix()
             if relative not in files:
-                files[relative] = path.read_bytes()
+                files[relative] = read_regular(path)
                 if not others:  # the folder has packages of other people
                     pending |= _imports(files[relative])
     return files

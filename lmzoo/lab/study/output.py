@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from lmzoo.base.foreign import no_link
+
 OUTPUT = "output.txt"
 MOST = 1 << 20
 """Bytes of the file; then its first half is left out."""
@@ -27,7 +29,10 @@ class Output(io.RawIOBase):
 
     def write(self, data: Any, /) -> int:
         part = bytes(data)[-MOST:]
-        with contextlib.suppress(OSError), self._path.open("ab") as file:  # a full disk
+        with (
+            contextlib.suppress(OSError),
+            open(self._path, "ab", opener=no_link) as file,
+        ):  # a full disk
             if file.tell() + len(part) > MOST:
                 end = self._path.read_bytes()[-MOST // 2 :]
                 self._path.write_bytes(LEFT_OUT + end[end.find(b"\n") + 1 :])

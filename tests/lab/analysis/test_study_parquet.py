@@ -90,7 +90,7 @@ def test_invalid_files_and_stores_are_refused_in_one_line(toy: ToyStudy, tmp_pat
         "has no study.json": lambda: save_study(tmp_path, file),
         "is not a file of records": lambda: load_study(toy.path.with_suffix(".parquet")),
         "has no columns": lambda: load_study(tmp_path / "other.parquet"),
-        "outside": lambda: load_study(tmp_path / "outside.parquet"),
+        "is refused": lambda: load_study(tmp_path / "outside.parquet"),
     }
     pl.DataFrame({"x": [1]}).write_parquet(tmp_path / "other.parquet")
     frame = pl.read_parquet(file)

@@ -12,7 +12,14 @@ import pytest
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store import writer as retry_module
-from lmzoo.lab.store.local import TEMPORARY, Store, delete_abandoned, is_alive, temporary_folder
+from lmzoo.lab.store.local import (
+    TEMPORARY,
+    UNFINISHED,
+    Store,
+    delete_abandoned,
+    is_alive,
+    temporary_folder,
+)
 from tests.lab.store.small_disk import fill_disk, small_disk
 
 
@@ -198,3 +205,21 @@ def test_the_folder_of_a_living_process_and_files_of_others_stay(tmp_path):
         assert {*tmp_path.iterdir()} == {*others, tmp_path / name}
         assert [*others[2].iterdir()]
         living.communicate("\n")
+
+
+@pytest.mark.parametrize("action", ["append", "overwrite", "write", "read"])
+def test_a_link_or_a_pipe_in_a_shared_store_leads_nowhere(action, tmp_path):
+    """Whoever can write into the store plants them; a file of the account outside stays."""
+    store, outside = Store(tmp_path / "run"), tmp_path / "bashrc"
+    outside.write_text("mine\n")
+    store.path.mkdir()
+    if action == "read":
+        os.mkfifo(store.path / "x")
+        with pytest.raises(UserError, match="a pipe or a device"):
+            store.read("x")
+        return
+    planted = UNFINISHED.format("x", os.getpid()) if action == "write" else "x"
+    (store.path / planted).symlink_to(outside)
+    with pytest.raises((OSError, UserError), match="symbolic links"):
+        getattr(store, action)("x", "theirs" if action == "append" else b"theirs")
+    assert outside.read_text() == "mine\n"

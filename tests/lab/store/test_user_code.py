@@ -1,6 +1,10 @@
 """The code of a user's parts: which files it has, its identity, and how it is imported again."""
 
+import contextlib
+import marshal
 import sys
+from importlib import import_module
+from importlib.util import MAGIC_NUMBER, cache_from_source
 from pathlib import Path
 from types import ModuleType
 
@@ -12,7 +16,8 @@ from lmzoo.base.own_parts import import_source
 from lmzoo.data.corpus import open_corpus
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import USER_CODE
-from lmzoo.lab.store.user_code import UserCode, _module_code, load, save, trust_file, user_code
+from lmzoo.lab.store.trust import is_trusted, trust, trust_file
+from lmzoo.lab.store.user_code import UserCode, _module_code, load, save, user_code
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.run import identity_config
 from tests.own_part_files import own_parts as own_parts
@@ -114,9 +119,9 @@ def test_the_copy_is_imported_unless_the_source_is_the_same(
         own_parts.rename(tmp_path / "away")
     forget("own_mingru", "own_gate")
     sys.path.remove(str(own_parts))
-    load(code.facts, copy)
-    root = own_parts if state == "same" else copy
-    assert str(sys.modules["own_mingru"].__file__) == str(root / "own_mingru.py")
+    load(code.facts, copy.parent)
+    places = {str(own_parts), str(copy)}
+    assert not places & {*sys.path, str(Path(sys.modules["own_mingru"].__file__ or "").parent)}
     assert ("own_mingru has changed since the run" in caplog.text) is (state == "changed")
 
 
@@ -126,15 +131,17 @@ def test_another_version_and_a_copy_that_is_not_the_code_are_refused(
     copy = saved(code, tmp_path / "store")
     (own_parts / "own_gate.py").write_text("from torch import sigmoid as gate\n")
     forget("own_gate")
-    with pytest.raises(UserError, match=r"differs from the one that is imported; .* PYTHONPATH"):
-        load(code.facts, copy)
+    with pytest.raises(
+        UserError, match=r"differs from the one that is imported; .* another process"
+    ):
+        load(code.facts, copy.parent)
     forget("own_mingru")
     (copy / "own_gate.py").write_text("")
     with pytest.raises(UserError, match="is damaged"):
-        load(code.facts, copy)
+        load(code.facts, copy.parent)
     copy.rename(tmp_path / "elsewhere")
     with pytest.raises(UserError, match="does not exist"):
-        load(code.facts, copy)
+        load(code.facts, copy.parent)
 
 
 @pytest.mark.parametrize("where", ["the recorded folder", "the copy"])
@@ -145,17 +152,62 @@ def test_code_that_another_account_has_saved_is_not_run(
     if where == "the copy":
         own_parts.rename(tmp_path / "away")
     forget("own_mingru", "own_gate")
-    load(code.facts, copy)
+    load(code.facts, copy.parent)
     forget("own_mingru", "own_gate")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "another account"))
     with pytest.raises(UserError, match=r"own_mingru.* no run of this account .*--trust"):
-        load(code.facts, copy)
+        load(code.facts, copy.parent)
     assert "own_mingru" not in sys.modules
     monkeypatch.setenv("LMZOO_TRUST", "1")
-    load(code.facts, copy)
+    load(code.facts, copy.parent)
 
 
-def test_trust_is_kept_in_the_home_of_an_account(tmp_path, monkeypatch):
-    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+@pytest.mark.parametrize("how", ["bytecode", "library", "module"])
+def test_only_the_bytes_that_were_trusted_are_reached(
+    how: str, code: UserCode, tmp_path: Path
+) -> None:
+    copy, marker = saved(code, tmp_path / "store"), tmp_path / "executed"
+    evil = compile(f"open({str(marker)!r}, 'w')", "evil", "exec")
+    name = "own_mingru" if how == "bytecode" else "a_library"
+    target = copy / f"{name}.pyc"
+    flags = b"\0\0\0\0"
+    if how == "bytecode":
+        target = Path(cache_from_source(str(copy / "own_mingru.py")))
+        flags = b"\1\0\0\0"  # by a hash that Python does not check
+    target.parent.mkdir(exist_ok=True)
+    target.write_bytes(MAGIC_NUMBER + flags + bytes(8) + marshal.dumps(evil))
+    forget("own_mingru", "own_gate")
+    facts = code.facts | {"modules": {"own_mingru": str(copy)}}
+    if how == "module":
+        facts["modules"] = {**facts["modules"], "a_library": str(copy)}
+        with pytest.raises(UserError, match="a_library, which is none of its files"):
+            load(facts, copy.parent)
+    else:
+        load(facts, copy.parent)
+    with contextlib.suppress(ImportError):
+        import_module("a_library")
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("modules", "of_hash"),
+    [(["own"], "0" * 12), ({"../own": ""}, "0" * 12), ({"own": 1}, "0" * 12), ({}, "../" * 4)],
+)
+def test_a_config_that_names_no_modules_is_one_line(modules, of_hash, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="the config of the run"):
+        load({"hash": of_hash, "modules": modules}, tmp_path)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o606, 0o660])
+def test_trust_is_a_private_file_in_the_home_of_an_account(mode, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", "data")  # of the working folder, which may be a stranger's
     monkeypatch.setenv("HOME", str(tmp_path))
+    trust("first")
     assert trust_file().is_relative_to(tmp_path / ".local/share")
+    assert trust_file().stat().st_mode & 0o777 == 0o600
+    trust_file().chmod(mode)
+    assert is_trusted("first") is (mode == 0o600)
+    trust("second")
+    assert [is_trusted("first"), is_trusted("second")] == [mode == 0o600, True]
+    monkeypatch.setattr("os.geteuid", lambda: 12345)
+    assert not is_trusted("second")

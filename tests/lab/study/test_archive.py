@@ -183,7 +183,7 @@ def test_a_run_in_a_store_that_cannot_be_written_is_unpacked_elsewhere(undisturb
     run = next(path.parent.name for path in undisturbed.glob(f"*/{CONFIG}"))
     records = (undisturbed / run / RECORDS).read_bytes()
     archive_runs(undisturbed, [run])
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != undisturbed)
     folder = restore_run(undisturbed, run)
     assert (folder / RECORDS).read_bytes() == records
     assert not (undisturbed / run).exists()

@@ -31,6 +31,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
+from lmzoo.base.foreign import no_link
 from lmzoo.lab.store.labels import curves_name, display_label
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import BOARD, Record
@@ -123,7 +124,7 @@ class RunWriter:
                     if self._path is None:
                         self._store.path.mkdir(parents=True, exist_ok=True)
                         self._path = self._store.path / self._name
-                    with self._path.open("ab") as file:
+                    with open(self._path, "ab", opener=no_link) as file:
                         file.write(data.getvalue())
                 else:
                     self._kept.append(data.getvalue())

@@ -1,0 +1,129 @@
+"""The one door for names and archives that somebody else wrote. Standard library only.
+
+A member of an archive, a key of a bucket, a name in a file of records or of a module becomes a path
+below one folder here, or a `UserError` that has the name. What any system reads otherwise is
+refused: absolute paths, `..`, drives, backslashes, control characters, names that Windows reserves,
+names that differ only by case or by the normalisation of Unicode, links out of the folder, pipes.
+"""
+
+import os
+import re
+import stat
+import unicodedata
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from lmzoo.base.errors import UserError
+
+FORBIDDEN = re.compile(
+    "[\0-\x1f\x7f-\x9f\\\\\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
+"""Control and invisible characters, backslashes, and bytes that are no UTF-8."""
+RESERVED = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9¹²³])(\..*)?|[a-z]:.*|.*[. ]", re.I | re.S)
+"""Devices and drives of Windows, and ends that it drops."""
+PART, WHOLE = 255, 1024
+"""Most bytes of a part of a name, and of a name."""
+MEMBERS, LEAST, RATIO = 1_000_000, 2**28, 200
+"""Most members of an archive. Its content may have the larger of LEAST bytes and RATIO times its
+own size."""
+
+
+def parts_of(name: str) -> list[str]:
+    """Return the parts of a foreign name; a `UserError` if it is no path below a folder."""
+    parts = name.split("/") if isinstance(name, str) else [""]
+    if not all(map(is_plain, parts)) or len(name) > WHOLE:
+        raise _refusal(name, "it is no plain path below one folder")
+    return parts
+
+
+def is_plain(part: str) -> bool:
+    """Return whether a part of a foreign name is one on any system."""
+    if part in ("", ".", "..") or FORBIDDEN.search(part) or RESERVED.fullmatch(part):
+        return False
+    return len(part.encode()) <= PART
+
+
+def _refusal(name: object, why: str) -> UserError:
+    return UserError(
+        f"the name {ascii(name)[:200]} is refused, as {why}; whoever wrote it may mean harm"
+    )
+
+
+def below(root: Path, name: str) -> Path:
+    """Return the path that a foreign name means below `root`, links followed."""
+    path = root.joinpath(*parts_of(name))
+    try:
+        inside = path.resolve().is_relative_to(root.resolve())
+        if inside and path.exists() and not (path.is_file() or path.is_dir()):
+            raise _refusal(name, "it is a pipe or a device")
+    except (OSError, RuntimeError):  # a loop of links
+        inside = False
+    if not inside:
+        raise _refusal(name, f"it is a link out of {root}")
+    return path
+
+
+def checked(names: Iterable[str]) -> list[str]:
+    """Return foreign names that are to be in one folder; two that may be one file are refused."""
+    known: dict[str, str] = {}
+    """Each name and each folder above it, as a system that ignores case and form sees it."""
+    folders = set[str]()
+    files = list(dict.fromkeys(names))
+    for name in files:
+        parts = parts_of(name)
+        for end in range(1, len(parts) + 1):
+            start = "/".join(parts[:end])
+            form = unicodedata.normalize("NFKC", start).casefold()
+            if known.setdefault(form, start) != start:
+                raise _refusal(name, f"{known[form]!a} differs from it by case or form only")
+            if end < len(parts):
+                folders.add(start)
+    if both := sorted(folders & {*files}):
+        raise _refusal(both[0], "it is a file and a folder")
+    return files
+
+
+def all_below(root: Path, names: Iterable[str]) -> dict[str, Path]:
+    """Return the path of each foreign name below `root`; see `below` and `checked`."""
+    return {name: below(root, name) for name in checked(names)}
+
+
+def read_regular(path: str | Path) -> bytes:
+    """Return the content of a file; a `UserError` if it is a pipe or a device, without end."""
+    with open(path, "rb", opener=_open_at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise _refusal(str(path), "it is a pipe or a device")
+        return file.read()
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def no_link(path: Path | str, flags: int) -> int:
+    """Open a file to write it; in a shared store, a link could lead to any file of this account."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+def most_bytes(packed: int) -> int:
+    """Return how large the content of an archive of so many bytes may be."""
+    return max(LEAST, RATIO * packed)
+
+
+def check_archive(archive: zipfile.ZipFile, path: str | Path, packed: int) -> None:
+    """Raise a `UserError` if a zip file has too many members, too large ones, links or devices.
+
+    `zipfile` reads no more of a member than the size that is checked here.
+    """
+    members = archive.infolist()
+    size = sum(member.file_size for member in members)
+    if len(members) > MEMBERS or size > most_bytes(packed):
+        raise UserError(
+            f"{path} has {len(members):,} members of {size:,} bytes in {packed:,}, more than any "
+            "archive of lmzoo; whoever wrote it may mean harm"
+        )
+    for member in members:
+        kind = stat.S_IFMT(member.external_attr >> 16)
+        if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+            raise _refusal(member.filename, "it is a link, a pipe or a device")
