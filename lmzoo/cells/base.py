@@ -3,8 +3,14 @@
 `project` computes everything that does not depend on the state, for all positions at once. `step`
 is the recurrence. `scan` runs the recurrence over a sequence: on a CPU with a kernel if the cell
 has one, otherwise with a loop over `step`.
+
+A recurrence computes in float32 at least (`scan`, `scan_from`, `advance`). In bfloat16 and float16
+a count stops at 256 or 2,048, a gate near 1 becomes 1, and a sum loses what is small: under
+autocast products only are rounded, and after `.to(torch.bfloat16)` the weights and the outputs.
 """
 
+import functools
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,15 +20,38 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils._pytree import tree_map
 
 from lmzoo.base.registry import Registry
 from lmzoo.functional.parameters import Draw, Undecayed, draw_matrices, uniform
+from lmzoo.functional.precision import HALF, single
 from lmzoo.kernels.tokens import TokenInputs, map_vectors, take_rows
 
 Inputs = Tensor | TokenInputs
 """Inputs of a scan: vectors (B, T, E), or token ids (B, T) with an embedding table (V, E)."""
 State = tuple[Tensor, ...]
 """The state of a cell; the first tensor is h, (B, H)."""
+
+
+def in_single_precision(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a method of a cell, a function of inputs and a state, compute in float32 at least."""
+
+    @functools.wraps(method)
+    def computed(cell: "Cell", x: Inputs, state: Tensor | State) -> Any:
+        dtype = x.table.dtype if isinstance(x, TokenInputs) else x.dtype
+        if dtype not in HALF:
+            return method(cell, x, state)
+        tensors = itertools.chain(cell.named_parameters(), cell.named_buffers())
+        weights = {name: single(tensor) for name, tensor in tensors}
+        exact = map_vectors(single, x), tree_map(single, state)
+        found = functional_call(cell, weights, (method, *exact))
+        if isinstance(found, Tensor):
+            return found.to(dtype)
+        outputs, state = found
+        return outputs.to(dtype), state
+
+    return computed
 
 
 _DEPTH: ContextVar[tuple[int, int]] = ContextVar("depth", default=(1, 1))
@@ -70,6 +99,10 @@ class Cell(nn.Module, ABC):
         self.depth = _DEPTH.get()
         """The number of this layer in its stack, from 1, and how many there are."""
 
+    def forward(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method of the cell; `functional_call` needs it."""
+        return method(self, *arguments)
+
     @abstractmethod
     def project(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T G"]:
         """Compute the part of the steps that depends on the inputs only, for all positions."""
@@ -96,6 +129,7 @@ class Cell(nn.Module, ABC):
         """Map unconstrained vectors to valid initial states; the identity for most cells."""
         return vectors
 
+    @in_single_precision
     def scan(self, x: Inputs, start: Float[Tensor, "B S"]) -> Float[Tensor, "B T H"]:
         """Return the outputs of all steps, from the initial states `start`."""
         outputs = self.fast_scan(x, start)
@@ -110,6 +144,7 @@ class Cell(nn.Module, ABC):
         """Compute `scan` with a loop over `step`: the reference for `fast_scan`."""
         return self.naive_scan_from(x, self.initial_state(start))[0]
 
+    @in_single_precision
     def scan_from(self, x: Inputs, state: State) -> tuple[Float[Tensor, "B T H"], State]:
         """Return the outputs of all steps from a state, and the state after them.
 
@@ -131,21 +166,22 @@ class Cell(nn.Module, ABC):
         """Compute `scan_from` with a loop over `step`."""
         outputs = []
         x = x.vectors() if isinstance(x, TokenInputs) else x
-        for projected in self.project(x).unbind(1):
+        for projected in single(self.project(x)).unbind(1):
             y, state = self.step(projected, state)
             outputs.append(y)
         return torch.stack(outputs, dim=1) if outputs else x, state  # E = H
 
     def project_inputs(self, x: Inputs) -> Float[Tensor, "B T G"]:
         """Project all positions; of tokens, each row of the table once."""
-        projected = map_vectors(self.project, x)
+        projected = map_vectors(lambda vectors: single(self.project(vectors)), x)
         if not isinstance(projected, TokenInputs):
             return projected
         return take_rows(projected.table, projected.tokens)
 
+    @in_single_precision
     def advance(self, x: Float[Tensor, "B E"], state: State) -> tuple[Float[Tensor, "B H"], State]:
         """Compute one step of `scan` from the input itself: (output, next state)."""
-        return self.step(self.project(x[:, None])[:, 0], state)
+        return self.step(single(self.project(x[:, None]))[:, 0], state)
 
     @property
     def state_size(self) -> int | None:

@@ -161,7 +161,7 @@ class Retention(MatrixCell):
         if RetentionCut.ROTATION in self.config.cuts:
             return z, ()
         steps = projected.shape[1]
-        t = memory[0] + torch.arange(steps, device=projected.device, dtype=projected.dtype)
+        t = memory[0] + torch.arange(steps, device=projected.device)
         return {**z, "t": t[..., None, None]}, (memory[0] + steps,)
 
     def update(self, z: dict[str, Tensor]) -> Update:

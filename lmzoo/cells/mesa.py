@@ -19,6 +19,7 @@ from lmzoo.cells.matrix import Drawn, MatrixCell, head_size
 from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.functional.matrix_state import Update
 from lmzoo.functional.normalise import unit
+from lmzoo.functional.precision import single
 
 MesaCut = StrEnum("MesaCut", "BETA GAMMA CONVOLUTION UNIT NORM SOLVE RIDGE")
 LEAST = 0.25
@@ -133,6 +134,5 @@ class Mesa(MatrixCell):
 
 def _solve(system: Tensor, q: Tensor) -> Tensor:
     """Return system^(−1) q; in single precision at least, because LAPACK has no half."""
-    dtype = torch.promote_types(q.dtype, torch.float32)
-    solved: Any = torch.linalg.solve(system.to(dtype), q.to(dtype)[..., None])
+    solved: Any = torch.linalg.solve(single(system), single(q)[..., None])
     return solved[..., 0].to(q.dtype)

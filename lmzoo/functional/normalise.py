@@ -40,6 +40,7 @@ from torch import Tensor
 from lmzoo.base.config import OptionalName
 from lmzoo.base.errors import UserError
 from lmzoo.base.registry import Registry
+from lmzoo.functional.precision import single
 from lmzoo.kernels.dispatch import (
     Backward,
     CustomFunction,
@@ -215,7 +216,7 @@ def normalise_sequence(x: Float[Tensor, "B T E"], norm: Norm) -> Float[Tensor, "
     if norm is Norm.TIME_STD:
         return x / (x.std(dim=1, keepdim=True) + 1e-10)
     if norm is Norm.TIME_STD_CAUSAL:
-        return x / (_prefix_std(x) + 1e-5)
+        return x / (_prefix_std(single(x)) + 1e-5).to(x.dtype)
     return normalise_vectors(x, norm)
 
 
@@ -234,17 +235,18 @@ def normalise_next(
     if norm is not Norm.TIME_STD_CAUSAL:
         return normalise_vectors(x, norm), None
     if moments is None:
-        return x / (1 + 1e-5), (1, x, torch.zeros_like(x))
+        mean = single(x)
+        return x / (1 + 1e-5), (1, mean, torch.zeros_like(mean))
     n, mean, squares = moments
     new_mean = mean + (x - mean) / (n + 1)
     squares = squares + ((x - mean) * (x - new_mean)).clamp_min(0)
     std = (squares / n).clamp_min(1e-20).sqrt()
-    return x / (std + 1e-5), (n + 1, new_mean, squares)
+    return x / (std + 1e-5).to(x.dtype), (n + 1, new_mean, squares)
 
 
 def _prefix_std(x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T E"]:
     """Return the standard deviation of x_0..x_t (ddof 1); 1 at t = 0."""
-    n = torch.arange(1, x.shape[1] + 1, device=x.device, dtype=x.dtype)[:, None]
+    n = torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]
     mean = x.cumsum(1) / n
     # Welford's increments are sums of non-negative terms: no cancellation, no NaN.
     previous = torch.cat([x[:, :1], mean[:, :-1]], dim=1)

@@ -22,7 +22,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from lmzoo.functional.precision import single
 from lmzoo.functional.vmapped import is_vmapped
+from lmzoo.kernels.dispatch import without_autocast
 
 
 def attend(
@@ -41,23 +43,26 @@ def attend(
         return weighted_values(q, k, v, mask)
     logits = (q @ k.mT if path is None else _path_logits(q, k, *path)) / q.shape[-1] ** 0.5
     if log_forget is not None:
-        total = log_forget.cumsum(-1)
+        total = single(log_forget).cumsum(-1)
         logits = logits + total[..., -q.shape[-2] :, None] - total[..., None, :]
     if stick:
-        return _stick_breaking(logits, mask) @ v
+        return _stick_breaking(single(logits), mask).to(v.dtype) @ v
     logits = logits.masked_fill(~mask, -torch.inf)
     if sink is None:
-        return torch.softmax(logits, dim=-1) @ v
+        return torch.softmax(logits, dim=-1).to(v.dtype) @ v
     column = sink[:, None, None].expand(*logits.shape[:-1], 1)
-    return torch.softmax(torch.cat([logits, column], dim=-1), dim=-1)[..., :-1] @ v
+    weights = torch.softmax(torch.cat([logits, column], dim=-1), dim=-1)[..., :-1]
+    return weights.to(v.dtype) @ v
 
 
 def _path_logits(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Float[Tensor, "*N h Q M"]:
     count, rows = k.shape[-2], q.shape[-2]
-    a = (beta[..., None] * (w @ w.mT)).tril(-1)
-    read = (q @ w.mT).tril(count - rows)
-    solved = torch.linalg.solve_triangular(a, read, upper=False, left=False, unitriangular=True)
-    return q @ k.mT - (solved * beta[..., None, :]) @ (w @ k.mT).tril(-1)
+    q, k, w, beta = (single(part) for part in (q, k, w, beta))
+    with without_autocast(q):  # a solver of half precision does not exist
+        a = (beta[..., None] * (w @ w.mT)).tril(-1)
+        read = (q @ w.mT).tril(count - rows)
+        solved = torch.linalg.solve_triangular(a, read, upper=False, left=False, unitriangular=True)
+        return q @ k.mT - (solved * beta[..., None, :]) @ (w @ k.mT).tril(-1)
 
 
 def _stick_breaking(

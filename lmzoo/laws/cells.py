@@ -1,24 +1,30 @@
 """Laws of a recurrent cell: functions that take a cell in float64 and raise AssertionError."""
 
 import contextlib
+import copy
 import itertools
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, get_args, get_origin, get_type_hints
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmzoo.base.config import from_dict, to_dict
 from lmzoo.base.errors import UserError
 from lmzoo.base.seeds import derive_seed
 from lmzoo.cells.base import CELLS, Cell, Weights
 from lmzoo.cells.cuts import numbered
+from lmzoo.functional.precision import HALF
 from lmzoo.laws.probes import disturb
 from lmzoo.laws.tiny import FINE, assert_close
 
 CellLaw = Callable[[Cell], None]
 WIDTH, LENGTH, COUNT = 3, 4, 2
+LONG = 2000
+ENDS = 100
+ROUNDED = 0.05
+"""What a decay that is rounded to three digits may lose over 2,000 tokens."""
 
 
 def build_cell(config: Any, width: int = WIDTH, length: int = LENGTH, seed: int = 0) -> Cell:
@@ -94,6 +100,34 @@ def law_the_state_has_the_declared_size(cell: Cell) -> None:
     else:
         sizes = f"{first} floats at the start and {last} at the end"
         assert {first, last} == {cell.state_size}, f"state_size is {cell.state_size}: {sizes}"
+
+
+def law_half_precision_lasts(cell: Cell) -> None:
+    """Of 2,000 tokens in half precision, the last are as near to float64 as the first.
+
+    Under autocast, and after `.to()`. A position above 256 is no number of bfloat16.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        exact = type(cell)(cell.config, cell.width, LONG).double()
+        for weight in exact.parameters():
+            if not weight.any():  # it hides what it multiplies; larger noise makes chaos
+                nn.init.normal_(weight, std=0.1)
+    x, start = inputs(exact, count=1)
+    with torch.no_grad():
+        expected = exact.scan(x, start)
+        for dtype, autocast in itertools.product(HALF, (True, False)):
+            kind = torch.float32 if autocast else dtype
+            rounded = copy.deepcopy(exact).to(kind)
+            with torch.autocast("cpu", dtype, enabled=autocast):
+                outputs = rounded.scan(x.to(kind), start.to(kind))
+            errors = (outputs - expected).norm(dim=(0, 2)) / expected.norm(dim=(0, 2)).mean()
+            first = errors[:ENDS].mean()
+            last = errors[-ENDS:].mean()
+            assert last <= 4 * first + ROUNDED, (
+                f"{dtype}{' autocast' if autocast else ''}: relative error {first:.2g} of the "
+                f"first {ENDS} tokens, {last:.2g} of the last"
+            )
 
 
 CELL_LAWS = tuple(law for name, law in globals().items() if name.startswith("law_"))

@@ -19,6 +19,7 @@ from lmzoo.cells.cuts import cuts_of
 from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.parameters import Undecayed
+from lmzoo.functional.precision import single
 from lmzoo.functional.sequence import previous_vectors
 
 Cut = StrEnum("Cut", "GATE SQUASH VALUE_PAST GATE_PAST RESIDUAL")
@@ -220,7 +221,7 @@ class H3Mixer(nn.Module):
     def kernel(self, length: int) -> Float[Tensor, "heads t"]:
         """Return the first taps c of the diagonal state spaces."""
         # In polar form: a state of frequency 0 then has no imaginary part, not even by rounding.
-        step = self.log_step.exp()[:, None]
+        step = single(self.log_step).exp()[:, None]
         real, imaginary = self.log_decay.exp() * step / 2, self.frequency * step / 2
         above = (1 + real).square() + imaginary.square()
         below = (1 - real).square() + imaginary.square()
@@ -240,7 +241,8 @@ class H3Mixer(nn.Module):
         k = causal_convolution(k, self.shift) + self.shift_skip * k
         q, k, v = (part.unflatten(-1, (-1, self.size)) for part in (q, k, v))
         products = k[..., :, None] * v[..., None, :]
-        s = causal_convolution(products, self.kernel(u.shape[1]))
+        kernel = self.kernel(u.shape[1]).to(products.dtype)
+        s = causal_convolution(products, kernel)
         s = s + self.skip[:, None, None] * products
         return self.output((q[..., None] * s).sum(-2).flatten(-2))
 
@@ -310,10 +312,10 @@ class BaseConvMixer(nn.Module):
     def _convolve(self, u: Tensor) -> Tensor:
         if not self.long:
             return self.short(nn.functional.pad(u.mT, (SHORT - 1, 0))).mT
-        j = torch.arange(u.shape[1], device=u.device, dtype=u.dtype)
+        j = torch.arange(u.shape[1], device=u.device, dtype=single(u).dtype)
         angle = 1e-4 * 2 * math.pi * j / self.length
         place = torch.stack([j / max(1, self.length - 1), angle.cos(), -angle.sin()], dim=-1)
-        kernel = self.taps(self.hidden(place).relu())
+        kernel = self.taps(self.hidden(place.to(u)).relu())
         return u + causal_convolution(u, kernel.mT)
 
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.blocks.attention import Attention, KeysAndValues
 from lmzoo.contract import Task, model
+from lmzoo.functional.precision import single
 from lmzoo.functional.softmax_attention import causal_mask
 from lmzoo.models.attention_model import AttentionConfig, AttentionModel
 
@@ -78,7 +79,8 @@ class StarTransformerCausal(AttentionModel):
     def encode(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
         count = x.shape[1]
         position = torch.arange(count, device=x.device)
-        h, r = x, x.cumsum(1) / (position + 1).to(x.dtype)[:, None]
+        h = x
+        r = (single(x).cumsum(1) / (position + 1)[:, None]).to(x.dtype)
         itself, prefix = position[:, None] == position, causal_mask(count, x.device)
         for layer, satellite in enumerate(self.satellites):
             left = nn.functional.pad(h[:, :-1], (0, 0, 1, 0))
@@ -94,8 +96,9 @@ class StarTransformerCausal(AttentionModel):
     def next_feature(
         self, x: Float[Tensor, "B 1 E"], position: int, cache: StarCache | None
     ) -> tuple[Float[Tensor, "B 1 E"], StarCache]:
-        total = x if cache is None else cache.total + x
-        h, r, left, satellites = x, total / (position + 1), [], []
+        total = single(x) if cache is None else cache.total + x
+        r = (total / (position + 1)).to(x.dtype)
+        h, left, satellites = x, [], []
         for layer, satellite in enumerate(self.satellites):
             context = [] if cache is None else [cache.left[layer]]
             context += [h, x, r] if self.config.relay else [h, x]

@@ -44,7 +44,11 @@ def decays(w: W, logits: Tensor, end: str = "") -> Tensor:
 
 
 def delta_rule(cell: Any, w: W, x: Tensor) -> Tensor:
-    """The cells with the delta rule, and their cuts; α decays before the first step of a token."""
+    """The cells with the delta rule, and their cuts; α decays before the first step of a token.
+
+    The feedback of Comba reads the state before, as `naive_chunk_comba` and both kernels of
+    flash-linear-attention do.
+    """
     n, c, steps, size = cell.heads, cell.config, cell.substeps, len(x)
     mixed = x @ torch.cat([w["q"], w["k"], w["v"]]).T
     mixed = conv(mixed, w["conv"]) if "conv" in w else F.silu(mixed)
@@ -55,6 +59,7 @@ def delta_rule(cell: Any, w: W, x: Tensor) -> Tensor:
         q = q - (w["skip"] * strength)[:, None] * k[:, 0]
     if "unit" not in c.cuts:
         q, k = (u / torch.sqrt(u.pow(2).sum(-1, keepdim=True) + 1e-6) for u in (q, k))
+    feedback = x.new_ones(n) if getattr(c, "unit_feedback", False) else strength
     alpha = x.new_ones(size, n, 1)
     if "alpha" in w:
         logits = x @ w["alpha"].T
@@ -80,9 +85,10 @@ def delta_rule(cell: Any, w: W, x: Tensor) -> Tensor:
             curvature = kept * curvature + new * k[t, 0] ** 2
             r = torch.log(curvature + 1e-6) - w["log_centre"][:, None]
             m = torch.exp(-math.log(1.5) * r / (1 + r.abs()))
-        state = alpha[t][..., None] * state
+        before, state = state, alpha[t][..., None] * state
         for i in range(steps):
-            known = torch.einsum("nkv,nk->nv", state, strength[:, None] * erase[t] * k[t, i])
+            read = before if cell.name == "comba" and "splr" not in c.cuts else state
+            known = torch.einsum("nkv,nk->nv", read, feedback[:, None] * erase[t] * k[t, i])
             known = 0 if "delta" in c.cuts else known
             error = beta[t, i][:, None] * (write[t] * v[t, i] - known)
             state = state + torch.einsum("nk,nv->nkv", k[t, i] * m, error)

@@ -1,8 +1,11 @@
 from typing import Annotated, Any
 
 import pytest
+import torch
+from torch import Tensor
 
 from lmzoo.base.config import config as cell_config
+from lmzoo.cells import gla
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.lru import RGLRU, RGLRUCut
@@ -22,10 +25,33 @@ def cell(request: pytest.FixtureRequest) -> Cell:
     return make(**request.param)
 
 
+LOOPS = ("slstm", "hm_lstm", "gated_feedback", "grid_lstm", "sru", "mgru")
+"""Cells that take seconds for 2,000 tokens."""
+
+
 @pytest.mark.parametrize("law", laws.UNCUT_LAWS, ids=lambda law: law.__name__)
 def test_every_cell_obeys_every_law(cell: Cell, law: laws.CellLaw) -> None:
     disturb(cell)
+    if law is laws.law_half_precision_lasts and cell.name in LOOPS:
+        pytest.skip("slow")
     law(cell)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LOOPS)
+def test_half_precision_lasts_in_slow_cells(name: str) -> None:
+    laws.law_half_precision_lasts(make(name))
+
+
+def test_the_law_sees_positions_in_half_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    rotate = gla.rotate
+
+    def rounded(x: Tensor, t: Tensor, last: float) -> Tensor:
+        return rotate(x, t.bfloat16().to(t.dtype) if x.dtype == torch.float32 else t, last)
+
+    monkeypatch.setattr(gla, "rotate", rounded)
+    with pytest.raises(AssertionError, match="autocast: relative error"):
+        laws.law_half_precision_lasts(make("retention"))
 
 
 def test_the_state_after_a_fast_scan_is_that_of_the_steps(cell: Cell) -> None:

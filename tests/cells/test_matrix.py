@@ -156,6 +156,8 @@ CASES: list[dict[str, Any]] = [
     {"name": "gated_deltanet2", "preconditioned": True},
     {"name": "gated_deltanet2", "beta_max": 2.0, "expand_v": 2},
     {"name": "comba", "cuts": ["feedback"], "beta_max": 2.0},
+    {"name": "comba", "unit_feedback": True},
+    {"name": "comba", "unit_feedback": True, "cuts": ["correction"]},
     {"name": "deltaproduct", "products": 1},
     *({"name": "mesa", "cuts": c} for c in ([], ["ridge", "beta"], ["solve"])),
     {"name": "mesa", "cuts": ["gamma", "norm", "unit"]},
