@@ -8,6 +8,7 @@ model.save("runs/mine")             lmzoo.load_run("runs/mine").fit(2) continues
 lmzoo.run_study(study)              a polars frame: the ranking
 """
 
+import contextlib
 import copy
 import dataclasses
 import json
@@ -28,6 +29,7 @@ from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
 from lmzoo.data.sequences import encode_sentence
 from lmzoo.decode import sample
 from lmzoo.kernels.dispatch import without_kernels
+from lmzoo.kernels.guest import evaluating, guest
 from lmzoo.lab.store.archive import restore_run
 from lmzoo.lab.store.pack_files import RUN
 from lmzoo.lab.store.records import CHECKPOINT, PREVIOUS, Record, RunFolder, epoch_records
@@ -105,8 +107,9 @@ class TextModel:
             epochs: Epochs to train.
             progress: Show a line of progress on stderr; None: in terminals and notebooks.
         """
-        seen = sys.stderr.isatty() or "ipykernel" in sys.modules
-        show = sys.stderr.write if (seen if progress is None else progress) else len
+        if progress is None:
+            progress = "ipykernel" in sys.modules or _is_terminal(sys.stderr)
+        show = _show if progress else len
         start, done = time.monotonic(), list[Record]()
         show(f"epoch 1 of {epochs} ...")
         for record in self.stream(epochs):
@@ -114,9 +117,7 @@ class TextModel:
             left = (time.monotonic() - start) / len(done) * (epochs - len(done))
             loss = record["valid_token"] or math.nan
             show(f"\repoch {len(done)} of {epochs}: validation loss {loss:.4f}, {left:.0f} s left ")
-            sys.stderr.flush()
         show("\n")
-        sys.stderr.flush()
         return done
 
     def save(self, folder: Path | str) -> Path:
@@ -150,10 +151,10 @@ class TextModel:
         if self.module.conditional:
             raise UserError(f"{self.module.name} reads a source; it cannot be exported")
         length = self.corpus.task.length
-        example = torch.full((1, length), START), torch.tensor([length])
         try:
-            with torch.no_grad(), without_kernels():
-                program = torch.export.export(_LogProb(self.module.eval()), example)
+            with self._inference(), without_kernels():
+                example = torch.full((1, length), START), torch.tensor([length])
+                program = torch.export.export(_LogProb(self.module), example)
         except Exception as error:  # torch raises many kinds
             reason = str(error).splitlines()[0]
             raise UserError(f"torch cannot export {self.module.name}: {reason}") from error
@@ -177,12 +178,12 @@ class TextModel:
         model = self.module
         if not model.generates or model.conditional:
             raise UserError(f"{model.name} does not predict a next token from the text before it")
-        prefix = torch.tensor([[START]])
-        if text:
-            tokens, _ = encode_sentence(self.corpus, text)
-            prefix = tokens[:, : -1 if self.corpus.ends else None]
-        with torch.no_grad():
-            probabilities = model.eval().next_log_prob(prefix)[0].exp()
+        with self._inference():
+            prefix = torch.tensor([[START]])
+            if text:
+                tokens, _ = encode_sentence(self.corpus, text)
+                prefix = tokens[:, : -1 if self.corpus.ends else None]
+            probabilities = model.next_log_prob(prefix)[0].exp()
         best = probabilities.topk(min(count, len(probabilities)))
         words = self.corpus.vocabulary.tokens
         return [
@@ -199,8 +200,8 @@ class TextModel:
         if model.leaks or model.score not in (Score.EXACT, Score.LOWER_BOUND):
             reason = model.leaks or f"its score is of kind {model.score}"
             raise UserError(f"{model.name} has no probability of a text: {reason}")
-        with torch.no_grad():
-            return float(model.eval().log_prob(*encode_sentence(self.corpus, text)).double().sum())
+        with self._inference():
+            return float(model.log_prob(*encode_sentence(self.corpus, text)).double().sum())
 
     def sample(self, count: int = 1, *, temperature: float = 1.0, seed: int = 0) -> list[str]:
         """Return texts drawn from the model; a temperature of 0 takes the most likely tokens.
@@ -210,13 +211,32 @@ class TextModel:
         model = self.module
         if not model.generates or model.conditional:
             raise UserError(f"{model.name} does not generate text from left to right")
-        length, generator = self.corpus.task.length, torch.Generator().manual_seed(seed)
-        tokens = sample(model, count, length, temperature=temperature, generator=generator)
+        length = self.corpus.task.length
+        with self._inference():
+            generator = torch.Generator().manual_seed(seed)
+            tokens = sample(model, count, length, temperature=temperature, generator=generator)
         return [self.corpus.vocabulary.decode(row) for row in tokens.tolist()]
 
     def test(self) -> Losses:
         """Return the losses on the test split; `.token` is in nats per token."""
-        return evaluate_test(self.module, self.corpus)
+        with self._inference():
+            return evaluate_test(self.module, self.corpus)
+
+    @contextlib.contextmanager
+    def _inference(self) -> Iterator[None]:
+        """Evaluate the module, whatever state the process is in."""
+        with guest(self.module), evaluating(self.module), torch.no_grad():
+            yield
+
+
+def _is_terminal(stream: Any) -> bool:
+    return hasattr(stream, "isatty") and stream.isatty()  # a service has None, or a writer
+
+
+def _show(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(text)
+        getattr(sys.stderr, "flush", str)()
 
 
 class _LogProb(torch.nn.Module):
@@ -228,6 +248,7 @@ class _LogProb(torch.nn.Module):
         return self.model.log_prob(tokens, lengths)
 
 
+@guest()
 def build(
     row: str,
     corpus: str | Mapping[str, Any] | Corpus = "captions",
@@ -263,6 +284,7 @@ def build(
     return TextModel(module, data, training, config=known)
 
 
+@guest()
 def load_run(run: Path | str, data_dir: Path | None = None) -> TextModel:
     """Load the best weights of a trained run, a folder that `save`, `lmzoo train` or a sweep wrote.
 

@@ -33,6 +33,7 @@ from torch.utils._pytree import tree_map_only
 
 from lmzoo.base.registry import technique
 from lmzoo.contract import END, PAD, START, DecodingState, LanguageModel
+from lmzoo.kernels.guest import in_evaluation
 from lmzoo.types import NextScores, Prefix, StepTokens, Tokens
 
 
@@ -80,6 +81,7 @@ technique(
 
 
 @torch.no_grad()
+@in_evaluation
 def sample(
     model: LanguageModel,
     count: int,
@@ -94,7 +96,7 @@ def sample(
     """Generate `count` sequences of at most `length` tokens.
 
     Args:
-        model: The model; it is put into evaluation mode.
+        model: The model.
         count: Number of sequences.
         length: Maximum number of tokens, `<start>` included.
         temperature: τ; 0 selects greedy decoding.
@@ -106,7 +108,6 @@ def sample(
     Returns:
         Token ids (B, t) with t <= `length`, `<start>` included, padded after `<end>`.
     """
-    model.eval()
     # A prefix is evidence on a sentence latent, which a draw from its prior would ignore.
     begin = None if prefix else model.begin_samples(count, *sources, generator=generator)
     tokens, scores, state = start_decoding(model, count, prefix, sources, begin)
@@ -158,6 +159,7 @@ class Hypothesis:
 
 
 @torch.no_grad()
+@in_evaluation
 def beam_search(
     model: LanguageModel,
     length: int,
@@ -170,14 +172,13 @@ def beam_search(
     """Return at most `width` different sequences, best first.
 
     Args:
-        model: The model; it is put into evaluation mode.
+        model: The model.
         length: Maximum number of tokens, `<start>` included.
         width: Number of beams.
         alpha: Exponent of the length normalisation.
         prefix: Token ids after `<start>` with which all sequences begin.
         sources: Source tokens (1, S) and length (1,) of a conditional model.
     """
-    model.eval()
     tokens, scores, state = start_decoding(model, 1, prefix, sources)
     first = tokens.shape[1]
     # Sums in double precision, so that only probabilities that are equal in the model tie.

@@ -23,6 +23,7 @@ from lmzoo.base.own_parts import import_installed
 from lmzoo.base.registry import ROWS, Row
 from lmzoo.contract import MODELS, LanguageModel, Task
 from lmzoo.functional.parameters import initialise
+from lmzoo.kernels.guest import forked_generators
 
 
 def names() -> list[str]:
@@ -92,9 +93,9 @@ def overlay(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def build(model_config: Any, task: Task, seed: int = 0, init: str = "default") -> LanguageModel:
     """Build a model from its config and draw its initial weights; see `parameters.initialise`."""
     check_size(model_config, task)
-    with allocating(f"model {MODELS.name_of(model_config)}"):
+    with forked_generators(), allocating(f"model {MODELS.name_of(model_config)}"):
         model = MODELS.build(model_config, task)
-    initialise(model, seed, init)
+        initialise(model, seed, init)
     return model
 
 

@@ -72,7 +72,7 @@ def score_text(trained: TrainedRun, text: str, sources: tuple[Tensor, ...] = ())
     """Return the log-probability of each scored token of a text; see `encode_sentence`."""
     vocabulary = trained.corpus.vocabulary
     tokens, lengths = encode_sentence(trained.corpus, text)
-    scores = trained.model.eval().log_prob(tokens, lengths, *sources)[0, 1 : int(lengths)]
+    scores = trained.model.log_prob(tokens, lengths, *sources)[0, 1 : int(lengths)]
     ids = tokens[0, 1 : int(lengths)].tolist()
     words = vocabulary.split(text)
     unknown = [w for w, i in zip(words, ids, strict=False) if i == UNKNOWN]

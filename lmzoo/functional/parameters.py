@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.seeds import derive_seed
+from lmzoo.kernels.guest import forked_generators
 
 Draw = Callable[[Tensor], Any]
 """Fills a tensor of two or more dimensions with random values, in place."""
@@ -132,16 +133,14 @@ def initialise(model: nn.Module, seed: int, init: str = "default") -> None:
     `init` draws every matrix again. The global random generator does
     not change.
     """
-    # `torch.manual_seed` also formats a stack trace for every other device.
-    generator = torch.default_generator
-    with torch.random.fork_rng(devices=[]):
+    with forked_generators() as set_seed:
         for name, module in model.named_modules():
             reset = getattr(module, "reset_parameters", None)
             if reset is not None:
-                generator.manual_seed(derive_seed(seed, name))
+                set_seed(derive_seed(seed, name))
                 reset()
         for name, _ in model.named_parameters() if init != "default" else ():
-            generator.manual_seed(derive_seed(seed, "init", name))
+            set_seed(derive_seed(seed, "init", name))
             redraw_parameter(model, name, init)
 
 

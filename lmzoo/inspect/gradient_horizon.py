@@ -18,9 +18,11 @@ from torch.utils._pytree import tree_map_only
 
 from lmzoo.base.errors import UserError
 from lmzoo.contract import LanguageModel
+from lmzoo.kernels.guest import in_evaluation
 from lmzoo.types import Tokens
 
 
+@in_evaluation
 def gradient_horizon(model: LanguageModel, tokens: Tokens) -> Float[Tensor, "T-2"]:
     """Return g_1 .. g_{T-2} in evaluation mode, of sequences without padding."""
     refusal = UserError(
@@ -29,7 +31,6 @@ def gradient_horizon(model: LanguageModel, tokens: Tokens) -> Float[Tensor, "T-2
     )
     if model.state_size is None or not model.generates:
         raise refusal
-    model.eval()
     state, scores, leaves = model.begin(len(tokens)), torch.empty(0), list[list[Tensor]]()
 
     def copy(part: Tensor) -> Tensor:

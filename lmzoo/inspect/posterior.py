@@ -18,8 +18,7 @@ layer has none. Names of the values of a discrete latent:
 Chung et al. 2017 (arXiv:1609.01704). Source: S0 (figures of latents; DLM40), S2, S3.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -29,6 +28,7 @@ from torch import Tensor
 
 from lmzoo.base.errors import UserError
 from lmzoo.contract import LanguageModel
+from lmzoo.kernels.guest import evaluating
 
 
 def value_names(model: LanguageModel, count: int, tokens: Sequence[str]) -> tuple[str, ...]:
@@ -51,14 +51,6 @@ def value_names(model: LanguageModel, count: int, tokens: Sequence[str]) -> tupl
 def number_tokens(tokens: Sequence[str], start: int = 0) -> tuple[str, ...]:
     """Prefix tokens with their positions, so that equal tokens have different names."""
     return tuple(f"{i} {token}" for i, token in enumerate(tokens, start))
-
-
-@contextmanager
-def evaluating(model: LanguageModel) -> Iterator[LanguageModel]:
-    """Put a model in evaluation mode inside the context."""
-    was_training = model.training
-    yield model.eval()
-    model.train(was_training)
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,9 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import torch
@@ -129,23 +130,54 @@ def current_precision() -> Precision:
     return _CURRENT.precision
 
 
+Setting = tuple[Callable[[], Any], Callable[[Any], Any], Any]
+"""How a setting of the process is read and written, and a value."""
+
+
+def flag(owner: Any, name: str, value: object) -> Setting:
+    """Return an attribute as a setting."""
+    return partial(getattr, owner, name), partial(setattr, owner, name), value
+
+
+@contextlib.contextmanager
+def settings(*wanted: Setting) -> Iterator[None]:
+    """Set what differs, and restore it at the end."""
+    with contextlib.ExitStack() as after:
+        for read, write, value in wanted:
+            before = read()
+            if before != value:
+                write(value)
+                after.callback(write, before)
+        yield
+
+
 @contextlib.contextmanager
 def use_precision(precision: Precision) -> Iterator[None]:
     """Compute this thread's products on a GPU in this precision.
 
     For the products and convolutions of torch it holds in all threads, because torch has one flag.
     """
-    before, _CURRENT.precision = _CURRENT.precision, precision
-    backends: list[Any] = [torch.backends.cuda.matmul, torch.backends.cudnn]
-    flags = [backend.allow_tf32 for backend in backends]
-    for backend in backends:
-        backend.allow_tf32 = precision is not Precision.TF32X3
+    before = _CURRENT.precision
+    _CURRENT.precision = precision
+    multiplies_tf32 = precision is not Precision.TF32X3
+    cuda = torch.backends.cuda.matmul
+    cudnn: Any = torch.backends.cudnn
+    flags = [
+        (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"),
+        *(flag(owner, "allow_tf32", multiplies_tf32) for owner in (cuda, cudnn)),
+    ]
     try:
-        yield
+        for read, _, _ in flags:
+            read()
+    except RuntimeError:  # the process uses the newer names, which torch does not let one mix
+        name = "tf32" if multiplies_tf32 else "ieee"
+        owners = (cuda, cudnn.conv, cudnn.rnn)
+        flags = [flag(owner, "fp32_precision", name) for owner in owners]
+    try:
+        with settings(*flags):
+            yield
     finally:
         _CURRENT.precision = before
-        for backend, flag in zip(backends, flags, strict=True):
-            backend.allow_tf32 = flag
 
 
 def check_precision(precision: Precision, device: torch.device) -> None:

@@ -24,6 +24,7 @@ from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import gather_batch
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.kernels.device import CPU, device_of, device_scope
+from lmzoo.kernels.guest import in_evaluation
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,9 @@ MAX_PROBABILITIES = 2**25
 
 
 @torch.no_grad()
+@in_evaluation
 def evaluate(model: LanguageModel, part: Sequences, *, batch: int = 500) -> Losses:
     """Return the losses on all sequences; sums are taken in double precision."""
-    was_training = model.training
-    model.eval()
     nll = torch.empty(len(part), dtype=torch.float64, device=CPU)
     part = part.to(device_of(model))
     order = part.lengths.argsort(stable=True)
@@ -82,7 +82,6 @@ def evaluate(model: LanguageModel, part: Sequences, *, batch: int = 500) -> Loss
             scores = scores.where(sequences.scored, 0.0)
         nll[rows.cpu()] = -scores.double().sum(1).cpu()
     right = count_right(model, part, model.most_probable) if part.is_task else None
-    model.train(was_training)
     return compute_losses(nll, part.counts, right)
 
 
@@ -133,8 +132,9 @@ def text_losses(part: Sequences, scores: Tensor) -> Losses:
 
 
 @torch.no_grad()
+@in_evaluation
 def model_report(model: LanguageModel, corpus: Corpus) -> dict[str, float]:
     """Return the `report` of a model on validation sequences; {} for most models."""
     rows = torch.arange(min(REPORT_SEQUENCES, len(corpus.valid)))
     batch = gather_batch(corpus.valid, rows, trim=not model.leaks).to(device_of(model))
-    return model.eval().report(batch.tokens, batch.lengths, *batch.sources)
+    return model.report(batch.tokens, batch.lengths, *batch.sources)

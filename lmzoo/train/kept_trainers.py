@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from lmzoo.data.corpus import Corpus
-from lmzoo.kernels.device import device_of, device_scope, use_precision
+from lmzoo.kernels.device import device_of, device_scope
+from lmzoo.kernels.guest import guest
 from lmzoo.lab.store.records import Record
 from lmzoo.train import stepper
 from lmzoo.train.evaluate import Losses
@@ -64,7 +65,7 @@ class KeptTrainers:
             trainings[0].model.require_next_token()
         retain_freed_memory()
         start = time.perf_counter()
-        with use_precision(trainings[0].recipe.precision):
+        with guest(trainings[0].model, trainings[0].recipe.precision):
             with device_scope(trainings[0].model):  # only here: it slows every torch call
                 trainer = self._get(trainings)
             means = trainer.train_epoch(corpus.train)
@@ -84,7 +85,7 @@ class KeptTrainers:
 
         [] if no kept trainer serves them: then each model is evaluated alone.
         """
-        with use_precision(trainings[0].recipe.precision):
+        with guest(trainings[0].model, trainings[0].recipe.precision):
             trainer = self._find(trainings) if _may_share(trainings) else None
             if trainer is None:
                 return []

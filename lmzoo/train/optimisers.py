@@ -62,6 +62,7 @@ from lmzoo.cells.base import Weights
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.emissions.vector import VectorEmission
 from lmzoo.functional.parameters import decays
+from lmzoo.kernels.guest import forked_generators
 from lmzoo.models.recurrent_lm import RecurrentLM
 from lmzoo.train.recipe import DecayOn, Optimiser, Parametrisation, Recipe
 
@@ -172,7 +173,7 @@ def _is_query(name: str) -> bool:
 
 def _base_shapes(recipe: Recipe, model: LanguageModel) -> Mapping[str, torch.Size]:
     config = dataclasses.replace(model.config, width=recipe.base_width)
-    with torch.random.fork_rng(devices=[]):
+    with forked_generators():
         base = type(model)(config, model.task)
     return {name: parameter.shape for name, parameter in base.named_parameters()}
 

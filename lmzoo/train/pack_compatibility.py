@@ -28,6 +28,7 @@ from lmzoo.cells.base import CELLS, Cell
 from lmzoo.contract import START, LanguageModel, Task
 from lmzoo.functional.parameters import initialise
 from lmzoo.kernels.dispatch import without_kernels
+from lmzoo.kernels.guest import forked_generators
 from lmzoo.train.recipe import DecayOn, Recipe
 
 MEMBER_FIELDS = (
@@ -61,7 +62,7 @@ def uncut_config(config: Any) -> Any:
 
 def template_model(model: LanguageModel) -> LanguageModel:
     """Return a model with every parameter that a pack member can have; its values are not used."""
-    with torch.random.fork_rng(devices=[]):
+    with forked_generators():
         template = type(model)(uncut_config(model.config), model.task)
         template.output_scale = model.output_scale
         return template
@@ -99,12 +100,12 @@ def reason_not_packable(model: LanguageModel) -> str:
         return "it is fitted in closed form, so there are no steps to share"
     if not all(parameter.requires_grad for parameter in model.parameters()):
         return "some of its parameters are frozen"
-    with torch.random.fork_rng(devices=[]), without_kernels():
+    with forked_generators() as set_seed, without_kernels():
         template = template_model(model)
         initialise(template, 0)
         length = min(model.task.length, 4)
         batch = example_batch(model.task, 2, length, conditional=template.conditional)
-        torch.manual_seed(0)
+        set_seed(0)
         before = torch.get_rng_state()
         template.train().objective(*batch)
         if not before.equal(torch.get_rng_state()):

@@ -18,8 +18,9 @@ from lmzoo.base.memory import allocating
 from lmzoo.base.registry import part_modules
 from lmzoo.contract import MODELS, Task
 from lmzoo.data.corpus import CORPORA, Corpus
-from lmzoo.kernels.device import CPU, use_precision
+from lmzoo.kernels.device import CPU
 from lmzoo.kernels.dispatch import without_kernels
+from lmzoo.kernels.guest import guest
 from lmzoo.lab.store.pack_files import RUN
 from lmzoo.lab.store.records import (
     ENVIRONMENT,
@@ -83,7 +84,9 @@ def identity_config(
     }
     if code:
         config[USER_CODE] = code.facts
-    return {"run": run_identity(config), **config, ENVIRONMENT: environment()}
+    with guest():  # with its number of threads
+        own = environment()
+    return {"run": run_identity(config), **config, ENVIRONMENT: own}
 
 
 def parts_code(model: Any, corpus_config: Mapping[str, Any]) -> UserCode:
@@ -163,7 +166,7 @@ class Run(SavedRun):
         model, recipe = self.training.model, self.training.recipe
         current = copies(model.state_dict())
         model.load_state_dict(self.training.best_weights)
-        with use_precision(recipe.precision):
+        with guest(model, recipe.precision):
             facts = model_report(model, self.corpus)
             losses = self.known_losses or evaluate_test(model, self.corpus)
         losses = replace(losses, report=facts)

@@ -25,7 +25,8 @@ from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import epoch_batches, iter_batches
 from lmzoo.data.corpus import Corpus, Sequences
-from lmzoo.kernels.device import CPU, check_precision, device_name, device_of, use_precision
+from lmzoo.kernels.device import CPU, check_precision, device_name, device_of
+from lmzoo.kernels.guest import forked_generators, guest
 from lmzoo.lab.store.records import Record
 from lmzoo.train.closed_form import load_estimate
 from lmzoo.train.evaluate import Losses, evaluate
@@ -203,20 +204,28 @@ def fit(training: Training, corpus: Corpus, epochs: int) -> Iterator[Record]:
     if corpus.valid.scored is not None:
         training.model.require_next_token()
     while training.epoch < epochs and not training.diverged:
-        if training.model.closed_form:
-            estimate = load_estimate(training.model, corpus)
-            train, valid, seconds = estimate.train, estimate.valid, estimate.seconds
-            training.epoch, tokens = epochs, corpus.train.num_scored
-        else:
-            start = time.perf_counter()
-            with use_precision(training.recipe.precision):
-                train, tokens = _train_epoch(training, corpus.train)
-                training.epoch += 1
-                seconds = time.perf_counter() - start
-                valid = evaluate(training.model, corpus.valid) if math.isfinite(train) else None
-        record = epoch_record(training, train, valid, seconds, tokens)
-        training.add_record(record)
+        # Not between two epochs: then the process is the caller's.
+        with guest(training.model, training.recipe.precision):
+            record = _next_record(training, corpus, epochs)
         yield record
+
+
+def _next_record(training: Training, corpus: Corpus, epochs: int) -> Record:
+    """Train for one epoch, or fit a model in closed form, and return its record."""
+    if training.model.closed_form:
+        estimate = load_estimate(training.model, corpus)
+        train, valid, seconds = estimate.train, estimate.valid, estimate.seconds
+        training.epoch = epochs
+        tokens = corpus.train.num_scored
+    else:
+        start = time.perf_counter()
+        train, tokens = _train_epoch(training, corpus.train)
+        training.epoch += 1
+        seconds = time.perf_counter() - start
+        valid = evaluate(training.model, corpus.valid) if math.isfinite(train) else None
+    record = epoch_record(training, train, valid, seconds, tokens)
+    training.add_record(record)
+    return record
 
 
 def _train_epoch(training: Training, data: Sequences) -> tuple[float, int]:
@@ -231,8 +240,8 @@ def _train_epoch(training: Training, data: Sequences) -> tuple[float, int]:
     batches = iter_batches(data, order, device_of(model), trim=not model.leaks, few_widths=few)
     rates = training.epoch_rates(len(order))
     columns = ((batch.scored, batch.tokens, batch.lengths, *batch.sources) for batch in batches)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(training.seed, "noise", training.epoch))
+    with forked_generators(device_of(model)) as set_seed:
+        set_seed(derive_seed(training.seed, "noise", training.epoch))
         step.stepper.run_epoch(step, rates, columns)
     training.steps += len(order)
     set_rate(step.optimiser, rates[-1])

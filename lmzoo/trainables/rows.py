@@ -22,6 +22,7 @@ from lmzoo.contract import MODELS, LanguageModel
 from lmzoo.data.batches import epoch_batches, gather_batch
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.kernels.device import CPU, check_precision
+from lmzoo.kernels.guest import guest
 from lmzoo.lab.store.labels import architecture, display_label
 from lmzoo.lab.store.user_code import UserCode
 from lmzoo.lab.study.study import Point, Settings, Study
@@ -118,9 +119,7 @@ class RowPoint(Trainable):
         return {"model": model, "recipe": add_defaults(self.recipe, to_dict(self.recipe))}
 
     def seconds_per_epoch(self) -> float:
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
+        with guest():
             model = zoo.build(self.model, self.corpus.task, seed=0)
             part = self.corpus.train.for_epoch(0)
             batches = epoch_batches(part.lengths, self.recipe.batch, seed=0, epoch=0)
@@ -131,8 +130,6 @@ class RowPoint(Trainable):
                 _step(model, part, rows)
             seconds = time.perf_counter() - start
             return seconds / max(1, len(timed)) * len(batches)
-        finally:
-            torch.set_num_threads(threads)
 
 
 def _step(model: LanguageModel, part: Sequences, rows: torch.Tensor) -> None:

@@ -18,6 +18,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
 from lmzoo.kernels.device import CPU, granted_gpu
+from lmzoo.kernels.guest import use_threads
 from lmzoo.lab.store.pack_files import Buffer
 from lmzoo.lab.store.records import PROGRAM, Record, RunFolder
 from lmzoo.lab.store.saved_run import SavedRun
@@ -115,7 +116,8 @@ class Trainer:
 
 def make_trainer(corpus: Corpus | None, threads: int, gpu: float) -> Trainer:
     """Return the trainer of a worker with a share of a GPU; 0: the CPU."""
-    torch.set_num_threads(threads)
+    torch.set_num_threads(threads)  # for functions of the user
+    use_threads(threads)
     device, memory = CPU, 0
     if gpu:
         share = min(gpu, 1.0)
