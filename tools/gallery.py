@@ -14,6 +14,7 @@ from pathlib import Path
 import gallery_console
 
 from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.report.figure import figures
 from lmzoo.lab.analysis.report.forest import PICTURE, picture
 
@@ -39,7 +40,7 @@ def main() -> None:
 
 def pictures() -> Iterator[tuple[Path, str]]:
     """Yield the path and the SVG of each picture."""
-    charts = figures(load_study(RECORDS))
+    charts = figures(load_study(RECORDS), study_ranking(RECORDS).frame)
     for name in ("curves", "tuning"):
         spec = charts[name].properties(width=WIDTH).to_dict() | {"padding": PADDING}
         yield FOLDER / f"{name}.svg", picture(spec, CONFIG)

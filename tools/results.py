@@ -36,10 +36,8 @@ from scaling_fits import study_scaling
 from lmzoo.lab.analysis.comparison import study_comparison
 from lmzoo.lab.analysis.load import load_study, search_ranges
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
-from lmzoo.lab.analysis.ranking_table import caveats
 from lmzoo.lab.analysis.render import Report, TextTable, render
 from lmzoo.lab.analysis.report.forest import forest_picture
-from lmzoo.lab.analysis.verdict_lines import answer
 
 PAGES = Path(__file__).parents[1] / "docs/results"
 FIRST_PAGES = tuple(PAGES.parents[1] / name for name in ("README.md", "docs/index.md"))
@@ -48,6 +46,7 @@ BLOCK = re.compile(r"(<!-- table: (?P<command>.*?) -->\n).*?(<!-- end -->)", re.
 FIGURE = re.compile(r"\]\((?P<name>[\w-]+-forest\.svg)\)\n\n<!-- table: (?P<command>rank .*?) -->")
 """A forest plot stands above the block of its table."""
 LABEL = re.compile(r'(aria-label="[^"]*")')
+CLIP = re.compile(r"clip\d+")
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
 COMMANDS: dict[str, Callable[..., Report]] = {
     "answer": lambda path: Report((_answer(path),), (), (), pl.DataFrame()),
@@ -65,7 +64,12 @@ COMMANDS: dict[str, Callable[..., Report]] = {
     "caveats": lambda *paths: Report(tuple(_caveats(paths)), (), (), pl.DataFrame()),
     "published": lambda *paths, **options: published_comparison(paths, **options),
 }
-PARTS = ("heading", "tables", "legend")
+PARTS: dict[str, dict[str, Any]] = {
+    "heading": {"question": "", "answer": "", "warnings": (), "heading": ()},
+    "tables": {"tables": ()},
+    "legend": {"legend": (), "account": {}},
+}
+"""Part of a report -> its fields, empty."""
 FOLDED = ("how each setting was found", "why they differ", "columns of")
 """First words of the titles of tables that a page folds."""
 
@@ -97,6 +101,7 @@ def _equal(path: Path, text: str) -> bool:
     old = _read(path)
     if path.suffix != ".svg" or old is None:
         return old == text
+    old, text = (CLIP.sub("clip", own) for own in (old, text))  # counted in each process
     if NUMBER.sub("0", old) != NUMBER.sub("0", text):
         return False
     pairs = zip(LABEL.split(old), LABEL.split(text), strict=True)
@@ -131,7 +136,8 @@ def generated(folder: Path) -> Iterator[tuple[Path, str]]:
 
 def _answer(records: Path) -> str:
     """Return the question of a study and the answer in one sentence."""
-    return f"{load_study(records).study['question']} {answer(ranking(records).frame)}"
+    report = ranking(records)
+    return f"{report.question} {report.answer}"
 
 
 def _caveats(paths: Sequence[Path]) -> Iterator[str]:
@@ -144,7 +150,8 @@ def _caveats(paths: Sequence[Path]) -> Iterator[str]:
 
 
 def _how_sure(records: Path) -> str:
-    study, frame = load_study(records), ranking(records).frame
+    study, report = load_study(records), ranking(records)
+    frame = report.frame
     trained = frame.filter(pl.col("parameters").is_null() | (pl.col("parameters") > 0))
     seeds = sorted(set(trained["runs"].drop_nulls()))
     fields = " and ".join(search_ranges(study.study))
@@ -153,7 +160,7 @@ def _how_sure(records: Path) -> str:
     how = f"{fields} searched in {tried} settings or more" if searched else "nothing searched"
     counted = set(trained["kn5"].drop_nulls())
     wins = ", and all models beat the Kneser-Ney 5-gram" * (counted == {"wins"})
-    doubts = " ".join(caveats(study, frame))
+    doubts = " ".join(report.warnings[: report.grave])
     counts = " to ".join(map(str, seeds[:: max(1, len(seeds) - 1)]))
     return f"{counts} seed{'s' * (counts != '1')}, {how}{wins}. {doubts}".strip()
 
@@ -171,7 +178,8 @@ def _block(text: str, folder: Path) -> str:
     part = options.pop("part", None)
     report = COMMANDS[name](*(folder / path for path in paths), **options)
     if part is not None:
-        report = replace(report, **{other: () for other in PARTS if other != part})
+        for other, fields in PARTS.items():
+            report = report if other == part else replace(report, **fields)
     return _folded(report)
 
 
@@ -189,7 +197,8 @@ def _parsed(text: str) -> tuple[str, list[str], dict[str, Any]]:
 
 def _folded(report: Report) -> str:
     """Return the report as Markdown; tables of details are folded."""
-    parts = [render(replace(report, tables=(), legend=()), "md")]
+    report = replace(report, next_command="")
+    parts = [render(replace(report, **PARTS["tables"], **PARTS["legend"]), "md")]
     for table in report.tables:
         text = _table(report, table)
         if table.title.startswith(FOLDED):
@@ -197,12 +206,12 @@ def _folded(report: Report) -> str:
             summary = f"<summary>{title.strip('*').capitalize()}</summary>"
             text = f'<details markdown="1">{summary}\n\n{rows}\n\n</details>'
         parts.append(text)
-    parts.append(render(replace(report, heading=(), tables=()), "md"))
+    parts.append(render(Report((), (), report.legend, report.frame), "md"))
     return "\n\n".join(filter(None, parts))
 
 
 def _table(report: Report, table: TextTable) -> str:
-    return render(replace(report, heading=(), tables=(table,), legend=()), "md")
+    return render(Report((), (table,), (), report.frame), "md")
 
 
 def _read(path: Path) -> str | None:

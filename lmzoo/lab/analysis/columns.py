@@ -159,16 +159,20 @@ def in_unit(table: pl.DataFrame, frame: str, unit: str) -> pl.DataFrame:
 
 
 def maximized(table: pl.DataFrame, frame: str) -> pl.DataFrame:
-    """Return a table of losses as one of metrics of which the highest is the best."""
+    """Return the statistics of losses as those of a metric of which the highest is the best."""
     own = (c for c in FRAMES[frame] if c.unit and c.unit.as_perplexity)
     names = {name: name for column in own for name in _own_names(column)}
+    names["sign"] = "sign"
     for column in FRAMES[frame]:
         if column.unit and len(column.ends) == 2:
             low, high = column.ends
             names |= {low: high, high: low}
-    return table.with_columns(
-        (-pl.col(old)).replace(-0.0, 0.0).alias(new) for new, old in names.items()
+    turned = (
+        (-pl.col(old)).replace(-0.0, 0.0).alias(new)
+        for new, old in names.items()
+        if old in table.columns
     )
+    return table.with_columns(turned).with_columns(higher_is_better=True)
 
 
 def _perplexities(table: pl.DataFrame, frame: str) -> pl.DataFrame:
@@ -310,7 +314,7 @@ RANKING = (
            is_text=True, legend="{words}"),
     Column("verdict", None, "verdict", lambda row, _: shown_verdict(row["verdict"]), BRIEF, place=3,
            is_text=True),
-    *_plain("sign"),
+    *_plain("sign", "higher_is_better"),
     Column(
         "probability_worse", None, "chances", _chances, RESULTS, place=8,
         optional=2, legend="probabilities that the point is worse by more than the margin, "

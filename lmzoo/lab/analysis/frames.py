@@ -6,21 +6,22 @@ The commands that print tables and charts read the same runs. `rank` ranks point
 """
 
 import base64
-import html
 import json
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from lmzoo.base.parts import is_complete
 from lmzoo.lab.analysis.load import StudyFolder, against, chosen_runs, load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
-from lmzoo.lab.analysis.ranking_table import brief_report, study_ranking
-from lmzoo.lab.analysis.render import Report, ReportFrame
+from lmzoo.lab.analysis.ranking_table import study_ranking
+from lmzoo.lab.analysis.render import ReportFrame
 from lmzoo.lab.store.records import find_study
 
+NAMES = {
+    "train_token": "train", "valid_token": "valid", "token": "test", "sentence": "test_sentence",
+}  # fmt: skip
+"""Column of events -> its name in these frames."""
 LOSSES = ("train", "valid", "valid_sentence", "test", "test_sentence")
 ACCURACIES = ("accuracy", "sequence_accuracy")
 FACTS = (
@@ -79,9 +80,13 @@ def curves(study: Path | str) -> pl.DataFrame:
     folder = load_study(find_study(study))
     fields = _searched(folder)
     own = run_frame(folder).select("run", "point", "label", "stage", "seed", "chosen", *fields)
-    epochs = _of_metric(_events(folder, "epoch"), folder.study).select(
-        *("run", "epoch", "train", "valid", "valid_sentence", "seconds", "tokens_per_second"),
-        **{name: f"valid_{name}" for name in ACCURACIES},
+    epochs = (
+        _events(folder, "epoch")
+        .rename(NAMES)
+        .select(
+            *("run", "epoch", "train", "valid", "valid_sentence", "seconds", "tokens_per_second"),
+            **{name: f"valid_{name}" for name in ACCURACIES},
+        )
     )
     named = own.join(epochs, on="run").sort("label", "stage", "seed", "run", "epoch")
     return named.select(pl.exclude("run"), "run")
@@ -97,13 +102,13 @@ def run_frame(folder: StudyFolder) -> pl.DataFrame:
         orient="row",
     )  # fmt: skip
     chosen = chosen_runs(study)
-    epochs = _of_metric(_events(folder, "epoch"), study).group_by("run").agg(
+    epochs = _events(folder, "epoch").rename(NAMES).group_by("run").agg(
         pl.col("epoch").max().alias("epochs"), pl.col("seconds").sum(),
         pl.col("train", "valid", "valid_sentence").sort_by("epoch").last(),
     )  # fmt: skip
     # The tests that a ranking compares: the last ones within the budget.
     tests = _events(folder, "test").filter(pl.col("epoch") <= study["budget"]["epochs"])
-    tests = _of_metric(tests.filter(pl.col("epoch") == pl.col("epoch").max()), study)
+    tests = tests.filter(pl.col("epoch") == pl.col("epoch").max()).rename(NAMES)
     tests = tests.select("run", "test", "test_sentence", "best_epoch", *ACCURACIES)
     own = folder.runs.collect()
     of_points = pl.concat([own.select(chosen.columns), chosen]).unique(maintain_order=True)
@@ -138,36 +143,20 @@ def _events(folder: StudyFolder, event: str) -> pl.DataFrame:
     return folder.events.filter(pl.col("event") == event).drop("event").collect()
 
 
-def _of_metric(events: pl.DataFrame, study: Any) -> pl.DataFrame:
-    """Return events with the names of `runs`; a metric to maximize is stored with a minus sign."""
-    sign = -1 if study.get("asked", {}).get("direction") == "maximize" else 1
-    names = {
-        "train": "train_token", "valid": "valid_token", "valid_sentence": "valid_sentence",
-        "test": "token", "test_sentence": "sentence",
-    }  # fmt: skip
-    return events.with_columns((sign * pl.col(old)).alias(name) for name, old in names.items())
-
-
 class Ranking(ReportFrame):
     """The ranking of a study, one row for each point; `report` is that of `rank --explain`."""
 
-    read: tuple[StudyFolder, Path]
-
-    @cached_property
-    def shown(self) -> Report | None:
-        """The short form of `lmzoo rank`."""
-        return self.report and brief_report(self.report, *self.read)
-
     def _repr_html_(self, *, _from_series: bool = False) -> str:
+        text = super()._repr_html_(_from_series=_from_series)
         if not is_complete("figures"):
-            return super()._repr_html_(_from_series=_from_series)
+            return text
         from lmzoo.lab.analysis.report.forest import forest_chart, forest_picture
 
         parts = [p for p in self.partition_by(TABLE_KEYS, maintain_order=True) if forest_chart(p)]
         # An image has its own styles, so that the notebook keeps its colours.
         data = [base64.b64encode(forest_picture(part).encode()).decode() for part in parts]
         images = "".join(f'<img src="data:image/svg+xml;base64,{text}">' for text in data)
-        return f"{images}<pre>{html.escape(str(self))}</pre>"
+        return images + text
 
 
 def rank(
@@ -193,9 +182,5 @@ def rank(
     Raises:
         UserError: There is no such study or point, or nothing can be ranked.
     """
-    path = find_study(study)
-    folder = against(load_study(path), reference)
-    report = study_ranking(folder, unit=unit, at=at, margin=margin)
-    ranking = Ranking(report.frame)
-    ranking.report, ranking.read = report, (folder, path)
-    return ranking
+    folder = against(load_study(find_study(study)), reference)
+    return Ranking.of(study_ranking(folder, unit=unit, at=at, margin=margin))

@@ -13,6 +13,9 @@ out and named too.
     learning_curves   mean validation loss of a point's confirm runs by epoch, with its t-interval
     tuned_settings    every tuned setting: value, last validation loss, status, if it was chosen
 
+Records hold minus a metric that is maximized. Its sign is turned here, once: all frames have the
+metric as the program reported it.
+
 A pruned setting counts with its last loss. A diverged setting has a row without a loss. Points may
 search a field in different ranges; their common range includes all of them, and the values that
 were tried: a study of an older version stores the range of one point only.
@@ -67,6 +70,8 @@ EVENT_SCHEMA = pl.Schema(
         **dict.fromkeys(("time", "environment"), pl.String),
     }
 )
+LOSSES = ("train_token", "valid_token", "valid_sentence", "token", "sentence")
+"""Columns of events that have minus the metric, if it is maximized."""
 TABLE_FILES = (files.CONFIG, files.RECORDS, files.STUDY, files.TEST_LOSSES.format("*"))
 """Names of the files that tables are computed from."""
 OTHER_REFERENCE = (
@@ -87,6 +92,8 @@ class StudyFolder(NamedTuple):
     """What is left out: configs that are missing or damaged, lines that are not valid records."""
     path: Path
     """The folder; for a study in a bucket or a Parquet file, a local copy of it."""
+    address: Path
+    """The folder, bucket or Parquet file that was read."""
 
 
 def load_study(path: Path) -> StudyFolder:
@@ -94,7 +101,7 @@ def load_study(path: Path) -> StudyFolder:
 
     A `UserError` says that there is none, or that it or a run has another schema or numerics.
     """
-    packed = str(path).endswith(SUFFIX)
+    address, packed = path, str(path).endswith(SUFFIX)
     path = unpacked_study(path) if packed else open_store(path).local_copy(TABLE_FILES)
     study = read_study(path)
     configs: list[dict[str, Any]] = []
@@ -142,11 +149,18 @@ def load_study(path: Path) -> StudyFolder:
     models = {row["point"]: row["model"] for row in configs}
     parsed = {point: json.loads(text) for point, text in models.items()}
     runs, events = _without_other_metrics(runs, events, parsed.values())
+    if is_maximized(study):
+        events = events.with_columns(-pl.col(LOSSES) + 0.0)  # not −0.0
     study = named_points(study, parsed, [path / files.USER_CODE])
     study = _with_warnings(
         study, environment_warnings(study, runs, _confirmed(study, runs, events))
     )
-    return StudyFolder(study, runs.lazy(), events.lazy(), tuple(damaged), path)
+    return StudyFolder(study, runs.lazy(), events.lazy(), tuple(damaged), path, address)
+
+
+def is_maximized(study: Mapping[str, Any]) -> bool:
+    """Return whether the highest metric of a study is the best."""
+    return (study.get("asked") or {}).get("direction") == "maximize"
 
 
 def _without_other_metrics(

@@ -30,7 +30,13 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.restored import quiet
-from lmzoo.lab.analysis.load import Range, StudyFolder, load_study, search_ranges
+from lmzoo.lab.analysis.load import (
+    Range,
+    StudyFolder,
+    is_maximized,
+    load_study,
+    search_ranges,
+)
 from lmzoo.lab.store.records import RECORDS, STUDY, is_running
 
 STATES = {
@@ -53,7 +59,10 @@ def export_to_optuna(folder: StudyFolder, path: Path, *, more: bool = False) -> 
         raise UserError(f"study {folder.study['name']!r}: no tune run has ended; run the sweep")
     name = folder.study["name"]
     with quiet("optuna"):
-        study = optuna.create_study(study_name=name, storage=_storage(path), load_if_exists=more)
+        study = optuna.create_study(
+            study_name=name, storage=_storage(path), load_if_exists=more,
+            direction="maximize" if is_maximized(folder.study) else "minimize",
+        )  # fmt: skip
     known = {trial.user_attrs.get("run") for trial in study.get_trials(deepcopy=False)}
     new = [trial for trial in trials if trial.user_attrs["run"] not in known]
     study.set_user_attr("question", folder.study["question"])
@@ -92,13 +101,14 @@ def _trials(folder: StudyFolder) -> list[FrozenTrial]:
     settings = [json.loads(run["setting"]) for run in runs]
     search = search_ranges(folder.study, settings)
     distributions = {name: _distribution(search_range) for name, search_range in search.items()}
+    best = max if is_maximized(folder.study) else min
     trials = []
     for run, setting in zip(runs, settings, strict=True):
         state, curve = STATES[run["status"]], curves.get(run["run"], {})
         facts = {name: run[name] for name in ("run", "seed", "status")}
         trial = create_trial(
             state=state,
-            value=min(curve.values()) if state is TrialState.COMPLETE else None,
+            value=best(curve.values()) if state is TrialState.COMPLETE else None,
             params=setting,
             distributions={name: distributions[name] for name in setting},
             intermediate_values=curve,

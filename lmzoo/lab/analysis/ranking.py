@@ -44,10 +44,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.columns import add_values
+from lmzoo.lab.analysis.columns import add_values, maximized
 from lmzoo.lab.analysis.environments import apart, of_points
 from lmzoo.lab.analysis.formatting import METRIC, add_sizes, format_number, join_labels, text_sizes
-from lmzoo.lab.analysis.load import confirm_runs, status_at
+from lmzoo.lab.analysis.load import confirm_runs, is_maximized, status_at
 from lmzoo.lab.statistics.compared import MARGIN, Compared, compared, read_looks
 from lmzoo.lab.statistics.contrasts import point_intervals, rank_intervals, unfair
 from lmzoo.lab.statistics.intervals import Array, is_impossible
@@ -99,7 +99,7 @@ def rank_points(
 
 
 def losses_by_seed(confirm: pl.DataFrame) -> pl.DataFrame:
-    """Return the losses of all points, one column per seed; infinite for a diverged run."""
+    """Return the metric of all points, one column per seed; infinite for a diverged run."""
     # Sorted, because joins keep no order and looks take the seeds in their order.
     rows = confirm.drop_nulls("seed").sort("seed", "point", "run")
     return rows.pivot("seed", index="point", values="loss", aggregate_function="mean")
@@ -252,6 +252,8 @@ def add_statistics(
     `wide` has the losses of all points, one column per seed; infinite for a diverged run.
     """
     losses, tuning = point_losses(part, wide), tuning_sds(part, study)
+    if is_maximized(study):
+        losses = np.where(np.isinf(losses), np.inf, -losses)
     reference = part["point"] == study.get("reference", "")
     without = untuned(part, study)
     elsewhere = part.get_column("apart", default=pl.Series([False])).to_numpy()
@@ -281,12 +283,13 @@ def add_statistics(
     # Means without the effects of the seeds can have another order.
     ends = {"rank_low": pl.min_horizontal, "rank_high": pl.max_horizontal}
     known = {end: pl.when(pl.col(end) > 0).then(of(end, "rank")) for end, of in ends.items()}
-    part = part.with_columns(**known)
-    return add_baseline_columns(part, losses, tuning)
+    part = part.with_columns(**known, higher_is_better=False)
+    part = add_baseline_columns(part, losses, tuning)
+    return maximized(part, "ranking") if is_maximized(study) else part
 
 
 def point_losses(part: pl.DataFrame, wide: pl.DataFrame) -> Array:
-    """Return the losses of the points of a table, (P, S)."""
+    """Return the metric of the points of a table, (P, S); infinite for a diverged run."""
     seeds = part.select("point").join(wide, on="point", how="left", maintain_order="left")
     return seeds.drop("point").cast(pl.Float64).to_numpy()
 

@@ -1,22 +1,12 @@
-"""The ranking of a study as text: heading, tables and legend; and its short form for a terminal.
+"""The report of a study's ranking: its answer, its caveats, its tables, its account.
 
 Each group of comparable points has two tables: the results, and how each setting was found, where
 a column with equal cells is a part of the title. A missing number is "—", never 0.
 
-The short form fits 80 x 24: what is doubtful, the answer, the points, the next command. A diagnosis
-says what makes numbers worth little, before them:
-
-    no model below the unigram    no trained point is better than the worst model of counts
-    models lose to the 5-gram     as `ranking.py` says
-    curves still fall             the median gain of the last epoch exceeds half of the margin; or,
-                                  at a constant rate, each doubling up to the epochs named gains
-                                  more than it, if gains shrink as between the last two doublings
-    marks                         those of a ranking, such as a chosen setting at an edge
+The short form fits 80 x 24: what is doubtful, the answer, the points, the next command.
 """
 
-import json
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,13 +14,12 @@ from typing import Any
 import polars as pl
 
 from lmzoo.base.errors import UserError
-from lmzoo.base.search_space import FloatRange, near_bound
+from lmzoo.lab.analysis.caveats import MARKS, caveats, next_command, shown_address
 from lmzoo.lab.analysis.columns import (
     Column,
     in_unit,
     json_columns,
     legends,
-    maximized,
     shown_columns,
     text_table,
 )
@@ -39,7 +28,6 @@ from lmzoo.lab.analysis.formatting import (
     SIZE_OF,
     UNITS,
     digits_of,
-    effect_words,
     format_number,
     format_value,
     join_labels,
@@ -48,48 +36,18 @@ from lmzoo.lab.analysis.formatting import (
     size_line,
     table_title,
 )
-from lmzoo.lab.analysis.load import StudyFolder, distinct_ranges, learning_curves, load_study
+from lmzoo.lab.analysis.load import StudyFolder, distinct_ranges, load_study
 from lmzoo.lab.analysis.ranking import (
-    LOSES,
     TABLE_KEYS,
     accuracy_lines,
     baseline_lines,
-    baseline_name,
     baselines,
     rank_points,
 )
-from lmzoo.lab.analysis.render import KEYS, Report, TextTable, store_address
-from lmzoo.lab.analysis.verdict_lines import (
-    answer,
-    data_warnings,
-    impossible_warnings,
-    verdict_lines,
-    words,
-)
-from lmzoo.lab.statistics.compared import UNDECIDED
+from lmzoo.lab.analysis.render import KEYS, Report, TextTable
+from lmzoo.lab.analysis.verdict_lines import answer, verdict_lines, words
 from lmzoo.lab.store.labels import SCORE_KINDS
-from lmzoo.lab.store.records import RUNS, STATUSES
-
-MARKS = {
-    "impossible": "the loss is below the entropy of the source by more than the test split "
-    "explains: the model sees what it predicts, or its probabilities do not sum to one; see "
-    "`lmzoo audit`",
-    "edge": "the chosen value is the first or last one tried; try more settings (--samples), or a "
-    "wider range where it is at a bound",
-    "missing": "number of confirm runs without a loss yet; run the sweep again",
-    "unconfirmed": "no setting is chosen yet, or every setting diverged or failed",
-    "untuned": "another architecture than the reference's, and one setting for both: no verdict, "
-    "because a setting can suit one of them; search the learning rate",
-    "apart": "trained in another environment than the reference: no verdict, because the whole "
-    "difference may be that of the environment",
-    "noisy": "the losses vary much more between seeds than those of other points. Their variance "
-    "is not shared; a noisy reference makes all differences uncertain: it needs seeds first",
-    "shared": "its few seeds alone do not show the verdict, which assumes that they vary as those "
-    "of the other points do",
-    "reported": "the loss is what the user's program reports; it is not audited",
-    "fixed": "every seed gives the same loss, so the difference of two such points has no p; its "
-    "interval, if any, covers the choice of the setting",
-}
+from lmzoo.lab.store.records import STATUSES
 
 
 def study_ranking(
@@ -106,8 +64,9 @@ def study_ranking(
     if at is not None and unit in SIZE_OF:
         raise UserError(f"--at ranks validation losses, which have no {unit}; use --unit token")
     folder = path if isinstance(path, StudyFolder) else load_study(path)
-    study = folder.study if margin is None else {**folder.study, "margin": margin}
-    frame = rank_points(folder.runs, folder.events, study, metric=metric, at=at)
+    if margin is not None:
+        folder = folder._replace(study={**folder.study, "margin": margin})
+    frame = rank_points(folder.runs, folder.events, folder.study, metric=metric, at=at)
     if (frame["score"] == METRIC).all():
         if unit != "token":
             raise UserError(f"--unit {unit}: the study ranks a metric of its own; leave it out")
@@ -116,26 +75,30 @@ def study_ranking(
 
 
 def ranking_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
-    """Return the report of a study's ranking, from a table of losses."""
-    shown = as_metric(folder.study, frame)
+    """Return all that a ranking says, made once, from a table of its points."""
     tables = [
         table
-        for part in shown.partition_by(TABLE_KEYS, maintain_order=True)
+        for part in frame.partition_by(TABLE_KEYS, maintain_order=True)
         for table in (_results(part), provenance_table(part))
     ]
-    return Report(
+    found = caveats(folder, frame)
+    aim, command = next_command(folder, frame, found)
+    report = Report(
         heading=_heading(folder, frame, tables),
         tables=tuple(tables),
-        legend=_legend(folder, frame),
-        frame=shown,
+        legend=_legend(frame),
+        frame=frame,
         json_columns=json_columns("ranking"),
+        question=folder.study["question"],
+        answer=answer(frame),
+        warnings=tuple(caveat.text for caveat in found),
+        grave=sum(caveat.is_grave for caveat in found),
+        caption=_caption(folder, frame),
+        account=_account(folder),
+        aim=aim,
+        next_command=command,
     )
-
-
-def as_metric(study: Mapping[str, Any], frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a table of losses as one of the study's metric, or such a one as one of losses."""
-    is_maximized = study.get("asked", {}).get("direction") == "maximize"
-    return maximized(frame, "ranking") if is_maximized else frame
+    return replace(report, brief=_brief(report, folder))
 
 
 def split_words(study: Mapping[str, Any], row: Mapping[str, Any]) -> str:
@@ -171,13 +134,10 @@ def _heading(
     labels = {point["id"]: point["label"] for point in study["points"]}
     reference = labels.get(study.get("reference"), "no point")
     return (
-        study["question"],
         *verdict_lines(frame),
-        *data_warnings(study, folder.damaged),
-        *impossible_warnings(frame),
         f"{study['name']}: {UNITS.get(row['metric'], row['metric'])}, {split_words(study, row)}; "
-        f"means over seeds, 95 % intervals; points share what is "
-        "known of the spread between seeds, as far as they are alike",
+        "means over seeds, 95 % intervals; the spread between seeds is estimated from all points "
+        "together, as far as they are alike",
         f"budget per point: {budget['samples']} settings, {budget['seeds']} seeds, "
         f"{budget['epochs']} epochs; search space: {search_space or 'none'}",
         *legends(
@@ -186,17 +146,35 @@ def _heading(
             reference=repr(reference),
             words=words(frame),
         ),
-        _run_counts(folder),
     )
 
 
-def _run_counts(folder: StudyFolder) -> str:
+def _caption(folder: StudyFolder, frame: pl.DataFrame) -> str:
+    """Return what the numbers of a table or a figure are, for a reader who has only that."""
+    study, row = folder.study, frame.row(0, named=True)
+    trained = frame.filter(~pl.col("point").is_in(baselines(study)), pl.col("runs") > 0)
+    fewest, most = trained["runs"].min(), trained["runs"].max()
+    seeds = f"{fewest} to {most} seeds" if fewest != most else f"{most} seeds"
+    text = f"Mean {UNITS.get(row['metric'], row['metric'])} ({split_words(study, row)}) of {seeds}"
+    if most == 1:
+        text = text.removesuffix("s") + "; one seed has no interval"
+    else:
+        text = f"{text}; ± and [ ] are 95 % intervals"
+    fields = " and ".join(distinct_ranges(study))
+    tried = study["budget"]["samples"]
+    if tried > 1 and fields:
+        return f"{text}; {fields} of each point: the best of {tried} by the validation loss."
+    return f"{text}; settings were not searched."
+
+
+def _account(folder: StudyFolder) -> dict[str, int]:
+    """Return the number of runs, and of those with each status."""
     statuses = folder.runs.select("status").collect()["status"]
-    counts = ", ".join(f"{(statuses == name).sum()} {name}" for name in STATUSES)
-    return f"runs: {len(statuses)}, of which {counts}, {statuses.null_count()} not ended"
+    counts = {name: int((statuses == name).sum()) for name in STATUSES}
+    return {"runs": len(statuses), **counts, "not ended": statuses.null_count()}
 
 
-def _legend(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:
+def _legend(frame: pl.DataFrame) -> tuple[str, ...]:
     shown = set(frame["marks"].explode().drop_nulls())
     lines = [f"{mark}: {text}" for mark, text in MARKS.items() if mark in shown]
     lines += baseline_lines(frame)
@@ -207,10 +185,6 @@ def _legend(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:
         lines.append(f"leaks: not a language model's loss; {join_labels(labels)}: {reason}")
     for row in frame.filter(pl.col("aliases").list.len() > 0).to_dicts():
         lines.append("the same function: " + " ≡ ".join([row["label"], *row["aliases"]]))
-    with_runs = set(frame["point"])
-    absent = [p["label"] for p in folder.study["points"] if p["id"] not in with_runs]
-    if absent:
-        lines.append(f"no run yet: {join_labels(absent)}")
     return tuple(lines)
 
 
@@ -248,15 +222,10 @@ def provenance_table(part: pl.DataFrame) -> TextTable:
 
 
 WIDTH = 80
-MOST_TIMES = 32
-"""Epochs are not predicted further than this many times those of the study."""
-MOST_NAMED = 3
-"""Points that a line names."""
-COUNTS = (pl.col("parameters") == 0).fill_null(value=False)
-"""Models of counts, baselines or points; the parameters of the user's programs are not known."""
+"""Columns of a terminal in which the short form is printed."""
 
 
-def brief_report(report: Report, folder: StudyFolder, path: Path) -> Report:
+def _brief(report: Report, folder: StudyFolder) -> Report:
     """Return the short form of a ranking's report."""
     frame = report.frame
     baseline = pl.col("point").is_in(baselines(folder.study))
@@ -266,6 +235,7 @@ def brief_report(report: Report, folder: StudyFolder, path: Path) -> Report:
             SCORE_KINDS.get(part["score"].item(0), "") * (len(parts) > 1),
             part.to_dicts(),
             result_columns(part, "brief"),
+            _digits(part),
         )
         for part in parts
     ]
@@ -274,148 +244,14 @@ def brief_report(report: Report, folder: StudyFolder, path: Path) -> Report:
     row = frame.row(0, named=True)
     usual = (row["metric"], row["split"]) == ("token", "test")
     unit = UNITS.get(row["metric"], row["metric"])
-    what = "" if usual else f"{unit}, {split_words(folder.study, row)}"
-    losses = as_metric(folder.study, frame)
-    heading = (folder.study["question"], *caveats(folder, losses), answer(losses), what)
-    return replace(
-        report,
-        heading=(*filter(None, heading), *diagnoses(folder, losses)),
-        tables=tuple(tables),
-        legend=(
-            f"baselines: {listed}; more with --explain" if listed else "more with --explain",
-            *_last_lines(frame, folder, path),
-        ),
-    )
-
-
-def diagnoses(folder: StudyFolder, frame: pl.DataFrame) -> Iterator[str]:
-    """Yield what makes some of the numbers doubtful, the gravest first."""
-    yield from data_warnings(folder.study, folder.damaged)
-    for mark, text in MARKS.items():
-        marked = pl.col("marks").list.contains(mark)
-        if mark == "noisy":  # the verdict of a point says it all, if it has one
-            marked &= pl.col("reference") | (pl.col("verdict") == UNDECIDED)
-        own = frame.filter(marked)["label"].to_list()
-        if own and mark == "edge":
-            yield f"edge: {_named(own)}: {_edges(folder.study, frame.filter(marked))}"
-        elif own and mark != "fixed":
-            yield f"{mark}: {_named(own)}: {text.partition('.')[0]}"
-
-
-def _edges(study: Mapping[str, Any], marked: pl.DataFrame) -> str:
-    """Return which fields have an outermost value, and what to do: a bound has no value beyond."""
-    bounds, fields = set[str](), dict[str, None]()
-    for row in marked.to_dicts():
-        for field in row["edge"]:
-            fields[field] = None
-            ends = next((p for p in study["points"] if p["id"] == row["point"]), {}).get("search")
-            ends = (ends or study["search"]).get(field, {})
-            value = json.loads(row["setting"])[field]
-            if "low" in ends and near_bound(value, FloatRange(**ends)):
-                bounds.add(field)
-    wider = f"; at a bound: {', '.join(sorted(bounds))}: search a wider range (--search-space)"
-    return (
-        f"{', '.join(fields)}: the chosen value is the first or last one tried; try more "
-        f"(--samples {2 * study['budget']['samples']}){wider if bounds else ''}"
-    )
-
-
-def _hardly_trained(frame: pl.DataFrame) -> str:
-    """Return the worst model of counts and its loss if no model is better; else ""."""
-    losses = frame.sort("loss").drop_nulls("loss")
-    worst, best = losses.filter(COUNTS).tail(1), losses.filter(~COUNTS).head(1)
-    if worst.is_empty() or best.is_empty() or best["loss"].item() < worst["loss"].item():
-        return ""
-    return "{} ({:.3f})".format(*worst.select("label", "loss").row(0))
-
-
-def caveats(folder: StudyFolder, frame: pl.DataFrame) -> list[str]:
-    """Return what makes all numbers doubtful; a page, a report and a ranking start with it."""
-    found, curves = list[str](), learning_curves(folder)
-    epochs, last = _epochs_needed(folder, frame), int(curves["epoch"].max() or 0)  # type: ignore[arg-type]
-    fall = _fall(curves, last - 1, last)
-    raised = f"raise --epochs to about {epochs}" if epochs else "raise --epochs"
-    if baseline := _hardly_trained(frame):
-        return [f"No point is better than {baseline}: they are hardly trained; {raised}."]
-    compared = frame.drop_nulls("kn5")
-    losing = compared.filter(kn5=LOSES)
-    if losing.height:
-        labels, row = losing["label"].to_list(), losing.row(0, named=True)
-        if len(labels) == 1:
-            who = f"{join_labels(labels)} loses"
-        elif len(labels) == compared.height:
-            who = "Both models lose" if len(labels) == 2 else f"All {len(labels)} models lose"
-        elif len(labels) <= MOST_NAMED:
-            who = f"{join_labels(labels)} lose"
-        else:
-            who = f"{len(labels)} of {compared.height} models lose"
-        loss = row["loss"] - row["kn5_difference"]
-        found.append(f"{who} to the {baseline_name(frame)} ({loss:.3f}), a model of counts.")
-    if epochs:
-        found.append(f"The curves still fall at the last epoch: {raised}.")
-    elif 2 * fall > frame["margin"].item(0) > 0:
-        unit = effect_words(frame["metric"].item(0))
-        found.append(f"The curves still fall, by {fall:.3f} {unit} in the last epoch.")
-    return found
-
-
-def _fall(curves: pl.DataFrame, start: int, end: int) -> float:
-    """Return by how much the loss fell between two epochs, the median over points; 0: unknown."""
-    both = curves.filter(epoch=start).join(curves.filter(epoch=end), on="label")
-    return both.select((pl.col("loss") - pl.col("loss_right")).median()).item() or 0.0
-
-
-def _named(labels: Sequence[str]) -> str:
-    rest = f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else ""
-    return f"{join_labels(labels[:MOST_NAMED])}{rest}"
-
-
-def _epochs_needed(folder: StudyFolder, frame: pl.DataFrame) -> int | None:
-    """Return the epochs that the curves ask for; None if those of the study are enough."""
-    fields = (folder.study.get("asked") or {}).get("fields", {})
-    curves = learning_curves(folder)
-    last = curves["epoch"].max()
-    margin = frame["margin"].item(0)
-    if "recipe.schedule" in fields or not margin or not isinstance(last, int) or last < 4:
-        return None  # a rate that falls to zero makes every curve flat at its end
-    early, late = _fall(curves, last // 4, last // 2), _fall(curves, last // 2, last)
-    ratio = min(1.0, late / early) if early > 0 else 1.0
-    epochs = last
-    while (late := late * ratio) > margin and epochs < MOST_TIMES * last:
-        epochs *= 2
-    return epochs if epochs > last else None
-
-
-def _last_lines(frame: pl.DataFrame, folder: StudyFolder, path: Path) -> tuple[str, ...]:
-    """Return the study's folder and the next command: one that decides, or the report.
-
-    Points that are hardly trained need epochs first. A command that does not fit behind the folder
-    has its own line: it is copied from there.
-    """
-    here = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    address, study = store_address(here), folder.study
-    undecided = frame.filter(verdict=UNDECIDED)
-    untrained = _hardly_trained(as_metric(study, frame))
-    if not (untrained or undecided.height) or not study.get("script") or "given" not in study:
-        name = path.name if address == str(RUNS / path.name) else address
-        return (f"{address}; next: lmzoo report {shlex.quote(name)}",)
-    command, aim = [*study["script"], *study["given"]], "to decide more"
-    if untrained:
-        epochs = _epochs_needed(folder, frame) or 4 * study["budget"]["epochs"]
-        command, aim = _with_option(command, "--epochs", epochs), "to train longer"
+    what = () if usual else (f"{unit}, {split_words(folder.study, row)}",)
+    more = f"baselines: {listed}; more with --explain" if listed else "more with --explain"
+    legend, aim, address = [more], report.aim, shown_address(folder.address)
+    # A command that does not fit behind the folder has its own line: it is copied from there.
+    if len(f"{address}; {report.next_line}") <= WIDTH:
+        aim = f"{address}; {aim}"
     else:
-        if undecided["needs_tuning"].any():
-            command = _with_option(command, "--samples", 2 * study["budget"]["samples"])
-        if undecided["seeds_needed"].count() and "--until-decided" not in command:
-            command += ["--until-decided"]
-    lines = address, f"{aim}: {shlex.join(command)}"
-    return lines if len("; ".join(lines)) > WIDTH else ("; ".join(lines),)
-
-
-def _with_option(command: Sequence[str], name: str, value: int) -> list[str]:
-    """Return a command with this value of an option, which it may have already."""
-    rest = [*command]
-    if name in rest:
-        at = rest.index(name)
-        del rest[at : at + 2]
-    return [*rest, name, str(value)]
+        legend.append(address)
+    return replace(
+        report, heading=what, tables=tuple(tables), legend=tuple(legend), account={}, aim=aim
+    )

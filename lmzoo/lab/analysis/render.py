@@ -1,10 +1,10 @@
-r"""Render a report as text. A report has a heading, tables of strings, and a legend.
+r"""Render a report as text. Every form has the answer, the warnings and the tables.
 
     table   for a terminal, with boxes drawn by rich
     md      Markdown
     latex   tables for \input, with caption and label; they need the package booktabs
-    csv     one line per row of the frame, all columns
-    json    the frame, the heading and the legend as one value
+    csv     one line per row of the frame, all columns; the column `warnings` is equal in all lines
+    json    all of it as one value; a minus sign is the ASCII character
     github  Markdown for the summary of a pull request: the answer, the table, the account
 
 A label cannot send escape sequences to a terminal: control characters are shown as `\x1b`.
@@ -16,9 +16,8 @@ import html
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -54,14 +53,55 @@ class TextTable:
 
 @dataclass(frozen=True)
 class Report:
-    """A frame and its presentation."""
+    """What a command says, made once. Every form prints it; none turns, filters or words it."""
 
     heading: tuple[str, ...]
+    """What the tables hold, in words."""
     tables: tuple[TextTable, ...]
     legend: tuple[str, ...]
     frame: pl.DataFrame
     json_columns: frozenset[str] = field(default=frozenset())
     """Columns of the frame whose strings are JSON."""
+    question: str = ""
+    answer: str = ""
+    """The verdicts in one sentence."""
+    warnings: tuple[str, ...] = ()
+    """What makes numbers doubtful, the gravest first."""
+    grave: int = 0
+    """The warnings that stand before the answer, because all numbers are doubtful."""
+    caption: str = ""
+    """What the numbers are, for a table or a figure without its page."""
+    account: Mapping[str, int] = field(default_factory=dict)
+    """What was read, by its number, and the parts of that number."""
+    aim: str = "next"
+    next_command: str = ""
+    brief: "Report | None" = None
+    """The short form for a terminal, if there is one."""
+
+    @property
+    def lead(self) -> tuple[str, ...]:
+        """The gravest warnings and the answer."""
+        return tuple(filter(None, (*self.warnings[: self.grave], self.answer)))
+
+    @property
+    def opening(self) -> tuple[str, ...]:
+        """All lines before the tables."""
+        lines = (self.question, *self.lead, *self.warnings[self.grave :], *self.heading)
+        return tuple(filter(None, lines))
+
+    @property
+    def closing(self) -> tuple[str, ...]:
+        """All lines after the tables."""
+        lines = [*self.legend]
+        if self.account:
+            (what, whole), *parts = self.account.items()
+            counts = ", ".join(f"{count} {name}" for name, count in parts)
+            lines.append(f"{what}: {whole}, of which {counts}")
+        return tuple(filter(None, (*lines, self.next_line)))
+
+    @property
+    def next_line(self) -> str:
+        return f"{self.aim}: {self.next_command}" if self.next_command else ""
 
 
 class ReportFrame(pl.DataFrame):
@@ -75,13 +115,10 @@ class ReportFrame(pl.DataFrame):
         frame.report = report
         return frame
 
-    @cached_property
-    def shown(self) -> Report | None:
-        """The report that is printed; None of rows of it."""
-        return self.report
-
     def __str__(self) -> str:
-        return render(self.shown, "table", width=80) if self.shown else super().__str__()
+        if self.report is None:
+            return super().__str__()
+        return render(self.report.brief or self.report, "table", width=80)
 
     __repr__ = __str__
 
@@ -139,8 +176,15 @@ def _printable(report: Report) -> Report:
         )
         for table in report.tables
     ]  # fmt: skip
-    heading, legend = (tuple(map(printable, own)) for own in (report.heading, report.legend))
-    return replace(report, heading=heading, legend=legend, tables=tuple(tables))
+    lines = {
+        name: tuple(map(printable, getattr(report, name)))
+        for name in ("heading", "legend", "warnings")
+    }
+    texts = {
+        name: printable(getattr(report, name))
+        for name in ("question", "answer", "caption", "next_command")
+    }
+    return replace(report, tables=tuple(tables), **lines, **texts)
 
 
 def check_format(format: str) -> None:
@@ -155,7 +199,7 @@ def _terminal(report: Report, *, width: int, colour: bool, complete: bool) -> st
         highlight=False, force_jupyter=False,
     )  # fmt: skip
     with console.capture() as capture:
-        for line in report.heading:
+        for line in report.opening:
             console.print(Text(line))
         if any(table.title for table in report.tables):
             console.print()
@@ -175,13 +219,9 @@ def _terminal(report: Report, *, width: int, colour: bool, complete: bool) -> st
         if left_out:
             names = ", ".join(left_out)
             console.print(Text(f"left out, because the terminal is narrow: {names}"))
-        for line in report.legend:
-            console.print(Text(line), soft_wrap=bool(COMMAND.search(line)))
+        for line in report.closing:
+            console.print(Text(line), soft_wrap=line == report.next_line)
     return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines())
-
-
-COMMAND = re.compile(r"\b(next|to decide more|to train longer): ")
-"""A line with a command to copy, which is not wrapped."""
 
 
 def _least_width(table: TextTable) -> int:
@@ -215,16 +255,21 @@ def _rich_table(table: TextTable, width: int = 0) -> Table:
 
 
 def _markdown(report: Report) -> str:
-    blocks = ["  \n".join(map(_escape_markdown, report.heading)), *_markdown_tables(report)]
-    blocks.append("  \n".join(map(_escape_markdown, report.legend)))
+    blocks = ["  \n".join(map(_escape_markdown, report.opening)), *_markdown_tables(report)]
+    blocks.append("  \n".join(map(_escape_markdown, report.closing)))
     return "\n\n".join(filter(None, blocks))
 
 
 def _github(report: Report) -> str:
-    answer, *account = map(_escape_markdown, report.heading)
-    lines = [f"- {line}" for line in (*account, *map(_escape_markdown, report.legend))]
-    details = ("<details><summary>account</summary>", "\n".join(lines), "</details>")
-    return "\n\n".join([f"### {answer}", *account[:1], *_markdown_tables(report), *details])
+    """Return the answer as the heading, warnings before the tables, all other lines folded."""
+    *before, first = report.lead or report.heading[:1]
+    shown = (*before, *report.warnings[report.grave :])
+    rest = [line for line in (*report.opening, *report.closing) if line not in (first, *shown)]
+    bullets = ("\n".join(f"- {_escape_markdown(line)}" for line in own) for own in (shown, rest))
+    warnings, lines = bullets
+    details = ("<details><summary>account</summary>", lines, "</details>")
+    blocks = [f"### {_escape_markdown(first)}", warnings, *_markdown_tables(report), *details]
+    return "\n\n".join(filter(None, blocks))
 
 
 def _markdown_tables(report: Report) -> Iterator[str]:
@@ -248,23 +293,34 @@ TEX = {
     "–": "--", "—": "---", "·": r"$\cdot$", "\n": " ",
 }  # fmt: skip
 """Characters that LaTeX needs in another form."""
+LATIN = 0x180
+"""The first character that pdfLaTeX does not know."""
+OTHER_SCRIPTS = (
+    r"\providecommand{\zoochar}[1]{\ifdefined\Umathchar\char\"#1\relax\else{\small U+#1}\fi}"
+    " % letters of other scripts; XeLaTeX and LuaLaTeX print them"
+)
 
 
 def _latex(report: Report) -> str:
-    lines = [r"% needs \usepackage{booktabs}"]
-    lines += [f"% {line}".replace("\n", " ") for line in report.heading]
-    question = report.heading[0] if report.heading else ""
+    question = report.question or "".join(report.heading[:1])
+    lines = [r"% needs \usepackage{booktabs}", OTHER_SCRIPTS]
     name = "-".join(re.findall(r"[a-z0-9]+", question.lower())[:6])
     for number, table in enumerate(report.tables, 1):
-        end = "" if question.endswith(("?", "!", ".")) else "."
-        caption = " ".join(filter(None, [question and question + end, table.title]))
+        texts = (question, report.answer, table.title, report.caption, *report.warnings)
+        caption = " ".join(sentence(text) for text in texts if text)
         align = "".join("l" if name in table.text_columns else "r" for name in table.header)
         header, *body = (_latex_row(row) for row in (table.header, *table.rows))
         lines += ["", r"\begin{table}", r"\centering", rf"\caption{{{_escape_latex(caption)}}}"]
         lines += [rf"\label{{tab:{name}-{number}}}", rf"\begin{{tabular}}{{{align}}}"]
         lines += [r"\toprule", header, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
         lines += [r"\end{table}"]
-    return "\n".join([*lines, "", *(f"% {line}" for line in report.legend)])
+    notes = (f"% {line}".replace("\n", " ") for line in (*report.opening, *report.closing))
+    return "\n".join([*lines, "", *notes])
+
+
+def sentence(text: str) -> str:
+    """Return a text with a mark at its end."""
+    return text if text.endswith(("?", "!", ".")) else f"{text}."
 
 
 def _latex_row(row: Sequence[str]) -> str:
@@ -274,14 +330,18 @@ def _latex_row(row: Sequence[str]) -> str:
 
 
 def _escape_latex(text: str) -> str:
-    return "".join(TEX.get(letter, letter) for letter in text)
+    return "".join(
+        TEX.get(x) or (x if ord(x) < LATIN else rf"\zoochar{{{ord(x):X}}}") for x in text
+    )
 
 
 def _csv(report: Report) -> str:
     lists = pl.col(pl.List(pl.String)).list.join("; ")
     texts = pl.col(pl.String).str.replace(FORMULA, "'${1}")
-    text = report.frame.with_columns(lists).with_columns(texts).write_csv().rstrip("\n")
-    return printable(text)
+    frame = report.frame.with_columns(lists)
+    if report.warnings:
+        frame = frame.with_columns(warnings=pl.lit("; ".join(report.warnings)))
+    return printable(frame.with_columns(texts).write_csv().rstrip("\n"))
 
 
 FORMULA = r"^([=+@\t\r]|-[^0-9.])"
@@ -289,12 +349,13 @@ FORMULA = r"^([=+@\t\r]|-[^0-9.])"
 
 
 def csv_note(report: Report) -> str:
-    """Return the warnings, and which columns have cells that are marked as text; "" if none."""
+    """Return what a file of rows has no place for, and which cells are marked as text."""
     texts = report.frame.select(pl.col(pl.String))
     marked = [column.name for column in texts if column.str.contains(FORMULA).any()]
     said = "cells that a spreadsheet would run as a formula have a ' before them"
-    lines = [line for line in report.heading if line.startswith("WARNING")]
-    return printable("\n".join(lines + [f"{', '.join(marked)}: {said}"] * bool(marked)))
+    lines = [*report.lead, *report.warnings[report.grave :], report.next_line]
+    lines += [f"{', '.join(marked)}: {said}"] * bool(marked)
+    return printable("\n".join(filter(None, lines)))
 
 
 def _json(report: Report) -> str:
@@ -302,7 +363,9 @@ def _json(report: Report) -> str:
     for row in rows:
         for name in report.json_columns:
             row[name] = json.loads(row[name]) if row[name] else None
-    value = {"heading": report.heading, "rows": rows, "legend": report.legend}
+    names = ("question", "answer", "warnings", "next_command", "account", "heading", "legend")
+    said = json.dumps({name: getattr(report, name) for name in names}, ensure_ascii=False)
+    value = {**json.loads(said.replace("−", "-")), "rows": rows}
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1)
     return CONTROL.sub(lambda c: f"\\u{ord(c[0]):04x}", text)
 

@@ -21,8 +21,6 @@ FEW = 2
 """Points whose verdicts fit one sentence."""
 MOST = 8
 """Points that a line names; the others are counted."""
-DAMAGED = 5
-"""Damaged files that a ranking names; the others are counted."""
 
 
 MEANINGS = {
@@ -42,7 +40,8 @@ def verdict_text(row: Mapping[str, Any]) -> str:
     """Return the verdict of a row of a ranking as tables show it; "" if it has none."""
     verdict = row["verdict"]
     if verdict == NEGLIGIBLE and row["sign"]:
-        return f"{NEGLIGIBLE} ({WORSE if row['sign'] > 0 else BETTER})"
+        is_better = (row["sign"] > 0) == bool(row.get("higher_is_better"))
+        return f"{NEGLIGIBLE} ({BETTER if is_better else WORSE})"
     if verdict == UNDECIDED and row["seeds_needed"] is not None:
         return f"{UNDECIDED} (+{row['seeds_needed']} seeds)"
     if verdict == UNDECIDED and row["needs_tuning"]:
@@ -90,29 +89,14 @@ def answer(frame: pl.DataFrame) -> str:
     return f"Of {sum(count.values())} points against {reference!r}: {said}."
 
 
-def data_warnings(study: Mapping[str, Any], damaged: Sequence[str]) -> tuple[str, ...]:
-    """Return what the user's text lost or leaks, from `study.json`, and what damage leaves out."""
-    lines = [*(study.get("data") or {}).get("warnings", ()), *damaged[:DAMAGED]]
-    if len(damaged) > DAMAGED:
-        lines.append(f"{len(damaged) - DAMAGED} more files are damaged")
-    return tuple(f"WARNING: {text}" for text in lines)
-
-
-def impossible_warnings(frame: pl.DataFrame) -> tuple[str, ...]:
-    """Return a line about the points of a ranking whose loss no causal density can have."""
-    rows = frame.filter(pl.col("marks").list.contains("impossible")).to_dicts()
-    if not rows:
-        return ()
-    losses = ", ".join(f"{r['label']} {r['loss']:.3f} (entropy {r['floor']:.3f})" for r in rows)
-    return (f"WARNING: below the entropy of the source, which no causal density is: {losses}",)
-
-
 def _groups(frame: pl.DataFrame) -> list[tuple[str, str, list[str]]]:
     """Return verdict, head and points of each group: what is free, then what costs most."""
     reference = frame.filter("reference")["label"]
     if reference.is_empty():
         return []
-    rows = frame.filter(pl.col("verdict").is_not_null()).sort("difference", nulls_last=True)
+    rows = frame.filter(pl.col("verdict").is_not_null()).sort(
+        "difference", descending=frame["higher_is_better"].item(0), nulls_last=True
+    )
     found = []
     for verdict, phrase, describe in _PHRASES:
         points = [describe(row) for row in rows.to_dicts() if _phrase(row) == phrase]
@@ -142,16 +126,13 @@ def _listed(texts: Sequence[str]) -> str:
     return ", ".join(texts[:MOST]) + rest
 
 
-def _worse(row: Mapping[str, Any]) -> str:
-    return _effect(row, "costs", row["difference_low"], row["difference_high"])
-
-
-def _better(row: Mapping[str, Any]) -> str:
+def _effect(row: Mapping[str, Any]) -> str:
+    """Return a point with the size of what it costs or gains."""
+    is_worse = row["verdict"] in (WORSE, WORSE_OPEN)
+    verb = "costs" if is_worse else "gains"
     low, high = row["difference_low"], row["difference_high"]
-    return _effect(row, "gains", None if high is None else -high, None if low is None else -low)
-
-
-def _effect(row: Mapping[str, Any], verb: str, low: float | None, high: float | None) -> str:
+    if is_worse == row["higher_is_better"] and low is not None and high is not None:
+        low, high = -high, -low
     by_count = row["p_diverged"] is not None and low is not None and low < 0
     if row["difference"] is None or by_count:
         return f"{row['label']} ({row['confirm_diverged']} of {row['confirm']} seeds diverged)"
@@ -190,10 +171,10 @@ TUNING = (
 NOTHING = f"undecided, needs more than {MOST_SEEDS:,} seeds"
 UNMEASURED = "undecided, needs two seeds with a loss"
 _PHRASES = (
-    (BETTER, "better than {name} by more than {margin}", _better),
-    (BETTER_OPEN, "better than {name}, size open", _better),
+    (BETTER, "better than {name} by more than {margin}", _effect),
+    (BETTER_OPEN, "better than {name}, size open", _effect),
     (NEGLIGIBLE, "negligible difference from {name}, below {margin}", _negligible),
-    (WORSE, "worse than {name} by more than {margin}", _worse),
-    (WORSE_OPEN, "worse than {name}, size open", _worse),
+    (WORSE, "worse than {name} by more than {margin}", _effect),
+    (WORSE_OPEN, "worse than {name}, size open", _effect),
     *((UNDECIDED, phrase, _undecided) for phrase in (SEEDS, TUNING, NOTHING, UNMEASURED)),
 )

@@ -14,13 +14,13 @@ from lmzoo.base.foreign import below
 from lmzoo.base.parts import install_command, is_complete
 from lmzoo.base.streams import echo
 from lmzoo.lab.cli.run_names import find_studied
-from lmzoo.lab.cli.tables import Metric
+from lmzoo.lab.cli.tables import Unit
 
 
 def report(
     name: Annotated[str, typer.Argument(metavar="STUDY", help="A study: its folder, a file of records, or its name (or the beginning) in runs/. STUDY:POINT shows this point first in the charts.")],
     out: Annotated[Path | None, typer.Option(help="File of the page. Default: STUDY/report.html.")] = None,
-    metric: Metric = "token",
+    unit: Unit = "token",
 ) -> None:  # fmt: skip
     """Write a study on one HTML page that needs no other file.
 
@@ -38,7 +38,7 @@ def report(
     if out or study.exists():
         with writing(target):  # before the seconds that the page takes
             pass
-    text = render_report(study, metric=metric, point=point)
+    text = render_report(study, unit=unit, point=point)
     with writing(target):
         target.write_text(text, encoding="utf-8")
     echo(target)

@@ -93,17 +93,17 @@ class Pages:
 
     def _answer(self, found: Sequence[tuple[float, Path]]) -> None:
         """Compute the answers of the studies that have changed since the last ones."""
-        from lmzoo.lab.analysis.frames import rank
-        from lmzoo.lab.analysis.verdict_lines import answer
+        from lmzoo.lab.analysis.load import load_study
+        from lmzoo.lab.analysis.ranking_table import study_ranking
 
         for at, study in found:
             if at < self._answers.get(study.name, (0.0,))[0]:
                 continue
             begin, trained = time.time(), ""
             try:
-                ranking = rank(study)
-                text = answer(ranking) or "no verdict"
-                seconds = ranking.read[0].events.select("seconds").sum().collect().item()
+                folder = load_study(study)
+                text = " ".join(study_ranking(folder).lead) or "no verdict"
+                seconds = folder.events.select("seconds").sum().collect().item()
                 trained = duration(seconds or 0.0)
             except UserError as error:
                 text = str(error)

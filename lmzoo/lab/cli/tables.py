@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 Format = Annotated[str, typer.Option(help="table, md, csv, json, latex or github.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Metric = Annotated[str, typer.Option("--metric", "--unit", help="token or sentence.")]
 
 
 def new_table(*left: str, right: tuple[str, ...] = ()) -> Table:
@@ -64,11 +63,12 @@ def rank(
     from lmzoo.lab.analysis.render import with_columns
 
     def read() -> "Report":
-        ranking = ranked(study, unit=unit, at=at, margin=margin, reference=reference)
-        is_brief = format == "table" and not explain and not columns
-        report = ranking.shown if is_brief else ranking.report
+        report = ranked(study, unit=unit, at=at, margin=margin, reference=reference).report
         assert report is not None, "a ranking has a report"
-        return with_columns(report, columns.split(",")) if columns else report
+        if columns:
+            return with_columns(report, columns.split(","))
+        is_brief = format == "table" and not explain
+        return report.brief if is_brief and report.brief else report
 
     _show(format, read)
 
@@ -92,14 +92,14 @@ def figure(
     study: Study,
     out: Annotated[Path, typer.Option(help="File whose name is the figure, as curves.svg: forest, curves, tuning or tuning-FIELD; .pdf, .svg or .png.")] = Path("forest.pdf"),
     columns: Annotated[int, typer.Option(help="Width: 1 or 2 columns of a paper.")] = 2,
-    metric: Metric = "token",
+    unit: Unit = "token",
 ) -> None:  # fmt: skip
     """Draw a figure of a study for a paper, and print its caption."""
     from lmzoo.lab.analysis.render import output_path
     from lmzoo.lab.analysis.report.figure import write_figure
 
     output_path(study, out, "")
-    caption = write_figure(study, out, columns, metric)
+    caption = write_figure(study, out, columns, unit)
     echo(f"{out}: {caption}")
 
 

@@ -84,7 +84,8 @@ def test_a_ranking_is_a_frame_that_shows_its_answer(toy) -> None:
     assert str(ranking) == repr(ranking)
     question, doubt, answer = str(ranking).splitlines()[:3]
     assert question == "Which path can be cut?"
-    assert doubt == "The curves still fall, by 0.100 nats in the last epoch."
+    said = "The curves still fall, by 0.1 nats in the last epoch: raise --epochs to 6."
+    assert doubt == said
     assert answer.startswith("Worse than 'cut full' by more than")
     *text, _command = str(ranking).splitlines()  # a command is one line
     assert max(map(len, text)) <= WIDTH

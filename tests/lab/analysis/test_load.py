@@ -6,7 +6,7 @@ import pytest
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.load import REMEDY, load_study, read_events
-from lmzoo.lab.analysis.verdict_lines import data_warnings
+from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.store.records import RunFolder, is_config, json_bytes, record_line
 from tests.lab.analysis.toy_study import ToyStudy
 
@@ -121,7 +121,7 @@ def test_a_run_with_a_damaged_config_is_left_out_and_named(toy, content):
     assert "full-confirm-1" not in folder.runs.select("run").collect()["run"]
     said = f"full-confirm-1 has no readable config.json; if it was a run, {REMEDY}"
     assert folder.damaged == (said,)
-    assert f"WARNING: {folder.damaged[0]}" in data_warnings(folder.study, folder.damaged)
+    assert f"WARNING: {said}" in study_ranking(folder).warnings
 
 
 @pytest.mark.parametrize(

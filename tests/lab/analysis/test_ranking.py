@@ -258,7 +258,7 @@ def test_a_ranking_warns_of_an_impossible_loss_only() -> None:
     marked = frame.filter(pl.col("marks").list.contains("impossible"))
     assert 0 < marked["high"].max() < 3.0
     report = ranking_report(folder, frame)
-    assert any(line.startswith("WARNING: below the entropy") for line in report.heading)
+    assert any(line.startswith("WARNING: below the entropy") for line in report.warnings)
     assert any(line.startswith("impossible: ") for line in report.legend)
 
 

@@ -6,29 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import FIVE_GRAM
-from lmzoo.lab.analysis.ranking_table import brief_report, caveats, diagnoses, study_ranking
+from lmzoo.lab.analysis.ranking_table import ranking_report, study_ranking
 from lmzoo.lab.analysis.render import render
 from lmzoo.lab.analysis.report.page import render_report
 from tests.lab.analysis.recorded import PAGES, folder_of, report_of
-from tests.lab.analysis.toy_study import ToyStudy, change_lines, rank
+from tests.lab.analysis.toy_study import ToyStudy, change_lines
 
 COUNTS = {"name": "ngram_count", "order": 1}
 
 
-def brief(path, shown=None):
-    return lines_of(study_ranking(path), load_study(path), shown or path)
+def brief(path):
+    return lines_of(study_ranking(path))
 
 
-def lines_of(report, folder, path):
-    short = brief_report(report, folder, path)
-    return render(short, "table", width=80, complete=False).splitlines()
+def lines_of(report):
+    return render(report.brief, "table", width=80, complete=False).splitlines()
 
 
 def doubts(toy):
-    folder, frame = load_study(toy.write()), rank(toy)
-    return [*caveats(folder, frame), *diagnoses(folder, frame)]
+    return [*study_ranking(toy.write()).warnings]
 
 
 @pytest.fixture
@@ -40,18 +37,22 @@ def toy(toy):
 
 def test_the_main_study_fits_a_terminal_and_ends_with_the_next_command():
     name = "gru_ablation-captions"
-    lines = lines_of(report_of(name), folder_of(name), Path("runs") / name)
+    folder = folder_of(name)._replace(address=Path("runs") / name)
+    lines = lines_of(ranking_report(folder, report_of(name).frame))
     assert len(lines) <= 24 + 2  # one point is noisy
     assert max(map(len, lines)) <= 80
     assert " ".join(lines[-2:]).count("runs/gru_ablation-captions") == 1
 
 
-def test_the_last_line_decides_what_is_open(toy):
-    assert " ".join(brief(toy.write())[-2:]).endswith(f"next: lmzoo report {toy.path}")
-    assert brief(toy.path, Path("runs/toy"))[-1] == "runs/toy; next: lmzoo report toy"
+def test_the_last_line_decides_what_is_open(toy, monkeypatch):
+    falling(toy, {3: 0.0}, 3)
+    assert brief(toy.write())[-1] == f"next: lmzoo report {toy.path}"
+    monkeypatch.chdir(toy.path.parent)
+    assert brief(Path("toy"))[-1] == "toy; next: lmzoo report toy"
     toy.add_point("open", [2.0, 2.3, 2.2])
-    last = brief(toy.write())[-1].rpartition("; ")[2]
-    assert last == "to decide more: python s.py --epochs 3 --until-decided"
+    falling(toy, {3: 0.0}, 3)
+    last = brief(Path("toy"))[-1]
+    assert last == "toy; to decide more: python s.py --epochs 3 --until-decided"
 
 
 def test_a_healthy_study_has_no_diagnosis(toy):
@@ -92,6 +93,9 @@ def test_curves_that_still_fall_ask_for_more_epochs(toy, drops, epochs):
     found = [line for line in doubts(toy) if "still fall" in line]
     said = f"The curves still fall at the last epoch: raise --epochs to about {epochs}."
     assert found == [said] * bool(epochs)
+    assert (brief(toy.path)[-1] == f"to train longer: python s.py --epochs {epochs}") is bool(
+        epochs
+    )
     toy.study_json["asked"] = {"fields": {"recipe.schedule": "cosine"}}
     assert doubts(toy) == []
 
@@ -100,7 +104,7 @@ def test_curves_that_still_fall_ask_for_more_epochs(toy, drops, epochs):
 def test_a_study_whose_last_epoch_gains_is_named_in_the_first_sentence(toy, no_charts, fall, said):
     """More than half of the margin, in the ranking and in the report."""
     falling(toy, {3: fall, 4: 0.0}, 4)
-    sentence = "The curves still fall, by 0.011 nats in the last epoch."
+    sentence = "The curves still fall, by 0.011 nats in the last epoch: raise --epochs to 8."
     assert doubts(toy) == [sentence] * said
     lead = render_report(toy.path).partition('class="lead">')[2]
     assert lead.startswith(sentence) is said
@@ -128,16 +132,19 @@ def test_a_page_of_results_starts_with_what_makes_its_numbers_doubtful():
 def test_an_edge_names_the_field_and_the_option_and_a_range_only_at_its_bound(toy):
     toy.add_point("low", [2.0, 2.01, 1.99], edge=("lr",))
     falling(toy, {3: 0.0}, 3)
-    tried = "edge: cut low: lr: the chosen value is the first or last one tried; try more"
-    assert doubts(toy) == [f"{tried} (--samples 4)"]
+    tried = "edge: cut low: lr: the chosen value is the first or last one tried"
+    assert doubts(toy) == [f"{tried}; try more (--samples 4)"]
+    assert brief(toy.path)[-1] == "to tune more: python s.py --epochs 3 --samples 4"
     toy.study_json["search"]["lr"]["low"] = 0.003
-    wider = "; at a bound: lr: search a wider range (--search-space)"
-    assert doubts(toy) == [f"{tried} (--samples 4){wider}"]
+    wider = "--search-space lr=0.00075:0.1:log"
+    assert doubts(toy) == [f"{tried}, at a bound; search a wider range ({wider})"]
+    assert brief(toy.path)[-1] == f"to tune more: python s.py --epochs 3 {wider}"
 
 
 def test_a_command_is_not_wrapped_where_a_person_copies_it(toy):
     toy.study_json["given"] = ["--set", "corpus.path=" + "long name/" * 12]
     toy.add_point("open", [2.0, 2.3, 2.2])
+    falling(toy, {3: 0.0}, 3)
     (line,) = [line for line in brief(toy.write()) if "to decide more" in line]
     assert line.endswith("--until-decided")
 

@@ -85,9 +85,9 @@ def test_the_first_lines_say_the_verdicts(ranked):
     assert same.startswith("negligible difference from 'cut full', below 0.02 nats: cut same (−0.0")
     assert worse.startswith("worse than 'cut full' by more than 0.02 nats: cut carry (costs 0.")
     assert open_.startswith("worse than 'cut full', size open: cut unclear (costs 0.")
-    heading = study_ranking(ranked.path).heading
-    assert heading[1 : 1 + len(lines)] == lines
-    assert load_study(ranked.path).study["question"] == heading[0]
+    report = study_ranking(ranked.path)
+    assert report.heading[: len(lines)] == lines
+    assert load_study(ranked.path).study["question"] == report.question
     close = rank(ranked).with_columns(margin=0.004, difference_low=0.0042, difference_high=0.03)
     assert "than 0.004 nats: cut carry (costs 0.004 to 0.030 nats)" in verdict_lines(close)[2]
 

@@ -1,6 +1,7 @@
 """A study survives its Parquet file: the same tables, and a sweep that trains nothing again."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,7 @@ def toy(tmp_path: Path) -> ToyStudy:
 def tables(study: Path) -> list[str]:
     sentence = study_ranking(study, unit="sentence", at=2)
     reports = [study_ranking(study), sentence, study_comparison(study)]
+    reports = [replace(report, next_command="") for report in reports]  # it names the folder
     return [render(report, format) for report in reports for format in (*FORMATS, "table")]
 
 

@@ -41,7 +41,7 @@ THERE = ("--out", "s3://bucket/there")
         ("rank", ("--unit", "bpc"), "lack the size of the test text"),
         ("compare", ("--reference", "cut best"), "no point 'cut best'; known: cut full"),
         ("figure", ("--out", "forest.gif"), "no format '.gif'"),
-        ("report", ("--metric", "words"), "no metric 'words'"),
+        ("report", ("--metric", "words"), "no unit 'words'"),
     ],
 )
 def test_a_wrong_option_is_one_line_and_code_2(toy, refused, tmp_path, command, options, message):
@@ -93,7 +93,7 @@ def test_columns_make_a_table_for_a_paper(toy, lmzoo, refused):
     assert "point & loss & p" in latex
     assert latex.count(r"\begin{table}") == latex.count(r"\caption{") == latex.count(r"\label{tab:")
     assert "booktabs" in latex.splitlines()[0]
-    assert lmzoo("rank", toy.path, *words, "csv")[1].startswith("label,loss,p\n")
+    assert lmzoo("rank", toy.path, *words, "csv")[1].startswith("label,loss,p,warnings\n")
     assert "no column 'pp'" in refused("rank", toy.path, "--columns", "point,pp")
 
 

@@ -10,7 +10,13 @@ import altair as alt
 import polars as pl
 
 from lmzoo.lab.analysis.formatting import UNITS
-from lmzoo.lab.analysis.load import StudyFolder, learning_curves, search_ranges, tuned_settings
+from lmzoo.lab.analysis.load import (
+    StudyFolder,
+    is_maximized,
+    learning_curves,
+    search_ranges,
+    tuned_settings,
+)
 from lmzoo.lab.analysis.report.colours import BASELINE, MANY, REFERENCE, Hues, hues_of, short_label
 from lmzoo.lab.analysis.report.setting_chart import setting_chart
 
@@ -21,19 +27,20 @@ ENDS = "ends"
 """The layers of the names, and the mark of a chart that has them."""
 
 
-def curve_charts(
-    folder: StudyFolder, ranked: pl.DataFrame, metric: str = "token"
-) -> dict[str, Any]:
+def curve_charts(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
     """Return file stem -> chart, for every curve that the study has data for."""
-    hues = hues_of(ranked)
+    hues, unit = hues_of(ranked), ranked["metric"].item(0)
+    metric = "sentence" if unit == "sentence" else "token"
+    what = UNITS.get(unit, unit)
     charts: dict[str, Any] = {}
     learning = learning_curves(folder, metric)
     if learning.height:
-        charts["learning"] = learning_chart(learning, hues, metric)
+        charts["learning"] = learning_chart(learning, hues, what)
     for name, own in search_ranges(folder.study).items():
         settings = tuned_settings(folder, name, metric)
         if "low" in own and settings.height:
-            chart = setting_chart(settings, hues, name, log=bool(own.get("log")))
+            sign = -1 if is_maximized(folder.study) else 1
+            chart = setting_chart(settings, hues, name, what, sign, log=bool(own.get("log")))
             charts[f"setting-{name}"] = chart
     wide = alt.AutoSizeParams(type="fit-x", contains="padding")
     return {
@@ -42,8 +49,8 @@ def curve_charts(
     }
 
 
-def learning_chart(frame: pl.DataFrame, hues: Hues, metric: str) -> Any:
-    """Return the mean validation loss by epoch, with its interval as a band."""
+def learning_chart(frame: pl.DataFrame, hues: Hues, what: str) -> Any:
+    """Return the mean of what was validated by epoch, with its interval as a band."""
     by = hues.picked()
     epochs = sorted(set(frame["epoch"]))
     frame, notes = _baselines(frame, hues, epochs)
@@ -58,7 +65,7 @@ def learning_chart(frame: pl.DataFrame, hues: Hues, metric: str) -> Any:
     base = hues.chart(frame).encode(
         x=alt.X("epoch:Q", title="epoch", axis=axis), color=colour, detail="label:N"
     )
-    unit = f"validation {UNITS[metric]}"
+    unit = f"validation {what}"
     scale = alt.Scale(domain=[low, high], nice=False)
 
     def loss(field: str) -> Any:
@@ -79,7 +86,7 @@ def learning_chart(frame: pl.DataFrame, hues: Hues, metric: str) -> Any:
     head = ["mean over seeds, 95 % interval" + ("" if few else " of the reference")]
     if not named:
         head += ["choose a point in the list, or click on a mark, to see it alone"]
-    title = alt.TitleParams("validation loss by epoch", subtitle=head + notes, anchor="start")
+    title = alt.TitleParams("learning curves", subtitle=head + notes, anchor="start")
     layers = [band, line, marks.add_params(by)]
     if named:
         layers += _names(frame, hues, (low, high), loss, colour)

@@ -10,11 +10,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import vl_convert
 
 from lmzoo.base.errors import UserError, near, writing
 from lmzoo.lab.analysis.load import StudyFolder, load_study
-from lmzoo.lab.analysis.ranking import rank_points
+from lmzoo.lab.analysis.ranking_table import study_ranking
+from lmzoo.lab.analysis.render import sentence
 from lmzoo.lab.analysis.report.curve_charts import ENDS, curve_charts
 from lmzoo.lab.analysis.report.forest import forest_charts
 
@@ -43,7 +45,7 @@ CONFIG = {
 }
 
 
-def write_figure(study: Path, out: Path, columns: int, metric: str) -> str:
+def write_figure(study: Path, out: Path, columns: int, unit: str) -> str:
     """Write the figure that the name of the file says, as `forest.pdf`; return its caption.
 
     A `UserError` says that there is no such figure or format, or that the study lacks its data.
@@ -52,7 +54,8 @@ def write_figure(study: Path, out: Path, columns: int, metric: str) -> str:
         raise UserError(f"no format {out.suffix!r} of {out.name}; known: {', '.join(WRITERS)}")
     if columns not in WIDTHS:
         raise UserError(f"--columns {columns}: give 1 or 2, the columns of the paper")
-    charts = figures(load_study(study), metric)
+    report = study_ranking(study, unit=unit)
+    charts = figures(load_study(study), report.frame)
     if out.stem not in charts:
         raise UserError(f"no figure {out.stem!r} of this study{near(out.stem, charts)}")
     spec = charts[out.stem].to_dict()
@@ -61,14 +64,14 @@ def write_figure(study: Path, out: Path, columns: int, metric: str) -> str:
     with writing(out):
         out.write_bytes(content.encode() if isinstance(content, str) else content)
     notes = [note for note in title.get("subtitle", ()) if not note.startswith(FOR_A_SCREEN)]
-    return f"{title['text']}: {'; '.join(notes)}."
+    said = (f"{title['text']}: {'; '.join(notes)}.", report.caption, *report.warnings)
+    return " ".join(map(sentence, said))
 
 
-def figures(folder: StudyFolder, metric: str = "token") -> dict[str, Any]:
+def figures(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
     """Return name -> chart: forest, curves, tuning of each field."""
-    ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric)
     charts = {f"forest{i or ''}": chart for i, chart in enumerate(forest_charts(ranked))}
-    for name, chart in curve_charts(folder, ranked, metric).items():
+    for name, chart in curve_charts(folder, ranked).items():
         own = {"learning": "curves"}.get(name, name).replace("setting-", "tuning-")
         charts[own] = chart
         if own.startswith("tuning-"):

@@ -104,7 +104,8 @@ def forest_chart(part: pl.DataFrame) -> Any:
     rules = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=unit), x2="high:Q")
     points = base.mark_point(filled=True, size=90, opacity=1)
     points = points.encode(x=alt.X("difference:Q", title=unit), shape=shape)
-    note = f"to the right is worse; the band is ±{margin:g} {margin_words(metric)}{beyond}"
+    right = "better" if part["higher_is_better"].item(0) else "worse"
+    note = f"to the right is {right}; the band is ±{margin:g} {margin_words(metric)}{beyond}"
     heading = alt.TitleParams(
         "Differences to the reference, 95 % intervals", subtitle=[note], anchor="start"
     )

@@ -13,8 +13,7 @@ import polars as pl
 
 from lmzoo.base.parts import is_complete
 from lmzoo.lab.analysis.load import StudyFolder, load_study
-from lmzoo.lab.analysis.ranking import rank_points
-from lmzoo.lab.analysis.ranking_table import caveats, diagnoses, ranking_report
+from lmzoo.lab.analysis.ranking_table import TITLE, study_ranking
 from lmzoo.lab.analysis.render import Report, TextTable, render
 from lmzoo.lab.analysis.report.facts import audit_section, cost_line, data_section, recipe_section
 from lmzoo.lab.analysis.report.html import (
@@ -27,7 +26,6 @@ from lmzoo.lab.analysis.report.html import (
     macro,
     paragraphs,
 )
-from lmzoo.lab.analysis.verdict_lines import answer, verdict_lines
 from lmzoo.lab.store.labels import find_point
 from lmzoo.lab.store.records import find_study
 
@@ -36,12 +34,12 @@ CHARTS = {"Learning curves": "learning", "The search": "setting-"}
 NO_CHARTS = "The page has no charts: the extra `figures` of lmzoo draws them."
 
 
-def render_report(study: Path | str, *, metric: str = "token", point: str = "") -> str:
+def render_report(study: Path | str, *, unit: str = "token", point: str = "") -> str:
     """Return the page of a study.
 
     Args:
         study: its folder, a file of records, or its name (or the beginning) in `runs/`.
-        metric: `token` or `sentence`.
+        unit: as `lmzoo.rank` has it.
         point: label, cut or id of the point that the charts show at first; "" is all.
 
     A `UserError` says that nothing can be ranked, or that a name is unknown.
@@ -49,22 +47,23 @@ def render_report(study: Path | str, *, metric: str = "token", point: str = "") 
     path = find_study(study)
     folder = load_study(path)
     label = find_point(folder.study["points"], point)["label"] if point else ""
-    ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric)
-    ranking = ranking_report(folder, ranked)
+    ranking = study_ranking(folder, unit=unit)
+    ranked = ranking.frame
     has_charts = is_complete("figures")
     sections = [
-        Section("Ranking", _ranking(folder, ranked, ranking)),
-        *(_curves(folder, ranked, metric) if has_charts else ()),
+        Section("Ranking", _ranking(folder, ranking)),
+        *(_curves(folder, ranked) if has_charts else ()),
         Section("Spent and reproduce", recipe_section(path, folder)),
         Section("The data", data_section(folder, ranked), folded=True),
         Section("Audit", audit_section(path, folder, ranked), folded=True),
     ]
-    lead = paragraphs([" ".join(filter(None, [*caveats(folder, ranked), answer(ranked)]))], "lead")
-    lead += paragraphs([*diagnoses(folder, ranked), cost_line(folder)])
+    lead = paragraphs([" ".join(ranking.lead)], "lead")
+    rest = ranking.warnings[ranking.grave :]
+    lead += paragraphs([*rest, ranking.next_line, cost_line(folder)])
     lead += _forests(ranked) if has_charts else paragraphs([NO_CHARTS])
     used = terms(lead + "".join(section.body for section in sections))
     sections.append(Section("Terms", used, folded=True))
-    return html_page(ranking.heading[0], lead, sections, point=label)
+    return html_page(ranking.question, lead, sections, point=label)
 
 
 def _forests(ranked: pl.DataFrame) -> str:
@@ -73,27 +72,25 @@ def _forests(ranked: pl.DataFrame) -> str:
     return "".join(map(chart_figure, forest_charts(ranked)))
 
 
-def _ranking(folder: StudyFolder, ranked: pl.DataFrame, report: Report) -> str:
+def _ranking(folder: StudyFolder, report: Report) -> str:
     """Return the tables, and the table as a file."""
-    left = {label: lines for label, lines in ranked.select("label", "equations").iter_rows()}
+    left = {label: lines for label, lines in report.frame.select("label", "equations").iter_rows()}
     equations = {label + mark: lines for label, lines in left.items() for mark in ("", " ≡")}
     tables = ""
     for table in map(_difference_first, report.tables):
         kind = "sortable" if table.header[0] == "rank" else ""
-        if "loss" in table.header:
-            tables += html_table(table, kind=kind, notes=equations)
-        else:
+        if table.title.startswith(TITLE):
             tables += folded(table.title, html_table(table, kind=kind))
+        else:
+            tables += html_table(table, kind=kind, notes=equations)
     if any(left.values()):
         note = (
             "Below a point is what it changes in the equations of its cell. The command lmzoo "
             "describe prints these equations and the number of each cut."
         )
         tables = paragraphs([note], "text") + tables
-    above = {*verdict_lines(ranked), *diagnoses(folder, ranked)}
-    heading = [line for line in report.heading[1:] if line not in above]
     csv = download_link(render(report, "csv"), f"{folder.study['name']}.csv")
-    notes = folded("Notes on the columns", paragraphs([*heading, *report.legend]))
+    notes = folded("Notes on the columns", paragraphs([*report.heading, *report.closing]))
     return tables + csv + notes
 
 
@@ -108,10 +105,10 @@ def _difference_first(table: TextTable) -> TextTable:
     return replace(table, header=tuple(names), rows=rows)
 
 
-def _curves(folder: StudyFolder, ranked: pl.DataFrame, metric: str) -> list[Section]:
+def _curves(folder: StudyFolder, ranked: pl.DataFrame) -> list[Section]:
     from lmzoo.lab.analysis.report.curve_charts import curve_charts
 
-    charts = curve_charts(folder, ranked, metric)
+    charts = curve_charts(folder, ranked)
     sections = []
     for title, start in CHARTS.items():
         body = "".join(chart_figure(own) for name, own in charts.items() if name.startswith(start))

@@ -13,23 +13,30 @@ SHAPES = ("circle", "triangle-down", "cross", "square", "diamond")
 JOINED = "lines join the finished runs of a point"
 
 
-def setting_chart(frame: pl.DataFrame, hues: Hues, name: str, *, log: bool) -> Any:
-    """Return the last validation loss of each tuned setting; at the top, settings without one."""
+def setting_chart(
+    frame: pl.DataFrame, hues: Hues, name: str, what: str, sign: int, *, log: bool
+) -> Any:
+    """Return the last validated value of each tuned setting; at the edge, those without one.
+
+    `sign` is −1 if the highest value is the best: then the edge is below, and above otherwise.
+    """
     rows, by = frame.with_columns(pl.col("status").fill_null("not ended")), hues.picked()
     measured = rows.filter(pl.col("loss").is_not_null())
     without_loss = rows.filter(pl.col("loss").is_null())
     chosen = measured.filter("chosen")
-    highest = _highest(measured)
-    above = measured.filter(pl.col("loss") > highest)
+    worst = _worst(measured, sign)
+    beyond = measured.filter(sign * pl.col("loss") > sign * worst)
     scale = alt.Scale(type="log") if log else alt.Scale(zero=False)
     x = alt.X("value:Q", title=name, scale=scale).axis(
         format="~g", labelOverlap="greedy", labelSeparation=6
     )
-    y = alt.Y("loss:Q", title="last validation loss", scale=_up_to(measured, highest, above))
+    y = alt.Y(
+        "loss:Q", title=f"last validation {what}", scale=_up_to(measured, worst, beyond, sign)
+    )
     shape = alt.Shape("status:N", title="status").scale(domain=list(SHOWN), range=list(SHAPES))
     shape = shape.legend(values=[s for s in SHOWN if s in set(rows["status"])])
     value = alt.Tooltip("value:Q", title=name, format="~g")
-    loss = alt.Tooltip("loss:Q", format=".4f")
+    loss = alt.Tooltip("loss:Q", format=".4~g")
     facts = [*hues.tooltips(), value, loss, "status:N", "epoch:Q", "chosen:N"]
     colour = hues.colour()
     line = hues.chart(measured.filter(pl.col("status") == "finished")).mark_line()
@@ -46,28 +53,32 @@ def setting_chart(frame: pl.DataFrame, hues: Hues, name: str, *, log: bool) -> A
         rings = hues.chart(chosen).mark_point(size=170, strokeWidth=2)
         layers.append(rings.encode(x=x, y=y, color=colour, opacity=hues.opacity(by), tooltip=facts))
         notes.append("rings: the chosen settings")
+    edge, side = ("at the top", "above") if sign > 0 else ("at the bottom", "below")
     if without_loss.height:
-        top = hues.chart(without_loss).mark_point(filled=True, size=60)
-        layers.append(top.encode(x=x, y=alt.value(4), color=colour, shape=shape, tooltip=facts))
-        notes.append(f"at the top: {without_loss.height} without a loss")
-    if above.height:
-        losses = "1 loss" if above.height == 1 else f"{above.height} losses"
-        notes.append(f"at the top: {losses} above {highest:.3g}")
+        place = alt.value(4) if sign > 0 else alt.YValue(alt.ExprRef("height - 4"))
+        own = hues.chart(without_loss).mark_point(filled=True, size=60)
+        layers.append(own.encode(x=x, y=place, color=colour, shape=shape, tooltip=facts))
+        notes.append(f"{edge}: {without_loss.height} without a value")
+    if beyond.height:
+        values = "1 value" if beyond.height == 1 else f"{beyond.height} values"
+        notes.append(f"{edge}: {values} {side} {worst:.3g}")
     heading = alt.TitleParams(f"{name} of every setting", subtitle=notes, anchor="start")
     return alt.layer(*layers).properties(title=heading)
 
 
-def _highest(measured: pl.DataFrame) -> float:
-    """Return the loss at the top of the chart: 1.6 times the range of the finished runs."""
-    ended = measured.filter(pl.col("status") == "finished")["loss"]
+def _worst(measured: pl.DataFrame, sign: int) -> float:
+    """Return the value at the edge of the chart: 1.6 times the range of the finished runs."""
+    ended = sign * measured.filter(pl.col("status") == "finished")["loss"]
     if ended.is_empty():
-        return float("inf")
-    low, high = float(ended.min()), float(ended.max())  # type: ignore[arg-type]
-    return low + 1.6 * (high - low) if high > low else float("inf")
+        return sign * float("inf")
+    best, worst = float(ended.min()), float(ended.max())  # type: ignore[arg-type]
+    return sign * (best + 1.6 * (worst - best)) if worst > best else sign * float("inf")
 
 
-def _up_to(measured: pl.DataFrame, highest: float, above: pl.DataFrame) -> alt.Scale:
-    if above.is_empty():
+def _up_to(measured: pl.DataFrame, worst: float, beyond: pl.DataFrame, sign: int) -> alt.Scale:
+    """Return a scale that ends at the worst value that is shown."""
+    if beyond.is_empty():
         return alt.Scale(zero=False)
-    low = float(measured["loss"].min())  # type: ignore[arg-type]
-    return alt.Scale(domain=[low - 0.05 * (highest - low), highest], clamp=True, nice=False)
+    best = float((sign * measured["loss"]).min()) * sign  # type: ignore[arg-type]
+    domain = sorted([best - 0.05 * (worst - best), worst])
+    return alt.Scale(domain=domain, clamp=True, nice=False)

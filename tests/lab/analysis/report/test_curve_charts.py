@@ -62,11 +62,11 @@ def test_the_axis_of_the_search_leaves_out_the_losses_of_pruned_runs():
     frame = pl.DataFrame(rows, ["label", "value", "loss", "status"], orient="row")
     frame = frame.with_columns(epoch=1, chosen=pl.lit(value=False))
     hues = Hues("label", {"a": "#000000"}, {"a": "reference"})
-    spec = setting_chart(frame, hues, "lr", log=False).to_dict()
+    spec = setting_chart(frame, hues, "lr", "loss", 1, log=False).to_dict()
     scale = spec["layer"][1]["encoding"]["y"]["scale"]
     assert scale["clamp"]
     assert 2.5 < scale["domain"][1] < 3
-    assert "at the top: 1 loss above 2.8" in spec["title"]["subtitle"]
+    assert "at the top: 1 value above 2.8" in spec["title"]["subtitle"]
 
 
 def test_each_chart_contains_its_data(folder):
@@ -77,7 +77,7 @@ def test_each_chart_contains_its_data(folder):
     data = [layer["data"] for layer in layers]
     sizes = [len(datasets.get(d.get("name")) or d["values"]) for d in data]
     assert sizes == [2, 3, 1]  # joined by lines, with a loss, without a loss
-    assert "at the top: 1 without a loss" in spec["title"]["subtitle"]
+    assert "at the top: 1 without a value" in spec["title"]["subtitle"]
     assert layers[1]["encoding"]["x"]["scale"]["type"] == "log"
     domain = layers[1]["encoding"]["color"]["scale"]["domain"]
     assert domain == ["cut full", "cut part"]  # the order of the ranking

@@ -135,7 +135,7 @@ def test_a_browser_shows_sorts_and_filters_the_page_without_requests(browser, st
             return tab.locator(rows).all_inner_texts()
 
         charts = tab.eval_on_selector_all(".chart", "all => all.map(x => x.ariaLabel)")
-        assert "validation loss by epoch" in charts
+        assert "learning curves" in charts
         assert len(set(charts)) == 3
         before = labels()
         heading = tab.locator("table.sortable >> nth=0 >> th", has_text="point")

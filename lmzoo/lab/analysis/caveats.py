@@ -1,0 +1,297 @@
+"""What makes the numbers of a ranking doubtful, and the command that answers it.
+
+`caveats` returns all of it, the gravest first, and every form of a ranking prints it:
+
+    below the entropy             no causal density has such a loss
+    no model below the unigram    no trained point is better than the worst model of counts
+    models lose to the 5-gram     as `ranking.py` says
+    curves still fall             the median gain of the last epoch exceeds half of the margin; or,
+                                  at a constant rate, each doubling up to the epochs named gains
+                                  more than it, if gains shrink as between the last two doublings
+    data                          what the user's text leaks or lost, and damaged files
+    marks                         those of a ranking, such as a chosen setting at an edge
+
+The next command of a ranking answers its first caveat that a sweep can answer. Without one it
+decides what is open, with more seeds last.
+"""
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from lmzoo.base.search_space import FloatRange, near_bound, range_text
+from lmzoo.lab.analysis.formatting import METRIC, effect_words, join_labels
+from lmzoo.lab.analysis.load import StudyFolder, is_maximized, learning_curves
+from lmzoo.lab.analysis.ranking import LOSES, baseline_name
+from lmzoo.lab.analysis.render import store_address
+from lmzoo.lab.statistics.compared import MARGIN, UNDECIDED
+from lmzoo.lab.store.records import RUNS
+
+MARKS = {
+    "edge": "the chosen value is the first or last one tried; try more settings (--samples), or a "
+    "wider range where it is at a bound",
+    "missing": "number of confirm runs without a loss yet; run the sweep again",
+    "unconfirmed": "no setting is chosen yet, or every setting diverged or failed",
+    "untuned": "another architecture than the reference's, and one setting for both: no verdict, "
+    "because a setting can suit one of them; search the learning rate",
+    "apart": "trained in another environment than the reference: no verdict, because the whole "
+    "difference may be that of the environment",
+    "noisy": "the losses vary much more between seeds than those of other points. Their variance "
+    "is not shared; a noisy reference makes all differences uncertain: it needs seeds first",
+    "shared": "its few seeds alone do not show the verdict, which assumes that they vary as those "
+    "of the other points do",
+    "reported": "the loss is what the user's program reports; it is not audited",
+    "fixed": "every seed gives the same loss, so the difference of two such points has no p; its "
+    "interval, if any, covers the choice of the setting",
+    "impossible": "the loss is below the entropy of the source by more than the test split "
+    "explains: the model sees what it predicts, or its probabilities do not sum to one; see "
+    "`lmzoo audit`",
+}
+"""Marks of a ranking, as its legend explains them."""
+MOST_TIMES = 32
+"""Epochs are not predicted further than this many times those of the study."""
+MOST_NAMED = 3
+"""Points that a line names."""
+DAMAGED = 5
+"""Damaged files that a ranking names; the others are counted."""
+WIDER = 4
+"""A range that is too narrow ends at this multiple of its bound."""
+COUNTS = (pl.col("parameters") == 0).fill_null(value=False)
+"""Models of counts, baselines or points; the parameters of the user's programs are not known."""
+
+
+class Caveat(NamedTuple):
+    """One line about what is doubtful."""
+
+    text: str
+    is_grave: bool = False
+    """Whether all numbers are doubtful, so that it stands before the answer."""
+    aim: str = ""
+    """What the next command is for; "" if no sweep answers the caveat."""
+    options: Mapping[str, str] | None = None
+    """Options of that sweep."""
+
+
+def caveats(folder: StudyFolder, frame: pl.DataFrame) -> list[Caveat]:
+    """Return what makes the numbers of a study doubtful, the gravest first."""
+    found = [*_impossible(frame), *_training(folder, frame), *_data(folder), *_marks(folder, frame)]
+    with_runs = set(frame["point"])
+    absent = [p["label"] for p in folder.study["points"] if p["id"] not in with_runs]
+    if absent:
+        found.append(Caveat(f"no run yet: {join_labels(absent)}", aim="to train the rest"))
+    return sorted(found, key=lambda caveat: not caveat.is_grave)
+
+
+def _impossible(frame: pl.DataFrame) -> Iterator[Caveat]:
+    rows = frame.filter(pl.col("marks").list.contains("impossible")).to_dicts()
+    losses = ", ".join(f"{r['label']} {r['loss']:.3f} (entropy {r['floor']:.3f})" for r in rows)
+    if losses:
+        yield Caveat(
+            "WARNING: below the entropy of the source, which no causal density is: "
+            f"{losses}; see `lmzoo audit`",
+            is_grave=True,
+        )
+
+
+def _data(folder: StudyFolder) -> Iterator[Caveat]:
+    """Yield what the user's text lost or leaks, from `study.json`, and what damage leaves out."""
+    for text in (folder.study.get("data") or {}).get("warnings", ()):
+        yield Caveat(f"WARNING: {text}")
+    for text in folder.damaged[:DAMAGED]:
+        yield Caveat(f"WARNING: {text}")
+    if len(folder.damaged) > DAMAGED:
+        yield Caveat(f"WARNING: {len(folder.damaged) - DAMAGED} more files are damaged")
+
+
+def _training(folder: StudyFolder, frame: pl.DataFrame) -> Iterator[Caveat]:
+    """Yield that models are hardly trained, lose to counts, or still learn."""
+    curves = learning_curves(folder)
+    last = int(curves["epoch"].max() or 0)  # type: ignore[arg-type]
+    margin = float(folder.study.get("margin", MARGIN))
+    gain = _gain(folder, curves, last - 1, last)
+    fitted = _epochs_needed(folder, curves, margin)
+    epochs = str(fitted or 2 * last)
+    more = {"aim": "to train longer", "options": {"--epochs": epochs}}
+    if baseline := _hardly_trained(frame):
+        wanted = str(fitted or 4 * folder.study["budget"]["epochs"])
+        text = f"No point is better than {baseline}: they are hardly trained; raise --epochs to "
+        more["options"] = {"--epochs": wanted}
+        yield Caveat(f"{text}about {wanted}.", is_grave=True, **more)
+        return
+    if losing := _losing(frame):
+        yield Caveat(losing, is_grave=True)
+    verb = "rise" if is_maximized(folder.study) else "fall"
+    if fitted:
+        text = f"The curves still {verb} at the last epoch: raise --epochs to about {epochs}."
+        yield Caveat(text, is_grave=True, **more)
+    elif 2 * gain > margin > 0:
+        unit = effect_words(frame["metric"].item(0) if _is_metric(frame) else "token")
+        text = f"The curves still {verb}, by {gain:.2g} {unit} in the last epoch: raise --epochs to"
+        yield Caveat(f"{text} {epochs}.", is_grave=True, **more)
+
+
+def _is_metric(frame: pl.DataFrame) -> bool:
+    return frame["score"].item(0) == METRIC
+
+
+def _losing(frame: pl.DataFrame) -> str:
+    """Return which models lose to the baseline of counts; "" if none does."""
+    compared = frame.drop_nulls("kn5")
+    losing = compared.filter(kn5=LOSES)
+    if losing.is_empty():
+        return ""
+    labels, row = losing["label"].to_list(), losing.row(0, named=True)
+    if len(labels) == 1:
+        who = f"{join_labels(labels)} loses"
+    elif len(labels) == compared.height:
+        who = "Both models lose" if len(labels) == 2 else f"All {len(labels)} models lose"
+    elif len(labels) <= MOST_NAMED:
+        who = f"{join_labels(labels)} lose"
+    else:
+        who = f"{len(labels)} of {compared.height} models lose"
+    loss = row["loss"] - row["kn5_difference"]
+    return f"{who} to the {baseline_name(frame)} ({loss:.3f}), a model of counts."
+
+
+def _hardly_trained(frame: pl.DataFrame) -> str:
+    """Return the worst model of counts and its loss if no model is better; else ""."""
+    losses = frame.sort("loss").drop_nulls("loss")
+    worst, best = losses.filter(COUNTS).tail(1), losses.filter(~COUNTS).head(1)
+    if worst.is_empty() or best.is_empty() or best["loss"].item() < worst["loss"].item():
+        return ""
+    return "{} ({:.3f})".format(*worst.select("label", "loss").row(0))
+
+
+def _gain(folder: StudyFolder, curves: pl.DataFrame, start: int, end: int) -> float:
+    """Return by how much curves got better between two epochs, the median; 0: unknown."""
+    both = curves.filter(epoch=start).join(curves.filter(epoch=end), on="label")
+    fall = both.select((pl.col("loss") - pl.col("loss_right")).median()).item() or 0.0
+    return -fall if is_maximized(folder.study) else fall
+
+
+def _epochs_needed(folder: StudyFolder, curves: pl.DataFrame, margin: float) -> int | None:
+    """Return the epochs that the curves ask for; None if those of the study are enough."""
+    fields = (folder.study.get("asked") or {}).get("fields", {})
+    last = curves["epoch"].max()
+    if "recipe.schedule" in fields or not margin or not isinstance(last, int) or last < 4:
+        return None  # a rate that falls to zero makes every curve flat at its end
+    early = _gain(folder, curves, last // 4, last // 2)
+    late = _gain(folder, curves, last // 2, last)
+    ratio = min(1.0, late / early) if early > 0 else 1.0
+    epochs = last
+    while (late := late * ratio) > margin and epochs < MOST_TIMES * last:
+        epochs *= 2
+    return epochs if epochs > last else None
+
+
+def _marks(folder: StudyFolder, frame: pl.DataFrame) -> Iterator[Caveat]:
+    """Yield a line for each mark that makes numbers doubtful, with the points that have it."""
+    for mark, text in MARKS.items():
+        marked = pl.col("marks").list.contains(mark)
+        if mark == "noisy":  # the verdict of a point says it all, if it has one
+            marked &= pl.col("reference") | (pl.col("verdict") == UNDECIDED)
+        own = frame.filter(marked)
+        labels = own["label"].to_list()
+        if not labels or mark in ("fixed", "impossible"):
+            continue
+        if mark == "edge":
+            yield _edge(folder.study, own, _named(labels))
+        else:
+            aim = "to train the rest" if mark in ("missing", "unconfirmed") else ""
+            yield Caveat(f"{mark}: {_named(labels)}: {text.partition('.')[0]}", aim=aim)
+    leaking = frame.filter(pl.col("leaks") != "")
+    for reason, labels in leaking.group_by("leaks", maintain_order=True).agg("label").iter_rows():
+        yield Caveat(f"leaks: {_named(labels)}: not a language model's loss: {reason}")
+
+
+def _edge(study: Mapping[str, Any], marked: pl.DataFrame, named: str) -> Caveat:
+    """Return which fields have an outermost value, and what to do: a bound has no value beyond."""
+    samples = str(2 * study["budget"]["samples"])
+    wider = dict[str, str]()
+    fields = dict[str, None]()
+    for row in marked.to_dicts():
+        for field in row["edge"]:
+            fields[field] = None
+            ends = next((p for p in study["points"] if p["id"] == row["point"]), {}).get("search")
+            ends = (ends or study["search"]).get(field, {})
+            value = json.loads(row["setting"])[field]
+            if "low" in ends and near_bound(value, FloatRange(**ends)):
+                wider[field] = range_text(field, _widened(ends, value))
+    text = f"edge: {named}: {', '.join(fields)}: the chosen value is the first or last one tried"
+    if not wider:
+        text = f"{text}; try more (--samples {samples})"
+        return Caveat(text, aim="to tune more", options={"--samples": samples})
+    spaces = " ".join(f"--search-space {own}" for own in wider.values())
+    text = f"{text}, at a bound; search a wider range ({spaces})"
+    own = {f"--search-space {field}": space for field, space in wider.items()}
+    return Caveat(text, aim="to tune more", options=own)
+
+
+def _widened(ends: Mapping[str, Any], value: float) -> dict[str, Any]:
+    """Return a range that goes on beyond the bound at which a value is."""
+    low, high = ends["low"], ends["high"]
+    span = high - low
+    is_log = ends.get("log", False)
+    at_low = value / low < high / value if is_log else value - low < high - value
+    if at_low:
+        beyond = low / WIDER if low > 0 and (is_log or low < span) else low - span
+        return {**ends, "low": type(low)(beyond) or low}
+    return {**ends, "high": type(high)(WIDER * high if is_log else high + span)}
+
+
+def _named(labels: Sequence[str]) -> str:
+    rest = f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else ""
+    return f"{join_labels(labels[:MOST_NAMED])}{rest}"
+
+
+def next_command(
+    folder: StudyFolder, frame: pl.DataFrame, found: Sequence[Caveat]
+) -> tuple[str, str]:
+    """Return what to do next and its command: the sweep that answers most, or the page."""
+    study = folder.study
+    undecided = frame.filter(verdict=UNDECIDED)
+    first = next((caveat for caveat in found if caveat.aim), None)
+    if not (first or undecided.height) or not study.get("script") or "given" not in study:
+        path = folder.address
+        address = str(shown_address(path))
+        name = path.name if address == str(RUNS / path.name) else address
+        return "next", f"lmzoo report {shlex.quote(name)}"
+    command = [*study["script"], *study["given"]]
+    if first:
+        for name, value in (first.options or {}).items():
+            command = _with_option(command, name, value)
+        return first.aim, shlex.join(command)
+    if undecided["needs_tuning"].any():
+        command = _with_option(command, "--samples", str(2 * study["budget"]["samples"]))
+    if undecided["seeds_needed"].count() and "--until-decided" not in command:
+        command.append("--until-decided")
+    return "to decide more", shlex.join(command)
+
+
+def shown_address(path: Path) -> str:
+    """Return a path as people type it, relative to the working folder."""
+    here = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return store_address(here)
+
+
+def _with_option(command: Sequence[str], name: str, value: str) -> list[str]:
+    """Return a command with this value of an option, which it may have already.
+
+    The name of an option that can be repeated has its field, as "--search-space recipe.lr".
+    """
+    name, _, field = name.partition(" ")
+    rest = list[str]()
+    words = iter(command)
+    for word in words:
+        option, equals, given = word.partition("=")
+        if option != name:
+            rest.append(word)
+            continue
+        given = given if equals else next(words, "")
+        if not given.startswith(field + "=" * bool(field)):
+            rest += [name, given]
+    return [*rest, name, value]
