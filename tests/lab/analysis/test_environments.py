@@ -19,7 +19,7 @@ def toy(toy):
 
 
 def warnings(toy) -> str:
-    return " ".join(study_ranking(toy.path).heading)
+    return " ".join(study_ranking(toy.path).warnings)
 
 
 def test_a_point_of_another_environment_has_no_verdict_and_every_form_says_why(toy):
@@ -33,7 +33,7 @@ def test_a_point_of_another_environment_has_no_verdict_and_every_form_says_why(t
     report = study_ranking(toy.path)
     forms = [name for name in (*FORMATS, "table") if name != "csv"]
     texts = [render(report, name).replace("\n", " ") for name in forms]
-    texts += [csv_note(report), " ".join(report.heading)]
+    texts += [csv_note(report), " ".join(report.warnings)]
     for text in texts:
         assert "2 of 6 runs were trained with torch 3, others with torch 2: cut gate" in text
         assert "not comparable: cut full with torch 2, cut gate with 3" in text
