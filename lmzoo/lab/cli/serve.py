@@ -1,9 +1,10 @@
 """`lmzoo serve`: the pages of all studies in a folder, in a browser, also while a sweep runs.
 
 The server listens on loopback only. Other accounts of the machine can reach loopback, and so can
-web pages in the same browser, so every request needs a token, which is drawn at each start. The
-link that is printed has it; the answer stores it in a cookie. A request for another host name is
-refused, because a foreign name may resolve to loopback (DNS rebinding).
+web pages in the same browser, so every path begins with a token, which is drawn at each start. A
+cookie would be sent to the servers at all ports of the host. A request for another host name is
+refused, because a foreign name may resolve to loopback (DNS rebinding). A page shows what is in the
+folder, and no study to which a link leads.
 """
 
 import secrets
@@ -11,12 +12,11 @@ import time
 from collections.abc import Callable, Sequence
 from html import escape
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Lock, Thread
-from typing import Annotated, ClassVar
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from threading import BoundedSemaphore, Lock, Thread
+from typing import Annotated, Any, ClassVar
+from urllib.parse import quote, unquote
 
 import typer
 
@@ -24,15 +24,16 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.printed import duration
 from lmzoo.base.streams import echo
 from lmzoo.lab.store.archive import archives, run_folders
-from lmzoo.lab.store.records import RUNS, STUDY, is_running, list_studies, read_json
+from lmzoo.lab.store.records import RUNS, STUDY, is_running, is_study, list_studies, read_json
 
-COOKIE = "lmzoo"
 RELOAD, SOON = 15, 2
 """Seconds after which a browser loads a page again, and one that is being made."""
 PATIENCE = 0.5
 """Seconds for which a request waits for a page."""
 BUSY = 0.1
 """Largest share of one core that the pages of a running sweep take."""
+MOST, SECONDS = 32, 10.0
+"""Requests at the same time, and how long one may wait for its next bytes."""
 COLUMNS = ("study", "question", "answer", "state", "runs", "trained", "last change")
 
 
@@ -58,7 +59,7 @@ class Pages:
 
         found = [  # a run began, or a decision was made
             (max(path.stat().st_mtime for path in (study, study / STUDY)), study)
-            for study in list_studies(self._runs)
+            for study in self._studies()
         ]
         found.sort(reverse=True, key=lambda item: (item[0], item[1].name))
         if not found:
@@ -69,6 +70,11 @@ class Pages:
         table = f'<table class="sortable" aria-label="studies"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
         return html_page("Studies", f'<div class="scroll">{table}</div>', [])
 
+    def _studies(self) -> list[Path]:
+        root = self._runs.resolve()
+        found = list_studies(self._runs)
+        return [study for study in found if (study / STUDY).resolve().parent.parent == root]
+
     def _start(self, name: str, work: Callable[[], None]) -> Thread:
         """Return the thread that does some work; there is one at a time."""
         with self._lock:
@@ -78,7 +84,9 @@ class Pages:
             return self._threads[name]
 
     def _row(self, at: float, study: Path) -> str:
-        known = read_json(study / STUDY) or {}
+        known = read_json(study / STUDY)
+        if not isinstance(known, dict) or not is_study(known):
+            known = {}
         runs = len(run_folders(study).union(*(a.run_names for a in archives(study))))
         tuned, points = len(known.get("chosen", ())), len(known.get("points", ()))
         state = "running" if is_running(study) else "ended" if tuned == points else "stopped"
@@ -86,7 +94,7 @@ class Pages:
             state += f", {tuned} of {points} points tuned"
         _, answer, trained = self._answers.get(study.name, (0.0, "not computed yet", ""))
         date = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
-        link = f'<a href="/{quote(study.name)}">{escape(study.name)}</a>'
+        link = f'<a href="{quote(study.name, safe="")}">{escape(study.name)}</a>'
         texts = (known.get("question", ""), answer, state, f"{runs:,}", trained, date)
         cells = "".join(f'<td class="text">{text}</td>' for text in [link, *map(escape, texts)])
         return f"<tr>{cells}</tr>"
@@ -117,7 +125,7 @@ class Pages:
         """
         from lmzoo.lab.analysis.report.html import html_page, paragraphs
 
-        found = [study for study in list_studies(self._runs) if study.name == name]
+        found = [study for study in self._studies() if study.name == name]
         if not found:
             return None
         if time.monotonic() >= self._kept.get(name, (0.0, ""))[0]:
@@ -141,38 +149,27 @@ class Pages:
 class Handler(BaseHTTPRequestHandler):
     """Answers GET; every other method gets 501."""
 
+    timeout = SECONDS
     pages: ClassVar[Pages]
     token: ClassVar[str]
 
     def do_GET(self) -> None:
-        """Send a page, or store the token of the link and go to the page without it."""
+        """Send the overview or the page of a study."""
         port = self.connection.getsockname()[1]
         hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
-        url = urlsplit(self.path)
-        given = parse_qs(url.query).get("token", [""])[0]
-        if self.headers.get("Host") not in hosts:
+        _, given, *rest = [*self.path.partition("?")[0].split("/", 2), ""][:3]
+        name = unquote("".join(rest))
+        if self.headers.get_all("Host") not in [[host] for host in hosts]:
             self._send(HTTPStatus.FORBIDDEN, "another host name")
-        elif given and secrets.compare_digest(given.encode(), self.token.encode()):
-            cookie = f"{COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/"
-            place = "/" + url.path.lstrip("/")
-            self._send(HTTPStatus.SEE_OTHER, "", {"Set-Cookie": cookie, "Location": place})
-        elif not self._has_token():
+        elif not secrets.compare_digest(given.encode(), self.token.encode()):
             self._send(HTTPStatus.FORBIDDEN, "open the link that lmzoo serve printed")
-        elif url.path == "/":
+        elif not name:
             self._send(HTTPStatus.OK, self.pages.overview())
-        elif (found := self.pages.page(unquote(url.path[1:]))) is None:
+        elif (found := self.pages.page(name)) is None:
             self._send(HTTPStatus.NOT_FOUND, "no such study")
         else:
             page, reload = found
             self._send(HTTPStatus.OK, page, {"Refresh": str(reload)})
-
-    def _has_token(self) -> bool:
-        try:
-            morsel = SimpleCookie(self.headers.get("Cookie", "")).get(COOKIE)
-        except CookieError:
-            return False
-        value = morsel.value if morsel else ""
-        return secrets.compare_digest(value.encode(), self.token.encode())
 
     def _send(self, status: HTTPStatus, page: str, headers: dict[str, str] | None = None) -> None:
         body = page.encode()
@@ -193,6 +190,26 @@ class Handler(BaseHTTPRequestHandler):
         """Print nothing: a line of the log would show the token."""
 
 
+class Server(ThreadingHTTPServer):
+    """Answers at most `MOST` requests at the same time; it closes further ones."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._free = BoundedSemaphore(MOST)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+
 def build_server(runs: Path, port: int, render: Callable[[Path], str]) -> ThreadingHTTPServer:
     """Return the server of the pages, with a token of its own.
 
@@ -202,7 +219,7 @@ def build_server(runs: Path, port: int, render: Callable[[Path], str]) -> Thread
         raise UserError(f"{runs} is not a folder; give the folder of the runs, such as runs")
     own = {"pages": Pages(runs, render), "token": secrets.token_urlsafe(24)}
     try:
-        return ThreadingHTTPServer(("127.0.0.1", port), type("OwnHandler", (Handler,), own))
+        return Server(("127.0.0.1", port), type("OwnHandler", (Handler,), own))
     except OSError as error:
         raise UserError(f"port {port} cannot be opened: {error}; choose another --port") from error
 
@@ -221,6 +238,6 @@ def serve(
 
     server = build_server(runs, port, lambda study: render_report(study))
     token = server.RequestHandlerClass.token  # type: ignore[attr-defined]
-    echo(f"http://127.0.0.1:{server.server_port}/?token={token}")
+    echo(f"http://127.0.0.1:{server.server_port}/{token}/")
     with server:
         server.serve_forever()

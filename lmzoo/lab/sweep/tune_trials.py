@@ -5,15 +5,18 @@ next pending run; `RunScheduler` pauses one that waits for others at a rung, and
 pruned. So Tune's checkpoints, `ResultGrid`, callbacks, console, TensorBoard and `Tuner.restore`
 work as in any Tuner. `RunTrial` trains one run, without packs.
 
-The study store has all state. Tune's own files are in STUDY/tune/N; a sweep that was interrupted
-or killed is restored from the last N. A restored trial that is behind its run reports what is
-missing; a run that Tune's snapshot lacks gets a new trial.
+The study store has all state. Tune's own files are in STUDY/tune/N. Whoever can write there could
+plant a pickle, so an interrupted sweep is restored from the last N only if `trust.py` has the
+digest of its files; else, and after a kill, another N begins. A restored trial that is behind its
+run reports what is missing; a run that Tune's snapshot lacks gets a new trial.
 """
 
 import contextlib
+import os
 import secrets
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,7 +25,8 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from lmzoo.base.errors import UserError, describe_error
+from lmzoo.base.errors import UserError, described_output
+from lmzoo.base.foreign import read_regular
 from lmzoo.base.restored import variables
 from lmzoo.base.stops import STOPS
 from lmzoo.base.version import check_software, software
@@ -31,7 +35,9 @@ from lmzoo.lab.cluster.head_store import find_store, write_nonce
 from lmzoo.lab.store import records as files
 from lmzoo.lab.store.labels import curves_name
 from lmzoo.lab.store.local import Store, temporary_folder
+from lmzoo.lab.store.trust import digest_of, is_trusted, trust
 from lmzoo.lab.store.user_code import import_shipped
+from lmzoo.lab.store.writer import LOG
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
 from lmzoo.lab.study.trainable import open_door
 from lmzoo.lab.sweep.messages import Job
@@ -45,7 +51,7 @@ VARIABLES = {
     "RAY_AIR_NEW_OUTPUT": "0",  # the columns of the console can be chosen
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # `lmzoo/base/stops.py` has one
 }
-BEGUN = "begun"  # a file with the folder of the experiment that has not ended
+BEGUN = "begun"  # a file that is there while an experiment has not ended
 
 
 class RunTrial(tune.Trainable):
@@ -92,8 +98,10 @@ class RunTrial(tune.Trainable):
             if (data := (self._store / self.config["run"]).read(name)) is not None:
                 Path(checkpoint_dir, name).write_bytes(data)
 
-    def load_checkpoint(self, checkpoint: Any) -> None:
-        """Do nothing: the run's folder has the state."""
+    def restore(self, checkpoint_path: Any) -> None:
+        """Go on counting: the run's folder has the state, and no file of Tune's is unpickled."""
+        self._iteration = checkpoint_path.metrics.get("training_iteration", 0)
+        self._time_total = checkpoint_path.metrics.get("time_total_s", 0.0)
 
     def cleanup(self) -> None:
         """Close the run, and release the lock that says that this process may write."""
@@ -115,6 +123,7 @@ class RunTrial(tune.Trainable):
 class RunScheduler(FIFOScheduler):
     """Starts, continues, pauses and stops trials as the planner decides."""
 
+    experiment: Path
     live: ClassVar["RunScheduler"]  # Tune pickles it with an experiment, and gets this one back
 
     def __init__(self, fleet: "Fleet", capacity: Capacity) -> None:
@@ -192,10 +201,10 @@ class RunScheduler(FIFOScheduler):
         """End a run that has failed too often."""
         run = self.running.get(trial.config["run"])
         if run and not trial.should_recover():
-            text, error = str(trial.get_error() or "").strip(), trial.get_pickled_error()
+            text = str(trial.get_error() or "its process died").strip()
             self.planner.store.run(run.id).store.write(files.TRACEBACK, text.encode())
-            cause, last = getattr(error, "cause", None), text.rpartition("\n")[2].split(". ")[0]
-            self.end(run, "failed", describe_error(cause) if cause else last or "its process died")
+            *above, last = text.splitlines()
+            self.end(run, "failed", described_output([*above, last.split(". ")[0]]))
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         """Return the paused trial whose run is next; stop those whose runs were pruned."""
@@ -249,15 +258,41 @@ def _below(prefix: str, flat: dict[str, Any]) -> dict[str, Any]:
     return {k.removeprefix(prefix): x for k, x in flat.items() if k.startswith(prefix)}
 
 
+def _digest(experiment: Path) -> str:
+    """Return the digest of the files that `Tuner.restore` unpickles, and of their place.
+
+    It is "" if there is none, or if another account may write there.
+    """
+    with contextlib.suppress(OSError, UserError):
+        place = experiment.parent.lstat()
+        if place.st_uid == os.geteuid() and not place.st_mode & 0o022:
+            files = [path for path in experiment.iterdir() if not path.is_dir()]
+            return digest_of((str(path), read_regular(path)) for path in files)
+    return ""
+
+
+@contextlib.contextmanager
+def _unread_errors() -> Iterator[None]:
+    """Let Tune unpickle no error of a trial, which is in the store; its text is there, too."""
+    read, Trial.get_pickled_error = Trial.get_pickled_error, lambda self: None
+    try:
+        yield
+    finally:
+        Trial.get_pickled_error = read
+
+
 def _tuner(trainable: Any, scheduler: RunScheduler, folder: Path) -> tune.Tuner:
-    states = folder.glob("*/experiment_state-*.json")
-    last = max((int(path.parent.name) for path in states), default=0)
-    with contextlib.suppress(Exception):  # there is none, or a file is damaged
-        whole = all(map(files.read_json, folder.glob(f"{last}/experiment_state-*.json")))
-        if whole and (folder / BEGUN).read_text("utf-8") == str(folder / str(last)):  # not moved
-            return tune.Tuner.restore(str(folder / str(last)), trainable)
-    folder.mkdir(exist_ok=True)
-    (folder / BEGUN).write_text(str(folder / str(last + 1)), "utf-8")
+    names = (path.parent.name for path in folder.glob("*/experiment_state-*.json"))
+    last = max((int(name) for name in names if name.isdecimal()), default=0)
+    scheduler.experiment = folder / str(last)
+    if (folder / BEGUN).exists():
+        if is_trusted(_digest(scheduler.experiment)):
+            with contextlib.suppress(Exception):  # a file was damaged before
+                return tune.Tuner.restore(str(scheduler.experiment), trainable)
+        LOG.warning("%s is not as this account left it: another begins", scheduler.experiment)
+    scheduler.experiment = folder / str(last + 1)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    Store(folder).write(BEGUN, b"")
     tuning = tune.TuneConfig(
         num_samples=-1,
         search_alg=RunSearch(),
@@ -296,7 +331,13 @@ def train(fleet: "Fleet", capacity: Capacity) -> bool:
     folder = store.path.resolve() / files.TUNE
     # stdout is for the answer.
     with STOPS.deferred(), variables(VARIABLES), contextlib.redirect_stdout(sys.stderr):
-        _tuner(placed, RunScheduler(fleet, capacity), folder).fit()
-        (folder / BEGUN).unlink()
+        scheduler = RunScheduler(fleet, capacity)
+        tuner = _tuner(placed, scheduler, folder)
+        try:
+            with _unread_errors():
+                tuner.fit()
+            (folder / BEGUN).unlink()
+        finally:
+            trust(_digest(scheduler.experiment))  # if it was interrupted
     planner.write_failures()
     return planner.done

@@ -65,16 +65,21 @@ def run_action(folder: Path, arguments: str, fail_on: str = "1") -> tuple[int, s
 
 
 def test_the_action_writes_the_verdict_and_its_account(tmp_path: Path) -> None:
-    code, summary, output = run_action(tmp_path / "a", f"{EXAMPLE} {' '.join(OPTIONS)}")
+    code, summary, output = run_action(tmp_path / "a", "\n".join([EXAMPLE, *OPTIONS, ""]))
     assert (code, output) == (0, "code=0\n")
     assert summary.startswith("### 3 contrasts with 'base': 1 better, 1 negligible, 1 worse\n")
     assert "| wider | better |" in summary
     assert "24 rows read: 24 counted" in summary
-    commands = "--base 'echo 1.0{seed}' --candidate 'echo 2.1{seed}{seed}'"
-    commands += f" --out {tmp_path}/o"
+    commands = "--base=echo 1.0{seed}\n--candidate=echo 2.1{seed}{seed}\n"
+    commands += f"--out={tmp_path}/o"
     for fail_on, expected in (("1", 1), ("3", 0)):
         code, summary, output = run_action(tmp_path / fail_on, commands, fail_on)
         assert (code, output) == (expected, "code=1\n"), summary
         assert summary.startswith("### discard: worse: difference +1")
         assert "6 runs read: 6 counted" in summary
-    assert run_action(tmp_path / "b", "nowhere.csv --by a --metric b")[0] == 2
+    for number, title in enumerate(
+        (f"$(touch {tmp_path}/x)", f"`touch {tmp_path}/x`", "; touch x")
+    ):
+        text = f"{EXAMPLE}\n--by={title}\n--metric=' --out \"'"
+        assert run_action(tmp_path / f"b{number}", text)[0] == 2
+    assert not (tmp_path / "x").exists()

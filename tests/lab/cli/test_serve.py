@@ -14,7 +14,7 @@ import pytest
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.report import render_report
-from lmzoo.lab.cli.serve import RELOAD, SOON, build_server
+from lmzoo.lab.cli.serve import MOST, RELOAD, SOON, build_server
 from lmzoo.lab.store.archive import archive_runs
 from lmzoo.lab.store.records import DRIVER_LOCK
 from tests.lab.analysis.toy_study import ToyStudy
@@ -49,49 +49,71 @@ def get(server, path: str, method: str = "GET", headers: Mapping[str, str | byte
     return answer.status, answer.headers, text
 
 
-def signed_in(server) -> dict[str, str]:
-    token = server.RequestHandlerClass.token
-    status, headers, _ = get(server, f"//evil.example/?token={token}")
-    assert (status, headers["Location"]) == (303, "/evil.example/"), "it never leaves this server"
-    cookie = headers["Set-Cookie"]
-    assert "HttpOnly" in cookie
-    assert "SameSite=Strict" in cookie
-    return {"Cookie": cookie.partition(";")[0]}
+def link(server) -> str:
+    return f"/{server.RequestHandlerClass.token}/"
 
 
 def test_the_pages_of_the_studies_are_shown(server, monkeypatch):
     monkeypatch.setattr("lmzoo.lab.cli.serve.PATIENCE", 60.0)
-    known = signed_in(server)
-    status, headers, overview = get(server, "/", headers=known)
-    assert (status, headers["Refresh"]) == (200, "15")
-    links = re.findall(r'href="(/[^"]+)"', overview)
-    assert links == ["/toy-captions"]
+    status, headers, overview = get(server, link(server))
+    assert (status, headers["Refresh"], headers["Set-Cookie"]) == (200, "15", None)
+    links = re.findall(r'<a href="([^"]+)"', overview)
+    assert links == ["toy-captions"]
     for cell in ("Which path can be cut?", "ended", ">6<"):
         assert cell in overview
     server.RequestHandlerClass.pages._threads[""].join(60)
-    assert "Worse than &#x27;cut full&#x27; by more than 0.02" in get(server, "/", headers=known)[2]
-    status, _, page = get(server, links[0], headers=known)
+    assert "Worse than &#x27;cut full&#x27; by more than 0.02" in get(server, link(server))[2]
+    status, _, page = get(server, link(server) + links[0])
     assert status == 200
     assert "cut carry" in page
 
 
 def test_without_the_token_nothing_is_shown(server):
-    known = signed_in(server)
-    evil = {**known, "Host": f"evil.example:{server.server_port}"}
-    unknown = (("/", {}), ("/?token=", {}), ("/?token=wrong", {}), ("/", evil))
-    for path, headers in (*unknown, ("/toy-captions", {"Cookie": "lmzoo=é"})):
-        sent = {name: value.encode("latin-1") for name, value in headers.items()}
-        status, _, text = get(server, path, headers=sent)
-        assert status == 403, path
-        assert "toy-captions" not in text
-    assert get(server, "/", method="POST", headers=known)[0] == 501
+    known = link(server)
+    evil = f"evil.example:{server.server_port}"
+    own = f"127.0.0.1:{server.server_port}"
+    for path, hosts in (
+        ("/", [own]), ("//", [own]), ("/wrong/", [own]), (known[:-2] + "/", [own]), ("x", [own]),
+        (f"/?token={known[1:-1]}", [own]), (f"/x{known}", [own]), ("/\xe9/", [own]),
+        ("//[/", [own]), (known, [evil]), (known, []), (known, [own, evil]),
+        (known, [evil, own]), (known, [f"{own}0"]),
+    ):  # fmt: skip
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port)
+        connection._encode_request = lambda text: text.encode("latin-1")  # type: ignore[attr-defined]
+        connection.putrequest("GET", path, skip_host=True)
+        for host in hosts:
+            connection.putheader("Host", host)
+        connection.endheaders()
+        answer = connection.getresponse()
+        assert (answer.status, b"toy" in answer.read()) == (403, False), (path, hosts)
+        connection.close()
+    assert get(server, known, method="POST")[0] == 501
     assert server.server_address[0] == "127.0.0.1"
 
 
-def test_only_studies_of_the_folder_are_shown(server):
-    known = signed_in(server)
-    for path in ("/secret", "/..", "/%2e%2e/x", "/toy-captions/study.json", "/x"):
-        assert get(server, path, headers=known)[0] == 404, path
+def test_only_studies_of_the_folder_are_shown(server, runs, tmp_path):
+    elsewhere = ToyStudy(tmp_path / "elsewhere").write()
+    (runs / "linked").symlink_to(elsewhere)
+    (runs / "half").mkdir()
+    (runs / "half/study.json").symlink_to(elsewhere / "study.json")
+    for name in ("linked", "half", "secret", "..", "%2e%2e/x", "toy-captions/study.json", "x"):
+        assert get(server, link(server) + name)[0] == 404, name
+    assert re.findall(r'<a href="([^"]+)"', get(server, link(server))[2]) == ["toy-captions"]
+
+
+def test_requests_have_limits(server, monkeypatch):
+    """Clients that send nothing take no more than their share, and not for long."""
+    monkeypatch.setattr(server.RequestHandlerClass, "timeout", 0.3)
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as silent:
+        assert silent.recv(1) == b"", "it is closed"
+    taken = 0
+    while server._free.acquire(timeout=0.5):
+        taken += 1
+    assert taken == MOST
+    with pytest.raises(ConnectionError):
+        get(server, link(server))
+    server._free.release()
+    assert [get(server, link(server))[0] for _ in range(2)] == [200, 200]
 
 
 def pages_of(folder, render=lambda study: ""):
@@ -143,7 +165,7 @@ def test_only_a_sweep_that_lives_is_shown_as_running(tmp_path):
         toy.study_json["points"] = [{"id": "a", "label": "a"}]
         toy.write().joinpath(DRIVER_LOCK).write_text(owner)
     overview = pages_of(tmp_path).overview()
-    states = dict(re.findall(r'href="/(\w+)".*?>(\w+), 0 of 1 points tuned', overview))
+    states = dict(re.findall(r'href="(\w+)".*?>(\w+), 0 of 1 points tuned', overview))
     assert states == {"running": "running", "stopped": "stopped", "elsewhere": "running"}
 
 
@@ -153,4 +175,4 @@ def test_the_newest_study_is_first(tmp_path):
         for path in (study / "study.json", study):
             os.utime(path, (1e9 - age, 1e9 - age))
     page = pages_of(tmp_path).overview()
-    assert re.findall(r'href="/(\w+)"', page) == ["new", "middle", "old"]
+    assert re.findall(r'href="(\w+)"', page) == ["new", "middle", "old"]

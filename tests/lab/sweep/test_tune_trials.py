@@ -1,9 +1,14 @@
 """`--engine tune`: trials give the records of any other sweep, also after a kill and `restore`."""
 
+import contextlib
 import json
+import os
+import pickle
 import random
+import shutil
 import signal
 import tempfile
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -41,10 +46,7 @@ class LocalTrial:
         return False
 
     def get_error(self) -> str:
-        return "Traceback: it failed\n"
-
-    def get_pickled_error(self) -> Exception:
-        return SimpleNamespace(cause=ValueError("it failed"))
+        return "Traceback: it failed\nValueError: it failed\n"
 
 
 class LocalActor(tune_trials.RunTrial):
@@ -222,14 +224,78 @@ def test_an_engine_that_cannot_do_what_is_asked_is_one_line(study):
         Sweep(study, Resources(hours=1.0), engine="tune")
 
 
-def test_an_experiment_is_restored_unless_it_was_moved_or_is_damaged(tmp_path, monkeypatch):
-    monkeypatch.setattr(tune_trials.tune.Tuner, "restore", lambda *_: None)
+class Planted:
+    def __reduce__(self):
+        return Path.touch, (Path(os.environ["PLANTED"]),)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "none",
+        "moved",
+        "killed",
+        "pickle",
+        "state",
+        "another",
+        "pipe",
+        "a folder",
+        "shared",
+        "ended",
+    ],
+)
+def test_only_an_experiment_that_this_account_left_is_restored(
+    change, tmp_path, monkeypatch, caplog
+):
+    """A pickle that another account plants in the store is not read."""
+    monkeypatch.setenv("PLANTED", str(tmp_path / "executed"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    restored = []
+    monkeypatch.setattr(tune_trials.tune.Tuner, "restore", lambda *given: restored.append(given))
     scheduler = SimpleNamespace(listeners=SimpleNamespace(listeners=[]))
-    (tmp_path / "1").mkdir()
-    for before, state, restored in (("", "[1]", 1), ("/moved", "[1]", 0), ("", "[1", 0)):
-        (tmp_path / "1" / "experiment_state-1.json").write_text(state)
-        (tmp_path / tune_trials.BEGUN).write_text(f"{before}{tmp_path}/1")
-        assert (tune_trials._tuner(dict, scheduler, tmp_path) is None) == restored
+    folder = tmp_path / "tune"
+    tune_trials._tuner(dict, scheduler, folder)
+    experiment = folder / "1"
+    experiment.mkdir(exist_ok=True)
+    state = experiment / "experiment_state-1.json"
+    state.write_text('{"trials": []}')
+    (experiment / "tuner.pkl").write_bytes(pickle.dumps({"own": 1}))
+    if change != "killed":
+        tune_trials.trust(tune_trials._digest(experiment))
+    if change == "moved":
+        folder = folder.rename(tmp_path / "moved")
+    elif change == "state":
+        state.write_text('{"trials": [{"_type": "CLOUDPICKLE_FALLBACK", "value": ""}]}')
+    elif change == "another":
+        (experiment / "searcher-state-1.pkl").write_bytes(pickle.dumps(Planted()))
+    elif change == "pipe":
+        os.mkfifo(experiment / "trainable.pkl")
+    elif change == "a folder":
+        shutil.copytree(experiment, folder / "7")
+        (folder / "evil").mkdir()
+        (folder / "evil/experiment_state-1.json").touch()
+    elif change == "pickle":
+        (experiment / "tuner.pkl").write_bytes(pickle.dumps(Planted()))
+    elif change == "shared":
+        folder.chmod(0o777)
+    elif change == "ended":
+        (folder / tune_trials.BEGUN).unlink()
+    tune_trials._tuner(dict, scheduler, folder)
+    assert (bool(restored), (tmp_path / "executed").exists()) == (change == "none", False)
+    assert ("as this account left it" in caplog.text) == (change not in ("none", "ended"))
+    assert (tmp_path / "data").exists() or change == "killed"
+
+
+def test_a_trial_and_its_error_are_not_unpickled(tmp_path):
+    """Tune keeps both in the store while a sweep runs."""
+    actor = object.__new__(tune_trials.RunTrial)
+    actor.restore(SimpleNamespace(metrics={"training_iteration": 3}))
+    assert actor.iteration == 3
+    read = tune_trials.Trial.get_pickled_error
+    with contextlib.suppress(KeyboardInterrupt), tune_trials._unread_errors():
+        assert tune_trials.Trial.get_pickled_error(actor) is None
+        raise KeyboardInterrupt
+    assert tune_trials.Trial.get_pickled_error is read
 
 
 @pytest.mark.ray
