@@ -101,7 +101,7 @@ def outcome(path: Path) -> dict:
         records = sorted(folder.records(), key=lambda r: (r["event"], r["epoch"]))
         assert len(lines) == len(records), f"{folder.path} has a record twice"
         for record in records:
-            for key in ("seconds", "tokens_per_second", "host"):
+            for key in ("seconds", "tokens_per_second", "host", "time", "environment"):
                 record.pop(key, None)
         runs[folder.path.name] = records
     return runs
