@@ -6,6 +6,7 @@ refused: absolute paths, `..`, drives, backslashes, control characters, names th
 names that differ only by case or by the normalisation of Unicode, links out of the folder, pipes.
 """
 
+import contextlib
 import os
 import re
 import stat
@@ -54,6 +55,8 @@ def below(root: Path, name: str) -> Path:
     """Return the path that a foreign name means below `root`, links followed."""
     path = root.joinpath(*parts_of(name))
     try:
+        with contextlib.suppress(FileNotFoundError):
+            path.resolve(strict=True)  # without `strict`, Python 3.13 ignores a loop of links
         inside = path.resolve().is_relative_to(root.resolve())
         if inside and path.exists() and not (path.is_file() or path.is_dir()):
             raise _refusal(name, "it is a pipe or a device")
