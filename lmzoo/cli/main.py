@@ -125,6 +125,9 @@ def main() -> NoReturn:
         from lmzoo.lab.cli.sweep import run
 
         run_app(lambda **_: run(sys.argv[2], sys.argv[3:]), needs=("zoo", "sweeps"))
+    for i, word in enumerate(sys.argv):  # whose value may be missing, which typer does not know
+        if word == "--best" and "".join(sys.argv[i + 1 : i + 2])[:1] in ("", "-"):
+            sys.argv[i] = "--best="
     # A shell that asks for completions passes the words of its line in the environment.
     words = os.environ.get("COMP_WORDS", "").split() if COMPLETE in os.environ else sys.argv
     command = "".join(words[1:2])

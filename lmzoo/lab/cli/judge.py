@@ -16,6 +16,8 @@ from lmzoo.lab.cli.tables import AsJson, Format, print_report
 # `lmzoo plan` has these, too.
 Step = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of steps; the last row of each run counts.")]  # fmt: skip
 Parse = Annotated[str | None, typer.Option(metavar="REGEX", help="Make columns of the run's name: '(?P<variant>.+)-s(?P<seed>[0-9]+)'.")]  # fmt: skip
+Higher = Annotated[bool | None, typer.Option("--higher-is-better/--lower-is-better", help="Which values are better. Default: as the results state, or the metric's name says.")]  # fmt: skip
+Best = Annotated[str | None, typer.Option(metavar="[COLUMN]", help="The row of each run counts at which this column is best, or the metric; not its last row.")]  # fmt: skip
 Finished = Annotated[list[str] | None, typer.Option(metavar="STATE", help="Another state of finished runs; repeatable.")]  # fmt: skip
 
 
@@ -26,12 +28,13 @@ def judge(
     seed: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the seed. Default: seed, if there is one.")] = None,
     reference: Annotated[str | None, typer.Option(metavar="VARIANT", help="Variant to compare with. Default: the first one.")] = None,
     margin: Annotated[float, typer.Option(help="Difference below which a variant is negligible, in the metric's unit.")] = 0.0,
-    higher_is_better: Annotated[bool, typer.Option("--higher-is-better", help="For accuracies and scores.")] = False,
+    higher_is_better: Higher = None,
     within: Annotated[str | None, typer.Option(metavar="COLUMN", help="Compare within each value of this column.")] = None,
     successive: Annotated[bool, typer.Option("--successive", help="Compare each variant with the one before it.")] = False,
     paired: Annotated[bool | None, typer.Option("--paired/--unpaired", help="Whether runs of one seed are compared with each other. Default: as the results show.")] = None,
     step: Step = None,
     parse: Parse = None,
+    best: Best = None,
     finished: Finished = None,
     base: Annotated[str | None, typer.Option(metavar="COMMAND", help="Command of the baseline, with {seed}: 'python train.py --seed {seed}'.")] = None,
     candidate: Annotated[str | None, typer.Option(metavar="COMMAND", help="Command of the candidate. Default: that of the baseline, for revisions.")] = None,
@@ -51,7 +54,7 @@ def judge(
 
     With --base and --candidate, the exit code is 0 (keep), 1 (discard) or 3 (undecided).
     """
-    of_tables = {"--by": by, "--seed": seed, "--reference": reference, "--within": within, "--successive": successive, "--paired": paired is not None, "--step": step, "--parse": parse, "--finished": finished}  # fmt: skip
+    of_tables = {"--by": by, "--seed": seed, "--reference": reference, "--within": within, "--successive": successive, "--paired": paired is not None, "--step": step, "--best": best is not None, "--parse": parse, "--finished": finished}  # fmt: skip
     of_commands = {"--base-rev": base_rev, "--candidate-rev": candidate_rev, "--pattern": pattern, "--stream": stream, "--max-seeds": max_seeds != 24, "--budget": budget < math.inf}  # fmt: skip
     are_commands = base is not None or candidate is not None
     if unused := [k for k, v in (of_tables if are_commands else of_commands).items() if v]:
@@ -71,7 +74,8 @@ def judge(
         raise UserError("nothing to judge; give a file of results")
     if not by or metric is None:
         missing = "--metric NAME" if by else "--by COLUMN"
-        columns = ", ".join(read_results(results).frame.columns)
+        names = read_results(results).frame.columns
+        columns = ", ".join(name for name in names if "\0" not in name)
         raise UserError(f"judge needs {missing}; columns of {results}: {columns}")
     format = "json" if as_json else format
     check_format(format)
@@ -79,18 +83,20 @@ def judge(
         by=by, metric=metric, seed=seed, reference=reference, margin=margin,
         higher_is_better=higher_is_better, within=within, successive=successive, paired=paired,
         step=step, parse=parse, finished=finished or (),
+        best=best if best != "" else metric,
     )  # fmt: skip
     print_report(judgement(results, question), format)
 
 
 def _judge_commands(
     arms: tuple[str | None, str | None, str | None, str | None], metric: str | None, pattern: str | None,
-    margin: float, max_seeds: int, budget: float, out: Path, *, higher_is_better: bool, stream: bool, format: str,
+    margin: float, max_seeds: int, budget: float, out: Path, *, higher_is_better: bool | None, stream: bool, format: str,
 ) -> int:  # fmt: skip
     """Run two commands, print the answer and return the exit code."""
     import re
 
     from lmzoo.lab.judging.commands import CODES, Metric, Results, judge_commands, revisions
+    from lmzoo.lab.judging.directions import direction_of
 
     if format not in ("table", "json", "github"):
         raise UserError(f"no format {format!r} of two commands; known: table, json, github")
@@ -105,6 +111,8 @@ def _judge_commands(
         raise UserError(f"--pattern {pattern!r} is no regular expression: {error}") from None
     if groups != 1:
         raise UserError(f"--pattern {pattern!r} has {groups} groups; put () around the number only")
+    if higher_is_better is None:
+        higher_is_better = direction_of(metric or pattern or "")
     both = {"base": (base, base_rev), "candidate": (candidate or base, candidate_rev)}
     with revisions(both, Metric(metric, pattern, higher_is_better)) as (first, second):
         say = functools.partial(echo, err=True)

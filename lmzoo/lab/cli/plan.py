@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lmzoo.base.streams import echo
-from lmzoo.lab.cli.judge import Finished, Parse, Step
+from lmzoo.lab.cli.judge import Best, Finished, Higher, Parse, Step
 from lmzoo.lab.cli.tables import AsJson
 
 
@@ -25,6 +25,8 @@ def plan(
     paired: Annotated[bool | None, typer.Option("--paired/--unpaired", help="Whether runs of one seed are compared with each other. Default: as the results show.")] = None,
     step: Step = None,
     parse: Parse = None,
+    best: Best = None,
+    higher_is_better: Higher = None,
     finished: Finished = None,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
@@ -38,7 +40,8 @@ def plan(
     report = plan_report(
         pilot, effect, power, price=price, contrasts=contrasts, minutes=minutes, by=by,
         metric=metric, seed=seed, reference=reference, paired=paired, step=step, parse=parse,
-        finished=finished or (),
+        finished=finished or (), best=best if best != "" else metric,
+        higher_is_better=higher_is_better,
     )  # fmt: skip
     width = shutil.get_terminal_size((100, 40)).columns
     echo(render(report, "json" if as_json else "table", width=width))

@@ -28,6 +28,7 @@ from lmzoo.lab.analysis.ranking import (
 )  # fmt: skip
 from lmzoo.lab.analysis.render import Report, render
 from lmzoo.lab.judging.account import Question, account
+from lmzoo.lab.judging.texts import SAME
 from lmzoo.lab.judging.verdicts import check_reference, losses_of
 from lmzoo.lab.statistics.compared import MOST_SEEDS, POWER, reference_seeds
 from lmzoo.lab.statistics.contrasts import pairs_pay
@@ -86,7 +87,7 @@ def pilot_of_results(results: Any, question: Question, seconds: float = math.nan
     """Return the pilot in a table of results; `seconds` is the time of one run."""
     if seconds < 0 or math.isinf(seconds):
         raise UserError(f"{seconds / 60:g} minutes are no time of a run; give 0 or more")
-    found = account(results, question)
+    found = account(results, question, needs_direction=False)
     runs, q = found.runs, found.question
     check_reference(q.reference, runs)
     labels = runs["variant"].unique(maintain_order=True).to_list()
@@ -97,10 +98,7 @@ def pilot_of_results(results: Any, question: Question, seconds: float = math.nan
         labels, losses, paired = [labels[0], "another"], np.repeat(losses, 2, axis=0), False
         asked = np.array([False, True])
     none = np.zeros(len(labels))
-    said = (
-        found.line(),
-        *(n for n in found.notes if "--higher" not in n),
-    )  # plan needs no direction
+    said = (found.line(), *found.notes)
     return Pilot(labels, losses, base, asked, none, paired, none + seconds, said)
 
 
@@ -173,6 +171,9 @@ def plan_report(
     )
     if np.isnan(found.sd).all():
         raise UserError("the pilot has no two seeds of two variants; run two seeds of each first")
+    finite = [own[np.isfinite(own)] for own in known.losses]
+    if not any(np.ptp(own) for own in finite if len(own) > 1):
+        raise UserError(f"the pilot shows no noise: {SAME}; train it with other seeds")
     k = int(known.asked.sum()) if contrasts is None else contrasts
     of_reference = reference_seeds(1000, k) / 1000
     hours = found.seeds * (known.seconds + of_reference * known.seconds[known.reference]) / 3600

@@ -9,6 +9,7 @@ import contextlib
 import gzip
 import json
 import lzma
+import math
 import os
 import re
 import shlex
@@ -24,14 +25,19 @@ from polars import selectors
 from lmzoo.base.errors import UserError
 from lmzoo.base.foreign import below
 from lmzoo.lab.judging.texts import (
+    CHECKPOINT,
     RUN,
+    SPLIT,
+    STATE,
+    STEPS,
     Row,
     Source,
     decoded,
     frame_of,
-    path_columns,
+    place_of,
     read_csv,
     read_json,
+    source_of,
 )  # fmt: skip
 from lmzoo.lab.judging.trackers import (
     read_boards,
@@ -39,32 +45,27 @@ from lmzoo.lab.judging.trackers import (
     read_journal,
     read_mlflow_run,
     read_settings,
-    read_wandb_log,
+    read_wandb_logs,
+    started,
 )  # fmt: skip
 
 OPENERS = {b"\x1f\x8b": gzip.decompress, b"BZh": bz2.decompress, b"\xfd7zXZ": lzma.decompress}
 FRAMES = {b"PAR1": pl.read_parquet, b"ARROW1": pl.read_ipc}
 """First bytes of a file -> how it is read."""
 PARTS = {
-    "result.json": "training_iteration", "progress.csv": "training_iteration",
-    "trainer_state.json": "step", "metrics.csv": "step", "wandb-summary.json": None,
-    "all_results.json": None, "metrics.json": "step", "progress.txt": None, "scalars.json": "step",
+    **dict.fromkeys(["result.json", "progress.csv"], "training_iteration"),
+    **dict.fromkeys(["trainer_state.json", "metrics.csv", "metrics.json", "scalars.json"], "step"),
+    **dict.fromkeys(["wandb-summary.json", "all_results.json", "progress.txt"]),
     "training.log": "epoch",
-}  # fmt: skip
-"""Files of one run: Ray Tune, Hugging Face, ..., Spinning Up, mmengine, Keras -> its step.
-The first kind counts."""
-TABLES = {
-    ".csv": ".csv", ".tsv": ".tsv", ".parquet": ".parquet",
-    ".json": ".json", ".jsonl": ".json", ".ndjson": ".json",
-}  # fmt: skip
-"""Suffix of a table -> its kind."""
-SETTINGS = (
-    "params.json", "hparams.yaml", "config.yaml", "config.json", "args.json",
-    ".hydra/config.yaml", "run.json",
-)  # fmt: skip
-"""Files next to them that have the settings of the run."""
-RUN_MARKS = ("params.json", "hparams.yaml", ".hydra/config.yaml", "run.json")
-"""Those of them that only the folder of a run has."""
+}
+"""Files of one run: Ray Tune; Hugging Face, Lightning, Sacred, mmengine; W&B, Hugging Face,
+Spinning Up; Keras -> its step. The first kind counts."""
+SETTINGS = [
+    "params.json", "hparams.yaml", ".hydra/config.yaml", "config.yaml", "config.json", "args.json",
+]  # fmt: skip
+"""Files next to them that have the settings of the run. The first three are only in its folder,
+and so is run.json, where Sacred writes how it ended."""
+RUN_MARKS = [*SETTINGS[:3], "run.json"]
 
 
 def read_results(path: str | Path) -> Source:
@@ -95,7 +96,7 @@ def read_results(path: str | Path) -> Source:
 def as_source(results: Any) -> Source:
     """Return the source of a polars or pandas frame, columns, rows or a path."""
     if isinstance(results, pl.DataFrame):
-        return Source(results)
+        return _of_frame(results)
     if isinstance(results, str | Path):
         return read_results(results)
     if isinstance(results, Mapping):
@@ -128,8 +129,7 @@ def _content(content: bytes, file: Path) -> Source:
             frame = frame.with_columns(
                 selectors.binary().map_elements(lambda b: b.decode(errors="replace"), pl.String)
             )
-            nested = any(dtype.is_nested() for dtype in frame.schema.values())
-            return Source(frame_of(frame.to_dicts()) if nested else frame)
+            return _of_frame(frame)
     if content.startswith(b"PK\x03\x04"):
         raise UserError("a workbook or an archive is not read; save the table as CSV")
     if content.startswith(b'{"op_code"'):
@@ -137,7 +137,15 @@ def _content(content: bytes, file: Path) -> Source:
     text = decoded(content)
     is_json = text.lstrip()[:1] in ("{", "[") and name.suffix.lower() not in (".csv", ".tsv")
     is_json |= bool(re.match(r'\s*(\[\s*)?\{\s*"', text))
-    return read_json(text) if is_json or _kind(name) == ".json" else read_csv(text)
+    return read_json(text) if is_json or _kind(name) == "json" else read_csv(text)
+
+
+def _of_frame(frame: pl.DataFrame) -> Source:
+    """Return a frame without nested columns; a null may be a missing value."""
+    if not any(dtype.is_nested() for dtype in frame.schema.values()):
+        return Source(frame)
+    rows = frame.to_dicts()
+    return Source(frame_of({k: v for k, v in row.items() if v is not None} for row in rows))
 
 
 @contextlib.contextmanager
@@ -157,10 +165,10 @@ def _quiet() -> Iterator[None]:
 
 def _kind(file: Path) -> str:
     """Return the suffix of a table, without that of its compression; "" if it is none."""
-    suffixes = [own.lower() for own in file.suffixes]
-    while suffixes and suffixes[-1] in (".gz", ".bz2", ".xz"):
-        suffixes.pop()
-    return TABLES.get(suffixes[-1], "") if suffixes else ""
+    found = re.search(
+        r"\.(csv|tsv|parquet|json|jsonl|ndjson)(\.gz|\.bz2|\.xz)*$", file.name.lower()
+    )
+    return "" if found is None else "json" if "json" in found[1] else found[1]
 
 
 def _folder(path: Path) -> Source:
@@ -176,16 +184,13 @@ def _folder(path: Path) -> Source:
     hidden = re.compile(r"\.|latest-run$")  # the latter is a link to a run of W&B
     files = [f for f in files if not any(map(hidden.match, f.relative_to(path).parts))]
     if logs := [file for file in files if file.suffix == ".wandb"]:
-        return Source(frame_of(path_columns(f.parent, path) | read_wandb_log(f) for f in logs))
+        return _said(read_wandb_logs(logs, path), logs, files, path)
     for name in PARTS:
         if own := [file for file in files if file.name == name]:
-            source, known = _files(own, path, PARTS[name], whole=True), {f.parent for f in own}
-            left = [f for f in files if f.name in PARTS or "tfevents" in f.name]
-            if left := [f for f in left if f.parent not in known]:
-                source.notes.append(f"{name} is read; not read: {len(left)} such as {left[0]}")
-            return source
-    if boards := sorted({file.parent for file in files if "tfevents" in file.name}):
-        return Source(frame_of(read_boards(boards, path)))
+            return _said(_files(own, path, PARTS[name], whole=True), own, files, path)
+    if boards := [file for file in files if "tfevents" in file.name]:
+        found = read_boards(sorted({file.parent for file in boards}), path, SETTINGS)
+        return _said(source_of(found), boards, files, path)
     tables = [file for file in files if _kind(file)]
     tables = [file for file in tables if file.name not in SETTINGS] or tables
     kinds = Counter(map(_kind, tables))
@@ -197,6 +202,25 @@ def _folder(path: Path) -> Source:
     )
 
 
+def _said(source: Source, read: Sequence[Path], files: Sequence[Path], root: Path) -> Source:
+    """Say which files of results are not read, and keep the values of those that are small."""
+    names = {file: re.sub(r".*tfevents.*", "event file", file.name) for file in files}
+    left = {file: name for file, name in names.items() if re.fullmatch(RESULTS, name)}
+    for file in read:
+        left.pop(file, None)
+    if left:
+        said = ", ".join(f"{count} {name}" for name, count in Counter(left.values()).items())
+        source.notes.append(f"{names[read[0]]} is read; not read: {said}")
+    for file in (file for file in left if file.suffix == ".json"):
+        with contextlib.suppress(ValueError, UserError):
+            for row in read_json(file.read_text()).frame[:1].to_dicts():
+                source.others.append((place_of(file.parent, root)[""][RUN], file.name, row))
+    return source
+
+
+RESULTS = "|".join(["event file", r".*_results\.json", *map(re.escape, PARTS)])
+
+
 def _mlflow_runs(path: Path) -> Source | None:
     """Return the runs that MLflow wrote as files; None if there is none."""
     runs = {f.parent for f in path.glob("**/meta.yaml") if (f.parent / "metrics").is_dir()}
@@ -204,48 +228,100 @@ def _mlflow_runs(path: Path) -> Source | None:
         return None
     # And those whose meta.yaml is lost, but no logged models of MLflow 3.
     runs |= {f.parent for f in path.glob("**/metrics/") if (f.parent / "params").is_dir()}
-    rows: list[Row] = []
+    rows: list[tuple[int, dict[str, Row]]] = []
     for run in sorted(run for run in runs if run.parent.name != "models"):
         try:
-            rows.append(read_mlflow_run(run))
+            rows.append((started(run), read_mlflow_run(run)))
         except Exception as error:
             raise UserError(f"{run} has a damaged file: {error}; delete it") from error
-    rows.sort(key=lambda row: row.pop("started"))
-    return Source(frame_of(rows))
+    return source_of(row for _, row in sorted(rows, key=lambda own: own[0]))
 
 
 def _files(files: Sequence[Path], root: Path, step: str | None, *, whole: bool) -> Source:
     """Return the rows of files of one kind; `whole`: each folder is a run."""
-    rows: list[Row] = []
+    rows: list[dict[str, Row]] = []
     notes: list[str] = []
     states = _tune_states(root)
-    for file in files:
-        own = path_columns(file.parent if whole else file.with_suffix(""), root)
-        content = file.read_bytes()
-        try:
-            for name in SETTINGS:
-                own |= read_settings(file.parent / name) if name != file.name else {}
-            found = _content(content, file) if content.strip() else Source(frame_of([{}]))
-        except Exception as error:
-            raise UserError(f"{file} and its settings: {error}") from error
-        notes += found.notes
-        failed = {"error": "error.txt"} if file.with_name("error.txt").exists() else {}
-        if "history" in file.name and "epoch" not in found.frame.columns:  # of Keras, in order
-            found.frame = found.frame.with_row_index("epoch")
-        for row in found.frame.to_dicts() or [{}]:
-            row = {**own, **{k: v for k, v in row.items() if v is not None}}
-            if step == "training_iteration":
-                row.pop("done", None)  # False in the last row of a function of Ray Tune
-            trial = row.get("trial_id") or next((t for t in states if f"_{t}_" in own[RUN]), None)
-            rows.append(row | ({"status": states[trial]} if trial in states else failed))
+    kept = _newest(files) if whole else files
+    if copies := len(files) - len(kept):
+        notes.append(f"{copies} {files[0].name} of checkpoints hold a part of their run's history")
+    splits = {} if whole else _splits(files)
+    found = {file: _table_and_settings(file) for file in kept}
+    inner = {tuple(own.frame[RUN]) for own, _ in found.values() if RUN in own.paths}
+    is_run = len(inner) == 1 and len(kept) > 1  # the same names in each file are parts of a run
+    for file, (source, config) in found.items():
+        split = splits.get(file, "")
+        place = place_of(file.parent if whole or split else file.with_suffix(""), root)
+        if status := read_settings(file.with_name("run.json")).get("config.status"):  # of Sacred
+            place[""]["status"] = status
+        notes += source.notes
+        own = source.frame.to_dicts() or [{}]
+        if RUN in source.paths and is_run:
+            own = [{f"{row[RUN]}.{k}": v for row in own for k, v in row.items() if k != RUN}]
+        for row in own:
+            ours = dict(place[""])
+            ours |= {STATE: row.pop(STATE)} if row.get(STATE) else {}
+            if RUN in source.paths and not is_run:
+                ours[RUN] += f"/{row.pop(RUN)}"
+            row = {k: v for k, v in row.items() if v is not None}
+            if split:
+                row = {k if re.fullmatch(STEPS, k) else f"{split}.{k}": v for k, v in row.items()}
+            if step == "training_iteration" and row.get("done") == "False":
+                del row["done"]  # as a function of Ray Tune leaves it
+            trial = row.get("trial_id") or next((t for t in states if f"_{t}_" in ours[RUN]), None)
+            if trial in states:
+                ours["status"] = states[trial]
+            elif file.with_name("error.txt").exists():
+                ours[STATE] = "not finished (error.txt)"
+            rest = {k: v for k, v in config.items() if k not in row or not k.startswith("config.")}
+            parts = {"": ours, "file": row, "config": rest, "path": place["path"]}
+            if split and len(own) == 1 and rows and rows[-1][""] == ours:
+                rows[-1]["file"] |= row
+            else:
+                rows.append(parts)
     known = {folder for file in files for folder in file.parents}
     for mark in RUN_MARKS:  # runs that ended before they wrote a result
         for file in sorted(root.glob(f"**/{mark}")):
             folder = file.parent.parent if ".hydra" in mark else file.parent
             if folder not in known:
-                rows.append(path_columns(folder, root) | read_settings(file))
-    frame = frame_of(rows)
-    return Source(frame, step=step if step in frame.columns else None, notes=notes)
+                rows.append(place_of(folder, root) | {"config": read_settings(file)})
+    result = source_of(rows, notes=notes)
+    result.step = step if step in result.frame.columns else None
+    return result
+
+
+def _table_and_settings(file: Path) -> tuple[Source, Row]:
+    content = file.read_bytes()
+    settings: Row = {}
+    try:
+        for name in SETTINGS:
+            settings |= read_settings(file.parent / name) if name != file.name else {}
+        found = _content(content, file) if content.strip() else Source(frame_of([{}]))
+    except Exception as error:
+        raise UserError(f"{file} and its settings: {error}") from error
+    if "history" in file.name and "epoch" not in found.frame.columns:  # of Keras, in order
+        found.frame = found.frame.with_row_index("epoch")
+    return found, settings
+
+
+def _newest(files: Sequence[Path]) -> list[Path]:
+    """Return the history of each run: its own file, or that of its newest checkpoint."""
+    newest: dict[Path, tuple[float, Path]] = {}
+    for file in files:
+        found = re.fullmatch(CHECKPOINT, file.parent.name)
+        run = file.parent.parent if found else file.parent
+        own = (int(found[1]) if found else math.inf, file)
+        newest[run] = max(own, newest.get(run, own))
+    return [file for _, file in newest.values()]
+
+
+def _splits(files: Sequence[Path]) -> dict[Path, str]:
+    """Return the split of each file in a folder that has files of several splits of one run."""
+    found = {
+        f: re.fullmatch(f"({SPLIT})([_-]?(results?|metrics?|scores?))?", f.stem) for f in files
+    }
+    folders = Counter(file.parent for file, own in found.items() if own)
+    return {file: own[1] for file, own in found.items() if own and folders[file.parent] > 1}
 
 
 def _tune_states(root: Path) -> dict[str, str]:

@@ -4,7 +4,6 @@ Cells of texts stay text. An empty cell or null is a missing value; NaN and infi
 diverged training prints. pandas writes a NaN as an empty cell.
 """
 
-import ast
 import contextlib
 import csv
 import io
@@ -15,9 +14,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from unicodedata import normalize
 
 import polars as pl
+import yaml
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.printed import json_value
@@ -25,9 +26,14 @@ from lmzoo.lab.store.records import LARGEST
 
 Row = dict[str, Any]
 RUN = "run"
-STATE = "lmzoo.state"
+STATE = "\0state"
+"""A column of ours; no file has a name with a NUL."""
 TORN = {STATE: "torn (not written to its end)"}
 """Why a row does not count, as the reader knows it."""
+NULL = "null"
+"""The value of a setting that is null; a key that a row lacks is a missing value."""
+STEPS = r"(?!.*best)(.*[./ _-])?((time)?step|epoch|iter(ation)?|episode|frame|round|generation)s?"
+SPLIT = r"(train(ing)?|val(id(ation)?)?|dev(el(opment)?)?|test(ing)?|eval(uation)?|predict|ood)"
 
 
 @dataclass
@@ -42,56 +48,121 @@ class Source:
     notes: list[str] = field(default_factory=list)
     twice: frozenset[str] = frozenset()
     """Names that several columns have."""
+    unclear: dict[str, str] = field(default_factory=dict)
+    """Column -> why its numbers can be read in two ways."""
+    settings: frozenset[str] = frozenset()
+    """Columns of settings, which are no states."""
+    metrics: frozenset[str] = frozenset()
+    """Columns of metrics and tags, which are no states either."""
+    paths: frozenset[str] = frozenset()
+    """Columns that were read from the names of folders."""
+    others: list[tuple[str, str, Row]] = field(default_factory=list)
+    """Run, file and values of files that were not read."""
+
+
+def source_of(rows: Iterable[Mapping[str, Mapping[str, Any]]], **more: Any) -> Source:
+    """Return the source of rows that are given in parts; the first part is ours.
+
+    A name that an earlier part has, in any row, is shown with its part: `param.value`.
+    """
+    flat = [{part: flat_row(own) for part, own in row.items()} for row in rows]
+    shown: dict[tuple[str, str], str] = {}
+    for part in dict.fromkeys(part for row in flat for part in row):
+        taken = {*shown.values()}
+        for name in dict.fromkeys(name for row in flat for name in row.get(part, ())):
+            own = name
+            while own in taken:
+                own = f"{part}.{own}"
+            shown[part, name] = own
+    joined = [{shown[p, k]: v for p, own in row.items() for k, v in own.items()} for row in flat]
+    names = {
+        kind: frozenset(own for key, own in shown.items() if {key[0], key[1][:7]} & {*parts})
+        for kind, parts in PARTS.items()
+    }
+    return Source(frame_of(joined), **names, **more)
+
+
+PARTS = {
+    "settings": ("param", "config", "path", "config."),
+    "paths": ("path",),
+    "metrics": ("metric", "tag", "attr"),
+}
+"""Kinds of columns -> the parts of rows, or the beginnings of names, that are of them."""
 
 
 def frame_of(rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
-    """Return a frame of flat rows. A column of numbers and texts is text."""
-    rows = list(rows)
-    if not all(isinstance(row, Mapping) for row in rows):
-        raise UserError("the results are no objects; give one for each run")
+    """Return a frame of rows, all as texts: null is one, and what a row lacks is missing."""
     flat = [flat_row(row) for row in rows]
     columns = {}
     for name in dict.fromkeys(name for row in flat for name in row):
         own = [row.get(name) for row in flat]
-        kinds = {type(v) for v in own if v is not None}
-        if kinds == {int, float}:
-            own = [None if v is None else float(v) for v in own]
-        elif len(kinds) > 1 or (kinds == {int} and max(abs(v or 0) for v in own) >= 2**63):
-            own = [None if v is None else str(v) for v in own]
-        columns[name] = own
-    return pl.DataFrame(columns, strict=False)
+        texts = {value for value in own if isinstance(value, str)}
+        columns[name] = [
+            None if name not in row else NULL if v is None else v if isinstance(v, str)
+            else f"{v} ({type(v).__name__})" if str(v) in texts else str(v)  # True and 'True'
+            for row, v in zip(flat, own, strict=True)
+        ]  # fmt: skip
+    return pl.DataFrame(columns, dict.fromkeys(columns, pl.String))
 
 
 def flat_row(row: Mapping[str, Any], prefix: str = "") -> Row:
     """Return a row with nested names joined by dots."""
+    if not isinstance(row, Mapping):
+        raise UserError("the results are no objects; give one for each run")
     flat: Row = {}
     for name, value in row.items():
         if isinstance(value, str) and value.startswith("{") and name in W_AND_B:
-            python = re.sub(r"(?<=[\s\[:])[+-]?(nan|inf)(?=[,}\]])", "1e999", value)
-            for read in (json_value, lambda _, text=python: ast.literal_eval(text)):
-                with contextlib.suppress(ValueError, SyntaxError):
+            for read in (json_value, read_yaml):  # a dictionary of Python is YAML
+                with contextlib.suppress(ValueError, yaml.YAMLError):
                     value = read(value)
+                    break
         if isinstance(value, Mapping) and {"value"} <= value.keys() <= {"value", "desc"}:
             value = value["value"]  # a setting of W&B
+        inner = {f"{prefix}{name}": json.dumps(value) if isinstance(value, list) else value}
         if isinstance(value, Mapping):
-            flat |= flat_row(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = json.dumps(value) if isinstance(value, list) else value
+            inner = flat_row(value, f"{prefix}{name}.")
+        if twice := next(iter(inner.keys() & flat.keys()), None):
+            raise UserError(f"two keys are named {twice!r}; rename one of them")
+        flat |= inner
     return flat
 
 
-def path_columns(place: Path, root: Path) -> Row:
-    """Return the columns of a path below a folder: `run`, `part1`, ..., and `seed=1` as a seed."""
-    parts = [p for p in place.relative_to(root).parts if not re.fullmatch(r"checkpoint[-_]\d+", p)]
+class _Settings(yaml.SafeLoader):
+    """Settings: values are texts as they are written, or null; tags do not count."""
+
+    yaml_implicit_resolvers: ClassVar = {
+        first: [one for one in own if one[0].endswith((":null", ":merge"))]
+        for first, own in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def _untagged(loader: Any, _: str, node: yaml.Node) -> Any:
+    return getattr(loader, f"construct_{node.id}")(node)
+
+
+_Settings.add_multi_constructor("", _untagged)
+
+
+def read_yaml(text: str) -> Any:
+    """Return the value of a YAML text."""
+    return yaml.load(text, _Settings)
+
+
+def place_of(place: Path, root: Path) -> dict[str, Row]:
+    """Return what a path below a folder says: `run`, `part1`, ..., and `seed=1` as a seed."""
+    parts = [p for p in place.relative_to(root).parts if not re.fullmatch(CHECKPOINT, p)]
     row: Row = {RUN: "/".join(parts) or root.name}
     row |= {f"part{i}": part for i, part in enumerate(parts, 1)}
+    named: Row = {}
     for part in parts:
-        # Not of Ray Tune's train_ab_00000_0_seed=1,width=8_2026-11-27, whose ends are unclear.
-        if re.fullmatch(r"(?!\w+?_\d{5}_)[\w.+-]+=[^,=]*(,[\w.+-]+=[^,=]*)*", part):
-            row |= dict(own.split("=") for own in part.split(","))
-    return row
+        # Not of Ray Tune's KIND_ab_00000_0_seed=1,width=8_2026-11-27_..., whose ends are unclear.
+        if re.fullmatch(r"(?!.*_\d+_.*_\d{4}-)[\w.+-]+=[^,=]*(,[\w.+-]+=[^,=]*)*", part):
+            named |= dict(own.split("=") for own in part.split(","))
+    return {"": row, "path": named}
 
 
+CHECKPOINT = r"checkpoint[-_](\d+)"
+EPISODES = 100
 W_AND_B = {"config", "summary", "summaryMetrics"}
 """Fields of runs of W&B that are JSON or a Python dictionary in a text."""
 
@@ -119,23 +190,29 @@ def read_csv(text: str) -> Source:
     lines = [line for line in lines if not re.fullmatch(r"[\s|:+-]*---[\s|:+-]*\|?", line)]
     if not separator:
         separator, lines = _separator(lines)
-    header, rows, lacking = _csv_rows(lines, separator, skipped)
+    header, found, lacking = _csv_rows(lines, separator, skipped)
+    rows = [row for row in found if [*map(str.strip, row)] != header]
     twice = frozenset(name for name, count in Counter(header).items() if count > 1)
-    names = [f"{name} ({i})" if name in header[:i] else name for i, name in enumerate(header)]
+    names = [f"{name}\0{i}" if name in header[:i] else name for i, name in enumerate(header)]
     columns = {
         name: [row[i] if row[i].strip() else None for row in rows] for i, name in enumerate(names)
     }
-    notes = _decimal_points(columns) if separator in ";\t" else []
+    unclear, notes = _decimal_points(columns) if separator in ";\t" else ({}, [])
+    if len(rows) < len(found):
+        notes.append(f"{len(found) - len(rows)} lines repeat the header, and are no rows")
     if rows and lines[-1]:  # no line end
         if lacking > 0:
             columns[STATE] = [None] * (len(rows) - 1) + [TORN[STATE]]
         elif len(end := rows[-1][-1]) < min((len(row[-1]) for row in rows[:-1]), default=0):
             notes.append(f"the last line has no end: is {names[-1]} {end!r} whole?")
     frame = pl.DataFrame(columns, dict.fromkeys(columns, pl.String))
+    if text.startswith('#{"t_start"'):  # a monitor of Stable-Baselines has a row an episode
+        frame = frame.cast(pl.Float64).tail(EPISODES).mean()
+        notes.append(f"a monitor is a run: means of its last {EPISODES} episodes")
     if W_AND_B & {*names}:
-        own = frame_of(frame.to_dicts())
+        own = frame_of({k: v for k, v in row.items() if v} for row in frame.to_dicts())
         frame = frame.with_columns(own[c] for c in own.columns if c not in names)
-    return _wandb_chart(frame, twice) or Source(frame, notes=notes, twice=twice)
+    return _wandb_chart(frame, twice) or Source(frame, notes=notes, twice=twice, unclear=unclear)
 
 
 def _below_comments(text: str) -> tuple[list[str], str]:
@@ -207,16 +284,40 @@ def _separator(lines: Sequence[str]) -> tuple[str, list[str]]:
     return "\t", ["\t".join(line.split()) for line in lines] if blank else list(lines)
 
 
-def _decimal_points(columns: dict[str, list[Any]]) -> list[str]:
-    """Write decimal commas as points, in columns of numbers that have no other."""
-    found = []
-    for name, own in columns.items():
-        cells = [cell for cell in own if cell and re.search(r"\d", cell)]
-        is_number = all(re.fullmatch(NUMBER, cell.replace(",", ".")) for cell in cells)
-        if is_number and any("," in cell for cell in cells) and not any("." in c for c in cells):
-            columns[name] = [cell and cell.replace(",", ".") for cell in own]
-            found.append(name)
-    return [f"decimal commas were read in {', '.join(found)}"] if found else []
+def _decimal_points(columns: dict[str, list[Any]]) -> tuple[dict[str, str], list[str]]:
+    """Write decimal commas as points; return columns that may have marks of thousands, and notes.
+
+    The marks of 948 and 1,005 may be either; those of 0,005 or 1,05 are decimal ones, and so are
+    the other commas of their table.
+    """
+    commas = {name: _in_threes(own, ",") for name, own in columns.items()}
+    dots = {name: _in_threes(own, ".") for name, own in columns.items()}
+    unclear = [name for name, threes in commas.items() if threes]
+    notes = []
+    if is_decimal := False in commas.values():
+        unclear = []
+        for name in (decimal := [name for name, threes in commas.items() if threes is not None]):
+            columns[name] = [cell and cell.replace(",", ".") for cell in columns[name]]
+        notes.append(f"decimal commas were read in {', '.join(decimal)}")
+    for name in (name for name, threes in dots.items() if threes):
+        if is_decimal or any(re.fullmatch(r"\d{3}", cell or "") for cell in columns[name]):
+            unclear.append(name)
+    said = "has marks of thousands or of decimals, as in 1,005 or 1.005; write 1005 or 1.0050"
+    return {name: f"{name} {said}" for name in unclear}, notes
+
+
+def _in_threes(column: Sequence[Any], mark: str) -> bool | None:
+    """Return whether each mark has three digits after it; None if no number has it, or a text."""
+    cells = [cell.strip() for cell in column if cell and re.search(r"\d", cell)]
+    other = "." if mark == "," else ","
+    is_number = [re.fullmatch(NUMBER, c.replace(mark, ".")) and other not in c for c in cells]
+    marked = [cell for cell in cells if mark in cell]
+    if not marked or not all(is_number):
+        return None
+    return all(re.fullmatch(THOUSANDS, cell) for cell in marked)
+
+
+THOUSANDS = r"[+-]?[1-9]\d{0,2}[.,]\d{3}"
 
 
 def _wandb_chart(frame: pl.DataFrame, twice: frozenset[str]) -> Source | None:
@@ -243,7 +344,16 @@ def read_json(text: str) -> Source:
     except ValueError:
         return Source(frame_of(json_lines(text)))
     is_log = isinstance(value, Mapping) and "log_history" in value
-    return Source(frame_of(_objects(value)), step="step" if is_log else None)
+    rows = _objects(value)
+    if rows and isinstance(rows[0], Mapping) and NAME in rows[0]:
+        found = source_of({"": {RUN: row[NAME]}, "file": row[RUN]} for row in rows)
+        found.paths = frozenset({RUN})
+        return found
+    return Source(frame_of(rows), step="step" if is_log else None)
+
+
+NAME = "\0name"
+"""Of an object among others; the object itself is under `RUN`."""
 
 
 def _objects(value: Any) -> Sequence[Mapping[str, Any]]:
@@ -277,7 +387,10 @@ def _objects(value: Any) -> Sequence[Mapping[str, Any]]:
 
 
 def _inner_objects(value: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the objects of a mapping without lists: metrics, columns or runs by their names."""
+    """Return the objects of a mapping without lists: metrics, columns or runs by their names.
+
+    The splits of the data are one run.
+    """
     inside = [own for own in value.values() if isinstance(own, Mapping)]
     if inside and all({"steps", "values"} <= own.keys() for own in inside):  # Sacred
         named = {k: own for k, own in value.items() if isinstance(own, Mapping)}
@@ -285,12 +398,12 @@ def _inner_objects(value: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         known = {k: dict(zip(v["steps"], v["values"], strict=True)) for k, v in named.items()}
         return [{"step": s, **{k: own.get(s) for k, own in known.items()}} for s in steps]
     shared = set.intersection(*map(set, inside)) if inside else set()
-    if len(inside) < len(value) or not shared:
+    if len(inside) < len(value) or not shared or all(re.fullmatch(SPLIT, k) for k in value):
         return [value]
     if all(name.isdecimal() for own in inside for name in own):  # pandas: column -> row -> value
         rows = dict.fromkeys(row for own in inside for row in own)
         return [{name: own.get(row) for name, own in value.items()} for row in rows]
-    return [{RUN: name, **own} for name, own in value.items()]
+    return [{NAME: name, RUN: own} for name, own in value.items()]
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Row:
@@ -343,3 +456,19 @@ def number(value: Any) -> float:
     if LARGEST < abs(result) < math.inf or not is_word or "_" in str(value):
         raise ValueError("too large, or 1_000, which Python reads as 1000")
     return result
+
+
+def plain(values: pl.Series) -> list[str | None]:
+    """Return the texts of cells; blanks around them and forms of Unicode do not count."""
+    texts = ("" if v is None else normalize("NFC", str(v)) for v in values)
+    return [" ".join(re.sub("[\u200b\ufeff]", "", text).split()) or None for text in texts]
+
+
+SHOWN = 3
+"""Examples in a line."""
+
+
+def some(texts: Sequence[str]) -> str:
+    """Return the first texts, and how many more there are."""
+    more = len(texts) - SHOWN
+    return "; ".join(texts[:SHOWN]) + (f"; {more} more" if more > 0 else "")

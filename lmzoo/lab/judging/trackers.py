@@ -4,6 +4,7 @@ Which runs were deleted, how they ended and the direction of a study stay with t
 """
 
 import contextlib
+import itertools
 import json
 import re
 import sqlite3
@@ -14,25 +15,44 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lmzoo.base.errors import UserError
 from lmzoo.base.printed import json_value
-from lmzoo.lab.judging.texts import RUN, TORN, Row, Source, flat_row, frame_of, path_columns
+from lmzoo.lab.judging.texts import (
+    NULL,
+    RUN,
+    TORN,
+    Row,
+    Source,
+    flat_row,
+    number,
+    place_of,
+    read_yaml,
+    source_of,
+)
 
 LAST_STEP = " (last step)"
 """End of the column that says at which step a metric has its last value."""
+RUN_ID, PARENT = "run_id", "parent"
 MLFLOW = (
-    "SELECT run_uuid, 'run', COALESCE(NULLIF(name, ''), run_uuid) FROM runs ORDER BY start_time",
-    "SELECT run_uuid, 'status', status FROM runs",
-    """SELECT run_uuid, 'lifecycle_stage', 'deleted'
+    """SELECT run_uuid, '', 'run', COALESCE(NULLIF(runs.name, ''), run_uuid) FROM runs
+       ORDER BY start_time""",
+    "SELECT run_uuid, '', 'run_id', run_uuid FROM runs",
+    "SELECT run_uuid, '', 'status', status FROM runs",
+    """SELECT run_uuid, '', 'experiment', experiments.name
+       FROM runs JOIN experiments USING (experiment_id)""",
+    """SELECT run_uuid, '', 'lifecycle_stage', 'deleted'
        FROM runs JOIN experiments USING (experiment_id)
        WHERE 'deleted' IN (runs.lifecycle_stage, experiments.lifecycle_stage)""",
-    """SELECT run_uuid, key, CASE WHEN is_nan THEN 'nan' WHEN abs(value) > 1.797e308 THEN 'inf'
-       ELSE value END FROM latest_metrics""",
-    f"SELECT run_uuid, key || '{LAST_STEP}', step FROM latest_metrics",
-    "SELECT run_uuid, key, value FROM params WHERE key NOT LIKE 'mlflow.%'",
-    "SELECT run_uuid, key, value FROM tags WHERE key NOT LIKE 'mlflow.%'",
+    "SELECT run_uuid, '', 'parent', value FROM tags WHERE key = 'mlflow.parentRunId'",
+    """SELECT run_uuid, 'metric', key, CASE WHEN is_nan THEN 'nan'
+       WHEN abs(value) > 1.797e308 THEN 'inf' ELSE value END FROM latest_metrics""",
+    f"SELECT run_uuid, '', key || '{LAST_STEP}', step FROM latest_metrics",
+    "SELECT run_uuid, 'param', key, value FROM params WHERE key NOT LIKE 'mlflow.%'",
+    "SELECT run_uuid, 'tag', key, value FROM tags WHERE key NOT LIKE 'mlflow.%'",
 )
-"""Run, column and value of a database of MLflow; the first value of a column counts."""
+"""Run, part, column and value of a database of MLflow."""
 MLFLOW_STATUS = {"1": "running", "2": "scheduled", "3": "finished", "4": "failed", "5": "killed"}
 WANDB_BLOCK = 2**15
 """Bytes of a block of W&B's log, whose records are in parts of a block."""
@@ -44,11 +64,11 @@ def read_database(file: Path) -> Source:
     with contextlib.closing(sqlite3.connect(address, uri=True)) as db:
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
         if {"runs", "latest_metrics", "params"} <= tables:
-            runs: dict[str, Row] = {}
+            runs: dict[str, dict[str, Row]] = {}
             for query in MLFLOW:
-                for run, column, value in db.execute(query):
-                    runs.setdefault(run, {}).setdefault(column, value)
-            return Source(frame_of(runs.values()))
+                for run, part, column, value in db.execute(query):
+                    runs.setdefault(run, {}).setdefault(part, {})[column] = value
+            return source_of(runs.values())
         if {"trials", "trial_params", "trial_values"} <= tables:
             with tempfile.TemporaryDirectory() as folder:  # optuna may write
                 with contextlib.closing(sqlite3.connect(f"{folder}/copy.db")) as copy:
@@ -86,7 +106,7 @@ def _optuna(opened: Any) -> Source:
 def _trials(studies: Sequence[tuple[Any, Sequence[Any]]]) -> Source:
     """Return the trials of studies, each value by its number and by the name of its metric."""
     higher: dict[str, bool | None] = {}
-    rows: list[Row] = []
+    rows: list[dict[str, Row]] = []
     for study, trials in studies:
         named = study.metric_names or ()
         columns = [
@@ -98,94 +118,109 @@ def _trials(studies: Sequence[tuple[Any, Sequence[Any]]]) -> Source:
             for name in aliases:
                 higher[name] = own if higher.get(name, own) == own else None
         for trial in trials:
-            row: Row = {"study": study.study_name, "number": trial.number}
-            row["state"] = trial.state.name
-            for i, aliases in enumerate(columns):
-                row |= dict.fromkeys(aliases, trial.values[i] if trial.values else None)
-            rows.append({**trial.user_attrs, **row, **trial.params})
-    return Source(frame_of(rows), higher=higher)
+            row = {"study": study.study_name, "number": trial.number, "state": trial.state.name}
+            for aliases, value in zip(columns, trial.values or (), strict=False):
+                row |= dict.fromkeys(aliases, value)
+            rows.append({"": row, "param": trial.params, "attr": trial.user_attrs})
+    return source_of(rows, higher=higher)
 
 
 def read_settings(file: Path) -> Row:
-    """Return the settings of a JSON file, or of the mappings of a YAML file."""
+    """Return the settings of a JSON or YAML file; a `${name}` is replaced by its value."""
     if not file.is_file():
         return {}
     text = file.read_text(encoding="utf-8")
-    if file.suffix == ".json":
-        found = json_value(text)
-        return flat_row({"config": found}) if isinstance(found, dict) else {}
-    root: Row = {}
-    levels: list[tuple[int, Row]] = [(-1, root)]
-    for line in text.split("\n"):
-        if not (found := re.fullmatch(r"""( *)(['"]?)([\w./-]+)\2:(?: +(.*?))?\s*""", line)):
-            continue
-        indent, name, value = len(found[1]), found[3], re.sub(r"(^| )#.*$", "", found[4] or "")
-        while levels[-1][0] >= indent:
-            levels.pop()
-        own = levels[-1][1]
-        if value.startswith("{"):
-            try:
-                own[name] = json_value(value)
-            except ValueError:
-                raise UserError(f"{name} is {value[:60]!r}; write a line per setting") from None
-        elif value and value[0] not in "!&|>":
-            own[name] = None if value in ("null", "~") else value.strip().strip("'\"")
-        else:
-            own[name] = {}
-            levels.append((indent, own[name]))
-    return flat_row(root)
-
-
-def read_mlflow_run(folder: Path) -> Row:
-    """Return a run of MLflow's folders, with the last value of each metric."""
-    meta, above = read_settings(folder / "meta.yaml"), read_settings(folder.parent / "meta.yaml")
-    row: Row = {RUN: meta.get("run_name", folder.name)}
-    row["status"] = MLFLOW_STATUS.get(meta.get("status", ""), meta.get("status"))
-    stages = meta.get("lifecycle_stage"), above.get("lifecycle_stage")
-    if ".trash" in folder.parts or "deleted" in stages:
-        row["lifecycle_stage"] = "deleted"
-    started = meta.get("start_time", "")
-    row["started"] = int(started) if started.isdecimal() else 0
-    for kind in ("metrics", "params", "tags"):
-        for file in sorted((folder / kind).glob("**/*")):
-            key, text = str(file.relative_to(folder / kind)), ""
-            if file.is_file() and not key.startswith("mlflow."):
-                text = file.read_text().strip()
-            if text and kind == "metrics":  # lines of time, value, step
-                lines = [line.split() for line in text.splitlines() if line.strip()]
-                step, _, text = max((int((*own, 0)[2]), int(own[0]), own[1]) for own in lines)
-                row[f"{key}{LAST_STEP}"] = step
-            if text:
-                row.setdefault(key, text)
+    is_json = file.suffix == ".json"
+    found = json_value(text) if is_json else read_yaml(text)
+    if not isinstance(found, dict):
+        return {}
+    row = flat_row({"config": found} if is_json else {str(k): v for k, v in found.items()})
+    for _, name in itertools.product(range(9), row):  # a reference may lead to another one
+        if isinstance(row[name], str):
+            row[name] = re.sub(
+                REFERENCE, lambda found: str(row.get(found[1], found[0]) or NULL), row[name]
+            )
     return row
 
 
-def read_wandb_log(file: Path) -> Row:
-    """Return the run in a log that W&B writes on this machine, also while it is written."""
+REFERENCE = r"\$\{([\w./-]+)\}"
+"""A reference to another setting, as OmegaConf and Hydra write it."""
+
+
+def read_mlflow_run(folder: Path) -> dict[str, Row]:
+    """Return a run of MLflow's folders, with the last value of each metric, as MLflow has it."""
+    meta, above = read_settings(folder / "meta.yaml"), read_settings(folder.parent / "meta.yaml")
+    run: Row = {RUN: meta.get("run_name") or folder.name, RUN_ID: folder.name}
+    run["status"] = MLFLOW_STATUS.get(meta.get("status", ""), meta.get("status", ""))
+    run["experiment"] = above.get("name") or folder.parent.name
+    stages = meta.get("lifecycle_stage"), above.get("lifecycle_stage")
+    if ".trash" in folder.parts or "deleted" in stages:
+        run["lifecycle_stage"] = "deleted"
+    row: dict[str, Row] = {"": run, "metric": {}, "param": {}, "tag": {}}
+    for kind, own in row.items():
+        for file in sorted((folder / f"{kind}s").glob("**/*")) if kind else ():
+            key = str(file.relative_to(folder / f"{kind}s"))
+            text = file.read_text().strip() if file.is_file() else ""
+            if text and kind == "metric":  # lines of time, value, step
+                lines = [line.split() for line in text.splitlines() if line.strip()]
+                by_step = ((int((*one, 0)[2]), int(one[0]), number(one[1])) for one in lines)
+                run[f"{key}{LAST_STEP}"], _, own[key] = max(by_step)
+            elif key == "mlflow.parentRunId":
+                run[PARENT] = text
+            elif text and not key.startswith("mlflow."):
+                own[key] = text
+    return row
+
+
+def started(folder: Path) -> int:
+    """Return when a run of MLflow's folders began; 0 if that is not known."""
+    text = read_settings(folder / "meta.yaml").get("start_time", "")
+    return int(text) if text.isdecimal() else 0
+
+
+def read_wandb_logs(files: Sequence[Path], root: Path) -> Source:
+    """Return the runs in logs that W&B writes on this machine, also while they are written.
+
+    Logs of one id are one run, which was resumed.
+    """
     try:
         from google.protobuf.message import DecodeError
         from wandb.proto import wandb_internal_pb2
     except ImportError:
         raise UserError("logs of W&B need wandb: pip install wandb") from None
-    row: Row = {"state": "running"}
-    for content in _wandb_records(file.read_bytes()):
-        try:
-            record = wandb_internal_pb2.Record.FromString(content)  # type: ignore[attr-defined]
-        except DecodeError:
-            return row | TORN
-        row[RUN] = record.run.display_name or row.get(RUN) or file.stem
-        for before, items in (
-            ("config.", record.run.config.update),
-            ("config.", record.config.update),
-            ("", record.history.item),
-            ("", record.summary.update),
-        ):
-            for item in items:
-                name = ".".join(item.nested_key) or item.key
-                row |= flat_row({f"{before}{name}": json.loads(item.value_json)})
-        if record.HasField("exit"):
-            row["state"] = "failed" if record.exit.exit_code else "finished"
-    return row
+    rows: dict[str, dict[str, Row]] = {}
+    higher: dict[str, bool | None] = {}
+    for file in files:
+        ours = place_of(file.parent, root)[""] | {"state": "running"}
+        history: Row = {}
+        config: Row = {}
+        for content in _wandb_records(file.read_bytes()):
+            try:
+                record = wandb_internal_pb2.Record.FromString(content)  # type: ignore[attr-defined]
+            except DecodeError:
+                ours |= TORN
+                break
+            if (run := record.run).run_id:
+                ours |= {RUN_ID: run.run_id, "group": run.run_group, "job_type": run.job_type}
+                ours |= {RUN: run.display_name or run.run_id, "tags": ", ".join(run.tags)}
+            if record.metric.goal:
+                higher[record.metric.name] = record.metric.goal == record.metric.GOAL_MAXIMIZE
+            for own, items in (
+                (config, [*record.run.config.update, *record.config.update]),
+                (history, [*record.history.item, *record.summary.update]),
+            ):
+                for item in items:
+                    name = ".".join(item.nested_key) or item.key
+                    own |= flat_row({name: json.loads(item.value_json)})
+            if record.HasField("exit"):
+                ours["state"] = "failed" if record.exit.exit_code else "finished"
+        parts = {"": ours, "metric": history, "config": flat_row({"config": config})}
+        known = rows.setdefault(ours.get(RUN_ID) or str(file), {})
+        for part, own in parts.items():
+            known[part] = known.get(part, {}) | own
+    resumed = len(files) - len(rows)
+    notes = [f"{resumed} logs continue a run of the same id, and are a part of it"]
+    return source_of(rows.values(), higher=higher, notes=notes if resumed else [])
 
 
 def _wandb_records(content: bytes) -> Iterator[bytes]:
@@ -204,17 +239,25 @@ def _wandb_records(content: bytes) -> Iterator[bytes]:
             parts = b""
 
 
-def read_boards(folders: Sequence[Path], root: Path) -> list[Row]:
+def read_boards(
+    folders: Sequence[Path], root: Path, settings: Sequence[str]
+) -> list[dict[str, Row]]:
     """Return a row per folder of event files; a sub-run of `add_hparams` is part of its run."""
-    rows: dict[Path, Row] = {}
+    rows: dict[Path, dict[str, Row]] = {}
     for folder in folders:
         above = folder.parent
         run = above if above in rows and re.fullmatch(r"\d+\.\d+", folder.name) else folder
-        rows[run] = _board_run(folder, root) | rows.get(run, {})
+        place = place_of(run, root)
+        known = rows.setdefault(run, {"": place[""], "metric": {}, "config": {}, **place})
+        for part, own in _board_run(folder).items():
+            known[part] = own | known[part]
+        for name in settings:  # those of an event file are all floats
+            known["config"] |= read_settings(folder / name)
     return list(rows.values())
 
 
-def _board_run(folder: Path, root: Path) -> Row:
+def _board_run(folder: Path) -> dict[str, Row]:
+    """Return the settings and the scalars of a folder: those of the largest step."""
     try:
         from tensorboard.backend.event_processing import event_accumulator
         from tensorboard.plugins.hparams import plugin_data_pb2
@@ -223,22 +266,25 @@ def _board_run(folder: Path, root: Path) -> Row:
         raise UserError("event files need tensorboard: pip install tensorboard") from None
     events = event_accumulator.EventAccumulator(str(folder), {"scalars": 0, "tensors": 0})
     events.Reload()
-    row = path_columns(folder, root)
-    for tag in events.Tags()["scalars"]:
-        last = events.Scalars(tag)[-1]
-        row |= {tag: last.value, f"{tag}{LAST_STEP}": last.step}
-    for tag in events.Tags()["tensors"]:
-        last = events.Tensors(tag)[-1]
-        value = make_ndarray(last.tensor_proto)
-        if tag not in row and value.size == 1 and value.dtype.kind in "fiub":
-            row |= {tag: float(value.item()), f"{tag}{LAST_STEP}": last.step}
+    scalars: Row = {}
+    steps: Row = {}
+    found = {tag: events.Scalars(tag) for tag in events.Tags()["scalars"]}
+    found = {tag: events.Tensors(tag) for tag in events.Tags()["tensors"]} | found
+    for tag, own in found.items():
+        *_, last = sorted(own, key=lambda event: event.step)  # not all are written in order
+        value = last.value if tag in events.Tags()["scalars"] else make_ndarray(last.tensor_proto)
+        if np.size(value) == 1 and np.asarray(value).dtype.kind in "fiub":
+            scalars[tag], steps[f"{tag}{LAST_STEP}"] = float(np.asarray(value).item()), last.step
+    config: Row = {}
     with contextlib.suppress(KeyError):
         for content in events.PluginTagToContent("hparams").values():
             data = plugin_data_pb2.HParamsPluginData.FromString(content)  # type: ignore[attr-defined]
-            for key, value in data.session_start_info.hparams.items():
-                row[key] = getattr(value, value.WhichOneof("kind") or "string_value")
+            for key, own in data.session_start_info.hparams.items():
+                value = getattr(own, own.WhichOneof("kind") or "string_value")
+                is_whole = isinstance(value, float) and value.is_integer()
+                config[key] = int(value) if is_whole else value
     torn = any(_is_torn(file) for file in folder.glob("*tfevents*"))
-    return row | (TORN if torn else {})
+    return {"": steps | (TORN if torn else {}), "metric": scalars, "config": config}
 
 
 def _is_torn(file: Path) -> bool:

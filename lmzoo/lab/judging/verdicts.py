@@ -21,7 +21,6 @@ from lmzoo.lab.analysis.ranking import order, verdict_columns
 from lmzoo.lab.analysis.render import Report, ReportFrame
 from lmzoo.lab.analysis.verdict_lines import SHOWN
 from lmzoo.lab.judging.account import NO_PAIR, Account, Question, account
-from lmzoo.lab.judging.texts import SAME
 from lmzoo.lab.statistics.compared import NEGLIGIBLE, UNDECIDED, VERDICTS, compared
 from lmzoo.lab.statistics.contrasts import pairs_pay, point_intervals
 from lmzoo.lab.statistics.intervals import Array
@@ -35,51 +34,34 @@ MEANINGS = {
 """What each verdict says of any metric."""
 
 
-def judge(
-    results: Any,
-    *,
-    by: str | Sequence[str],
-    metric: str,
-    seed: str | None = None,
-    reference: str | None = None,
-    margin: float = 0.0,
-    higher_is_better: bool = False,
-    within: str | None = None,
-    successive: bool = False,
-    paired: bool | None = None,
-    step: str | None = None,
-    parse: str | None = None,
-    finished: Sequence[str] = (),
-) -> ReportFrame:
+def judge(results: Any, *, by: str | Sequence[str], metric: str, **options: Any) -> ReportFrame:
     """Return the ranking of variants with their verdicts, one row per variant.
 
     Printed, it is the report of `lmzoo judge`.
 
     Args:
-        results: one row per run: a polars or pandas frame, columns, rows, or a path that
+        results: One row per run: a polars or pandas frame, columns, rows, or a path that
             `read_results` reads.
         by: the columns that say which variant was trained.
         metric: the column to judge, in any unit.
-        seed: the column of the seed; None: `seed`, if there is one.
-        reference: the variant to compare with; None: the first one.
-        margin: the difference below which a variant is negligible, in the metric's unit; 0: none.
-        higher_is_better: for accuracies and scores.
-        within: a column whose values are tables of their own: data sets, lengths, comparisons.
-        successive: compare each variant with the one before it, in the order of the rows.
-        paired: None: if all variants share seeds with the reference.
-        step: a column of steps; the last row of each run counts.
-        parse: a regular expression with named groups, which become columns; it is searched in the
-            column `run` or `Name`.
-        finished: further states with which a run counts.
+        **options: the other fields of `Question`: `seed`, the column of the seed (None: `seed`, if
+            there is one); `reference`, a variant (None: the first one); `margin`, the difference
+            below which a variant is negligible, in the metric's unit; `higher_is_better` (None: as
+            the source states, or the name of the metric says); `within`, a column whose values are
+            tables of their own: data sets, lengths; `successive`: compare each variant with the
+            one before it; `paired` (None: if all variants share seeds with the reference);
+            `step`, a column of steps: the last row of each run counts; `best`, a column: the row
+            at which it is best counts; `parse`, a regular expression whose named groups become
+            columns, searched in the column `run` or `Name`; `finished`, further states with which
+            a run counts.
 
     Raises:
         UserError: A column is missing, a metric is text, or nothing can be compared.
     """
-    question = Question(
-        by=by, metric=metric, seed=seed, reference=reference, margin=margin,
-        higher_is_better=higher_is_better, within=within, successive=successive, paired=paired,
-        step=step, parse=parse, finished=finished,
-    )  # fmt: skip
+    try:
+        question = Question(by=by, metric=metric, **options)
+    except TypeError as error:
+        raise UserError(f"judge {str(error).partition(' ')[2]}") from None
     return ReportFrame.of(judgement(results, question))
 
 
@@ -136,12 +118,14 @@ def _judged(part: pl.DataFrame, q: Question) -> tuple[pl.DataFrame, pl.Series]:
     P = len(variants)
     to = np.maximum(np.arange(P) - 1, 0) if q.successive else np.full(P, base)
     asked = np.arange(P) != to
+    unit = _unit(part["value"], q.margin)
+    part = part.with_columns(value=pl.col("value") / unit)
     losses, paired = losses_of(part, variants, to, asked, q)
     lone = without_pair(losses, to, asked) if paired else np.zeros(losses.shape, bool)
     losses[lone] = np.nan
     if q.reference is not None and q.reference not in variants:
         asked[:] = False
-    c = compared(losses, to, family=asked, margin=q.margin, paired=paired)
+    c = compared(losses, to, family=asked, margin=q.margin / unit, paired=paired)
     interval = point_intervals(losses, reference=base)
     known = (~np.isnan(losses)).sum(1)
     runs = part.group_by("variant", maintain_order=True).len()["len"].to_numpy()
@@ -156,12 +140,22 @@ def _judged(part: pl.DataFrame, q: Question) -> tuple[pl.DataFrame, pl.Series]:
     whole = pl.col("seeds", "missing", "without_pair", "diverged", "seeds_needed", "sign")
     table = pl.DataFrame(columns, schema_overrides={"against": pl.String}).fill_nan(None)
     table = table.with_columns(whole.cast(pl.Int64), pl.col("rank").rank("min").cast(pl.Int64))
+    of_unit = [name for column in JUDGED if column.unit for name in (column.name, *column.ends)]
+    table = table.with_columns(
+        unit * pl.col(n) for n in of_unit if unit != 1 and n in table.columns
+    )
     table = maximized(table, "judged") if q.higher_is_better else table
-    seeds = part["seed"].unique(maintain_order=True).to_list()
+    seeds = part["key"].unique(maintain_order=True).to_list()
     alone = [f"{variants[i]}\0{seeds[s]}" for i, s in np.argwhere(lone)]
-    is_alone = pl.concat_str("variant", "seed", separator="\0").is_in(alone)
+    is_alone = pl.concat_str("variant", "key", separator="\0").is_in(alone)
     ranked = table if q.successive else table.sort("rank", nulls_last=True, maintain_order=True)
     return ranked, part.filter(is_alone)["row"]
+
+
+def _unit(values: pl.Series, margin: float) -> float:
+    """Return 1, or a power of 2 by which values are divided whose squares no float can hold."""
+    largest = max([margin, *(abs(own) for own in values.drop_nulls() if math.isfinite(own))])
+    return 1.0 if 1e-60 < largest < 1e60 else 2.0 ** math.frexp(largest)[1]
 
 
 def without_pair(losses: Array, to: np.ndarray, asked: np.ndarray) -> np.ndarray:
@@ -191,7 +185,7 @@ def losses_of(
         return result
 
     if q.seed is not None and q.paired is not False:
-        x = losses(pl.col("row").min().over("seed"))  # seeds in their order
+        x = losses(pl.col("row").min().over("key"))  # seeds in their order
         if q.paired or (share_seeds(x, to, asked) and pairs_pay(x, to, asked)):
             return x, True
     return losses(pl.int_range(pl.len()).over("variant")), False
@@ -237,14 +231,6 @@ def _report(table: pl.DataFrame, given: Account) -> Report:
         ]  # fmt: skip
         name = " ".join(filter(None, (row["table"], row["variant"])))
         heading.append(f"{name}: {'; '.join(filter(None, parts))}")
-    same = given.runs.filter(pl.col("value").is_finite())["table", "variant", "value"]
-    same = same.group_by("table", "variant", maintain_order=True).agg(
-        pl.len(), pl.n_unique("value")
-    )
-    if not (same := same.filter(pl.col("len") > 1, pl.col("value") == 1)).is_empty():
-        heading.append(
-            f"{', '.join(map(repr, same['variant'].unique(maintain_order=True)))}: {SAME}"
-        )
     lone = table.group_by("table", maintain_order=True).agg(pl.col("against").is_null().all())
     if not (lone := lone.filter("against")).is_empty():
         heading.append(f"no other variant, or none to compare with: {', '.join(lone['table'])}")

@@ -62,7 +62,7 @@ def test_what_can_be_read_in_two_ways_is_refused_in_one_line(content, message, t
         (table([(*r, r[1] % 2) for r in RUNS], "variant,Run,loss,bn"), {}, "Run counts by itself"),
         (table([*RUNS, ("base", "std", 0.01)]), {}, "9 rows read: 8 counted, 1 means and other"),
         (table([(v, x) for v, _, x in RUNS] * 2, "variant,loss"), {}, "8 rows repeat another one"),
-        (table(head="variant,seed,valF1Score"), {"metric": "valF1Score"}, "not given"),
+        (table(head="variant,seed,valF1Score"), {"metric": "valF1Score"}, "1 worse"),
         (changed("m", "acc", "acc"), {"within": "m"}, "--higher-is-better is not given for acc"),
         (table(head="variant,seed,err"), {"metric": "err", "higher_is_better": True}, "is given"),
         (changed("loss", ""), {}, "cand: 1 missing\nbase: 1 of 4 without a pair"),

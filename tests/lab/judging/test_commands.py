@@ -36,6 +36,7 @@ def call(lmzoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     Path("train.py").write_text(TRAIN)
 
     def judge(effect: float, *options: object, metric: tuple[str, ...] = ("--metric", "valid")):
+        options = options if "--higher-is-better" in options else ("--lower-is-better", *options)
         commands = [f"{sys.executable} train.py {own:g} {SEEDS} count" for own in (0, effect)]
         return lmzoo("judge", "--base", commands[0], "--candidate", commands[1], *metric, *options)
 

@@ -25,7 +25,7 @@ OPTIONS: dict[str, Any] = {"by": "variant", "seed": "seed", "metric": "loss", "m
 @settings(max_examples=40)
 def test_a_higher_metric_is_the_mirror_of_a_lower_one(losses: list[list[float]]) -> None:
     rows = [{"v": i, "x": x, "y": -x} for i, own in enumerate(losses) for x in own]
-    low = lmzoo.judge(rows, by="v", metric="x", margin=0.5).sort("variant")
+    low = lmzoo.judge(rows, by="v", metric="x", margin=0.5, higher_is_better=False).sort("variant")
     high = lmzoo.judge(rows, by="v", metric="y", margin=0.5, higher_is_better=True).sort("variant")
     assert low["verdict"].equals(high["verdict"])
     np.testing.assert_allclose(low["difference"], -high["difference"].cast(pl.Float64))

@@ -1,0 +1,76 @@
+"""Say which metrics are better if they are higher: one list of names, and their negations."""
+
+import re
+
+import polars as pl
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.judging.texts import plain
+
+HIGHER = (
+    "acc|accuracy|auc|auroc|auprc|roc|f1|map|m?iou|dice|precision|recall|bleu|rouge|chrf|meteor|"
+    "psnr|ssim|r2|mrr|ndcg|mcc|reward|return|elo|likelihood|elbo"
+)
+LOWER = (
+    "(log)?loss|nll|err|error|perplexity|ppl|bp[bcd]|rmse|mse|mape|mae|[wc]er|fid|brier|regret|"
+    "entropy|xent|deviance"
+)
+"""Words of names of metrics of which a higher value is better, and a lower one. A name with words
+of both, or with one of these, says nothing:"""
+UNSURE = (
+    "drop|gain|reduction|improvement|delta|diff|ratio|gap|std|var|variance|scale|weight|count|time|"
+    "step|bonus|policy|coef|code"
+)
+TURNS, OF_CLASSES = "neg|negative|minus", "acc|accuracy|precision|recall|f1|auc"
+"""`neg_log_loss` is turned; `negative_recall` is the recall of a class."""
+OPTIONS = {True: "--higher-is-better", False: "--lower-is-better"}
+GOALS = r"(.*\.)?(goal|mode|direction|greater_is_better)"
+NAMES = ("name", "metric", "monitor", "metric_name", "metric_for_best_model", "objective")
+WORDS = {
+    **dict.fromkeys(["max", "maximize", "maximise", "maximum", "true"], True),
+    **dict.fromkeys(["min", "minimize", "minimise", "minimum", "false"], False),
+}
+
+
+def better(name: str) -> bool | None:
+    """Return whether a higher value of a metric is better; None if its name does not say."""
+    spaced = re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    words = re.findall("[a-z]+[0-9]*", spaced.lower())
+
+    def has(names: str) -> bool:
+        return any(re.fullmatch(f"({names})(e?s)?[0-9]*", word) for word in words)
+
+    is_turned = has(TURNS) or re.search(r"(^|[/_. ])(1 ?)?[-−] ?[A-Za-z]", spaced) is not None
+    is_higher = has(HIGHER)
+    if is_higher == has(LOWER) or has(UNSURE) or (is_turned and has(OF_CLASSES)):
+        return None
+    return is_higher != is_turned
+
+
+def direction_of(name: str) -> bool:
+    """Return whether a higher value of a metric is better; a `UserError` if it is not known."""
+    found = better(name)
+    if found is None:
+        what = repr(name) if name else "the last line"
+        raise UserError(
+            f"is a higher or a lower value of {what} better? Its name does not say; give "
+            f"{OPTIONS[True]} or {OPTIONS[False]}"
+        )
+    return found
+
+
+def stated(frame: pl.DataFrame) -> dict[str, bool | None]:
+    """Return the directions that settings state: `{"metric": {"name": "acc", "goal": "max"}}`.
+
+    None: they differ.
+    """
+    found: dict[str, bool | None] = {}
+    for goal in filter(None, (re.fullmatch(GOALS, column) for column in frame.columns)):
+        before = goal[1] or ""
+        names = [before + name for name in NAMES if before + name in frame.columns]
+        own = plain(frame[names[0]]) if names else [before[:-1].rpartition(".")[2]] * len(frame)
+        for metric, word in zip(own, plain(frame[goal[0]]), strict=True):
+            higher = WORDS.get(str(word).lower())
+            if metric and higher is not None:
+                found[metric] = higher if found.get(metric, higher) == higher else None
+    return found
