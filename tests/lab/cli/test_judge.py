@@ -71,7 +71,7 @@ def test_the_action_writes_the_verdict_and_its_account(tmp_path: Path) -> None:
     assert "| wider | better |" in summary
     assert "24 rows read: 24 counted" in summary
     commands = "--base=echo 1.0{seed}\n--candidate=echo 2.1{seed}{seed}\n"
-    commands += f"--out={tmp_path}/o"
+    commands += f"--lower-is-better\n--out={tmp_path}/o"
     for fail_on, expected in (("1", 1), ("3", 0)):
         code, summary, output = run_action(tmp_path / fail_on, commands, fail_on)
         assert (code, output) == (expected, "code=1\n"), summary

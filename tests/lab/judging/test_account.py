@@ -21,6 +21,8 @@ STEPS = [(v, s, k, x + 2 - k) for v, s, x in RUNS for k in (1, 2)]
 STEP: dict[str, Any] = {"step": "step"}
 HEAD = "variant,seed,step,loss"
 
+LATE = table([(v, s, k, x - 1.5 * (v == "base" and k < 2)) for v, s, k, x in STEPS], HEAD)
+
 
 @pytest.mark.parametrize(
     ("content", "message"),
@@ -39,8 +41,12 @@ HEAD = "variant,seed,step,loss"
         (table([*RUNS, ("cand", 9, "1e999")]), "not a number up to 1e+100"),
         (table([*RUNS, ("cand", 9, "—")], sep=";").replace(".", ","), "row 9: loss is '—'"),
         (chart([*RUNS, RUNS[-1]]), "two runs of the chart have a column 'cand-s3 - loss'"),
+        (changed("loss", "1,005", "948", "\t"), "has marks of thousands or of decimals"),
+        (changed("loss", "1.005", "948", ";"), "has marks of thousands or of decimals"),
+        (changed("variant", "${a}"), "variant is '${a}', whose value is not in its file"),
+        (table([(*r, i) for i, r in enumerate(RUNS)], "variant,seed,loss,a.seed"), "or a.seed?"),
     ],
-    ids=range(14),
+    ids=range(18),
 )  # fmt: skip
 def test_what_can_be_read_in_two_ways_is_refused_in_one_line(content, message, tmp_path):
     with pytest.raises(UserError) as error:
@@ -65,6 +71,12 @@ def test_what_can_be_read_in_two_ways_is_refused_in_one_line(content, message, t
         (table(head="variant,seed,valF1Score"), {"metric": "valF1Score"}, "1 worse"),
         (changed("m", "acc", "acc"), {"within": "m"}, "--higher-is-better is not given for acc"),
         (table(head="variant,seed,err"), {"metric": "err", "higher_is_better": True}, "is given"),
+        (table(head="variant,seed,neg_log_loss"), {"metric": "neg_log_loss"}, "1 worse"),
+        (table(head="variant,no,loss") + "x,9,1\n", {"seed": "no"}, "single seed"),
+        (changed("variant", ""), {}, "left out, as variant is empty: seed 3"),
+        (changed("loss", 2**60), {}, "loss: 1 integers above 2^53 are rounded"),
+        (table([*RUNS, ("variant", "seed", "loss")]), {}, "1 lines repeat the header"),
+        (table([(v, 4 * (v == "cand") + s, x) for v, s, x in RUNS]), {}, "so it pairs none"),
         (changed("loss", ""), {}, "cand: 1 missing\nbase: 1 of 4 without a pair"),
         (changed("loss", "inf"), {}, "cand: 1 of 4 diverged"),
         (changed("loss", "nan", sep=";").replace(".", ","), {}, "7 counted, 1 diverged"),
@@ -80,8 +92,11 @@ def test_what_can_be_read_in_two_ways_is_refused_in_one_line(content, message, t
         (table([(*r[:3], r[3] if r[2] > 1 else "nan") for r in STEPS], HEAD), STEP, "8 counted, 8"),
         (table([*STEPS, *((*r[:2], 3, "nan") for r in RUNS)], HEAD), STEP, "NaN is read as an"),
         (table([*STEPS, ("cand", 3, 3, "nan")], HEAD), STEP, "7 counted, 1 diverged, 9 other"),
+        (LATE, STEP, "base 1.915, best 1.415; cand 1.816, best 1.816; the sign of cand turns"),
+        (LATE, STEP | {"best": "loss"}, "row of each run by loss counts, of 2 to 2 rows"),
+        (LATE, STEP | {"best": "loss"}, "1 worse"),
     ],
-    ids=range(28),
+    ids=range(37),
 )  # fmt: skip
 def test_what_is_guessed_or_left_out_is_said(content, question, text, tmp_path: Path) -> None:
     assert text in said(content, tmp_path, **question)

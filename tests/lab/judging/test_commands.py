@@ -149,7 +149,7 @@ def test_failing_commands_and_bad_options_are_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("")
-    arms = ("--base", base, *(("--candidate", candidate) if candidate else ()))
+    arms = ("--lower-is-better", "--base", base, *(("--candidate", candidate) if candidate else ()))
     code, out, err = lmzoo("judge", *arms, *options)
     assert (code, out, err.count("\n")) == (2, "", 1), err
     assert message in err
@@ -258,10 +258,13 @@ def test_equal_results_need_no_seeds_and_no_terminal(lmzoo, tmp_path, monkeypatc
     code, out, err = lmzoo("judge", *commands, "--max-seeds", "3", "--higher-is-better")
     assert (code, out) == (3, "undecided: difference +0 (0 to 0), p 1, 3 pairs of seeds\n")
     assert "warning: base and candidate: every seed has the same result" in err
-    assert lmzoo("judge", *commands, "--margin", "0.1")[0] == 1
+    assert lmzoo("judge", *commands, "--lower-is-better", "--margin", "0.1")[0] == 1
+    assert "higher or a lower value of the last line better?" in lmzoo("judge", *commands)[2]
 
 
-@pytest.mark.parametrize(("extra", "sign"), [((), 1), (("--higher-is-better",), -1)])
+@pytest.mark.parametrize(
+    ("extra", "sign"), [(("--lower-is-better",), 1), (("--higher-is-better",), -1)]
+)
 def test_the_answer_of_two_looks_is_that_of_scipy(extra, sign, lmzoo, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     base = np.array([3.1, 2.1, 4.3, 3.0, 1.8, 4.2])  # seeds share nearly all of the variance
@@ -292,7 +295,9 @@ def test_two_revisions_of_one_command(lmzoo, tmp_path, monkeypatch) -> None:
     Path("train.py").write_text("broken")
     command = f"{sys.executable} train.py 0 {SEEDS}"
     revisions = ("--base-rev", "HEAD~1", "--candidate-rev", "HEAD")
-    code, out, err = lmzoo("judge", "--base", command, *revisions, "--metric", "valid")
+    code, out, err = lmzoo(
+        "judge", "--base", command, *revisions, "--metric", "valid", "--lower-is-better"
+    )
     assert code == 0, err
     assert out.startswith("keep")
     trees = subprocess.run(["git", "worktree", "list"], capture_output=True, text=True).stdout

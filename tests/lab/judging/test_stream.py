@@ -62,7 +62,15 @@ def test_candidates_on_the_command_line(lmzoo, tmp_path, monkeypatch) -> None:
 
     def call(base: float, candidate: float) -> tuple[int, dict]:
         pair = [f"{sys.executable} train.py {own:g} {{seed}}" for own in (base, candidate)]
-        options = ("--metric", "valid", "--stream", "--max-seeds", "12", "--json")
+        options = (
+            "--metric",
+            "valid",
+            "--lower-is-better",
+            "--stream",
+            "--max-seeds",
+            "12",
+            "--json",
+        )
         code, out, err = lmzoo("judge", "--base", pair[0], "--candidate", pair[1], *options)
         assert out, err
         return code, json.loads(out)
