@@ -163,7 +163,7 @@ def account(results: Any, question: Question, *, needs_direction: bool = True) -
     columns = ("row", "table", "variant", "key", "value")
     found = [[getattr(read, name) for name in columns] for read in picked]
     kinds = (pl.Int64, pl.String, pl.String, pl.String, pl.Float64)
-    schema = dict(zip(columns, kinds, strict=True))
+    schema: Any = dict(zip(columns, kinds, strict=True))
     return Account(rows, pl.DataFrame(found, schema, orient="row"), q, notes)
 
 

@@ -136,7 +136,7 @@ class _Settings(yaml.SafeLoader):
     }
 
 
-def _untagged(loader: Any, _: str, node: yaml.Node) -> Any:
+def _untagged(loader: Any, _: str, node: Any) -> Any:
     return getattr(loader, f"construct_{node.id}")(node)
 
 
