@@ -13,7 +13,6 @@ from lmzoo import zoo
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import MODELS
-from lmzoo.functional.normalise import Norm
 from lmzoo.laws import Law, density, every_model, extremes, laws_of
 from lmzoo.laws.tiny import default_source, log_prob
 from lmzoo.laws_of_training import laws_for, packing
@@ -66,15 +65,13 @@ OPTION_LAWS = {
 PARTS: list[Case] = [
     ("recurrent_lm", fields)
     for fields in (
-        *({"norm": norm, "emission": "vector"} for norm in Norm if norm is not Norm.TIME_STD),
-        {"norm": "time_std_causal"},
+        {"norm": "time_std_causal", "emission": "vector"},
         {"cell": {"name": "mgu", "cuts": [4, 6]}},
         *({"cell": {"name": "mgru", "mutations": [4, 6, switch]}} for switch in (9, 10, 11)),
         {"cell": {"name": "mgru", "mutations": [4]}, "starts": 2},
         {"emission": {"name": "mixture", "scaled": False}, "starts": 1},
         {"emission": {"name": "hamming", "codes": "free"}, "starts": 1},
         {"cell": "lstm", "num_layers": 2, "starts": 2},
-        {"emission": "vector", "tied": False},
         {"cell": "hm_lstm", "norm": "time_std_causal", "starts": 3},
     )
 ]
@@ -85,11 +82,9 @@ VAE_PARTS: list[Case] = [
     for name in ("gru_vae", "gru_ternary_vae")
     for fields in (
         {"samples": 1},
-        {"norm": "none"},
         {"cell": "lstm"},
         {"cell": "hm_lstm", "norm": "l2"},
         {"cell": {"name": "mgru", "mutations": [4]}, "norm": "std"},
-        {"norm": "time_std_causal"},
     )
 ]
 """Decoders from several draws of the latent."""

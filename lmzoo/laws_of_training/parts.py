@@ -6,18 +6,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from lmzoo import zoo
-from lmzoo.base.errors import UserError
 from lmzoo.base.registry import ROWS, Registry
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import CORPORA
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import NORMALISERS, Norm
-from lmzoo.laws.cells import CELL_LAWS, UNCUT_LAWS, disturbed_cell, option_sets
+from lmzoo.laws.cells import CELL_LAWS, UNCUT_LAWS, disturbed_cell
 from lmzoo.laws.corpora import CORPUS_LAWS
 from lmzoo.laws.emissions import EMISSION_LAWS, build_emission
+from lmzoo.laws.every_model import law_every_parameter_learns
+from lmzoo.laws.options import Case, cases, some, unpromised
 from lmzoo.laws.tiny import tiny
 from lmzoo.laws_of_training import laws_for
+
+PAIRS = 12
+"""Pairs of options of a cell that are checked."""
 
 
 @dataclass(frozen=True)
@@ -48,27 +52,54 @@ def checks(module: str) -> Iterator[Check]:
         for norm in Norm:
             build = functools.partial(build_emission, {"name": name}, norm)
             yield from (Check(f"emission {name}, norm={norm}", law, build) for law in EMISSION_LAWS)
-        yield from _model_checks(f"emission {name} in", "recurrent_lm", emission=name)
+        for label, config in [(name, {"name": name}), *part_cases(EMISSIONS, name)[0]]:
+            yield from _model_checks(f"emission {label} in", "recurrent_lm", emission=config)
     for name in _own(NORMALISERS, module):
         yield from _model_checks(f"normaliser {name} in", "recurrent_lm", norm=name)
     own_models = set(_own(MODELS, module))
     for name in ROWS:
         if ROWS[name].model in own_models:
             yield from _model_checks("model", name)
+            for label, fields in row_cases(name)[0]:
+                if not unpromised(label):
+                    yield from _model_checks(f"{label}: model", name, **fields)
     for name in _own(CORPORA, module):
         build = functools.partial(CORPORA.build, CORPORA.parse(name), None)
         yield from (Check(f"corpus {name}", law, build) for law in CORPUS_LAWS)
 
 
 def cell_checks(name: str) -> Iterator[Check]:
-    """Yield the checks of a cell and of each single cut, alone and in a recurrent model."""
-    for config in [{"name": name}, *_single_cuts(name)]:
-        cut = [f"{key}={value[0]}" for key, value in config.items() if key != "name"]
-        label = ", ".join([f"cell {name}", *cut])
+    """Yield the checks of a cell at each value of each option, alone and in a recurrent model.
+
+    Pairs of values are drawn at random; the laws that take most of the time are left out there.
+    """
+    one, both = part_cases(CELLS, name)
+    for label, config in [(name, {"name": name}), *one]:
         build = functools.partial(disturbed_cell, config)
-        yield from (Check(label, law, build) for law in (CELL_LAWS if cut else UNCUT_LAWS))
-        yield from _model_checks(f"{label} in", "recurrent_lm", cell=config)
+        laws = CELL_LAWS if label != name else UNCUT_LAWS
+        yield from (Check(f"cell {label}", law, build) for law in laws)
+        yield from _model_checks(f"cell {label} in", "recurrent_lm", cell=config)
+    for label, config in some(both, PAIRS):
+        build = functools.partial(disturbed_cell, config)
+        yield from (Check(f"cell {label}", law, build) for law in CELL_LAWS)
+        build = functools.partial(tiny, "recurrent_lm", cell=config)
+        yield Check(f"cell {label} in recurrent_lm", law_every_parameter_learns, build)
     yield from _model_checks(f"cell {name} in", "recurrent_lm", cell={"name": name}, starts=2)
+
+
+def part_cases(registry: Registry[Any], name: str) -> tuple[list[Case], list[Case]]:
+    """Return the configs of a part at each value of each option, and at pairs of values."""
+    found = cases(registry[name].Config, lambda own: registry.parse({"name": name, **own}))
+    one, both = (
+        [(f"{name}, {label}", {"name": name, **fields}) for label, fields in kind] for kind in found
+    )
+    return one, both
+
+
+def row_cases(name: str) -> tuple[list[Case], list[Case]]:
+    """Return the fields of a row that differ, as `part_cases` does for a part."""
+    config = zoo.config(name)
+    return cases(type(config), functools.partial(zoo.change, config))
 
 
 def _model_checks(label: str, row: str, **fields: Any) -> Iterator[Check]:
@@ -77,18 +108,6 @@ def _model_checks(label: str, row: str, **fields: Any) -> Iterator[Check]:
     build = functools.partial(tiny, row, **fields)
     for law in laws_for(MODELS[zoo.row(row).model or ""]):
         yield Check(title, law, build)
-
-
-def _single_cuts(name: str) -> Iterator[dict[str, Any]]:
-    """Yield the configs with one member of each field that is a set of options, such as cuts."""
-    for field, options in option_sets(CELLS[name].Config).items():
-        for option in options:
-            config = {"name": name, field: [option.value]}
-            try:
-                CELLS.parse(config)
-            except UserError:  # the cell refuses this cut
-                continue
-            yield config
 
 
 def _own(registry: Registry[Any], module: str) -> list[str]:

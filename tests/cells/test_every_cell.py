@@ -76,6 +76,7 @@ WITH_CUTS = [
     {"name": "min_gru", "state_to_gate": True, "candidate": "tanh"},
     {"name": "min_lstm", "candidate": "tanh"},
     {"name": "hgrn2", "heads": 8},
+    *({"name": name, "preconditioned": True} for name in ("gated_deltanet", "kda", "comba")),
 ]
 
 

@@ -10,7 +10,6 @@ from torch.nn.functional import linear
 from lmzoo.base.docstrings import cut_names
 from lmzoo.cells.base import Cell
 from lmzoo.functional.matrix_state import matrix_scan
-from lmzoo.laws.cells import UNCUT_LAWS, law_equal_functions_have_equal_configs
 from lmzoo.laws.probes import disturb
 from lmzoo.laws.tiny import assert_close
 from tests.cells.reference_forms import DELTA, conv, delta_rule, heads, rms
@@ -196,14 +195,6 @@ def test_cuts_and_options_compute_their_equations(fields: dict[str, Any]) -> Non
     form = mesa if cell.name == "mesa" else delta_rule
     expected = form(cell, dict(cell.w.named_parameters()), x)
     assert_close(cell.scan(x[None], start)[0], expected, FINE, "outputs")
-
-
-@pytest.mark.parametrize("fields", PRECONDITIONED, ids=str)
-@pytest.mark.parametrize("law", [*UNCUT_LAWS, law_equal_functions_have_equal_configs])
-def test_a_preconditioned_cell_obeys_every_law(fields: dict[str, Any], law: Any) -> None:
-    cell = make(**fields, width=8)
-    disturb(cell)
-    law(cell)
 
 
 def test_the_options_leave_the_other_initial_weights() -> None:
