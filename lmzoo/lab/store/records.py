@@ -163,8 +163,10 @@ class RunFolder:
         timed = ({"time": now(), **r} if r["event"] == "end" else r for r in records)
         self.store.append(RECORDS, "\n".join(record_line({**r, "run": run}) for r in timed))
 
-    def start_over(self) -> None:
-        """Empty the records, one of which is damaged, and delete the checkpoints."""
+    def start_over(self, config: Mapping[str, Any] | None = None) -> None:
+        """Empty the records, which are damaged or old, and delete the checkpoints."""
+        if config is not None:
+            self.store.write(CONFIG, json_bytes(dict(config)))
         self.store.write(RECORDS, b"", backup=DAMAGED)
         self.drop_checkpoints()
 
@@ -394,8 +396,8 @@ def studies_hint(runs: Path) -> str:
     return f"studies in {runs}: {listed(studies)}" if studies else f"{runs} has no study"
 
 
-def listed(paths: Iterable[Path], most: int = 8) -> str:
-    """Return paths in a line, and how many more there are."""
+def listed(paths: Iterable[Path | str], most: int = 8) -> str:
+    """Return paths or names in a line, and how many more there are."""
     names = [str(path) for path in paths]
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest

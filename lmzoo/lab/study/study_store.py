@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmzoo.base.command_line import setting_text
+from lmzoo.base.environment import differences, present
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Range, range_json, range_text
 from lmzoo.lab.statistics.compared import Look
@@ -49,15 +50,23 @@ class StudyStore:
     """The store of one study, in a folder or a bucket, locked by this process until closed."""
 
     def __init__(
-        self, location: Store | Path | str, *, archives: bool = False, curves: bool = True
+        self,
+        location: Store | Path | str,
+        *,
+        archives: bool = False,
+        curves: bool = True,
+        again: bool = False,
     ) -> None:
         """Open and lock a store; a `UserError` if a process has it, or if its version is another.
 
         With `archives`, the files of ended runs move into an archive
         (`lmzoo/lab/store/archive.py`); a bucket has none. With `curves`, workers write curves for
-        TensorBoard.
+        TensorBoard. With `again`, runs that ended in another environment have no records.
         """
         self.store = open_store(location)
+        self._again = again
+        self.changed: dict[str, dict[str, tuple[str, str]]] = {}
+        """Run that has ended -> what has changed since: its value then and now."""
         self.path, self.curves = self.store.path, curves
         self._archives = archives and type(self.store) is Store
         self._check_version()
@@ -82,14 +91,16 @@ class StudyStore:
         `config` makes the config of the run, which is written again if it is damaged.
         """
         own, archived = self.run(run_id), self._archived.pop(run_id, None)
-        if type(self.store) is not Store:  # S3 verifies its objects
-            return own.records()
+        if type(self.store) is not Store:  # S3 verifies its objects; to read each takes long
+            stored = own.config if self._again else None
+            return self._of_now(own, stored, own.records(), config)
         text = own.store.read(files.CONFIG) if run_id in self._folders else None
         if text is None and archived:
             text, data = archived
         else:
             data = own.store.read(files.RECORDS) or b""
-        if not files.is_config(files.parse_json(text), run_id):
+        stored = files.parse_json(text)
+        if not files.is_config(stored, run_id):
             LOG.warning("%s/%s is damaged, and is written again", own.store, files.CONFIG)
             self._repair(own, lambda: own.store.write(files.CONFIG, files.json_bytes(config())))
         events = files.parse_lines(data, run_id)
@@ -97,7 +108,23 @@ class StudyStore:
             LOG.warning("%s/%s is damaged; the run is trained again", own.store, files.RECORDS)
             self._repair(own, own.start_over)
             return []
-        return files.last_records(events)
+        return self._of_now(own, stored, files.last_records(events), config)
+
+    def _of_now(
+        self,
+        folder: RunFolder,
+        stored: Mapping[str, Any] | None,
+        records: list[Record],
+        config: Callable[[], Mapping[str, Any]],
+    ) -> list[Record]:
+        """Return the records of a run, none if it has ended elsewhere and is trained again."""
+        changed = _changes(stored or {}, records)
+        if changed and self._again:
+            self._repair(folder, lambda: folder.start_over(config()))
+            return []
+        if changed:
+            self.changed[folder.path.name] = changed
+        return records
 
     def _repair(self, folder: RunFolder, action: Callable[[], object]) -> None:
         """Do something in the folder of a run, which an archived one gets first."""
@@ -222,6 +249,16 @@ class ReadOnlyStudyStore(StudyStore):
         """Do nothing: a sweep prunes and repairs the runs when it starts."""
 
     prune = continue_run = _repair = close = _open = _submit = _nothing
+
+
+def _changes(config: Mapping[str, Any], records: Sequence[Record]) -> dict[str, tuple[str, str]]:
+    """Return what has changed since a run ended."""
+    ends = [record for record in records if record["event"] == "end"]
+    if not ends:
+        return {}
+    then = config.get(files.ENVIRONMENT, {}) | ends[-1].get(files.ENVIRONMENT, {})
+    is_program = files.PROGRAM in config or "packages" in then
+    return differences(then, present(then), program=is_program)
 
 
 def study_json(

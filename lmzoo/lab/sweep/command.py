@@ -161,6 +161,7 @@ def _run(
     track: Annotated[Texts, typer.Option(help="Also log each run to wandb or mlflow.")] = None,
     engine: Annotated[str, typer.Option(help="packs: workers train many runs together. tune: one trial of Ray Tune is one run.")] = "packs",
     no_curves: Annotated[bool, typer.Option("--no-curves", help="Write no TensorBoard curves, which are two files and folders a run.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Train again the finished runs since which a package, a variable or a file has changed.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points, their pending runs and a time estimate.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished run to stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and the ranking only.")] = False,
@@ -179,7 +180,7 @@ def _run(
     )  # fmt: skip
     sweep = Sweep(
         changed, resources, fuse, track or [], curves=not no_curves, as_json=as_json, quiet=quiet,
-        engine=engine,
+        engine=engine, again=again,
     )  # fmt: skip
     settings = parse_settings(own["fields"] or [])
     if options_file and dry_run and not options_file.exists():

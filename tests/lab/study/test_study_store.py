@@ -4,6 +4,7 @@ import dataclasses
 import threading
 from contextlib import closing
 
+import numpy as np
 import pytest
 
 from lmzoo.base.errors import UserError
@@ -17,6 +18,9 @@ from tests.lab.store.conftest import bucket, s3_server  # noqa: F401
 from tests.lab.sweep.local_sweep import outcome, sweep
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+
+
+PACKAGES = {"numpy": "0.1", "gone": "1"}
 
 
 @pytest.fixture(params=["folder", "bucket"])
@@ -45,6 +49,24 @@ def test_what_was_written_is_read_by_the_next_sweep(address):
         assert store.settings("a") == {0: {"lr": 1.0}, 1: {"lr": 2.0}, 2: {"lr": 3.0}}
         expected = {"schema": files.SCHEMA, "numerics": files.NUMERICS, "number": 4}
         assert files.parse_json(store.store.read(files.STUDY)) == expected
+
+
+def test_runs_of_another_environment_are_named_or_trained_again(address):
+    end = {"event": "end", "epoch": 1, "status": "finished", "environment": {"packages": PACKAGES}}
+    now = {"schema": 2, "environment": {"cpu": "now"}}
+    with closing(StudyStore(address)) as store:
+        store.run("one").create({**now, "program": "command"})
+        store.run("one").append(end)
+        store.run("two").append({**end, "environment": {}})
+    with closing(StudyStore(address)) as store:
+        for run in ("one", "two"):
+            assert store.records(run, lambda: now)
+        assert store.changed == {"one": {"numpy": ("0.1", np.__version__)}}
+    with closing(StudyStore(address, again=True)) as store:
+        assert store.records("two", lambda: now)
+        assert store.records("one", lambda: now) == []
+        assert store.run("one").config == now
+    assert ReadOnlyStudyStore(address).run("one").records() == []
 
 
 def test_calls_do_not_wait_and_only_the_latest_study_is_written(tmp_path, monkeypatch):

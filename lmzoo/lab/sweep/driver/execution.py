@@ -23,7 +23,7 @@ from lmzoo.base.memory import gc_disabled
 from lmzoo.base.stops import STOPS
 from lmzoo.lab.cluster.resources import Resources
 from lmzoo.lab.store.local import S3_SCHEME, Store, delete_temporary
-from lmzoo.lab.store.records import TRACEBACK, TRACKING, WORKER_LOCK
+from lmzoo.lab.store.records import TRACEBACK, TRACKING, WORKER_LOCK, listed
 from lmzoo.lab.store.user_code import save as save_code
 from lmzoo.lab.study.output import OUTPUT
 from lmzoo.lab.study.study import Study
@@ -69,12 +69,14 @@ class Sweep:
         quiet: bool = False,
         prints_ranking: bool = True,
         engine: str = "packs",
+        again: bool = False,
     ) -> None:
         if engine not in ENGINES:
             raise UserError(f"--engine {engine!r} is unknown; choose {' or '.join(ENGINES)}")
         if engine == "tune" and resources.hours:
             raise UserError("--max-cost needs --engine packs: Ray Tune does not count hours")
         self.engine, self.curves, self.quiet = engine, curves, quiet
+        self.again = again
         self.study, self.resources, self.fuse, self.track = study, resources, fuse, [*track]
         self.as_json, self.prints_ranking = as_json, prints_ranking and not as_json
         self._last_words = ["interrupted; run the same command again to continue"]
@@ -123,18 +125,31 @@ class Sweep:
             check_selection(self.study, points, needed)
             self.folder = door.store_folder(storage, self.study.name, fields)
             with closing(
-                ReadOnlyStudyStore(self.folder)
+                ReadOnlyStudyStore(self.folder, again=self.again)
                 if dry_run
-                else StudyStore(self.folder, archives=True, curves=self.curves)
+                else StudyStore(self.folder, archives=True, curves=self.curves, again=self.again)
             ) as store:
                 with gc_disabled():  # a large store makes millions of objects that stay
                     planner = Planner(self.study, points, store, needed)
+                self._say_changes(planner)
                 if dry_run:
                     print_dry_run(planner, data.source, self.resources, as_json=self.as_json)
                     return 0
                 save_code(planner.code, store.store)
                 return self._train(planner, Packer(corpus, size))
         return 130
+
+    def _say_changes(self, planner: "Planner") -> None:
+        """Say which runs have ended in another environment, and what trains them again."""
+        groups: dict[str, list[str]] = {}
+        for run_id, changed in planner.store.changed.items():
+            words = ", ".join(f"{name} {old} (now {new})" for name, (old, new) in changed.items())
+            run = planner.find(run_id)
+            groups.setdefault(words, []).append(run.display_label if run else run_id)
+        for words, labels in groups.items():
+            count, where = len(labels), listed(dict.fromkeys(labels))
+            what = f"{count} finished runs were trained with {words}: {where}"
+            self.stderr.print(f"{what}; --again trains them again", markup=False)
 
     def _begin(self, storage: Path, ending: contextlib.ExitStack) -> None:
         """Say what starts; start Ray, unless the store of an earlier sweep may need no worker."""
