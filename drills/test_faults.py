@@ -16,7 +16,7 @@ from tests.toy_study import corpus, corpus_fields, sentences, study  # noqa: F40
 
 EPOCHS = 240
 """So many that the sweep lasts longer than the faults: an epoch takes milliseconds."""
-TIMES = ("seconds", "tokens_per_second")
+TIMES = ("seconds", "tokens_per_second", "time", "environment")
 
 
 def longer(study, epochs, samples):

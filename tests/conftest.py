@@ -97,6 +97,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def one_time():
+    """All ends of this process have one time, so that records can be compared."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lmzoo.lab.store.records.now", lambda: "2026-01-01T00:00:00+00:00")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def no_fsync():
     """A test that ends a process does not end the machine; what is in its cache is written."""
     with pytest.MonkeyPatch.context() as patch:

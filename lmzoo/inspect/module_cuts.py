@@ -5,7 +5,7 @@
 
 A cut is a text, so that it can be a setting of a study:
 
-    hold PARAMETER             the parameter is zero and stays zero
+    hold PARAMETER             the parameter is zero in each forward pass, whatever writes it
     hold PARAMETER[2/4]        the second of four gates, heads or projections that are stacked in it
     zero MODULE                the output of the submodule is zero
     identity MODULE            the output of the submodule is its first input
@@ -22,6 +22,8 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -114,10 +116,17 @@ def _generic(module: nn.Module, inputs: tuple[Any, ...]) -> nn.Module:
     return generic
 
 
-def apply_cut(module: nn.Module, name: str) -> None:
-    """Cut a module in place, before its optimiser is made; a `UserError` without such a cut."""
+def apply_cut(module: nn.Module, name: str) -> str:
+    """Cut a module in place, before its optimiser is made; a `UserError` without such a cut.
+
+    Returns:
+        What was cut, in a line, which is also in the module's `lmzoo_cuts`. A state dict has no
+        cuts: a module that loads it has its own ones, and no others.
+    """
     kind, _, path = name.partition(" ")
     part = PART.fullmatch(path)
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()  # code that is compiled already has no hook
     weights = dict(module.named_parameters(remove_duplicate=False))  # shared ones have two names
     modules = dict(module.named_modules(remove_duplicate=False))
     if kind == HOLD and (part["path"] if part else path) in weights:
@@ -128,36 +137,46 @@ def apply_cut(module: nn.Module, name: str) -> None:
             own.register_forward_hook(lambda module, inputs, out: _map(torch.zeros_like, out))
         else:
             _pass_through(own, name)
-        if "torch._dynamo" in sys.modules:
-            torch.compiler.reset()  # code that is compiled already has no hook
         # torch's fused Transformer layers would not call the hook of a submodule.
         if any(isinstance(m, nn.TransformerEncoderLayer) for m in module.modules()):
             torch.backends.mha.set_fastpath_enabled(False)
     else:
         raise UserError(f"no cut {name!r} of this module{near(name, _names(module))}")
+    line = f"{name}: in each forward pass"
+    vars(module).setdefault("lmzoo_cuts", []).append(line)
+    return line
 
 
 def _hold(module: nn.Module, path: str, part: re.Match[str] | None) -> None:
     parameter = module.get_parameter(part["path"] if part else path)
     if isinstance(parameter, UninitializedParameter):
         raise UserError(f"{path!r} has no shape before the first call; call the lazy module once")
-    if part is None:
-        with torch.no_grad():
-            parameter.zero_()
-        parameter.requires_grad_(False)  # noqa: FBT003  torch's own signature
-        return
-    index, parts = int(part["part"]), int(part["parts"])
+    index, parts = (int(part["part"]), int(part["parts"])) if part else (1, 1)
     rows = len(parameter) if parameter.dim() else 1
     if not 1 <= index <= parts or rows % parts:
         raise UserError(
-            f"no part {index} of {parts} of {part['path']!r}, which has {rows} rows; give one of "
-            "as many equal parts"
+            f"no part {index} of {parts} of {path.partition('[')[0]!r}, which has {rows} rows; "
+            "give one of as many equal parts"
         )
-    mask = torch.ones_like(parameter)
-    mask.chunk(parts)[index - 1].zero_()
-    with torch.no_grad():
-        parameter *= mask
-    parameter.register_hook(lambda gradient: gradient * mask)
+    if part is None:
+        parameter.requires_grad_(False)  # noqa: FBT003  torch's own signature
+    else:
+        mask = torch.ones_like(parameter)
+        mask.chunk(parts)[index - 1].zero_()
+        parameter.register_hook(lambda gradient: gradient * mask)
+    whole = part["path"] if part else path
+    owner, _, name = whole.rpartition(".")
+    # Its owner may be called alone, or never: attention reads weights of its submodules.
+    for own, way in {module: whole, module.get_submodule(owner): name}.items():
+        zero = partial(_zero, path=way, index=index, parts=parts)
+        own.register_forward_pre_hook(zero)
+        zero(own, ())
+
+
+def _zero(module: nn.Module, inputs: Any, *, path: str, index: int, parts: int) -> None:
+    """Set a part of a parameter to zero before a forward pass, whatever wrote it since the last."""
+    values = attrgetter(path)(module).data  # a graph that has the parameter can be used after it
+    (values.chunk(parts)[index - 1] if parts > 1 else values).zero_()
 
 
 def _names(module: nn.Module) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import random
 import re
 from typing import Any
@@ -247,6 +248,45 @@ def test_modules_of_others_have_right_cuts(made: Any, name: str) -> None:
         re.search(r"(weight_hr_l0|weight_[gv]|weight.original\d)\[", own) for own in found
     )
     assert torch.get_rng_state().equal(before)
+
+
+def emptied(module: nn.Module, pretrained: nn.Module) -> nn.Module:
+    module.to_empty(device="cpu").load_state_dict(pretrained.state_dict())
+    return module
+
+
+def averaged(module: nn.Module, pretrained: Any) -> nn.Module:
+    mean = torch.optim.swa_utils.AveragedModel(module)
+    mean.update_parameters(pretrained)
+    return mean.module
+
+
+def vector(module: nn.Module, pretrained: nn.Module) -> nn.Module:
+    numbers = nn.utils.parameters_to_vector(pretrained.parameters())
+    nn.utils.vector_to_parameters(numbers, module.parameters())
+    return module
+
+
+def loaded(module: nn.Module, pretrained: nn.Module, *, assign: bool = False) -> nn.Module:
+    module.load_state_dict(copy.deepcopy(pretrained).state_dict(), assign=assign)
+    return module
+
+
+WRITES: Any = (loaded, functools.partial(loaded, assign=True), vector, emptied, averaged)
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("part", ["", "[2/4]"])
+def test_what_is_held_is_zero_whatever_writes_it(write: Any, part: str) -> None:
+    pretrained = recurrent()
+    name = f"hold layer.weight_hh_l0{part}"
+    right = cut_copy(pretrained, name)(TOKENS)
+    module = write(cut_copy(recurrent(), name), pretrained)
+    twice = module(TOKENS) + module(TOKENS)
+    twice.sum().backward()  # the first pass has kept the weight
+    assert torch.allclose(module(TOKENS), right)
+    assert not torch.allclose(pretrained(TOKENS), right)
+    assert name in module.lmzoo_cuts[0]
 
 
 def test_a_cut_of_compiled_code_that_ran_already_acts() -> None:

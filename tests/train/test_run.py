@@ -38,7 +38,7 @@ def _train(folder, config, corpus, budget):
 
 
 def _records(folder):
-    timings = ("seconds", "tokens_per_second")
+    timings = ("seconds", "tokens_per_second", "time", "environment")
     return [{k: v for k, v in r.items() if k not in timings} for r in folder.records()]
 
 

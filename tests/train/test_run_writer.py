@@ -73,8 +73,8 @@ def test_a_pruned_run_has_an_end_and_no_checkpoint(address, config, corpus):
     run.prune(2)
     run.close()
     writer.close()
-    end = folder.records()[-1]
-    assert end == {"event": "end", "epoch": 2, "status": "pruned", "reason": "rung 2"}
+    end = {"event": "end", "epoch": 2, "status": "pruned", "reason": "rung 2"}
+    assert end.items() <= folder.records()[-1].items()
     assert folder.store.read(CHECKPOINT) is None
 
 

@@ -62,7 +62,7 @@ def events(address, config):
     lines = (store.read(RECORDS) or b"").splitlines()
     records = RunFolder(store).records()
     assert len(records) == len(lines), "a record is there twice, or torn"
-    drop = ("seconds", "tokens_per_second")
+    drop = ("seconds", "tokens_per_second", "time", "environment")
     return [{k: v for k, v in record.items() if k not in drop} for record in records]
 
 

@@ -5,8 +5,9 @@
 
 One Optuna study holds the runs of all points; the point is an attribute of a trial, as it is chosen
 by nobody. A trial has the run's validation losses as intermediate values, its state (a pruned run
-is pruned, a diverged run has failed), the name of its folder, and its times: it ended when its
-records were last written, and began as many seconds before as its epochs took.
+is pruned, a diverged run has failed), the name of its folder, and its times: it ended at the time
+of its end, and began as many seconds before as its epochs took. Trials have this order. Ends of
+earlier versions have no time: 1970.
 """
 
 import json
@@ -37,8 +38,10 @@ from lmzoo.lab.analysis.load import (
     load_study,
     search_ranges,
 )
-from lmzoo.lab.store.records import RECORDS, STUDY, is_running
+from lmzoo.lab.store.records import is_running
 
+UNKNOWN = "1970-01-01T00:00:00+00:00"
+"""Time of an end of an earlier version, which has none; Optuna needs one."""
 STATES = {
     "finished": TrialState.COMPLETE,
     "pruned": TrialState.PRUNED,
@@ -97,7 +100,7 @@ def _trials(folder: StudyFolder) -> list[FrozenTrial]:
     tuned = folder.runs.filter(
         (pl.col("stage") == "tune") & pl.col("status").is_not_null() & pl.col("point").is_in(names)
     )
-    runs = tuned.sort("point", "run").collect().to_dicts()
+    runs = tuned.sort("time", "point", "run", nulls_last=True).collect().to_dicts()
     settings = [json.loads(run["setting"]) for run in runs]
     search = search_ranges(folder.study, settings)
     distributions = {name: _distribution(search_range) for name, search_range in search.items()}
@@ -114,17 +117,11 @@ def _trials(folder: StudyFolder) -> list[FrozenTrial]:
             intermediate_values=curve,
             user_attrs={"point": names[run["point"]], **facts},
         )
-        trial.datetime_complete = _written(folder.path, run["run"])
-        trial.datetime_start = trial.datetime_complete - timedelta(seconds=seconds[run["run"]])
+        ended = datetime.fromisoformat(run["time"] or UNKNOWN).astimezone().replace(tzinfo=None)
+        trial.datetime_complete = ended
+        trial.datetime_start = ended - timedelta(seconds=seconds[run["run"]])
         trials.append(trial)
     return trials
-
-
-def _written(study: Path, run: str) -> datetime:
-    """Return when the records of a run were last written, or those of the study."""
-    records = study / run / RECORDS
-    file = records if records.exists() else study / STUDY
-    return datetime.fromtimestamp(file.stat().st_mtime)
 
 
 def _distribution(search_range: Range) -> BaseDistribution:

@@ -21,7 +21,7 @@ import polars as pl
 from lmzoo.base.errors import UserError
 from lmzoo.base.foreign import below, checked, read_regular
 from lmzoo.lab.store.archive import archived_files
-from lmzoo.lab.store.local import Store, open_store, temporary_folder
+from lmzoo.lab.store.local import Store, file_mark, open_store, temporary_folder
 from lmzoo.lab.store.records import CONFIG, STUDY, TEST_LOSSES, json_bytes, parse_json, record_line
 
 SUFFIX = ".parquet"
@@ -99,11 +99,11 @@ def _is_of_study(name: str) -> bool:
 
 def unpacked_study(path: Path) -> Path:
     """Return a temporary folder with the study of a Parquet file; errors are as of `read_rows`."""
-    return _unpacked(path, path.stat().st_mtime_ns if path.exists() else 0)
+    return _unpacked(path, file_mark(path) if path.exists() else ())
 
 
 @functools.cache
-def _unpacked(path: Path, changed: int) -> Path:
+def _unpacked(path: Path, _mark: tuple[int, ...]) -> Path:
     folder = temporary_folder("records") / path.stem
     restore_study(path, folder)
     return folder

@@ -24,6 +24,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.printed import duration
 from lmzoo.base.streams import echo
 from lmzoo.lab.store.archive import archives, run_folders
+from lmzoo.lab.store.local import file_mark
 from lmzoo.lab.store.records import RUNS, STUDY, is_running, is_study, list_studies, read_json
 
 RELOAD, SOON = 15, 2
@@ -37,6 +38,14 @@ MOST, SECONDS = 32, 10.0
 COLUMNS = ("study", "question", "answer", "state", "runs", "trained", "last change")
 
 
+Mark = tuple[tuple[int, ...], ...]
+
+
+def _mark(study: Path) -> Mark:
+    """Return what changes when a run begins, or a decision is made; no clock is read."""
+    return tuple(map(file_mark, (study, study / STUDY)))
+
+
 class Pages:
     """The pages. A page is kept for a time that grows with the time that its rendering took."""
 
@@ -46,8 +55,10 @@ class Pages:
         """Study -> the time until which its page is kept, and the page."""
         self._threads: dict[str, Thread] = {}
         """Study -> the thread that makes its page; "" -> that of the answers."""
-        self._answers: dict[str, tuple[float, str, str]] = {}
-        """Study -> the time of the first change that counts, the answer, the time of training."""
+        self._answers: dict[str, tuple[Mark, str, str]] = {}
+        """Study -> what its files were, the answer, the time of training."""
+        self._due: dict[str, float] = {}
+        """Study -> when its answer may be computed again."""
         self._lock = Lock()
 
     def overview(self) -> str:
@@ -58,15 +69,15 @@ class Pages:
         from lmzoo.lab.analysis.report.html import html_page
 
         found = [  # a run began, or a decision was made
-            (max(path.stat().st_mtime for path in (study, study / STUDY)), study)
+            (max(path.stat().st_mtime for path in (study, study / STUDY)), study, _mark(study))
             for study in self._studies()
         ]
         found.sort(reverse=True, key=lambda item: (item[0], item[1].name))
         if not found:
             return html_page("Studies", f"<p>{escape(str(self._runs))} has no study yet</p>", [])
         head = "".join(f'<th class="text">{name}</th>' for name in COLUMNS)
-        rows = "".join(self._row(at, study) for at, study in found)
-        self._start("", lambda: self._answer(found))
+        rows = "".join(self._row(at, study) for at, study, _ in found)
+        self._start("", lambda: self._answer([own[1:] for own in found]))
         table = f'<table class="sortable" aria-label="studies"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
         return html_page("Studies", f'<div class="scroll">{table}</div>', [])
 
@@ -92,22 +103,23 @@ class Pages:
         state = "running" if is_running(study) else "ended" if tuned == points else "stopped"
         if tuned < points:
             state += f", {tuned} of {points} points tuned"
-        _, answer, trained = self._answers.get(study.name, (0.0, "not computed yet", ""))
+        _, answer, trained = self._answers.get(study.name, ((), "not computed yet", ""))
         date = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
         link = f'<a href="{quote(study.name, safe="")}">{escape(study.name)}</a>'
         texts = (known.get("question", ""), answer, state, f"{runs:,}", trained, date)
         cells = "".join(f'<td class="text">{text}</td>' for text in [link, *map(escape, texts)])
         return f"<tr>{cells}</tr>"
 
-    def _answer(self, found: Sequence[tuple[float, Path]]) -> None:
+    def _answer(self, found: Sequence[tuple[Path, Mark]]) -> None:
         """Compute the answers of the studies that have changed since the last ones."""
         from lmzoo.lab.analysis.load import load_study
         from lmzoo.lab.analysis.ranking_table import study_ranking
 
-        for at, study in found:
-            if at < self._answers.get(study.name, (0.0,))[0]:
+        for study, mark in found:
+            begin, trained = time.monotonic(), ""
+            is_known = mark == self._answers.get(study.name, ((),))[0]
+            if is_known or begin < self._due.get(study.name, begin):
                 continue
-            begin, trained = time.time(), ""
             try:
                 folder = load_study(study)
                 text = " ".join(study_ranking(folder).lead) or "no verdict"
@@ -115,8 +127,9 @@ class Pages:
                 trained = duration(seconds or 0.0)
             except UserError as error:
                 text = str(error)
-            taken = time.time() - begin
-            self._answers[study.name] = max(at, begin) + taken / BUSY, text, trained
+            end = time.monotonic()
+            self._answers[study.name] = mark, text, trained
+            self._due[study.name] = end + (end - begin) / BUSY
 
     def page(self, name: str) -> tuple[str, int] | None:
         """Return the page of a study, or that it is being made, and when to load it again.

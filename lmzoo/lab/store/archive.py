@@ -23,7 +23,7 @@ from typing import Any
 
 from lmzoo.base.errors import UserError, writing
 from lmzoo.base.foreign import all_below, check_archive, is_plain, most_bytes, read_regular
-from lmzoo.lab.store.local import temporary_folder
+from lmzoo.lab.store.local import file_mark, temporary_folder
 from lmzoo.lab.store.records import CONFIG, OTHERS, PREVIOUS, RECORDS, USER_CODE, parse_json
 
 FOLDER = "ended"
@@ -91,7 +91,7 @@ def run_folders(study: Path) -> set[str]:
 def archives(study: Path) -> list[Archive]:
     """Return the files of a study's archive; the last one that has a run counts."""
     with contextlib.suppress(FileNotFoundError):
-        return [_open(path, path.stat().st_mtime_ns) for path in _files(study)]
+        return [_open(path, file_mark(path)) for path in _files(study)]
     return archives(study)  # a sweep has deleted a file, after it wrote one that replaces it
 
 
@@ -136,7 +136,7 @@ def archive_runs(study: Path, runs: Sequence[str]) -> None:
             shutil.rmtree(folder)
     later = set[str]()
     for path in reversed(_files(study)):
-        runs_of_file = {*_open(path, path.stat().st_mtime_ns).run_names}
+        runs_of_file = {*_open(path, file_mark(path)).run_names}
         if runs_of_file <= later:
             path.unlink()
         later |= runs_of_file
@@ -179,7 +179,7 @@ def _find(study: Path, run: str) -> Archive | None:
 
 
 @functools.lru_cache(maxsize=256)
-def _open(path: Path, _changed: int) -> Archive:
+def _open(path: Path, _mark: tuple[int, ...]) -> Archive:
     return Archive(path)
 
 

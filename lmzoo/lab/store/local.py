@@ -372,6 +372,12 @@ class Store:
         (self.path / name).unlink(missing_ok=True)
 
 
+def file_mark(path: Path) -> tuple[int, ...]:
+    """Return numbers of which one changes when a file is replaced or written."""
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 def joined(data: Content) -> bytes:
     """Return the whole content of a file."""
     return data if isinstance(data, bytes) else b"".join(data)

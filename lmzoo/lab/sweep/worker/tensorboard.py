@@ -75,8 +75,11 @@ class RunWriter:
         self._appends = type(store) is Store
         self._path: Path | None = None
         """Of the file, once it exists."""
-        host, begin = socket.gethostname(), time.time()
-        self._name = f"events.out.tfevents.{begin:010.0f}.{host}.{os.getpid()}.{next(NUMBERS)}"
+        # TensorBoard reads files in the order of their names, whatever the clocks of machines say.
+        files = self._store.path.glob("events.out.tfevents.*")
+        last = max((int(file.name.split(".")[3]) for file in files), default=0)
+        begin, host = max(int(time.time()), last + 1), socket.gethostname()
+        self._name = f"events.out.tfevents.{begin:010}.{host}.{os.getpid()}.{next(NUMBERS)}"
         maximized = config["model"].get("direction") == "maximize"  # records then have −metric
         self._sign = -1.0 if maximized else 1.0
         earlier = [record for record in records if record["epoch"] <= epoch]
