@@ -9,10 +9,12 @@ A page holds blocks. What stands between the two comments is generated, the rest
     <!-- end -->
 
 The command is one of `COMMANDS`; its options are those of the library's function. `--part` selects
-heading, tables or legend of the report. The forest plot above a table is that of the report.
+heading, tables or legend of the report. A line below a table says of which commits the runs are, if
+they are mixed; new records of this kind are refused. The forest plot above a table is that of the report.
 """
 
 import argparse
+import functools
 import math
 import re
 import shlex
@@ -34,12 +36,16 @@ from rates import rate_report
 from scaling_fits import study_scaling
 
 from lmzoo.lab.analysis.comparison import study_comparison
+from lmzoo.lab.analysis.environments import commits_line
 from lmzoo.lab.analysis.load import load_study, search_ranges
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.render import Report, TextTable, render
 from lmzoo.lab.analysis.report.forest import forest_picture
+from lmzoo.lab.analysis.study_parquet import SUFFIX
 
 PAGES = Path(__file__).parents[1] / "docs/results"
+MIXED = Path(__file__).with_name("mixed_records.txt")
+"""Records of several commits that will be trained again."""
 FIRST_PAGES = tuple(PAGES.parents[1] / name for name in ("README.md", "docs/index.md"))
 """They show the answer of `make sweep`."""
 BLOCK = re.compile(r"(<!-- table: (?P<command>.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -81,6 +87,7 @@ def main() -> None:
         "--check", action="store_true", help="Change nothing; fail if a file differs."
     )
     check = parser.parse_args().check
+    check_commits(PAGES / "records")
     stale = [(path, text) for path, text in generated(PAGES) if not _equal(path, text)]
     frame, file = atlas(PAGES / "records"), PAGES / FILE
     is_stale = not file.exists() or not pl.read_parquet(file).equals(frame)
@@ -180,7 +187,29 @@ def _block(text: str, folder: Path) -> str:
     if part is not None:
         for other, fields in PARTS.items():
             report = report if other == part else replace(report, **fields)
-    return _folded(report)
+    lines = [line for path in paths if (line := _commits(folder / path))]
+    is_table = part in (None, "tables") and report.tables
+    return "\n\n".join([_folded(report), *(["; ".join(lines)] if lines and is_table else [])])
+
+
+@functools.cache
+def _commits(path: Path) -> str:
+    """Return of which commits the runs of a record are, if they are mixed or had changes."""
+    line = commits_line(load_study(path).runs.collect()) if path.suffix == SUFFIX else ""
+    return line and f"`{path.stem}`: {line}"
+
+
+def check_commits(folder: Path) -> None:
+    """Refuse records of several commits, or of a tree with changes, that `MIXED` does not list."""
+    known = {x for x in MIXED.read_text("utf-8").splitlines() if not x.startswith("#")}
+    found = {path.stem for path in folder.glob(f"*{SUFFIX}") if _commits(path)}
+    if new := sorted(found - known):
+        names = ", ".join(new)
+        sys.exit(
+            f"error: {names}: runs of several commits, or of a tree with changes; train them at one clean commit"
+        )
+    if old := sorted(known - found):
+        sys.exit(f"error: {', '.join(old)}: remove it from {MIXED.name}, it is of one commit now")
 
 
 def _parsed(text: str) -> tuple[str, list[str], dict[str, Any]]:

@@ -68,6 +68,15 @@ def environment_warnings(
         )
 
 
+def commits_line(runs: pl.DataFrame) -> str:
+    """Return of which commits runs are, if they are mixed or had changes; else ""."""
+    found = Counter(json.loads(text)[0].get("commit", "") for text in runs["environment"])
+    commits = [f"{name or 'unknown'} ({count} runs)" for name, count in found.most_common()]
+    dirty = "; +: with changes that were not committed" * any("+" in name for name in found)
+    is_clean = len(found) == 1 and not dirty and "" not in found
+    return "" if is_clean else f"trained at {', '.join(commits)}{dirty}"
+
+
 def of_points(runs: pl.DataFrame) -> dict[str, Values]:
     """Return the values of each point's runs."""
     found: dict[str, Values] = {}

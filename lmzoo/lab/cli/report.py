@@ -66,10 +66,11 @@ def records(
     With FILE.db or FILE.journal, `save` writes the tune runs as an Optuna study, which
     `optuna-dashboard sqlite:///FILE.db` opens.
     """
+    from lmzoo.lab.analysis.environments import commits_line
+    from lmzoo.lab.analysis.load import load_study
     from lmzoo.lab.analysis.study_parquet import restore_study, save_study
 
     if action is Action.SAVE and target.suffix in OPTUNA_FILES:
-        from lmzoo.lab.analysis.load import load_study
         from lmzoo.lab.analysis.optuna_file import export_to_optuna, follow
 
         with writing(target):
@@ -82,5 +83,7 @@ def records(
     elif action is Action.SAVE:
         size = save_study(source, target, with_sequences=with_sequences)
         echo(f"{target}: {size / 1000:.0f} kB")
+        if line := commits_line(load_study(target).runs.collect()):
+            echo(f"WARNING: {target}: {line}", err=True)
     else:
         echo(f"{target}: {restore_study(source, target)} runs")
