@@ -118,7 +118,8 @@ class Pages:
         for study, mark in found:
             begin, trained = time.monotonic(), ""
             is_known = mark == self._answers.get(study.name, ((),))[0]
-            if is_known or begin < self._due.get(study.name, begin):
+            waits = is_running(study) and begin < self._due.get(study.name, begin)
+            if is_known or waits:
                 continue
             try:
                 folder = load_study(study)
