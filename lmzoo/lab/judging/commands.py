@@ -24,9 +24,10 @@ from typing import IO, Any
 
 import numpy as np
 
+from lmzoo.base.environment import Environment, counted, differences, environment
 from lmzoo.base.errors import UserError, described_output, near
 from lmzoo.base.printed import check_whole, with_digits
-from lmzoo.base.shell import named_files
+from lmzoo.base.shell import command_sources, named_files
 from lmzoo.lab.judging.stream import Stream, checked_line, checked_object, read_objects
 from lmzoo.lab.judging.texts import SAME, flat_row, number, objects
 from lmzoo.lab.statistics.compared import (
@@ -115,9 +116,19 @@ class Arm:
     commit: str = ""
 
     @functools.cached_property
+    def environment(self) -> dict[str, Any]:
+        """Its Python, packages and variables, the machine and the commits."""
+        return environment(sources=command_sources(self.command, self.folder))
+
+    @functools.cached_property
     def identity(self) -> str:
-        """A hash of the command, its files before it writes them, the commit and the metric."""
-        digest = hashlib.sha256(f"{self.command}\0{self.commit}\0{self.metric}".encode())
+        """A hash of the command, its files before it writes them, the commit and the metric.
+
+        Packages and variables count: base and candidate are measured in one environment.
+        """
+        own = {name: self.environment.get(name) for name in ("python", "packages", "variables")}
+        words = f"{self.command}\0{self.commit}\0{self.metric}{counted(own, program=True)}"
+        digest = hashlib.sha256(words.encode())
         for file in () if self.commit else named_files(self.command, self.folder):
             digest.update((self.folder / file).read_bytes())
         return digest.hexdigest()[:16]
@@ -163,7 +174,9 @@ def _printed(file: IO[bytes]) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-RUN_KEYS = frozenset({"arm", "name", "command", "commit", "seed", "value", "seconds"})
+RUN_KEYS = frozenset(
+    {"arm", "name", "command", "commit", "seed", "value", "seconds", "environment"}
+)
 
 
 class Results:
@@ -176,9 +189,12 @@ class Results:
         rows, damaged = read_objects(self.store, RUNS, RUN_KEYS)
         self.values: dict[tuple[str, int], float] = {}
         """Identity of an arm and seed -> metric; a pending run has none."""
+        self._known: dict[tuple[str, str], Environment] = {}
+        """Name and command of an arm -> the environment of its last run."""
         for row in rows:
             try:
                 self.values[row["arm"], row["seed"]] = float(row["value"])
+                self._known[row["name"], row["command"]] = row["environment"]
             except (TypeError, ValueError):
                 damaged += 1
         if damaged:
@@ -189,9 +205,16 @@ class Results:
         row = {
             "arm": arm.identity, "name": arm.name, "command": arm.command, "commit": arm.commit,
             "seed": seed, "value": str(value), "seconds": round(seconds, 3),
+            "environment": arm.environment,
         }  # fmt: skip
         self.store.append(RUNS, checked_line(row))
         self.values[arm.identity, seed] = value
+
+    def say_changes(self, arm: Arm, say: Callable[[str], None]) -> None:
+        """Say that a command is measured again because its environment has changed."""
+        then = self._known.get((arm.name, arm.command), {})
+        for name, (old, new) in differences(then, arm.environment, program=True).items():
+            say(f"{arm.name} is measured again: {name} was {old}, and is {new}")
 
     def plan(self, pair: str, most: int) -> tuple[Look, ...]:
         """Return the looks for at most this number of seeds, after those of an earlier judge."""
@@ -230,6 +253,8 @@ def judge_commands(
     """
     arms = (base, candidate)
     _check_arguments(arms, margin, max_seeds, minutes)
+    for arm in arms:
+        results.say_changes(arm, say)
     sign = -1.0 if base.metric.higher_is_better else 1.0
     pair = f"{base.identity} {candidate.identity}"
     series = Stream(results.store) if stream else None

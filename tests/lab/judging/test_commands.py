@@ -1,5 +1,6 @@
 """Two commands: decisions and exit codes, looks, resumption, revisions, errors."""
 
+import dataclasses
 import json
 import math
 import random
@@ -303,3 +304,20 @@ def test_two_revisions_of_one_command(lmzoo, tmp_path, monkeypatch) -> None:
     trees = subprocess.run(["git", "worktree", "list"], capture_output=True, text=True).stdout
     assert len(trees.splitlines()) == 1
     assert len(Results(Path("judge-runs")).values) == 6
+
+
+def test_a_change_of_a_variable_measures_both_arms_again(tmp_path, monkeypatch):
+    arms = [Arm(name, f"echo {name} $LEVEL {{seed}}", tmp_path, Metric()) for name in ("a", "b")]
+    monkeypatch.setenv("LEVEL", "1")
+    results = Results(tmp_path / "out")
+    for arm in arms:
+        results.add(arm, 1, 2.0, 0.1)
+    monkeypatch.setenv("LEVEL", "2")
+    said: list[str] = []
+    later, known = dataclasses.replace(arms[0]), Results(tmp_path / "out")
+    known.say_changes(later, said.append)
+    assert (arms[0].identity, 1) in known.values
+    assert (later.identity, 1) not in known.values
+    assert "a is measured again: LEVEL was" in said[0]
+    known.say_changes(arms[1], said.append)
+    assert len(said) == 1
