@@ -108,7 +108,7 @@ def prepare_streams() -> None:
         raise UserError("the working folder was deleted; change to another folder") from None
 
 
-CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Characters that move a cursor, name a window or turn the direction of a line."""
 
 

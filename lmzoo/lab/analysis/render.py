@@ -344,7 +344,7 @@ def _csv(report: Report) -> str:
     return printable(frame.with_columns(texts).write_csv().rstrip("\n"))
 
 
-FORMULA = r"^([=+@\t\r]|-[^0-9.])"
+FORMULA = r"^(\s*[=+@\t\r＝＋－＠]|-[^0-9.]|-[0-9.]+[^0-9.eE]|-[0-9.]+[eE][+-]?[0-9]*[^0-9])"
 """The beginning of a cell that a spreadsheet runs; a ' before it makes it a text."""
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 from lmzoo.base.docstrings import cut_names, equations_left
 from lmzoo.base.errors import UserError
+from lmzoo.base.foreign import FORBIDDEN, RESERVED
+from lmzoo.base.streams import printable
 
 NUMBERS = re.compile(r"(?P<before>(?:cut |mgu |mgru )?)(?P<numbers>\d+(?:,\d+)*)")
 """A label such as "cut 2,7", "mgru 4,6" or "4,6"."""
@@ -81,12 +83,14 @@ LETTERS, BYTES = 80, 180
 
 
 def file_name(label: str) -> str:
-    """Return a label as a file name: without slashes, of at most so many letters and bytes."""
-    text = re.sub(r"[/\\\0]", "_", label).lstrip(".") or "_"
-    data = text.encode(errors="replace")
+    """Return a label as the name of a file on any system, of at most so many letters and bytes."""
+    text = FORBIDDEN.sub("_", label.replace("/", "_")).lstrip(".").rstrip(". ") or "_"
+    if RESERVED.fullmatch(text):
+        text = f"_{text}"
+    data = text.encode()
     if len(text) <= LETTERS and len(data) <= BYTES:
         return data.decode()
-    start = text[: LETTERS - 1].encode(errors="replace")[: BYTES - len("…".encode())]
+    start = text[: LETTERS - 1].encode()[: BYTES - len("…".encode())]
     return f"{start.decode(errors='ignore')}…"
 
 
@@ -109,8 +113,8 @@ def named_points(
         cell = cell if isinstance(cell, str | Mapping) else None
         aliases = point.get("aliases", [])
         shown = {
-            "label": display_label(point["label"], cell),
-            "aliases": [display_label(alias, cell) for alias in aliases],
+            "label": printable(display_label(point["label"], cell)),
+            "aliases": [printable(display_label(alias, cell)) for alias in aliases],
             "stored_labels": [point["label"], *aliases],
             "equations": equations_left((model or {}).get("cell"), reference, folders),
         }

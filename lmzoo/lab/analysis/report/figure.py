@@ -14,6 +14,7 @@ import polars as pl
 import vl_convert
 
 from lmzoo.base.errors import UserError, near, writing
+from lmzoo.base.streams import printable
 from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import sentence
@@ -58,7 +59,7 @@ def write_figure(study: Path, out: Path, columns: int, unit: str) -> str:
     charts = figures(load_study(study), report.frame)
     if out.stem not in charts:
         raise UserError(f"no figure {out.stem!r} of this study{near(out.stem, charts)}")
-    spec = charts[out.stem].to_dict()
+    spec = _printable(charts[out.stem].to_dict())
     title = spec.pop("title")
     content = WRITERS[out.suffix](_printed(spec, columns))
     with writing(out):
@@ -66,6 +67,15 @@ def write_figure(study: Path, out: Path, columns: int, unit: str) -> str:
     notes = [note for note in title.get("subtitle", ()) if not note.startswith(FOR_A_SCREEN)]
     said = (f"{title['text']}: {'; '.join(notes)}.", report.caption, *report.warnings)
     return " ".join(map(sentence, said))
+
+
+def _printable(value: Any) -> Any:
+    """Return a part of a chart without control characters, which end the process of vl_convert."""
+    if isinstance(value, dict):
+        return {_printable(name): _printable(own) for name, own in value.items()}
+    if isinstance(value, list):
+        return [_printable(own) for own in value]
+    return printable(value) if isinstance(value, str) else value
 
 
 def figures(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:

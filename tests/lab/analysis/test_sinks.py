@@ -1,0 +1,156 @@
+"""Labels, questions and names of a stranger's study are text in every form that people open."""
+
+import csv
+import functools
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from lmzoo.base.foreign import below
+from lmzoo.base.streams import CONTROL
+from lmzoo.lab.analysis.frames import rank
+from lmzoo.lab.analysis.render import render
+from lmzoo.lab.analysis.report import render_report
+from lmzoo.lab.analysis.report.figure import write_figure
+from lmzoo.lab.store.labels import file_name
+from tests.lab.analysis.toy_study import ToyStudy
+
+HOSTILE = {
+    "element": "</title></script><script>alert(1)</script><img src=x onerror=alert(1)>",
+    "attribute": "\" onmouseover='alert(1)' x=\"` `<svg/onload=alert(1)>",
+    "entity": "&lt;script&gt;&#60;b&#62;&amp;",
+    "comment": "--><!-- ]]> <![CDATA[ <?php ?> {{7*7}} {% raw %} ${7*7}",
+    "markdown": "# x [a](javascript:alert(1)) ![b](http://evil/c) <details> **b** `c` | d | e",
+    "blocks": "- a\n\n# b\n\n> c\n\n```\nd\n```\n\n---\n1. e\n\n<iframe>",
+    "latex": "\\input{/etc/passwd} $x$ %y\n\\write18{id} ^^5cinput{z} ~&#_{}",
+    "formula": "=HYPERLINK(\"http://evil\",\"x\")",
+    "number": "-1+cmd|' /C calc'!A0",
+    "wide": "＝cmd|' /C calc'!A0",
+    "lines": "a\n=1+1\r@SUM(1)\n\t+2",
+    "escapes": "\x1b]0;owned\x07\x1b[2J\x9b31m\x1b]8;;http://evil\x1b\\x\u202etxt.exe\u2066",
+    "path": "../../../etc/passwd\0 C:\\x /abs ~root $HOME `id` $(id); rm -rf x && y",
+    "json": "\"}]</script>\u2028\u2029 \\u003c/script\\u003e",
+}  # fmt: skip
+PLAIN = "plain"
+
+
+def study_of(folder: Path, text: str) -> Path:
+    """Write a study in which a text stands wherever a stranger may write one."""
+    toy = ToyStudy(folder)
+    toy.study_json |= {"name": text, "question": text, "script": ["python", text], "note": text}
+    toy.study_json["search"][text] = {"values": [text, "other"]}
+    toy.add_points(full=[3.0, 3.01, 3.02], carry=[3.5, 3.51, 3.52], write=[3.2, 3.0, None])
+    for point in toy.study_json["points"]:
+        point |= {"label": f"{text} {point['id']}", "aliases": [f"{text} too"]}
+    toy.study_json["chosen"]["carry"]["setting"][text] = text
+    return toy.write()
+
+
+class Elements(HTMLParser):
+    """The elements and attributes of a page, and its texts outside of scripts."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list) -> None:
+        self.found.append((tag, *(name for name, _ in attrs)))
+
+    def handle_comment(self, data: str) -> None:
+        self.found.append(("comment",))
+
+    def handle_pi(self, data: str) -> None:
+        self.found.append(("instruction",))
+
+
+def of_html(path: Path) -> object:
+    page = render_report(path)
+    kinds = {own for own in Elements(page).found if own[0] not in ("option", "sub", "br")}
+    return sorted(kinds), page.count("<script"), page.count("</script")
+
+
+def of_figure(path: Path) -> object:
+    out = path / "forest.svg"
+    write_figure(path, out, 2, "token")
+    elements = [*ElementTree.fromstring(out.read_text("utf-8")).iter()]
+    names = {name for element in elements for name in element.attrib}
+    tags = {element.tag.rpartition("}")[2] for element in elements} - {"tspan"}  # of a long line
+    return sorted(tags), [name for name in names if re.search("^on|href", name)]
+
+
+def shown(path: Path, format: str) -> str:
+    return render(rank(path).report, format)
+
+
+def of_markdown(path: Path) -> object:
+    from markdown_it import MarkdownIt
+
+    kinds = set()
+    for format in ("md", "github"):
+        for token in MarkdownIt("gfm-like", {"linkify": False}).parse(shown(path, format)):
+            inline = {child.type for child in token.children or ()}
+            kinds |= {token.type, *inline}
+    return sorted(kinds - {"text_special"})
+
+
+def of_latex(path: Path) -> object:
+    text = shown(path, "latex")
+    code = "\n".join(re.sub(r"(?<!\\)%.*", "", line) for line in text.split("\n"))
+    words = ("textbackslash", "textasciitilde", "textasciicircum", "equiv", "pm", "cdot", "times")
+    return sorted({*re.findall(r"\\([a-zA-Z]+)", code)} - {*words})
+
+
+def of_csv(path: Path) -> object:
+    rows = list(csv.reader(io.StringIO(shown(path, "csv"))))
+    assert len({len(row) for row in rows}) == 1
+    cells = [cell for row in rows for cell in row]
+    marks = re.compile(r"\s*[=+@＝＋－＠\t\r]|\s*-(?![\d.]+([eE][+-]?\d+)?$)")
+    return [cell for cell in cells if marks.match(cell)]
+
+
+def of_terminal(path: Path) -> object:
+    formats = ("table", "md", "latex", "github", "csv", "json")
+    return [CONTROL.findall(shown(path, format)) for format in formats]
+
+
+def of_json(path: Path) -> object:
+    return sorted(json.loads(shown(path, "json")))
+
+
+SINKS = {
+    "html": of_html, "svg": of_figure, "markdown": of_markdown, "latex": of_latex, "csv": of_csv,
+    "terminal": of_terminal, "json": of_json,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    path = study_of(tmp_path_factory.mktemp("plain") / "study", PLAIN)
+    return functools.cache(lambda sink: SINKS[sink](path))
+
+
+@pytest.mark.parametrize("sink", SINKS)
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_text_is_text(sink, kind, plain, tmp_path):
+    """What is no text, such as elements, commands and formulas, is that of a plain study."""
+    path = study_of(tmp_path / "study", HOSTILE[kind])
+    assert SINKS[sink](path) == plain(sink)
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_label_is_one_plain_name_of_a_file(kind, tmp_path):
+    name = file_name(HOSTILE[kind])
+    assert below(tmp_path, name).parent == tmp_path
+
+
+@pytest.mark.parametrize(
+    "name", ["nul", "CON.txt", "x.", "x ", "C:", "..", "", "\udcff", "a" * 300]
+)
+def test_names_that_no_system_takes_get_another(name, tmp_path):
+    assert below(tmp_path, file_name(name)).parent == tmp_path
