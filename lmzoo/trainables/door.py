@@ -2,6 +2,7 @@
 
 from lmzoo import zoo
 from lmzoo.trainables.resolve import check_settings, open_data, resolve, select_labels, store_folder
+from lmzoo.trainables.rows import check_points
 from lmzoo.trainables.trainer import Shapes, is_counted, make_trainer
 
 make_shapes = Shapes
@@ -13,6 +14,6 @@ def row_name(name: str) -> str:
 
 
 __all__ = [
-    "check_settings", "is_counted", "make_shapes", "make_trainer", "open_data",
+    "check_points", "check_settings", "is_counted", "make_shapes", "make_trainer", "open_data",
     "resolve", "row_name", "select_labels", "store_folder",
 ]  # fmt: skip

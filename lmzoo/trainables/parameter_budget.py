@@ -1,5 +1,6 @@
 """Equal parameter counts: the widest model that a budget allows."""
 
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
@@ -10,12 +11,15 @@ from torch.overrides import TorchFunctionMode
 from lmzoo import zoo
 from lmzoo.base.errors import UserError
 from lmzoo.contract import MODELS, Task
+from lmzoo.laws.learned import learned
 
 MAX_WIDTH = 4096
 
 
 def fit_width(model: object, task: Task, parameters: int) -> object:
     """Return the model config with the largest `width` that the parameter budget allows.
+
+    A parameter that gets no gradient is not paid for.
 
     For a model that wraps another one, the width of the wrapped model is fitted. A model without a
     width (a count model, a grammar) is returned unchanged. A `UserError` says that the model
@@ -27,15 +31,15 @@ def fit_width(model: object, task: Task, parameters: int) -> object:
             return model
         fitted = MODELS.dump(fit_width(reader, task, parameters))
         return MODELS.parse({**MODELS.dump(model), "reader": fitted})
-    low, high = 2, MAX_WIDTH + 1
-    if count_parameters(_with_width(model, low), task) > parameters:
+    low, high, dead = 2, MAX_WIDTH + 1, learned(model, task).dead
+    if count_parameters(_with_width(model, low), task, dead) > parameters:
         raise UserError(
             f"{MODELS.name_of(model)} has more than {parameters:,} parameters at width 2; "
             "raise --parameters, or exclude the point with --points"
         )
     while high - low > 1:
         middle = (low + high) // 2
-        fits = count_parameters(_with_width(model, middle), task) <= parameters
+        fits = count_parameters(_with_width(model, middle), task, dead) <= parameters
         low, high = (middle, high) if fits else (low, middle)
     if low == MAX_WIDTH:
         raise UserError(
@@ -45,10 +49,11 @@ def fit_width(model: object, task: Task, parameters: int) -> object:
     return _with_width(model, low)
 
 
-def count_parameters(model: object, task: Task) -> int:
-    """Return the number of parameters of a model, without allocating them."""
+def count_parameters(model: object, task: Task, dead: Collection[str] = ()) -> int:
+    """Return the number of parameters of a model but the `dead`, without allocating them."""
     with torch.device("meta"), _NothingDrawn():
-        return sum(p.numel() for p in MODELS.build(model, task).parameters())
+        named = MODELS.build(model, task).named_parameters()
+        return sum(p.numel() for name, p in named if name not in dead)
 
 
 class _NothingDrawn(TorchFunctionMode):

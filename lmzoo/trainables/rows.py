@@ -1,5 +1,6 @@
 """Points of a study that train a row of the zoo: configs, search space, identity."""
 
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -27,6 +28,7 @@ from lmzoo.lab.store.labels import architecture, display_label
 from lmzoo.lab.store.user_code import UserCode
 from lmzoo.lab.study.study import Point, Settings, Study
 from lmzoo.lab.study.trainable import Trainable
+from lmzoo.laws.learned import learned
 from lmzoo.train.recipe import Recipe, named_recipe
 from lmzoo.train.run import identity_config, model_facts, parts_code
 from lmzoo.trainables.parameter_budget import count_parameters, fit_width
@@ -182,6 +184,35 @@ def resolve_row(
     text = json.dumps(identity, sort_keys=True)
     resolved.id = hashlib.sha256(text.encode()).hexdigest()[:10]
     return resolved
+
+
+MOST_CHECKED = 200
+"""Points whose models are checked before a sweep, which takes a second."""
+
+
+def check_points(points: Collection[Trainable]) -> list[str]:
+    """Find what does not learn, and what changes nothing; each point keeps its `doubts`."""
+    rows = [point for point in points if isinstance(point, RowPoint)][:MOST_CHECKED]
+    known: dict[str, RowPoint] = {}
+    for point in rows:
+        with contextlib.suppress(Exception):  # its runs fail, and say why
+            point.doubts = [*_doubts(point, known)]
+    return [line for point in rows for line in point.doubts]
+
+
+def _doubts(point: RowPoint, known: dict[str, RowPoint]) -> Iterator[str]:
+    model, task = point.model, point.corpus.task
+    found = learned(model, task)
+    if found.dead:
+        total, names = count_parameters(model, task), ", ".join(sorted(found.dead))
+        dead = total - count_parameters(model, task, found.dead)
+        yield f"{point.display_label}: {dead:,} of {total:,} parameters do not learn: {names}"
+    other = known.setdefault(found.function, point)
+    if other.model == model:
+        return
+    whole, same = (learned(own, task, task.length) for own in (model, other.model))
+    if whole.function == same.function:
+        yield f"{point.display_label} computes the same as {other.display_label}"
 
 
 def of_rows(study: Study, settings: Mapping[str, Any]) -> dict[str, Any]:

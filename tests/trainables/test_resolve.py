@@ -6,18 +6,22 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+import torch
 
 from lmzoo import Point, Study, zoo
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice, FloatRange
 from lmzoo.cells.base import CELLS
-from lmzoo.contract import Task
+from lmzoo.contract import LanguageModel, Task
 from lmzoo.data.corpus import open_corpus
 from lmzoo.lab.store.records import CONFIG, STUDY, RunFolder, epoch_records, read_json
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study_store import StudyStore
+from lmzoo.laws import learned as learning
+from lmzoo.laws.probes import disturbed
 from lmzoo.trainables.parameter_budget import count_parameters, fit_width
 from lmzoo.trainables.resolve import check_settings, corpus_config, resolve, store_name
+from lmzoo.trainables.rows import check_points
 from sweeps import gru_factorial
 from tests.factorial import MGU, mgu
 from tests.lab.sweep.local_sweep import sweep
@@ -267,3 +271,34 @@ def test_every_point_of_the_factorial_study_is_a_distinct_mutant_that_reads_its_
     expected = {frozenset(np.array(MGU)[pattern].tolist()) for pattern in mgu()}
     assert {frozenset(map(str, point.model.cell.cuts)) for point in points[:92]} == expected
     assert {(point.model.width, point.model.emission.components) for point in points} == {(16, 16)}
+
+
+def test_what_does_not_learn_is_said_and_not_paid_for(
+    study, corpus, corpus_fields, monkeypatch, tmp_path
+):
+    def without_gradient(model: LanguageModel) -> LanguageModel:
+        changed = disturbed(model)
+        next(changed.parameters()).register_hook(torch.zeros_like)
+        return changed
+
+    points = resolve(study, corpus, corpus_fields)
+    assert check_points(points) == []
+    paid = fit_width(points[0].model, corpus.task, 700)
+    with monkeypatch.context() as patch:
+        patch.setattr(learning, "disturbed", without_gradient)
+        learning._learned.cache_clear()
+        lines = check_points(points)
+        free = fit_width(points[0].model, corpus.task, 700)
+    learning._learned.cache_clear()
+    assert "parameters do not learn: " in lines[0]
+    assert free.width > paid.width
+    with closing(StudyStore(tmp_path / "toy")) as store:
+        Planner(study, points, store)
+    assert read_json(tmp_path / "toy" / STUDY)["data"]["warnings"] == lines
+
+
+def test_a_point_that_changes_nothing_is_said(study, corpus, corpus_fields, monkeypatch):
+    same = learning.Learned(frozenset(), "equal")
+    monkeypatch.setattr("lmzoo.trainables.rows.learned", lambda *_: same)
+    wild, cut, *_ = resolve(study, corpus, corpus_fields)
+    assert check_points([wild, cut]) == [f"{cut.display_label} computes the same as wild type"]

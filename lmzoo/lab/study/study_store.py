@@ -269,6 +269,8 @@ def study_json(
     spaces = [_plain(point.search_space) for point in points]
     labels, own = {x for p in points for x in p.labels}, ("id", "label", "aliases", "baseline")
     facts = next((point.data_facts for point in points if point.data_facts), None)
+    if doubts := [line for point in points for line in point.doubts]:
+        facts = {**(facts or {}), "warnings": [*(facts or {}).get("warnings", ()), *doubts]}
     return {
         "name": study.name,
         "question": study.question,

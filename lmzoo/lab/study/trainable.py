@@ -10,6 +10,7 @@ the module `DOOR`; a package with other trainables needs no more.
                                             line; fields and corpus are None if no point needs them
     select_labels(study, corpus, text)      the labels in `LABEL,LABEL` and those of the baselines
     resolve(study, corpus, fields, needed)  a `Trainable` for each point and baseline
+    check_points(points)                    what of the models does not learn, or changes nothing
     store_folder(storage, name, fields)     the folder of a study's store
     make_shapes(corpus)                     which runs may share a pack: `key`, `get`; and the facts
                                             about their models: `facts`
@@ -59,6 +60,8 @@ class Trainable(ABC):
     """Labels of other points that train the same."""
     baseline: bool = field(default=False, kw_only=True)
     """Whether the point is a baseline, which is trained even if it is not selected."""
+    doubts: list[str] = field(default_factory=list, kw_only=True)
+    """What `check_points` finds: parameters that do not learn, a change without an effect."""
 
     @property
     def display_label(self) -> str:

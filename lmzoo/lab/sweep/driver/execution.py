@@ -123,6 +123,8 @@ class Sweep:
             needed = door.select_labels(self.study, corpus, labels)
             points = door.resolve(self.study, corpus, fields, needed)
             check_selection(self.study, points, needed)
+            for line in door.check_points(points):
+                self.stderr.print(f"WARNING: {line}", markup=False)
             self.folder = door.store_folder(storage, self.study.name, fields)
             with closing(
                 ReadOnlyStudyStore(self.folder, again=self.again)

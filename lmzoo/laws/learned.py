@@ -1,0 +1,49 @@
+"""What learns at a point of a study, with its own options."""
+
+import functools
+import hashlib
+import json
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from lmzoo import zoo
+from lmzoo.contract import MODELS, Task
+from lmzoo.kernels.dispatch import without_kernels
+from lmzoo.laws.probes import disturbed
+from lmzoo.laws.tiny import TASK, batch, training_loss
+
+
+class Learned(NamedTuple):
+    """What the gradients of a model say."""
+
+    dead: frozenset[str]
+    """Parameters that are trained and get no gradient."""
+    function: str
+    """A hash of all gradients: equal for models that compute the same."""
+
+
+def learned(config: Any, task: Task, length: int = 9) -> Learned:
+    """Return what learns of a model with noise on its weights; longer sequences take longer."""
+    used = replace(
+        task, vocab=TASK.vocab, source_vocab=TASK.source_vocab, length=min(task.length, length)
+    )
+    return _learned(json.dumps(MODELS.dump(config), sort_keys=True), used)
+
+
+@functools.cache
+def _learned(config: str, task: Task) -> Learned:
+    model = disturbed(zoo.build(MODELS.parse(json.loads(config)), task, seed=0)).train()
+    if model.closed_form:
+        return Learned(frozenset(), config)
+    with without_kernels(), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        training_loss(model, *batch(task, count=16)).backward()
+    digest, dead = hashlib.sha256(), set[str]()
+    for name, parameter in model.named_parameters():
+        gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        digest.update(gradient.detach().numpy().tobytes())
+        if parameter.requires_grad and not gradient.any():
+            dead.add(name)
+    return Learned(frozenset(dead), digest.hexdigest())
