@@ -152,6 +152,9 @@ def load_study(path: Path) -> StudyFolder:
     if is_maximized(study):
         events = events.with_columns(-pl.col(LOSSES) + 0.0)  # not −0.0
     study = named_points(study, parsed, [path / files.USER_CODE])
+    if study.get("numerics") not in range(1, files.NUMERICS + 1):
+        now = f"this version has {files.NUMERICS}: its losses may differ"
+        study = _with_warnings(study, [f"trained by numerics {study.get('numerics')!r}; {now}"])
     study = _with_warnings(
         study, environment_warnings(study, runs, _confirmed(study, runs, events))
     )

@@ -27,9 +27,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from lmzoo.base.environment import code_version
 from lmzoo.base.errors import UserError, near
 from lmzoo.base.streams import CONTROL, printable
 from lmzoo.lab.analysis.study_parquet import SUFFIX
+from lmzoo.lab.statistics.compared import STATISTICS
 from lmzoo.lab.store.local import S3_SCHEME
 
 
@@ -365,7 +367,8 @@ def _json(report: Report) -> str:
             row[name] = json.loads(row[name]) if row[name] else None
     names = ("question", "answer", "warnings", "next_command", "account", "heading", "legend")
     said = json.dumps({name: getattr(report, name) for name in names}, ensure_ascii=False)
-    value = {**json.loads(said.replace("−", "-")), "rows": rows}
+    made_by = {**code_version(), "statistics": STATISTICS}
+    value = {**json.loads(said.replace("−", "-")), "made_by": made_by, "rows": rows}
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1)
     return CONTROL.sub(lambda c: f"\\u{ord(c[0]):04x}", text)
 

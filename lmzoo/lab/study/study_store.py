@@ -19,6 +19,7 @@ exists.
     left_out    points that do not accept a field that the study sets for all points
 """
 
+import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -170,6 +171,20 @@ class StudyStore:
         """Return the content of `study.json` when a sweep starts; {} for a new study."""
         study = files.parse_json(self.store.read(files.STUDY))
         return study if isinstance(study, dict) else {}
+
+    def keep_other_question(self, question: str) -> str:
+        """Keep the `study.json` of another question; return what is said of it, or ""."""
+        before = self.study()
+        if before.get("question", question) == question:
+            return ""
+        content = self.store.read(files.STUDY) or b""
+        name = f"study-{hashlib.sha256(content).hexdigest()[:8]}.json"
+        self._submit(lambda: self.store.write(name, content))
+        labels = ", ".join(point["label"] for point in before.get("points", ()))
+        return (
+            f"{self.store} answers another question, {before['question']!r}, with {labels}; it is "
+            f"kept as {name}; to keep both rankings, choose another --out"
+        )
 
     def write_study(self, study: Mapping[str, Any]) -> None:
         """Write `study.json`, if it has changed; a `UserError` if an earlier write failed."""

@@ -191,4 +191,6 @@ def test_numbers_of_more_than_64_bits_are_damage(toy):
 def test_a_study_of_one_other_numerics_is_read(toy):
     for path in (toy.path / "study.json", *toy.path.glob("*/config.json")):
         path.write_bytes(json_bytes({**json.loads(path.read_text()), "numerics": 99}))
-    assert len(load_study(toy.path).runs.collect()) == 2
+    folder = load_study(toy.path)
+    assert len(folder.runs.collect()) == 2
+    assert folder.study["data"]["warnings"][0].startswith("trained by numerics 99; this version")

@@ -70,6 +70,7 @@ def test_json_parses_back(toy):
     assert (once["low"], once["p"], once["rank_low"]) == (None, None, None)
     assert wild["marks"] == ["leaks"]
     assert value["question"] == toy.study_json["question"]
+    assert value["made_by"].keys() == {"lmzoo", "commit", "statistics"}
     assert value["account"]["runs"] == sum(value["account"].values()) / 2 == 14
 
 
