@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 export OMP_NUM_THREADS ?= 1
 export NO_MKDOCS_2_WARNING = 1
 
-.PHONY: sweep test test-lab test-zoo lowest newest quick check check-types check-docs docs results reference lock drill drill-slurm drill-faults format clean bench bench-gpu bench-gpu-bundle
+.PHONY: sweep test test-lab test-zoo lowest newest quick check check-types check-docs docs results reference lock drill drill-access drill-slurm drill-faults format clean bench bench-gpu bench-gpu-bundle
 
 # The main sweep on the embedded corpus. Run again, it trains only what is new.
 sweep: $(SWEEP)
@@ -86,6 +86,11 @@ lock: $(ALL)
 # Tests on hosts made with network namespaces; need root (docs/guarantees/robustness.md).
 drill: $(ALL)
 	$(BIN)/python -m pytest drills/test_nodes.py drills/test_sweep.py drills/test_access.py drills/test_autoscaler.py drills/test_driver.py drills/test_bucket.py drills/test_frozen_worker.py drills/test_accelerators.py drills/test_aws.py -x -v -o addopts="" --timeout 7200
+
+# What another account, another host and a stranger's files can reach (docs/guarantees/security.md).
+drill-access: $(ALL)
+	$(BIN)/python -m pytest drills/test_access.py -x -v -o addopts="" --timeout 3600
+	$(BIN)/python -m drills.strangers
 
 # A sweep as a job of a real SLURM, requeued three times; needs root and installs slurm-wlm and munge.
 drill-slurm: $(ALL)

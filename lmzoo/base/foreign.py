@@ -14,6 +14,7 @@ import unicodedata
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import IO
 
 from lmzoo.base.errors import UserError
 
@@ -112,6 +113,14 @@ def no_link(path: Path | str, flags: int) -> int:
 def most_bytes(packed: int) -> int:
     """Return how large the content of an archive of so many bytes may be."""
     return max(LEAST, RATIO * packed)
+
+
+def unpacked(file: IO[bytes], packed: int) -> bytes:
+    """Return the content of a packed file of so many bytes; a `UserError` if it is too large."""
+    content = file.read(most_bytes(packed) + 1)
+    if len(content) > most_bytes(packed):
+        raise UserError(f"it has more than {RATIO} times its {packed:,} bytes when it is unpacked")
+    return content
 
 
 def check_archive(archive: zipfile.ZipFile, path: str | Path, packed: int) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.foreign import check_archive
 from lmzoo.base.memory import require_memory
 
 GZIP = b"\x1f\x8b"
@@ -96,6 +97,7 @@ def read_members(path: Path, pattern: str) -> dict[str, bytes]:
     """
     try:
         with zipfile.ZipFile(path) as archive:
+            check_archive(archive, path, path.stat().st_size)
             names = map(PurePosixPath, sorted(archive.namelist()))
             wanted = [n for n in names if n.match(pattern) and "__MACOSX" not in n.parts]
             return {str(name): archive.read(str(name)) for name in wanted}

@@ -31,6 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lmzoo.base.foreign import check_archive
 from lmzoo.lab.store.pack_files import NUMBER, RUN, RUNS, STATE, Array, Buffer, decode, encode
 from lmzoo.lab.store.records import Record
 from lmzoo.lab.store.saved_run import OtherRunError
@@ -146,6 +147,7 @@ def read_checkpoint(data: bytes, run: str = "") -> State:
 
 def _load(data: bytes) -> State:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        check_archive(archive, "the checkpoint", len(data))
         damaged = archive.testzip()
     if damaged:
         raise zipfile.BadZipFile(damaged)

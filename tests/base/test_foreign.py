@@ -1,6 +1,9 @@
 """Foreign names become paths below one folder, or are refused."""
 
 import ast
+import bz2
+import gzip
+import lzma
 import os
 import re
 import tempfile
@@ -12,6 +15,7 @@ import pytest
 from lmzoo.base import foreign
 from lmzoo.base.errors import UserError
 from lmzoo.base.foreign import all_below, below, check_archive, checked, read_regular
+from lmzoo.lab.judging.sources import read_results
 
 PLAIN = ("config.json", "3f/test-3.npy", "a b/é.pt", "ab..c", "con1", "console.json", "x" * 255)
 HOSTILE = (
@@ -87,6 +91,16 @@ def test_an_archive_has_limits_of_members_size_and_ratio(how, monkeypatch):
             check_archive(archive, "x.zip", packed if how != "ratio" else packed // 10)
 
 
+@pytest.mark.parametrize("module", [gzip, bz2, lzma])
+def test_a_packed_table_has_a_limit(module, monkeypatch, tmp_path):
+    monkeypatch.setattr(foreign, "LEAST", 1000)
+    file = tmp_path / "x.csv"
+    for zeros, error in ((10, "no rows"), (1_000_000, "more than 200 times its")):
+        file.write_bytes(module.compress(module.compress(b"a,b\n" + b"\n" * zeros)))
+        with pytest.raises(UserError, match=error):
+            read_results(file)
+
+
 ROOMS = (
     *("lab/store", "lab/analysis", "lab/judging", "lab/cli", "train/trained.py", "data/files.py"),
     *("lab/sweep/tune_trials.py", "lab/study/study_store.py"),
@@ -141,7 +155,7 @@ CHECKED = {
         "self.folder / file": "of the user's command",
         "made[-1] / prefix": "of the user's repository",
     },
-    "lab/judging/trackers.py": {"folder / kind": "a constant"},
+    "lab/judging/trackers.py": {"folder / name": "a constant", "folder / f'{kind}s'": "one, too"},
     "lab/cli/report.py": {"target.write_text(text, encoding='utf-8')": "the user's"},
     "lab/cli/run_names.py": {"study / run": "of a folder or an archive that exists"},
     "lab/sweep/tune_trials.py": {
@@ -196,3 +210,39 @@ def test_every_join_of_a_name_goes_through_the_door_or_is_listed():
         found = joins(file.read_text("utf-8"))
         new += [f"{own}: {text}" for text in found if not any(part in text for part in known)]
     assert new == [], "use lmzoo/base/foreign.py, or say above why the name is no foreign one"
+
+
+SAFE = {
+    "torch.load": "weights_only=True", "np.load": "allow_pickle=False",
+    "yaml.load": ", _Settings)",  # a SafeLoader, whose tags do not count
+}  # fmt: skip
+"""Reader -> what makes it a reader of data."""
+UNSAFE = {
+    *("eval", "exec", "pickle.load", "pickle.loads", "cloudpickle.load", "cloudpickle.loads"),
+    *("yaml.unsafe_load", "yaml.full_load", "marshal.loads", "marshal.load"),
+    *(
+        "shelve.open",
+        "joblib.load",
+        "pd.read_pickle",
+        "pl.read_database",
+        "pl.DataFrame.deserialize",
+    ),
+    *("shutil.unpack_archive", "tarfile.open", "os.system", "os.popen"),
+}
+
+
+def runs_code(source: str) -> list[str]:
+    """Return the calls that may execute what they read."""
+    found = []
+    for call in ast.walk(ast.parse(source)):
+        name = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
+        is_safe = name in SAFE and SAFE[name] in ast.unparse(call)
+        found += [ast.unparse(call)] * (name in UNSAFE or (name in SAFE and not is_safe))
+    return found
+
+
+def test_no_reader_of_files_executes_them():
+    assert runs_code("torch.load(x); eval(y); yaml.safe_load(z)") == ["torch.load(x)", "eval(y)"]
+    package = Path(foreign.__file__).parents[1]
+    found = {f.name: runs_code(f.read_text("utf-8")) for f in package.rglob("*.py")}
+    assert {name: calls for name, calls in found.items() if calls} == {}

@@ -10,8 +10,10 @@ trained an epoch and the folder of the study's script are left out, and so is an
 line.
 """
 
+import contextlib
 import functools
 import io
+import os
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -75,10 +77,11 @@ def restore_study(path: Path, store: Store | Path | str) -> int:
 def read_rows(path: Path) -> list[tuple[str, str, bytes]]:
     """Return folder, file and content of each file; a `UserError` if it is no file of a study."""
     try:
-        frame = pl.read_parquet(path)
+        with polars_errors():
+            frame = pl.read_parquet(path)
     except FileNotFoundError:
         raise UserError(f"no file {str(path)!r}") from None
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except (OSError, ValueError, pl.exceptions.PolarsError) as error:
         raise UserError(f"{str(path)!r} is not a file of records: {error}") from None
     if frame.schema != COLUMNS or frame.null_count().sum_horizontal().item():
         raise UserError(f"{str(path)!r} has no columns {', '.join(COLUMNS)}")
@@ -89,6 +92,21 @@ def read_rows(path: Path) -> list[tuple[str, str, bytes]]:
     if not any(file == STUDY and not folder for folder, file, _ in rows):
         raise UserError(f"{str(path)!r} has no {STUDY}; write it with `lmzoo records save`")
     return rows
+
+
+@contextlib.contextmanager
+def polars_errors() -> Iterator[None]:
+    """Keep what polars prints of a damaged file from the terminal; its panic is a ValueError."""
+    stderr = os.dup(2)
+    try:
+        with Path(os.devnull).open("wb") as nothing:
+            os.dup2(nothing.fileno(), 2)
+        yield
+    except pl.exceptions.PanicException as error:
+        raise ValueError("it is damaged") from error
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 def _is_of_study(name: str) -> bool:

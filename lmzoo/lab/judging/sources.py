@@ -7,15 +7,15 @@ deletions are columns, the direction of a metric is a field.
 import bz2
 import contextlib
 import gzip
+import io
 import json
 import lzma
 import math
-import os
 import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ import polars as pl
 from polars import selectors
 
 from lmzoo.base.errors import UserError
-from lmzoo.base.foreign import below
+from lmzoo.base.foreign import below, unpacked
+from lmzoo.lab.analysis.study_parquet import polars_errors
 from lmzoo.lab.judging.texts import (
     CHECKPOINT,
     RUN,
@@ -49,7 +50,7 @@ from lmzoo.lab.judging.trackers import (
     started,
 )  # fmt: skip
 
-OPENERS = {b"\x1f\x8b": gzip.decompress, b"BZh": bz2.decompress, b"\xfd7zXZ": lzma.decompress}
+OPENERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 FRAMES = {b"PAR1": pl.read_parquet, b"ARROW1": pl.read_ipc}
 """First bytes of a file -> how it is read."""
 PARTS = {
@@ -116,15 +117,18 @@ def as_source(results: Any) -> Source:
 def _content(content: bytes, file: Path) -> Source:
     """Return the source of a file, by its first bytes; the suffix decides between texts."""
     name = file
-    while opened := next((own for mark, own in OPENERS.items() if content.startswith(mark)), None):
-        content, name = opened(content), name.with_suffix("")
+    for _ in range(2):  # packed twice; there are files that unpack to themselves
+        for mark, opened in OPENERS.items():
+            if content.startswith(mark):
+                content = unpacked(opened(io.BytesIO(content)), len(content))
+                name = name.with_suffix("")
     if content.startswith(b"SQLite format 3"):
         if name != file or str(file) == "-":
             raise UserError("a database is read from a file of its own; unpack it first")
         return read_database(file)
     for mark, read in FRAMES.items():
         if content.startswith(mark):
-            with _quiet():
+            with polars_errors():
                 frame = read(content)
             frame = frame.with_columns(
                 selectors.binary().map_elements(lambda b: b.decode(errors="replace"), pl.String)
@@ -146,21 +150,6 @@ def _of_frame(frame: pl.DataFrame) -> Source:
         return Source(frame)
     rows = frame.to_dicts()
     return Source(frame_of({k: v for k, v in row.items() if v is not None} for row in rows))
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep what polars prints about a damaged file from the terminal; its panic is an error."""
-    stderr = os.dup(2)
-    try:
-        with Path(os.devnull).open("wb") as nothing:
-            os.dup2(nothing.fileno(), 2)
-        yield
-    except pl.exceptions.PanicException as error:
-        raise ValueError("it is damaged") from error
-    finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
 
 
 def _kind(file: Path) -> str:
