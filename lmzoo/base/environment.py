@@ -12,8 +12,8 @@ The process that trains a run records the environment with it, at its start and 
     repository           commit of the repository of the working folder
     python, torch, numpy, numba, triton, cuda
     device, cpu, capability, threads, kernels
-    packages             version of each distribution that a function has imported, or that the
-                         script of a command names in an import
+    packages             version of each distribution that a function has imported after the worker
+                         began, or that a script, also of a command, names in an import
     variables            hash of each variable that the study reads; null: not set
 
 A "+" after a commit: tracked files have changes. The study reads a variable if its files have the
@@ -64,10 +64,11 @@ Environment = Mapping[str, Any]
 def environment(modules: Iterable[str] = (), sources: Collection[bytes] = ()) -> dict[str, Any]:
     """Return the environment of this process.
 
-    `modules` are those that a program has imported; by default those of which its `sources`, its
-    files and its command, have the names.
+    `modules` are those that a program has imported since `begin_study`, and those of which its
+    `sources`, its files and its command, have the names.
     """
-    modules = modules or [word.decode() for text in sources for word in _imported(text)]
+    own = {name.partition(".")[0] for name in modules if name not in _BEFORE}
+    own.update(word.decode() for text in sources for word in _imported(text))
     torch: Any = sys.modules.get("torch", False)
     is_gpu = torch and torch.cuda.is_initialized()
     found = {
@@ -76,10 +77,18 @@ def environment(modules: Iterable[str] = (), sources: Collection[bytes] = ()) ->
         "device": torch.cuda.get_device_name() if is_gpu else "cpu",
         "threads": torch and torch.get_num_threads(),
         "kernels": "compiled" * ("lmzoo.kernels.cpu.compiled" in sys.modules),
-        "packages": _packages({name.partition(".")[0] for name in modules}),
+        "packages": _packages(own),
         "variables": _variables(sources),
     }
     return {name: value for name, value in found.items() if value}
+
+
+_BEFORE: set[str] = set()
+
+
+def begin_study() -> None:
+    """Remember what a worker has imported before the study's code."""
+    _BEFORE.update(sys.modules)
 
 
 def differences(old: Environment, new: Environment, *, program: bool) -> dict[str, tuple[str, str]]:

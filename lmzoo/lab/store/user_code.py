@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.base import own_parts as plugins
+from lmzoo.base.environment import begin_study
 from lmzoo.base.errors import UserError
 from lmzoo.base.foreign import all_below, below, checked, read_regular
 from lmzoo.lab.store.local import Store, temporary_folder
@@ -168,6 +169,7 @@ def save(code: UserCode, store: Store) -> None:
 
 def import_shipped(code: UserCode) -> None:
     """Import code that another process has sent, from the sender's files if they are here too."""
+    begin_study()
     folder = temporary_folder("code")  # until the process ends: a module may import late
     save(code, Store(folder))
     load(code.facts, folder / USER_CODE, own=True)
