@@ -12,7 +12,7 @@ from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, Cell, Inputs, State
-from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.cuts import Cuts, cuts_of
 from lmzoo.functional.softmax_attention import attend, causal_mask, rotate
 from lmzoo.kernels.tokens import TokenInputs
 
@@ -176,7 +176,7 @@ class AttentionCell(Cell):
         heads: Annotated[int, Choice((2, 4, 8))] = Field(4, ge=1)
         window: int = Field(0, ge=0)
         """Tokens that a token attends to, itself included; 0: all."""
-        cuts: Annotated[frozenset[AttentionCut], cuts_of(AttentionCut)] = frozenset()
+        cuts: Cuts[AttentionCut] = frozenset()
 
         @model_validator(mode="after")
         def _path_is_no_rotation(self) -> Any:

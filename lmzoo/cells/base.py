@@ -302,7 +302,9 @@ def all_gates(weight: Tensor, gates: str, kept: Collection[str], **others: Tenso
 
 
 def affine(
-    x: Float[Tensor, "*N E"], weight: Float[Tensor, "E G"] | None, bias: Float[Tensor, "G"] | None
+    x: Float[Tensor, "*N E"],
+    weight: Float[Tensor, "E G"] | None,
+    bias: Float[Tensor, "G"] | None = None,
 ) -> Float[Tensor, "*N G"]:
     """Return x W + b; a missing weight or bias counts as zero, and G is E if both are missing."""
     if weight is not None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights
-from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.cuts import Cuts
 from lmzoo.cells.draws import WINDOW, linear, ones, tap_bias, taps
 from lmzoo.cells.matrix import MatrixCell, normed
 from lmzoo.functional.convolution import convolve
@@ -67,13 +67,11 @@ class Block(Cell):
         gate_reads: GateReads = Field(
             GateReads.CONVOLVED, exclude_if=lambda reads: reads == GateReads.CONVOLVED
         )
-        canon: Annotated[frozenset[Canon], cuts_of(Canon)] = Field(
-            frozenset(), exclude_if=lambda places: not places
-        )
+        canon: Cuts[Canon] = Field(frozenset(), exclude_if=lambda places: not places)
         """Places of Canon layers."""
         rescaled: StrictBool = Field(default=False, exclude_if=lambda on: not on)
         """Draw W_y and W_d times 1/√n, where n maps write into the residual stream of the stack."""
-        cuts: Annotated[frozenset[BlockCut], cuts_of(BlockCut)] = frozenset()
+        cuts: Cuts[BlockCut] = frozenset()
 
         @model_validator(mode="after")
         def _places_exist(self) -> Any:
@@ -247,7 +245,7 @@ class MinBlock(Block):
         """The cell and the cuts of the block, by name or number."""
 
         inner: Annotated[Any, CELLS] = Field(default_factory=INNER.copy)
-        cuts: Annotated[frozenset[MinBlockCut], cuts_of(MinBlockCut)] = frozenset()
+        cuts: Cuts[MinBlockCut] = frozenset()
 
     def _draw(self) -> tuple[Weights, dict[str, int]]:
         h, cuts = self.width, self.config.cuts

@@ -5,11 +5,13 @@ both.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
 from pydantic import BeforeValidator
+from pydantic_core import core_schema
 
 from lmzoo.base.errors import UserError
 
@@ -31,8 +33,8 @@ Canonical = Callable[[frozenset[E]], frozenset[E]]
 """Returns the one set of cuts that stands for all sets with the same function."""
 
 
-def cuts_of(kind: type[E], rule: Canonical[E] | Mapping[Any, Collection[E]] | None = None) -> Any:
-    """Return the validator of a field with cuts, for `Annotated[frozenset[Cut], ...]`.
+def cuts_of(kind: type[E], rule: Canonical[E] | Mapping[Any, Collection[E]]) -> Any:
+    """Return the validator of `Cuts` with a rule, for `Annotated[frozenset[Cut], ...]`.
 
     Sets of cuts that leave one function become one set (`law_equal_functions_have_equal_configs`):
     `rule` has the cuts without effect by a cut, or by a tuple of cuts, that removes what they cut.
@@ -42,12 +44,25 @@ def cuts_of(kind: type[E], rule: Canonical[E] | Mapping[Any, Collection[E]] | No
         cuts = parse_cuts(kind, value)
         if callable(rule):
             return rule(cuts)
-        for removed, without_effect in (rule or {}).items():
+        for removed, without_effect in rule.items():
             if cuts >= set(removed if isinstance(removed, tuple) else [removed]):
                 cuts = cuts - set(without_effect)
         return cuts
 
     return BeforeValidator(parse)
+
+
+class _NoRule:
+    """Lets pydantic parse `Cuts[Cut]`."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        [kind] = get_args(source)
+        parse = functools.partial(parse_cuts, kind)
+        return core_schema.no_info_before_validator_function(parse, handler(source))
+
+
+Cuts = Annotated[frozenset[E], _NoRule()]
+"""The type of a field with cuts: `cuts: Cuts[MyCut] = frozenset()`."""
 
 
 class ZeroWeights:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, State
-from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.cuts import Cuts, cuts_of
 from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, taps
 from lmzoo.cells.matrix import Drawn, MatrixCell, head_size
 from lmzoo.functional.linear_recurrence import linear_recurrence
@@ -174,7 +174,7 @@ class DeltaNet(DeltaRule):
     class Config(DeltaConfig):
         """Number of heads, range of β, and the cuts, by name or number."""
 
-        cuts: Annotated[frozenset[DeltaCut], cuts_of(DeltaCut)] = frozenset()
+        cuts: Cuts[DeltaCut] = frozenset()
 
 
 GatedDeltaCut = StrEnum("GatedDeltaCut", "BETA DELTA CONVOLUTION UNIT NORM ALPHA GATE")
@@ -246,7 +246,7 @@ class GatedDeltaNet(GatedDelta):
     class Config(PreconditionedConfig):
         """Number of heads, sizes, range of β, and the cuts, by name or number."""
 
-        cuts: Annotated[frozenset[GatedDeltaCut], cuts_of(GatedDeltaCut)] = frozenset()
+        cuts: Cuts[GatedDeltaCut] = frozenset()
 
 
 @CELLS("deltaproduct")
@@ -281,7 +281,7 @@ class DeltaProduct(GatedDelta):
         products: Annotated[int, Choice((1, 2, 3, 4))] = Field(2, ge=1)
         """n, the steps per token."""
         beta_max: BetaMax = Field(2.0, gt=0, le=2)
-        cuts: Annotated[frozenset[GatedDeltaCut], cuts_of(GatedDeltaCut)] = frozenset()
+        cuts: Cuts[GatedDeltaCut] = frozenset()
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         self.substeps = config.products

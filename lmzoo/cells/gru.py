@@ -11,7 +11,7 @@ from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, all_gates, gate_shapes, keep_gates
-from lmzoo.cells.cuts import cuts_of, numbered
+from lmzoo.cells.cuts import Cuts, numbered
 from lmzoo.kernels.scan import find_recurrence, scan
 
 Reset = StrEnum("Reset", "AFTER BEFORE INPUT")
@@ -67,9 +67,7 @@ class GRU(Cell):
 
         reset: Reset = Reset.AFTER
         update: Update = Update.Z_KEEPS
-        cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = Field(
-            frozenset(), exclude_if=lambda cuts: not cuts
-        )
+        cuts: Cuts[Cut] = Field(frozenset(), exclude_if=lambda cuts: not cuts)
 
         @model_validator(mode="after")
         def _one_config_per_function(self) -> Any:

@@ -13,7 +13,7 @@ from torch.nn.functional import softplus
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights, affine
-from lmzoo.cells.cuts import ZeroWeights, cuts_of
+from lmzoo.cells.cuts import Cuts, ZeroWeights, cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.cells.draws import WINDOW, normal
 from lmzoo.functional.convolution import convolve
@@ -304,7 +304,7 @@ class Griffin(Cell):
     class Config:
         """The cuts of the block, by name or number."""
 
-        cuts: Annotated[frozenset[GriffinCut], cuts_of(GriffinCut)] = frozenset()
+        cuts: Cuts[GriffinCut] = frozenset()
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)

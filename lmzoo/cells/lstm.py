@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lmzoo.base.config import OptionalName, config
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, all_gates, gate_shapes, keep_gates
-from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.cuts import Cuts
 from lmzoo.cells.draws import glorot
 from lmzoo.kernels.scan import find_recurrence, scan
 
@@ -151,9 +151,7 @@ class PeepholeLSTM(Cell):
         peephole: Peephole = Peephole.FULL
         gate_recurrence: StrictBool = Field(default=False, exclude_if=lambda on: not on)
         """Gates read all gates of the step before (FGR)."""
-        cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = Field(
-            frozenset(), exclude_if=lambda cuts: not cuts
-        )
+        cuts: Cuts[Cut] = Field(frozenset(), exclude_if=lambda cuts: not cuts)
 
         @model_validator(mode="after")
         def _cuts_fit_together(self) -> Any:

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice, IntRange
 from lmzoo.cells.base import CELLS
-from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.cuts import Cuts
 from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, taps
 from lmzoo.cells.matrix import Drawn, MatrixCell, head_size, normed
 from lmzoo.functional.matrix_state import Update
@@ -62,7 +62,7 @@ class M2RNN(MatrixCell):
         heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(4, ge=1)
         keys: Annotated[int, IntRange(4, 64, log=True)] = Field(16, ge=1)
         """K, the rows of S."""
-        cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = frozenset()
+        cuts: Cuts[Cut] = frozenset()
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice, IntRange
 from lmzoo.cells.base import CELLS, State
-from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.cuts import Cuts
 from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, tap_bias, taps
 from lmzoo.cells.matrix import Drawn, MatrixCell, head_size, normed
 from lmzoo.functional.matrix_state import Update
@@ -62,7 +62,7 @@ class Mamba(MatrixCell):
         """Channels of x per column of the input."""
         signed: StrictBool = Field(default=False, exclude_if=lambda on: not on)
         """Let a_t be negative."""
-        cuts: Annotated[frozenset[MambaCut], cuts_of(MambaCut)] = frozenset()
+        cuts: Cuts[MambaCut] = frozenset()
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
@@ -178,7 +178,7 @@ class Mamba2(MatrixCell):
         """N, the states of each channel."""
         expand: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
         """Channels of x per column of the input."""
-        cuts: Annotated[frozenset[Mamba2Cut], cuts_of(Mamba2Cut)] = frozenset()
+        cuts: Cuts[Mamba2Cut] = frozenset()
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
@@ -276,7 +276,7 @@ class Mamba3(MatrixCell):
         """N, the states of each channel."""
         expand: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
         """Channels of x per column of the input."""
-        cuts: Annotated[frozenset[Mamba3Cut], cuts_of(Mamba3Cut)] = frozenset()
+        cuts: Cuts[Mamba3Cut] = frozenset()
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)

@@ -12,7 +12,13 @@ from lmzoo.contract import MODELS
 from lmzoo.data.corpus import CORPORA
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import NORMALISERS, Norm
-from lmzoo.laws.cells import CELL_LAWS, UNCUT_LAWS, disturbed_cell
+from lmzoo.laws.cells import (
+    CELL_LAWS,
+    UNCUT_LAWS,
+    disturbed_cell,
+    law_equal_functions_have_equal_configs,
+    option_sets,
+)
 from lmzoo.laws.corpora import CORPUS_LAWS
 from lmzoo.laws.emissions import EMISSION_LAWS, build_emission
 from lmzoo.laws.every_model import law_every_parameter_learns
@@ -73,6 +79,9 @@ def cell_checks(name: str) -> Iterator[Check]:
 
     Pairs of values are drawn at random; the laws that take most of the time are left out there.
     """
+    if option_sets(CELLS[name].Config):
+        build = functools.partial(disturbed_cell, name)
+        yield Check(f"cell {name}", law_equal_functions_have_equal_configs, build)
     one, both = part_cases(CELLS, name)
     for label, config in [(name, {"name": name}), *one]:
         build = functools.partial(disturbed_cell, config)

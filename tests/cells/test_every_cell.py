@@ -1,4 +1,4 @@
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from torch import Tensor
 from lmzoo.base.config import config as cell_config
 from lmzoo.cells import gla
 from lmzoo.cells.base import CELLS, Cell
-from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.cuts import Cuts
 from lmzoo.cells.lru import RGLRU, RGLRUCut
 from lmzoo.cells.sru import QRNN, QRNNCut
 from lmzoo.laws import cells as laws
@@ -91,7 +91,7 @@ class TwoConfigs(QRNN):
 
     @cell_config
     class Config:
-        cuts: Annotated[frozenset[QRNNCut], cuts_of(QRNNCut)] = frozenset()
+        cuts: Cuts[QRNNCut] = frozenset()
         window: int = 2
         write_gate: bool = False
 
@@ -101,7 +101,7 @@ class UnusedWeights(RGLRU):
 
     @cell_config
     class Config:
-        cuts: Annotated[frozenset[RGLRUCut], cuts_of(RGLRUCut)] = frozenset()
+        cuts: Cuts[RGLRUCut] = frozenset()
         c: float = 8.0
 
 

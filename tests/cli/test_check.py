@@ -20,16 +20,23 @@ def test_an_own_cell_obeys_the_laws(own_parts: Path, lmzoo) -> None:
 @pytest.mark.parametrize(
     ("correct", "fault", "law"),
     [
-        ("return torch.cat([x @", "x = x + x.mean(1, keepdim=True)\n        return torch.cat([x @",
-         "outputs do not depend on later inputs"),
-        ("cut=set()", "cut={'weight_c'}", "steps equal the scan: TypeError"),
+        ("return torch.cat([", "x = x + x.mean(1, keepdim=True)\n        return torch.cat([",
+         ": outputs do not depend on later inputs"),
+        ("affine(x, self.w.candidate)", "x @ self.w.state",
+         ", cuts=state: steps equal the scan: TypeError"),
+        ("cut={*config.cuts}", "cut=set()", ": equal functions have equal configs: 6 pairs"),
+        ("z = own_gate(gate)", "z = own_gate(gate) if self.config.gated else 0.5",
+         ", gated=False in recurrent_lm: every parameter learns: cell.w.gate"),
     ],
 )  # fmt: skip
 def test_a_faulty_cell_is_detected(correct, fault, law, own_parts: Path, lmzoo) -> None:
-    (own_parts / "own_fault.py").write_text(CELL.replace(correct, fault))
+    cell = CELL.replace(correct, fault)
+    if "gated" in fault:
+        cell = cell.replace("cuts: Cuts", "gated: bool = True\n        cuts: Cuts")
+    (own_parts / "own_fault.py").write_text(cell)
     code, out, _ = lmzoo("check", own_parts / "own_fault.py", "--failures")
     assert code == 1
-    assert f"fails  cell own_mingru: {law}" in out
+    assert f"fails  cell own_mingru{law}" in out
     assert "holds" not in out.replace("not hold", "")
 
 

@@ -1,4 +1,4 @@
-"""Does the cell of my_study_cell.py lose anything against the minimal gated unit?
+"""What does each part of the cell of my_study_cell.py contribute?
 
 lmzoo sweep my_study.py --dry-run       what would be trained
 lmzoo sweep my_study.py                 on the built-in captions
@@ -11,10 +11,14 @@ from lmzoo import Point, Study, main
 
 STUDY = Study(
     name="my_study",
-    question="Does my cell lose anything against the minimal gated unit?",
+    question="What does each part of my cell contribute?",
     points=(
-        Point("minimal gated unit", "recurrent_lm", {"cell": "mgu"}),
         Point("my cell", "recurrent_lm", {"cell": "my_study_cell"}),
+        Point("without gate", "recurrent_lm", {"cell": {"name": "my_study_cell", "cuts": "gate"}}),
+        Point(
+            "without state", "recurrent_lm", {"cell": {"name": "my_study_cell", "cuts": "state"}}
+        ),
+        Point("minimal gated unit", "recurrent_lm", {"cell": "mgu"}),
     ),
     fields={"model.emission": "vector", "recipe.schedule": "cosine"},
     epochs=6,
