@@ -96,7 +96,7 @@ def parts_code(model: Any, corpus_config: Mapping[str, Any]) -> UserCode:
     """
     name = corpus_config["name"]
     corpus = {CORPORA[name].__module__} if name in CORPORA else set[str]()
-    return user_code(part_modules(model) | corpus)
+    return user_code(part_modules(model) | corpus, loaded=True)
 
 
 def model_facts(config: Mapping[str, Any], task: Task, *, known: bool = False) -> dict[str, Any]:

@@ -44,10 +44,11 @@ def check_function(function: Callable[..., Any]) -> None:
     found: Any = sys.modules.get(getattr(function, "__module__", ""))
     for part in name.split("."):
         found = getattr(found, part, None)
-    if found is not function:
+    same = getattr(found, "__code__", found) is getattr(function, "__code__", function)
+    if not same:  # %autoreload gives an older function the new code
         raise UserError(
             f"function {name or function!r} is not defined at the top of a module, so that no "
-            "worker can import it; define it with `def` in a file"
+            "worker can import it; define it with `def` in a file; after a reload, import it again"
         )
     try:
         known = inspect.signature(function).parameters.values()
@@ -73,7 +74,7 @@ def takes_epochs(function: Callable[..., Any]) -> bool:
 
 def function_code(function: Callable[..., Any]) -> UserCode:
     """Return the files of the function's module, and of those that it imports from its folder."""
-    return user_code({function.__module__})
+    return user_code({function.__module__}, loaded=True)
 
 
 def function_facts(function: Callable[..., Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ The settings of a program have names without a section: `lr`, where a row of the
 `recipe.lr`. In a study with both, each point takes its own.
 """
 
+import functools
 import hashlib
 import json
 import math
@@ -48,6 +49,10 @@ class ProgramPoint(Trainable):
 
     @property
     def code(self) -> UserCode:
+        return self._code
+
+    @functools.cached_property
+    def _code(self) -> UserCode:
         own = isinstance(self.program, Command)
         return UserCode() if own else function_code(self.program)
 

@@ -17,6 +17,7 @@ from lmzoo import zoo
 from lmzoo.base.command_line import SECTIONS, nest_settings
 from lmzoo.base.config import add_defaults, to_dict
 from lmzoo.base.errors import UserError, near
+from lmzoo.base.registry import part_modules
 from lmzoo.base.search_space import Choice, Range, ranges
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import MODELS, LanguageModel
@@ -57,17 +58,21 @@ class RowPoint(Trainable):
 
     def run_config(self, setting: Settings, seed: int) -> dict[str, Any]:
         model, recipe = self.with_setting(setting)
-        known = self._known if model is self.model else None
+        known = self._known if model is self.model else (MODELS.dump(model), self._code_of(model))
         return identity_config(model, recipe, self.corpus, self.corpus_config, seed, known)
 
     @functools.cached_property
     def _known(self) -> tuple[Mapping[str, Any], UserCode]:
-        """The fields of the model and the code, which hundreds of settings share."""
-        return MODELS.dump(self.model), self.code
+        """The fields of the model and the code with which the sweep began."""
+        return MODELS.dump(self.model), parts_code(self.model, self.corpus_config)
+
+    def _code_of(self, model: Any) -> UserCode:
+        same_parts = part_modules(model) == part_modules(self.model)
+        return self.code if same_parts else parts_code(model, self.corpus_config)
 
     @property
     def code(self) -> UserCode:
-        return parts_code(self.model, self.corpus_config)
+        return self._known[1]
 
     def facts(self, *, known: bool = False) -> Mapping[str, Any]:
         return model_facts({"model": MODELS.dump(self.model)}, self.corpus.task, known=known)

@@ -32,6 +32,7 @@ from lmzoo.base import own_parts as plugins
 from lmzoo.base.environment import begin_study
 from lmzoo.base.errors import UserError
 from lmzoo.base.foreign import all_below, below, checked, read_regular
+from lmzoo.lab.store.loaded_code import check_loaded
 from lmzoo.lab.store.local import Store, temporary_folder
 from lmzoo.lab.store.records import USER_CODE
 from lmzoo.lab.store.trust import digest_of, is_trusted, trust
@@ -72,12 +73,18 @@ def files_hash(files: Files) -> str:
     return digest_of(files.items())[:12]
 
 
-def user_code(modules: Iterable[str]) -> UserCode:
-    """Return the code of those modules that are outside the package; each must have a file."""
+def user_code(modules: Iterable[str], *, loaded: bool = False) -> UserCode:
+    """Return the code of those modules that are outside the package; each must have a file.
+
+    `loaded`: a `UserError` says that this process has imported other code.
+    """
     code = UserCode()
     for name in sorted(set(modules)):
         if name.partition(".")[0] != PACKAGE:
-            code |= _module_code(name)
+            own = _module_code(name)
+            if loaded:
+                check_loaded(Path(*own.modules.values()), own.files)
+            code |= own
     return code
 
 
@@ -175,9 +182,8 @@ def import_shipped(code: UserCode) -> None:
     load(code.facts, folder / USER_CODE, own=True)
 
 
-@functools.cache
 def _module_code(name: str) -> UserCode:
-    """Return the code of an imported module. Cached: a process does not import a module again."""
+    """Return the code of an imported module as its files are now."""
     module = sys.modules[name]
     path = Path(getattr(module, "__file__", None) or "").resolve()
     if not path.is_file():
@@ -220,6 +226,7 @@ def _module_files(root: Path, name: str) -> list[Path]:
     return [path for path in parts if path.is_file()]
 
 
+@functools.cache
 def _imports(source: bytes) -> set[str]:
     """Return the names that a file imports from other modules, relative imports excluded."""
     try:

@@ -1,6 +1,7 @@
 """The code of a user's parts: which files it has, its identity, and how it is imported again."""
 
 import contextlib
+import importlib
 import marshal
 import sys
 from importlib import import_module
@@ -17,17 +18,12 @@ from lmzoo.data.corpus import open_corpus
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import USER_CODE
 from lmzoo.lab.store.trust import is_trusted, trust, trust_file
-from lmzoo.lab.store.user_code import UserCode, _module_code, load, save, user_code
+from lmzoo.lab.store.user_code import UserCode, load, save, user_code
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.run import identity_config
 from tests.own_part_files import own_parts as own_parts
 
 FILES = {"own_mingru.py", "own_gate.py"}
-
-
-@pytest.fixture(autouse=True)
-def forget_files() -> None:
-    _module_code.cache_clear()
 
 
 @pytest.fixture
@@ -38,7 +34,6 @@ def code(own_parts: Path) -> UserCode:
 
 def forget(*modules: str) -> None:
     """Behave like another process, which has imported none of these modules."""
-    _module_code.cache_clear()
     for name in modules:
         del sys.modules[name]
 
@@ -52,7 +47,6 @@ def test_only_these_files_change_the_hash(code: UserCode, own_parts: Path) -> No
     for name, changes in {"own_study.py": False, "own_gate.py": True}.items():
         with (own_parts / name).open("a") as file:
             file.write("# changed\n")
-        _module_code.cache_clear()
         assert (user_code(["own_mingru"]).hash != code.hash) is changes
 
 
@@ -75,7 +69,6 @@ def test_a_script_has_the_name_of_its_file_and_a_notebook_is_refused(
     script.__spec__ = None
     monkeypatch.setitem(sys.modules, "__main__", script)
     assert user_code(["__main__"]).facts["modules"] == {"own_mingru": str(own_parts)}
-    _module_code.cache_clear()
     monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
     with pytest.raises(UserError, match="defined in __main__, which is not a file"):
         user_code(["__main__"])
@@ -94,12 +87,12 @@ def test_the_identity_of_a_run_contains_the_code(own_parts: Path) -> None:
     first = config("own_mingru")
     assert first[USER_CODE]["modules"] == {"own_mingru": str(own_parts)}
     (own_parts / "own_gate.py").write_text("from torch import sigmoid as gate\n")
-    _module_code.cache_clear()
+    importlib.reload(sys.modules["own_gate"])
+    importlib.reload(sys.modules["own_mingru"])
     second = config("own_mingru")
     assert second["run"] != first["run"]
     own_parts.rename(own_parts.with_name("moved"))
     sys.modules["own_mingru"].__file__ = str(own_parts.with_name("moved") / "own_mingru.py")
-    _module_code.cache_clear()
     assert config("own_mingru")["run"] == second["run"], "the folder is no part of the identity"
 
 
@@ -211,3 +204,35 @@ def test_trust_is_a_private_file_in_the_home_of_an_account(mode, tmp_path, monke
     assert [is_trusted("first"), is_trusted("second")] == [mode == 0o600, True]
     monkeypatch.setattr("os.geteuid", lambda: 12345)
     assert not is_trusted("second")
+
+
+def test_code_is_what_runs_now_and_a_file_that_is_not_loaded_again_is_refused(
+    tmp_path, monkeypatch
+):
+    def write(name: str, text: str) -> None:
+        (tmp_path / name).write_text(text)
+        importlib.invalidate_caches()
+
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.syspath_prepend(tmp_path)
+    text = "from edited_part import f\nX = {}\nclass A:\n    def g(self):\n        return X\n"
+    part_text = "def f():\n    return {}\n"
+    write("edited_part.py", part_text.format(1))
+    write("edited.py", text.format(1))
+    edited = importlib.import_module("edited")
+    part = sys.modules["edited_part"]
+    hashes = {user_code(["edited"], loaded=True).hash}
+    for name, changed in {"edited_part": part_text.format(2), "edited": text.format(2)}.items():
+        write(f"{name}.py", changed)
+        with pytest.raises(UserError, match=rf"{name}.py has .* importlib.reload\({name}\)"):
+            user_code(["edited"], loaded=True)
+        importlib.reload(part)
+        importlib.reload(edited)
+        hashes.add(user_code(["edited"], loaded=True).hash)
+    assert len(hashes) == 3
+    write("edited.py", f"# a comment\n{text.format(2)}")
+    user_code(["edited"], loaded=True)
+    write("edited_part.py", part_text.format(3))
+    importlib.reload(part)
+    with pytest.raises(UserError, match=r"reload\(edited\)"):  # it has the older `f`
+        user_code(["edited"], loaded=True)

@@ -1,0 +1,83 @@
+"""Whether the code that this process has imported is that of its files now.
+
+A notebook edits a file, and may not load it again. Functions are compared with those that the file
+defines. Python keeps nothing of the rest of a module, such as its constants: it is compared with
+that of the first call after the import. Standard library only.
+"""
+
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from lmzoo.base.errors import UserError
+
+_SEEN: dict[str, tuple[object, Any]] = {}
+"""Module -> its spec, which a reload replaces, and its code outside of functions."""
+
+
+def check_loaded(root: Path, files: Mapping[str, bytes]) -> None:
+    """Raise a `UserError` if a module was imported from other content of its file."""
+    imported: dict[str, ModuleType] = {}
+    changed: list[tuple[bool, str]] = []
+    """Whether only what a module imports has changed, and its name."""
+    written: dict[tuple[str, str], list[Any]] = {}
+    for relative, content in files.items():
+        name = relative.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        module = sys.modules.get(name)
+        # Another loader, such as that of pytest, compiles other code.
+        if module is None or type(module.__loader__) is not SourceFileLoader:
+            continue
+        imported[name] = module
+        whole = compile(content, relative, "exec", dont_inherit=True)
+        for code in _codes(whole):
+            written.setdefault((name, code.co_qualname), []).append(_plain(code))
+        rest = _plain(whole, functions=False)
+        spec, seen = _SEEN.get(name, (None, None))
+        if spec is not module.__spec__:
+            _SEEN[name] = module.__spec__, rest
+        elif seen != rest:
+            changed.append((False, name))
+    for name, module in imported.items():
+        for function in _functions(module):
+            code = function.__code__
+            known = written.get((function.__module__, code.co_qualname))
+            if known and _plain(code) not in known:
+                changed.append((function.__module__ != name, name))
+    for _, name in sorted(changed):
+        raise UserError(
+            f"{imported[name].__file__} has changed since it was imported; "
+            f"call importlib.reload({name}), and repeat what uses it"
+        )
+
+
+def _plain(code: CodeType, *, functions: bool = True) -> Any:
+    """Return what code does, without its lines; perhaps without the functions inside."""
+    constants = []
+    for value in code.co_consts:
+        if not isinstance(value, CodeType):
+            constants.append((type(value), value))
+        elif functions or not value.co_flags & inspect.CO_OPTIMIZED:  # a class is not optimised
+            constants.append(_plain(value, functions=functions))
+    return code.co_code, code.co_names, code.co_varnames, constants
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for value in code.co_consts:
+        if isinstance(value, CodeType):
+            yield from _codes(value)
+
+
+def _functions(owner: Any) -> Iterator[FunctionType]:
+    """Yield the functions in the names of a module, and in those of its classes."""
+    home = getattr(owner, "__module__", owner.__name__)
+    for value in vars(owner).values():
+        function = inspect.unwrap(getattr(value, "__func__", getattr(value, "fget", value)))
+        if isinstance(function, FunctionType):
+            yield function
+        elif isinstance(function, type) and function.__module__ == home:
+            yield from _functions(function)
