@@ -9,15 +9,12 @@
 
 import os
 import secrets
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 CLUSTER_CONFIG = "~/ray_bootstrap_config.yaml"
 """The config of a cluster, which `ray up` writes on its head only."""
 TOKEN_FILE = "~/.ray/auth_token"
-RAY_ALREADY_IMPORTED = "ray" in sys.modules
-"""Whether Ray was imported before this module, too early to read `ray_environment`."""
 
 
 def ray_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,9 +1,16 @@
-"""Starts Ray on this machine, or joins the cluster in RAY_ADDRESS."""
+"""Starts Ray on this machine, or joins the cluster in RAY_ADDRESS, or the Ray of this process.
+
+A Ray that the process has started is used and left as it is: actors have no name or a namespace of
+their own. Ray reads its settings when it is imported. A notebook may import it before, and starts
+its own afterwards. So the settings of a sweep are set in the imported Ray, too, and restored.
+"""
 
 import contextlib
 import errno
+import json
 import logging
 import os
+import random
 import re
 import resource
 import shutil
@@ -23,18 +30,20 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.restored import quiet, variables
 from lmzoo.base.stops import STOPS
 from lmzoo.lab.cluster import forks
-from lmzoo.lab.cluster.address import RAY_ALREADY_IMPORTED, ray_environment
+from lmzoo.lab.cluster.address import ray_environment
 from lmzoo.lab.store.local import delete_abandoned, is_alive, temporary_folder
 
 VARIABLES = ray_environment(os.environ)
-"""Set while Ray is imported, and as long as it runs."""
+"""Set as long as Ray runs."""
 _RAY_ADDRESS = {**os.environ, **VARIABLES}.get("RAY_ADDRESS", "")
+AUTH_MODE = "RAY_AUTH_MODE"
 
-with variables(VARIABLES):
+with variables({name: text for name, text in VARIABLES.items() if name != AUTH_MODE}):
     import ray
-    from ray._private import services
+    from ray._private import ray_constants, services
     from ray._private import worker as ray_worker
     from ray._private.utils import get_num_cpus
+    from ray._raylet import AuthenticationTokenLoader, Config  # pyright: ignore
 
 _FORKS: dict[Path, "subprocess.Popen[bytes]"] = {}
 """Folder -> the server that forks the workers of this machine, once it is started."""
@@ -75,17 +84,61 @@ QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 _EARLY: list[tuple[ThreadPoolExecutor, Future[None]]] = []
 """What `begin` has started and `cluster` has not taken over."""
 _ABANDONED = threading.Event()
+_GUEST = threading.Event()
+"""Whether the sweep uses a Ray that is not its own."""
 _CHANGED = contextlib.ExitStack()
 """What `begin` has changed in this process, which `_disconnect` restores."""
 
 
 def begin() -> None:
     """Start Ray, or join the cluster, in a thread; `abandon` ends it if there is no use for it."""
-    _CHANGED.enter_context(variables(VARIABLES))
+    _CHANGED.callback(random.setstate, random.getstate())  # Ray draws from it
     _CHANGED.enter_context(quiet("ray", "ray.tune", level=logging.ERROR))
     executor = ThreadPoolExecutor(2)
+    if ray.is_initialized():
+        _CHANGED.enter_context(_as_guest())
+        _EARLY.append((executor, executor.submit(lambda: None)))
+        return
+    _CHANGED.enter_context(_own_settings())
     _EARLY.append((executor, executor.submit(_join if ADDRESS else _start, QUIET)))
     STOPS.install()  # the import of Ray has installed handlers
+
+
+@contextlib.contextmanager
+def _as_guest() -> Iterator[None]:
+    """Use the Ray that the process has started."""
+    global ADDRESS
+    before = ADDRESS
+    ADDRESS = ray.get_runtime_context().gcs_address
+    _GUEST.set()
+    try:
+        yield
+    finally:
+        ADDRESS = before
+        _GUEST.clear()
+
+
+@contextlib.contextmanager
+def _own_settings() -> Iterator[None]:
+    """Set the variables of a sweep, and what Ray has read of them at its import."""
+    mode = os.environ.get(AUTH_MODE, "disabled")
+    names = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "ENABLE_RAY_CLUSTER"}
+    constants = {names.get(name, name) for name, text in VARIABLES.items() if text == "0"}
+    owner: Any = ray_constants.__dict__
+    before = {name: owner[name] for name in constants}
+    try:
+        with variables(VARIABLES):
+            _authenticate(os.environ.get(AUTH_MODE, mode))
+            owner.update(dict.fromkeys(constants, False))
+            yield
+    finally:
+        owner.update(before)
+        _authenticate(mode)
+
+
+def _authenticate(mode: str) -> None:
+    Config.initialize(json.dumps({"AUTH_MODE": mode}))
+    AuthenticationTokenLoader.instance().reset_cache()
 
 
 def abandon() -> None:
@@ -125,6 +178,9 @@ def cluster(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
 
 def _disconnect() -> None:
     """Leave Ray. Its core takes the handler of SIGTERM with it, some seconds before the end."""
+    if _GUEST.is_set():
+        _CHANGED.close()
+        return
     node = getattr(ray_worker, "_global_node", None)
     if node is not None:
         kill_all = node.kill_all_processes
@@ -183,7 +239,9 @@ def is_ray_unusable() -> bool:
 
 
 def kill_local_ray() -> None:
-    """Kill the Ray that this process started, without waiting for anything."""
+    """Kill the Ray that this sweep started, without waiting for anything."""
+    if _GUEST.is_set():
+        return
     node = getattr(ray_worker, "_global_node", None)
     with contextlib.suppress(Exception):
         if node is not None:
@@ -193,11 +251,6 @@ def kill_local_ray() -> None:
 
 def _start(quiet: Mapping[str, Any]) -> None:
     """Start Ray; on a busy machine its processes may time out, so it is attempted several times."""
-    if RAY_ALREADY_IMPORTED:  # Ray's processes would reject this one, and it would wait forever
-        raise UserError(
-            "ray was imported before lmzoo.lab.sweep, which sets Ray's access token; "
-            "remove `import ray` from the study, or put it inside a function"
-        )
     check_temporary_folder(os.environ)
     delete_abandoned_sessions(Path(_temporary_folder(os.environ)) / "ray")
     if text := short_of_limits("Ray"):

@@ -23,7 +23,6 @@ def replace_init(monkeypatch):
 
     def replace(init) -> None:
         monkeypatch.setattr(clusters, "ADDRESS", "")
-        monkeypatch.setattr(clusters, "RAY_ALREADY_IMPORTED", False)  # by other tests
         monkeypatch.setattr(clusters.ray, "init", init)
         monkeypatch.setattr(clusters.forks, "start_server", Mock(side_effect=OSError))
 
@@ -166,12 +165,17 @@ def test_ray_is_started_once_before_it_is_needed_and_ended_if_it_is_not(replace_
     assert log[4:] == ["fails", "ended"]
 
 
-def test_a_study_that_imports_ray_first_is_refused(replace_init, monkeypatch):
-    """Ray would start with a token that this process never read, and wait forever."""
-    replace_init(lambda **_: pytest.fail("it starts"))
-    monkeypatch.setattr(clusters, "RAY_ALREADY_IMPORTED", True)
-    with pytest.raises(UserError, match=r"^ray was imported before"), clusters.cluster():
-        pytest.fail("it starts")
+def test_the_ray_of_the_process_is_used_and_stays(replace_init, monkeypatch):
+    replace_init(lambda **_: pytest.fail("another one starts"))
+    monkeypatch.setattr(clusters.ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(clusters.ray, "get_runtime_context", lambda: Mock(gcs_address="here:1"))
+    monkeypatch.setattr(clusters.ray, "shutdown", lambda: pytest.fail("it ends"))
+    before = dict(os.environ)
+    with clusters.cluster():
+        assert clusters.ADDRESS == "here:1"
+        assert dict(os.environ) == before
+        clusters.kill_local_ray()
+    assert clusters.ADDRESS == ""
 
 
 @pytest.mark.parametrize(
