@@ -14,6 +14,7 @@ import contextlib
 import importlib
 import inspect
 import os
+import random
 import sys
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -25,6 +26,8 @@ import torch
 
 from lmzoo.base.environment import environment
 from lmzoo.base.errors import UserError
+from lmzoo.base.seeds import derive_seed
+from lmzoo.lab.store.opened import Files, noted, own_log, read_log
 from lmzoo.lab.store.pack_files import RUN
 from lmzoo.lab.store.records import Record
 from lmzoo.lab.store.user_code import UserCode, user_code
@@ -88,6 +91,7 @@ class FunctionRun(ProgramRun):
     """A run of a function."""
 
     _reports: Any = None
+    loaded = (".py",)
 
     def start(self, budget: int) -> Iterator[Report]:
         """Call the function, and yield what it reports."""
@@ -99,6 +103,7 @@ class FunctionRun(ProgramRun):
             "settings": dict(self.config["recipe"]), "seed": self.config["seed"],
             "resume": self.training.state, "epochs": budget,
         }  # fmt: skip
+        _seed_generators(derive_seed(given["seed"], self.epoch))
         try:
             with _as_before():
                 yield from self._reported(function, given)
@@ -134,7 +139,7 @@ class FunctionRun(ProgramRun):
         """Wait for the next report; what the function prints goes into the folder of the run."""
         process = os.getpid()
         try:
-            with printed_into(self.folder.path):
+            with printed_into(self.folder.path), noted():
                 super().train_epoch(budget)
         finally:
             if os.getpid() != process:  # a child that it forked, which has returned or failed
@@ -143,6 +148,9 @@ class FunctionRun(ProgramRun):
     def environment(self) -> dict[str, Any]:
         module = self.config["model"]["function"].partition(":")[0]
         return environment(sys.modules, user_code({module}).files.values())
+
+    def read_files(self) -> Files:
+        return read_log(own_log(), self.where)
 
     @property
     def has_state(self) -> bool:
@@ -175,6 +183,13 @@ class FunctionRun(ProgramRun):
         own = self.training
         own.epoch, own.record, own.state = saved["epoch"], saved["record"], _arrays(saved["state"])
         return saved["records"]
+
+
+def _seed_generators(seed: int) -> None:
+    """Seed what a function may draw from without a seed of its own."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)  # also those of GPUs
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ import gc
 import json
 import math
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -17,10 +18,11 @@ import torch
 from hypothesis import strategies as st
 
 from lmzoo import Point, Study
-from lmzoo.base.errors import UserError
+from lmzoo.base.errors import ProgramError, UserError
 from lmzoo.base.search_space import Choice, FloatRange
 from lmzoo.lab.analysis.load import read_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
+from lmzoo.lab.store.opened import SEEN
 from lmzoo.lab.store.records import RunFolder, epoch_records
 from lmzoo.lab.study import output
 from lmzoo.lab.study.commands import Command, CommandRun
@@ -468,6 +470,87 @@ def test_what_a_function_sets_for_the_process_ends_with_its_run(tmp_path):
 def test_what_a_study_of_programs_refuses(point, changes, message):
     with pytest.raises(UserError, match=message.replace("{", r"\{")):
         resolve(own_study((point,), **changes), None, None)
+
+
+DATA = """import json, os
+x = float(open("data.csv").read()) + int(os.environ["LMZOO_SEED"]) / 8
+for e in (1, 2):
+    print(json.dumps({"epoch": e, "valid": x, "test": x}))
+"""
+
+
+@pytest.fixture
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(DATA)
+    (tmp_path / "data.csv").write_text("1")
+    SEEN.clear()
+    return tmp_path
+
+
+@pytest.mark.parametrize("file", ["own.py", "data.csv"])
+def test_a_run_whose_files_change_has_no_result(file, own_folder):
+    command = Command(f"{sys.executable} own.py {{seed}}")
+    run = run_of(command, own_folder / "store", {})
+    run.train_epoch(2)
+    run.save_epoch()
+    before = Path(file).read_text()
+    Path(file).write_text(before + "\n")
+    with pytest.raises(ProgramError, match=f"{file} has changed since the sweep began"):
+        run.train_epoch(2)
+    run.close()
+    assert not run.folder.records()
+    Path(file).write_text(before)
+    assert trained(run_of(command, own_folder / "store", {}), 2) == [1.0, 1.0]
+
+
+def test_a_file_that_was_read_is_a_part_of_the_identity(own_folder, caplog):
+    study = own_study((Point("a", Command(f"{sys.executable} own.py {{seed}}")),),
+                      search={}, epochs=2, samples=1)  # fmt: skip
+    said = "a: runs are trained again, because data.csv has changed"
+    for value, line in ((1, ""), (3, said), (1, "")):
+        Path("data.csv").write_text(str(value))
+        SEEN.clear()
+        caplog.clear()
+        fleet_sweep(study, None, None, own_folder / "store", workers=1)
+        (row,) = table(own_folder / "store").to_dicts()
+        assert row["loss"] == pytest.approx(value + 1.5 / 8)
+        assert caplog.messages == [line] * bool(line)
+
+
+def test_files_and_places_of_a_command_are_declared(own_folder):
+    assert Command("own {seed}", files=("*.csv",)).facts()["files"].keys() == {"data.csv"}
+    with pytest.raises(UserError, match="names no file"):
+        Command("own {seed}", files=("*.R",)).facts()
+    for place in ({"csv": "m.csv"}, {"tensorboard": "runs/{seed}"}):
+        with pytest.raises(UserError, match=r"runs would share .*; write \{folder\}/"):
+            Command("own {seed}", **place).check({})
+    Command("own $LMZOO_SEED").check({})
+
+
+def test_what_an_earlier_process_wrote_does_not_count(tmp_path):
+    text = "import sys\nopen(sys.argv[2], 'a').write('1,3\\n')"
+    command = Command(script_of(tmp_path, text) + " {folder}/m.csv", csv="{folder}/m.csv")
+    run = run_of(command, tmp_path / "store", {})
+    (run.folder.path / "state").mkdir(parents=True)
+    (run.folder.path / "state/m.csv").write_text("epoch,valid\n1,9\n")
+    assert trained(run, 1) == [3.0]
+
+
+def unseeded(settings, seed):
+    draws = random.random(), float(np.random.rand()), float(torch.rand(()))
+    yield {"epoch": 1, "valid": 1.0, **dict(zip("abc", draws, strict=True))}
+
+
+def test_functions_draw_from_the_seed_of_their_run(tmp_path):
+    found = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        run = run_of(unseeded, tmp_path / name, {})
+        run.config = {**run.config, "seed": seed}
+        trained(run, 1)
+        found.append([run.training.record["metrics"][key] for key in "abc"])
+    assert found[0] == found[1]
+    assert not {*found[0]} & {*found[2]}
 
 
 def test_the_identity_has_the_code_and_the_files(tmp_path, monkeypatch):

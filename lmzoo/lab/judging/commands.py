@@ -18,16 +18,16 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from lmzoo.base.environment import Environment, counted, differences, environment
-from lmzoo.base.errors import UserError, described_output, near
+from lmzoo.base.errors import ProgramError, UserError, described_output, near
 from lmzoo.base.printed import check_whole, with_digits
-from lmzoo.base.shell import command_sources, named_files
+from lmzoo.base.shell import command_sources, named_files, noticed
 from lmzoo.lab.judging.stream import Stream, checked_line, checked_object, read_objects
 from lmzoo.lab.judging.texts import SAME, flat_row, number, objects
 from lmzoo.lab.statistics.compared import (
@@ -43,6 +43,18 @@ from lmzoo.lab.statistics.compared import (
 )  # fmt: skip
 from lmzoo.lab.statistics.stream import keep_looks
 from lmzoo.lab.store.local import Store
+from lmzoo.lab.store.opened import (
+    SEEN,
+    Files,
+    changes,
+    check_files,
+    digest,
+    inputs,
+    new_log,
+    read_log,
+    variables,
+    with_hook,
+)
 from lmzoo.lab.store.records import LARGEST
 
 RUNS, LOOKS = "runs.jsonl", "looks.json"
@@ -114,6 +126,16 @@ class Arm:
     folder: Path
     metric: Metric
     commit: str = ""
+    changed: Files = field(default_factory=dict)
+    """Files that its earlier runs have read, and that have other content now."""
+    log: Path = field(default_factory=new_log)
+    """Where Python notes what the last run has read."""
+
+    @functools.cached_property
+    def files(self) -> Files:
+        """The files of its identity, and their digests before it writes them."""
+        names = () if self.commit else named_files(self.command, self.folder)
+        return {**{name: digest(self.folder / name) for name in names}, **self.changed}
 
     @functools.cached_property
     def environment(self) -> dict[str, Any]:
@@ -122,28 +144,41 @@ class Arm:
 
     @functools.cached_property
     def identity(self) -> str:
-        """A hash of the command, its files before it writes them, the commit and the metric.
+        """A hash of the command, its files, the commit and the metric.
 
         Packages and variables count: base and candidate are measured in one environment.
         """
         own = {name: self.environment.get(name) for name in ("python", "packages", "variables")}
-        words = f"{self.command}\0{self.commit}\0{self.metric}{counted(own, program=True)}"
-        digest = hashlib.sha256(words.encode())
-        for file in () if self.commit else named_files(self.command, self.folder):
-            digest.update((self.folder / file).read_bytes())
-        return digest.hexdigest()[:16]
+        known = str(counted(own, program=True))
+        parts = [self.command, self.commit, str(self.metric), known, *self.files.values()]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+    def read_files(self) -> Files:
+        """Return the files that the last run has read."""
+        return read_log(self.log, self.folder)
 
     def run(self, seed: int, say: Callable[[str], None] = lambda _: None) -> float:
         """Run the command with a seed and return its metric; say that it printed a traceback.
 
-        A `UserError` has the last line of its stderr, or says that it printed no metric.
+        A `UserError` has the last line of its stderr, or says that it printed no metric, or that
+        its files have changed.
         """
-        command = self.command.replace(SEED, str(seed))
+        try:
+            check_files(self.files, {}, self.folder)
+            value = self._run(seed, say)
+            check_files(self.files, self.read_files(), self.folder)
+        except ProgramError as error:
+            raise UserError(f"{self.name}, seed {seed}: {error}") from None
+        return value
+
+    def _run(self, seed: int, say: Callable[[str], None]) -> float:
+        command = with_hook(self.command.replace(SEED, str(seed)))
+        own = {"LMZOO_SEED": str(seed), **variables(self.log)}
         # Files, not pipes: a child in the background may hold a pipe for ever.
         with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
             process = subprocess.Popen(
                 command, shell=True, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=stdout,
-                stderr=stderr, start_new_session=True,
+                stderr=stderr, start_new_session=True, env={**os.environ, **own},
             )  # fmt: skip
             try:
                 process.wait()
@@ -175,7 +210,7 @@ def _printed(file: IO[bytes]) -> str:
 
 
 RUN_KEYS = frozenset(
-    {"arm", "name", "command", "commit", "seed", "value", "seconds", "environment"}
+    {"arm", "name", "command", "commit", "seed", "value", "seconds", "environment", "files"}
 )
 
 
@@ -191,10 +226,13 @@ class Results:
         """Identity of an arm and seed -> metric; a pending run has none."""
         self._known: dict[tuple[str, str], Environment] = {}
         """Name and command of an arm -> the environment of its last run."""
+        self.read: dict[str, dict[str, str]] = {}
+        """Identity of an arm -> files that its runs have read."""
         for row in rows:
             try:
                 self.values[row["arm"], row["seed"]] = float(row["value"])
                 self._known[row["name"], row["command"]] = row["environment"]
+                self.read.setdefault(row["arm"], {}).update(row["files"])
             except (TypeError, ValueError):
                 damaged += 1
         if damaged:
@@ -205,7 +243,7 @@ class Results:
         row = {
             "arm": arm.identity, "name": arm.name, "command": arm.command, "commit": arm.commit,
             "seed": seed, "value": str(value), "seconds": round(seconds, 3),
-            "environment": arm.environment,
+            "environment": arm.environment, "files": inputs(arm.read_files()),
         }  # fmt: skip
         self.store.append(RUNS, checked_line(row))
         self.values[arm.identity, seed] = value
@@ -215,6 +253,17 @@ class Results:
         then = self._known.get((arm.name, arm.command), {})
         for name, (old, new) in differences(then, arm.environment, program=True).items():
             say(f"{arm.name} is measured again: {name} was {old}, and is {new}")
+
+    def of_now(self, arm: Arm, say: Callable[[str], None]) -> Arm:
+        """Return the arm with the files that its runs have read, as they are now."""
+        read = self.read.get(arm.identity)
+        changed = changes(read or {}, arm.folder)
+        if not changed:
+            if text := noticed(arm.command, arm.files, noted=read != {}):
+                say(f"{arm.name}: {text}")
+            return arm
+        say(f"{arm.name} is measured again: {', '.join(changed)} has changed")
+        return self.of_now(replace(arm, changed={**arm.changed, **changed}), say)
 
     def plan(self, pair: str, most: int) -> tuple[Look, ...]:
         """Return the looks for at most this number of seeds, after those of an earlier judge."""
@@ -251,6 +300,8 @@ def judge_commands(
     With `stream`, the candidate is the next one of the series in the folder of the results. A
     `UserError` says that a command failed, or that an argument is out of range.
     """
+    SEEN.clear()
+    base, candidate = (results.of_now(arm, say) for arm in (base, candidate))
     arms = (base, candidate)
     _check_arguments(arms, margin, max_seeds, minutes)
     for arm in arms:

@@ -12,6 +12,7 @@ that decides its result, so a finished run is never trained again. Every event h
             accuracy, sequence_accuracy: in a task; report: further numbers of some models
     end     status: finished | pruned | diverged | failed; `reason`; nodes: where it failed;
             time: when it was written, UTC; environment: what differs from that of the config
+    files   files: what a program has read up to this epoch, path -> digest
     note    `reason`: a fact for the reader, for example that a checkpoint was damaged
 
 Numbers are finite or null, so every line is valid JSON. Its last field, `crc`, is the CRC-32 of the
@@ -73,6 +74,8 @@ PROGRAM = "program"
 """Key of a config whose run is trained by a function or a command of the user; says which."""
 ENVIRONMENT = "environment"
 """Key of a config, and of an end: `lmzoo/base/environment.py`. That of an end has what differs."""
+FILES = "files"
+"""Key of a config: files that an earlier run has read, and that had other content; and an event."""
 USER_CODE = "user_code"
 """Key of a config with parts from outside the package, and the folder of their files."""
 OTHERS = (USER_CODE, BOARD, TRACKING, TUNE)
@@ -82,6 +85,8 @@ OTHERS = (USER_CODE, BOARD, TRACKING, TUNE)
 def run_identity(run: Mapping[str, Any]) -> str:
     """Return the identity of a run, 12 digits: a hash of `IDENTITY_FIELDS` and the user's code."""
     fields = {key: run[key] for key in IDENTITY_FIELDS}
+    if FILES in run:
+        fields[FILES] = run[FILES]
     if USER_CODE in run:
         fields[USER_CODE] = run[USER_CODE]["hash"]
     text = json.dumps(fields, sort_keys=True, allow_nan=False)

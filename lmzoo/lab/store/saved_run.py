@@ -162,6 +162,12 @@ class SavedRun(ABC):
         finally:
             self._locks.close()
 
+    def start_over(self) -> None:
+        """Drop its records and checkpoints; it must then be closed."""
+        self._unsaved = None
+        self._collected, self._in_pack = [], 0
+        self._submit(self.folder.start_over)
+
     def _open(self, config: Mapping[str, Any], *, new: bool) -> None:
         if not new:
             self.folder.store.take_over(RECORDS)

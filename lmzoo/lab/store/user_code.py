@@ -34,6 +34,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.foreign import all_below, below, checked, read_regular
 from lmzoo.lab.store.loaded_code import check_loaded
 from lmzoo.lab.store.local import Store, temporary_folder
+from lmzoo.lab.store.opened import noted
 from lmzoo.lab.store.records import USER_CODE
 from lmzoo.lab.store.trust import digest_of, is_trusted, trust
 
@@ -179,7 +180,8 @@ def import_shipped(code: UserCode) -> None:
     begin_study()
     folder = temporary_folder("code")  # until the process ends: a module may import late
     save(code, Store(folder))
-    load(code.facts, folder / USER_CODE, own=True)
+    with noted():
+        load(code.facts, folder / USER_CODE, own=True)
 
 
 def _module_code(name: str) -> UserCode:

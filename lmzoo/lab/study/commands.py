@@ -22,7 +22,6 @@ no state begins again. `output.txt` in the run's folder has all that it printed.
 
 import contextlib
 import csv
-import hashlib
 import io
 import os
 import re
@@ -33,6 +32,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +40,15 @@ from lmzoo.base.environment import environment
 from lmzoo.base.errors import ProgramError, UserError, described_output, near
 from lmzoo.base.printed import check_whole, json_value, with_digits
 from lmzoo.base.shell import command_sources, named_files
+from lmzoo.lab.store.opened import Files, digest, read_log, variables, with_hook
 from lmzoo.lab.study.output import OUTPUT
 from lmzoo.lab.study.programs import ProgramRun, Report
 
 FOLDER = "LMZOO_FOLDER"
 """Environment variable with the folder of the run's state."""
-STATE = "state"
+SEED = "LMZOO_SEED"
+"""Environment variable with the seed."""
+STATE, OPENED = "state", "opened.txt"
 SHORTEST, LONGEST = 0.02, 0.5
 """Seconds between two looks at what a program has reported; they grow while there is nothing."""
 GIVEN = ("seed", "epochs", "folder")
@@ -69,13 +72,18 @@ class Command:
     """The number of the first epoch in the program's reports."""
     every: int = 1
     """Steps that are one epoch, for a program that reports steps; other steps are left out."""
+    files: tuple[str, ...] = ()
+    """Further files that decide its results, as patterns: `conf/*.yaml`."""
 
     def check(self, settings: Mapping[str, Any]) -> None:
         """Raise a `UserError` unless the command uses the seed, all settings, and no more."""
         if sum(map(bool, (self.pattern, self.csv, self.tensorboard))) > 1:
             raise UserError(f"command {self.text!r}: give one of pattern, csv and tensorboard")
+        if (place := self.csv + self.tensorboard) and "{folder}" not in place:
+            own = f"write {{folder}}/{Path(place).name}, and give the program {{folder}}"
+            raise UserError(f"command {self.text!r}: runs would share {place!r}; {own}")
         names = set(NAME.findall(self.text))
-        if "seed" not in names:
+        if "seed" not in names and SEED not in self.text:
             raise UserError(f"command {self.text!r} has no {{seed}}; write it where the seed goes")
         for name in sorted(names - {*GIVEN, *settings}):
             hint = near(name, settings)
@@ -108,8 +116,14 @@ class Command:
 
     def facts(self) -> dict[str, Any]:
         """Return what decides the results: the text, the reading, the files that it names."""
-        named = {name: Path(name).read_bytes() for name in named_files(self.text, Path())}
-        files = {name: hashlib.sha256(content).hexdigest() for name, content in named.items()}
+        here = Path.cwd()
+        names = named_files(self.text, here)
+        for pattern in self.files:
+            found = sorted(glob(pattern, recursive=True))  # noqa: PTH207
+            if not found:
+                raise UserError(f"command {self.text!r}: files={pattern!r} names no file")
+            names += found
+        files = {name: digest(here / name) for name in names}
         read = {k: v for k, v in asdict(self).items() if v != getattr(Command, k, self.text)}
         return {"name": "command", "command": self.text, "read": read, "files": files}
 
@@ -125,23 +139,25 @@ class CommandRun(ProgramRun):
         state.mkdir(parents=True, exist_ok=True)
         values = {**self.config["recipe"], "seed": self.config["seed"], "epochs": budget}
         values["folder"] = str(state)
-        model, where = self.config["model"], Path(self.config["working_folder"])
+        model, where = self.config["model"], self.where
         read = Command(model["command"], **model["read"])
         output = self._folder / OUTPUT
 
         def filled(found: re.Match[str]) -> str:
             return shlex.quote(str(values[found[1]])) if found[1] in values else found[0]
 
+        own = {FOLDER: str(state), SEED: str(values["seed"]), "PYTHONUNBUFFERED": "1"}
         with output.open("ab") as file:
             begin = file.tell()
+            look = _reader(read, output, begin, where, values, model["metric"])
+            look()  # what an earlier process has left does not count
             self._process = process = subprocess.Popen(
-                ["/bin/sh", "-c", GUARD + NAME.sub(filled, read.text)],
+                ["/bin/sh", "-c", GUARD + with_hook(NAME.sub(filled, read.text))],
                 cwd=where if where.is_dir() else None,
-                env={**os.environ, FOLDER: str(state), "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, **variables(self._log), **own},
                 stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT,
                 start_new_session=True,
             )  # fmt: skip
-        look = _reader(read, output, begin, where, values, model["metric"])
         pause = SHORTEST
         while True:
             ended = process.poll() is not None  # before the look, so that nothing is missed
@@ -161,8 +177,10 @@ class CommandRun(ProgramRun):
             raise ProgramError(f"exit code {process.returncode}: {described_output(printed)}")
 
     def environment(self) -> dict[str, Any]:
-        where = Path(self.config["working_folder"])
-        return environment(sources=command_sources(self.config["model"]["command"], where))
+        return environment(sources=command_sources(self.config["model"]["command"], self.where))
+
+    def read_files(self) -> Files:
+        return read_log(self._log, self.where)
 
     @property
     def has_state(self) -> bool:
@@ -185,6 +203,10 @@ class CommandRun(ProgramRun):
     @property
     def _folder(self) -> Path:
         return self.folder.path.absolute()
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / OPENED
 
 
 def _reader(

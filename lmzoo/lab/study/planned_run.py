@@ -1,7 +1,7 @@
 """A run as the planner sees it: its config, its validation curve and its status."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
@@ -53,6 +53,8 @@ class PlannedRun:
 
     So ready runs that start in order of priority alternate between the points.
     """
+    read: Mapping[str, str] = field(default_factory=dict)
+    """The files that the program has read, and their digests, as far as it has said."""
     is_new: bool = False
     """True until the first start if the store had no folder of this run when it was opened."""
 

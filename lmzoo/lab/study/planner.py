@@ -25,6 +25,7 @@ from itertools import takewhile
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lmzoo.lab.statistics.compared import (
     Compared,
@@ -36,6 +37,7 @@ from lmzoo.lab.statistics.compared import (
     spend,
 )
 from lmzoo.lab.statistics.contrasts import unfair
+from lmzoo.lab.statistics.draws import equal_draws
 from lmzoo.lab.statistics.intervals import choice_spread
 from lmzoo.lab.store.user_code import UserCode
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
@@ -219,6 +221,16 @@ class Planner:
             self.write_study()
         return run
 
+    def equal_results(self) -> Iterator[str]:
+        """Yield what is known of runs that are equal, and so are not independent."""
+        own = [p for p in self.points if p.confirm_runs and not p.point.closed_form]
+        names = [point.point.display_label for point in own]
+        seeds, pairs = equal_draws(_losses(own)) if own else ([], [])
+        for i in seeds:
+            yield f"{names[i]}: different seeds have equal results; does it read its seed?"
+        for i, j in pairs:
+            yield f"{names[i]} and {names[j]} have equal results; do they train the same?"
+
     def write_failures(self) -> None:
         """Write the end events of failed runs; call it only after a sweep that completed.
 
@@ -342,9 +354,7 @@ def comparison(
     """
     score = points[reference]["score"]
     own = [p for p, facts in points.items() if facts["score"] == score and p.confirm_runs]
-    losses = np.full((len(own), max(len(p.confirm_runs) for p in own)), math.nan)
-    for row, point in zip(losses, own, strict=True):
-        row[: len(point.confirm_runs)] = [_loss(run) for run in point.confirm_runs]
+    losses = _losses(own)
     honest = np.array([not points[p]["leaks"] and not p.point.baseline for p in own])
     at, names = own.index(reference), [p.point.architecture for p in own]
     rivals = unfair(names, [p.is_tuned for p in own], at)
@@ -374,6 +384,14 @@ def plan_more_seeds(
         for point, count in zip(own, found.seeds, strict=True)
     ]
     return any(planned)
+
+
+def _losses(points: Sequence[PointPlanner]) -> NDArray[np.float64]:
+    """Return the test losses (P, S) of points that have confirm runs."""
+    losses = np.full((len(points), max(len(p.confirm_runs) for p in points)), math.nan)
+    for row, point in zip(losses, points, strict=True):
+        row[: len(point.confirm_runs)] = [_loss(run) for run in point.confirm_runs]
+    return losses
 
 
 def _loss(run: Any) -> float:

@@ -7,12 +7,23 @@ setting may start, compares the points and chooses. A run is open while it is re
 
 import logging
 import math
+from collections import ChainMap
+from pathlib import Path
 from typing import Any
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice
 from lmzoo.base.seeds import derive_seed
-from lmzoo.lab.store.records import epoch_records, find_end, records_pending, with_seeds
+from lmzoo.base.shell import noticed
+from lmzoo.lab.store.opened import changes
+from lmzoo.lab.store.records import (
+    FILES,
+    epoch_records,
+    find_end,
+    records_pending,
+    run_identity,
+    with_seeds,
+)
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
 from lmzoo.lab.study.search import (
     SAMPLERS,
@@ -79,6 +90,7 @@ class PointPlanner:
         self.tunings: list[Setting | None] = []
         """The settings that other tunings of the point chose, once their spread is measured."""
         self.samples, self.rung, self.first_rung = 0, 0, 0
+        self._said = set[str]()
         self.measured_again = False
         """Whether the runs that measure again are planned."""
         self.behind = False
@@ -366,9 +378,27 @@ class PointPlanner:
             run.priority = (len(self.tune_runs) + len(self.confirm_runs), self._position)
             self._runs[run_id] = run
             self._read(run)
+        if changed := changes(run.read, Path(config.get("working_folder", ""))):
+            # It has read other files than those of now, which join the identity.
+            now = {**run.config, FILES: {**run.config.get(FILES, {}), **changed}}
+            now["run"] = run_identity(now)
+            assert now["run"] != run_id, "a run has read what it was not planned with"
+            if now["run"] not in self.store.known_runs:
+                self._say(f"runs are trained again, because {', '.join(changed)} has changed")
+            return self._plan(stage, index, setting, now)
+        own = config["model"]
+        if "command" in own and "files" not in own["read"]:
+            noted = bool(run.read) or not run.curve
+            self._say(noticed(own["command"], own["files"], noted=noted))
         if not run.status and run_id not in self.open:
             self.mark_open(run)
         return run
+
+    def _say(self, text: str) -> None:
+        """Say something about the point once."""
+        if text and text not in self._said:
+            self._said.add(text)
+            LOG.warning("%s: %s", self.point.display_label, text)
 
     def _read(self, run: PlannedRun) -> None:
         """Read the run's curve and its end, if it has ended, from the store."""
@@ -376,6 +406,7 @@ class PointPlanner:
         if run.is_new:
             return
         records = self.store.records(run.id, lambda: self.point.with_facts(run.config))
+        run.read = dict(ChainMap(*(record[FILES] for record in records if FILES in record)))
         known = epoch_records(records)
         for record in known:
             # The first record always counts: the only epoch of a count model has the number of

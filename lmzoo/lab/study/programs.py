@@ -17,9 +17,12 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
-from lmzoo.lab.store.records import LARGEST, Record, RunFolder, epoch_records
+from lmzoo.base.errors import ProgramError
+from lmzoo.lab.store.opened import Files, check_files, inputs
+from lmzoo.lab.store.records import FILES, LARGEST, Record, RunFolder, epoch_records
 from lmzoo.lab.store.saved_run import SavedRun
 from lmzoo.lab.store.writer import Writer
 
@@ -45,6 +48,8 @@ class ProgramRun(SavedRun):
     """A run of a program in its folder."""
 
     training: Progress
+    loaded: ClassVar[tuple[str, ...]] = ()
+    """Ends of names of files that are read once a process, so that a later change is nothing."""
 
     def __init__(
         self,
@@ -63,6 +68,11 @@ class ProgramRun(SavedRun):
         """Whether it has reported an epoch that was not known before."""
         self._zero = False
         """Whether it has reported an epoch 0."""
+        self._read: Files = {}
+        """The files that the records name."""
+        self.where = Path(config["working_folder"])
+        self._planned = {**config["model"].get(FILES, {}), **config.get(FILES, {})}
+        """Files in its identity, relative to the working folder, and their digests."""
         super().__init__(folder, config, lock=lock, new=new, writer=writer)
 
     @abstractmethod
@@ -78,6 +88,10 @@ class ProgramRun(SavedRun):
     def forget_state(self) -> None:
         """Delete the state, so that the program begins again."""
 
+    @abstractmethod
+    def read_files(self) -> Files:
+        """Return the files that the program has read, as far as that is known."""
+
     def train_epoch(self, budget: int) -> None:
         """Wait for the next epoch that the program reports.
 
@@ -86,6 +100,7 @@ class ProgramRun(SavedRun):
         """
         begun, last, seen = time.perf_counter(), None, set[str]()
         if self._stream is None:
+            check_files(self._planned, {}, self.where)
             self._resumed, self._new = self.has_state, False
             self._stream = self.start(budget)
         for metrics, state in self._stream:
@@ -173,7 +188,21 @@ class ProgramRun(SavedRun):
         self.stop()
         self.forget_state()
 
+    def _note_files(self, epoch: int) -> None:
+        """Record which files it has read, unless one has changed, which is an error."""
+        read = self.read_files()
+        checked = {name: mark for name, mark in read.items() if not name.endswith(self.loaded)}
+        try:
+            check_files(self._planned, checked, self.where)
+        except ProgramError:
+            self.start_over()
+            raise
+        if read and read != self._read:
+            self._append({"event": FILES, "epoch": epoch, FILES: inputs(read)})
+        self._read = read
+
     def _add(self, epoch: int, metrics: Mapping[str, Any], state: Any, begun: float) -> None:
+        self._note_files(epoch)
         numbers: dict[str, float] = {}
         for name, value in metrics.items():
             own = name or self._metric

@@ -86,6 +86,24 @@ def test_an_edited_script_is_another_run(call) -> None:
     assert call(-0.3)[0] == 1
 
 
+def test_a_file_that_a_command_has_read_is_a_part_of_it(call, tmp_path) -> None:
+    text = TRAIN.replace("count", "other").replace("1 + effect", "int(open('x').read()) + effect")
+    Path("train.py").write_text(text)
+    for value in (1, 31, 1):
+        Path("x").write_text(str(value))
+        err = call(-0.3)[2]
+        assert ("base is measured again: x has changed" in err) == (value == 31)
+    rows = Path("judge-runs/runs.jsonl").read_text().splitlines()
+    values = [json.loads(row)["value"] for row in rows]
+    assert [float(value) > 20 for value in values] == [False] * 6 + [True] * 6
+
+
+def test_an_edit_while_a_command_runs_is_an_error(call) -> None:
+    Path("train.py").write_text(f"{TRAIN}\npathlib.Path('train.py').open('a').write('#')")
+    code, _, err = call(-0.3)
+    assert (code, "base, seed 1: train.py has changed" in err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("metric", "out", "expected"),
     [
@@ -152,6 +170,7 @@ def test_failing_commands_and_bad_options_are_one_line(
     Path("file").write_text("")
     arms = ("--lower-is-better", "--base", base, *(("--candidate", candidate) if candidate else ()))
     code, out, err = lmzoo("judge", *arms, *options)
+    err = "".join(line for line in err.splitlines(keepends=True) if "noticed" not in line)
     assert (code, out, err.count("\n")) == (2, "", 1), err
     assert message in err
 

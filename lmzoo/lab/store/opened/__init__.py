@@ -1,0 +1,123 @@
+"""The files that programs of the user read: path -> digest. Standard library only.
+
+A process of Python notes them itself (`sitecustomize.py`). They are a part of a run's identity, as
+the files are that its command names. A run that has read other content than is there now, or than
+an earlier run of the process, is no result.
+"""
+
+import contextlib
+import functools
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from lmzoo.base.errors import ProgramError
+from lmzoo.lab.store.local import temporary_folder
+from lmzoo.lab.store.opened import sitecustomize as hook
+
+Files = Mapping[str, str]
+"""Path, relative to the working folder if it is below it, and digest or mark of `sitecustomize`."""
+WRITTEN = "-"
+SEEN: dict[str, str] = {}
+"""Path -> digest or mark, as the first run of this process, or of a judge, has read it."""
+_noting = False
+
+
+def new_log() -> Path:
+    """Return a new temporary file of what is read; files near it are left out there."""
+    return Path(tempfile.mkdtemp(dir=_folder()), "log")
+
+
+@functools.cache
+def _folder() -> Path:
+    return temporary_folder("opened")
+
+
+def variables(log: Path) -> dict[str, str]:
+    """Empty a log; return variables with which processes of Python note in it what they read."""
+    log.unlink(missing_ok=True)
+    paths = filter(None, [hook.HERE, os.environ.get("PYTHONPATH")])
+    return {hook.VARIABLE: f"{time.time()}:{log}", "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def with_hook(command: str) -> str:
+    """Return a shell command that keeps `variables` if it sets PYTHONPATH."""
+    return command.replace("PYTHONPATH=", f"PYTHONPATH={hook.HERE}:")
+
+
+def read_log(log: Path, folder: Path) -> Files:
+    """Return the files of a log; none if no Python has written one."""
+    lines = os.fsdecode(log.read_bytes()).splitlines() if log.exists() else []
+    pairs = (line.split(" ", 1) for line in lines)
+    return {path.removeprefix(f"{folder}/"): mark for mark, path in pairs}
+
+
+def inputs(read: Files) -> dict[str, str]:
+    """Return those of the files that decide a result, without what the run may have written."""
+    return {name: mark for name, mark in read.items() if mark.isalnum()}
+
+
+@contextlib.contextmanager
+def noted() -> Iterator[None]:
+    """Note in `own_log()` what this process reads meanwhile."""
+    global _noting
+    own_log()
+    _noting = True
+    try:
+        yield
+    finally:
+        _noting = False
+
+
+@functools.cache
+def own_log() -> Path:
+    """Return the log of this process."""
+    log = new_log()
+    look = hook.recorder(time.time(), str(log))
+    sys.addaudithook(lambda event, args: look(event, args) if _noting else None)
+    return log
+
+
+def digest(path: Path) -> str:
+    """Return the digest of a file; "" if there is none."""
+    try:
+        return _digest(str(path), path.stat().st_ctime_ns)
+    except OSError:
+        return ""
+
+
+@functools.lru_cache(1 << 12)
+def _digest(path: str, _changed: int) -> str:
+    return hook.digest(path)
+
+
+def changes(files: Files, folder: Path) -> dict[str, str]:
+    """Return those of the files that have other content now, with its digest.
+
+    A missing file counts as unchanged: this machine may not have the data of the others.
+    """
+    now = {name: digest(folder / name) for name in files}
+    return {name: found for name, found in now.items() if found not in ("", files[name])}
+
+
+def check_files(planned: Files, read: Files, folder: Path) -> None:
+    """Raise a `ProgramError` if the files of a run have changed, so that it is no result.
+
+    `planned` are those of its identity. One that programs write themselves, as `--log FILE` may
+    be, does not count; a file that was read has to stay as it was.
+    """
+    for name, mark in {**planned, **read}.items():
+        path, own = folder / name, mark.removeprefix("+")
+        first = SEEN.setdefault(str(path), own)
+        if own == WRITTEN:
+            SEEN[str(path)] = own
+            continue
+        as_planned = digest(path) in ("", own) and first in (own, WRITTEN)
+        if not as_planned and (name in read or first != WRITTEN):
+            raise ProgramError(
+                f"{name} has changed since the sweep began; run the same command again; if the "
+                "program writes it, let each run write a file of its own"
+            )
