@@ -271,7 +271,8 @@ def _parse_lines(texts: list[tuple[str, bytes]]) -> tuple[pl.DataFrame, Counter[
             if record is None:
                 damaged[run] += 1
             else:
-                rows.append({**record, "run": run})
+                now = json.dumps(record.get(files.ENVIRONMENT, {}))  # a text, as `read_ndjson` has
+                rows.append({**record, "run": run, files.ENVIRONMENT: now})
     return pl.DataFrame(rows, EVENT_SCHEMA, strict=False), damaged
 
 
