@@ -294,7 +294,7 @@ RANKING = (
     replace(POINT, cell=lambda row, _: row["label"] + " ≡" * bool(row["aliases"]),
             tables=(*RESULTS, *BRIEF)),
     replace(POINT, tables=PROVENANCE),
-    *_plain("aliases", "reference"),
+    *_plain("aliases", "reference", "is_baseline"),
     Column("loss", LOSS, "loss", ".{digits}", RESULTS, ends=("low", "high"), place=4),
     Column("loss", LOSS, "loss", ".{digits}", BRIEF, place=4),
     Column(
@@ -321,7 +321,8 @@ RANKING = (
         "within it, and better by more, for this point alone",
     ),
     *_plain("probability_within", "probability_better"),
-    Column("margin", LINEAR), *_plain("seeds_needed", "needs_tuning", "shared", "noisy"),
+    Column("half_corrected", NEAR_LOSS), Column("margin", LINEAR),
+    *_plain("seeds_needed", "needs_tuning", "shared", "noisy"),
     Column(
         "perplexity", None, "ppl", _perplexity, RESULTS, legend="perplexity", optional=1,
         value=pl.when(HAS_PERPLEXITY).then(PERPLEXITY),

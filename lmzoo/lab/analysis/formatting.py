@@ -27,6 +27,8 @@ from lmzoo.base.errors import UserError
 from lmzoo.lab.store.labels import SCORE_KINDS
 
 MISSING = "—"
+MOST_DECIMALS = 7
+"""Numbers that need more decimals have an exponent."""
 
 
 def join_labels(labels: Iterable[str]) -> str:
@@ -54,15 +56,26 @@ def format_mean(value: float | None, low: float | None, high: float | None, form
     """
     if value is None:
         return MISSING
-    shown = format_number(value, form)
     if low is None or high is None:
-        return f"{shown} ±{MISSING}"
+        return f"{format_number(value, form)} ±{MISSING}"
+    shown = format_number(value, form)
     if low == value == high:
         return shown
     halves = [format_number(half, form.lstrip("+")) for half in (value - low, high - value)]
-    if halves[0] == halves[1]:
+    seems_to_hold_0 = low * high > 0 and shown.lstrip("+−") == halves[1]
+    if halves[0] == halves[1] and not seems_to_hold_0:
         return f"{shown} ±{halves[1]}"
-    return f"{shown} [{format_number(low, form)}, {format_number(high, form)}]"
+    return f"{shown} [{', '.join(format_ends(low, high, form))}]"
+
+
+def format_ends(low: float, high: float, form: str) -> list[str]:
+    """Return the ends of an interval; one without 0 has no end that is rounded to 0."""
+    ends = []
+    for end in (low, high):
+        text = format_number(end, form)
+        is_lost = low * high > 0 and text == format_number(0.0, form)
+        ends.append(format_number(end, ".1g") if is_lost else text)
+    return ends
 
 
 def positive_halves(table: pl.DataFrame, mean: str) -> list[float]:
@@ -74,11 +87,11 @@ def positive_halves(table: pl.DataFrame, mean: str) -> list[float]:
 def digits_of(half: float, values: Iterable[float], least: int) -> str:
     """Return the end of a format that shows two digits of `half`, in a table of such values.
 
-    These are decimals, from `least` to 9, or those of a number with an exponent.
+    These are decimals, from `least` to `MOST_DECIMALS`, or those of a number with an exponent.
     """
     needed, largest = 1 - floor(log10(half)), max(map(abs, values))
     exponent = floor(log10(largest)) if largest > 0 else 0
-    if needed > 9 or exponent > 14:
+    if needed > MOST_DECIMALS or exponent > 14:
         return f"{min(max(needed + exponent, 1), 15)}e"
     return f"{max(needed, least)}f"
 

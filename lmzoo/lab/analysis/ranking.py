@@ -272,7 +272,8 @@ def add_statistics(
     columns: dict[str, Any] = {
         "loss": interval.mean, "low": interval.low, "high": interval.high,
         "rank_low": rank_low, "rank_high": rank_high, "rank": order(losses, interval.mean),
-        "reference": reference, "untuned": without, "margin": np.full(len(part), margin),
+        "reference": reference, "untuned": without,
+        "is_baseline": part["point"].is_in(baselines(study)), "margin": np.full(len(part), margin),
         **verdict_columns(c),
     }  # fmt: skip
     for name in CHANCES:  # as a verdict would be
@@ -308,7 +309,8 @@ def verdict_columns(c: Compared) -> dict[str, Any]:
         "p_raw": c.p_raw, "p": c.p, "verdict": verdict, "sign": c.sign,
         **{f"probability_{name}": getattr(c, name) for name in ("worse", "within", "better")},
         "p_diverged": c.p_diverged, "seeds_needed": c.seeds_needed,
-        "needs_tuning": c.needs_tuning, "shared": c.shared, "noisy": c.noisy,
+        "half_corrected": c.half_corrected, "needs_tuning": c.needs_tuning,
+        "shared": c.shared, "noisy": c.noisy,
     }  # fmt: skip
 
 

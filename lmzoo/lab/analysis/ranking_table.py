@@ -191,8 +191,13 @@ def _legend(frame: pl.DataFrame) -> tuple[str, ...]:
 def _digits(part: pl.DataFrame) -> str:
     """Return 3 decimals, or 4 if an interval is too narrow for three; more if all are."""
     known = positive_halves(part, "loss")
+    values = part["loss"].drop_nulls()
+    if part["score"].item(0) == METRIC and len(values):
+        # One seed has no interval: four digits of the values.
+        typical = 0.01 * max(map(abs, values)) or 1.0
+        return digits_of(min(known, default=typical), values, 0)
     if known and max(known) < 0.001:
-        return digits_of(max(known), part["loss"].drop_nulls(), 4)
+        return digits_of(max(known), values, 4)
     return "4f" if known and min(known) < 0.001 else "3f"
 
 

@@ -5,7 +5,13 @@ from typing import Any
 
 import polars as pl
 
-from lmzoo.lab.analysis.formatting import digits_of, effect_words, format_number, margin_words
+from lmzoo.lab.analysis.formatting import (
+    digits_of,
+    effect_words,
+    format_ends,
+    format_number,
+    margin_words,
+)
 from lmzoo.lab.statistics.compared import (
     BETTER,
     BETTER_OPEN,
@@ -160,7 +166,9 @@ def _range(low: float | None, high: float | None, *, least: int = 2) -> str:
     form = f".{digits}f"
     if 0 < high - low < 1e-4:
         form = f".{digits_of(high - low, (low, high), 4)}"
-    ends = [format_number(end, form) for end in (low, high)]
+    elif high - low >= 100:
+        form = ".0f"
+    ends = format_ends(low, high, form)
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 
 

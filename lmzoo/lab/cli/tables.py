@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from lmzoo.base.errors import UserError
 from lmzoo.base.streams import echo
 from lmzoo.lab.store.records import find_study
 
@@ -90,16 +91,20 @@ def compare(
 
 def figure(
     study: Study,
-    out: Annotated[Path, typer.Option(help="File whose name is the figure, as curves.svg: forest, curves, tuning or tuning-FIELD; .pdf, .svg or .png.")] = Path("forest.pdf"),
-    columns: Annotated[int, typer.Option(help="Width: 1 or 2 columns of a paper.")] = 2,
+    out: Annotated[Path, typer.Option(help="File: .pdf, .svg or .png.")] = Path("forest.pdf"),
+    kind: Annotated[str, typer.Option(help="forest, curves, tuning or tuning-FIELD. Default: the name of the file.")] = "",
+    width: Annotated[str, typer.Option(metavar="WIDTH", help="As 3.3in, 84mm or 240pt; text has 8 points. Default: that of --columns.")] = "",
+    columns: Annotated[int, typer.Option(help="Columns of a paper: 1 is 3.3in, 2 is 7.1in.")] = 2,
     unit: Unit = "token",
 ) -> None:  # fmt: skip
     """Draw a figure of a study for a paper, and print its caption."""
     from lmzoo.lab.analysis.render import output_path
-    from lmzoo.lab.analysis.report.figure import write_figure
+    from lmzoo.lab.analysis.report.figure import COLUMNS, write_figure
 
     output_path(study, out, "")
-    caption = write_figure(study, out, columns, unit)
+    if columns not in COLUMNS:
+        raise UserError(f"--columns {columns}: give 1 or 2, or a width, as --width 3.3in")
+    caption = write_figure(study, out, width or COLUMNS[columns], unit, kind)
     echo(f"{out}: {caption}")
 
 

@@ -132,6 +132,8 @@ class Compared(NamedTuple):
     """Whether the losses vary much more between seeds than those of the other points."""
     seeds: NDArray[np.int64]
     """The number of confirm seeds that each point needs."""
+    half_corrected: Array
+    """Half of the interval at the level that an undecided point must pass, for all points."""
 
 
 def looks(start: int, most: int) -> tuple[int, ...]:
@@ -258,6 +260,7 @@ def compared(
     return Compared(
         verdict, sign, c.mean, low, high, state.p, c.p, worse, within, better, state.p_diverged,
         needed, needs_tuning, shared, c.noisy, seeds,
+        c.half(1 - schedule[k].error / max(state.left, 1)),
     )  # fmt: skip
 
 

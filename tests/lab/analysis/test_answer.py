@@ -85,7 +85,7 @@ def form(kind, path, folder):
         return lmzoo.rank(path)._repr_html_().replace("&#x27;", "")
     if kind in ("forest", "curves"):
         return (
-            write_figure(path, folder / f"{kind}.svg", 2, "token")
+            write_figure(path, folder / f"{kind}.svg", "7.1in", "token")
             + report.answer
             + report.next_line
         )

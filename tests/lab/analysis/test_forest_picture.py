@@ -2,41 +2,110 @@
 
 import re
 import xml.etree.ElementTree as ET
-from collections import Counter
 from importlib.resources import files
 
 import numpy as np
+import polars as pl
 import pytest
 
+from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
+from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.report.colours import (
-    BASELINE,
     COLOURS,
+    DASHES,
     MANY,
     PALETTE,
     WIDE_LABEL,
     label_lines,
 )
+from lmzoo.lab.analysis.report.curve_charts import curve_charts
 from lmzoo.lab.analysis.report.figure import write_figure
-from lmzoo.lab.analysis.report.forest import forest_picture, forest_rows
+from lmzoo.lab.analysis.report.forest import FILLS, SHAPES, forest_picture, forest_rows, picture
 from tests.lab.analysis.browser import browse
 from tests.lab.analysis.recorded import PAGES, RECORDS, frame_of
 from tests.lab.analysis.report.test_screens import CLIPPED
+from tests.lab.analysis.toy_study import change_lines
 
-NAMES = ("gru_ablation-captions", "reference-words", "recall-mqar")
+NAME = "gru_ablation-captions"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_point_has_the_colour_of_its_verdict(name):
-    part = frame_of(name).partition_by(TABLE_KEYS, maintain_order=True)[0]
-    svg = forest_picture(part)
-    (symbols,) = re.findall(r'<g class="mark-symbol role-mark.*?</g>', svg)
-    marks = re.findall(r'fill="(var\(--[\w-]+\))"', symbols)
-    far = re.search(r"not shown: ([^<\"]*)", svg)  # baselines far from the other points
-    expected = Counter(COLOURS[row["group"]] for row in forest_rows(part))
-    expected[COLOURS[BASELINE]] -= len(re.findall(r" [+−]\d", far[1])) if far else 0
-    assert Counter(marks) == +expected
-    assert f"±{part['margin'].item(0):g} nats" in svg
+KINDS = {
+    "minimize": (1.5, 0.01, "nats"), "maximize": (0.7, 0.01, "accuracy"),
+    "negative": (-5, 0.1, "x"),
+    "percent": (70, 1, "%"), "tiny": (1e-6, 1e-8, "J"), "huge": (1e6, 1e3, "USD"),
+}  # fmt: skip
+NUMBER = r"[-+−]?[\d,.]+(?:e[-−+]?\d+)?"
+
+
+def as_float(text: str) -> float:
+    return float(text.replace("−", "-").replace(",", ""))
+
+
+def read_back(svg: str, at: int) -> dict[str, float]:
+    """Return label -> place of its mark in units of an axis, from the labels of its ticks."""
+    ticks = re.findall(rf'translate\(([^,]+),([^)]+)\)"[^>]*>({NUMBER})</text>', svg)
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for x, y, text in ticks:  # the labels of an axis stand in one line
+        groups.setdefault((y, x)[at], []).append((float((x, y)[at]), as_float(text)))
+    (axis,) = [own for own in groups.values() if len(own) > 2]
+    slope, start = np.polyfit(*zip(*axis, strict=True), 1)
+    marks = re.findall(r'aria-label="([^"]*)"[^>]*translate\(([^,]+),([^)]+)\)" d="M', svg)
+    found = {}
+    for said, *place in marks:
+        label = re.search(r"(?:^|; )(?:label|point): (.*?)(?:;|$)", said)
+        if label and float(place[at]):
+            found[label[1]] = slope * float(place[at]) + start
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_marks_stand_where_the_table_says(toy, kind):
+    """Each is read back from the picture; the reference is at 0, the others on their side."""
+    middle, step, unit = KINDS[kind]
+    sign = -1 if kind == "maximize" else 1
+    toy.study_json["asked"] = {
+        "direction": kind if kind == "maximize" else "minimize", "unit": unit, "metric": "m"
+    }  # fmt: skip
+    toy.study_json["margin"] = step
+    means = {"full": 0, "up": 5, "down": -4, "near": 1}
+    for name, steps in means.items():
+        seeds = [sign * (middle + (steps + noise) * step) for noise in (-0.2, 0.0, 0.1, 0.3)]
+        toy.add_point(name, seeds, score="metric", program="function")
+        for run in toy.study_json["chosen"][name]["runs"]:
+            change_lines(toy.records_path(run), "test", metric="m")
+    frame = study_ranking(toy.write()).frame
+    svg = forest_picture(frame)
+    assert f"difference: {unit}" in svg
+    found = read_back(svg, 0)
+    for row in frame.to_dicts():
+        assert found[row["label"]] == pytest.approx(row["difference"] or 0.0, abs=step / 20)
+        expected = means[row["point"]] * step
+        assert (row["difference"] or 0.0) == pytest.approx(expected, abs=step / 20)
+    assert words_of(frame) == {
+        "up": "better" if sign < 0 else "worse", "down": "worse" if sign < 0 else "better",
+    }  # fmt: skip
+    charts = curve_charts(load_study(toy.path), frame)
+    curves = read_back(picture(charts["learning"].properties(width=600).to_dict()), 1)
+    for row in frame.to_dicts():
+        assert curves[row["label"]] == pytest.approx(row["loss"], abs=step / 10)
+
+
+def words_of(frame) -> dict[str, str]:
+    rows = frame.filter(pl.col("point").is_in(["up", "down"])).to_dicts()
+    return {row["point"]: row["verdict"] for row in rows}
+
+
+def test_what_cannot_be_drawn_is_said(toy):
+    toy.add_points(full=[2.0, 2.01, 1.99], near=[2.1, 2.11, 2.09], blown=[2.1, 300.0, 2.1])
+    toy.add_points(gone=[None, None, None], some=[2.2, None, 2.21])
+    rows = {row["label"]: row for row in forest_rows(study_ranking(toy.write()).frame)}
+    assert rows["cut blown"]["arrows"]
+    assert "at" not in rows["cut blown"]
+    assert rows["cut blown"]["note"] == "+99.4"
+    assert rows["cut near"]["at"] == pytest.approx(0.1)
+    assert rows["cut some"]["note"] == "1 of 3 seeds diverged"
+    assert rows["cut gone"]["note"] == "no value: 3 of 3 seeds diverged"
 
 
 def test_the_published_pictures_are_complete_and_follow_the_reader():
@@ -63,8 +132,8 @@ def test_a_label_beside_a_narrow_chart_has_two_lines_where_numbers_can_name_its_
 
 def test_narrow_pictures_show_all_names_in_the_font_of_the_reader(browser, tmp_path):
     """The first file of records has six verdicts, "worse (size open)" among them."""
-    name, paper, page = NAMES[0], tmp_path / "forest.svg", tmp_path / "page.html"
-    write_figure(RECORDS / f"{name}.parquet", paper, 1, "token")
+    name, paper, page = NAME, tmp_path / "forest.svg", tmp_path / "page.html"
+    write_figure(RECORDS / f"{name}.parquet", paper, "3.3in", "token")
     part = frame_of(name).partition_by(TABLE_KEYS, maintain_order=True)[0]
     pictures = [forest_picture(part, narrow=True), paper.read_text("utf-8")]
     body = "".join(f'<div class="chart">{svg}</div>' for svg in pictures)
@@ -78,11 +147,45 @@ SEEN = 3.0
 """Least contrast of marks (WCAG 2.2)."""
 
 
+BLIND = {
+    "no red": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    "no green": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+    "no blue": [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
+}
+"""What people see of red, green and blue light (Machado et al. 2009)."""
+LIGHT = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+
+
+def linear(*colours: str) -> np.ndarray:
+    rgb = np.array([[int(own[i : i + 2], 16) for i in (1, 3, 5)] for own in colours]) / 255
+    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+
+
+def lab(light: np.ndarray) -> np.ndarray:
+    """Return CIE L*a*b*, in which a distance of 2 is seen."""
+    x, y, z = (np.clip(light, 0, 1) @ np.transpose(LIGHT) / [0.9505, 1, 1.089]).T
+    fx, fy, fz = (np.where(v > 0.008856, np.cbrt(v), 7.787 * v + 16 / 116) for v in (x, y, z))
+    return np.stack([116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)], 1)
+
+
+@pytest.mark.parametrize("kind", BLIND)
+def test_colours_of_points_are_apart_for_people_who_see_fewer(kind):
+    own = lab(linear(*PALETTE) @ np.transpose(BLIND[kind]))
+    distances = np.linalg.norm(own[:, None] - own[None], axis=-1)
+    assert distances[np.triu_indices(len(own), 1)].min() > 15
+
+
+def test_a_grey_print_can_be_read():
+    """Each verdict has a shape and fill of its own; colours of equal dashes differ in grey."""
+    kinds = {(SHAPES[group], FILLS[group] == "var(--bg)") for group in COLOURS}
+    assert len(kinds) == len(COLOURS)
+    grey = lab(linear(*PALETTE))[:, 0]
+    assert abs(grey[: len(DASHES)] - grey[len(DASHES) :]).min() > 10
+
+
 def contrast(*colours: str) -> float:
     """Return the contrast of two colours, by their relative luminance."""
-    rgb = np.array([[int(own[i : i + 2], 16) for i in (1, 3, 5)] for own in colours]) / 255
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    low, high = sorted(linear @ [0.2126, 0.7152, 0.0722])
+    low, high = sorted(linear(*colours) @ LIGHT[1])
     return (high + 0.05) / (low + 0.05)
 
 

@@ -75,7 +75,7 @@ def test_a_figure_is_as_wide_as_its_columns_and_prints_its_caption(toy, lmzoo, r
             assert file.read_bytes().startswith(start)
             widths += map(float, re.findall(rb'^<svg[^>]* width="(\d+)', file.read_bytes()))
             assert b"var(--" not in file.read_bytes()
-        assert widths in ([], [320, 680])
+        assert widths in ([], [317, 682])
     assert "near: forest" in refused("figure", toy.path, "--out", tmp_path / "forests.pdf")
 
 

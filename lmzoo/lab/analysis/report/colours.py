@@ -4,7 +4,7 @@ import json
 import math
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import altair as alt
@@ -21,20 +21,26 @@ from lmzoo.lab.statistics.compared import (
     WORSE_OPEN,
 )
 
-REFERENCE, BASELINE = "reference", "baseline"
-KEYS = (*(BETTER, BETTER_OPEN, REFERENCE, NEGLIGIBLE, UNDECIDED, WORSE_OPEN, WORSE), BASELINE)
+REFERENCE, BASELINE, NO_VERDICT = "reference", "baseline", "no verdict"
+KEYS = (
+    *(BETTER, BETTER_OPEN, REFERENCE, NEGLIGIBLE, UNDECIDED, NO_VERDICT, WORSE_OPEN, WORSE),
+    BASELINE,
+)
 GROUPS = tuple(SHOWN.get(key, key) for key in KEYS)
 """Verdicts, and the points that have none, as tables write them, in the order of plots."""
 COLOURS = {
-    group: "var(--fg)" if key == REFERENCE else f"var(--{key})"
+    group: "var(--fg)" if key == REFERENCE else f"var(--{key.replace(' ', '-')})"
     for group, key in zip(GROUPS, KEYS, strict=True)
 }
 """Group -> its variable in `page.css`, which has a light and a dark value."""
 PALETTE = (
-    *("#3d7ab8", "#cc6a0a", "#a5579f", "#2a8f6a", "#d1495b", "#8a7a12", "#7a68c8", "#0f8f9f"),
-    *("#9c6b4a", "#6b7f93", "#c24f92", "#5f8f2f"),
+    *("#468eff", "#059a85", "#d1735b", "#7852b7", "#b3288b", "#bc80bd"),
+    *("#5f6e2f", "#cd0025", "#991ffd", "#ff4908", "#f231f7", "#cc3c64"),
 )
-"""Colours of points, in the order of the ranking: readable on white and on dark."""
+"""Colours of points, in the order of the ranking: readable on white and on dark, and apart for
+people who see no red, no green or no blue. A colour and the sixth after it, which has the same
+dashes, are apart in grey."""
+DASHES = ([1, 0], [4, 2], [1, 1.5], [6, 2, 1, 2], [8, 3], [2, 2])
 MANY = 12
 """Points that have colours and names of their own; of more, a chart shows the verdicts."""
 
@@ -66,26 +72,49 @@ def short_label(label: str) -> str:
     return label if len(label) <= SHORT else PATH_NAME.sub("", label.replace(" (", "\xa0("))
 
 
-def label_axis(labels: Iterable[str]) -> alt.Axis:
-    """Return the axis of a chart with one row for each label; the chart needs `with_rows`."""
-    names = list(labels)
+def _noted(label: str, note: str, width: int) -> list[str]:
+    return label_lines(label, width) + textwrap.wrap(note, width)
+
+
+def label_axis(notes: Mapping[str, str]) -> alt.Axis:
+    """Return the axis of a chart with one row for each label, which has a note below it.
+
+    The chart needs `with_rows`.
+    """
     narrow, wide = (
-        json.dumps({name: label_lines(name, width) for name in names}, ensure_ascii=False)
+        json.dumps({name: _noted(name, x, width) for name, x in notes.items()}, ensure_ascii=False)
         for width in (LABEL_WIDTH, WIDE_LABEL)
     )
     lines = f"(wide ? {wide} : {narrow})[datum.label]"
     return alt.Axis(ticks=False, domain=False, labelExpr=lines)
 
 
-def with_rows(chart: Any, labels: Collection[str]) -> Any:
+def with_rows(chart: Any, notes: Mapping[str, str]) -> Any:
     """Return a chart with one row for each label, high enough for its lines.
 
     A wide page sets the parameter `wide` and takes the height from `usermeta` (`page.js`).
     """
-    lines = (max(len(label_lines(x, w)) for x in labels) for w in (LABEL_WIDTH, WIDE_LABEL))
-    narrow, wide = (len(labels) * (6 + 13 * most) for most in lines)
+    widths = (LABEL_WIDTH, WIDE_LABEL)
+    lines = (max(len(_noted(*own, width)) for own in notes.items()) for width in widths)
+    narrow, wide = (len(notes) * (6 + 13 * most) for most in lines)
     chart = chart.add_params(alt.param(name="wide", value=False))
     return chart.properties(height=narrow, usermeta={"wide": wide})
+
+
+WIDEST = 8.0
+"""An axis ends where the next point is further away than this multiple of it."""
+
+
+def near_limit(distances: Iterable[float], least: float = 0.0) -> float:
+    """Return the greatest distance before a gap, so that no point makes all others one dot."""
+    kept = sorted(distances)
+    middle = (len(kept) - 1) // 2
+    limit = max(kept[middle], least)
+    for x in kept[middle:]:
+        if x > WIDEST * limit > 0:
+            break
+        limit = max(limit, x)
+    return limit
 
 
 class Hues(NamedTuple):
@@ -117,6 +146,13 @@ class Hues(NamedTuple):
             .legend(legend)
         )
 
+    def dash(self) -> alt.StrokeDash:
+        """Return the encoding of lines, which does not depend on colours."""
+        values = list(self.colours)
+        dashes = [DASHES[i % len(DASHES)] for i, _ in enumerate(values)]
+        scale = alt.Scale(domain=values, range=dashes)
+        return alt.StrokeDash(f"{self.field}:N", scale=scale, legend=None)
+
     def tooltips(self) -> list[Any]:
         """Return the tooltips that name a point."""
         return [alt.Tooltip("label:N", title="point"), alt.Tooltip("group:N", title="verdict")]
@@ -142,7 +178,9 @@ class Hues(NamedTuple):
 
 def group_of(row: Mapping[str, Any]) -> str:
     """Return the group of a row of a ranking."""
-    return REFERENCE if row["reference"] else shown_verdict(row["verdict"]) or BASELINE
+    if row["reference"]:
+        return REFERENCE
+    return shown_verdict(row["verdict"]) or (BASELINE if row["is_baseline"] else NO_VERDICT)
 
 
 def hues_of(ranked: pl.DataFrame) -> Hues:

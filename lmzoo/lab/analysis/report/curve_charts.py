@@ -17,7 +17,15 @@ from lmzoo.lab.analysis.load import (
     search_ranges,
     tuned_settings,
 )
-from lmzoo.lab.analysis.report.colours import BASELINE, MANY, REFERENCE, Hues, hues_of, short_label
+from lmzoo.lab.analysis.report.colours import (
+    BASELINE,
+    MANY,
+    REFERENCE,
+    Hues,
+    hues_of,
+    near_limit,
+    short_label,
+)
 from lmzoo.lab.analysis.report.setting_chart import setting_chart
 
 HEIGHT = 300
@@ -54,8 +62,8 @@ def learning_chart(frame: pl.DataFrame, hues: Hues, what: str) -> Any:
     by = hues.picked()
     epochs = sorted(set(frame["epoch"]))
     frame, notes = _baselines(frame, hues, epochs)
-    low, high, above = _compared(frame, epochs)
-    notes += [above] if above else []
+    low, high, outside = _compared(frame, epochs)
+    notes += outside
     axis = alt.Axis(tickMinStep=1, format="d")
     axis = alt.Axis(values=epochs, format="d") if len(epochs) <= 20 else axis
     named = len(hues.groups) < HEIGHT // LINE
@@ -79,7 +87,9 @@ def learning_chart(frame: pl.DataFrame, hues: Hues, what: str) -> Any:
         x=base.encoding.x, y=loss("low:Q"), y2="high:Q", color=colour, detail="label:N",
         opacity=hues.opacity(by, 0.15, 0),
     )  # fmt: skip
-    line = base.mark_line(clip=True).encode(y=loss("loss:Q"), opacity=hues.opacity(by))
+    line = base.mark_line(clip=True).encode(
+        y=loss("loss:Q"), opacity=hues.opacity(by), strokeDash=hues.dash()
+    )
     marks = base.mark_point(filled=True, clip=True, size=30 if few else 12).encode(
         y=loss("loss:Q"), opacity=hues.opacity(by), tooltip=facts
     )
@@ -143,16 +153,32 @@ def _baselines(
     return pl.concat([others, lines]), notes
 
 
-def _compared(frame: pl.DataFrame, epochs: list[int]) -> tuple[float, float, str]:
-    """Return the ends of the axis of the losses, and what a note says about those above it.
+def _compared(frame: pl.DataFrame, epochs: list[int]) -> tuple[float, float, list[str]]:
+    """Return the ends of the axis, and what notes say about values outside.
 
-    The axis ends at the greatest loss after the first quarter of the epochs, in which all curves
-    fall far more than they differ later.
+    The axis has the means after the first quarter of the epochs, in which all curves change far
+    more than they differ later, and bands up to a quarter of its height beyond them. A point far
+    from all others is outside.
     """
     first = epochs[len(epochs) // 4]
-    low, high = frame["loss"].min(), frame.filter(pl.col("epoch") >= first)["loss"].max()
-    margin = 0.03 * (high - low) or 0.1  # type: ignore[operator]
-    top = high + margin  # type: ignore[operator]
-    beyond = frame.filter(pl.col("loss") > top)["epoch"].max()
-    note = "" if beyond is None else f"above the axis: losses up to epoch {beyond}"
-    return low - margin, top, note  # type: ignore[operator]
+    last = frame.sort("epoch").group_by("label", maintain_order=True).last()
+    distance = (pl.col("loss") - pl.col("loss").median()).abs()
+    last = last.with_columns(distance=distance)
+    limit = near_limit(last["distance"].filter(last["distance"] > 0).to_list() or [0.0])
+    far = last.filter(pl.col("distance") > limit)
+    near = frame.filter(~pl.col("label").is_in(far["label"].implode()))
+    late = near.filter(pl.col("epoch") >= first)
+    ends = (late["loss"].min(), late["loss"].max(), late["low"].min(), late["high"].max())
+    low, high, least, most = (float("nan") if end is None else float(end) for end in ends)  # type: ignore[arg-type]
+    room = 0.25 * (high - low) or 0.1
+    bottom = max(low - room, min(low, least)) - 0.12 * room
+    top = min(high + room, max(high, most)) + 0.12 * room
+    is_outside = (pl.col("loss") > top) | (pl.col("loss") < bottom)
+    beyond = near.filter(is_outside)["epoch"].max()
+    notes = [] if beyond is None else [f"outside the axis: values up to epoch {beyond}"]
+    if far.height:
+        listed = (f"{label} {loss:.4g}" for label, loss in far.select("label", "loss").iter_rows())
+        notes.append(f"outside the axis: {', '.join(listed)}")
+    if least < bottom or most > top:
+        notes.append("some bands end outside the axis")
+    return bottom, top, notes

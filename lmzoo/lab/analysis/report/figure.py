@@ -1,9 +1,10 @@
 """A figure of a study for a paper: forest plot, learning curves, searched settings.
 
-It is as wide as one or two columns, without a title, which is the caption's: `caption` returns its
-text. Verdicts have shapes and lines have dashes, so that a grey print can be read.
+It has the width that is asked for, as PDF, SVG and PNG, and text of 8 points. Its title is the
+caption's. Verdicts have shapes and fills, and lines have dashes, so that a grey print can be read.
 """
 
+import html
 import json
 import re
 from importlib.resources import files
@@ -21,21 +22,28 @@ from lmzoo.lab.analysis.render import sentence
 from lmzoo.lab.analysis.report.curve_charts import ENDS, curve_charts
 from lmzoo.lab.analysis.report.forest import forest_charts
 
+INCH = 96
+"""Pixels of an inch in a specification."""
 WRITERS = {
-    ".pdf": vl_convert.vegalite_to_pdf,
+    ".pdf": lambda spec: _pdf(vl_convert.vegalite_to_svg(spec)),
     ".svg": vl_convert.vegalite_to_svg,
-    ".png": lambda spec: vl_convert.vegalite_to_png(spec, ppi=300, scale=1.0),
+    ".png": lambda spec: vl_convert.vegalite_to_png(spec, ppi=300, scale=72 / INCH),
 }
-WIDTHS = {1: 320, 2: 680}
-"""Columns -> pixels of 1/96 inch: 3.3 and 7.1 inches."""
+COLUMNS = {1: "3.3in", 2: "7.1in"}
+UNITS = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
+"""Unit of a width -> inches."""
+NARROW, LEAST, MOST = 5.0, 1.0, 40.0
+"""Inches below which a figure has the layout of one column, and those that are possible."""
+TEXT = 8 / 72 * INCH
+"""Pixels of a text of 8 points."""
 FOR_A_SCREEN = "choose a point"
 """The beginning of a note about the pointer."""
-DASHES = [[1, 0], [4, 2], [1, 1.5], [6, 2, 1, 2], [8, 3], [2, 2]]
-SMALL = {"labelFontSize": 10, "titleFontSize": 10, "titleFontWeight": "normal"}
+SMALL = {"labelFontSize": TEXT, "titleFontSize": TEXT, "titleFontWeight": "normal"}
 CONFIG = {
     "background": "white",
     "font": "Helvetica, Arial, sans-serif",
     "view": {"stroke": None},
+    "text": {"fontSize": TEXT},
     "axis": {**SMALL, "labelLimit": 280},
     "axisXQuantitative": {"tickCount": 5, "labelOverlap": "greedy"},
     "legend": {
@@ -46,27 +54,64 @@ CONFIG = {
 }
 
 
-def write_figure(study: Path, out: Path, columns: int, unit: str) -> str:
-    """Write the figure that the name of the file says, as `forest.pdf`; return its caption.
+def write_figure(study: Path, out: Path, width: str, unit: str, kind: str = "") -> str:
+    """Write a figure and return its caption.
+
+    Args:
+        study: its folder, or its file of records.
+        out: the file; its name says the kind of the figure, as `forest.pdf`, unless `kind` does.
+        width: as "3.3in", "84mm" or "240pt".
+        unit: as `lmzoo.rank` has it.
+        kind: forest, curves, tuning or tuning-FIELD.
 
     A `UserError` says that there is no such figure or format, or that the study lacks its data.
     """
     if out.suffix not in WRITERS:
         raise UserError(f"no format {out.suffix!r} of {out.name}; known: {', '.join(WRITERS)}")
-    if columns not in WIDTHS:
-        raise UserError(f"--columns {columns}: give 1 or 2, the columns of the paper")
+    inches = _inches(width)
     report = study_ranking(study, unit=unit)
     charts = figures(load_study(study), report.frame)
-    if out.stem not in charts:
-        raise UserError(f"no figure {out.stem!r} of this study{near(out.stem, charts)}")
-    spec = _printable(charts[out.stem].to_dict())
+    name = kind or out.stem
+    if name not in charts:
+        known = ", ".join(charts)
+        raise UserError(
+            f"no figure {name!r} of this study{near(name, charts)}; give --kind: {known}"
+        )
+    spec = _printable(charts[name].to_dict())
     title = spec.pop("title")
-    content = WRITERS[out.suffix](_printed(spec, columns))
-    with writing(out):
-        out.write_bytes(content.encode() if isinstance(content, str) else content)
     notes = [note for note in title.get("subtitle", ()) if not note.startswith(FOR_A_SCREEN)]
-    said = (f"{title['text']}: {'; '.join(notes)}.", report.caption, *report.warnings)
-    return " ".join(map(sentence, said))
+    said = (f"{title['text']}: {'; '.join(notes)}", report.caption, *report.warnings)
+    caption = printable(" ".join(map(sentence, said)))
+    content = WRITERS[out.suffix](_printed(spec, inches))
+    if isinstance(content, str):
+        content = content.replace(">", f"><desc>{html.escape(caption)}</desc>", 1).encode()
+    with writing(out):
+        out.write_bytes(content)
+    return caption
+
+
+def _pdf(svg: str) -> bytes:
+    """Return a drawing as PDF. The library takes a pixel for a point, so its size is in points."""
+    head, end, rest = svg.partition(">")
+    head = re.sub(
+        r' (width|height)="([\d.]+)"',
+        lambda own: f' {own[1]}="{float(own[2]) * 72 / INCH}"',
+        head,
+    )
+    return vl_convert.svg_to_pdf(head + end + rest)
+
+
+def _inches(width: str) -> float:
+    """Return a width in inches; a `UserError` says that it is none."""
+    found = re.fullmatch(rf"([\d.]+) ?({'|'.join(UNITS)})", width.strip())
+    try:
+        inches = float(found[1]) * UNITS[found[2]] if found else 0.0
+    except ValueError:
+        inches = 0.0
+    if not LEAST <= inches <= MOST:
+        limits = f"{LEAST:g} to {MOST:g} inches"
+        raise UserError(f"--width {width!r} is no width; give {limits}, as 3.3in, 84mm or 240pt")
+    return inches
 
 
 def _printable(value: Any) -> Any:
@@ -89,15 +134,17 @@ def figures(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
     return charts
 
 
-def _printed(spec: dict[str, Any], columns: int) -> dict[str, Any]:
-    """Return a specification for paper: its width, its colours and its dashes."""
-    spec |= {"width": WIDTHS[columns], "config": CONFIG}
+def _printed(spec: dict[str, Any], inches: float) -> dict[str, Any]:
+    """Return a specification for paper: its width, its colours and its legends."""
+    width = round(INCH * inches)
+    spec |= {"width": width, "config": CONFIG}
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
+    is_narrow = inches < NARROW
     wide = spec.get("usermeta", {}).get("wide")
-    named = ENDS in spec.get("usermeta", {}) and columns > 1
+    named = ENDS in spec.get("usermeta", {}) and not is_narrow
     if wide is None and not named:
         spec["height"] = 220
-    elif wide and columns > 1:
+    elif wide and not is_narrow:
         spec["height"] = wide
         spec["params"] = [{"name": "wide", "value": True}]
     if not named:
@@ -107,17 +154,16 @@ def _printed(spec: dict[str, Any], columns: int) -> dict[str, Any]:
         own = layer["encoding"]
         if named and own.get("color", {}).get("title") == "point":
             own["color"]["legend"] = None
-        for channel in ("color", "shape"):
+        for channel in ("color", "stroke", "fill", "shape"):
             if (legend := own.get(channel, {}).get("legend")) is not None:
                 longest = max(map(len, own[channel]["scale"]["domain"]))
-                room = WIDTHS[columns] - (140 if wide else 40)  # labels, or the title of the legend
-                legend |= {"orient": "bottom", "columns": max(1, room // (32 + 6 * longest))}
+                room = width - (140 if wide else 40)  # labels, or the title of the legend
+                legend |= {"orient": "bottom", "columns": max(1, int(room // (34 + 6.4 * longest)))}
                 if lined and channel == "color":
                     legend |= {"symbolType": "stroke", "symbolSize": 300, "symbolStrokeWidth": 2}
-        if layer["mark"]["type"] == "line":
-            values = own["color"]["scale"]["domain"]
-            dashes = [DASHES[i % len(DASHES)] for i, _ in enumerate(values)]
-            own["strokeDash"] = own["color"] | {"scale": {"domain": values, "range": dashes}}
+        if layer["mark"]["type"] == "line" and "strokeDash" in own and not named:
+            own["strokeDash"]["legend"] = own["color"]["legend"]
+            own["strokeDash"]["title"] = own["color"].get("title")
     light = files("lmzoo.lab.analysis.report").joinpath("page.css").read_text("utf-8")
     colours = dict(re.findall(r"(--[\w-]+): (#\w+)", light.partition("}")[0]))
     text = re.sub(r"var\((--[\w-]+)\)", lambda own: colours.get(own[1], own[0]), json.dumps(spec))

@@ -1,8 +1,10 @@
 """The forest plot of a ranking: differences to the reference, grouped by verdict."""
 
 import html
+import math
 import re
 import textwrap
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -10,7 +12,7 @@ import altair as alt
 import polars as pl
 import vl_convert
 
-from lmzoo.lab.analysis.formatting import UNITS, margin_words
+from lmzoo.lab.analysis.formatting import UNITS, format_number, margin_words
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.report.colours import (
     BASELINE,
@@ -21,14 +23,20 @@ from lmzoo.lab.analysis.report.colours import (
     group_of,
     label_axis,
     label_lines,
+    near_limit,
     with_rows,
 )
+from lmzoo.lab.statistics.compared import BETTER_OPEN, SHOWN, UNDECIDED, WORSE_OPEN
 
+SMALL, LARGE = 1e-3, 1e4
+"""Margins outside these have numbers with an exponent beside them."""
 MARKS = (
-    *("triangle-left", "triangle-left", "diamond", "circle", "circle"),
+    *("triangle-left", "triangle-left", "diamond", "circle", "circle", "square"),
     *("triangle-right", "triangle-right", "cross"),
 )
 SHAPES: dict[str, str] = dict(zip(GROUPS, MARKS, strict=True))
+TURNED = {"triangle-left": "triangle-right", "triangle-right": "triangle-left"}
+"""Shapes that point to where a verdict is: those of a metric whose highest value is the best."""
 PICTURE_WIDTH, NARROW_WIDTH, NARROW_NOTE = 760, 400, 55
 """Pixels, and letters of a line of notes."""
 TEXT = {"labelColor": "var(--fg)", "labelFontSize": 12, "titleFontWeight": "normal"}
@@ -44,27 +52,69 @@ PICTURE: dict[str, Any] = {
     "title": {"color": "var(--fg)", "subtitleColor": "var(--muted)", "fontSize": 14},
 }
 """Vega's config of a picture; `page.js` has that of a page."""
-WIDEST = 4.0
-"""Intervals end at this multiple of the largest distance among points that are no baselines."""
+BASELINES = 1.25
+"""Baselines do not widen the axis by more than this."""
+HOLLOW = frozenset(SHOWN.get(key, key) for key in (UNDECIDED, WORSE_OPEN, BETTER_OPEN))
+"""Verdicts that leave something open; their marks are not filled."""
+FILLS = {group: "var(--bg)" if group in HOLLOW else COLOURS[group] for group in GROUPS}
 
 
 def forest_rows(part: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return label, group, difference, low and high of the points of one table, in plot order.
+    """Return what the plot of one table shows of each point, in plot order.
 
-    A point without a verdict is a baseline, or leaks. The ends of its interval are cut at `WIDEST`.
+    `difference`, `low` and `high` are the numbers of the ranking; `at`, `from` and `to` are those
+    on the axis; `arrows` are its ends beyond which a number is. `thin` and `thin_to` are the ends
+    of the interval that is corrected for the number of points, where it alone holds 0.
     """
-    rows = [
-        {
-            "label": row["label"],
-            "group": group_of(row),
-            "difference": 0.0 if row["reference"] else row["difference"],
-            "low": row["difference_low"],
-            "high": row["difference_high"],
-        }
-        for row in part.to_dicts()
-        if row["reference"] or row["difference"] is not None
-    ]
-    return sorted(rows, key=lambda row: (GROUPS.index(row["group"]), row["difference"]))
+    rows = [_row(row) for row in part.to_dicts()]
+    limit = _limit(rows, part["margin"].item(0))
+    for row in rows:
+        _place(row, limit)
+    return sorted(rows, key=lambda row: (GROUPS.index(row["group"]), row["difference"] or 0.0))
+
+
+def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+    difference = 0.0 if row["reference"] else row["difference"]
+    low, high = row["difference_low"], row["difference_high"]
+    thin = thin_to = None
+    if row["verdict"] == UNDECIDED and low is not None and low * high > 0:
+        half = abs(row["half_corrected"])
+        thin = difference - half
+        thin_to = difference + half
+    counts = {"diverged": row["confirm_diverged"], "failed or missing": row["missing"]}
+    lost = [f"{n} of {row['confirm']} seeds {word}" for word, n in counts.items() if n]
+    note = "no value: " * (difference is None) + ", ".join(lost)
+    return {
+        "label": row["label"], "group": group_of(row), "difference": difference,
+        "low": low, "high": high, "note": note,
+        "thin": thin, "thin_to": thin_to,
+    }  # fmt: skip
+
+
+def _limit(rows: Sequence[Mapping[str, Any]], margin: float) -> float:
+    """Return the end of the axis on both sides: no single point makes all others one dot."""
+    ends = [[row[name] for name in ("difference", "low", "high")] for row in rows]
+    reach = [max((abs(end) for end in own if end is not None), default=0.0) for own in ends]
+    kept = sorted(x for x, row in zip(reach, rows, strict=True) if row["group"] != BASELINE and x)
+    if not kept:
+        return max(*reach, margin)
+    limit = near_limit(kept, margin)
+    others = [x for x, row in zip(reach, rows, strict=True) if row["group"] == BASELINE]
+    return max([limit, *(x for x in others if x <= BASELINES * limit)])
+
+
+def _place(row: dict[str, Any], limit: float) -> None:
+    """Add where a row is on an axis that ends at the limit, and what does not fit there."""
+    names = {"at": "difference", "from": "low", "to": "high"}
+    known = {place: row[name] for place, name in names.items() if row[name] is not None}
+    row["arrows"] = sorted({math.copysign(limit, x) for x in known.values() if abs(x) > limit})
+    if row["arrows"]:
+        number = format_number(row["difference"], "+.3g")
+        row["note"] = "; ".join(filter(None, (number, row["note"])))
+    for place, x in known.items():
+        row[place] = min(max(x, -limit), limit)
+    if abs(row["difference"] or 0.0) > limit:
+        del row["at"]
 
 
 def forest_charts(ranked: pl.DataFrame) -> list[Any]:
@@ -76,41 +126,73 @@ def forest_charts(ranked: pl.DataFrame) -> list[Any]:
 def forest_chart(part: pl.DataFrame) -> Any:
     """Return the plot of one table, with the margin as a band; None without differences."""
     rows = forest_rows(part)
-    if len(rows) < 2:
+    if sum(row["difference"] is not None for row in rows) < 2:
         return None
-    rows, beyond = _inside(rows)
-    labels = [row["label"] for row in rows]
+    labels = {row["label"]: row["note"] for row in rows}
     groups = [group for group in GROUPS if any(row["group"] == group for row in rows)]
     margin, metric = part["margin"].item(0), part["metric"].item(0)
-    unit = "nats per token" if metric in UNITS else metric
-    pair: Any = (
-        kind("group:N", title=None)
-        .scale(domain=groups, range=[values[group] for group in groups])
-        .legend(alt.Legend(orient="top", title=None))
-        for kind, values in ((alt.Color, COLOURS), (alt.Shape, SHAPES))
-    )
-    colour, shape = pair
+    unit = UNITS.get(metric, metric)
+
+    def by_verdict(kind: Any, values: Mapping[str, str]) -> Any:
+        encoded = kind("group:N", title=None).legend(alt.Legend(orient="top", title=None))
+        return encoded.scale(domain=groups, range=[values[group] for group in groups])
+
+    def x(field: str) -> Any:
+        axis = alt.Axis(format="~g") if margin < SMALL or margin > LARGE else alt.Undefined
+        return alt.X(f"{field}:Q", title=f"difference: {unit}", axis=axis)
+
     band = alt.Chart(alt.InlineData(values=[{"from": -margin, "to": margin}]))
-    band = band.mark_rect(color="var(--band)").encode(x=alt.X("from:Q", title=unit), x2="to:Q")
+    band = band.mark_rect(color="var(--band)").encode(x=x("from"), x2="to:Q")
     zero = alt.Chart(alt.InlineData(values=[{"zero": 0}]))
-    zero = zero.mark_rule(strokeDash=[4, 3], color="var(--muted)")
-    zero = zero.encode(x=alt.X("zero:Q", title=unit))
-    numbers = [alt.Tooltip(f"{name}:Q", format="+.4f") for name in ("difference", "low", "high")]
-    base = alt.Chart(alt.InlineData(values=rows)).encode(
-        y=alt.Y("label:N", sort=labels, title=None).axis(label_axis(labels)),
-        tooltip=[alt.Tooltip("label:N"), alt.Tooltip("group:N", title="verdict"), *numbers],
-        color=colour,
+    zero = zero.mark_rule(strokeDash=[4, 3], color="var(--muted)").encode(x=x("zero"))
+    numbers = [alt.Tooltip(f"{name}:Q", format="+.4~g") for name in ("difference", "low", "high")]
+
+    def layer(own: Sequence[Mapping[str, Any]]) -> Any:
+        return alt.Chart(alt.InlineData(values=list(own))).encode(
+            y=alt.Y("label:N", sort=list(labels), title=None).axis(label_axis(labels)),
+            tooltip=[alt.Tooltip("label:N"), alt.Tooltip("group:N", title="verdict"), *numbers],
+            stroke=by_verdict(alt.Stroke, COLOURS),
+        )
+
+    inside = [row for row in rows if "from" in row]
+    thin = [row for row in rows if row["thin"] is not None]
+    layers = [band, zero, layer(rows).mark_point(opacity=0)]  # a row for each point
+    if thin:
+        layers.append(layer(thin).mark_rule(strokeWidth=0.8).encode(x=x("thin"), x2="thin_to:Q"))
+    layers.append(layer(inside).mark_rule(strokeWidth=2).encode(x=x("from"), x2="to:Q"))
+    marks = layer([row for row in rows if "at" in row]).mark_point(
+        size=70, strokeWidth=1.5, opacity=1
     )
-    rules = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=unit), x2="high:Q")
-    points = base.mark_point(filled=True, size=90, opacity=1)
-    points = points.encode(x=alt.X("difference:Q", title=unit), shape=shape)
-    right = "better" if part["higher_is_better"].item(0) else "worse"
-    note = f"to the right is {right}; the band is ±{margin:g} {margin_words(metric)}{beyond}"
+    is_turned = part["higher_is_better"].item(0)
+    shapes = {group: TURNED.get(own, own) for group, own in SHAPES.items()}
+    shape = by_verdict(alt.Shape, shapes if is_turned else SHAPES)
+    marks = marks.encode(x=x("at"), shape=shape, fill=by_verdict(alt.Fill, FILLS))
+    # The ends stand above the mark, so that no mark hides an interval.
+    ends = [
+        layer([row for row in inside if row[end] == row[place]])
+        .mark_tick(thickness=1.5, height=13, opacity=1)
+        .encode(x=x(place))
+        for place, end in (("from", "low"), ("to", "high"))
+    ]
+    arrows = [{**row, "edge": edge, "angle": 90 if edge > 0 else -90}
+              for row in rows for edge in row["arrows"]]  # fmt: skip
+    layers += [marks, *ends]
+    if arrows:
+        heads = layer(arrows).mark_point(shape="arrow", size=120, strokeWidth=1, opacity=1)
+        layers.append(heads.encode(x=x("edge"), angle=alt.Angle("angle:Q", scale=None)))
+    right = "better" if is_turned else "worse"
+    notes = [f"to the right is {right}; the band is ±{margin:g} {margin_words(metric)}"]
+    if arrows:
+        notes.append("arrows: beyond the axis, with the number below the name")
+    if thin:
+        notes.append("thin lines: intervals that are corrected for the number of points")
+    if part["difference_low"].is_null().all():
+        notes.append("one seed has no interval")
     heading = alt.TitleParams(
-        "Differences to the reference, 95 % intervals", subtitle=[note], anchor="start"
+        "Differences to the reference, 95 % intervals", subtitle=notes, anchor="start"
     )
     fit = alt.AutoSizeParams(type="fit-x", contains="padding")
-    chart = with_rows(alt.layer(band, zero, rules, points), labels)
+    chart = with_rows(alt.layer(*layers), labels)
     return chart.properties(width="container", title=heading, autosize=fit)
 
 
@@ -150,19 +232,3 @@ def picture(spec: dict[str, Any], config: dict[str, Any] = PICTURE) -> str:
     style = f"<style>{light}@media (prefers-color-scheme: dark){{{dark}}}</style>"
     head = f"<title>{html.escape(spec['title']['text'])}</title>{style}"
     return svg.replace(">", f">{head}", 1) + "\n"
-
-
-def _inside(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
-    """Leave out baselines far from the other points; return what a note says about them."""
-    ends = [
-        abs(end)
-        for row in rows
-        if row["group"] != BASELINE
-        for end in (row["difference"], row["low"], row["high"])
-        if end is not None
-    ]
-    limit = WIDEST * max(ends, default=0.0)
-    far = [row for row in rows if row["group"] == BASELINE and abs(row["difference"]) > limit > 0]
-    kept = [row for row in rows if row not in far]
-    listed = ", ".join(f"{row['label']} {row['difference']:+.3f}" for row in far)
-    return kept, f"; not shown: {listed}".replace("-", "−") if far else ""

@@ -21,15 +21,17 @@
     const name = title.toLowerCase().replace(/[^a-z0-9]+/g, "-");
     Object.assign(link, { textContent: "save as SVG", href: "#", onclick: async (event) => {
       event.preventDefault();
-      const text = await views.get(place).view.toSVG();
+      // A file has no page behind it: its ground is a part of the picture.
+      const ground = `<rect width="100%" height="100%" fill="${value("--bg")}"/>`;
+      const text = (await views.get(place).view.toSVG()).replace(/<svg[^>]*>/, (head) => head + ground);
       const file = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
       Object.assign(document.createElement("a"), { href: file, download: `${name}.svg` }).click();
     } });
   };
   const draw = async (place) => {
-    const width = place.clientWidth;
+    const width = place.clientWidth || document.querySelector("main").clientWidth;
     const text = place.nextElementSibling.textContent;
-    const spec = JSON.parse(text.replace(/var\((--[a-z]+)\)/g, (_, name) => value(name)));
+    const spec = JSON.parse(text.replace(/var\((--[\w-]+)\)/g, (_, name) => value(name)));
     const config = style();
     config.axisY = { labelLimit: Math.min(340, 0.55 * width) };
     config.axisQuantitative = { labelOverlap: "greedy", labelSeparation: 8, labelFlush: false };
@@ -39,6 +41,7 @@
       wide.value = true;
       spec.height = spec.usermeta.wide;
     }
+    if (!place.clientWidth) spec.width = width;  // in a fold that is closed: a print shows it
     if (spec.usermeta?.ends) {
       if (width < PHONE) {
         spec.layer = spec.layer.filter((layer) => !layer.name?.startsWith("ends"));
@@ -82,8 +85,10 @@
   let round = 0;
   const drawAll = async () => {
     const own = ++round, all = [...document.querySelectorAll(".chart")];
-    const places = all.filter((place) => !place.closest("details:not([open])"));
-    for (const place of all) if (!places.includes(place)) views.delete(place);  // drawn when its fold opens
+    const isFolded = (place) => Boolean(place.closest("details:not([open])"));
+    const places = all.filter((place) => !isFolded(place));
+    const folded = all.filter(isFolded);
+    for (const place of folded) views.delete(place);  // drawn again when its fold opens
     const seen = (place) => {
       const box = place.getBoundingClientRect();
       return box.bottom > 0 && box.top < innerHeight;
@@ -94,7 +99,22 @@
       await new Promise((resolve) => { setTimeout(resolve, 0); });
     }
     if (own === round) document.documentElement.dataset.drawn = "yes";
+    for (const place of folded) {
+      if (own !== round) return;
+      await new Promise((resolve) => { setTimeout(resolve, 50); });
+      if (isFolded(place)) await draw(place).then(() => views.delete(place));
+    }
+    if (own === round) document.documentElement.dataset.printable = "yes";
   };
+  addEventListener("beforeprint", () => {
+    for (const fold of document.querySelectorAll("details:not([open])")) fold.open = fold.dataset.closed = true;
+  });
+  addEventListener("afterprint", () => {
+    for (const fold of document.querySelectorAll("details[data-closed]")) {
+      fold.open = false;
+      delete fold.dataset.closed;
+    }
+  });
   if (typeof vegaEmbed !== "undefined") {
     drawAll();
     for (const fold of document.querySelectorAll("details")) {
@@ -106,6 +126,26 @@
     }
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
   }
+
+  // A page that `lmzoo serve` loads again keeps what its reader opened and wrote.
+  const key = `lmzoo ${location.pathname}`;
+  const folds = () => [...document.querySelectorAll("details")];
+  const fields = () => [...document.querySelectorAll("input[type=search]")];
+  addEventListener("pagehide", () => {
+    const open = folds().map((fold) => fold.open), words = fields().map((field) => field.value);
+    try { sessionStorage.setItem(key, JSON.stringify({ open, words, chosen })); } catch { /* no storage */ }
+  });
+  const restore = () => {
+    let kept = null;
+    try { kept = JSON.parse(sessionStorage.getItem(key)); } catch { /* no storage */ }
+    if (!kept || kept.open.length !== folds().length) return;
+    folds().forEach((fold, i) => { fold.open = kept.open[i]; });
+    fields().forEach((field, i) => {
+      field.value = kept.words[i] ?? "";
+      field.dispatchEvent(new Event("input"));
+    });
+    chosen ||= kept.chosen;
+  };
 
   // A link opens the section that it leads to.
   for (const link of document.querySelectorAll("nav a")) {
@@ -152,4 +192,5 @@
       });
     });
   }
+  restore();
 })();
