@@ -77,7 +77,7 @@ def of_html(path: Path) -> object:
 
 def of_figure(path: Path) -> object:
     out = path / "forest.svg"
-    write_figure(path, out, 2, "token")
+    write_figure(path, out, "7.1in", "token")
     elements = [*ElementTree.fromstring(out.read_text("utf-8")).iter()]
     names = {name for element in elements for name in element.attrib}
     tags = {element.tag.rpartition("}")[2] for element in elements} - {"tspan"}  # of a long line
