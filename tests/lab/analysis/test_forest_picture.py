@@ -49,7 +49,8 @@ def read_back(svg: str, at: int) -> dict[str, float]:
     for x, y, text in ticks:  # the labels of an axis stand in one line
         groups.setdefault((y, x)[at], []).append((float((x, y)[at]), as_float(text)))
     (axis,) = [own for own in groups.values() if len(own) > 2]
-    slope, start = np.polyfit(*zip(*axis, strict=True), 1)
+    at_ticks, values = np.transpose(axis)
+    slope, start = np.polyfit(at_ticks, values, 1)
     marks = re.findall(r'aria-label="([^"]*)"[^>]*translate\(([^,]+),([^)]+)\)" d="M', svg)
     found = {}
     for said, *place in marks:
