@@ -1,6 +1,7 @@
 """Tune runs as an Optuna study, and the union of the ranges that points search."""
 
 import json
+from datetime import UTC
 
 import numpy as np
 import optuna
@@ -10,6 +11,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.load import load_study, search_ranges
 from lmzoo.lab.analysis.optuna_file import export_to_optuna, follow
 from lmzoo.lab.cli.report import Action, records
+from tests.lab.analysis.toy_study import change_lines
 
 
 @pytest.fixture
@@ -28,6 +30,8 @@ def tuned(toy):
 def test_optuna_reads_the_exported_runs(tuned, tmp_path, capsys):
     pruned = tuned.add_run("gate", 98, 40.0, status="pruned", setting={"lr": 0.1})
     diverged = tuned.add_run("gate", 99, None, setting={"lr": 0.1})
+    ended = "2026-03-01T12:00:00+00:00"
+    change_lines(tuned.records_path("gate-tune-2"), "end", time=ended)
     file = tmp_path / "tuned.journal"
     records(Action.SAVE, tuned.path, file)
     assert capsys.readouterr().out == f"{file}: 8 tune runs\n"
@@ -41,6 +45,8 @@ def test_optuna_reads_the_exported_runs(tuned, tmp_path, capsys):
     assert trial.params == config["setting"]
     assert trial.user_attrs["point"] == "cut gate"
     assert trial.duration.total_seconds() == 1.5, "three epochs of half a second"
+    assert trial.datetime_complete.astimezone(UTC).isoformat() == ended
+    assert study.trials[0] == trial, "it has a time; others are of an earlier version"
     assert list(trial.intermediate_values) == [1, 2, 3]
     assert trial.value == min(trial.intermediate_values.values())
     assert by_run[pruned].state is optuna.trial.TrialState.PRUNED

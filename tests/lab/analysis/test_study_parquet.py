@@ -1,6 +1,7 @@
 """A study survives its Parquet file: the same tables, and a sweep that trains nothing again."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,6 +56,15 @@ def test_tables_are_the_same_byte_for_byte(toy: ToyStudy, tmp_path: Path, how: s
         restore_study(file, tmp_path / "restored")
     copy = tmp_path / "restored" if how == "restored" else file
     assert tables(copy) == tables(toy.path)
+
+
+def test_a_file_that_is_replaced_is_read_again_though_its_time_is_equal(toy, tmp_path):
+    file = tmp_path / "toy.parquet"
+    for question in ("First?", "Second?"):
+        toy.study_json["question"] = question
+        save_study(toy.write(), file)
+        os.utime(file, (1e9, 1e9))
+        assert load_study(file).study["question"] == question
 
 
 def test_saving_twice_gives_equal_bytes_and_no_machine(toy: ToyStudy, tmp_path: Path) -> None:

@@ -75,12 +75,15 @@ def record(epoch, loss):
     return {**RECORD, "epoch": epoch, "valid_token": loss}
 
 
-def test_a_continued_run_has_every_epoch_once_although_a_killed_process_wrote_too_few(tmp_path):
+@pytest.mark.parametrize("begun", ["0000000001", "9000000000"], ids=["before", "clock ahead"])
+def test_a_continued_run_has_every_epoch_once_although_a_killed_process_wrote_too_few(
+    tmp_path, begun
+):
     first = tensorboard.RunWriter(Store(tmp_path), CONFIG, epoch=0)
     first.write_epoch(record(1, 4.0))
     write(first)  # it was killed before the numbers of epochs 2 and 3 were written
     (file,) = (tmp_path / BOARD / NAME).iterdir()
-    file.rename(file.with_name("events.out.tfevents.1"))  # in an earlier second
+    file.rename(file.with_name(f"events.out.tfevents.{begun}"))
     records = [record(1, 4.0), record(2, 3.0), record(3, 2.0)]
     second = tensorboard.RunWriter(Store(tmp_path), CONFIG, epoch=2, records=records)
     second.write_epoch(record(3, 2.0))  # its checkpoint was damaged
