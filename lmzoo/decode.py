@@ -52,7 +52,8 @@ def start_decoding(
     owned = next(itertools.chain(model.parameters(), model.buffers()), None)
     device = None if owned is None else owned.device
     tokens = torch.tensor([[START, *prefix]], device=device).repeat(batch, 1)
-    state = model.begin(batch, *sources) if state is None else state
+    if state is None:
+        state = model.begin(batch, *sources)
     for token in tokens[:, :-1].unbind(1):
         _, state = model.advance(state, token)
     scores, state = model.advance(state, tokens[:, -1])
@@ -70,14 +71,19 @@ def is_end(token: Int[Tensor, "*N"]) -> Bool[Tensor, "*N"]:
 
 
 technique(
-    "ancestral_sampling", family="decoding", document="S3",
+    "ancestral_sampling",
+    family="decoding",
+    document="S3",
     source="S3; top-k: Fan et al. 2018 (arXiv:1805.04833)",
     summary="Random samples, with temperature and top-k (sample --temperature --top).",
-)  # fmt: skip
+)
 technique(
-    "greedy", family="decoding", document="S3", source="S3",
+    "greedy",
+    family="decoding",
+    document="S3",
+    source="S3",
     summary="The most likely token at every step (sample --greedy).",
-)  # fmt: skip
+)
 
 
 @torch.no_grad()
@@ -109,7 +115,9 @@ def sample(
         Token ids (B, t) with t <= `length`, `<start>` included, padded after `<end>`.
     """
     # A prefix is evidence on a sentence latent, which a draw from its prior would ignore.
-    begin = None if prefix else model.begin_samples(count, *sources, generator=generator)
+    begin = None
+    if not prefix:
+        begin = model.begin_samples(count, *sources, generator=generator)
     tokens, scores, state = start_decoding(model, count, prefix, sources, begin)
     ended = torch.zeros_like(tokens[:, 0], dtype=torch.bool)
     while tokens.shape[1] < length:
@@ -141,9 +149,12 @@ def draw(
 
 
 technique(
-    "beam_search", family="decoding", document="S3", source="Lowerre 1976; S3",
+    "beam_search",
+    family="decoding",
+    document="S3",
+    source="Lowerre 1976; S3",
     summary="The most likely sequences that a beam of limited width finds (sample --beam).",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -188,12 +199,15 @@ def beam_search(
         penalty = (tokens.shape[1] + 1 - first) ** alpha
         total = (log_prob[:, None] + scores).flatten()
         best = best_extensions(total / penalty, [done.rank for done in finished], width)
-        row, token = best // scores.shape[1], best % scores.shape[1]
-        tokens, log_prob = torch.cat([tokens[row], token[:, None]], dim=1), total[best]
+        row = best // scores.shape[1]
+        token = best % scores.shape[1]
+        tokens = torch.cat([tokens[row], token[:, None]], dim=1)
+        log_prob = total[best]
         ended = is_end(token) | (tokens.shape[1] == length)
         pairs = zip(tokens[ended].tolist(), log_prob[ended].tolist(), strict=True)
         finished += [Hypothesis(tuple(own), score, score / penalty) for own, score in pairs]
-        tokens, log_prob = tokens[~ended], log_prob[~ended]
+        tokens = tokens[~ended]
+        log_prob = log_prob[~ended]
         if len(tokens):
             scores, state = model.advance(select_rows(state, row[~ended]), token[~ended])
     return sorted(finished, key=lambda hypothesis: -hypothesis.rank)[:width]

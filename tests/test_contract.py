@@ -45,13 +45,14 @@ OPTIONS: list[Case] = [
     ("hard_attention", {"window": 3}),
     ("star_transformer_causal", {"relay": False}),
     ("star_transformer_causal", {"layers": 3, "attention": {"learned": True}}),
+    ("transformer_decoder", {"positions": "learned"}),
     ("set_transformer_causal", {"points": 0}),
     ("modern_decoder", {"memory": ["forget", "sinks", "output_gate", "path"], "window": 3}),
     ("modern_decoder", {"memory": ["stick_breaking"]}),
     *(("gated_convolution", {"cuts": [cut]}) for cut in Cut),
     ("gated_convolution", {"cuts": ["gate"], "activation": "relu"}),
     ("gated_convolution", {"emission": "mixture"}),
-    ("gated_convolution", {"window": 1}),
+    *(("gated_convolution", {"window": window}) for window in (1, 3)),
 ]
 """Options that a model's attention or convolution must obey; they change nothing else."""
 
@@ -74,8 +75,8 @@ PARTS: list[Case] = [
         {"cell": "lstm", "num_layers": 2, "starts": 2},
         {"cell": "hm_lstm", "norm": "time_std_causal", "starts": 3},
     )
-]
-"""A selection of the combinations of parts of the recurrent model."""
+] + [("latent_ar", {"cell": cell}) for cell in ("hm_lstm", "grid_lstm", "mgru")]
+"""A selection of the combinations of parts of the recurrent models."""
 
 VAE_PARTS: list[Case] = [
     (name, {"samples": 3, **fields})

@@ -33,10 +33,12 @@ from lmzoo.blocks.layers import Linear
 from lmzoo.functional.softmax_attention import weighted_values
 
 technique(
-    "multi_head_attention", family="attention", document="S3",
+    "multi_head_attention",
+    family="attention",
+    document="S3",
     source="Vaswani et al. 2017 (arXiv:1706.03762)",
     summary="Masked multi-head scaled dot-product attention.",
-)  # fmt: skip
+)
 
 
 KeysAndValues = tuple[Tensor, Tensor]
@@ -91,10 +93,15 @@ class Attention(nn.Module):
         self.output = Linear(inner, width, output_std or std)
         self.dropout = dropout
         is_hard = config.pick is Pick.ARGMAX
-        self.estimated_gradient = "straight-through, of hard attention" if is_hard else ""
-        normed = {Normed.NONE: 0, Normed.KEY: 1, Normed.BOTH: 2}[config.normed]
-        self._temperature = config.temperature or size ** ((normed - 1) / 2)
-        log_temperature = nn.Parameter(torch.empty(config.heads)) if config.learned else None
+        if is_hard:
+            self.estimated_gradient = "straight-through, of hard attention"
+        else:
+            self.estimated_gradient = ""
+        default = {Normed.NONE: size**-0.5, Normed.KEY: 1.0, Normed.BOTH: size**0.5}
+        self._temperature = config.temperature or default[config.normed]
+        log_temperature = None
+        if config.learned:
+            log_temperature = nn.Parameter(torch.empty(config.heads))
         self.register_parameter("log_temperature", log_temperature)
         self.reset_parameters()
 
@@ -111,9 +118,12 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "*N Q E"]:
         """Return the attention output for a memory, or for its keys and values."""
         k, v = memory if isinstance(memory, tuple) else self.keys_and_values(memory)
-        q, dropout = self.scaled_queries(x), self.dropout if self.training else 0.0
+        q = self.scaled_queries(x)
+        dropout = self.dropout if self.training else 0.0
         if self.config.pick is Pick.MEAN:
-            head_mask = None if mask is None else mask.unsqueeze(-3)
+            head_mask = None
+            if mask is not None:
+                head_mask = mask.unsqueeze(-3)
             o = weighted_values(q, k, v, head_mask, dropout, scale=1.0)
         else:
             weights = self.attention_weights(masked_logits(q, k, mask))
@@ -121,13 +131,18 @@ class Attention(nn.Module):
         return self.output(o.transpose(-3, -2).flatten(-2))
 
     def keys_and_values(
-        self, memory: Float[Tensor, "*N M E"], cache: KeysAndValues | None = None
+        self,
+        memory: Float[Tensor, "*N M E"],
+        cache: KeysAndValues | None = None,
     ) -> KeysAndValues:
         """Return the keys and values of a memory, appended to those in `cache`."""
-        k, v = self._keys(memory), self._heads(self.value(memory))
+        k = self._keys(memory)
+        v = self._heads(self.value(memory))
         if cache is None:
             return k, v
-        return torch.cat([cache[0], k], dim=-2), torch.cat([cache[1], v], dim=-2)
+        k = torch.cat([cache[0], k], dim=-2)
+        v = torch.cat([cache[1], v], dim=-2)
+        return k, v
 
     def logits(
         self,
@@ -149,7 +164,8 @@ class Attention(nn.Module):
     def scaled_queries(self, x: Float[Tensor, "*N Q E"]) -> Float[Tensor, "*N heads Q d"]:
         """Return τ q by head, q normalised if configured."""
         q = self._heads(self.query(x))
-        q = nn.functional.normalize(q, dim=-1) if self.config.normed is Normed.BOTH else q
+        if self.config.normed is Normed.BOTH:
+            q = nn.functional.normalize(q, dim=-1)
         if self.log_temperature is None:
             return q * self._temperature
         return q * self.log_temperature.exp()[:, None, None]
@@ -157,7 +173,9 @@ class Attention(nn.Module):
     def _keys(self, memory: Float[Tensor, "*N M E"]) -> Float[Tensor, "*N heads M d"]:
         """Return k by head, normalised if configured."""
         k = self._heads(self.key(memory))
-        return k if self.config.normed is Normed.NONE else nn.functional.normalize(k, dim=-1)
+        if self.config.normed is Normed.NONE:
+            return k
+        return nn.functional.normalize(k, dim=-1)
 
     def _heads(self, x: Float[Tensor, "*N Q E"]) -> Float[Tensor, "*N heads Q d"]:
         return x.unflatten(-1, (self.config.heads, -1)).transpose(-3, -2)
@@ -166,4 +184,6 @@ class Attention(nn.Module):
 def masked_logits(q: Tensor, k: Tensor, mask: Tensor | None) -> Float[Tensor, "*N heads Q M"]:
     """Return q · k of every head, -∞ where the mask is False."""
     logits = q @ k.transpose(-2, -1)
-    return logits if mask is None else logits.masked_fill(~mask.unsqueeze(-3), -torch.inf)
+    if mask is None:
+        return logits
+    return logits.masked_fill(~mask.unsqueeze(-3), -torch.inf)

@@ -34,7 +34,10 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.expand = Linear(width, hidden, std)
-        self.activate = nn.ReLU() if activation is Activation.RELU else nn.GELU("tanh")
+        if activation is Activation.RELU:
+            self.activate = nn.ReLU()
+        else:
+            self.activate = nn.GELU("tanh")
         self.contract = Linear(hidden, width, output_std or std)
 
     def forward(self, x: Float[Tensor, "*N E"]) -> Float[Tensor, "*N E"]:
@@ -71,12 +74,17 @@ class AttentionBlock(nn.Module):
         super().__init__()
         self.norm_position = norm_position
         self.attention = Attention(
-            attention, width, dropout=dropout, std=std, output_std=output_std
+            attention,
+            width,
+            dropout=dropout,
+            std=std,
+            output_std=output_std,
         )
         self.feed_forward = FeedForward(
             width, 4 * width, activation, std=std, output_std=output_std
         )
-        self.attention_norm, self.feed_forward_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention_norm = nn.LayerNorm(width)
+        self.feed_forward_norm = nn.LayerNorm(width)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
@@ -98,20 +106,31 @@ class AttentionBlock(nn.Module):
     ) -> tuple[Float[Tensor, "*N 1 E"], KeysAndValues]:
         """Process the next position; return keys and values of all positions so far, too."""
         pre = self.norm_position is NormPosition.PRE
-        memory = self.attention_norm(x) if pre else x
+        memory = x
+        if pre:
+            memory = self.attention_norm(x)
         cache = self.attention.keys_and_values(memory, cache)
         h = x + self.dropout(self.attention(memory, cache))
-        h = h if pre else self.attention_norm(h)
+        if not pre:
+            h = self.attention_norm(h)
         return self._residual(h, self.feed_forward, self.feed_forward_norm), cache
 
     def weights(
-        self, x: Float[Tensor, "*N T E"], mask: Bool[Tensor, "*S T T"] | None = None
+        self,
+        x: Float[Tensor, "*N T E"],
+        mask: Bool[Tensor, "*S T T"] | None = None,
     ) -> Float[Tensor, "*N heads T T"]:
         """Return the self-attention weights α of every head."""
-        x = self.attention_norm(x) if self.norm_position is NormPosition.PRE else x
+        if self.norm_position is NormPosition.PRE:
+            x = self.attention_norm(x)
         return self.attention.attention_weights(self.attention.logits(x, x, mask))
 
-    def _residual(self, x: Tensor, part: Callable[[Tensor], Tensor], norm: nn.LayerNorm) -> Tensor:
+    def _residual(
+        self,
+        x: Tensor,
+        part: Callable[[Tensor], Tensor],
+        norm: nn.LayerNorm,
+    ) -> Tensor:
         if self.norm_position is NormPosition.PRE:
             return x + self.dropout(part(norm(x)))
         return norm(x + self.dropout(part(x)))
@@ -133,7 +152,12 @@ class CrossBlock(AttentionBlock):
     """
 
     def __init__(
-        self, width: int, attention: Attention.Config, *, dropout: float = 0.0, **options: Any
+        self,
+        width: int,
+        attention: Attention.Config,
+        *,
+        dropout: float = 0.0,
+        **options: Any,
     ) -> None:
         super().__init__(width, attention, dropout=dropout, **options)
         self.self_attention = Attention(attention, width, dropout=dropout)
@@ -163,7 +187,9 @@ class CrossBlock(AttentionBlock):
     ) -> tuple[Float[Tensor, "B 1 E"], KeysAndValues]:
         """Process the next position over a memory; return its own keys and values so far, too."""
         pre = self.norm_position is NormPosition.PRE
-        new = self.self_attention_norm(x) if pre else x
+        new = x
+        if pre:
+            new = self.self_attention_norm(x)
         new_cache = self.self_attention.keys_and_values(new, cache)
 
         def attend_to_self(x: Tensor) -> Tensor:

@@ -27,7 +27,10 @@ class FeatureModel(LanguageModel):
         self.embedding = EmbeddingTable(task.vocab, config.width, std)
         emission = getattr(config, "emission", None) or EMISSIONS.parse("vector")
         self.emission = EMISSIONS.build(emission, config.width, self.emission_norm)
-        self.latent = "" if self.conditional else self.emission.latent
+        if self.conditional:
+            self.latent = ""
+        else:
+            self.latent = self.emission.latent
 
     @abstractmethod
     def features(self, tokens: Tensor, *sources: Tensor) -> Float[Tensor, "B t E"]:
@@ -48,7 +51,11 @@ class FeatureModel(LanguageModel):
     def posterior(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B K T-1"]:
         if not self.latent:
             return super().posterior(tokens, lengths)
-        joint = self.emission.joint(self.features(tokens[:, :-1]), tokens[:, 1:], self.output_table)
+        joint = self.emission.joint(
+            self.features(tokens[:, :-1]),
+            tokens[:, 1:],
+            self.output_table,
+        )
         return torch.softmax(joint, dim=-1).mT
 
     @property

@@ -34,7 +34,12 @@ class Linear(nn.Linear):
     """
 
     def __init__(
-        self, in_features: int, out_features: int, std: float | None = None, *, bias: bool = True
+        self,
+        in_features: int,
+        out_features: int,
+        std: float | None = None,
+        *,
+        bias: bool = True,
     ) -> None:
         self._std = std
         super().__init__(in_features, out_features, bias=bias)
@@ -53,7 +58,10 @@ class EmbeddingTable(nn.Embedding):
     """A table of `vocab` vectors from N(0, std²), by default with std = 1/√width."""
 
     def __init__(self, vocab: int, width: int, std: float | None) -> None:
-        self._std = width**-0.5 if std is None else std
+        if std is None:
+            self._std = width**-0.5
+        else:
+            self._std = std
         super().__init__(vocab, width)
 
     def reset_parameters(self) -> None:

@@ -23,9 +23,11 @@ from lmzoo.base.registry import technique
 from lmzoo.blocks.layers import EmbeddingTable, Linear
 
 technique(
-    "positional_encoding", document="S3", source="Vaswani et al. 2017 (arXiv:1706.03762)",
+    "positional_encoding",
+    document="S3",
+    source="Vaswani et al. 2017 (arXiv:1706.03762)",
     summary="Positions as sinusoids, added or concatenated, or as learned vectors.",
-)  # fmt: skip
+)
 
 
 Positions = OptionalName("Positions", "ADD CONCAT LEARNED NONE")
@@ -35,11 +37,23 @@ Positions = OptionalName("Positions", "ADD CONCAT LEARNED NONE")
 class PositionalEncoding(nn.Module):
     """Adds positions to token vectors."""
 
-    def __init__(self, kind: Positions, width: int, length: int, std: float | None) -> None:
+    def __init__(
+        self,
+        kind: Positions,
+        width: int,
+        length: int,
+        std: float | None,
+    ) -> None:
         super().__init__()
         self.kind = kind
-        self.table = EmbeddingTable(length, width, std) if kind is Positions.LEARNED else None
-        self.fold = Linear(2 * width, width, std) if kind is Positions.CONCAT else None
+        if kind is Positions.LEARNED:
+            self.table = EmbeddingTable(length, width, std)
+        else:
+            self.table = None
+        if kind is Positions.CONCAT:
+            self.fold = Linear(2 * width, width, std)
+        else:
+            self.fold = None
 
     @property
     def per_position(self) -> int:
@@ -47,7 +61,9 @@ class PositionalEncoding(nn.Module):
 
         They are unused for the last token of a sequence, which a decoder does not read.
         """
-        return 0 if self.table is None else self.table.embedding_dim
+        if self.table is None:
+            return 0
+        return self.table.embedding_dim
 
     def forward(self, x: Float[Tensor, "B t E"], first: int = 0) -> Float[Tensor, "B t E"]:
         """Encode x at the positions first..first+t-1; learned ones end with the task's length."""
@@ -65,7 +81,8 @@ class PositionalEncoding(nn.Module):
         encoding = sinusoids(t, width, first).to(x)
         if self.fold is None:
             return width**0.5 * x + encoding
-        return self.fold(torch.cat([width**0.5 * x, encoding.expand_as(x)], dim=-1))
+        scaled = width**0.5 * x
+        return self.fold(torch.cat([scaled, encoding.expand_as(x)], dim=-1))
 
 
 def sinusoids(length: int, width: int, first: int = 0) -> Float[Tensor, "length width"]:
@@ -73,4 +90,5 @@ def sinusoids(length: int, width: int, first: int = 0) -> Float[Tensor, "length 
     even = torch.arange(0, width, 2, dtype=torch.float64)
     position = torch.arange(first, first + length, dtype=torch.float64)
     angle = position[:, None] / 10000 ** (even / width)
-    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :width]
+    pairs = torch.stack([angle.sin(), angle.cos()], dim=-1)
+    return pairs.flatten(1)[:, :width]

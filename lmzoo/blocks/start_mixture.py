@@ -69,18 +69,24 @@ class StartMixture(LanguageModel):
         if len(y) == 1:
             return dense[0]
         scores = self.emission.log_prob(y[:, :, :-1], prefix[:, 1:], self._table())
-        weights = start_posterior(self._start_log_weights(), nn.functional.pad(scores, (0, 1)))
+        # The score of the last column is not read: the posterior at a token is that before it.
+        padded = nn.functional.pad(scores, (0, 1))
+        weights = start_posterior(self._start_log_weights(), padded)
         return torch.logsumexp(weights[:, :, -1:] + dense, dim=0).clamp_max(0)
 
     @property
     def state_size(self) -> int | None:
-        norm, width, count, size = self.config.norm, self.config.width, self._num_starts, 0
+        norm = self.config.norm
+        width = self.config.width
+        count = self._num_starts
+        size = 0
         for cell in self._cells:
             if cell.state_size is None or norm is Norm.TIME_STD:
                 return None
             size += count * cell.state_size
         # Each of several states has its evidence and its output.
-        size += count * (1 + width) if count > 1 else 0
+        if count > 1:
+            size += count * (1 + width)
         # Mean and squared deviations of the inputs. Their number is not counted: it is no float.
         return size + (2 * width if norm is Norm.TIME_STD_CAUSAL else 0)
 
@@ -98,7 +104,8 @@ class StartMixture(LanguageModel):
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
         if not isinstance(state, MixtureState):
             return super().advance(state, token)
-        norm, table = self.config.norm, self._table()
+        norm = self.config.norm
+        table = self._table()
         x, input_stats = normalise_next(self.embedding(token), norm, state.input_stats)
         h, layers = stack.advance(self._cells, x, state.layers)
         y = normalise_vectors(h, norm)

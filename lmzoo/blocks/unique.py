@@ -40,7 +40,9 @@ def embed_unique(
     return table[present], lambda rows: torch.nn.functional.embedding(index, rows)
 
 
-def unique_rows(contexts: Int[Tensor, "N W"]) -> tuple[Int[Tensor, "D"], Int[Tensor, "N"]]:
+def unique_rows(
+    contexts: Int[Tensor, "N W"],
+) -> tuple[Int[Tensor, "D"], Int[Tensor, "N"]]:
     """Return the first index of each distinct row, and for every row the number of its value."""
     indices = torch.arange(len(contexts), device=contexts.device)
     if needs_fixed_shapes(contexts):

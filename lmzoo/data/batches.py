@@ -76,7 +76,8 @@ def iter_batches(
     """
     columns = [(width, lengths.to(CPU)) for width, lengths in _columns(part)]
     widths = [_widths(columns, batch, trim=trim, few=few_widths) for batch in order]
-    moved, rows = part.to(device), torch.cat(list(order)).to(device)
+    moved = part.to(device)
+    rows = torch.cat(list(order)).to(device)
     batches = rows.split([len(batch) for batch in order])
     return (_take(moved, *batch) for batch in zip(batches, widths, strict=True))
 
@@ -88,12 +89,18 @@ def gather_batch(part: Sequences, rows: Int[Tensor, "b"], *, trim: bool = True) 
 
 def _columns(part: Sequences) -> list[tuple[int, Tensor]]:
     """Return the padded width and the lengths of the sequences and of their sources."""
-    pairs = [(part.ids, part.lengths), *([part.sources] if part.sources else [])]
+    pairs: list[tuple[Tensor, ...]] = [(part.ids, part.lengths)]
+    if part.sources:
+        pairs.append(part.sources)
     return [(tokens.shape[1], lengths) for tokens, lengths in pairs]
 
 
 def _widths(
-    columns: list[tuple[int, Tensor]], rows: Tensor, *, trim: bool, few: bool = False
+    columns: list[tuple[int, Tensor]],
+    rows: Tensor,
+    *,
+    trim: bool,
+    few: bool = False,
 ) -> list[int]:
     """Return the width of a batch, and that of its sources."""
     widths = [whole for whole, _ in columns]
@@ -110,7 +117,9 @@ def _take(part: Sequences, rows: Tensor, widths: list[int]) -> Sequences:
     if part.sources:
         source, lengths = part.sources
         sources = source[:, : widths[1]][rows], lengths[rows]
-    scored = None if part.scored is None else part.scored[:, : widths[0]][rows]
+    scored = None
+    if part.scored is not None:
+        scored = part.scored[:, : widths[0]][rows]
     ids = part.ids[:, : widths[0]][rows].long()
     return Sequences(ids, part.lengths[rows], sources, scored)
 
@@ -120,7 +129,11 @@ Mask = Bool[Tensor, "P b"] | None
 
 
 def pack_batches(
-    part: Sequences, batch: int, members: Sequence[tuple[int, int]], *, full: bool = False
+    part: Sequences,
+    batch: int,
+    members: Sequence[tuple[int, int]],
+    *,
+    full: bool = False,
 ) -> tuple[Sequences, list[tuple[Rows, Mask]]]:
     """Return the training sequences of pack members, and the row indices of their batches.
 
@@ -131,7 +144,8 @@ def pack_batches(
     """
     parts = {epoch: part.for_epoch(epoch) for epoch in sorted({epoch for _, epoch in members})}
     first = next(iter(parts.values()))
-    begins, data = dict.fromkeys(parts, 0), first
+    begins = dict.fromkeys(parts, 0)
+    data = first
     if any(other is not first for other in parts.values()):
         begins = {epoch: i * len(first) for i, epoch in enumerate(parts)}
         data = Sequences(
@@ -150,7 +164,10 @@ def pack_batches(
     masks = within < sizes[..., None]
     places = (starts[..., None] + within * masks).movedim(1, 0)
     chosen = rows.gather(1, places.flatten(1)).view_as(places).movedim(1, 0)
-    widths = [len(within)] * len(sizes) if full else sizes.amax(1).tolist()
+    if full:
+        widths = [len(within)] * len(sizes)
+    else:
+        widths = sizes.amax(1).tolist()
     is_whole = (sizes.amin(1) == torch.tensor(widths, device=CPU)).tolist()
     return data, [
         (own[:, :width], None if whole else mask[:, :width])

@@ -206,7 +206,11 @@ def sentence_rules(scene: Scene) -> Choices:
     share = {person: 1 / (1 + rank) for rank, person in enumerate(people)}
     single: dict[str, float] = {}
     pair: dict[str, float] = {}
-    choices: Choices = {"Sentence": {"Single": 6, "Two": 1}, "Single": single, "Two": pair}
+    choices: Choices = {
+        "Sentence": {"Single": 6, "Two": 1},
+        "Single": single,
+        "Two": pair,
+    }
     for person in people:
         for n, weight in NUMBERS.items():
             head = f"About.{person.singular}.{n}"
@@ -221,14 +225,19 @@ def sentence_rules(scene: Scene) -> Choices:
 
 def single_subject_templates(person: Forms, n: str) -> Weights:
     """Return the templates `plain`, `fronted` and three kinds of `tail`."""
-    his = POSSESSIVE.get(person.singular, "their") if n == "One" else "their"
+    his = "their"
+    if n == "One":
+        his = POSSESSIVE.get(person.singular, "their")
     subject = f"Open.{n} {person.singular if n == 'One' else person.plural}"
     choices = {
         f"{subject} Mod.{n} {BE[n]} Act.{his} Place": 8,
         f"Place {subject} Mod.{n} {BE[n]} Act.{his}": 4,
     }
     for m, weight in NUMBERS.items():
-        same = f"another {person.singular}" if m == "One" else f"Other {person.plural}"
+        if m == "One":
+            same = f"another {person.singular}"
+        else:
+            same = f"Other {person.plural}"
         choices |= {
             f"{subject} {BE[n]} Act.{his} Place while {same} React.{m}.{HIM[his]}": weight,
             f"{subject} Wear.{n} {BE[n]} Alone Place while {same} React.{m}.{HIM[his]}": weight,
@@ -265,8 +274,16 @@ def clothing_rules(offset: int) -> Choices:
         "Legwear": falling_weights(LEGWEAR.split(), offset),
         **number_rules("Garment", GARMENTS, offset),
         "In": {"in": 3, "wearing": 1},
-        "Wear.One": {"In a Colour Garment.One": 3, "In a Garment.One": 1, "In Colour Legwear": 1},
-        "Wear.Many": {"In Colour Garment.Many": 3, "In Garment.Many": 1, "In Colour Legwear": 1},
+        "Wear.One": {
+            "In a Colour Garment.One": 3,
+            "In a Garment.One": 1,
+            "In Colour Legwear": 1,
+        },
+        "Wear.Many": {
+            "In Colour Garment.Many": 3,
+            "In Garment.Many": 1,
+            "In Colour Legwear": 1,
+        },
     }
 
 
@@ -277,7 +294,11 @@ def modifier_rules(offset: int) -> Choices:
         "Size": falling_weights(SIZES.split(), offset),
         "Noise": falling_weights(NOISES.split(), offset),
         "Regard": falling_weights(REGARDS.split(), offset),
-        "With": {"with a Thing": 2, "with a Pet.One": 1, "with two Pet.Many": 1},
+        "With": {
+            "with a Thing": 2,
+            "with a Pet.One": 1,
+            "with two Pet.Many": 1,
+        },
         **number_rules("Pet", PETS, offset),
     }
     for n, be in BE.items():
@@ -307,7 +328,11 @@ def action_rules(scene: Scene, offset: int) -> Choices:
         the = f"The.{his}"
         choices |= {
             the: {"a": 2, his: 2, "the": 1},
-            f"Short.{his}": {"Alone": 1, f"Own.Do {the} Own.Thing": 1, f"Do {the} Thing": 1},
+            f"Short.{his}": {
+                "Alone": 1,
+                f"Own.Do {the} Own.Thing": 1,
+                f"Do {the} Thing": 1,
+            },
             f"Act.{his}": {
                 f"Short.{his}": 1,
                 f"Manner Short.{his}": 1,
@@ -328,7 +353,11 @@ def tail_rules() -> Choices:
     for m, be in BE.items():
         choices[f"Stay.{m}"] = {f"Wait.{m}": 1, f"Watch.{m}": 1}
         for him in HIM.values():
-            choices[f"React.{m}.{him}"] = {f"Stay.{m}": 1, f"Watch.{m} {him}": 1, f"{be} Alone": 1}
+            choices[f"React.{m}.{him}"] = {
+                f"Stay.{m}": 1,
+                f"Watch.{m} {him}": 1,
+                f"{be} Alone": 1,
+            }
     return choices
 
 
@@ -378,7 +407,9 @@ class Captions(CorpusSource):
     def load(self) -> Corpus:
         lengths = scored_lengths(by_character=self.by_character)
         words = caption_grammar().words
-        tokens = (" ", *sorted({*"".join(words)})) if self.by_character else words
+        tokens = words
+        if self.by_character:
+            tokens = (" ", *sorted({*"".join(words)}))
         vocabulary = Vocabulary((*SPECIALS, *tokens), joiner="" if self.by_character else " ")
 
         def part(split: str) -> Sequences:
@@ -388,10 +419,13 @@ class Captions(CorpusSource):
 
         floor = EntropyFloor(lengths.entropy / lengths.mean, lengths.entropy_per_unit)
         return Corpus(
-            self.name, vocabulary, *map(part, SPLITS), floor=floor,
+            self.name,
+            vocabulary,
+            *map(part, SPLITS),
+            floor=floor,
             unit="character" if self.by_character else "word",
             source="sampled from the grammar of lmzoo.data.captions; MIT",
-        )  # fmt: skip
+        )
 
 
 @CORPORA("captions_char")

@@ -33,7 +33,9 @@ RELEASES = {
         "5be2b7e084012db8f1f977ed9ee893ed843ecdce26c2a90e7abab18dc26e5cb3",
     ),
     "S35-v4_3_0": RemoteFile(
-        "cath", f"{URL}v4_3_0/sequence-data/cath-domain-seqs-S35-v4_3_0.fa", None
+        "cath",
+        f"{URL}v4_3_0/sequence-data/cath-domain-seqs-S35-v4_3_0.fa",
+        None,
     ),
 }
 
@@ -74,6 +76,11 @@ class Cath(CorpusSource):
             vocabulary_part = train
         source = f"CATH {self.config.release}, cathdb.info, CC BY 4.0"
         return assemble(
-            self.name, (train, valid, test), build_vocabulary(vocabulary_part, joiner=""),
-            length=self.config.length, end=not as_published, unit="residue", source=source,
-        )  # fmt: skip
+            self.name,
+            (train, valid, test),
+            build_vocabulary(vocabulary_part, joiner=""),
+            length=self.config.length,
+            end=not as_published,
+            unit="residue",
+            source=source,
+        )

@@ -34,7 +34,9 @@ def token_dtype(vocab: int) -> torch.dtype:
     """Return the smallest type of token ids below `vocab`; ids of int16 and int32 are signed."""
     if vocab <= 2**8:
         return torch.uint8
-    return torch.int16 if vocab <= 2**15 else torch.int32
+    if vocab <= 2**15:
+        return torch.int16
+    return torch.int32
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,9 @@ class Sequences:
         """Return the sequences with the smallest type of a vocabulary, or self if they have it."""
         dtype = token_dtype(vocab)
         same = self.ids.dtype == dtype
-        return self if same else dataclasses.replace(self, ids=self.ids.to(dtype))
+        if same:
+            return self
+        return dataclasses.replace(self, ids=self.ids.to(dtype))
 
     @property
     def is_task(self) -> bool:
@@ -94,7 +98,9 @@ class Sequences:
     @property
     def counts(self) -> Tensor:
         """Number of scored tokens of each sequence (N,)."""
-        return self.lengths - 1 if self.scored is None else self.scored.sum(1)
+        if self.scored is None:
+            return self.lengths - 1
+        return self.scored.sum(1)
 
     @property
     def unknown_share(self) -> float:
@@ -172,7 +178,9 @@ class Corpus:
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name} {len(getattr(self, name)):,}" for name in SPLITS)
-        floor = f"; entropy {self.floor.token:.4f} nats per token" if self.floor else ""
+        floor = ""
+        if self.floor:
+            floor = f"; entropy {self.floor.token:.4f} nats per token"
         return (
             f"{self.name}: {sizes} sequences of up to {self.train.ids.shape[1]} tokens, a token is "
             f"a {self.unit}, vocabulary of {len(self.vocabulary):,}{floor}"
@@ -189,7 +197,8 @@ class Corpus:
         if self.source_vocabulary is not None:
             sizes["source_vocab"] = len(self.source_vocabulary)
             sizes["source_length"] = self.train.sources[0].shape[1]
-        vocab, length = len(self.vocabulary), self.train.ids.shape[1]
+        vocab = len(self.vocabulary)
+        length = self.train.ids.shape[1]
         return Task(vocab=vocab, length=length, ends=bool(self.ends), **sizes)
 
     @functools.cached_property
@@ -215,7 +224,10 @@ class Corpus:
         for part in (self.train, self.valid, self.test):
             for rows in part.ids.split(HASHED_ROWS):  # the hash is that of int64
                 digest.update(rows.long().cpu().numpy().tobytes())
-            scored = () if part.scored is None else (part.scored,)
+            if part.scored is None:
+                scored = ()
+            else:
+                scored = (part.scored,)
             for column in (part.lengths, *part.sources, *scored):
                 digest.update(column.cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
@@ -234,7 +246,9 @@ class CorpusSource(ABC):
         if inherited is not None and "Config" not in cls.__dict__:  # a config names one corpus
             names = {"__doc__": inherited.__doc__, "__module__": cls.__module__}
             own = type(
-                "Config", (inherited,), {**names, "__qualname__": f"{cls.__qualname__}.Config"}
+                "Config",
+                (inherited,),
+                {**names, "__qualname__": f"{cls.__qualname__}.Config"},
             )
             cls.Config = config(own)
 
@@ -261,7 +275,9 @@ def parse_spec(spec: str | Mapping[str, Any]) -> dict[str, Any]:
     if not colon and name not in CORPORA and (Path(name).suffix or Path(name).exists()):
         text, fasta, pairs = (shlex.quote(f"{kind}:{name}") for kind in ("text", "fasta", "pairs"))
         raise UserError(f"corpus {name!r} is a file; write {text}, {fasta} or {pairs}")
-    return {"name": name, "path": path} if colon else {"name": name}
+    if colon:
+        return {"name": name, "path": path}
+    return {"name": name}
 
 
 def corpus_config(
@@ -296,9 +312,13 @@ def open_corpus(spec: str | Mapping[str, Any], data_dir: Path | None = None) -> 
 
 def describe_data(corpus: Corpus) -> list[str]:
     """Return what every command says first of a corpus: the facts of a user's text, and `<unk>`."""
-    facts = corpus.facts.lines(corpus.unit, len(corpus.vocabulary)) if corpus.facts else []
+    lines: list[str] = []
+    if corpus.facts:
+        lines += corpus.facts.lines(corpus.unit, len(corpus.vocabulary))
     unknown = describe_unknown(corpus)
-    return [*facts, *([unknown] if unknown else [])]
+    if unknown:
+        lines.append(unknown)
+    return lines
 
 
 def describe_unknown(corpus: Corpus) -> str:

@@ -65,9 +65,16 @@ def locate(file: RemoteFile, data_dir: Path | None, corpus: str, member: str = "
         raise UserError(
             f"{corpus}: folder {data_dir} does not exist; --data-dir must contain {plain}[.gz]"
         )
-    if found := _in_folder(file, [file.name] if member else [f"{plain}.gz", plain], data_dir):
+    names = [f"{plain}.gz", plain]
+    if member:
+        names = [file.name]
+    found = _in_folder(file, names, data_dir)
+    if found:
         return found[0]
-    missing = f"neither {member} nor {file.name} is" if member else f"no {plain}[.gz]"
+    if member:
+        missing = f"neither {member} nor {file.name} is"
+    else:
+        missing = f"no {plain}[.gz]"
     raise UserError(
         f"{corpus}: {missing} in {data_dir} or its folder {file.folder}; download {file.url}"
     )
@@ -77,7 +84,8 @@ def _in_folder(file: RemoteFile, patterns: list[str], data_dir: Path) -> list[Pa
     """Return the files of the first pattern of which DIR or DIR/FOLDER has any, in order."""
     for folder in (data_dir, data_dir / file.folder):
         for pattern in patterns:
-            if found := sorted(path for path in folder.glob(pattern) if path.is_file()):
+            found = sorted(path for path in folder.glob(pattern) if path.is_file())
+            if found:
                 return found
     return []
 
@@ -139,7 +147,10 @@ def read_published(file: RemoteFile, pattern: str, data_dir: Path | None, corpus
 
     A `UserError` says that they are missing or broken, or that their download fails.
     """
-    found = [] if data_dir is None else _in_folder(file, [pattern, f"{pattern}.gz"], data_dir)
+    if data_dir is None:
+        found = []
+    else:
+        found = _in_folder(file, [pattern, f"{pattern}.gz"], data_dir)
     texts = [read_bytes(path) for path in found]
     if not texts:
         path = locate(file, data_dir, corpus, pattern)

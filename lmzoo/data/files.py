@@ -46,8 +46,11 @@ class Reading:
     @property
     def shown_notes(self) -> tuple[str, ...]:
         """The first notes; a folder may have one for each file."""
+        shown = self.notes[:SHOWN]
         more = len(self.notes) - SHOWN
-        return (*self.notes[:SHOWN], *([f"{more:,} more notes"] if more > 0 else []))
+        if more > 0:
+            shown.append(f"{more:,} more notes")
+        return tuple(shown)
 
 
 def read_lines(path: Path, reading: Reading | None = None) -> list[str]:
@@ -72,11 +75,17 @@ def read_bytes(path: Path, reading: Reading | None = None) -> bytes:
     text.
     """
     raw = _read_bytes(path)
-    text = _gunzip(path, raw) if raw.startswith(GZIP) else raw
+    text = raw
+    if raw.startswith(GZIP):
+        text = _gunzip(path, raw)
     if path.suffix == ".gz" and text is raw and raw:
         raise _refusal(path, raw, "not compressed", "fetch it again or rename it")
     if reading is not None:
-        if found := re.match(ARCHIVE, text) if reading.binary else NO_TEXT.match(text):
+        if reading.binary:
+            found = re.match(ARCHIVE, text)
+        else:
+            found = NO_TEXT.match(text)
+        if found:
             advice = "unpack it, or convert it: iconv -f ENCODING -t utf-8"
             raise _refusal(path, found[0], "no text in UTF-8", advice)
         if text.startswith(GZIP):
@@ -146,11 +155,9 @@ def _residues(path: Path, number: int, line: str) -> str:
     fits = RESIDUES.match(residues)
     if fits is None or fits.end() < len(residues):
         bad = residues[fits.end() if fits else 0]
-        advice = (
-            "a header is glued to residues; begin a new line before '>'"
-            if bad == ">"
-            else "residues are letters, '*', '-' or '.'; remove it, or begin a comment with ';'"
-        )
+        advice = "residues are letters, '*', '-' or '.'; remove it, or begin a comment with ';'"
+        if bad == ">":
+            advice = "a header is glued to residues; begin a new line before '>'"
         begin = max(0, line.index(bad) - 30)
         shown = line[begin : begin + 40]
         raise UserError(f"{path} line {number}: {bad!r} in {shown!r} is no residue: {advice}")
@@ -206,7 +213,8 @@ def _open_at_once(path: str, flags: int) -> int:
 
 def _gunzip(path: Path, raw: bytes) -> bytes:
     """Return the content, unless two copies of it are more than the memory."""
-    parts, size = [], 0
+    parts = []
+    size = 0
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(raw)) as file:
             while part := file.read(BLOCK):
@@ -228,10 +236,12 @@ def _clean(path: Path, raw: bytes, reading: Reading) -> bytes:
     if place >= 0:
         raise _not_utf8(path, raw, place, "a NUL byte")
     _check_utf8(path, raw)
-    if marks := raw.count(BOM_UTF8):
+    marks = raw.count(BOM_UTF8)
+    if marks:
         raw = raw.replace(BOM_UTF8, b"")
         reading.notes.append(f"{marks:,} byte order marks (U+FEFF) inside the text are removed")
-    if returns := raw.count(b"\r"):
+    returns = raw.count(b"\r")
+    if returns:
         raw = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         reading.notes.append(f"{returns:,} carriage returns end a line, alone or before a newline")
     if JSON.match(raw):

@@ -77,7 +77,8 @@ class LengthTable:
         """Return the table of this string followed by a fixed string of that length."""
         zeros = np.zeros(length)
         return LengthTable(
-            np.concatenate([zeros, self.mass]), np.concatenate([zeros, self.surprise])
+            np.concatenate([zeros, self.mass]),
+            np.concatenate([zeros, self.surprise]),
         )
 
 
@@ -119,7 +120,9 @@ class Grammar:
 
     def sample(self, random: Random) -> tuple[list[str], float]:
         """Return a random string and the log-probability of its derivation."""
-        words, log_prob, stack = [], 0.0, [self.start]
+        words = []
+        log_prob = 0.0
+        stack = [self.start]
         while stack:
             symbol = stack.pop()
             if symbol not in self.rules:

@@ -27,7 +27,15 @@ CACHED_FROM = 2**23
 """Bytes of a text from which its ids are cached."""
 Encoded = tuple[Integer[Tensor, "n"], Mapping[str, Any]]
 """Ids and the facts about them, plain JSON types."""
-BROKEN = (OSError, ValueError, KeyError, TypeError, RuntimeError, EOFError, pickle.UnpicklingError)
+BROKEN = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    RuntimeError,
+    EOFError,
+    pickle.UnpicklingError,
+)
 """What reading a damaged file raises."""
 
 
@@ -40,7 +48,10 @@ def cached_ids(parts: Mapping[str, Any], encode: Callable[[], Encoded]) -> Encod
     digest = hashlib.sha256(f"{VERSION}".encode())
     for name, value in parts.items():
         digest.update(name.encode())
-        raw = value if isinstance(value, bytes | memoryview) else json.dumps(value).encode()
+        if isinstance(value, bytes | memoryview):
+            raw = value
+        else:
+            raw = json.dumps(value).encode()
         digest.update(hashlib.sha256(raw).digest())
     file = cache_dir() / "tokens" / f"{digest.hexdigest()[:24]}.pt"
     found = _read(file)
@@ -55,16 +66,20 @@ def _read(file: Path) -> Encoded | None:
     try:
         # A private map: no worker can change the ids of another.
         stored = torch.load(file, mmap=True, weights_only=True)
-        ids, facts = stored["ids"], stored["facts"]
+        ids = stored["ids"]
+        facts = stored["facts"]
         fits = crc32(facts.encode(), crc32(ids.numpy().data)) == stored["crc32"]
-        return (ids, json.loads(facts)) if fits else None
+        if fits:
+            return (ids, json.loads(facts))
+        return None
     except BROKEN:
         return None
 
 
 def _write(file: Path, ids: Integer[Tensor, "n"], facts: Mapping[str, Any]) -> bool:
     """Write a file of the cache; return False if the cache cannot be written."""
-    text, temporary = json.dumps(facts), file.with_suffix(f".{os.getpid()}")
+    text = json.dumps(facts)
+    temporary = file.with_suffix(f".{os.getpid()}")
     checksum = crc32(text.encode(), crc32(ids.numpy().data))
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

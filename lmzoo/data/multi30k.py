@@ -109,10 +109,16 @@ class Multi30kWords(Multi30kFiles):
             german = build_vocabulary(self.sentences("train.de"), min_count=self.config.min_count)
             vocabulary = join_vocabularies(german, vocabulary)
         return assemble(
-            self.name, (train, valid, test), vocabulary,
-            length=self.config.max_words + 2, end=True, end_after_cut=True, unit="word",
-            source=SOURCE, train_unk=self.config.train_unk and self.config.split == "official",
-        )  # fmt: skip
+            self.name,
+            (train, valid, test),
+            vocabulary,
+            length=self.config.max_words + 2,
+            end=True,
+            end_after_cut=True,
+            unit="word",
+            source=SOURCE,
+            train_unk=self.config.train_unk and self.config.split == "official",
+        )
 
     def sentences(self, name: str) -> list[list[str]]:
         return [*map(self.words, self.lines(name))]
@@ -143,18 +149,25 @@ class Multi30kCharacters(Multi30kFiles):
     Config = CharConfig
 
     def load(self) -> Corpus:
-        max_characters, as_published = self.config.length - 1, self.config.split == "seed"
+        max_characters = self.config.length - 1
+        as_published = self.config.split == "seed"
         train = self.lines("train.en")
         test = self.lines("test_2016_flickr.en")
         if as_published:
             vocabulary_part = [line[:max_characters] for line in train[1:]]
             train, valid = interleave(vocabulary_part, (4, 1))
         else:
-            vocabulary_part, valid = train, self.lines("val.en")
+            vocabulary_part = train
+            valid = self.lines("val.en")
         return assemble(
-            self.name, (train, valid, test), build_vocabulary(vocabulary_part, joiner=""),
-            length=self.config.length, end=not as_published, unit="character", source=SOURCE,
-        )  # fmt: skip
+            self.name,
+            (train, valid, test),
+            build_vocabulary(vocabulary_part, joiner=""),
+            length=self.config.length,
+            end=not as_published,
+            unit="character",
+            source=SOURCE,
+        )
 
 
 @CORPORA("multi30k_de_en")
@@ -182,10 +195,14 @@ class Multi30kPairs(Multi30kFiles):
 
     def load(self) -> Corpus:
         return assemble_pairs(
-            self.name, [self.pairs(part) for part in ("train", "val", "test_2016_flickr")],
-            length=self.config.max_words + 2, min_count=self.config.min_count, unit="word",
-            source=SOURCE, train_unk=self.config.train_unk,
-        )  # fmt: skip
+            self.name,
+            [self.pairs(part) for part in ("train", "val", "test_2016_flickr")],
+            length=self.config.max_words + 2,
+            min_count=self.config.min_count,
+            unit="word",
+            source=SOURCE,
+            train_unk=self.config.train_unk,
+        )
 
     def pairs(self, part: str) -> list[Pair]:
         """Return the German and English words of every caption of this part.

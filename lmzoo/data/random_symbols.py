@@ -55,19 +55,27 @@ class UniformTokens(CorpusSource):
     def load(self) -> Corpus:
         vocabulary = Vocabulary((*SPECIALS, *(f"s{i}" for i in range(self.config.symbols))))
         train, valid, test = (self.encode(self.draw(split)) for split in SPLITS)
-        floor = 0.0 if train.sources else log(self.config.symbols)
+        floor = 0.0
+        if not train.sources:
+            floor = log(self.config.symbols)
         return Corpus(
-            self.name, vocabulary, train, valid, test, unit="symbol",
+            self.name,
+            vocabulary,
+            train,
+            valid,
+            test,
+            unit="symbol",
             source="uniform pseudo-random tokens; nothing to license",
             floor=EntropyFloor(token=floor, sentence=floor),
             source_vocabulary=vocabulary if train.sources else None,
-        )  # fmt: skip
+        )
 
     def draw(self, split: str) -> Int[Tensor, "N length"]:
         """Draw symbols from the random stream of (seed, split)."""
         seed = derive_seed(self.config.seed, self.stream, split)
         size = getattr(self.config, split), self.config.length
-        first, end = len(SPECIALS), len(SPECIALS) + self.config.symbols
+        first = len(SPECIALS)
+        end = len(SPECIALS) + self.config.symbols
         return torch.randint(first, end, size, generator=torch.Generator().manual_seed(seed))
 
     def encode(self, symbols: Int[Tensor, "N length"]) -> Sequences:
@@ -91,7 +99,9 @@ class CopyTask(UniformTokens):
 
     def encode(self, symbols: Int[Tensor, "N length"]) -> Sequences:
         lengths = torch.full((len(symbols),), symbols.shape[1])
-        target = symbols.flip(1) if self.reverse else symbols
+        target = symbols
+        if self.reverse:
+            target = symbols.flip(1)
         tokens = torch.nn.functional.pad(target, (1, 0), value=START)
         return Sequences(tokens, lengths + 1, (symbols, lengths))
 

@@ -61,7 +61,10 @@ class MultiQueryRecall(GeneratedTask):
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        return ("blank", *(f"{kind}{i}" for kind in "kv" for i in range(self.config.keys)))
+        return (
+            "blank",
+            *(f"{kind}{i}" for kind in "kv" for i in range(self.config.keys)),
+        )
 
     def draw(self, random: np.random.Generator, count: int, split: str) -> tuple[Symbols, Scored]:
         c = self.config
@@ -75,7 +78,10 @@ class MultiQueryRecall(GeneratedTask):
         )
         chosen = np.argsort(-scores, axis=1)[:, : c.pairs]
         size = (count, slots, 2)
-        rest = random.integers(0, 1 + 2 * c.keys, size) if c.noise else np.zeros(size, np.int64)
+        if c.noise:
+            rest = random.integers(0, 1 + 2 * c.keys, size)
+        else:
+            rest = np.zeros(size, np.int64)
         np.put_along_axis(rest, chosen[..., None], pairs, axis=1)
         asked = np.zeros(size, dtype=bool)
         np.put_along_axis(asked[..., 1], chosen, np.True_, axis=1)

@@ -54,7 +54,9 @@ def encode(
     size = (len(sentences) * token_dtype(len(vocabulary)).itemsize + CHUNK) * length
     require_memory(size, f"{len(sentences):,} sequences of length {length:,}")
     tokens = torch.full((len(sentences), length), PAD, dtype=token_dtype(len(vocabulary)))
-    whole, lost, unread = [], [], iter(sentences)
+    whole = []
+    lost = []
+    unread = iter(sentences)
     for first in range(0, len(sentences), CHUNK):  # lists of numbers need much memory
         rows = []
         for sentence in islice(unread, CHUNK):
@@ -113,7 +115,9 @@ def assemble(
     for part, sentences in zip(SPLITS, parts, strict=True):
         if not sentences:
             sizes = " + ".join(str(len(other)) for other in parts)
-            stream = "; for a running text use stream:PATH" if name == "text" else ""
+            stream = ""
+            if name == "text":
+                stream = "; for a running text use stream:PATH"
             raise UserError(
                 f"{name}: the {part} split is empty (train + valid + test = {sizes} sequences); "
                 f"give a longer file{stream}"
@@ -127,8 +131,12 @@ def assemble(
         train = replace_rare_words(train, vocabulary)
     encoded, train_cuts = encode(train, vocabulary, **fit)
     if facts is not None:
-        cuts, room = (train_cuts, valid_cuts, test_cuts), length - 1 - (end and end_after_cut)
-        both = parts[::2] if test_cuts.cut else [(), ()]
+        cuts = (train_cuts, valid_cuts, test_cuts)
+        room = length - 1 - (end and end_after_cut)
+        if test_cuts.cut:
+            both = parts[::2]
+        else:
+            both = [(), ()]
         known, cut_test = ([hash(tuple(s[:room])) for s in p if len(s) > room] for p in both)
         seen = facts.seen or sum(map(set(known).__contains__, cut_test)) * (not end_after_cut)
         facts = dataclasses.replace(facts, seen=seen, seen_share=seen / len(parts[2]), room=room)
@@ -141,13 +149,23 @@ def assemble(
             unknown=round(test.unknown_share, 6),
         )
     # Unknown words are measured as they are spelled, subwords as the text that they stand for.
-    join = vocabulary.join if isinstance(vocabulary, Subwords) else vocabulary.joiner.join
+    if isinstance(vocabulary, Subwords):
+        join = vocabulary.join
+    else:
+        join = vocabulary.joiner.join
     kept = (cut(sentence, **fit) for sentence in parts[2])
     size = text_size(((join(tokens), ends) for tokens, ends in kept), words=unit != "residue")
     return Corpus(
-        name, vocabulary, encoded, valid, test, unit=unit, source=source, test_text=size,
+        name,
+        vocabulary,
+        encoded,
+        valid,
+        test,
+        unit=unit,
+        source=source,
+        test_text=size,
         facts=facts,
-    )  # fmt: skip
+    )
 
 
 def assemble_pairs(
@@ -170,12 +188,22 @@ def assemble_pairs(
             own, vocabulary = subwords(own, limit)
         else:
             vocabulary = build_vocabulary(own[0], limit=limit, min_count=min_count)
-        return assemble(name, own, vocabulary, end=True, end_after_cut=True, unit=unit, **options)
+        return assemble(
+            name,
+            own,
+            vocabulary,
+            end=True,
+            end_after_cut=True,
+            unit=unit,
+            **options,
+        )
 
-    sources, targets = assemble_side(0), assemble_side(1)
+    sources = assemble_side(0)
+    targets = assemble_side(1)
     changes: dict[str, Any] = {}
     for split in SPLITS:
-        part, source = getattr(targets, split), getattr(sources, split)
+        part = getattr(targets, split)
+        source = getattr(sources, split)
         without_start = source.tokens[:, 1:], source.lengths - 1
         changes[split] = Sequences(part.tokens, part.lengths, without_start)
     if sources.facts and targets.facts:
@@ -214,7 +242,9 @@ def encode_sentence(corpus: Corpus, text: str) -> tuple[Tensor, Tensor]:
             raise UserError(
                 f"{token!r} is not in the vocabulary of {corpus.name}, which has no <unk>{hint}"
             )
-    ids = [START, *vocabulary.encode(tokens), *([END] if corpus.ends else [])]
+    ids = [START, *vocabulary.encode(tokens)]
+    if corpus.ends:
+        ids.append(END)
     length = corpus.task.length
     if len(ids) > length:
         room = len(tokens) - len(ids) + length

@@ -26,13 +26,21 @@ T = TypeVar("T")
 
 
 def split_text(
-    text: bytes, shares: Shares, *, by_byte: bool = False, whole: bool = True, words: bool = False
+    text: bytes,
+    shares: Shares,
+    *,
+    by_byte: bool = False,
+    whole: bool = True,
+    words: bool = False,
 ) -> list[memoryview]:
     """Return the parts of a text; shares are those of its characters, or of its bytes.
 
     With `whole`, no part ends inside a character of UTF-8, and a last one that is cut is left out.
     """
-    size = len(text) if by_byte else sum(map(_count, _windows(text)))
+    if by_byte:
+        size = len(text)
+    else:
+        size = sum(map(_count, _windows(text)))
 
     def cut(share: float) -> int:
         place = int(share * size)
@@ -40,7 +48,9 @@ def split_text(
             place = _place(text, place)
         elif whole:
             start = character_start(memoryview(text), min(place, len(text) - 1))
-            place = start if share < 1 else start + codecs.utf_8_decode(text[start:], "replace")[1]
+            place = start
+            if share >= 1:
+                place = start + codecs.utf_8_decode(text[start:], "replace")[1]
         while words and 0 < place < len(text) and not {*text[place - 1 : place + 1]} & {*BLANKS}:
             place -= 1
         return place
@@ -65,9 +75,12 @@ def _place(text: bytes, characters: int) -> int:
     """Return the number of bytes of the first `characters` characters."""
     done = 0
     for window in _windows(text):
-        if characters < (count := _count(window)):
-            return done + int(np.flatnonzero(_begins(window))[characters])
-        characters, done = characters - count, done + len(window)
+        count = _count(window)
+        if characters < count:
+            places = np.flatnonzero(_begins(window))
+            return done + int(places[characters])
+        characters -= count
+        done += len(window)
     return done
 
 
@@ -108,7 +121,8 @@ def deal(keys: Sequence[str]) -> Dealt:
 
 def _fill(counts: Integer[np.ndarray, "n"], room: int) -> Integer[np.ndarray, "n"]:
     """Return the split of each number: 2 (test) and 1 (validation) have at most `room` items."""
-    split, left = np.zeros_like(counts), {2: room, 1: room}
+    split = np.zeros_like(counts)
+    left = {2: room, 1: room}
     for i in np.argsort(_hashes(len(counts)), kind="stable").tolist():
         part = next((part for part in left if counts[i] <= left[part]), 0)
         if part:
@@ -129,7 +143,9 @@ def _hashes(count: int) -> UInt64[np.ndarray, "n"]:
 
 def interleave(items: Sequence[T], shares: tuple[int, ...]) -> tuple[list[T], ...]:
     """Deal items in rounds: the first `shares[0]` of a round to part 0, the next to part 1 ..."""
-    owner = [part for part, share in enumerate(shares) for _ in range(share)]
+    owner = []
+    for part, share in enumerate(shares):
+        owner += [part] * share
     parts: tuple[list[T], ...] = tuple([] for _ in shares)
     for i, item in enumerate(items):
         parts[owner[i % len(owner)]].append(item)

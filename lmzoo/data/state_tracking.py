@@ -32,7 +32,7 @@ Barrington 1989.
 
 from abc import abstractmethod
 from functools import cache
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import ClassVar
 
 import numpy as np
@@ -78,7 +78,9 @@ class AnswerTask(GeneratedTask):
     def draw(self, random: np.random.Generator, count: int, split: str) -> tuple[Symbols, Scored]:
         c = self.config
         steps = ((c.test_length if split == "test" else c.length) - 1) // self.step
-        drawn = steps if split == "test" else random.integers(0, steps + 1, count)
+        drawn = steps
+        if split != "test":
+            drawn = random.integers(0, steps + 1, count)
         lengths = np.full(count, 1) + self.step * drawn
         longest = 1 + self.step * steps
         question = self.question(random, count, longest)
@@ -141,11 +143,14 @@ class ModularArithmetic(AnswerTask):
         return tokens
 
     def answers(self, question: Symbols) -> Symbols:
-        m, letters = self.config.modulus, np.array(self.letters)
-        total, product = np.zeros(len(question), np.int64), question[:, 0]
+        m = self.config.modulus
+        letters = np.array(self.letters)
+        total = np.zeros(len(question), np.int64)
+        product = question[:, 0]
         values = [product % m]
         for operator, number in zip(question[:, 1::2].T, question[:, 2::2].T, strict=True):
-            times, minus = letters[operator] == "*", letters[operator] == "-"
+            times = letters[operator] == "*"
+            minus = letters[operator] == "-"
             total = np.where(times, total, total + product) % m
             product = np.where(times, product * number, np.where(minus, -number, number)) % m
             values += [values[-1], (total + product) % m]
@@ -201,7 +206,8 @@ class _WordProblem(AnswerTask):
         return used[random.integers(0, len(used), (count, length))]
 
     def answers(self, question: Symbols) -> Symbols:
-        table, values = products(self.group), [question[:, 0]]
+        table = products(self.group)
+        values = [question[:, 0]]
         for g in question[:, 1:].T:
             values.append(table[g, values[-1]])
         return np.stack(values, axis=1)
@@ -230,4 +236,5 @@ class A5(_WordProblem):
 
 
 def _is_even(p: Permutation) -> bool:
-    return sum(p[i] > p[j] for j in range(len(p)) for i in range(j)) % 2 == 0
+    inversions = sum(first > second for first, second in combinations(p, 2))
+    return inversions % 2 == 0

@@ -70,10 +70,17 @@ class GeneratedTask(CorpusSource):
         length = 1 + max(tokens.shape[1] for tokens, _ in parts.values())
         train, valid, test = (_encode(*part, length) for part in parts.values())
         return Corpus(
-            self.name, Vocabulary((*SPECIALS, *self.symbols)), train, valid, test, unit="symbol",
+            self.name,
+            Vocabulary((*SPECIALS, *self.symbols)),
+            train,
+            valid,
+            test,
+            unit="symbol",
             source=f"pseudo-random, after {self.citation}; nothing to license",
-            floor=EntropyFloor(0.0, 0.0), ceiling=1.0, ends=False,
-        )  # fmt: skip
+            floor=EntropyFloor(0.0, 0.0),
+            ceiling=1.0,
+            ends=False,
+        )
 
     def _draw_distinct(self, split: str, others: list[Symbols]) -> tuple[Symbols, Scored]:
         """Draw the sequences of a split, none of which is in the other splits.
@@ -83,7 +90,8 @@ class GeneratedTask(CorpusSource):
         random = np.random.default_rng(derive_seed(self.config.seed, self.name, split))
         count = getattr(self.config, split)
         known = {key for tokens in others for key in _keys(tokens)}
-        drawn, missing = list[tuple[Symbols, Scored]](), count
+        drawn = list[tuple[Symbols, Scored]]()
+        missing = count
         for _ in range(ATTEMPTS):
             tokens, scored = self.draw(random, count, split)
             new = np.array([key not in known for key in _keys(tokens)])
@@ -121,6 +129,9 @@ def distinct(random: np.random.Generator, count: int, size: int, choices: int) -
     if size * size > choices:
         return random.random((count, choices)).argsort(axis=1)[:, :size]
     rows = random.integers(0, choices, (count, size))
-    while (repeated := (np.diff(np.sort(rows, axis=1)) == 0).any(1)).any():
+    while True:
+        gaps = np.diff(np.sort(rows, axis=1))
+        repeated = (gaps == 0).any(1)
+        if not repeated.any():
+            return rows
         rows[repeated] = random.integers(0, choices, (int(repeated.sum()), size))
-    return rows

@@ -51,7 +51,10 @@ def cut_stretches(text: memoryview, *, at_blanks: bool) -> Iterator[bytes]:
     while begin < len(text):
         end = min(len(text), begin + STRETCH)
         if end < len(text):
-            end = _before_blank(text, begin, end) if at_blanks else character_start(text, end)
+            if at_blanks:
+                end = _before_blank(text, begin, end)
+            else:
+                end = character_start(text, end)
         yield bytes(text[begin:end])
         begin = end
 
@@ -118,7 +121,8 @@ class Characters(TextVocabulary):
 class Words(TextVocabulary):
     """One token per word and per newline."""
 
-    unit, at_blanks = "word", True
+    unit = "word"
+    at_blanks = True
 
     @classmethod
     def learn(cls, texts: Iterable[str], limit: int = 0, min_count: int = 1) -> Self:
@@ -139,10 +143,12 @@ class Words(TextVocabulary):
 
 def split_words(text: str) -> list[str]:
     """Return the words of a text, with a token for every newline."""
-    lines = [line.split() for line in text.split("\n")]
-    for line in lines[:-1]:
-        line.append("\n")
-    return [word for line in lines for word in line]
+    first, *rest = text.split("\n")
+    words = first.split()
+    for line in rest:
+        words.append("\n")
+        words += line.split()
+    return words
 
 
 NAMES = tuple(map("<0x{:02X}>".format, range(256)))
@@ -186,7 +192,8 @@ class Subwords(TextVocabulary):
 
     json: str = ""
     """Content of the `tokenizer.json`."""
-    unit, at_blanks = "subword", True
+    unit = "subword"
+    at_blanks = True
 
     @classmethod
     def learn(cls, texts: Iterable[str], limit: int = 0, min_count: int = 1) -> Self:

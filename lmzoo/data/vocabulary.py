@@ -50,12 +50,16 @@ UNK = SPECIALS[UNKNOWN]
 
 def token_of(word: str) -> str:
     """Return the token of a word: the word, marked if it is spelled like a special token."""
-    return f"{word}'" if word.rstrip("'") in RESERVED else word
+    if word.rstrip("'") in RESERVED:
+        return f"{word}'"
+    return word
 
 
 def word_of(token: str) -> str:
     """Return the word of a token that is not special; the inverse of `token_of`."""
-    return token[:-1] if token.endswith("'") and token.rstrip("'") in RESERVED else token
+    if token.endswith("'") and token.rstrip("'") in RESERVED:
+        return token[:-1]
+    return token
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,12 @@ class Vocabulary:
 
     @classmethod
     def ranked(
-        cls, counts: Mapping[str, int], *, joiner: str = " ", limit: int = 0, min_count: int = 1
+        cls,
+        counts: Mapping[str, int],
+        *,
+        joiner: str = " ",
+        limit: int = 0,
+        min_count: int = 1,
     ) -> Self:
         """Build a vocabulary of at most `limit` tokens by falling count, ties by the alphabet.
 
@@ -92,9 +101,18 @@ class Vocabulary:
                 f"least {len(SPECIALS) + 1}, or 0 for no limit"
             )
         words = [word for word in counts if word != UNK]
-        ranked = sorted((w for w in words if counts[w] >= min_count), key=lambda w: (-counts[w], w))
-        kept = ranked[: max(0, limit - len(SPECIALS))] if limit else ranked
-        return cls((*SPECIALS, *map(token_of, kept)), joiner, left_out=len(words) - len(kept))
+        ranked = sorted(
+            (w for w in words if counts[w] >= min_count),
+            key=lambda w: (-counts[w], w),
+        )
+        kept = ranked
+        if limit:
+            kept = ranked[: max(0, limit - len(SPECIALS))]
+        return cls(
+            (*SPECIALS, *map(token_of, kept)),
+            joiner,
+            left_out=len(words) - len(kept),
+        )
 
     def __repr__(self) -> str:
         shown = " ".join(self.tokens[len(SPECIALS) :][:8])
@@ -114,7 +132,9 @@ class Vocabulary:
 
     def split(self, text: str) -> list[str]:
         """Return the tokens of a text: its words, or its characters if the joiner is empty."""
-        return text.split() if self.joiner else list(text)
+        if self.joiner:
+            return text.split()
+        return list(text)
 
     def join(self, tokens: Iterable[str]) -> str:
         """Return the text of tokens, which are not `<start>`, `<end>` or `<pad>`."""
@@ -161,7 +181,8 @@ class Reread(Sequence[Sequence[str]]):
     """Sentences that are made again whenever they are read, because words need much memory."""
 
     def __init__(self, count: int, read: Callable[[], Iterable[Sequence[str]]]) -> None:
-        self._count, self._read = count, read
+        self._count = count
+        self._read = read
 
     def __len__(self) -> int:
         return self._count
@@ -174,7 +195,9 @@ class Reread(Sequence[Sequence[str]]):
 
 
 def replace_rare_ids(
-    train: Integer[Tensor, "n"], valid: Integer[Tensor, "m"], test: Integer[Tensor, "k"]
+    train: Integer[Tensor, "n"],
+    valid: Integer[Tensor, "m"],
+    test: Integer[Tensor, "k"],
 ) -> Integer[Tensor, "n"]:
     """Return the ids of a training text with a share of n_1 / N of its words as `<unk>`.
 
@@ -198,8 +221,12 @@ def replace_rare_ids(
 def _chances(known: Mapping[K, int], singletons: int, unknown: int) -> dict[K, float]:
     """Return p_w of each known word; {} if so many words are unknown already."""
     wanted = min(singletons, (sum(known.values()) + unknown) // 2) - unknown
-    z = replacement_constant(known, float(wanted)) if wanted > 0 else 0.0
-    return {word: z / (z + count) for word, count in known.items()} if z else {}
+    z = 0.0
+    if wanted > 0:
+        z = replacement_constant(known, float(wanted))
+    if z:
+        return {word: z / (z + count) for word, count in known.items()}
+    return {}
 
 
 def replacement_constant(counts: Mapping[Any, int], wanted: float) -> float:
@@ -212,9 +239,16 @@ def replacement_constant(counts: Mapping[Any, int], wanted: float) -> float:
     def expected(z: float) -> float:
         return fsum(n * c * z / (z + c) for c, n in repeated.items())
 
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     while expected(high) < wanted:
-        low, high = high, 2 * high
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if expected(middle) < wanted else (low, middle)
-    return high
+        low = high
+        high = 2 * high
+    while True:
+        middle = (low + high) / 2
+        if not low < middle < high:  # no number is between them
+            return high
+        if expected(middle) < wanted:
+            low = middle
+        else:
+            high = middle

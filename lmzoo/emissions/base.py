@@ -34,7 +34,10 @@ class Emission(nn.Module, ABC):
 
     @abstractmethod
     def log_prob(
-        self, y: Float[Tensor, "*W B T E"], targets: Int[Tensor, "B T"], table: Embeddings
+        self,
+        y: Float[Tensor, "*W B T E"],
+        targets: Int[Tensor, "B T"],
+        table: Embeddings,
     ) -> Float[Tensor, "*W B T"]:
         """Return log P(target | y); most emissions compute no (B, T, V) tensor for this."""
 
@@ -43,13 +46,21 @@ class Emission(nn.Module, ABC):
         """Return log P(v | y) for every v."""
 
     def score_next(
-        self, y: Float[Tensor, "B W E"], token: Int[Tensor, "B"], table: Embeddings
+        self,
+        y: Float[Tensor, "B W E"],
+        token: Int[Tensor, "B"],
+        table: Embeddings,
     ) -> Float[Tensor, "B W"]:
         """Return log P(token | y) of one token of each sequence, from each of its W contexts."""
-        return self.log_prob(y.transpose(0, 1)[:, :, None], token[:, None], table)[..., 0].T
+        contexts = y.transpose(0, 1)[:, :, None]
+        scores = self.log_prob(contexts, token[:, None], table)
+        return scores[..., 0].T
 
     def joint(
-        self, y: Float[Tensor, "*W B T E"], targets: Int[Tensor, "B T"], table: Embeddings
+        self,
+        y: Float[Tensor, "*W B T E"],
+        targets: Int[Tensor, "B T"],
+        table: Embeddings,
     ) -> Float[Tensor, "*W B T K"]:
         """Return log P(z, target | y); only for emissions with a `latent`."""
         raise NotImplementedError(f"emission {self.name} has no latent variable")

@@ -88,15 +88,23 @@ class HammingEmission(Emission):
         self.context = nn.Linear(width, config.groups * config.size)
         self.register_parameter("free", None)
         linear = config.codes is Codes.LINEAR
-        self.codes = nn.Linear(width, config.groups * config.size, bias=False) if linear else None
-        bias = nn.Parameter(torch.empty(config.groups)) if config.biased else None
+        if linear:
+            self.codes = nn.Linear(width, config.groups * config.size, bias=False)
+        else:
+            self.codes = None
+        bias = None
+        if config.biased:
+            bias = nn.Parameter(torch.empty(config.groups))
         self.register_parameter("bias", bias)
         self.log_scale = nn.Parameter(torch.empty(()))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Set β so that the logits start near Σ_m a_vm: σ has slope ¼ at 0."""
-        l1 = self.config.aggregate in (Aggregate.SIGMOID_L1, Aggregate.CODE_L1)
+        l1 = self.config.aggregate in (
+            Aggregate.SIGMOID_L1,
+            Aggregate.CODE_L1,
+        )
         nn.init.constant_(self.log_scale, math.log(4) if l1 else 0.0)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
@@ -129,16 +137,23 @@ class HammingEmission(Emission):
         if self.config.aggregate is Aggregate.SUM:
             return self.log_scale.exp() * (self.context(y) @ self.token_codes(table).T)
         if self.config.aggregate is Aggregate.CODE_L1:
-            q, codes = self.context(y).sigmoid(), self.token_codes(table).sigmoid()
-            distance = torch.cdist(q.flatten(0, -2), codes, p=1).unflatten(0, q.shape[:-1])
-            return -self.log_scale.exp() * distance
+            q = self.context(y).sigmoid()
+            codes = self.token_codes(table).sigmoid()
+            distance = torch.cdist(q.flatten(0, -2), codes, p=1)
+            return -self.log_scale.exp() * distance.unflatten(0, q.shape[:-1])
         a = self.agreements(y, table)
-        l1 = self.config.aggregate is Aggregate.SIGMOID_L1
-        return self.log_scale.exp() * (a.sigmoid().sum(-1) if l1 else a.amin(-1))
+        if self.config.aggregate is Aggregate.SIGMOID_L1:
+            total = a.sigmoid().sum(-1)
+        else:
+            total = a.amin(-1)
+        return self.log_scale.exp() * total
 
     def agreements(self, y: Float[Tensor, "*N E"], table: Embeddings) -> Float[Tensor, "*N V M"]:
         """Return a_vm, the inner product of token code and context code in each group."""
         shape = (self.config.groups, self.config.size)
-        q, codes = (x.unflatten(-1, shape) for x in (self.context(y), self.token_codes(table)))
+        q = self.context(y).unflatten(-1, shape)
+        codes = self.token_codes(table).unflatten(-1, shape)
         a = torch.einsum("...md,vmd->...vm", q, codes)
-        return a if self.bias is None else a + self.bias
+        if self.bias is None:
+            return a
+        return a + self.bias

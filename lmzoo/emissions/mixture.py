@@ -40,7 +40,11 @@ class Components(DrawnModule):
         nn.Module.__init__(self)
         self.norm = norm
         self.set_drawn(max(1, count), means=(count, width))
-        self.set_drawn(max(1, count), Undecayed, log_scale=(count, 1) if scaled else None)
+        self.set_drawn(
+            max(1, count),
+            Undecayed,
+            log_scale=(count, 1) if scaled else None,
+        )
 
     def redraw(self, name: str, draw: Draw) -> None:
         """Draw the means by a named scheme; the scales g are no matrix and are not redrawn."""
@@ -50,7 +54,9 @@ class Components(DrawnModule):
     def vectors(self) -> Float[Tensor, "K E"]:
         """Return exp(g_z) N(k_z)."""
         vectors = normalise_vectors(self.means, self.norm)
-        return vectors if self.log_scale is None else vectors * self.log_scale.exp()
+        if self.log_scale is None:
+            return vectors
+        return vectors * self.log_scale.exp()
 
     def token_log_probs(
         self, targets: Int[Tensor, "B T"], table: Embeddings
@@ -93,9 +99,12 @@ class FreeComponents(DrawnModule):
 
 
 technique(
-    "mixture_emission", family="emission", document="S0", source="S0",
+    "mixture_emission",
+    family="emission",
+    document="S0",
+    source="S0",
     summary="A context-gated mixture of K distributions over tokens (model.emission=mixture).",
-)  # fmt: skip
+)
 
 
 @EMISSIONS("mixture")
@@ -130,7 +139,8 @@ class MixtureEmission(Components, Emission):
         if not self.prefers_table(targets, table):
             return torch.logsumexp(self.joint(y, targets, table), dim=-1)
         words = targets.expand(y.shape[:-1])
-        gate, scores = self.gate, self.transposed_log_prob_table(table)
+        gate = self.gate
+        scores = self.transposed_log_prob_table(table)
         return mixture_log_prob(y, gate.weight, gate.bias, scores, words)
 
     def dense(self, y: Tensor, table: Tensor) -> Tensor:
@@ -138,7 +148,10 @@ class MixtureEmission(Components, Emission):
         return exact_log_mixture(weights, self.log_prob_table(table)).clamp_max(0)
 
     def joint(
-        self, y: Float[Tensor, "*W B T E"], targets: Int[Tensor, "B T"], table: Embeddings
+        self,
+        y: Float[Tensor, "*W B T E"],
+        targets: Int[Tensor, "B T"],
+        table: Embeddings,
     ) -> Float[Tensor, "*W B T K"]:
         return torch.log_softmax(self.logits(y), dim=-1) + self.token_log_probs(targets, table)
 

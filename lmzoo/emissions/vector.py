@@ -15,10 +15,12 @@ from lmzoo.functional.normalise import Norm
 from lmzoo.functional.tied_softmax import tied_log_prob
 
 technique(
-    "vector_emission", family="emission", document="S0",
+    "vector_emission",
+    family="emission",
+    document="S0",
     source="Press & Wolf 2017 (arXiv:1608.05859); S0",
     summary="A softmax tied to the embeddings, without bias (model.emission=vector).",
-)  # fmt: skip
+)
 
 
 @EMISSIONS("vector")
@@ -38,7 +40,10 @@ class VectorEmission(Emission):
     def __init__(self, config: Config, width: int, norm: Norm) -> None:
         super().__init__(config, width, norm)
         scaled = norm is Norm.L2
-        self.register_parameter("log_scale", nn.Parameter(torch.zeros(())) if scaled else None)
+        self.register_parameter(
+            "log_scale",
+            nn.Parameter(torch.zeros(())) if scaled else None,
+        )
         self._start = width**0.5
         self.reset_parameters()
 
@@ -54,4 +59,6 @@ class VectorEmission(Emission):
         return torch.log_softmax(self._scaled(y) @ table.T, dim=-1)
 
     def _scaled(self, y: Tensor) -> Tensor:
-        return y if self.log_scale is None else y * self.log_scale.exp()
+        if self.log_scale is None:
+            return y
+        return y * self.log_scale.exp()

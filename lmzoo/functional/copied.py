@@ -15,18 +15,21 @@ def copied(module: nn.Module) -> nn.Module:
     `prune` do, are copied as values; torch refuses to copy them. A recurrent layer has them in a
     list.
     """
-    computed: dict[int, object] = {
-        id(value): value.detach().clone()
-        for own in module.modules()
-        for values in vars(own).values()
-        for value in (values if isinstance(values, list) else [values])
-        if isinstance(value, Tensor) and not value.is_leaf
-    }
+    computed: dict[int, object] = {}
+    for own in module.modules():
+        for values in vars(own).values():
+            if not isinstance(values, list):
+                values = [values]
+            for value in values:
+                if isinstance(value, Tensor) and not value.is_leaf:
+                    computed[id(value)] = value.detach().clone()
     try:
         return copy.deepcopy(module, computed)
     except Exception as error:
         lazy = any(map(is_lazy, (*module.parameters(), *module.buffers())))
-        hint = "call the lazy module once before" if lazy else "give it a __deepcopy__"
+        hint = "give it a __deepcopy__"
+        if lazy:
+            hint = "call the lazy module once before"
         text = describe_error(error).partition(". ")[0]
         raise UserError(f"the module cannot be copied ({text}); {hint}") from error
 

@@ -19,7 +19,8 @@ def start_posterior(
 ) -> Float[Tensor, "W B T"]:
     """Return log P(i | s_<t) at each token, from the tokens' scores L."""
     # Not cumsum − scores: rounding would leave a trace of the token's own score.
-    evidence = torch.nn.functional.pad(scores, (1, 0))[..., :-1].cumsum(-1)
+    earlier = torch.nn.functional.pad(scores, (1, 0))[..., :-1]
+    evidence = earlier.cumsum(-1)
     return torch.log_softmax(log_weights[:, None, None] + evidence, dim=0)
 
 

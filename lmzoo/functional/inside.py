@@ -46,7 +46,9 @@ FINITE_MIN = -1e30
 
 
 def inside(
-    log_leaves: Float[Tensor, "B n Q"], log_rules: Float[Tensor, "A M M"], limit: int = LIMIT
+    log_leaves: Float[Tensor, "B n Q"],
+    log_rules: Float[Tensor, "A M M"],
+    limit: int = LIMIT,
 ) -> Chart:
     """Return the chart of all spans."""
     chart: Chart = [pad(log_leaves, (len(log_rules), 0))]
@@ -61,17 +63,21 @@ def inside(
 
 
 def log_bilinear(
-    left: Float[Tensor, "*N K M"], right: Float[Tensor, "*N K M"], rules: Float[Tensor, "A M M"]
+    left: Float[Tensor, "*N K M"],
+    right: Float[Tensor, "*N K M"],
+    rules: Float[Tensor, "A M M"],
 ) -> Float[Tensor, "*N A"]:
     """Return log Σ_kbc exp(rules_abc + left_kb + right_kc), over the K splits of a span."""
     # Splits differ by hundreds of nats, symbols within a split by few. So each split has its own
     # scale. Terms more than 87 nats below the best are dropped.
-    scale = [x.detach().amax(-1, keepdim=True).clamp_min(FINITE_MIN) for x in (left, right)]
-    splits = scale[0] + scale[1]
+    left_scale = left.detach().amax(-1, keepdim=True).clamp_min(FINITE_MIN)
+    right_scale = right.detach().amax(-1, keepdim=True).clamp_min(FINITE_MIN)
+    splits = left_scale + right_scale
     top = splits.amax(-2, keepdim=True)
-    left = (left - scale[0] + (splits - top)).exp()
-    pairs = left.mT @ (right - scale[1]).exp()
-    return safe_log(pairs.flatten(-2) @ rules.exp().flatten(1).T) + top[..., 0]
+    left = (left - left_scale + (splits - top)).exp()
+    pairs = left.mT @ (right - right_scale).exp()
+    total = pairs.flatten(-2) @ rules.exp().flatten(1).T
+    return safe_log(total) + top[..., 0]
 
 
 def initial_spans(chart: Chart) -> Float[Tensor, "B n M"]:
@@ -80,15 +86,20 @@ def initial_spans(chart: Chart) -> Float[Tensor, "B n M"]:
 
 
 def splits(
-    lefts: Sequence[Tensor], rights: Sequence[Tensor], width: int, spans: slice
+    lefts: Sequence[Tensor],
+    rights: Sequence[Tensor],
+    width: int,
+    spans: slice,
 ) -> tuple[Float[Tensor, "B s K M"], Float[Tensor, "B s K M"]]:
     """Return the left and right parts of all K splits of the given spans of one width."""
-    first, stop = spans.start, spans.stop
-    left = torch.stack([lefts[w - 1][:, first:stop] for w in range(1, width)], dim=2)
-    right = torch.stack(
-        [rights[width - w - 1][:, first + w : stop + w] for w in range(1, width)], dim=2
-    )
-    return left, right
+    first = spans.start
+    stop = spans.stop
+    left = []
+    right = []
+    for w in range(1, width):  # the width of the left part
+        left.append(lefts[w - 1][:, first:stop])
+        right.append(rights[width - w - 1][:, first + w : stop + w])
+    return torch.stack(left, dim=2), torch.stack(right, dim=2)
 
 
 def compute_spans(
@@ -107,7 +118,12 @@ def compute_spans(
         return compute(width, slice(0, count))
     size = max(1, limit // per_span)
     chunks = [slice(i, min(i + size, count)) for i in range(0, count, size)]
-    checkpointed = partial(checkpoint, compute, use_reentrant=False, preserve_rng_state=False)
+    checkpointed = partial(
+        checkpoint,
+        compute,
+        use_reentrant=False,
+        preserve_rng_state=False,
+    )
     return torch.cat([checkpointed(width, chunk) for chunk in chunks], dim=1)
 
 
@@ -150,7 +166,9 @@ def prefix_chart(
 
 
 def next_class_log_prob(
-    log_rules: Float[Tensor, "A M M"], chart: Chart, like: Float[Tensor, "B n Q"]
+    log_rules: Float[Tensor, "A M M"],
+    chart: Chart,
+    like: Float[Tensor, "B n Q"],
 ) -> Float[Tensor, "B Q M"]:
     """Return log P(X yields a string that begins with w_1..w_n and a word of class q).
 
@@ -159,10 +177,14 @@ def next_class_log_prob(
     """
     closure, leaf = left_corner_closure(log_rules)
     batch, words, classes = like.shape
-    one_hot = torch.eye(classes, dtype=like.dtype, device=like.device).log().expand(batch, -1, -1)
+    one_hot = torch.eye(classes, dtype=like.dtype, device=like.device)
+    one_hot = one_hot.log().expand(batch, -1, -1)
     column = [torch.cat([_log_linear(one_hot, leaf), one_hot], dim=-1)]
     for i in reversed(range(words)):
-        left = torch.stack([chart[k - i - 1][:, i] for k in range(i + 1, words + 1)], dim=1)
+        left = torch.stack(
+            [chart[k - i - 1][:, i] for k in range(i + 1, words + 1)],
+            dim=1,
+        )
         left = left[:, None].expand(-1, classes, -1, -1)
         span = log_bilinear(left, torch.stack(column, dim=2), log_rules)
         column.insert(0, pad(_log_linear(span, closure), (0, classes)))

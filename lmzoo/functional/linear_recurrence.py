@@ -23,11 +23,18 @@ from torch import Tensor
 
 from lmzoo.kernels.dispatch import Backward, CustomFunction, has_gpu_kernels, run_kernel
 
-KERNEL_DTYPES = {torch.float32, torch.float64, torch.complex64, torch.complex128}
+KERNEL_DTYPES = {
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+}
 
 
 def linear_recurrence(
-    a: Num[Tensor, "*N T H"], b: Num[Tensor, "*N T H"], start: Num[Tensor, "*N H"]
+    a: Num[Tensor, "*N T H"],
+    b: Num[Tensor, "*N T H"],
+    start: Num[Tensor, "*N H"],
 ) -> Num[Tensor, "*N T H"]:
     """Return h_1 .. h_T from h_0 = start; all have one dtype."""
     if _has_kernels(b):
@@ -36,7 +43,9 @@ def linear_recurrence(
 
 
 def doubling_recurrence(
-    a: Num[Tensor, "*N T H"], b: Num[Tensor, "*N T H"], start: Num[Tensor, "*N H"]
+    a: Num[Tensor, "*N T H"],
+    b: Num[Tensor, "*N T H"],
+    start: Num[Tensor, "*N H"],
 ) -> Num[Tensor, "*N T H"]:
     """Compute `linear_recurrence` by doubling, in torch operations."""
     step = 1
@@ -44,8 +53,10 @@ def doubling_recurrence(
     b = torch.cat([first, b[..., 1:, :]], dim=-2)
     while step < b.shape[-2]:
         late = a[..., step:, :]
-        b = torch.cat([b[..., :step, :], late * b[..., :-step, :] + b[..., step:, :]], dim=-2)
-        a = torch.cat([a[..., :step, :], late * a[..., :-step, :]], dim=-2)
+        carried = late * b[..., :-step, :] + b[..., step:, :]
+        b = torch.cat([b[..., :step, :], carried], dim=-2)
+        decayed = late * a[..., :-step, :]
+        a = torch.cat([a[..., :step, :], decayed], dim=-2)
         step *= 2
     return b
 
@@ -58,8 +69,11 @@ def recurrence_gradients(g: Tensor, a: Tensor, h: Tensor, start: Tensor) -> tupl
     """Return the gradients of real a, b and start from those of h_1 .. h_T."""
     if _has_kernels(h):
         return _RecurrenceBackward.apply(g, a, h, start)
-    later = torch.cat([a[..., 1:, :], torch.zeros_like(a[..., :1, :])], dim=-2)
-    db = doubling_recurrence(later.flip(-2), g.flip(-2), torch.zeros_like(start)).flip(-2)
+    none = torch.zeros_like(a[..., :1, :])
+    later = torch.cat([a[..., 1:, :], none], dim=-2)
+    # Backward in time it is the same recurrence, with the decay of the step after.
+    reversed_db = doubling_recurrence(later.flip(-2), g.flip(-2), torch.zeros_like(start))
+    db = reversed_db.flip(-2)
     before = torch.cat([start[..., None, :], h[..., :-1, :]], dim=-2)
     return db * before, db, a[..., 0, :] * db[..., 0, :]
 
@@ -77,7 +91,12 @@ class _Recurrence(CustomFunction):
         from lmzoo.kernels.cpu import linear_recurrence as kernels
 
         h = b.new_empty(b.shape)
-        run_kernel(kernels.forward, *_rows(a, b), *_rows(start, axes=1), *_rows(h))
+        run_kernel(
+            kernels.forward,
+            *_rows(a, b),
+            *_rows(start, axes=1),
+            *_rows(h),
+        )
         return h
 
     @staticmethod
@@ -99,13 +118,23 @@ class _RecurrenceBackward(Backward):
             from lmzoo.kernels.gpu import linear_recurrence as gpu
 
             da, db, dstart = gpu.backward(*_tensor_rows(g, a, h), *_tensor_rows(start, axes=1))
-            return da.view(h.shape), db.view(h.shape), dstart.view(start.shape)
+            return (
+                da.view(h.shape),
+                db.view(h.shape),
+                dstart.view(start.shape),
+            )
         from lmzoo.kernels.cpu import linear_recurrence as kernels
 
-        da, db, dstart = h.new_empty(h.shape), h.new_empty(h.shape), h.new_empty(start.shape)
+        da = h.new_empty(h.shape)
+        db = h.new_empty(h.shape)
+        dstart = h.new_empty(start.shape)
         starts = _rows(start, axes=1)
         run_kernel(
-            kernels.backward, *_rows(g, a, h), *starts, *_rows(da, db), *_rows(dstart, axes=1)
+            kernels.backward,
+            *_rows(g, a, h),
+            *starts,
+            *_rows(da, db),
+            *_rows(dstart, axes=1),
         )
         return da, db, dstart
 

@@ -41,14 +41,19 @@ def exact_log_mixture(
     mixed = log_mixture(log_p.exp(), b)
     if is_vmapped(mixed):
         return mixed
-    low = (mixed.detach() - b.detach().amax(dim=-2, keepdim=True)).exp() < MIN_SUM
+    top = b.detach().amax(dim=-2, keepdim=True)
+    low = (mixed.detach() - top).exp() < MIN_SUM
     if not bool(low.any()):
         return mixed
     *lead, row, column = low.nonzero(as_tuple=True)
     weights = log_p.expand(*low.shape[:-1], -1)
     columns = b.mT.expand(*low.shape[:-2], -1, -1)
-    parts = zip(*(i.split(max(1, TERMS // b.shape[-2])) for i in (*lead, row, column)), strict=True)
-    exact = [torch.logsumexp(weights[(*at, i)] + columns[(*at, j)], dim=-1) for *at, i, j in parts]
+    size = max(1, TERMS // b.shape[-2])
+    indices = [index.split(size) for index in (*lead, row, column)]
+    exact = []
+    for *at, i, j in zip(*indices, strict=True):
+        terms = weights[(*at, i)] + columns[(*at, j)]
+        exact.append(torch.logsumexp(terms, dim=-1))
     return mixed.index_put((*lead, row, column), torch.cat(exact).to(mixed.dtype))
 
 

@@ -21,7 +21,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.kernels.dispatch import (
-    Backward,
     CustomFunction,
     as_arrays,
     has_gpu_kernels,
@@ -74,7 +73,7 @@ def matrix_scan(
     parts = [part.to(state.dtype) for part in update if part is not None]
     with without_autocast(state):
         if has_kernels(state) or has_gpu_kernels(state):
-            return _Scan.apply(*parts[:4], state, *parts[4:])[:2]
+            return _Scan.apply(*parts[:4], state, len(parts) > 4, *parts[4:])[:2]
         outputs = []
         for t in range(parts[0].shape[1]):
             o, state = matrix_step(Update(*(part[:, t] for part in parts)), state)
@@ -83,51 +82,52 @@ def matrix_scan(
 
 
 class _Scan(CustomFunction):
-    """(q, k, v, log w, S_0), then (p, r) or nothing -> (o, S_T, what a kernel saves)."""
+    """(q, k, v, log w, S_0, erases?), then (p, r) if so -> (o, S_T, what a kernel saves)."""
+
+    results = 2
 
     @staticmethod
-    def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
-        v, start = tensors[2], tensors[4]
+    def forward(*args: Any) -> tuple[Tensor, ...]:
+        inputs = *args[:5], *args[6:]
+        _, _, v, _, start = inputs[:5]
         if not has_kernels(start):
             from lmzoo.kernels.gpu import matrix_state as gpu_kernels
 
-            return _by_gpu(gpu_kernels.forward, start.shape[:-3], *tensors)
+            return _by_gpu(gpu_kernels.forward, start.shape[:-3], *inputs)
         from lmzoo.kernels.cpu import matrix_state as kernels
 
-        o, end = v.new_empty(v.shape), v.new_empty(start.shape)
-        run_kernel(kernels.forward, *_kernel_inputs(*tensors), *_rows(o, end))
+        o = v.new_empty(v.shape)
+        end = v.new_empty(start.shape)
+        run_kernel(kernels.forward, *_kernel_inputs(*inputs), *_rows(o, end))
         return o, end
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.mark_non_differentiable(*output[2:])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs, *output[2:])
-        ctx.count = len(inputs)
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor, ...]:
-        saved = ctx.saved_tensors
-        like = zip(upstream, (saved[2], saved[4]), strict=False)
-        known = [torch.zeros_like(x) if g is None else g for g, x in like]
-        return _ScanBackward.apply(*known, ctx.count, *saved)
-
-
-class _ScanBackward(Backward):
-    """(∂L/∂o, ∂L/∂S_T, number of inputs, *inputs, *saved) -> gradients of all inputs."""
-
-    @staticmethod
-    def forward(g: Tensor, g_end: Tensor, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
-        inputs, saved = tensors[:count], tensors[count:]
+    def gradients(q: Tensor, g: Tensor | None, g_end: Tensor | None, *rest: Any) -> Any:
+        """Return the gradients of all inputs from ∂L/∂o and ∂L/∂S_T."""
+        k, v, log_w, start, erases, *others = rest
+        count = 2 if erases else 0
+        inputs = q, k, v, log_w, start, *others[:count]
+        saved = others[count:]
+        if g is None:
+            g = torch.zeros_like(v)
+        if g_end is None:
+            g_end = torch.zeros_like(start)
         if saved:
             from lmzoo.kernels.gpu import matrix_state as gpu_kernels
 
-            return _by_gpu(gpu_kernels.backward, inputs[4].shape[:-3], g, g_end, *saved, *inputs)
+            return _by_gpu(
+                gpu_kernels.backward,
+                start.shape[:-3],
+                g,
+                g_end,
+                *saved,
+                *inputs,
+            )
         from lmzoo.kernels.cpu import matrix_state as kernels
 
         gradients = [tensor.new_empty(tensor.shape) for tensor in inputs]
-        arrays = _rows(g, g_end), _kernel_inputs(*inputs), _kernel_inputs(*gradients)
-        run_kernel(kernels.backward, *(array for group in arrays for array in group))
+        arrays = [*_rows(g, g_end), *_kernel_inputs(*inputs), *_kernel_inputs(*gradients)]
+        run_kernel(kernels.backward, *arrays)
         return tuple(gradients)
 
 
@@ -139,10 +139,18 @@ def _by_gpu(kernel: Any, lead: torch.Size, *tensors: Tensor) -> tuple[Tensor, ..
 
 def _kernel_inputs(q: Tensor, *rest: Tensor) -> list[Any]:
     """Return the arrays that a kernel reads; without p and r arrays without elements."""
-    absent = [] if len(rest) > 4 else [q.new_empty(0, 0, 0, 0)] * 2
+    if len(rest) > 4:
+        absent = []
+    else:
+        absent = [q.new_empty(0, 0, 0, 0)] * 2
     return _rows(q, *rest, *absent)
 
 
 def _rows(*tensors: Tensor) -> list[Any]:
     """Return arrays of four axes: those before the last three become one."""
-    return as_arrays(*(t.flatten(0, -4) if t.dim() > 4 else t for t in tensors))
+    rows = []
+    for tensor in tensors:
+        if tensor.dim() > 4:
+            tensor = tensor.flatten(0, -4)
+        rows.append(tensor)
+    return as_arrays(*rows)

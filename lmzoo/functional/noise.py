@@ -21,12 +21,19 @@ SEED = 1979
 
 
 def fresh_uniforms(
-    shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None = None
+    shape: tuple[int, ...],
+    like: Tensor,
+    generator: torch.Generator | None = None,
 ) -> Float[Tensor, "..."]:
     """Return independent U(0, 1), at least in float32; by default from the global generator."""
     if generator is None:
         return _clamp(torch.rand(shape, dtype=_dtype(like), device=like.device))
-    u = torch.rand(shape, dtype=_dtype(like), device=generator.device, generator=generator)
+    u = torch.rand(
+        shape,
+        dtype=_dtype(like),
+        device=generator.device,
+        generator=generator,
+    )
     return _clamp(u.to(like.device))
 
 
@@ -34,8 +41,15 @@ def shared_uniforms(shape: tuple[int, ...], like: Tensor) -> Float[Tensor, "..."
     """Return the same stratified U(0, 1) at every call; the first axis is the draw s."""
     generator = torch.Generator().manual_seed(SEED)
     # Drawn on the CPU in float64, so that all devices and dtypes get the same numbers.
-    draw = partial(torch.rand, shape, generator=generator, dtype=torch.float64, device="cpu")
-    stratum, within = draw().argsort(dim=0), draw()
+    draw = partial(
+        torch.rand,
+        shape,
+        generator=generator,
+        dtype=torch.float64,
+        device="cpu",
+    )
+    stratum = draw().argsort(dim=0)
+    within = draw()
     return _clamp(((stratum + within) / shape[0]).to(like.device, _dtype(like)))
 
 

@@ -95,16 +95,24 @@ class _Project(CustomFunction):
             return gpu_kernels.forward(x, radius, MIN_LENGTH, floor)
         from lmzoo.kernels.cpu import sphere as kernels
 
-        y, f = x.new_empty(x.shape), x.new_empty(x.shape[:-1])
+        y = x.new_empty(x.shape)
+        f = x.new_empty(x.shape[:-1])
         rows = _time_first(x)
         steps, count, width = rows.shape
         outputs = as_arrays(y.view(count, steps, width), f.view(count, steps))
-        run_kernel(kernels.forward, *as_arrays(rows), radius, radius / MIN_LENGTH, *outputs)
+        run_kernel(
+            kernels.forward,
+            *as_arrays(rows),
+            radius,
+            radius / MIN_LENGTH,
+            *outputs,
+        )
         return y, f
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.radius, ctx.steps = inputs[1], _steps(inputs[0])
+        ctx.radius = inputs[1]
+        ctx.steps = _steps(inputs[0])
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*output)
@@ -114,7 +122,8 @@ class _Project(CustomFunction):
         if upstream[0] is None:
             return None, None, None
         y, f = ctx.saved_tensors
-        return _ProjectBackward.apply(upstream[0], y, f, ctx.radius, ctx.steps), None, None
+        dx = _ProjectBackward.apply(upstream[0], y, f, ctx.radius, ctx.steps)
+        return dx, None, None
 
 
 class _ProjectBackward(Backward):
@@ -131,11 +140,22 @@ class _ProjectBackward(Backward):
         *lead, width = g.shape
         if steps > 1:
             lead.pop()
-        args = as_arrays(*(x.reshape(-1, steps, width) for x in (g, y)), f.reshape(-1, steps))
+        args = as_arrays(
+            *(x.reshape(-1, steps, width) for x in (g, y)),
+            f.reshape(-1, steps),
+        )
         dx = g.new_empty(steps, *lead, width)
         output = as_arrays(dx.view(steps, len(args[0]), width))
-        run_kernel(kernels.backward, *args, radius, radius / MIN_LENGTH, *output)
-        return dx.movedim(0, -2) if steps > 1 else dx[0]
+        run_kernel(
+            kernels.backward,
+            *args,
+            radius,
+            radius / MIN_LENGTH,
+            *output,
+        )
+        if steps > 1:
+            return dx.movedim(0, -2)
+        return dx[0]
 
 
 def _steps(x: Float[Tensor, "*N E"]) -> int:
@@ -148,7 +168,9 @@ def _steps(x: Float[Tensor, "*N E"]) -> int:
 def _time_first(x: Float[Tensor, "*N E"]) -> Float[Tensor, "T N E"]:
     """Return x as rows in its own memory order, without a copy if time is first in memory."""
     steps = _steps(x)
-    return x.movedim(-2, 0).flatten(1, -2) if steps > 1 else x.reshape(1, -1, x.shape[-1])
+    if steps > 1:
+        return x.movedim(-2, 0).flatten(1, -2)
+    return x.reshape(1, -1, x.shape[-1])
 
 
 Normaliser = Callable[[Tensor], Tensor]
@@ -252,4 +274,5 @@ def _prefix_std(x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T E"]:
     previous = torch.cat([x[:, :1], mean[:, :-1]], dim=1)
     squares = ((x - previous) * (x - mean)).clamp_min(0).cumsum(1)
     std = (squares / (n - 1).clamp_min(1)).clamp_min(1e-20).sqrt()
-    return torch.cat([torch.ones_like(std[:, :1]), std[:, 1:]], dim=1)
+    first = torch.ones_like(std[:, :1])
+    return torch.cat([first, std[:, 1:]], dim=1)

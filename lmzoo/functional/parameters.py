@@ -68,10 +68,12 @@ def initialiser(name: str) -> Draw:
 
 def redraw_parameter(module: nn.Module, path: str, name: str) -> None:
     """Draw one parameter again, if it is a matrix or a bias."""
-    draw, (owner_path, _, leaf) = initialiser(name), path.rpartition(".")
+    draw = initialiser(name)
+    (owner_path, _, leaf) = path.rpartition(".")
     if draw is _keep:
         return
-    owner, parameter = module.get_submodule(owner_path), module.get_parameter(path)
+    owner = module.get_submodule(owner_path)
+    parameter = module.get_parameter(path)
     with torch.no_grad():
         if isinstance(owner, HasRedraw):
             owner.redraw(leaf, draw)
@@ -104,12 +106,16 @@ class DrawnModule(nn.Module):
     _fans: Mapping[str, float] = {}
 
     def set_drawn(
-        self, n: float, kind: type[nn.Parameter] = nn.Parameter, **shapes: tuple[int, ...] | None
+        self,
+        n: float,
+        kind: type[nn.Parameter] = nn.Parameter,
+        **shapes: tuple[int, ...] | None,
     ) -> None:
         """Make parameters that are drawn from U(n); without a shape a parameter is None."""
         for name, shape in shapes.items():
             self.register_parameter(name, None if shape is None else kind(uniform(shape, n)))
-            self._fans = self._fans if shape is None else {**self._fans, name: n}
+            if shape is not None:
+                self._fans = {**self._fans, name: n}
 
     def reset_parameters(self) -> None:
         for name, n in self._fans.items():
@@ -139,7 +145,9 @@ def initialise(model: nn.Module, seed: int, init: str = "default") -> None:
             if reset is not None:
                 set_seed(derive_seed(seed, name))
                 reset()
-        for name, _ in model.named_parameters() if init != "default" else ():
+        if init == "default":
+            return
+        for name, _ in model.named_parameters():
             set_seed(derive_seed(seed, "init", name))
             redraw_parameter(model, name, init)
 

@@ -8,4 +8,6 @@ HALF = (torch.bfloat16, torch.float16)
 
 def single(part: Tensor) -> Tensor:
     """Return a tensor in float32 if it has half precision, else itself."""
-    return part.float() if part.dtype in HALF else part
+    if part.dtype in HALF:
+        return part.float()
+    return part

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from lmzoo.functional.linear_recurrence import linear_recurrence, recurrence_gradients
 from lmzoo.kernels.dispatch import (
-    Backward,
     CustomFunction,
     as_arrays,
     has_gpu_kernels,
@@ -55,6 +54,7 @@ class _Scan(CustomFunction):
     """
 
     axes = 3
+    results = 2
 
     @staticmethod
     def compute(*args: Any) -> tuple[Tensor, ...]:
@@ -62,7 +62,8 @@ class _Scan(CustomFunction):
         if by_kernel:
             from lmzoo.kernels.cpu import selective_scan as kernels
 
-            y, end = x.new_empty(x.shape), x.new_empty(start.shape)
+            y = x.new_empty(x.shape)
+            end = x.new_empty(start.shape)
             run_kernel(kernels.forward, *as_arrays(*args[:6], y, end))
             return y, end
         if has_gpu_kernels(start):
@@ -70,7 +71,8 @@ class _Scan(CustomFunction):
 
             return gpu_kernels.forward(*args[:6], signed=signed)
         decay = (-rate[:, None, None] * delta[..., None, :]).exp_()
-        decay = decay.mul_(2).sub_(1) if signed else decay
+        if signed:
+            decay = decay.mul_(2).sub_(1)
         written = b[..., None] * (delta * x)[..., None, :]
         states = linear_recurrence(decay.flatten(-2), written.flatten(-2), start.flatten(-2))
         states = states.view(written.shape)
@@ -78,53 +80,64 @@ class _Scan(CustomFunction):
         return y, states[:, :, -1].clone(), decay, states
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.mark_non_differentiable(*output[2:])
-        ctx.set_materialize_grads(False)
-        ctx.signed = inputs[-1]
-        ctx.save_for_backward(*inputs[:-2], *output[2:])
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor | None) -> Any:
-        saved, g = ctx.saved_tensors, upstream[0]
-        g = torch.zeros_like(saved[0]) if g is None else g
-        with without_autocast(g):
-            gradients = _ScanBackward.apply(g, upstream[1], ctx.signed, *saved)
-        return *gradients, None, None
-
-
-class _ScanBackward(Backward):
-    """(∂L/∂y, ∂L/∂S_T, signed, *saved) -> gradients of all tensors."""
-
-    axes = 3
-
-    @staticmethod
-    def compute(g: Tensor, g_end: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
-        signed, x, delta, rate, b, c, start, *stored = rest
-        if not stored:
+    def gradients(x: Tensor, g: Tensor | None, g_end: Tensor | None, *rest: Any) -> Any:
+        """Return the gradients of all tensors from ∂L/∂y and ∂L/∂S_T."""
+        *others, by_kernel, signed = rest[:7]
+        inputs = (x, *others)
+        stored = rest[7:]
+        if g is None:
+            g = torch.zeros_like(x)
+        if by_kernel:
             from lmzoo.kernels.cpu import selective_scan as kernels
 
-            g_end = torch.zeros_like(start) if g_end is None else g_end
-            gradients = [x.new_empty(tensor.shape) for tensor in (x, delta)]
-            gradients += [x.new_zeros(rate.shape)]
-            gradients += [x.new_empty(tensor.shape) for tensor in (b, c, start)]
-            run_kernel(kernels.backward, *as_arrays(g, g_end, *rest[1:], *gradients))
+            _, _, rate, _, _, start = inputs
+            if g_end is None:
+                g_end = torch.zeros_like(start)
+            # The kernel adds to the gradient of A, and writes the others.
+            gradients = [
+                x.new_zeros(y.shape) if y is rate else x.new_empty(y.shape) for y in inputs
+            ]
+            run_kernel(
+                kernels.backward,
+                *as_arrays(g, g_end, *inputs, *gradients),
+            )
             return tuple(gradients)
         if len(stored) == 1:
             from lmzoo.kernels.gpu import selective_scan as gpu_kernels
 
-            return gpu_kernels.backward(g, g_end, *rest[1:], signed=signed)
-        decay, states = stored
-        dstates = c[..., None] * g[..., None, :]
-        if g_end is not None:
-            dstates[:, :, -1] += g_end
-        rows = (tensor.flatten(-2) for tensor in (dstates, decay, states, start))
-        *steps, dstart = recurrence_gradients(*rows)
-        dz, dwritten = (part.view(states.shape) for part in steps)
-        dz = dz.mul_(decay + 1 if signed else decay)
-        dproduct = (b[..., None, :] @ dwritten)[..., 0, :]
-        db = (dwritten @ (delta * x)[..., None])[..., 0]
-        dc = (states @ g[..., None])[..., 0]
-        ddelta = dproduct * x - (dz * rate[:, None, None]).sum(-2)
-        drate = -dz.mul_(delta[..., None, :]).sum((1, 2))
-        return dproduct * delta, ddelta, drate, db, dc, dstart.view(start.shape)
+            return gpu_kernels.backward(g, g_end, *inputs, *stored, signed=signed)
+        with without_autocast(x):
+            return _naive_gradients(g, g_end, inputs, stored, signed=signed)
+
+
+def _naive_gradients(
+    g: Tensor,
+    g_end: Tensor | None,
+    inputs: Any,
+    stored: Any,
+    *,
+    signed: bool,
+) -> tuple[Tensor, ...]:
+    """Return the gradients of (x, Δ, A, b, c, S_0) from decays and states of all steps."""
+    x, delta, rate, b, c, start = inputs
+    decay, states = stored
+    dstates = c[..., None] * g[..., None, :]
+    if g_end is not None:
+        dstates[:, :, -1] += g_end
+    rows = (tensor.flatten(-2) for tensor in (dstates, decay, states, start))
+    *steps, dstart = recurrence_gradients(*rows)
+    dz, dwritten = (part.view(states.shape) for part in steps)
+    dz = dz.mul_(decay + 1 if signed else decay)
+    dproduct = (b[..., None, :] @ dwritten)[..., 0, :]
+    db = (dwritten @ (delta * x)[..., None])[..., 0]
+    dc = (states @ g[..., None])[..., 0]
+    ddelta = dproduct * x - (dz * rate[:, None, None]).sum(-2)
+    drate = -dz.mul_(delta[..., None, :]).sum((1, 2))
+    return (
+        dproduct * delta,
+        ddelta,
+        drate,
+        db,
+        dc,
+        dstart.view(start.shape),
+    )

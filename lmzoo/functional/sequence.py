@@ -27,7 +27,10 @@ def previous_vectors(
     """Return the last `count` vectors c_1 .. c_count at each position, the nearest first."""
     padded = torch.nn.functional.pad(x, (0, 0, count - 1, 0), value=pad)
     length = x.shape[1]
-    return torch.stack([padded[:, j : j + length] for j in reversed(range(count))], dim=2)
+    return torch.stack(
+        [padded[:, j : j + length] for j in reversed(range(count))],
+        dim=2,
+    )
 
 
 def reversed_order(lengths: Lengths, count: int) -> Int[Tensor, "B {count}"]:

@@ -56,7 +56,8 @@ def attend(
 
 
 def _path_logits(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Float[Tensor, "*N h Q M"]:
-    count, rows = k.shape[-2], q.shape[-2]
+    count = k.shape[-2]
+    rows = q.shape[-2]
     q, k, w, beta = (single(part) for part in (q, k, w, beta))
     with without_autocast(q):  # a solver of half precision does not exist
         a = (beta[..., None] * (w @ w.mT)).tril(-1)
@@ -93,13 +94,19 @@ def rotate(z: Float[Tensor, "*N t d"], first: int = 0) -> Float[Tensor, "*N t d"
     position = torch.arange(first, first + steps, dtype=torch.float64, device=z.device)
     even = torch.arange(0, size, 2, dtype=torch.float64, device=z.device)
     angle = position[:, None] / 10000 ** (even / size)
-    cos, sin = angle.cos().to(z.dtype), angle.sin().to(z.dtype)
-    a, b = z[..., ::2], z[..., 1::2]
+    cos = angle.cos().to(z.dtype)
+    sin = angle.sin().to(z.dtype)
+    a = z[..., ::2]
+    b = z[..., 1::2]
     return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)
 
 
 def causal_mask(
-    count: int, device: torch.device | None = None, window: int = 0, *, last: int | None = None
+    count: int,
+    device: torch.device | None = None,
+    window: int = 0,
+    *,
+    last: int | None = None,
 ) -> Bool[Tensor, "rows {count}"]:
     """Return True where position i (row) attends to position j (column): i − window < j <= i.
 
@@ -108,4 +115,6 @@ def causal_mask(
     """
     j = torch.arange(count, device=device)
     back = (j if last is None else j[count - last :])[:, None] - j
-    return (back >= 0) & (back < window) if window else back >= 0
+    if window:
+        return (back >= 0) & (back < window)
+    return back >= 0

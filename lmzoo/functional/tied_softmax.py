@@ -13,14 +13,11 @@ times, each time through main memory. The kernels of CPUs (`kernels/cpu/tied_sof
 and again backward. Other devices and types of numbers have the naive formulas.
 """
 
-from typing import Any
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from lmzoo.kernels.dispatch import (
-    Backward,
     CustomFunction,
     as_arrays,
     has_gpu_kernels,
@@ -34,7 +31,9 @@ NAIVE_LIMIT = 1 << 20
 
 
 def log_normalisers(
-    y: Float[Tensor, "*N E"], table: Embeddings, naive_limit: int = NAIVE_LIMIT
+    y: Float[Tensor, "*N E"],
+    table: Embeddings,
+    naive_limit: int = NAIVE_LIMIT,
 ) -> Float[Tensor, "*N"]:
     """Return log Σ_v exp(table_v · y) for every vector of `y`."""
     on_gpu = _fits_gpu(y)
@@ -47,7 +46,9 @@ def log_normalisers(
 
 
 def tied_log_prob(
-    y: Float[Tensor, "*N E"], table: Embeddings, tokens: Int[Tensor, "*N"]
+    y: Float[Tensor, "*N E"],
+    table: Embeddings,
+    tokens: Int[Tensor, "*N"],
 ) -> Float[Tensor, "*N"]:
     """Return log softmax(table · y)_w for each token w.
 
@@ -60,7 +61,9 @@ def tied_log_prob(
 
 
 def naive_tied_log_prob(
-    y: Float[Tensor, "*N E"], table: Embeddings, tokens: Int[Tensor, "*N"]
+    y: Float[Tensor, "*N E"],
+    table: Embeddings,
+    tokens: Int[Tensor, "*N"],
 ) -> Float[Tensor, "*N"]:
     """Compute `tied_log_prob` in torch operations."""
     return (y * table[tokens]).sum(-1) - log_normalisers(y, table)
@@ -91,39 +94,30 @@ class _TiedSoftmax(CustomFunction):
             return gpu_kernels.forward(y, table, tokens)
         from lmzoo.kernels.cpu import tied_softmax as kernels
 
-        log_p, log_z = y.new_empty(y.shape[:2]), y.new_empty(y.shape[:2])
+        log_p = y.new_empty(y.shape[:2])
+        log_z = y.new_empty(y.shape[:2])
         if not run_kernel(kernels.forward, *as_arrays(y, table, tokens, log_p, log_z)):
-            last, least, most = table.shape[1] - 1, tokens.min(), tokens.max()
+            last = table.shape[1] - 1
+            least = tokens.min()
+            most = tokens.max()
             raise IndexError(f"token ids must be in 0..{last}; found {least}..{most}")
         return log_p, log_z, y.new_empty(len(y), 0)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs, *output[1:])
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
-        if upstream[0] is None:
-            return (None,) * 3
-        y, *rest = ctx.saved_tensors
-        return *_TiedSoftmaxBackward.apply(y, upstream[0], *rest), None
-
-
-class _TiedSoftmaxBackward(Backward):
-    """(y, g, table, tokens, log z, ∂ log p / ∂y) -> gradients of y and the table."""
-
-    axes = 2
-
-    @staticmethod
-    def compute(y: Tensor, g: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def gradients(y: Tensor, g: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return the gradients of y and the table."""
         if has_gpu_kernels(y):
             from lmzoo.kernels.gpu import tied_softmax as gpu_kernels
 
             return gpu_kernels.backward(g, y, *tensors)
         from lmzoo.kernels.cpu import tied_softmax as kernels
 
-        gradients = y.new_empty(y.shape), tensors[0].new_zeros(tensors[0].shape)
-        run_kernel(kernels.backward, *as_arrays(g, y, *tensors[:-1], *gradients))
+        gradients = (
+            y.new_empty(y.shape),
+            tensors[0].new_zeros(tensors[0].shape),
+        )
+        run_kernel(
+            kernels.backward,
+            *as_arrays(g, y, *tensors[:-1], *gradients),
+        )
         return gradients

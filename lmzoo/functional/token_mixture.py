@@ -13,14 +13,11 @@ the cache of a CPU (`kernels/cpu/token_mixture.py`) or on the chip of a GPU
 Derived here. Source of the mixture: S0.
 """
 
-from typing import Any
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from lmzoo.kernels.dispatch import (
-    Backward,
     CustomFunction,
     as_arrays,
     has_gpu_kernels,
@@ -48,7 +45,10 @@ def mixture_log_prob(
         return naive_mixture_log_prob(y, weight, bias, s, tokens)
     rows = y.reshape(-1, y.shape[-1])
     # A GPU reads tokens with any strides, a CPU in the order of y.
-    words = tokens.reshape(-1) if has_product_kernels(y) else tokens.reshape(-1, tokens.shape[-1])
+    if has_product_kernels(y):
+        words = tokens.reshape(-1)
+    else:
+        words = tokens.reshape(-1, tokens.shape[-1])
     return _Mixture.apply(rows, weight, bias, s, words)[0].view(tokens.shape)
 
 
@@ -66,11 +66,14 @@ def naive_mixture_log_prob(
 
 
 def gate_logits(
-    y: Float[Tensor, "*N E"], weight: Float[Tensor, "K E"], bias: Float[Tensor, "K"]
+    y: Float[Tensor, "*N E"],
+    weight: Float[Tensor, "K E"],
+    bias: Float[Tensor, "K"],
 ) -> Float[Tensor, "*N K"]:
     """Return W y + b by one product; in packed training more axes would give one per sequence."""
     rows = y.reshape(-1, y.shape[-1])
-    return torch.nn.functional.linear(rows, weight, bias).view(*y.shape[:-1], len(weight))
+    logits = torch.nn.functional.linear(rows, weight, bias)
+    return logits.view(*y.shape[:-1], len(weight))
 
 
 class _Mixture(CustomFunction):
@@ -80,7 +83,11 @@ class _Mixture(CustomFunction):
 
     @staticmethod
     def compute(
-        y: Tensor, weight: Tensor, bias: Tensor, s: Tensor, tokens: Tensor
+        y: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        s: Tensor,
+        tokens: Tensor,
     ) -> tuple[Tensor, ...]:
         if not has_product_kernels(y):
             from lmzoo.kernels.gpu import token_mixture as gpu_kernels
@@ -88,44 +95,41 @@ class _Mixture(CustomFunction):
             return gpu_kernels.forward(y, weight, bias, s, tokens)
         from lmzoo.kernels.cpu import token_mixture as kernels
 
-        pi, e = y.new_empty(*tokens.shape, weight.shape[1]), s.new_empty(s.shape)
-        top, p = s.new_empty(s.shape[:-1]), y.new_empty(tokens.shape)
+        pi = y.new_empty(*tokens.shape, weight.shape[1])
+        e = s.new_empty(s.shape)
+        top = s.new_empty(s.shape[:-1])
+        p = y.new_empty(tokens.shape)
         out = p.new_empty(p.shape)
         args = as_arrays(y, weight, bias, s, tokens)
-        if not run_kernel(kernels.forward, *args, *as_arrays(e, top, pi, p, out), MIN_P[y.dtype]):
-            last, least, most = s.shape[1] - 1, tokens.min(), tokens.max()
+        if not run_kernel(
+            kernels.forward,
+            *args,
+            *as_arrays(e, top, pi, p, out),
+            MIN_P[y.dtype],
+        ):
+            last = s.shape[1] - 1
+            least = tokens.min()
+            most = tokens.max()
             raise IndexError(f"token ids must be in 0..{last}; found {least}..{most}")
         return out, pi, e, p
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs, *output[1:])
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
-        if upstream[0] is None:
-            return (None,) * 5
-        y, *rest = ctx.saved_tensors
-        return *_MixtureBackward.apply(y, upstream[0], *rest), None
-
-
-class _MixtureBackward(Backward):
-    """(y, g, W, b, s, tokens, *saved) -> gradients of y, W, b and s."""
-
-    axes = 2
-
-    @staticmethod
-    def compute(y: Tensor, g: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def gradients(y: Tensor, g: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return the gradients of y, W, b and s."""
         if not has_product_kernels(y):
             from lmzoo.kernels.gpu import token_mixture as gpu_kernels
 
             return gpu_kernels.backward(g, y, *tensors)
         from lmzoo.kernels.cpu import token_mixture as kernels
 
-        gradients = y.new_empty(y.shape), *(x.new_zeros(x.shape) for x in tensors[:3])
+        gradients = (
+            y.new_empty(y.shape),
+            *(x.new_zeros(x.shape) for x in tensors[:3]),
+        )
         run_kernel(
-            kernels.backward, *as_arrays(g, y, *tensors), MIN_P[y.dtype], *as_arrays(*gradients)
+            kernels.backward,
+            *as_arrays(g, y, *tensors),
+            MIN_P[y.dtype],
+            *as_arrays(*gradients),
         )
         return gradients

@@ -1,12 +1,10 @@
 """Which positions are scored; scores beyond the lengths set to 0, with a 0 for position 0."""
 
-from typing import Any
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lmzoo.kernels.dispatch import Backward, CustomFunction, has_gpu_kernels
+from lmzoo.kernels.dispatch import CustomFunction, has_gpu_kernels
 from lmzoo.types import Lengths, Mask, Tokens, TokenScores
 
 
@@ -22,7 +20,10 @@ def scored_mask(tokens: Tokens, lengths: Lengths) -> Mask:
 
 
 def mask_scores(
-    values: Float[Tensor, "B scored"], lengths: Lengths, *, clamp: bool = False
+    values: Float[Tensor, "B scored"],
+    lengths: Lengths,
+    *,
+    clamp: bool = False,
 ) -> TokenScores:
     """Return the values of positions 1..T-1, 0 at position 0, at t >= length, above 0 if `clamp`.
 
@@ -30,7 +31,8 @@ def mask_scores(
     """
     if has_gpu_kernels(values):
         return _Mask.apply(values, lengths, int(clamp))[0]
-    values = values.clamp_max(0) if clamp else values
+    if clamp:
+        values = values.clamp_max(0)
     t = torch.arange(1, values.shape[1] + 1, device=values.device)
     if values.dtype in (torch.bfloat16, torch.float16):
         values = values.float()
@@ -50,22 +52,7 @@ class _Mask(CustomFunction):
         return (forward(values.contiguous(), lengths.contiguous(), clamp),)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        *tensors, ctx.clamp = inputs
-        ctx.save_for_backward(*tensors)
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
-        return _MaskBackward.apply(*upstream, *ctx.saved_tensors, ctx.clamp)[0], None, None
-
-
-class _MaskBackward(Backward):
-    """(∂L/∂scores, values, lengths, clamp) -> (∂L/∂values,)."""
-
-    axes = 2
-
-    @staticmethod
-    def compute(g: Tensor, values: Tensor, lengths: Tensor, clamp: int) -> tuple[Tensor]:
+    def gradients(values: Tensor, g: Tensor, lengths: Tensor, clamp: int) -> tuple[Tensor]:
         from lmzoo.kernels.gpu.token_scores import backward
 
         return (backward(g, values.contiguous(), lengths.contiguous(), clamp),)

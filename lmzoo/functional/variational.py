@@ -26,7 +26,9 @@ ACTIVE = 0.01
 
 
 def gaussian_log_density(
-    z: Float[Tensor, "*S E"], mean: Float[Tensor, "*M E"], log_beta: Float[Tensor, "E"]
+    z: Float[Tensor, "*S E"],
+    mean: Float[Tensor, "*M E"],
+    log_beta: Float[Tensor, "E"],
 ) -> Float[Tensor, "*S"]:
     """Return log N(z; μ, β^{-2}), summed over channels."""
     square = (log_beta.exp() * (z - mean)).square()
@@ -58,6 +60,8 @@ def active_units(means: Float[Tensor, "B E"]) -> int:
     return int((means.var(0, correction=0) > ACTIVE).sum())
 
 
-def importance_bound(log_weights: Float[Tensor, "S B"]) -> Float[Tensor, "B"]:
+def importance_bound(
+    log_weights: Float[Tensor, "S B"],
+) -> Float[Tensor, "B"]:
     """Return bound_S, the log of the mean weight over S samples."""
     return torch.logsumexp(log_weights, dim=0) - math.log(len(log_weights))

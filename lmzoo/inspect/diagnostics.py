@@ -35,4 +35,10 @@ DIAGNOSTICS = (
 """Name, source documents, source and summary of each diagnostic."""
 
 for _name, _document, _source, _summary in DIAGNOSTICS:
-    technique(_name, family="diagnostic", document=_document, source=_source, summary=_summary)
+    technique(
+        _name,
+        family="diagnostic",
+        document=_document,
+        source=_source,
+        summary=_summary,
+    )

@@ -31,7 +31,9 @@ def gradient_horizon(model: LanguageModel, tokens: Tokens) -> Float[Tensor, "T-2
     )
     if model.state_size is None or not model.generates:
         raise refusal
-    state, scores, leaves = model.begin(len(tokens)), torch.empty(0), list[list[Tensor]]()
+    state = model.begin(len(tokens))
+    scores = torch.empty(0)
+    leaves = list[list[Tensor]]()
 
     def copy(part: Tensor) -> Tensor:
         """Copy a part of the state, whose gradient is wanted if it has floating-point numbers."""
@@ -50,14 +52,17 @@ def gradient_horizon(model: LanguageModel, tokens: Tokens) -> Float[Tensor, "T-2
     leaves.pop()  # the copy of h_t is made after its scores, so the loss does not depend on it
     every = [leaf for step in leaves for leaf in step]
     gradients = iter(torch.autograd.grad(loss, every, materialize_grads=True))
-    norms = [
-        torch.stack([next(gradients).flatten(1).square().sum(1) for _ in step]).sum(0).sqrt().mean()
-        for step in leaves
-    ]
+    norms = []
+    for step in leaves:
+        squares = [next(gradients).flatten(1).square().sum(1) for _ in step]
+        norm = torch.stack(squares).sum(0).sqrt()
+        norms.append(norm.mean())
     return torch.stack(norms[::-1])
 
 
 def half_life(norms: Float[Tensor, "D"]) -> int | None:
     """Return the first d > 1 with g_d ≤ g_1 / 2, or None."""
     below = (norms <= norms[0] / 2).nonzero().flatten().tolist()
-    return below[0] + 1 if below else None
+    if below:
+        return below[0] + 1
+    return None

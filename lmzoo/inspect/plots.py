@@ -55,24 +55,34 @@ def plot_attention_maps(maps: AttentionMaps, title: str, subtitle: str) -> Any:
     """Plot one heat map per layer (rows) and head (columns)."""
     layers, heads = maps.weight.shape[:2]
     y_title, x_title = maps.axes
-    cell = CELL if layers * heads <= MAPS_FULL_SIZE else CELL // 2
+    cell = CELL
+    if layers * heads > MAPS_FULL_SIZE:
+        cell = CELL // 2
     panels = [
         heat_map(
-            maps.weight[layer, head], maps.looking, maps.looked_at, (x_title, y_title),
-            legend="attention", cell=cell,
+            maps.weight[layer, head],
+            maps.looking,
+            maps.looked_at,
+            (x_title, y_title),
+            legend="attention",
+            cell=cell,
         ).properties(title=f"layer {layer + 1}, head {head + 1}")
         for layer in range(layers)
         for head in range(heads)
-    ]  # fmt: skip
+    ]
     return alt.concat(*panels, columns=heads, title=heading(title, subtitle))
 
 
 def plot_boundaries(boundaries: Boundaries, title: str, subtitle: str) -> Any:
     """Plot tokens on the x axis and layers on the y axis, dark where a segment ends."""
     chart = heat_map(
-        boundaries.ended.flip(0), boundaries.layers[::-1], boundaries.tokens,
-        ("token read", "boundary of"), legend="ended", legend_values=(0.0, 1.0),
-    )  # fmt: skip
+        boundaries.ended.flip(0),
+        boundaries.layers[::-1],
+        boundaries.tokens,
+        ("token read", "boundary of"),
+        legend="ended",
+        legend_values=(0.0, 1.0),
+    )
     return chart.properties(title=heading(title, subtitle))
 
 

@@ -39,12 +39,16 @@ def value_names(model: LanguageModel, count: int, tokens: Sequence[str]) -> tupl
         if types == 1:
             return names
         return tuple(f"{name} / {r}" for name in names for r in range(types))
-    if own := getattr(model, "latent_value_names", None):
-        return own()
+    own_names = getattr(model, "latent_value_names", None)
+    if own_names is not None:
+        return own_names()
     first, either, rest = model.latent.partition(" or ")
     if not either:
         return tuple(map(str, range(count)))
-    others = [rest] if count == 2 else [f"{rest} {k}" for k in range(1, count)]
+    if count == 2:
+        others = [rest]
+    else:
+        others = [f"{rest} {k}" for k in range(1, count)]
     return (first, *others)
 
 
@@ -92,7 +96,8 @@ def posterior(model: LanguageModel, ids: Sequence[int], tokens: Sequence[str]) -
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     row = torch.tensor([list(ids)], device=device)
     with evaluating(model):
-        probability = model.posterior(row, torch.tensor([len(ids)], device=device))[0].cpu()
+        lengths = torch.tensor([len(ids)], device=device)
+        probability = model.posterior(row, lengths)[0].cpu()
     names = value_names(model, len(probability), tokens[:-1])
     return Posterior(model.latent, names, number_tokens(tokens[1:], start=1), probability)
 
@@ -106,7 +111,10 @@ def prior(model: LanguageModel) -> Prior | None:
         return None
     probability = log_prior.exp().cpu()
     while probability.ndim < 3:
-        probability = probability[None] if probability.ndim == 2 else probability[:, None]
+        if probability.ndim == 2:
+            probability = probability[None]
+        else:
+            probability = probability[:, None]
     tokens = ["<start>", *[""] * (model.task.length - 2)]
     names = value_names(model, probability.shape[1], tokens)
     return Prior(model.latent, tuple(name.strip() for name in names), probability)
@@ -191,7 +199,8 @@ def attention_maps(
     """
     assert isinstance(model, HasAttentionMaps)
     with evaluating(model):
-        weight = model.attention_maps(torch.tensor([list(ids[:-1])]), *sources)[:, 0]
+        row = torch.tensor([list(ids[:-1])])
+        weight = model.attention_maps(row, *sources)[:, 0]
     if model.attention_memory == "source":
         axes = "predicted token", "source token"
         looking = number_tokens(tokens[1:], start=1)

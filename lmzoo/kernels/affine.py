@@ -6,13 +6,12 @@ Under `torch.func.vmap` torch would launch product, scaling and sum one by one.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmzoo.kernels.dispatch import Backward, CustomFunction
+from lmzoo.kernels.dispatch import CustomFunction
 
 PARTS = 10
 """Parts of the positions whose outer products are summed at the same time."""
@@ -24,7 +23,8 @@ def joint_affine(
     biases: Sequence[Float[Tensor, "_"]],
 ) -> Float[Tensor, "*N G"]:
     """Return x W + b of all weights and biases, beside each other."""
-    weight, bias = torch.cat(list(weights), dim=-1), torch.cat(list(biases), dim=-1)
+    weight = torch.cat(list(weights), dim=-1)
+    bias = torch.cat(list(biases), dim=-1)
     rows = x.reshape(-1, x.shape[-1])
     return _Affine.apply(rows, weight, bias)[0].view(*x.shape[:-1], -1)
 
@@ -39,21 +39,8 @@ class _Affine(CustomFunction):
         return (torch.baddbmm(bias[:, None], x, weight),)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(*inputs[:2])
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> Any:
-        return _AffineBackward.apply(*upstream, *ctx.saved_tensors)
-
-
-class _AffineBackward(Backward):
-    """(g, x, W) -> gradients of x, W and b."""
-
-    axes = 2
-
-    @staticmethod
-    def compute(g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+    def gradients(x: Tensor, g: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
+        del bias
         return g @ weight.mT, sum_outer(x, g), g.sum(1)
 
 

@@ -39,7 +39,9 @@ GPU = torch.device("cuda", 0)
 
 def best_device() -> torch.device:
     """Return the GPU that this process sees, or the CPU if it sees none."""
-    return GPU if torch.cuda.is_available() else CPU
+    if torch.cuda.is_available():
+        return GPU
+    return CPU
 
 
 @functools.cache
@@ -61,7 +63,10 @@ def granted_gpu(node: str, share: float = 1.0) -> torch.device:
     """
     try:
         torch.ones(1, device=GPU).add_(1)
-    except (AssertionError, RuntimeError) as error:  # a CPU build, no driver, an old GPU
+    except (
+        AssertionError,
+        RuntimeError,
+    ) as error:  # a CPU build, no driver, an old GPU
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
         reason = next(iter(str(error).splitlines()), "")
         raise UserError(
@@ -77,7 +82,8 @@ def granted_gpu(node: str, share: float = 1.0) -> torch.device:
 
 def _check_kernels(node: str) -> None:
     """Launch a kernel: Triton compiles its launcher with the C compiler of the node."""
-    values, lengths = torch.zeros(1, 1, 1, device=GPU), torch.full((1, 1), 2, device=GPU)
+    values = torch.zeros(1, 1, 1, device=GPU)
+    lengths = torch.full((1, 1), 2, device=GPU)
     if not has_gpu_kernels(values):
         return
     try:
@@ -94,14 +100,18 @@ def _check_kernels(node: str) -> None:
         ) from None
 
 
-def device_scope(module: nn.Module) -> contextlib.AbstractContextManager[object]:
+def device_scope(
+    module: nn.Module,
+) -> contextlib.AbstractContextManager[object]:
     """Return a context in which new tensors are created on the module's device.
 
     For the CPU the context does nothing: a torch device context adds some microseconds to every
     operation, about a tenth of a training step of a small model.
     """
     device = device_of(module)
-    return contextlib.nullcontext() if device == CPU else device
+    if device == CPU:
+        return contextlib.nullcontext()
+    return device
 
 
 def device_of(module: nn.Module) -> torch.device:
@@ -163,7 +173,11 @@ def use_precision(precision: Precision) -> Iterator[None]:
     cuda = torch.backends.cuda.matmul
     cudnn: Any = torch.backends.cudnn
     flags = [
-        (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"),
+        (
+            torch.get_float32_matmul_precision,
+            torch.set_float32_matmul_precision,
+            "highest",
+        ),
         *(flag(owner, "allow_tf32", multiplies_tf32) for owner in (cuda, cudnn)),
     ]
     try:

@@ -39,7 +39,9 @@ def has_product_kernels(tensor: Tensor) -> bool:
     """
     if not has_kernels(tensor):
         return False
-    from lmzoo.kernels.cpu import blas  # imports numba, which takes half a second
+    from lmzoo.kernels.cpu import (
+        blas,
+    )  # imports numba, which takes half a second
 
     return blas.HAS_PRODUCTS
 
@@ -50,7 +52,10 @@ def has_gpu_kernels(tensor: Tensor) -> bool:
     The environment variable TRITON_INTERPRET=1, set before Triton is imported, runs them on CPU
     tensors.
     """
-    if "gpu" in _CURRENT.disabled or tensor.dtype not in (torch.float32, torch.complex64):
+    if "gpu" in _CURRENT.disabled or tensor.dtype not in (
+        torch.float32,
+        torch.complex64,
+    ):
         return False
     on_gpu = tensor.device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
     return on_gpu and not torch.is_autocast_enabled(tensor.device.type) and _has_triton()
@@ -100,7 +105,8 @@ def run_kernel(kernel: Kernel, *args: Any) -> Any:
 @contextlib.contextmanager
 def record_kernels(listener: Listener) -> Iterator[None]:
     """Call `listener(kernel, args)` before every kernel that this thread runs in the context."""
-    previous, _CURRENT.listener = _CURRENT.listener, listener
+    previous = _CURRENT.listener
+    _CURRENT.listener = listener
     try:
         yield
     finally:
@@ -110,7 +116,8 @@ def record_kernels(listener: Listener) -> Iterator[None]:
 @contextlib.contextmanager
 def without_kernels(*kinds: str) -> Iterator[None]:
     """Let this thread use torch operations instead of the kernels, all or those of cpu or gpu."""
-    before, _CURRENT.disabled = _CURRENT.disabled, frozenset(kinds or ("cpu", "gpu"))
+    before = _CURRENT.disabled
+    _CURRENT.disabled = frozenset(kinds or ("cpu", "gpu"))
     try:
         yield
     finally:
@@ -124,12 +131,21 @@ class CustomFunction(torch.autograd.Function):
     of `forward` and `vmap`: it gets tensors with a member axis, and other arguments as they are.
     `axes` is the number of axes of the first tensor without members. A function that defines
     `forward` without `vmap` takes any number of leading axes, and members are one more.
+
+    A function that defines `gradients` has a backward pass that saves all inputs:
+
+        gradients(input, *upstream, *other inputs, *saved outputs) -> those of the first tensors
+
+    Outputs from number `results` on have no gradient and are saved. One of `upstream` may be None.
     """
 
     axes: ClassVar[int]
+    results: ClassVar[int] = 1
 
     def __init_subclass__(cls) -> None:
         compute = cls.__dict__.get("compute")
+        if "gradients" in cls.__dict__:
+            _define_backward(cls)
         if compute is None:
             if "vmap" not in cls.__dict__:
                 cls.vmap = staticmethod(functools.partial(_map_leading_axes, cls))
@@ -147,7 +163,35 @@ class CustomFunction(torch.autograd.Function):
                 outputs = tuple(output.unflatten(0, (info.batch_size, -1)) for output in outputs)
             return outputs, (0,) * len(outputs)
 
-        cls.forward, cls.vmap = staticmethod(forward), staticmethod(vmap)
+        cls.forward = staticmethod(forward)
+        cls.vmap = staticmethod(vmap)
+
+
+def _define_backward(cls: type[CustomFunction]) -> None:
+    form = "compute" if "compute" in cls.__dict__ else "forward"
+    body = {form: cls.__dict__["gradients"], "axes": getattr(cls, "axes", 0)}
+    gradient: Any = type(f"{cls.__name__}Backward", (Backward,), body)
+
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        tensors = [x if isinstance(x, Tensor) else None for x in inputs]
+        ctx.constants = [None if isinstance(x, Tensor) else x for x in inputs]
+        ctx.mark_non_differentiable(*output[cls.results :])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors, *output[cls.results :])
+
+    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
+        count = len(ctx.constants)
+        known = upstream[: cls.results]
+        if all(g is None for g in known):
+            return (None,) * count
+        saved = ctx.saved_tensors
+        pairs = zip(saved, ctx.constants, strict=False)
+        first, *rest = (constant if x is None else x for x, constant in pairs)
+        found = iter(gradient.apply(first, *known, *rest, *saved[count:]))
+        return tuple(next(found, None) if x is None else None for x in ctx.constants)
+
+    cls.setup_context = staticmethod(setup_context)
+    cls.backward = staticmethod(backward)
 
 
 def _map_leading_axes(cls: Any, info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
@@ -156,7 +200,10 @@ def _map_leading_axes(cls: Any, info: Any, in_dims: Any, *args: Any) -> tuple[An
 
 
 def _members_first(
-    size: int, in_dims: Sequence[int | None], args: Sequence[Any], axes: float = math.inf
+    size: int,
+    in_dims: Sequence[int | None],
+    args: Sequence[Any],
+    axes: float = math.inf,
 ) -> Iterator[Any]:
     """Yield the arguments with the mapped axis first; expand a tensor that is not mapped.
 
@@ -168,9 +215,11 @@ def _members_first(
         if not isinstance(arg, Tensor):
             yield arg
             continue
-        # movedim costs time, forward and backward, even if it moves nothing.
-        first = arg.movedim(dim, 0) if dim else arg if dim == 0 else arg.expand(size, *arg.shape)
-        yield first.flatten(0, 1) if nested else first
+        if dim is None:
+            arg = arg.expand(size, *arg.shape)
+        elif dim > 0:  # movedim costs time, forward and backward, even if it moves nothing
+            arg = arg.movedim(dim, 0)
+        yield arg.flatten(0, 1) if nested else arg
 
 
 class Backward(CustomFunction):

@@ -78,7 +78,11 @@ class Recurrence(ABC):
 
 
 def find_recurrence(
-    name: str, start: Float[Tensor, "B S"], *, on_gpu: bool = True, **options: Any
+    name: str,
+    start: Float[Tensor, "B S"],
+    *,
+    on_gpu: bool = True,
+    **options: Any,
 ) -> Recurrence | None:
     """Return the recurrence of `kernels/*/<name>.py` for the device, width and dtype of a state.
 
@@ -88,7 +92,9 @@ def find_recurrence(
     if not (on_gpu if folder == "gpu" else has_product_kernels(start)):
         return None
     recurrence = import_module(f"lmzoo.kernels.{folder}.{name}").Scan(**options)
-    return recurrence if recurrence.fits(start) else None
+    if recurrence.fits(start):
+        return recurrence
+    return None
 
 
 def scan(
@@ -106,10 +112,15 @@ def scan(
     """
     tokens = None
     if recurrence.reads_tokens and isinstance(x, TokenInputs):
-        rows, tokens = x.table, x.tokens
+        rows = x.table
+        tokens = x.tokens
     else:
-        steps = take_rows(x.table, x.tokens) if isinstance(x, TokenInputs) else x
-        steps = steps.movedim(1, 0) if recurrence.reads_tokens else steps
+        if isinstance(x, TokenInputs):
+            steps = take_rows(x.table, x.tokens)
+        else:
+            steps = x
+        if recurrence.reads_tokens:
+            steps = steps.movedim(1, 0)
         rows = steps.flatten(0, 1)
         if recurrence.reads_tokens:
             tokens = torch.arange(len(rows), device=rows.device).view(steps.shape[:2]).mT
@@ -173,6 +184,7 @@ class _ScanBackward(Backward):
         start: Tensor,
         *rest: Tensor,
     ) -> list[Tensor]:
-        weights, saved = _all(kept, rest), rest[sum(kept) :]
+        weights = _all(kept, rest)
+        saved = rest[sum(kept) :]
         gradients = recurrence.backward(upstream, tokens, start, weights, saved, rows)
         return [gradient for gradient in gradients if gradient is not None]

@@ -26,9 +26,12 @@ from lmzoo.types import Tokens
 
 
 @model(
-    "aggregate_markov", aliases=("DLM10",), family="latent-markov", document="S0",
+    "aggregate_markov",
+    aliases=("DLM10",),
+    family="latent-markov",
+    document="S0",
     source="Saul & Pereira 1997 (arXiv:cmp-lg/9706007); S0",
-)  # fmt: skip
+)
 class AggregateMarkov(ComponentModel):
     """Aggregate Markov model: a bigram factored through K soft classes.
 
@@ -59,9 +62,12 @@ Pad = StrEnum("Pad", "ONES UNIT")
 
 
 @model(
-    "lagged_aggregate_markov", aliases=("DLM20",), family="latent-markov", document="S0",
+    "lagged_aggregate_markov",
+    aliases=("DLM20",),
+    family="latent-markov",
+    document="S0",
     source="S0",
-)  # fmt: skip
+)
 class LaggedAggregateMarkov(ComponentModel):
     """Aggregate Markov model whose K soft classes are chosen by the last W tokens.
 
@@ -93,8 +99,12 @@ class LaggedAggregateMarkov(ComponentModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        width, count = config.width, config.components
-        self.context_length = None if config.norm.over_time else config.window
+        width = config.width
+        count = config.components
+        if config.norm.over_time:
+            self.context_length = None
+        else:
+            self.context_length = config.window
         self.lags = nn.ModuleList(nn.Linear(width, count) for _ in range(config.window))
         if config.words is WordTable.FREE:
             self.words = FreeComponents(count, task.vocab)
@@ -107,10 +117,16 @@ class LaggedAggregateMarkov(ComponentModel):
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         x = normalise_sequence(self.embedding(tokens), self.config.norm)
-        pad = 1.0 if self.config.pad is Pad.ONES else self.config.width**-0.5
+        pad = 1.0
+        if self.config.pad is not Pad.ONES:
+            pad = self.config.width**-0.5
         context = previous_vectors(x, self.config.window, pad=pad)
-        terms = [lag(context[:, :, j]) / 2 ** (j + 1) for j, lag in enumerate(self.lags)]
-        return torch.log_softmax(torch.stack(terms).sum(0), dim=-1)
+        terms = []
+        for j, lag in enumerate(self.lags):
+            term = lag(context[:, :, j])
+            terms.append(term / 2 ** (j + 1))
+        logits = torch.stack(terms).sum(0)
+        return torch.log_softmax(logits, dim=-1)
 
 
 for _end, _alias, _fields, _kind in (
@@ -120,10 +136,12 @@ for _end, _alias, _fields, _kind in (
      "normalised token and component vectors"),
 ):  # fmt: skip
     preset(
-        f"lagged_aggregate_markov_{_end}", model="lagged_aggregate_markov", fields=_fields,
+        f"lagged_aggregate_markov_{_end}",
+        model="lagged_aggregate_markov",
+        fields=_fields,
         aliases=(_alias,),
         summary=f"Lagged aggregate Markov model with {_kind}.",
-    )  # fmt: skip
+    )
 
 
 Objective = StrEnum("Objective", "EXACT BOUND")
@@ -131,9 +149,12 @@ Objective = StrEnum("Objective", "EXACT BOUND")
 
 
 @model(
-    "factorial_aggregate_markov", aliases=("DLM19",), family="latent-markov", document="S0",
+    "factorial_aggregate_markov",
+    aliases=("DLM19",),
+    family="latent-markov",
+    document="S0",
     source="Hinton 1999; S0",
-)  # fmt: skip
+)
 class FactorialAggregateMarkov(LanguageModel):
     """Normalised product of G small aggregate Markov models.
 
@@ -174,7 +195,8 @@ class FactorialAggregateMarkov(LanguageModel):
 
     def latent_value_names(self) -> tuple[str, ...]:
         """Return the group and the state of each value, such as "0.1"."""
-        groups, states = range(self.config.groups), range(self.config.states)
+        groups = range(self.config.groups)
+        states = range(self.config.states)
         return tuple(f"{group}.{state}" for group in groups for state in states)
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -193,7 +215,10 @@ class FactorialAggregateMarkov(LanguageModel):
         if self.config.states**self.config.groups > len(x):
             return torch.logsumexp(self._product(x), dim=-1)
         words = self.words.log_prob_table(self.embedding.weight).T  # V K
-        mass = torch.logsumexp(_joint_states(words.unflatten(1, (self.config.groups, -1))), dim=0)
+        mass = torch.logsumexp(
+            _joint_states(words.unflatten(1, (self.config.groups, -1))),
+            dim=0,
+        )
         return torch.logsumexp(_joint_states(self._log_gates(x)) + mass, dim=-1)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
@@ -220,15 +245,23 @@ class FactorialAggregateMarkov(LanguageModel):
         return torch.log_softmax(logits, dim=-1)
 
 
-def _joint_states(by_group: Float[Tensor, "N G S"]) -> Float[Tensor, "N S**G"]:
+def _joint_states(
+    by_group: Float[Tensor, "N G S"],
+) -> Float[Tensor, "N S**G"]:
     """Return the sum over groups for every choice of one state per group."""
-    return reduce(lambda a, b: (a[:, :, None] + b[:, None]).flatten(1), by_group.unbind(1))
+    return reduce(
+        lambda a, b: (a[:, :, None] + b[:, None]).flatten(1),
+        by_group.unbind(1),
+    )
 
 
 @model(
-    "prototype_rotation_mixture", aliases=("DLM18",), family="latent-markov", document="S0",
+    "prototype_rotation_mixture",
+    aliases=("DLM18",),
+    family="latent-markov",
+    document="S0",
     source="S0",
-)  # fmt: skip
+)
 class PrototypeRotationMixture(LatentModel):
     """Mixture of one linear map of the previous token and K prototype vectors.
 
@@ -255,20 +288,25 @@ class PrototypeRotationMixture(LatentModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        width, count = config.width, config.components
+        width = config.width
+        count = config.components
         self.gate = nn.Linear(width, count + 1)
         self.map = nn.Linear(width, width)
         self.prototypes = Components(count, width, config.norm, scaled=False)
 
     def joint(self, tokens: Tensor) -> Tensor:
-        targets, table = tokens[:, 1:], self.embedding.weight
+        targets = tokens[:, 1:]
+        table = self.embedding.weight
         x, at = embed_unique(table, tokens[:, :-1])
         x = normalise_vectors(x, self.config.norm)
         y = self.map(x)
         log_z = log_normalisers(y, table)[:, None]
         mapped = (at(y) * table[targets]).sum(-1, keepdim=True) - at(log_z)
-        scores = torch.cat([mapped, self.prototypes.token_log_probs(targets, table)], dim=-1)
-        return (at(torch.log_softmax(self.gate(x), dim=-1)) + scores).transpose(1, 2)
+        fixed = self.prototypes.token_log_probs(targets, table)
+        scores = torch.cat([mapped, fixed], dim=-1)
+        # The gate reads each distinct token once; `at` copies its row to the token's positions.
+        weights = at(torch.log_softmax(self.gate(x), dim=-1))
+        return (weights + scores).transpose(1, 2)
 
     def next_joint(self, prefix: Tensor) -> Tensor:
         table = self.embedding.weight
@@ -280,7 +318,10 @@ class PrototypeRotationMixture(LatentModel):
 
 
 preset(
-    "prototype_rotation_mixture_sphere", model="prototype_rotation_mixture", fields={"norm": "rms"},
-    aliases=("DLM28",), source="S0 (code)",
+    "prototype_rotation_mixture_sphere",
+    model="prototype_rotation_mixture",
+    fields={"norm": "rms"},
+    aliases=("DLM28",),
+    source="S0 (code)",
     summary="Prototype-rotation mixture with normalised token and prototype vectors.",
-)  # fmt: skip
+)

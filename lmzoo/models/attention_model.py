@@ -66,10 +66,20 @@ class AttentionConfig(LayersConfig):
 
 def transformer_layers(config: Any, kind: type = AttentionBlock, **std: float | None) -> Any:
     """Return the layers of a Transformer, with the fields of a `TransformerConfig`."""
-    options = {"norm_position": config.norm, "activation": config.activation, **std}
+    options = {
+        "norm_position": config.norm,
+        "activation": config.activation,
+        **std,
+    }
     layers = range(config.layers)
     return nn.ModuleList(
-        kind(config.width, config.attention, dropout=config.dropout, **options) for _ in layers
+        kind(
+            config.width,
+            config.attention,
+            dropout=config.dropout,
+            **options,
+        )
+        for _ in layers
     )
 
 
@@ -79,11 +89,15 @@ class AttentionModel(FeatureModel):
     Config = AttentionConfig
 
     def __init__(self, config: AttentionConfig, task: Task) -> None:
-        width, spread = config.width, config.spread
+        width = config.width
+        spread = config.spread
         super().__init__(config, task, spread)
         self.place = PositionalEncoding(config.positions, width, task.length, spread)
         self.dropout = nn.Dropout(config.dropout)
-        self.output = None if config.tied else EmbeddingTable(task.vocab, width, spread)
+        if config.tied:
+            self.output = None
+        else:
+            self.output = EmbeddingTable(task.vocab, width, spread)
 
     @abstractmethod
     def encode(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
@@ -91,7 +105,10 @@ class AttentionModel(FeatureModel):
 
     @abstractmethod
     def next_feature(
-        self, x: Float[Tensor, "B 1 E"], position: int, cache: DecodingState | None
+        self,
+        x: Float[Tensor, "B 1 E"],
+        position: int,
+        cache: DecodingState | None,
     ) -> tuple[Float[Tensor, "B 1 E"], DecodingState]:
         """Compute `encode` for one more position, from the cache of those before; None at 0."""
 
@@ -107,7 +124,9 @@ class AttentionModel(FeatureModel):
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
         y = self.encode(self._inputs(tokens))
         rate = self.config.dropout_output
-        return nn.functional.dropout(y, rate, self.training) if rate else y
+        if rate:
+            return nn.functional.dropout(y, rate, self.training)
+        return y
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         return 0, None
@@ -116,7 +135,10 @@ class AttentionModel(FeatureModel):
         position, cache = state
         x = self.dropout(self.place(self.embedding(token)[:, None], position))
         y, cache = self.next_feature(x, position, cache)
-        return self.emission.dense(y[:, 0], self.output_table), (position + 1, cache)
+        return self.emission.dense(y[:, 0], self.output_table), (
+            position + 1,
+            cache,
+        )
 
     def _inputs(self, tokens: Tensor) -> Float[Tensor, "B t E"]:
         return self.dropout(self.place(self.embedding(tokens)))

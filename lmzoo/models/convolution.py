@@ -29,7 +29,9 @@ Activation = StrEnum("Activation", "IDENTITY TANH RELU")
 
 def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
     """Return the cuts without those of the gate if the gate itself is cut."""
-    return cuts - {Cut.SQUASH, Cut.GATE_PAST} if Cut.GATE in cuts else cuts
+    if Cut.GATE in cuts:
+        return cuts - {Cut.SQUASH, Cut.GATE_PAST}
+    return cuts
 
 
 def causal_convolution(
@@ -43,8 +45,10 @@ def causal_convolution(
     """
     t = torch.arange(x.shape[1], device=x.device)
     lag = t[:, None] - t
-    kernel = nn.functional.pad(kernel, (0, max(0, len(t) - kernel.shape[1])))
-    toeplitz = kernel[:, lag.clamp(min=0)] * (lag >= 0)
+    missing = max(0, len(t) - kernel.shape[1])
+    kernel = nn.functional.pad(kernel, (0, missing))
+    causal = lag >= 0
+    toeplitz = kernel[:, lag.clamp(min=0)] * causal
     return torch.einsum("ets,bse...->bte...", toeplitz, x)
 
 
@@ -56,12 +60,17 @@ class Convolution(nn.Module):
         std = (window * width) ** -0.5  # also without the past, so that variants start equal
         self.now = Linear(width, width, std)
         reads_past = past and window > 1
-        self.past = Linear((window - 1) * width, width, std, bias=False) if reads_past else None
+        if reads_past:
+            self.past = Linear((window - 1) * width, width, std, bias=False)
+        else:
+            self.past = None
 
     def forward(self, taps: Float[Tensor, "*N k E"]) -> Float[Tensor, "*N E"]:
         """Apply the kernel to the k vectors at each position, the current one first."""
         now = self.now(taps[..., 0, :])
-        return now if self.past is None else now + self.past(taps[..., 1:, :].flatten(-2))
+        if self.past is None:
+            return now
+        return now + self.past(taps[..., 1:, :].flatten(-2))
 
 
 class GatedLayer(nn.Module):
@@ -69,26 +78,40 @@ class GatedLayer(nn.Module):
 
     def __init__(self, config: Any) -> None:
         super().__init__()
-        c, cuts = config, config.cuts
+        c = config
+        cuts = config.cuts
         self.value = Convolution(c.width, c.window, past=Cut.VALUE_PAST not in cuts)
         gated = Cut.GATE not in cuts
         past = Cut.GATE_PAST not in cuts
-        self.gate = Convolution(c.width, c.window, past=past) if gated else None
-        self.squashed, self.residual = Cut.SQUASH not in cuts, Cut.RESIDUAL not in cuts
+        if gated:
+            self.gate = Convolution(c.width, c.window, past=past)
+        else:
+            self.gate = None
+        self.squashed = Cut.SQUASH not in cuts
+        self.residual = Cut.RESIDUAL not in cuts
         self.activation = c.activation
 
     def forward(self, taps: Float[Tensor, "*N k E"]) -> Float[Tensor, "*N E"]:
         """Return x' from the last k inputs at each position, the current one first."""
         y = self.value(taps)
         if self.activation is not Activation.IDENTITY:
-            y = torch.tanh(y) if self.activation is Activation.TANH else torch.relu(y)
+            if self.activation is Activation.TANH:
+                y = torch.tanh(y)
+            else:
+                y = torch.relu(y)
         if self.gate is not None:
             g = self.gate(taps)
             y = y * (g.sigmoid() if self.squashed else g)
-        return taps[..., 0, :] + y if self.residual else y
+        if self.residual:
+            return taps[..., 0, :] + y
+        return y
 
 
-@model("gated_convolution", family="convolution", source="Dauphin et al. 2017 (arXiv:1612.08083)")
+@model(
+    "gated_convolution",
+    family="convolution",
+    source="Dauphin et al. 2017 (arXiv:1612.08083)",
+)
 class GatedConvolution(FeatureModel):
     """Gated convolutional language model: causal convolutions with gated linear units.
 
@@ -146,7 +169,8 @@ class GatedConvolution(FeatureModel):
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
         """Read one token; the state holds the last k − 1 inputs of each layer, newest first."""
-        x, new = self.embedding(token), []
+        x = self.embedding(token)
+        new = []
         for layer, earlier in zip(self.layers, state, strict=True):
             taps = torch.cat([x[:, None], earlier], dim=1)
             new.append(taps[:, :-1])
@@ -209,7 +233,8 @@ class H3Mixer(nn.Module):
     def reset_parameters(self) -> None:
         bound = self.shift.shape[1] ** -0.5
         nn.init.uniform_(self.shift, -bound, bound)
-        nn.init.uniform_(self.log_step, math.log(STEPS[0]), math.log(STEPS[1]))
+        least, most = map(math.log, STEPS)
+        nn.init.uniform_(self.log_step, least, most)
         nn.init.constant_(self.log_decay, math.log(0.5))
         self.frequency.copy_(
             math.pi * torch.arange(self.frequency.shape[1]).expand_as(self.frequency)
@@ -222,7 +247,8 @@ class H3Mixer(nn.Module):
         """Return the first taps c of the diagonal state spaces."""
         # In polar form: a state of frequency 0 then has no imaginary part, not even by rounding.
         step = single(self.log_step).exp()[:, None]
-        real, imaginary = self.log_decay.exp() * step / 2, self.frequency * step / 2
+        real = self.log_decay.exp() * step / 2
+        imaginary = self.frequency * step / 2
         above = (1 + real).square() + imaginary.square()
         below = (1 - real).square() + imaginary.square()
         first = torch.atan2(imaginary, 1 + real)
@@ -237,17 +263,24 @@ class H3Mixer(nn.Module):
 
     def forward(self, u: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
         """Return W_o (q_t S_t) + b_o."""
-        q, k, v = self.query(u), self.key(u), self.value(u)
+        q = self.query(u)
+        k = self.key(u)
+        v = self.value(u)
         k = causal_convolution(k, self.shift) + self.shift_skip * k
         q, k, v = (part.unflatten(-1, (-1, self.size)) for part in (q, k, v))
         products = k[..., :, None] * v[..., None, :]
         kernel = self.kernel(u.shape[1]).to(products.dtype)
         s = causal_convolution(products, kernel)
         s = s + self.skip[:, None, None] * products
-        return self.output((q[..., None] * s).sum(-2).flatten(-2))
+        read = (q[..., None] * s).sum(-2)
+        return self.output(read.flatten(-2))
 
 
-@model("h3", family="convolution", source="Fu et al. 2023 (arXiv:2212.14052)")
+@model(
+    "h3",
+    family="convolution",
+    source="Fu et al. 2023 (arXiv:2212.14052)",
+)
 class H3(ResidualMixers):
     """Language model of H3 layers: gated long convolutions whose kernels are state spaces.
 
@@ -290,7 +323,8 @@ class H3(ResidualMixers):
         return H3Mixer(c.width, c.size, c.states, self.task.length - 1)
 
 
-SHORT, UNITS = 3, 16
+SHORT = 3
+UNITS = 16
 
 
 class BaseConvMixer(nn.Module):
@@ -299,9 +333,11 @@ class BaseConvMixer(nn.Module):
     def __init__(self, width: int, length: int, *, long: bool) -> None:
         super().__init__()
         self.map = Linear(width, width, STD)
-        self.long, self.length = long, length
+        self.long = long
+        self.length = length
         if long:
-            self.hidden, self.taps = Linear(3, UNITS, STD), Linear(UNITS, width, STD)
+            self.hidden = Linear(3, UNITS, STD)
+            self.taps = Linear(UNITS, width, STD)
         else:
             self.short = nn.Conv1d(width, width, SHORT, groups=width)
 
@@ -314,12 +350,19 @@ class BaseConvMixer(nn.Module):
             return self.short(nn.functional.pad(u.mT, (SHORT - 1, 0))).mT
         j = torch.arange(u.shape[1], device=u.device, dtype=single(u).dtype)
         angle = 1e-4 * 2 * math.pi * j / self.length
-        place = torch.stack([j / max(1, self.length - 1), angle.cos(), -angle.sin()], dim=-1)
+        place = torch.stack(
+            [j / max(1, self.length - 1), angle.cos(), -angle.sin()],
+            dim=-1,
+        )
         kernel = self.taps(self.hidden(place.to(u)).relu())
         return u + causal_convolution(u, kernel.mT)
 
 
-@model("base_conv", family="convolution", source="Arora et al. 2023 (arXiv:2312.04927)")
+@model(
+    "base_conv",
+    family="convolution",
+    source="Arora et al. 2023 (arXiv:2312.04927)",
+)
 class BaseConv(ResidualMixers):
     """Language model of gated convolutions, short and long ones by turns.
 

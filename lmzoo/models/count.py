@@ -27,8 +27,9 @@ from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.contract import START, LanguageModel, Task, model
 from lmzoo.functional.token_scores import scored_mask
 
-LEAST_ORDERS, MAX_ORDER = 5, 10
-"""Number of orders that `order=0` tries."""
+LEAST_ORDERS = 5
+MAX_ORDER = 10
+"""Fewest and most orders that `order=0` tries."""
 HELD_OUT = 10
 """One in HELD_OUT training sequences is used to estimate the Jelinek-Mercer weights."""
 FALLBACK = (0.5, 1.0, 1.5)
@@ -58,9 +59,18 @@ class Level(nn.Module):
             self.register_buffer(name, torch.empty(0, dtype=torch.float64))
         self.register_load_state_dict_pre_hook(_resize_buffers)
 
-    def set_tables(self, contexts: Tensor, grams: Tensor, backoff: Tensor, share: Tensor) -> None:
+    def set_tables(
+        self,
+        contexts: Tensor,
+        grams: Tensor,
+        backoff: Tensor,
+        share: Tensor,
+    ) -> None:
         """Replace the level's tables."""
-        self.contexts, self.grams, self.backoff, self.share = contexts, grams, backoff, share
+        self.contexts = contexts
+        self.grams = grams
+        self.backoff = backoff
+        self.share = share
 
 
 def _resize_buffers(level: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:
@@ -80,7 +90,8 @@ def lookup(table: Int[Tensor, "K"], keys: Int[Tensor, "*N"]) -> Int[Tensor, "*N"
 
 def shift(tokens: Int[Tensor, "B T"], back: int) -> Int[Tensor, "B T"]:
     """Return s_{t-back} at each t, −1 before the sequence: no n-gram extends beyond `<start>`."""
-    return nn.functional.pad(tokens, (back, 0), value=-1)[:, : tokens.shape[1]]
+    padded = nn.functional.pad(tokens, (back, 0), value=-1)
+    return padded[:, : tokens.shape[1]]
 
 
 def extend_keys(
@@ -95,7 +106,12 @@ def take(
 ) -> Float[Tensor, "*N"]:
     """Return the value at each index, `missing` at index −1."""
     if len(values) == 0:
-        return torch.full(index.shape, missing, dtype=values.dtype, device=index.device)
+        return torch.full(
+            index.shape,
+            missing,
+            dtype=values.dtype,
+            device=index.device,
+        )
     return values[index.clamp_min(0)].where(index >= 0, missing)
 
 
@@ -129,16 +145,23 @@ def count_orders(
     number = torch.zeros_like(tokens)
     last: Counts | None = None
     for k in count():
-        token = shift(tokens, k) if k else torch.zeros_like(tokens)
+        if k:
+            token = shift(tokens, k)
+        else:
+            token = torch.zeros_like(tokens)
         key = extend_keys(number, token, vocab).masked_fill(~scored, -1)
         known = key >= 0
         contexts = key[known].unique()
         number = lookup(contexts, key)
         grams, raw = extend_keys(number, tokens, vocab)[known].unique(return_counts=True)
         context = grams // vocab
-        parent, first = contexts[context] // vocab, contexts[context] % vocab
+        parent = contexts[context] // vocab
+        first = contexts[context] % vocab
         word = grams % vocab
-        suffix = lookup(last.grams, parent * vocab + word) if last else torch.zeros_like(grams)
+        if last:
+            suffix = lookup(last.grams, parent * vocab + word)
+        else:
+            suffix = torch.zeros_like(grams)
         has_start = (first if k else word) == START
         last = Counts(contexts, grams, context, raw, suffix, has_start)
         yield last
@@ -207,8 +230,13 @@ def kneser_ney(levels: list[Counts]) -> list[Weights]:
 
 
 def _discounted(level: Counts, counts: Int[Tensor, "G"]) -> Weights:
-    by_count = torch.tensor((0.0, *discounts(counts)), dtype=torch.float64, device=counts.device)
-    discount, counts = by_count[counts.clamp_max(3)], counts.double()
+    by_count = torch.tensor(
+        (0.0, *discounts(counts)),
+        dtype=torch.float64,
+        device=counts.device,
+    )
+    discount = by_count[counts.clamp_max(3)]
+    counts = counts.double()
     total = level.per_context(counts)
     return (counts - discount) / total[level.context], level.per_context(discount) / total
 
@@ -219,13 +247,20 @@ def discounts(counts: Int[Tensor, "G"]) -> tuple[float, ...]:
     if 0 in n[:3]:
         return FALLBACK
     y = n[0] / (n[0] + 2 * n[1])
-    estimates = tuple(i - (i + 1) * y * n[i] / n[i - 1] for i in (1, 2, 3))
+    estimates = []
+    for i in (1, 2, 3):
+        estimates.append(i - (i + 1) * y * n[i] / n[i - 1])
     # A discount of 0 would leave no probability for tokens that are new in a context.
-    return estimates if all(0 < d <= i for i, d in enumerate(estimates, start=1)) else FALLBACK
+    if all(0 < d <= i for i, d in enumerate(estimates, start=1)):
+        return tuple(estimates)
+    return FALLBACK
 
 
 def estimate_weights(
-    frequencies: Float[Tensor, "K N"], known: Float[Tensor, "K N"], vocab: int, rounds: int = 50
+    frequencies: Float[Tensor, "K N"],
+    known: Float[Tensor, "K N"],
+    vocab: int,
+    rounds: int = 50,
 ) -> list[float]:
     """Estimate the Jelinek-Mercer weights λ_0..λ_{K-1} on N held-out tokens, by rounds of EM.
 
@@ -250,11 +285,20 @@ def estimate_weights(
             none_above = none_above * (1 - share)
         visits = torch.stack(reached)
         chosen = (visits * torch.stack(own)).sum(1)
-        weights = torch.where(visits.sum(1) > 0, chosen / visits.sum(1).clamp_min(1e-300), weights)
+        weights = torch.where(
+            visits.sum(1) > 0,
+            chosen / visits.sum(1).clamp_min(1e-300),
+            weights,
+        )
     return weights.tolist()
 
 
-@model("ngram_count", family="count", document="S4", source="Shannon 1948; Chen & Goodman 1998")
+@model(
+    "ngram_count",
+    family="count",
+    document="S4",
+    source="Shannon 1948; Chen & Goodman 1998",
+)
 class NgramCount(LanguageModel):
     """Count-based n-gram model, by default with modified Kneser-Ney smoothing.
 
@@ -302,7 +346,10 @@ class NgramCount(LanguageModel):
         self.context_length = order - 1
 
     def fit_closed_form(
-        self, tokens: Tensor, lengths: Tensor, valid_loss: Callable[[], float] | None = None
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        valid_loss: Callable[[], float] | None = None,
     ) -> None:
         order = self.config.order
         if not order and valid_loss is not None:
@@ -327,9 +374,13 @@ class NgramCount(LanguageModel):
             level.set_tables(found.contexts, found.grams, backoff, share)
 
     def _choose_order(
-        self, tokens: Tensor, lengths: Tensor, valid_loss: Callable[[], float]
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        valid_loss: Callable[[], float],
     ) -> None:
-        counts, losses = list[Counts](), list[float]()
+        counts = list[Counts]()
+        losses = list[float]()
         for found in islice(self._count(tokens, lengths), MAX_ORDER):
             counts.append(found)
             self._set_levels(counts, [])
@@ -373,9 +424,14 @@ class NgramCount(LanguageModel):
         self, tokens: Int[Tensor, "B T"]
     ) -> list[tuple[Level, Float[Tensor, "B T"], Int[Tensor, "B T"]]]:
         """Return for each order the level, f of each position's n-gram, and its context index."""
-        vocab, number, found = self.task.vocab, torch.zeros_like(tokens), []
+        vocab = self.task.vocab
+        number = torch.zeros_like(tokens)
+        found = []
         for k, level in enumerate(self._levels):
-            token = shift(tokens, k) if k else torch.zeros_like(tokens)
+            if k:
+                token = shift(tokens, k)
+            else:
+                token = torch.zeros_like(tokens)
             number = lookup(level.contexts, extend_keys(number, token, vocab))
             gram = lookup(level.grams, extend_keys(number, tokens, vocab))
             found.append((level, take(level.share, gram, 0.0), number))
@@ -387,12 +443,22 @@ class NgramCount(LanguageModel):
         p = uniform
         for k, (level, share, context) in enumerate(self._lookup(tokens)):
             below = p if self.config.smoothing.interpolates else uniform
-            p = torch.where(t < k, p, share + take(level.backoff, context, 1.0) * below)
+            p = torch.where(
+                t < k,
+                p,
+                share + take(level.backoff, context, 1.0) * below,
+            )
         return p[:, 1:].log().to(torch.get_default_dtype())
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        batch, vocab = len(prefix), self.task.vocab
-        uniform = torch.full((batch, vocab), 1 / vocab, dtype=torch.float64, device=prefix.device)
+        batch = len(prefix)
+        vocab = self.task.vocab
+        uniform = torch.full(
+            (batch, vocab),
+            1 / vocab,
+            dtype=torch.float64,
+            device=prefix.device,
+        )
         # Contexts are read at the position after the prefix; the token there is not used.
         extended = nn.functional.pad(prefix, (0, 1))
         p = uniform
@@ -408,7 +474,10 @@ def _dense_shares(level: Level, context: Int[Tensor, "B"], vocab: int) -> Float[
     first = torch.searchsorted(level.grams, context * vocab)
     counts = torch.searchsorted(level.grams, (context + 1) * vocab) - first  # 0 for context −1
     rows = torch.arange(len(context), device=context.device).repeat_interleave(counts)
-    within = torch.arange(len(rows), device=context.device) - (counts.cumsum(0) - counts)[rows]
+    # The n-grams of a context are consecutive, because keys are sorted.
+    row_begins = counts.cumsum(0) - counts
+    within = torch.arange(len(rows), device=context.device) - row_begins[rows]
     grams = first[rows] + within
+    words = level.grams[grams] % vocab
     shares = level.share.new_zeros(len(context), vocab)
-    return shares.index_put((rows, level.grams[grams] % vocab), level.share[grams])
+    return shares.index_put((rows, words), level.share[grams])

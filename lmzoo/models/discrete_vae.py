@@ -30,7 +30,10 @@ class DiscreteLatent(DrawnModule):
 
     def redraw(self, name: str, draw: Draw) -> None:
         """Draw with a named initialiser. M is stored as (in, out), so it is transposed."""
-        draw_matrices(self.to_logits.mT if name == "to_logits" else self.prior_logits, draw)
+        draw_matrices(
+            self.to_logits.mT if name == "to_logits" else self.prior_logits,
+            draw,
+        )
 
 
 @config
@@ -42,7 +45,13 @@ class DiscreteVAEConfig(VAEConfig):
     """Temperature τ of the gumbel estimator."""
 
 
-@model("gru_ternary_vae", aliases=("DLM52",), family="vae", document="S0", source="S0 (code)")
+@model(
+    "gru_ternary_vae",
+    aliases=("DLM52",),
+    family="vae",
+    document="S0",
+    source="S0 (code)",
+)
 class TernaryVAE(VAE):
     """VAE with a GRU encoder and decoder and a ternary sentence latent.
 
@@ -70,7 +79,10 @@ class TernaryVAE(VAE):
         super().__init__(config, task)
         self.z = DiscreteLatent(config.width, len(self.values))
         self.noise_shape = (config.width, len(self.values))
-        self.training_samples = 2 if config.estimator is Estimator.SCORE else 1
+        if config.estimator is Estimator.SCORE:
+            self.training_samples = 2
+        else:
+            self.training_samples = 1
         self.estimated_gradient = f"{config.estimator}, of discrete draws"
 
     def sample_posterior(self, h: Tensor, u: Tensor) -> Tensor:
@@ -103,7 +115,8 @@ class TernaryVAE(VAE):
         scores = self.decode(tokens, z)
         if not self.training or self.config.estimator is Estimator.GUMBEL:
             return scores
-        total = torch.where(scored_mask(tokens, lengths)[:, 1:], scores, 0).sum(-1).detach()
+        scored = scored_mask(tokens, lengths)[:, 1:]
+        total = torch.where(scored, scores, 0).sum(-1).detach()
         log_q = self.log_prob_of(self.log_q(h), z)
         # The added term is 0 and has the estimated gradient.
         zero = (total - total.flip(0)) * (log_q - log_q.detach())
@@ -128,4 +141,5 @@ class TernaryVAE(VAE):
 
     def _levels(self, like: Tensor) -> Float[Tensor, "K"]:
         """Return the values; a copy of the tuple would wait for a GPU."""
-        return torch.arange(len(self.values), device=like.device).to(like) + self.values[0]
+        steps = torch.arange(len(self.values), device=like.device)
+        return steps.to(like) + self.values[0]

@@ -83,7 +83,12 @@ class DirectionalLM(nn.Module):
         return self.emission.dense(y, self.embedding.weight)
 
 
-@model("elmo", family="embedding", document="S3", source="Peters et al. 2018 (arXiv:1802.05365)")
+@model(
+    "elmo",
+    family="embedding",
+    document="S3",
+    source="Peters et al. 2018 (arXiv:1802.05365)",
+)
 class Elmo(LanguageModel):
     """Forward and backward recurrent language models for contextual token vectors."""
 
@@ -91,13 +96,16 @@ class Elmo(LanguageModel):
 
     def __init__(self, config: ElmoConfig, task: Task) -> None:
         super().__init__(config, task)
-        self.forward_lm, self.backward_lm = DirectionalLM(config, task), DirectionalLM(config, task)
+        self.forward_lm = DirectionalLM(config, task)
+        self.backward_lm = DirectionalLM(config, task)
 
     @property
     def state_size(self) -> int | None:
         # Only the forward model is used in decoding.
         cell_size = self.forward_lm.cell_list[0].state_size
-        return None if cell_size is None else cell_size * self.config.num_layers
+        if cell_size is None:
+            return None
+        return cell_size * self.config.num_layers
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self.forward_lm.scores(tokens)
@@ -108,7 +116,10 @@ class Elmo(LanguageModel):
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         cells = self.forward_lm.cell_list
         size = sum(cell.num_state_vectors * cell.width for cell in cells)
-        return stack.begin(cells, self.forward_lm.embedding.weight.new_ones(batch, 1, size))
+        return stack.begin(
+            cells,
+            self.forward_lm.embedding.weight.new_ones(batch, 1, size),
+        )
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
         x = self.forward_lm.embedding(token)
@@ -127,7 +138,10 @@ class Elmo(LanguageModel):
     def report(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> dict[str, float]:
         """Return the negative log-likelihood of each direction, in nats per token."""
         count = scored_mask(tokens, lengths).sum()
-        directions = self.log_prob(tokens, lengths), self.backward_log_prob(tokens, lengths)
+        directions = (
+            self.log_prob(tokens, lengths),
+            self.backward_log_prob(tokens, lengths),
+        )
         forward, backward = (-(scores.sum() / count).item() for scores in directions)
         return {"left to right": forward, "right to left": backward}
 

@@ -30,8 +30,9 @@ class EncoderDecoderConfig(EmbeddingConfig):
 
 def last_output(outputs: Float[Tensor, "B t E"], lengths: Lengths) -> Float[Tensor, "B E"]:
     """Return the output at the last of each sequence's tokens."""
-    last = (lengths - 1).clamp_min(0)[:, None, None].expand(-1, 1, outputs.shape[2])
-    return outputs.gather(1, last)[:, 0]
+    last = (lengths - 1).clamp_min(0)
+    index = last[:, None, None].expand(-1, 1, outputs.shape[2])
+    return outputs.gather(1, index)[:, 0]
 
 
 class SentenceEncoderDecoder(LanguageModel):
@@ -58,7 +59,9 @@ class SentenceEncoderDecoder(LanguageModel):
 
     @property
     def leaks(self) -> str:
-        return "" if self.cell.input_blind else self.config.norm.leak
+        if self.cell.input_blind:
+            return ""
+        return self.config.norm.leak
 
     def encode(self, tokens: Prefix, lengths: Lengths) -> Float[Tensor, "B E"]:
         """Return the output after e(s_{n-1}), .., e(s_0), which are not normalised.
@@ -84,7 +87,13 @@ class SentenceEncoderDecoder(LanguageModel):
         return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
 
 
-@model("gru_autoencoder", aliases=("DLM53",), family="autoencoder", document="S0", source="S0")
+@model(
+    "gru_autoencoder",
+    aliases=("DLM53",),
+    family="autoencoder",
+    document="S0",
+    source="S0",
+)
 class RecurrentAutoencoder(SentenceEncoderDecoder):
     """Autoencoder with a GRU encoder and a teacher-forced GRU decoder.
 
@@ -109,6 +118,9 @@ class RecurrentAutoencoder(SentenceEncoderDecoder):
 
 
 preset(
-    "rnn_autoencoder", model="gru_autoencoder", fields={"cell": "rnn"}, aliases=("DLM54",),
+    "rnn_autoencoder",
+    model="gru_autoencoder",
+    fields={"cell": "rnn"},
+    aliases=("DLM54",),
     summary="Autoencoder with a tanh-RNN encoder and a teacher-forced tanh-RNN decoder.",
-)  # fmt: skip
+)

@@ -94,24 +94,42 @@ class FlatAutoencoder(LanguageModel):
     score: ClassVar[Score] = Score.RECONSTRUCTION
     causal: ClassVar[bool] = False
 
-    def __init__(self, config: Any, task: Task, encoder: nn.Module, decoder: nn.Module) -> None:
+    def __init__(
+        self,
+        config: Any,
+        task: Task,
+        encoder: nn.Module,
+        decoder: nn.Module,
+    ) -> None:
         super().__init__(config, task)
         self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
-        self.encoder, self.decoder = encoder, decoder
-        self.code = GaussianCode(config.width) if config.gaussian else None
+        self.encoder = encoder
+        self.decoder = decoder
+        if config.gaussian:
+            self.code = GaussianCode(config.width)
+        else:
+            self.code = None
         self.emission = EMISSIONS.build(config.emission, config.width, config.norm)
 
     def encode(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B E"]:
         """Return z before noise, of sequences that are no longer than the task's."""
         count = tokens.shape[1]
         self.require_length(count)
-        x = (self.embedding(tokens) * length_mask(lengths, count)[..., None])[:, 1:]
-        h = self.encoder(nn.functional.pad(x, (0, 0, 0, self.task.length - count)).flatten(1))
-        return h if self.code is None else self.code.mean(h)
+        mask = length_mask(lengths, count)
+        x = (self.embedding(tokens) * mask[..., None])[:, 1:]
+        # The encoder is one linear map of all positions, so shorter sequences are padded by zeros.
+        whole = nn.functional.pad(x, (0, 0, 0, self.task.length - count))
+        h = self.encoder(whole.flatten(1))
+        if self.code is None:
+            return h
+        return self.code.mean(h)
 
     def decode(self, z: Float[Tensor, "S B E"]) -> Float[Tensor, "S B N E"]:
         """Return the normalised y_t of every position."""
-        return normalise_vectors(self.decoder(z).unflatten(-1, (-1, z.shape[-1])), self.config.norm)
+        return normalise_vectors(
+            self.decoder(z).unflatten(-1, (-1, z.shape[-1])),
+            self.config.norm,
+        )
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self.mean_scores(tokens, self.encode(tokens, lengths))
@@ -144,13 +162,17 @@ class FlatAutoencoder(LanguageModel):
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         self.require_length(prefix.shape[1] + 1)
         lengths = torch.full((len(prefix),), prefix.shape[1], device=prefix.device)
-        y = self.decode(self.add_noise(self.encode(prefix, lengths)))[:, :, prefix.shape[1] - 1]
+        z = self.add_noise(self.encode(prefix, lengths))
+        y = self.decode(z)[:, :, prefix.shape[1] - 1]
         dense = self.emission.dense(y, self.embedding.weight)  # S B V
         return torch.logsumexp(dense, dim=0) - math.log(len(dense))
 
     def add_noise(self, z: Float[Tensor, "B E"]) -> Float[Tensor, "S B E"]:
         """Return z plus noise: one draw in training, `samples` draws in evaluation."""
-        std = self.config.noise_std if self.code is None else self.code.std
+        if self.code is None:
+            std = self.config.noise_std
+        else:
+            std = self.code.std
         if self.code is None and not std:
             return z[None]
         if self.training:
@@ -160,7 +182,13 @@ class FlatAutoencoder(LanguageModel):
         return z + std * normal(u)
 
 
-@model("linear_autoencoder", aliases=("DLM55",), family="autoencoder", document="S0", source="S0")
+@model(
+    "linear_autoencoder",
+    aliases=("DLM55",),
+    family="autoencoder",
+    document="S0",
+    source="S0",
+)
 class LinearAutoencoder(FlatAutoencoder):
     """Autoencoder with one affine encoder and decoder, optionally denoising or Gaussian.
 
@@ -177,11 +205,18 @@ class LinearAutoencoder(FlatAutoencoder):
     Config = FlatConfig
 
     def __init__(self, config: FlatConfig, task: Task) -> None:
-        flat, width = (task.length - 1) * config.width, config.width
+        flat = (task.length - 1) * config.width
+        width = config.width
         super().__init__(config, task, nn.Linear(flat, width), nn.Linear(width, flat))
 
 
-@model("mlp_autoencoder", aliases=("DLM56",), family="autoencoder", document="S0", source="S0")
+@model(
+    "mlp_autoencoder",
+    aliases=("DLM56",),
+    family="autoencoder",
+    document="S0",
+    source="S0",
+)
 class MLPAutoencoder(FlatAutoencoder):
     """Autoencoder with a two-layer encoder and decoder, optionally denoising or Gaussian.
 
@@ -201,10 +236,14 @@ class MLPAutoencoder(FlatAutoencoder):
         """Hidden size as a multiple of E."""
 
     def __init__(self, config: Config, task: Task) -> None:
-        flat, width = (task.length - 1) * config.width, config.width
+        flat = (task.length - 1) * config.width
+        width = config.width
         hidden = config.expansion * width
         encoder = nn.Sequential(
-            nn.Linear(flat, hidden), nn.ReLU(), nn.Linear(hidden, width), nn.ReLU()
+            nn.Linear(flat, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, width),
+            nn.ReLU(),
         )
         decoder = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, flat))
         super().__init__(config, task, encoder, decoder)

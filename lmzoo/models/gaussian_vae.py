@@ -18,10 +18,21 @@ class GaussianLatent(DrawnModule):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.set_drawn(width, to_mean=(width, width))
-        self.set_drawn(2, log_beta=(width,), prior_mean=(width,), prior_log_beta=(width,))
+        self.set_drawn(
+            2,
+            log_beta=(width,),
+            prior_mean=(width,),
+            prior_log_beta=(width,),
+        )
 
 
-@model("gru_vae", aliases=("DLM51",), family="vae", document="S0", source=SOURCE)
+@model(
+    "gru_vae",
+    aliases=("DLM51",),
+    family="vae",
+    document="S0",
+    source=SOURCE,
+)
 class GaussianVAE(VAE):
     """VAE with a GRU encoder and decoder and a Gaussian sentence latent.
 
@@ -61,6 +72,9 @@ class GaussianVAE(VAE):
 
 
 preset(
-    "rnn_vae", model="gru_vae", fields={"cell": "rnn"}, aliases=("DLM50",),
+    "rnn_vae",
+    model="gru_vae",
+    fields={"cell": "rnn"},
+    aliases=("DLM50",),
     summary="VAE with a tanh-RNN encoder and decoder and a Gaussian sentence latent.",
-)  # fmt: skip
+)

@@ -34,7 +34,12 @@ class LogGrammar(NamedTuple):
     """(|Q|, V)."""
 
 
-@model("pcfg", family="grammar", document="S1", source="Baker 1979; Jelinek & Lafferty 1991")
+@model(
+    "pcfg",
+    family="grammar",
+    document="S1",
+    source="Baker 1979; Jelinek & Lafferty 1991",
+)
 class PCFG(LanguageModel):
     """PCFG in Chomsky normal form, scored token by token with prefix probabilities.
 
@@ -66,7 +71,8 @@ class PCFG(LanguageModel):
             raise UserError(
                 f"pcfg needs <end> (id {END}) in the vocabulary, got vocab={task.vocab}"
             )
-        labels, classes = config.nonterminals, config.preterminals
+        labels = config.nonterminals
+        classes = config.preterminals
         symbols = labels + classes
         self.root = nn.Parameter(torch.empty(1 + symbols))
         self.rules = nn.Parameter(torch.empty(labels, symbols, symbols))
@@ -93,24 +99,31 @@ class PCFG(LanguageModel):
         )
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        targets, grammar = tokens[:, 1:], self.grammar()
+        targets = tokens[:, 1:]
+        grammar = self.grammar()
         log_leaves = leaf_scores(grammar, targets)
         chart = inside(log_leaves, grammar.rules)
         sentences = _sentence_scores(chart, grammar)
         prefixes = _prefix_scores(log_leaves, chart, grammar)
         ends = targets == END
-        scores = torch.where(ends, sentences[:, :-1], prefixes[:, 1:]) - prefixes[:, :-1]
+        with_token = torch.where(ends, sentences[:, :-1], prefixes[:, 1:])
+        scores = with_token - prefixes[:, :-1]
+        # Nothing follows `<end>`; the tokens after it are uniform, so that scores stay a density.
         after_end = ends.cumsum(1) - ends.long() > 0
         return torch.where(after_end, -math.log(self.task.vocab), scores)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        words, grammar = prefix[:, 1:], self.grammar()
+        words = prefix[:, 1:]
+        grammar = self.grammar()
         log_leaves = leaf_scores(grammar, words)
         chart = inside(log_leaves, grammar.rules)
         sentences = _sentence_scores(chart, grammar)
         prefixes = _prefix_scores(log_leaves, chart, grammar)
         # P(prefix + v) depends on v through its preterminal only: compute it per preterminal.
-        classes = _root_scores(next_class_log_prob(grammar.rules, chart, log_leaves), grammar)
+        classes = _root_scores(
+            next_class_log_prob(grammar.rules, chart, log_leaves),
+            grammar,
+        )
         end = torch.tensor([END], device=prefix.device)
         emission = grammar.emission.index_fill(1, end, 0.0)
         words_next = torch.logsumexp(classes[..., None] + emission, dim=-2)
@@ -132,13 +145,19 @@ def leaf_scores(grammar: LogGrammar, words: Int[Tensor, "B n"]) -> Float[Tensor,
 
 def _sentence_scores(chart: Chart, grammar: LogGrammar) -> Float[Tensor, "B T"]:
     scores = _root_scores(initial_spans(chart), grammar)
-    return torch.cat([grammar.root[0].expand(len(scores), 1), scores], dim=1)
+    empty = grammar.root[0].expand(len(scores), 1)
+    return torch.cat([empty, scores], dim=1)
 
 
 def _prefix_scores(
-    log_leaves: Float[Tensor, "B n Q"], chart: Chart, grammar: LogGrammar
+    log_leaves: Float[Tensor, "B n Q"],
+    chart: Chart,
+    grammar: LogGrammar,
 ) -> Float[Tensor, "B T"]:
-    scores = _root_scores(initial_spans(prefix_chart(log_leaves, grammar.rules, chart)), grammar)
+    scores = _root_scores(
+        initial_spans(prefix_chart(log_leaves, grammar.rules, chart)),
+        grammar,
+    )
     return nn.functional.pad(scores, (1, 0))
 
 
@@ -151,7 +170,10 @@ Bracketing = int | tuple[Any, Any]
 
 
 def estimate_log_prob(
-    words: Int[Tensor, "B n"], grammar: LogGrammar, samples: int, generator: torch.Generator
+    words: Int[Tensor, "B n"],
+    grammar: LogGrammar,
+    samples: int,
+    generator: torch.Generator,
 ) -> Float[Tensor, "B"]:
     """Return an estimate of log P(w) from sampled tree shapes.
 
@@ -166,7 +188,8 @@ def estimate_log_prob(
     n = words.shape[1]
     bracketings = [draw_bracketing(0, n, generator) for _ in range(samples)]
     scores = torch.stack([bracketing_log_prob(b, words, grammar) for b in bracketings])
-    return torch.logsumexp(scores, dim=0) + math.log(catalan(n - 1)) - math.log(samples)
+    log_sum = torch.logsumexp(scores, dim=0)
+    return log_sum + math.log(catalan(n - 1)) - math.log(samples)
 
 
 def catalan(n: int) -> int:
@@ -179,23 +202,36 @@ def draw_bracketing(first: int, stop: int, generator: torch.Generator) -> Bracke
     words = stop - first
     if words == 1:
         return first
-    shares = [float(catalan(k - 1) * catalan(words - k - 1)) for k in range(1, words)]
-    k = first + 1 + int(torch.multinomial(torch.tensor(shares), 1, generator=generator))
+    # The share of a split is the number of bracketings of both parts.
+    shares = []
+    for left in range(1, words):
+        count = catalan(left - 1) * catalan(words - left - 1)
+        shares.append(float(count))
+    drawn = torch.multinomial(torch.tensor(shares), 1, generator=generator)
+    k = first + 1 + int(drawn)
     return draw_bracketing(first, k, generator), draw_bracketing(k, stop, generator)
 
 
 def bracketing_log_prob(
-    bracketing: Bracketing, words: Int[Tensor, "B n"], grammar: LogGrammar
+    bracketing: Bracketing,
+    words: Int[Tensor, "B n"],
+    grammar: LogGrammar,
 ) -> Float[Tensor, "B"]:
     """Return log P(w, b), summed over all labels."""
-    return _root_scores(_label_scores(bracketing, leaf_scores(grammar, words), grammar), grammar)
+    return _root_scores(
+        _label_scores(bracketing, leaf_scores(grammar, words), grammar),
+        grammar,
+    )
 
 
 def _label_scores(
-    bracketing: Bracketing, log_leaves: Float[Tensor, "B n Q"], grammar: LogGrammar
+    bracketing: Bracketing,
+    log_leaves: Float[Tensor, "B n Q"],
+    grammar: LogGrammar,
 ) -> Float[Tensor, "B M"]:
     """Return log P(words and inner brackets of the tree | label) for every label of its root."""
-    labels, classes = len(grammar.rules), log_leaves.shape[2]
+    labels = len(grammar.rules)
+    classes = log_leaves.shape[2]
     if isinstance(bracketing, int):
         return pad(log_leaves[:, bracketing], (labels, 0))
     left, right = (_label_scores(part, log_leaves, grammar)[:, None] for part in bracketing)

@@ -28,7 +28,12 @@ class HiddenChain(ComponentModel):
         return torch.log_softmax(self.transition, dim=-1)
 
 
-@model("hmm", family="latent-markov", document="S0", source="Rabiner 1989; S0")
+@model(
+    "hmm",
+    family="latent-markov",
+    document="S0",
+    source="Rabiner 1989; S0",
+)
 class HMM(HiddenChain):
     """Hidden Markov model over the whole sequence, by the forward algorithm.
 
@@ -79,9 +84,12 @@ class HMM(HiddenChain):
 
 
 @model(
-    "local_hmm", aliases=("DLM15",), family="latent-markov", document="S0",
+    "local_hmm",
+    aliases=("DLM15",),
+    family="latent-markov",
+    document="S0",
     source="Rabiner 1989; S0",
-)  # fmt: skip
+)
 class LocalHMM(HiddenChain):
     """Two-step hidden Markov model: filter the last token, predict the next.
 
@@ -98,7 +106,10 @@ class LocalHMM(HiddenChain):
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         emitted = self.words.token_log_probs(tokens, self.table)
-        return log_mixture(torch.softmax(self.start() + emitted, dim=-1), self.log_transition())
+        return log_mixture(
+            torch.softmax(self.start() + emitted, dim=-1),
+            self.log_transition(),
+        )
 
     def prior(self) -> Tensor:
         return log_mixture(self.start().exp()[None], self.log_transition())[0]

@@ -34,7 +34,8 @@ class LatentCRF(ComponentModel):
 
     def __init__(self, config: StatesConfig, task: Task, norm: Norm = Norm.NONE) -> None:
         super().__init__(config, task)
-        width, count = config.width, config.components
+        width = config.width
+        count = config.components
         self.potentials = nn.Linear(width, count * count)
         self.words = Components(count, width, norm, scaled=False)
 
@@ -44,9 +45,12 @@ class LatentCRF(ComponentModel):
 
 
 @model(
-    "bigram_latent_crf", aliases=("DLM16",), family="latent-markov", document="S0",
+    "bigram_latent_crf",
+    aliases=("DLM16",),
+    family="latent-markov",
+    document="S0",
     source="Lafferty et al. 2001; S0",
-)  # fmt: skip
+)
 class BigramLatentCRF(LatentCRF):
     """Bigram latent CRF: the previous token conditions one transition of K states.
 
@@ -63,13 +67,17 @@ class BigramLatentCRF(LatentCRF):
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         x, at = embed_unique(self.table, tokens)
-        return at(torch.log_softmax(torch.logsumexp(self.phi(x), dim=-2), dim=-1))
+        in_mass = torch.logsumexp(self.phi(x), dim=-2)
+        return at(torch.log_softmax(in_mass, dim=-1))
 
 
 @model(
-    "trigram_latent_crf", aliases=("DLM17",), family="latent-markov", document="S0",
+    "trigram_latent_crf",
+    aliases=("DLM17",),
+    family="latent-markov",
+    document="S0",
     source="Lafferty et al. 2001; S0",
-)  # fmt: skip
+)
 class TrigramLatentCRF(LatentCRF):
     """Trigram latent CRF: the last two tokens condition two transitions of K states.
 
@@ -109,12 +117,17 @@ class TrigramLatentCRF(LatentCRF):
     def _first_transition(self, in_mass: Float[Tensor, "B t K"]) -> Float[Tensor, "B t K"]:
         """Return log α at each position, from LSE_y φ[y, z] of the token at each position."""
         pad = self.table.new_ones(1, self.config.width)
-        before = torch.logsumexp(self.phi(pad), dim=-2).expand(len(in_mass), 1, -1)
-        return torch.log_softmax(torch.cat([before, in_mass[:, :-1]], dim=1), dim=-1)
+        before = torch.logsumexp(self.phi(pad), dim=-2)
+        before = before.expand(len(in_mass), 1, -1)
+        shifted = torch.cat([before, in_mass[:, :-1]], dim=1)
+        return torch.log_softmax(shifted, dim=-1)
 
 
 preset(
-    "trigram_latent_crf_sphere", model="trigram_latent_crf", fields={"norm": "rms"},
-    aliases=("DLM27",), source="S0 (code)",
+    "trigram_latent_crf_sphere",
+    model="trigram_latent_crf",
+    fields={"norm": "rms"},
+    aliases=("DLM27",),
+    source="S0 (code)",
     summary="Trigram latent CRF with normalised token and component vectors.",
-)  # fmt: skip
+)

@@ -108,8 +108,12 @@ class TiedParentModel(ParentModel):
 
 
 @model(
-    "latent_parent_uniform", aliases=("DLM2",), family="latent-markov", document="S0", source="S0",
-)  # fmt: skip
+    "latent_parent_uniform",
+    aliases=("DLM2",),
+    family="latent-markov",
+    document="S0",
+    source="S0",
+)
 class LatentParentUniform(TiedParentModel):
     """Bigram mixed uniformly over the last W tokens.
 
@@ -141,9 +145,12 @@ class LatentParentUniform(TiedParentModel):
 
 
 @model(
-    "latent_parent_positional", aliases=("DLM5",), family="latent-markov", document="S0",
+    "latent_parent_positional",
+    aliases=("DLM5",),
+    family="latent-markov",
+    document="S0",
     source="Saul & Pereira 1997 (arXiv:cmp-lg/9706007); S0",
-)  # fmt: skip
+)
 class LatentParentPositional(TiedParentModel):
     """Bigram mixed over all earlier tokens with a learned alignment.
 
@@ -162,7 +169,13 @@ Arcs = StrEnum("Arcs", "SHARED POSITIONAL")
 """What the prior over arc types depends on."""
 
 
-@model("latent_parent_typed", aliases=("DLM6",), family="latent-markov", document="S0", source="S0")
+@model(
+    "latent_parent_typed",
+    aliases=("DLM6",),
+    family="latent-markov",
+    document="S0",
+    source="S0",
+)
 class LatentParentTyped(TiedParentModel):
     """Mixture of R bigrams over all earlier tokens with a learned alignment.
 
@@ -189,7 +202,10 @@ class LatentParentTyped(TiedParentModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task, config.types)
         length = task.length
-        positions = (1, 1) if config.arcs is Arcs.SHARED else (length, length)
+        if config.arcs is Arcs.SHARED:
+            positions = (1, 1)
+        else:
+            positions = (length, length)
         self.alignment = Alignment(length)
         self.set_drawn(config.types, types=(config.types, *positions))
 
@@ -197,7 +213,9 @@ class LatentParentTyped(TiedParentModel):
     def unused(self) -> int:
         """Positional type logits that no score depends on: a ≥ t, and t = 0."""
         length = self.types.shape[-1]
-        return 0 if length == 1 else len(self.types) * (length**2 - length * (length - 1) // 2)
+        if length == 1:
+            return 0
+        return len(self.types) * (length**2 - length * (length - 1) // 2)
 
     def log_prior(self, count: int) -> Tensor:
         parents = super().log_prior(count)
@@ -208,9 +226,12 @@ class LatentParentTyped(TiedParentModel):
 
 
 @model(
-    "aligned_aggregate_markov", aliases=("DLM13",), family="latent-markov", document="S0",
+    "aligned_aggregate_markov",
+    aliases=("DLM13",),
+    family="latent-markov",
+    document="S0",
     source="S0",
-)  # fmt: skip
+)
 class AlignedAggregateMarkov(ParentModel):
     """Aggregate Markov model mixed over all earlier tokens with a learned alignment.
 
@@ -242,7 +263,8 @@ class AlignedAggregateMarkov(ParentModel):
 
     def child_scores(self, parents: Tensor) -> Tensor:
         return log_mixture(
-            self._class_probs(parents), self.words.log_prob_table(self.embedding.weight)
+            self._class_probs(parents),
+            self.words.log_prob_table(self.embedding.weight),
         )
 
     def _class_probs(self, parents: Tensor) -> Float[Tensor, "B A K"]:
@@ -250,16 +272,22 @@ class AlignedAggregateMarkov(ParentModel):
 
 
 preset(
-    "aligned_aggregate_markov_sphere", model="aligned_aggregate_markov", fields={"norm": "rms"},
-    aliases=("DLM25",), source="S0 (code)",
+    "aligned_aggregate_markov_sphere",
+    model="aligned_aggregate_markov",
+    fields={"norm": "rms"},
+    aliases=("DLM25",),
+    source="S0 (code)",
     summary="Aligned aggregate Markov model with normalised component vectors.",
-)  # fmt: skip
+)
 
 
 @model(
-    "two_parent_aggregate_markov", aliases=("DLM14",), family="latent-markov", document="S0",
+    "two_parent_aggregate_markov",
+    aliases=("DLM14",),
+    family="latent-markov",
+    document="S0",
     source="S0",
-)  # fmt: skip
+)
 class TwoParentAggregateMarkov(LatentModel):
     """Aggregate Markov model whose K soft classes are chosen by two earlier tokens.
 
@@ -283,7 +311,8 @@ class TwoParentAggregateMarkov(LatentModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        width, count = config.width, config.components
+        width = config.width
+        count = config.components
         self.first = nn.Linear(width, count)
         self.second = nn.Linear(width, count)
         self.words = Components(count, width, Norm.NONE, scaled=False)

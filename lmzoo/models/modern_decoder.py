@@ -59,13 +59,16 @@ Cut = StrEnum("Cut", "CONVOLUTION ROTATION GROUPS WINDOW GATE NORM FEED_FORWARD"
 
 def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
     """Drop the gate of a feed-forward part that is cut."""
-    return cuts - {Cut.GATE} if Cut.FEED_FORWARD in cuts else cuts
+    if Cut.FEED_FORWARD in cuts:
+        return cuts - {Cut.GATE}
+    return cuts
 
 
 @model(
-    "modern_decoder", family="attention",
+    "modern_decoder",
+    family="attention",
     source="Touvron et al. 2023 (arXiv:2302.13971); Jiang et al. 2023 (arXiv:2310.06825)",
-)  # fmt: skip
+)
 class ModernDecoder(FeatureModel):
     """Decoder with RMSNorm, rotary positions, SwiGLU, grouped heads, a window, a convolution."""
 
@@ -115,7 +118,8 @@ class ModernDecoder(FeatureModel):
         return (None,) * self.config.layers
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
-        x, caches = self.dropout(self.embedding(token)[:, None]), list[Cache]()
+        x = self.dropout(self.embedding(token)[:, None])
+        caches = list[Cache]()
         for layer, cache in zip(self.blocks, state, strict=True):
             x, new = layer(x, cache)
             caches.append(new)
@@ -127,7 +131,9 @@ class ModernDecoder(FeatureModel):
         if Cut.WINDOW in c.cuts:
             return None
         layer = cast("ModernLayer", self.blocks[0])
-        past = 0 if Cut.CONVOLUTION in c.cuts else (WINDOW - 1) * c.width
+        past = 0
+        if Cut.CONVOLUTION not in c.cuts:
+            past = (WINDOW - 1) * c.width
         return c.layers * (layer.position_size * (c.window - 1) + past)
 
 
@@ -136,21 +142,31 @@ class ModernLayer(SoftmaxAttention):
 
     def __init__(self, config: ModernDecoder.Config) -> None:
         super().__init__()
-        width, cuts = config.width, config.cuts
+        width = config.width
+        cuts = config.cuts
         self.cuts = cuts
         self.norm = _norm(config)
-        self.conv = None if Cut.CONVOLUTION in cuts else nn.Parameter(taps((width, WINDOW)))
+        if Cut.CONVOLUTION in cuts:
+            self.conv = None
+        else:
+            self.conv = nn.Parameter(taps((width, WINDOW)))
         self.add_maps(
-            width, config.heads, config.heads if Cut.GROUPS in cuts else config.groups,
-            0 if Cut.WINDOW in cuts else config.window, config.memory,
+            width,
+            config.heads,
+            config.heads if Cut.GROUPS in cuts else config.groups,
+            0 if Cut.WINDOW in cuts else config.window,
+            config.memory,
             rotated=Cut.ROTATION not in cuts,
-        )  # fmt: skip
+        )
         self.dropout = nn.Dropout(config.dropout)
         if Cut.FEED_FORWARD not in cuts:
             units = -(-8 * width // 3)
             self.forward_norm = _norm(config)
             self.gate = Linear(width, units, bias=False)
-            self.up = None if Cut.GATE in cuts else Linear(width, units, bias=False)
+            if Cut.GATE in cuts:
+                self.up = None
+            else:
+                self.up = Linear(width, units, bias=False)
             self.down = Linear(units, width, bias=False)
 
     def reset_parameters(self) -> None:
@@ -172,15 +188,19 @@ class ModernLayer(SoftmaxAttention):
             return h, (past, window)
         n = self.forward_norm(h)
         y = nn.functional.silu(self.gate(n))
-        y = y if self.up is None else y * self.up(n)
+        if self.up is not None:
+            y = y * self.up(n)
         return h + self.dropout(self.down(y)), (past, window)
 
     def _convolve(self, n: Tensor, past: Tensor | None) -> tuple[Tensor, Tensor | None]:
         if self.conv is None:
             return n, None
-        past = n.new_zeros(len(n), WINDOW - 1, n.shape[-1]) if past is None else past
+        if past is None:
+            past = n.new_zeros(len(n), WINDOW - 1, n.shape[-1])
         return convolve(n, past, self.conv)
 
 
 def _norm(config: ModernDecoder.Config) -> nn.Module:
-    return nn.Identity() if Cut.NORM in config.cuts else nn.RMSNorm(config.width, eps=1e-5)
+    if Cut.NORM in config.cuts:
+        return nn.Identity()
+    return nn.RMSNorm(config.width, eps=1e-5)

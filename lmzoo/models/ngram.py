@@ -26,9 +26,12 @@ from lmzoo.types import Embeddings
 
 
 @model(
-    "ngram_log_bilinear", aliases=("DLM1",), family="ngram", document="S0",
+    "ngram_log_bilinear",
+    aliases=("DLM1",),
+    family="ngram",
+    document="S0",
     source="Mnih & Hinton 2007; S0",
-)  # fmt: skip
+)
 class NgramLogBilinear(FeatureModel):
     """Log-bilinear n-gram: one linear map of the last W token vectors, tied softmax.
 
@@ -61,7 +64,12 @@ Activation = StrEnum("Activation", "TANH RELU GELU")
 """Activation function of the hidden layers."""
 
 
-@model("markov_mlp", family="ngram", document="S4", source="Bengio et al. 2003; S4")
+@model(
+    "markov_mlp",
+    family="ngram",
+    document="S4",
+    source="Bengio et al. 2003; S4",
+)
 class MarkovMLP(FeatureModel):
     """Neural n-gram: a feed-forward network of the last τ token vectors.
 
@@ -88,11 +96,19 @@ class MarkovMLP(FeatureModel):
         """Whether the output table is the embedding table."""
 
     def __init__(self, config: Config, task: Task) -> None:
-        width, std = config.width, config.embedding_std
+        width = config.width
+        std = config.embedding_std
         super().__init__(config, task, std)
-        sizes = [config.window * width, *[config.hidden] * config.depth, width]
+        sizes = [
+            config.window * width,
+            *[config.hidden] * config.depth,
+            width,
+        ]
         self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(sizes))
-        self.output = None if config.tied else EmbeddingTable(task.vocab, width, std)
+        if config.tied:
+            self.output = None
+        else:
+            self.output = EmbeddingTable(task.vocab, width, std)
         self.context_length = config.window
 
     @property
@@ -128,22 +144,31 @@ class VectorMixture(LatentModel):
         """Return the K vectors y of the token after each position."""
 
     def joint(self, tokens: Tensor) -> Tensor:
-        table, y = self.embedding.weight, self.predict_vectors(tokens[:, :-1])
+        table = self.embedding.weight
+        y = self.predict_vectors(tokens[:, :-1])
         windows = previous_vectors(tokens[:, :-1, None], self.config.window, pad=-1.0)
         first, index = unique_rows(windows.flatten(0, 1).squeeze(2))
         log_z = log_normalisers(y.flatten(1, 2)[:, first], table)[:, index]
-        scores = (y * table[tokens[:, 1:]]).sum(-1) - log_z.unflatten(1, y.shape[1:3])
+        logits = (y * table[tokens[:, 1:]]).sum(-1)
+        scores = logits - log_z.unflatten(1, y.shape[1:3])
         return self.weights()[:, None] + scores.transpose(0, 1)
 
     def next_joint(self, prefix: Tensor) -> Tensor:
         y = self.predict_vectors(prefix)[:, :, -1].transpose(0, 1)
-        return self.weights()[:, None] + torch.log_softmax(y @ self.embedding.weight.T, dim=-1)
+        logits = y @ self.embedding.weight.T
+        return self.weights()[:, None] + torch.log_softmax(logits, dim=-1)
 
     def prior(self) -> Tensor:
         return self.weights()
 
 
-@model("permutation_log_bilinear", aliases=("DLM3",), family="ngram", document="S0", source="S0")
+@model(
+    "permutation_log_bilinear",
+    aliases=("DLM3",),
+    family="ngram",
+    document="S0",
+    source="S0",
+)
 class PermutationLogBilinear(VectorMixture):
     """Log-bilinear n-gram, a mixture over all W! permutations of its window.
 
@@ -172,7 +197,8 @@ class PermutationLogBilinear(VectorMixture):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        width, window = config.width, config.window
+        width = config.width
+        window = config.window
         orders = torch.tensor(list(permutations(range(window))))
         self.register_buffer("orders", orders, persistent=False)
         self.transition = nn.Linear(window * width, width)
@@ -191,7 +217,13 @@ class PermutationLogBilinear(VectorMixture):
         return sum(chosen, self.transition.bias)
 
 
-@model("log_bilinear_mixture", aliases=("DLM4",), family="ngram", document="S0", source="S0")
+@model(
+    "log_bilinear_mixture",
+    aliases=("DLM4",),
+    family="ngram",
+    document="S0",
+    source="S0",
+)
 class LogBilinearMixture(VectorMixture):
     """Mixture of K log-bilinear n-grams, one tied softmax each.
 
@@ -217,7 +249,8 @@ class LogBilinearMixture(VectorMixture):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        width, count = config.width, config.components
+        width = config.width
+        count = config.components
         self.transition = nn.Linear(config.window * width, count * width)
         self.weights = LogWeights(count, config.weights)
 
@@ -234,12 +267,14 @@ class BigramMixture(LatentModel):
 
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task)
-        width, count = config.width, config.components
+        width = config.width
+        count = config.components
         self.transition = nn.Linear(width, count * width)
         self.weights = LogWeights(count + 1, config.weights)
 
     def joint(self, tokens: Tensor) -> Tensor:
-        targets, table = tokens[:, 1:], self.embedding.weight
+        targets = tokens[:, 1:]
+        table = self.embedding.weight
         x, at = embed_unique(table, tokens[:, :-1])
         y = self._transition_vectors(x)
         log_z = log_normalisers(y, table)
@@ -261,13 +296,22 @@ class BigramMixture(LatentModel):
         return self._dense(self.embedding.weight.new_ones(1, self.config.width))[0, 0]
 
     def _dense(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N K V"]:
-        return torch.log_softmax(self._transition_vectors(x) @ self.embedding.weight.T, dim=-1)
+        return torch.log_softmax(
+            self._transition_vectors(x) @ self.embedding.weight.T,
+            dim=-1,
+        )
 
     def _transition_vectors(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N K E"]:
         return self.transition(x).unflatten(1, (self.config.components, -1))
 
 
-@model("multi_transition_bigram", aliases=("DLM8",), family="ngram", document="S0", source="S0")
+@model(
+    "multi_transition_bigram",
+    aliases=("DLM8",),
+    family="ngram",
+    document="S0",
+    source="S0",
+)
 class MultiTransitionBigram(BigramMixture):
     """Mixture of a unigram and K log-bilinear bigrams.
 
@@ -294,9 +338,12 @@ Unigram = StrEnum("Unigram", "TIED_TO_PAD FREE")
 
 
 @model(
-    "interpolated_bigram", aliases=("DLM7",), family="ngram", document="S0",
+    "interpolated_bigram",
+    aliases=("DLM7",),
+    family="ngram",
+    document="S0",
     source="Jelinek & Mercer 1980; S0",
-)  # fmt: skip
+)
 class InterpolatedBigram(BigramMixture):
     """Mixture of a unigram and a log-bilinear bigram.
 
@@ -323,7 +370,10 @@ class InterpolatedBigram(BigramMixture):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         is_free = config.unigram is Unigram.FREE
-        self.register_parameter("free", nn.Parameter(torch.empty(task.vocab)) if is_free else None)
+        self.register_parameter(
+            "free",
+            nn.Parameter(torch.empty(task.vocab)) if is_free else None,
+        )
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -332,10 +382,18 @@ class InterpolatedBigram(BigramMixture):
             nn.init.zeros_(self.free)
 
     def unigram(self) -> Tensor:
-        return super().unigram() if self.free is None else torch.log_softmax(self.free, dim=0)
+        if self.free is None:
+            return super().unigram()
+        return torch.log_softmax(self.free, dim=0)
 
 
-@model("unigram_mixture", aliases=("DLM9",), family="ngram", document="S0", source="S0")
+@model(
+    "unigram_mixture",
+    aliases=("DLM9",),
+    family="ngram",
+    document="S0",
+    source="S0",
+)
 class UnigramMixture(ComponentModel):
     """Mixture of K unigrams, a control that ignores the context.
 

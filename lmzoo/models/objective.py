@@ -41,7 +41,13 @@ class Masking(NamedTuple):
 
 
 def mask_tokens(
-    tokens: Tokens, eligible: Mask, vocab: int, *, select: float, hide: float, swap: float
+    tokens: Tokens,
+    eligible: Mask,
+    vocab: int,
+    *,
+    select: float,
+    hide: float,
+    swap: float,
 ) -> Masking:
     """Mask each eligible token independently, with torch's global generator.
 
@@ -54,12 +60,19 @@ def mask_tokens(
     fate = torch.rand(eligible.shape, device=eligible.device)
     swapped = predicted & (fate >= hide) & (fate < hide + swap)
     random = torch.randint(vocab, tokens.shape, device=tokens.device)
-    return Masking(torch.where(swapped, random, tokens), predicted & (fate < hide), predicted)
+    return Masking(
+        torch.where(swapped, random, tokens),
+        predicted & (fate < hide),
+        predicted,
+    )
 
 
 @model(
-    "masked_lm", family="objective", document="S3", source="Devlin et al. 2019 (arXiv:1810.04805)",
-)  # fmt: skip
+    "masked_lm",
+    family="objective",
+    document="S3",
+    source="Devlin et al. 2019 (arXiv:1810.04805)",
+)
 class MaskedLM(LanguageModel):
     """Transformer encoder that predicts hidden tokens from both sides (BERT).
 
@@ -116,27 +129,37 @@ class MaskedLM(LanguageModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        width, spread = config.width, config.spread
+        width = config.width
+        spread = config.spread
         self.embedding = EmbeddingTable(task.vocab, width, spread)
         self.mask = EmbeddingTable(1, width, spread)
         self.place = PositionalEncoding(config.positions, width, task.length, spread)
         self.dropout = nn.Dropout(config.dropout)
         self.blocks: Any = transformer_layers(config, std=spread)
-        self.final_norm = nn.LayerNorm(width) if config.norm is NormPosition.PRE else None
+        if config.norm is NormPosition.PRE:
+            self.final_norm = nn.LayerNorm(width)
+        else:
+            self.final_norm = None
         self.emission = EMISSIONS.build(config.emission, width, Norm.RMS)
         self.latent = self.emission.latent
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self.emission.log_prob(
-            self.masked_features(tokens, lengths), tokens[:, 1:], self.embedding.weight
+            self.masked_features(tokens, lengths),
+            tokens[:, 1:],
+            self.embedding.weight,
         )
 
     def objective(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
         c = self.config
         masking = mask_tokens(
-            tokens, scored_mask(tokens, lengths), self.task.vocab,
-            select=c.select, hide=c.hide, swap=c.swap,
-        )  # fmt: skip
+            tokens,
+            scored_mask(tokens, lengths),
+            self.task.vocab,
+            select=c.select,
+            hide=c.hide,
+            swap=c.swap,
+        )
         y = self.encode(masking.tokens, lengths, masking.hidden)[:, 1:]
         scores = self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight) / c.select
         return mask_scores(scores * masking.predicted[:, 1:], lengths)
@@ -144,33 +167,40 @@ class MaskedLM(LanguageModel):
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         tokens = nn.functional.pad(prefix, (0, 1))
         lengths = torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
-        y = self.encode(tokens, lengths, _only(tokens.shape[1] - 1, tokens))[:, -1]
+        last = _only(tokens.shape[1] - 1, tokens)
+        y = self.encode(tokens, lengths, last)[:, -1]
         return self.emission.dense(y, self.embedding.weight)
 
     def posterior(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B K T-1"]:
         if not self.latent:
             return super().posterior(tokens, lengths)
         y = self.masked_features(tokens, lengths)
-        return torch.softmax(
-            self.emission.joint(y, tokens[:, 1:], self.embedding.weight), dim=-1
-        ).mT
+        joint = self.emission.joint(y, tokens[:, 1:], self.embedding.weight)
+        return torch.softmax(joint, dim=-1).mT
 
     def masked_features(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B T-1 E"]:
         """Return y_t with only s_t hidden, for t = 1..T-1: one pass of the encoder per t."""
-        features = [
-            self.encode(tokens, lengths, _only(t, tokens))[:, t] for t in range(1, tokens.shape[1])
-        ]
+        features = []
+        for t in range(1, tokens.shape[1]):
+            y = self.encode(tokens, lengths, _only(t, tokens))
+            features.append(y[:, t])
         return torch.stack(features, dim=1)
 
     def encode(self, tokens: Tokens, lengths: Lengths, hidden: Mask) -> Float[Tensor, "B T E"]:
         """Return y of every position; every position attends to all tokens but pads."""
-        x = torch.where(hidden[..., None], self.mask.weight[0], self.embedding(tokens))
+        x = torch.where(
+            hidden[..., None],
+            self.mask.weight[0],
+            self.embedding(tokens),
+        )
         x = self.dropout(self.place(x))
         count = tokens.shape[1]
         mask = length_mask(lengths, count)[:, None].expand(-1, count, -1)
         for block in self.blocks:
             x = block(x, mask=mask)
-        return x if self.final_norm is None else self.final_norm(x)
+        if self.final_norm is None:
+            return x
+        return self.final_norm(x)
 
 
 def _only(t: int, tokens: Tokens) -> Mask:
@@ -199,9 +229,11 @@ def contrastive_objective(
 
 
 @model(
-    "nce", family="objective", document="S3",
+    "nce",
+    family="objective",
+    document="S3",
     source="Gutmann & Hyvärinen 2010; Mnih & Teh 2012 (arXiv:1206.6426)",
-)  # fmt: skip
+)
 class NoiseContrastive(EmbeddedModel):
     """Recurrent language model trained by noise-contrastive estimation.
 
@@ -238,7 +270,9 @@ class NoiseContrastive(EmbeddedModel):
         super().__init__(config, task)
         self.cell = CELLS.build(config.cell, config.width, task.length)
         self.bias = nn.Parameter(torch.empty(task.vocab))
-        log_z = nn.Parameter(torch.empty(())) if config.learned_log_z else None
+        log_z = None
+        if config.learned_log_z:
+            log_z = nn.Parameter(torch.empty(()))
         self.register_parameter("log_z", log_z)
         self.noise = NoiseDistribution(task.vocab, config.noise_exponent)
         self.reset_parameters()
@@ -274,10 +308,12 @@ class NoiseContrastive(EmbeddedModel):
     def objective(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
         if self.training:
             self.noise.update(tokens, scored_mask(tokens, lengths))
-        data, h = tokens[:, 1:], self._hidden_states(tokens[:, :-1])
+        data = tokens[:, 1:]
+        h = self._hidden_states(tokens[:, :-1])
         noise = self.noise.draw((*data.shape, self.config.negatives))
         both = torch.cat([data[..., None], noise], dim=-1)
-        s = (self.embedding(both) @ h[..., None])[..., 0] + self._biases()[both]
+        products = self.embedding(both) @ h[..., None]
+        s = products[..., 0] + self._biases()[both]
         if self.config.contrast is Contrast.NCE:
             s = s - math.log(self.config.negatives) - self.noise.log_q(s)[both]
         return mask_scores(contrastive_objective(s[..., 0], s[..., 1:]), lengths)
@@ -286,7 +322,10 @@ class NoiseContrastive(EmbeddedModel):
         """Return the mean and standard deviation of log Σ_v e^c over the scored tokens."""
         log_z = self.unnormalised_scores(tokens[:, :-1]).logsumexp(-1)
         log_z = log_z[scored_mask(tokens, lengths)[:, 1:]]
-        return {"log Z": log_z.mean().item(), "spread of log Z": log_z.std(correction=0).item()}
+        return {
+            "log Z": log_z.mean().item(),
+            "spread of log Z": log_z.std(correction=0).item(),
+        }
 
     def unnormalised_scores(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "B t V"]:
         """Return c(v, h) of every token v after each position."""
@@ -302,12 +341,15 @@ class NoiseContrastive(EmbeddedModel):
         return self.bias.new_ones(batch, self.cell.num_state_vectors * self.config.width)
 
     def _biases(self) -> Float[Tensor, "V"]:
-        return self.bias if self.log_z is None else self.bias - self.log_z
+        if self.log_z is None:
+            return self.bias
+        return self.bias - self.log_z
 
 
 preset(
-    "negative_sampling", model="nce",
+    "negative_sampling",
+    model="nce",
     fields={"contrast": "negative_sampling", "noise_exponent": 0.0},
     source="Mikolov et al. 2013 (arXiv:1310.4546)",
     summary="Recurrent language model trained by negative sampling with uniform noise.",
-)  # fmt: skip
+)

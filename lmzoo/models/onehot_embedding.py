@@ -21,7 +21,12 @@ from lmzoo.base.search_space import IntRange
 from lmzoo.contract import DecodingState, LanguageModel, Task, model
 
 
-@model("onehot_embedding", family="embedding", document="S3", source="Elman 1990")
+@model(
+    "onehot_embedding",
+    family="embedding",
+    document="S3",
+    source="Elman 1990",
+)
 class OneHotRecurrent(LanguageModel):
     """Tanh RNN on one-hot tokens, with untied input and output weights."""
 
@@ -43,7 +48,8 @@ class OneHotRecurrent(LanguageModel):
         return self.config.width
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        dense = torch.log_softmax(self.write(self._states(tokens[:, :-1])), dim=-1)
+        logits = self.write(self._states(tokens[:, :-1]))
+        dense = torch.log_softmax(logits, dim=-1)
         return dense.gather(-1, tokens[:, 1:, None])[..., 0]
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:

@@ -33,7 +33,9 @@ def drop_features(x: Float[Tensor, "*N B T E"], rate: float) -> Float[Tensor, "*
 
 
 Dropout = Annotated[
-    float, FloatRange(0.0, 0.6), Field(ge=0, lt=1, exclude_if=lambda rate: not rate)
+    float,
+    FloatRange(0.0, 0.6),
+    Field(ge=0, lt=1, exclude_if=lambda rate: not rate),
 ]
 """A dropout rate; 0 is not written into configs, so it leaves no trace in the identity of a run."""
 
@@ -88,9 +90,11 @@ class RecurrentConfig(EmbeddingConfig):
 
 
 @model(
-    "recurrent_lm", family="recurrent", document="S0",
+    "recurrent_lm",
+    family="recurrent",
+    document="S0",
     source="Elman 1990; Hochreiter & Schmidhuber 1997; Mikolov et al. 2010",
-)  # fmt: skip
+)
 class RecurrentLM(StartMixture):
     """Recurrent language model with any cell, emission, normaliser and initial states.
 
@@ -121,7 +125,8 @@ class RecurrentLM(StartMixture):
         for number in range(1, config.num_layers + 1):
             with at_depth(number, config.num_layers):
                 cells.append(CELLS.build(config.cell, config.width, task.length))
-        self.cell, self.upper = cells[0], nn.ModuleList(cells[1:])
+        self.cell = cells[0]
+        self.upper = nn.ModuleList(cells[1:])
         self.emission = EMISSIONS.build(config.emission, config.width, config.norm)
         self.emission.own_tokens(task.vocab)
         self.head = None
@@ -139,11 +144,16 @@ class RecurrentLM(StartMixture):
                 f"start={config.start}: the layers of {self.cell.name} have no common zero; drop it"
             )
         spare = sum(cell.spare_start for cell in self._cells)
-        self.starts = InitialStates(config.starts, starts, spare) if config.starts else None
+        if config.starts:
+            self.starts = InitialStates(config.starts, starts, spare)
+        else:
+            self.starts = None
 
     @property
     def leaks(self) -> str:
-        return "" if self.cell.input_blind else self.config.norm.leak
+        if self.cell.input_blind:
+            return ""
+        return self.config.norm.leak
 
     @property
     def _start_sizes(self) -> list[int]:
@@ -185,20 +195,27 @@ class RecurrentLM(StartMixture):
 
     def outputs_by_start(self, tokens: Tensor, *, drop: bool = False) -> Float[Tensor, "W B t E"]:
         """Return N(h) after each token, from each initial state; after dropout, if `drop`."""
-        c, count, begin = self.config, self._num_starts, self._begin_vectors(len(tokens))
+        c = self.config
+        count = self._num_starts
+        begin = self._begin_vectors(len(tokens))
         into, out = (c.dropout_input, c.dropout_output) if drop else (0.0, 0.0)
         x = self._inputs(tokens)
         if into:
             x = drop_features(x.vectors() if isinstance(x, TokenInputs) else x, into)
         if count > 1:
-            x = x.repeated(count) if isinstance(x, TokenInputs) else x.repeat(count, 1, 1)
+            if isinstance(x, TokenInputs):
+                x = x.repeated(count)
+            else:
+                x = x.repeat(count, 1, 1)
         h = self.cell.scan(x, begin[0])
         for cell, start in zip(self._cells[1:], begin[1:], strict=True):
             if into:  # the initial states share the mask of their sequence
                 h = drop_features(h.unflatten(0, (count, -1)), into).flatten(0, 1)
             h = cell.scan(h, start)
         y = normalise_vectors(h.unflatten(0, (count, -1)), c.norm)
-        return drop_features(y, out) if out else y
+        if out:
+            return drop_features(y, out)
+        return y
 
     def _inputs(self, tokens: Tensor) -> Inputs:
         """Return N(e(s)), per vocabulary entry if there are more positions than entries."""
@@ -215,7 +232,10 @@ class RecurrentLM(StartMixture):
 
     @property
     def _cells(self) -> list[Cell]:
-        return [self.cell, *(cast("Cell", layer) for layer in self.upper)]
+        return [
+            self.cell,
+            *(cast("Cell", layer) for layer in self.upper),
+        ]
 
     @property
     def _num_starts(self) -> int:
@@ -227,7 +247,8 @@ class RecurrentLM(StartMixture):
 
     def _start_vectors(self) -> Float[Tensor, "W S"]:
         if self.starts is None:
-            zero, start = self.cell.zero_start, self.config.start
+            zero = self.cell.zero_start
+            start = self.config.start
             value = {Start.ZEROS: zero, Start.ONES: zero + 1}.get(start, 1.0)
             return self.embedding.weight.new_full((1, sum(self._start_sizes)), value)
         return self.cell.constrain_start(self.starts.vectors)

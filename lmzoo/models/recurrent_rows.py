@@ -89,7 +89,10 @@ _row(
 )  # fmt: skip
 
 _CURVED = {"name": "gated_deltanet", "preconditioned": True}
-_BARE: Fields = {"name": "block", "cuts": ["convolution", "output_gate"]}
+_BARE: Fields = {
+    "name": "block",
+    "cuts": ["convolution", "output_gate"],
+}
 """For cells that have a convolution and an output gate of their own."""
 _LAYERS = [{**_BARE, "inner": cell} for cell in ("gla", "gla", "attention", "gla")]
 

@@ -34,11 +34,12 @@ def encode(
     outputs = []
     for i, projected in enumerate(cell.project(x).unbind(1)):
         h, next_state = cell.step(projected, state)
-        pairs = zip(next_state, state, strict=True)
-        state = tuple(  # a state may be a matrix
-            torch.where((i < lengths).view(-1, *[1] * (new.dim() - 1)), new, old)
-            for new, old in pairs
-        )
+        kept = []
+        for new, old in zip(next_state, state, strict=True):
+            other_axes = [1] * (new.dim() - 1)  # a state may be a matrix
+            is_real = (i < lengths).view(-1, *other_axes)
+            kept.append(torch.where(is_real, new, old))
+        state = tuple(kept)
         outputs.append(h)
     return torch.stack(outputs, dim=1), state
 
@@ -84,7 +85,8 @@ class RecurrentSeq2Seq(FeatureModel):
     conditional: ClassVar[bool] = True
 
     def __init__(self, config: Seq2SeqConfig, task: Task) -> None:
-        width, std = config.width, config.embedding_std
+        width = config.width
+        std = config.embedding_std
         super().__init__(config, task, std)
         self.source_embedding = EmbeddingTable(task.source_vocab, width, std)
         self.encoder = CELLS.build(config.cell, width, task.source_length)
@@ -117,7 +119,8 @@ class RecurrentSeq2Seq(FeatureModel):
 
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
         source, source_lengths = sources
-        state, outputs = self.start(source, source_lengths), []
+        state = self.start(source, source_lengths)
+        outputs = []
         for x in self.embedding(tokens).unbind(1):
             h, state = self.step(x, state)
             outputs.append(h)
@@ -134,9 +137,11 @@ class RecurrentSeq2Seq(FeatureModel):
 
 
 @model(
-    "seq2seq", family="seq2seq", document="S3",
+    "seq2seq",
+    family="seq2seq",
+    document="S3",
     source="Sutskever, Vinyals & Le 2014 (arXiv:1409.3215)",
-)  # fmt: skip
+)
 class Seq2Seq(RecurrentSeq2Seq):
     """Recurrent encoder-decoder that passes the source through one state vector.
 
@@ -167,9 +172,11 @@ class AttentionState(NamedTuple):
 
 
 @model(
-    "seq2seq_dot_attention", family="seq2seq", document="S3",
+    "seq2seq_dot_attention",
+    family="seq2seq",
+    document="S3",
     source="Luong et al. 2015 (arXiv:1508.04025)",
-)  # fmt: skip
+)
 class Seq2SeqDotAttention(RecurrentSeq2Seq):
     """Recurrent encoder-decoder with dot-product attention to the source.
 
@@ -213,11 +220,15 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         width = config.width
-        self.join = nn.Linear(2 * width, width, bias=False) if config.folded else None
+        if config.folded:
+            self.join = nn.Linear(2 * width, width, bias=False)
+        else:
+            self.join = None
         if not config.folded:
             columns = self.decoder.project(torch.zeros(1, 1, width)).shape[-1]
             self.read = nn.Linear(width, columns, bias=False)
-        self.backward_encoder, self.fold = None, None
+        self.backward_encoder = None
+        self.fold = None
         if config.bidirectional:
             self.backward_encoder = CELLS.build(config.cell, width, task.source_length)
             self.fold = nn.Linear(2 * width, width, bias=False)
@@ -225,8 +236,11 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
     @property
     def state_size(self) -> int | None:
         """Size of the decoder's state and output, and of h^enc and mask of the longest source."""
-        size, width = self.decoder.state_size, self.config.width
-        return None if size is None else size + width + self.task.source_length * (width + 1)
+        size = self.decoder.state_size
+        width = self.config.width
+        if size is None:
+            return None
+        return size + width + self.task.source_length * (width + 1)
 
     def start(self, source: Source, source_lengths: Lengths) -> AttentionState:
         mask = length_mask(source_lengths, source.shape[1])
@@ -235,7 +249,12 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
         if self.backward_encoder is None or self.fold is None:
             return AttentionState(h, mask, last_output(h, source_lengths), cell)
         back, cell = encode_backward(self.backward_encoder, x, source_lengths)
-        return AttentionState(self.fold(torch.cat([h, back], dim=-1)), mask, back[:, 0], cell)
+        return AttentionState(
+            self.fold(torch.cat([h, back], dim=-1)),
+            mask,
+            back[:, 0],
+            cell,
+        )
 
     def step(self, x: Tensor, state: AttentionState) -> tuple[Tensor, AttentionState]:
         h_att, _ = self.attend(state)
@@ -257,7 +276,8 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
         self, tokens: Prefix, source: Source, source_lengths: Lengths
     ) -> Float[Tensor, "1 B 1 t S"]:
         """Return the attention weights p to the source tokens, with which s_{t+1} is predicted."""
-        state, weights = self.start(source, source_lengths), []
+        state = self.start(source, source_lengths)
+        weights = []
         for x in self.embedding(tokens).unbind(1):
             weights.append(self.attend(state)[1])
             _, state = self.step(x, state)

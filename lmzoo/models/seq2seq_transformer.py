@@ -42,27 +42,43 @@ class EncoderDecoder(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        width, pre = config.width, config.norm is NormPosition.PRE
+        width = config.width
+        pre = config.norm is NormPosition.PRE
         self.encoder = transformer_layers(config)
         self.decoder: Any = transformer_layers(config, CrossBlock)
-        self.encoder_norm = nn.LayerNorm(width) if pre else None
-        self.decoder_norm = nn.LayerNorm(width) if pre else None
+        if pre:
+            self.encoder_norm = nn.LayerNorm(width)
+        else:
+            self.encoder_norm = None
+        if pre:
+            self.decoder_norm = nn.LayerNorm(width)
+        else:
+            self.decoder_norm = None
 
     def encode(self, x: Float[Tensor, "B S E"], lengths: Lengths) -> Float[Tensor, "B S E"]:
         """Return m. Its vectors at pads are undefined and are not attended to."""
-        mask = length_mask(lengths, x.shape[1])[:, None].expand(-1, x.shape[1], -1)
+        real = length_mask(lengths, x.shape[1])
+        mask = real[:, None].expand(-1, x.shape[1], -1)
         for block in self.encoder:
             x = block(x, mask=mask)
-        return x if self.encoder_norm is None else self.encoder_norm(x)
+        if self.encoder_norm is None:
+            return x
+        return self.encoder_norm(x)
 
     def decode(
-        self, u: Float[Tensor, "B t E"], memory: Float[Tensor, "B S E"], lengths: Lengths
+        self,
+        u: Float[Tensor, "B t E"],
+        memory: Float[Tensor, "B S E"],
+        lengths: Lengths,
     ) -> Float[Tensor, "B t E"]:
         """Return y of every position; `lengths` are the lengths of the memory."""
-        mask = length_mask(lengths, memory.shape[1])[:, None].expand(-1, u.shape[1], -1)
+        real = length_mask(lengths, memory.shape[1])
+        mask = real[:, None].expand(-1, u.shape[1], -1)
         for block in self.decoder:
             u = block(u, memory, mask)
-        return u if self.decoder_norm is None else self.decoder_norm(u)
+        if self.decoder_norm is None:
+            return u
+        return self.decoder_norm(u)
 
     def begin(self, memory: Float[Tensor, "B S E"], lengths: Lengths) -> TransformerState:
         """Return the decoding state before the first position."""
@@ -78,14 +94,18 @@ class EncoderDecoder(nn.Module):
         for block, source, before in zip(self.decoder, state.source, state.target, strict=True):
             u, after = block.advance_over(source, u, before, state.mask)
             target.append(after)
-        y = u if self.decoder_norm is None else self.decoder_norm(u)
+        y = u
+        if self.decoder_norm is not None:
+            y = self.decoder_norm(u)
         return y, state._replace(target=tuple(target))
 
 
 @model(
-    "transformer_encdec", family="seq2seq", document="S3",
+    "transformer_encdec",
+    family="seq2seq",
+    document="S3",
     source="Vaswani et al. 2017 (arXiv:1706.03762)",
-)  # fmt: skip
+)
 class TransformerEncoderDecoder(FeatureModel):
     """Transformer encoder-decoder with cross-attention.
 
@@ -104,7 +124,8 @@ class TransformerEncoderDecoder(FeatureModel):
 
     def __init__(self, config: TransformerConfig, task: Task) -> None:
         super().__init__(config, task)
-        width, positions = config.width, config.positions
+        width = config.width
+        positions = config.positions
         self.source_embedding = EmbeddingTable(task.source_vocab, width, None)
         self.source_place = PositionalEncoding(positions, width, task.source_length, None)
         self.place = PositionalEncoding(positions, width, task.length, None)
@@ -131,7 +152,10 @@ class TransformerEncoderDecoder(FeatureModel):
         position, body_state = state
         u = self.dropout(self.place(self.embedding(token)[:, None], position))
         y, body_state = self.body.advance(u, body_state)
-        return self.emission.dense(y[:, 0], self.embedding.weight), (position + 1, body_state)
+        return self.emission.dense(y[:, 0], self.embedding.weight), (
+            position + 1,
+            body_state,
+        )
 
     def _encode(self, source: Source, lengths: Lengths) -> Float[Tensor, "B S E"]:
         x = self.dropout(self.source_place(self.source_embedding(source)))

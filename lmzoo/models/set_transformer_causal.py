@@ -71,16 +71,19 @@ class InducedAttention(nn.Module):
 
     def prefix_summaries(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T m E"]:
         """Return I_t, the m summaries of x_0..x_t, for every t."""
-        t, count = x.shape[1], len(self.points.vectors)
+        t = x.shape[1]
+        count = len(self.points.vectors)
         points = self.points.vectors.repeat(t, 1).expand(len(x), -1, -1)
         mask = causal_mask(t, x.device).repeat_interleave(count, dim=0)
         return self.gather(points, x, mask).unflatten(1, (t, count))
 
 
 @model(
-    "set_transformer_causal", family="attention", document="S1",
+    "set_transformer_causal",
+    family="attention",
+    document="S1",
     source="Lee et al. 2019 (arXiv:1810.00825); S1",
-)  # fmt: skip
+)
 class SetTransformerCausal(AttentionModel):
     """Causal Set Transformer: inducing points summarise every prefix.
 
@@ -107,11 +110,17 @@ class SetTransformerCausal(AttentionModel):
     def encode(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
         mask = causal_mask(x.shape[1], x.device)
         for block in self.blocks:
-            x = block(x) if self.config.points else block(x, mask=mask)
+            if self.config.points:
+                x = block(x)
+            else:
+                x = block(x, mask=mask)
         return x
 
     def next_feature(
-        self, x: Float[Tensor, "B 1 E"], position: int, cache: LayerCaches | None
+        self,
+        x: Float[Tensor, "B 1 E"],
+        position: int,
+        cache: LayerCaches | None,
     ) -> tuple[Float[Tensor, "B 1 E"], LayerCaches]:
         new = list[KeysAndValues]()
         for number, block in enumerate(self.blocks):
@@ -123,5 +132,11 @@ class SetTransformerCausal(AttentionModel):
     def _block(self) -> nn.Module:
         c = self.config
         if c.points:
-            return InducedAttention(c.width, c.points, c.attention, dropout=c.dropout, std=c.spread)
+            return InducedAttention(
+                c.width,
+                c.points,
+                c.attention,
+                dropout=c.dropout,
+                std=c.spread,
+            )
         return AttentionBlock(c.width, c.attention, dropout=c.dropout, std=c.spread)

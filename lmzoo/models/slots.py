@@ -38,7 +38,8 @@ def lag_pointer(
 ) -> Float[Tensor, "*B S S"]:
     """Return p(j | t) = softmax_{j<t}( lags[t, j] + scores[j] ); the last axis is the source."""
     visible = causal_mask(scores.shape[-1], scores.device)  # [target, source]
-    return (lags + scores[..., None, :]).masked_fill(~visible, -torch.inf).softmax(-1)
+    logits = lags + scores[..., None, :]
+    return logits.masked_fill(~visible, -torch.inf).softmax(-1)
 
 
 def unused_lags(sources: int) -> int:
@@ -67,12 +68,16 @@ def chained_pointers(
         pointers = [first[:, low:high, :high]]
         for score in scores:
             pointers.append(_chain_step(pointers[-1], score[:, :high, :high], low))
-        blocks.append(nn.functional.pad(torch.stack(pointers, dim=1), (0, sources - high)))
+        # The targets of this block see no source from `high` on.
+        block = torch.stack(pointers, dim=1)
+        blocks.append(nn.functional.pad(block, (0, sources - high)))
     return torch.cat(blocks, dim=2)
 
 
 def _chain_step(
-    pointer: Float[Tensor, "B b S"], score: Float[Tensor, "B S S"], low: int
+    pointer: Float[Tensor, "B b S"],
+    score: Float[Tensor, "B S S"],
+    low: int,
 ) -> Float[Tensor, "B b S"]:
     """Move the pointers of a block's targets once; the last target sees all S sources."""
     in_block = score[:, :, low:]
@@ -129,7 +134,10 @@ class SlotModel(EmbeddedModel):
         super().__init__(config, task)
         self.components = Components(config.components, config.width, config.norm, scaled=True)
         self.gate = nn.Linear(gate_width, config.components)
-        self.set_drawn(task.length, lags=(config.slots, task.length - 1, task.length - 1))
+        self.set_drawn(
+            task.length,
+            lags=(config.slots, task.length - 1, task.length - 1),
+        )
         self.appeal = nn.Linear(config.width, appeals, bias=False)
 
     @abstractmethod
@@ -170,7 +178,13 @@ class SlotModel(EmbeddedModel):
         return normalise_vectors(self.embedding(sources), self.config.norm)
 
 
-@model("slot_ngram", aliases=("DLM30",), family="slot", document="S0", source="S0")
+@model(
+    "slot_ngram",
+    aliases=("DLM30",),
+    family="slot",
+    document="S0",
+    source="S0",
+)
 class SlotNgram(SlotModel):
     """N-gram model with M independent soft pointers to earlier tokens, mixture emission.
 
@@ -184,7 +198,12 @@ class SlotNgram(SlotModel):
     """
 
     def __init__(self, config: SlotConfig, task: Task) -> None:
-        super().__init__(config, task, config.slots * config.width, appeals=config.slots)
+        super().__init__(
+            config,
+            task,
+            config.slots * config.width,
+            appeals=config.slots,
+        )
 
     @property
     def unused(self) -> int:
@@ -197,7 +216,8 @@ class SlotNgram(SlotModel):
 
     def prior(self) -> Float[Tensor, "N S S"]:
         """Return log softmax_{j<t} Λ_n[t, j], the pointers without token scores."""
-        return lag_pointer(self.lags, self.lags.new_zeros(self.lags.shape[:2])).log().mT
+        no_scores = self.lags.new_zeros(self.lags.shape[:2])
+        return lag_pointer(self.lags, no_scores).log().mT
 
 
 Affinity = StrEnum("Affinity", "KEY EMISSION")
@@ -206,7 +226,13 @@ Reader = StrEnum("Reader", "CONCAT LSTM")
 """How the slot values are combined into one vector."""
 
 
-@model("chain_slot_ngram", aliases=("DLM31", "DLM32"), family="slot", document="S0", source="S0")
+@model(
+    "chain_slot_ngram",
+    aliases=("DLM31", "DLM32"),
+    family="slot",
+    document="S0",
+    source="S0",
+)
 class ChainSlotNgram(SlotModel):
     """N-gram model with a Markov chain of soft pointers to earlier tokens.
 
@@ -237,13 +263,25 @@ class ChainSlotNgram(SlotModel):
         reader: Reader = Reader.CONCAT
 
     def __init__(self, config: Config, task: Task) -> None:
-        width, has_lstm = config.width, config.reader is Reader.LSTM
-        super().__init__(config, task, width if has_lstm else config.slots * width, appeals=1)
+        width = config.width
+        has_lstm = config.reader is Reader.LSTM
+        super().__init__(
+            config,
+            task,
+            width if has_lstm else config.slots * width,
+            appeals=1,
+        )
         self.moves = nn.Linear(width, (config.slots - 1) * width)
         """M_2..M_M, stacked along the output axis."""
         emits = config.affinity is Affinity.EMISSION
-        self.affinity = nn.Linear(width, config.components) if emits else None
-        self.reader = LSTM(LSTM.Config(), width, config.slots) if has_lstm else None
+        if emits:
+            self.affinity = nn.Linear(width, config.components)
+        else:
+            self.affinity = None
+        if has_lstm:
+            self.reader = LSTM(LSTM.Config(), width, config.slots)
+        else:
+            self.reader = None
 
     @property
     def unused(self) -> int:
@@ -256,10 +294,16 @@ class ChainSlotNgram(SlotModel):
         first = lag_pointer(lags[0], self.appeal(vectors)[..., 0])
         moved = self.moves(vectors).unflatten(-1, (-1, self.config.width))
         moved = normalise_vectors(moved, self.config.norm).movedim(2, 0)
-        return chained_pointers(first, self._affinities(moved, tokens, vectors) + lags[1:, None])
+        return chained_pointers(
+            first,
+            self._affinities(moved, tokens, vectors) + lags[1:, None],
+        )
 
     def _affinities(
-        self, moved: Float[Tensor, "N B S E"], tokens: Tensor, vectors: Float[Tensor, "B S E"]
+        self,
+        moved: Float[Tensor, "N B S E"],
+        tokens: Tensor,
+        vectors: Float[Tensor, "B S E"],
     ) -> Float[Tensor, "N B S S"]:
         """Return affinity_n(i, j) of every move n, from N(M_n ê_i)."""
         if self.affinity is None:
@@ -272,12 +316,14 @@ class ChainSlotNgram(SlotModel):
             return super().read(slots)
         by_target = slots.transpose(1, 2)
         x = by_target.flatten(0, 1)
-        h = self.reader.scan(x, x.new_ones(len(x), 2 * self.config.width))[:, -1]
+        start = x.new_ones(len(x), 2 * self.config.width)
+        h = self.reader.scan(x, start)[:, -1]
         return normalise_vectors(h.unflatten(0, by_target.shape[:2]), self.config.norm)
 
     def prior(self) -> Float[Tensor, "S S"]:
         """Return log softmax_{j<t} Λ_1[t, j], the first pointer without token scores."""
-        return lag_pointer(self.lags[0], self.lags.new_zeros(len(self.lags[0]))).log().mT
+        lags = self.lags[0]
+        return lag_pointer(lags, lags.new_zeros(len(lags))).log().mT
 
 
 for _name, _alias, _fields, _summary in (
@@ -295,5 +341,9 @@ for _name, _alias, _fields, _summary in (
     ),
 ):  # fmt: skip
     preset(
-        _name, model="chain_slot_ngram", fields=_fields, aliases=(_alias,), summary=_summary,
-    )  # fmt: skip
+        _name,
+        model="chain_slot_ngram",
+        fields=_fields,
+        aliases=(_alias,),
+        summary=_summary,
+    )

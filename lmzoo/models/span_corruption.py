@@ -42,7 +42,10 @@ Ids = Int[Tensor, "B N"]
 def sample_spans(u: Float[Tensor, "*N t"], density: float, mean: float) -> Bool[Tensor, "*N t"]:
     """Return m of positions 1..t, drawn with the uniform numbers u."""
     first = u[..., 0] < density
-    return torch.stack([first, *_continue_chain(first, u[..., 1:], density, mean)], dim=-1)
+    return torch.stack(
+        [first, *_continue_chain(first, u[..., 1:], density, mean)],
+        dim=-1,
+    )
 
 
 def sample_spans_around(
@@ -59,10 +62,14 @@ def sample_spans_around(
 
 
 def _continue_chain(
-    masked: Bool[Tensor, "*N"], u: Float[Tensor, "*N k"], density: float, mean: float
+    masked: Bool[Tensor, "*N"],
+    u: Float[Tensor, "*N k"],
+    density: float,
+    mean: float,
 ) -> list[Bool[Tensor, "*N"]]:
     """Return the k states of the chain after the state `masked`."""
-    p_begin, p_stay = density / (mean * (1 - density)), 1 - 1 / mean
+    p_begin = density / (mean * (1 - density))
+    p_stay = 1 - 1 / mean
     states = []
     for draw in u.unbind(-1):
         masked = draw < torch.where(masked, p_stay, p_begin)
@@ -80,7 +87,9 @@ def corrupt(tokens: Tokens, lengths: Lengths, masked: Mask, vocab: int) -> tuple
     first = span_starts(masked)
     kept = (first | ~masked) & length_mask(lengths, tokens.shape[1])
     ids = torch.where(first, vocab + first.cumsum(1) - 1, tokens)
-    return _scatter(ids, kept, kept.cumsum(1) - 1, tokens.shape[1]), kept.sum(1)
+    place = kept.cumsum(1) - 1
+    source = _scatter(ids, kept, place, tokens.shape[1])
+    return source, kept.sum(1)
 
 
 def span_targets(tokens: Tokens, masked: Mask, vocab: int) -> tuple[Ids, Int[Tensor, "B T"]]:
@@ -88,7 +97,10 @@ def span_targets(tokens: Tokens, masked: Mask, vocab: int) -> tuple[Ids, Int[Ten
     first = span_starts(masked)
     position = (masked.long() + first.long()).cumsum(1) - 1
     most = tokens.shape[1] + tokens.shape[1] // 2  # all hidden, or every second
-    count = most if needs_fixed_shapes(tokens) else max(2, int(position.max()) + 1)
+    if needs_fixed_shapes(tokens):
+        count = most
+    else:
+        count = max(2, int(position.max()) + 1)
     spans = _scatter(tokens, masked, position, count)
     sentinels = _scatter(vocab + first.cumsum(1) - 1, first, position - 1, count)
     return spans + sentinels, position
@@ -103,9 +115,11 @@ def _scatter(
 
 
 @model(
-    "span_corruption", family="objective", document="S3",
+    "span_corruption",
+    family="objective",
+    document="S3",
     source="Raffel et al. 2020 (arXiv:1910.10683)",
-)  # fmt: skip
+)
 class SpanCorruption(LanguageModel):
     """Transformer encoder-decoder that predicts hidden spans (T5).
 
@@ -155,13 +169,18 @@ class SpanCorruption(LanguageModel):
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         self.require_length(tokens.shape[1])
-        c, weight, count = self.config, self.embedding.weight, tokens.shape[1] - 1
+        c = self.config
+        weight = self.embedding.weight
+        count = tokens.shape[1] - 1
         if self.training:
             u = fresh_uniforms((len(tokens), count), weight)
             masked = self._span_mask(sample_spans(u, c.density, c.span), lengths)
             return self.score_hidden(tokens, lengths, masked) / c.density
         # Always draw for the longest sequence, so that padding does not change the draws.
-        u = shared_uniforms((c.samples, self.task.length - 1, self.task.length - 1), weight)
+        u = shared_uniforms(
+            (c.samples, self.task.length - 1, self.task.length - 1),
+            weight,
+        )
         scores = []
         for at in range(count):
             samples = [

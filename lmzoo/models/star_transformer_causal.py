@@ -32,7 +32,10 @@ class Update(nn.Module):
     def __init__(self, config: AttentionConfig) -> None:
         super().__init__()
         self.attention = Attention(
-            config.attention, config.width, dropout=config.dropout, std=config.spread
+            config.attention,
+            config.width,
+            dropout=config.dropout,
+            std=config.spread,
         )
         self.norm = nn.LayerNorm(config.width)
 
@@ -57,9 +60,11 @@ class StarCache(NamedTuple):
 
 
 @model(
-    "star_transformer_causal", family="attention", document="S1",
+    "star_transformer_causal",
+    family="attention",
+    document="S1",
     source="Guo et al. 2019 (arXiv:1902.09113); S1",
-)  # fmt: skip
+)
 class StarTransformerCausal(AttentionModel):
     """Causal Star-Transformer: left neighbours and one relay per prefix."""
 
@@ -72,7 +77,9 @@ class StarTransformerCausal(AttentionModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        relays = config.layers - 1 if config.relay else 0
+        relays = 0
+        if config.relay:
+            relays = config.layers - 1
         self.satellites = nn.ModuleList(Update(config) for _ in range(config.layers))
         self.relays = nn.ModuleList(Update(config) for _ in range(relays))
 
@@ -80,33 +87,60 @@ class StarTransformerCausal(AttentionModel):
         count = x.shape[1]
         position = torch.arange(count, device=x.device)
         h = x
-        r = (single(x).cumsum(1) / (position + 1)[:, None]).to(x.dtype)
-        itself, prefix = position[:, None] == position, causal_mask(count, x.device)
+        # The relay of a prefix starts from the mean of its tokens; half precision would lose count.
+        total = single(x).cumsum(1)
+        r = (total / (position + 1)[:, None]).to(x.dtype)
+        itself = position[:, None] == position
+        prefix = causal_mask(count, x.device)
         for layer, satellite in enumerate(self.satellites):
             left = nn.functional.pad(h[:, :-1], (0, 0, 1, 0))
-            context = [left, h, x, r] if self.config.relay else [left, h, x]
+            if self.config.relay:
+                context = [left, h, x, r]
+            else:
+                context = [left, h, x]
             # The first token has no left neighbour.
-            mask = position[:, None, None] + torch.arange(len(context), device=x.device) > 0
-            h = satellite(h[:, :, None], torch.stack(context, dim=2), mask)[:, :, 0]
+            number = torch.arange(len(context), device=x.device)
+            mask = position[:, None, None] + number > 0
+            memory = torch.stack(context, dim=2)
+            h = satellite(h[:, :, None], memory, mask)[:, :, 0]
             if layer < len(self.relays):
                 mask = torch.cat([itself, prefix], dim=1)
                 r = self.relays[layer](r, torch.cat([r, h], dim=1), mask)
         return h
 
     def next_feature(
-        self, x: Float[Tensor, "B 1 E"], position: int, cache: StarCache | None
+        self,
+        x: Float[Tensor, "B 1 E"],
+        position: int,
+        cache: StarCache | None,
     ) -> tuple[Float[Tensor, "B 1 E"], StarCache]:
-        total = single(x) if cache is None else cache.total + x
+        if cache is None:
+            total = single(x)
+        else:
+            total = cache.total + x
         r = (total / (position + 1)).to(x.dtype)
-        h, left, satellites = x, [], []
+        h = x
+        left = []
+        satellites = []
         for layer, satellite in enumerate(self.satellites):
-            context = [] if cache is None else [cache.left[layer]]
-            context += [h, x, r] if self.config.relay else [h, x]
+            if cache is None:
+                context = []
+            else:
+                context = [cache.left[layer]]
+            if self.config.relay:
+                context += [h, x, r]
+            else:
+                context += [h, x]
             left.append(h)
             h = satellite(h, torch.cat(context, dim=1))
             if layer < len(self.relays):
                 relay = cast("Update", self.relays[layer])
-                earlier = None if cache is None else cache.satellites[layer]
+                earlier = None
+                if cache is not None:
+                    earlier = cache.satellites[layer]
                 satellites.append(relay.attention.keys_and_values(h, earlier))
-                r = relay(r, relay.attention.keys_and_values(r, satellites[-1]))
+                r = relay(
+                    r,
+                    relay.attention.keys_and_values(r, satellites[-1]),
+                )
         return h, StarCache(total, tuple(left), tuple(satellites))

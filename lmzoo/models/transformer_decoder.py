@@ -19,9 +19,11 @@ from lmzoo.models.attention_model import AttentionConfig, AttentionModel, transf
 
 
 @model(
-    "transformer_decoder", family="attention", document="S3",
+    "transformer_decoder",
+    family="attention",
+    document="S3",
     source="Vaswani et al. 2017 (arXiv:1706.03762)",
-)  # fmt: skip
+)
 class TransformerDecoder(AttentionModel):
     """Original Transformer decoder: post-LN, sinusoidal positions, tied softmax.
 
@@ -52,23 +54,35 @@ class TransformerDecoder(AttentionModel):
         super().__init__(config, task)
         residual = config.spread and config.spread / (2 * config.layers) ** 0.5
         self.blocks: Any = transformer_layers(config, std=config.spread, output_std=residual)
-        self.final_norm = nn.LayerNorm(config.width) if config.norm is NormPosition.PRE else None
+        if config.norm is NormPosition.PRE:
+            self.final_norm = nn.LayerNorm(config.width)
+        else:
+            self.final_norm = None
 
     def encode(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
         mask = self._mask(x)
         for block in self.blocks:
             x = block(x, mask=mask)
-        return x if self.final_norm is None else self.final_norm(x)
+        if self.final_norm is None:
+            return x
+        return self.final_norm(x)
 
     def next_feature(
-        self, x: Float[Tensor, "B 1 E"], position: int, cache: LayerCaches | None
+        self,
+        x: Float[Tensor, "B 1 E"],
+        position: int,
+        cache: LayerCaches | None,
     ) -> tuple[Float[Tensor, "B 1 E"], LayerCaches]:
-        window, new = self.config.window, list[KeysAndValues]()
+        window = self.config.window
+        new = list[KeysAndValues]()
         for number, block in enumerate(self.blocks):
             x, kept = block.advance(x, None if cache is None else cache[number])
             if window:  # the next position reads the last window − 1 of these
                 first = max(0, kept[0].shape[-2] - window + 1)
-                kept = (kept[0][..., first:, :], kept[1][..., first:, :])
+                kept = (
+                    kept[0][..., first:, :],
+                    kept[1][..., first:, :],
+                )
             new.append(kept)
         return x if self.final_norm is None else self.final_norm(x), tuple(new)
 
@@ -82,7 +96,8 @@ class TransformerDecoder(AttentionModel):
 
     def attention_maps(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "layers B heads t t"]:
         """Return the attention weights α of token i to token j, by layer and head."""
-        x, maps = self._inputs(tokens), []
+        x = self._inputs(tokens)
+        maps = []
         mask = self._mask(x)
         for block in self.blocks:
             maps.append(block.weights(x, mask))
@@ -94,7 +109,12 @@ class TransformerDecoder(AttentionModel):
 
 
 _PRE: Mapping[str, Any] = {"norm": "pre"}
-_GPT: Mapping[str, Any] = {**_PRE, "positions": "learned", "activation": "gelu", "spread": 0.02}
+_GPT: Mapping[str, Any] = {
+    **_PRE,
+    "positions": "learned",
+    "activation": "gelu",
+    "spread": 0.02,
+}
 for _name, _document, _fields, _summary, _source, *_aliases in (
     ("gpt", "S0, S3", {**_GPT, "tied": False}, "Minimal GPT: pre-LN decoder with an untied head.",
      "Radford et al. 2019; Karpathy 2020 (minGPT); S0", "DLM40"),
@@ -113,7 +133,11 @@ for _name, _document, _fields, _summary, _source, *_aliases in (
      "Child et al. 2019 (arXiv:1904.10509)"),
 ):  # fmt: skip
     preset(
-        _name, model="transformer_decoder", fields=_fields,
-        aliases=tuple(_aliases), document=_document, source=_source,
+        _name,
+        model="transformer_decoder",
+        fields=_fields,
+        aliases=tuple(_aliases),
+        document=_document,
+        source=_source,
         summary=_summary,
-    )  # fmt: skip
+    )

@@ -90,7 +90,11 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         return scores.mean(0) - share_over_tokens(self.kl(h), lengths)
 
     def reconstruction(
-        self, tokens: Tokens, lengths: Lengths, z: Float[Tensor, "S B Z"], h: Float[Tensor, "B E"]
+        self,
+        tokens: Tokens,
+        lengths: Lengths,
+        z: Float[Tensor, "S B Z"],
+        h: Float[Tensor, "B E"],
     ) -> Float[Tensor, "S B T-1"]:
         """Return log P(s_t | s_<t, z). A subclass may add a zero term with a gradient."""
         return self.decode(tokens, z)
@@ -101,10 +105,16 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         return not self.leaks
 
     def outputs_by_start(self, tokens: Tensor) -> Tensor:
-        return self.outputs(tokens, self._prior_draws()[:, None].expand(-1, len(tokens), -1))
+        return self.outputs(
+            tokens,
+            self._prior_draws()[:, None].expand(-1, len(tokens), -1),
+        )
 
     def begin_samples(
-        self, batch: int, *sources: Tensor, generator: torch.Generator | None = None
+        self,
+        batch: int,
+        *sources: Tensor,
+        generator: torch.Generator | None = None,
     ) -> DecodingState:
         if self.config.norm is Norm.TIME_STD:
             return super().begin_samples(batch, *sources)
@@ -113,7 +123,11 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         return MixtureState(stack.begin(self._cells, start[:, None]), None, None, None)
 
     def iw_bound(
-        self, tokens: Tokens, lengths: Lengths, z: Float[Tensor, "S B Z"], h: Float[Tensor, "B E"]
+        self,
+        tokens: Tokens,
+        lengths: Lengths,
+        z: Float[Tensor, "S B Z"],
+        h: Float[Tensor, "B E"],
     ) -> Float[Tensor, "B"]:
         """Return the importance-weighted bound on each sequence's log P, from draws z of q."""
         scores = self.decode(tokens, z) * scored_mask(tokens, lengths)[:, 1:]

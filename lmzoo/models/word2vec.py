@@ -50,7 +50,8 @@ class Windows:
 
     def inner_products(self) -> Float[Tensor, "B N C"]:
         """Return c_x · w_y of every pair."""
-        return (self.c[self.contexts] @ self.w[self.words][..., None])[..., 0]
+        word = self.w[self.words][..., None]
+        return (self.c[self.contexts] @ word)[..., 0]
 
 
 class WordVectors(LanguageModel):
@@ -123,8 +124,11 @@ class WordVectors(LanguageModel):
         real = length_mask(lengths, tokens.shape[1])
 
         def neighbours(x: Tensor) -> Tensor:
-            x = pad(x, (k, k)).unfold(1, 2 * k + 1, 1)[:, 1:]
-            return torch.cat([x[..., :k], x[..., k + 1 :]], dim=-1)
+            window = pad(x, (k, k)).unfold(1, 2 * k + 1, 1)
+            window = window[:, 1:]  # `<start>` is no centre
+            before = window[..., :k]
+            after = window[..., k + 1 :]
+            return torch.cat([before, after], dim=-1)
 
         return Windows(
             words=tokens[:, 1:],
@@ -137,8 +141,10 @@ class WordVectors(LanguageModel):
     def _penalised_positive_term(self, windows: Windows) -> Float[Tensor, "B N"]:
         if not self.config.l2:
             return self.positive_term(windows)
-        w, c = windows.w.square().sum(-1), windows.c.square().sum(-1)
-        squares = (w[windows.words][..., None] + c[windows.contexts]) * windows.mask
+        w = windows.w.square().sum(-1)
+        c = windows.c.square().sum(-1)
+        pairs = w[windows.words][..., None] + c[windows.contexts]
+        squares = pairs * windows.mask
         return self.positive_term(windows) - self.config.l2 / 2 * squares.sum(-1)
 
     def _clip_norms(self, table: EmbeddingTable) -> Embeddings:
@@ -151,7 +157,10 @@ class WordVectors(LanguageModel):
 
 
 def expected_log_rejection(
-    ids: Int[Tensor, "*N"], table: Embeddings, others: Embeddings, q: Float[Tensor, "V"]
+    ids: Int[Tensor, "*N"],
+    table: Embeddings,
+    others: Embeddings,
+    q: Float[Tensor, "V"],
 ) -> Float[Tensor, "*N"]:
     """Return Σ_v q_v log σ(−table_i · others_v) for each i of `ids`, computed per distinct i."""
     distinct, index = ids.unique(return_inverse=True)
@@ -159,9 +168,11 @@ def expected_log_rejection(
 
 
 @model(
-    "word2vec_skipgram", family="embedding", document="S3",
+    "word2vec_skipgram",
+    family="embedding",
+    document="S3",
     source="Mikolov et al. 2013 (arXiv:1310.4546)",
-)  # fmt: skip
+)
 class SkipGram(WordVectors):
     """word2vec skip-gram with negative sampling.
 
@@ -183,7 +194,8 @@ class SkipGram(WordVectors):
 
     def sampled_noise_term(self, windows: Windows) -> Tensor:
         drawn = self.noise.draw((*windows.contexts.shape, self.config.negatives))
-        scores = (windows.c[drawn] @ windows.w[windows.words][:, :, None, :, None])[..., 0]
+        word = windows.w[windows.words][:, :, None, :, None]
+        scores = (windows.c[drawn] @ word)[..., 0]
         return (logsigmoid(-scores).sum(-1) * windows.mask).sum(-1)
 
     def expected_noise_term(self, windows: Windows, q: Tensor) -> Tensor:
@@ -192,9 +204,11 @@ class SkipGram(WordVectors):
 
 
 @model(
-    "word2vec_cbow", family="embedding", document="S3",
+    "word2vec_cbow",
+    family="embedding",
+    document="S3",
     source="Mikolov et al. 2013 (arXiv:1301.3781)",
-)  # fmt: skip
+)
 class ContinuousBagOfWords(WordVectors):
     """word2vec CBOW with negative sampling.
 
@@ -218,23 +232,29 @@ class ContinuousBagOfWords(WordVectors):
         return scored_mask(tokens, lengths)
 
     def pool_contexts(self, contexts: Tensor) -> Tensor:
-        return contexts.mean(-2) if self.config.mean else super().pool_contexts(contexts)
+        if self.config.mean:
+            return contexts.mean(-2)
+        return super().pool_contexts(contexts)
 
     def positive_term(self, windows: Windows) -> Tensor:
         if not self.config.mean:
             return super().positive_term(windows)
-        return logsigmoid((_means(windows) * windows.w[windows.words]).sum(-1))
+        products = _means(windows) * windows.w[windows.words]
+        return logsigmoid(products.sum(-1))
 
     def sampled_noise_term(self, windows: Windows) -> Tensor:
-        drawn = windows.w[self.noise.draw((*windows.words.shape, self.config.negatives))]
+        words = self.noise.draw((*windows.words.shape, self.config.negatives))
+        drawn = windows.w[words]
         if self.config.mean:
-            return logsigmoid(-(drawn @ _means(windows)[..., None])[..., 0]).sum(-1)
+            scores = (drawn @ _means(windows)[..., None])[..., 0]
+            return logsigmoid(-scores).sum(-1)
         scores = windows.c[windows.contexts] @ drawn.mT
         return (logsigmoid(-scores).sum(-1) * windows.mask).sum(-1)
 
     def expected_noise_term(self, windows: Windows, q: Tensor) -> Tensor:
         if self.config.mean:
-            return self.config.negatives * (logsigmoid(-(_means(windows) @ windows.w.T)) @ q)
+            scores = _means(windows) @ windows.w.T
+            return self.config.negatives * (logsigmoid(-scores) @ q)
         expected = expected_log_rejection(windows.contexts, windows.c, windows.w, q)
         return self.config.negatives * (expected * windows.mask).sum(-1)
 

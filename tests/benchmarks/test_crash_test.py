@@ -3,7 +3,6 @@
 import importlib
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -16,41 +15,6 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.crash_test import decisions, judges, measures, page, population, series
 from benchmarks.crash_test import trainings as store
-
-
-def test_packs_have_every_training_once_and_tune_first():
-    studies = population.studies()
-    packs = population.packs(studies, 128)
-    members = [(pack.study, *member) for pack in packs for member in pack.members]
-    assert len(set(members)) == len(members) > 200_000
-    assert max(len(pack.members) for pack in packs) == 128
-    first = {}
-    for pack in packs:
-        first.setdefault(pack.study, pack.members[0][0])
-    assert set(first) == set(range(len(studies)))
-    assert set(first.values()) <= set(population.TUNE)
-    assert population.studies() == studies
-
-
-def test_a_pack_is_trained_and_not_again(tmp_path):
-    train = importlib.import_module("benchmarks.crash_test.train")
-    study = next(i for i, s in enumerate(population.studies()) if s.name == "tanh, recall, 0")
-    options = SimpleNamespace(seed=0, device="cpu", data_dir=None)
-    trainer = train.PackTrainer(options)
-    pack = population.Pack(study, (), (("base", 0), ("renamed", 0), ("lr*2", 0)))
-    line = trainer.train(pack, 0.01)
-    curves = line["valid"]
-    assert [len(curve) for curve in curves] == [6, 6, 6]
-    assert curves[0] == pytest.approx(curves[1], abs=1e-5)  # the same function in other words
-    assert curves[0][-1] != pytest.approx(curves[2][-1], abs=1e-3)
-    assert curves[0][-1] < curves[0][0]
-
-    options.out, options.members, options.studies = tmp_path, 3, 100
-    run = train.Run(options)
-    run._write(line)
-    again = train.Run(options)
-    assert again.done == {(line["study"], name, 0) for name in ("base", "renamed", "lr*2")}
-    assert next(iter(train.read_lines(tmp_path)))["seed"] == [0, 0, 0]
 
 
 def trainings(studies: int, seed: int = 0) -> pl.DataFrame:
@@ -134,15 +98,6 @@ def test_rules_are_those_of_scipy():
         assert paired == (same["paired t"].decide(case).word != 0)
 
 
-def test_our_stochastic_order_is_that_of_deepsig():
-    deepsig = pytest.importorskip("deepsig")
-    random = np.random.default_rng(0)
-    for shift in (0.0, 0.5, 1.5):
-        a, b = random.normal(size=12), random.normal(shift, size=12)
-        theirs = deepsig.aso(-a, -b, num_bootstrap_iterations=200, show_progress=False, seed=0)
-        assert judges.violation(a, b) == pytest.approx(theirs, abs=0.1)
-
-
 def test_a_series_of_no_ops_keeps_nothing_true(monkeypatch):
     monkeypatch.setattr(series, "LENGTH", 10)
     (pool,) = decisions.pools(trainings(1))
@@ -152,12 +107,6 @@ def test_a_series_of_no_ops_keeps_nothing_true(monkeypatch):
     assert nulls["keep if lower"].change == 0
     assert nulls["paired t"].seeds == 11 * judges.BUDGET
     assert {one.share for one in found} == {-1.0, *series.SHARES}
-
-
-def test_the_page_gets_its_tables():
-    text = page.fill("a\n<!-- crash: x -->\nold\n<!-- end -->\nb", {"x": "new", "y": "more"})
-    assert "old" not in text
-    assert text.index("new") < text.index("b") < text.index("more")
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ def as_torch(ours: Attention) -> nn.MultiheadAttention:
 
 @pytest.mark.parametrize("heads", [1, 2, 4])
 @pytest.mark.parametrize("masked", [False, True])
-def test_it_equals_torchs_module_with_the_same_weights(heads: int, *, masked: bool) -> None:
+def test_it_equals_torchs_module_with_the_same_weights(heads, masked):
     ours = attention(heads=heads)
     x, memory = inputs(3, T, E), inputs(3, T, E, seed=2)
     mask = causal_mask(T) if masked else None
@@ -63,9 +63,7 @@ def rescale(ours: Attention, part: str, factor: float) -> Attention:
         ("both", "query", False), ("both", "key", False),
     ],
 )  # fmt: skip
-def test_the_norm_of_a_normalised_vector_has_no_effect(
-    normed: str, part: str, *, changes: bool
-) -> None:
+def test_the_norm_of_a_normalised_vector_has_no_effect(normed, part, changes):
     x, memory = inputs(3, T, E), inputs(3, T, E, seed=2)
     before = attention(normed=normed)(x, memory)
     after = rescale(attention(normed=normed), part, 7.0)(x, memory)
@@ -74,7 +72,7 @@ def test_the_norm_of_a_normalised_vector_has_no_effect(
         assert_close(after, before, CLOSE, "output")
 
 
-def test_argmax_returns_the_best_value_with_the_gradient_of_the_mean() -> None:
+def test_argmax_returns_the_best_value_with_the_gradient_of_the_mean():
     ours, x, mask = attention(pick="argmax"), inputs(2, T, E), causal_mask(T)
     ours.output.load_state_dict({"weight": torch.eye(E), "bias": torch.zeros(E)})
     logits = ours.logits(x, x, mask)
@@ -89,7 +87,7 @@ def test_argmax_returns_the_best_value_with_the_gradient_of_the_mean() -> None:
 
 
 @pytest.mark.parametrize("pick", ["mean", "argmax"])
-def test_dropout_acts_on_the_weights_in_training_only(pick: str) -> None:
+def test_dropout_acts_on_the_weights_in_training_only(pick):
     """With a memory of one vector, a query takes twice its value or nothing."""
     torch.manual_seed(0)
     ours = Attention(Attention.Config(heads=1, pick=pick), E, dropout=0.5)
@@ -103,7 +101,7 @@ def test_dropout_acts_on_the_weights_in_training_only(pick: str) -> None:
     assert_close(ours.eval()(x, memory), ours.output(ours.value(memory)), CLOSE, "in evaluation")
 
 
-def test_the_width_need_not_be_divisible_by_the_heads() -> None:
+def test_the_width_need_not_be_divisible_by_the_heads():
     ours, x = attention(5, heads=2, normed="both"), inputs(3, T, 5)
     assert ours.logits(x, x).shape == (3, 2, T, T)
     assert ours.query.out_features == 6

@@ -56,7 +56,7 @@ def as_layer(ours: Any, activation: Activation) -> Any:
 
 @pytest.mark.parametrize("norm_position", list(NormPosition))
 @pytest.mark.parametrize("activation", list(Activation))
-def test_layers_equal_torchs(norm_position: NormPosition, activation: Activation) -> None:
+def test_layers_equal_torchs(norm_position, activation):
     x, memory, mask = inputs(3, T, E), inputs(3, 3, E, seed=2), causal_mask(T)
     ours = block(norm_position=norm_position, activation=activation)
     expected = as_layer(ours, activation)(x, src_mask=~mask)
@@ -68,7 +68,7 @@ def test_layers_equal_torchs(norm_position: NormPosition, activation: Activation
     assert_close(actual, expected, CLOSE, "layer of a decoder")
 
 
-def test_a_memory_is_not_normalised() -> None:
+def test_a_memory_is_not_normalised():
     ours = block(norm_position=NormPosition.PRE)
     x, memory = inputs(3, T, E), inputs(3, 2, E, seed=2)
     h = x + ours.attention(ours.attention_norm(x), memory)
@@ -76,7 +76,7 @@ def test_a_memory_is_not_normalised() -> None:
     assert_close(ours(x, memory), expected, CLOSE, "layer with a memory")
 
 
-def test_dropout_does_not_act_on_the_residual() -> None:
+def test_dropout_does_not_act_on_the_residual():
     """With pre-LN and a dropout near 1, a layer is nearly the identity."""
     ours = block(norm_position=NormPosition.PRE, dropout=0.999).train()
     x = inputs(100, 1, E)
@@ -92,7 +92,7 @@ def induced(points: int = 2) -> InducedAttention:
     return InducedAttention(E, points, CONFIG).eval()
 
 
-def test_the_causal_form_equals_the_plain_form_on_every_prefix() -> None:
+def test_the_causal_form_equals_the_plain_form_on_every_prefix():
     isab, causal, masked = induced(), induced()(X), block()(X, mask=causal_mask(T))
     for t in range(1, T + 1):
         points = isab.points.vectors.expand(len(X), -1, -1)

@@ -18,7 +18,7 @@ def counted(exponent: float) -> NoiseDistribution:
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.75, 1.0])
-def test_q_is_proportional_to_a_power_of_the_counts(exponent: float) -> None:
+def test_q_is_proportional_to_a_power_of_the_counts(exponent):
     noise = counted(exponent)
     assert noise.counts.equal(COUNTS)
     weights = (1 + COUNTS).double() ** exponent
@@ -26,7 +26,7 @@ def test_q_is_proportional_to_a_power_of_the_counts(exponent: float) -> None:
     assert_close(noise.log_q(like).exp(), weights / weights.sum(), FINE, "q")
 
 
-def test_draws_follow_q() -> None:
+def test_draws_follow_q():
     noise, count = counted(0.75), 40_000
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -20,7 +20,7 @@ def encoding(kind: Positions) -> PositionalEncoding:
 
 
 @pytest.mark.parametrize("width", [1, 5, 8])
-def test_sinusoids_follow_the_published_formula(width: int) -> None:
+def test_sinusoids_follow_the_published_formula(width):
     table = sinusoids(40, width)
     for p, channel in ((0, 0), (1, 0), (7, width - 1), (39, width // 2)):
         angle = p / 10000 ** (channel // 2 * 2 / width)
@@ -29,12 +29,12 @@ def test_sinusoids_follow_the_published_formula(width: int) -> None:
     assert table.abs().max() <= 1
 
 
-def test_added_positions_scale_the_vectors_by_sqrt_width() -> None:
+def test_added_positions_scale_the_vectors_by_sqrt_width():
     expected = E**0.5 * X + sinusoids(T, E).float()
     assert_close(encoding(Positions.ADD)(X), expected, CLOSE, "sum")
 
 
-def test_concat_with_identity_weights_equals_add() -> None:
+def test_concat_with_identity_weights_equals_add():
     concat = encoding(Positions.CONCAT)
     assert (concat(X) - encoding(Positions.ADD)(X)).abs().max() > 0.1
     identity = torch.eye(E)
@@ -44,7 +44,7 @@ def test_concat_with_identity_weights_equals_add() -> None:
     assert_close(concat(X), encoding(Positions.ADD)(X), CLOSE, "folded")
 
 
-def test_learned_positions_are_one_vector_per_position() -> None:
+def test_learned_positions_are_one_vector_per_position():
     learned = encoding(Positions.LEARNED)
     assert_close(learned(X[:, :4]), X[:, :4] + learned.table.weight[:4], 0, "sum")
     longer = torch.cat([X, X], dim=1)

@@ -29,14 +29,14 @@ def gradients(model: LanguageModel, copies: int) -> dict[str, torch.Tensor]:
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-def test_unique_rows_returns_first_indices_and_values() -> None:
+def test_unique_rows_returns_first_indices_and_values():
     windows = torch.tensor([[3, 1], [0, 1], [3, 1], [1, 3], [0, 1]])
     first, index = unique_rows(windows)
     assert sorted(first.tolist()) == [0, 1, 3]
     assert windows[first][index].equal(windows)
 
 
-def test_under_vmap_no_shape_depends_on_the_tokens() -> None:
+def test_under_vmap_no_shape_depends_on_the_tokens():
     """Results are the same, although they are computed per position."""
     table, tokens = torch.randn(VOCAB, 3), torch.randint(VOCAB, (2, 4, 20))
 
@@ -50,7 +50,7 @@ def test_under_vmap_no_shape_depends_on_the_tokens() -> None:
 
 
 @pytest.mark.parametrize("name", [*MODELS, "nce", "word2vec_cbow"])
-def test_on_a_gpu_no_objective_waits_for_values(name: str, monkeypatch) -> None:
+def test_on_a_gpu_no_objective_waits_for_values(name, monkeypatch):
     """A step that waits for the host cannot be recorded."""
     monkeypatch.setattr(unique, "needs_fixed_shapes", lambda _: True)
     model = tiny(name, vocab=VOCAB, length=5).train()
@@ -69,7 +69,7 @@ def test_on_a_gpu_no_objective_waits_for_values(name: str, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_repeated_batch_has_the_same_scores_and_gradients(name: str) -> None:
+def test_a_repeated_batch_has_the_same_scores_and_gradients(name):
     """Ten copies of a batch have the same distinct tokens, but more positions than V."""
     model = tiny(name, vocab=VOCAB, length=5)
     tokens, lengths = batch(model.task)

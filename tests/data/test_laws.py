@@ -10,7 +10,7 @@ from lmzoo.contract import START
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, DrawnConfig, EntropyFloor, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.laws import corpora
-from lmzoo.laws.corpora import CORPUS_LAWS, CorpusLaw
+from lmzoo.laws.corpora import CORPUS_LAWS
 
 
 class Coin(CorpusSource):
@@ -59,17 +59,17 @@ DRAWN = [name for name in CORPORA if issubclass(CORPORA[name].Config, DrawnConfi
 
 
 @pytest.mark.parametrize("name", ["coin", *DRAWN])
-def test_a_corpus_obeys_every_law(name: str) -> None:
+def test_a_corpus_obeys_every_law(name):
     for law in CORPUS_LAWS:
         law(COIN if name == "coin" else CORPORA.build(CORPORA.parse({"name": name, **SMALL}), None))
     assert len(DRAWN) >= 10
 
 
 @pytest.mark.parametrize(("source", "law"), FAULTS)
-def test_a_fault_is_detected(source: CorpusSource, law: CorpusLaw) -> None:
+def test_a_fault_is_detected(source, law):
     with pytest.raises(AssertionError):
         law(source)
 
 
-def test_every_law_has_a_fault() -> None:
+def test_every_law_has_a_fault():
     assert {law for _, law in FAULTS} == set(CORPUS_LAWS)

@@ -19,7 +19,7 @@ from lmzoo.train.evaluate import evaluate
 
 
 @pytest.mark.slow
-def test_sizes_are_the_published_ones_and_by_sentence_the_perplexity_of_the_5_gram() -> None:
+def test_sizes_are_the_published_ones_and_by_sentence_the_perplexity_of_the_5_gram():
     folder = Path(os.environ.get("LMZOO_DATA", "data")) / "ptb"
     files = [folder / f"ptb.{split}.txt" for split in ("train", "valid", "test")]
     if not all(file.is_file() for file in files):

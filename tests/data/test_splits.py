@@ -2,7 +2,6 @@
 
 import gzip
 import random
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -76,7 +75,7 @@ def test_shuffled_cut_equals_the_split_of_torchtext():
     assert shuffled_cut(range(1000), 0.8, 29) == (order[:800], order[800:])
 
 
-def test_the_files_of_a_folder_in_the_order_of_their_paths(tmp_path: Path) -> None:
+def test_the_files_of_a_folder_in_the_order_of_their_paths(tmp_path):
     folder = tmp_path / "texts"
     (folder / "b").mkdir(parents=True)
     (folder / "b" / "one.txt").write_text("one")
@@ -87,7 +86,7 @@ def test_the_files_of_a_folder_in_the_order_of_their_paths(tmp_path: Path) -> No
     assert read_text(folder) == b"zero\none\ntwo\n\nthree\n"
 
 
-def test_a_file_of_a_folder_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+def test_a_file_of_a_folder_that_is_not_utf8_is_named(tmp_path):
     for name in "abc":
         (tmp_path / f"{name}.txt").write_text("a line\n" * 5)
     (tmp_path / "b.txt").write_bytes(b"one\n\xff\xfe\n")

@@ -17,7 +17,7 @@ def greedy(model: LanguageModel, length: int, prefix: tuple[int, ...] = ()) -> l
     return sample(model, 1, length, temperature=0.0, prefix=prefix)[0].tolist()
 
 
-def test_two_beams_find_a_sequence_that_greedy_decoding_misses() -> None:
+def test_two_beams_find_a_sequence_that_greedy_decoding_misses():
     model = Apple().eval()
     assert to_text(greedy(model, 4)) == "大妈"
     (only,) = beam_search(model, 4, 1)
@@ -29,7 +29,7 @@ def test_two_beams_find_a_sequence_that_greedy_decoding_misses() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
-def test_width_one_is_greedy_decoding(name: str, alpha: float) -> None:
+def test_width_one_is_greedy_decoding(name, alpha):
     for seed, length in itertools.product(range(3), (2, 6)):
         model = sharp_model(name, vocab=6, length=6, seed=seed)
         (only,) = beam_search(model, length, 1, alpha=alpha)
@@ -40,7 +40,7 @@ def test_width_one_is_greedy_decoding(name: str, alpha: float) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("alpha", [0.0, 0.7, 1.0])
-def test_a_wide_beam_finds_every_sequence_in_order(name: str, alpha: float) -> None:
+def test_a_wide_beam_finds_every_sequence_in_order(name, alpha):
     model = sharp_model(name)
     scores = all_sequences(model)
     hypotheses = beam_search(model, model.task.length, model.task.vocab**3, alpha=alpha)
@@ -55,7 +55,7 @@ def test_a_wide_beam_finds_every_sequence_in_order(name: str, alpha: float) -> N
 
 @pytest.mark.parametrize("width", [2, 3, 7])
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
-def test_a_narrow_beam_returns_different_sequences_sorted_by_rank(width: int, alpha: float) -> None:
+def test_a_narrow_beam_returns_different_sequences_sorted_by_rank(width, alpha):
     model = sharp_model("gru", vocab=6, length=6, seed=1)
     hypotheses = beam_search(model, 6, width, alpha=alpha)
     assert len({h.tokens for h in hypotheses}) == len(hypotheses) == width
@@ -70,7 +70,7 @@ def test_a_narrow_beam_returns_different_sequences_sorted_by_rank(width: int, al
         assert not {0, END} & set(h.tokens[1:-1])
 
 
-def test_a_finished_sequence_is_kept_when_unfinished_prefixes_outrank_it() -> None:
+def test_a_finished_sequence_is_kept_when_unfinished_prefixes_outrank_it():
     model = Apple().eval()
     with torch.no_grad():
         model.table.weight.fill_(-torch.inf)
@@ -83,7 +83,7 @@ def test_a_finished_sequence_is_kept_when_unfinished_prefixes_outrank_it() -> No
 
 
 @pytest.mark.parametrize("name", ["lstm_mixture", "gpt", "bigram_latent_crf"])
-def test_decoding_continues_a_prefix(name: str) -> None:
+def test_decoding_continues_a_prefix(name):
     model = sharp_model(name, vocab=5, length=5)
     prefix_score = model.log_prob(torch.tensor([[START, 4, 3]]), torch.tensor([3])).sum().item()
     whole = all_sequences(model).items()

@@ -43,7 +43,7 @@ def without_pads(row: list[int]) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_sample_frequencies_match_the_model(name: str) -> None:
+def test_sample_frequencies_match_the_model(name):
     model = sharp_model(name, factor=ROWS[name])
     assert len(all_sequences(model)) == 2 + 2 * 2 + 4 * 4
     assert chi_squared_p(model) > 0.01
@@ -51,7 +51,7 @@ def test_sample_frequencies_match_the_model(name: str) -> None:
     assert chi_squared_p(model, temperature=0.8) < 1e-6  # the test has the power to reject
 
 
-def test_top_k_draws_k_tokens_even_if_scores_tie() -> None:
+def test_top_k_draws_k_tokens_even_if_scores_tie():
     tied, plain = torch.tensor([[0.5, 0.25, 0.25, 0.0], [0.1, 0.2, 0.3, 0.4]]).log()
     tokens = draw(tied.expand(DRAWS, -1), top=2, generator=generator())
     assert len(tokens.unique()) == 2
@@ -62,7 +62,7 @@ def test_top_k_draws_k_tokens_even_if_scores_tie() -> None:
     assert len(draw(plain.expand(DRAWS, -1), top=9, generator=generator()).unique()) == 4
 
 
-def test_temperature_is_an_exponent_of_the_probabilities() -> None:
+def test_temperature_is_an_exponent_of_the_probabilities():
     scores = torch.tensor([0.7, 0.2, 0.1]).log().expand(DRAWS, -1)
     share = draw(scores, temperature=2.0, generator=generator()).bincount(minlength=3) / DRAWS
     expected = torch.tensor([0.7, 0.2, 0.1]).sqrt()
@@ -70,7 +70,7 @@ def test_temperature_is_an_exponent_of_the_probabilities() -> None:
     assert ((share - expected).abs() < 4 * (expected * (1 - expected) / DRAWS).sqrt()).all()
 
 
-def test_pads_follow_an_end_and_the_seed_decides_the_sample() -> None:
+def test_pads_follow_an_end_and_the_seed_decides_the_sample():
     model = sharp_model("gru", vocab=6, length=8)
     tokens = sample(model, 200, 8, prefix=(4, 5), generator=generator())
     assert tokens[:, :3].equal(torch.tensor([START, 4, 5]).expand(200, -1))

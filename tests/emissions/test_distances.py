@@ -34,9 +34,7 @@ def reference_logit(emission: HammingEmission, y: Tensor, code: Tensor) -> Tenso
 @pytest.mark.parametrize("codes", Codes)
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("aggregate", Aggregate)
-def test_the_hamming_emission_computes_its_definition(
-    aggregate: Aggregate, codes: Codes, *, biased: bool
-) -> None:
+def test_the_hamming_emission_computes_its_definition(aggregate, codes, biased):
     if biased and aggregate in (Aggregate.SUM, Aggregate.CODE_L1):
         with pytest.raises(UserError, match="biased=True"):
             build(aggregate, biased=True)
@@ -57,19 +55,19 @@ def test_the_hamming_emission_computes_its_definition(
     ("fields", "message"),
     [({"groups": 0}, "groups"), ({"aggregate": "code_l1", "size": 2}, "size=2: aggregate=code_l1")],
 )
-def test_invalid_options_are_errors(fields: dict, message: str) -> None:
+def test_invalid_options_are_errors(fields, message):
     with pytest.raises(UserError, match=message):
         EMISSIONS.parse({"name": "hamming", **fields})
 
 
 @pytest.mark.parametrize(("codes", "rank"), [("linear", 4), ("free", 6)])
-def test_free_codes_are_not_in_the_span_of_the_embeddings(codes: str, rank: int) -> None:
+def test_free_codes_are_not_in_the_span_of_the_embeddings(codes, rank):
     """With E = 4 and M d = 6."""
     emission = build("sum", codes=codes)
     assert int(torch.linalg.matrix_rank(emission.token_codes(contexts()[2]))) == rank
 
 
-def test_free_codes_need_a_model_that_names_its_tokens() -> None:
+def test_free_codes_need_a_model_that_names_its_tokens():
     emission = EMISSIONS.build(EMISSIONS.parse({"name": "hamming", "codes": "free"}), 4, Norm.RMS)
     with pytest.raises(UserError, match="codes=free"):
         emission.dense(torch.ones(1, 4), torch.ones(7, 4))

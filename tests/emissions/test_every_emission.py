@@ -10,7 +10,7 @@ from lmzoo.contract import Task
 from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.functional.normalise import Norm
 from lmzoo.kernels.dispatch import without_kernels
-from lmzoo.laws.emissions import EMISSION_LAWS, EmissionLaw
+from lmzoo.laws.emissions import EMISSION_LAWS
 from lmzoo.laws.tiny import assert_close, loss
 from tests.emissions.support import WIDTH, contexts, make
 from tests.largest_tensor import LargestTensorMode
@@ -28,22 +28,22 @@ def emission(name: str, request: pytest.FixtureRequest) -> Emission:
 
 
 @pytest.mark.parametrize("law", EMISSION_LAWS, ids=lambda law: law.__name__)
-def test_every_emission_obeys_every_law(emission: Emission, law: EmissionLaw) -> None:
+def test_every_emission_obeys_every_law(emission, law):
     law(emission)
 
 
-def test_it_is_a_tied_softmax() -> None:
+def test_it_is_a_tied_softmax():
     y, _, table = contexts()
     expected = torch.log_softmax(torch.einsum("bte,ve->btv", y, table), dim=-1)
     assert_close(make("vector").dense(y, table), expected, FINE, "dense")
 
 
-def test_it_has_a_temperature_only_with_norm_l2() -> None:
+def test_it_has_a_temperature_only_with_norm_l2():
     names = {norm: [name for name, _ in make("vector", norm).named_parameters()] for norm in Norm}
     assert names == {norm: ["log_scale"] if norm is Norm.L2 else [] for norm in Norm}
 
 
-def test_the_initial_temperature_equals_norm_rms() -> None:
+def test_the_initial_temperature_equals_norm_rms():
     y, _, table = contexts()
     unit = torch.nn.functional.normalize(y, dim=-1)
     expected = make("vector", Norm.RMS).dense(unit * WIDTH**0.5, table)
@@ -65,7 +65,7 @@ def largest_numel(emission: dict[str, Any]) -> int:
 @pytest.mark.parametrize(
     "emission", [{"name": "vector"}, {"name": "mixture", "components": COMPONENTS}]
 )
-def test_an_emission_computes_no_tensor_of_shape_b_t_v(emission: dict[str, Any]) -> None:
+def test_an_emission_computes_no_tensor_of_shape_b_t_v(emission):
     dense = COUNT * (LENGTH - 1) * VOCAB
     with without_kernels():
         assert largest_numel({"name": "vector"}) >= dense

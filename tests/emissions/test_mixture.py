@@ -24,7 +24,7 @@ KINDS: dict[str, nn.Module] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_token_log_probs_are_entries_of_a_normalised_table(kind: str) -> None:
+def test_token_log_probs_are_entries_of_a_normalised_table(kind):
     components_, table = KINDS[kind], torch.randn(V, E)
     targets = torch.randint(V, (2, 5))
     rows = components_.log_prob_table(table).detach()
@@ -34,9 +34,7 @@ def test_token_log_probs_are_entries_of_a_normalised_table(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "scaled"])
-def test_scoring_the_vocabulary_equals_scoring_the_targets(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scoring_the_vocabulary_equals_scoring_the_targets(kind, monkeypatch):
     components_ = copy.deepcopy(KINDS[kind]).double()
     targets = torch.randint(V, (2, 5))
     table = torch.randn(V, E, dtype=torch.float64, requires_grad=True)
@@ -68,7 +66,7 @@ def emission(request: pytest.FixtureRequest) -> MixtureEmission:
     return make("mixture", norm, components=3, scaled=scaled)
 
 
-def test_it_computes_its_definition_in_scores_and_gradients(emission: MixtureEmission) -> None:
+def test_it_computes_its_definition_in_scores_and_gradients(emission):
     y, targets, table = contexts()
     inputs = [y.requires_grad_(), table.requires_grad_(), *emission.parameters()]
     ours = emission.log_prob(y, targets, table)
@@ -85,7 +83,7 @@ def test_it_computes_its_definition_in_scores_and_gradients(emission: MixtureEmi
         assert_close(gradient, expected, FINE, "gradient")
 
 
-def test_the_posterior_follows_bayes_rule(emission: MixtureEmission) -> None:
+def test_the_posterior_follows_bayes_rule(emission):
     y, targets, table = contexts()
     log_joint = joint(emission, y, table)
     bayes = (log_joint - log_joint.logsumexp(-2, keepdim=True)).exp()  # B T K V
@@ -95,7 +93,7 @@ def test_the_posterior_follows_bayes_rule(emission: MixtureEmission) -> None:
     assert_close(posterior.sum(-1), torch.ones_like(targets).double(), FINE, "sum over components")
 
 
-def test_scaled_gives_each_component_a_scale() -> None:
+def test_scaled_gives_each_component_a_scale():
     assert make("mixture", components=3).log_scale.shape == (3, 1)
     assert make("mixture", components=3, scaled=False).log_scale is None
 

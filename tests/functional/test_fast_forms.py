@@ -34,7 +34,7 @@ def _fast_at_any_size() -> object:
 @every_form
 @given(st.one_of(st.integers(1, 30), st.integers(ROWS - 1, 3 * ROWS)), st.integers(0, 99))
 @quick
-def test_values_and_gradients_equal_the_plain_formula(name: str, count: int, seed: int) -> None:
+def test_values_and_gradients_equal_the_plain_formula(name, count, seed):
     form = FORMS[name]
     inputs = form.draw(count, seed)
     agree(results(form.fast, inputs), results(form.plain, inputs), 1e-10)
@@ -64,7 +64,7 @@ SHARED = [
 
 
 @pytest.mark.parametrize(("name", "shared"), SHARED)
-def test_packs_in_nested_maps_equal_members_alone(name: str, shared: int | None) -> None:
+def test_packs_in_nested_maps_equal_members_alone(name, shared):
     """With gradients inside of the maps, and through them; members may share an input."""
     form = FORMS[name]
     inputs = form.draw(5, 9)
@@ -94,7 +94,7 @@ def test_packs_in_nested_maps_equal_members_alone(name: str, shared: int | None)
 
 
 @pytest.mark.parametrize("name", POSITIONS)
-def test_positions_have_any_number_of_axes_in_any_memory_order(name: str) -> None:
+def test_positions_have_any_number_of_axes_in_any_memory_order(name):
     form = FORMS[name]
     inputs = form.draw(24, 9)
     for change in (
@@ -108,7 +108,7 @@ def test_positions_have_any_number_of_axes_in_any_memory_order(name: str) -> Non
 
 
 @every_form
-def test_nan_stays_where_the_plain_formula_has_it(name: str) -> None:
+def test_nan_stays_where_the_plain_formula_has_it(name):
     form = FORMS[name]
     inputs = form.draw(6, 9)
     for i in floats(inputs):
@@ -120,7 +120,7 @@ def test_nan_stays_where_the_plain_formula_has_it(name: str) -> None:
 
 
 @every_form
-def test_a_second_derivative_is_right_or_raises(name: str) -> None:
+def test_a_second_derivative_is_right_or_raises(name):
     form = FORMS[name]
     inputs = form.draw(3, 9)
     leaves = [inputs[i].requires_grad_() for i in floats(inputs)]
@@ -132,7 +132,7 @@ def test_a_second_derivative_is_right_or_raises(name: str) -> None:
 
 @pytest.mark.parametrize("name", TOKENS)
 @pytest.mark.parametrize("bad", [-11, 10])
-def test_a_token_outside_the_vocabulary_raises(name: str, bad: int) -> None:
+def test_a_token_outside_the_vocabulary_raises(name, bad):
     form = FORMS[name]
     *inputs, tokens = form.draw(6, 9)
     tokens[4] = bad

@@ -22,7 +22,7 @@ def mixture(count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 @quick
 @given(st.integers(1, 5), st.integers(0, 99))
-def test_each_score_is_an_increment_of_the_prefix_log_prob(count: int, seed: int) -> None:
+def test_each_score_is_an_increment_of_the_prefix_log_prob(count, seed):
     weights, scores = mixture(count, seed)
     prefixes = torch.logsumexp(weights[:, None, None] + scores.cumsum(-1), dim=0)
     increments = prefixes.diff(dim=-1, prepend=torch.zeros_like(prefixes[:, :1]))
@@ -31,7 +31,7 @@ def test_each_score_is_an_increment_of_the_prefix_log_prob(count: int, seed: int
 
 @quick
 @given(st.integers(2, 5), st.integers(0, 99))
-def test_the_posterior_starts_at_the_prior_and_depends_on_the_past(count: int, seed: int) -> None:
+def test_the_posterior_starts_at_the_prior_and_depends_on_the_past(count, seed):
     weights, scores = mixture(count, seed)
     posterior = start_posterior(weights, scores)
     assert_close(posterior.exp().sum(0), torch.ones_like(scores[0]), FINE, "sum over starts")
@@ -42,7 +42,7 @@ def test_the_posterior_starts_at_the_prior_and_depends_on_the_past(count: int, s
     assert not later[..., 4:].allclose(posterior[..., 4:])
 
 
-def test_starts_of_ones_equal_the_model_without_learned_starts() -> None:
+def test_starts_of_ones_equal_the_model_without_learned_starts():
     plain = tiny("recurrent_lm", cell="lstm")
     tokens, lengths = batch(plain.task)
     for count in (1, 3):
@@ -54,7 +54,7 @@ def test_starts_of_ones_equal_the_model_without_learned_starts() -> None:
         assert_close(found, expected, CLOSE, f"scores from {count} starts of ones")
 
 
-def test_the_sequence_log_prob_is_the_mixture_over_single_starts() -> None:
+def test_the_sequence_log_prob_is_the_mixture_over_single_starts():
     model = tiny("recurrent_lm", cell="gru", starts=3)
     tokens, lengths = every_sequence(model.task)
     single, totals = tiny("recurrent_lm", cell="gru", starts=1), []
@@ -70,7 +70,7 @@ def test_the_sequence_log_prob_is_the_mixture_over_single_starts() -> None:
     assert_close(found, expected, CLOSE, "log P of every sequence")
 
 
-def test_starts_of_bernoulli_states_are_in_the_unit_interval() -> None:
+def test_starts_of_bernoulli_states_are_in_the_unit_interval():
     model = tiny("recurrent_lm", cell={"name": "mgru", "mutations": [4]}, starts=2)
     with torch.no_grad():
         model.starts.vectors.copy_(torch.linspace(-9, 9, 8).reshape(2, 4))

@@ -24,7 +24,7 @@ def naive(p: Tensor, b: Tensor) -> Tensor:
 
 @quick
 @given(st.integers(1, 5), st.floats(0, 200), st.integers(0, 99))
-def test_values_and_gradients_equal_the_naive_formula(size: int, spread: float, seed: int) -> None:
+def test_values_and_gradients_equal_the_naive_formula(size, spread, seed):
     generator = torch.Generator().manual_seed(seed)
     draw = {"generator": generator, "dtype": torch.float64}
     p = torch.softmax(torch.randn(2, 3, size, **draw), dim=-1).requires_grad_()
@@ -36,7 +36,7 @@ def test_values_and_gradients_equal_the_naive_formula(size: int, spread: float, 
     agree([*fast], [*slow])
 
 
-def test_a_component_with_zero_weight_has_finite_gradients() -> None:
+def test_a_component_with_zero_weight_has_finite_gradients():
     p = torch.tensor([[1.0, 0.0]], requires_grad=True)
     b = torch.tensor([[-1e4], [0.0]], requires_grad=True)
     gradients = torch.autograd.grad(log_mixture(p, b).sum(), (p, b))
@@ -45,7 +45,7 @@ def test_a_component_with_zero_weight_has_finite_gradients() -> None:
 
 @quick
 @given(st.integers(1, 5), st.floats(0, 2000), st.integers(0, 99))
-def test_the_exact_mixture_has_no_floor(size: int, spread: float, seed: int) -> None:
+def test_the_exact_mixture_has_no_floor(size, spread, seed):
     """In float32, where the product underflows below e^-87."""
     generator = torch.Generator().manual_seed(seed)
     log_p = torch.log_softmax(spread * torch.randn(2, 3, size, generator=generator), dim=-1)
@@ -101,13 +101,13 @@ NAIVE, TILED = 1 << 60, 0
 """Values of `naive_limit` that force one formula."""
 
 
-def test_logits_whose_exponential_overflows() -> None:
+def test_logits_whose_exponential_overflows():
     y, table = torch.full((1, 1), 1e3), torch.tensor([[1.0], [-1.0], [1.0]])
     assert log_normalisers(y, table, naive_limit=TILED).item() == pytest.approx(1e3 + log(2))
     assert log_normalisers(-y, table, naive_limit=TILED).item() == pytest.approx(1e3)
 
 
-def test_no_tensor_has_an_element_per_vector_and_word() -> None:
+def test_no_tensor_has_an_element_per_vector_and_word():
     y, table = torch.randn(40, 2, requires_grad=True), torch.randn(50, 2, requires_grad=True)
     largest = []
     for limit in (TILED, NAIVE):
@@ -119,7 +119,7 @@ def test_no_tensor_has_an_element_per_vector_and_word() -> None:
 
 
 @pytest.mark.parametrize("words", [9, 2**17])
-def test_a_block_of_a_large_vocabulary_has_fewer_positions(words: int) -> None:
+def test_a_block_of_a_large_vocabulary_has_fewer_positions(words):
     y, table = torch.randn(30, 2, requires_grad=True), torch.randn(words, 2, requires_grad=True)
     results = []
     for limit in (TILED, NAIVE):

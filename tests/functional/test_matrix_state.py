@@ -28,7 +28,7 @@ def brute_force(update: Update, state: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("vector", [False, True])
 @pytest.mark.parametrize("delta", [False, True])
-def test_scans_equal_products_of_matrices(*, vector: bool, delta: bool) -> None:
+def test_scans_equal_products_of_matrices(vector, delta):
     for length in (1, 7):
         state, *parts = matrix_inputs(length, 0, vector=vector, delta=delta)
         update = Update(*parts)
@@ -40,7 +40,7 @@ def test_scans_equal_products_of_matrices(*, vector: bool, delta: bool) -> None:
 
 @pytest.mark.parametrize("vector", [False, True])
 @pytest.mark.parametrize("delta", [False, True])
-def test_a_fast_decay_neither_overflows_nor_loses_gradients(*, vector: bool, delta: bool) -> None:
+def test_a_fast_decay_neither_overflows_nor_loses_gradients(vector, delta):
     inputs = matrix_inputs(256, 0, vector=vector, delta=delta)
     inputs[4] *= 50
     agree(results(scan_matrices, [x.float() for x in inputs]), results(matrix_loop, inputs), 1e-4)

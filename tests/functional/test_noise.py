@@ -17,7 +17,7 @@ from tests.tiny import CLOSE, FINE
 LIKE = torch.zeros(())
 
 
-def test_shared_noise_is_repeatable_and_does_not_change_the_global_generator() -> None:
+def test_shared_noise_is_repeatable_and_does_not_change_the_global_generator():
     before = torch.get_rng_state()
     first = noise.shared_uniforms((4, 3), LIKE)
     assert before.equal(torch.get_rng_state())
@@ -26,7 +26,7 @@ def test_shared_noise_is_repeatable_and_does_not_change_the_global_generator() -
         assert first.equal(noise.shared_uniforms((4, 3), LIKE))
 
 
-def test_each_coordinate_has_one_draw_in_every_stratum() -> None:
+def test_each_coordinate_has_one_draw_in_every_stratum():
     strata = (noise.shared_uniforms((16, 5, 3), LIKE) * 16).floor()
     expected = torch.arange(16.0)[:, None, None].expand(-1, 5, 3)
     assert strata.sort(dim=0).values.equal(expected)
@@ -34,7 +34,7 @@ def test_each_coordinate_has_one_draw_in_every_stratum() -> None:
 
 
 @pytest.mark.parametrize("draws", [1, 2, 8])
-def test_every_single_draw_is_uniform(draws: int) -> None:
+def test_every_single_draw_is_uniform(draws):
     """The first draw has the right mean and mean square over many coordinates."""
     count = 40_000
     first = noise.shared_uniforms((draws, count), LIKE)[0]
@@ -44,7 +44,7 @@ def test_every_single_draw_is_uniform(draws: int) -> None:
     )
 
 
-def test_transforms_are_finite_and_have_the_right_distribution() -> None:
+def test_transforms_are_finite_and_have_the_right_distribution():
     for extreme in (noise._clamp(torch.zeros(1)), noise._clamp(torch.ones(1))):
         assert noise.normal(extreme).isfinite().all()
         assert noise.gumbel(extreme).isfinite().all()
@@ -57,7 +57,7 @@ def test_transforms_are_finite_and_have_the_right_distribution() -> None:
     assert_close(z.square().mean(0), torch.ones(3), 5 * (2 / len(u)) ** 0.5, "variance")
 
 
-def test_gaussian_density_and_kl_equal_torch() -> None:
+def test_gaussian_density_and_kl_equal_torch():
     torch.manual_seed(0)
     mean, z = torch.randn(2, 5, 3, dtype=torch.float64)
     mean_0, log_beta, log_beta_0 = torch.randn(3, 3, dtype=torch.float64)
@@ -67,7 +67,7 @@ def test_gaussian_density_and_kl_equal_torch() -> None:
     assert_close(density, q.log_prob(z).sum(-1), FINE, "density")
 
 
-def test_categorical_kl_equals_torch_and_is_zero_only_between_equal_distributions() -> None:
+def test_categorical_kl_equals_torch_and_is_zero_only_between_equal_distributions():
     torch.manual_seed(0)
     log_q, log_p = torch.randn(2, 4, 3, 3).log_softmax(-1)
     expected = kl_divergence(Categorical(logits=log_q), Categorical(logits=log_p))
@@ -76,6 +76,6 @@ def test_categorical_kl_equals_torch_and_is_zero_only_between_equal_distribution
     assert (categorical_kl(log_q, log_q) == 0).all()
 
 
-def test_the_importance_bound_is_the_log_of_the_mean_weight() -> None:
+def test_the_importance_bound_is_the_log_of_the_mean_weight():
     weights = torch.tensor([[1.0, 2.0], [3.0, 8.0]])
     assert_close(importance_bound(weights.log()), torch.tensor([2.0, 5.0]).log(), CLOSE, "bound")

@@ -36,7 +36,7 @@ def sequence(seed: int = 0, length: int = 5) -> Tensor:
 
 @quick
 @given(st.sampled_from(SCALE_FREE), st.floats(0.1, 1e3), st.integers(0, 99))
-def test_positive_scale_does_not_change_the_result(norm: Norm, scale: float, seed: int) -> None:
+def test_positive_scale_does_not_change_the_result(norm, scale, seed):
     x = sequence(seed)
     # `std` adds 1e-5 to its divisor, which matters less for long vectors.
     tolerance = 1e-3 if norm is Norm.STD else FINE
@@ -45,7 +45,7 @@ def test_positive_scale_does_not_change_the_result(norm: Norm, scale: float, see
 
 
 @pytest.mark.parametrize(("norm", "length"), [(Norm.RMS, 2.0), (Norm.L2, 1.0), (Norm.STD, 3**0.5)])
-def test_vectors_have_the_stated_length(norm: Norm, length: float) -> None:
+def test_vectors_have_the_stated_length(norm, length):
     x = sequence() * 1e3
     x = x - x.mean(-1, keepdim=True)
     found = normalise_vectors(x, norm).norm(dim=-1)
@@ -56,9 +56,7 @@ def test_vectors_have_the_stated_length(norm: Norm, length: float) -> None:
 
 @quick
 @given(st.integers(0, 99), st.floats(-1e3, 1e3), st.floats(1e-2, 1e3))
-def test_time_norms_divide_by_the_standard_deviation_of_all_or_of_each_prefix(
-    seed: int, shift: float, scale: float
-) -> None:
+def test_time_norms_divide_by_the_standard_deviation_of_all_or_of_each_prefix(seed, shift, scale):
     x = scale * sequence(seed) + shift
     stds = [x[:, : t + 1].std(dim=1) + 1e-5 for t in range(1, 5)]
     expected = x[:, 1:] / torch.stack(stds, dim=1)
@@ -71,7 +69,7 @@ def test_time_norms_divide_by_the_standard_deviation_of_all_or_of_each_prefix(
 
 @pytest.mark.parametrize("norm", FINITE)
 @pytest.mark.parametrize("value", [0.0, 1.0, -3.0, 1e-4])
-def test_constant_inputs_have_finite_gradients(norm: Norm, value: float) -> None:
+def test_constant_inputs_have_finite_gradients(norm, value):
     x = torch.full((2, 5, 4), value, requires_grad=True)
     y = normalise_sequence(x, norm)
     (y * torch.randn(4, generator=torch.Generator().manual_seed(0))).sum().backward()
@@ -80,7 +78,7 @@ def test_constant_inputs_have_finite_gradients(norm: Norm, value: float) -> None
 
 
 @pytest.mark.parametrize("norm", [norm for norm in Norm if norm.over_time])
-def test_time_norms_of_single_vectors_divide_by_the_vectors_own_std(norm: Norm) -> None:
+def test_time_norms_of_single_vectors_divide_by_the_vectors_own_std(norm):
     x = sequence() * 1e3
     assert_close(normalise_vectors(x, norm), x / x.std(dim=-1, keepdim=True), 1e-6, "quotient")
 
@@ -98,13 +96,13 @@ def _kernel_for_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_kernel_for_any_size")
 @pytest.mark.parametrize("length", [0.0, MIN_LENGTH / 3, MIN_LENGTH * 3])
-def test_vectors_of_almost_zero_length(length: float) -> None:
+def test_vectors_of_almost_zero_length(length):
     x = torch.randn(3, 4, dtype=torch.float64)
     x[1] *= length / x[1].norm()
     agree(results(project, [x]), results(naive, [x]))
 
 
-def test_small_inputs_use_the_naive_formula() -> None:
+def test_small_inputs_use_the_naive_formula():
     few, many = torch.ones(2, MIN_SIZE // 2 - 1), torch.ones(2, MIN_SIZE // 2)
     names = [project(x.requires_grad_()).grad_fn.name() for x in (few, many)]
     assert ["_Project" in name for name in names] == [False, True]
@@ -112,7 +110,7 @@ def test_small_inputs_use_the_naive_formula() -> None:
 
 @pytest.mark.usefixtures("_kernel_for_any_size")
 @pytest.mark.parametrize("axes", [(3, 5), (2, 3, 5), (1, 2, 1, 3, 5)])
-def test_time_first_inputs_get_time_first_gradients(axes: tuple[int, ...]) -> None:
+def test_time_first_inputs_get_time_first_gradients(axes):
     """A recurrence writes its outputs and reads its gradients time first."""
     x = torch.randn(4, *axes, dtype=torch.float64).movedim(0, -2).requires_grad_()
     y = project(x)
@@ -128,9 +126,7 @@ def test_time_first_inputs_get_time_first_gradients(axes: tuple[int, ...]) -> No
 
 @quick
 @given(st.integers(1, 6), st.integers(1, 7), st.sampled_from([1.0, 0.5]))
-def test_previous_vectors_are_nearest_first_and_padded_before_the_start(
-    length: int, count: int, pad: float
-) -> None:
+def test_previous_vectors_are_nearest_first_and_padded_before_the_start(length, count, pad):
     x = torch.randn(2, length, 3)
     found = previous_vectors(x, count, pad=pad)
     assert found.shape == (2, length, count, 3)
@@ -140,7 +136,7 @@ def test_previous_vectors_are_nearest_first_and_padded_before_the_start(
             assert found[:, t, j].equal(expected)
 
 
-def test_all_words_are_reversed_and_an_end_token_stays_last() -> None:
+def test_all_words_are_reversed_and_an_end_token_stays_last():
     found = [reversed_positions(torch.tensor([5, 2, 1, 4]), 5, keep_last=k) for k in (False, True)]
     rest = [0, 1, 2, 3, 4]
     assert found[0].tolist() == [[0, 4, 3, 2, 1], rest, rest, [0, 3, 2, 1, 4]]

@@ -13,7 +13,7 @@ VARIANCES = {"xavier": 2 / (IN + OUT), "kaiming": 2 / IN}
 
 
 @pytest.mark.parametrize("name", [name for name in INITIALISERS if name != "default"])
-def test_the_standard_deviation_matches_the_name(name: str) -> None:
+def test_the_standard_deviation_matches_the_name(name):
     """40,000 draws give the standard deviation with a relative error below 0.01."""
     kind, _, size = name.partition("_")
     scale = 3**0.5 if kind == "uniform" else 1  # U(−a, a) has the standard deviation a / √3
@@ -27,7 +27,7 @@ def test_the_standard_deviation_matches_the_name(name: str) -> None:
         assert weight.abs().max().item() <= std * 3**0.5 * 1.0001
 
 
-def test_redrawing_changes_matrices_clears_biases_and_keeps_norms() -> None:
+def test_redrawing_changes_matrices_clears_biases_and_keeps_norms():
     module = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
     initialise(module, 0)
     before = {name: value.clone() for name, value in module.state_dict().items()}
@@ -42,7 +42,7 @@ def test_redrawing_changes_matrices_clears_biases_and_keeps_norms() -> None:
         initialise(module, 0, "xavier")
 
 
-def test_variants_share_the_initial_weights_of_shared_modules() -> None:
+def test_variants_share_the_initial_weights_of_shared_modules():
     gru, mgu = tiny("recurrent_lm", cell="gru"), tiny("recurrent_lm", cell="mgu", starts=2)
     gru_weights, mgu_weights = gru.state_dict(), mgu.state_dict()
     shared = [key for key in gru_weights if key.split(".")[0] in ("embedding", "emission")]
@@ -50,7 +50,7 @@ def test_variants_share_the_initial_weights_of_shared_modules() -> None:
     assert all(gru_weights[key].equal(mgu_weights[key]) for key in shared)
 
 
-def test_each_module_draws_from_its_own_stream() -> None:
+def test_each_module_draws_from_its_own_stream():
     both = nn.ModuleDict({"one": nn.Linear(3, 3), "two": nn.Linear(3, 3)})
     initialise(both, 0)
     assert not both["one"].weight.equal(both["two"].weight)
@@ -59,7 +59,7 @@ def test_each_module_draws_from_its_own_stream() -> None:
     assert alone["two"].weight.equal(both["two"].weight)
 
 
-def test_initialising_leaves_the_global_generator_unchanged() -> None:
+def test_initialising_leaves_the_global_generator_unchanged():
     model = tiny("DLM26")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)

@@ -35,7 +35,7 @@ def problem(
 
 
 @pytest.mark.parametrize("spread", [30.0, 300.0, 3000.0])
-def test_probabilities_that_underflow(spread: float) -> None:
+def test_probabilities_that_underflow(spread):
     """Gates and scores differ by hundreds of nats, so many of their products underflow."""
     a, s, words = problem(30, 5, 6, spread=spread)
     exact = results(naive, [a, s, words])
@@ -47,7 +47,7 @@ def test_probabilities_that_underflow(spread: float) -> None:
     assert_close(results(naive, single)[1], found[1], 1e-4 * spread**0.5, "gradient of a")
 
 
-def test_the_only_component_of_a_token_has_a_tiny_weight() -> None:
+def test_the_only_component_of_a_token_has_a_tiny_weight():
     a = torch.tensor([[0.0, -150.0]])
     s = torch.tensor([[-400.0, -1.0], [0.0, -0.5]])
     words = torch.tensor([0])
@@ -56,7 +56,7 @@ def test_the_only_component_of_a_token_has_a_tiny_weight() -> None:
     agree(found, results(naive, [a, s, words]))
 
 
-def test_tokens_with_zero_probability_in_some_or_all_components() -> None:
+def test_tokens_with_zero_probability_in_some_or_all_components():
     a, s, _ = problem(1, 3, 4)
     s[0, :2], s[1] = -inf, -inf
     words, a = torch.tensor([0, 1, 2]), a.expand(3, -1)
@@ -64,7 +64,7 @@ def test_tokens_with_zero_probability_in_some_or_all_components() -> None:
     assert compiled(a, s, words)[1] == -inf
 
 
-def test_other_dtypes_use_the_naive_formula() -> None:
+def test_other_dtypes_use_the_naive_formula():
     a, s, words = problem(3, 2, 4)
     half = a.bfloat16(), s.bfloat16(), words
     assert torch.equal(compiled(*half), naive(*half))

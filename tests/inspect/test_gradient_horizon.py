@@ -16,7 +16,7 @@ def full_sequences(length: int = 7) -> Tensor:
     return batch(Task(vocab=3, length=length), count=4)[0]
 
 
-def test_equals_central_differences_of_the_loss() -> None:
+def test_equals_central_differences_of_the_loss():
     model = tiny("rnn_lm", length=5).double()
     tokens = full_sequences(5)
     norms = gradient_horizon(model, tokens)
@@ -43,7 +43,7 @@ def test_equals_central_differences_of_the_loss() -> None:
         assert (norms[d - 1] - expected).abs() < 1e-8
 
 
-def test_a_larger_forget_bias_gives_a_longer_horizon() -> None:
+def test_a_larger_forget_bias_gives_a_longer_horizon():
     def remaining_share(bias: float) -> Tensor:
         model = tiny("lstm_lm", length=12, cell={"name": "lstm", "forget_bias": bias})
         g = gradient_horizon(model, full_sequences(12))
@@ -54,19 +54,19 @@ def test_a_larger_forget_bias_gives_a_longer_horizon() -> None:
     assert forgets < 1e-3
 
 
-def test_half_life_is_the_first_distance_with_at_most_half() -> None:
+def test_half_life_is_the_first_distance_with_at_most_half():
     assert half_life(torch.tensor([8.0, 5.0, 4.0, 1.0])) == 3
     assert half_life(torch.tensor([8.0, 5.0, 5.0])) is None
 
 
 @pytest.mark.parametrize("name", ["gpt", "backward_lm", "ngram_count"])
-def test_rows_without_recurrent_state_are_rejected(name: str) -> None:
+def test_rows_without_recurrent_state_are_rejected(name):
     model = tiny(name)
     with pytest.raises(UserError, match=f"{model.name} has no recurrent state"):
         gradient_horizon(model, full_sequences())
 
 
-def test_every_recurrent_row_has_a_positive_horizon() -> None:
+def test_every_recurrent_row_has_a_positive_horizon():
     checked = 0
     for name in zoo.names():
         if zoo.row(name).model not in ("recurrent_lm", "latent_ar") or name == "hybrid":

@@ -61,7 +61,7 @@ def expected_posterior(model: LanguageModel, prefix: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("case", LATENT, ids=str)
-def test_posterior_and_prior_are_normalised_and_have_the_documented_shape(case: Case) -> None:
+def test_posterior_and_prior_are_normalised_and_have_the_documented_shape(case):
     name, fields = case
     model = tiny(name, **fields)
     tokens = ["<start>", "a", "b"]
@@ -83,7 +83,7 @@ def test_posterior_and_prior_are_normalised_and_have_the_documented_shape(case: 
 
 
 @pytest.mark.parametrize("name", CONTEXT_FREE)
-def test_the_prior_is_the_expected_posterior(name: str) -> None:
+def test_the_prior_is_the_expected_posterior(name):
     model = tiny(name)
     prior_table = prior(model)
     assert prior_table is not None
@@ -96,7 +96,7 @@ def test_the_prior_is_the_expected_posterior(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", GATED)
-def test_the_gate_is_the_expected_posterior(name: str) -> None:
+def test_the_gate_is_the_expected_posterior(name):
     model = tiny(name)
     prefix = batch(model.task)[0]
     for t in range(1, model.task.length):
@@ -105,7 +105,7 @@ def test_the_gate_is_the_expected_posterior(name: str) -> None:
 
 
 @pytest.mark.parametrize("starts", [0, 1, 3])
-def test_a_recurrent_mixture_weights_its_initial_states_by_their_likelihood(starts: int) -> None:
+def test_a_recurrent_mixture_weights_its_initial_states_by_their_likelihood(starts):
     """P(z_t, s_<=t) = Σ_i ω_i Π_{u<t} P(s_u | s_<u, i) P(z_t, s_t | s_<t, i), initial states i."""
     model = tiny("recurrent_lm", starts=starts).eval()
     tokens, _ = batch(model.task)
@@ -125,7 +125,7 @@ def test_a_recurrent_mixture_weights_its_initial_states_by_their_likelihood(star
     assert_close(full_posterior(model, tokens), expected, CLOSE, "posterior over starts")
 
 
-def test_a_model_without_a_latent_and_sentences_of_invalid_length_are_refused() -> None:
+def test_a_model_without_a_latent_and_sentences_of_invalid_length_are_refused():
     assert tiny("gru_mixture").latent == "component"
     vector = tiny("gru_lm_sphere")
     assert vector.latent == ""
@@ -138,7 +138,7 @@ def test_a_model_without_a_latent_and_sentences_of_invalid_length_are_refused() 
             posterior(tiny("aggregate_markov"), [START] * count, ["a"] * count)
 
 
-def test_keep_largest_keeps_the_order_and_sums_the_other_values() -> None:
+def test_keep_largest_keeps_the_order_and_sums_the_other_values():
     table = torch.tensor([[0.2, 0.5], [0.1, 0.0], [0.1, 0.0], [0.6, 0.5]])
     found = keep_largest(Posterior("component", ("a", "b", "c", "d"), ("1 x", "2 y"), table), 2)
     assert found.values == ("a", "d", "2 others")
@@ -164,12 +164,12 @@ def test_keep_largest_keeps_the_order_and_sums_the_other_values() -> None:
         ("gru_mixture", 3, ("0", "1", "2")),
     ],
 )  # fmt: skip
-def test_value_names(name: str, count: int, expected: tuple[str, ...]) -> None:
+def test_value_names(name, count, expected):
     assert value_names(tiny(name), count, ("<start>", "a", "a")) == expected
 
 
 @pytest.mark.parametrize("name", ["gpt", "gpt_mixture", "transformer_decoder", "hard_attention"])
-def test_a_decoder_attends_to_its_prefix(name: str, monkeypatch) -> None:
+def test_a_decoder_attends_to_its_prefix(name, monkeypatch):
     model = tiny(name, spread=0.5)
     maps = attention_maps(model, IDS, TOKENS)
     assert isinstance(model, HasAttentionMaps)
@@ -191,7 +191,7 @@ def test_a_decoder_attends_to_its_prefix(name: str, monkeypatch) -> None:
 
 
 @torch.no_grad()
-def test_a_predicted_token_attends_to_the_source() -> None:
+def test_a_predicted_token_attends_to_the_source():
     model = tiny("seq2seq_dot_attention")
     sources = torch.tensor([[2, 0]]), torch.tensor([2])
     maps = attention_maps(model, IDS, TOKENS, sources, ["x", "y"])
@@ -205,7 +205,7 @@ def test_a_predicted_token_attends_to_the_source() -> None:
         _, state = model.eval().advance(state, torch.tensor([token]))
 
 
-def test_boundaries_equal_those_in_the_state_after_each_token() -> None:
+def test_boundaries_equal_those_in_the_state_after_each_token():
     model = tiny("hm_lstm", cell={"depth": 3}, length=12)
     with torch.no_grad():  # untrained layers end a segment at every token
         for layer in model.cell.layers[:-1]:
@@ -227,7 +227,7 @@ def test_boundaries_equal_those_in_the_state_after_each_token() -> None:
     assert result.tokens == tuple(f"{i} {token}" for i, token in enumerate(tokens[:-1]))
 
 
-def test_other_rows_have_no_attention_maps_or_boundaries() -> None:
+def test_other_rows_have_no_attention_maps_or_boundaries():
     """Boundaries need several layers and one initial state."""
     for name in ("gru", "slot_ngram", "hm_lstm", "seq2seq"):
         assert not isinstance(tiny(name), HasAttentionMaps)

@@ -15,7 +15,7 @@ from tests.user_errors import raises_user_error
 META = torch.device("meta")
 
 
-def test_moving_a_corpus_to_its_own_device_copies_nothing() -> None:
+def test_moving_a_corpus_to_its_own_device_copies_nothing():
     corpus = open_corpus({"name": "copy", "train": 3, "valid": 2, "test": 2})
     moved = corpus.to(META)
     for part in (moved.train, moved.valid, moved.test):
@@ -24,7 +24,7 @@ def test_moving_a_corpus_to_its_own_device_copies_nothing() -> None:
     assert moved.task == corpus.task
 
 
-def test_a_cpu_is_named_by_its_model() -> None:
+def test_a_cpu_is_named_by_its_model():
     name = device_name(CPU)
     assert name
     assert name == name.strip()
@@ -32,7 +32,7 @@ def test_a_cpu_is_named_by_its_model() -> None:
     assert f": {name}\n" in lines or "model name" not in lines
 
 
-def test_the_order_of_the_data_does_not_depend_on_the_default_device() -> None:
+def test_the_order_of_the_data_does_not_depend_on_the_default_device():
     lengths = torch.tensor([3, 5, 2, 4, 4, 2, 3])
     before = epoch_batches(lengths, 2, seed=1, epoch=2)
     with META:
@@ -40,7 +40,7 @@ def test_the_order_of_the_data_does_not_depend_on_the_default_device() -> None:
     assert [rows.tolist() for rows in before] == [rows.tolist() for rows in after]
 
 
-def test_a_module_without_parameters_is_on_the_cpu() -> None:
+def test_a_module_without_parameters_is_on_the_cpu():
     assert device_of(torch.nn.Identity()) == CPU
     assert device_of(torch.nn.Linear(2, 2, device="meta")) == META
 

@@ -28,7 +28,7 @@ def problem(cell: Cell, *members: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("name", ["mgu", "mgru", "gru", "lstm", "rnn"])
-def test_tokens_equal_vectors_for_every_variant(name: str) -> None:
+def test_tokens_equal_vectors_for_every_variant(name):
     for config in variants(name):
         cell = build(config, torch.float64)
         tokens, table, start = problem(cell)
@@ -70,9 +70,7 @@ def agree(found: Any, expected: Any) -> None:
 @pytest.mark.parametrize("shared", ["nothing", "tokens", "table", "weights"])
 @pytest.mark.parametrize("form", ["tokens", "vectors"])
 @pytest.mark.parametrize("config", EXAMPLES, ids=str)
-def test_mapped_members_equal_the_naive_scan(
-    config: dict[str, Any], form: str, shared: str
-) -> None:
+def test_mapped_members_equal_the_naive_scan(config, form, shared):
     cells = [build(CELLS.parse(dict(config)), torch.float64, seed=seed) for seed in range(3)]
     weights = {name: weight.detach() for name, weight in stack_module_state(list(cells))[0].items()}
     tokens, table, start = problem(cells[0], 3)
@@ -100,7 +98,7 @@ def test_mapped_members_equal_the_naive_scan(
 
 
 @pytest.mark.parametrize("form", ["tokens", "vectors"])
-def test_nested_maps_equal_the_naive_scan(form: str) -> None:
+def test_nested_maps_equal_the_naive_scan(form):
     cell = build(CELLS.parse("mgu"), torch.float64)
     weights = {name: weight.detach() for name, weight in cell.named_parameters()}
     tokens, table, start = problem(cell, 2, 3)
@@ -113,7 +111,7 @@ def test_nested_maps_equal_the_naive_scan(form: str) -> None:
     agree(nested(loss(cell, form)), nested(loss(cell, "naive")))
 
 
-def test_the_jacobian_equals_the_naive_jacobian() -> None:
+def test_the_jacobian_equals_the_naive_jacobian():
     cell = build(CELLS.parse("mgu"), torch.float64)
     x, start = data(cell)
     assert_close(
@@ -121,7 +119,7 @@ def test_the_jacobian_equals_the_naive_jacobian() -> None:
     )
 
 
-def test_a_second_derivative_raises() -> None:
+def test_a_second_derivative_raises():
     cell = build(CELLS.parse("mgu"), torch.float64)
     x, start = data(cell)
     x.requires_grad_()
@@ -131,7 +129,7 @@ def test_a_second_derivative_raises() -> None:
 
 
 @pytest.mark.parametrize("token", [-1, VOCAB])
-def test_a_token_outside_the_table_raises(token: int) -> None:
+def test_a_token_outside_the_table_raises(token):
     cell = build(CELLS.parse("mgu"), torch.float64)
     tokens, table, start = problem(cell)
     tokens[1, 2] = token
@@ -142,14 +140,14 @@ def test_a_token_outside_the_table_raises(token: int) -> None:
         cell.naive_scan(TokenInputs(tokens, table), start)
 
 
-def test_repeated_tokens_repeat_the_batch() -> None:
+def test_repeated_tokens_repeat_the_batch():
     cell = build(CELLS.parse("mgu"), torch.float64)
     tokens, table, _ = problem(cell)
     twice = TokenInputs(tokens, table).repeated(2)
     assert_close(twice.vectors(), table[tokens].repeat(2, 1, 1), 0.0, "vectors")
 
 
-def test_a_cell_without_a_kernel_accepts_tokens() -> None:
+def test_a_cell_without_a_kernel_accepts_tokens():
     cell = build(CELLS.parse({"name": "gru", "reset": "input"}), torch.float64)
     tokens, table, start = problem(cell)
     inputs = TokenInputs(tokens, table)

@@ -34,7 +34,7 @@ def wide(name: str, **fields: object) -> nn.Module:
 
 
 @pytest.mark.parametrize("name", ["gpt", "transformer_decoder", "transformer_decoder_preln"])
-def test_scores_equal_the_pytorch_encoder_with_a_causal_mask(name: str) -> None:
+def test_scores_equal_the_pytorch_encoder_with_a_causal_mask(name):
     model = wide(name)
     pre = model.config.norm is NormPosition.PRE
     layers = [as_layer(block, model.config.activation) for block in model.blocks]
@@ -51,7 +51,7 @@ def test_scores_equal_the_pytorch_encoder_with_a_causal_mask(name: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["token vectors", "weights", "residuals", "nowhere"])
-def test_dropout_acts_in_three_places_during_training(where: str) -> None:
+def test_dropout_acts_in_three_places_during_training(where):
     model = wide("gpt", spread=0.3, dropout=0.3)
     keep = {"token vectors": [model.dropout], "residuals": [b.dropout for b in model.blocks]}
     for module in model.modules():
@@ -64,7 +64,7 @@ def test_dropout_acts_in_three_places_during_training(where: str) -> None:
     assert draws[0].equal(draws[1]) is (where == "nowhere")
 
 
-def test_a_window_that_covers_everything_changes_nothing_and_has_the_stated_state() -> None:
+def test_a_window_that_covers_everything_changes_nothing_and_has_the_stated_state():
     wide = {"width": 8, "spread": 0.3}
     local, dense = (small("local_attention", window=w, **wide) for w in (LENGTH, 0))
     copy_weights(dense, local, *dict(local.named_parameters()))
@@ -79,7 +79,7 @@ def test_a_window_that_covers_everything_changes_nothing_and_has_the_stated_stat
 
 
 @torch.no_grad()
-def test_star_features_follow_the_equation() -> None:
+def test_star_features_follow_the_equation():
     """Compare with a loop over positions that lists every memory."""
     model = tiny("star_transformer_causal", length=7, width=16, layers=2, relay=True).eval()
     x = torch.randn(1, 4, 16, generator=torch.Generator().manual_seed(0))
@@ -100,7 +100,7 @@ def test_star_features_follow_the_equation() -> None:
 
 
 @pytest.mark.parametrize("points", [0, 3])
-def test_spread_sets_the_standard_deviation_of_all_weights(points: int) -> None:
+def test_spread_sets_the_standard_deviation_of_all_weights(points):
     model = tiny("set_transformer_causal", width=64, points=points, spread=0.02)
     default = tiny("set_transformer_causal", width=64, points=points)
     drawn = [(name, w) for name, w in model.blocks.named_parameters() if w.dim() == 2]
@@ -152,7 +152,7 @@ def normed(norm, x: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("cuts", "memory"), [*((c, []) for c in MODERN_CUTS), *(([], m) for m in PARTS)], ids=str
 )
-def test_scores_are_those_of_the_equations(cuts: list[str], memory: list[str]) -> None:
+def test_scores_are_those_of_the_equations(cuts, memory):
     fields = {**SIZES, "cuts": cuts, "memory": memory}
     model = tiny("modern_decoder", vocab=6, length=7, **fields).double().eval()
     with torch.no_grad():
@@ -165,7 +165,7 @@ def test_scores_are_those_of_the_equations(cuts: list[str], memory: list[str]) -
     assert_close(scores, expected, FINE, "scores")
 
 
-def test_groups_that_do_not_divide_the_heads_are_an_error() -> None:
+def test_groups_that_do_not_divide_the_heads_are_an_error():
     with pytest.raises(UserError, match="groups=3 must divide heads=4"):
         small("modern_decoder", **{**SIZES, "groups": 3})
 
@@ -188,7 +188,7 @@ def as_transformer(model: LanguageModel, place: NormPosition) -> nn.Transformer:
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 @pytest.mark.parametrize("place", list(NormPosition))
-def test_scores_equal_the_pytorch_transformer(place: NormPosition) -> None:
+def test_scores_equal_the_pytorch_transformer(place):
     model = randomise_norms(small("transformer_encdec", width=E, norm=place)).eval()
     theirs = as_transformer(model, place)
     tokens, lengths = every_sequence(model.task)
@@ -237,12 +237,12 @@ ORDERED: list[tuple[str, dict[str, Any], bool]] = [
 
 
 @pytest.mark.parametrize(("name", "fields", "reach"), LIMITED, ids=str)
-def test_a_prediction_depends_on_the_tokens_within_reach(name, fields, reach) -> None:
+def test_a_prediction_depends_on_the_tokens_within_reach(name, fields, reach):
     assert lag_dependence(small(name, **fields)) == [back <= reach for back in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(("name", "fields", "matters"), ORDERED, ids=str)
-def test_the_order_of_earlier_tokens_matters_if_positions_are_known(name, fields, matters) -> None:
+def test_the_order_of_earlier_tokens_matters_if_positions_are_known(name, fields, matters):
     model = small(name, **fields).eval()
     prefix = every_sequence(model.task)[0][:, : LENGTH - 1]
     moved = prefix[:, [0, 2, 1, 3]]  # the last is the query

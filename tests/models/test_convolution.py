@@ -53,7 +53,7 @@ def reference(model: torch.nn.Module, tokens: Tensor) -> Tensor:
 
 @torch.no_grad()
 @pytest.mark.parametrize("fields", VARIANTS, ids=str)
-def test_features_equal_torch_convolutions(fields: dict[str, Any]) -> None:
+def test_features_equal_torch_convolutions(fields):
     model = small(GATED, **fields).double()
     for parameter in model.parameters():
         parameter.add_(0.1)  # biases start at 0
@@ -61,14 +61,14 @@ def test_features_equal_torch_convolutions(fields: dict[str, Any]) -> None:
     assert_close(model.features(tokens), reference(model, tokens), FINE, "features")
 
 
-def test_cuts_keep_the_initial_weights_of_what_remains() -> None:
+def test_cuts_keep_the_initial_weights_of_what_remains():
     whole = dict(tiny(GATED).named_parameters())
     for cut in Cut:
         for name, weight in tiny(GATED, cuts=[cut]).named_parameters():
             assert weight.equal(whole[name])
 
 
-def test_cuts_of_a_gate_that_is_cut_do_not_count() -> None:
+def test_cuts_of_a_gate_that_is_cut_do_not_count():
     whole = zoo.config(GATED, cuts=["gate", "squash", "gate_past"])
     assert whole == zoo.config(GATED, cuts=[0])
 
@@ -82,7 +82,7 @@ def by_fft(x: Tensor, kernel: Tensor) -> Tensor:
 
 @torch.no_grad()
 @pytest.mark.parametrize("length", [1, 2, 7])
-def test_a_causal_convolution_equals_that_by_fft(length: int) -> None:
+def test_a_causal_convolution_equals_that_by_fft(length):
     x, kernel = torch.randn(3, length, 5).double(), torch.randn(5, 7).double()
     assert_close(causal_convolution(x, kernel), by_fft(x, kernel), FINE, "convolution")
 
@@ -96,7 +96,7 @@ def mixer(width: int, size: int, states: int, length: int) -> H3Mixer:
 
 
 @torch.no_grad()
-def test_the_kernel_of_h3_is_that_of_its_state_space() -> None:
+def test_the_kernel_of_h3_is_that_of_its_state_space():
     layer = mixer(6, 2, 4, 9)
     step = layer.log_step.exp()[:, None]
     a = torch.complex(-layer.log_decay.exp(), layer.frequency)
@@ -110,7 +110,7 @@ def test_the_kernel_of_h3_is_that_of_its_state_space() -> None:
 
 
 @torch.no_grad()
-def test_h3_reads_a_matrix_per_head() -> None:
+def test_h3_reads_a_matrix_per_head():
     layer, u = mixer(6, 2, 4, 9), torch.randn(3, 9, 6).double()
     q, k, v = layer.query(u), layer.key(u), layer.value(u)
     k = by_fft(k, layer.shift) + layer.shift_skip * k
@@ -128,7 +128,7 @@ def test_h3_reads_a_matrix_per_head() -> None:
 
 
 @torch.no_grad()
-def test_base_conv_gates_short_and_long_convolutions() -> None:
+def test_base_conv_gates_short_and_long_convolutions():
     model: Any = small("base_conv", layers=4, width=6).double()
     for parameter in model.parameters():
         parameter.add_(0.1 * torch.randn_like(parameter))
@@ -148,6 +148,6 @@ def test_base_conv_gates_short_and_long_convolutions() -> None:
     assert_close(long(u), u + y * long.map(u), FINE, "long")
 
 
-def test_a_head_of_h3_divides_the_width() -> None:
+def test_a_head_of_h3_divides_the_width():
     with pytest.raises(UserError, match="size=4 must divide width=6"):
         small("h3", width=6, size=4)

@@ -25,7 +25,7 @@ def paths(model: torch.nn.Module, tokens: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def test_scores_are_the_sum_over_all_paths() -> None:
+def test_scores_are_the_sum_over_all_paths():
     model = small("hmm").double()
     tokens, lengths = every_sequence(model.task)
     expected = paths(model, tokens)[1].sum(0).log()
@@ -33,7 +33,7 @@ def test_scores_are_the_sum_over_all_paths() -> None:
 
 
 @torch.no_grad()
-def test_posteriors_are_those_of_the_paths() -> None:
+def test_posteriors_are_those_of_the_paths():
     """The filter uses the tokens up to t."""
     model = small("hmm").double()
     tokens, _ = every_sequence(model.task)
@@ -48,7 +48,7 @@ def test_posteriors_are_those_of_the_paths() -> None:
 
 
 @torch.no_grad()
-def test_long_sequences_do_not_underflow() -> None:
+def test_long_sequences_do_not_underflow():
     model = small("hmm")
     tokens = torch.randint(3, (2, 3000), generator=torch.Generator().manual_seed(0))
     scores = model.log_prob(tokens, torch.tensor([3000, 3000]))

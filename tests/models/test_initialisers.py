@@ -23,7 +23,7 @@ SET_BIASES = {"hm_lstm": 0.5, "mamba3": 1.0}
 
 
 @pytest.mark.parametrize("cell", [*CELLS])
-def test_initial_values_of_a_cell_are_within_the_range_of_the_initialiser(cell: str) -> None:
+def test_initial_values_of_a_cell_are_within_the_range_of_the_initialiser(cell):
     """Exceptions: biases that a cell sets; vectors may have draws of their own."""
     built = build_model("recurrent_lm", f"uniform_{FINE}", cell=cell).get_submodule("cell")
     own = own_weights(built)
@@ -35,7 +35,7 @@ def test_initial_values_of_a_cell_are_within_the_range_of_the_initialiser(cell: 
 
 
 @pytest.mark.parametrize("init", ["kaiming_normal", "xavier_normal"])
-def test_stacked_matrices_are_initialised_by_their_own_fans(init: str) -> None:
+def test_stacked_matrices_are_initialised_by_their_own_fans(init):
     """U of gated feedback is a stack of D x D matrices (H, H), not a convolution kernel."""
     weight = build_model("gated_feedback_gru", init, width=64).get_parameter("cell.w.u")
     assert weight.shape == (2, 2, 64, 64)
@@ -44,7 +44,7 @@ def test_stacked_matrices_are_initialised_by_their_own_fans(init: str) -> None:
         assert matrix.std().item() == pytest.approx(expected, rel=0.05)
 
 
-def test_transposed_matrix_is_initialised_by_its_own_fan_in() -> None:
+def test_transposed_matrix_is_initialised_by_its_own_fan_in():
     weight = build_model("gru_ternary_vae", "kaiming_normal", width=64).get_parameter("z.to_logits")
     assert weight.shape == (64, 3 * 64)
     assert weight.std().item() == pytest.approx((2 / 64) ** 0.5, rel=0.05)

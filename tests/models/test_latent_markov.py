@@ -136,13 +136,13 @@ EQUATIONS: list[tuple[str, Any, dict[str, Any]]] = [
 
 @torch.no_grad()
 @pytest.mark.parametrize(("name", "equation", "fields"), EQUATIONS)
-def test_distributions_equal_the_equation(name: str, equation: Any, fields: dict) -> None:
+def test_distributions_equal_the_equation(name, equation, fields):
     assert_equation(small(name, **fields), equation)
 
 
 @quick
 @given(st.integers(1, 4), st.floats(0.0, 4.0), st.integers(0, 99))
-def test_bound_is_at_most_the_exact_score(groups: int, spread: float, seed: int) -> None:
+def test_bound_is_at_most_the_exact_score(groups, spread, seed):
     model = small(FACTORIAL, groups=groups)
     torch.manual_seed(seed)
     with torch.no_grad():
@@ -153,7 +153,7 @@ def test_bound_is_at_most_the_exact_score(groups: int, spread: float, seed: int)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3])
-def test_both_ways_to_compute_the_normaliser_agree(groups: int) -> None:
+def test_both_ways_to_compute_the_normaliser_agree(groups):
     """Compare the sum over tokens with the sum over joint states."""
     model = small(FACTORIAL, groups=groups, states=3).double()
     torch.manual_seed(0)
@@ -165,7 +165,7 @@ def test_both_ways_to_compute_the_normaliser_agree(groups: int) -> None:
     assert_close(by_states, by_tokens, FINE, "normaliser")
 
 
-def test_only_training_uses_the_bound() -> None:
+def test_only_training_uses_the_bound():
     exact, bound = small(FACTORIAL), small(FACTORIAL, objective="bound")
     tokens, lengths = every_sequence(exact.task)
     for training in (False, True):
@@ -177,19 +177,19 @@ def test_only_training_uses_the_bound() -> None:
         )
 
 
-def test_posterior_mass_of_each_group_is_one_over_g() -> None:
+def test_posterior_mass_of_each_group_is_one_over_g():
     model = small(FACTORIAL, groups=2, states=3)
     tokens, lengths = every_sequence(model.task)
     by_group = model.posterior(tokens, lengths).unflatten(1, (2, 3)).sum(2)
     assert_close(by_group.detach(), torch.full_like(by_group, 1 / 2), CLOSE, "mass of a group")
 
 
-def test_free_table_with_scales_is_refused() -> None:
+def test_free_table_with_scales_is_refused():
     with pytest.raises(UserError, match="scaled=True with words=free"):
         zoo.config("lagged_aggregate_markov_free", scaled=True)
 
 
-def test_latent_value_zero_is_the_map() -> None:
+def test_latent_value_zero_is_the_map():
     model = small("prototype_rotation_mixture")
     set_weights(model, {"gate.bias": torch.tensor([-NEVER, 0, 0, 0])})
     posterior = model.posterior(*every_sequence(model.task))
@@ -198,7 +198,7 @@ def test_latent_value_zero_is_the_map() -> None:
 
 
 @pytest.mark.parametrize("name", ["aggregate_markov", "local_hmm", "trigram_latent_crf"])
-def test_posterior_follows_bayes_rule(name: str) -> None:
+def test_posterior_follows_bayes_rule(name):
     """P(z | s_t, s_<t) ∝ P(z | s_<t) P(s_t | z)."""
     model = small(name)
     tokens, lengths = batch(model.task)
@@ -211,7 +211,7 @@ PREVIOUS = NEVER * (1 - torch.eye(LENGTH).roll(1, 1))
 """Alignment logits Λ with all mass on a = t-1."""
 
 
-def test_latent_index_of_typed_arcs_is_parent_times_types_plus_type() -> None:
+def test_latent_index_of_typed_arcs_is_parent_times_types_plus_type():
     """With all mass on type 1 of the previous token, the posterior is at its index."""
     model = small("latent_parent_typed", types=2, arcs="positional")
     set_weights(model, {"alignment.logits": PREVIOUS})
@@ -223,7 +223,7 @@ def test_latent_index_of_typed_arcs_is_parent_times_types_plus_type() -> None:
 
 
 @torch.no_grad()
-def test_the_posterior_of_two_parents_is_that_of_the_second() -> None:
+def test_the_posterior_of_two_parents_is_that_of_the_second():
     model = small("two_parent_aggregate_markov")
     tokens, _ = batch(model.task)
     posterior = model.posterior(tokens, torch.full((len(tokens),), LENGTH))
@@ -233,7 +233,7 @@ def test_the_posterior_of_two_parents_is_that_of_the_second() -> None:
         assert not posterior[0, t:, t - 1].any()
 
 
-def test_largest_tensor_has_at_most_b_t2_k_elements() -> None:
+def test_largest_tensor_has_at_most_b_t2_k_elements():
     count, length, components = 5, 13, 7
     model = tiny("two_parent_aggregate_markov", length=length, components=components)
     tokens, lengths = batch(model.task, count=count)

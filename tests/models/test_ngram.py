@@ -103,19 +103,19 @@ BIGRAMS = [{}, {"weights": "uniform"}, {"unigram": "free"}]
         *(("interpolated_bigram", multi_transition_bigram, fields) for fields in BIGRAMS),
     ],
 )
-def test_distributions_equal_the_equation(name: str, equation: Any, fields: dict) -> None:
+def test_distributions_equal_the_equation(name, equation, fields):
     model: Any = small(name, **fields)
     if getattr(model, "free", None) is not None:
         model.free.normal_()  # it starts at 0
     assert_equation(model, equation)
 
 
-def test_permutations_have_names() -> None:
+def test_permutations_have_names():
     names = small("permutation_log_bilinear", window=3).latent_value_names()
     assert names == ("1 2 3", "1 3 2", "2 1 3", "2 3 1", "3 1 2", "3 2 1")
 
 
-def test_scores_equal_the_pytorch_rnn_on_one_hot_vectors() -> None:
+def test_scores_equal_the_pytorch_rnn_on_one_hot_vectors():
     model: Any = small("onehot_embedding").eval()
     tokens, lengths = every_sequence(model.task)
     library = nn.RNN(model.task.vocab, model.config.width, batch_first=True)

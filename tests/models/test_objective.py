@@ -32,7 +32,7 @@ def assert_share(successes: Tensor, p: float, trials: int = 0) -> None:
     assert abs(successes.double().mean().item() - p) <= 5 * deviation
 
 
-def test_tokens_are_selected_hidden_and_swapped_with_the_given_probabilities() -> None:
+def test_tokens_are_selected_hidden_and_swapped_with_the_given_probabilities():
     vocab = 1000
     tokens = torch.randint(vocab, (400, 100), generator=torch.Generator().manual_seed(0))
     words = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(1)) < 0.7
@@ -51,7 +51,7 @@ def test_tokens_are_selected_hidden_and_swapped_with_the_given_probabilities() -
 
 
 @pytest.mark.parametrize(("hide", "swap"), [(1.0, 0.0), (0.0, 0.0), (0.0, 1.0)])
-def test_objective_is_the_score_of_the_corrupted_sentence(hide: float, swap: float) -> None:
+def test_objective_is_the_score_of_the_corrupted_sentence(hide, swap):
     """All tokens are selected and all get the same treatment."""
     model = masked(select=1.0, hide=hide, swap=swap, dropout=0.0).eval()
     tokens, lengths = batch(model.task)
@@ -81,7 +81,7 @@ def draws_with_mean(model: Any, tokens: Tensor, lengths: Tensor, mean: Tensor) -
     return many
 
 
-def test_objective_equals_the_score_in_expectation() -> None:
+def test_objective_equals_the_score_in_expectation():
     """Without attention the prediction of a token does not depend on the other tokens."""
     model = masked(select=0.25, hide=1.0, swap=0.0, dropout=0.0, layers=1).eval()
     with torch.no_grad():  # switch attention off
@@ -91,7 +91,7 @@ def test_objective_equals_the_score_in_expectation() -> None:
 
 
 @pytest.mark.parametrize("emission", ["vector", "mixture"])
-def test_score_hides_one_token_at_a_time(emission: str) -> None:
+def test_score_hides_one_token_at_a_time(emission):
     model = masked(emission=emission).eval()
     tokens, lengths = batch(model.task)
     scores = log_prob(model, tokens, lengths)
@@ -106,7 +106,7 @@ def test_score_hides_one_token_at_a_time(emission: str) -> None:
         assert_close(dense.exp().sum(1), torch.ones(len(tokens)), CLOSE, "total")
 
 
-def test_shares_that_exceed_one_are_refused() -> None:
+def test_shares_that_exceed_one_are_refused():
     with pytest.raises(UserError, match=r"hide=0\.8 and swap=0\.3 exceed 1"):
         zoo.config("masked_lm", swap=0.3)
 
@@ -117,7 +117,7 @@ def expected_contrastive_objective(scores: Tensor, data: Tensor, noise: Tensor, 
 
 
 @pytest.mark.parametrize("k", [1, 2])
-def test_the_mean_over_all_draws_is_the_published_sum_with_its_optimum_at_the_data(k: int) -> None:
+def test_the_mean_over_all_draws_is_the_published_sum_with_its_optimum_at_the_data(k):
     """Enumerate all draws of a data word and k noise words with their probabilities."""
     generator = torch.Generator().manual_seed(0)
     data, noise = torch.softmax(torch.randn(2, 7, generator=generator).double(), -1)
@@ -135,7 +135,7 @@ def test_the_mean_over_all_draws_is_the_published_sum_with_its_optimum_at_the_da
 
 
 @pytest.mark.parametrize("name", ["nce", "negative_sampling"])
-def test_sampled_objective_has_the_exact_expectation(name: str) -> None:
+def test_sampled_objective_has_the_exact_expectation(name):
     k, model = 3, tiny(name, vocab=VOCAB, negatives=3).eval()
     tokens, lengths = batch(model.task, count=2)
     model.noise.update(torch.tensor([0, 1, 1, 2, 2, 2]), torch.ones(6, dtype=torch.bool))
@@ -151,7 +151,7 @@ def test_sampled_objective_has_the_exact_expectation(name: str) -> None:
     assert (many.std(0)[exact != 0] > 0).all()
 
 
-def test_only_training_counts_noise_tokens_and_only_scored_ones() -> None:
+def test_only_training_counts_noise_tokens_and_only_scored_ones():
     model = tiny("nce", vocab=VOCAB)
     tokens, lengths = batch(model.task)
     model.eval().objective(tokens, lengths)
@@ -184,7 +184,7 @@ def pairs(n: int, window: int) -> list[tuple[int, list[int]]]:
         ("word2vec_cbow", {"window": 2, "l2": 0.1, "max_norm": 0.7}),
     ],
 )
-def test_score_is_the_sum_over_pairs_plus_expected_noise(name: str, fields: dict[str, Any]) -> None:
+def test_score_is_the_sum_over_pairs_plus_expected_noise(name, fields):
     model = vectors(name, **fields)
     tokens, lengths = batch(model.task)
     actual = log_prob(model, tokens, lengths)
@@ -209,7 +209,7 @@ def test_score_is_the_sum_over_pairs_plus_expected_noise(name: str, fields: dict
 
 
 @pytest.mark.parametrize("mean", [None, False, True])
-def test_sampled_objective_has_the_score_as_expectation(*, mean: bool | None) -> None:
+def test_sampled_objective_has_the_score_as_expectation(mean):
     fields = {} if mean is None else {"mean": mean}
     model = vectors("word2vec_skipgram" if mean is None else "word2vec_cbow", length=4, **fields)
     tokens, lengths = batch(model.task, count=2)
@@ -217,7 +217,7 @@ def test_sampled_objective_has_the_score_as_expectation(*, mean: bool | None) ->
     assert (many.std(0)[scored_mask(tokens, lengths)] > 0).all()
 
 
-def test_next_token_distribution_reads_the_window_before() -> None:
+def test_next_token_distribution_reads_the_window_before():
     for mean in (False, True):
         model = vectors("word2vec_cbow", window=2, mean=mean)
         prefix, _ = batch(model.task)
@@ -227,7 +227,7 @@ def test_next_token_distribution_reads_the_window_before() -> None:
         assert_close(next_log_prob(model, prefix), expected, CLOSE, "next")
 
 
-def test_noise_counts_contexts_for_skip_gram_and_words_for_cbow() -> None:
+def test_noise_counts_contexts_for_skip_gram_and_words_for_cbow():
     """Skip-gram samples contexts, including `<start>`; CBOW samples words."""
     tokens, lengths = torch.tensor([[START, 3, 4, 0, 0, 0]]), torch.tensor([3])
     counts = {"word2vec_skipgram": [0, 1, 0, 1, 1], "word2vec_cbow": [0, 0, 0, 1, 1]}
@@ -252,7 +252,7 @@ def drawn(density: float, mean: float, count: int = 12) -> Tensor:
 
 
 @pytest.mark.parametrize(("density", "mean"), [(0.15, 3.0), (0.5, 2.0), (0.3, 1.0)])
-def test_spans_have_the_documented_frequencies(density: float, mean: float) -> None:
+def test_spans_have_the_documented_frequencies(density, mean):
     masked = drawn(density, mean)
     for hidden in masked.unbind(1):
         assert_share(hidden, density)
@@ -262,9 +262,7 @@ def test_spans_have_the_documented_frequencies(density: float, mean: float) -> N
 
 
 @pytest.mark.parametrize(("density", "mean"), [(0.15, 3.0), (0.5, 2.0), (0.3, 1.0)])
-def test_spans_around_a_token_follow_the_conditional_distribution(
-    density: float, mean: float
-) -> None:
+def test_spans_around_a_token_follow_the_conditional_distribution(density, mean):
     masked = drawn(density, mean, 6)
     u = torch.rand(N, 6, generator=torch.Generator().manual_seed(1))
     for at in range(6):
@@ -277,7 +275,7 @@ def test_spans_around_a_token_follow_the_conditional_distribution(
             assert_share(around[:, t], expected, len(covering) // 2)
 
 
-def test_source_and_target_sequences_of_examples() -> None:
+def test_source_and_target_sequences_of_examples():
     """The example of `spans.py`, a sequence without hidden tokens, and one hidden completely."""
     tokens = torch.tensor([[1, 4, 5, 6, 7, 8], [1, 4, 5, 0, 0, 0], [1, 4, 5, 6, 0, 0]])
     lengths = torch.tensor([6, 3, 4])
@@ -299,9 +297,7 @@ def masks(count: int, *hidden_at: int) -> Tensor:
 
 @pytest.mark.parametrize("hidden_at", [(1,), (2, 3), (1, 3), (1, 2, 4), (1, 2, 3, 4)])
 @torch.no_grad()
-def test_probabilities_of_all_fillings_of_the_spans_sum_to_one(
-    model: LanguageModel, hidden_at: tuple[int, ...]
-) -> None:
+def test_probabilities_of_all_fillings_of_the_spans_sum_to_one(model, hidden_at):
     """For every choice of the visible tokens."""
     tokens, lengths = every_sequence(model.task)
     masked = masks(len(tokens), *hidden_at)
@@ -317,7 +313,7 @@ def test_probabilities_of_all_fillings_of_the_spans_sum_to_one(
 
 
 @torch.no_grad()
-def test_evaluation_shares_spans_and_training_draws_new_ones() -> None:
+def test_evaluation_shares_spans_and_training_draws_new_ones():
     model = small("span_corruption", samples=3)
     tokens, lengths = batch(model.task)
     with patch.object(model, "score_hidden", wraps=model.score_hidden) as score:

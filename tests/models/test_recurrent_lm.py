@@ -27,9 +27,7 @@ FEW, MANY = torch.tensor([[1, 3]]), torch.tensor([[1, 2, 3, 0], [3, 3, 1, 2]])
 
 @pytest.mark.parametrize("norm", Norm)
 @pytest.mark.parametrize("tokens", [FEW, MANY], ids=["few", "many"])
-def test_inputs_per_vocabulary_entry_equal_inputs_per_position(
-    norm: Norm, tokens: torch.Tensor
-) -> None:
+def test_inputs_per_vocabulary_entry_equal_inputs_per_position(norm, tokens):
     model = tiny("recurrent_lm", vocab=4, norm=norm.value).double()
     assert (tokens.numel() > model.task.vocab) == (tokens is MANY)
     weight = model.embedding.weight
@@ -43,7 +41,7 @@ def test_inputs_per_vocabulary_entry_equal_inputs_per_position(
 
 
 @pytest.mark.parametrize("cell", LIBRARY)
-def test_three_layers_equal_the_pytorch_module(cell: str) -> None:
+def test_three_layers_equal_the_pytorch_module(cell):
     model = small("recurrent_lm", cell=cell, emission="vector", norm="none", num_layers=3)
     endings = ("l0", "l1", "l2")
     theirs = torch_layers(model.cell, *model.upper, endings=endings, num_layers=3)
@@ -56,13 +54,13 @@ def test_three_layers_equal_the_pytorch_module(cell: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["recurrent_lm", "lstm_lm"])
-def test_bidirectional_language_model_is_refused(name: str) -> None:
+def test_bidirectional_language_model_is_refused(name):
     with pytest.raises(UserError, match="bidirectional=True: a language model may not read"):
         zoo.config(name, bidirectional=True)
 
 
 @pytest.mark.parametrize("cell", [*CELLS, {"name": "block", "inner": "gla"}], ids=str)
-def test_a_model_starts_from_zeros_or_ones(cell: Any) -> None:
+def test_a_model_starts_from_zeros_or_ones(cell):
     """`zeros` and `ones` set h_0 of every cell; without them it is as before."""
     for start, value in (("zeros", 0.0), ("ones", 1.0)):
         model: Any = tiny("recurrent_lm", cell=cell, start=start)
@@ -74,7 +72,7 @@ def test_a_model_starts_from_zeros_or_ones(cell: Any) -> None:
     assert (plain._start_vectors() == 1).all()
 
 
-def test_a_learned_start_is_one_start() -> None:
+def test_a_learned_start_is_one_start():
     configs = [tiny("recurrent_lm", **f).config for f in ({"start": "learned"}, {"starts": 1})]
     assert configs[0] == configs[1]
     with pytest.raises(UserError, match="starts=2 learns initial states, but start=zeros sets one"):
@@ -140,7 +138,7 @@ def test_a_model_with_dropout_trains_alone_and_without_it_is_as_before(rate):
     assert MODELS.parse(MODELS.dump(noisy)) == noisy
 
 
-def test_skip_reads_the_last_token_only() -> None:
+def test_skip_reads_the_last_token_only():
     model = small("latent_ar")
     prefix = every_sequence(model.task)[0][:, :4]
     x = model.embedding(prefix)
@@ -169,7 +167,7 @@ def weights_of(model: Any, direction: str) -> dict[str, torch.Tensor]:
     return actual
 
 
-def test_each_direction_is_a_recurrent_language_model() -> None:
+def test_each_direction_is_a_recurrent_language_model():
     model, plain = elmo(num_layers=2), small("lstm_lm", num_layers=2).eval()
     tokens, lengths = every_sequence(model.task)
     lengths = 2 + torch.arange(len(tokens)) % (LENGTH - 1)
@@ -184,7 +182,7 @@ def test_each_direction_is_a_recurrent_language_model() -> None:
     assert_close(actual, log_prob(back, tokens, lengths), CLOSE, "backward")
 
 
-def test_padding_does_not_change_representations() -> None:
+def test_padding_does_not_change_representations():
     model = elmo()
     tokens, lengths = batch(model.task)
     t = torch.arange(LENGTH)
@@ -201,7 +199,7 @@ READERS: list[Any] = [
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_scores_are_the_readers_scores_of_the_reversed_sequence(reader: Any) -> None:
+def test_scores_are_the_readers_scores_of_the_reversed_sequence(reader):
     model = small("backward_lm", reader=reader)
     tokens, lengths = batch(model.task, count=20)
     actual = log_prob(model, tokens, lengths)
@@ -212,7 +210,7 @@ def test_scores_are_the_readers_scores_of_the_reversed_sequence(reader: Any) -> 
         assert not actual[b, n:].any()
 
 
-def test_backward_model_is_not_causal_and_needs_a_causal_reader() -> None:
+def test_backward_model_is_not_causal_and_needs_a_causal_reader():
     assert not small("backward_lm").causal
     with pytest.raises(UserError, match="'backward_lm' cannot read backwards"):
         small("backward_lm", reader="backward_lm")
@@ -226,7 +224,7 @@ def tiny_model(name: str, task: Task = ENDED, **fields: Any) -> Any:
     return zoo.build(zoo.config(name, **small), task).eval()
 
 
-def test_nothing_follows_the_end_of_a_represented_sentence() -> None:
+def test_nothing_follows_the_end_of_a_represented_sentence():
     model = tiny_model("elmo")
     tokens, lengths = pad_sentences([(START, 3, 0, 1, END), (START, 2, END)], 5)
     width = model.forward_lm.layer_outputs(tokens).shape[-1]
@@ -237,7 +235,7 @@ def test_nothing_follows_the_end_of_a_represented_sentence() -> None:
     assert (ends[0, :width] != ends[1, :width]).any()
 
 
-def test_end_is_predicted_last_and_words_from_right_to_left() -> None:
+def test_end_is_predicted_last_and_words_from_right_to_left():
     back = tiny_model("backward_lm")
     tokens, lengths = pad_sentences([(START, 3, 0, 1, END), (START, 3, END), (START, END)], 5)
     actual = log_prob(back, tokens, lengths)

@@ -1,7 +1,5 @@
 """Recurrent encoders and decoders: sequence to sequence, and autoencoders."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -36,7 +34,7 @@ BOTH = ["seq2seq", "seq2seq_dot_attention"]
 
 @pytest.mark.parametrize("name", ["gru", "lstm"])
 @torch.no_grad()
-def test_both_directions_equal_the_pytorch_bidirectional_module(name: str) -> None:
+def test_both_directions_equal_the_pytorch_bidirectional_module(name):
     """Compare outputs and final states on sources of different lengths."""
     torch.manual_seed(0)
     forward, backward = cells = [CELLS.build(CELLS.parse(name), E, S) for _ in range(2)]
@@ -63,7 +61,7 @@ def test_both_directions_equal_the_pytorch_bidirectional_module(name: str) -> No
     ("name", "cell"),
     [("seq2seq", "mlstm"), ("seq2seq_dot_attention", "hm_lstm"), ("seq2seq", "lru")],
 )
-def test_any_cell_with_a_fixed_state_size_obeys_the_laws(name: str, cell: str) -> None:
+def test_any_cell_with_a_fixed_state_size_obeys_the_laws(name, cell):
     model = tiny(name, cell=cell)
     law_sums_to_one(model)
     law_log_prob_equals_next_log_prob(model)
@@ -72,7 +70,7 @@ def test_any_cell_with_a_fixed_state_size_obeys_the_laws(name: str, cell: str) -
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_a_growing_state_and_an_annealed_slope_are_refused(name: str) -> None:
+def test_a_growing_state_and_an_annealed_slope_are_refused(name):
     with raises_user_error("'mgru'", "grows", "use a cell with a fixed state size"):
         tiny(name, cell={"name": "mgru", "mutations": [4, 11]})
     with raises_user_error("cell.anneal=5", "does not scan", "drop cell.anneal"):
@@ -81,7 +79,7 @@ def test_a_growing_state_and_an_annealed_slope_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*BOTH, "transformer_encdec"])
-def test_corpus_without_sources_is_refused(name: str) -> None:
+def test_corpus_without_sources_is_refused(name):
     with raises_user_error(name, "no source is given", "copy, reverse"):
         zoo.build(zoo.config(name), Task(vocab=5, length=4))
     model = tiny(name)
@@ -113,7 +111,7 @@ def outputs_by_hand(model: LanguageModel, tokens: Tensor, source: Tensor) -> Ten
 
 @pytest.mark.parametrize("folded", [True, False])
 @torch.no_grad()
-def test_attention_model_equals_a_manual_computation(*, folded: bool) -> None:
+def test_attention_model_equals_a_manual_computation(folded):
     model = small("seq2seq_dot_attention", folded=folded).double().eval()
     tokens, lengths = every_sequence(model.task)
     source, n = sources(model.task, 4)
@@ -129,7 +127,7 @@ def test_attention_model_equals_a_manual_computation(*, folded: bool) -> None:
 
 
 @torch.no_grad()
-def test_bidirectional_encoder_reads_later_source_tokens() -> None:
+def test_bidirectional_encoder_reads_later_source_tokens():
     """With a forward encoder only, h^enc_i depends on the source tokens up to i."""
     source, n = sources(small("seq2seq").task, 1)
     changed = source.clone()
@@ -143,7 +141,7 @@ def test_bidirectional_encoder_reads_later_source_tokens() -> None:
 
 
 @pytest.mark.parametrize("cell", ["mgu", {"name": "gru", "reset": "input"}])
-def test_a_cell_without_one_linear_map_of_its_inputs_needs_folded_ones(cell: object) -> None:
+def test_a_cell_without_one_linear_map_of_its_inputs_needs_folded_ones(cell):
     with raises_user_error("folded=False", "choose rnn, lstm or gru"):
         tiny("seq2seq_dot_attention", cell=cell, folded=False)
 
@@ -153,7 +151,7 @@ FLAT = ["linear_autoencoder", "mlp_autoencoder"]
 
 @torch.no_grad()
 @pytest.mark.parametrize("fields", [{"noise_std": 0.8}, {"gaussian": True}], ids=str)
-def test_evaluation_averages_over_shared_noise(fields: dict[str, Any]) -> None:
+def test_evaluation_averages_over_shared_noise(fields):
     """Of scores, and of next-token probabilities, whose mean is a distribution."""
     model = small("linear_autoencoder", samples=6, **fields).eval()
     (tokens, lengths), emission, table = batch(model.task), model.emission, model.embedding.weight
@@ -185,7 +183,7 @@ def training_objective(model: LanguageModel, tokens: Tensor, lengths: Tensor) ->
 
 
 @torch.no_grad()
-def test_kl_equals_the_kl_of_two_gaussians_with_equal_variance() -> None:
+def test_kl_equals_the_kl_of_two_gaussians_with_equal_variance():
     code = small("linear_autoencoder", gaussian=True).code
     mean = torch.randn(5, len(code.log_beta), generator=torch.Generator().manual_seed(0))
     spread = 1 / code.log_beta.exp()
@@ -195,7 +193,7 @@ def test_kl_equals_the_kl_of_two_gaussians_with_equal_variance() -> None:
 
 
 @pytest.mark.parametrize("name", FLAT)
-def test_objective_is_the_score_minus_the_kl(name: str) -> None:
+def test_objective_is_the_score_minus_the_kl(name):
     model = small(name, gaussian=True)
     tokens, lengths = batch(model.task)
     paid = log_prob(model, tokens, lengths, training=True) - training_objective(
@@ -213,7 +211,7 @@ def test_objective_is_the_score_minus_the_kl(name: str) -> None:
     )
 
 
-def test_only_training_is_random_and_noise_std_is_refused() -> None:
+def test_only_training_is_random_and_noise_std_is_refused():
     model = small("linear_autoencoder", gaussian=True)
     assert is_deterministic(model)
     tokens, lengths = batch(model.task)
@@ -223,6 +221,6 @@ def test_only_training_is_random_and_noise_std_is_refused() -> None:
         small("linear_autoencoder", gaussian=True, noise_std=0.3)
 
 
-def test_the_order_is_reversed_within_the_length_and_keeps_the_pads() -> None:
+def test_the_order_is_reversed_within_the_length_and_keeps_the_pads():
     expected = [[4, 3, 2, 1, 0], [0, 1, 2, 3, 4], [2, 1, 0, 3, 4]]
     assert reversed_order(LENGTHS, 5).tolist() == expected

@@ -66,7 +66,7 @@ def discrete_parts(model: VAE, tokens: Tensor, lengths: Tensor) -> tuple[Tensor,
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["gru_vae", "gru_autoencoder", "rnn_autoencoder"])
-def test_encoder_reads_every_token_and_no_pads(name: str) -> None:
+def test_encoder_reads_every_token_and_no_pads(name):
     """The encoder of a VAE does not read `<start>`."""
     model: Any = small(name)
     tokens, _ = batch(model.task)
@@ -83,7 +83,7 @@ def test_encoder_reads_every_token_and_no_pads(name: str) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["gru_vae", "gru_ternary_vae", "gru_autoencoder"])
 @pytest.mark.parametrize("mutations", [[4], [4, 6]], ids=str)
-def test_bernoulli_states_are_probabilities_for_any_latent(name: str, mutations: list[int]) -> None:
+def test_bernoulli_states_are_probabilities_for_any_latent(name, mutations):
     """Any vector z is mapped to a valid state. A centred cell outputs h - ½."""
     model = tiny(name, norm="none", cell={"name": "mgru", "mutations": mutations}).eval()
     tokens, _ = batch(model.task)
@@ -124,7 +124,7 @@ def mean_and_error(draws: Tensor) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("name", EXACT)
 @torch.no_grad()
-def test_exact_likelihood_sums_to_one_and_exceeds_the_elbo(name: str) -> None:
+def test_exact_likelihood_sums_to_one_and_exceeds_the_elbo(name):
     model = small(name, **TWO)
     elbo, log_p = exact(model, *every_sequence(model.task))
     assert_close(log_p.exp().sum(), torch.ones(()), CLOSE, "total probability")
@@ -133,7 +133,7 @@ def test_exact_likelihood_sums_to_one_and_exceeds_the_elbo(name: str) -> None:
 
 @pytest.mark.parametrize("name", EXACT)
 @torch.no_grad()
-def test_total_score_is_the_elbo_in_training_and_evaluation(name: str) -> None:
+def test_total_score_is_the_elbo_in_training_and_evaluation(name):
     model = small(name, samples=4096, **TWO)
     tokens, lengths = copies(model)
     elbo = exact(model, tokens[:1], lengths[:1])[0][0]
@@ -144,7 +144,7 @@ def test_total_score_is_the_elbo_in_training_and_evaluation(name: str) -> None:
 
 
 @torch.no_grad()
-def test_two_sample_bound_equals_enumeration() -> None:
+def test_two_sample_bound_equals_enumeration():
     """Compare `iw_bound` with the exact expectation of log (w + w') / 2 over pairs."""
     model = small("gru_ternary_vae", **TWO)
     tokens, lengths = copies(model)
@@ -160,7 +160,7 @@ def test_two_sample_bound_equals_enumeration() -> None:
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_next_token_distribution_is_a_mixture_over_the_prior(name: str) -> None:
+def test_next_token_distribution_is_a_mixture_over_the_prior(name):
     """The product over a sequence is the mean over prior draws of P(s | z)."""
     model = small(name, samples=4096, **TWO)
     density.law_next_is_a_distribution(small(name, **TWO))
@@ -186,7 +186,7 @@ def first_scores(model: VAE, state: object, count: int) -> Tensor:
 
 @pytest.mark.parametrize("name", EVERY)
 @torch.no_grad()
-def test_each_sample_has_its_own_draw_of_the_prior(name: str) -> None:
+def test_each_sample_has_its_own_draw_of_the_prior(name):
     """The mean over samples is the mixture over many draws; with a shared draw it is not."""
     model, many = small(name), small(name, samples=DRAWS)
     many.load_state_dict(model.state_dict())
@@ -201,7 +201,7 @@ def test_each_sample_has_its_own_draw_of_the_prior(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_vae_generates_unless_it_leaks(name: str) -> None:
+def test_a_vae_generates_unless_it_leaks(name):
     model = small(name)
     assert model.generates
     assert not model.causal
@@ -209,7 +209,7 @@ def test_a_vae_generates_unless_it_leaks(name: str) -> None:
 
 
 @torch.no_grad()
-def test_a_report_states_the_standard_deviation_and_a_tighter_bound() -> None:
+def test_a_report_states_the_standard_deviation_and_a_tighter_bound():
     model = small("gru_vae")
     model.z.log_beta.fill_(1.0)
     tokens, lengths = batch(model.task)
@@ -244,7 +244,7 @@ def estimates(model: VAE) -> Tensor:
     )
 
 
-def test_score_function_estimator_is_unbiased() -> None:
+def test_score_function_estimator_is_unbiased():
     model = small("gru_ternary_vae", width=2, estimator="score")
     exact, actual = exact_gradient(model), estimates(model)
     error = actual.std(0) / CHUNKS**0.5
@@ -256,7 +256,7 @@ def test_score_function_estimator_is_unbiased() -> None:
 
 @pytest.mark.parametrize("estimator", ["score", "gumbel"])
 @pytest.mark.parametrize("training", [False, True])
-def test_samples_are_discrete_and_scores_are_unchanged(estimator: str, *, training: bool) -> None:
+def test_samples_are_discrete_and_scores_are_unchanged(estimator, training):
     model = small("gru_ternary_vae", estimator=estimator).train(training)
     tokens, lengths = batch(model.task)
     h = model.encode_sentence(tokens, lengths)
@@ -270,7 +270,7 @@ def test_samples_are_discrete_and_scores_are_unchanged(estimator: str, *, traini
 
 
 @torch.no_grad()
-def test_kl_equals_enumeration_over_all_latents() -> None:
+def test_kl_equals_enumeration_over_all_latents():
     model = small("gru_ternary_vae", width=3)
     h = model.encode_sentence(*batch(model.task))
     z = all_vectors(model)

@@ -4,7 +4,6 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 from epistasis import Mutants, contrasts, cubes, estimates, read_mutants, squares, study_epistasis
 from scipy import stats
@@ -27,14 +26,6 @@ def noisy(patterns, rng, seeds, *, shared=0.5, own=0.05):
     """Return losses with noise of a seed, of a cut within a seed, and of a single run."""
     noise = rng.normal(0, shared, seeds) + patterns @ rng.normal(0, own, (patterns.shape[1], seeds))
     return 3 + noise + rng.normal(0, own, (len(patterns), seeds))
-
-
-def test_a_worked_example_of_two_cuts():
-    """Losses: none 1, first 3, second 6, both 4."""
-    y = np.array([1.0, 3.0, 6.0, 4.0])
-    first, second, pair = (contrasts(full(2), term) for term in ((0,), (1,), (0, 1)))
-    assert (first["effect"] @ y, second["effect"] @ y, first["alone"] @ y) == (0.0, 3.0, 2.0)
-    assert [pair[n] @ y for n in ("effect", "given_intact", "given_thrown")] == [-4.0, 2.0, -2.0]
 
 
 @pytest.mark.parametrize("design", [full(5), mgu()], ids=["full", "mgu"])
@@ -73,22 +64,6 @@ def test_intervals_and_p_equal_scipys_test_over_seeds():
     alone = stats.ttest_rel(a, wild).confidence_interval(0.95)
     assert np.allclose([row["given_intact_low"], row["given_intact_high"]], [alone.low, alone.high])
     assert np.allclose(frame["p"], holm(frame["p_raw"].to_numpy()))
-
-
-@pytest.mark.parametrize("seeds", [2, 5])
-def test_noise_shared_by_a_seed_does_not_widen_intervals(seeds):
-    patterns, rng = full(3), RNG(4)
-    y = noisy(patterns, rng, seeds, shared=0)
-    calm, wild = (estimates(mutants(patterns, y + s * rng.normal(size=seeds))) for s in (0, 100))
-    for column in ("effect_low", "effect_high", "given_intact_low", "alone_high"):
-        assert np.allclose(calm[column].drop_nulls(), wild[column].drop_nulls())
-
-
-def test_one_seed_has_no_interval():
-    frame = estimates(mutants(mgu(), noisy(mgu(), RNG(5), 1)))
-    assert frame["effect_low"].null_count() == frame["p"].null_count() == len(frame)
-    assert frame.filter(pl.col("count") > 0)["effect"].null_count() == 0
-    assert {s["text"][0] for s in squares(frame)} == {"("}
 
 
 def test_the_tables_and_the_squares_have_the_planted_effects(toy):

@@ -41,22 +41,3 @@ def test_intervals_hold_the_truth_in_95_percent_of_studies() -> None:
     for name, count in held.items():
         # Birge's ratio only widens, so the intervals may hold the truth more often.
         assert 0.91 < count / studies <= 0.995, (name, count / studies)
-
-
-def test_what_a_seed_has_in_common_cancels_in_ratios_and_exponents() -> None:
-    rng = np.random.default_rng(5)
-    losses = [curve(0.08, 2.0, rng, 0.01), curve(0.11, 2.2, rng, 0.01)]
-    shift = np.exp(np.array([-0.3, 0.1, 0.4, -0.2]))
-    apart = fit_power_laws([SIZES] * 2, losses, [np.zeros(4)] * 2)
-    together = fit_power_laws([SIZES] * 2, [x * shift for x in losses], [np.zeros(4)] * 2)
-    assert log_ratio(*together, 2e3) == pytest.approx(log_ratio(*apart, 2e3))
-    assert together[0].exponent(2e3) == pytest.approx(apart[0].exponent(2e3))
-    assert together[0].band(2e3)[2] > 1.3 * apart[0].band(2e3)[2]
-
-
-def test_a_missing_seed_does_not_shift_its_size() -> None:
-    common = np.array([-0.3, 0.1, 0.4, -0.2])
-    losses = curve(0.1, 2.0, np.random.default_rng(6), 1e-6, common)
-    losses[1, 2] = np.inf
-    [law] = fit_power_laws([SIZES], [losses], [np.zeros(4)])
-    assert law.exponent(1e4)[0] == pytest.approx(0.1, abs=1e-4)

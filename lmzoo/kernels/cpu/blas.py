@@ -27,7 +27,8 @@ from lmzoo.kernels.cpu.compiled import compiled
 ROUTINES = {types.float32: "sgemm_", types.float64: "dgemm_"}
 PREFIX = "lmzoo_"
 """Prefix of the symbols under which kernels, cached ones too, find the routines."""
-PLAIN, TRANSPOSED = False, True
+PLAIN = False
+TRANSPOSED = True
 """How `_gemm` reads a matrix."""
 
 
@@ -50,10 +51,11 @@ HAS_PRODUCTS = _register_routines()
 
 
 @intrinsic
-@no_type_check
 def _gemm(typing, transpose_a, transpose_b, m, n, k, a, lda, b, ldb, beta, c, ldc):
     """C = op(A) op(B) + beta · C, for matrices in column order."""
-    flags, sizes, number = (0, 1), (2, 3, 4, 6, 8, 11), c.dtype
+    flags = (0, 1)
+    sizes = (2, 3, 4, 6, 8, 11)
+    number = c.dtype
     signature = types.void(transpose_a, transpose_b, m, n, k, a, lda, b, ldb, beta, c, ldc)
 
     def codegen(context, builder, signature, args):
@@ -63,7 +65,8 @@ def _gemm(typing, transpose_a, transpose_b, m, n, k, a, lda, b, ldb, beta, c, ld
             return slot
 
         def pointer(i):
-            value, kind = args[i], signature.args[i]
+            value = args[i]
+            kind = signature.args[i]
             if isinstance(kind, types.Array):
                 return context.make_array(kind)(context, builder, value).data
             if i in flags:
@@ -89,7 +92,20 @@ def _gemm(typing, transpose_a, transpose_b, m, n, k, a, lda, b, ldb, beta, c, ld
 def product(a, w, out, beta):
     """Out = a w + beta · out."""
     h, g = w.shape
-    _gemm(PLAIN, PLAIN, g, len(a), h, w, _stride(w), a, _stride(a), beta, out, _stride(out))
+    _gemm(
+        PLAIN,
+        PLAIN,
+        g,
+        len(a),
+        h,
+        w,
+        _stride(w),
+        a,
+        _stride(a),
+        beta,
+        out,
+        _stride(out),
+    )
 
 
 @compiled
@@ -97,19 +113,45 @@ def product(a, w, out, beta):
 def product_transposed(d, w, out, beta):
     """Out = d wᵀ + beta · out."""
     h, g = w.shape
-    _gemm(TRANSPOSED, PLAIN, h, len(d), g, w, _stride(w), d, _stride(d), beta, out, _stride(out))
+    _gemm(
+        TRANSPOSED,
+        PLAIN,
+        h,
+        len(d),
+        g,
+        w,
+        _stride(w),
+        d,
+        _stride(d),
+        beta,
+        out,
+        _stride(out),
+    )
 
 
 @compiled
 @no_type_check
 def add_outer(q, d, out):
     """Add qᵀ d to out."""
-    h, g = q.shape[1], d.shape[1]
-    _gemm(PLAIN, TRANSPOSED, g, h, len(d), d, _stride(d), q, _stride(q), 1, out, _stride(out))
+    h = q.shape[1]
+    g = d.shape[1]
+    _gemm(
+        PLAIN,
+        TRANSPOSED,
+        g,
+        h,
+        len(d),
+        d,
+        _stride(d),
+        q,
+        _stride(q),
+        1,
+        out,
+        _stride(out),
+    )
 
 
 @compiled
-@no_type_check
 def _stride(a):
     """Return the number of elements from a row to the next; a single row may have any stride."""
     return max(a.strides[0] // a.itemsize, a.shape[1], 1)

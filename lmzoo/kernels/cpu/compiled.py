@@ -15,7 +15,11 @@ from filelock import FileLock
 from numba import njit
 from numba.core.caching import FunctionCache
 
-OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+OPTIONS = {
+    "nogil": True,
+    "error_model": "numpy",
+    "fastmath": {"reassoc", "contract", "nsz"},
+}
 """Division follows C, sums may be reordered, NaN and ∞ are respected."""
 
 WAIT = 120.0

@@ -54,7 +54,6 @@ def exp(x: Any) -> Any:
 
 
 @overload(exp, jit_options=OPTIONS)
-@no_type_check
 def _exp(x):
     if x != types.float32:
         return lambda x: math.exp(x)
@@ -68,7 +67,6 @@ def _exp(x):
 
 
 @overload(sigmoid, jit_options=OPTIONS)
-@no_type_check
 def _sigmoid(x):
     if x != types.float32:
         return lambda x: 1 / (1 + math.exp(-x))
@@ -81,7 +79,6 @@ def _sigmoid(x):
 
 
 @overload(tanh, jit_options=OPTIONS)
-@no_type_check
 def _tanh(x):
     if x != types.float32:
         return lambda x: math.tanh(x)
@@ -94,7 +91,6 @@ def _tanh(x):
 
 
 @overload(atanh, jit_options=OPTIONS)
-@no_type_check
 def _atanh(x):
     if x != types.float32:
         return lambda x: math.atanh(x)
@@ -108,7 +104,6 @@ def _atanh(x):
 
 
 @njit(**OPTIONS)
-@no_type_check
 def _expm1(x):
     power, rest = _reduce(x)
     return power * rest + (power - float32(1))
@@ -150,7 +145,6 @@ def _log1p(w):
 
 
 @intrinsic
-@no_type_check
 def _power(typing, k):
     """Return 2^k in single precision, −127 < k < 128, by setting the exponent bits."""
 
@@ -163,7 +157,6 @@ def _power(typing, k):
 
 
 @intrinsic
-@no_type_check
 def _exponent(typing, x):
     """Return k of x = 2^k m in single precision, x ≥ 1 and ½ ≤ m² < 2, from the bits of x."""
 
@@ -182,16 +175,18 @@ def row_max(rows: Any, out: Any) -> None:
 
 
 @overload(row_max)
-@no_type_check
 def _row_max(rows, out):
     kind = {types.float32: np.int32, types.float64: np.int64}[rows.dtype]
-    sign, rest = kind(np.iinfo(kind).bits - 1), kind(np.iinfo(kind).max)
+    sign = kind(np.iinfo(kind).bits - 1)
+    rest = kind(np.iinfo(kind).max)
     least = kind(np.iinfo(kind).min)
 
     def by_bits(rows, out):
-        bits, out_bits = rows.view(kind), out.view(kind)
+        bits = rows.view(kind)
+        out_bits = out.view(kind)
         for n in range(len(bits)):
-            row, largest = bits[n], least
+            row = bits[n]
+            largest = least
             for k in range(len(row)):
                 largest = max(largest, kind(row[k] ^ ((row[k] >> sign) & rest)))
             out_bits[n] = largest ^ ((largest >> sign) & rest)

@@ -21,7 +21,6 @@ it writes more, the compiler assumes that they overlap and does not vectorise.
 """
 
 from dataclasses import dataclass
-from typing import no_type_check
 
 import numpy as np
 
@@ -32,16 +31,20 @@ from lmzoo.kernels.cpu.sweep import Sweep, add_rows, look_up
 
 
 @compiled
-@no_type_check
 def _forward(projected, tokens, start, weight, bias, reset_before, states, r, z, n, m):
     """Write states, r, z, n and m (r ⊙ h if `reset_before`); return False at an invalid token."""
     steps, members, rows, width = m.shape
     a = np.empty((rows, 3 * width), m.dtype)
-    a_rz, a_n = a[:, : 2 * width], a[:, 2 * width :]
+    a_rz = a[:, : 2 * width]
+    a_n = a[:, 2 * width :]
     for p in range(members):
-        gate, hidden = weight[p, :, : 2 * width], weight[p, :, 2 * width :]
+        gate = weight[p, :, : 2 * width]
+        hidden = weight[p, :, 2 * width :]
         for t in range(steps):
-            h = states[t - 1, p] if t else start[p]
+            if t:
+                h = states[t - 1, p]
+            else:
+                h = start[p]
             if not look_up(projected[p], tokens[p], t, 0, a):
                 return False
             product(h, gate, a_rz, 1)
@@ -52,58 +55,93 @@ def _forward(projected, tokens, start, weight, bias, reset_before, states, r, z,
             else:
                 m[t, p] = bias[p]
                 product(h, hidden, m[t, p], 1)
-            _update(a, h, reset_before, r[t, p], z[t, p], n[t, p], m[t, p], states[t, p])
+            _update(
+                a,
+                h,
+                reset_before,
+                r[t, p],
+                z[t, p],
+                n[t, p],
+                m[t, p],
+                states[t, p],
+            )
     return True
 
 
 @compiled
-@no_type_check
 def _open(a, r, z):
     """Write r and z."""
     rows, width = r.shape
     for b in range(rows):
-        a_r, a_z, r_, z_ = a[b, :width], a[b, width : 2 * width], r[b], z[b]
+        a_r = a[b, :width]
+        a_z = a[b, width : 2 * width]
+        r_ = r[b]
+        z_ = z[b]
         for i in range(len(r_)):
             r_[i] = sigmoid(a_r[i])
             z_[i] = sigmoid(a_z[i])
 
 
 @compiled
-@no_type_check
 def _multiply(r, h, m):
     for i in range(len(m)):
         m[i] = r[i] * h[i]
 
 
 @compiled
-@no_type_check
 def _update(a, h, reset_before, r, z, n, m, new):
     """Write n and h'."""
     rows, width = new.shape
     one = new.dtype.type(1)
     for b in range(rows):
-        a_n, h_, r_, z_ = a[b, 2 * width :], h[b], r[b], z[b]
-        n_, m_, new_ = n[b], m[b], new[b]
+        a_n = a[b, 2 * width :]
+        h_ = h[b]
+        r_ = r[b]
+        z_ = z[b]
+        n_ = n[b]
+        m_ = m[b]
+        new_ = new[b]
         for i in range(len(new_)):
             n_[i] = tanh(a_n[i] if reset_before else a_n[i] + r_[i] * m_[i])
             new_[i] = z_[i] * h_[i] + (one - z_[i]) * n_[i]
 
 
 @compiled
-@no_type_check
 def _backward(
-    upstream, tokens, start, weight, bias, reset_before, states, r, z, n, m,
-    sums, delta, weight_grad, bias_grad,
-):  # fmt: skip
+    upstream,
+    tokens,
+    start,
+    weight,
+    bias,
+    reset_before,
+    states,
+    r,
+    z,
+    n,
+    m,
+    sums,
+    delta,
+    weight_grad,
+    bias_grad,
+):
     """Write ∂L/∂h_0 to delta (P, B, H); add to the gradients of inputs and weights."""
     steps, members, rows, width = m.shape
-    da, buffer = np.empty((rows, 3 * width), m.dtype), np.empty((2, rows, width), m.dtype)
-    drz, dn, s = da[:, : 2 * width], buffer[0], buffer[1]
+    da = np.empty((rows, 3 * width), m.dtype)
+    buffer = np.empty((2, rows, width), m.dtype)
+    drz = da[:, : 2 * width]
+    dn = buffer[0]
+    s = buffer[1]
     for p in range(members):
-        d, gate, hidden = delta[p], weight[p, :, : 2 * width], weight[p, :, 2 * width :]
-        gate_grad, hidden_grad = weight_grad[p, :, : 2 * width], weight_grad[p, :, 2 * width :]
+        d = delta[p]
+        gate = weight[p, :, : 2 * width]
+        hidden = weight[p, :, 2 * width :]
+        gate_grad = weight_grad[p, :, : 2 * width]
+        hidden_grad = weight_grad[p, :, 2 * width :]
         for t in range(steps - 1, -1, -1):
-            h = states[t - 1, p] if t else start[p]
+            if t:
+                h = states[t - 1, p]
+            else:
+                h = start[p]
             _update_backward(upstream[t, p], h, z[t, p], n[t, p], d, da, dn)
             if reset_before:
                 product_transposed(dn, hidden, s, 0)
@@ -120,7 +158,6 @@ def _backward(
 
 
 @compiled
-@no_type_check
 def _add_bias(d, total):
     for b in range(len(d)):
         d_ = d[b]
@@ -129,14 +166,19 @@ def _add_bias(d, total):
 
 
 @compiled
-@no_type_check
 def _update_backward(upstream, h, z, n, delta, da, dn):
     """Write δz and δn (to da and to dn); replace δ by its direct part of ∂L/∂h."""
     rows, width = delta.shape
     one = delta.dtype.type(1)
     for b in range(rows):
-        g, d, h_, z_, n_ = upstream[b], delta[b], h[b], z[b], n[b]
-        dz_, da_n, dn_ = da[b, width : 2 * width], da[b, 2 * width :], dn[b]
+        g = upstream[b]
+        d = delta[b]
+        h_ = h[b]
+        z_ = z[b]
+        n_ = n[b]
+        dz_ = da[b, width : 2 * width]
+        da_n = da[b, 2 * width :]
+        dn_ = dn[b]
         for i in range(len(d)):
             d[i] += g[i]
             write = one - z_[i]
@@ -148,26 +190,32 @@ def _update_backward(upstream, h, z, n, delta, da, dn):
 
 
 @compiled
-@no_type_check
 def _reset_before_backward(r, h, s, delta, da):
     """Write δr; add s ⊙ r to δ."""
     rows, width = delta.shape
     one = delta.dtype.type(1)
     for b in range(rows):
-        d, h_, r_, s_, dr_ = delta[b], h[b], r[b], s[b], da[b, :width]
+        d = delta[b]
+        h_ = h[b]
+        r_ = r[b]
+        s_ = s[b]
+        dr_ = da[b, :width]
         for i in range(len(d)):
             dr_[i] = s_[i] * h_[i] * r_[i] * (one - r_[i])
             d[i] += s_[i] * r_[i]
 
 
 @compiled
-@no_type_check
 def _reset_after_backward(r, m, dn, dm, da):
     """Write δr and δm."""
     rows, width = m.shape
     one = m.dtype.type(1)
     for b in range(rows):
-        r_, m_, dn_, dm_, dr_ = r[b], m[b], dn[b], dm[b], da[b, :width]
+        r_ = r[b]
+        m_ = m[b]
+        dn_ = dn[b]
+        dm_ = dm[b]
+        dr_ = da[b, :width]
         for i in range(len(dm_)):
             dm_[i] = dn_[i] * r_[i]
             dr_[i] = dm_[i] * m_[i] * (one - r_[i])

@@ -27,7 +27,7 @@ some of them without vector instructions, and a step takes twice as long.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, no_type_check
+from typing import Any
 
 import numpy as np
 
@@ -39,10 +39,19 @@ from lmzoo.kernels.scan import Weights
 
 
 @compiled
-@no_type_check
 def _forward(
-    projected, tokens, start_h, start_c, hidden, peepholes, feedback, flags, states, gates, memory
-):  # fmt: skip
+    projected,
+    tokens,
+    start_h,
+    start_c,
+    hidden,
+    peepholes,
+    feedback,
+    flags,
+    states,
+    gates,
+    memory,
+):
     """Write states, gates and each c'; return False at an invalid token."""
     steps, members = states.shape[:2]
     for p in range(members):
@@ -52,17 +61,34 @@ def _forward(
             product(states[t - 1, p] if t else start_h[p], hidden[p], gates[t, p], 1)
             if feedback.size > 0 and t:
                 product(gates[t - 1, p], feedback[p], gates[t, p], 1)
-            c = memory[t - 1, p] if t else start_c[p]
+            if t:
+                c = memory[t - 1, p]
+            else:
+                c = start_c[p]
             _step(gates[t, p], c, peepholes, p, flags, memory[t, p], states[t, p])
     return True
 
 
 @compiled
-@no_type_check
 def _backward(
-    upstream, tokens, start_h, start_c, hidden, peepholes, feedback, flags, states, gates, memory,
-    sums, delta, gamma, hidden_grad, peephole_grad, feedback_grad,
-):  # fmt: skip
+    upstream,
+    tokens,
+    start_h,
+    start_c,
+    hidden,
+    peepholes,
+    feedback,
+    flags,
+    states,
+    gates,
+    memory,
+    sums,
+    delta,
+    gamma,
+    hidden_grad,
+    peephole_grad,
+    feedback_grad,
+):
     """Write ∂L/∂h_0 to delta and ∂L/∂c_0 to gamma, (P, B, H); add to all other gradients."""
     steps, members = states.shape[:2]
     rows, columns = gates.shape[2:]
@@ -71,11 +97,22 @@ def _backward(
     for p in range(members):
         fed[:] = 0
         for t in range(steps - 1, -1, -1):
-            c, g = memory[t - 1, p] if t else start_c[p], upstream[t, p]
+            c = memory[t - 1, p] if t else start_c[p]
+            g = upstream[t, p]
             _step_backward(
-                g, gates[t, p], c, memory[t, p], peepholes, p, flags, delta[p], gamma[p], fed, da,
+                g,
+                gates[t, p],
+                c,
+                memory[t, p],
+                peepholes,
+                p,
+                flags,
+                delta[p],
+                gamma[p],
+                fed,
+                da,
                 peephole_grad,
-            )  # fmt: skip
+            )
             product_transposed(da, hidden[p], delta[p], 0)
             add_outer(states[t - 1, p] if t else start_h[p], da, hidden_grad[p])
             add_rows(sums[p], tokens[p], t, 0, da)
@@ -85,25 +122,30 @@ def _backward(
 
 
 @compiled
-@no_type_check
 def _step(gates, previous, peepholes, p, flags, memory, states):
     """Replace the pre-activations by the gates; write c' and h'."""
     coupled, squash_input, squash_output = flags
     rows, width = previous.shape
-    coupling, at_g = gates.dtype.type(coupled), gates.shape[1] - 2 * width
+    coupling = gates.dtype.type(coupled)
+    at_g = gates.shape[1] - 2 * width
     if peepholes.size > 0:
         for n in range(rows):
             _peep(gates[n], previous[n], peepholes[p, 0])
             _peep(gates[n, width:], previous[n], peepholes[p, 1])
     for n in range(rows):
-        i_and_f, g = gates[n, :at_g], gates[n, at_g:]
+        i_and_f = gates[n, :at_g]
+        g = gates[n, at_g:]
         for k in range(at_g):
             i_and_f[k] = sigmoid(i_and_f[k])
         if squash_input:
             for k in range(width):
                 g[k] = tanh(g[k])
     for n in range(rows):
-        i, f, g, c, new = gates[n], gates[n, width:], gates[n, at_g:], previous[n], memory[n]
+        i = gates[n]
+        f = gates[n, width:]
+        g = gates[n, at_g:]
+        c = previous[n]
+        new = memory[n]
         if at_g > width:
             for k in range(width):
                 new[k] = f[k] * c[k] + i[k] * g[k]
@@ -117,7 +159,9 @@ def _step(gates, previous, peepholes, p, flags, memory, states):
         for k in range(width):
             o[k] = sigmoid(o[k])
     for n in range(rows):
-        o, new, h = gates[n, at_g + width :], memory[n], states[n]
+        o = gates[n, at_g + width :]
+        new = memory[n]
+        h = states[n]
         if squash_output:
             for k in range(width):
                 h[k] = o[k] * tanh(new[k])
@@ -127,7 +171,6 @@ def _step(gates, previous, peepholes, p, flags, memory, states):
 
 
 @compiled
-@no_type_check
 def _peep(gate, c, weight):
     """Add c ⊙ p to the pre-activations of a gate."""
     for k in range(len(c)):
@@ -135,21 +178,37 @@ def _peep(gate, c, weight):
 
 
 @compiled
-@no_type_check
 def _step_backward(
-    upstream, gates, previous, memory, peepholes, p, flags, delta, gamma, fed, da, peephole_grad
-):  # fmt: skip
+    upstream,
+    gates,
+    previous,
+    memory,
+    peepholes,
+    p,
+    flags,
+    delta,
+    gamma,
+    fed,
+    da,
+    peephole_grad,
+):
     """Write da; replace γ by ∂L/∂c."""
     coupled, squash_input, squash_output = flags
     rows, width = previous.shape
-    one, coupling = gates.dtype.type(1), gates.dtype.type(coupled)
+    one = gates.dtype.type(1)
+    coupling = gates.dtype.type(coupled)
     at_g = gates.shape[1] - 2 * width
     for n in range(rows):
-        d, u, y, new = delta[n], upstream[n], gamma[n], memory[n]
-        o, do = gates[n, at_g + width :], da[n, at_g + width :]
+        d = delta[n]
+        u = upstream[n]
+        y = gamma[n]
+        new = memory[n]
+        o = gates[n, at_g + width :]
+        do = da[n, at_g + width :]
         if squash_output:
             for k in range(width):
-                dq, q = (d[k] + u[k]) * o[k], tanh(new[k])
+                dq = (d[k] + u[k]) * o[k]
+                q = tanh(new[k])
                 do[k] = dq * q * (one - o[k])
                 y[k] += dq * (one - q * q)
         else:
@@ -162,7 +221,12 @@ def _step_backward(
         if peepholes.size > 0:
             _peep_backward(do, new, peepholes[p, 2], y, peephole_grad[p, 2])
     for n in range(rows):
-        y, c, i, di, g, dg = gamma[n], previous[n], gates[n], da[n], gates[n, at_g:], da[n, at_g:]
+        y = gamma[n]
+        c = previous[n]
+        i = gates[n]
+        di = da[n]
+        g = gates[n, at_g:]
+        dg = da[n, at_g:]
         for k in range(width):
             dg[k] = y[k] * i[k] * (one - g[k] * g[k])
             di[k] = y[k] * (g[k] - coupling * c[k]) * i[k] * (one - i[k])
@@ -171,7 +235,10 @@ def _step_backward(
                 dg[k] = y[k] * i[k]
     if at_g > width:
         for n in range(rows):
-            y, c, f, df = gamma[n], previous[n], gates[n, width:], da[n, width:]
+            y = gamma[n]
+            c = previous[n]
+            f = gates[n, width:]
+            df = da[n, width:]
             for k in range(width):
                 df[k] = y[k] * c[k] * f[k] * (one - f[k])
                 y[k] *= f[k]
@@ -183,13 +250,13 @@ def _step_backward(
                 _peep_backward(df, c, peepholes[p, 1], y, peephole_grad[p, 1])
     elif coupled:
         for n in range(rows):
-            y, i = gamma[n], gates[n]
+            y = gamma[n]
+            i = gates[n]
             for k in range(width):
                 y[k] *= one - i[k]
 
 
 @compiled
-@no_type_check
 def _add_fed(d, fed, gate, width):
     """Add what the gates of the next step pass back to a gate, before its activation."""
     one = gate.dtype.type(1)
@@ -198,7 +265,6 @@ def _add_fed(d, fed, gate, width):
 
 
 @compiled
-@no_type_check
 def _peep_backward(d, c, weight, gamma, weight_grad):
     """Add the gradients of c and of the weight, from δ of a gate that reads c ⊙ p."""
     for k in range(len(c)):

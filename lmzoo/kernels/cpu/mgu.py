@@ -16,7 +16,7 @@ are no pair, the columns of the activated candidate, and tanh is absent.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, no_type_check
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -49,12 +49,13 @@ class Variant(NamedTuple):
 
 
 @compiled
-@no_type_check
 def _forward(projected, tokens, start, hf, hh, variant, states, f, c):
     """Write states, f and c; return False at an invalid token."""
     steps, members, rows, width = f.shape
-    kappa, omega = f.dtype.type(variant.carry), f.dtype.type(variant.write)
-    lam, q = f.dtype.type(variant.away), np.empty((rows, width), f.dtype)
+    kappa = f.dtype.type(variant.carry)
+    omega = f.dtype.type(variant.write)
+    lam = f.dtype.type(variant.away)
+    q = np.empty((rows, width), f.dtype)
     q_ = q.ravel()
     for p in range(members):
         for t in range(steps):
@@ -64,8 +65,14 @@ def _forward(projected, tokens, start, hf, hh, variant, states, f, c):
                 return False
             if not look_up(projected[p], tokens[p], t, width * variant.pair, c[t, p]):
                 return False
-            h = states[t - 1, p] if t else start[p]
-            h_, f_, c_, new = h.ravel(), f[t, p].ravel(), c[t, p].ravel(), states[t, p].ravel()
+            if t:
+                h = states[t - 1, p]
+            else:
+                h = start[p]
+            h_ = h.ravel()
+            f_ = f[t, p].ravel()
+            c_ = c[t, p].ravel()
+            new = states[t, p].ravel()
             if hf.size > 0:
                 product(_read(h, variant, q), hf[p], f[t, p], 1)
             for i in range(len(new)):
@@ -80,22 +87,49 @@ def _forward(projected, tokens, start, hf, hh, variant, states, f, c):
 
 
 @compiled
-@no_type_check
 def _backward(
-    upstream, tokens, start, hf, hh, variant, states, f, c, sums, delta, hf_grad, hh_grad
+    upstream,
+    tokens,
+    start,
+    hf,
+    hh,
+    variant,
+    states,
+    f,
+    c,
+    sums,
+    delta,
+    hf_grad,
+    hh_grad,
 ):
     """Write ∂L/∂h_0 to delta (P, B, H); add to the gradients of inputs and weights."""
     steps, members, rows, width = f.shape
-    one, kappa, lam = f.dtype.type(1), f.dtype.type(variant.carry), f.dtype.type(variant.away)
-    omega, curve = f.dtype.type(variant.write), f.dtype.type(variant.pair)
+    one = f.dtype.type(1)
+    kappa = f.dtype.type(variant.carry)
+    lam = f.dtype.type(variant.away)
+    omega = f.dtype.type(variant.write)
+    curve = f.dtype.type(variant.pair)
     buffer = np.zeros((5, rows, width), f.dtype)
-    df, dc, q, s = buffer[0], buffer[1], buffer[2], buffer[3]
-    df_, dc_, q_, s_, u = df.ravel(), dc.ravel(), q.ravel(), s.ravel(), buffer[4].ravel()
+    df = buffer[0]
+    dc = buffer[1]
+    q = buffer[2]
+    s = buffer[3]
+    df_ = df.ravel()
+    dc_ = dc.ravel()
+    q_ = q.ravel()
+    s_ = s.ravel()
+    u = buffer[4].ravel()
     for p in range(members):
         d = delta[p].ravel()
         for t in range(steps - 1, -1, -1):
-            h = states[t - 1, p] if t else start[p]
-            g, h_, f_, c_ = upstream[t, p].ravel(), h.ravel(), f[t, p].ravel(), c[t, p].ravel()
+            if t:
+                h = states[t - 1, p]
+            else:
+                h = start[p]
+            g = upstream[t, p].ravel()
+            h_ = h.ravel()
+            f_ = f[t, p].ravel()
+            c_ = c[t, p].ravel()
             for i in range(len(d)):
                 d[i] += g[i]
                 dc_[i] = omega * d[i] * f_[i] * (one - curve * c_[i] * c_[i])
@@ -121,11 +155,13 @@ def _backward(
 
 
 @compiled
-@no_type_check
 def _read(h, variant, q):
     """Return read(h): h itself, or the result in q."""
-    one, half, limit = h.dtype.type(1), h.dtype.type(0.5), h.dtype.type(variant.limit)
-    h_, q_ = h.ravel(), q.ravel()
+    one = h.dtype.type(1)
+    half = h.dtype.type(0.5)
+    limit = h.dtype.type(variant.limit)
+    h_ = h.ravel()
+    q_ = q.ravel()
     if variant.read_centred:
         for i in range(len(q_)):
             q_[i] = h_[i] - half
@@ -138,14 +174,18 @@ def _read(h, variant, q):
 
 
 @compiled
-@no_type_check
 def _add_logit_gradient(s, h, variant, d):
     """Add read'(h) ⊙ s to d, for the atanh."""
-    zero, one, two = d.dtype.type(0), d.dtype.type(1), d.dtype.type(2)
+    zero = d.dtype.type(0)
+    one = d.dtype.type(1)
+    two = d.dtype.type(2)
     limit = d.dtype.type(variant.limit)
     for i in range(len(d)):
         u = h[i] + h[i] - one
-        d[i] += zero if abs(u) > limit else s[i] * two / (one - u * u)
+        if abs(u) > limit:
+            d[i] += zero
+        else:
+            d[i] += s[i] * two / (one - u * u)
 
 
 @dataclass(frozen=True)
@@ -162,4 +202,13 @@ class Scan(Sweep):
 
     def settings(self) -> tuple[Any, ...]:
         read = self.read == "centred", self.read == "logit"
-        return (Variant(self.pair, self.carry, self.write, self.carry - self.keep, *read, LIMIT),)
+        return (
+            Variant(
+                self.pair,
+                self.carry,
+                self.write,
+                self.carry - self.keep,
+                *read,
+                LIMIT,
+            ),
+        )

@@ -10,7 +10,7 @@ act' is a function of the output for every act here. Derived here.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, no_type_check
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -25,7 +25,6 @@ TANH, SIGMOID, RELU, _ = range(len(ACTIVATIONS))
 
 
 @compiled
-@no_type_check
 def _forward(projected, tokens, start, hidden, act, states):
     """Write states; return False at an invalid token."""
     steps, members = states.shape[:2]
@@ -40,7 +39,6 @@ def _forward(projected, tokens, start, hidden, act, states):
 
 
 @compiled
-@no_type_check
 def _backward(upstream, tokens, start, hidden, act, states, sums, delta, hidden_grad):
     """Write ∂L/∂h_0 to delta (P, B, H); add to the gradients of inputs and weights."""
     steps, members, rows, width = states.shape
@@ -49,14 +47,19 @@ def _backward(upstream, tokens, start, hidden, act, states, sums, delta, hidden_
     for p in range(members):
         d = delta[p]
         for t in range(steps - 1, -1, -1):
-            _activation_backward(act, d.ravel(), upstream[t, p].ravel(), states[t, p].ravel(), da_)
+            _activation_backward(
+                act,
+                d.ravel(),
+                upstream[t, p].ravel(),
+                states[t, p].ravel(),
+                da_,
+            )
             product_transposed(da, hidden[p], d, 0)
             add_outer(states[t - 1, p] if t else start[p], da, hidden_grad[p])
             add_rows(sums[p], tokens[p], t, 0, da)
 
 
 @compiled
-@no_type_check
 def _activate(act, a):
     """Replace a by act(a)."""
     zero = a.dtype.type(0)
@@ -72,10 +75,10 @@ def _activate(act, a):
 
 
 @compiled
-@no_type_check
 def _activation_backward(act, d, g, h, da):
     """Write δa = (d + g) ⊙ act'(h), where d comes from the next step and g from upstream."""
-    zero, one = h.dtype.type(0), h.dtype.type(1)
+    zero = h.dtype.type(0)
+    one = h.dtype.type(1)
     if act == TANH:
         for i in range(len(da)):
             da[i] = (d[i] + g[i]) * (one - h[i] * h[i])

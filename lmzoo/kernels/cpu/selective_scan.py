@@ -4,8 +4,6 @@ x, Δ and y (P, B, T, D); A (P, N, D); b and c (P, B, T, N); states (P, B, N, D)
 computed at a time; the backward kernel computes its states again.
 """
 
-from typing import no_type_check
-
 import numpy as np
 
 from lmzoo.kernels.cpu import elementwise
@@ -13,7 +11,6 @@ from lmzoo.kernels.cpu.compiled import compiled
 
 
 @compiled
-@no_type_check
 def forward(x, delta, rate, b, c, start, y, end):
     """Write the outputs and the last state."""
     members, rows, steps, width = x.shape
@@ -24,12 +21,17 @@ def forward(x, delta, rate, b, c, start, y, end):
             s = end[p, m]
             s[:] = start[p, m]
             for t in range(steps):
-                delta_t, x_t, y_t = delta[p, m, t], x[p, m, t], y[p, m, t]
+                delta_t = delta[p, m, t]
+                x_t = x[p, m, t]
+                y_t = y[p, m, t]
                 for d in range(width):
                     u[d] = delta_t[d] * x_t[d]
                     y_t[d] = 0
                 for n in range(len(s)):
-                    s_n, rate_n, b_n, c_n = s[n], rates[n], b[p, m, t, n], c[p, m, t, n]
+                    s_n = s[n]
+                    rate_n = rates[n]
+                    b_n = b[p, m, t, n]
+                    c_n = c[p, m, t, n]
                     for d in range(width):
                         new = elementwise.exp(-rate_n[d] * delta_t[d]) * s_n[d] + b_n * u[d]
                         s_n[d] = new
@@ -37,7 +39,6 @@ def forward(x, delta, rate, b, c, start, y, end):
 
 
 @compiled
-@no_type_check
 def backward(g, g_end, x, delta, rate, b, c, start, dx, ddelta, drate, db, dc, dstart):
     """Write the gradients; add to that of A."""
     members, rows, steps, width = x.shape
@@ -45,17 +46,23 @@ def backward(g, g_end, x, delta, rate, b, c, start, dx, ddelta, drate, db, dc, d
     zero = x.dtype.type(0)
     s = np.empty((steps + 1, states, width), x.dtype)
     decays = np.empty((steps, states, width), x.dtype)
-    u, du = np.empty(width, x.dtype), np.empty(width, x.dtype)
+    u = np.empty(width, x.dtype)
+    du = np.empty(width, x.dtype)
     for p in range(members):
-        rates, drates = rate[p], drate[p]
+        rates = rate[p]
+        drates = drate[p]
         for m in range(rows):
             s[0] = start[p, m]
             for t in range(steps):
-                delta_t, x_t = delta[p, m, t], x[p, m, t]
+                delta_t = delta[p, m, t]
+                x_t = x[p, m, t]
                 for d in range(width):
                     u[d] = delta_t[d] * x_t[d]
                 for n in range(states):
-                    w_n, s_n, before, rate_n = decays[t, n], s[t + 1, n], s[t, n], rates[n]
+                    w_n = decays[t, n]
+                    s_n = s[t + 1, n]
+                    before = s[t, n]
+                    rate_n = rates[n]
                     b_n = b[p, m, t, n]
                     for d in range(width):
                         w_n[d] = elementwise.exp(-rate_n[d] * delta_t[d])
@@ -63,17 +70,26 @@ def backward(g, g_end, x, delta, rate, b, c, start, dx, ddelta, drate, db, dc, d
             carried = dstart[p, m]
             carried[:] = g_end[p, m]
             for t in range(steps - 1, -1, -1):
-                delta_t, x_t, g_t = delta[p, m, t], x[p, m, t], g[p, m, t]
-                dx_t, ddelta_t = dx[p, m, t], ddelta[p, m, t]
+                delta_t = delta[p, m, t]
+                x_t = x[p, m, t]
+                g_t = g[p, m, t]
+                dx_t = dx[p, m, t]
+                ddelta_t = ddelta[p, m, t]
                 for d in range(width):
                     u[d] = delta_t[d] * x_t[d]
                     du[d] = 0
                     ddelta_t[d] = 0
                 for n in range(states):
-                    w_n, s_n, before, rate_n = decays[t, n], s[t + 1, n], s[t, n], rates[n]
-                    carried_n, drate_n = carried[n], drates[n]
-                    b_n, c_n = b[p, m, t, n], c[p, m, t, n]
-                    total_b, total_c = zero, zero
+                    w_n = decays[t, n]
+                    s_n = s[t + 1, n]
+                    before = s[t, n]
+                    rate_n = rates[n]
+                    carried_n = carried[n]
+                    drate_n = drates[n]
+                    b_n = b[p, m, t, n]
+                    c_n = c[p, m, t, n]
+                    total_b = zero
+                    total_c = zero
                     for d in range(width):
                         gradient = carried_n[d] + c_n * g_t[d]
                         total_b += gradient * u[d]
@@ -83,7 +99,8 @@ def backward(g, g_end, x, delta, rate, b, c, start, dx, ddelta, drate, db, dc, d
                         dlog = carried_n[d] * before[d]
                         ddelta_t[d] -= dlog * rate_n[d]
                         drate_n[d] -= dlog * delta_t[d]
-                    db[p, m, t, n], dc[p, m, t, n] = total_b, total_c
+                    db[p, m, t, n] = total_b
+                    dc[p, m, t, n] = total_c
                 for d in range(width):
                     dx_t[d] = du[d] * delta_t[d]
                     ddelta_t[d] += du[d] * x_t[d]

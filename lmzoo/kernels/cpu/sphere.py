@@ -5,19 +5,19 @@ rest of a model reads them. For rows without a time axis T is 1.
 """
 
 from math import sqrt
-from typing import no_type_check
 
 from lmzoo.kernels.cpu.compiled import compiled
 
 
 @compiled
-@no_type_check
 def forward(x, radius, max_factor, y, f):
     """Write y and f."""
     steps, rows, width = x.shape
     for n in range(rows):
         for t in range(steps):
-            x_, y_, total = x[t, n], y[n, t], x.dtype.type(0)
+            x_ = x[t, n]
+            y_ = y[n, t]
+            total = x.dtype.type(0)
             for i in range(width):
                 total += x_[i] * x_[i]
             length = sqrt(total)
@@ -28,14 +28,16 @@ def forward(x, radius, max_factor, y, f):
 
 
 @compiled
-@no_type_check
 def backward(g, y, f, radius, max_factor, dx):
     """Write dx."""
     steps, rows, width = dx.shape
     number = g.dtype.type
     for n in range(rows):
         for t in range(steps):
-            g_, y_, dx_, dot = g[n, t], y[n, t], dx[t, n], number(0)
+            g_ = g[n, t]
+            y_ = y[n, t]
+            dx_ = dx[t, n]
+            dot = number(0)
             for i in range(width):
                 dot += g_[i] * y_[i]
             factor = f[n, t]

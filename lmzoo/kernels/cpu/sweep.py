@@ -6,7 +6,7 @@ run one pack member at a time, so that what a step reads and writes stays in the
 
 from collections.abc import Sequence
 from dataclasses import astuple
-from typing import Any, ClassVar, no_type_check
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -43,15 +43,25 @@ class Sweep(Recurrence):
         return [width] * self.writes
 
     def forward(
-        self, projected: Tensor, tokens: Tensor | None, start: Tensor, weights: Weights
+        self,
+        projected: Tensor,
+        tokens: Tensor | None,
+        start: Tensor,
+        weights: Weights,
     ) -> list[Tensor]:
         assert tokens is not None
         members, rows, steps = tokens.shape
         widths = self.widths(weights, start.shape[-1] // self.vectors)
         saved = [start.new_empty(steps, members, rows, width) for width in widths]
-        args = *self._arrays(start, weights), *self.settings(), *as_arrays(*saved)
+        args = (
+            *self._arrays(start, weights),
+            *self.settings(),
+            *as_arrays(*saved),
+        )
         if not run_kernel(self.kernels[0], *as_arrays(projected, tokens), *args):
-            last, least, most = projected.shape[1] - 1, tokens.min(), tokens.max()
+            last = projected.shape[1] - 1
+            least = tokens.min()
+            most = tokens.max()
             raise IndexError(f"token ids must be in 0..{last}; found {least}..{most}")
         return [tensor.movedim(0, 2) for tensor in saved]
 
@@ -68,13 +78,26 @@ class Sweep(Recurrence):
         sums = start.new_zeros(len(start), *rows)
         starts = [part.new_zeros(part.shape) for part in start.chunk(self.vectors, dim=-1)]
         gradients = [None if w is None else w.new_zeros(w.shape) for w in weights]
-        args = *self._arrays(start, weights), *self.settings(), *_time_first(*saved)
+        args = (
+            *self._arrays(start, weights),
+            *self.settings(),
+            *_time_first(*saved),
+        )
         outputs = *as_arrays(sums, *starts), *_optional(sums, gradients)
-        run_kernel(self.kernels[1], *_time_first(upstream), *as_arrays(tokens), *args, *outputs)
+        run_kernel(
+            self.kernels[1],
+            *_time_first(upstream),
+            *as_arrays(tokens),
+            *args,
+            *outputs,
+        )
         return [sums, torch.cat(starts, dim=-1), *gradients]
 
     def _arrays(self, start: Tensor, weights: Weights) -> list[Any]:
-        return [*as_arrays(*start.chunk(self.vectors, dim=-1)), *_optional(start, weights)]
+        return [
+            *as_arrays(*start.chunk(self.vectors, dim=-1)),
+            *_optional(start, weights),
+        ]
 
 
 def _optional(like: Tensor, tensors: Sequence[Tensor | None]) -> list[Any]:
@@ -87,7 +110,6 @@ def _time_first(*tensors: Tensor) -> list[Any]:
 
 
 @compiled
-@no_type_check
 def look_up(projected, tokens, t, first, out):
     """Write the rows of the tokens (B, T) at step t, from column `first`; False at an invalid one.
 
@@ -97,17 +119,18 @@ def look_up(projected, tokens, t, first, out):
         v = tokens[b, t]
         if not 0 <= v < len(projected):
             return False
-        out_, row = out[b], projected[v, first:]
+        out_ = out[b]
+        row = projected[v, first:]
         for i in range(len(out_)):
             out_[i] = row[i]
     return True
 
 
 @compiled
-@no_type_check
 def add_rows(sums, tokens, t, first, d):
     """Add d (B, H) to the rows of the tokens at step t, from column `first`."""
     for b in range(len(d)):
-        d_, row = d[b], sums[tokens[b, t], first:]
+        d_ = d[b]
+        row = sums[tokens[b, t], first:]
         for i in range(len(d_)):
             row[i] += d_[i]

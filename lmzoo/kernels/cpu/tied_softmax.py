@@ -6,7 +6,6 @@ from their product to the last use of their softmax; backward, they become δ th
 """
 
 from math import log
-from typing import no_type_check
 
 import numpy as np
 
@@ -15,23 +14,24 @@ from lmzoo.kernels.cpu.blas import add_outer, product, product_transposed
 from lmzoo.kernels.cpu.compiled import compiled
 from lmzoo.kernels.cpu.elementwise import row_max
 
-ROWS, LOGITS = 64, 2**19
+ROWS = 64
+LOGITS = 2**19
 """Most positions of a block, and about the logits of a block of a large vocabulary: 2 MB."""
 
 
 @compiled
-@no_type_check
 def _rows(words):
     return max(8, min(ROWS, LOGITS // words))
 
 
 @compiled
-@no_type_check
 def forward(y, table, tokens, log_p, log_z):
     """Write log p and log z; return False at a token outside the table."""
     members, positions = log_z.shape
-    words, rows = table.shape[1], _rows(table.shape[1])
-    buffer, largest = np.empty((rows, words), y.dtype), np.empty(rows, y.dtype)
+    words = table.shape[1]
+    rows = _rows(table.shape[1])
+    buffer = np.empty((rows, words), y.dtype)
+    largest = np.empty(rows, y.dtype)
     for i in range(members):
         for begin in range(0, positions, rows):
             end = min(begin + rows, positions)
@@ -39,7 +39,9 @@ def forward(y, table, tokens, log_p, log_z):
             product_transposed(y[i, begin:end], table[i], block, 0)
             row_max(block, largest)
             for n in range(len(block)):
-                logits, top, total = block[n], largest[n], block.dtype.type(0)
+                logits = block[n]
+                top = largest[n]
+                total = block.dtype.type(0)
                 for v in range(words):
                     total += elementwise.exp(logits[v] - top)
                 log_z[i, begin + n] = top + log(total)
@@ -54,19 +56,22 @@ def forward(y, table, tokens, log_p, log_z):
 
 
 @compiled
-@no_type_check
 def backward(g, y, table, tokens, log_z, dy, dtable):
     """Write dy; add to dtable."""
     members, positions = log_z.shape
-    rows, sign = _rows(table.shape[1]), y.dtype.type(-1 if tokens.size else 1)
+    rows = _rows(table.shape[1])
+    sign = y.dtype.type(-1 if tokens.size else 1)
     buffer = np.empty((rows, table.shape[1]), y.dtype)
     for i in range(members):
         for begin in range(0, positions, rows):
             end = min(begin + rows, positions)
-            d, y_block = buffer[: end - begin], y[i, begin:end]
+            d = buffer[: end - begin]
+            y_block = y[i, begin:end]
             product_transposed(y_block, table[i], d, 0)
             for n in range(len(d)):
-                d_n, g_n, z = d[n], g[i, begin + n], log_z[i, begin + n]
+                d_n = d[n]
+                g_n = g[i, begin + n]
+                z = log_z[i, begin + n]
                 for v in range(len(d_n)):
                     d_n[v] = sign * g_n * elementwise.exp(d_n[v] - z)
                 if tokens.size:

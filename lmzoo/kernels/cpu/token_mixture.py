@@ -7,7 +7,6 @@ that rounding may dominate it, the position is computed again in log space.
 """
 
 from math import exp, inf, log
-from typing import no_type_check
 
 import numpy as np
 
@@ -21,16 +20,18 @@ ROWS = 64
 
 
 @compiled
-@no_type_check
 def forward(y, weight, bias, s, tokens, e, top, pi, p, out, min_p):
     """Write e, top, π, p and out = log p; return False at a token without scores."""
     members, positions, components = pi.shape
-    buffer, largest = np.empty((ROWS, components), pi.dtype), np.empty(ROWS, pi.dtype)
+    buffer = np.empty((ROWS, components), pi.dtype)
+    largest = np.empty(ROWS, pi.dtype)
     for i in range(members):
         _relative_exp(s[i], top[i], e[i])
         for begin in range(0, positions, ROWS):
             end = min(begin + ROWS, positions)
-            a, gates, block_tokens = buffer[: end - begin], pi[i, begin:end], tokens[i, begin:end]
+            a = buffer[: end - begin]
+            gates = pi[i, begin:end]
+            block_tokens = tokens[i, begin:end]
             for v in block_tokens:
                 if not 0 <= v < len(e[i]):
                     return False
@@ -41,12 +42,15 @@ def forward(y, weight, bias, s, tokens, e, top, pi, p, out, min_p):
             product_transposed(y[i, begin:end], weight[i], a, 1)
             row_max(a, largest)
             for n in range(len(a)):
-                logits, gate, largest_n = a[n], gates[n], largest[n]
+                logits = a[n]
+                gate = gates[n]
+                largest_n = largest[n]
                 for k in range(components):
                     gate[k] = elementwise.exp(logits[k] - largest_n)
             _mix(gates, e[i], block_tokens, p[i, begin:end])
             for n in range(len(a)):
-                v, p_n = block_tokens[n], p[i, begin + n]
+                v = block_tokens[n]
+                p_n = p[i, begin + n]
                 if p_n < min_p:
                     out[i, begin + n] = _log_sum(a[n], s[i, v]) - _log_sum(a[n], None)
                 else:
@@ -55,7 +59,6 @@ def forward(y, weight, bias, s, tokens, e, top, pi, p, out, min_p):
 
 
 @compiled
-@no_type_check
 def backward(g, y, weight, bias, s, tokens, pi, e, p, min_p, dy, dweight, dbias, ds):
     """Write dy; add to dweight, dbias and ds."""
     members, positions, components = pi.shape
@@ -64,9 +67,16 @@ def backward(g, y, weight, bias, s, tokens, pi, e, p, min_p, dy, dweight, dbias,
         dbias_i = dbias[i]
         for begin in range(0, positions, ROWS):
             end = min(begin + ROWS, positions)
-            d, y_block = buffer[: end - begin], y[i, begin:end]
+            d = buffer[: end - begin]
+            y_block = y[i, begin:end]
             block_tokens = tokens[i, begin:end]
-            args = g[i, begin:end], block_tokens, pi[i, begin:end], p[i, begin:end], min_p
+            args = (
+                g[i, begin:end],
+                block_tokens,
+                pi[i, begin:end],
+                p[i, begin:end],
+                min_p,
+            )
             if _logit_gradients(*args, e[i], d, ds[i]):
                 _small_logit_gradients(*args, y_block, weight[i], bias[i], s[i], d, ds[i])
             for n in range(len(d)):
@@ -78,25 +88,27 @@ def backward(g, y, weight, bias, s, tokens, pi, e, p, min_p, dy, dweight, dbias,
 
 
 @compiled
-@no_type_check
 def _relative_exp(s, top, e):
     """Write each token's largest score (0 if all are −∞) and e^(s − top)."""
     row_max(s, top)
     for v in range(len(s)):
         if top[v] == -inf:
             top[v] = 0
-        s_v, e_v, top_v = s[v], e[v], top[v]
+        s_v = s[v]
+        e_v = e[v]
+        top_v = top[v]
         for k in range(len(e_v)):
             e_v[k] = elementwise.exp(s_v[k] - top_v)
 
 
 @compiled
-@no_type_check
 def _mix(gates, e, tokens, p):
     """Divide each row of the gates by its sum; write p = Σ_k gate e."""
     for n in range(len(gates)):
-        gate, e_n = gates[n], e[tokens[n]]
-        gate_sum, total = gates.dtype.type(0), gates.dtype.type(0)
+        gate = gates[n]
+        e_n = e[tokens[n]]
+        gate_sum = gates.dtype.type(0)
+        total = gates.dtype.type(0)
         for k in range(len(gate)):
             gate_sum += gate[k]
             total += gate[k] * e_n[k]
@@ -107,7 +119,6 @@ def _mix(gates, e, tokens, p):
 
 
 @compiled
-@no_type_check
 def _logit_gradients(g, tokens, pi, p, min_p, e, d, ds):
     """Write δ and add to ds, except where p < min_p; return how many positions that are."""
     skipped = 0
@@ -116,7 +127,10 @@ def _logit_gradients(g, tokens, pi, p, min_p, e, d, ds):
             skipped += 1
             continue
         v = tokens[n]
-        gate, e_v, d_n, ds_v = pi[n], e[v], d[n], ds[v]
+        gate = pi[n]
+        e_v = e[v]
+        d_n = d[n]
+        ds_v = ds[v]
         scale = g[n] / p[n]
         for k in range(len(d_n)):
             r = scale * gate[k] * e_v[k]
@@ -126,7 +140,6 @@ def _logit_gradients(g, tokens, pi, p, min_p, e, d, ds):
 
 
 @compiled
-@no_type_check
 def _small_logit_gradients(g, tokens, pi, p, min_p, y, weight, bias, s, d, ds):
     """Do what `_logit_gradients` does where p < min_p, in log space.
 
@@ -134,7 +147,8 @@ def _small_logit_gradients(g, tokens, pi, p, min_p, y, weight, bias, s, d, ds):
     """
     for n in range(len(d)):
         if p[n] < min_p:
-            d_n, ds_v = d[n], ds[tokens[n]]
+            d_n = d[n]
+            ds_v = ds[tokens[n]]
             _logits(y[n], weight, bias, d_n)
             _posterior(s[tokens[n]], d_n)
             for k in range(len(d_n)):
@@ -144,7 +158,6 @@ def _small_logit_gradients(g, tokens, pi, p, min_p, y, weight, bias, s, d, ds):
 
 
 @compiled
-@no_type_check
 def _log_sum(a, s):
     """Return log Σ_k exp(a_k + s_k); log Σ_k exp(a_k) if s is None."""
     top = -inf
@@ -159,14 +172,12 @@ def _log_sum(a, s):
 
 
 @compiled
-@no_type_check
 def _logits(y, weight, bias, a):
     for k in range(len(a)):
         a[k] = bias[k] + (weight[k] * y).sum()
 
 
 @compiled
-@no_type_check
 def _posterior(s, a):
     """Replace each a_k by exp(a_k + s_k) / Σ_j exp(a_j + s_j)."""
     total = _log_sum(a, s)

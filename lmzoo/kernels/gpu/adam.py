@@ -5,7 +5,6 @@ the second clips and updates. Parts are added in a fixed order, so results are r
 """
 
 import math
-from typing import no_type_check
 
 import triton
 import triton.language as tl
@@ -19,25 +18,53 @@ BLOCK = 256
 
 
 def adam_step(
-    x: Tensor, g: Tensor, m: Tensor, v: Tensor, steps: Tensor, rates: Tensor, clips: Tensor,
-    decays: Tensor, columns: Tensor, *, decoupled: bool, betas: tuple[float, float], eps: float,
-) -> None:  # fmt: skip
+    x: Tensor,
+    g: Tensor,
+    m: Tensor,
+    v: Tensor,
+    steps: Tensor,
+    rates: Tensor,
+    clips: Tensor,
+    decays: Tensor,
+    columns: Tensor,
+    *,
+    decoupled: bool,
+    betas: tuple[float, float],
+    eps: float,
+) -> None:
     """Clip g, update every row of x, m and v, and increment the step counts; all contiguous."""
     members, count = x.shape
     squares = x.new_empty(members, PARTS)
     grid = (PARTS, members)
     launch(_add_squares, grid, g, steps, squares, count, PARTS, BLOCK)
     launch(
-        _update, grid, x, g, m, v, steps, rates, clips, decays, columns, squares, count,
-        PARTS, BLOCK, decoupled, *betas, math.log(betas[0]) if betas[0] else -math.inf,
-        math.log(betas[1]) if betas[1] else -math.inf, eps,
-    )  # fmt: skip
+        _update,
+        grid,
+        x,
+        g,
+        m,
+        v,
+        steps,
+        rates,
+        clips,
+        decays,
+        columns,
+        squares,
+        count,
+        PARTS,
+        BLOCK,
+        decoupled,
+        *betas,
+        math.log(betas[0]) if betas[0] else -math.inf,
+        math.log(betas[1]) if betas[1] else -math.inf,
+        eps,
+    )
 
 
 @triton.jit
-@no_type_check
 def _add_squares(g, steps, squares, N, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    part, p = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    part = tl.program_id(0)
+    p = tl.program_id(1).to(tl.int64)
     total = tl.zeros((BLOCK,), tl.float32)
     for begin in range(part * BLOCK, N, PARTS * BLOCK):
         i = begin + tl.arange(0, BLOCK)
@@ -49,24 +76,42 @@ def _add_squares(g, steps, squares, N, PARTS: tl.constexpr, BLOCK: tl.constexpr)
 
 
 @triton.jit
-@no_type_check
 def _update(
-    x, g, m, v, steps, rates, clips, decays, columns, squares, N, PARTS: tl.constexpr,
-    BLOCK: tl.constexpr, DECOUPLED: tl.constexpr, BETA1: tl.constexpr, BETA2: tl.constexpr,
-    LOG_BETA1: tl.constexpr, LOG_BETA2: tl.constexpr, EPS: tl.constexpr,
-):  # fmt: skip
-    part, p = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    x,
+    g,
+    m,
+    v,
+    steps,
+    rates,
+    clips,
+    decays,
+    columns,
+    squares,
+    N,
+    PARTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    DECOUPLED: tl.constexpr,
+    BETA1: tl.constexpr,
+    BETA2: tl.constexpr,
+    LOG_BETA1: tl.constexpr,
+    LOG_BETA2: tl.constexpr,
+    EPS: tl.constexpr,
+):
+    part = tl.program_id(0)
+    p = tl.program_id(1).to(tl.int64)
     norm = tl.sqrt(tl.sum(tl.load(squares + p * PARTS + tl.arange(0, PARTS))))
     ratio = tl.load(clips + p) / (norm + 1e-6)
     clip = tl.where(ratio > 1, 1.0, ratio)  # NaN stays NaN
-    rate, decay = tl.load(rates + p), tl.load(decays + p)
+    rate = tl.load(rates + p)
+    decay = tl.load(decays + p)
     # In float64, because 1 − βⁿ has few digits left in float32.
     n = tl.load(steps + p).to(tl.float64)
     eta = (rate.to(tl.float64) / (1 - tl.exp(n * LOG_BETA1))).to(tl.float32)
     scale = (1 / tl.sqrt(1 - tl.exp(n * LOG_BETA2))).to(tl.float32)
     for begin in range(part * BLOCK, N, PARTS * BLOCK):
         i = begin + tl.arange(0, BLOCK)
-        at, ok = p * N + i, i < N
+        at = p * N + i
+        ok = i < N
         weight = tl.load(x + at, mask=ok, other=0.0)
         d = tl.load(g + at, mask=ok, other=0.0) * clip
         own = decay * tl.load(columns + i, mask=ok, other=0.0)

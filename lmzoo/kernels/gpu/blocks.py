@@ -7,7 +7,6 @@ import triton.language as tl
 
 
 @triton.jit
-@no_type_check
 def tile(p, B, H, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
     """Return the columns of a program, p B + b of its sequences, and which of both exist."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -18,9 +17,14 @@ def tile(p, B, H, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
 @triton.jit
 @no_type_check
 def load_weights(
-    weight, p, H, BLOCKS: tl.constexpr, COLUMNS: tl.constexpr, TRANSPOSED: tl.constexpr,
+    weight,
+    p,
+    H,
+    BLOCKS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
     PRECISION: tl.constexpr,
-):  # fmt: skip
+):
     """Return the blocks of a weight (P, BLOCKS, H, H) of member p, zero outside.
 
     The transpose is loaded as such, so that both sides of a product are in the order it needs.
@@ -39,7 +43,6 @@ def load_weights(
 
 
 @triton.jit
-@no_type_check
 def vector(memory, K: tl.constexpr):
     """Load vector K of a step; steps load late, because a vector takes registers."""
     pointer, at, H, ok = memory
@@ -47,7 +50,6 @@ def vector(memory, K: tl.constexpr):
 
 
 @triton.jit
-@no_type_check
 def product(a, weight, PRECISION: tl.constexpr):
     """Return a W in float32."""
     if PRECISION == "bf16":
@@ -58,7 +60,6 @@ def product(a, weight, PRECISION: tl.constexpr):
 
 
 @triton.jit
-@no_type_check
 def tanh(x):
     """Return tanh x from the logistic function, which Triton has."""
     return 2 * tl.sigmoid(2 * x) - 1

@@ -4,22 +4,22 @@ x, y (P, B, T, C); the past (P, B, W − 1, C); w (P, C, W). A program computes 
 one sequence; forward, of a block of steps.
 """
 
-from typing import no_type_check
-
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from lmzoo.kernels.gpu.launch import launch
 
-STEPS, CHANNELS = 16, 64
+STEPS = 16
+CHANNELS = 64
 """Steps and channels of a block."""
 
 
 def forward(x: Tensor, past: Tensor, taps: Tensor) -> Tensor:
     """Return y."""
     members, batch, steps, columns = x.shape
-    y, rows = x.new_empty(x.shape), _rows(x)
+    y = x.new_empty(x.shape)
+    rows = _rows(x)
     grid = members * batch, -(-columns // CHANNELS), -(-steps // STEPS)
     tensors = rows, past.contiguous(), taps.contiguous(), y
     sizes = batch, steps, columns, rows.stride(0)
@@ -30,11 +30,29 @@ def forward(x: Tensor, past: Tensor, taps: Tensor) -> Tensor:
 def backward(g: Tensor, x: Tensor, past: Tensor, taps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of x, the past and w; those of w are added in a fixed order."""
     members, batch, steps, columns = x.shape
-    dx, dpast, rows = x.new_empty(x.shape), past.new_empty(past.shape), _rows(x)
-    parts, width = taps.new_empty(members, batch, *taps.shape[1:]), taps.shape[2]
+    dx = x.new_empty(x.shape)
+    dpast = past.new_empty(past.shape)
+    rows = _rows(x)
+    parts = taps.new_empty(members, batch, *taps.shape[1:])
+    width = taps.shape[2]
     grid = members * batch, -(-columns // CHANNELS)
-    tensors = g.contiguous(), rows, past.contiguous(), taps.contiguous(), dx, dpast, parts
-    sizes = batch, steps, columns, rows.stride(0), width, 1 << (width - 1).bit_length()
+    tensors = (
+        g.contiguous(),
+        rows,
+        past.contiguous(),
+        taps.contiguous(),
+        dx,
+        dpast,
+        parts,
+    )
+    sizes = (
+        batch,
+        steps,
+        columns,
+        rows.stride(0),
+        width,
+        1 << (width - 1).bit_length(),
+    )
     launch(_backward, grid, *tensors, *sizes, STEPS, CHANNELS)
     return dx, dpast, parts.sum(1)
 
@@ -42,13 +60,24 @@ def backward(g: Tensor, x: Tensor, past: Tensor, taps: Tensor) -> tuple[Tensor, 
 def _rows(x: Tensor) -> Tensor:
     """Return the channels of each step, in place if the steps are equally far apart."""
     rows = x.flatten(0, 2)
-    return rows if rows.stride(1) == 1 else rows.contiguous()
+    if rows.stride(1) == 1:
+        return rows
+    return rows.contiguous()
 
 
 @triton.jit
-@no_type_check
 def _forward(
-    x, past, taps, y, B, T, C, S, W: tl.constexpr, STEPS: tl.constexpr, CHANNELS: tl.constexpr
+    x,
+    past,
+    taps,
+    y,
+    B,
+    T,
+    C,
+    S,
+    W: tl.constexpr,
+    STEPS: tl.constexpr,
+    CHANNELS: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     t = tl.program_id(2) * STEPS + tl.arange(0, STEPS)[:, None]
@@ -65,11 +94,23 @@ def _forward(
 
 
 @triton.jit
-@no_type_check
 def _backward(
-    g, x, past, taps, dx, dpast, parts, B, T, C, S, W: tl.constexpr, TAPS: tl.constexpr,
-    STEPS: tl.constexpr, CHANNELS: tl.constexpr,
-):  # fmt: skip
+    g,
+    x,
+    past,
+    taps,
+    dx,
+    dpast,
+    parts,
+    B,
+    T,
+    C,
+    S,
+    W: tl.constexpr,
+    TAPS: tl.constexpr,
+    STEPS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
     row = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)[None, :]
     k = tl.arange(0, TAPS)[:, None]
@@ -77,7 +118,8 @@ def _backward(
     for begin in range(0, T + W - 1, STEPS):
         m = begin + tl.arange(0, STEPS)[:, None]
         s = m - (W - 1)
-        is_past, is_x = (m < W - 1) & (c < C), (s >= 0) & (s < T) & (c < C)
+        is_past = (m < W - 1) & (c < C)
+        is_x = (s >= 0) & (s < T) & (c < C)
         z = tl.load(past + (row * (W - 1) + m) * C + c, mask=is_past, other=0.0)
         z += tl.load(x + (row * T + s) * S + c, mask=is_x, other=0.0)
         dz = tl.zeros((STEPS, CHANNELS), tl.float32)

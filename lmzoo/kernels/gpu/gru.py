@@ -5,7 +5,6 @@ projected inputs; with reset=after, b_h is a weight.
 """
 
 from dataclasses import dataclass
-from typing import no_type_check
 
 import torch
 import triton
@@ -17,7 +16,6 @@ from lmzoo.kernels.gpu.scan import GpuRecurrence, states_before, weight_gradient
 
 
 @triton.jit
-@no_type_check
 def _step(a, h, c, weights, b, FLAGS: tl.constexpr, PRECISION: tl.constexpr):
     r = tl.sigmoid(vector(a, 0) + product(h, weights[0], PRECISION))
     z = tl.sigmoid(vector(a, 1) + product(h, weights[1], PRECISION))
@@ -31,12 +29,20 @@ def _step(a, h, c, weights, b, FLAGS: tl.constexpr, PRECISION: tl.constexpr):
 
 
 @triton.jit
-@no_type_check
 def _step_backward(
-    delta, gamma, state, saved, weights, FLAGS: tl.constexpr, PRECISION: tl.constexpr
+    delta,
+    gamma,
+    state,
+    saved,
+    weights,
+    FLAGS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):
     h = state[0]
-    m, r, z, n = vector(saved, 3), vector(saved, 0), vector(saved, 1), vector(saved, 2)
+    m = vector(saved, 3)
+    r = vector(saved, 0)
+    z = vector(saved, 1)
+    n = vector(saved, 2)
     d_n = delta * (1 - z) * (1 - n * n)
     d_z = delta * (h - n) * z * (1 - z)
     carried = delta * z
@@ -59,15 +65,30 @@ class Scan(GpuRecurrence):
 
     steps = _step, _step_backward
     biased = True
-    blocks, saved = 3, 4
+    blocks = 3
+    saved = 4
     reset_before: bool = False
 
     def weight_gradients(
-        self, start: Tensor, states: Tensor, saved: Tensor, deltas: Tensor, operands: Tensor
+        self,
+        start: Tensor,
+        states: Tensor,
+        saved: Tensor,
+        deltas: Tensor,
+        operands: Tensor,
     ) -> list[Tensor]:
-        width, before = states.shape[-1], states_before(start, states)
-        r, d_gates, d_n = saved[..., :width], deltas[..., : 2 * width], deltas[..., 2 * width :]
-        inner = (r * before, d_n) if self.reset_before else (before, d_n * r)
+        width = states.shape[-1]
+        before = states_before(start, states)
+        r = saved[..., :width]
+        d_gates = deltas[..., : 2 * width]
+        d_n = deltas[..., 2 * width :]
+        if self.reset_before:
+            inner = (r * before, d_n)
+        else:
+            inner = (before, d_n * r)
         d_weight = torch.cat([weight_gradient(before, d_gates), weight_gradient(*inner)], dim=-1)
         d_bias = inner[1].sum((1, 2))[:, None]
-        return [self.in_blocks(d_weight), torch.zeros_like(d_bias) if self.reset_before else d_bias]
+        return [
+            self.in_blocks(d_weight),
+            torch.zeros_like(d_bias) if self.reset_before else d_bias,
+        ]

@@ -4,8 +4,6 @@ A program computes BLOCK columns of one row for all steps. A complex number is t
 real part first, as torch stores it.
 """
 
-from typing import no_type_check
-
 import torch
 import triton
 import triton.language as tl
@@ -26,7 +24,9 @@ def forward(a: Tensor, b: Tensor, start: Tensor) -> Tensor:
 
 def backward(g: Tensor, a: Tensor, h: Tensor, start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of a, b and start; all arguments are contiguous."""
-    da, db, dstart = torch.empty_like(a), torch.empty_like(a), torch.empty_like(start)
+    da = torch.empty_like(a)
+    db = torch.empty_like(a)
+    dstart = torch.empty_like(start)
     grid, sizes = _program(g)
     tensors = _real(g, a, h, start, da, db, dstart)
     launch(_backward, grid, *tensors, *sizes, g.is_complex(), BLOCK)
@@ -43,7 +43,6 @@ def _real(*tensors: Tensor) -> list[Tensor]:
 
 
 @triton.jit
-@no_type_check
 def _forward(a, b, start, h, T, H, COMPLEX: tl.constexpr, BLOCK: tl.constexpr):
     n = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -65,10 +64,19 @@ def _forward(a, b, start, h, T, H, COMPLEX: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-@no_type_check
 def _backward(
-    g, a, h, start, da, db, dstart, T, H, COMPLEX: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
+    g,
+    a,
+    h,
+    start,
+    da,
+    db,
+    dstart,
+    T,
+    H,
+    COMPLEX: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     n = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     ok = i < H
@@ -84,13 +92,15 @@ def _backward(
         h_re += tl.load(start + first, mask=ok & (t == 0), other=0.0)
         a_re = tl.load(a + at, mask=ok, other=0.0)
         # δ times the conjugates of h_{t-1} and a_t
-        da_re, carried_re = d_re * h_re, d_re * a_re
+        da_re = d_re * h_re
+        carried_re = d_re * a_re
         if COMPLEX:
             d_im = tl.load(g + at + 1, mask=ok, other=0.0) + carried_im
             h_im = tl.load(h + before + 1, mask=ok & (t > 0), other=0.0)
             h_im += tl.load(start + first + 1, mask=ok & (t == 0), other=0.0)
             a_im = tl.load(a + at + 1, mask=ok, other=0.0)
-            da_re, carried_re = da_re + d_im * h_im, carried_re + d_im * a_im
+            da_re = da_re + d_im * h_im
+            carried_re = carried_re + d_im * a_im
             carried_im = d_im * a_re - d_re * a_im
             tl.store(da + at + 1, d_im * h_re - d_re * h_im, mask=ok)
             tl.store(db + at + 1, d_im, mask=ok)

@@ -34,12 +34,21 @@ def _step(a, h, c, weights, b, FLAGS: tl.constexpr, PRECISION: tl.constexpr):
 @triton.jit
 @no_type_check
 def _step_backward(
-    delta, gamma, state, saved, weights, FLAGS: tl.constexpr, PRECISION: tl.constexpr
+    delta,
+    gamma,
+    state,
+    saved,
+    weights,
+    FLAGS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):
     FORGET: tl.constexpr = FLAGS[0]
     AT_G: tl.constexpr = 2 if FORGET == "gate" else 1
-    q, c = tanh(vector(saved, AT_G + 2)), state[2]
-    i, g, o = vector(saved, 0), vector(saved, AT_G), vector(saved, AT_G + 1)
+    q = tanh(vector(saved, AT_G + 2))
+    c = state[2]
+    i = vector(saved, 0)
+    g = vector(saved, AT_G)
+    o = vector(saved, AT_G + 1)
     gamma += delta * o * (1 - q * q)
     d_o = delta * q * o * (1 - o)
     d_g = gamma * i * (1 - g * g)
@@ -73,7 +82,9 @@ class Scan(GpuRecurrence):
 
     @property
     def blocks(self) -> int:  # type: ignore[override]
-        return 4 if self.forget == "gate" else 3
+        if self.forget == "gate":
+            return 4
+        return 3
 
     @property
     def saved(self) -> int:  # type: ignore[override]

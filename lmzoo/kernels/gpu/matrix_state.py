@@ -6,7 +6,7 @@ depend on each other; the block stays in registers. Forward stores all states, b
 """
 
 from collections.abc import Sequence
-from typing import Any, no_type_check
+from typing import Any
 
 import triton
 import triton.language as tl
@@ -14,15 +14,22 @@ from torch import Tensor
 
 from lmzoo.kernels.gpu.launch import launch
 
-NUMBERS, OF_WARP = 2048, 256
+NUMBERS = 2048
+OF_WARP = 256
 """Numbers of S in a program, more only if K is larger, and in a warp: registers are enough."""
 
 
 def forward(
-    q: Tensor, k: Tensor, v: Tensor, log_w: Tensor, start: Tensor, *erased: Tensor
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_w: Tensor,
+    start: Tensor,
+    *erased: Tensor,
 ) -> tuple[Tensor, ...]:
     """Return o, S_T, all S_t (N, T, n, K, V), and u, which is empty without p and r."""
-    o, end = v.new_empty(v.shape), start.new_empty(start.shape)
+    o = v.new_empty(v.shape)
+    end = start.new_empty(start.shape)
     states = v.new_empty(*v.shape[:-1], *start.shape[-2:])
     u = v.new_empty(*v.shape[:-1], v.shape[-1] if erased else 0)
     _launch(_forward, [q, k, v, log_w, start], erased, o, end, states, u)
@@ -33,27 +40,42 @@ def backward(
     g: Tensor, g_end: Tensor, states: Tensor, u: Tensor, *inputs: Tensor
 ) -> tuple[Tensor, ...]:
     """Return the gradients of the inputs of `forward`."""
-    (q, _, v, log_w, start), erased = inputs[:5], inputs[5:]
-    dv, dstart = v.new_empty(v.shape), start.new_empty(start.shape)
+    (q, _, v, log_w, start) = inputs[:5]
+    erased = inputs[5:]
+    dv = v.new_empty(v.shape)
+    dstart = start.new_empty(start.shape)
     blocks = -(-start.shape[-1] // constants(*start.shape[2:])["VALUES"])
     sums = q.new_empty(3 + len(erased), blocks, *q.shape)
     _launch(_backward, inputs[:5], erased, g, g_end, states, u, sums, dv, dstart)
     dq, dk, dlog, *rest = (sums.sum(1) if blocks > 1 else sums[:, 0]).unbind()
-    dlog = dlog if log_w.shape[-1] > 1 else dlog.sum(-1, keepdim=True)
+    if log_w.shape[-1] == 1:
+        dlog = dlog.sum(-1, keepdim=True)
     return dq, dk, dv, dlog, dstart, *rest
 
 
 def _launch(
-    kernel: Any, inputs: Sequence[Tensor], erased: Sequence[Tensor], *others: Tensor
+    kernel: Any,
+    inputs: Sequence[Tensor],
+    erased: Sequence[Tensor],
+    *others: Tensor,
 ) -> None:
-    (steps, heads, decays), start = inputs[3].shape[1:], inputs[4]
+    (steps, heads, decays) = inputs[3].shape[1:]
+    start = inputs[4]
     keys, values = start.shape[2:]
     chosen = constants(keys, values)
     tensors = [tensor.contiguous() for tensor in (*inputs, *(erased or inputs[:2]), *others)]
     launch(
-        kernel, (len(start) * heads, -(-values // chosen["VALUES"])), *tensors, steps, heads,
-        keys, values, ERASES=bool(erased), EACH=decays > 1, **chosen,
-    )  # fmt: skip
+        kernel,
+        (len(start) * heads, -(-values // chosen["VALUES"])),
+        *tensors,
+        steps,
+        heads,
+        keys,
+        values,
+        ERASES=bool(erased),
+        EACH=decays > 1,
+        **chosen,
+    )
 
 
 def constants(keys: int, values: int) -> dict[str, int]:
@@ -69,7 +91,6 @@ def constants(keys: int, values: int) -> dict[str, int]:
 
 
 @triton.jit
-@no_type_check
 def _decay(log_w, at, i, K, EACH: tl.constexpr):
     if EACH:
         w = tl.exp(tl.load(log_w + at * K + i, mask=i < K, other=0.0))
@@ -79,15 +100,33 @@ def _decay(log_w, at, i, K, EACH: tl.constexpr):
 
 
 @triton.jit
-@no_type_check
 def _forward(
-    q, k, v, log_w, start, p, r, o, end, states, u, T, H, K, V, ERASES: tl.constexpr,
-    EACH: tl.constexpr, KEYS: tl.constexpr, VALUES: tl.constexpr,
-):  # fmt: skip
+    q,
+    k,
+    v,
+    log_w,
+    start,
+    p,
+    r,
+    o,
+    end,
+    states,
+    u,
+    T,
+    H,
+    K,
+    V,
+    ERASES: tl.constexpr,
+    EACH: tl.constexpr,
+    KEYS: tl.constexpr,
+    VALUES: tl.constexpr,
+):
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, KEYS)[:, None]
     j = tl.program_id(1) * VALUES + tl.arange(0, VALUES)[None, :]
-    own, is_key, is_value = (i < K) & (j < V), i < K, j < V
+    own = (i < K) & (j < V)
+    is_key = i < K
+    is_value = j < V
     s = tl.load(start + row * K * V + i * V + j, mask=own, other=0.0)
     for t in range(T):
         at = ((row // H) * T + t) * H + row % H
@@ -107,15 +146,36 @@ def _forward(
 
 
 @triton.jit
-@no_type_check
 def _backward(
-    q, k, v, log_w, start, p, r, g, g_end, states, u, sums, dv, dstart, T, H, K, V,
-    ERASES: tl.constexpr, EACH: tl.constexpr, KEYS: tl.constexpr, VALUES: tl.constexpr,
-):  # fmt: skip
+    q,
+    k,
+    v,
+    log_w,
+    start,
+    p,
+    r,
+    g,
+    g_end,
+    states,
+    u,
+    sums,
+    dv,
+    dstart,
+    T,
+    H,
+    K,
+    V,
+    ERASES: tl.constexpr,
+    EACH: tl.constexpr,
+    KEYS: tl.constexpr,
+    VALUES: tl.constexpr,
+):
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, KEYS)[:, None]
     j = tl.program_id(1) * VALUES + tl.arange(0, VALUES)[None, :]
-    own, is_key, is_value = (i < K) & (j < V), i < K, j < V
+    own = (i < K) & (j < V)
+    is_key = i < K
+    is_value = j < V
     size = tl.num_programs(0).to(tl.int64) * T * K
     out = sums + tl.program_id(1) * size
     size *= tl.num_programs(1)
@@ -133,7 +193,11 @@ def _backward(
         value = tl.load(v + at * V + j, mask=is_value, other=0.0)
         upstream = tl.load(g + at * V + j, mask=is_value, other=0.0)
         carried += read * upstream
-        tl.store(dv + at * V + j, tl.sum(carried * key, axis=0)[None, :], mask=is_value)
+        tl.store(
+            dv + at * V + j,
+            tl.sum(carried * key, axis=0)[None, :],
+            mask=is_value,
+        )
         to = out + at * K + i
         tl.store(to, tl.sum(s * upstream, axis=1)[:, None], mask=is_key)
         tl.store(to + size, tl.sum(carried * value, axis=1)[:, None], mask=is_key)
@@ -143,7 +207,11 @@ def _backward(
             probed = tl.load(u + at * V + j, mask=is_value, other=0.0)
             erase = tl.load(p + at * K + i, mask=is_key, other=0.0)
             du = -tl.sum(carried * erase, axis=0)[None, :]
-            tl.store(to + 3 * size, -tl.sum(carried * probed, axis=1)[:, None], mask=is_key)
+            tl.store(
+                to + 3 * size,
+                -tl.sum(carried * probed, axis=1)[:, None],
+                mask=is_key,
+            )
             tl.store(to + 4 * size, tl.sum(before * du, axis=1)[:, None], mask=is_key)
             kept += tl.load(r + at * K + i, mask=is_key, other=0.0) * du
         carried = kept

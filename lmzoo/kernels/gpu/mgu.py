@@ -22,7 +22,6 @@ LIMIT = tl.constexpr(0.9999)
 
 
 @triton.jit
-@no_type_check
 def _read_state(h, READ: tl.constexpr):
     """Return what the gate of the MGRU reads of its state, q, and ∂q/∂h."""
     if READ == "logit":
@@ -58,12 +57,18 @@ def _step(a, h, c, weights, b, FLAGS: tl.constexpr, PRECISION: tl.constexpr):
 
 
 @triton.jit
-@no_type_check
 def _step_backward(
-    delta, gamma, state, saved, weights, FLAGS: tl.constexpr, PRECISION: tl.constexpr
+    delta,
+    gamma,
+    state,
+    saved,
+    weights,
+    FLAGS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):
     h = state[0]
-    f, n = vector(saved, 0), vector(saved, 1)
+    f = vector(saved, 0)
+    n = vector(saved, 1)
     d_f = delta * n
     carried = tl.zeros(h.shape, tl.float32)
     if FLAGS[1]:  # carry
@@ -111,14 +116,23 @@ class Scan(GpuRecurrence):
         shape = start.shape[-1:] * 2
         own = weights[: self.blocks]
         both = [start.new_zeros(shape) if weight is None else weight for weight in own]
-        return [start.clone(memory_format=torch.contiguous_format), torch.stack(both, dim=-3)]
+        return [
+            start.clone(memory_format=torch.contiguous_format),
+            torch.stack(both, dim=-3),
+        ]
 
     def weight_gradients(
-        self, start: Tensor, states: Tensor, saved: Tensor, deltas: Tensor, operands: Tensor
+        self,
+        start: Tensor,
+        states: Tensor,
+        saved: Tensor,
+        deltas: Tensor,
+        operands: Tensor,
     ) -> list[Tensor]:
         """Return the gradient of both weights; without a pair, the operands are q and δf."""
         width = states.shape[-1]
-        read, other = operands[..., :width], operands[..., width:]
+        read = operands[..., :width]
+        other = operands[..., width:]
         if not self.pair:
             return [weight_gradient(read, other)[:, None]]
         pairs = (read, deltas[..., :width]), (other, deltas[..., width:])

@@ -1,7 +1,6 @@
 """A step of the vanilla recurrent network, in the symbols of `kernels/cpu/rnn.py`."""
 
 from dataclasses import dataclass
-from typing import no_type_check
 
 import triton
 import triton.language as tl
@@ -11,7 +10,6 @@ from lmzoo.kernels.gpu.scan import GpuRecurrence
 
 
 @triton.jit
-@no_type_check
 def _activate(a, ACTIVATION: tl.constexpr):
     """Return the activation of a vanilla recurrent network."""
     if ACTIVATION == "tanh":
@@ -24,7 +22,6 @@ def _activate(a, ACTIVATION: tl.constexpr):
 
 
 @triton.jit
-@no_type_check
 def _activation_gradient(delta, h, ACTIVATION: tl.constexpr):
     """Return the gradient of an activation's argument, given its result h and that of h."""
     if ACTIVATION == "tanh":
@@ -37,16 +34,24 @@ def _activation_gradient(delta, h, ACTIVATION: tl.constexpr):
 
 
 @triton.jit
-@no_type_check
 def _step(a, h, c, weights, b, FLAGS: tl.constexpr, PRECISION: tl.constexpr):
     NAME: tl.constexpr = FLAGS[0]  # Triton 3.6 accepts no other text as an argument
-    return _activate(vector(a, 0) + product(h, weights[0], PRECISION), NAME), c, ()
+    return (
+        _activate(vector(a, 0) + product(h, weights[0], PRECISION), NAME),
+        c,
+        (),
+    )
 
 
 @triton.jit
-@no_type_check
 def _step_backward(
-    delta, gamma, state, saved, weights, FLAGS: tl.constexpr, PRECISION: tl.constexpr
+    delta,
+    gamma,
+    state,
+    saved,
+    weights,
+    FLAGS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):
     NAME: tl.constexpr = FLAGS[0]
     d = _activation_gradient(delta, state[1], NAME)
@@ -58,5 +63,6 @@ class Scan(GpuRecurrence):
     """Weight W_h."""
 
     steps = _step, _step_backward
-    blocks, saved = 1, 0
+    blocks = 1
+    saved = 0
     activation: str = "tanh"

@@ -8,8 +8,6 @@ If there is much to add, positions are sorted by their tokens, so that a program
 own rows only; otherwise it reads all, which is less work than to sort.
 """
 
-from typing import no_type_check
-
 import torch
 import triton
 import triton.language as tl
@@ -32,18 +30,21 @@ BLOCKS = {False: (64, 32), True: (64, 64)}
 def take_rows(x: Tensor, tokens: Tensor) -> Tensor:
     """Return the rows (P, B, T, G) of contiguous x (P, V, G) at tokens (P, B, T)."""
     members, rows, steps = tokens.shape
-    count, width = rows * steps, x.shape[2]
+    count = rows * steps
+    width = x.shape[2]
     columns = 1 << (width - 1).bit_length()
     block = max(1, NUMBERS // columns)
     out = x.new_empty(*tokens.shape, width)
-    grid, sizes = (-(-count // block), members), (count, x.shape[1], width, columns, block)
+    grid = (-(-count // block), members)
+    sizes = (count, x.shape[1], width, columns, block)
     launch(_take, grid, x, tokens, out, *strides(tokens), *sizes)
     return out
 
 
 def add_rows(g: Tensor, tokens: Tensor, vocab: int) -> Tensor:
     """Return the sums (P, V, G) of the rows of g (P, .., G), contiguous, of tokens (P, B, T)."""
-    members, width = len(g), g.shape[-1]
+    members = len(g)
+    width = g.shape[-1]
     count = tokens[0].numel()
     is_sorted = members * count * vocab * width >= SORTED
     positions, columns = BLOCKS[is_sorted]
@@ -67,15 +68,26 @@ def strides(tokens: Tensor) -> tuple[int, int, int, int]:
 
 
 @triton.jit
-@no_type_check
 def token_at(tokens, p, n, N, T, SP, SB, ST):
     """Return the tokens at positions n of member p, −1 beyond the N positions."""
     return tl.load(tokens + p * SP + (n // T) * SB + (n % T) * ST, mask=n < N, other=-1)
 
 
 @triton.jit
-@no_type_check
-def _take(x, tokens, out, T, SP, SB, ST, N, V, G, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
+def _take(
+    x,
+    tokens,
+    out,
+    T,
+    SP,
+    SB,
+    ST,
+    N,
+    V,
+    G,
+    COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+):
     p = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     i = tl.arange(0, COLUMNS)[None, :]
@@ -86,28 +98,43 @@ def _take(x, tokens, out, T, SP, SB, ST, N, V, G, COLUMNS: tl.constexpr, ROWS: t
 
 
 @triton.jit
-@no_type_check
 def first_at_least(word, words, N):
     """Return how many of N ascending tokens are less than this one."""
-    low, high = tl.full((), 0, tl.int32), tl.full((), 0, tl.int32) + N
+    low = tl.full((), 0, tl.int32)
+    high = tl.full((), 0, tl.int32) + N
     while low < high:
         middle = (low + high) // 2
         less = tl.load(words + middle).to(tl.int32) < word
-        low, high = tl.where(less, middle + 1, low), tl.where(less, high, middle)
+        low = tl.where(less, middle + 1, low)
+        high = tl.where(less, high, middle)
     return low
 
 
 @triton.jit
-@no_type_check
 def _add(
-    g, words, order, sums, T, SP, SB, ST, N, V, G, TOKENS: tl.constexpr,
-    POSITIONS: tl.constexpr, COLUMNS: tl.constexpr, PRECISION: tl.constexpr, SORTED: tl.constexpr,
-):  # fmt: skip
+    g,
+    words,
+    order,
+    sums,
+    T,
+    SP,
+    SB,
+    ST,
+    N,
+    V,
+    G,
+    TOKENS: tl.constexpr,
+    POSITIONS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    SORTED: tl.constexpr,
+):
     p = tl.program_id(2).to(tl.int64)
     word = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)[:, None]
     i = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     total = tl.zeros((TOKENS, COLUMNS), tl.float32)
-    first, last = 0, N
+    first = 0
+    last = N
     if SORTED:
         first = first_at_least(tl.program_id(0) * TOKENS, words + p * N, N)
         last = first_at_least((tl.program_id(0) + 1) * TOKENS, words + p * N, N)
@@ -117,7 +144,8 @@ def _add(
             found = tl.load(words + p * N + k, mask=k < last, other=-1)
             n = tl.load(order + p * N + k, mask=k < last, other=0)
         else:
-            found, n = token_at(words, p, k, N, T, SP, SB, ST), k
+            found = token_at(words, p, k, N, T, SP, SB, ST)
+            n = k
         chosen = (found[None, :] == word).to(tl.float32)
         ok = (k[:, None] < last) & (i < G)
         rows = tl.load(g + (p * N + n[:, None]) * G + i, mask=ok, other=0.0)

@@ -29,7 +29,11 @@ from lmzoo.kernels.scan import Recurrence, Weights
 
 ROWS = 16
 """Sequences of one program; the least number of rows of a product on tensor cores."""
-SHARED_BYTES = {"tf32x3": (8, 256, 128), "tf32": (4, 320, 0), "bf16": (2, 320, 0)}
+SHARED_BYTES = {
+    "tf32x3": (8, 256, 128),
+    "tf32": (4, 320, 0),
+    "bf16": (2, 320, 0),
+}
 """Precision -> shared memory in bytes: of one number of a weight, of one column of a weight, and of
 one column of the rest. An upper bound of what compiled kernels need."""
 
@@ -79,14 +83,20 @@ class GpuRecurrence(Recurrence):
         return weight.unflatten(-1, (self.blocks, -1)).movedim(-2, -3)
 
     def forward(
-        self, projected: Tensor, tokens: Tensor | None, start: Tensor, weights: Weights
+        self,
+        projected: Tensor,
+        tokens: Tensor | None,
+        start: Tensor,
+        weights: Weights,
     ) -> list[Tensor]:
         del tokens
         members, rows, size = start.shape
         shape = members, rows, projected.shape[1] // rows
         width = size // self.vectors
         states, saved = (projected.new_empty(*shape, n * width) for n in (1, self.saved))
-        bias = weights[-1] if self.biased else start
+        bias = start
+        if self.biased:
+            bias = weights[-1]
         self._launch(_forward, states, projected, weights[0], bias, start, states, saved)
         return [states, saved]
 
@@ -111,7 +121,12 @@ class GpuRecurrence(Recurrence):
         return [deltas.flatten(1, 2), dstart, *gradients]
 
     def weight_gradients(
-        self, start: Tensor, states: Tensor, saved: Tensor, deltas: Tensor, operands: Tensor
+        self,
+        start: Tensor,
+        states: Tensor,
+        saved: Tensor,
+        deltas: Tensor,
+        operands: Tensor,
     ) -> list[Tensor]:
         """Return the gradients of the blocks and of the bias."""
         del saved, operands
@@ -142,7 +157,16 @@ class GpuRecurrence(Recurrence):
         grid = -(-rows // ROWS), members
         constants = self.constants(0 if kernel is _forward else 1, width)
         arguments = [tensor.contiguous() for tensor in tensors if tensor is not None]
-        launch(kernel, grid, *arguments, rows, steps, width, **constants, num_warps=warps(width))
+        launch(
+            kernel,
+            grid,
+            *arguments,
+            rows,
+            steps,
+            width,
+            **constants,
+            num_warps=warps(width),
+        )
 
 
 @functools.cache
@@ -182,10 +206,25 @@ def weight_gradient(inputs: Float[Tensor, "P B T H"], deltas: Float[Tensor, "P B
 @triton.jit
 @no_type_check
 def _forward(
-    projected, weight, bias, start, states, saved, B, T, H, STEP: tl.constexpr,
-    COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr, SAVED: tl.constexpr,
-    VECTORS: tl.constexpr, FLAGS: tl.constexpr, PRECISION: tl.constexpr, BIASED: tl.constexpr,
-):  # fmt: skip
+    projected,
+    weight,
+    bias,
+    start,
+    states,
+    saved,
+    B,
+    T,
+    H,
+    STEP: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    SAVED: tl.constexpr,
+    VECTORS: tl.constexpr,
+    FLAGS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BIASED: tl.constexpr,
+):
     p = tl.program_id(1).to(tl.int64)
     i, at_row, ok = tile(p, B, H, COLUMNS, ROWS)
     weights = load_weights(weight, p, H, BLOCKS, COLUMNS, False, PRECISION)
@@ -208,11 +247,28 @@ def _forward(
 @triton.jit
 @no_type_check
 def _backward(
-    upstream, weight, start, states, saved, deltas, operands, dstart, B, T, H, STEP: tl.constexpr,
-    COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr, SAVED: tl.constexpr,
-    VECTORS: tl.constexpr, FLAGS: tl.constexpr, PRECISION: tl.constexpr, OPERANDS: tl.constexpr,
+    upstream,
+    weight,
+    start,
+    states,
+    saved,
+    deltas,
+    operands,
+    dstart,
+    B,
+    T,
+    H,
+    STEP: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    SAVED: tl.constexpr,
+    VECTORS: tl.constexpr,
+    FLAGS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    OPERANDS: tl.constexpr,
     STAGES: tl.constexpr,
-):  # fmt: skip
+):
     p = tl.program_id(1).to(tl.int64)
     i, at_row, ok = tile(p, B, H, COLUMNS, ROWS)
     weights = load_weights(weight, p, H, BLOCKS, COLUMNS, True, PRECISION)

@@ -6,7 +6,7 @@ fourth step is stored; backward, the steps after it are computed again. A step a
 Δ = 0 and g = 0, which change neither state nor gradient.
 """
 
-from typing import Any, no_type_check
+from typing import Any
 
 import triton
 import triton.language as tl
@@ -15,7 +15,9 @@ from torch import Tensor
 from lmzoo.kernels.gpu.launch import launch
 from lmzoo.kernels.gpu.scan import padded
 
-STEPS, COLUMNS, NUMBERS = 4, 16, 1024
+STEPS = 4
+COLUMNS = 16
+NUMBERS = 1024
 """Steps from one stored state to the next; most channels and most numbers of a program."""
 
 
@@ -23,7 +25,8 @@ def forward(*tensors: Tensor, signed: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Return y, S_T and stored states from x, Δ, A, b, c and S_0."""
     x, *_, start = tensors
     grid, sizes, chosen = _program(x, start, signed=signed)
-    y, end = x.new_empty(x.shape), x.new_empty(start.shape)
+    y = x.new_empty(x.shape)
+    end = x.new_empty(start.shape)
     stored = x.new_empty(*x.shape[:2], -(-x.shape[2] // STEPS), *start.shape[2:])
     read = (tensor.contiguous() for tensor in tensors)
     launch(_forward, grid, *read, y, end, stored, *sizes, **chosen)
@@ -36,7 +39,9 @@ def backward(g: Tensor, g_end: Tensor | None, *tensors: Tensor, signed: bool) ->
     grid, sizes, chosen = _program(x, start, signed=signed)
     dx, ddelta, drate, dstart = (x.new_empty(like.shape) for like in (x, x, start, start))
     dmaps = x.new_empty(grid[1], 2, *b.shape)
-    end = None if g_end is None else g_end.contiguous()
+    end = None
+    if g_end is not None:
+        end = g_end.contiguous()
     read = (tensor.contiguous() for tensor in (g, x, delta, rate, b, c, stored))
     written = dx, ddelta, drate, dmaps, dstart
     launch(_backward, grid, end, *read, *written, *sizes, **chosen)
@@ -46,7 +51,11 @@ def backward(g: Tensor, g_end: Tensor | None, *tensors: Tensor, signed: bool) ->
 def _program(x: Tensor, start: Tensor, *, signed: bool) -> tuple[Any, Any, dict[str, Any]]:
     members, rows, steps, width = x.shape
     chosen = constants(start.shape[2], signed=signed)
-    return (members * rows, -(-width // chosen["COLUMNS"])), (rows, steps, *start.shape[2:]), chosen
+    return (
+        (members * rows, -(-width // chosen["COLUMNS"])),
+        (rows, steps, *start.shape[2:]),
+        chosen,
+    )
 
 
 def constants(states: int, *, signed: bool) -> dict[str, Any]:
@@ -54,23 +63,43 @@ def constants(states: int, *, signed: bool) -> dict[str, Any]:
     rows = padded(states)
     columns = max(1, min(COLUMNS, NUMBERS // rows))
     sizes = {"ROWS": rows, "COLUMNS": columns, "STEPS": STEPS}
-    return {"SIGNED": signed, **sizes, "num_warps": min(8, rows * columns // 256)}
+    return {
+        "SIGNED": signed,
+        **sizes,
+        "num_warps": min(8, rows * columns // 256),
+    }
 
 
 @triton.jit
-@no_type_check
 def _forward(
-    x, delta, rate, b, c, start, y, end, stored, B, T, N, D,
-    SIGNED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEPS: tl.constexpr,
-):  # fmt: skip
+    x,
+    delta,
+    rate,
+    b,
+    c,
+    start,
+    y,
+    end,
+    stored,
+    B,
+    T,
+    N,
+    D,
+    SIGNED: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    STEPS: tl.constexpr,
+):
     m = tl.program_id(0).to(tl.int64)
     n = tl.arange(0, ROWS)[:, None]
     d = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-    at, ok = n * D + d, (n < N) & (d < D)
+    at = n * D + d
+    ok = (n < N) & (d < D)
     rates = tl.load(rate + (m // B) * N * D + at, mask=ok, other=0.0)
     s = tl.load(start + m * N * D + at, mask=ok, other=0.0)
     for t in range(T):
-        row, kept = m * T + t, m * tl.cdiv(T, STEPS) + t // STEPS
+        row = m * T + t
+        kept = m * tl.cdiv(T, STEPS) + t // STEPS
         tl.store(stored + kept * N * D + at, s, mask=ok & (t % STEPS == 0))
         delta_t = tl.load(delta + row * D + d, mask=d < D, other=0.0)
         x_t = tl.load(x + row * D + d, mask=d < D, other=0.0)
@@ -82,15 +111,35 @@ def _forward(
 
 
 @triton.jit
-@no_type_check
 def _backward(
-    g_end, g, x, delta, rate, b, c, stored, dx, ddelta, drate, dmaps, dstart, B, T, N, D,
-    SIGNED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEPS: tl.constexpr,
-):  # fmt: skip
-    m, rows = tl.program_id(0).to(tl.int64), tl.num_programs(0)
+    g_end,
+    g,
+    x,
+    delta,
+    rate,
+    b,
+    c,
+    stored,
+    dx,
+    ddelta,
+    drate,
+    dmaps,
+    dstart,
+    B,
+    T,
+    N,
+    D,
+    SIGNED: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    STEPS: tl.constexpr,
+):
+    m = tl.program_id(0).to(tl.int64)
+    rows = tl.num_programs(0)
     n = tl.arange(0, ROWS)[:, None]
     d = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-    at, ok = n * D + d, (n < N) & (d < D)
+    at = n * D + d
+    ok = (n < N) & (d < D)
     rates = tl.load(rate + (m // B) * N * D + at, mask=ok, other=0.0)
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
     carried = tl.zeros((ROWS, COLUMNS), tl.float32)
@@ -98,17 +147,23 @@ def _backward(
         carried = tl.load(g_end + m * N * D + at, mask=ok, other=0.0)
     for back in range(tl.cdiv(T, STEPS)):
         kept = tl.cdiv(T, STEPS) - 1 - back
-        s = tl.load(stored + (m * tl.cdiv(T, STEPS) + kept) * N * D + at, mask=ok, other=0.0)
+        s = tl.load(
+            stored + (m * tl.cdiv(T, STEPS) + kept) * N * D + at,
+            mask=ok,
+            other=0.0,
+        )
         steps = ()
         for k in tl.static_range(STEPS):
-            row, inside = m * T + kept * STEPS + k, kept * STEPS + k < T
+            row = m * T + kept * STEPS + k
+            inside = kept * STEPS + k < T
             delta_t = tl.load(delta + row * D + d, mask=(d < D) & inside, other=0.0)
             x_t = tl.load(x + row * D + d, mask=(d < D) & inside, other=0.0)
             b_t = tl.load(b + row * N + n, mask=(n < N) & inside, other=0.0)
             steps = steps + ((s, delta_t, x_t, b_t),)  # noqa: RUF005
             s = _decay(rates, delta_t, SIGNED) * s + b_t * (delta_t * x_t)
         for k in tl.static_range(STEPS - 1, -1, -1):
-            row, inside = m * T + kept * STEPS + k, kept * STEPS + k < T
+            row = m * T + kept * STEPS + k
+            inside = kept * STEPS + k < T
             g_t = tl.load(g + row * D + d, mask=(d < D) & inside, other=0.0)
             c_t = tl.load(c + row * N + n, mask=(n < N) & inside, other=0.0)
             dc = tl.sum(g_t * s, axis=1)[:, None]
@@ -131,7 +186,6 @@ def _backward(
 
 
 @triton.jit
-@no_type_check
 def _decay(rates, delta_t, SIGNED: tl.constexpr):
     decay = tl.exp(-rates * delta_t)
     return 2 * decay - 1 if SIGNED else decay

@@ -4,8 +4,6 @@ A program computes a block of vectors. x may be one parameter of all members, wh
 contiguous within a member only.
 """
 
-from typing import no_type_check
-
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -18,12 +16,32 @@ NUMBERS = 2048
 
 def forward(x: Tensor, radius: float, shortest: float, floor: float) -> tuple[Tensor, Tensor]:
     """Return y, of the shape of x, and f of every vector."""
-    y, f = x.new_empty(x.shape), x.new_empty(x.shape[:-1])
-    member = x if x.dim() > 1 and x[0].is_contiguous() else x.contiguous()
-    rows = x[0].numel() // x.shape[-1] if x.dim() > 1 else 1
-    stride = member.stride(0) if x.dim() > 1 else 0
+    y = x.new_empty(x.shape)
+    f = x.new_empty(x.shape[:-1])
+    if x.dim() > 1 and x[0].is_contiguous():
+        member = x
+    else:
+        member = x.contiguous()
+    rows = 1
+    if x.dim() > 1:
+        rows = x[0].numel() // x.shape[-1]
+    stride = 0
+    if x.dim() > 1:
+        stride = member.stride(0)
     grid, sizes = _program(y)
-    launch(_forward, grid, member, y, f, rows, stride, *sizes, radius, shortest, floor)
+    launch(
+        _forward,
+        grid,
+        member,
+        y,
+        f,
+        rows,
+        stride,
+        *sizes,
+        radius,
+        shortest,
+        floor,
+    )
     return y, f
 
 
@@ -38,17 +56,27 @@ def backward(g: Tensor, y: Tensor, f: Tensor, radius: float, shortest: float) ->
 
 def _program(y: Tensor) -> tuple[tuple[int], tuple[int, int, int, int]]:
     width = y.shape[-1]
-    count, columns = y.numel() // width, 1 << (width - 1).bit_length()
+    count = y.numel() // width
+    columns = 1 << (width - 1).bit_length()
     block = max(1, NUMBERS // columns)
     return (-(-count // block),), (count, width, columns, block)
 
 
 @triton.jit
-@no_type_check
 def _forward(
-    x, y, f, R, S, N, E, COLUMNS: tl.constexpr, ROWS: tl.constexpr, RADIUS: tl.constexpr,
-    SHORTEST: tl.constexpr, FLOOR: tl.constexpr,
-):  # fmt: skip
+    x,
+    y,
+    f,
+    R,
+    S,
+    N,
+    E,
+    COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+    RADIUS: tl.constexpr,
+    SHORTEST: tl.constexpr,
+    FLOOR: tl.constexpr,
+):
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     i = tl.arange(0, COLUMNS)[None, :]
     ok = (n[:, None] < N) & (i < E)
@@ -68,11 +96,18 @@ def _forward(
 
 
 @triton.jit
-@no_type_check
 def _backward(
-    g, y, f, dx, N, E, COLUMNS: tl.constexpr, ROWS: tl.constexpr, RADIUS: tl.constexpr,
+    g,
+    y,
+    f,
+    dx,
+    N,
+    E,
+    COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+    RADIUS: tl.constexpr,
     SHORTEST: tl.constexpr,
-):  # fmt: skip
+):
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     i = tl.arange(0, COLUMNS)[None, :]
     ok = (n[:, None] < N) & (i < E)
@@ -82,4 +117,8 @@ def _backward(
     factor = tl.load(f + n, mask=n < N, other=0.0)
     dot = tl.sum(upstream * projected, axis=1) / (RADIUS * RADIUS)
     dot = tl.where(factor < RADIUS / SHORTEST, dot, 0.0)
-    tl.store(dx + at, factor[:, None] * (upstream - projected * dot[:, None]), mask=ok)
+    tl.store(
+        dx + at,
+        factor[:, None] * (upstream - projected * dot[:, None]),
+        mask=ok,
+    )

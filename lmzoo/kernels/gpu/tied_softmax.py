@@ -8,7 +8,7 @@ needs no logits. Backward, a program computes the logits of some words again, an
 part of the vectors. Without tokens (P, 0) the result is log z alone, and ∂L/∂y_n = g_n c_n.
 """
 
-from typing import Any, no_type_check
+from typing import Any
 
 import triton
 import triton.language as tl
@@ -30,29 +30,46 @@ def forward(y: Tensor, table: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, T
     log_p, log_z, slope = (y.new_empty(shape) for shape in (y.shape[:2], y.shape[:2], y.shape))
     chosen = constants(width, has_tokens=tokens.shape[1] > 0)
     read = y.contiguous(), *in_place(table), tokens.contiguous()
-    grid, sizes = (-(-count // chosen["ROWS"]), members), (count, table.shape[1], width)
+    grid = (-(-count // chosen["ROWS"]), members)
+    sizes = (count, table.shape[1], width)
     launch(_forward, grid, *read, log_p, log_z, slope, *sizes, **chosen)
     return log_p, log_z, slope
 
 
 def backward(
-    g: Tensor, y: Tensor, table: Tensor, tokens: Tensor, log_z: Tensor, slope: Tensor
+    g: Tensor,
+    y: Tensor,
+    table: Tensor,
+    tokens: Tensor,
+    log_z: Tensor,
+    slope: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of y and the table; g (P, N) is that of the first result."""
     members, count, width = y.shape
-    vocab, chosen = table.shape[1], constants(width, has_tokens=tokens.shape[1] > 0)
+    vocab = table.shape[1]
+    chosen = constants(width, has_tokens=tokens.shape[1] > 0)
     tiles = -(-vocab // chosen["WORDS"])
     parts = max(1, min(-(-count // chosen["ROWS"]), PROGRAMS // (tiles * members)))
-    dy, sums = y.new_empty(y.shape), y.new_empty(members, parts, vocab, width)
+    dy = y.new_empty(y.shape)
+    sums = y.new_empty(members, parts, vocab, width)
     read = g.contiguous(), y.contiguous(), *in_place(table), tokens.contiguous()
     tensors = *read, log_z.contiguous(), slope.contiguous(), dy, sums
-    launch(_backward, (tiles, parts, members), *tensors, count, vocab, width, **chosen)
+    launch(
+        _backward,
+        (tiles, parts, members),
+        *tensors,
+        count,
+        vocab,
+        width,
+        **chosen,
+    )
     return dy, sums.sum(1) if parts > 1 else sums[:, 0]
 
 
 def in_place(table: Tensor) -> tuple[Tensor, int]:
     """Return the table and the stride of its members, whose own rows are contiguous."""
-    table = table if table[0].is_contiguous() else table.contiguous()
+    if not table[0].is_contiguous():
+        table = table.contiguous()
     return table, table.stride(0)
 
 
@@ -60,22 +77,39 @@ def constants(width: int, *, has_tokens: bool) -> dict[str, Any]:
     """Return the constants of both kernels, and the options of their launches, at this width."""
     rows, words, warps = next(tile for widest, tile in TILES.items() if width <= widest)
     return {
-        "TOKENS": has_tokens, "COLUMNS": padded(width), "ROWS": rows, "WORDS": words,
+        "TOKENS": has_tokens,
+        "COLUMNS": padded(width),
+        "ROWS": rows,
+        "WORDS": words,
         "PRECISION": "tf32x3" if current_precision() is Precision.TF32X3 else "tf32",
-        "num_warps": warps, "num_stages": 1,
-    }  # fmt: skip
+        "num_warps": warps,
+        "num_stages": 1,
+    }
 
 
 @triton.jit
-@no_type_check
 def _forward(
-    y, table, S, tokens, log_p, log_z, slope, N, V, E, TOKENS: tl.constexpr, COLUMNS: tl.constexpr,
-    ROWS: tl.constexpr, WORDS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    y,
+    table,
+    S,
+    tokens,
+    log_p,
+    log_z,
+    slope,
+    N,
+    V,
+    E,
+    TOKENS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+    WORDS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     p = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     i = tl.arange(0, COLUMNS)[None, :]
-    at, ok = (p * N + n[:, None]) * E + i, (n[:, None] < N) & (i < E)
+    at = (p * N + n[:, None]) * E + i
+    ok = (n[:, None] < N) & (i < E)
     vectors = tl.load(y + at, mask=ok, other=0.0)
     word = tl.zeros((ROWS,), tl.int64)
     if TOKENS:
@@ -92,8 +126,10 @@ def _forward(
         if TOKENS:
             score += tl.sum(tl.where(v[None, :] == word[:, None], logits, 0.0), axis=1)
         logits = tl.where(v[None, :] < V, logits, -float("inf"))
-        before, top = top, tl.maximum(top, tl.max(logits, axis=1))
-        weights, scale = tl.exp(logits - top[:, None]), tl.exp(before - top)
+        before = top
+        top = tl.maximum(top, tl.max(logits, axis=1))
+        weights = tl.exp(logits - top[:, None])
+        scale = tl.exp(before - top)
         total = total * scale + tl.sum(weights, axis=1)
         c = c * scale[:, None] + tl.dot(weights, rows, input_precision=PRECISION)
     z = top + tl.log(total)
@@ -110,12 +146,27 @@ def _forward(
 
 
 @triton.jit
-@no_type_check
 def _backward(
-    g, y, table, S, tokens, log_z, slope, dy, sums, N, V, E, TOKENS: tl.constexpr,
-    COLUMNS: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    part, p = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    g,
+    y,
+    table,
+    S,
+    tokens,
+    log_z,
+    slope,
+    dy,
+    sums,
+    N,
+    V,
+    E,
+    TOKENS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+    WORDS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    part = tl.program_id(1)
+    p = tl.program_id(2).to(tl.int64)
     parts = tl.num_programs(1)
     v = tl.program_id(0).to(tl.int64) * WORDS + tl.arange(0, WORDS)
     i = tl.arange(0, COLUMNS)[None, :]
@@ -125,7 +176,8 @@ def _backward(
     for begin in range(part * ROWS, N, parts * ROWS):
         n = begin + tl.arange(0, ROWS)
         ok = n < N
-        at, inside = (p * N + n[:, None]) * E + i, ok[:, None] & (i < E)
+        at = (p * N + n[:, None]) * E + i
+        inside = ok[:, None] & (i < E)
         vectors = tl.load(y + at, mask=inside, other=0.0)
         upstream = tl.load(g + p * N + n, mask=ok, other=0.0)
         if tl.program_id(0) == 0:

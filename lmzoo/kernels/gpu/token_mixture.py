@@ -7,8 +7,6 @@ computed again. The products with the gate's weight are torch's, the sums over p
 of `rows.py`.
 """
 
-from typing import no_type_check
-
 import torch
 import triton
 import triton.language as tl
@@ -27,18 +25,41 @@ def forward(
     out = a.new_empty(tokens.shape)
     grid, sizes = _program(a)
     tensors = a, s.contiguous(), tokens, out
-    launch(_forward, grid, *tensors, *strides(tokens), a.shape[1], s.shape[1], *sizes)
+    launch(
+        _forward,
+        grid,
+        *tensors,
+        *strides(tokens),
+        a.shape[1],
+        s.shape[1],
+        *sizes,
+    )
     return out, a
 
 
 def backward(
-    g: Tensor, y: Tensor, weight: Tensor, bias: Tensor, s: Tensor, tokens: Tensor, a: Tensor
+    g: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    s: Tensor,
+    tokens: Tensor,
+    a: Tensor,
 ) -> tuple[Tensor, ...]:
     """Return the gradients of y, the gate's weight and bias, and s."""
-    delta, weighted = torch.empty_like(a), torch.empty_like(a)
+    delta = torch.empty_like(a)
+    weighted = torch.empty_like(a)
     grid, sizes = _program(a)
     tensors = g.contiguous(), a, s.contiguous(), tokens, delta, weighted
-    launch(_backward, grid, *tensors, *strides(tokens), a.shape[1], s.shape[1], *sizes)
+    launch(
+        _backward,
+        grid,
+        *tensors,
+        *strides(tokens),
+        a.shape[1],
+        s.shape[1],
+        *sizes,
+    )
     ds = add_rows(weighted, tokens, s.shape[1])
     return delta @ weight, sum_outer(delta, y), delta.sum(1), ds
 
@@ -51,15 +72,27 @@ def _program(a: Tensor) -> tuple[tuple[int, int], tuple[int, int, int]]:
 
 
 @triton.jit
-@no_type_check
 def _forward(
-    a, s, tokens, out, T, SP, SB, ST, N, V, K, COLUMNS: tl.constexpr, ROWS: tl.constexpr
-):  # fmt: skip
+    a,
+    s,
+    tokens,
+    out,
+    T,
+    SP,
+    SB,
+    ST,
+    N,
+    V,
+    K,
+    COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+):
     p = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     word = token_at(tokens, p, n, N, T, SP, SB, ST)
     logits, joint = _logits(a, s, word, p, n, N, V, K, COLUMNS)
-    top, joint_top = tl.max(logits, axis=1), largest(joint)
+    top = tl.max(logits, axis=1)
+    joint_top = largest(joint)
     total = tl.sum(tl.exp(logits - top[:, None]), axis=1)
     mixed = tl.sum(tl.exp(joint - joint_top[:, None]), axis=1)
     log_p = tl.log(mixed) + joint_top - tl.log(total) - top
@@ -67,11 +100,23 @@ def _forward(
 
 
 @triton.jit
-@no_type_check
 def _backward(
-    g, a, s, tokens, delta, weighted, T, SP, SB, ST, N, V, K, COLUMNS: tl.constexpr,
+    g,
+    a,
+    s,
+    tokens,
+    delta,
+    weighted,
+    T,
+    SP,
+    SB,
+    ST,
+    N,
+    V,
+    K,
+    COLUMNS: tl.constexpr,
     ROWS: tl.constexpr,
-):  # fmt: skip
+):
     p = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     word = token_at(tokens, p, n, N, T, SP, SB, ST)
@@ -82,13 +127,13 @@ def _backward(
     r = r / tl.sum(r, axis=1)[:, None]
     upstream = tl.load(g + p * N + n, mask=n < N, other=0.0)[:, None]
     i = tl.arange(0, COLUMNS)[None, :]
-    at, ok = (p * N + n[:, None]) * K + i, (n[:, None] < N) & (i < K)
+    at = (p * N + n[:, None]) * K + i
+    ok = (n[:, None] < N) & (i < K)
     tl.store(delta + at, upstream * (r - pi), mask=ok)
     tl.store(weighted + at, upstream * r, mask=ok)
 
 
 @triton.jit
-@no_type_check
 def _logits(a, s, word, p, n, N, V, K, COLUMNS: tl.constexpr):
     """Return a_n and a_n + s_v, −∞ beyond the components."""
     i = tl.arange(0, COLUMNS)[None, :]
@@ -100,7 +145,6 @@ def _logits(a, s, word, p, n, N, V, K, COLUMNS: tl.constexpr):
 
 
 @triton.jit
-@no_type_check
 def largest(joint):
     """Return the largest number of every row, or 0 if all are −∞: a token without probability."""
     top = tl.max(joint, axis=1)

@@ -1,7 +1,5 @@
 """The kernels of `functional/token_scores.py`: one launch forward and one backward."""
 
-from typing import no_type_check
-
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -24,7 +22,8 @@ def forward(values: Tensor, lengths: Tensor, clamp: int) -> Tensor:
 
 def backward(g: Tensor, values: Tensor, lengths: Tensor, clamp: int) -> Tensor:
     """Return the gradient of the values; g (P, B, T) has any strides, often those of one number."""
-    gradient, count = values.new_empty(values.shape), values.numel()
+    gradient = values.new_empty(values.shape)
+    count = values.numel()
     sizes = count, g.shape[1], *strides(g)
     grid = (-(-count // BLOCK),)
     launch(_backward, grid, g, values, lengths, gradient, *sizes, clamp, BLOCK)
@@ -32,10 +31,10 @@ def backward(g: Tensor, values: Tensor, lengths: Tensor, clamp: int) -> Tensor:
 
 
 @triton.jit
-@no_type_check
 def _forward(values, lengths, scores, N, T, CLAMP: tl.constexpr, BLOCK: tl.constexpr):
     n = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    row, t = n // T, n % T
+    row = n // T
+    t = n % T
     scored = (n < N) & (t > 0) & (t < tl.load(lengths + row, mask=n < N, other=0))
     value = tl.load(values + n - row - 1, mask=scored, other=0.0)
     if CLAMP:
@@ -44,12 +43,23 @@ def _forward(values, lengths, scores, N, T, CLAMP: tl.constexpr, BLOCK: tl.const
 
 
 @triton.jit
-@no_type_check
 def _backward(
-    g, values, lengths, gradient, N, B, T, SP, SB, ST, CLAMP: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
+    g,
+    values,
+    lengths,
+    gradient,
+    N,
+    B,
+    T,
+    SP,
+    SB,
+    ST,
+    CLAMP: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     n = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    row, t = n // (T - 1), n % (T - 1) + 1
+    row = n // (T - 1)
+    t = n % (T - 1) + 1
     used = (n < N) & (t < tl.load(lengths + row, mask=n < N, other=0))
     if CLAMP:
         used = used & (tl.load(values + n, mask=n < N, other=0.0) <= 0)

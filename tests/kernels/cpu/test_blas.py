@@ -20,7 +20,7 @@ def with_gaps(a: np.ndarray) -> np.ndarray:
     return buffer[:, 1 : 1 + a.shape[1]]
 
 
-def test_torch_has_blas_routines() -> None:
+def test_torch_has_blas_routines():
     assert HAS_PRODUCTS
 
 
@@ -28,7 +28,7 @@ def test_torch_has_blas_routines() -> None:
 @pytest.mark.parametrize("layout", [np.ascontiguousarray, with_gaps])
 @pytest.mark.parametrize("rows", [B, 1])
 @pytest.mark.parametrize("beta", [0, 1, True, False])
-def test_products_equal_numpy(dtype: type, layout: object, rows: int, beta: int) -> None:
+def test_products_equal_numpy(dtype, layout, rows, beta):
     w, a, d = random(dtype, H, G), random(dtype, rows, H, seed=1), random(dtype, rows, G, seed=2)
     close = {"rtol": 1e-5 if dtype is np.float32 else 1e-12}
     for kernel, args, expected in ((product, (a, w), a @ w), (product_transposed, (d, w), d @ w.T)):
@@ -43,7 +43,7 @@ def test_products_equal_numpy(dtype: type, layout: object, rows: int, beta: int)
 
 
 @DTYPES
-def test_output_is_not_read_when_beta_is_zero(dtype: type) -> None:
+def test_output_is_not_read_when_beta_is_zero(dtype):
     out = np.full((B, G), np.nan, dtype)
     product(random(dtype, B, H), random(dtype, H, G), out, 0)
     assert np.isfinite(out).all()

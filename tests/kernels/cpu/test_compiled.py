@@ -4,9 +4,7 @@ import secrets
 import subprocess
 import sys
 from pathlib import Path
-from typing import no_type_check
 
-import pytest
 from numba.core.caching import CacheImpl
 
 from lmzoo.kernels.cpu import compiled as module
@@ -14,16 +12,15 @@ from lmzoo.kernels.cpu import token_mixture
 from lmzoo.kernels.cpu.compiled import compiled
 
 
-@no_type_check
 def twice(x):
     return 2 * x
 
 
-def test_a_kernel_is_cached_for_the_next_process() -> None:
+def test_a_kernel_is_cached_for_the_next_process():
     assert compiled(twice).stats.cache_path
 
 
-def test_a_kernel_runs_when_no_cache_folder_is_writable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_runs_when_no_cache_folder_is_writable(monkeypatch):
     monkeypatch.setattr(CacheImpl, "_locator_classes", [])
     assert compiled(twice)(3) == 6
 
@@ -51,7 +48,7 @@ print(sum(slow.stats.cache_misses.values()))
 """The compiler has started before the slow kernel is compiled, which takes a second."""
 
 
-def test_one_of_several_processes_compiles_a_kernel(tmp_path: Path) -> None:
+def test_one_of_several_processes_compiles_a_kernel(tmp_path):
     script = tmp_path / "kernel.py"
     script.write_text(KERNEL)
     pipe, command = subprocess.PIPE, [sys.executable, str(script)]
@@ -67,9 +64,7 @@ def test_one_of_several_processes_compiles_a_kernel(tmp_path: Path) -> None:
     assert sorted(compilations) == [0, 0, 1]
 
 
-def test_a_kernel_is_compiled_if_another_process_does_not_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_kernel_is_compiled_if_another_process_does_not_end(monkeypatch):
     new_hash = secrets.token_hex()  # one that no earlier run has cached
     monkeypatch.setattr(module, "hash_sources", lambda: new_hash)
     monkeypatch.setattr(module, "WAIT", 0.2)
@@ -79,7 +74,7 @@ def test_a_kernel_is_compiled_if_another_process_does_not_end(
     assert sum(kernel.stats.cache_misses.values()) == 1
 
 
-def test_importing_the_zoo_does_not_import_numba() -> None:
+def test_importing_the_zoo_does_not_import_numba():
     """Importing numba would add half a second to every command."""
     code = "import lmzoo.zoo, sys; print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -87,7 +82,7 @@ def test_importing_the_zoo_does_not_import_numba() -> None:
     assert token_mixture.forward.stats.cache_path
 
 
-def test_a_changed_source_invalidates_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_source_invalidates_the_cache(monkeypatch):
     """A kernel calls kernels of other files, which numba itself does not check."""
 
     def cache_hits() -> int:
@@ -103,7 +98,7 @@ def test_a_changed_source_invalidates_the_cache(monkeypatch: pytest.MonkeyPatch)
     assert cache_hits() == 1
 
 
-def test_the_hash_covers_every_file_of_the_folder() -> None:
+def test_the_hash_covers_every_file_of_the_folder():
     before = module.hash_sources()
     added = Path(module.__file__).with_name("added_by_a_test.py")
     added.write_text("")

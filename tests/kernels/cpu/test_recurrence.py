@@ -1,7 +1,5 @@
 """A kernel equals the naive scan in outputs and gradients, for every variant."""
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -18,7 +16,7 @@ KERNEL_CELLS = {"mgu", "mgru", "gru", "lstm", "rnn", "mut", "janet"}
 
 
 @pytest.mark.parametrize("name", list(CELLS))
-def test_every_fast_scan_equals_the_loop_over_steps(name: str) -> None:
+def test_every_fast_scan_equals_the_loop_over_steps(name):
     """`tests/cells/test_scans.py` has every cut."""
     cell = build(CELLS.parse(name), torch.float64)
     if cell.fast_scan(*data(cell)) is None:
@@ -27,7 +25,7 @@ def test_every_fast_scan_equals_the_loop_over_steps(name: str) -> None:
         agree(cell, FINE, *data(cell, 2, 19))
 
 
-def test_every_variant_is_tested() -> None:
+def test_every_variant_is_tested():
     counts = [
         sum(not build(config, torch.float64).input_blind for config in mutants(name))
         for name in ("mgu", "mgru")
@@ -37,13 +35,13 @@ def test_every_variant_is_tested() -> None:
 
 
 @pytest.mark.parametrize("name", [*sorted(KERNEL_CELLS), "lstm_peephole"])
-def test_every_variant_in_double_precision(name: str) -> None:
+def test_every_variant_in_double_precision(name):
     for config in variants(name):
         cell = build(config, torch.float64)
         agree(cell, FINE, *data(cell))
 
 
-def test_the_clipped_logit_gate_has_zero_gradient() -> None:
+def test_the_clipped_logit_gate_has_zero_gradient():
     cell = build(CELLS.parse({"name": "mgru", "mutations": [4, 6, 9]}), torch.float64)
     x, start = data(cell)
     start[0], start[1] = 0.0, 1.0
@@ -53,14 +51,14 @@ def test_the_clipped_logit_gate_has_zero_gradient() -> None:
 
 
 @pytest.mark.parametrize("fields", EXAMPLES, ids=str)
-def test_every_size_in_single_precision(fields: dict[str, Any]) -> None:
+def test_every_size_in_single_precision(fields):
     for count, length in ((1, 1), (1, 7), (40, 1), (12, 30)):
         cell = build(CELLS.parse(dict(fields)), torch.float32, width=9)
         agree(cell, SINGLE, *data(cell, count, length))
 
 
 @pytest.mark.parametrize("reason", ["no variant", "no BLAS routines", "a GPU"])
-def test_without_a_kernel_the_naive_scan_runs(reason: str, monkeypatch) -> None:
+def test_without_a_kernel_the_naive_scan_runs(reason, monkeypatch):
     if reason == "no BLAS routines":
         monkeypatch.setattr(blas, "HAS_PRODUCTS", False)
     if reason == "a GPU":  # kernels reject its tensors

@@ -15,7 +15,6 @@ from lmzoo.data.corpus import open_corpus
 from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.kernels.device import CPU, device_of
 from lmzoo.kernels.dispatch import without_kernels
-from lmzoo.kernels.gpu import mgu
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.pack_compatibility import make_functional
 from lmzoo.train.recipe import Recipe
@@ -221,15 +220,3 @@ def test_nan_is_kept_as_by_step(config):
     assert results[0].any()
     assert results[0].equal(results[2])
     assert results[1].equal(results[3])
-
-
-def test_a_wrong_variant_is_noticed(monkeypatch):
-    """The comparison fails if the kernel drops the carried state."""
-    build = mgu.Scan.__init__
-
-    def without_carry(self, **flags):
-        build(self, **{**flags, "carry": False})
-
-    monkeypatch.setattr(mgu.Scan, "__init__", without_carry)
-    with pytest.raises(AssertionError):
-        assert_equal_to_step({"name": "mgu"}, 3, 5, 8)

@@ -24,12 +24,12 @@ def run(*names: str, marker: str) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_kernels_equal_their_references() -> None:
+def test_kernels_equal_their_references():
     files = ("interpreted.py", "interpreted_precision.py", "interpreted_step.py")
     run(*files, marker="not slow")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["interpreted.py", "interpreted_precision.py"])
-def test_the_kernels_of_all_mutants_equal_their_cells(name: str) -> None:
+def test_the_kernels_of_all_mutants_equal_their_cells(name):
     run(name, marker="slow")

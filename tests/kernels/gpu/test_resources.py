@@ -39,7 +39,7 @@ GRU in TF32 has the most), and elsewhere; with the compiler of Triton 3.7."""
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
-def test_every_kernel_compiles_without_spills(capability: int) -> None:
+def test_every_kernel_compiles_without_spills(capability):
     for name, kernel, constants in elementwise():
         found = compile_kernel(kernel, constants, capability)
         assert (found.spilled, found.shared) == (0, 0), name
@@ -55,7 +55,7 @@ def test_every_kernel_compiles_without_spills(capability: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", SHARED_LIMIT)
 @pytest.mark.parametrize("precision", WIDEST)
-def test_every_width_that_runs_compiles_without_spills(precision: str, capability: int) -> None:
+def test_every_width_that_runs_compiles_without_spills(precision, capability):
     for width in (width for width in WIDTHS if width <= WIDEST[precision]):
         for name, kernel, constants in kernels(width, precision):
             check(name, kernel, constants, width, precision, capability)
@@ -70,14 +70,14 @@ def check(name, kernel, constants, width, precision, capability) -> None:
         assert found.spilled <= (MAX_SPILLED if width == 128 else FEW_SPILLED), name
 
 
-def test_an_old_triton_is_refused_in_one_line() -> None:
+def test_an_old_triton_is_refused_in_one_line():
     for version in ("3.6.0", "3.10.1", "4.0.0+git"):
         check_version(version)
     with pytest.raises(UserError, match=r"3\.5\.1 is too old .* 3\.6 or later"):
         check_version("3.5.1")
 
 
-def test_a_kernel_runs_on_the_device_of_its_tensors(monkeypatch) -> None:
+def test_a_kernel_runs_on_the_device_of_its_tensors(monkeypatch):
     """Triton launches on the current device; every launch passes through `launch`."""
     entered: list[object] = []
     monkeypatch.setattr(
@@ -94,7 +94,7 @@ def test_a_kernel_runs_on_the_device_of_its_tensors(monkeypatch) -> None:
     ]
 
 
-def test_a_launch_compiles_the_step_of_its_recurrence(monkeypatch) -> None:
+def test_a_launch_compiles_the_step_of_its_recurrence(monkeypatch):
     """Steps and flags are constants of one kernel; Triton binds them when it is launched."""
     driver = mock.Mock()
     driver.get_current_device.return_value = 0
@@ -115,7 +115,7 @@ class OnGPU(torch.Tensor):
 
 
 @pytest.mark.parametrize("name", RECURRENCES)
-def test_a_kernel_runs_only_where_it_fits(name: str, monkeypatch) -> None:
+def test_a_kernel_runs_only_where_it_fits(name, monkeypatch):
     """Kernels are padded to a power of two, so width 33 needs the memory of width 64."""
     names = (f"{name} forward", f"{name} backward")
     needed = max(compile_kernel(*USED[key], 90).shared for key in names)
