@@ -37,7 +37,7 @@ class Case:
     config: Any
     score: str | None
     """Kind of the score; None for a model from outside the zoo."""
-    length: int = LENGTH
+    length: int | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def audit_rows(
     names: Annotated[list[str] | None, typer.Argument(help=f"Rows, or ids such as DLM46. {RUN_HELP} stand for its model. FILE.py:NAME is a function or a torch module, hf:PATH a causal model of transformers with random weights.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Audit every row, and every row with the leaking normalisation of S0.")] = False,
     fields: ModelSettings = None,
-    length: Annotated[int | None, typer.Option(min=2, max=LONGEST, help=f"Length of the sequences.  [default: that of a run, {LENGTH} for a row]")] = None,
+    length: Annotated[int | None, typer.Option(min=2, max=LONGEST, help=f"Length of the sequences.  [default: that of a run, {LENGTH} for a row; {LENGTH}, 131, 302 and twice each chunk or window that it names for FILE.py:NAME]")] = None,
     vocab: Annotated[int | None, typer.Option(min=2, help="Size of the vocabulary of FILE.py:NAME.")] = None,
     logits: Annotated[bool, typer.Option("--logits", help="FILE.py:NAME returns logits, not log-probabilities.")] = False,
     gradients: Annotated[bool, typer.Option("--gradients", help="Also compare the backward pass with difference quotients.")] = False,

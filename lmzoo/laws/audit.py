@@ -11,6 +11,7 @@ Functions, torch modules and models of transformers are audited by the same prob
 
 import functools
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,12 +24,24 @@ from lmzoo.base.errors import UserError
 from lmzoo.contract import MODELS, LanguageModel, Score, Task
 from lmzoo.functional.normalise import Norm
 from lmzoo.laws import gradients as backward
-from lmzoo.laws.probes import LENGTH, PROBES, Probes, Subject, disturbed, model_subject
-from lmzoo.laws.subjects import subject_of
+from lmzoo.laws.probes import (
+    LENGTH,
+    PROBES,
+    Probes,
+    Subject,
+    disturbed,
+    model_subject,
+    sought_leaks,
+)  # fmt: skip
+from lmzoo.laws.subjects import parameters_of, subject_of
 from lmzoo.laws.tiny import TASK, batch, new_model
 
 LONGEST = 1025
 """Longest audited sequences. The cost of attention grows with the square of the length."""
+LENGTHS = 131, 302
+"""Lengths at which leaks of a function or module are sought, too: above chunks of 128 and 256."""
+SIZES = r".*(chunk|window|block|segment|span|context).*"
+"""Names of numbers at which a model may change."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +70,7 @@ class Audit:
 def audit(
     model: Any,
     vocab: int | None = None,
-    length: int = LENGTH,
+    length: int | None = None,
     *,
     task: Task | None = None,
     logits: bool = False,
@@ -70,7 +83,8 @@ def audit(
         model: A row of the zoo, its config, a model of the zoo or what `build` returns; or a
             function or torch module, as in `lmzoo.laws.subjects`.
         vocab: Size of the vocabulary; not for the zoo.
-        length: Length of the sequences, `<start>` included.
+        length: Length of the sequences, `<start>` included. None: 65; leaks of a function or module
+            are sought at 131, 302 and twice each chunk or window that it names, too.
         task: The task of the corpus of a model of the zoo; its length, ends and source length
             replace `length`.
         logits: Whether a function or module returns logits (B, T, V).
@@ -90,6 +104,7 @@ def audit(
         build = functools.partial(zoo.build, model, seed=seed)
     else:
         return _outside(model, vocab, length, logits=logits, gradients=gradients, seed=seed)
+    length = length or LENGTH
     used = replace(TASK, length=length)
     if task is not None:
         sources = min(task.source_length, LONGEST) or TASK.source_length
@@ -109,10 +124,25 @@ def audit(
 
 
 def _outside(
-    model: Any, vocab: int | None, length: int, *, logits: bool, gradients: bool, seed: int
+    model: Any, vocab: int | None, length: int | None, *, logits: bool, gradients: bool, seed: int
 ) -> Audit:
-    subject = subject_of(model, vocab, length, logits=logits)
+    subject = subject_of(model, vocab, length or LENGTH, logits=logits)
     found = measure(subject, seed)
+    most = subject.length if subject.length < LENGTH else LONGEST  # of its positions
+    longer = [T for T in sorted({*LENGTHS, *_named_sizes(model)}) if most >= T and not length]
+    for T in longer if found.deviations["future"] is not None else ():
+        try:
+            worst, seen = sought_leaks(replace(subject, length=T), seed)
+        except UserError as error:
+            notes = (*found.notes, f"no leak was sought at length {T}: {error}")
+            found = replace(found, notes=notes)
+            break
+        worst = max(worst, found.deviations["future"] or 0.0)
+        part = (
+            f"at length {T}, leaks were sought from {seen} of {T - 1} positions, for lack of time"
+        )
+        notes = (*found.notes, *([part] if seen < T - 1 else []))
+        found = replace(found, deviations={**found.deviations, "future": worst}, notes=notes)
     if not gradients:
         return found
     if not isinstance(model, nn.Module):
@@ -120,6 +150,17 @@ def _outside(
     run: Any = subject.outputs
     cases = dict(backward.outside_losses(run, subject.vocab, subject.length, seed))
     return _with_gradients(found, run.model, cases)
+
+
+def _named_sizes(model: Any) -> list[int]:
+    """Return twice each chunk, window or block that a model names, and a little more."""
+    parts = [*model.modules()] if isinstance(model, nn.Module) else [model]
+    named = [pair for part in parts for pair in getattr(part, "__dict__", {}).items()]
+    named += getattr(getattr(model, "config", None), "__dict__", {}).items()
+    named += ((name, p.default) for part in parts for name, p in parameters_of(
+        getattr(part, "forward", part)).items())  # fmt: skip
+    sizes = [value for name, value in named if re.fullmatch(SIZES, name) and type(value) is int]
+    return [2 * size + 2 for size in sizes if 1 < size <= LONGEST // 2 - 1]
 
 
 def _with_gradients(found: Audit, module: nn.Module, losses: Mapping[str, Any]) -> Audit:

@@ -19,6 +19,7 @@ the entries before u depend on the tokens before u only.
 """
 
 import copy
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -48,6 +49,8 @@ SAMPLED = 4096
 """Of a larger vocabulary, the sum over this number of tokens must not exceed 1."""
 ROUNDS = 8
 """Most rounds of `future` with other positions and tokens; one for the zoo's three tokens."""
+SECONDS = 5.0
+"""Processor time of `sought_leaks` at a length; other programs do not change what is sought."""
 ROWS = 6
 """Sequences in the batches of `pads`, `mates` and `steps`."""
 
@@ -289,6 +292,33 @@ class Probes:
         return torch.cat(
             [self.subject.outputs(*part, training=training, noise=0) for part in parts]
         )
+
+
+def sought_leaks(subject: Subject, seed: int = 0) -> tuple[float, int]:
+    """Replace all tokens from each position on; return the largest deviation and their number.
+
+    Unlike `future`, every position of a long sequence is one, in evaluation and as long as the
+    time of a large model lasts.
+    """
+    T, task = subject.length, Task(vocab=subject.vocab, length=subject.length)
+    known, later = (batch(task, 1, seed + j)[0] for j in (0, 1))
+    later = later.where(later != known, (known + 1) % subject.vocab)
+    places = torch.tensor(list(dict.fromkeys((*cut_positions(T), *range(1, T)))))
+    rows = max(1, min(4 * ATTENDED // T**2, OUTPUTS // (T * subject.vocab)))
+    worst, seen, end = 0.0, 0, time.process_time() + SECONDS
+    before = torch.empty(0)
+    for cuts in places.split(rows):
+        if seen and time.process_time() > end:
+            break
+        changed = known.where(torch.arange(T) < cuts[:, None], later)
+        full = torch.full((len(cuts),), T)
+        if len(before) != len(cuts):  # the same shape as the changed rows
+            before = subject.outputs(known.expand_as(changed), full, training=False, noise=0)
+        after = subject.outputs(changed, full, training=False, noise=0)
+        pairs = enumerate(cuts.tolist())
+        worst = max(worst, *(_deviation(after[i, :u], before[i, :u]) for i, u in pairs))
+        seen += len(cuts)
+    return worst, seen
 
 
 def cut_positions(length: int) -> list[int]:

@@ -82,6 +82,8 @@ def subject_of(
     if trains and run.varies(tokens, other, training=True):
         trains = False
         notes.append(f"not compared in training: {VARYING}")
+    if run.left_out:
+        notes.append(f"arguments that were not given: {', '.join(run.left_out)}")
     pads = ["pads"] if run.takes_lengths else []
     steps = [] if is_random else ["steps"]  # other shapes have other draws
     names = ("again", "future", "itself", *pads, "mates", *steps)
@@ -139,8 +141,11 @@ class Runner:
     def __init__(self, model: Any, *, transformer: bool, logits: bool) -> None:
         self.model, self.transformer, self.logits = model, transformer, logits
         call = model.forward if isinstance(model, nn.Module) else model
-        positional = [p for p in _needed(call) if p.kind <= p.POSITIONAL_OR_KEYWORD]
-        self.takes_lengths = not transformer and len(positional) > 1
+        known = [p for p in parameters_of(call).values() if p.kind <= p.POSITIONAL_OR_KEYWORD]
+        is_second = known[1:2] and (known[1].default is known[1].empty or "len" in known[1].name)
+        self.takes_lengths = not transformer and bool(is_second)
+        given = 1 + self.takes_lengths
+        self.left_out = [] if transformer else [p.name for p in known[given:]]
 
     def __call__(self, tokens: Tensor, lengths: Tensor, /, *, training: bool, noise: int) -> Tensor:
         with torch.no_grad():

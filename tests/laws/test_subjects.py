@@ -251,3 +251,14 @@ def test_models_of_transformers_pass(tmp_path: Path, lmzoo: Any) -> None:
         code, out, _ = lmzoo("audit", f"hf:{tmp_path / name}", "--json")
         (found,) = json.loads(out)
         assert (code, found["faults"], found["length"]) == (0, [], 64)
+
+
+@pytest.mark.parametrize("place", [70, 129, 200, 257, 297])
+def test_a_leak_beyond_the_usual_chunks_is_found(place: int) -> None:
+    def reads_later(_: Any, x: Tensor) -> Tensor:
+        y = x.clone()
+        y[:, place : place + 1] += x[:, place + 1 : place + 2].sum(1, keepdim=True)
+        return y
+
+    assert lmzoo.audit(Net(call=reads_later), V, logits=True).faults
+    assert not lmzoo.audit(Net(call=reads_later), V, length=65, logits=True).faults
