@@ -164,7 +164,8 @@ def _folder(path: Path) -> Source:
     if (path / "study.json").exists():
         raise UserError(f"{path} is a study of lmzoo; use `lmzoo rank {shlex.quote(str(path))}`")
     for link in filter(Path.is_symlink, path.glob("**/*")):
-        below(path, link.relative_to(path).as_posix())
+        if not re.fullmatch(r"debug.*\.log", link.name):  # W&B links its logs, which are not read
+            below(path, link.relative_to(path).as_posix())
     if (path / "mlflow.db").exists():
         return read_database(path / "mlflow.db")
     if (source := _mlflow_runs(path)) is not None:
