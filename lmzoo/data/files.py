@@ -29,6 +29,18 @@ BLOCK = 2**26
 """Bytes that are decompressed at a time."""
 JSON = re.compile(rb'\s*(\[\s*)?\{\s*"[^"\n]*"\s*:')
 """How lines or a list of JSON objects begin."""
+ODD = {
+    "escapes of ISO-2022, which is not UTF-8": rb"\x1b\$[@AB]|\x1b\([BJ]",
+    "shifts of HZ, which is not UTF-8": rb"~\{[!-}\n]+?~\}",
+    "shifts of UTF-7, which is not UTF-8": rb"\+[A-Z][A-Za-z0-9+/]*[A-Z0-9][A-Za-z0-9+/]*-",
+    "characters that were lost (U+FFFD)": rb"\xef\xbf\xbd",
+    "pairs such as \u00c3\u00a9 (UTF-8 read as Latin-1)": rb"\xc3\x83\xc2|\xc3\xa2\xe2\x82\xac",
+    "entities of HTML": rb"&(?:#\d+|#x[0-9A-Fa-f]+|[a-z]{2,8});",
+    "times of subtitles": rb"(?m)^\d\d:\d\d:\d\d[.,]\d{3} -->",
+    "lines of CoNLL-U, whose columns are tokens": rb"(?m)^\d+(?:\t[^\t\n]+){9}$",
+    "escapes of terminals": rb"\x1b\[[0-9;]*[A-Za-z]",
+}
+"""What looks like text and is not: name -> its bytes."""
 SHOWN = 8
 RESIDUES = re.compile(r"[A-Za-z*.-]*")
 
@@ -244,6 +256,13 @@ def _clean(path: Path, raw: bytes, reading: Reading) -> bytes:
     if returns:
         raw = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         reading.notes.append(f"{returns:,} carriage returns end a line, alone or before a newline")
+    for name, pattern in ODD.items():
+        if found := [*re.finditer(pattern, raw)]:
+            line = raw.count(b"\n", 0, found[0].start()) + 1
+            reading.notes.append(
+                f"WARNING: {path.name} has {len(found):,} {name}, first in line {line}; convert "
+                "the file, or remove them"
+            )
     if JSON.match(raw):
         reading.notes.append(
             f"{path.name} has JSON objects: their braces and names of fields are tokens, too; "

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lmzoo.base.errors import UserError
 from lmzoo.contract import END, START, UNKNOWN
 from lmzoo.data.corpus import corpus_config, describe_data, open_corpus
-from lmzoo.data.files import read_bytes
+from lmzoo.data.files import Reading, read_bytes
 from lmzoo.data.splits import deal
 from lmzoo.data.vocabulary import RESERVED, SPECIALS
 from tests.tiny import quick
@@ -436,3 +436,24 @@ def test_a_gzip_file_that_unpacks_to_more_than_the_memory_is_refused(tmp_path, m
     monkeypatch.setattr("lmzoo.base.memory.machine_bytes", lambda: 100_000)
     with pytest.raises(UserError, match=r"the content of .* needs at least"):
         read_bytes(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ("\u732b\u304c".encode("iso2022_jp"), "2 escapes of ISO-2022"),
+        ("Gr\u00fc\u00dfe".encode("utf-7"), "1 shifts of UTF-7"), (b"a ~{VPND~} b", "shifts of HZ"),
+        (b"a\n\xef\xbf\xbd", "(U+FFFD), first in line 2"), (b"caf\xc3\x83\xc2\xa9", "Latin-1"),
+        (b"a &amp; b", "entities of HTML"),
+        (b"00:00:01,000 --> 00:00:02,000", "times of subtitles"),
+        (b"1\tThe\tthe\tDET\tDT\t_\t2\tdet\t_\t_", "lines of CoNLL-U"),
+        (b"\x1b[31mred", "terminals"),
+        (b"C++ 1+1=2 A+B-C x~{a} R&D; well-known", ""),
+    ],
+)  # fmt: skip
+def test_what_looks_like_text_and_is_not_is_said(content, found, tmp_path) -> None:
+    (tmp_path / "a.txt").write_bytes(content)
+    reading = Reading()
+    read_bytes(tmp_path / "a.txt", reading)
+    assert found in " ".join(reading.notes)
+    assert bool(reading.notes) == bool(found)
