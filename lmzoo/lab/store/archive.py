@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.base.errors import UserError, writing
-from lmzoo.base.foreign import all_below, check_archive, is_plain, most_bytes, read_regular
+from lmzoo.base.foreign import all_below, below, check_archive, is_plain, most_bytes, read_regular
 from lmzoo.lab.store.local import file_mark, temporary_folder
 from lmzoo.lab.store.records import CONFIG, OTHERS, PREVIOUS, RECORDS, USER_CODE, parse_json
 
@@ -127,6 +127,7 @@ def read_config(study: Path, run: str) -> Any:
 
 def archive_runs(study: Path, runs: Sequence[str]) -> None:
     """Move the folders of runs into the archive; one without a folder is skipped."""
+    below(study, FOLDER)  # files are deleted there
     folders = [study / run for run in runs if _fits(study / run)]
     for group in _groups(folders):
         last = max((int(path.stem) for path in _files(study)), default=0)
@@ -163,6 +164,7 @@ def _fits(folder: Path) -> bool:
     """Return whether the folder of a run is there, and an archive gives all of its files again."""
     files = [path for path in folder.rglob("*") if not path.is_dir()]
     try:
+        below(folder.parent, folder.name)
         all_below(folder, (path.relative_to(folder).as_posix() for path in files))
     except UserError:
         return False
@@ -217,7 +219,7 @@ def _groups(folders: Sequence[Path]) -> Iterator[list[Path]]:
 
 def _write(target: Path, folders: Sequence[Path]) -> None:
     target.parent.mkdir(exist_ok=True)
-    for unfinished in target.parent.glob(".*"):  # of a process that was killed
+    for unfinished in target.parent.glob(".*.zip"):  # of a process that was killed
         unfinished.unlink()
     partial = target.with_name(f".{target.name}")
     with partial.open("wb") as file:

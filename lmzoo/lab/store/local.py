@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
 from lmzoo.base.errors import UserError
-from lmzoo.base.foreign import no_link, read_regular
+from lmzoo.base.foreign import below, no_link, read_regular
 from lmzoo.lab.store.writer import retry
 
 UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -109,7 +109,8 @@ class LocalLock(Lock):
     def _try_acquire(self) -> bool:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         while True:
-            file = self._path.open("a+")
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+            file = os.fdopen(no_link(self._path, flags), "a+")
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if _is_open_at(file, self._path):
@@ -261,6 +262,7 @@ class Store:
     @retried
     def overwrite(self, name: str, data: Content) -> None:
         """Write a file in place, which a death may leave torn: its reader must notice that."""
+        self._check_link()
         self.path.mkdir(parents=True, exist_ok=True)
         with os.fdopen(no_link(self.path / name, os.O_RDWR | os.O_CREAT), "r+b") as file:
             self._check_lock()
@@ -270,6 +272,7 @@ class Store:
     @retried
     def append(self, name: str, line: str) -> None:
         """Append a line and flush it to disk; an incomplete last line is removed first."""
+        self._check_link()
         self.path.mkdir(parents=True, exist_ok=True)
         data = line.encode() + b"\n"
         with open(self.path / name, "a+b", buffering=0, opener=no_link) as file:
@@ -343,7 +346,15 @@ class Store:
         if self._parent is not None:
             self._parent._check_lock()
 
+    def _check_link(self) -> None:
+        """Raise if this folder is a link out of the store, which who writes there may plant."""
+        if self._parent is not None:
+            if self.path.is_symlink():
+                below(self._parent.path, self.path.name)
+            self._parent._check_link()
+
     def _replace(self, name: str, data: Content, backup: str = "", *, sync: bool = False) -> None:
+        self._check_link()
         self.path.mkdir(parents=True, exist_ok=True)
         path = self.path / name
         partial = path.with_name(UNFINISHED.format(name, os.getpid()))

@@ -207,12 +207,29 @@ def test_the_folder_of_a_living_process_and_files_of_others_stay(tmp_path):
         living.communicate("\n")
 
 
-@pytest.mark.parametrize("action", ["append", "overwrite", "write", "read"])
+@pytest.mark.parametrize("action", ["append", "overwrite", "write", "read", "lock", "folder"])
 def test_a_link_or_a_pipe_in_a_shared_store_leads_nowhere(action, tmp_path):
     """Whoever can write into the store plants them; a file of the account outside stays."""
-    store, outside = Store(tmp_path / "run"), tmp_path / "bashrc"
+    store, outside = Store(tmp_path / "study") / "run", tmp_path / "bashrc"
     outside.write_text("mine\n")
-    store.path.mkdir()
+    store.path.mkdir(parents=True)
+    if action == "lock":
+        (store.path / ".lock").symlink_to(outside)
+        with pytest.raises(UserError, match="symbolic links"):
+            store.lock(".lock")
+    elif action == "folder":
+        (tmp_path / "docker").mkdir()
+        store.path.rmdir()
+        store.path.symlink_to(tmp_path / "docker")
+        for write in ("write", "overwrite", "create"):
+            with pytest.raises(UserError, match="link out of"):
+                getattr(store, write)("config.json", b"theirs")
+        with pytest.raises(UserError, match="link out of"):
+            store.append("config.json", "theirs")
+        assert not [*(tmp_path / "docker").iterdir()]
+    if action in ("lock", "folder"):
+        assert outside.read_text() == "mine\n"
+        return
     if action == "read":
         os.mkfifo(store.path / "x")
         with pytest.raises(UserError, match="a pipe or a device"):

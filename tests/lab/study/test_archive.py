@@ -189,6 +189,25 @@ def test_a_run_in_a_store_that_cannot_be_written_is_unpacked_elsewhere(undisturb
     assert not (undisturbed / run).exists()
 
 
+@pytest.mark.parametrize("place", [archive.FOLDER, "a run"])
+def test_the_archive_deletes_nothing_where_a_link_leads(place, undisturbed, tmp_path):
+    """Whoever writes into a shared store plants the link."""
+    home, run = tmp_path / "home", next(p.parent.name for p in undisturbed.glob(f"*/{CONFIG}"))
+    shutil.copytree(undisturbed / run, home)
+    (home / ".bashrc").write_text("mine")
+    before = sorted(home.iterdir())
+    if place == "a run":
+        shutil.rmtree(undisturbed / run)
+        (undisturbed / run).symlink_to(home)
+        archive_runs(undisturbed, [run])
+        assert (undisturbed / run).is_symlink()
+    else:
+        (undisturbed / place).symlink_to(home)
+        with pytest.raises(UserError, match="link out of"):
+            archive_runs(undisturbed, [run])
+    assert sorted(home.iterdir()) == before
+
+
 def _assert_equal(actual, expected) -> None:
     assert actual.damaged == expected.damaged
     assert actual.runs.collect().equals(expected.runs.collect())
