@@ -127,6 +127,7 @@ CHECKED = {
         "store / f'{PREFIX}{worker}'": "of a folder that exists, or of this sweep",
         "store / run": "all_below",
     },
+    "lab/store/opened/__init__.py": {"folder / name": "a file whose digest is taken"},
     "lab/store/s3.py": {
         "_scratch_folder(os.getpid()) / bucket.name": "of the user's address",
         "_scratch_folder(os.getpid()) / bucket.name / prefix": "of the user's address",
@@ -152,7 +153,7 @@ CHECKED = {
     "lab/judging/sources.py": {"file.parent / name": "a constant"},
     "lab/judging/commands.py": {
         "Path(folder) / name": "base or candidate",
-        "self.folder / file": "of the user's command",
+        "self.folder / name": "of the user's command",
         "made[-1] / prefix": "of the user's repository",
     },
     "lab/judging/trackers.py": {"folder / name": "a constant", "folder / f'{kind}s'": "one, too"},
