@@ -9,6 +9,7 @@ Open a corpus by name: `captions`, `cath`, `text:PATH`, `fasta:PATH` ...
 import dataclasses
 import functools
 import hashlib
+import re
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -267,14 +268,45 @@ class CorpusSource(ABC):
 CORPORA: Registry[type[CorpusSource]] = Registry("corpus")
 
 
+FILE_KINDS = ("stream", "text", "pairs", "fasta")
+SENTENCE_END = re.compile(r"[.!?…。！？]\W*$")
+FURTHER_SENTENCE = re.compile(r"[.!?…]\W*\s+\S|[。！？]\S")
+LOOKED_AT = 100_000
+"""Bytes of a file from which its kind is guessed."""
+
+
+def _kind_of(path: Path) -> tuple[str, str]:
+    """Return the kind of corpus that a file looks like, and the reason."""
+    content = b""
+    if path.is_file():
+        with path.open("rb") as file:
+            content = file.read(LOOKED_AT)
+    lines = [line for line in content.decode(errors="replace").splitlines() if line.strip()]
+    if not lines:
+        return "stream", "for running text"
+    if lines[0].startswith(">"):
+        return "fasta", "a line with > is before each sequence"
+    if sum(line.count("\t") == 1 for line in lines) > 0.9 * len(lines):
+        return "pairs", "each line has two parts with a tab between them"
+    ended = any(map(SENTENCE_END.search, lines))
+    own = [not FURTHER_SENTENCE.search(x) and (SENTENCE_END.search(x) or not ended) for x in lines]
+    if sum(map(bool, own)) > 0.8 * len(lines):
+        return "text", "each line stands for itself"
+    return "stream", "running text: sentences go on over lines, or several share one"
+
+
 def parse_spec(spec: str | Mapping[str, Any]) -> dict[str, Any]:
     """Convert `NAME`, `NAME:PATH` or a mapping to a mapping that has `name`."""
     if not isinstance(spec, str):
         return dict(spec)
     name, colon, path = spec.partition(":")
     if not colon and name not in CORPORA and (Path(name).suffix or Path(name).exists()):
-        text, fasta, pairs = (shlex.quote(f"{kind}:{name}") for kind in ("text", "fasta", "pairs"))
-        raise UserError(f"corpus {name!r} is a file; write {text}, {fasta} or {pairs}")
+        kind, reason = _kind_of(Path(name))
+        others = ", ".join(f"{other}:" for other in FILE_KINDS if other != kind)
+        command = shlex.quote(f"{kind}:{name}")
+        raise UserError(
+            f"corpus {name!r} is a file; write {command} ({reason}), or one of {others}"
+        )
     if colon:
         return {"name": name, "path": path}
     return {"name": name}

@@ -301,14 +301,15 @@ RANKING = (
         "difference", FROM_REFERENCE, "difference", _difference, (*RESULTS, *BRIEF),
         ends=DIFFERENCE_ENDS,
         legend="to {reference}, of the means; its interval covers the seeds and the choice of the "
-        "setting, and is cut at 0 or the margin to agree with the verdict", place=6,
+        "setting; where the test is stricter, an end is moved to 0 or to the margin", place=6,
     ),
     *_plain("p_raw"),
     Column(
         "p", None, "p", lambda row, _: format_p(row["p"]), RESULTS, place=7, optional=4,
         legend="of a difference of 0, corrected for the points compared (all without baselines "
-        "and leaking rows) and for the looks; the sign is shown if it is below 0.05. The interval "
-        "is of one point, so that of an undecided point may exclude 0",
+        "and leaking rows) and for the looks (how often it was ranked with more seeds); the "
+        "sign is shown if it is below 0.05. Intervals are not corrected, so that of an undecided "
+        "point may exclude 0",
     ),
     Column("verdict", None, "verdict", lambda row, _: verdict_text(row), RESULTS, place=3,
            is_text=True, legend="{words}"),

@@ -224,7 +224,8 @@ def read_study(path: Path) -> dict[str, Any]:
     study = files.read_json(path / files.STUDY)
     if not isinstance(study, dict):
         inside = sorted(file.parent.name for file in path.glob(f"*/{files.STUDY}"))
-        hint = f"the studies inside it are: {', '.join(inside)}" if inside else "run a sweep first"
+        hint = "run a sweep first; lmzoo judge ranks results of Ray Tune and other programs"
+        hint = f"the studies inside it are: {', '.join(inside)}" if inside else hint
         raise UserError(f"{str(path)!r} has no readable {files.STUDY}; {hint}")
     _check_schema(study, path / files.STUDY)
     if not files.is_study(study):

@@ -36,8 +36,8 @@ MEANINGS = {
     "sign, if that is shown",
     WORSE_OPEN: "shown to be worse; whether by more than the margin is open",
     WORSE: "shown to be worse by more than the margin",
-    UNDECIDED: "none of these is shown; the seeds or tuning runs named would decide it in four of "
-    "five repetitions, if the measured difference is the true one",
+    UNDECIDED: "neither a difference nor its absence is shown; the seeds or tuning runs named "
+    "would decide it in four of five repetitions, if the measured difference is the true one",
 }
 """What each verdict says. Further seeds add to it; reruns and added points can withdraw it."""
 

@@ -17,9 +17,14 @@ from lmzoo.lab.sweep.command import run_studies
 def sweep(
     study: Annotated[str, typer.Argument(metavar="STUDY", help="A study of the package, such as gru_ablation; a file with a STUDY or STUDIES; or the name of an importable module.")],
 ) -> None:  # fmt: skip
-    """Run a study: `lmzoo sweep STUDY [OPTIONS]`.
+    """Run a study: `lmzoo sweep STUDY [OPTIONS]`, the same as `python STUDY.py [OPTIONS]`.
 
-    The same as `python STUDY.py [OPTIONS]`. `lmzoo sweep STUDY --help` lists the options.
+    The options that every study has: --epochs, --samples, --seeds, --until-decided, --max-seeds,
+    --points, --corpus, --set FIELD=VALUE, --search-space FIELD=LOW:HIGH, --margin, --out, --device,
+    --dry-run, --json. `lmzoo sweep STUDY --help` explains them, --help-all all others.
+
+    The exit code is 0 (done), 1 (runs failed), 2 (bad input), 70 (an error of lmzoo) or 130
+    (stopped).
     """
     run_studies(find_studies(study))
 

@@ -58,8 +58,12 @@ def rank(
     explain: Annotated[bool, typer.Option("--explain", help="Print all columns, notes and chosen settings.")] = False,
     columns: Annotated[str, typer.Option(metavar="NAME,NAME", help="Print these columns only: point,loss,difference,p.")] = "",
     reference: Reference = None,
+    as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Rank the points of a study: means, intervals, paired differences, verdicts."""
+    """Rank the points of a study: means, intervals, differences, verdicts, caveats, next command.
+
+    The exit code is 0 whatever the verdicts are, and 2 for bad input.
+    """
     from lmzoo.lab.analysis.frames import rank as ranked
     from lmzoo.lab.analysis.render import with_columns
 
@@ -68,10 +72,10 @@ def rank(
         assert report is not None, "a ranking has a report"
         if columns:
             return with_columns(report, columns.split(","))
-        is_brief = format == "table" and not explain
+        is_brief = format == "table" and not explain and not as_json
         return report.brief if is_brief and report.brief else report
 
-    _show(format, read)
+    _show("json" if as_json else format, read)
 
 
 def compare(
@@ -79,6 +83,7 @@ def compare(
     reference: Reference = None,
     format: Format = "table",
     unit: Unit = "token",
+    as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Compare every point with one reference, over seeds and test sequences.
 
@@ -86,7 +91,8 @@ def compare(
     """
     from lmzoo.lab.analysis.comparison import study_comparison
 
-    _show(format, lambda: study_comparison(study, unit=unit, reference=reference))
+    form = "json" if as_json else format
+    _show(form, lambda: study_comparison(study, unit=unit, reference=reference))
 
 
 def figure(

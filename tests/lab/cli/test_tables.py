@@ -1,5 +1,6 @@
 """The subcommands that read a study: their output, their errors, what they import."""
 
+import json
 import re
 import subprocess
 import sys
@@ -28,6 +29,12 @@ def test_rank_prints_a_table_as_wide_as_the_terminal(toy, lmzoo, monkeypatch):
     assert "1.575 ±" in out
     assert what in lmzoo("rank", toy.path, *options)[1]
     assert 100 < max(map(len, out.splitlines())) <= 140
+
+
+def test_json_is_printed_by_its_flag(toy, lmzoo):
+    code, out, _ = lmzoo("rank", toy.path, "--json")
+    assert code == 0
+    assert json.loads(out)["warnings"]
 
 
 THERE = ("--out", "s3://bucket/there")

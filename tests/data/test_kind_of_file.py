@@ -1,0 +1,21 @@
+"""The kind of corpus that is proposed for a file."""
+
+import pytest
+
+from lmzoo.base.errors import UserError
+from lmzoo.data.corpus import parse_spec
+
+FILES = {
+    "stream": "It was late. She went\nhome and slept. Then\nhe came.\n",
+    "text": "A dog barks.\nC d e!\n",
+    "pairs": "a\tb\nc\td\n",
+    "fasta": ">x\nACG\n",
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_is_looked_at(tmp_path, kind):
+    path = tmp_path / "own.txt"
+    path.write_text(FILES[kind])
+    with pytest.raises(UserError, match=f"write {kind}:"):
+        parse_spec(str(path))
