@@ -7,17 +7,17 @@ r"""A command of the user: any program that prints its metrics, or writes them i
     JSON lines   {"epoch": 3, "valid": 1.27, "test": 1.31} on its output: the default
     pattern      lines of its output that a regular expression finds: `epoch (?P<epoch>\d+) val
                  (?P<valid>\S+)`; a single group without a name is the study's metric
-    csv          rows of this file; rows without the metric are left out
-    tensorboard  scalars of the event files below this folder; the step is the epoch
+    csv          rows of this file, in {folder}; rows without the metric are left out
+    tensorboard  scalars of the event files below this folder, in {folder}; the step is the epoch
 
 A report counts if it has the study's metric. Of reports without an epoch, the last one counts.
 Most programs count steps: with `every=500`, the reports of steps 500, 1000, ... are those of epochs
 1, 2, ...
 
-The program runs in the folder in which the study was started. The environment variable
-`LMZOO_FOLDER`, and `{folder}`, name a folder of the run that outlives the process: a program that
-saves its state there and loads it at its start goes on after an interruption. A program that keeps
-no state begins again. `output.txt` in the run's folder has all that it printed.
+The program runs in the folder in which the study was started. The environment variable `LMZOO_SEED`
+has the seed. `LMZOO_FOLDER`, and `{folder}`, name a folder of the run that outlives the process: a
+program that saves its state there and loads it at its start goes on after an interruption. A
+program that keeps no state begins again. `output.txt` in the run's folder has all that it printed.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ class Command:
     text: str
     pattern: str = ""
     csv: str = ""
-    """A file, relative to the working folder; as `tensorboard`, it may contain `{folder}`."""
+    """A file; as `tensorboard`, it contains `{folder}`, so that runs do not share it."""
     tensorboard: str = ""
     first_epoch: int = 1
     """The number of the first epoch in the program's reports."""
