@@ -24,6 +24,7 @@ from typing import Any
 
 import polars as pl
 
+from lmzoo.base.command_line import OF_THE_MACHINE
 from lmzoo.base.errors import UserError
 from lmzoo.base.foreign import below
 from lmzoo.base.streams import echo
@@ -129,8 +130,11 @@ class Tried:
         signal.alarm(SECONDS)
         try:
             action()
-        except UnicodeEncodeError:  # neither zipfile nor Parquet writes such a name
+        except (UnicodeEncodeError, IndexError):  # neither zipfile nor Parquet writes such a name
             pass
+        except OSError as error:
+            if error.errno not in OF_THE_MACHINE:  # of which a command prints a line
+                fault = f"{type(error).__name__}: {str(error)[:150]}"
         except UserError as error:
             if "\n" in str(error) or len(str(error)) > 2000:
                 fault = f"a message of {len(str(error))} letters"

@@ -65,7 +65,7 @@ class Archive:
     def read(self, name: str) -> bytes | None:
         """Return a member; None if it is missing or damaged."""
         if self._found is None:
-            with contextlib.suppress(*DAMAGE):
+            with contextlib.suppress(*DAMAGE, OSError):  # a place before the file, too
                 return self._zip.read(name) if name in self.members else None
             self._search()
         return (self._found or {}).get(name)
