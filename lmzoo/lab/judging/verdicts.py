@@ -142,7 +142,7 @@ def _judged(part: pl.DataFrame, q: Question) -> tuple[pl.DataFrame, pl.Series]:
     table = table.with_columns(whole.cast(pl.Int64), pl.col("rank").rank("min").cast(pl.Int64))
     of_unit = [name for column in JUDGED if column.unit for name in (column.name, *column.ends)]
     table = table.with_columns(
-        unit * pl.col(n) for n in of_unit if unit != 1 and n in table.columns
+        pl.col(n) * unit for n in of_unit if unit != 1 and n in table.columns
     )
     table = maximized(table, "judged") if q.higher_is_better else table
     seeds = part["key"].unique(maintain_order=True).to_list()

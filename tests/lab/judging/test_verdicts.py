@@ -77,7 +77,7 @@ def test_seeds_decide_whether_runs_are_paired() -> None:
     assert widths[0] < widths[1] / 1.5
 
 
-@pytest.mark.parametrize("scale", [1e-12, 1e-5, 1e5, 1e30])
+@pytest.mark.parametrize("scale", [1e-160, 1e-12, 1e-5, 1e5, 1e30, 1e90])
 def test_numbers_of_any_size_have_two_digits(scale: float) -> None:
     rows = [{**row, "loss": scale * row["loss"]} for row in ROWS]
     report = judgement(rows, Question(**{**OPTIONS, "margin": 0.02 * scale}))
