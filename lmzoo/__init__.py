@@ -4,9 +4,9 @@ Models:
 
     model = lmzoo.build("DLM46", "captions", width=64)   a row of the zoo, a TextModel
     model.fit(epochs=3)                                  recipe=lmzoo.Recipe(lr=0.03) to build it
-    model.score("a man rides a horse")                   log-probability in nats
+    model.score("a man is standing")                   log-probability in nats
     model = lmzoo.load_run("runs/single/1f3a90c2d4e5")   a trained run
-    lmzoo.cuts(model.module)                             parts to cut; lmzoo.apply_cut cuts one
+    lmzoo.cuts(module, *inputs)                          parts to cut; lmzoo.apply_cut cuts one
     lmzoo.audit(function_or_module, vocab=50).faults     () for a normalised causal density
     lmzoo.zoo.names()                                    all rows of the zoo
 

@@ -2,7 +2,7 @@
 
 model = lmzoo.build("DLM46", "captions")
 model.fit(epochs=3)                 a line of progress; `stream` yields each epoch as it ends
-model.score("a man rides a horse")
+model.score("a man is standing")
 model.sample(3)
 model.save("runs/mine")             lmzoo.load_run("runs/mine").fit(2) continues
 lmzoo.run_study(study)              a polars frame: the ranking
@@ -11,8 +11,10 @@ lmzoo.run_study(study)              a polars frame: the ranking
 import contextlib
 import copy
 import dataclasses
+import inspect
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,8 +24,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lmzoo import zoo
+from lmzoo.base import arguments
+from lmzoo.base.arguments import called, number, path, whole
 from lmzoo.base.config import from_dict
-from lmzoo.base.errors import UserError, writing
+from lmzoo.base.errors import UserError, near, writing
 from lmzoo.contract import START, LanguageModel, Score
 from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
 from lmzoo.data.sequences import encode_sentence
@@ -88,6 +92,7 @@ class TextModel:
 
         When the loop ends, in whatever way, the model has the weights of the best epoch.
         """
+        epochs = whole("epochs", epochs)
         training = self._training
         if training is None:
             raise UserError("this model has no training; make it with `build` or `load_run`")
@@ -107,6 +112,7 @@ class TextModel:
             epochs: Epochs to train.
             progress: Show a line of progress on stderr; None: in terminals and notebooks.
         """
+        epochs = whole("epochs", epochs)
         if progress is None:
             progress = "ipykernel" in sys.modules or _is_terminal(sys.stderr)
         show = _show if progress else len
@@ -130,7 +136,7 @@ class TextModel:
             raise UserError("the model is not trained; call fit before save")
         if self._config is None:
             raise UserError("a model whose corpus was given as an object is not saved; name it")
-        run = RunFolder(Path(folder))
+        run = RunFolder(Path(path("folder", folder)))
         if (run.config or self._config)["run"] != self._config["run"]:
             raise UserError(f"{folder} has another run; choose another folder")
         run.create(self._config)
@@ -176,6 +182,8 @@ class TextModel:
             UserError: The model does not predict a next token, or the text cannot be encoded.
         """
         model = self.module
+        text = arguments.text("text", text)
+        count = whole("count", count, 1)
         if not model.generates or model.conditional:
             raise UserError(f"{model.name} does not predict a next token from the text before it")
         with self._inference():
@@ -193,10 +201,11 @@ class TextModel:
     def score(self, text: str) -> float:
         """Return log P(text) in nats; for a model whose score is a bound, the bound.
 
-        Tokens outside the vocabulary count as `<unk>`. A `UserError` says that the model has no
-        probabilities of texts, or that the text cannot be encoded.
+        Tokens outside the vocabulary count as `<unk>`, if the corpus has it. A `UserError` says
+        that the model has no probabilities of texts, or that the text cannot be encoded.
         """
         model = self.module
+        text = arguments.text("text", text)
         if model.leaks or model.score not in (Score.EXACT, Score.LOWER_BOUND):
             reason = model.leaks or f"its score is of kind {model.score}"
             raise UserError(f"{model.name} has no probability of a text: {reason}")
@@ -209,6 +218,9 @@ class TextModel:
         A `UserError` says that the model does not predict a next token without another input.
         """
         model = self.module
+        count = whole("count", count, 1)
+        temperature = number("temperature", temperature)
+        seed = whole("seed", seed)
         if not model.generates or model.conditional:
             raise UserError(f"{model.name} does not generate text from left to right")
         length = self.corpus.task.length
@@ -248,10 +260,11 @@ class _LogProb(torch.nn.Module):
         return self.model.log_prob(tokens, lengths)
 
 
+@called
 @guest()
 def build(
     row: str,
-    corpus: str | Mapping[str, Any] | Corpus = "captions",
+    corpus: str | Path | Mapping[str, Any] | Corpus = "captions",
     *,
     recipe: Recipe | dict[str, Any] | None = None,
     seed: int = 0,
@@ -272,6 +285,14 @@ def build(
     Raises:
         UserError: A name is unknown, or a field is invalid.
     """
+    row = arguments.text("row", row)
+    seed = whole("seed", seed)
+    if isinstance(corpus, os.PathLike):
+        corpus = f"text:{path('corpus', corpus)}"
+    if not isinstance(corpus, str | Mapping | Corpus):
+        raise UserError(f"corpus is {corpus!r:.60}; give a name, text:PATH or {{'name': ...}}")
+    if not isinstance(recipe, Mapping | Recipe | None):
+        raise UserError(f"recipe is {recipe!r:.60}; give lmzoo.Recipe(...) or {{FIELD: VALUE}}")
     spec = None if isinstance(corpus, Corpus) else corpus_config(corpus)
     data = corpus if isinstance(corpus, Corpus) else open_corpus(spec or corpus, data_dir)
     settings = recipe if isinstance(recipe, Recipe) else from_dict(Recipe, recipe or {})
@@ -284,6 +305,7 @@ def build(
     return TextModel(module, data, training, config=known)
 
 
+@called
 @guest()
 def load_run(run: Path | str, data_dir: Path | None = None) -> TextModel:
     """Load the best weights of a trained run, a folder that `save`, `lmzoo train` or a sweep wrote.
@@ -291,7 +313,8 @@ def load_run(run: Path | str, data_dir: Path | None = None) -> TextModel:
     `fit` continues its training. A `UserError` says that the folder has no trained run, or that its
     corpus has changed.
     """
-    folder = restore_run(Path(run).parent, Path(run).name)
+    run = Path(path("run", run))
+    folder = restore_run(run.parent, run.name)
     trained = trained_runs.load_run(folder, data_dir)
     recipe = stored_recipe(trained.config["recipe"])
     training = Training(copy.deepcopy(trained.model), recipe, trained.config["seed"])
@@ -301,6 +324,7 @@ def load_run(run: Path | str, data_dir: Path | None = None) -> TextModel:
     return TextModel(*own, config=trained.config, records=records)
 
 
+@called
 def run_study(
     study: Study,
     *,
@@ -335,9 +359,15 @@ def run_study(
     from lmzoo.lab.analysis.frames import rank
     from lmzoo.lab.sweep.command import train_study
 
-    known = {field.name for field in dataclasses.fields(Study)}
-    if unknown := changes.keys() - known:
-        raise UserError(f"a study has no field {min(unknown)!r}; known: {', '.join(sorted(known))}")
+    if not isinstance(study, Study):
+        raise UserError(f"study is {study!r:.60}; give a lmzoo.Study")
+    workers = whole("workers", workers)
+    storage = path("storage", storage)
+    known = [field.name for field in dataclasses.fields(Study)]
+    if unknown := changes.keys() - set(known):
+        name = min(unknown)
+        own = inspect.signature(run_study).parameters
+        raise UserError(f"a study has no field {name!r}{near(name, [*own, *known])}")
     changed = dataclasses.replace(study, **changes)
     changed = dataclasses.replace(changed, listeners=(*changed.listeners, *listeners))
     return rank(train_study(changed, Path(storage), data_dir, workers, device, engine))

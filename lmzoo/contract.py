@@ -127,6 +127,10 @@ class LanguageModel(nn.Module, ABC):
         kept = prefix[:, max(0, prefix.shape[1] - count) :]
         return self.next_log_prob(prefix, *sources), (kept, *sources)
 
+    def forward(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
+        """Return `log_prob`; DDP, `torch.compile` and hooks act on this call."""
+        return self.log_prob(tokens, lengths, *sources)
+
     def log_prob(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
         """Return log P(s_t | s_<t, source) in nats, and 0 where a position is not scored.
 

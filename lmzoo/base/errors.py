@@ -20,6 +20,10 @@ FRAME = re.compile(r'\s*File "(.+)", line (\d+)')
 class UserError(ValueError):
     """Invalid input. The message is one line: what is wrong, the value, and what to do."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows."""
+        return [f"UserError: {self}"]
+
 
 class ProgramError(RuntimeError):
     """A command of the user failed. The message is one line, with its place if that is known."""

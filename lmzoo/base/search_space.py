@@ -22,6 +22,9 @@ class IntRange:
     high: int
     log: bool = False
 
+    def __post_init__(self) -> None:
+        check_range("IntRange", self)
+
 
 @dataclass(frozen=True)
 class FloatRange:
@@ -31,12 +34,22 @@ class FloatRange:
     high: float
     log: bool = False
 
+    def __post_init__(self) -> None:
+        check_range("FloatRange", self)
+
 
 @dataclass(frozen=True)
 class Choice:
     """One of `values`, without an order."""
 
     values: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.values, str) or not isinstance(self.values, Iterable):
+            raise UserError(
+                f"Choice: {self.values!r} is no list of values; write Choice(('a', 'b'))"
+            )
+        object.__setattr__(self, "values", tuple(self.values))
 
 
 Range = IntRange | FloatRange | Choice

@@ -52,6 +52,7 @@ class ModuleCut:
     """Other cuts that are the same function."""
 
 
+@torch.enable_grad()
 def cuts(module: nn.Module, *inputs: Any) -> list[ModuleCut]:
     """Return the cuts of a module; of those that are the same function, the smallest names others.
 

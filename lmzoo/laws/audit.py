@@ -19,6 +19,7 @@ from typing import Any
 from torch import nn
 
 from lmzoo import zoo
+from lmzoo.base.arguments import whole
 from lmzoo.base.config import from_dict, to_dict
 from lmzoo.base.errors import UserError
 from lmzoo.contract import MODELS, LanguageModel, Score, Task
@@ -94,6 +95,9 @@ def audit(
     Raises:
         UserError: A function or module cannot be audited.
     """
+    vocab = None if vocab is None else whole("vocab", vocab, 1)
+    length = whole("length", length, 1)
+    seed = whole("seed", seed)
     if isinstance(model, str):
         model = zoo.config(model)
     if isinstance(getattr(model, "module", None), LanguageModel):

@@ -35,12 +35,12 @@ class Losses:
     sentence: float
     tokens: int
     """Number of scored tokens."""
-    nll: Float[Tensor, "N"]
+    nll: Float[Tensor, "N"] = field(compare=False)
     """NLL of each sequence in nats, in the order of the data."""
     accuracy: float | None = None
     """None unless the data are a task."""
     sequence_accuracy: float | None = None
-    report: Mapping[str, float] = field(default_factory=dict)
+    report: Mapping[str, float] = field(default_factory=dict, hash=False)
     """Further numbers of the model, such as the KL of a VAE."""
 
     @property

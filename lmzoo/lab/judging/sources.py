@@ -94,16 +94,24 @@ def read_results(path: str | Path) -> Source:
     return source
 
 
-def as_source(results: Any) -> Source:
+def as_source(given: Any) -> Source:
     """Return the source of a polars or pandas frame, columns, rows or a path."""
+    results: Any = given.collect() if isinstance(given, pl.LazyFrame) else given
+    if hasattr(results, "get_dataframe"):  # a ResultGrid of Ray Tune
+        results = results.get_dataframe()
     if isinstance(results, pl.DataFrame):
         return _of_frame(results)
+    is_series = hasattr(results, "dtype") and getattr(results, "ndim", 1) == 1
+    if is_series or not (hasattr(results, "__iter__") or isinstance(results, Path)):
+        raise UserError(f"results are {results!r:.60}; give a frame, columns, rows or a path")
     if isinstance(results, str | Path):
         return read_results(results)
     if isinstance(results, Mapping):
         return Source(pl.DataFrame({str(k): list(v) for k, v in results.items()}, strict=False))
     if not hasattr(results, "isna"):
         return Source(frame_of(results))
+    if any(name is not None for name in results.index.names):
+        results = results.reset_index()
     names = Counter(str(name) for name in results.columns)
     if twice := [name for name, count in names.items() if count > 1]:
         raise UserError(f"two columns of the frame are named {twice[0]!r}; rename one")

@@ -32,7 +32,7 @@ from lmzoo.base.search_space import Range, check_range, range_json, range_text, 
 DIRECTIONS = ("minimize", "maximize")
 Settings = Mapping[str, Any]
 """Dotted field path -> value: `{"recipe.lr": 0.01}`."""
-Ranges = Mapping[str, Range | None]
+Ranges = Mapping[str, Range | Any | None]
 """Dotted field path -> search range; None: the one declared with the field. A constructor
 also takes a pair and a list (`short_range`)."""
 KINDS: dict[Any, tuple[Any, str]] = {
@@ -85,6 +85,9 @@ class Point(Declared):
     its settings: `{"lr": 0.01}`."""
     search: Ranges | None = None
     """Searched fields of this point; None uses `Study.search`."""
+
+    def __hash__(self) -> int:
+        return hash(self.label)
 
     @property
     def is_row(self) -> bool:
@@ -229,6 +232,9 @@ class Study(Declared):
     """The options that the command line gave, as words."""
     listeners: tuple[Any, ...] = field(default=(), compare=False, repr=False)
     """Objects with `start(run)`, `epoch(run, record)` or `end(run, test)`, called in the driver."""
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def __repr__(self) -> str:
         reference = self.reference or (self.points[0].label if self.points else "")

@@ -1,0 +1,82 @@
+"""Public functions x wrong values: one line; scalars of numpy and torch are read."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+import lmzoo
+from tests.toy_study import sentences as sentences
+
+pd = pytest.importorskip("pandas")
+MODEL_CALLS = {
+    "fit": ("3", 1.5, -1, None, True),
+    "score": (None, 3, ["a"]),
+    "sample": (-1, 1.5, "2", None),
+    "save": (None, 3),
+}
+CALLS = {
+    "build": (None, 46, ["gru"], Path("gru")),
+    "load_run": (None, 3),
+    "run_study": (None, "gru_ablation"),
+    "Choice": ("abc", 3),
+    "cuts": (None, "gru"),
+}
+
+
+@pytest.fixture(scope="module")
+def model(sentences: Path) -> lmzoo.TextModel:
+    return lmzoo.build("DLM46", sentences, width=4)
+
+
+@pytest.mark.parametrize(("name", "value"), [(n, v) for n in MODEL_CALLS for v in MODEL_CALLS[n]])
+def test_a_wrong_value_of_a_model_is_a_line(model, name, value) -> None:
+    with pytest.raises(lmzoo.UserError) as error:
+        getattr(model, name)(value)
+    assert error.value._render_traceback_() == [f"UserError: {error.value}"]
+
+
+@pytest.mark.parametrize(("name", "value"), [(n, v) for n in CALLS for v in CALLS[n]])
+def test_a_wrong_value_is_a_line(name, value) -> None:
+    with pytest.raises(lmzoo.UserError):
+        getattr(lmzoo, name)(value)
+
+
+@pytest.mark.parametrize("value", [None, 3, pl.Series([1.0]), pd.Series([1.0]), np.ones(3)])
+def test_results_that_are_no_table_are_refused(value) -> None:
+    with pytest.raises(lmzoo.UserError, match="give a frame, columns, rows or a path"):
+        lmzoo.judge(value, by="v", metric="loss")
+
+
+def test_a_lazy_frame_and_an_index_are_read() -> None:
+    rows = {"v": ["a", "a", "b", "b"], "seed": [0, 1, 0, 1], "loss": [1.0, 1.1, 2.0, 2.1]}
+    wanted = lmzoo.judge(rows, by="v", metric="loss")
+    for form in (pl.LazyFrame(rows), pd.DataFrame(rows).set_index(["v", "seed"])):
+        assert lmzoo.judge(form, by="v", metric="loss").equals(wanted)
+
+
+@pytest.mark.parametrize("seed", [np.int64(3), np.float32(3), torch.tensor(3), 3.0])
+def test_scalars_are_the_numbers_that_they_are(model, seed) -> None:
+    first, second = (lmzoo.build("DLM46", model.corpus, seed=s, width=4) for s in (seed, 3))
+    for one, other in zip(first.module.parameters(), second.module.parameters(), strict=True):
+        assert one.equal(other)
+
+
+def test_values_compare_and_hash(model) -> None:
+    point = lmzoo.Point("a", "DLM46", {"width": 4})
+    assert len({point, lmzoo.Point("a", "DLM46", {"width": 4})}) == 1
+    assert model.test() == model.test()
+
+
+def test_a_module_is_called_like_any_other(model) -> None:
+    part = model.corpus.test
+    batch = part.tokens[:2], part.lengths[:2]
+    called = torch.func.functional_call(model.module, dict(model.module.named_parameters()), batch)
+    assert called.equal(model.module.log_prob(*batch))
+
+
+def test_a_misplaced_argument_is_a_line(model) -> None:
+    with pytest.raises(lmzoo.UserError, match=r"^build: too many positional .*; write build\("):
+        lmzoo.build("DLM46", model.corpus, lmzoo.Recipe())  # type: ignore[misc]
