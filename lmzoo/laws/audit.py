@@ -96,7 +96,7 @@ def audit(
         UserError: A function or module cannot be audited.
     """
     vocab = None if vocab is None else whole("vocab", vocab, 1)
-    length = whole("length", length, 1)
+    length = None if length is None else whole("length", length, 1)
     seed = whole("seed", seed)
     if isinstance(model, str):
         model = zoo.config(model)
