@@ -272,8 +272,9 @@ def _parse_lines(texts: list[tuple[str, bytes]]) -> tuple[pl.DataFrame, Counter[
             if record is None:
                 damaged[run] += 1
             else:
-                now = json.dumps(record.get(files.ENVIRONMENT, {}))  # a text, as `read_ndjson` has
-                rows.append({**record, "run": run, files.ENVIRONMENT: now})
+                if files.ENVIRONMENT in record:  # a text, as `read_ndjson` has
+                    record[files.ENVIRONMENT] = json.dumps(record[files.ENVIRONMENT])
+                rows.append({**record, "run": run})
     return pl.DataFrame(rows, EVENT_SCHEMA, strict=False), damaged
 
 
