@@ -118,12 +118,16 @@ def parse_range(text: str) -> Range:
     if bounds is None or scale not in ("", "log"):
         raise UserError(f"search range {text!r} is not low:high, low:high:log or a,b,c")
     low, high = bounds
-    if isinstance(low, int) and isinstance(high, int):
-        found: Range = IntRange(low, high, log=bool(scale))
-    else:
-        found = FloatRange(float(low), float(high), log=bool(scale))
-    check_range(f"search range {text!r}", found)
-    return found
+    kind = IntRange
+    if not (isinstance(low, int) and isinstance(high, int)):
+        kind = FloatRange
+        low = float(low)
+        high = float(high)
+    try:
+        return kind(low, high, log=bool(scale))  # type: ignore[arg-type]
+    except UserError as error:
+        reason = str(error).partition(": ")[2]
+        raise UserError(f"search range {text!r}: {reason}") from None
 
 
 def range_json(bounds: Range) -> dict[str, Any]:
