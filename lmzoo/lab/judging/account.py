@@ -5,6 +5,7 @@ or with that state) counts as such and is in no mean. Nothing is left out of a j
 else, so the numbers of the reasons add up to the rows read.
 """
 
+import contextlib
 import itertools
 import math
 import re
@@ -260,12 +261,13 @@ def _said_of_runs(
     lost = {f"{r.name}, {word} {r.key}" if r.name else f"{word} {r.key}" for r in left}
     if lost:
         yield f"left out, as {' or '.join(q.columns)} is empty: {some(sorted(lost))}"
-    judged = {read.name: read.value for read in known}
-    texts = [
-        f"{file} has {row[q.metric]:.4g}, {judged[run]:.4g} counts ({run})"
-        for run, file, row in source.others
-        if isinstance(row.get(q.metric), float) and judged.get(run, row[q.metric]) != row[q.metric]
-    ]
+    judged = {read.name: read.value for read in known if read.value is not None}
+    texts = list[str]()
+    for run, file, row in source.others:
+        with contextlib.suppress(KeyError, ValueError):  # without the metric, or a text
+            other = number(row[q.metric])
+            if other != judged[run]:
+                texts.append(f"{file} has {other:.4g}, {judged[run]:.4g} counts ({run})")
     if texts:
         yield f"a file that is not read says otherwise: {some(texts)}"
 

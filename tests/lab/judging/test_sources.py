@@ -316,6 +316,14 @@ def test_every_source_of_the_same_runs_has_the_same_verdict(kind: str, tmp_path:
     assert "paired by" in found
 
 
+def test_a_file_that_is_not_read_and_says_otherwise_is_named(tmp_path: Path) -> None:
+    hugging_face(tmp_path)
+    for (v, s, x), wrong in zip(RUNS, (9.0, None, "high"), strict=False):
+        put(tmp_path / f"{v}-s{s}" / "all_results.json", json.dumps({"loss": wrong or x}))
+    found = heading(tmp_path, parse=NAMED)
+    assert found.endswith("says otherwise: all_results.json has 9, 1.9 counts (base-s0)")
+
+
 @pytest.mark.parametrize(
     ("column", "good", "bad", "reason"),
     [
