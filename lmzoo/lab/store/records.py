@@ -241,7 +241,14 @@ def parse_lines(data: bytes, run: str | None = None) -> list[Record | None]:
 
 FIELDS = {"epoch": "valid_token", "test": "token", "end": "status", "note": "reason"}
 """Event -> a field that it has."""
-NUMBERS = ("train_token", "valid_token", "valid_sentence", "token", "sentence", "seconds")
+NUMBERS = (
+    *("train_token", "valid_token", "valid_sentence", "token", "sentence", "seconds"),
+    *("valid_accuracy", "valid_sequence_accuracy", "accuracy", "sequence_accuracy"),
+    "tokens_per_second",
+)
+COUNTS = ("tokens", "characters", "bytes", "words", "sequences", "best_epoch")
+TEXTS = ("reason", "device", "metric", "time")
+"""Fields that are numbers, whole numbers and texts, if the event has them."""
 
 
 def is_record(value: Any) -> bool:
@@ -251,8 +258,12 @@ def is_record(value: Any) -> bool:
     event = value.get("event")
     if not isinstance(event, str) or FIELDS.get(event, event) not in {event, *value}:
         return False
-    ends_well = event != "end" or value["status"] in STATUSES
-    return ends_well and all(type(value.get(name)) in (float, int, type(None)) for name in NUMBERS)
+    if event == "end" and value["status"] not in STATUSES:
+        return False
+    numbers = all(type(value.get(name)) in (float, int, type(None)) for name in NUMBERS)
+    counts = all(value.get(name) is None or _is_count(value[name]) for name in COUNTS)
+    texts = all(isinstance(value.get(name), str | None) for name in TEXTS)
+    return numbers and counts and texts
 
 
 CONFIG_FIELDS = {

@@ -132,6 +132,16 @@ def test_every_changed_byte_of_a_line_or_a_config_is_noticed(folder: files.RunFo
     assert not files.is_sealed(line.replace(b"1.826", b"1.026"))
 
 
+@pytest.mark.parametrize(
+    "field",
+    [{"tokens": "7"}, {"best_epoch": 1.5}, {"accuracy": []}, {"reason": {}}, {"words": 2**63}],
+)
+def test_an_event_with_a_field_of_another_type_is_damaged(field):
+    event = {"event": "epoch", "epoch": 1, "valid_token": 2.0}
+    assert files.is_record(event)
+    assert not files.is_record({**event, **field})
+
+
 def test_damaged_config_is_none_and_is_written_again(folder: files.RunFolder) -> None:
     assert files.read_json(folder.path / "value.json") is None
     for damaged in (b"", b"{torn", b"[1]", b"\xff\xfe"):
