@@ -174,6 +174,7 @@ def comparison_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
         legend=(*legends([table], columns), *accuracy_lines(frame)),
         frame=frame,
         json_columns=json_columns("comparison"),
+        says_version=True,
     )
 
 

@@ -97,6 +97,7 @@ def ranking_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
         account=_account(folder),
         aim=aim,
         next_command=command,
+        says_version=True,
     )
     return replace(report, brief=_brief(report, folder))
 
@@ -258,5 +259,6 @@ def _brief(report: Report, folder: StudyFolder) -> Report:
     else:
         legend.append(address)
     return replace(
-        report, heading=what, tables=tuple(tables), legend=tuple(legend), account={}, aim=aim
-    )
+        report, heading=what, tables=tuple(tables), legend=tuple(legend), account={}, aim=aim,
+        says_version=False,
+    )  # fmt: skip

@@ -3,7 +3,7 @@ r"""Render a report as text. Every form has the answer, the warnings and the tab
     table   for a terminal, with boxes drawn by rich
     md      Markdown
     latex   tables for \input, with caption and label; they need the package booktabs
-    csv     one line per row of the frame, all columns; the column `warnings` is equal in all lines
+    csv     one line per row of the frame, all columns; `warnings` and `made_by` are equal in all
     json    all of it as one value; a minus sign is the ASCII character
     github  Markdown for the summary of a pull request: the answer, the table, the account
 
@@ -79,6 +79,8 @@ class Report:
     next_command: str = ""
     brief: "Report | None" = None
     """The short form for a terminal, if there is one."""
+    says_version: bool = False
+    """Whether a line says what computed the numbers; JSON and CSV always do."""
 
     @property
     def lead(self) -> tuple[str, ...]:
@@ -99,7 +101,16 @@ class Report:
             (what, whole), *parts = self.account.items()
             counts = ", ".join(f"{count} {name}" for name, count in parts)
             lines.append(f"{what}: {whole}, of which {counts}")
+        if self.says_version:
+            lines.append(self.made_by)
         return tuple(filter(None, (*lines, self.next_line)))
+
+    @property
+    def made_by(self) -> str:
+        """The versions that computed the numbers: they outlive the page."""
+        version = code_version()
+        commit = f" ({version['commit']})" * bool(version["commit"])
+        return f"computed by lmzoo {version['lmzoo']}{commit}, statistics {STATISTICS}"
 
     @property
     def next_line(self) -> str:
@@ -343,6 +354,7 @@ def _csv(report: Report) -> str:
     frame = report.frame.with_columns(lists)
     if report.warnings:
         frame = frame.with_columns(warnings=pl.lit("; ".join(report.warnings)))
+    frame = frame.with_columns(made_by=pl.lit(report.made_by))
     return printable(frame.with_columns(texts).write_csv().rstrip("\n"))
 
 

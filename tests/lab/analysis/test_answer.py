@@ -100,6 +100,8 @@ def test_every_form_has_every_caveat_the_answer_and_the_next_command(kind, plant
     assert len(report.warnings) == len(PLANTED)
     for line in (*report.warnings, report.answer, report.next_command):
         assert letters(line) in text, line
+    if kind not in ("short", "notebook", "json", "forest", "curves"):
+        assert letters(report.made_by) in text
 
 
 def test_json_has_keys_numbers_and_plain_minus_signs(planted):

@@ -100,7 +100,7 @@ def test_columns_make_a_table_for_a_paper(toy, lmzoo, refused):
     assert "point & loss & p" in latex
     assert latex.count(r"\begin{table}") == latex.count(r"\caption{") == latex.count(r"\label{tab:")
     assert "booktabs" in latex.splitlines()[0]
-    assert lmzoo("rank", toy.path, *words, "csv")[1].startswith("label,loss,p,warnings\n")
+    assert lmzoo("rank", toy.path, *words, "csv")[1].startswith("label,loss,p,warnings,made_by\n")
     assert "no column 'pp'" in refused("rank", toy.path, "--columns", "point,pp")
 
 
