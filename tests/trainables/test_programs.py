@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from lmzoo import Point, Study
 from lmzoo.base.errors import ProgramError, UserError
 from lmzoo.base.search_space import Choice, FloatRange
-from lmzoo.lab.analysis.load import read_study
+from lmzoo.lab.analysis.load import load_study, read_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.store.opened import SEEN
 from lmzoo.lab.store.records import RunFolder, epoch_records
@@ -515,6 +515,7 @@ def test_a_file_that_was_read_is_a_part_of_the_identity(own_folder, caplog):
         fleet_sweep(study, None, None, own_folder / "store", workers=1)
         (row,) = table(own_folder / "store").to_dicts()
         assert row["loss"] == pytest.approx(value + 1.5 / 8)
+        assert load_study(own_folder / "store").runs.collect().height == study.seeds
         assert caplog.messages == [line] * bool(line)
 
 

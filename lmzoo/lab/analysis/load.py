@@ -22,7 +22,7 @@ were tried: a study of an older version stores the range of one point only.
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from pathlib import Path
@@ -67,7 +67,7 @@ EVENT_SCHEMA = pl.Schema(
         **dict.fromkeys(("tokens", "characters", "bytes", "words"), pl.Int64),
         **dict.fromkeys(("sequences", "best_epoch"), pl.Int64),
         **dict.fromkeys(("status", "reason", "device", "metric"), pl.String),
-        **dict.fromkeys(("time", "environment"), pl.String),
+        **dict.fromkeys(("time", files.ENVIRONMENT, files.FILES), pl.String),
     }
 )
 LOSSES = ("train_token", "valid_token", "valid_sentence", "token", "sentence")
@@ -144,6 +144,7 @@ def load_study(path: Path) -> StudyFolder:
         later=pl.col("environment").last(),
     )
     runs = pl.DataFrame(configs, RUN_SCHEMA).join(ends, on="run", how="left", maintain_order="left")
+    runs = runs.filter(~pl.col("run").is_in(_superseded(study, runs, events)))
     both = pl.format("[{}, {}]", "environment", pl.col("later").fill_null("{}"))
     runs = runs.with_columns(environment=both).drop("later")
     models = {row["point"]: row["model"] for row in configs}
@@ -194,6 +195,29 @@ def against(folder: StudyFolder, reference: str | None) -> StudyFolder:
         return folder
     study = _with_warnings({**study, "reference": point["id"]}, [OTHER_REFERENCE])
     return folder._replace(study=study)
+
+
+def _superseded(study: Mapping[str, Any], runs: pl.DataFrame, events: pl.DataFrame) -> list[str]:
+    """Return the runs that have read other files than those that confirm their point.
+
+    The sweep has trained others in their place (`docs/how/files_of_a_run.md`).
+    """
+    noted = events.select("run", files.FILES).drop_nulls()
+    read = defaultdict[str, dict[str, Any]](dict)
+    for run, text in noted.iter_rows():
+        own = files.parse_json(text.encode())
+        if isinstance(own, dict):
+            read[run].update(own)
+    now = defaultdict[str, dict[str, list[Any]]](dict)
+    for point, run in chosen_runs(study).iter_rows():
+        for name, content in read[run].items():
+            now[point].setdefault(name, []).append(content)
+    found = list[str]()
+    for run, point in runs.select("run", "point").iter_rows():
+        current = now[point]
+        if any(content not in current.get(name, [content]) for name, content in read[run].items()):
+            found.append(run)
+    return found
 
 
 def _with_warnings(study: dict[str, Any], lines: Iterable[str]) -> dict[str, Any]:
@@ -272,8 +296,8 @@ def _parse_lines(texts: list[tuple[str, bytes]]) -> tuple[pl.DataFrame, Counter[
             if record is None:
                 damaged[run] += 1
             else:
-                if files.ENVIRONMENT in record:  # a text, as `read_ndjson` has
-                    record[files.ENVIRONMENT] = json.dumps(record[files.ENVIRONMENT])
+                for name in {files.ENVIRONMENT, files.FILES} & record.keys():
+                    record[name] = json.dumps(record[name])  # a text, as `read_ndjson` has
                 rows.append({**record, "run": run})
     return pl.DataFrame(rows, EVENT_SCHEMA, strict=False), damaged
 

@@ -55,6 +55,22 @@ def test_the_last_of_repeated_lines_counts(toy):
     assert changed["valid_token"].to_list() == [9.5]
 
 
+def test_runs_that_have_read_other_files_than_the_confirm_runs_do_not_count(toy):
+    toy.add_point("gate", [4.0])
+    read = {"full-confirm-1": "a", "full-confirm-2": "a", "gate-confirm-1": "b"}
+    for point, seed, content in (("full", 1, "a"), ("full", 2, "b"), ("gate", 3, "b")):
+        read[toy.add_run(point, seed, 3.0)] = content
+    for run, content in read.items():
+        own = {"data.csv": content, run: content}
+        line = json.dumps({"event": "files", "epoch": 1, "files": own}) + "\n"
+        toy.records_path(run).write_text(line + toy.records_path(run).read_text())
+    counted = load_study(toy.path).runs.collect()["run"]
+    assert {*read} - {*counted} == {"full-tune-2"}
+    toy.study_json["chosen"]["full"]["runs"] = ["full-tune-2"]  # the file is changed back
+    counted = load_study(toy.write()).runs.collect()["run"]
+    assert {*read} - {*counted} == {"full-confirm-1", "full-confirm-2", "full-tune-1"}
+
+
 @pytest.mark.parametrize("damaged", [b'{"event": "epoch", "epo', b'{"event": 1', b"\xff", b"17"])
 def test_a_damaged_last_line_is_left_out_and_counted(toy, damaged):
     before = events(toy)
