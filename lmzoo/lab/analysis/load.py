@@ -33,6 +33,7 @@ import polars as pl
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.foreign import read_regular
+from lmzoo.lab.analysis.copies import copy_warnings
 from lmzoo.lab.analysis.environments import environment_warnings
 from lmzoo.lab.analysis.study_parquet import SUFFIX, unpacked_study
 from lmzoo.lab.statistics.intervals import mean_interval
@@ -108,7 +109,9 @@ def load_study(path: Path) -> StudyFolder:
     texts: list[tuple[str, bytes]] = []
     damaged: list[str] = []
     folders = run_folders(path)
-    archived = {run: texts for run, *texts in archived_runs(path)}  # after the list of the folders
+    copies = [(run, (text, data)) for run, text, data in archived_runs(path)]  # after the folders
+    archived = dict(copies)
+    counted: dict[str, tuple[dict[str, Any], bytes]] = {}
     for name in sorted({*folders, *archived}):
         folder = f"{path}/{name}"  # a Path is as slow as reading its file
         config = files.parse_json(_bytes(folder, files.CONFIG)) if name in folders else None
@@ -132,6 +135,8 @@ def load_study(path: Path) -> StudyFolder:
             )
         configs.append(_run_row(config))
         texts.append((config["run"], records))
+        if name in archived:
+            counted[name] = config, records
     damaged += [archive.damage for archive in archives(path) if archive.damage]
     if damaged and not configs:
         raise UserError(f"{damaged[0]}; no run of {path} is readable: run the sweep again")
@@ -159,6 +164,8 @@ def load_study(path: Path) -> StudyFolder:
     study = _with_warnings(
         study, environment_warnings(study, runs, _confirmed(study, runs, events))
     )
+    sign = -1 if is_maximized(study) else 1
+    study = _with_warnings(study, copy_warnings(path, counted, copies, sign))
     return StudyFolder(study, runs.lazy(), events.lazy(), tuple(damaged), path, address)
 
 
