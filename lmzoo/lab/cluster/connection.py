@@ -49,19 +49,28 @@ _FORKS: dict[Path, "subprocess.Popen[bytes]"] = {}
 """Folder -> the server that forks the workers of this machine, once it is started."""
 
 
-def _popen(
-    command: list[str], *given: Any, popen: Any = services.ConsolePopen, **options: Any
-) -> Any:
-    """Start a process of Ray in a session of its own, which no signal to the sweep ends, too."""
-    python = sys.executable
-    for own in (str(folder / "python") for folder in _FORKS):
-        words = [own if word == python else word for word in command]
-        quoted = f"={subprocess.list2cmdline([own])} "  # as Ray does, of the raylet
-        command = [word.replace(f"={python} ", quoted) for word in words]
-    return popen(command, *given, start_new_session=True, **options)
+@contextlib.contextmanager
+def _apart() -> Iterator[None]:
+    """Give the processes that Ray starts meanwhile a session of their own.
 
+    No signal to the sweep ends them, too. Afterwards, Ray's own function is back.
+    """
+    popen = services.ConsolePopen
 
-services.ConsolePopen = _popen
+    def start(command: list[str], *given: Any, **options: Any) -> Any:
+        python = sys.executable
+        for own in (str(folder / "python") for folder in _FORKS):
+            words = [own if word == python else word for word in command]
+            quoted = f"={subprocess.list2cmdline([own])} "  # as Ray does, of the raylet
+            command = [word.replace(f"={python} ", quoted) for word in words]
+        return popen(command, *given, start_new_session=True, **options)
+
+    services.ConsolePopen = start
+    try:
+        yield
+    finally:
+        services.ConsolePopen = popen
+
 
 EXCLUDED = [".git", ".venv", "runs", "docs", "tests", "benchmarks", "drills", "**/__pycache__"]
 """Parts of the repository that a node does not need."""
@@ -263,7 +272,8 @@ def _start(quiet: Mapping[str, Any]) -> None:
     cores = max(1, min(int(get_num_cpus()), len(own)))  # Ray does not see `taskset`, `srun -c 2`
     for attempts_left in reversed(range(START_ATTEMPTS)):
         try:
-            ray.init(address="local", num_cpus=cores, include_dashboard=False, **quiet)
+            with _apart():
+                ray.init(address="local", num_cpus=cores, include_dashboard=False, **quiet)
         except Exception as error:  # Ray raises plain exceptions
             reason = re.split(r"\.\s|\n", str(error))[0]
             if isinstance(error, OSError) and error.errno in STAYS:

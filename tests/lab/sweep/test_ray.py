@@ -6,6 +6,7 @@
 | `node:__internal_head__` | marks the head among the nodes | here |
 | `_global_node` of Ray's worker | shows whether Ray lives, and kills it | test_stops.py |
 | `ConsolePopen` of Ray's services | Ray's processes have a session of their own | test_stops.py |
+| `Config`, `AuthenticationTokenLoader` | the token of a Ray that is imported | here |
 | `--python_worker_command` of a raylet | its workers are forked | here |
 
 A minor version of Ray may change private names: pyproject.toml has an upper bound.
@@ -26,8 +27,13 @@ import pytest
 from .processes import ROOT, descendants, listening
 
 PRIVATE = {
-    "ray._private.services", "ray._private.worker", "ray._private.utils.get_num_cpus",
-}  # fmt: skip
+    "ray._private.ray_constants",
+    "ray._private.services",
+    "ray._private.utils.get_num_cpus",
+    "ray._private.worker",
+    "ray._raylet.AuthenticationTokenLoader",
+    "ray._raylet.Config",
+}
 """Imported names that are no API; two others are strings."""
 IMPORT = re.compile(r"^\s*from (ray[\w.]*) import (\w+(?:, \w+)*)", re.MULTILINE)
 USE = re.compile(r"\bray\.(?:\w+\.)*_\w+")
