@@ -1,4 +1,4 @@
-"""Runs of a study that were trained in different environments, or whose losses jump together.
+"""Runs of a study that were trained in different environments, are equal, or jump together.
 
 A ranking over mixed environments says so. A point has no verdict if none of its confirm runs shares
 a value with those of the reference, such as the version of a package: the whole difference may be
@@ -20,6 +20,7 @@ from scipy import special
 
 from lmzoo.base.environment import counted
 from lmzoo.lab.analysis.formatting import join_labels
+from lmzoo.lab.statistics.draws import equal_lines
 from lmzoo.lab.statistics.intervals import Array
 
 TINY = 1e-4
@@ -55,9 +56,10 @@ def environment_warnings(
             f"not comparable: {labels[reference]} with {name} {theirs}, {labels[point]} with "
             f"{ours}; run the sweep with --again, which trains again what differs from now"
         )
-    seeds = losses.pivot("seed", index="point", values="loss", aggregate_function="mean").sort(
-        "point"
-    )
+    drawn = runs.filter(pl.col("parameters").ne_missing(0)).select("run")  # no models of counts
+    own = _by_seed(losses.unique("run", maintain_order=True).join(drawn, on="run"))
+    yield from equal_lines([labels.get(p, p) for p in own["point"]], own.drop("point").to_numpy())
+    seeds = _by_seed(losses)
     wide = seeds.select(sorted(seeds.columns[1:], key=int)).to_numpy()
     whole = np.isfinite(wide).all(0)
     border, p, size = jump(wide[:, whole].sum(0) / max(1, len(wide)))
@@ -119,6 +121,11 @@ def jump(means: Array) -> tuple[int, float, float]:
             p = 2 * (len(means) - 3) * float(special.stdtr(free, -t))
             best = min(best, (border, p, float(size)), key=lambda found: found[1])
     return best
+
+
+def _by_seed(losses: pl.DataFrame) -> pl.DataFrame:
+    wide = losses.pivot("seed", index="point", values="loss", aggregate_function="mean")
+    return wide.sort("point")
 
 
 def _counted(runs: pl.DataFrame) -> Iterator[tuple[str, dict[str, str]]]:

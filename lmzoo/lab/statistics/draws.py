@@ -5,11 +5,15 @@ results to runs that ought to be independent. On a coarse grid, as that of an ac
 are equal by chance; so half of them have to be.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+MOST_NAMED = 3
+"""Points and pairs that lines name."""
 
 
 def equal_draws(losses: ArrayLike) -> tuple[list[int], list[tuple[int, int]]]:
@@ -19,9 +23,28 @@ def equal_draws(losses: ArrayLike) -> tuple[list[int], list[tuple[int, int]]]:
     """
     rows = [Counter(row[np.isfinite(row)].tolist()) for row in np.asarray(losses, np.float64)]
     seeds = [i for i, row in enumerate(rows) if 1 < row.total() >= 2 * len(row)]
+    owners = defaultdict[float, list[int]](list)
+    for i, row in enumerate(rows):
+        for value in row:
+            owners[value].append(i)
+    shared = Counter[tuple[int, int]]()
+    for own in owners.values():
+        shared.update(combinations(own, 2))
     pairs = list[tuple[int, int]]()
-    for i, j in combinations(range(len(rows)), 2):
-        shared = len(rows[i].keys() & rows[j].keys())
-        if shared > 1 and 2 * shared >= max(rows[i].total(), rows[j].total()):
+    for (i, j), count in sorted(shared.items()):
+        if count > 1 and 2 * count >= max(rows[i].total(), rows[j].total()):
             pairs.append((i, j))
     return seeds, pairs
+
+
+def equal_lines(names: Sequence[str], losses: ArrayLike) -> Iterator[str]:
+    """Yield what is known of runs that are equal, and so are not independent."""
+    seeds, pairs = equal_draws(losses)
+    found = list[str]()
+    for i in seeds:
+        found.append(f"{names[i]}: different seeds have equal results; does it read its seed?")
+    for i, j in pairs:
+        found.append(f"{names[i]} and {names[j]} have equal results; do they train the same?")
+    yield from found[:MOST_NAMED]
+    if found[MOST_NAMED:]:
+        yield f"{len(found) - MOST_NAMED} more points or pairs have equal results"

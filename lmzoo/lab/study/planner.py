@@ -37,7 +37,7 @@ from lmzoo.lab.statistics.compared import (
     spend,
 )
 from lmzoo.lab.statistics.contrasts import unfair
-from lmzoo.lab.statistics.draws import equal_draws
+from lmzoo.lab.statistics.draws import equal_lines
 from lmzoo.lab.statistics.intervals import choice_spread
 from lmzoo.lab.store.user_code import UserCode
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
@@ -222,14 +222,10 @@ class Planner:
         return run
 
     def equal_results(self) -> Iterator[str]:
-        """Yield what is known of runs that are equal, and so are not independent."""
+        """Return what is known of runs that are equal, and so are not independent."""
         own = [p for p in self.points if p.confirm_runs and not p.point.closed_form]
         names = [point.point.display_label for point in own]
-        seeds, pairs = equal_draws(_losses(own)) if own else ([], [])
-        for i in seeds:
-            yield f"{names[i]}: different seeds have equal results; does it read its seed?"
-        for i, j in pairs:
-            yield f"{names[i]} and {names[j]} have equal results; do they train the same?"
+        return equal_lines(names, _losses(own)) if own else iter(())
 
     def write_failures(self) -> None:
         """Write the end events of failed runs; call it only after a sweep that completed.

@@ -79,3 +79,22 @@ def test_seeds_without_a_border_have_no_jump():
     assert sum(jump(rng.normal(size=5))[1] < 0.01 for _ in range(1000)) < 15
     assert jump(np.array([0.9, 0.9, 0.9, 1.0]))[1] > TINY
     assert jump(np.zeros(0))[1] == 1.0
+
+
+def test_equal_results_are_said_except_those_of_models_of_counts(toy):
+    toy.add_points(gate=[3.5, 3.5], carry=[3.0, 3.01])
+    toy.add_point("counts", [3.9, 3.9], parameters=0)
+    text = warnings(toy)
+    assert "cut gate: different seeds have equal results; does it read its seed?" in text
+    assert "cut full have equal results; do they train the same?" in text
+    assert "cut carry" in text
+    assert "counts: different" not in text
+    toy.study_json["chosen"]["carry"] = toy.study_json["chosen"]["full"]  # the same runs
+    toy.write()
+    assert "cut full have equal" not in warnings(toy)
+
+
+def test_many_equal_results_are_counted(toy):
+    for i in range(4):
+        toy.add_point(f"gate{i}", [4.0 + i, 4.0 + i])
+    assert "seed? WARNING: 1 more points or pairs have equal results" in warnings(toy)

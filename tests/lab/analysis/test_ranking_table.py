@@ -130,7 +130,7 @@ def test_a_page_of_results_starts_with_what_makes_its_numbers_doubtful():
 
 
 def test_an_edge_names_the_field_and_the_option_and_a_range_only_at_its_bound(toy):
-    toy.add_point("low", [2.0, 2.01, 1.99], edge=("lr",))
+    toy.add_point("low", [2.03, 2.04, 2.02], edge=("lr",))
     falling(toy, {3: 0.0}, 3)
     tried = "edge: cut low: lr: the chosen value is the first or last one tried"
     assert doubts(toy) == [f"{tried}; try more (--samples 4)"]
