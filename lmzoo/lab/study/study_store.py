@@ -21,7 +21,9 @@ exists.
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +39,7 @@ from lmzoo.lab.store.pack_files import unpack_all
 from lmzoo.lab.store.records import Record, RunFolder
 from lmzoo.lab.store.writer import Writer, retry
 from lmzoo.lab.study.study import Study, options
-from lmzoo.lab.study.trainable import reference_id
+from lmzoo.lab.study.trainable import Trainable, reference_id
 
 if TYPE_CHECKING:
     from lmzoo.lab.study.point_planner import PointPlanner
@@ -274,6 +276,27 @@ def _changes(config: Mapping[str, Any], records: Sequence[Record]) -> dict[str, 
     then = config.get(files.ENVIRONMENT, {}) | ends[-1].get(files.ENVIRONMENT, {})
     is_program = files.PROGRAM in config or "packages" in then
     return differences(then, present(then), program=is_program)
+
+
+def same_data(folder: Path, name: str, points: Iterable[Trainable]) -> str:
+    """Return a line if a new store of a study would train points that another one has; else "".
+
+    The name of a store and the runs have the path of a text as it is written; the identity of a
+    point has its content.
+    """
+    if (folder / files.STUDY).exists():
+        return ""
+    ids = {point.id for point in points}
+    for path in sorted(folder.parent.glob(f"{escape(name)}-*/{files.STUDY}")):
+        study = files.read_json(path)
+        is_own = isinstance(study, dict) and files.is_study(study) and study["name"] == name
+        if is_own and ids & {point["id"] for point in study["points"]}:
+            corpus = shlex.quote(str((study.get("asked") or {}).get("corpus")))
+            return (
+                f"{path.parent} has the same text under another path; --corpus {corpus} continues "
+                "it and trains nothing twice"
+            )
+    return ""
 
 
 def study_json(

@@ -4,6 +4,8 @@ import dataclasses
 import re
 import threading
 from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from lmzoo.lab.store import records as files
 from lmzoo.lab.store.local import Store, open_store, retried
 from lmzoo.lab.study import study_store
 from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore
+from tests.lab.analysis.toy_study import ToyStudy
 from tests.lab.store.conftest import bucket, s3_server  # noqa: F401
 from tests.lab.sweep.local_sweep import outcome, sweep
 
@@ -50,6 +53,24 @@ def test_what_was_written_is_read_by_the_next_sweep(address):
         assert store.settings("a") == {0: {"lr": 1.0}, 1: {"lr": 2.0}, 2: {"lr": 3.0}}
         expected = {"schema": files.SCHEMA, "numerics": files.NUMERICS, "number": 4}
         assert files.parse_json(store.store.read(files.STUDY)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "ids", "own", "said"),
+    [
+        ("toy", ["full", "new"], "toy-text-my-2", True), ("toy", ["new"], "toy-text-my-2", False),
+        ("toy", ["full"], "toy-text-my-1", False), ("toy-text", ["full"], "toy-text-b", False),
+    ],
+)  # fmt: skip
+def test_a_store_of_the_same_text_under_another_path_is_named(tmp_path, name, ids, own, said):
+    toy = ToyStudy(tmp_path / "toy-text-my-1")
+    toy.study_json["asked"] = {"corpus": "text:./my file.txt"}
+    toy.add_points(full=[3.0])
+    (tmp_path / "toy-x").mkdir()
+    (tmp_path / "toy-x" / files.STUDY).write_text("{")
+    line = study_store.same_data(tmp_path / own, name, [SimpleNamespace(id=x) for x in ids])
+    assert line.startswith(f"{toy.path} has the same text") == said == bool(line)
+    assert ("--corpus 'text:./my file.txt' continues it" in line) == said
 
 
 def test_runs_of_another_environment_are_named_or_trained_again(address):
@@ -149,5 +170,5 @@ def test_a_bucket_equals_a_folder(bucket, study, corpus, corpus_fields, tmp_path
     assert (fetched / files.SETTINGS).read_bytes() == (folder / files.SETTINGS).read_bytes()
     assert not list(fetched.glob(f"*/{files.CHECKPOINT}"))
     assert len(list(fetched.glob("*/test-*.npy"))) == 2 * (2 + 2)  # the baselines included
-    rankings = [study_ranking(store).frame.drop("seconds") for store in (address, folder)]
+    rankings = [study_ranking(store).frame.drop("seconds") for store in (Path(address), folder)]
     assert rankings[0].equals(rankings[1])

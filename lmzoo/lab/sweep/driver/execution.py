@@ -106,7 +106,7 @@ class Sweep:
                 self._begin(storage, ending)
             with gc_disabled():
                 from lmzoo.lab.study.planner import Planner
-                from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore
+                from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore, same_data
                 from lmzoo.lab.study.trainable import check_selection, open_door
                 from lmzoo.lab.sweep.fleet.packing import Packer, parse_fuse
                 from lmzoo.lab.sweep.screen.dry_run import print_dry_run
@@ -126,6 +126,8 @@ class Sweep:
             for line in door.check_points(points):
                 self.stderr.print(f"WARNING: {line}", markup=False)
             self.folder = door.store_folder(storage, self.study.name, fields)
+            if said := same_data(self.folder, self.study.name, points):
+                self.stderr.print(f"WARNING: {said}", markup=False)
             with closing(
                 ReadOnlyStudyStore(self.folder, again=self.again)
                 if dry_run
