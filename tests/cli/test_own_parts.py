@@ -9,7 +9,6 @@ import pytest
 
 from lmzoo.base.registry import PARTS
 from lmzoo.cells.base import CELLS
-from lmzoo.lab.store.user_code import _module_code
 from lmzoo.trainables.resolve import store_name
 from tests.own_part_files import own_parts as own_parts
 
@@ -30,7 +29,6 @@ def forget() -> None:
     del PARTS[CELLS._parts.pop("own_mingru").Config]
     for name in ("own_mingru", "own_gate"):
         del sys.modules[name]
-    _module_code.cache_clear()
 
 
 def test_a_run_of_an_own_cell_needs_no_file(trained, own_parts, lmzoo, tmp_path, monkeypatch):

@@ -37,7 +37,8 @@ from lmzoo.lab.store.local import S3_SCHEME, Store, is_owned, open_store
 Record = dict[str, Any]
 
 SCHEMA = 2
-"""Version of the files. Raise it when a reader of the old files would fail or be wrong."""
+"""Version of the files. Raise it when a reader of the old files would fail or be wrong, and when an
+older lmzoo would fail on the new files or miss runs: its check of this number then says so."""
 NUMERICS = 2
 """Version of the numbers: every run's identity contains it.
 
