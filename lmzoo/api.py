@@ -260,6 +260,15 @@ class _LogProb(torch.nn.Module):
         return self.model.log_prob(tokens, lengths)
 
 
+def corpus_spec(corpus: Any) -> dict[str, Any]:
+    """Return the config of a corpus that is given by name, by path, or by name and fields."""
+    if isinstance(corpus, os.PathLike):
+        corpus = f"text:{path('corpus', corpus)}"
+    if not isinstance(corpus, str | Mapping):
+        raise UserError(f"corpus is {corpus!r:.60}; give a name, text:PATH or {{'name': ...}}")
+    return corpus_config(corpus)
+
+
 @called
 @guest()
 def build(
@@ -285,22 +294,18 @@ def build(
     Raises:
         UserError: A name is unknown, or a field is invalid.
     """
-    row = arguments.text("row", row)
     seed = whole("seed", seed)
-    if isinstance(corpus, os.PathLike):
-        corpus = f"text:{path('corpus', corpus)}"
-    if not isinstance(corpus, str | Mapping | Corpus):
-        raise UserError(f"corpus is {corpus!r:.60}; give a name, text:PATH or {{'name': ...}}")
+    name = zoo.row(row).name
     if not isinstance(recipe, Mapping | Recipe | None):
         raise UserError(f"recipe is {recipe!r:.60}; give lmzoo.Recipe(...) or {{FIELD: VALUE}}")
-    spec = None if isinstance(corpus, Corpus) else corpus_config(corpus)
-    data = corpus if isinstance(corpus, Corpus) else open_corpus(spec or corpus, data_dir)
+    spec = None if isinstance(corpus, Corpus) else corpus_spec(corpus)
+    data = corpus if isinstance(corpus, Corpus) else open_corpus(spec or {}, data_dir)
     settings = recipe if isinstance(recipe, Recipe) else from_dict(Recipe, recipe or {})
     config = zoo.config(row, **fields)
     trained = build_model(config, data.task, seed, settings)
     module = build_model(config, data.task, seed, settings)
     training = Training(trained, settings, seed)
-    labels = {"row": zoo.row(row).name, "stage": "single"}
+    labels = {"row": name, "stage": "single"}
     known = spec and {**run_config(config, settings, data, spec, seed), **labels}
     return TextModel(module, data, training, config=known)
 

@@ -20,7 +20,8 @@ import torch
 from ray import tune
 
 from lmzoo import zoo
-from lmzoo.api import build
+from lmzoo.api import build, corpus_spec
+from lmzoo.base.arguments import called, whole
 from lmzoo.base.command_line import nest_settings
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice, IntRange, ranges
@@ -31,6 +32,7 @@ POINT, SEED = "point", "seed"
 """Names in the config of a trial, next to `model.FIELD` and `recipe.FIELD`."""
 
 
+@called
 def trainable(
     row: str,
     corpus: str | Mapping[str, Any] = "captions",
@@ -57,6 +59,9 @@ def trainable(
     Raises:
         UserError: A name is unknown, or a field is invalid.
     """
+    name = zoo.row(row).name
+    spec = corpus_spec(corpus)
+    epochs = whole("epochs", epochs, 1)
     by_point = {
         point: zoo.overlay(
             fields, nest_settings({f"model.{k}": v for k, v in own.items()}, "model")
@@ -72,7 +77,7 @@ def trainable(
         shared = by_point[config[POINT]] if points else fields
         own = zoo.overlay(shared, nest_settings(settings, "model"))
         seed = config.get(SEED, 0)
-        model = build(row, corpus, recipe=recipe, seed=seed, data_dir=data_dir, **own)
+        model = build(row, spec, recipe=recipe, seed=seed, data_dir=data_dir, **own)
         training = model._training
         assert training is not None
         if checkpoint := tune.get_checkpoint():
@@ -89,10 +94,11 @@ def trainable(
                 numbers = {k: math.nan if x is None else x for k, x in losses.items()}
                 tune.report({"epoch": training.epoch, **numbers}, checkpoint=saved)
 
-    train.__name__ = zoo.row(row).name
+    train.__name__ = name
     return train
 
 
+@called
 def param_space(row: str, *names: str, **fields: Any) -> dict[str, Any]:
     """Return Ray Tune's search space of a row: the ranges that its fields declare.
 

@@ -16,6 +16,7 @@ from torch.utils._device import _device_constructors
 
 import lmzoo.decode
 import lmzoo.models  # noqa: F401  both imports register rows
+from lmzoo.base.arguments import text
 from lmzoo.base.config import from_dict, to_dict
 from lmzoo.base.errors import UserError, near
 from lmzoo.base.memory import allocating, machine_bytes, require_memory
@@ -33,6 +34,7 @@ def names() -> list[str]:
 
 def row(name: str) -> Row:
     """Return the row with this name or alias; a `UserError` suggests similar names."""
+    name = text("row", name)
     aliases = {alias: known for known in ROWS.values() for alias in known.aliases}
     found = aliases.get(name.upper()) or ROWS.get(name)
     if found is None:

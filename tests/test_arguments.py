@@ -1,5 +1,6 @@
 """Public functions x wrong values: one line; scalars of numpy and torch are read."""
 
+import operator
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,39 @@ CALLS = {
     "run_study": (None, "gru_ablation"),
     "Choice": ("abc", 3),
     "cuts": (None, "gru"),
+    "rank": (None, 3, ["a"]),
+    "runs": (None, 3),
+    "curves": (None, 3),
+    "apply_cut": (None, 3, "gru"),
+    "main": (None, "gru_ablation"),
+    "Command": (None, 3, ["python"], Path("a.py")),
+}
+NAMED = {
+    "rank": {"refrence": "a"},
+    "runs": {"studi": "a"},
+    "curves": {"studi": "a"},
+    "Recipe": {"leer": 3},
+    "Study": {"sedes": 3},
+    "Command": {"text": "python a.py", "file": ("a",)},
+    "IntRange": {"low": 1, "hihg": 3},
+}
+PARTS = {
+    "Recipe": ({"lr": "x"}, {"lr": -1}, {"batch": None}, {"batch": True}, {"optimiser": "adm"}),
+    "Command": ({"text": "a", "files": "b"}, {"text": "a", "every": "b"}, {"text": "a", "csv": 3}),
+    "IntRange": ({"low": "1", "high": "3"}, {"low": 1.5, "high": 3}, {"low": True, "high": 3}),
+    "FloatRange": ({"low": None, "high": 3}, {"low": 1}, {"low": 0.1, "high": 0.01}),
+    "tune.trainable": (
+        {"row": None},
+        {"row": "DLM46", "corpus": 3},
+        {"row": 3},
+        {"row": "gru_lmm"},
+    ),
+    "tune.param_space": ({"row": 3}, {"row": "gru_lmm"}),
+    "apply_cut": ({"module": torch.nn.Linear(2, 2), "name": 3},),
+    "plan": tuple(
+        {"pilot": {"v": [1], "l": [1]}, "by": "v", "metric": "l", "effect": 1.0, **wrong}
+        for wrong in ({"effect": "x"}, {"effect": None}, {"by": 3}, {"metric": 3}, {"power": "x"})
+    ),
 }
 
 
@@ -44,6 +78,19 @@ def test_a_wrong_value_is_a_line(name, value) -> None:
         getattr(lmzoo, name)(value)
 
 
+@pytest.mark.parametrize(("name", "fields"), [(n, f) for n in PARTS for f in PARTS[n]])
+def test_a_wrong_named_value_is_a_line(name, fields) -> None:
+    with pytest.raises(lmzoo.UserError) as error:
+        operator.attrgetter(name)(lmzoo)(**fields)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_wrong_name_suggests_the_near_one(name) -> None:
+    with pytest.raises(lmzoo.UserError, match=r"; near: |; known: "):
+        getattr(lmzoo, name)(**NAMED[name])
+
+
 @pytest.mark.parametrize("value", [None, 3, pl.Series([1.0]), pd.Series([1.0]), np.ones(3)])
 def test_results_that_are_no_table_are_refused(value) -> None:
     with pytest.raises(lmzoo.UserError, match="give a frame, columns, rows or a path"):
@@ -62,6 +109,8 @@ def test_scalars_are_the_numbers_that_they_are(model, seed) -> None:
     first, second = (lmzoo.build("DLM46", model.corpus, seed=s, width=4) for s in (seed, 3))
     for one, other in zip(first.module.parameters(), second.module.parameters(), strict=True):
         assert one.equal(other)
+    assert lmzoo.Recipe(batch=seed) == lmzoo.Recipe(batch=3)
+    assert lmzoo.FloatRange(seed, 4) == lmzoo.FloatRange(3, 4)
 
 
 def test_values_compare_and_hash(model) -> None:

@@ -10,9 +10,10 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from lmzoo.base.errors import UserError
+from lmzoo.base.errors import UserError, near
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Made = TypeVar("Made")
 
 
 def scalar(value: Any) -> Any:
@@ -53,19 +54,32 @@ def path(name: str, value: Any) -> str:
     return os.fsdecode(value)
 
 
-def called(function: Function) -> Function:
+def texts(name: str, value: Any) -> None:
+    """Raise a `UserError` unless the value is a list or tuple of texts."""
+    if not isinstance(value, list | tuple) or not all(isinstance(own, str) for own in value):
+        raise UserError(f"{name} is {value!r:.60}; give a list of texts")
+
+
+def called(function: Function, name: str = "") -> Function:
     """Make a wrong number or name of arguments a `UserError`."""
     signature = inspect.signature(function)
+    known = [own for own in signature.parameters if own != "self"]
+    name = name or function.__name__
 
     @functools.wraps(function)
     def call(*given: Any, **named: Any) -> Any:
         try:
             signature.bind(*given, **named)
         except TypeError as error:
-            words = str(signature).partition(" ->")[0]
-            raise UserError(
-                f"{function.__name__}: {error}; write {function.__name__}{words}"
-            ) from None
+            unknown = [own for own in named if own not in known]
+            hint = near(unknown[0], known) if unknown else ""
+            raise UserError(f"{name}: {error}{hint}; write {name}({', '.join(known)})") from None
         return function(*given, **named)
 
     return cast(Function, call)
+
+
+def constructed(cls: type[Made]) -> type[Made]:
+    """Make a wrong number or name of a dataclass's fields a `UserError`."""
+    cls.__init__ = called(cls.__init__, cls.__name__)
+    return cls

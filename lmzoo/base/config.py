@@ -40,7 +40,18 @@ def config(cls: type[T]) -> type[T]:
     """Make `cls` a frozen, keyword-only dataclass with validated fields."""
     strict = pydantic.ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
     cls._refuse_bools = _refuse_bools  # type: ignore[attr-defined]
-    return dataclass(cls, frozen=True, kw_only=True, config=strict)  # type: ignore[return-value]
+    made: Any = dataclass(cls, frozen=True, kw_only=True, config=strict)
+    validate = made.__init__
+
+    @functools.wraps(validate)
+    def checked(self: T, *given: Any, **fields: Any) -> None:
+        try:
+            validate(self, *given, **fields)
+        except pydantic.ValidationError as error:
+            raise UserError(f"{cls.__name__}: {explain(error, made)}") from None
+
+    made.__init__ = checked
+    return made
 
 
 @pydantic.model_validator(mode="wrap")

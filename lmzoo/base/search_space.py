@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
+from lmzoo.base.arguments import constructed, scalar
 from lmzoo.base.errors import UserError
 
 
+@constructed
 @dataclass(frozen=True)
 class IntRange:
     """Integers from `low` to `high`, both included."""
@@ -23,9 +25,10 @@ class IntRange:
     log: bool = False
 
     def __post_init__(self) -> None:
-        check_range("IntRange", self)
+        _read_bounds(self, int, "a whole number")
 
 
+@constructed
 @dataclass(frozen=True)
 class FloatRange:
     """Real numbers from `low` to `high`."""
@@ -35,9 +38,10 @@ class FloatRange:
     log: bool = False
 
     def __post_init__(self) -> None:
-        check_range("FloatRange", self)
+        _read_bounds(self, int | float, "a number")
 
 
+@constructed
 @dataclass(frozen=True)
 class Choice:
     """One of `values`, without an order."""
@@ -53,6 +57,17 @@ class Choice:
 
 
 Range = IntRange | FloatRange | Choice
+
+
+def _read_bounds(bounds: IntRange | FloatRange, wanted: Any, said: str) -> None:
+    kind = type(bounds).__name__
+    for name in ("low", "high"):
+        given = getattr(bounds, name)
+        value = scalar(given)
+        if not isinstance(value, wanted) or isinstance(value, bool):
+            raise UserError(f"{kind}: {name} is {given!r:.60}; give {said}")
+        object.__setattr__(bounds, name, value)
+    check_range(kind, bounds)
 
 
 def check_range(what: str, bounds: Range | None) -> None:

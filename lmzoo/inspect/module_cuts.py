@@ -30,6 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
+from lmzoo.base.arguments import called, text
 from lmzoo.base.errors import UserError, describe_error, near
 from lmzoo.functional.copied import copied, trained_weights
 
@@ -117,6 +118,7 @@ def _generic(module: nn.Module, inputs: tuple[Any, ...]) -> nn.Module:
     return generic
 
 
+@called
 def apply_cut(module: nn.Module, name: str) -> str:
     """Cut a module in place, before its optimiser is made; a `UserError` without such a cut.
 
@@ -124,7 +126,9 @@ def apply_cut(module: nn.Module, name: str) -> str:
         What was cut, in a line, which is also in the module's `lmzoo_cuts`. A state dict has no
         cuts: a module that loads it has its own ones, and no others.
     """
-    kind, _, path = name.partition(" ")
+    if not isinstance(module, nn.Module):
+        raise UserError(f"{module!r:.60} is no torch module; give the module, then the cut")
+    kind, _, path = text("name", name).partition(" ")
     part = PART.fullmatch(path)
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()  # code that is compiled already has no hook

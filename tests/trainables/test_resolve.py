@@ -69,7 +69,6 @@ def test_the_point_id_depends_on_the_ranges_and_not_on_the_budget(study, corpus,
         ({"fields": {"width": 3}}, "field 'width' does not start with"),
         ({"search": {"recipe.batch": None}}, "no search range is known for 'recipe.batch'"),
         ({"search": {"recipe.speed": FloatRange(0.0, 1.0)}}, "no field 'recipe.speed'"),
-        ({"search": {"recipe.lr": FloatRange(0.1, 0.01)}}, "search recipe.lr: .*the lower one"),
         ({"recipe": "fast"}, "no recipe 'fast'"),
         ({"points": ()}, "has no points"),
         (

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
+from lmzoo.base.arguments import called
 from lmzoo.base.parts import is_complete
 from lmzoo.lab.analysis.load import StudyFolder, against, chosen_runs, load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
@@ -31,6 +32,7 @@ FACTS = (
 """Columns of `load_study`'s runs that are facts of the model or of its data."""
 
 
+@called
 def runs(study: Path | str) -> pl.DataFrame:
     """Return all runs of a study, one row a run; a run that two points share has a row for each.
 
@@ -63,6 +65,7 @@ def runs(study: Path | str) -> pl.DataFrame:
     return frame.with_columns(folder=folder)
 
 
+@called
 def curves(study: Path | str) -> pl.DataFrame:
     """Return the epochs of all runs of a study, one row an epoch of a run.
 
@@ -159,6 +162,7 @@ class Ranking(ReportFrame):
         return images + text
 
 
+@called
 def rank(
     study: Path | str,
     *,

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from lmzoo.base import arguments
 from lmzoo.base.errors import UserError, near
 from lmzoo.lab.judging.directions import OPTIONS, better, direction_of, stated
 from lmzoo.lab.judging.histories import Read, continue_runs, counted_reads, leave_gaps
@@ -74,6 +75,11 @@ class Question:
     parse: str | None = None
     finished: Sequence[str] = ()
     best: str | None = None
+
+    def __post_init__(self) -> None:
+        arguments.text("metric", self.metric)
+        if not isinstance(self.by, str):
+            arguments.texts("by", self.by)
 
     @property
     def columns(self) -> Sequence[str]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from lmzoo.base.arguments import called, number
 from lmzoo.base.errors import UserError
 from lmzoo.base.printed import duration
 from lmzoo.lab.analysis.columns import Column, text_table
@@ -102,6 +103,7 @@ def pilot_of_results(results: Any, question: Question, seconds: float = math.nan
     return Pilot(labels, losses, base, asked, none, paired, none + seconds, said)
 
 
+@called
 def plan(
     pilot: Any,
     effect: float,
@@ -135,6 +137,8 @@ def plan(
     Raises:
         UserError: There is no such pilot, it has no two seeds, or a number is out of range.
     """
+    effect = number("effect", effect)
+    power = number("power", power)
     options = {"price": price, "contrasts": contrasts, "minutes": minutes}
     report = plan_report(pilot, effect, power, by=by, metric=metric, **options, **columns)
     return json.loads(render(report, "json"))

@@ -22,6 +22,7 @@ from typing import Any
 import polars as pl
 from polars import selectors
 
+from lmzoo.base.arguments import called
 from lmzoo.base.errors import UserError
 from lmzoo.base.foreign import below, unpacked
 from lmzoo.lab.analysis.study_parquet import polars_errors
@@ -335,6 +336,7 @@ def _tune_states(root: Path) -> dict[str, str]:
     return states
 
 
+@called
 def crash_test() -> pl.DataFrame:
     """Return the trainings of docs/results/crash_test.md, one row each; it has the columns.
 

@@ -36,6 +36,7 @@ from glob import glob
 from pathlib import Path
 from typing import Any
 
+from lmzoo.base.arguments import constructed, text, texts, whole
 from lmzoo.base.environment import environment
 from lmzoo.base.errors import ProgramError, UserError, described_output, near
 from lmzoo.base.printed import check_whole, json_value, with_digits
@@ -59,6 +60,7 @@ GUARD = "exec 3<&0 </dev/null\n(cat <&3 >/dev/null 2>&1; kill -9 0) &\nexec 3<&-
 """Ends the program's process group when the worker dies, which holds the other end of the pipe."""
 
 
+@constructed
 @dataclass(frozen=True)
 class Command:
     """A shell command that trains, and where it reports its metrics."""
@@ -74,6 +76,13 @@ class Command:
     """Steps that are one epoch, for a program that reports steps; other steps are left out."""
     files: tuple[str, ...] = ()
     """Further files that decide its results, as patterns: `conf/*.yaml`."""
+
+    def __post_init__(self) -> None:
+        for name in ("text", "pattern", "csv", "tensorboard"):
+            text(name, getattr(self, name))
+        texts("files", self.files)
+        for name in ("first_epoch", "every"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
 
     def check(self, settings: Mapping[str, Any]) -> None:
         """Raise a `UserError` unless the command uses the seed, all settings, and no more."""

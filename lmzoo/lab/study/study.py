@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
 from typing import Any, Self
 
+from lmzoo.base.arguments import constructed
 from lmzoo.base.command_line import MOST, MOST_SEED
 from lmzoo.base.errors import UserError, near
 from lmzoo.base.search_space import Range, check_range, range_json, range_text, short_range
@@ -73,6 +74,7 @@ class Declared:
             object.__setattr__(self, "search", ranges)
 
 
+@constructed
 @dataclass(frozen=True)
 class Point(Declared):
     """One alternative in a comparison: what it trains, with some settings changed."""
@@ -132,6 +134,7 @@ def options(study: "Study | type[Study]") -> dict[str, Option]:
     }
 
 
+@constructed
 @dataclass(frozen=True, kw_only=True)
 class Study(Declared):
     """A question, the points it compares, the searched fields and the budget of each point."""

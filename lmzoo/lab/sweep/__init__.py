@@ -4,6 +4,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+from lmzoo.base.errors import UserError
 from lmzoo.base.own_parts import importing
 from lmzoo.lab.study.study import Study
 
@@ -16,6 +17,9 @@ def main(*studies: Study, listeners: tuple[Any, ...] = ()) -> None:
     """
     if importing():
         return
+    for study in studies:
+        if not isinstance(study, Study):
+            raise UserError(f"study is {study!r:.60}; give a lmzoo.Study")
     try:
         from lmzoo.lab.sweep.command import run_studies  # here, because it is slow to import
     except KeyboardInterrupt:

@@ -106,7 +106,7 @@ def test_the_runs_of_a_history_are_found_as_by_judge(lmzoo, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"effect": 0.0}, "effect 0.0 is not"), ({"effect": math.inf}, "effect inf is not"),
+        ({"effect": 0.0}, "effect 0.0 is not"), ({"effect": math.inf}, "effect is inf"),
         ({"power": 1.0}, "power 1.0 is not"), ({"power": 0.0}, "power 0.0 is not"),
         ({"price": math.nan}, "price nan"), ({"contrasts": 0}, "0 contrasts"),
         ({"minutes": -1}, "-1 minutes"), ({"pilot": ROWS[::4]}, "no two seeds"),
