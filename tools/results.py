@@ -226,7 +226,8 @@ def _parsed(text: str) -> tuple[str, list[str], dict[str, Any]]:
 
 def _folded(report: Report) -> str:
     """Return the report as Markdown; tables of details are folded."""
-    report = replace(report, next_command="")
+    # A page would differ at each commit if it named the version.
+    report = replace(report, next_command="", says_version=False)
     parts = [render(replace(report, **PARTS["tables"], **PARTS["legend"]), "md")]
     for table in report.tables:
         text = _table(report, table)
