@@ -34,6 +34,7 @@
     const spec = JSON.parse(text.replace(/var\((--[\w-]+)\)/g, (_, name) => value(name)));
     const config = style();
     config.axisY = { labelLimit: Math.min(340, 0.55 * width) };
+    if (width < PHONE) config.axisX = { titleAnchor: "end" };  // a long title has room on the left only
     config.axisQuantitative = { labelOverlap: "greedy", labelSeparation: 8, labelFlush: false };
     config.axisXQuantitative = { tickCount: Math.max(3, Math.round(width / 110)) };
     const wide = spec.params?.find((param) => param.name === "wide");
