@@ -31,6 +31,7 @@ Training is checked by the law of packing in `test_contract.py`.
 
 
 EXPECTED_SKIPS = (
+    "slow",
     "needs a chromium on the PATH",
     "no real data in",
     "no ptb.train.txt",

@@ -142,8 +142,12 @@ class Runner:
         self.model, self.transformer, self.logits = model, transformer, logits
         call = model.forward if isinstance(model, nn.Module) else model
         known = [p for p in parameters_of(call).values() if p.kind <= p.POSITIONAL_OR_KEYWORD]
-        is_second = known[1:2] and (known[1].default is known[1].empty or "len" in known[1].name)
-        self.takes_lengths = not transformer and bool(is_second)
+        second = known[1] if len(known) > 1 else None
+        is_second = False
+        if second is not None:  # `cu_seqlens` are starts of sequences in one row, no lengths
+            is_named = "len" in second.name and not second.name.startswith("cu")
+            is_second = second.default is second.empty or is_named
+        self.takes_lengths = not transformer and is_second
         given = 1 + self.takes_lengths
         self.left_out = [] if transformer else [p.name for p in known[given:]]
 

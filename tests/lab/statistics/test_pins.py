@@ -120,7 +120,7 @@ FITS = {
     "ranks": lambda: rank_intervals(study(), SD),
     "plan": lambda: planned_seeds(study(), 0, 0.02, tuning_sd=SD / 4),
     "plan of few": lambda: planned_seeds(study()[:2], 0, 0.02, paired=False, count=3),
-    "verdicts": lambda: compared(study(), 0, looks=SIX, tuning_sd=SD / 4)[1:],
+    "verdicts": lambda: compared(study(), 0, looks=SIX, tuning_sd=SD / 4)[1:16],
     "two ways": lambda: two_way(0),
     "ranks of two ways": lambda: two_way(1),
 } | {
