@@ -2,7 +2,7 @@
 
     python benchmarks/smoke.py
 
-It measures nothing. `make test` runs it, so that a script does not rot beside the package.
+It measures nothing. `make test` runs it, so that no script breaks unnoticed.
 """
 
 import contextlib

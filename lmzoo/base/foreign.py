@@ -47,9 +47,7 @@ def is_plain(part: str) -> bool:
 
 
 def _refusal(name: object, why: str) -> UserError:
-    return UserError(
-        f"the name {ascii(name)[:200]} is refused, as {why}; whoever wrote it may mean harm"
-    )
+    return UserError(f"the name {ascii(name)[:200]} is refused, as {why}; its author may mean harm")
 
 
 def below(root: Path, name: str) -> Path:
@@ -133,7 +131,7 @@ def check_archive(archive: zipfile.ZipFile, path: str | Path, packed: int) -> No
     if len(members) > MEMBERS or size > most_bytes(packed):
         raise UserError(
             f"{path} has {len(members):,} members of {size:,} bytes in {packed:,}, more than any "
-            "archive of lmzoo; whoever wrote it may mean harm"
+            "archive of lmzoo; its author may mean harm"
         )
     for member in members:
         kind = stat.S_IFMT(member.external_attr >> 16)

@@ -1,4 +1,4 @@
-"""Scripts beside the package still run: benchmarks at tiny sizes, drills as far as they import."""
+"""Other scripts still run: benchmarks at tiny sizes, drills as far as they import."""
 
 import subprocess
 import sys

@@ -178,7 +178,7 @@ def _best(
 def _beside_best(
     known: Sequence[Sequence[Read]], last: Sequence[Read], q: "Question"
 ) -> Iterator[str]:
-    """Say the means of the last values beside those of the best ones, and where a sign turns."""
+    """Say the means of the last and of the best values, and where a sign turns."""
     if q.higher_is_better is None:
         return
     pick = max if q.higher_is_better else min

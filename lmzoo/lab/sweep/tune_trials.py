@@ -5,10 +5,10 @@ next pending run; `RunScheduler` pauses one that waits for others at a rung, and
 pruned. So Tune's checkpoints, `ResultGrid`, callbacks, console, TensorBoard and `Tuner.restore`
 work as in any Tuner. `RunTrial` trains one run, without packs.
 
-The study store has all state. Tune's own files are in STUDY/tune/N. Whoever can write there could
-plant a pickle, so an interrupted sweep is restored from the last N only if `trust.py` has the
-digest of its files; else, and after a kill, another N begins. A restored trial that is behind its
-run reports what is missing; a run that Tune's snapshot lacks gets a new trial.
+The study store has all state. Tune's own files are in STUDY/tune/N. Another account that can write
+there could plant a pickle, so an interrupted sweep is restored from the last N only if `trust.py`
+has the digest of its files; else, and after a kill, another N begins. A restored trial that is
+behind its run reports what is missing; a run that Tune's snapshot lacks gets a new trial.
 """
 
 import contextlib
