@@ -53,10 +53,18 @@ STATES: dict[str, Any] = {
 """Name -> a function that makes the context of the state."""
 
 
+def value_of(setting: Setting) -> Any:
+    """Return a setting; torch's error if the new name of a flag is set, and this is the old one."""
+    try:
+        return setting[0]()
+    except RuntimeError as error:
+        return str(error)
+
+
 def observed() -> list[Any]:
     """Return the state of the process, which a call must leave as it is."""
     return [
-        *(read() for read, _, _ in SET.values()),
+        *(value_of(setting) for setting in SET.values()),
         *(torch.is_autocast_enabled(device) for device in ("cpu", "cuda")),
         torch.is_inference_mode_enabled(), BACKENDS.cuda.flash_sdp_enabled(),
         [*warnings.filters], dict(os.environ), random.getstate(), str(np.random.get_state()),
