@@ -93,7 +93,8 @@ def begin_study() -> None:
 
 def differences(old: Environment, new: Environment, *, program: bool) -> dict[str, tuple[str, str]]:
     """Return what can have changed a number: name -> its value in both environments."""
-    known, now = counted(old, program=program), counted(new, program=program)
+    known = counted(old, program=program)
+    now = counted(new, program=program)
     both = known.keys() & now.keys()
     return {name: (known[name], now[name]) for name in sorted(both) if known[name] != now[name]}
 

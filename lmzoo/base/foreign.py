@@ -24,9 +24,12 @@ FORBIDDEN = re.compile(
 """Control and invisible characters, backslashes, and bytes that are no UTF-8."""
 RESERVED = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9¹²³])(\..*)?|[a-z]:.*|.*[. ]", re.I | re.S)
 """Devices and drives of Windows, and ends that it drops."""
-PART, WHOLE = 255, 1024
+PART = 255
+WHOLE = 1024
 """Most bytes of a part of a name, and of a name."""
-MEMBERS, LEAST, RATIO = 1_000_000, 2**28, 200
+MEMBERS = 1_000_000
+LEAST = 2**28
+RATIO = 200
 """Most members of an archive. Its content may have the larger of LEAST bytes and RATIO times its
 own size."""
 

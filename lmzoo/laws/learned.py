@@ -40,7 +40,8 @@ def _learned(config: str, task: Task) -> Learned:
     with without_kernels(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         training_loss(model, *batch(task, count=16)).backward()
-    digest, dead = hashlib.sha256(), set[str]()
+    digest = hashlib.sha256()
+    dead = set[str]()
     for name, parameter in model.named_parameters():
         gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         digest.update(gradient.detach().numpy().tobytes())

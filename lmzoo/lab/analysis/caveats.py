@@ -144,7 +144,8 @@ def _losing(frame: pl.DataFrame) -> str:
     losing = compared.filter(kn5=LOSES)
     if losing.is_empty():
         return ""
-    labels, row = losing["label"].to_list(), losing.row(0, named=True)
+    labels = losing["label"].to_list()
+    row = losing.row(0, named=True)
     if len(labels) == 1:
         who = f"{join_labels(labels)} loses"
     elif len(labels) == compared.height:
@@ -160,7 +161,8 @@ def _losing(frame: pl.DataFrame) -> str:
 def _hardly_trained(frame: pl.DataFrame) -> str:
     """Return the worst model of counts and its loss if no model is better; else ""."""
     losses = frame.sort("loss").drop_nulls("loss")
-    worst, best = losses.filter(COUNTS).tail(1), losses.filter(~COUNTS).head(1)
+    worst = losses.filter(COUNTS).tail(1)
+    best = losses.filter(~COUNTS).head(1)
     if worst.is_empty() or best.is_empty() or best["loss"].item() < worst["loss"].item():
         return ""
     return "{} ({:.3f})".format(*worst.select("label", "loss").row(0))
@@ -233,7 +235,8 @@ def _edge(study: Mapping[str, Any], marked: pl.DataFrame, named: str) -> Caveat:
 
 def _widened(ends: Mapping[str, Any], value: float) -> dict[str, Any]:
     """Return a range that goes on beyond the bound at which a value is."""
-    low, high = ends["low"], ends["high"]
+    low = ends["low"]
+    high = ends["high"]
     span = high - low
     is_log = ends.get("log", False)
     at_low = value / low < high / value if is_log else value - low < high - value

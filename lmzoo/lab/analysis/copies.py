@@ -38,7 +38,8 @@ def copy_warnings(
         if (run, copy[1]) in replaced or not (losses := _differing(run, records, copy[1])):
             continue
         here, there = ("none" if x is None else f"{sign * x:.6g}" for x in losses)
-        label, environments = config["point"]["label"], _environments(config, parse_json(copy[0]))
+        label = config["point"]["label"]
+        environments = _environments(config, parse_json(copy[0]))
         found[run] = f"{label}, seed {config['seed']}: {here} and {there} ({environments})"
     if found:
         more = f"; and {len(found) - NAMED} more" * (len(found) > NAMED)
@@ -50,7 +51,8 @@ def copy_warnings(
 
 def _differing(run: str, counted: bytes, other: bytes) -> tuple[float | None, float | None] | None:
     """Return the last losses in which the records of two copies differ; None if they agree."""
-    ours, theirs = _losses(run, counted), _losses(run, other)
+    ours = _losses(run, counted)
+    theirs = _losses(run, other)
     both = [(ours[key], theirs[key]) for key in ours if key in theirs]
     return next((pair for pair in reversed(both) if not _agree(*pair)), None)
 
@@ -70,7 +72,8 @@ def _agree(one: float | None, other: float | None) -> bool:
 
 def _environments(config: Mapping[str, Any], other: Any) -> str:
     """Return what differs between the environments of two configs."""
-    here, there = _flat(config), _flat(other or {})
+    here = _flat(config)
+    there = _flat(other or {})
     names = [name for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
     texts = [f"{name} {here.get(name)} and {there.get(name)}" for name in names]
     return ", ".join(texts) or "equal environments"

@@ -112,7 +112,8 @@ def jump(means: Array) -> tuple[int, float, float]:
     """Return after how many seeds the means (S,) jump, p, and by how much."""
     best = 0, 1.0, 0.0
     for border in range(2, len(means) - 1):
-        before, after = means[:border], means[border:]
+        before = means[:border]
+        after = means[border:]
         if np.ptp(before) and np.ptp(after):
             free = len(means) - 2
             variance = (before.var() * len(before) + after.var() * len(after)) / free

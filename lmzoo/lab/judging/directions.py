@@ -21,7 +21,8 @@ UNSURE = (
     "drop|gain|reduction|improvement|delta|diff|ratio|gap|std|var|variance|scale|weight|count|time|"
     "step|bonus|policy|coef|code"
 )
-TURNS, OF_CLASSES = "neg|negative|minus", "acc|accuracy|precision|recall|f1|auc"
+TURNS = "neg|negative|minus"
+OF_CLASSES = "acc|accuracy|precision|recall|f1|auc"
 """`neg_log_loss` is turned; `negative_recall` is the recall of a class."""
 OPTIONS = {True: "--higher-is-better", False: "--lower-is-better"}
 GOALS = r"(.*\.)?(goal|mode|direction|greater_is_better)"

@@ -76,7 +76,8 @@ def continue_runs(runs: Runs, *, with_seeds: bool) -> Iterator[str]:
     for own in sorted(spans.values(), key=lambda own: min(r.at for r in own)):
         first = min(r.at for r in own)
         for other in whole:
-            start, end = min(r.at for r in other), max(r.at for r in other)
+            start = min(r.at for r in other)
+            end = max(r.at for r in other)
             stride = (end - start) / max(1, len({r.at for r in other}) - 1) or 1
             is_one = own[0].run[: 3 if with_seeds else 2] == other[0].run[: 3 if with_seeds else 2]
             if is_one and end < first <= end + 1.5 * stride:
@@ -84,7 +85,8 @@ def continue_runs(runs: Runs, *, with_seeds: bool) -> Iterator[str]:
                 yield f"{part} continues {name} ({start:g} to {end:g}, {first:g} on): one run"
                 runs[other[0].run] += runs.pop(own[0].run) if own[0].run != other[0].run else []
                 for read in own:
-                    read.key, read.name = other[0].key, other[0].name
+                    read.key = other[0].key
+                    read.name = other[0].name
                 other += own
                 break
         else:
@@ -134,7 +136,8 @@ def counted_reads(
 def _said_of_ends(
     known: Sequence[Sequence[Read]], last: Sequence[Read], step: str | None, at: str, shown: Any
 ) -> Iterator[str]:
-    several, again = [], []
+    several = []
+    again = []
     for own, end in zip(filter(None, known), last, strict=True):
         if len({str(r.value) for r in own if r.at == end.at}) > 1:
             several.append(shown(end))
@@ -158,7 +161,8 @@ def _best(
     """Return the row of each run at the step at which a column is best."""
     is_higher = better(str(q.best)) if q.best != q.metric else None
     sign = -1 if (q.higher_is_better if is_higher is None else is_higher) else 1
-    picked, counts = [], []
+    picked = []
+    counts = []
     for own in filter(None, known):
         rows = [r for r in runs[own[0].run] if not r.why and math.isfinite(r.best or math.nan)]
         best = min(rows, key=lambda r: sign * (r.best or 0.0), default=own[0])
@@ -170,7 +174,8 @@ def _best(
             )
         picked.append(found[-1])
         counts.append(len(rows))
-    least, most = min(counts, default=0), max(counts, default=0)
+    least = min(counts, default=0)
+    most = max(counts, default=0)
     notes.append(f"the best row of each run by {q.best} counts, of {least} to {most} rows")
     return picked
 
@@ -192,7 +197,8 @@ def _beside_best(
     }
     if all(a == b for a, b in means.values()):
         return
-    texts, turned = [], []
+    texts = []
+    turned = []
     for (table, variant), (value, best) in means.items():
         bases = [v for t, v in means if t == table]
         base = means[table, q.reference if q.reference in bases else bases[0]]

@@ -22,7 +22,9 @@ ENDED_WELL = {
 """States of runs whose results count: what a tracker documents as ended well. A run that a pruner
 or a person stopped is not one of them."""
 FINISHED = {state for states in ENDED_WELL.values() for state in states.split()}
-DIVERGED, DELETED, MEANS = "diverged", "deleted", "means and other summaries"
+DIVERGED = "diverged"
+DELETED = "deleted"
+MEANS = "means and other summaries"
 UNFINISHED = "not finished"
 PARENTS = "parents of runs that have the metric"
 YES = {*["true", "t", "yes", "y", "1", "1.0"]}
@@ -34,7 +36,10 @@ ENDED_BADLY = (
     r"preempted|running|pending|queued|scheduled|timed?[ _]?out|oom|out[ _]of[ _]memory|"
     r"unfinished|diverged"
 )
-ANY, TEXTS, NONE, WORD = ".*", r"[01](\.0)?|[^\d.+-].*", "(?!)", r"(?![\d.+-]+$).*"
+ANY = ".*"
+TEXTS = r"[01](\.0)?|[^\d.+-].*"
+NONE = "(?!)"
+WORD = r"(?![\d.+-]+$).*"
 VERB = "((is|was|has|did)_)?"
 FLAGS = (
     (r"((run|trial|job)_?)?(state|status)", FINISHED, UNFINISHED, WORD),

@@ -110,7 +110,8 @@ def check_files(planned: Files, read: Files, folder: Path) -> None:
     be, does not count; a file that was read has to stay as it was.
     """
     for name, mark in {**planned, **read}.items():
-        path, own = folder / name, mark.removeprefix("+")
+        path = folder / name
+        own = mark.removeprefix("+")
         first = SEEN.setdefault(str(path), own)
         if own == WRITTEN:
             SEEN[str(path)] = own

@@ -53,7 +53,8 @@ def is_own(path):
 def recorder(begun, log):
     """Return an audit hook that notes in a file what is read; below its folder's folder nothing."""
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    store, known = os.path.dirname(os.path.dirname(log)) + "/", {}
+    store = os.path.dirname(os.path.dirname(log)) + "/"
+    known = {}
 
     def note(mark, path):
         os.write(file, os.fsencode(mark + " " + path + "\n"))
