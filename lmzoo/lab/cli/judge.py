@@ -1,8 +1,10 @@
 """`lmzoo judge`: verdicts on results of other programs, or on two commands."""
 
+import contextlib
 import functools
 import json
 import math
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -85,7 +87,21 @@ def judge(
         step=step, parse=parse, finished=finished or (),
         best=best if best != "" else metric,
     )  # fmt: skip
-    print_report(judgement(results, question), format)
+    with said_after_two_seconds(f"reading {results}"):
+        report = judgement(results, question)
+    print_report(report, format)
+
+
+@contextlib.contextmanager
+def said_after_two_seconds(text: str) -> Iterator[None]:
+    """Say on stderr what is done, unless it is done within two seconds."""
+    timer = threading.Timer(2.0, echo, [text], {"err": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _judge_commands(

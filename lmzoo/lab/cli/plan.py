@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lmzoo.base.streams import echo
-from lmzoo.lab.cli.judge import Best, Finished, Higher, Parse, Step
+from lmzoo.lab.cli.judge import Best, Finished, Higher, Parse, Step, said_after_two_seconds
 from lmzoo.lab.cli.tables import AsJson
 
 
@@ -37,11 +37,12 @@ def plan(
     from lmzoo.lab.analysis.render import render
     from lmzoo.lab.judging.plan import plan_report
 
-    report = plan_report(
-        pilot, effect, power, price=price, contrasts=contrasts, minutes=minutes, by=by,
-        metric=metric, seed=seed, reference=reference, paired=paired, step=step, parse=parse,
-        finished=finished or (), best=best if best != "" else metric,
-        higher_is_better=higher_is_better,
-    )  # fmt: skip
+    with said_after_two_seconds(f"reading {pilot}"):
+        report = plan_report(
+            pilot, effect, power, price=price, contrasts=contrasts, minutes=minutes, by=by,
+            metric=metric, seed=seed, reference=reference, paired=paired, step=step, parse=parse,
+            finished=finished or (), best=best if best != "" else metric,
+            higher_is_better=higher_is_better,
+        )  # fmt: skip
     width = shutil.get_terminal_size((100, 40)).columns
     echo(render(report, "json" if as_json else "table", width=width))

@@ -9,8 +9,7 @@ import contextlib
 import itertools
 import math
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -18,18 +17,25 @@ import polars as pl
 
 from lmzoo.base import arguments
 from lmzoo.base.errors import UserError, near
-from lmzoo.lab.judging.directions import OPTIONS, better, direction_of, stated
-from lmzoo.lab.judging.histories import Read, continue_runs, counted_reads, leave_gaps
+from lmzoo.lab.judging.directions import GOALS, OPTIONS, better, direction_of, stated
+from lmzoo.lab.judging.histories import (
+    IDENTITY,
+    KNOWN,
+    ROWS,
+    VALUE,
+    continue_runs,
+    leave_gaps,
+    picked_rows,
+)  # fmt: skip
 from lmzoo.lab.judging.sources import as_source
 from lmzoo.lab.judging.states import (
-    ANY,
     DELETED,
     DIVERGED,
-    FLAGS,
     MEANS,
     NOTHING,
     PARENTS,
-    is_named,
+    is_state,
+    may_be_state,
     states,
 )  # fmt: skip
 from lmzoo.lab.judging.texts import (
@@ -41,6 +47,7 @@ from lmzoo.lab.judging.texts import (
     STEPS,
     W_AND_B,
     Source,
+    mapped,
     number,
     plain,
     some,
@@ -49,7 +56,8 @@ from lmzoo.lab.judging.trackers import LAST_STEP, PARENT, RUN_ID
 from lmzoo.lab.store.records import LARGEST
 
 COUNTED, OTHER, NO_PAIR = "counted", "other rows of runs", "without a pair"
-SEEDS = r"(.*[./ _-])?(seeds?|random_state)"
+SEEDS = r"(?!(n|num|number)[ _])(.*[./ _-])?(seeds?|random_state)"
+SEED_NAME = re.compile(SEEDS, re.IGNORECASE)
 END = r"((summary(Metrics)?|global|train(er|ing)|last|final|current)[./_])*_?(step|epoch|iteration)"
 """A column that says where a run ended."""
 RUNS = (RUN_ID, RUN, "trial_id", "run_name", "Run")
@@ -86,6 +94,25 @@ class Question:
         """The columns of `by`."""
         return [self.by] if isinstance(self.by, str) else self.by
 
+    @property
+    def labels(self) -> Sequence[str]:
+        """The columns of variants and tables."""
+        return [*self.columns, *filter(None, [self.within])]
+
+    def needed(self, head: pl.DataFrame) -> list[str]:
+        """Return the columns that an account of a history needs, by its first rows."""
+        named = {*_named(self), *filter(None, [self.best])}
+        has_seed = self.seed or any(map(SEED_NAME.fullmatch, head.columns))
+        is_stated = any(re.fullmatch(GOALS, name) for name in head.columns)
+        if self.step is None or not has_seed or is_stated or not named <= {*head.columns}:
+            return head.columns
+        known = re.compile(f"{SEEDS}|{'|'.join(NAMES)}|{PARENT}", re.IGNORECASE)
+        return [
+            name
+            for name in head.columns
+            if name in named or known.fullmatch(name) or may_be_state(head[name])
+        ]
+
 
 class Account(NamedTuple):
     """All rows of a source, and its runs."""
@@ -97,31 +124,95 @@ class Account(NamedTuple):
     question: Question
     """With the seed and the direction that were found."""
     notes: list[str]
+    unread: int = 0
+    """Other rows of runs that are left out of `rows`, because the table is large."""
 
     def line(self) -> str:
         """Return the rows read and the number of each reason."""
-        counts = Counter(self.rows["why"])
+        counts = dict(self.rows["why"].value_counts().rows())
+        if self.unread:
+            counts[OTHER] = counts.get(OTHER, 0) + self.unread
         reasons = sorted(counts, key=lambda why: (why != COUNTED, why != DIVERGED, why))
         said = ", ".join(f"{counts[why]:,} {why}" for why in reasons)
-        n = len(self.rows)
+        n = len(self.rows) + self.unread
         return f"{n:,} row{'s' * (n != 1)} read: {said}"
 
 
-def account(results: Any, question: Question, *, needs_direction: bool = True) -> Account:
+def account(results: Any, question: Question) -> Account:
     """Return the account of results for a question.
 
     A `UserError` says that a column is missing, or what can be read in two ways.
     """
-    q, source = question, as_source(results)
-    frame, notes = source.frame, list(source.notes)
-    frame = parse_column(frame, q.parse) if q.parse else frame
+    source = as_source(results, question)
+    notes = list(source.notes)
+    if question.parse:
+        source.frame = parse_column(source.frame, question.parse)
+    q, key, facts = _completed(question, source)
+    frame = source.frame
+    rows = _rows(frame, q, key, [c for c in facts if c not in source.metrics], notes)
+    q = replace(q, higher_is_better=_direction(source, frame, q, notes))
+    free = [c for c in frame.columns if c not in {*_named(q), q.best, *source.twice}]
+    if q.step is None and key is None:
+        _check_history(frame, free, rows)
+        if repeated := len(frame) - frame.n_unique():
+            notes.append(f"{repeated} rows repeat another one in each cell; each counts as a run")
+    at = q.step or _last_steps(frame, q, facts)
+    steps = pl.lit(0.0)
+    if at is not None:
+        usable = rows.select(own=(pl.col("why") == "") & VALUE.is_not_null())["own"]
+        steps = numbers(frame[at], usable, notes).alias("step")
+        steps = steps if q.step else steps.fill_null(0.0)
+    rows = rows.with_columns(step=steps)
+    if q.step is not None:
+        rows = leave_gaps(rows, notes)
+        rows = continue_runs(rows, notes, with_seeds=q.seed is not None)
+    hint = _step_hint(frame, free, rows)
+    ends = str(at).replace(q.metric + LAST_STEP, "step")
+    picked = picked_rows(rows, q, (key or "row", ends, hint), notes)
+    runs = rows.filter(pl.col("run").is_not_null()).group_by("run").last().sort("run")
+    runs = pl.concat([picked.select(*ROWS), runs.select(*ROWS)]).unique("run", maintain_order=True)
+    runs = runs.sort("run")
+    if q.seed is None:
+        each = f"{key} counts by itself" if key else "row counts as a run"
+        notes += _unnamed(frame, free, runs, each)
+    notes += _said_of_runs(rows, picked, q, source)
+    return _counted(rows, runs, q, notes)._replace(unread=source.unread)
+
+
+def _counted(rows: pl.DataFrame, runs: pl.DataFrame, q: Question, notes: list[str]) -> Account:
+    """Return the account of rows, of which those in `runs` count if they have a value."""
+    no_value = pl.lit(f"without a value of {q.metric}")
+    is_other = pl.lit(value=False)
+    if q.step is not None:
+        is_other = ~pl.col("row").is_in(runs["row"].implode())
+    why = (
+        pl.when(pl.col("why") != "").then("why")
+        .when(is_other).then(pl.lit(OTHER))
+        .when(VALUE.is_null()).then(no_value)
+        .when(VALUE.is_finite()).then(pl.lit(COUNTED))
+        .otherwise(pl.lit(DIVERGED))
+    )  # fmt: skip
+    counts = pl.col("why").is_in([COUNTED, DIVERGED])
+    runs = runs.with_columns(why=why).with_columns(value=pl.when(counts).then(VALUE))
+    columns = ("row", "table", "variant", "key", "value")
+    return Account(rows.select("row", why=why), runs.select(columns), q, notes)
+
+
+def _named(q: Question) -> list[str]:
+    """Return the columns that a question names."""
+    asked = (*q.columns, q.metric, q.seed, q.within, q.step)
+    return [name for name in asked if name is not None]
+
+
+def _completed(q: Question, source: Source) -> tuple[Question, str | None, list[str]]:
+    """Return a question with its seed and steps, what tells runs apart, and columns of facts."""
+    frame = source.frame
     named = _named_columns(frame, q, source)
     step = q.step or (source.step if source.step not in named else None)
     free = [c for c in frame.columns if c not in {*named, step, *source.twice}]
     seed = q.seed or _seed_column(frame, free, source, paired=q.paired)
     free = [c for c in free if c != seed]
-    key = seed or next((c for c in RUNS if c in free), None)
-    q = replace(q, seed=seed, step=step)
+    key = seed or next((c for c in RUNS if c in free or c in q.columns), None)
     if q.best is not None and step is None:
         raise UserError("--best needs the steps of runs; give --step COLUMN")
     if step is not None and key is None:
@@ -130,59 +221,17 @@ def account(results: Any, question: Question, *, needs_direction: bool = True) -
             f"or --parse of their names; --by {RUN} makes each run a variant"
         )
     facts = [c for c in free if c not in source.settings]
-    reads = _read_rows(frame, q, key, [c for c in facts if c not in source.metrics], notes)
-    higher = _direction(source, frame, q, notes, is_needed=needs_direction or q.best is not None)
-    q = replace(q, higher_is_better=higher)
-    if step is None and key is None:
-        _check_history(frame, free, reads)
-        if repeated := len(frame) - frame.n_unique():
-            notes.append(f"{repeated} rows repeat another one in each cell; each counts as a run")
-    at = step or _last_steps(frame, q, facts)
-    if at is not None:
-        usable = [read.is_known for read in reads]
-        for read, own in zip(reads, numbers(frame[at], usable, notes), strict=True):
-            read.step = own
-    runs: dict[tuple[Any, ...], list[Read]] = defaultdict(list)
-    for read in reads:
-        if None not in read.run and read.why not in (DELETED, MEANS, PARENTS):
-            runs[read.run].append(read)
-    if step is not None:
-        notes += leave_gaps(runs)
-        notes += continue_runs(runs, with_seeds=seed is not None)
-    hint = _step_hint(frame, free, runs)
-    ends = str(at).replace(q.metric + LAST_STEP, "step")
-    picked = counted_reads(runs, q, (key or "row", ends, hint), notes)
-    if seed is None:
-        each = f"{key} counts by itself" if key else "row counts as a run"
-        notes += _unnamed(frame, free, picked, each)
-    notes += _said_of_runs(reads, picked, q, source)
-    kept = {id(read) for read in picked}
-    for read in reads:
-        if step is not None and not read.why and id(read) not in kept:
-            read.why = OTHER
-        elif not read.why and read.value is None:
-            read.why = f"without a value of {q.metric}"
-        elif not read.why:
-            read.why = COUNTED if math.isfinite(read.value) else DIVERGED  # type: ignore[arg-type]
-        if read.why not in (COUNTED, DIVERGED):
-            read.value = None
-    rows = pl.DataFrame({"row": range(len(reads)), "why": [read.why for read in reads]})
-    columns = ("row", "table", "variant", "key", "value")
-    found = [[getattr(read, name) for name in columns] for read in picked]
-    kinds = (pl.Int64, pl.String, pl.String, pl.String, pl.Float64)
-    schema: Any = dict(zip(columns, kinds, strict=True))
-    return Account(rows, pl.DataFrame(found, schema, orient="row"), q, notes)
+    return replace(q, seed=seed, step=step), key, facts
 
 
 def _named_columns(frame: pl.DataFrame, q: Question, source: Source) -> list[str]:
     """Return the columns that a question names; each is there, once, and named once."""
     if not q.columns:
         raise UserError("by names no column; give the ones that say which variant was trained")
-    named = [*q.columns, q.metric, *(c for c in (q.seed, q.within, q.step) if c is not None)]
-    known = [*(flag[0] for flag in FLAGS if flag[0] != ANY), *([] if q.seed else [SEEDS])]
-    read = [name for name in source.twice if any(is_named(name, own) for own in known)]
+    named = _named(q)
+    read = [c for c in source.twice if is_state(c) or (not q.seed and SEED_NAME.fullmatch(c))]
     best = [q.best] if q.best is not None and q.best not in named else []
-    for name in (*named, *best, *(name for name in read if name not in named)):
+    for name in dict.fromkeys((*named, *best, *read)):
         if name not in frame.columns:
             texts = (f"{c} is {v!r:.60}" for c in frame.columns if c in W_AND_B for v in frame[c])
             unread = next((f"; {own}, which is not read" for own in texts if "{" in own), "")
@@ -200,74 +249,85 @@ def _named_columns(frame: pl.DataFrame, q: Question, source: Source) -> list[str
     return [*named, *best]
 
 
-def _read_rows(
+def _rows(
     frame: pl.DataFrame, q: Question, key: str | None, facts: Sequence[str], notes: list[str]
-) -> list[Read]:
+) -> pl.DataFrame:
     """Return the rows with the run, the value and the reason of each, "" if it may count."""
-    labels = {name: _labels(frame[name], notes) for name in (*q.columns, *filter(None, [q.within]))}
-    keys = _seeds(frame[key], notes) if key else [str(i) for i in range(len(frame))]
-    why = states(frame, q.seed, facts, q.finished, notes)
-    tables = labels[q.within] if q.within else [""] * len(frame)
-    of_parents = _parents(frame, q.metric)
+    row = pl.Series("row", range(len(frame)), pl.Int64)
+    cells = {name: _labels(frame[name], notes) for name in q.columns}
+    variant = pl.DataFrame([*cells.values()]).select(pl.concat_str(pl.all(), separator=", "))
+    table = pl.lit("")
+    if q.within:
+        table = cells[q.within] = _labels(frame[q.within], notes)
+    keys = row.cast(pl.String)
+    if key is not None:
+        keys = cells[key] = _seeds(frame[key], notes)
     named = next((c for c in (RUN, RUN_ID) if c in frame.columns and c != key), None)
-    names = frame[named] if named else [None] * len(frame)
-    cells = [*labels.items(), *([(key, keys)] if key else [])]
-    reads = []
-    for i in range(len(frame)):
-        parts = [labels[c][i] for c in q.columns]
-        variant = ", ".join(filter(None, parts)) if None not in parts else None
-        lacking = next((f"without a value of {c}" for c, own in cells if own[i] is None), "")
-        reason = "" if why[i] == DIVERGED else why[i]
-        reason = PARENTS if i in of_parents else reason or lacking
-        name = None if names[i] is None else str(names[i])
-        reads.append(Read(i, tables[i], variant, keys[i], name, reason))
-    if all(None in read.run for read in reads):
+    names = frame[named].cast(pl.String) if named else pl.lit(None, pl.String)
+    lacking = [
+        pl.when(own.is_null()).then(pl.lit(f"without a value of {name}"))
+        for name, own in cells.items()
+    ]
+    rows = pl.DataFrame({"row": row, "variant": variant.to_series()}).with_columns(
+        table=table, key=keys, name=names, state=states(frame, q.seed, facts, q.finished, notes)
+    )
+    state = pl.col("state")
+    is_diverged = state == DIVERGED
+    rows = rows.with_columns(
+        why=pl.when(_parents(frame, q.metric)).then(pl.lit(PARENTS))
+        .when((state != "") & ~is_diverged).then(state)
+        .otherwise(pl.coalesce(*lacking, pl.lit("")))
+    )  # fmt: skip
+    is_whole = ~pl.any_horizontal(pl.col(IDENTITY).is_null())
+    if not rows.select(is_whole.any()).item():
         needed = dict.fromkeys(filter(None, (*q.columns, q.within, key)))
         raise UserError(f"no row has a value of {' and '.join(needed)}")
-    values = numbers(frame[q.metric], [not read.why for read in reads], notes)
-    best = numbers(frame[q.best], [not r.why for r in reads], notes) if q.best else values
-    for read, value, of_best, reason in zip(reads, values, best, why, strict=True):
-        read.value = math.inf if reason == DIVERGED else value
-        read.best = of_best
-    return reads
+    is_run = is_whole & ~pl.col("why").is_in([DELETED, MEANS, PARENTS])
+    usable = rows["why"] == ""
+    values = numbers(frame[q.metric], usable, notes)
+    best = numbers(frame[q.best], usable, notes) if q.best else values
+    return rows.with_columns(
+        run=pl.when(is_run).then(pl.col("row").min().over(IDENTITY)),
+        value=pl.when(is_diverged).then(math.inf).otherwise(values),
+        best=best,
+    ).drop("state")
 
 
-def _parents(frame: pl.DataFrame, metric: str) -> set[int]:
-    """Return the rows of runs that others, which have the metric, name as their parent."""
+def _parents(frame: pl.DataFrame, metric: str) -> pl.Series:
+    """Return which rows are runs that others, which have the metric, name as their parent."""
     if not {RUN_ID, PARENT} <= {*frame.columns}:
-        return set()
-    parents = set(frame.filter(frame[metric].is_not_null())[PARENT].drop_nulls())
-    return {i for i, own in enumerate(frame[RUN_ID]) if own in parents}
+        return pl.repeat(value=False, n=len(frame), eager=True)
+    parents = frame.filter(frame[metric].is_not_null())[PARENT].drop_nulls()
+    return frame[RUN_ID].is_in(parents.implode())
 
 
 def _last_steps(frame: pl.DataFrame, q: Question, facts: Sequence[str]) -> str | None:
     """Return the column that says where runs ended; None if there is none."""
     ends = [q.metric + LAST_STEP, *(c for c in facts if re.fullmatch(END, c, re.IGNORECASE))]
     for name in (c for c in ends if c in facts):
-        if all(re.fullmatch(NUMBER, text or "") for text in plain(frame[name])):
+        if all(re.fullmatch(NUMBER, text or "") for text in plain(frame[name].unique())):
             return name
     return None
 
 
 def _said_of_runs(
-    reads: Sequence[Read], picked: Sequence[Read], q: Question, source: Source
+    rows: pl.DataFrame, picked: pl.DataFrame, q: Question, source: Source
 ) -> Iterator[str]:
     """Yield what looks wrong in the runs that count, and in those that are left out."""
-    known = [read for read in picked if read.is_known and math.isfinite(read.value or 0)]
-    values: dict[str, list[Any]] = defaultdict(list)
-    for read in known:
-        values[f"{read.table}\0{read.variant}"].append(read.value)
-    same = [name.split("\0")[1] for name, own in values.items() if len(own) > 1 == len({*own})]
-    if same:
+    known = picked.filter(VALUE.is_finite())
+    by_variant = known.group_by("table", "variant", maintain_order=True)
+    variants = by_variant.agg(runs=pl.len(), values=VALUE.n_unique())
+    same = variants.filter((pl.col("runs") > 1) & (pl.col("values") == 1))["variant"]
+    if len(same):
         yield f"{', '.join(map(repr, dict.fromkeys(same)))}: {SAME}"
-    if q.seed and len({read.key for read in known}) == len(known) > len(values) > 1:
+    if q.seed and known["key"].n_unique() == len(known) > len(variants) > 1:
         yield f"{q.seed} is another one in each run, so it pairs none"
     word = "seed" if q.seed else "row"
-    left = [read for read in reads if read.variant is None]
-    lost = {f"{r.name}, {word} {r.key}" if r.name else f"{word} {r.key}" for r in left}
+    left = rows.filter(pl.col("variant").is_null()).select("name", "key").unique()
+    lost = [f"{name}, {word} {key}" if name else f"{word} {key}" for name, key in left.rows()]
     if lost:
         yield f"left out, as {' or '.join(q.columns)} is empty: {some(sorted(lost))}"
-    judged = {read.name: read.value for read in known if read.value is not None}
+    judged = dict(known.select("name", "value").rows()) if source.others else {}
     texts = list[str]()
     for run, file, row in source.others:
         with contextlib.suppress(KeyError, ValueError):  # without the metric, or a text
@@ -278,12 +338,12 @@ def _said_of_runs(
         yield f"a file that is not read says otherwise: {some(texts)}"
 
 
-def _step_hint(frame: pl.DataFrame, free: Sequence[str], runs: Mapping[Any, Sequence[Read]]) -> str:
+def _step_hint(frame: pl.DataFrame, free: Sequence[str], rows: pl.DataFrame) -> str:
     """Return the column that orders the rows of a run that has several, to name in an error."""
-    known = ([read.row for read in own if read.is_known] for own in runs.values())
-    rows = next((own for own in known if len(own) > 1), [])
+    counts = rows.filter(KNOWN).group_by("run").agg("row").filter(pl.col("row").list.len() > 1)
+    of_run = [] if counts.is_empty() else counts.sort("run")["row"][0]
     for name in (c for c in free if re.fullmatch(STEPS, c, re.IGNORECASE)):
-        if 2 * frame[name][rows].drop_nulls().n_unique() > len(rows):
+        if 2 * frame[name].gather(of_run).drop_nulls().n_unique() > len(of_run):
             return name
     return "COLUMN"
 
@@ -299,44 +359,66 @@ def parse_column(frame: pl.DataFrame, pattern: str) -> pl.DataFrame:
         raise UserError(f"--parse {pattern!r} is no regular expression: {error}") from error
     if not compiled.groupindex:
         raise UserError(f"--parse {pattern!r} has no named group, such as (?P<seed>\\d+)")
-    found = [compiled.search(str(name)) for name in frame[column]]
-    if not any(found):
+    found = {name: compiled.search(str(name)) for name in frame[column].unique()}
+    if not any(found.values()):
         raise UserError(f"--parse {pattern!r} matches no {column}; the first: {frame[column][0]!r}")
-    groups = {name: [m and m[name] for m in found] for name in compiled.groupindex}
-    if twice := next((name for name in groups if name in frame.columns), None):
+    twice = [name for name in compiled.groupindex if name in frame.columns]
+    if twice:
         raise UserError(
-            f"--parse makes a column {twice!r}, which is there; name its group otherwise"
+            f"--parse makes a column {twice[0]!r}, which is there; name its group otherwise"
         )
-    return frame.with_columns(pl.Series(name, own, pl.String) for name, own in groups.items())
+    groups = {
+        group: {name: own and own[group] for name, own in found.items()}
+        for group in compiled.groupindex
+    }
+    return frame.with_columns(
+        frame[column].replace_strict(own, return_dtype=pl.String).alias(group)
+        for group, own in groups.items()
+    )
 
 
-def numbers(values: pl.Series, usable: Iterable[bool], notes: list[str]) -> list[float | None]:
-    """Return a column as numbers, None where empty or not usable; a `UserError` for text."""
-    result: list[float | None] = []
-    large = 0
-    for i, (value, use) in enumerate(zip(values, usable, strict=True)):
-        text = value.strip() if isinstance(value, str) else value
-        try:
-            own = number(text) if use and text not in (None, "", NULL) else None
-        except ValueError:
-            raise UserError(
-                f"row {i + 1}: {values.name} is {text!r:.60}, not a number up to {LARGEST:g}; "
-                "write 1234.5, without a unit or a comma, and leave the cell of a run without a "
-                "result empty"
-            ) from None
-        is_whole = own is not None and abs(own) > 2**53 and re.fullmatch(r"[+-]?\d+", str(text))
-        large += is_whole is not None and is_whole is not False
-        result.append(own)
-    if large:
-        notes.append(f"{values.name}: {large} integers above 2^53 are rounded to 16 digits")
-    return result
+def numbers(values: pl.Series, usable: pl.Series, notes: list[str]) -> pl.Series:
+    """Return a column as numbers, null where empty or not usable; a `UserError` for text."""
+    is_text = values.dtype == pl.String
+    given = values
+    if is_text:
+        given = values.str.strip_chars()
+        given = given.set(given.is_in(["", NULL]), None)
+    read = pl.Series(values.name, [None], pl.Float64).new_from_index(0, len(values))
+    if is_text or values.dtype.is_numeric():
+        read = given.cast(pl.Float64, strict=False)
+    is_plain = read.is_nan() | (read.abs() <= LARGEST)
+    if not is_text:
+        is_plain |= read.is_infinite()
+    # The few others are read one by one: 1e999, Infinity, a Decimal, a text, which is refused.
+    odd = given.is_not_null() & usable & ~is_plain.fill_null(value=False)
+    places = odd.arg_true()
+    try:
+        found = []
+        for place in places:
+            found.append(number(given[place]))
+    except ValueError:
+        raise UserError(
+            f"row {place + 1}: {values.name} is {given[place]!r:.60}, not a number up to "
+            f"{LARGEST:g}; write 1234.5, without a unit or a comma, and leave the cell of a run "
+            "without a result empty"
+        ) from None
+    read = read.scatter(places, found).set(~usable, None)
+    large = read.abs() > 2**53
+    if is_text:
+        large &= given.str.contains(r"^[+-]?\d+$")
+    count = large.sum() if is_text or values.dtype.is_integer() else 0
+    if count:
+        notes.append(f"{values.name}: {count} integers above 2^53 are rounded to 16 digits")
+    return read
 
 
-def _labels(values: pl.Series, notes: list[str]) -> list[str | None]:
-    labels = plain(values)
+def _labels(values: pl.Series, notes: list[str]) -> pl.Series:
+    """Return the labels of variants; say which are nearly the same."""
+    labels = mapped(values, plain)
     _say_merged(values, labels, f"{values.name}: differ by blanks only, and are one", notes)
     known: dict[float | str, str] = {}
-    for label in dict.fromkeys(filter(None, labels)):
+    for label in labels.unique(maintain_order=True).drop_nulls():
         if "${" in label:
             raise UserError(f"{values.name} is {label!r}, whose value is not in its file; write it")
         try:
@@ -349,62 +431,74 @@ def _labels(values: pl.Series, notes: list[str]) -> list[str | None]:
     return labels
 
 
-def _seeds(values: pl.Series, notes: list[str]) -> list[str | None]:
+def _seeds(values: pl.Series, notes: list[str]) -> pl.Series:
     """Return seeds as texts; 1, 1.0 and 01 are one seed."""
-
-    def seed(label: str | None) -> str | None:
-        if label is None or label.lower() in NOTHING:
-            return None
-        if whole := re.fullmatch(r"([+-]?)0*(\d+?)(\.0*)?", label):
-            return f"{whole[1].strip('+') if whole[2] != '0' else ''}{whole[2]}"
-        with_exponent = re.fullmatch(r"\d+(\.\d+)?[eE]\+?\d{1,2}", label)
-        exact = float(label) if with_exponent else math.nan
-        return str(int(exact)) if exact < 2**53 and exact.is_integer() else label
-
-    labels = [seed(label) for label in plain(values)]
+    labels = mapped(values, lambda own: [_seed(text) for text in plain(own)])
     _say_merged(values, labels, "seeds written in several ways are one", notes)
     return labels
 
 
-def _say_merged(
-    values: pl.Series, labels: Sequence[str | None], text: str, notes: list[str]
-) -> None:
-    ways: dict[str | None, dict[str, None]] = defaultdict(dict)
-    for value, label in zip(values, labels, strict=True):
-        ways[label][str(value)] = None
-    ways.pop(None, None)
-    if several := [" and ".join(map(repr, own)) for own in ways.values() if len(own) > 1]:
-        notes.append(f"{text}: {some(several)}")
+def _seed(label: str | None) -> str | None:
+    if label is None or label.lower() in NOTHING:
+        return None
+    whole = re.fullmatch(r"([+-]?)0*(\d+?)(\.0*)?", label)
+    if whole:
+        sign = whole[1].strip("+") if whole[2] != "0" else ""
+        return sign + whole[2]
+    with_exponent = re.fullmatch(r"\d+(\.\d+)?[eE]\+?\d{1,2}", label)
+    exact = float(label) if with_exponent else math.nan
+    return str(int(exact)) if exact < 2**53 and exact.is_integer() else label
+
+
+def _say_merged(values: pl.Series, labels: pl.Series, text: str, notes: list[str]) -> None:
+    """Say which cells, written in several ways, are one label."""
+    ways = pl.DataFrame({"label": labels, "cell": values.cast(pl.String)})
+    ways = ways.drop_nulls("label").unique(maintain_order=True)
+    several = ways.group_by("label", maintain_order=True).agg("cell")
+    several = several.filter(pl.col("cell").list.len() > 1)["cell"]
+    if len(several):
+        notes.append(f"{text}: {some([' and '.join(map(repr, own)) for own in several])}")
 
 
 def _seed_column(
     frame: pl.DataFrame, free: Sequence[str], source: Source, *, paired: bool | None
 ) -> str | None:
     """Return the only column that may be the seed; one of a file comes before one of a path."""
-    found = [c for c in free if re.fullmatch(SEEDS, c, re.IGNORECASE)]
+    found = [c for c in free if SEED_NAME.fullmatch(c) and not _has_fractions(frame[c])]
     found = [c for c in found if c not in source.paths] or found
-    varied = [c for c in found if frame[c].n_unique() > 1]
+    varied = [c for c in found if frame[c].drop_nulls().n_unique() > 1]
     if "seed" in found:
-        own = plain(frame["seed"])
-        varied = ["seed", *(c for c in varied if plain(frame[c]) != own)]
+        own = mapped(frame["seed"], plain)
+        varied = ["seed", *(c for c in varied if not mapped(frame[c], plain).equals(own))]
     if len(varied) > 1 and paired is not False:
         raise UserError(f"which is the seed: {' or '.join(varied)}? Give --seed COLUMN")
     return varied[0] if len(varied) == 1 else None
 
 
-def _check_history(frame: pl.DataFrame, free: Sequence[str], reads: Sequence[Read]) -> None:
+def _has_fractions(values: pl.Series) -> bool:
+    """Return whether a number of a column is not whole, as in a share of a variance."""
+    read = values.cast(pl.Float64, strict=False)
+    return bool((read.filter(read.is_finite()) % 1 > 0).any())
+
+
+def _check_history(frame: pl.DataFrame, free: Sequence[str], rows: pl.DataFrame) -> None:
     """Refuse rows that are steps of runs, in a table where nothing tells runs apart."""
     for name in (c for c in free if re.fullmatch(STEPS, c, re.IGNORECASE)):
-        orders: dict[str | None, list[float]] = defaultdict(list)
-        for read, text in zip(reads, plain(frame[name]), strict=True):
-            if not read.why and re.fullmatch(NUMBER, text or ""):
-                orders[read.variant].append(float(text or 0))
-        ladders = [sorted({*own}) for own in orders.values()]
-        rises = ladders == [*orders.values()] and min(map(len, ladders), default=0) > 4
+        steps = mapped(frame[name], plain)
+        known = rows.with_columns(at=steps).filter(
+            pl.col("why") == "", pl.col("at").fill_null("").str.contains(f"^({NUMBER})$")
+        ).with_columns(pl.col("at").cast(pl.Float64))  # fmt: skip
+        orders = [
+            part["at"].to_list() for part in known.partition_by("variant", maintain_order=True)
+        ]
+        ladders = [sorted({*own}) for own in orders]
+        rises = ladders == orders and min(map(len, ladders), default=0) > 4
         is_shared = len(ladders) > 1 and all(own == ladders[0] for own in ladders)
         for own in ladders:
             strides = {round(b - a, 9) for a, b in itertools.pairwise(own)}
-            from_start = len(strides) == 1 and own[0] in (0, 1, *strides)
+            stride = max(strides, default=0)
+            first = stride * (2 if len(own) > 4 else 1)
+            from_start = len(strides) == 1 and 0 <= own[0] <= max(1, first)
             if from_start or rises or (is_shared and len(own) > 2):
                 raise UserError(
                     f"the rows of {name} {own[0]:g}, {own[1]:g}, ... would count as runs; give "
@@ -412,35 +506,31 @@ def _check_history(frame: pl.DataFrame, free: Sequence[str], reads: Sequence[Rea
                 )
 
 
-def _unnamed(
-    frame: pl.DataFrame, free: Sequence[str], picked: Sequence[Read], each: str
-) -> list[str]:
+def _unnamed(frame: pl.DataFrame, free: Sequence[str], runs: pl.DataFrame, each: str) -> list[str]:
     """Return a note that names the columns whose values variants share: seeds, other factors."""
     found = []
-    for name in free:
-        owners: dict[str, set[str | None]] = defaultdict(set)
-        texts = plain(frame[name])
-        for read in picked:
-            owners[texts[read.row] or ""].add(read.variant)
-        owners.pop("", None)
-        shared = [len(variants) > 1 for variants in owners.values()]
-        is_number = all(re.fullmatch(NUMBER, text) for text in owners)
-        is_factor = len(shared) > 1 and (all(shared) if is_number else any(shared))
-        if is_factor and not any(is_named(name, flag[0]) for flag in FLAGS if flag[0] != ANY):
+    of_runs = frame.gather(runs["row"])
+    for name in (c for c in free if not is_state(c)):
+        cells = pl.DataFrame({"cell": mapped(of_runs[name], plain), "variant": runs["variant"]})
+        owners = cells.drop_nulls("cell").group_by("cell").agg(pl.col("variant").n_unique())
+        shared = owners["variant"] > 1
+        is_number = all(re.fullmatch(NUMBER, text) for text in owners["cell"])
+        if len(shared) > 1 and (shared.all() if is_number else shared.any()):
             found.append(name)
     ways = "a seed (--seed), a step (--step) or a factor (--by, --within)"
     return [f"each {each}; is {' or '.join(found[:SHOWN])} {ways}?"] if found else []
 
 
-def _direction(
-    source: Source, frame: pl.DataFrame, q: Question, notes: list[str], *, is_needed: bool
-) -> bool | None:
+def _direction(source: Source, frame: pl.DataFrame, q: Question, notes: list[str]) -> bool:
     """Return whether higher is better: as asked for, as the source says, or as the name says."""
     known = stated(frame) | source.higher
-    asked, stored = q.higher_is_better, known.get(q.metric)
+    asked = q.higher_is_better
+    stored = known.get(q.metric)
     if stored is None and q.metric in known and asked is None:
-        raise UserError(f"the studies of this file do not all have one direction of {q.metric}; "
-                        "judge each study by itself")  # fmt: skip
+        raise UserError(
+            f"the studies of this file do not all have one direction of {q.metric}; judge each "
+            "study by itself"
+        )
     if stored is not None:
         verb = "maximises" if stored else "minimises"
         if asked not in (None, stored):
@@ -448,13 +538,12 @@ def _direction(
         notes.append(f"the study {verb} {q.metric}")
     chosen = stored if asked is None else asked
     if chosen is None:
-        chosen = direction_of(q.metric) if is_needed else better(q.metric)
-    for name in (q.metric, *(frame[q.within].unique(maintain_order=True) if q.within else ())):
-        if chosen is not None and better(str(name)) is (not chosen):
-            word = (
-                f"{OPTIONS[not chosen]} is not given"
-                if asked is None
-                else f"{OPTIONS[chosen]} is given"
-            )
+        chosen = direction_of(q.metric)
+    tables = frame[q.within].unique(maintain_order=True) if q.within else ()
+    word = f"{OPTIONS[chosen]} is given"
+    if asked is None:
+        word = f"{OPTIONS[not chosen]} is not given"
+    for name in (q.metric, *tables):
+        if better(str(name)) is (not chosen):
             notes.append(f"{word} for {name}; is that right?")
     return chosen

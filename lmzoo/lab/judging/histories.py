@@ -1,9 +1,13 @@
-"""Read the histories of runs: the row of each that counts, its gaps and its continuations."""
+"""Read the histories of runs: the row of each that counts, its gaps and its continuations.
 
-import math
-from collections.abc import Iterator, MutableMapping, Sequence
-from dataclasses import dataclass
+A frame of rows has the columns of `ROWS`. All rows of a run have one number in `run`; a row of no
+run has none.
+"""
+
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+import polars as pl
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.judging.directions import better
@@ -12,198 +16,205 @@ from lmzoo.lab.judging.texts import SHOWN, some
 if TYPE_CHECKING:
     from lmzoo.lab.judging.account import Question
 
-
-@dataclass
-class Read:
-    """A row of results, as it is read."""
-
-    row: int
-    table: str | None
-    variant: str | None
-    key: str | None
-    """The seed, or what else tells the runs of a variant apart."""
-    name: str | None
-    why: str
-    """Why it does not count, or ""."""
-    value: float | None = None
-    best: float | None = None
-    """The value by which the best row of a run is chosen."""
-    step: float | None = None
-
-    @property
-    def run(self) -> tuple[str | None, ...]:
-        """What tells its run from others."""
-        return self.table, self.variant, self.key
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it may count, and has a value."""
-        return not self.why and self.value is not None
-
-    @property
-    def at(self) -> float:
-        """Its step; 0 in results without steps."""
-        return self.step or 0.0
+IDENTITY = ("table", "variant", "key")
+"""What tells runs apart; the key is a seed, or what else tells the runs of a variant apart."""
+ROWS: dict[str, Any] = {
+    "row": pl.Int64,
+    "run": pl.Int64,
+    **dict.fromkeys((*IDENTITY, "name"), pl.String),
+    "why": pl.String,  # it does not count, or ""
+    "value": pl.Float64,
+    "best": pl.Float64,  # by which the best row of a run is chosen
+    "step": pl.Float64,
+}
+VALUE, STEP = pl.col("value"), pl.col("step")
+USABLE = pl.col("run").is_not_null() & (pl.col("why") == "")
+KNOWN = USABLE & VALUE.is_not_null()
+"""Rows that may count, and have a value."""
 
 
-Runs = MutableMapping[tuple[Any, ...], list[Read]]
-
-
-def leave_gaps(runs: Runs) -> Iterator[str]:
+def leave_gaps(rows: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
     """Take NaN for an empty cell where each run has it, or has numbers after it; say so."""
-    rows = [[read for read in own if read.is_known] for own in runs.values()]
-    rows = [own for own in rows if any(math.isfinite(r.value or 0) for r in own)]
-    gaps = [[r for r in own if math.isnan(r.value or 0)] for own in rows]
-    pairs = [(own, nans) for own, nans in zip(rows, gaps, strict=True) if nans]
-    ended = [
-        min(r.at for r in nans) < max(r.at for r in own if math.isfinite(r.value or 0))
-        for own, nans in pairs
-    ]
-    if not pairs or not (all(gaps) or all(ended)):
-        return
-    for read in (read for nans in gaps for read in nans):
-        read.value = None
-    yield "NaN is read as an empty cell: each run has it, or has numbers after it"
+    runs = rows.filter(KNOWN).group_by("run").agg(
+        first_gap=STEP.filter(VALUE.is_nan()).min(),
+        last_number=STEP.filter(VALUE.is_finite()).max(),
+        has_gap=VALUE.is_nan().any(),
+    )  # fmt: skip
+    runs = runs.drop_nulls("last_number")
+    gaps = runs.filter("has_gap")
+    goes_on = gaps.filter(pl.col("first_gap") < pl.col("last_number"))
+    if gaps.is_empty() or len(gaps) not in (len(runs), len(goes_on)):
+        return rows
+    notes.append("NaN is read as an empty cell: each run has it, or has numbers after it")
+    is_gap = USABLE & VALUE.is_nan() & pl.col("run").is_in(gaps["run"].implode())
+    return rows.with_columns(value=pl.when(~is_gap).then(VALUE))
 
 
-def continue_runs(runs: Runs, *, with_seeds: bool) -> Iterator[str]:
+def continue_runs(rows: pl.DataFrame, notes: list[str], *, with_seeds: bool) -> pl.DataFrame:
     """Make a run that begins where another of its variant (and seed) ends a part of it; say so."""
-    spans: dict[tuple[Any, ...], list[Read]] = {}
-    for own in runs.values():
-        for read in (read for read in own if read.is_known):
-            spans.setdefault((*read.run, read.name), []).append(read)
-    whole: list[list[Read]] = []
-    for own in sorted(spans.values(), key=lambda own: min(r.at for r in own)):
-        first = min(r.at for r in own)
-        for other in whole:
-            start = min(r.at for r in other)
-            end = max(r.at for r in other)
-            stride = (end - start) / max(1, len({r.at for r in other}) - 1) or 1
-            is_one = own[0].run[: 3 if with_seeds else 2] == other[0].run[: 3 if with_seeds else 2]
-            if is_one and end < first <= end + 1.5 * stride:
-                part, name = (one[0].name or one[0].key for one in (own, other))
-                yield f"{part} continues {name} ({start:g} to {end:g}, {first:g} on): one run"
-                runs[other[0].run] += runs.pop(own[0].run) if own[0].run != other[0].run else []
-                for read in own:
-                    read.key = other[0].key
-                    read.name = other[0].name
-                other += own
-                break
-        else:
-            whole.append(own)
+    spans = rows.filter(KNOWN).group_by("run", "name").agg(
+        pl.col("table", "variant", "key").first(),
+        start=STEP.min(), end=STEP.max(), steps=STEP.n_unique(),
+    )  # fmt: skip
+    by = IDENTITY if with_seeds else IDENTITY[:2]
+    moved: dict[tuple[int, str | None], Mapping[str, Any]] = {}
+    whole: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for part in spans.sort("start", "run", "name").to_dicts():
+        known = whole.setdefault(tuple(part[name] for name in by), [])
+        found = next((other for other in known if _goes_on(other, part["start"])), None)
+        if found is None:
+            known.append(part)
+            continue
+        name, own = (one["name"] or one["key"] for one in (found, part))
+        ends = f"{found['start']:g} to {found['end']:g}, {part['start']:g} on"
+        notes.append(f"{own} continues {name} ({ends}): one run")
+        found["end"] = part["end"]
+        found["steps"] += part["steps"]
+        moved[part["run"], part["name"]] = found
+    if not moved:
+        return rows
+    changes = pl.DataFrame(
+        [(*old, new["run"], new["key"], new["name"]) for old, new in moved.items()],
+        {name: ROWS[name.strip("_")] for name in ("run", "name", "run_", "key_", "name_")},
+        orient="row",
+    )
+    joined = rows.join(
+        changes, on=["run", "name"], how="left", nulls_equal=True, maintain_order="left"
+    )
+    is_moved = pl.col("run_").is_not_null()
+    new = (
+        pl.when(is_moved).then(f"{name}_").otherwise(name).alias(name)
+        for name in ("run", "key", "name")
+    )
+    return joined.with_columns(new).select(*ROWS)
 
 
-def counted_reads(
-    runs: Runs, q: "Question", words: tuple[str, str, str], notes: list[str]
-) -> list[Read]:
+def _goes_on(run: Mapping[str, Any], start: float) -> bool:
+    """Return whether a step is the next one of a run, within one and a half of its strides."""
+    stride = (run["end"] - run["start"]) / max(1, run["steps"] - 1) or 1
+    return run["end"] < start <= run["end"] + 1.5 * stride
+
+
+def picked_rows(
+    rows: pl.DataFrame, q: "Question", words: tuple[str, str, str], notes: list[str]
+) -> pl.DataFrame:
     """Return the row of each run that counts: its last one with a value, or its best one.
 
     `words` are what tells runs apart, what orders their rows, and a column that could. A
     `UserError` names two rows of one run.
     """
     key, at, hint = words
-
-    def shown(read: Read) -> str:
-        return f"variant {read.variant!r}, {key} {read.key}"
-
-    known = [[read for read in own if read.is_known] for own in runs.values()]
-    for own in known:
-        first, *others = dict.fromkeys(read.name for read in own) or [None]
-        if others:
-            raise UserError(
-                f"two runs have {shown(own[0])}: {first!r} and {others[0]!r}; keep one of them, or "
-                "tell them apart with more --by or another --seed"
-            )
-    several = [own for own in known if len(own) > 1]
-    if several and (q.step is None or all(len({r.at for r in own}) == 1 for own in several)):
-        raise UserError(
-            f"two rows have {shown(several[0][0])}; --step {hint} keeps the last row of each run, "
-            "--within COLUMN compares each value of a column by itself, more --by or another "
-            "--seed tell runs apart; else keep one row of each run"
-        )
-    for read in (read for own in known for read in own if q.step is not None):
-        if read.step is None or not math.isfinite(read.step):
-            raise UserError(f"row {read.row + 1} has no {q.step}; fill it, or leave out --step")
-    last = [max(own, key=lambda r: (r.at, r.row)) for own in known if own]
-    notes += _said_of_ends(known, last, q.step, at, shown)
-    picked = last if q.best is None else _best(runs, known, q, notes)
-    if q.best is None and q.step is not None:
+    known = rows.filter(KNOWN)
+    _check_runs(known, q, key, hint)
+    last = known.filter(STEP.max().over("run") == STEP)
+    notes += _said_of_ends(known, last, q.step, at, key)
+    last = last.group_by("run").last().sort("run")
+    if q.best is not None:
+        return _best(rows, known, q, notes)
+    if q.step is not None:
         notes += _beside_best(known, last, q)
-    of_runs = {read.run: read for read in picked}
-    return [of_runs.get(run, own[-1]) for run, own in runs.items()]
+    return last
+
+
+def _shown(run: Mapping[str, Any], key: str) -> str:
+    return f"variant {run['variant']!r}, {key} {run['key']}"
+
+
+def _check_runs(known: pl.DataFrame, q: "Question", key: str, hint: str) -> None:
+    """Refuse two runs of one name, two rows without a step, and a row that lacks its step."""
+    runs = known.group_by("run").agg(
+        pl.col("variant", "key").first(),
+        names=pl.col("name").unique(maintain_order=True),
+        rows=pl.len(),
+        steps=STEP.n_unique(),
+    ).sort("run")  # fmt: skip
+    for run in runs.filter(pl.col("names").list.len() > 1)[:1].to_dicts():
+        first, second, *_ = run["names"]
+        raise UserError(
+            f"two runs have {_shown(run, key)}: {first!r} and {second!r}; keep one of them, or "
+            "tell them apart with more --by or another --seed"
+        )
+    several = runs.filter(pl.col("rows") > 1)
+    if len(several) and (q.step is None or several["steps"].max() == 1):
+        raise UserError(
+            f"two rows have {_shown(several.to_dicts()[0], key)}; --step {hint} keeps the last row "
+            "of each run, --within COLUMN compares each value of a column by itself, more --by or "
+            "another --seed tell runs apart; else keep one row of each run"
+        )
+    lacking = known.filter(~STEP.is_finite().fill_null(value=False))
+    if q.step is not None and len(lacking):
+        row = lacking["row"][0] + 1
+        raise UserError(f"row {row} has no {q.step}; fill it, or leave out --step")
 
 
 def _said_of_ends(
-    known: Sequence[Sequence[Read]], last: Sequence[Read], step: str | None, at: str, shown: Any
+    known: pl.DataFrame, last: pl.DataFrame, step: str | None, at: str, key: str
 ) -> Iterator[str]:
-    several = []
-    again = []
-    for own, end in zip(filter(None, known), last, strict=True):
-        if len({str(r.value) for r in own if r.at == end.at}) > 1:
-            several.append(shown(end))
-        if own[-1].at < end.at and sum(r.at == own[-1].at for r in own) > 1:
-            again.append(shown(end))
+    """Say which runs have several values at their end, begin again, or end before others."""
+    ends = last.group_by("run").agg(
+        pl.col("table", "variant", "key", "step").first(), values=VALUE.n_unique()
+    ).sort("run")  # fmt: skip
+    several = [_shown(run, key) for run in ends.filter(pl.col("values") > 1).to_dicts()]
     if several:
         yield f"several values at the last {step}; the last row counts: {some(several)}"
+    final = STEP.last()
+    is_again = (final < STEP.max()) & ((final == STEP).sum() > 1)
+    runs = known.group_by("run").agg(pl.col("variant", "key").first(), again=is_again)
+    again = [_shown(run, key) for run in runs.filter("again").sort("run").to_dicts()]
     if again:
         yield f"{step} begins again, and its largest value counts: {some(again)}"
-    for table in dict.fromkeys(read.table for read in last):
-        latest = max(read.at for read in last if read.table == table)
-        early = [read for read in last if read.table == table and read.at < latest]
-        texts = [f"{shown(read)} (at {read.at:g})" for read in early]
+    for _, part in ends.group_by("table", maintain_order=True):
+        latest = part["step"].max()
+        early = part.filter(pl.col("step") < latest).to_dicts()
+        texts = [f"{_shown(run, key)} (at {run['step']:g})" for run in early]
         if texts:
             yield f"ended before {at} {latest:g}, and their last value counts: {some(texts)}"
 
 
-def _best(
-    runs: Runs, known: Sequence[Sequence[Read]], q: "Question", notes: list[str]
-) -> list[Read]:
+def _best(rows: pl.DataFrame, known: pl.DataFrame, q: "Question", notes: list[str]) -> pl.DataFrame:
     """Return the row of each run at the step at which a column is best."""
-    is_higher = better(str(q.best)) if q.best != q.metric else None
-    sign = -1 if (q.higher_is_better if is_higher is None else is_higher) else 1
-    picked = []
-    counts = []
-    for own in filter(None, known):
-        rows = [r for r in runs[own[0].run] if not r.why and math.isfinite(r.best or math.nan)]
-        best = min(rows, key=lambda r: sign * (r.best or 0.0), default=own[0])
-        found = [read for read in own if read.at == best.at]
-        if not found:
-            raise UserError(
-                f"variant {best.variant!r}, {best.key} has no {q.metric} at the {q.step} of its "
-                f"best {q.best}; log both at one {q.step}"
-            )
-        picked.append(found[-1])
-        counts.append(len(rows))
-    least = min(counts, default=0)
-    most = max(counts, default=0)
+    is_higher = q.higher_is_better
+    if q.best != q.metric and better(str(q.best)) is not None:
+        is_higher = better(str(q.best))
+    best = pl.col("best")
+    at_best = best.arg_max() if is_higher else best.arg_min()
+    finite = rows.filter(USABLE & best.is_finite()).group_by("run").agg(
+        at=STEP.get(at_best), count=pl.len()
+    )  # fmt: skip
+    joined = known.join(finite, on="run", how="left", maintain_order="left")
+    found = joined.filter(pl.col("at").fill_null(STEP) == STEP).group_by("run").last().sort("run")
+    for run in joined.join(found, on="run", how="anti")[:1].to_dicts():
+        raise UserError(
+            f"variant {run['variant']!r}, {run['key']} has no {q.metric} at the {q.step} of its "
+            f"best {q.best}; log both at one {q.step}"
+        )
+    counts = found["count"].fill_null(0)
+    least = counts.min() or 0
+    most = counts.max() or 0
     notes.append(f"the best row of each run by {q.best} counts, of {least} to {most} rows")
-    return picked
+    return found
 
 
-def _beside_best(
-    known: Sequence[Sequence[Read]], last: Sequence[Read], q: "Question"
-) -> Iterator[str]:
+def _beside_best(known: pl.DataFrame, last: pl.DataFrame, q: "Question") -> Iterator[str]:
     """Say the means of the last and of the best values, and where a sign turns."""
     if q.higher_is_better is None:
         return
-    pick = max if q.higher_is_better else min
-    values: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
-    for own, end in zip(filter(None, known), last, strict=True):
-        finite = [r.value for r in own if r.value is not None and math.isfinite(r.value)]
-        if end.value is not None and math.isfinite(end.value):
-            values.setdefault((end.table, end.variant), []).append((end.value, pick(finite)))
-    means = {
-        of: [sum(one) / len(own) for one in zip(*own, strict=True)] for of, own in values.items()
-    }
-    if all(a == b for a, b in means.values()):
+    finite = known.filter(VALUE.is_finite())
+    best = VALUE.max() if q.higher_is_better else VALUE.min()
+    ends = last.filter(VALUE.is_finite()).join(
+        finite.group_by("run").agg(top=best), on="run", maintain_order="left"
+    )
+    means = ends.group_by("table", "variant", maintain_order=True).agg(VALUE.mean(), pl.mean("top"))
+    if means["value"].equals(means["top"]):
         return
     texts = []
     turned = []
-    for (table, variant), (value, best) in means.items():
-        bases = [v for t, v in means if t == table]
-        base = means[table, q.reference if q.reference in bases else bases[0]]
-        texts.append(f"{' '.join(filter(None, (table, variant)))} {value:.4g}, best {best:.4g}")
-        if (value - base[0]) * (best - base[1]) < 0:
-            turned.append(str(variant))
+    for (table,), part in means.group_by("table", maintain_order=True):
+        base = next((r for r in part.to_dicts() if r["variant"] == q.reference), part.to_dicts()[0])
+        for row in part.to_dicts():
+            name = " ".join(filter(None, (table, row["variant"])))  # type: ignore[arg-type]
+            texts.append(f"{name} {row['value']:.4g}, best {row['top']:.4g}")
+            if (row["value"] - base["value"]) * (row["top"] - base["top"]) < 0:
+                turned.append(row["variant"])
     turns = f"; the sign of {' and '.join(turned[:SHOWN])} turns" if turned else ""
     yield f"last values count, not the best ones of runs (--best): {some(texts)}{turns}"

@@ -88,7 +88,7 @@ def pilot_of_results(results: Any, question: Question, seconds: float = math.nan
     """Return the pilot in a table of results; `seconds` is the time of one run."""
     if seconds < 0 or math.isinf(seconds):
         raise UserError(f"{seconds / 60:g} minutes are no time of a run; give 0 or more")
-    found = account(results, question, needs_direction=False)
+    found = account(results, question)
     runs, q = found.runs, found.question
     check_reference(q.reference, runs)
     labels = runs["variant"].unique(maintain_order=True).to_list()

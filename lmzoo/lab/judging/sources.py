@@ -26,6 +26,7 @@ from lmzoo.base.arguments import called
 from lmzoo.base.errors import UserError
 from lmzoo.base.foreign import below, unpacked
 from lmzoo.lab.analysis.study_parquet import polars_errors
+from lmzoo.lab.judging.scans import large_table
 from lmzoo.lab.judging.texts import (
     CHECKPOINT,
     RUN,
@@ -70,8 +71,11 @@ and so is run.json, where Sacred writes how it ended."""
 RUN_MARKS = [*SETTINGS[:3], "run.json"]
 
 
-def read_results(path: str | Path) -> Source:
-    """Return the results of a file, a folder or stdin (`-`); a `UserError` if it cannot be read."""
+def read_results(path: str | Path, question: Any = None) -> Source:
+    """Return the results of a file, a folder or stdin (`-`); a `UserError` if it cannot be read.
+
+    Of a large table, only the columns that the question needs are read.
+    """
     text = str(path)
     bare = re.sub("^sqlite:/+", "", text)  # a Path of sqlite:///FILE has a single slash
     file = Path(bare if bare == text or Path(bare).exists() else f"/{bare}")
@@ -83,7 +87,10 @@ def read_results(path: str | Path) -> Source:
         if text == "-":
             source = _content(sys.stdin.buffer.read(), file)
         else:
-            source = _folder(file) if file.is_dir() else _content(file.read_bytes(), file)
+            large = large_table(file, question) if question is not None else None
+            source = large or (
+                _folder(file) if file.is_dir() else _content(file.read_bytes(), file)
+            )
     except UserError as error:
         text = f"{file}: {error}".replace(f"{file}: {file}", str(file))
         raise UserError(" ".join(text.split())) from error
@@ -95,7 +102,7 @@ def read_results(path: str | Path) -> Source:
     return source
 
 
-def as_source(given: Any) -> Source:
+def as_source(given: Any, question: Any = None) -> Source:
     """Return the source of a polars or pandas frame, columns, rows or a path."""
     results: Any = given.collect() if isinstance(given, pl.LazyFrame) else given
     if hasattr(results, "get_dataframe"):  # a ResultGrid of Ray Tune
@@ -106,7 +113,7 @@ def as_source(given: Any) -> Source:
     if is_series or not (hasattr(results, "__iter__") or isinstance(results, Path)):
         raise UserError(f"results are {results!r:.60}; give a frame, columns, rows or a path")
     if isinstance(results, str | Path):
-        return read_results(results)
+        return read_results(results, question)
     if isinstance(results, Mapping):
         return Source(pl.DataFrame({str(k): list(v) for k, v in results.items()}, strict=False))
     if not hasattr(results, "isna"):

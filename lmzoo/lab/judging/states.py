@@ -67,39 +67,69 @@ SUMMARIES = {*["mean", "avg", "average", "median", "std", "stdev", "sd", "sem", 
 def states(
     frame: pl.DataFrame, seed: str | None, free: Iterable[str], finished: Sequence[str],
     notes: list[str],
-) -> list[str]:  # fmt: skip
+) -> pl.Series:  # fmt: skip
     """Return why the state of a row excludes it, or that it diverged; "" if it counts."""
-    result = [""] * len(frame)
+    result = pl.repeat("", len(frame), eager=True)
+    if STATE in frame.columns:
+        result = frame[STATE].fill_null("")
     for name in filter(None, [*free, seed]):
-        own = [text or "" for text in plain(frame[name])] if name != STATE else []
-        words = [text.lower() for text in own]
-        given = {*filter(None, words)}
-        rest = [re.fullmatch(NUMBER, word) for word in given - SUMMARIES]
-        if rest and all(rest):
-            result = [MEANS if words[i] in SUMMARIES else r for i, r in enumerate(result)]
-        read = [
-            f
-            for f in FLAGS
-            if name != seed and (given & f[1] if f[0] == ANY else given and is_named(name, f[0]))
-        ]
-        fits = [f for f in read if all(re.fullmatch(f[3], word, re.DOTALL) for word in given)]
-        is_number = all(re.fullmatch(NUMBER, word) for word in given) and not given <= YES | NO
-        if read and not fits and len({*words}) > 1 and (read[0] == FLAGS[0] or not is_number):
-            several = some(sorted({text[:20] for text in own} - {""}))
-            notes.append(f"{name} ({several}) is no state: all rows count; is that right?")
-        for _, good, otherwise, _ in fits[:1]:
-            counts = good | {w.lower() for w in finished}
-            for i, word in enumerate(words):
-                if result[i] or {word, re.sub(r"^[a-z]\w*\.", "", word)} & counts:
-                    continue
-                reason = DIVERGED if word == DIVERGED else otherwise
-                result[i] = reason + f" ({name} {own[i][:60]!r})" * (reason == UNFINISHED)
-    if STATE in free:
-        result = [reason or own or "" for own, reason in zip(result, frame[STATE], strict=True)]
-    if all(result) and not {DELETED, DIVERGED} & set(result):
-        kinds = some(list(dict.fromkeys(result)))
+        reasons = (
+            [] if name == STATE else _reasons(frame[name], finished, notes, is_seed=name == seed)
+        )
+        if any(reasons):
+            known = frame[name].unique(maintain_order=True)
+            own = frame[name].replace_strict(known, reasons, return_dtype=pl.String)
+            result = own.zip_with(result == "", result)
+    if (result != "").all() and not result.is_in([DELETED, DIVERGED]).any():
+        kinds = some(result.unique(maintain_order=True).to_list())
         raise UserError(f"no row has finished: {kinds}; --finished STATE makes a state count")
     return result
+
+
+def _reasons(
+    column: pl.Series, finished: Sequence[str], notes: list[str], *, is_seed: bool
+) -> list[str]:
+    """Return why each different cell of a column excludes its row; "" if it does not."""
+    name = column.name
+    texts = [text or "" for text in plain(column.unique(maintain_order=True))]
+    words = [text.lower() for text in texts]
+    given = {*filter(None, words)}
+    rest = [re.fullmatch(NUMBER, word) for word in given - SUMMARIES]
+    if rest and all(rest):
+        reasons = [MEANS if word in SUMMARIES else "" for word in words]
+        if any(reasons):
+            return reasons
+    read = [] if is_seed or not given else [
+        flag for flag in FLAGS if (given & flag[1] if flag[0] == ANY else is_named(name, flag[0]))
+    ]  # fmt: skip
+    fits = [f for f in read if all(re.fullmatch(f[3], word, re.DOTALL) for word in given)]
+    if not fits:
+        is_number = all(rest) and not given <= YES | NO
+        if read and len(texts) > 1 and (read[0] == FLAGS[0] or not is_number):
+            several = some(sorted({text[:20] for text in texts} - {""}))
+            notes.append(f"{name} ({several}) is no state: all rows count; is that right?")
+        return []
+    _, good, otherwise, _ = fits[0]
+    counts = good | {word.lower() for word in finished}
+    reasons = []
+    for text, word in zip(texts, words, strict=True):
+        reason = f"{otherwise} ({name} {text[:60]!r})" if otherwise == UNFINISHED else otherwise
+        if word == DIVERGED:
+            reason = DIVERGED
+        is_good = {word, re.sub(r"^[a-z]\w*\.", "", word)} & counts
+        reasons.append("" if is_good else reason)
+    return reasons
+
+
+def is_state(name: str) -> bool:
+    """Return whether the name of a column says that it has states."""
+    return any(is_named(name, flag[0]) for flag in FLAGS if flag[0] != ANY)
+
+
+def may_be_state(head: pl.Series) -> bool:
+    """Return whether a column, by its first cells, may say how runs ended."""
+    words = [word.lower() for word in plain(head.unique()) if word]
+    return is_state(head.name) or all(re.fullmatch(FLAGS[1][3], word) for word in words)
 
 
 def is_named(name: str, pattern: str) -> bool:

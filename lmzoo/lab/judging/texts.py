@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -58,6 +58,8 @@ class Source:
     """Columns that were read from the names of folders."""
     others: list[tuple[str, str, Row]] = field(default_factory=list)
     """Run, file and values of files that were not read."""
+    unread: int = 0
+    """Rows of a large history that are in no number but that of the rows."""
 
 
 def source_of(rows: Iterable[Mapping[str, Mapping[str, Any]]], **more: Any) -> Source:
@@ -185,19 +187,21 @@ def decoded(content: bytes) -> str:
 
 def read_csv(text: str) -> Source:
     """Return a table of texts; comments above its header are no rows."""
-    lines, separator = _below_comments(text)
+    lines, separator = below_comments(text)
     skipped = text.count("\n") + 1 - len(lines)
     lines = [line for line in lines if not re.fullmatch(r"[\s|:+-]*---[\s|:+-]*\|?", line)]
     if not separator:
-        separator, lines = _separator(lines)
+        separator, lines = separator_of(lines)
     header, found, lacking = _csv_rows(lines, separator, skipped)
+    if len(header) > 1 and all(re.fullmatch(NUMBER, name) for name in header):
+        raise UserError(f"the first line has numbers only, {header[0]}, ...: write names above it")
     rows = [row for row in found if [*map(str.strip, row)] != header]
     twice = frozenset(name for name, count in Counter(header).items() if count > 1)
     names = [f"{name}\0{i}" if name in header[:i] else name for i, name in enumerate(header)]
     columns = {
         name: [row[i] if row[i].strip() else None for row in rows] for i, name in enumerate(names)
     }
-    unclear, notes = _decimal_points(columns) if separator in ";\t" else ({}, [])
+    unclear, notes = decimal_points(columns) if separator in ";\t" else ({}, [])
     if len(rows) < len(found):
         notes.append(f"{len(found) - len(rows)} lines repeat the header, and are no rows")
     if rows and lines[-1]:  # no line end
@@ -215,7 +219,7 @@ def read_csv(text: str) -> Source:
     return _wandb_chart(frame, twice) or Source(frame, notes=notes, twice=twice, unclear=unclear)
 
 
-def _below_comments(text: str) -> tuple[list[str], str]:
+def below_comments(text: str) -> tuple[list[str], str]:
     """Return the lines from the header on, and the separator if a line such as `sep=;` names it."""
     lines, separator = text.split("\n"), ""
     while lines and (not lines[0].strip() or re.match("#|sep=.$", lines[0])):
@@ -256,7 +260,7 @@ def _csv_rows(
 
 def _is_header(comment: str, line: str) -> bool:
     """Return whether a comment has the names of the columns, as numpy writes them."""
-    separator, _ = _separator([line])
+    separator, _ = separator_of([line])
     cells = line.split(separator)
     numbers = any(re.fullmatch(NUMBER, cell.strip()) for cell in cells)
     return len(cells) > 1 and numbers and len(comment.split(separator)) == len(cells)
@@ -266,7 +270,7 @@ SAME = "every seed has the same result; a program that does not read its seed is
 NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 
 
-def _separator(lines: Sequence[str]) -> tuple[str, list[str]]:
+def separator_of(lines: Sequence[str]) -> tuple[str, list[str]]:
     """Return the separator that header and first row share; aligned blanks become tabs."""
 
     def width(line: str, mark: str) -> int:
@@ -284,7 +288,7 @@ def _separator(lines: Sequence[str]) -> tuple[str, list[str]]:
     return "\t", ["\t".join(line.split()) for line in lines] if blank else list(lines)
 
 
-def _decimal_points(columns: dict[str, list[Any]]) -> tuple[dict[str, str], list[str]]:
+def decimal_points(columns: dict[str, list[Any]]) -> tuple[dict[str, str], list[str]]:
     """Write decimal commas as points; return columns that may have marks of thousands, and notes.
 
     The marks of 948 and 1,005 may be either; those of 0,005 or 1,05 are decimal ones, and so are
@@ -375,6 +379,8 @@ def _objects(value: Any) -> Sequence[Mapping[str, Any]]:
             return _objects(inner)
     lists = {name: own for name, own in value.items() if isinstance(own, list)}
     of_objects = [k for k, own in lists.items() if own and all(isinstance(x, dict) for x in own)]
+    if len(of_objects) == len(value) > 1:  # several runs, or rows, have one name
+        return [{NAME: name, RUN: row} for name in of_objects for row in value[name]]
     if len(of_objects) == 1:  # the other facts are those of all rows
         common = {k: v for k, v in value.items() if k not in lists and k != "schema"}
         return [{**common, **row} for row in value[of_objects[0]]]
@@ -462,6 +468,13 @@ def plain(values: pl.Series) -> list[str | None]:
     """Return the texts of cells; blanks around them and forms of Unicode do not count."""
     texts = ("" if v is None else normalize("NFC", str(v)) for v in values)
     return [" ".join(re.sub("[\u200b\ufeff]", "", text).split()) or None for text in texts]
+
+
+def mapped(values: pl.Series, read: Callable[[pl.Series], Sequence[str | None]]) -> pl.Series:
+    """Return a column of the texts that `read` makes of its different cells."""
+    known = values.unique(maintain_order=True)
+    texts = pl.Series(values.name, read(known), pl.String)
+    return values.replace_strict(known, texts, return_dtype=pl.String)
 
 
 SHOWN = 3

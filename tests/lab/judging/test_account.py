@@ -8,11 +8,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmzoo.base.errors import UserError
+from lmzoo.lab.judging import scans
 from lmzoo.lab.judging.account import COUNTED, DIVERGED, NO_PAIR, Question, account
 from lmzoo.lab.judging.verdicts import judgement
 from tests.lab.judging.test_sources import RUNS, changed, chart, said, table
@@ -185,3 +187,57 @@ def test_the_account_adds_up_or_the_table_is_refused(data: Any) -> None:
             assert seeds + lone == counts.get(COUNTED, 0) + counts.get(DIVERGED, 0)
             assert f"{lone} {NO_PAIR}" in report.heading[1] or not lone
             assert all(math.isfinite(x) for x in report.frame["mean"].drop_nulls())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        table(STEPS, HEAD),
+        LATE,
+        table([*STEPS, ("base", 0, 2, 1.5)], HEAD),
+        table([*STEPS, ("base", 0, 1, 1.5)], HEAD),
+        table(STEPS[:-1], HEAD),
+        table([*STEPS, *((*r[:2], 3, "nan") for r in RUNS)], HEAD),
+        table([*STEPS, ("cand", 3, 3, 2**60)], HEAD),
+        table([*STEPS, ("cand", 9, 1, ""), ("cand", 9, 2, "")], HEAD),
+        table([*STEPS, *((v, s, 3, 5) for v, s, _ in RUNS[:4])], HEAD),
+        table([(v, 9 * (k > 1), k, x) for v, s, k, x in STEPS if not s], HEAD),
+        table([(*r, "finished" if r[1] else "failed") for r in STEPS], f"{HEAD},status"),
+        "# a comment\n" + table(STEPS, HEAD),
+        table(STEPS, HEAD, ";").replace(".", ","),
+        table(STEPS, HEAD)[:-2],
+    ],
+    ids=range(14),
+)
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_scanned_table_has_the_account_of_one_that_is_read(content, kind, tmp_path, monkeypatch):
+    path = tmp_path / "r.csv"
+    path.write_text(content)
+    if kind != "csv":
+        frame = pl.read_csv(path, comment_prefix="#", truncate_ragged_lines=True)
+        path = tmp_path / f"r.{kind}"
+        (frame.write_parquet if kind == "parquet" else frame.write_ndjson)(path)
+
+    def answer() -> Any:
+        try:
+            return judgement(path, Question(by="variant", metric="loss", step="step")).heading
+        except UserError as error:
+            return str(error)
+
+    read = answer()
+    monkeypatch.setattr(scans, "LARGE", 0)
+    assert answer() == read
+
+
+def test_a_scan_leaves_out_what_an_account_does_not_look_at(tmp_path: Path) -> None:
+    rows = [(v, s, k, x + 500 - k, 0.1) for v, s, x in RUNS for k in range(500)]
+    file = tmp_path / "r.csv"
+    file.write_text(table(rows, f"{HEAD},lr"))
+    question = Question(by="variant", metric="loss", step="step")
+    found = scans.large_table(file, question)
+    assert found is None  # it is small
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scans, "LARGE", 0)
+        found = scans.large_table(file, question)
+    assert found is not None
+    assert (found.frame.columns, len(found.frame), found.unread) == (HEAD.split(","), 16, 3984)

@@ -1,0 +1,133 @@
+"""Read large tables by columns: polars scans them, and only the rows that matter are kept.
+
+What polars reads in another way than the readers of small tables, or not at all, is left to them:
+comments, blank lines, repeated headers, marks in numbers, a torn end, nested values, and null as a
+label of JSON lines.
+"""
+
+import contextlib
+import csv
+import mmap
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from lmzoo.base.errors import UserError
+from lmzoo.lab.judging.texts import (
+    NULL,
+    W_AND_B,
+    Source,
+    below_comments,
+    decimal_points,
+    decoded,
+    separator_of,
+)
+
+LARGE = 4_000_000
+"""Bytes from which a table is scanned."""
+HEAD = 10_000
+"""Rows that say which columns of a table an account needs."""
+
+
+def large_table(file: Path, question: Any) -> Source | None:
+    """Return what a question needs of a large table; None if it is small, or not plain."""
+    if not file.is_file() or file.stat().st_size < LARGE:
+        return None
+    scan = _scan(file)
+    if scan is None:
+        return None
+    with contextlib.suppress(pl.exceptions.PolarsError):
+        schema = scan.collect_schema()
+        if any(dtype.is_nested() or dtype == pl.Binary for dtype in schema.values()):
+            return None
+        columns = question.needed(scan.head(HEAD).collect())
+        found = _ends_of_runs(scan.select(columns), question)
+        if file.suffix == ".jsonl" and any(found.frame[question.labels].null_count().row(0)):
+            return None
+        return found
+    return None
+
+
+def _scan(file: Path) -> pl.LazyFrame | None:
+    with (
+        file.open("rb") as opened,
+        mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        if content[:4] == b"PAR1":
+            return pl.scan_parquet(file)
+        if content[-1:] != b"\n" or content.find(b"\0") >= 0:
+            return None
+        if content[:1] == b"{":
+            return pl.scan_ndjson(file, infer_schema_length=HEAD)
+        separator = _separator(content)
+        return pl.scan_csv(file, separator=separator, infer_schema=False) if separator else None
+
+
+def _separator(content: mmap.mmap) -> str:
+    """Return the separator of a table that needs no care to be read, else ""."""
+    head = content[: content.rfind(b"\n", 0, 2**16)]
+    with contextlib.suppress(UserError):
+        text = decoded(head)
+        lines, named = below_comments(text)
+        separator, split = separator_of(lines)
+        header, *rows = list(csv.reader(split, delimiter=separator))
+        columns = dict(zip(header, zip(*rows, strict=False), strict=False))
+        odd = [b"\n\n", b"\n\r\n", b"\n" + head.partition(b"\n")[0] + b"\n"]
+        if separator != ",":
+            odd.append(b",")
+        is_odd = any(content.find(mark) >= 0 for mark in odd)
+        is_whole = "\n".join(split) == text and not named and len(columns) == len(header)
+        marks = decimal_points(columns) if separator in ";\t" else ({}, [])
+        is_of_wandb = W_AND_B & {*header} or any(name.endswith("__MIN") for name in header)
+        if is_whole and not is_odd and not is_of_wandb and "" not in header and not any(marks):
+            return separator
+    return ""
+
+
+def _ends_of_runs(scan: pl.LazyFrame, question: Any) -> Source:
+    """Return the rows of a history that an account looks at, and how many others there are.
+
+    These are the rows at the first and the last step of each run, at the step of its last row, and
+    those with its lowest and highest value. All rows are kept if one is no usual number, or if a
+    run may go on in another one.
+    """
+    step = question.step
+    schema = scan.collect_schema()
+    numbers = [name for name in (question.metric, step) if name in schema]
+    keys = [name for name in schema if name not in numbers]
+    is_usual = all(schema[name].is_numeric() or schema[name] == pl.String for name in numbers)
+    if step is None or question.best is not None or not is_usual or len(numbers) < 2:
+        return Source(scan.collect())
+    cells = {name: pl.col(name) for name in numbers}
+    for name in numbers:
+        if schema[name] == pl.String:
+            text = pl.col(name).str.strip_chars()
+            cells[name] = pl.when(~text.is_in(["", NULL])).then(text)
+    value, at = (cells[name].cast(pl.Float64, strict=False) for name in numbers)
+    is_known = value.is_not_null()
+    is_odd = is_known & ~((value.abs() < 2**53) & at.is_finite().fill_null(value=False))
+    is_odd |= ~is_known & cells[question.metric].is_not_null()
+    marked = scan.with_columns(_value=value, _odd=is_odd, _step=pl.when(is_known).then(at))
+    seen = pl.col("_value", "_step")
+    runs = marked.group_by(keys).agg(
+        seen.min().name.suffix("_low"),
+        seen.max().name.suffix("_high"),
+        _last=pl.col("_step").drop_nulls().last(),
+        _odd=pl.any("_odd"),
+        _rows=pl.len(),
+    ).collect(engine="streaming")  # fmt: skip
+    latest_start = runs["_step_low"].max()
+    earliest_end = runs["_step_high"].min()
+    if latest_start is None or runs["_odd"].any() or latest_start > earliest_end:
+        return Source(scan.collect())
+    ends = ("_step_low", "_step_high", "_last")
+    is_end = pl.any_horizontal(pl.col("_step") == pl.col(name) for name in ends)
+    is_end |= pl.col("_value") == pl.col("_value_low")
+    is_end |= pl.col("_value") == pl.col("_value_high")
+    is_kept = is_end | pl.col("_step_low").is_null()  # a run without a value has no ends
+    joined = marked.drop("_odd").join(
+        runs.lazy(), on=keys, nulls_equal=True, maintain_order="left"
+    )  # fmt: skip
+    frame = joined.filter(is_kept).select(list(schema)).collect(engine="streaming")
+    return Source(frame, unread=int(runs["_rows"].sum()) - len(frame))
