@@ -15,7 +15,6 @@ import polars as pl
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.judging.texts import (
-    NULL,
     W_AND_B,
     Source,
     below_comments,
@@ -34,7 +33,7 @@ def large_table(file: Path, question: Any) -> Source | None:
     """Return what a question needs of a large table; None if it is small, or not plain."""
     if not file.is_file() or file.stat().st_size < LARGE:
         return None
-    scan = _scan(file)
+    scan, separator = _scan(file)
     if scan is None:
         return None
     with contextlib.suppress(pl.exceptions.PolarsError):
@@ -42,26 +41,37 @@ def large_table(file: Path, question: Any) -> Source | None:
         if any(dtype.is_nested() or dtype == pl.Binary for dtype in schema.values()):
             return None
         columns = question.needed(scan.head(HEAD).collect())
-        found = _ends_of_runs(scan.select(columns), question)
+        found = None
+        if question.step is not None and question.best is None:
+            typed = scan
+            if separator:
+                kinds = {question.metric: pl.Float64, question.step: pl.Float64}
+                typed = pl.scan_csv(file, separator=separator, schema={**schema, **kinds})
+            with contextlib.suppress(pl.exceptions.PolarsError):  # a number is a text
+                found = _ends_of_runs(typed.select(columns), question)
+        found = found or Source(scan.select(columns).collect())
         if file.suffix == ".jsonl" and any(found.frame[question.labels].null_count().row(0)):
             return None
         return found
     return None
 
 
-def _scan(file: Path) -> pl.LazyFrame | None:
+def _scan(file: Path) -> tuple[pl.LazyFrame | None, str]:
+    """Return the scan of a plain table, and the separator of a CSV."""
     with (
         file.open("rb") as opened,
         mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):
         if content[:4] == b"PAR1":
-            return pl.scan_parquet(file)
+            return pl.scan_parquet(file), ""
         if content[-1:] != b"\n" or content.find(b"\0") >= 0:
-            return None
+            return None, ""
         if content[:1] == b"{":
-            return pl.scan_ndjson(file, infer_schema_length=HEAD)
+            return pl.scan_ndjson(file, infer_schema_length=HEAD), ""
         separator = _separator(content)
-        return pl.scan_csv(file, separator=separator, infer_schema=False) if separator else None
+        if not separator:
+            return None, ""
+        return pl.scan_csv(file, separator=separator, infer_schema=False), separator
 
 
 def _separator(content: mmap.mmap) -> str:
@@ -85,30 +95,24 @@ def _separator(content: mmap.mmap) -> str:
     return ""
 
 
-def _ends_of_runs(scan: pl.LazyFrame, question: Any) -> Source:
+def _ends_of_runs(scan: pl.LazyFrame, question: Any) -> Source | None:
     """Return the rows of a history that an account looks at, and how many others there are.
 
     These are the rows at the first and the last step of each run, at the step of its last row, and
-    those with its lowest and highest value. All rows are kept if one is no usual number, or if a
-    run may go on in another one.
+    those with its lowest and highest value. None: one is no usual number, or a run may go on in
+    another one, so all rows matter.
     """
-    step = question.step
     schema = scan.collect_schema()
-    numbers = [name for name in (question.metric, step) if name in schema]
+    numbers = (question.metric, question.step)
+    if not all(name in schema and schema[name].is_numeric() for name in numbers):
+        return None
     keys = [name for name in schema if name not in numbers]
-    is_usual = all(schema[name].is_numeric() or schema[name] == pl.String for name in numbers)
-    if step is None or question.best is not None or not is_usual or len(numbers) < 2:
-        return Source(scan.collect())
-    cells = {name: pl.col(name) for name in numbers}
-    for name in numbers:
-        if schema[name] == pl.String:
-            text = pl.col(name).str.strip_chars()
-            cells[name] = pl.when(~text.is_in(["", NULL])).then(text)
-    value, at = (cells[name].cast(pl.Float64, strict=False) for name in numbers)
+    value, step = (pl.col(name).cast(pl.Float64) for name in numbers)
     is_known = value.is_not_null()
-    is_odd = is_known & ~((value.abs() < 2**53) & at.is_finite().fill_null(value=False))
-    is_odd |= ~is_known & cells[question.metric].is_not_null()
-    marked = scan.with_columns(_value=value, _odd=is_odd, _step=pl.when(is_known).then(at))
+    is_usual = (value.abs() < 2**53) & step.is_finite().fill_null(value=False)
+    marked = scan.with_columns(
+        _value=value, _odd=is_known & ~is_usual, _step=pl.when(is_known).then(step)
+    )  # fmt: skip
     seen = pl.col("_value", "_step")
     runs = marked.group_by(keys).agg(
         seen.min().name.suffix("_low"),
@@ -120,12 +124,12 @@ def _ends_of_runs(scan: pl.LazyFrame, question: Any) -> Source:
     latest_start = runs["_step_low"].max()
     earliest_end = runs["_step_high"].min()
     if latest_start is None or runs["_odd"].any() or latest_start > earliest_end:
-        return Source(scan.collect())
-    ends = ("_step_low", "_step_high", "_last")
-    is_end = pl.any_horizontal(pl.col("_step") == pl.col(name) for name in ends)
-    is_end |= pl.col("_value") == pl.col("_value_low")
-    is_end |= pl.col("_value") == pl.col("_value_high")
-    is_kept = is_end | pl.col("_step_low").is_null()  # a run without a value has no ends
+        return None
+    is_kept = pl.col("_step_low").is_null()  # a run without a value has no ends
+    for name in ("_step_low", "_step_high", "_last"):
+        is_kept |= pl.col("_step") == pl.col(name)
+    for name in ("_value_low", "_value_high"):
+        is_kept |= pl.col("_value") == pl.col(name)
     joined = marked.drop("_odd").join(
         runs.lazy(), on=keys, nulls_equal=True, maintain_order="left"
     )  # fmt: skip
