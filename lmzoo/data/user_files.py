@@ -13,6 +13,7 @@ validate, the last 5 % test, whatever the tokens are; no word is divided if they
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar
@@ -134,6 +135,13 @@ class PairsFile(UserFile):
         pairs = [_parse_pair(self.path, number, line) for number, line in numbered]
         keys = ["\t".join(map(" ".join, pair)) for pair in pairs]
         parts, facts = self.deal(pairs, keys, reading)
+        known = {" ".join(source) for source, _ in parts[0]}
+        again = sum(" ".join(source) in known for source, _ in parts[2]) - facts.seen
+        if again > 0:
+            said = (
+                f"{again:,} test pairs have a source that stands in training, with another target"
+            )
+            facts = replace(facts, notes=(*facts.notes, said))
         return assemble_pairs(
             self.name, parts, length=self.config.length, limit=self.config.vocab,
             min_count=self.config.min_count, unit=_unit(self.config), source=self.origin,

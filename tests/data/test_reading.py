@@ -58,17 +58,41 @@ def decoded(corpus, part):
 # Words that are spelled like special tokens
 
 
+KINDS = {
+    "text": ({}, "\n"),
+    "characters": ({"unit": "char"}, "\n"),
+    "stream": ({"name": "stream", "unit": "word", "block": 3}, "\n"),
+    "stream of characters": ({"name": "stream", "block": 3}, "\n"),
+    "pairs": ({"name": "pairs"}, "\tx y\n"),
+}
+
+
 @pytest.mark.parametrize("word", [*RESERVED, "<end>'", "<pad>''"])
-@pytest.mark.parametrize("spec", [{}, {"name": "stream", "unit": "word", "block": 3}])
-def test_a_word_that_is_spelled_like_a_special_token_is_a_word(path, word, spec):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_word_that_is_spelled_like_a_special_token_is_a_word(path, word, kind):
+    spec, end = KINDS[kind]
     rows = [f"{'a ' * (i % 7 + 3)}{'b ' * (i % 3 + 2)}zz c" for i in range(60)] + ["zz zz a"] * 20
+    text = "".join(row + end for row in rows)
     first, second = (
-        load(path, "\n".join(rows).replace("zz", name), **spec) for name in ("z" * len(word), word)
+        load(path, text.replace("zz", name), **spec)
+        for name in (word if "char" in kind else "z" * len(word), word)
     )
     same = [getattr(first, p).ids.tolist() == getattr(second, p).ids.tolist() for p in PARTS]
     assert all(same)
-    assert second.vocabulary.split(f"a {word}") == ["a", word]
-    assert second.vocabulary.decode(second.vocabulary.encode(["a", word])) == f"a {word}"
+    words = second.source_vocabulary if kind == "pairs" else second.vocabulary
+    split = [*f"a {word}"] if "char" in kind else ["a", word]
+    assert words.split(f"a {word}") == split
+    assert words.decode(words.encode(split)) == f"a {word}"
+
+
+def test_a_source_with_another_target_in_training_is_counted(path):
+    rows = [f"source {i // 2}\ttarget {i}" for i in range(200)]
+    corpus = load(path, "\n".join(rows), name="pairs")
+    assert corpus.facts.notes[-1].endswith(
+        "test pairs have a source that stands in training, with another target"
+    )
+    alone = load(path, "\n".join(rows[::2]), name="pairs")
+    assert not any("another target" in note for note in alone.facts.notes)
 
 
 # Encodings and containers

@@ -393,16 +393,16 @@ def numbers(values: pl.Series, usable: pl.Series, notes: list[str]) -> pl.Series
     # The few others are read one by one: 1e999, Infinity, a Decimal, a text, which is refused.
     odd = given.is_not_null() & usable & ~is_plain.fill_null(value=False)
     places = odd.arg_true()
-    try:
-        found = []
-        for place in places:
+    found = list[float]()
+    for place in places:
+        try:
             found.append(number(given[place]))
-    except ValueError:
-        raise UserError(
-            f"row {place + 1}: {values.name} is {given[place]!r:.60}, not a number up to "
-            f"{LARGEST:g}; write 1234.5, without a unit or a comma, and leave the cell of a run "
-            "without a result empty"
-        ) from None
+        except ValueError:
+            raise UserError(
+                f"row {place + 1}: {values.name} is {given[place]!r:.60}, not a number up to "
+                f"{LARGEST:g}; write 1234.5, without a unit or a comma, and leave the cell of a "
+                "run without a result empty"
+            ) from None
     read = read.scatter(places, found).set(~usable, None)
     large = read.abs() > 2**53
     if is_text:

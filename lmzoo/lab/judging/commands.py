@@ -29,7 +29,7 @@ from lmzoo.base.errors import ProgramError, UserError, described_output, near
 from lmzoo.base.printed import check_whole, with_digits
 from lmzoo.base.shell import command_sources, named_files, noticed
 from lmzoo.lab.judging.stream import Stream, checked_line, checked_object, read_objects
-from lmzoo.lab.judging.texts import SAME, flat_row, number, objects
+from lmzoo.lab.judging.texts import SAME, flat_row, loose_object, number, objects
 from lmzoo.lab.statistics.compared import (
     ERROR,
     NEGLIGIBLE,
@@ -81,8 +81,11 @@ class Metric:
     """A regular expression; the first group of its last match counts."""
     higher_is_better: bool = False
 
-    def read(self, out: str, err: str) -> float:
-        """Return the metric, not finite if the run diverged; a `UserError` if it is no number."""
+    def read(self, out: str, err: str, say: Callable[[str], None] = lambda _: None) -> float:
+        """Return the metric, not finite if the run diverged; a `UserError` if it is no number.
+
+        `say` is told what else than a line of JSON, or which longer word, was read.
+        """
         if self.pattern is not None:
             printed = f"{out}\n{err}"
             finds = re.compile(self.pattern, re.MULTILINE).finditer
@@ -91,15 +94,23 @@ class Metric:
             text = last and last[1] and printed[slice(*last.span(1))]
             where = f"nothing matches --pattern {self.pattern!r}"
             check_whole(printed, *last.span(1) if last and text else (0, 0))
+            before = last and re.search(r"[\w./-]*$", printed[: last.start()])
+            if last and before and before[0] and re.match(r"\w", last[0]):
+                say(f"--pattern {self.pattern!r} matches inside of {before[0] + last[0]!r}")
         elif self.name is not None:
             rows = [flat_row(row) for row in objects(out)]
             names = dict.fromkeys(name for row in rows for name in row)
             text = next((row[self.name] for row in reversed(rows) if self.name in row), None)
             where = f"no JSON line has the key {self.name!r}{near(self.name, names)}"
             key = self.name.rpartition(".")[2]
-            is_named = re.compile(rf"""["']{re.escape(key)}["']\s*:""").search
-            own = [line for line in out.split("\n") if is_named(line)][-1:]
+            is_named = re.compile(rf"""["']{re.escape(key)}["']\s*:""")
+            own = [line for line in out.split("\n") if is_named.search(line)][-1:]
             if own and not [*objects(own[0])]:
+                found, kind = loose_object(out, [*is_named.finditer(out)][-1].start())
+                row = flat_row(found)
+                if self.name in row:
+                    say(f"{self.name} is read from {kind}")
+                    return number(row[self.name])
                 raise UserError(f"a line with the key {key!r} is not JSON: {own[0].strip()[:60]!r}")
             if self.name in names:
                 where = f"{self.name} is null in the last JSON line that has it"
@@ -197,7 +208,7 @@ class Arm:
                 error = f"printed a traceback ({found[1][:60]}) and ended with exit code 0"
                 say(f"warning: {self.name}, seed {seed}: {error}; what it printed counts")
         try:
-            return self.metric.read(out, err)
+            return self.metric.read(out, err, lambda text: say(f"{self.name}, seed {seed}: {text}"))
         except UserError as error:
             raise UserError(f"{self.name}, seed {seed}: {error}") from None
 

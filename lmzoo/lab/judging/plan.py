@@ -28,9 +28,9 @@ from lmzoo.lab.analysis.ranking import (
     tuning_sds,
 )  # fmt: skip
 from lmzoo.lab.analysis.render import Report, render
-from lmzoo.lab.judging.account import Question, account
+from lmzoo.lab.judging.account import Question
 from lmzoo.lab.judging.texts import SAME
-from lmzoo.lab.judging.verdicts import check_reference, losses_of
+from lmzoo.lab.judging.verdicts import checked_account, losses_with_pairs, say_lone
 from lmzoo.lab.statistics.compared import MOST_SEEDS, POWER, reference_seeds
 from lmzoo.lab.statistics.contrasts import pairs_pay
 from lmzoo.lab.statistics.intervals import Array
@@ -88,13 +88,17 @@ def pilot_of_results(results: Any, question: Question, seconds: float = math.nan
     """Return the pilot in a table of results; `seconds` is the time of one run."""
     if seconds < 0 or math.isinf(seconds):
         raise UserError(f"{seconds / 60:g} minutes are no time of a run; give 0 or more")
-    found = account(results, question)
-    runs, q = found.runs, found.question
-    check_reference(q.reference, runs)
+    found = checked_account(results, question)
+    runs = found.runs
+    q = found.question
+    if q.within is not None or q.successive:
+        raise UserError("a plan is for one table with one reference: no `within`, no `successive`")
     labels = runs["variant"].unique(maintain_order=True).to_list()
     base = labels.index(q.reference) if q.reference is not None else 0
     asked = np.arange(len(labels)) != base
-    losses, paired = losses_of(runs, labels, np.full(len(labels), base), asked, q)
+    losses, lone, rows = losses_with_pairs(runs, labels, np.full(len(labels), base), asked, q)
+    paired = lone is not None
+    found = say_lone(found, rows)
     if len(labels) == 1:  # two variants that vary as this one does
         labels, losses, paired = [labels[0], "another"], np.repeat(losses, 2, axis=0), False
         asked = np.array([False, True])

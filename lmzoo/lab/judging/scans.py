@@ -82,7 +82,7 @@ def _separator(content: mmap.mmap) -> str:
         lines, named = below_comments(text)
         separator, split = separator_of(lines)
         header, *rows = list(csv.reader(split, delimiter=separator))
-        columns = dict(zip(header, zip(*rows, strict=False), strict=False))
+        columns = {name: [*own] for name, *own in zip(header, *rows, strict=False)}
         odd = [b"\n\n", b"\n\r\n", b"\n" + head.partition(b"\n")[0] + b"\n"]
         if separator != ",":
             odd.append(b",")
@@ -121,9 +121,9 @@ def _ends_of_runs(scan: pl.LazyFrame, question: Any) -> Source | None:
         _odd=pl.any("_odd"),
         _rows=pl.len(),
     ).collect(engine="streaming")  # fmt: skip
-    latest_start = runs["_step_low"].max()
-    earliest_end = runs["_step_high"].min()
-    if latest_start is None or runs["_odd"].any() or latest_start > earliest_end:
+    known = runs.drop_nulls("_step_low")
+    goes_on = known.select(pl.max("_step_low") > pl.min("_step_high")).item()
+    if known.is_empty() or runs["_odd"].any() or goes_on:
         return None
     is_kept = pl.col("_step_low").is_null()  # a run without a value has no ends
     for name in ("_step_low", "_step_high", "_last"):

@@ -37,6 +37,7 @@ from lmzoo.lab.judging.texts import (
     Source,
     decoded,
     frame_of,
+    objects_of,
     place_of,
     read_csv,
     read_json,
@@ -115,7 +116,9 @@ def as_source(given: Any, question: Any = None) -> Source:
     if isinstance(results, str | Path):
         return read_results(results, question)
     if isinstance(results, Mapping):
-        return Source(pl.DataFrame({str(k): list(v) for k, v in results.items()}, strict=False))
+        if all(isinstance(own, Mapping) for own in results.values()):  # of LightGBM and XGBoost
+            return Source(frame_of(objects_of(results)))
+        return _of_frame(pl.DataFrame({str(k): list(v) for k, v in results.items()}, strict=False))
     if not hasattr(results, "isna"):
         return Source(frame_of(results))
     if any(name is not None for name in results.index.names):

@@ -4,6 +4,7 @@ Cells of texts stay text. An empty cell or null is a missing value; NaN and infi
 diverged training prints. pandas writes a NaN as an empty cell.
 """
 
+import ast
 import contextlib
 import csv
 import io
@@ -348,7 +349,7 @@ def read_json(text: str) -> Source:
     except ValueError:
         return Source(frame_of(json_lines(text)))
     is_log = isinstance(value, Mapping) and "log_history" in value
-    rows = _objects(value)
+    rows = objects_of(value)
     if rows and isinstance(rows[0], Mapping) and NAME in rows[0]:
         found = source_of({"": {RUN: row[NAME]}, "file": row[RUN]} for row in rows)
         found.paths = frozenset({RUN})
@@ -360,7 +361,7 @@ NAME = "\0name"
 """Of an object among others; the object itself is under `RUN`."""
 
 
-def _objects(value: Any) -> Sequence[Mapping[str, Any]]:
+def objects_of(value: Any) -> Sequence[Mapping[str, Any]]:
     """Return the objects of one of the forms in which programs write a list of runs."""
     if not isinstance(value, Mapping):
         rows = value if isinstance(value, list) else [value]
@@ -376,7 +377,7 @@ def _objects(value: Any) -> Sequence[Mapping[str, Any]]:
         return [dict(zip(names, row, strict=True)) for row in data]
     for name in ("data", "project", "runs", "edges"):
         if isinstance(inner := value.get(name), Mapping | list) and len(value) == 1:
-            return _objects(inner)
+            return objects_of(inner)
     lists = {name: own for name, own in value.items() if isinstance(own, list)}
     of_objects = [k for k, own in lists.items() if own and all(isinstance(x, dict) for x in own)]
     if len(of_objects) == len(value) > 1:  # several runs, or rows, have one name
@@ -403,6 +404,10 @@ def _inner_objects(value: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         steps = dict.fromkeys(step for own in inside for step in own["steps"])
         known = {k: dict(zip(v["steps"], v["values"], strict=True)) for k, v in named.items()}
         return [{"step": s, **{k: own.get(s) for k, own in known.items()}} for s in steps]
+    lists = {f"{k}.{name}": x for k, own in value.items() if isinstance(own, Mapping)
+             for name, x in own.items()}  # fmt: skip
+    if len(inside) == len(value) and lists and all(isinstance(x, list) for x in lists.values()):
+        return objects_of(lists)  # evals_result of LightGBM and XGBoost
     shared = set.intersection(*map(set, inside)) if inside else set()
     if len(inside) < len(value) or not shared or all(re.fullmatch(SPLIT, k) for k in value):
         return [value]
@@ -448,6 +453,19 @@ def objects(text: str) -> Iterator[dict[str, Any]]:
             value = json_value(line)
             if isinstance(value, dict):
                 yield value
+
+
+def loose_object(text: str, place: int) -> tuple[dict[str, Any], str]:
+    """Return the object around a place that is no line of JSON, and what it is; else {} and ""."""
+    for found in re.finditer(r"\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}", text):
+        if not found.start() <= place < found.end():
+            continue
+        lines = found[0].count("\n") + 1
+        kind = f"JSON over {lines} lines" if lines > 1 else "JSON behind a prefix"
+        for read, said in ((json_value, kind), (ast.literal_eval, "a dictionary of Python")):
+            with contextlib.suppress(ValueError, SyntaxError, RecursionError):
+                return read(found[0]), said
+    return {}, ""
 
 
 def number(value: Any) -> float:

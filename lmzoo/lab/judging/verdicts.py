@@ -65,34 +65,42 @@ def judge(results: Any, *, by: str | Sequence[str], metric: str, **options: Any)
     return ReportFrame.of(judgement(results, question))
 
 
-def judgement(results: Any, question: Question) -> Report:
-    """Return the report of `judge`: what was compared, the table, and what its words say."""
+def checked_account(results: Any, question: Question) -> Account:
+    """Return the account of results, for `judge` and `plan`; a `UserError` if no run counts."""
     q = question
     if not 0 <= q.margin < math.inf:
         raise UserError(f"margin {q.margin} is not a number of 0 or more; give one, as 0.002")
     if q.successive and q.reference is not None:
         raise UserError("--successive has no reference; leave out one of them")
     found = account(results, q)
-    q, runs = found.question, found.runs
-    if q.paired and q.seed is None:
+    if found.question.paired and found.question.seed is None:
         raise UserError("runs are paired by a column of seeds; name it with --seed")
-    check_reference(q.reference, runs)
-    parts = [_judged(part, q) for part in runs.partition_by("table", maintain_order=True)]
-    if not parts:
+    variants = found.runs["variant"].unique(maintain_order=True)
+    if q.reference is not None and q.reference not in variants:
+        raise UserError(f"no variant {q.reference!r}{near(q.reference, variants)}")
+    if found.runs.is_empty():
         raise UserError(f"no run counts: {found.line()}")
+    return found
+
+
+def judgement(results: Any, question: Question) -> Report:
+    """Return the report of `judge`: what was compared, the table, and what its words say."""
+    found = checked_account(results, question)
+    q = found.question
+    runs = found.runs
+    parts = [_judged(part, q) for part in runs.partition_by("table", maintain_order=True)]
     table = pl.concat([own for own, _ in parts])
     table = table.with_columns(metric=pl.lit(q.metric), margin=pl.lit(q.margin))
     if table["verdict"].is_null().all():
         raise UserError(f"{_why_nothing(table, q.metric)}; {found.line()}")
-    is_lone = pl.col("row").is_in(pl.concat([rows for _, rows in parts]).implode())
-    rows = found.rows.with_columns(why=pl.when(is_lone).then(pl.lit(NO_PAIR)).otherwise("why"))
-    return _report(table, found._replace(rows=rows))
+    return _report(table, say_lone(found, pl.concat([rows for _, rows in parts])))
 
 
-def check_reference(reference: str | None, runs: pl.DataFrame) -> None:
-    """Raise a `UserError` unless a variant is there."""
-    if reference is not None and reference not in set(runs["variant"]):
-        raise UserError(f"no variant {reference!r}{near(reference, runs['variant'].unique())}")
+def say_lone(found: Account, lone: pl.Series) -> Account:
+    """Return an account in which the rows of these runs are without a pair."""
+    is_lone = pl.col("row").is_in(lone.implode())
+    why = pl.when(is_lone).then(pl.lit(NO_PAIR)).otherwise("why")
+    return found._replace(rows=found.rows.with_columns(why=why))
 
 
 def _why_nothing(table: pl.DataFrame, metric: str) -> str:
@@ -120,9 +128,9 @@ def _judged(part: pl.DataFrame, q: Question) -> tuple[pl.DataFrame, pl.Series]:
     asked = np.arange(P) != to
     unit = _unit(part["value"], q.margin)
     part = part.with_columns(value=pl.col("value") / unit)
-    losses, paired = losses_of(part, variants, to, asked, q)
-    lone = without_pair(losses, to, asked) if paired else np.zeros(losses.shape, bool)
-    losses[lone] = np.nan
+    losses, lone, rows = losses_with_pairs(part, variants, to, asked, q)
+    paired = lone is not None
+    alone = lone.sum(1) if lone is not None else np.zeros(P, int)
     if q.reference is not None and q.reference not in variants:
         asked[:] = False
     c = compared(losses, to, family=asked, margin=q.margin / unit, paired=paired)
@@ -134,7 +142,7 @@ def _judged(part: pl.DataFrame, q: Question) -> tuple[pl.DataFrame, pl.Series]:
         "mean": interval.mean, "low": interval.low, "high": interval.high,
         "against": [variants[r] if own else None for r, own in zip(to, asked, strict=True)],
         **verdict_columns(c),
-        "seeds": known, "missing": runs - known - lone.sum(1), "without_pair": lone.sum(1),
+        "seeds": known, "missing": runs - known - alone, "without_pair": alone,
         "diverged": np.isposinf(losses).sum(1), "paired": np.full(P, paired),
     }  # fmt: skip
     whole = pl.col("seeds", "missing", "without_pair", "diverged", "seeds_needed", "sign")
@@ -145,17 +153,32 @@ def _judged(part: pl.DataFrame, q: Question) -> tuple[pl.DataFrame, pl.Series]:
         pl.col(n) * unit for n in of_unit if unit != 1 and n in table.columns
     )
     table = maximized(table, "judged") if q.higher_is_better else table
-    seeds = part["key"].unique(maintain_order=True).to_list()
-    alone = [f"{variants[i]}\0{seeds[s]}" for i, s in np.argwhere(lone)]
-    is_alone = pl.concat_str("variant", "key", separator="\0").is_in(alone)
     ranked = table if q.successive else table.sort("rank", nulls_last=True, maintain_order=True)
-    return ranked, part.filter(is_alone)["row"]
+    return ranked, rows
 
 
 def _unit(values: pl.Series, margin: float) -> float:
     """Return 1, or a power of 2 by which values are divided whose squares no float can hold."""
     largest = max([margin, *(abs(own) for own in values.drop_nulls() if math.isfinite(own))])
     return 1.0 if 1e-60 < largest < 1e60 else 2.0 ** math.frexp(largest)[1]
+
+
+def losses_with_pairs(
+    part: pl.DataFrame, variants: Sequence[str], to: np.ndarray, asked: np.ndarray, q: Question
+) -> tuple[Array, np.ndarray | None, pl.Series]:
+    """Return losses (P, S), which runs (P, S) have no pair, and their rows; None: none is paired.
+
+    A run without a pair is in no number, so its loss is NaN.
+    """
+    losses, paired = losses_of(part, variants, to, asked, q)
+    if not paired:
+        return losses, None, part["row"][:0]
+    lone = without_pair(losses, to, asked)
+    losses[lone] = np.nan
+    seeds = part["key"].unique(maintain_order=True).to_list()
+    names = [f"{variants[i]}\0{seeds[s]}" for i, s in np.argwhere(lone)]
+    is_lone = pl.concat_str("variant", "key", separator="\0").is_in(names)
+    return losses, lone, part.filter(is_lone)["row"]
 
 
 def without_pair(losses: Array, to: np.ndarray, asked: np.ndarray) -> np.ndarray:

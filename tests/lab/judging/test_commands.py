@@ -105,6 +105,21 @@ def test_an_edit_while_a_command_runs_is_an_error(call) -> None:
 
 
 @pytest.mark.parametrize(
+    ("metric", "out", "value", "text"),
+    [
+        (Metric("a"), "12:00 {'a': 1}", 1, "a is read from a dictionary of Python"),
+        (Metric("a"), '{"a": 1}\nINFO {"a": 2}', 2, "a is read from JSON behind a prefix"),
+        (Metric("b.a"), '{"b": {\n"a": 3\n}\n}', 3, "b.a is read from JSON over 4 lines"),
+        (Metric(pattern=r"loss: (\S+)"), "loss: 1\nvalid_loss: 2", 2, "inside of 'valid_loss: 2'"),
+    ],
+)
+def test_what_else_is_read_is_said(metric: Metric, out: str, value: float, text: str) -> None:
+    said: list[str] = []
+    assert metric.read(out, "", said.append) == value
+    assert text in said[0]
+
+
+@pytest.mark.parametrize(
     ("metric", "out", "expected"),
     [
         (Metric(pattern=r"a=(\d+)"), "a=12\na=34", 34),
@@ -120,8 +135,7 @@ def test_an_edit_while_a_command_runs_is_an_error(call) -> None:
         (Metric(pattern=r"a=(-?[\d.]+)"), "a=1.5\na=-inf", -math.inf),
         (Metric(pattern="a=(.)"), "a=x", r"the metric is 'x', not a number up to 1e\+100$"),
         (Metric("a"), '{"a": true}', r"the metric is 'True', not a number up to 1e\+100$"),
-        (Metric("a"), "12:00 {'a': 1}", "a line with the key 'a' is not JSON"),
-        (Metric("a"), '{"a": 1}\nINFO {"a": 2}', "a line with the key 'a' is not JSON"),
+        (Metric("a"), "12:00 {'a': b}", "a line with the key 'a' is not JSON"),
         (Metric(pattern=r"a: ([\d.]+)"), "a: 9.8e-05", r".* takes '9.8' of '9.8e-05'; take the"),
         (Metric(pattern=r"a:.*?([\d.]+)"), "a: -2.5", ".* takes '2.5' of '-2.5'"),
         (Metric(pattern=r"a.*(\d+)"), "a: 1,25", ".* takes '5' of '25'"),
@@ -131,7 +145,7 @@ def test_an_edit_while_a_command_runs_is_an_error(call) -> None:
         (Metric(), "1e400", "the metric is '1e400', not a number"),
         (Metric(), " \n", "it printed nothing"),
     ],
-    ids=range(23),
+    ids=range(22),
 )
 def test_the_last_value_that_a_command_prints_counts(metric, out, expected, tmp_path) -> None:
     (tmp_path / "out").write_bytes(out.encode())

@@ -1,5 +1,6 @@
 """Plans: seeds of a t-test of known power, costs, what cannot be decided."""
 
+import functools
 import json
 import math
 
@@ -9,6 +10,7 @@ from scipy import stats
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.judging.plan import plan
+from lmzoo.lab.judging.verdicts import judge
 from lmzoo.lab.statistics.power import planned_seeds
 
 ROWS = [{"v": v, "x": float(x)} for v in "ab" for x in range(4)]
@@ -118,3 +120,26 @@ def test_bad_numbers_are_one_line(options, message) -> None:
     given = {"pilot": ROWS, "effect": 1.0, "by": "v", "metric": "x", "higher_is_better": False}
     with pytest.raises(UserError, match=message):
         plan(**given | options)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {}, {"reference": "c"}, {"paired": True}, {"seed": "s"}, {"metric": "y"}, {"by": "w"},
+        {"higher_is_better": None}, {"finished": ["bad"]}, {"step": "s"}, {"margin": -1.0},
+        {"best": "x"}, {"parse": "("},
+    ],
+    ids=range(12),
+)  # fmt: skip
+def test_plan_says_of_a_table_what_judge_says(change) -> None:
+    rows = [r | {"s": i % 4, "state": "bad" if i == 7 else "ok"} for i, r in enumerate(ROWS)]
+    q = {"by": "v", "metric": "x", "higher_is_better": False} | change
+    answers = []
+    for ask in (judge, functools.partial(plan, effect=1.0)):
+        try:
+            found = ask(rows, **q)
+            lines = found["heading"] if isinstance(found, dict) else str(found).splitlines()
+            answers.append([line for line in lines if " read: " in line or "is that right" in line])
+        except UserError as error:
+            answers.append([str(error)])
+    assert answers[0] == answers[1] != []

@@ -562,3 +562,45 @@ def test_pandas_frames_are_judged_too() -> None:
         frame.loc[0, "loss"], frame["end"], frame["time"] = nothing, pandas.NaT, pandas.Timedelta(1)
         found = lmzoo.judge(frame, by="variant", metric="loss")
         assert found.filter(variant="base")["missing"].item() == 1
+
+
+RESERVED = (
+    "value", "run", "run_id", "status", "state", "step", "seed", "number", "study", "experiment",
+    "parent", "loss (last step)", "part1", "metric", "param", "config", "name", "done", "trial_id",
+)  # fmt: skip
+READERS: dict[str, Callable[[Path, dict[str, Any], dict[str, Any]], Any]] = {
+    "MLflow": lambda p, settings, metrics: [
+        put(p / "0/r" / name, str(text))
+        for name, text in (
+            ("meta.yaml", "run_name: r\nstatus: 3\n"),
+            *((f"params/{k}", v) for k, v in settings.items()),
+            *((f"metrics/{k}", f"1 {v} 9") for k, v in metrics.items()),
+        )
+    ],
+    "Ray Tune": lambda p, settings, metrics: [
+        put(p / "r/result.json", json.dumps({"training_iteration": 1, **metrics})),
+        put(p / "r/params.json", json.dumps(settings)),
+    ],
+    "Hydra": lambda p, settings, metrics: [
+        put(p / "r/results.json", json.dumps(metrics)),
+        put(p / "r/.hydra/config.yaml", json.dumps(settings)),
+    ],
+    "folders": lambda p, settings, metrics: put(
+        p / ",".join(f"{k}={v}" for k, v in settings.items()) / "r.json", json.dumps(metrics)
+    ),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("place", ["setting", "metric"])
+def test_a_name_of_ours_never_takes_the_place_of_one_in_a_file(reader, place, tmp_path) -> None:
+    for i, word in enumerate(RESERVED):
+        if reader == "folders" and " " in word:
+            continue  # no setting in a path has a blank
+        own = {word: 7.25}
+        settings, metrics = ({"lr": 1.5}, own) if place == "metric" else (own, {"loss": 1.5})
+        READERS[reader](tmp_path / str(i), settings, metrics)
+        row = read_results(tmp_path / str(i)).frame.row(0, named=True)
+        assert [name for name, value in row.items() if value in ("7.25", 7.25)], (word, row)
+        assert [name for name, value in row.items() if value in ("1.5", 1.5)], (word, row)
+        assert row["run"] not in ("7.25", None), (word, row)
