@@ -18,11 +18,13 @@ Studies:
     lmzoo.Point("mine", lmzoo.Command("python train.py --lr {lr}"))   another program
     search={"recipe.lr": (1e-3, 1e-1)}   short for a lmzoo.FloatRange or lmzoo.IntRange
     search={"model.width": [64, 128]}    short for a lmzoo.Choice
+    lmzoo.shrink("DLM46")                                the smallest cell that is as good
     lmzoo.tune.trainable("DLM46", "captions")            a row in a Tuner of Ray Tune of your own
 
 Results, as polars frames; STUDY is a folder, a file of records, or a name in runs/:
 
     lmzoo.rank(STUDY)                                    one row a point, with verdicts
+    lmzoo.ablate(STUDY)                                  what cuts cost trained models
     lmzoo.runs(STUDY)                                    one row a run
     lmzoo.curves(STUDY)                                  one row an epoch of a run
     lmzoo.judge("results.csv", by="variant", metric="loss")    verdicts on anybody's results
@@ -46,6 +48,7 @@ from lmzoo.lab.sweep import main
 
 if _TYPE_CHECKING:
     from lmzoo import tune, zoo
+    from lmzoo.ablation import ablate
     from lmzoo.api import TextModel, build, load_run, run_study
     from lmzoo.inspect.module_cuts import apply_cut, cuts
     from lmzoo.lab.analysis.frames import curves, rank, runs
@@ -53,23 +56,26 @@ if _TYPE_CHECKING:
     from lmzoo.lab.judging.sources import crash_test
     from lmzoo.lab.judging.verdicts import judge
     from lmzoo.laws.audit import audit
+    from lmzoo.shrinking import shrink
     from lmzoo.train.recipe import Recipe
 
 __all__ = [
     "Choice", "Command", "FloatRange", "IntRange", "Point", "Recipe", "Study", "TextModel",
-    "UserError", "apply_cut", "audit", "build", "crash_test", "curves", "cuts", "judge", "load_run",
-    "main", "plan", "rank", "run_study", "runs", "tune", "zoo",
+    "UserError", "ablate", "apply_cut", "audit", "build", "crash_test", "curves", "cuts", "judge",
+    "load_run", "main", "plan", "rank", "run_study", "runs", "shrink", "tune", "zoo",
 ]  # fmt: skip
 _LAZY = {
     **dict.fromkeys(("TextModel", "build", "load_run", "run_study"), "lmzoo.api"),
     **dict.fromkeys(("apply_cut", "cuts"), "lmzoo.inspect.module_cuts"),
     **dict.fromkeys(("curves", "runs"), "lmzoo.lab.analysis.frames"),
+    "ablate": "lmzoo.ablation",
     "audit": "lmzoo.laws.audit",
     "crash_test": "lmzoo.lab.judging.sources",
     "judge": "lmzoo.lab.judging.verdicts",
     "plan": "lmzoo.lab.judging.plan",
     "rank": "lmzoo.lab.analysis.frames",
     "Recipe": "lmzoo.train.recipe",
+    "shrink": "lmzoo.shrinking",
 }
 """Public name -> its module, which imports torch or polars."""
 

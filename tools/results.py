@@ -30,6 +30,7 @@ import scaling_picture
 from answers import per_width, places, two_optimisers
 from atlas import FILE, atlas, atlas_report, ranking, width_report
 from epistasis import heat_map, study_epistasis
+from map_table import map_picture, map_report
 from published_ablations import ablation_report
 from published_table import published_comparison
 from rates import rate_report
@@ -67,6 +68,7 @@ COMMANDS: dict[str, Callable[..., Report]] = {
     "two_optimisers": two_optimisers,
     "atlas": atlas_report,
     "widths": width_report,
+    "map": map_report,
     "caveats": lambda *paths: Report(tuple(_caveats(paths)), (), (), pl.DataFrame()),
     "published": lambda *paths, **options: published_comparison(paths, **options),
 }
@@ -128,6 +130,8 @@ def generated(folder: Path) -> Iterator[tuple[Path, str]]:
             words = block["command"].split()
             if words[0] == "scaling" and "--by" not in words:
                 yield folder / "scaling.svg", scaling_picture.draw(folder / words[1])
+            if words[0] == "map":
+                yield folder / "map.svg", map_picture(*(folder / name for name in words[1:]))
             if words[0] == "epistasis":
                 yield folder / "epistasis.svg", heat_map(folder / words[1])
         for asked in FIGURE.finditer(text):

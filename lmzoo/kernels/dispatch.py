@@ -124,6 +124,11 @@ def without_kernels(*kinds: str) -> Iterator[None]:
         _CURRENT.disabled = before
 
 
+def uses_kernels() -> bool:
+    """Whether this thread uses kernels of some kind."""
+    return len(_CURRENT.disabled) < 2
+
+
 class CustomFunction(torch.autograd.Function):
     """An autograd function of tensors and arguments that contain none; every result is a tensor.
 

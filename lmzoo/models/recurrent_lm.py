@@ -20,6 +20,7 @@ from lmzoo.contract import Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.initial_states import mix_starts, start_posterior
 from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors
+from lmzoo.kernels.dispatch import uses_kernels
 from lmzoo.kernels.tokens import TokenInputs
 
 
@@ -220,7 +221,9 @@ class RecurrentLM(StartMixture):
     def _inputs(self, tokens: Tensor) -> Inputs:
         """Return N(e(s)), per vocabulary entry if there are more positions than entries."""
         norm = self.config.norm
-        if norm.over_time or tokens.numel() <= self.task.vocab:
+        # Without kernels each position has activations of its own (`interventions.py`).
+        per_entry = tokens.numel() > self.task.vocab and uses_kernels()
+        if norm.over_time or not per_entry:
             return normalise_sequence(self.embedding(tokens), norm)
         return TokenInputs(tokens, normalise_vectors(self.embedding.weight, norm))
 

@@ -272,6 +272,8 @@ PERPLEXITY = pl.col("loss").exp()
 HAS_PERPLEXITY = pl.col("score").is_in(["exact", "bound", "conditional"])
 HAS_PERPLEXITY &= (pl.col("metric") == "token") & PERPLEXITY.is_finite()
 DIFFERENCE_ENDS = ("difference_low", "difference_high")
+AFTER_TRAINING_ENDS = ("after_training_low", "after_training_high")
+"""Null until a ranking is asked for them (`after_training.py`)."""
 
 POINT = Column("label", None, "point", lambda row, _: row["label"], place=2, is_text=True)
 ACCURACY = Column(
@@ -303,6 +305,13 @@ RANKING = (
         legend="to {reference}, of the means; its interval covers the seeds and the choice of the "
         "setting; where the test is stricter, an end is moved to 0 or to the margin", place=6,
     ),
+    Column(
+        "after_training", FROM_REFERENCE, "cut after training", "+.{digits}", (*RESULTS, *BRIEF),
+        ends=AFTER_TRAINING_ENDS, value=pl.lit(None, pl.Float64), place=6,
+        legend="what the same cut costs the trained models of {reference} (`lmzoo ablate`), with "
+        "its interval over their seeds",
+    ),
+    *(Column(name, value=pl.lit(None, pl.Float64)) for name in AFTER_TRAINING_ENDS),
     *_plain("p_raw"),
     Column(
         "p", None, "p", lambda row, _: format_p(row["p"]), RESULTS, place=7, optional=4,

@@ -170,6 +170,7 @@ def rank(
     at: int | None = None,
     margin: float | None = None,
     reference: str | None = None,
+    after_training: bool = False,
 ) -> Ranking:
     """Return the ranking of a study, one row a point, the best first.
 
@@ -182,9 +183,11 @@ def rank(
         at: Rank by the validation loss at this epoch instead of the test loss.
         margin: Difference in nats below which a point is negligible; None: the study's.
         reference: Compare with this point, by its label or its cut; None: the study's reference.
+        after_training: Add what the same cuts cost trained models, as `lmzoo.ablate` measured it.
 
     Raises:
         UserError: There is no such study or point, or nothing can be ranked.
     """
     folder = against(load_study(find_study(study)), reference)
-    return Ranking.of(study_ranking(folder, unit=unit, at=at, margin=margin))
+    ranked = study_ranking(folder, unit=unit, at=at, margin=margin, after_training=after_training)
+    return Ranking.of(ranked)

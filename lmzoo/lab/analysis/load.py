@@ -73,7 +73,10 @@ EVENT_SCHEMA = pl.Schema(
 )
 LOSSES = ("train_token", "valid_token", "valid_sentence", "token", "sentence")
 """Columns of events that have minus the metric, if it is maximized."""
-TABLE_FILES = (files.CONFIG, files.RECORDS, files.STUDY, files.TEST_LOSSES.format("*"))
+TABLE_FILES = (
+    *(files.CONFIG, files.RECORDS, files.STUDY, files.ABLATIONS),
+    files.TEST_LOSSES.format("*"),
+)
 """Names of the files that tables are computed from."""
 OTHER_REFERENCE = (
     "this is not the reference that the study asked for; if it was chosen because of its loss, "

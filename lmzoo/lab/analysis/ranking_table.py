@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.after_training import add_after_training
 from lmzoo.lab.analysis.caveats import MARKS, caveats, next_command, shown_address
 from lmzoo.lab.analysis.columns import (
     Column,
@@ -56,6 +57,7 @@ def study_ranking(
     unit: str = "token",
     at: int | None = None,
     margin: float | None = None,
+    after_training: bool = False,
 ) -> Report:
     """Return the ranking of the study in folder `path`; a `UserError` if nothing can be ranked."""
     if margin is not None and not 0 < margin < float("inf"):
@@ -67,6 +69,8 @@ def study_ranking(
     if margin is not None:
         folder = folder._replace(study={**folder.study, "margin": margin})
     frame = rank_points(folder.runs, folder.events, folder.study, metric=metric, at=at)
+    if after_training:
+        frame = add_after_training(frame, folder)
     if (frame["score"] == METRIC).all():
         if unit != "token":
             raise UserError(f"--unit {unit}: the study ranks a metric of its own; leave it out")

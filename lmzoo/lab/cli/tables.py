@@ -58,6 +58,7 @@ def rank(
     explain: Annotated[bool, typer.Option("--explain", help="Print all columns, notes and chosen settings.")] = False,
     columns: Annotated[str, typer.Option(metavar="NAME,NAME", help="Print these columns only: point,loss,difference,p.")] = "",
     reference: Reference = None,
+    after_training: Annotated[bool, typer.Option("--after-training", help="Add what the same cuts cost trained models, as lmzoo ablate measured it.")] = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Rank the points of a study: means, intervals, differences, verdicts, caveats, next command.
@@ -68,7 +69,14 @@ def rank(
     from lmzoo.lab.analysis.render import with_columns
 
     def read() -> "Report":
-        report = ranked(study, unit=unit, at=at, margin=margin, reference=reference).report
+        report = ranked(
+            study,
+            unit=unit,
+            at=at,
+            margin=margin,
+            reference=reference,
+            after_training=after_training,
+        ).report
         assert report is not None, "a ranking has a report"
         if columns:
             return with_columns(report, columns.split(","))
@@ -98,7 +106,7 @@ def compare(
 def figure(
     study: Study,
     out: Annotated[Path, typer.Option(help="File: .pdf, .svg or .png.")] = Path("forest.pdf"),
-    kind: Annotated[str, typer.Option(help="forest, curves, tuning or tuning-FIELD. Default: the name of the file.")] = "",
+    kind: Annotated[str, typer.Option(help="forest, curves, tuning, tuning-FIELD or after-training. Default: the name of the file.")] = "",
     width: Annotated[str, typer.Option(metavar="WIDTH", help="As 3.3in, 84mm or 240pt; text has 8 points. Default: that of --columns.")] = "",
     columns: Annotated[int, typer.Option(help="Columns of a paper: 1 is 3.3in, 2 is 7.1in.")] = 2,
     unit: Unit = "token",

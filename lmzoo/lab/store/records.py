@@ -48,6 +48,8 @@ refuses a store of another version, because its old and new runs would be compar
 """
 CONFIG, RECORDS, STUDY = "config.json", "records.ndjson", "study.json"
 SETTINGS = "settings.ndjson"
+ABLATIONS = "ablations.ndjson"
+"""Losses of trained models without a part (`lmzoo/ablation.py`), in the folder of their runs."""
 NONCE = ".sweep"
 """Written by each driver: a worker that reads it sees the same store."""
 CHECKSUM = "crc"

@@ -21,6 +21,7 @@ from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import sentence
 from lmzoo.lab.analysis.report.curve_charts import ENDS, curve_charts
 from lmzoo.lab.analysis.report.forest import forest_charts
+from lmzoo.lab.analysis.report.two_costs import NAME, two_costs_chart
 
 INCH = 96
 """Pixels of an inch in a specification."""
@@ -62,7 +63,7 @@ def write_figure(study: Path, out: Path, width: str, unit: str, kind: str = "") 
         out: the file; its name says the kind of the figure, as `forest.pdf`, unless `kind` does.
         width: as "3.3in", "84mm" or "240pt".
         unit: as `lmzoo.rank` has it.
-        kind: forest, curves, tuning or tuning-FIELD.
+        kind: forest, curves, tuning, tuning-FIELD or after-training.
 
     A `UserError` says that there is no such figure or format, or that the study lacks its data.
     """
@@ -124,13 +125,16 @@ def _printable(value: Any) -> Any:
 
 
 def figures(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
-    """Return name -> chart: forest, curves, tuning of each field."""
+    """Return name -> chart: forest, curves, tuning of each field, after-training."""
     charts = {f"forest{i or ''}": chart for i, chart in enumerate(forest_charts(ranked))}
     for name, chart in curve_charts(folder, ranked).items():
         own = {"learning": "curves"}.get(name, name).replace("setting-", "tuning-")
         charts[own] = chart
         if own.startswith("tuning-"):
             charts.setdefault("tuning", chart)
+    two_costs = two_costs_chart(folder, ranked)
+    if two_costs is not None:
+        charts[NAME] = two_costs
     return charts
 
 

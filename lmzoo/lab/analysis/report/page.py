@@ -60,16 +60,21 @@ def render_report(study: Path | str, *, unit: str = "token", point: str = "") ->
     lead = paragraphs([" ".join(ranking.lead)], "lead")
     rest = ranking.warnings[ranking.grave :]
     lead += paragraphs([*rest, ranking.next_line, cost_line(folder)])
-    lead += _forests(ranked) if has_charts else paragraphs([NO_CHARTS])
+    lead += _forests(folder, ranked) if has_charts else paragraphs([NO_CHARTS])
     used = terms(lead + "".join(section.body for section in sections))
     sections.append(Section("Terms", used, folded=True))
     return html_page(ranking.question, lead, sections, point=label)
 
 
-def _forests(ranked: pl.DataFrame) -> str:
+def _forests(folder: StudyFolder, ranked: pl.DataFrame) -> str:
     from lmzoo.lab.analysis.report.forest import forest_charts
+    from lmzoo.lab.analysis.report.two_costs import two_costs_chart
 
-    return "".join(map(chart_figure, forest_charts(ranked)))
+    charts = forest_charts(ranked)
+    two_costs = two_costs_chart(folder, ranked)
+    if two_costs is not None:
+        charts.append(two_costs)
+    return "".join(map(chart_figure, charts))
 
 
 def _ranking(folder: StudyFolder, report: Report) -> str:

@@ -1,0 +1,264 @@
+"""Cut the parts of trained models: `lmzoo.ablate`, and the command `lmzoo ablate`.
+
+Results are lines of `ablations.ndjson` in the folder of the runs, so that a second call measures
+what is missing only. `lmzoo/train/ablation.py` says what is measured, `lmzoo/lab/analysis/
+after_training.py` how means are taken.
+"""
+
+import itertools
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from lmzoo.base.arguments import called, path, whole
+from lmzoo.base.errors import UserError
+from lmzoo.contract import MODELS
+from lmzoo.data.corpus import Corpus
+from lmzoo.kernels.device import best_device
+from lmzoo.lab.analysis.after_training import Ablation, ablation_report, read_lines
+from lmzoo.lab.analysis.load import chosen_runs, load_study
+from lmzoo.lab.cli.run_names import HASH, find_run, find_studied
+from lmzoo.lab.store.archive import restore_run
+from lmzoo.lab.store.labels import find_point
+from lmzoo.lab.store.local import open_store
+from lmzoo.lab.store.records import ABLATIONS, CONFIG, PROGRAM, RunFolder, record_line
+from lmzoo.train.ablation import (
+    TRAINED,
+    WAYS,
+    WHOLE,
+    ZEROED,
+    Cut,
+    Subject,
+    config_cut,
+    extra_data,
+    losses,
+    module_cuts,
+)
+from lmzoo.train.cut_weights import Variant, differs_in_cuts, variants
+from lmzoo.train.recipe import stored_recipe
+from lmzoo.train.trained import TrainedRun, load_run
+
+SHARE = 0.05
+"""Further steps after a cut, as a share of those of the training."""
+
+
+@dataclass(frozen=True)
+class _Point:
+    """The trained models of a point, and the other points of its study."""
+
+    folder: Path
+    label: str
+    runs: Sequence[str]
+    others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Label -> config of its model."""
+    left_out: list[str] = field(default_factory=list)
+    """Runs without a model, and why."""
+
+
+@called
+def ablate(
+    trained: Path | str,
+    *,
+    pairs: bool = False,
+    steps: int | None = None,
+    data_dir: Path | None = None,
+    progress: bool | None = None,
+) -> Ablation:
+    """Cut every part of trained models, and return what each cut costs on the test split.
+
+    The cuts are the named ones of the model's config, those of the other points of the study, and,
+    of a model without named cuts, those of `lmzoo.cuts`. A call measures what is missing only.
+
+    Args:
+        trained: A study (its reference), STUDY:POINT, or a run: its folder or its first digits.
+        pairs: Cut every pair of parts, too.
+        steps: Steps for which cut models are trained on; None: 5 % of those of the training.
+        data_dir: Folder of the corpus files; None downloads them.
+        progress: Show a line of progress on stderr; None: in a terminal.
+
+    Returns:
+        One row a cut, with the mean cost and its interval (`_low`, `_high`) in nats per token:
+        `zero`, `mean`, `other` and `trained`, see `docs/how/ablate.md`.
+
+    Raises:
+        UserError: There is no such study, or nothing that can be cut.
+    """
+    steps = None if steps is None else whole("steps", steps, 1)
+    if progress is None:
+        progress = sys.stderr is not None and sys.stderr.isatty()
+    show = _show if progress else len
+    point = _find(path("trained", trained))
+    runs = _load(point, data_dir)
+    corpus = runs[0].corpus.to(best_device())
+    subjects = [_subject(run) for run in runs]
+    if steps is None:
+        steps = max(1, round(SHARE * runs[0].state["steps"]))
+    found, refused = _cuts(point, subjects[0], corpus, pairs=pairs)
+    measured = _Measured(point.folder, subjects, steps)
+    _measure(measured, found, corpus, show)
+    lines = measured.lines([cut.label for cut in found])
+    heading = (
+        f"{point.label}: what each cut costs trained models, nats per token of the test split; "
+        "means over seeds, 95 % intervals",
+        *(f"left out: {reason}" for reason in (*point.left_out, *refused)),
+    )
+    return Ablation.of(ablation_report(lines, steps, heading))
+
+
+def _find(name: str) -> _Point:
+    """Return the trained models that a name means."""
+    given = Path(name)
+    if HASH.fullmatch(name):
+        given = find_run(name)
+    folder = restore_run(given.parent, given.name)
+    if (folder / CONFIG).exists():
+        return _Point(folder.parent, f"run {folder.name}", [folder.name])
+    study, label = find_studied(name)
+    if not study.is_dir():
+        raise UserError(f"{study} is not a folder of runs, so it has no weights; give a folder")
+    content = load_study(study)
+    points = content.study["points"]
+    reference = content.study.get("reference")
+    point = next((own for own in points if own["id"] == reference), points[0])
+    if label:
+        point = find_point(points, label)
+    models = {
+        run: json.loads(model)
+        for run, model in content.runs.select("point", "model").collect().iter_rows()
+    }
+    own = chosen_runs(content.study).rows()
+    runs = [run for name, run in own if name == point["id"]]
+    others = {other["label"]: models[other["id"]] for other in points if other["id"] in models}
+    return _Point(study, point["label"], runs, others)
+
+
+def _load(point: _Point, data_dir: Path | None) -> list[TrainedRun]:
+    """Open the models of a point; those without weights are named, and left out."""
+    found = []
+    for name in point.runs:
+        folder = restore_run(point.folder, name)
+        config = RunFolder(folder).config or {}
+        if PROGRAM in config:
+            raise UserError(
+                f"{point.label} trains a {config[PROGRAM]}, whose parts are not known; cut a row "
+                "of the zoo, or cut your module by lmzoo.apply_cut"
+            )
+        try:
+            run = load_run(folder, data_dir)
+        except UserError as error:
+            point.left_out.append(f"{name}: {error}")
+            continue
+        # A ranking leaves diverged runs out of its means, too.
+        if run.state["record"]["valid_token"] is None:
+            point.left_out.append(f"{name} diverged")
+        else:
+            found.append(run)
+    if not found:
+        reasons = point.left_out or ["it has no confirm run yet; run its sweep again"]
+        raise UserError(f"{point.folder}, {point.label}: no trained model: {reasons[0]}")
+    if found[0].model.closed_form:
+        raise UserError(f"{found[0].row_name} is a table of counts; it has no parts to cut")
+    return found
+
+
+def _subject(run: TrainedRun) -> Subject:
+    model = run.model.to(best_device())
+    config = run.config
+    recipe = stored_recipe(config["recipe"])
+    return Subject(config["run"], model, recipe, config["seed"], run.state["best"]["epoch"])
+
+
+def _cuts(
+    point: _Point, subject: Subject, corpus: Corpus, *, pairs: bool
+) -> tuple[list[Cut], list[str]]:
+    """Return the cuts of the models of a point, and which ones are refused."""
+    config = subject.model.config
+    own = list(variants(config, pairs=pairs))
+    refused = [each for each in own if isinstance(each, str)]
+    named = {}
+    for label, model in point.others.items():
+        other = MODELS.parse(model)
+        if differs_in_cuts(config, other):
+            named[other] = label
+    for each in own:
+        if isinstance(each, Variant):
+            named.setdefault(each.config, each.label)
+    found = []
+    for changed, label in named.items():
+        try:
+            found.append(config_cut(Variant(label, changed), subject, corpus))
+        except UserError as error:
+            refused.append(f"{label}: {error}")
+    if found or refused:
+        return found, refused
+    return module_cuts(subject, corpus), refused
+
+
+class _Measured:
+    """The losses of the models of a point that are known, in the file of their folder."""
+
+    def __init__(self, folder: Path, subjects: Sequence[Subject], steps: int) -> None:
+        self.subjects = subjects
+        self.steps = steps
+        self._folder = folder
+        self._store = open_store(folder)
+        keys = ("run", "epoch", "cut", "way", "steps")
+        self._known = set(read_lines(folder).select(keys).iter_rows())
+
+    def pending(self, cut: Cut, way: str) -> list[Subject]:
+        """Return the models whose loss is not known."""
+        return [own for own in self.subjects if self._key(own, cut, way) not in self._known]
+
+    def add(self, cut: Cut, way: str, found: Mapping[Subject, float | None]) -> None:
+        """Keep losses, or without a loss the reason."""
+        for subject, loss in found.items():
+            run, epoch, label, way, steps = self._key(subject, cut, way)
+            model = MODELS.dump(cut.config or subject.model.config)
+            why = cut.missing.get(way, "")
+            if loss is not None and not math.isfinite(loss):
+                why = "the loss is not finite"
+            line = {
+                **{"run": run, "epoch": epoch, "cut": label, "way": way, "steps": steps},
+                **{"loss": loss, "why": why, "model": json.dumps(model, sort_keys=True)},
+            }
+            self._store.append(ABLATIONS, record_line(line))
+            self._known.add(self._key(subject, cut, way))
+
+    def lines(self, labels: Sequence[str]) -> pl.DataFrame:
+        """Return the lines of these models and cuts."""
+        runs = [own.run for own in self.subjects]
+        of_models = pl.col("run").is_in(runs) & pl.col("cut").is_in([WHOLE.label, *labels])
+        return read_lines(self._folder).filter(of_models)
+
+    def _key(self, subject: Subject, cut: Cut, way: str) -> tuple[str, int, str, str, int]:
+        steps = 0
+        if way == TRAINED:
+            steps = self.steps
+        return subject.run, subject.epoch, cut.label, way, steps
+
+
+def _measure(
+    measured: _Measured, found: Sequence[Cut], corpus: Corpus, show: Callable[[str], object]
+) -> None:
+    """Measure what is missing, each cut in each way on all seeds together."""
+    extra = extra_data(corpus, measured.subjects[0].recipe.batch, measured.steps)
+    whole = [(WHOLE, way) for way in (ZEROED, TRAINED)]
+    jobs = [*whole, *itertools.product(found, WAYS)]
+    for number, (cut, way) in enumerate(jobs, 1):
+        subjects = measured.pending(cut, way)
+        if subjects:
+            show(f"\r{number} of {len(jobs)}: {cut.label}, {way:40.40}")
+            own = losses(cut, way, subjects, corpus, extra)
+            measured.add(cut, way, dict(zip(subjects, own, strict=True)))
+    show(f"\r{'':79}\r")
+
+
+def _show(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()

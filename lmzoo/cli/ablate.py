@@ -1,0 +1,71 @@
+"""`lmzoo ablate`: what each part of trained models is worth. `lmzoo shrink`: cells without it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lmzoo.ablation import ablate as ablated
+from lmzoo.base.command_line import parse_settings
+from lmzoo.base.streams import echo
+from lmzoo.cli.common import DataDir, ModelSettings
+from lmzoo.lab.cli.tables import AsJson, Format, print_report
+from lmzoo.lab.statistics.compared import MARGIN
+
+TRAINED = "A study (its reference), STUDY:POINT, or a run: its folder or its first digits."
+
+
+def ablate(
+    trained: Annotated[str, typer.Argument(metavar="RUN|STUDY", help=TRAINED)],
+    pairs: Annotated[bool, typer.Option("--pairs", help="Cut every pair of parts, too.")] = False,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps for which cut models are trained on. Default: 5 % of those of the training.")] = None,
+    data_dir: DataDir = None,
+    format: Format = "table",
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Cut each part of trained models, and print what it costs.
+
+    A part is zero, at its mean over the training split, as on another sequence, or cut and trained on for some steps. Repeat the command to continue; `lmzoo rank STUDY --after-training` compares with models that were trained without the part.
+    """
+    from lmzoo.lab.analysis.render import check_format
+
+    form = "json" if as_json else format
+    check_format(form)
+    report = ablated(trained, pairs=pairs, steps=steps, data_dir=data_dir).report
+    assert report is not None, "an ablation has a report"
+    print_report(report, form)
+
+
+def shrink(
+    row: Annotated[str, typer.Argument(metavar="ROW", help="A row of the zoo whose parts have named cuts.")],
+    corpus: Annotated[str, typer.Option(help="captions, multi30k_en, cath, text:PATH, ...")] = "captions",
+    seeds: Annotated[int, typer.Option(min=2, help="Seeds of each point.")] = 8,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of each run.")] = 10,
+    samples: Annotated[int, typer.Option(min=1, help="Settings tried for each point.")] = 5,
+    margin: Annotated[float, typer.Option(help="Difference in nats that is negligible.")] = MARGIN,
+    fields: ModelSettings = None,
+    out: Annotated[Path, typer.Option(help="Folder of the studies, one for each step.")] = Path("runs"),
+    data_dir: DataDir = None,
+) -> None:  # fmt: skip
+    """Cut parts of a row as long as it stays as good as the whole: one error for the whole walk.
+
+    Each step is a study. Repeat the command to continue an interrupted walk.
+    """
+    import polars as pl
+
+    from lmzoo.shrinking import shrink as shrunk
+
+    walk = shrunk(
+        row,
+        corpus,
+        fields=parse_settings(fields or []),
+        storage=out,
+        data_dir=data_dir,
+        seeds=seeds,
+        margin=margin,
+        epochs=epochs,
+        samples=samples,
+    )
+    with pl.Config(tbl_rows=-1, tbl_cols=-1, fmt_str_lengths=99, tbl_width_chars=140):
+        echo(walk)
+    echo("the walk took the points `taken`; they are within the margin of the whole with 95 %")

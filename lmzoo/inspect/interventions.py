@@ -1,0 +1,167 @@
+"""Parts of a trained model at zero, at their mean, or as they are on another sequence.
+
+The activation of a part is what its weights compute, x W, or what a submodule returns.
+
+    zero        0
+    mean        its mean over all positions of other sequences, as `Means` sums them
+    other       what it is at the same position of another sequence, as `Recorded` keeps it
+
+Products are found while the model runs, so the model must not use kernels (`without_kernels`).
+Wang et al. 2023 (arXiv:2211.00593), for the mean; Chan et al. 2022 (causal scrubbing), for another
+sequence.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+MATMUL = frozenset({"matmul", "__matmul__"})
+"""x @ W, whose columns are the outputs."""
+LINEAR = "linear"
+"""x Wᵀ + b, where the rows of W are the outputs."""
+
+
+class Place(NamedTuple):
+    """Where an activation is computed: by a view of a weight, or by a submodule."""
+
+    name: str
+    size: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    offset: int = 0
+    inputs: int = 0
+    """The axis of the weight that the product sums over."""
+
+
+See = Callable[[Place, Tensor], Tensor]
+"""A function that gets every activation, and returns what stands in its place."""
+
+
+class Part(NamedTuple):
+    """What an intervention replaces."""
+
+    weights: Mapping[str, Tensor] = {}
+    """Parameter -> which of its numbers belong to the part."""
+    module: str = ""
+    """A submodule, in place of weights."""
+
+    def covers(self, place: Place) -> Tensor | bool:
+        """Return which features of an activation belong to the part."""
+        if self.module:
+            return place.name == self.module
+        own = self.weights.get(place.name)
+        if own is None or not place.size:
+            return False
+        view = own.as_strided(place.size, place.stride, place.offset)
+        return view.all(place.inputs)
+
+
+class _Products(TorchFunctionMode):
+    """Shows each product of inputs with a weight to a function."""
+
+    def __init__(self, model: nn.Module, see: See) -> None:
+        super().__init__()
+        self._see = see
+        self._names = {p.untyped_storage().data_ptr(): name for name, p in model.named_parameters()}
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        named = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name == LINEAR and len(args) > 1:
+            bias = args[2] if len(args) > 2 else named.get("bias")
+            product = self._seen(func(args[0], args[1]), args[1], -1)
+            if bias is None:
+                return product
+            return product + bias
+        if name in MATMUL and args[1].dim() == 2:
+            return self._seen(func(*args), args[1], -2)
+        return func(*args, **named)
+
+    def _seen(self, product: Tensor, weight: Tensor, inputs: int) -> Tensor:
+        name = self._names.get(weight.untyped_storage().data_ptr())
+        if name is None:
+            return product
+        offset = int(weight.storage_offset())
+        place = Place(name, tuple(weight.shape), weight.stride(), offset, inputs)
+        return self._see(place, product)
+
+
+@contextlib.contextmanager
+def seen(model: nn.Module, see: See, module: str = "") -> Iterator[None]:
+    """Show all products of weights, and the output of a submodule, to a function."""
+
+    def replace(own: nn.Module, inputs: Any, output: Any) -> Any:
+        if isinstance(output, tuple):
+            return (see(Place(module), output[0]), *output[1:])
+        return see(Place(module), output)
+
+    hook = None
+    if module:
+        hook = model.get_submodule(module).register_forward_hook(replace)
+    try:
+        with _Products(model, see):
+            yield
+    finally:
+        if hook is not None:
+            hook.remove()
+
+
+class Means:
+    """The mean of every activation over all sequences, positions and starts."""
+
+    def __init__(self) -> None:
+        self._sums: dict[Place, Tensor] = {}
+        self._counts: dict[Place, int] = {}
+
+    def __call__(self, place: Place, value: Tensor) -> Tensor:
+        rows = value.detach().flatten(0, -2).double()
+        self._sums[place] = self._sums.get(place, 0) + rows.sum(0)
+        self._counts[place] = self._counts.get(place, 0) + len(rows)
+        return value
+
+    def of(self, place: Place) -> Tensor:
+        return self._sums[place] / self._counts[place]
+
+
+class Recorded:
+    """The activations of one run of the model, in their order."""
+
+    def __init__(self) -> None:
+        self.values: list[Tensor] = []
+
+    def __call__(self, place: Place, value: Tensor) -> Tensor:
+        self.values.append(value)
+        return value
+
+
+def at_zero(part: Part) -> See:
+    """Return a function that puts a part to zero."""
+    return _replaced(part, lambda place, value: torch.zeros_like(value))
+
+
+def at_mean(part: Part, means: Means) -> See:
+    """Return a function that puts a part to its mean."""
+    return _replaced(part, lambda place, value: means.of(place).to(value))
+
+
+def at_other(part: Part, recorded: Recorded) -> See:
+    """Return a function that puts a part to what it was in the run that was recorded."""
+    values = iter(recorded.values)
+    # Each activation takes its own record, whether it belongs to the part or not.
+    return _replaced(part, lambda place, value: next(values))
+
+
+def _replaced(part: Part, other: See) -> See:
+    def see(place: Place, value: Tensor) -> Tensor:
+        instead = other(place, value)
+        covered = part.covers(place)
+        if isinstance(covered, bool):
+            return instead if covered else value
+        return instead.where(covered, value)
+
+    return see

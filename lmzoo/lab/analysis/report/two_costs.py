@@ -1,0 +1,149 @@
+"""The chart of the two costs of a cut: after training, and in a model trained without the part."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from lmzoo.lab.analysis.after_training import add_after_training, has_ablations
+from lmzoo.lab.analysis.formatting import UNITS
+from lmzoo.lab.analysis.load import StudyFolder
+from lmzoo.lab.analysis.report.colours import COLOURS, GROUPS, group_of
+from lmzoo.lab.analysis.report.forest import FILLS, SHAPES
+
+NAME = "after-training"
+SIZE = 420
+ROOM = 1.25
+"""An axis is longer than its greatest number."""
+LINES = 28
+"""Lines of text that fit above each other in the height of a chart."""
+SIDES: dict[Any, int] = {"left": 6, "right": -6}
+"""Alignment of a name -> pixels to the interval that it stands beside."""
+COSTS = ("difference", "after_training")
+TICKS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30)
+NUMBERS = re.compile(r"\((\d+)\)")
+
+
+def two_costs_chart(folder: StudyFolder, ranked: pl.DataFrame) -> Any:
+    """Return the chart of a study whose trained models were cut; None for another one."""
+    if not has_ablations(folder):
+        return None
+    both = add_after_training(ranked, folder).drop_nulls(["after_training", "difference"])
+    rows = [
+        {
+            **{name: row[name] for name in both.columns if name.startswith(("diff", "after"))},
+            **{"label": row["label"], "name": _name(row["label"]), "group": group_of(row)},
+        }
+        for row in both.filter(~pl.col("reference")).iter_rows(named=True)
+    ]
+    if not rows:
+        return None
+    margin = both["margin"].item(0)
+    ends = [_ends(rows, name) for name in COSTS]
+    low = min(end for end, _ in ends)
+    scales = [
+        alt.Scale(type="symlog", constant=margin, domain=[low, high], nice=False)
+        for _, high in ends
+    ]
+    _place_names(rows, margin, ends[0])
+    shared = min(high for _, high in ends)
+    ticks = [0, *(x for tick in TICKS for x in (-tick, tick))]
+    axis = alt.Axis(values=ticks, format="~g", grid=False)
+    metric = both["metric"].item(0)
+    unit = UNITS.get(metric, metric)
+    groups = [group for group in GROUPS if any(row["group"] == group for row in rows)]
+
+    def x(field: str) -> Any:
+        return alt.X(f"{field}:Q", title=f"trained without: {unit}", scale=scales[0], axis=axis)
+
+    def y(field: str) -> Any:
+        return alt.Y(f"{field}:Q", title=f"cut after training: {unit}", scale=scales[1], axis=axis)
+
+    def by_verdict(kind: Any, values: Any) -> Any:
+        encoded = kind("group:N", title=None).legend(alt.Legend(orient="top", title=None))
+        return encoded.scale(domain=groups, range=[values[group] for group in groups])
+
+    diagonal = alt.Chart(alt.InlineData(values=[{"end": low}, {"end": shared}]))
+    diagonal = diagonal.mark_line(strokeDash=[4, 3], color="var(--muted)").encode(
+        x=x("end"), y=y("end")
+    )
+    columns = ("difference", "difference_low", "difference_high", "after_training")
+    tooltips = [alt.Tooltip(f"{name}:Q", format="+.4~g") for name in columns]
+    base = alt.Chart(alt.InlineData(values=rows)).encode(
+        tooltip=[alt.Tooltip("label:N"), *tooltips], stroke=by_verdict(alt.Stroke, COLOURS)
+    )
+    across = base.mark_rule(strokeWidth=1.5).encode(
+        x=x("difference_low"), x2="difference_high:Q", y=y("after_training")
+    )
+    up = base.mark_rule(strokeWidth=1.5).encode(
+        x=x("difference"), y=y("after_training_low"), y2="after_training_high:Q"
+    )
+    marks = base.mark_point(size=70, strokeWidth=1.5, opacity=1).encode(
+        x=x("difference"),
+        y=y("after_training"),
+        shape=by_verdict(alt.Shape, SHAPES),
+        fill=by_verdict(alt.Fill, FILLS),
+    )
+    names = [
+        alt.Chart(alt.InlineData(values=[row for row in rows if row["side"] == side]))
+        .mark_text(align=side, dx=dx, color="var(--fg)")
+        .encode(x=x("beside"), y=y("height"), text="name:N")
+        for side, dx in SIDES.items()
+    ]
+    # A name that was moved is joined to its interval.
+    leaders = alt.Chart(alt.InlineData(values=rows)).mark_rule(
+        strokeWidth=0.7, color="var(--muted)"
+    )
+    leaders = leaders.encode(x=x("beside"), y=y("after_training"), y2="height:Q")
+    notes = [
+        "above the line, a cut hurts the trained model more than a model trained without the part",
+        f"95 % intervals; both axes are linear within ±{margin:g} and logarithmic beyond",
+    ]
+    title = alt.TitleParams(
+        "Cut after training, or trained without", subtitle=notes, anchor="start"
+    )
+    fit = alt.AutoSizeParams(type="fit-x", contains="padding")
+    chart = alt.layer(diagonal, across, up, marks, leaders, *names)
+    return chart.properties(width="container", height=SIZE, title=title, autosize=fit).properties(
+        usermeta={"wide": SIZE}
+    )
+
+
+def _ends(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[float, float]:
+    """Return the ends of an axis, which holds 0 and all intervals."""
+    own = [row[each] for row in rows for each in (name, f"{name}_low", f"{name}_high")]
+    known = [x for x in own if x is not None]
+    return min(0.0, *known), ROOM * max(*known, 0.0)
+
+
+def _place_names(rows: list[dict[str, Any]], margin: float, across: tuple[float, float]) -> None:
+    """Put the name of each point beside its interval, and names of equal heights apart."""
+
+    def place(x: float) -> float:
+        return math.copysign(math.log1p(abs(x) / margin), x)
+
+    heights = [place(row["after_training"]) for row in rows]
+    gap = (max(heights) - min(*heights, 0.0)) / max(LINES, len(rows))
+    middle = (place(across[0]) + place(across[1])) / 2
+    before = math.inf
+    for row in sorted(rows, key=lambda row: -row["after_training"]):
+        side = "left" if place(row["difference"]) < middle else "right"
+        height = min(place(row["after_training"]), before - gap)
+        before = height
+        row["height"] = math.copysign(margin * math.expm1(abs(height)), height)
+        row["side"] = side
+        end = "high" if side == "left" else "low"
+        row["beside"] = row[f"difference_{end}"]
+        if row["beside"] is None:
+            row["beside"] = row["difference"]
+
+
+def _name(label: str) -> str:
+    """Return the name of a single cut, and the numbers of several."""
+    numbers = NUMBERS.findall(label)
+    if len(numbers) > 1:
+        return ", ".join(numbers)
+    return label.removeprefix("cut ")

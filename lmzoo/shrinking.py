@@ -1,0 +1,116 @@
+"""The smallest cell that is as good as the whole one: a walk down the lattice of its cuts.
+
+    step    a study compares the whole cell with every further cut of the cell of the step before
+    cut     the point with the lowest loss among those that are negligible or better
+    end     no point is negligible or better
+
+**One error for the walk.** Each point is compared with the whole cell, so that small losses do not
+add up unseen. With n cuts the walk compares at most N = n (n + 1) / 2 points, and each comparison
+(two one-sided tests) may be wrong with probability α / N, α = 5 %. So all cells of the path are
+within the margin with 95 %, whatever was chosen on the way. A step has seeds of its own, also for
+the whole cell. A walk that is interrupted continues: the steps are studies.
+
+Schuirmann 1987, for the two tests.
+"""
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from lmzoo import zoo
+from lmzoo.api import corpus_spec, run_study
+from lmzoo.base.arguments import called
+from lmzoo.base.command_line import nest_settings
+from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.load import load_study
+from lmzoo.lab.analysis.ranking import rank_points
+from lmzoo.lab.statistics.compared import BETTER, BETTER_OPEN, ERROR, MARGIN, NEGLIGIBLE
+from lmzoo.lab.study.study import Point, Study
+from lmzoo.train.cut_weights import Variant, variants
+from lmzoo.trainables.resolve import store_folder
+
+WHOLE = "whole"
+COLUMNS = ("label", "verdict", "difference", "difference_low", "difference_high", "parameters")
+
+
+@called
+def shrink(
+    row: str,
+    corpus: str | Path = "captions",
+    *,
+    fields: Mapping[str, Any] | None = None,
+    storage: Path | str = "runs",
+    data_dir: Path | None = None,
+    workers: int = 0,
+    seeds: int = 8,
+    margin: float = MARGIN,
+    **options: Any,
+) -> pl.DataFrame:
+    """Cut a row's model as long as it stays as good as the whole one, and return all points.
+
+    Args:
+        row: Name or alias of a row.
+        corpus: Name of a corpus, or `text:PATH`.
+        fields: Fields of all models and recipes, as those of a `Study`: `{"model.width": 64}`.
+        storage: Folder of the studies, one for each step.
+        data_dir: Folder of the corpus files; None downloads them.
+        workers: Maximum number of workers; 0: as many as fit.
+        seeds: Seeds of each point.
+        margin: Difference in nats that is negligible.
+        **options: Further fields of the studies, such as `epochs=20`.
+
+    Returns:
+        One row a point: `step`, `label`, `verdict`, `difference` to the whole model with its
+        ends, `parameters`, and whether the walk took the point (`taken`).
+
+    Raises:
+        UserError: A name is unknown, the row has no cuts, or runs failed.
+    """
+    name = zoo.row(row).name
+    spec = corpus_spec(corpus)
+    whole = zoo.config(name, **nest_settings(fields or {}, "model"))
+    count = len(_single(whole))
+    if not count:
+        raise UserError(f"{name} has no named cuts; lmzoo describe {name} lists its parts")
+    error = ERROR / (count * (count + 1) / 2)
+    taken = Variant(WHOLE, whole)
+    steps = []
+    for step in itertools.count(1):
+        points = [Point(each.label, name, each.fields) for each in _single(taken.config)]
+        if not points:
+            break
+        study = Study(
+            name=f"shrink-{name}-{step}",
+            question=f"Which cut of {name} ({taken.label}) is negligible?",
+            points=(Point(WHOLE, name), *points),
+            corpus=str(corpus),
+            fields=fields or {},
+            seed=step,
+            seeds=seeds,
+            margin=margin,
+            **options,
+        )
+        run_study(study, storage=storage, data_dir=data_dir, workers=workers)
+        ranked = _verdicts(store_folder(Path(storage), study.name, spec), error)
+        good = ranked.filter(pl.col("verdict").is_in([NEGLIGIBLE, BETTER_OPEN, BETTER]))
+        best = good.sort("difference").head(1)["label"].to_list()
+        steps.append(ranked.with_columns(step=pl.lit(step), taken=pl.col("label").is_in(best)))
+        if not best:
+            break
+        taken = next(each for each in _single(taken.config) if each.label in best)
+    return pl.concat(steps).select("step", *COLUMNS, "taken")
+
+
+def _single(config: Any) -> list[Variant]:
+    return [each for each in variants(config) if isinstance(each, Variant)]
+
+
+def _verdicts(folder: Path, error: float) -> pl.DataFrame:
+    """Return the points of a step, each judged with the error of one comparison of the walk."""
+    own = load_study(folder)
+    looks = [[seeds, error, reference] for seeds, _, reference in own.study["looks"]]
+    ranked = rank_points(own.runs, own.events, {**own.study, "looks": looks})
+    return ranked.filter(~pl.col("reference") & ~pl.col("is_baseline"))

@@ -1,0 +1,37 @@
+"""The walk to the smallest cell: what it cuts, when it ends, and its error."""
+
+import polars as pl
+import pytest
+
+import lmzoo
+from lmzoo import shrinking
+
+FREE = {"cut candidate_bias (5)": -0.001, "cut gate_bias (2)": 0.002}
+BOTH = "cut gate_bias (2) + candidate_bias (5)"
+
+
+def test_a_walk_cuts_what_is_negligible_with_one_error(monkeypatch):
+    studies, spent = [], []
+    monkeypatch.setattr(shrinking, "run_study", lambda study, **_: studies.append(study))
+
+    def verdicts(folder, error):
+        labels = [point.label for point in studies[-1].points[1:]]
+        spent.append(error * len(labels))
+        free = {**FREE, BOTH: 0.004}
+        rows = [(x, "negligible" if x in free else "worse", free.get(x, 0.1)) for x in labels]
+        frame = pl.DataFrame(rows, ["label", "verdict", "difference"], orient="row")
+        return frame.with_columns(difference_low=0.0, difference_high=0.0, parameters=1)
+
+    monkeypatch.setattr(shrinking, "_verdicts", verdicts)
+    walk = lmzoo.shrink("DLM46", seeds=3)
+    assert walk.filter("taken")["label"].to_list() == ["cut candidate_bias (5)", BOTH]
+    assert walk["step"].max() == 3
+    assert [len(study.points) for study in studies] == [9, 8, 7]
+    assert len({study.seed for study in studies}) == 3
+    assert sum(spent) < 0.05
+    assert spent[0] == pytest.approx(8 * 0.05 / 36)
+
+
+def test_a_row_without_cuts_is_refused():
+    with pytest.raises(lmzoo.UserError, match="no named cuts"):
+        lmzoo.shrink("rnn_lm")

@@ -1,0 +1,198 @@
+"""The map: what cuts cost after training, against models that were trained without the part.
+
+    python tools/map.py train CELL,CELL TASK,TASK    studies of all single cuts, and `lmzoo ablate`
+    python tools/map.py train all all                all of them: a long time; it continues
+    python tools/map.py whole CELL,CELL TASK,TASK    whole cells only, and `lmzoo ablate`
+    python tools/map.py seal FILE                    predict what is not trained yet, with a hash
+    python tools/map.py score FILE                   score the prediction, when it is trained
+    python tools/map.py table                        rank correlations; where the costs disagree
+
+All studies are in runs/map. The prediction is fitted on the cells whose studies are complete, and
+made for those of which only whole cells are trained:
+
+    log(ε + cost of training without) = w · log(ε + costs after training) + error
+
+with a normal error. The prior is "costs nothing": log ε, with the spread of the fitted cells. The
+file is committed before the parts are cut from the training of the other cells.
+"""
+
+import hashlib
+import json
+import math
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import polars as pl
+import typer
+from map_table import rank_correlation
+from scipy import stats
+
+import lmzoo
+from lmzoo import UserError
+from lmzoo.base.command_line import run_command
+from lmzoo.base.streams import echo
+from lmzoo.cells.base import CELLS
+from lmzoo.lab.analysis.after_training import costs, read_lines
+from lmzoo.lab.store.records import ABLATIONS
+from lmzoo.train.cut_weights import Variant, variants
+from lmzoo.trainables.resolve import store_folder
+
+FOLDER = Path("runs/map")
+TASKS = {
+    "captions": "captions",
+    "recall": "mqar",
+    "parity": "parity",
+    "text": "shakespeare_char",
+}
+WAYS = ("zero", "mean", "other", "trained")
+KEYS = ["cell", "task", "cut"]
+FATAL = 1.0
+"""Nats."""
+SMALL = 1e-3
+"""Nats added before a logarithm: costs can be 0, or below it by chance."""
+
+
+def study(cell: str, task: str) -> lmzoo.Study | None:
+    """Return the study of all single cuts of a cell; None without named cuts."""
+    whole = lmzoo.zoo.config("recurrent_lm", cell=cell, emission="vector")
+    cuts = [each for each in variants(whole) if isinstance(each, Variant)]
+    if not cuts:
+        return None
+    fields = {"cell": cell}
+    points = [lmzoo.Point(each.label, "recurrent_lm", {**fields, **each.fields}) for each in cuts]
+    return lmzoo.Study(
+        name=f"map-{cell}",
+        question=f"What does each cut of {cell} cost on {task}?",
+        points=(lmzoo.Point("whole", "recurrent_lm", fields), *points),
+        fields={"model.emission": "vector", "recipe.schedule": "cosine"},
+        corpus=TASKS[task],
+        epochs=20,
+        seeds=8,
+    )
+
+
+def after_training() -> pl.DataFrame:
+    """Return one row a cell, task and cut, with the costs after training."""
+    frames = []
+    for cell, task in product(CELLS, TASKS):
+        folder = store_folder(FOLDER, f"map-{cell}", TASKS[task])
+        if (folder / ABLATIONS).exists():
+            own = costs(read_lines(folder)).pivot("way", index="cut", values="mean")
+            frames.append(own.with_columns(cell=pl.lit(cell), task=pl.lit(task)))
+    if not frames:
+        raise UserError(f"{FOLDER} has no study yet; run python tools/map.py train mgu captions")
+    return pl.concat(frames, how="diagonal")
+
+
+def trained_without() -> pl.DataFrame:
+    """Return one row a cell, task and cut that was trained, with its cost and verdict."""
+    frames = []
+    for cell, task in after_training().select("cell", "task").unique().iter_rows():
+        folder = store_folder(FOLDER, f"map-{cell}", TASKS[task])
+        own = lmzoo.rank(folder).select(cut="label", cost="difference", verdict="verdict")
+        frames.append(own.drop_nulls().with_columns(cell=pl.lit(cell), task=pl.lit(task)))
+    return pl.concat(frames)
+
+
+def both() -> pl.DataFrame:
+    """Return the cuts that have both costs."""
+    return after_training().join(trained_without(), on=KEYS, maintain_order="left")
+
+
+def train(cells: str, tasks: str, *, whole: bool = False) -> None:
+    """Train what is missing of the studies, and cut the trained models."""
+    chosen = list(CELLS) if cells == "all" else cells.split(",")
+    for cell, task in product(chosen, TASKS if tasks == "all" else tasks.split(",")):
+        own = study(cell, task)
+        if own is None:
+            echo(f"{cell} has no named cuts")
+            continue
+        points = own.points[:1] if whole else own.points
+        lmzoo.run_study(own, storage=FOLDER, points=points)
+        echo(lmzoo.ablate(store_folder(FOLDER, own.name, own.corpus)))
+
+
+def features(table: pl.DataFrame) -> Any:
+    """Return (cuts, features); a way without a meaning has the cost of `zero`."""
+    columns = [np.ones(len(table))]
+    for way in WAYS:
+        own = table[way].fill_null(table["zero"]).fill_null(0.0).to_numpy()
+        columns.append(np.log(np.maximum(own, 0.0) + SMALL))
+    return np.column_stack(columns)
+
+
+def target(table: pl.DataFrame) -> Any:
+    """Return the logarithms of the costs of training without."""
+    return np.log(np.maximum(table["cost"].to_numpy(), 0.0) + SMALL)
+
+
+def seal(file: str) -> None:
+    """Write the prediction for the cuts that are not trained, and print its hash."""
+    known = both()
+    if len(known) <= len(WAYS):
+        raise UserError(f"{len(known)} cuts have both costs; train more cells first")
+    matrix = features(known)
+    # A small ridge: the ways are nearly the same number for many cuts.
+    ridge = 1e-2 * np.eye(matrix.shape[1])
+    weights = np.linalg.solve(matrix.T @ matrix + ridge, matrix.T @ target(known))
+    open_cuts = after_training().join(known, on=KEYS, how="anti", maintain_order="left")
+    predicted = features(open_cuts) @ weights
+    sealed = {
+        "weights": weights.tolist(),
+        "error": float((target(known) - matrix @ weights).std(ddof=len(weights))),
+        "prior": float(np.sqrt(np.mean((target(known) - math.log(SMALL)) ** 2))),
+        "cuts": open_cuts.select(KEYS).with_columns(predicted=predicted).to_dicts(),
+    }
+    text = json.dumps(sealed, indent=1) + "\n"
+    Path(file).write_text(text)
+    echo(f"{file}: {len(open_cuts)} cuts, sha256 {hashlib.sha256(text.encode()).hexdigest()}")
+
+
+def score(file: str) -> None:
+    """Print the log score and the rank correlation of a sealed prediction."""
+    sealed = json.loads(Path(file).read_text())
+    cuts = pl.DataFrame(sealed["cuts"], dict.fromkeys(KEYS, pl.String) | {"predicted": pl.Float64})
+    table = cuts.join(trained_without(), on=KEYS)
+    if table.is_empty():
+        raise UserError("no predicted cut is trained yet")
+    predicted = table["predicted"].to_numpy()
+    own = stats.norm.logpdf(target(table), predicted, sealed["error"]).mean()
+    prior = stats.norm.logpdf(target(table), math.log(SMALL), sealed["prior"]).mean()
+    rank = rank_correlation(pl.Series(predicted), table["cost"])
+    echo(f"{len(table)} cuts: log score {own:.3f}, prior {prior:.3f}; rank correlation {rank}")
+
+
+def correlation(table: pl.DataFrame) -> str:
+    """Return the rank correlation of the two costs."""
+    known = table.drop_nulls(["zero", "cost"])
+    return rank_correlation(known["zero"], known["cost"])
+
+
+def show() -> None:
+    """Print the correlations, and the cuts on which the two costs disagree most."""
+    table = both()
+    for (cell, task), own in table.group_by("cell", "task", maintain_order=True):
+        echo(f"{cell} on {task}: {correlation(own)}")
+    for (task,), own in table.group_by("task", maintain_order=True):
+        echo(f"all cells on {task}: {correlation(own)}")
+    echo(f"all: {correlation(table)}")
+    free = table.filter(pl.col("verdict") == "negligible", pl.col("zero") > FATAL)
+    echo(f"fatal after training, free before: {free.select(KEYS).rows()}")
+    needed = table.filter(pl.col("verdict") == "worse", pl.col("zero") < pl.col("cost"))
+    echo(f"needed before, cheap after training: {needed.select(KEYS).rows()}")
+
+
+def main(part: str, words: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+    """Run a part of the program."""
+    parts = {"train": train, "whole": partial(train, whole=True), "seal": seal, "score": score}
+    parts["table"] = show
+    if part not in parts:
+        raise UserError(f"no part {part!r}; known: {', '.join(parts)}")
+    parts[part](*(words or []))
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,74 @@
+"""The table and the figure of the map: cuts after training, and models trained without the part."""
+
+import gzip
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from lmzoo.lab.analysis.after_training import WAYS, add_after_training, costs, read_lines
+from lmzoo.lab.analysis.formatting import format_mean
+from lmzoo.lab.analysis.load import StudyFolder, load_study
+from lmzoo.lab.analysis.ranking_table import study_ranking
+from lmzoo.lab.analysis.render import Report, TextTable
+from lmzoo.lab.analysis.report.forest import PICTURE_WIDTH, picture
+from lmzoo.lab.analysis.report.two_costs import two_costs_chart
+from lmzoo.lab.analysis.verdict_lines import verdict_text
+from lmzoo.lab.store.records import ABLATIONS
+
+FORM = "+.3f"
+
+
+def read(study: Path, ablations: Path) -> StudyFolder:
+    """Return a recorded study with the recorded lines of `lmzoo ablate` in its local copy."""
+    folder = load_study(study)
+    (folder.path / ABLATIONS).write_bytes(gzip.decompress(ablations.read_bytes()))
+    return folder
+
+
+def map_report(study: Path, ablations: Path) -> Report:
+    """Return the table of both costs of each cut, and their rank correlation."""
+    folder = read(study, ablations)
+    frame = add_after_training(study_ranking(folder).frame, folder).drop_nulls("after_training")
+    frame = frame.sort("after_training", descending=True)
+    known = costs(read_lines(folder.path))
+    steps = known["steps"].max()
+    rows = []
+    for row in frame.iter_rows(named=True):
+        ends = row["difference_low"], row["difference_high"]
+        without = format_mean(row["difference"], *ends, FORM)
+        # Two labels can be one function; the lines have the name of the study's point.
+        own = {x["way"]: x for x in known.filter(cut=row["label"]).iter_rows(named=True)}
+        cells = [_cell(own[way]) for way in WAYS]
+        rows.append([row["label"], *cells, without, verdict_text(row)])
+    names = [name.format(steps=steps) for name in WAYS.values()]
+    header = ("cut", *names, "trained without", "its verdict")
+    table = TextTable("captions, width 32: nats per token", header, rows, frozenset({header[0]}))
+    found = rank_correlation(frame["after_training"], frame["difference"])
+    line = f"rank correlation of the first and the last cost: {found}"
+    return Report((), (table,), (line,), frame)
+
+
+def _cell(row: Mapping[str, float | None]) -> str:
+    return format_mean(row["mean"], row["low"], row["high"], FORM)
+
+
+def rank_correlation(one: pl.Series, other: pl.Series) -> str:
+    """Return the rank correlation with an interval by Fisher's z, as `analysis/` has it."""
+    found = float(np.corrcoef(one.rank(), other.rank())[0, 1])
+    if len(one) < 4:
+        return f"{len(one)} cuts: too few"
+    z = math.atanh(min(max(found, -0.999), 0.999))
+    reach = 1.96 * math.sqrt(1.06 / (len(one) - 3))
+    ends = f"{math.tanh(z - reach):.2f}, {math.tanh(z + reach):.2f}"
+    return f"{found:.2f} [{ends}] over {len(one)} cuts"
+
+
+def map_picture(study: Path, ablations: Path) -> str:
+    """Return the figure of both costs as SVG."""
+    folder = read(study, ablations)
+    chart = two_costs_chart(folder, study_ranking(folder).frame)
+    spec = chart.properties(width=PICTURE_WIDTH).to_dict()
+    return picture(spec)
