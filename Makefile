@@ -62,6 +62,7 @@ check-docs:
 	$(BIN)/lint-imports
 	$(BIN)/codespell lmzoo sweeps analysis tests tools docs README.md CONTRIBUTING.md CHANGELOG.md
 	$(BIN)/python tools/results.py --check
+	$(BIN)/python tools/architecture.py --check
 	$(BIN)/mkdocs build --strict  # not --quiet, which hides warnings from --strict
 
 # The documentation, readable without a server or a network: open site/index.html.

@@ -31,7 +31,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from lmzoo.base.registry import technique
 from lmzoo.contract import END, PAD, START, DecodingState, LanguageModel
 from lmzoo.kernels.guest import in_evaluation
 from lmzoo.types import NextScores, Prefix, StepTokens, Tokens
@@ -50,7 +49,10 @@ def start_decoding(
         The tokens read, the log-probabilities of the next token, and the decoding state.
     """
     owned = next(itertools.chain(model.parameters(), model.buffers()), None)
-    device = None if owned is None else owned.device
+    if owned is None:
+        device = None
+    else:
+        device = owned.device
     tokens = torch.tensor([[START, *prefix]], device=device).repeat(batch, 1)
     if state is None:
         state = model.begin(batch, *sources)
@@ -68,22 +70,6 @@ def select_rows(state: DecodingState, rows: StepTokens) -> DecodingState:
 def is_end(token: Int[Tensor, "*N"]) -> Bool[Tensor, "*N"]:
     """Return True where the token ends its sequence."""
     return (token == END) | (token == PAD)
-
-
-technique(
-    "ancestral_sampling",
-    family="decoding",
-    document="S3",
-    source="S3; top-k: Fan et al. 2018 (arXiv:1805.04833)",
-    summary="Random samples, with temperature and top-k (sample --temperature --top).",
-)
-technique(
-    "greedy",
-    family="decoding",
-    document="S3",
-    source="S3",
-    summary="The most likely token at every step (sample --greedy).",
-)
 
 
 @torch.no_grad()
@@ -146,15 +132,6 @@ def draw(
         scores = scores + mask
     probabilities = torch.softmax(scores / temperature, dim=-1)
     return torch.multinomial(probabilities, 1, generator=generator)[:, 0]
-
-
-technique(
-    "beam_search",
-    family="decoding",
-    document="S3",
-    source="Lowerre 1976; S3",
-    summary="The most likely sequences that a beam of limited width finds (sample --beam).",
-)
 
 
 @dataclass(frozen=True)

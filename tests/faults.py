@@ -11,36 +11,50 @@ from tests.toy_model import Bigram
 
 
 class SeesTargetToken(Bigram):
+    """Violates `law_sums_to_one` and `law_causal`."""
+
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self.table(tokens[:, 1:])
 
 
 class SeesFutureTokens(Bigram):
+    """Violates `law_causal`."""
+
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self.table(tokens[:, :-1]) + self.table(tokens.roll(-1, 1)[:, 1:])
 
 
 class SeesFutureTokensInTraining(SeesFutureTokens):
+    """Violates `law_causal`."""
+
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return (SeesFutureTokens if self.training else Bigram).logits(self, tokens, lengths)
 
 
 class ScoresWithoutSoftmax(Bigram):
+    """Violates `law_sums_to_one`."""
+
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self.chosen(self.logits(tokens, lengths), tokens)
 
 
 class PrefersTheLeastProbable(Bigram):
+    """Violates `law_most_probable_is_the_argmax`."""
+
     def most_probable(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:
         return self.logits(tokens, lengths).argmin(-1)
 
 
 class DecodesWithoutSoftmax(Bigram):
+    """Violates `law_next_is_a_distribution` and `law_no_log_probability_exceeds_zero`."""
+
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         return self.table(prefix[:, -1])
 
 
 class DecodesFromBatchMean(Bigram):
+    """Violates `law_next_is_a_distribution`."""
+
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         return (
             self.table(prefix[:, -1]).mean(0, keepdim=True).log_softmax(-1).expand(len(prefix), -1)
@@ -48,11 +62,15 @@ class DecodesFromBatchMean(Bigram):
 
 
 class DecodesFromFirstToken(Bigram):
+    """Violates `law_log_prob_equals_next_log_prob`."""
+
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         return self.table(prefix[:, 0]).log_softmax(-1)
 
 
 class AdvanceIgnoresToken(Bigram):
+    """Violates `law_advance_equals_next_log_prob`."""
+
     def begin(self, batch: int, *source: Tensor) -> Any:
         return ()
 
@@ -61,6 +79,8 @@ class AdvanceIgnoresToken(Bigram):
 
 
 class AdvanceChangesItsState(Bigram):
+    """Violates `law_advance_equals_next_log_prob`."""
+
     def begin(self, batch: int, *source: Tensor) -> Any:
         return [0]
 
@@ -70,7 +90,10 @@ class AdvanceChangesItsState(Bigram):
 
 
 class StateIsNotATensor(Bigram):
-    """Reads the second last token, and keeps it as a number, which `pick` does not permute."""
+    """Violates `law_advance_equals_next_log_prob`.
+
+    Reads the second last token, and keeps it as a number, which `pick` does not permute.
+    """
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         return self.table(prefix[:, max(prefix.shape[1] - 2, 0)]).log_softmax(-1)
@@ -79,54 +102,75 @@ class StateIsNotATensor(Bigram):
         return None
 
     def advance(self, state: Any, token: Tensor) -> tuple[Tensor, Any]:
-        last = token.tolist() if state is None else state
+        if state is None:
+            last = token.tolist()
+        else:
+            last = state
         return self.table(torch.tensor(last)).log_softmax(-1), tuple(token.tolist())
 
 
 class AddsRandomNoise(Bigram):
+    """Violates `law_scores_are_deterministic`."""
+
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         logits = super().logits(tokens, lengths)
         return logits + torch.randn_like(logits)
 
 
 class TransposesScores(Bigram):
+    """Violates `law_scores_have_shape`."""
+
     def log_prob(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return super().log_prob(tokens, lengths).T
 
 
 class ScoresPadding(Bigram):
+    """Violates `law_scores_have_shape`."""
+
     def log_prob(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return nn.functional.pad(self.score_tokens(tokens, lengths), (1, 0))
 
 
 class ReadsPadding(Bigram):
+    """Violates `law_padding_is_ignored`."""
+
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         padded = (lengths < tokens.shape[1])[:, None, None]
         return super().logits(tokens, lengths) + self.table(tokens[:, -1:]) * padded
 
 
 class DependsOnPaddedLength(Bigram):
+    """Violates `law_padding_is_ignored` and `law_packed_equals_alone`."""
+
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return super().logits(tokens, lengths) * tokens.shape[1]
 
 
 class AddsBatchMean(Bigram):
+    """Violates `law_rows_are_independent`."""
+
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         logits = super().logits(tokens, lengths)
         return logits + logits.mean((0, 1))
 
 
 class AddsBatchMeanInTraining(AddsBatchMean):
+    """Violates `law_rows_are_independent` and `law_packed_equals_alone`."""
+
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return (AddsBatchMean if self.training else Bigram).logits(self, tokens, lengths)
 
 
 class DependsOnRowIndex(Bigram):
+    """Violates `law_rows_are_independent`."""
+
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return super().logits(tokens, lengths) * torch.arange(len(tokens))[:, None, None]
 
 
 class PosteriorSumsToTwo(Bigram):
+    """Violates `law_posterior_is_a_distribution`."""
+
     latent = "component"
 
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -134,25 +178,35 @@ class PosteriorSumsToTwo(Bigram):
 
 
 class HasUnusedLayer(Bigram):
+    """Violates `law_every_parameter_learns` and `law_unused_parameters_are_declared`."""
+
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task)
         self.head = nn.Linear(task.vocab, task.vocab)
 
 
 class HasCancellingBias(HasUnusedLayer):
+    """Violates `law_every_parameter_learns`."""
+
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return super().logits(tokens, lengths) + self.head.bias.sum() + self.head.weight.sum(0)
 
 
 class FloorsItsScores(Bigram):
-    """At the weights of the toy no score is as low as the floor."""
+    """Violates `law_large_weights_agree`.
+
+    At the weights of the toy no score is as low as the floor.
+    """
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return super().score_tokens(tokens, lengths).clamp_min(-20)
 
 
 class NeedsFloat32(Bigram):
-    """Under autocast the product is bfloat16, for which torch has no ndtri."""
+    """Violates `law_runs_in_half_precision`.
+
+    Under autocast the product is bfloat16, for which torch has no ndtri.
+    """
 
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         half = torch.eye(2) @ torch.full((2, 1), 0.5)
@@ -160,16 +214,22 @@ class NeedsFloat32(Bigram):
 
 
 class CarriesThePrefix(Bigram):
+    """Violates `law_state_has_the_declared_size`."""
+
     state_size = 3
 
 
 class HasReversedGradient(Bigram):
+    """Violates `law_overfits_one_sequence`."""
+
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         logits = super().logits(tokens, lengths)
         return 2 * logits.detach() - logits
 
 
 class DependsOnCallCount(Bigram):
+    """Violates `law_replay_equals_execution`."""
+
     calls = 0
 
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -179,6 +239,8 @@ class DependsOnCallCount(Bigram):
 
 
 class HasWeightOutsideStateDict(Bigram):
+    """Violates `law_checkpoint_is_exact`."""
+
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task)
         self.noise = torch.randn(task.vocab)
@@ -188,30 +250,40 @@ class HasWeightOutsideStateDict(Bigram):
 
 
 class HasUndrawnWeight(Bigram):
+    """Violates `law_seed_decides_the_weights`."""
+
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task)
         self.bias = nn.Parameter(torch.zeros(task.vocab))
 
 
 class DrawsFromClock(Bigram):
+    """Violates `law_seed_decides_the_weights`."""
+
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task)
         self.table.reset_parameters = lambda: (torch.seed(), nn.init.normal_(self.table.weight))
 
 
 class IgnoresSeed(Bigram):
+    """Violates `law_seed_decides_the_weights`."""
+
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task)
         self.table.reset_parameters = lambda: nn.init.eye_(self.table.weight)
 
 
 class AcceptsAnyValue(Bigram):
+    """Violates `law_config_rejects_wrong_values`."""
+
     @config
     class Config:
         size: Any = 3
 
 
 class ConfigChangesWhenLoaded(Bigram):
+    """Violates `law_config_survives_json`."""
+
     @config
     class Config:
         size: int = 3
@@ -221,7 +293,10 @@ class ConfigChangesWhenLoaded(Bigram):
 
 
 class HasConstantOnCpu(Bigram):
-    """A tensor that is neither parameter nor buffer stays on the CPU."""
+    """Violates `law_computes_on_its_device`.
+
+    A tensor that is neither parameter nor buffer stays on the CPU.
+    """
 
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task)
@@ -256,35 +331,49 @@ class SourceBigram(Bigram):
 
 
 class SumsToMoreAfterLongSources(SourceBigram):
+    """Violates `law_sums_to_one_given_any_source`."""
+
     def score_tokens(self, tokens: Tensor, lengths: Tensor, *source: Tensor) -> Tensor:
         return super().score_tokens(tokens, lengths, *source) + 0.1 * (source[1] > 1)[:, None]
 
 
 class ReadsFirstSourceTokenOnly(SourceBigram):
+    """Violates `law_source_is_read`."""
+
     def mean(self, source: Tensor, n: Tensor) -> Tensor:
         return self.source_table(source[:, 0])
 
 
 class AcceptsMissingSource(SourceBigram):
+    """Violates `law_source_is_read`."""
+
     def conditioning_inputs(self, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return given or (torch.zeros(5, 1, dtype=torch.int64), torch.ones(5, dtype=torch.int64))
 
 
 class ReadsSourcePadding(SourceBigram):
+    """Violates `law_source_padding_is_ignored`."""
+
     def mean(self, source: Tensor, n: Tensor) -> Tensor:
         return self.source_table(source).mean(1)
 
 
 class DependsOnPaddedSourceLength(SourceBigram):
+    """Violates `law_source_padding_is_ignored`."""
+
     def mean(self, source: Tensor, n: Tensor) -> Tensor:
         return super().mean(source, n) * source.shape[1]
 
 
 class AveragesSourcesOverTheBatch(SourceBigram):
+    """Violates `law_source_belongs_to_its_row`."""
+
     def mean(self, source: Tensor, n: Tensor) -> Tensor:
         return super().mean(source, n).mean(0, keepdim=True).expand(len(n), -1)
 
 
 class DecodesFromFirstRowsSource(SourceBigram):
+    """Violates `law_source_belongs_to_its_row`."""
+
     def next_log_prob(self, prefix: Tensor, *source: Tensor) -> Tensor:
         return super().next_log_prob(prefix, *(column[:1].expand_as(column) for column in source))

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from lmzoo.contract import MODELS
 from lmzoo.laws import Law, density, every_model, extremes, laws_of
 from lmzoo.laws.tiny import default_source, log_prob
 from lmzoo.laws_of_training import laws_for, packing
-from lmzoo.models.convolution import Cut
 from tests.tiny import batch, one_row_per_model, row_names, tiny
 
 PINS = Path(__file__).with_name("pins.json")
@@ -25,36 +25,10 @@ Case = tuple[str, dict[str, Any]]
 """A row, and fields of its model that differ."""
 
 
-CASES: list[Case] = [
-    *((name, {}) for name in one_row_per_model()),
-    *((name, {}) for name in ("gpt_mixture", "hard_attention", "chain_slot_lstm_emission")),
-    *((name, {}) for name in ("lagged_aggregate_markov_scaled", "mutable_mgru_mixture")),
-    ("seq2seq_dot_attention", {"bidirectional": True}),
-    ("transformer_encdec", {"norm": "pre", "positions": "learned"}),
-    ("gru_ternary_vae", {"estimator": "score"}),
-    *((f"{kind}_autoencoder", {"noise_std": 0.3}) for kind in ("linear", "mlp")),
-    *((f"{kind}_autoencoder", {"gaussian": True}) for kind in ("linear", "mlp")),
-]
-"""Every law is tested on these; a row without a class of its own is a preset of one of them."""
-
-OPTIONS: list[Case] = [
-    ("transformer_decoder", {"positions": "concat", "attention": {"normed": "key"}}),
-    ("transformer_decoder", {"positions": "none", "emission": "mixture", "tied": False}),
-    ("transformer_decoder", {"window": 2, "positions": "none", "norm": "pre"}),
-    ("hard_attention", {"attention": {"pick": "argmax", "learned": True}}),
-    ("hard_attention", {"window": 3}),
-    ("star_transformer_causal", {"relay": False}),
-    ("star_transformer_causal", {"layers": 3, "attention": {"learned": True}}),
-    ("transformer_decoder", {"positions": "learned"}),
-    ("set_transformer_causal", {"points": 0}),
-    ("modern_decoder", {"memory": ["forget", "sinks", "output_gate", "path"], "window": 3}),
-    ("modern_decoder", {"memory": ["stick_breaking"]}),
-    *(("gated_convolution", {"cuts": [cut]}) for cut in Cut),
-    ("gated_convolution", {"cuts": ["gate"], "activation": "relu"}),
-    ("gated_convolution", {"emission": "mixture"}),
-    *(("gated_convolution", {"window": window}) for window in (1, 3)),
-]
-"""Options that a model's attention or convolution must obey; they change nothing else."""
+TABLE = tomllib.loads(Path(__file__).with_name("contract_cases.toml").read_text(encoding="utf-8"))
+CASES: list[Case] = [*((name, {}) for name in one_row_per_model()), *TABLE["rows"]]
+OPTIONS: list[Case] = TABLE["options"]
+PARTS: list[Case] = TABLE["parts"]
 
 OPTION_LAWS = {
     density.law_causal,
@@ -62,33 +36,6 @@ OPTION_LAWS = {
     density.law_advance_equals_next_log_prob,
     every_model.law_every_parameter_learns,
 }
-
-PARTS: list[Case] = [
-    ("recurrent_lm", fields)
-    for fields in (
-        {"norm": "time_std_causal", "emission": "vector"},
-        {"cell": {"name": "mgu", "cuts": [4, 6]}},
-        *({"cell": {"name": "mgru", "mutations": [4, 6, switch]}} for switch in (9, 10, 11)),
-        {"cell": {"name": "mgru", "mutations": [4]}, "starts": 2},
-        {"emission": {"name": "mixture", "scaled": False}, "starts": 1},
-        {"emission": {"name": "hamming", "codes": "free"}, "starts": 1},
-        {"cell": "lstm", "num_layers": 2, "starts": 2},
-        {"cell": "hm_lstm", "norm": "time_std_causal", "starts": 3},
-    )
-] + [("latent_ar", {"cell": cell}) for cell in ("hm_lstm", "grid_lstm", "mgru")]
-"""A selection of the combinations of parts of the recurrent models."""
-
-VAE_PARTS: list[Case] = [
-    (name, {"samples": 3, **fields})
-    for name in ("gru_vae", "gru_ternary_vae")
-    for fields in (
-        {"samples": 1},
-        {"cell": "lstm"},
-        {"cell": "hm_lstm", "norm": "l2"},
-        {"cell": {"name": "mgru", "mutations": [4]}, "norm": "std"},
-    )
-]
-"""Decoders from several draws of the latent."""
 
 CELL_CASES: list[Case] = [
     ("recurrent_lm", {"cell": cell, "starts": 2 * (cell != "attention")}) for cell in CELLS
@@ -128,13 +75,13 @@ def groups() -> Iterator[Any]:
     """Yield a row with other fields, and the laws that it must obey."""
     families = set()
     for case in CASES:
-        family, laws = zoo.row(case[0]).family, laws_for(MODELS[zoo.row(case[0]).model or ""])
+        family = zoo.row(case[0]).family
+        laws = laws_for(MODELS[zoo.row(case[0]).model or ""])
         yield parameter(case, [law for law in laws if law not in EXPENSIVE])
         if family not in families:
             yield parameter(case, [law for law in laws if law in EXPENSIVE], "expensive")
         families.add(family)
-    parts = [*PARTS, *VAE_PARTS]
-    for some, chosen in ((OPTIONS, OPTION_LAWS), (parts, PART_LAWS), (CELL_CASES, CELL_LAWS)):
+    for some, chosen in ((OPTIONS, OPTION_LAWS), (PARTS, PART_LAWS), (CELL_CASES, CELL_LAWS)):
         for case in some:
             laws = laws_for(MODELS[zoo.row(case[0]).model or ""])
             yield parameter(case, [law for law in laws if law in chosen], "", some is not OPTIONS)
@@ -147,7 +94,10 @@ def groups() -> Iterator[Any]:
 def parameter(case: Case, laws: list[Law], group: str = "", known: bool = False) -> Any:  # noqa: FBT001, FBT002
     """Return a parameter; the shapes of a `known` part are checked in its folder."""
     name = "-".join([case[0], *(f"{key}={value}" for key, value in case[1].items()), group])
-    marks = pytest.mark.unchecked if known else ()
+    if known:
+        marks = pytest.mark.unchecked
+    else:
+        marks = ()
     return pytest.param(case, laws, id=name.removesuffix("-"), marks=marks)
 
 
@@ -189,7 +139,8 @@ def test_a_norm_over_all_times_is_a_leak_that_is_reported() -> None:
 
 def test_initial_weights_match_the_pins() -> None:
     """A pin: the number of parameters, and the loss of the initial weights (seed 0)."""
-    pins, measured = json.loads(PINS.read_text()), {}
+    pins = json.loads(PINS.read_text())
+    measured = {}
     for name in row_names():
         model = tiny(name)
         assert (model.score, model.leaks) == (zoo.row(name).score, ""), name

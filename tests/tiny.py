@@ -29,5 +29,8 @@ def one_row_per_model() -> list[str]:
     names = row_names()
     for name in names:
         model = zoo.row(name).model or ""
-        rows[model] = model if model in names else rows.get(model, name)
+        if model in names:
+            rows[model] = model
+        else:
+            rows[model] = rows.get(model, name)
     return list(rows.values())

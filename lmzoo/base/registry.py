@@ -14,8 +14,10 @@ import dataclasses
 import importlib
 import pkgutil
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pydantic_core import core_schema
@@ -187,9 +189,11 @@ def preset(name: str, *, model: str, fields: Mapping[str, Any], **rest: Any) -> 
     return ROWS.add(name, dataclasses.replace(row, **rest))
 
 
-def technique(
-    name: str, *, source: str, summary: str, document: str = "", family: str = "technique"
-) -> Row:
-    """Register a row without a model, in the file that implements it."""
-    row = Row(name=name, family=family, document=document, source=source, summary=summary)
-    return ROWS.add(name, row)
+def add_rows(path: Path) -> None:
+    """Register the rows of a TOML table: presets, and techniques, which have no model."""
+    for name, fields in tomllib.loads(path.read_text(encoding="utf-8")).items():
+        fields["aliases"] = tuple(fields.get("aliases", ()))
+        if "model" in fields:
+            preset(name, **fields)
+        else:
+            ROWS.add(name, Row(name=name, **fields))

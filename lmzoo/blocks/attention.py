@@ -27,19 +27,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.config import OptionalName, config
-from lmzoo.base.registry import technique
 from lmzoo.base.search_space import Choice
 from lmzoo.blocks.layers import Linear
 from lmzoo.functional.softmax_attention import weighted_values
-
-technique(
-    "multi_head_attention",
-    family="attention",
-    document="S3",
-    source="Vaswani et al. 2017 (arXiv:1706.03762)",
-    summary="Masked multi-head scaled dot-product attention.",
-)
-
 
 KeysAndValues = tuple[Tensor, Tensor]
 """Keys and values of a memory, each (*N, heads, M, d)."""
@@ -119,7 +109,10 @@ class Attention(nn.Module):
         """Return the attention output for a memory, or for its keys and values."""
         k, v = memory if isinstance(memory, tuple) else self.keys_and_values(memory)
         q = self.scaled_queries(x)
-        dropout = self.dropout if self.training else 0.0
+        if self.training:
+            dropout = self.dropout
+        else:
+            dropout = 0.0
         if self.config.pick is Pick.MEAN:
             head_mask = None
             if mask is not None:

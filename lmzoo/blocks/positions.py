@@ -19,16 +19,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import OptionalName
 from lmzoo.base.errors import UserError
-from lmzoo.base.registry import technique
 from lmzoo.blocks.layers import EmbeddingTable, Linear
-
-technique(
-    "positional_encoding",
-    document="S3",
-    source="Vaswani et al. 2017 (arXiv:1706.03762)",
-    summary="Positions as sinusoids, added or concatenated, or as learned vectors.",
-)
-
 
 Positions = OptionalName("Positions", "ADD CONCAT LEARNED NONE")
 """The kind of positional encoding."""

@@ -1,6 +1,8 @@
-"""Recurrent cells, a recurrence or a family per file: equation, named options, a pure `step`.
+"""Recurrent cells: a recurrence or a family per file, with its equation and named cuts.
 
-A new cell is one file here; importing this package registers it.
+In come vectors or tokens (B, T) and an initial state; out come vectors (B, T, H) and a state.
+Read `mgu.py` first, then `base.py`: the contract `project`, `step`, `scan`. Importing this package
+registers all cells.
 """
 
 from lmzoo.base.registry import discover

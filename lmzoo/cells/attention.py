@@ -65,14 +65,24 @@ class SoftmaxAttention(nn.Module):
     """
 
     def add_maps(
-        self, width: int, heads: int, groups: int, window: int, memory: frozenset[Memory],
-        *, rotated: bool,
-    ) -> None:  # fmt: skip
+        self,
+        width: int,
+        heads: int,
+        groups: int,
+        window: int,
+        memory: frozenset[Memory],
+        *,
+        rotated: bool,
+    ) -> None:
         """Make the maps; `window` 0 is all positions."""
-        self.heads, self.groups, self.window, self.memory = heads, groups, window, memory
+        self.heads = heads
+        self.groups = groups
+        self.window = window
+        self.memory = memory
         self.rotated = rotated and Memory.PATH not in memory
         self.size = 2 * -(-width // (2 * heads))  # even, for the rotation
-        inner, shared = heads * self.size, groups * self.size
+        inner = heads * self.size
+        shared = groups * self.size
         self.query = nn.Linear(width, inner, bias=False)
         self.key = nn.Linear(width, shared, bias=False)
         self.value = nn.Linear(width, shared, bias=False)
@@ -96,8 +106,11 @@ class SoftmaxAttention(nn.Module):
     def position_size(self) -> int:
         """Numbers that are kept of a position."""
         size = 2 * self.groups * self.size
-        size += self.groups * (self.size + 1) if Memory.PATH in self.memory else 0
-        return size + (self.heads if Memory.FORGET in self.memory else 0)
+        if Memory.PATH in self.memory:
+            size += self.groups * (self.size + 1)
+        if Memory.FORGET in self.memory:
+            size += self.heads
+        return size
 
     def attention(
         self, u: Float[Tensor, "B t E"], past: State = ()
@@ -107,9 +120,12 @@ class SoftmaxAttention(nn.Module):
         if past:
             kept = tuple(torch.cat(pair, dim=-2) for pair in zip(past, kept, strict=True))
         k, v, *parts = kept
-        q, count, rows = self._split(self.query(u)), k.shape[-2], u.shape[-2]
+        q = self._split(self.query(u))
+        count = k.shape[-2]
+        rows = u.shape[-2]
         if self.rotated:
-            q, k = rotate(q, count - rows), rotate(k)
+            q = rotate(q, count - rows)
+            k = rotate(k)
         options: dict[str, Any] = {"stick": Memory.STICK_BREAKING in self.memory}
         if Memory.FORGET in self.memory:
             options["log_forget"] = parts.pop(0).squeeze(-1)
@@ -122,7 +138,10 @@ class SoftmaxAttention(nn.Module):
         o = o.transpose(-3, -2).flatten(-2)
         if Memory.OUTPUT_GATE in self.memory:
             o = o * torch.sigmoid(self.output_gate(u))
-        first = max(0, count - self.window + 1) if self.window else 0
+        if self.window:
+            first = max(0, count - self.window + 1)
+        else:
+            first = 0
         return self.output(o), tuple(part[..., first:, :] for part in kept)
 
     def keep(self, u: Tensor) -> State:
@@ -215,4 +234,6 @@ class AttentionCell(Cell):
         return y[:, 0], state
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
-        return self.w.attention(x.vectors() if isinstance(x, TokenInputs) else x, state)
+        if isinstance(x, TokenInputs):
+            x = x.vectors()
+        return self.w.attention(x, state)

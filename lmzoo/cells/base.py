@@ -39,7 +39,10 @@ def in_single_precision(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def computed(cell: "Cell", x: Inputs, state: Tensor | State) -> Any:
-        dtype = x.table.dtype if isinstance(x, TokenInputs) else x.dtype
+        if isinstance(x, TokenInputs):
+            dtype = x.table.dtype
+        else:
+            dtype = x.dtype
         if dtype not in HALF:
             return method(cell, x, state)
         tensors = itertools.chain(cell.named_parameters(), cell.named_buffers())
@@ -119,7 +122,9 @@ class Cell(nn.Module, ABC):
 
     def shift_start(self, start: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
         """Return the start vector in units of the state."""
-        return start - self.zero_start if self.zero_start else start
+        if self.zero_start:
+            return start - self.zero_start
+        return start
 
     def boundaries(self, state: State) -> Float[Tensor, "B D"]:
         """Return the D = num_boundaries detectors in a state: 1 where a layer ended a segment."""
@@ -133,7 +138,9 @@ class Cell(nn.Module, ABC):
     def scan(self, x: Inputs, start: Float[Tensor, "B S"]) -> Float[Tensor, "B T H"]:
         """Return the outputs of all steps, from the initial states `start`."""
         outputs = self.fast_scan(x, start)
-        return self.naive_scan(x, start) if outputs is None else outputs
+        if outputs is None:
+            return self.naive_scan(x, start)
+        return outputs
 
     def fast_scan(self, x: Inputs, start: Float[Tensor, "B S"]) -> Float[Tensor, "B T H"] | None:
         """Compute `scan` with a kernel; None without one for this variant, device and dtype."""
@@ -159,17 +166,24 @@ class Cell(nn.Module, ABC):
         A cell has this method or, if `outputs_state`, `fast_scan`. `find_recurrence` returns its
         kernels.
         """
-        outputs = self.fast_scan(x, *state) if self.outputs_state else None
-        return None if outputs is None else (outputs, (outputs[:, -1],))
+        if not self.outputs_state:
+            return None
+        outputs = self.fast_scan(x, *state)
+        if outputs is None:
+            return None
+        return outputs, (outputs[:, -1],)
 
     def naive_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
         """Compute `scan_from` with a loop over `step`."""
         outputs = []
-        x = x.vectors() if isinstance(x, TokenInputs) else x
+        if isinstance(x, TokenInputs):
+            x = x.vectors()
         for projected in single(self.project(x)).unbind(1):
             y, state = self.step(projected, state)
             outputs.append(y)
-        return torch.stack(outputs, dim=1) if outputs else x, state  # E = H
+        if not outputs:
+            return x, state  # no positions; E = H
+        return torch.stack(outputs, dim=1), state
 
     def project_inputs(self, x: Inputs) -> Float[Tensor, "B T G"]:
         """Project all positions; of tokens, each row of the table once."""
@@ -236,11 +250,16 @@ class Weights(nn.Module):
     ) -> None:
         super().__init__()
         self.own_draws = dict(own or {})
-        self._shapes, self._fan_in, self._adjust = shapes, fan_in, adjust
+        self._shapes = shapes
+        self._fan_in = fan_in
+        self._adjust = adjust
         self._biases = {name for name in shapes if name.startswith("bias") or name in biases}
         for name in shapes:
             drawn = self._draw(name)
-            kind = Undecayed if name in self._biases else nn.Parameter
+            if name in self._biases:
+                kind = Undecayed
+            else:
+                kind = nn.Parameter
             self.register_parameter(name, None if name in cut else kind(drawn))
 
     if TYPE_CHECKING:
@@ -266,7 +285,11 @@ class Weights(nn.Module):
         """Return the initial value of one weight of the full cell."""
         shape = self._shapes[name]
         own = self.own_draws.get(name)
-        return self._adjust(name, uniform(shape, self._fan_in) if own is None else own(shape))
+        if own is None:
+            drawn = uniform(shape, self._fan_in)
+        else:
+            drawn = own(shape)
+        return self._adjust(name, drawn)
 
     def redraw(self, name: str, draw: Draw) -> None:
         """Draw one weight by a named scheme, in the full cell's shape, then adjust it."""
@@ -281,7 +304,8 @@ class Weights(nn.Module):
 
 def gate_shapes(width: int, gates: int = 4) -> dict[str, tuple[int, ...]]:
     """Return the weight shapes of `gates` gates, stacked by rows as in torch.nn.LSTM."""
-    matrix, vector = (gates * width, width), (gates * width,)
+    matrix = (gates * width, width)
+    vector = (gates * width,)
     return {"weight_ih": matrix, "weight_hh": matrix, "bias_ih": vector, "bias_hh": vector}
 
 
@@ -309,5 +333,9 @@ def affine(
     """Return x W + b; a missing weight or bias counts as zero, and G is E if both are missing."""
     if weight is not None:
         product = x @ weight
-        return product if bias is None else product + bias
-    return x.new_zeros(x.shape) if bias is None else bias.expand(*x.shape[:-1], -1)
+        if bias is None:
+            return product
+        return product + bias
+    if bias is None:
+        return x.new_zeros(x.shape)
+    return bias.expand(*x.shape[:-1], -1)

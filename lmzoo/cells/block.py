@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights
-from lmzoo.cells.cuts import Cuts
+from lmzoo.cells.cuts import Cuts, removed
 from lmzoo.cells.draws import WINDOW, linear, ones, tap_bias, taps
 from lmzoo.cells.matrix import MatrixCell, normed
 from lmzoo.functional.convolution import convolve
@@ -21,6 +21,15 @@ GateReads = StrEnum("GateReads", "CONVOLVED INPUT")
 """The input of the output gate."""
 Canon = StrEnum("Canon", "A B C D")
 """A place of a Canon layer."""
+
+
+BLOCK_WEIGHTS = {
+    BlockCut.CONVOLUTION: {"conv"},
+    BlockCut.OUTPUT_GATE: {"gate"},
+    BlockCut.NORM: {"norm", "forward_norm"},
+    BlockCut.FEED_FORWARD: {"forward_norm", "up", "down"},
+}
+"""The weights that go with a cut."""
 
 
 @CELLS("block")
@@ -95,25 +104,32 @@ class Block(Cell):
 
     def _draw(self) -> tuple[Weights, dict[str, int]]:
         """Return the weights, and the channels of the convolutions in the order of the windows."""
-        config, h, units = self.config, self.width, -(-8 * self.width // 3)
+        config = self.config
+        h = self.width
+        units = -(-8 * self.width // 3)
         shapes = {
-            "norm": (h,), "conv": (h, WINDOW), "gate": (h, h), "out": (h, h),
-            "forward_norm": (h,), "up": (2 * units, h), "down": (h, units),
-        }  # fmt: skip
-        weights = {
-            BlockCut.CONVOLUTION: {"conv"}, BlockCut.OUTPUT_GATE: {"gate"},
-            BlockCut.NORM: {"norm", "forward_norm"},
-            BlockCut.FEED_FORWARD: {"forward_norm", "up", "down"},
-        }  # fmt: skip
-        cut = set[str]().union(*(weights.get(path, set()) for path in config.cuts))
+            "norm": (h,),
+            "conv": (h, WINDOW),
+            "gate": (h, h),
+            "out": (h, h),
+            "forward_norm": (h,),
+            "up": (2 * units, h),
+            "down": (h, units),
+        }
+        cut = removed(BLOCK_WEIGHTS, config.cuts)
         own = {"norm": ones, "forward_norm": ones, "conv": taps}
         for place in sorted(config.canon):
-            columns = self._memory().memory_columns if place is Canon.B else h
+            if place is Canon.B:
+                columns = self._memory().memory_columns
+            else:
+                columns = h
             shapes[f"canon_{place}"] = (2 * units if place is Canon.D else columns, WINDOW)
             own[f"canon_{place}"] = taps
         kinds = ("conv", *(f"canon_{place}" for place in sorted(config.canon)))
         windows = {name: shapes[name][0] for name in kinds if name not in cut}
-        writes = self.depth[1] * (1 if "down" in cut else 2)
+        writes = self.depth[1]  # of each layer, W_y and perhaps W_d
+        if "down" not in cut:
+            writes *= 2
         scales: dict[str, float] = {}
         if config.rescaled:
             scales = {"out": writes**-0.5, "down": writes**-0.5}
@@ -132,7 +148,9 @@ class Block(Cell):
     @property
     def state_size(self) -> int | None:
         size = self.inner.state_size
-        return None if size is None else size + (WINDOW - 1) * sum(self._windows.values())
+        if size is None:
+            return None
+        return size + (WINDOW - 1) * sum(self._windows.values())
 
     def project(self, x: Tensor) -> Tensor:
         return x  # the residual reads x itself
@@ -145,7 +163,8 @@ class Block(Cell):
         return self._leave(x, gate, h[:, None], windows)[:, 0], (*inner, *windows.values())
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
-        x = x.vectors() if isinstance(x, TokenInputs) else x
+        if isinstance(x, TokenInputs):
+            x = x.vectors()
         inner, windows = self._split(state)
         u, gate = self._enter(x, windows)
         if "canon_b" in self._windows:
@@ -167,7 +186,9 @@ class Block(Cell):
     def _canon(self, place: Canon, x: Tensor, windows: dict[str, Tensor]) -> Tensor:
         """Add a Canon layer if there is one at this place."""
         name = f"canon_{place}"
-        return x + self._convolve(name, x, windows) if name in windows else x
+        if name in windows:
+            return x + self._convolve(name, x, windows)
+        return x
 
     def _memory(self) -> MatrixCell:
         """Return the inner cell; a `UserError` if it has no place for Canon layer b."""
@@ -179,7 +200,8 @@ class Block(Cell):
         )
 
     def _project(self, u: Tensor, windows: dict[str, Tensor]) -> Tensor:
-        projected, columns = self.inner.project(u), self._windows.get("canon_b", 0)
+        projected = self.inner.project(u)
+        columns = self._windows.get("canon_b", 0)
         if not columns:
             return projected
         mixed = self._canon(Canon.B, projected[..., :columns], windows)
@@ -191,24 +213,41 @@ class Block(Cell):
         if self.w.conv is None:
             return inputs, inputs
         u = nn.functional.silu(self._convolve("conv", inputs, windows))
-        return u, inputs if self.config.gate_reads is GateReads.INPUT else u
+        if self.config.gate_reads is GateReads.INPUT:
+            return u, inputs
+        return u, u
 
     def _leave(self, x: Tensor, gate: Tensor, h: Tensor, windows: dict[str, Tensor]) -> Tensor:
         """Return y from the inputs x, what the gate reads, and the inner cell's outputs h."""
-        w, linear, silu = self.w, nn.functional.linear, nn.functional.silu
+        w = self.w
+        linear = nn.functional.linear
+        silu = nn.functional.silu
         residual = BlockCut.RESIDUAL not in self.config.cuts
-        r = linear(h if w.gate is None else h * silu(linear(gate, w.gate)), w.out)
-        r = x + r if residual else r
+        if w.gate is not None:
+            h = h * silu(linear(gate, w.gate))
+        r = linear(h, w.out)
+        if residual:
+            r = x + r
         if w.up is None:
             return r
         read = self._canon(Canon.C, normed(r, w.forward_norm), windows)
         a, b = self._canon(Canon.D, linear(read, w.up), windows).chunk(2, dim=-1)
         y = linear(silu(a) * b, w.down)
-        return r + y if residual else y
+        if residual:
+            return r + y
+        return y
 
 
 MinBlockCut = StrEnum("MinBlockCut", "CONVOLUTION NORM FEED_FORWARD RESIDUAL")
 INNER = {"name": "min_gru", "expansion": 1.5}
+
+
+MIN_BLOCK_WEIGHTS = {
+    MinBlockCut.CONVOLUTION: {"conv", "bias_conv", "mix", "bias_mix"},
+    MinBlockCut.NORM: {"norm", "forward_norm"},
+    MinBlockCut.FEED_FORWARD: {"forward_norm", "up", "bias_up", "down", "bias_down"},
+}
+"""The weights that go with a cut."""
 
 
 @CELLS("min_block")
@@ -248,26 +287,33 @@ class MinBlock(Block):
         cuts: Cuts[MinBlockCut] = frozenset()
 
     def _draw(self) -> tuple[Weights, dict[str, int]]:
-        h, cuts = self.width, self.config.cuts
+        h = self.width
+        cuts = self.config.cuts
         shapes = {
-            "conv": (h, WINDOW), "bias_conv": (h,), "mix": (h, h), "bias_mix": (h,),
-            "norm": (h,), "forward_norm": (h,),
-            "up": (4 * h, h), "bias_up": (4 * h,), "down": (h, 4 * h), "bias_down": (h,),
-        }  # fmt: skip
+            "conv": (h, WINDOW),
+            "bias_conv": (h,),
+            "mix": (h, h),
+            "bias_mix": (h,),
+            "norm": (h,),
+            "forward_norm": (h,),
+            "up": (4 * h, h),
+            "bias_up": (4 * h,),
+            "down": (h, 4 * h),
+            "bias_down": (h,),
+        }
         own: dict[str, OwnDraw] = {"conv": taps, "bias_conv": tap_bias}
         own |= {"norm": ones, "forward_norm": ones}
         own |= {"down": linear(4 * h), "bias_down": linear(4 * h)}
-        weights = {
-            MinBlockCut.CONVOLUTION: {"conv", "bias_conv", "mix", "bias_mix"},
-            MinBlockCut.NORM: {"norm", "forward_norm"},
-            MinBlockCut.FEED_FORWARD: {"forward_norm", "up", "bias_up", "down", "bias_down"},
-        }
-        cut = set[str]().union(*(weights.get(path, set()) for path in cuts))
-        windows = {} if MinBlockCut.CONVOLUTION in cuts else {"conv": h}
+        cut = removed(MIN_BLOCK_WEIGHTS, cuts)
+        if MinBlockCut.CONVOLUTION in cuts:
+            windows = {}
+        else:
+            windows = {"conv": h}
         return Weights(shapes, cut, fan_in=h, own=own), windows
 
     def _enter(self, x: Tensor, windows: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        w, u = self.w, x
+        w = self.w
+        u = x
         if w.conv is not None:
             mixed, windows["conv"] = convolve(x, windows["conv"], w.conv, w.bias_conv)
             u = x + nn.functional.linear(mixed, w.mix, w.bias_mix)
@@ -275,11 +321,17 @@ class MinBlock(Block):
 
     def _leave(self, x: Tensor, gate: Tensor, h: Tensor, windows: dict[str, Tensor]) -> Tensor:
         """Return y; `gate` is u."""
-        w, linear = self.w, nn.functional.linear
+        w = self.w
+        linear = nn.functional.linear
         residual = MinBlockCut.RESIDUAL not in self.config.cuts
-        r = gate + h if residual else h
+        if residual:
+            r = gate + h
+        else:
+            r = h
         if w.up is None:
             return r
         y = nn.functional.gelu(linear(normed(r, w.forward_norm), w.up, w.bias_up))
         y = linear(y, w.down, w.bias_down)
-        return r + y if residual else y
+        if residual:
+            return r + y
+        return y

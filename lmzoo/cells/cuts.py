@@ -44,9 +44,8 @@ def cuts_of(kind: type[E], rule: Canonical[E] | Mapping[Any, Collection[E]]) -> 
         cuts = parse_cuts(kind, value)
         if callable(rule):
             return rule(cuts)
-        for removed, without_effect in rule.items():
-            if cuts >= set(removed if isinstance(removed, tuple) else [removed]):
-                cuts = cuts - set(without_effect)
+        for path, without_effect in rule.items():
+            cuts = cuts - removed({path: without_effect}, cuts)
         return cuts
 
     return BeforeValidator(parse)
@@ -65,6 +64,16 @@ Cuts = Annotated[frozenset[E], _NoRule()]
 """The type of a field with cuts: `cuts: Cuts[MyCut] = frozenset()`."""
 
 
+def removed(weights: Mapping[Any, Collection[str]], cuts: Collection[str]) -> set[str]:
+    """Return the weights that go with the cuts; those of a tuple go if all its cuts are there."""
+    found = set[str]()
+    for path, names in weights.items():
+        needed = path if isinstance(path, tuple) else (path,)
+        if all(cut in cuts for cut in needed):
+            found |= set(names)
+    return found
+
+
 class ZeroWeights:
     """A config whose `zero_weights` are the cuts that equal a weight of zero."""
 
@@ -79,16 +88,22 @@ class ZeroWeights:
 def numbered(cuts: Iterable[StrEnum]) -> str:
     """Return the cuts by name with their numbers: "carry (6), write (7)"."""
     cuts = set(cuts)
-    members = list(type(next(iter(cuts)))) if cuts else []
+    if cuts:
+        members = list(type(next(iter(cuts))))
+    else:
+        members = []
     return ", ".join(f"{cut} ({i})" for i, cut in enumerate(members) if cut in cuts)
 
 
 def _noun(kind: type[StrEnum]) -> str:
-    return "cut" if kind.__name__.endswith("Cut") else kind.__name__.lower()
+    if kind.__name__.endswith("Cut"):
+        return "cut"
+    return kind.__name__.lower()
 
 
 def _parse_member(kind: type[E], item: object) -> E:
-    members, text = list(kind), str(item).strip().lower()
+    members = list(kind)
+    text = str(item).strip().lower()
     if text.isdecimal() and int(text) < len(members):
         return members[int(text)]
     for member in members:

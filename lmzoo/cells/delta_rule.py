@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, State
-from lmzoo.cells.cuts import Cuts, cuts_of
+from lmzoo.cells.cuts import Cuts, cuts_of, removed
 from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, taps
 from lmzoo.cells.matrix import Drawn, MatrixCell, head_size
 from lmzoo.functional.linear_recurrence import linear_recurrence
@@ -63,8 +63,10 @@ class DeltaRule(MatrixCell):
     owns: ClassVar[tuple[str, ...]] = ()
     """The weights of a subclass, besides those of DeltaNet."""
     removes: ClassVar[dict[Any, set[str]]] = {
-        "beta": {"beta"}, "convolution": {"conv"}, "norm": {"norm"},
-    }  # fmt: skip
+        "beta": {"beta"},
+        "convolution": {"conv"},
+        "norm": {"norm"},
+    }
     """The weights that go with a cut, or with all cuts of a tuple."""
 
     def __init__(self, config: Any, width: int, length: int) -> None:
@@ -72,33 +74,51 @@ class DeltaRule(MatrixCell):
         size = head_size(width, config.heads)
         self.shape_state(config.heads, size, getattr(config, "expand_v", 1) * size)
         owns = {"q", "k", "v", "beta", "conv", "out", "norm", *self.owns}
-        owns |= PRECONDITIONER if self.preconditioned else set()
+        if self.preconditioned:
+            owns |= PRECONDITIONER
         weights = {name: weight for name, weight in self._table().items() if name in owns}
-        paths = {each if isinstance(each, tuple) else (each,): each for each in self.removes}
-        gone = [self.removes[each] for path, each in paths.items() if config.cuts >= {*path}]
-        self.set_weights(weights, set[str]().union(*gone))
+        self.set_weights(weights, removed(self.removes, config.cuts))
 
     def _table(self) -> dict[str, int | Drawn]:
         """Return the weights of all cells of the family; options are drawn last."""
-        c, n, rank, steps = self.config, self.heads, self.values, self.substeps
-        keys, values, heads = n * self.keys, n * self.values, (n,)
+        c = self.config
+        n = self.heads
+        rank = self.values
+        steps = self.substeps
+        keys = n * self.keys
+        values = n * self.values
+        heads = (n,)
         low_rank = "up_alpha" in self.owns
-        decays = keys if low_rank and "vector" not in c.cuts else n
+        if low_rank and "vector" not in c.cuts:
+            decays = keys
+        else:
+            decays = n
         rates = partial(log_rates, low=self.rate_low)
         return {
-            "q": keys, "k": steps * keys, "v": steps * values, "beta": steps * n,
-            "alpha": rank if low_rank else n, "gate": rank if low_rank else values,
+            "q": keys,
+            "k": steps * keys,
+            "v": steps * values,
+            "beta": steps * n,
+            "alpha": rank if low_rank else n,
+            "gate": rank if low_rank else values,
             "conv": ((keys + steps * (keys + values), WINDOW), taps),
-            "out": ((self.width, values), linear(values)), "norm": ((self.values,), ones),
-            "log_rate": (heads, rates), "up_alpha": ((decays, rank), linear(rank)),
+            "out": ((self.width, values), linear(values)),
+            "norm": ((self.values,), ones),
+            "log_rate": (heads, rates),
+            "up_alpha": ((decays, rank), linear(rank)),
             "bias_alpha": ((decays,), delta_bias),
-            "up_gate": ((values, rank), linear(rank)), "bias_gate": ((values,), linear(rank)),
+            "up_gate": ((values, rank), linear(rank)),
+            "bias_gate": ((values,), linear(rank)),
             "bias_b": (heads, ones),
             "skip": (heads, partial(torch.full, fill_value=getattr(c, "initial_d", 0.0))),
-            "log_rate_a": (heads, rates), "bias_alpha_a": (heads, delta_bias),
+            "log_rate_a": (heads, rates),
+            "bias_alpha_a": (heads, delta_bias),
             "log_centre": (heads, partial(torch.full, fill_value=-0.2)),
-            "erase": keys, "write": values, "alpha_a": n, "beta_a": n,
-        }  # fmt: skip
+            "erase": keys,
+            "write": values,
+            "alpha_a": n,
+            "beta_a": n,
+        }
 
     @property
     def preconditioned(self) -> bool:
@@ -116,7 +136,8 @@ class DeltaRule(MatrixCell):
             return super().prepare(projected, memory)
         *window, before = memory
         z, window = super().prepare(projected, tuple(window))
-        w, k = self.w, self.directions(z["k"])
+        w = self.w
+        k = self.directions(z["k"])
         delta = nn.functional.softplus(z["alpha_a"] + w.bias_alpha_a)
         decay = torch.exp(-w.log_rate_a.exp() * delta)[..., None].expand_as(k)
         added = torch.sigmoid(z["beta_a"])[..., None] * k.square()
@@ -128,17 +149,25 @@ class DeltaRule(MatrixCell):
     def directions(self, x: Float[Tensor, "*N M"]) -> Float[Tensor, "*N n K"]:
         """Return the vectors of all heads, of length 1 unless this is cut."""
         x = self.split_heads(x)
-        return x if "unit" in self.config.cuts else unit(x)
+        if "unit" in self.config.cuts:
+            return x
+        return unit(x)
 
     def log_alpha(self, z: dict[str, Tensor], like: Tensor) -> Float[Tensor, "*N n 1"]:
         """Return the logarithm of the decay α; DeltaNet has none, α = 1."""
         return torch.zeros_like(like[..., :1])
 
     def update(self, z: dict[str, Tensor]) -> Update:
-        q, k, v = self.directions(z["q"]), self.directions(z["k"]), self.split_heads(z["v"])
+        q = self.directions(z["q"])
+        k = self.directions(z["k"])
+        v = self.split_heads(z["v"])
         q = q / self.keys**0.5
-        beta = self.config.beta_max * torch.sigmoid(z["beta"])[..., None] if "beta" in z else 1.0
-        log_alpha, written = self.log_alpha(z, q), beta * k
+        if "beta" in z:
+            beta = self.config.beta_max * torch.sigmoid(z["beta"])[..., None]
+        else:
+            beta = 1.0
+        log_alpha = self.log_alpha(z, q)
+        written = beta * k
         if "m" in z:
             written = written * self.split_heads(z["m"])
         if "delta" in self.config.cuts:
@@ -295,7 +324,9 @@ class DeltaProduct(GatedDelta):
             own = {name: part for name, part in z.items() if i == 0 or name != "alpha"}
             own |= {name: part[i] for name, part in split.items()}
             steps.append(super().update(own))
-        return steps[0] if self.substeps == 1 else stacked(steps)
+        if self.substeps == 1:
+            return steps[0]
+        return stacked(steps)
 
 
 KDACut = StrEnum("KDACut", "BETA DELTA CONVOLUTION UNIT NORM ALPHA GATE VECTOR")
@@ -369,9 +400,10 @@ CombaCut = StrEnum(
     "CombaCut", "BETA DELTA CONVOLUTION UNIT NORM ALPHA GATE FEEDBACK CORRECTION SPLR"
 )
 UNREAD = {
-    CombaCut.DELTA: [CombaCut.SPLR], CombaCut.ALPHA: [CombaCut.SPLR],
+    CombaCut.DELTA: [CombaCut.SPLR],
+    CombaCut.ALPHA: [CombaCut.SPLR],
     (CombaCut.DELTA, CombaCut.CORRECTION): [CombaCut.FEEDBACK],
-}  # fmt: skip
+}
 
 UNSCALED = {CombaCut.UNIT, CombaCut.DELTA}
 """Cuts with which `unit_feedback` changes nothing."""
@@ -413,8 +445,10 @@ class Comba(GatedDelta):
 
     owns = *GatedDelta.owns, "bias_b", "skip"
     removes = GatedDelta.removes | {
-        "feedback": {"bias_b"}, "correction": {"skip"}, ("delta", "correction"): {"bias_b"},
-    }  # fmt: skip
+        "feedback": {"bias_b"},
+        "correction": {"skip"},
+        ("delta", "correction"): {"bias_b"},
+    }
 
     @config
     class Config(PreconditionedConfig):
@@ -436,16 +470,22 @@ class Comba(GatedDelta):
             return self
 
     def update(self, z: dict[str, Tensor]) -> Update:
-        strength = 1.0 if self.w.bias_b is None else torch.sigmoid(self.w.bias_b)[:, None]
+        if self.w.bias_b is None:
+            strength = 1.0
+        else:
+            strength = torch.sigmoid(self.w.bias_b)[:, None]
         if self.w.skip is not None:
-            q, k = self.split_heads(z["q"]), self.split_heads(z["k"])
+            q = self.split_heads(z["q"])
+            k = self.split_heads(z["k"])
             z = {**z, "q": (q - self.w.skip[:, None] * strength * k).flatten(-2)}
         update = super().update(z)
         if update.probe is None:
             return update
         if not self.config.unit_feedback:
             update = update._replace(probe=strength * update.probe)
-        return update if "splr" in self.config.cuts else update._replace(erase=update.key)
+        if "splr" in self.config.cuts:
+            return update
+        return update._replace(erase=update.key)
 
     def output_gate(self, gate: Tensor) -> Tensor:
         return torch.sigmoid(gate)
@@ -455,8 +495,9 @@ GatedDelta2Cut = StrEnum(
     "GatedDelta2Cut", "ERASE DELTA CONVOLUTION UNIT NORM ALPHA GATE VECTOR WRITE"
 )
 REMOVED = {
-    GatedDelta2Cut.ALPHA: [GatedDelta2Cut.VECTOR], GatedDelta2Cut.DELTA: [GatedDelta2Cut.ERASE],
-}  # fmt: skip
+    GatedDelta2Cut.ALPHA: [GatedDelta2Cut.VECTOR],
+    GatedDelta2Cut.DELTA: [GatedDelta2Cut.ERASE],
+}
 
 
 @CELLS("gated_deltanet2")
@@ -487,8 +528,11 @@ class GatedDeltaNet2(VectorDelta):
 
     owns = *VectorDelta.owns, "erase", "write"
     removes = VectorDelta.removes | {
-        (): {"beta"}, "erase": {"erase"}, "delta": {"erase"}, "write": {"write"},
-    }  # fmt: skip
+        (): {"beta"},
+        "erase": {"erase"},
+        "delta": {"erase"},
+        "write": {"write"},
+    }
 
     @config
     class Config(PreconditionedConfig):

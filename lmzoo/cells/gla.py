@@ -66,20 +66,36 @@ class GatedLinearAttention(MatrixCell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        size, cuts = head_size(width, config.heads), config.cuts
+        size = head_size(width, config.heads)
+        cuts = config.cuts
         self.shape_state(config.heads, math.ceil(config.expand_k * size), size)
-        keys, inner, rank = config.heads * self.keys, config.heads * size, min(RANK, width)
-        rows = config.heads if GLACut.VECTOR in cuts else keys
+        keys = config.heads * self.keys
+        inner = config.heads * size
+        rank = min(RANK, width)
+        if GLACut.VECTOR in cuts:
+            rows = config.heads
+        else:
+            rows = keys
         weights: dict[str, int | Drawn] = {
-            "q": keys, "k": keys, "v": inner, "gate": inner, "low": rank,
-            "norm": ((size,), ones), "out": ((width, inner), linear(inner)),
-            "alpha": ((rows, rank), linear(rank)), "bias_alpha": ((rows,), linear(rank)),
-        }  # fmt: skip
+            "q": keys,
+            "k": keys,
+            "v": inner,
+            "gate": inner,
+            "low": rank,
+            "norm": ((size,), ones),
+            "out": ((width, inner), linear(inner)),
+            "alpha": ((rows, rank), linear(rank)),
+            "bias_alpha": ((rows,), linear(rank)),
+        }
         cut = {name for name in ("gate", "norm") if name in cuts}
         fixed = bool(cuts & {GLACut.DATA, GLACut.DECAY})
-        cut |= {"low", "alpha", "bias_alpha"} if fixed else set()
+        if fixed:
+            cut |= {"low", "alpha", "bias_alpha"}
         self.set_weights(weights, cut)
-        decays = [0.0] * config.heads if GLACut.DECAY in cuts else fixed_log_decays(config.heads)
+        if GLACut.DECAY in cuts:
+            decays = [0.0] * config.heads
+        else:
+            decays = fixed_log_decays(config.heads)
         self.register_buffer("log_decay", torch.tensor(decays) if fixed else None, persistent=False)
 
     def update(self, z: dict[str, Tensor]) -> Update:
@@ -139,22 +155,28 @@ class Retention(MatrixCell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        size, cuts = head_size(width, config.heads), config.cuts
+        size = head_size(width, config.heads)
+        cuts = config.cuts
         self.shape_state(config.heads, size, config.expand_v * size)
-        keys, values = config.heads * size, config.heads * self.values
+        keys = config.heads * size
+        values = config.heads * self.values
         columns = {"q": keys, "k": keys, "v": values, "gate": values}
-        cut = {"gate"} if RetentionCut.GATE in cuts else set[str]()
+        if RetentionCut.GATE in cuts:
+            cut = {"gate"}
+        else:
+            cut = set[str]()
         weights: dict[str, int | Drawn] = {**columns, "out": ((width, values), glorot(1.0))}
         self.set_weights(weights, cut, **dict.fromkeys(columns, glorot(GAIN)))
         decays = fixed_log_decays(config.heads, scales=RetentionCut.SCALES not in cuts)
-        decays = [0.0] * config.heads if RetentionCut.DECAY in cuts else decays
+        if RetentionCut.DECAY in cuts:
+            decays = [0.0] * config.heads
         self.register_buffer("log_decay", torch.tensor(decays), persistent=False)
 
     def initial_memory(self, start: Tensor) -> State:
         """Return the number of tokens read, for the rotation."""
-        return (
-            () if RetentionCut.ROTATION in self.config.cuts else (start.new_zeros(len(start), 1),)
-        )
+        if RetentionCut.ROTATION in self.config.cuts:
+            return ()
+        return (start.new_zeros(len(start), 1),)
 
     def prepare(self, projected: Tensor, memory: State) -> tuple[dict[str, Tensor], State]:
         z, _ = super().prepare(projected, ())
@@ -168,7 +190,8 @@ class Retention(MatrixCell):
         q, k, v = (self.split_heads(z[name]) for name in ("q", "k", "v"))
         if "t" in z:
             last = max(1.0, self.keys // 2 - 1.0)
-            q, k = rotate(q, z["t"], last), rotate(k, z["t"], last)
+            q = rotate(q, z["t"], last)
+            k = rotate(k, z["t"], last)
         log_decay = self.log_decay[:, None].expand(*q.shape[:-1], 1)
         return Update(q / self.keys**0.5, k, v, log_decay)
 
@@ -183,8 +206,11 @@ def rotate(x: Tensor, t: Tensor, last: float) -> Tensor:
     half = x.shape[-1] // 2
     i = torch.arange(half, device=x.device, dtype=x.dtype)
     angle = t * 10000.0 ** (-i / last)
-    cos, sin = angle.cos(), angle.sin()
-    a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    cos = angle.cos()
+    sin = angle.sin()
+    a = x[..., :half]
+    b = x[..., half : 2 * half]
+    rest = x[..., 2 * half :]
     return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], dim=-1)
 
 
@@ -198,8 +224,11 @@ def canonical_hgrn2(cuts: frozenset[HGRN2Cut]) -> frozenset[HGRN2Cut]:
     none = {HGRN2Cut.LOWER_BOUND, HGRN2Cut.INPUT_TO_FORGET}
     if cuts >= none:
         raise UserError(f"cuts {numbered(none)} leave f = 0 at every step; use the cut carry (5)")
-    cuts = cuts - none if cuts >= UNFORGOTTEN else cuts
-    return cuts - {HGRN2Cut.SQUASH} if HGRN2Cut.QUERY in cuts else cuts
+    if cuts >= UNFORGOTTEN:
+        cuts = cuts - none
+    if HGRN2Cut.QUERY in cuts:
+        return cuts - {HGRN2Cut.SQUASH}
+    return cuts
 
 
 @CELLS("hgrn2")
@@ -241,17 +270,25 @@ class HGRN2(MatrixCell):
         super().__init__(config, width, length)
         if width % config.heads:
             raise UserError(f"heads={config.heads} must divide width={width}")
-        self.cuts, h, size = config.cuts, width, width // config.heads
+        self.cuts = config.cuts
+        h = width
+        size = width // config.heads
         self.shape_state(config.heads, size, size)
         self.num_state_vectors = 2
         weights: dict[str, int | Drawn] = {
-            "xf": h, "xq": h, "xv": h, "bound": ((h,), torch.zeros),
-            "norm": ((h,), ones), "out": ((h, h), linear(h)),
-        }  # fmt: skip
+            "xf": h,
+            "xq": h,
+            "xv": h,
+            "bound": ((h,), torch.zeros),
+            "norm": ((h,), ones),
+            "out": ((h, h), linear(h)),
+        }
         paths = {
-            "bound": HGRN2Cut.LOWER_BOUND, "xf": HGRN2Cut.INPUT_TO_FORGET,
-            "xq": HGRN2Cut.QUERY, "norm": HGRN2Cut.NORM,
-        }  # fmt: skip
+            "bound": HGRN2Cut.LOWER_BOUND,
+            "xf": HGRN2Cut.INPUT_TO_FORGET,
+            "xq": HGRN2Cut.QUERY,
+            "norm": HGRN2Cut.NORM,
+        }
         cut = {name for name, path in paths.items() if path in self.cuts}
         if self.cuts >= UNFORGOTTEN:
             cut |= {"bound", "xf"}
@@ -265,23 +302,34 @@ class HGRN2(MatrixCell):
         return x @ torch.cat([getattr(self.w, name) for name in self._columns], dim=1)
 
     def update(self, z: dict[str, Tensor]) -> Update:
-        value, bound = self.split_heads(z["xv"]), self.w.bound
+        value = self.split_heads(z["xv"])
+        bound = self.w.bound
         log_f = torch.zeros_like(z["xv"])  # without effect where f has no weights
         if "xf" in z:
             log_f = logsigmoid(z["xf"])
         if bound is not None:  # f may underflow, its logarithm does not
             lower = logsigmoid(bound)
             rest = logsigmoid(-bound) + log_f
-            log_f = torch.logaddexp(lower, rest) if "xf" in z else lower.expand_as(log_f)
+            if "xf" in z:
+                log_f = torch.logaddexp(lower, rest)
+            else:
+                log_f = lower.expand_as(log_f)
         log_f = self.split_heads(log_f)
-        key = torch.ones_like(value) if HGRN2Cut.TIED_WRITE in self.cuts else -torch.expm1(log_f)
+        if HGRN2Cut.TIED_WRITE in self.cuts:
+            key = torch.ones_like(value)
+        else:
+            key = -torch.expm1(log_f)
         query = torch.ones_like(value)
         if "xq" in z:
-            query = self.split_heads(z["xq"] if HGRN2Cut.SQUASH in self.cuts else silu(z["xq"]))
+            query = z["xq"]
+            if HGRN2Cut.SQUASH not in self.cuts:
+                query = silu(query)
+            query = self.split_heads(query)
         return Update(query / self.keys**0.5, key, value, log_f)
 
     def step_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
-        matrix = torch.zeros_like(matrix) if HGRN2Cut.CARRY in self.cuts else matrix
+        if HGRN2Cut.CARRY in self.cuts:
+            matrix = torch.zeros_like(matrix)
         return super().step_memory(update, matrix)
 
     def scan_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:

@@ -23,7 +23,10 @@ Cut = StrEnum(
     "INPUT_TO_RESET STATE_TO_RESET RESET_BIAS INPUT_TO_UPDATE STATE_TO_UPDATE UPDATE_BIAS "
     "INPUT_TO_CANDIDATE STATE_TO_CANDIDATE CANDIDATE_BIAS RESET UPDATE",
 )
-INTO_RESET, INTO_UPDATE, INTO_CANDIDATE = map(frozenset, ([*Cut][:3], [*Cut][3:6], [*Cut][6:9]))
+INTO_RESET = frozenset([*Cut][:3])
+INTO_UPDATE = frozenset([*Cut][3:6])
+INTO_CANDIDATE = frozenset([*Cut][6:9])
+"""Cuts of what a gate and the candidate read."""
 ROWS = {"weight_ih": 0, "weight_hh": 1, "bias_ih": 2, "bias_hh": 2}
 """The place of a weight's cut among those of each gate."""
 CONSTANT = 100.0
@@ -81,7 +84,8 @@ class GRU(Cell):
             if cuts >= without[self.reset]:  # r multiplies nothing
                 cuts = cuts | {Cut.RESET}
             for gate, into in ((Cut.RESET, INTO_RESET), (Cut.UPDATE, INTO_UPDATE)):
-                cuts = cuts - into if gate in cuts else cuts
+                if gate in cuts:
+                    cuts = cuts - into
             if cuts >= INTO_CANDIDATE | {Cut.UPDATE}:
                 raise UserError(
                     f"cuts {numbered(cuts)} leave h = 0 at every step; remove one of them"
@@ -112,7 +116,9 @@ class GRU(Cell):
 
     def weight(self, name: str) -> Tensor:
         """Return a weight with the rows of all gates, 0 where cut; a cut gate's bias is large."""
-        kept, weight, cuts = self.kept[name], getattr(self.w, name), self.config.cuts
+        kept = self.kept[name]
+        weight = getattr(self.w, name)
+        cuts = self.config.cuts
         if weight is None:
             like = next(iter(self.w.parameters()))
             columns = {"weight_ih": (self.width,), "weight_hh": (self.width,)}
@@ -132,11 +138,15 @@ class GRU(Cell):
         return torch.cat([projected[..., : 2 * self.width], x], dim=-1)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        (h,), gates = state, 2 * self.width
-        weight, bias = self.weight("weight_hh"), self.weight("bias_hh")
+        (h,) = state
+        gates = 2 * self.width
+        weight = self.weight("weight_hh")
+        bias = self.weight("bias_hh")
         hrz = nn.functional.linear(h, weight[:gates], bias[:gates])
         r, z = torch.sigmoid(projected[..., :gates] + hrz).chunk(2, dim=-1)
-        xn, weight, bias = projected[..., gates:], weight[gates:], bias[gates:]
+        xn = projected[..., gates:]
+        weight = weight[gates:]
+        bias = bias[gates:]
         if self.config.reset is Reset.BEFORE:
             n = xn + nn.functional.linear(r * h, weight, bias)
         elif self.config.reset is Reset.AFTER:
@@ -152,13 +162,17 @@ class GRU(Cell):
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
         if self.config.reset is Reset.INPUT:
             return None
-        before, gates = self.config.reset is Reset.BEFORE, 2 * self.width
+        before = self.config.reset is Reset.BEFORE
+        gates = 2 * self.width
         recurrence = find_recurrence("gru", start, reset_before=before)
         if recurrence is None:
             return None
         bias = self.weight("bias_hh")
         # With reset=before all of b_hh is added to the projected inputs, else that of r and z.
-        added = bias if before else nn.functional.pad(bias[:gates], (0, self.width))
+        if before:
+            added = bias
+        else:
+            added = nn.functional.pad(bias[:gates], (0, self.width))
         projected = recurrence.project(lambda vectors: self.project(vectors) + added, x)
         weights = [self.weight("weight_hh").mT, bias[None, gates:]]
         return scan(recurrence, projected, start, weights)[0]
@@ -203,16 +217,27 @@ class Mut(Cell):
 
     def project(self, x: Tensor) -> Tensor:
         w = self.w
-        r = x if w.xr is None else x @ w.xr
-        n = torch.tanh(x) if w.xh is None else x @ w.xh
+        if w.xr is None:
+            r = x
+        else:
+            r = x @ w.xr
+        if w.xh is None:
+            n = torch.tanh(x)
+        else:
+            n = x @ w.xh
         return torch.cat([r + w.br, x @ w.xz + w.bz, n + w.bh], dim=-1)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        (h,), w = state, self.w
+        (h,) = state
+        w = self.w
         r, z, n = projected.chunk(3, dim=-1)
         if w.hz is not None:
-            z = z + (torch.tanh(h) if self.config.variant == 3 else h) @ w.hz
-        r, z = torch.sigmoid(r + h @ w.hr), torch.sigmoid(z)
+            read = h
+            if self.config.variant == 3:
+                read = torch.tanh(h)
+            z = z + read @ w.hz
+        r = torch.sigmoid(r + h @ w.hr)
+        z = torch.sigmoid(z)
         n = torch.tanh(n + (r * h) @ w.hh)
         h = h + z * (n - h)
         return h, (h,)
@@ -224,8 +249,12 @@ class Mut(Cell):
             found = find_recurrence("gru", start, on_gpu=False, reset_before=True)
         if found is None:
             return None
-        w, ones = self.w, torch.ones(self.width, dtype=start.dtype)
+        w = self.w
+        ones = torch.ones(self.width, dtype=start.dtype)
         signs = torch.cat([ones, -ones, ones])
-        z = torch.zeros_like(w.hr) if w.hz is None else w.hz
+        if w.hz is None:
+            z = torch.zeros_like(w.hr)
+        else:
+            z = w.hz
         weights = [torch.cat([w.hr, z, w.hh], dim=1) * signs, torch.zeros_like(w.bh)[None]]
         return scan(found, found.project(lambda v: self.project(v) * signs, x), start, weights)[0]

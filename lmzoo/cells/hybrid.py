@@ -78,7 +78,8 @@ class Hybrid(Cell):
 
     def __init__(self, config: Any, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        count, own = len(config.layers), self.depth
+        count = len(config.layers)
+        own = self.depth
         self.layers = nn.ModuleList()
         for number, layer in enumerate(config.layers, (own[0] - 1) * count + 1):
             with at_depth(number, count * own[1]):
@@ -86,7 +87,10 @@ class Hybrid(Cell):
         self.num_state_vectors = sum(cell.num_state_vectors for cell in self.cells)
         self.spare_start = sum(cell.spare_start for cell in self.cells)
         zeros = {cell.zero_start for cell in self.cells if cell.num_state_vectors}
-        self.zero_start = zeros.pop() if len(zeros) == 1 else float("nan")
+        if len(zeros) == 1:
+            self.zero_start = zeros.pop()
+        else:
+            self.zero_start = float("nan")
         empty = torch.zeros(0, self.num_state_vectors * width)
         self._sizes = [len(state) for state in self._begin(empty)]
 
@@ -97,7 +101,9 @@ class Hybrid(Cell):
     @property
     def state_size(self) -> int | None:
         sizes = [cell.state_size for cell in self.cells]
-        return None if None in sizes else sum(sizes)
+        if None in sizes:
+            return None
+        return sum(sizes)
 
     @property
     def input_blind(self) -> bool:
@@ -116,10 +122,14 @@ class Hybrid(Cell):
         return x
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        h, after = projected, list[Tensor]()
+        h = projected
+        after = list[Tensor]()
         for cell, own in zip(self.cells, self._split(state), strict=True):
             y, own = cell.advance(self._enter(h), own)
-            h = h + y if self.config.residual else y
+            if self.config.residual:
+                h = h + y
+            else:
+                h = y
             after += own
         return h, tuple(after)
 
@@ -127,7 +137,10 @@ class Hybrid(Cell):
         after = list[Tensor]()
         for cell, own in zip(self.cells, self._split(state), strict=True):
             y, own = cell.scan_from(self._enter(x), own)
-            x = self._vectors(x) + y if self.config.residual else y
+            if self.config.residual:
+                x = self._vectors(x) + y
+            else:
+                x = y
             after += own
         return self._vectors(x), tuple(after)
 
@@ -150,4 +163,6 @@ class Hybrid(Cell):
         return rms_norm(x)
 
     def _vectors(self, x: Inputs) -> Tensor:
-        return x if isinstance(x, Tensor) else x.vectors()
+        if isinstance(x, Tensor):
+            return x
+        return x.vectors()

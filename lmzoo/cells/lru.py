@@ -13,7 +13,7 @@ from torch.nn.functional import softplus
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights, affine
-from lmzoo.cells.cuts import Cuts, ZeroWeights, cuts_of
+from lmzoo.cells.cuts import Cuts, ZeroWeights, cuts_of, removed
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.cells.draws import WINDOW, normal
 from lmzoo.functional.convolution import convolve
@@ -25,6 +25,15 @@ LRUCut = StrEnum("LRUCut", "PHASE NORMALISER EXPONENTIAL SKIP CARRY")
 UNCARRIED = {LRUCut.CARRY: [LRUCut.PHASE, LRUCut.EXPONENTIAL]}
 LEAST = 1e-6
 """Least uniform number, because its logarithm is a weight."""
+
+
+LRU_WEIGHTS = {
+    LRUCut.PHASE: {"theta"},
+    LRUCut.NORMALISER: {"gamma"},
+    LRUCut.SKIP: {"d"},
+    LRUCut.CARRY: {"nu", "theta"},
+}
+"""The weights that go with a cut."""
 
 
 @CELLS("lru")
@@ -72,41 +81,51 @@ class LRU(DiagonalCell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.cuts, h = config.cuts, width
+        self.cuts = config.cuts
+        h = width
         own: dict[str, OwnDraw] = {
-            "nu": self._draw_nu, "theta": self._draw_theta,
+            "nu": self._draw_nu,
+            "theta": self._draw_theta,
             "gamma": lambda _: torch.log(1 - self._radius**2) / 2,  # √(1 − |λ|²) of those drawn
             **dict.fromkeys(("b_re", "b_im"), lambda shape: unit_normal(shape) / math.sqrt(2)),
-            "c_re": unit_normal, "c_im": unit_normal, "d": torch.randn,
-        }  # fmt: skip
+            "c_re": unit_normal,
+            "c_im": unit_normal,
+            "d": torch.randn,
+        }
         shapes = {name: (h, h) if name[1:2] == "_" else (h,) for name in own}
-        absent = {
-            LRUCut.PHASE: {"theta"}, LRUCut.NORMALISER: {"gamma"}, LRUCut.SKIP: {"d"},
-            LRUCut.CARRY: {"nu", "theta"},
-        }  # fmt: skip
-        cut = set[str]().union(*(absent.get(path, set()) for path in self.cuts))
+        cut = removed(LRU_WEIGHTS, self.cuts)
         self.w = Weights(shapes, cut, fan_in=h, own=own)
 
     def _draw_nu(self, shape: tuple[int, ...]) -> Tensor:
         """Draw |λ|², uniform in the ring's range."""
-        low, high = self.config.r_min**2, self.config.r_max**2
+        low = self.config.r_min**2
+        high = self.config.r_max**2
         square = low + (high - low) * torch.empty(shape).uniform_(LEAST, 1 - LEAST)
         self._radius = square.sqrt()
         bounded = LRUCut.EXPONENTIAL not in self.cuts
-        return torch.log(-torch.log(self._radius)) if bounded else self._radius
+        if bounded:
+            return torch.log(-torch.log(self._radius))
+        return self._radius
 
     def _draw_theta(self, shape: tuple[int, ...]) -> Tensor:
         phase = self.config.max_phase * torch.empty(shape).uniform_(LEAST, 1)
-        return phase if LRUCut.EXPONENTIAL in self.cuts else phase.log()
+        if LRUCut.EXPONENTIAL in self.cuts:
+            return phase
+        return phase.log()
 
     def eigenvalues(self) -> Tensor:
         """Return λ, (H)."""
-        nu, theta = self.w.nu, self.w.theta
+        nu = self.w.nu
+        theta = self.w.theta
         if LRUCut.EXPONENTIAL in self.cuts:
-            theta = torch.zeros_like(nu) if theta is None else theta
+            if theta is None:
+                theta = torch.zeros_like(nu)
             return torch.complex(nu * torch.cos(theta), nu * torch.sin(theta))
         radius = torch.exp(-torch.exp(nu))
-        phase = torch.zeros_like(nu) if theta is None else torch.exp(theta)
+        if theta is None:
+            phase = torch.zeros_like(nu)
+        else:
+            phase = torch.exp(theta)
         return torch.complex(radius * torch.cos(phase), radius * torch.sin(phase))
 
     def project(self, x: Tensor) -> Tensor:
@@ -114,17 +133,24 @@ class LRU(DiagonalCell):
         inputs = x @ torch.cat([w.b_re, w.b_im], dim=1)
         if w.gamma is not None:
             inputs = inputs * torch.exp(w.gamma).repeat(2)
-        return inputs if w.d is None else torch.cat([inputs, x * w.d], dim=-1)
+        if w.d is None:
+            return inputs
+        return torch.cat([inputs, x * w.d], dim=-1)
 
     def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
         real, imaginary = projected[..., : 2 * self.width].chunk(2, dim=-1)
         b = torch.complex(real.contiguous(), imaginary.contiguous())
-        a = torch.zeros_like(b) if LRUCut.CARRY in self.cuts else self.eigenvalues().expand_as(b)
+        if LRUCut.CARRY in self.cuts:
+            a = torch.zeros_like(b)
+        else:
+            a = self.eigenvalues().expand_as(b)
         return a, b
 
     def read(self, s: Tensor, projected: Tensor, before: Tensor | None) -> Tensor:
         y = s.real @ self.w.c_re - s.imag @ self.w.c_im
-        return y if self.w.d is None else y + projected[..., 2 * self.width :]
+        if self.w.d is None:
+            return y
+        return y + projected[..., 2 * self.width :]
 
     def join(self, state: State) -> Tensor:
         return torch.complex(*(part.contiguous() for part in state))
@@ -202,7 +228,8 @@ class RGLRU(Cell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.cuts, h = config.cuts, width
+        self.cuts = config.cuts
+        h = width
         shapes = {"wa": (h, h), "ba": (h,), "wx": (h, h), "bx": (h,), "decay": (h,)}
         cut = {name for name, path in zip(shapes, WEIGHTS, strict=False) if path in self.cuts}
         if RGLRUCut.RECURRENCE_GATE in self.cuts:
@@ -211,11 +238,13 @@ class RGLRU(Cell):
             cut |= {"wx", "bx"}
         own = {"wa": unit_normal, "wx": unit_normal, "decay": _draw_decay}
         own |= {"ba": torch.zeros, "bx": torch.zeros}
-        cut |= {"decay"} if self.cuts >= UNDECAYED else set()
+        if self.cuts >= UNDECAYED:
+            cut |= {"decay"}
         self.w = Weights(shapes, cut, fan_in=h, biases={"ba", "bx"}, own=own)
 
     def project(self, x: Tensor) -> Tensor:
-        parts, w = [x], self.w
+        parts = [x]
+        w = self.w
         if RGLRUCut.RECURRENCE_GATE not in self.cuts:
             parts.append(affine(x, w.wa, w.ba))
         if RGLRUCut.INPUT_GATE not in self.cuts:
@@ -228,21 +257,32 @@ class RGLRU(Cell):
         r = None
         if RGLRUCut.RECURRENCE_GATE not in self.cuts:
             r, *logits = logits
-        b = torch.sigmoid(logits[0]) * x if logits else x
+        if logits:
+            b = torch.sigmoid(logits[0]) * x
+        else:
+            b = x
         if self.w.decay is None:
             return torch.zeros_like(x), b
         log_a = -self.config.c * softplus(self.w.decay)
-        log_a = log_a.expand_as(x) if r is None else log_a * torch.sigmoid(r)
+        if r is None:
+            log_a = log_a.expand_as(x)
+        else:
+            log_a = log_a * torch.sigmoid(r)
         if first is not None:
             root = torch.sqrt((-torch.expm1(2 * log_a)).clamp_min(MARGIN))
             b = torch.where(first, b, b * root)
-        a = torch.zeros_like(x) if RGLRUCut.CARRY in self.cuts else torch.exp(log_a)
+        if RGLRUCut.CARRY in self.cuts:
+            a = torch.zeros_like(x)
+        else:
+            a = torch.exp(log_a)
         return a, b
 
     def initial_state(self, start: Tensor) -> State:
         """Return h_0, and the number of tokens read if the first one has no root."""
         state = super().initial_state(start)
-        return (*state, start.new_zeros(len(start), 1)) if self._marks_first else state
+        if self._marks_first:
+            return (*state, start.new_zeros(len(start), 1))
+        return state
 
     @property
     def _marks_first(self) -> bool:
@@ -254,7 +294,10 @@ class RGLRU(Cell):
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         h, *read = state
-        a, b = self._coefficients(projected, read[0] == 0 if read else None)
+        first = None
+        if read:
+            first = read[0] == 0
+        a, b = self._coefficients(projected, first)
         h = a * h + b
         return h, (h, *(count + 1 for count in read))
 
@@ -262,7 +305,10 @@ class RGLRU(Cell):
         h, *read = state
         projected = self.project_inputs(x)
         steps = torch.arange(projected.shape[1], device=h.device)[:, None]
-        first = (read[0][:, None] == 0) & (steps == 0) if read else None
+        if read:
+            first = (read[0][:, None] == 0) & (steps == 0)
+        else:
+            first = None
         s = linear_recurrence(*self._coefficients(projected, first), h)
         return s, (s[:, -1], *(count + s.shape[1] for count in read))
 
@@ -310,7 +356,8 @@ class Griffin(Cell):
         super().__init__(config, width, length)
         self.inner = RGLRU(RGLRU.Config(), width, length)
         self.zero_start = self.inner.zero_start
-        h, shapes = width, dict[str, tuple[int, ...]]()
+        h = width
+        shapes = dict[str, tuple[int, ...]]()
         for name in PARTS.values():
             shapes |= {f"w{name}": (h, h), f"b{name}": (h,)}
         shapes |= {"conv": (h, WINDOW), "bias_conv": (h,)}
@@ -321,12 +368,16 @@ class Griffin(Cell):
         cut = {
             f"{kind}{name}" for part, name in PARTS.items() if part in config.cuts for kind in "wb"
         }
-        cut |= {"conv", "bias_conv"} if GriffinCut.CONVOLUTION in config.cuts else set()
+        if GriffinCut.CONVOLUTION in config.cuts:
+            cut |= {"conv", "bias_conv"}
         self.w = Weights(shapes, cut, fan_in=h, biases={"bx", "by", "bo"}, own=own)
 
     @property
     def state_size(self) -> int:
-        window = 0 if self.w.conv is None else (WINDOW - 1) * self.width
+        if self.w.conv is None:
+            window = 0
+        else:
+            window = (WINDOW - 1) * self.width
         return self.width + 1 + window  # the RG-LRU counts tokens
 
     def initial_state(self, start: Tensor) -> State:
@@ -338,7 +389,10 @@ class Griffin(Cell):
     def project(self, x: Tensor) -> Float[Tensor, "B T G"]:
         """Return W_x x + b_x and the gate."""
         w = self.w
-        inputs = x if w.wx is None else affine(x, w.wx, w.bx)
+        if w.wx is None:
+            inputs = x
+        else:
+            inputs = affine(x, w.wx, w.bx)
         gate = torch.ones_like(x)
         if w.wy is not None:
             gate = nn.functional.gelu(affine(x, w.wy, w.by), approximate="tanh")
@@ -351,7 +405,9 @@ class Griffin(Cell):
         return self._leave(h, gate), (*inner, *window)
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
-        projected = self.project(x.vectors() if isinstance(x, TokenInputs) else x)
+        if isinstance(x, TokenInputs):
+            x = x.vectors()
+        projected = self.project(x)
         inputs, gate = projected.chunk(2, dim=-1)
         u, inner, window = self._enter(inputs, state)
         h, inner = self.inner.scan_from(u, inner)
@@ -367,4 +423,6 @@ class Griffin(Cell):
 
     def _leave(self, h: Tensor, gate: Tensor) -> Tensor:
         y = h * gate
-        return y if self.w.wo is None else affine(y, self.w.wo, self.w.bo)
+        if self.w.wo is None:
+            return y
+        return affine(y, self.w.wo, self.w.bo)

@@ -67,9 +67,11 @@ class LSTM(Cell):
         return nn.functional.linear(x, self.w.weight_ih, self.w.bias_ih + self.w.bias_hh)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        c, rows = state[1], projected + state[0] @ self.w.weight_hh.T
+        c = state[1]
+        rows = projected + state[0] @ self.w.weight_hh.T
         i, *f, g, o = rows.split(self.width, dim=-1)
-        i, o = torch.sigmoid(i), torch.sigmoid(o)
+        i = torch.sigmoid(i)
+        o = torch.sigmoid(o)
         if self.config.forget is not Forget.NONE:
             c = (torch.sigmoid(f[0]) if f else 1 - i) * c
         c = c + i * torch.tanh(g)
@@ -81,7 +83,8 @@ class LSTM(Cell):
         recurrence = find_recurrence("lstm", start, forget=self.config.forget.value)
         if recurrence is None:
             return None
-        projected, weights = recurrence.project(self.project, x), [self.w.weight_hh.mT, None, None]
+        projected = recurrence.project(self.project, x)
+        weights = [self.w.weight_hh.mT, None, None]
         h, *_, c = scan(recurrence, projected, start, weights)
         return h, (h[:, -1], c[:, -1, -self.width :]) if h.shape[1] else state
 
@@ -173,17 +176,25 @@ class PeepholeLSTM(Cell):
         super().__init__(config, width, length)
         self.cuts = cuts = config.cuts
         self.kept = _kept(cuts)
-        full, h = config.peephole is Peephole.FULL, width
+        full = config.peephole is Peephole.FULL
+        h = width
         shapes = {**gate_shapes(h), "weight_ch": (3 * h, h) if full else (3, h)}
-        shapes |= {"weight_gates": (3 * h, 3 * h)} if config.gate_recurrence else {}
-        cut = {"weight_ch"} if Cut.PEEPHOLES in cuts or not self.kept else set()
+        if config.gate_recurrence:
+            shapes |= {"weight_gates": (3 * h, 3 * h)}
+        if Cut.PEEPHOLES in cuts or not self.kept:
+            cut = {"weight_ch"}
+        else:
+            cut = set()
         self.w = Weights(shapes, cut, fan_in=h, adjust=self._keep)
 
     def _keep(self, name: str, drawn: Tensor) -> Tensor:
         """Return the rows of the gates that are left; of gate recurrence also the columns."""
         if name == "weight_gates":
             drawn = keep_gates(drawn.mT, "ifo", self.kept).mT
-        gates = "ifo" if name in ("weight_ch", "weight_gates") else "ifgo"
+        if name in ("weight_ch", "weight_gates"):
+            gates = "ifo"
+        else:
+            gates = "ifgo"
         return keep_gates(drawn, gates, ["g", *self.kept])
 
     def _full(self, weight: Tensor, gates: str = "ifgo") -> Tensor:
@@ -214,7 +225,10 @@ class PeepholeLSTM(Cell):
 
     @property
     def state_size(self) -> int | None:
-        return (5 if self.config.gate_recurrence else 2) * self.width
+        vectors = 2
+        if self.config.gate_recurrence:
+            vectors += 3  # the gates
+        return vectors * self.width
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         (h, c, *memory), w = state, self.w
@@ -222,14 +236,22 @@ class PeepholeLSTM(Cell):
         if memory:
             fed = memory[0] @ self._full_gates().T
             i, f, o = (x + y for x, y in zip((i, f, o), fed.chunk(3, dim=-1), strict=True))
-        g = g if Cut.INPUT_ACTIVATION in self.cuts else torch.tanh(g)
+        if Cut.INPUT_ACTIVATION not in self.cuts:
+            g = torch.tanh(g)
         peep = self._peepholes(c)
-        i, f = torch.sigmoid(i + peep[0]), torch.sigmoid(f + peep[1])
+        i = torch.sigmoid(i + peep[0])
+        f = torch.sigmoid(f + peep[1])
         c = f * c + i * g
-        peep = self._peepholes(c) if self.config.peephole is Peephole.DIAGONAL else peep
+        if self.config.peephole is Peephole.DIAGONAL:
+            peep = self._peepholes(c)
         o = torch.sigmoid(o + peep[2])
-        h = o * (c if Cut.OUTPUT_ACTIVATION in self.cuts else torch.tanh(c))
-        return h, (h, c, *([torch.cat([i, f, o], dim=-1)] if memory else []))
+        shown = c
+        if Cut.OUTPUT_ACTIVATION not in self.cuts:
+            shown = torch.tanh(c)
+        h = o * shown
+        if memory:
+            return h, (h, c, torch.cat([i, f, o], dim=-1))
+        return h, (h, c)
 
     def _peepholes(self, c: Tensor) -> list[Tensor]:
         """Return what i, f and o read of c."""
@@ -252,17 +274,27 @@ class PeepholeLSTM(Cell):
         """Run the kernel, which begins without gates; None on a GPU, and with full peepholes."""
         if len(state) > 2:
             return None
-        w, start = self.w, torch.cat(state, dim=-1)
+        w = self.w
+        start = torch.cat(state, dim=-1)
         full = w.weight_ch is not None and self.config.peephole is Peephole.FULL
         options = {
             "squash_input": Cut.INPUT_ACTIVATION not in self.cuts,
             "squash_output": Cut.OUTPUT_ACTIVATION not in self.cuts,
         }
-        recurrence = None if full else find_recurrence("lstm", start, on_gpu=False, **options)
+        if full:
+            recurrence = None
+        else:
+            recurrence = find_recurrence("lstm", start, on_gpu=False, **options)
         if recurrence is None:
             return None
-        peepholes = None if w.weight_ch is None else self._full(w.weight_ch, "ifo")
-        feedback = _with_candidate(self._full_gates().mT) if self.config.gate_recurrence else None
+        if w.weight_ch is None:
+            peepholes = None
+        else:
+            peepholes = self._full(w.weight_ch, "ifo")
+        if self.config.gate_recurrence:
+            feedback = _with_candidate(self._full_gates().mT)
+        else:
+            feedback = None
         weights = [self._full(w.weight_hh).mT, peepholes, feedback]
         h, *_, c = scan(recurrence, recurrence.project(self.project, x), start, weights)
         return h, (h[:, -1], c[:, -1]) if h.shape[1] else state

@@ -36,16 +36,21 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice, IntRange
 from lmzoo.cells.base import CELLS
-from lmzoo.cells.cuts import Cuts
+from lmzoo.cells.cuts import Cuts, removed
 from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, taps
 from lmzoo.cells.matrix import Drawn, MatrixCell, head_size, normed
 from lmzoo.functional.matrix_state import Update
 
 Cut = StrEnum("Cut", "TANH TRANSITION FORGET CONVOLUTION SKIP GATE NORM")
 WEIGHTS = {
-    Cut.TANH: set[str](), Cut.TRANSITION: {"mix"}, Cut.FORGET: {"f", "log_rate", "bias_f"},
-    Cut.CONVOLUTION: {"conv"}, Cut.SKIP: {"skip"}, Cut.GATE: {"gate"}, Cut.NORM: {"norm"},
-}  # fmt: skip
+    Cut.TANH: set[str](),
+    Cut.TRANSITION: {"mix"},
+    Cut.FORGET: {"f", "log_rate", "bias_f"},
+    Cut.CONVOLUTION: {"conv"},
+    Cut.SKIP: {"skip"},
+    Cut.GATE: {"gate"},
+    Cut.NORM: {"norm"},
+}
 
 
 @CELLS("m2rnn")
@@ -66,17 +71,25 @@ class M2RNN(MatrixCell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        n, k = config.heads, config.keys
+        n = config.heads
+        k = config.keys
         self.shape_state(n, k, head_size(width, n))
         values = n * self.values
         weights: dict[str, int | Drawn] = {
-            "q": k, "k": k, "v": values, "f": n, "gate": values,
+            "q": k,
+            "k": k,
+            "v": values,
+            "f": n,
+            "gate": values,
             "conv": ((2 * k + values, WINDOW), taps),
-            "log_rate": ((n,), partial(log_rates, low=0.0)), "bias_f": ((n,), delta_bias),
-            "mix": ((n, self.values, self.values), identities), "skip": ((values,), ones),
-            "norm": ((values,), ones), "out": ((width, values), linear(values)),
-        }  # fmt: skip
-        self.set_weights(weights, set[str]().union(*(WEIGHTS[part] for part in config.cuts)))
+            "log_rate": ((n,), partial(log_rates, low=0.0)),
+            "bias_f": ((n,), delta_bias),
+            "mix": ((n, self.values, self.values), identities),
+            "skip": ((values,), ones),
+            "norm": ((values,), ones),
+            "out": ((width, values), linear(values)),
+        }
+        self.set_weights(weights, removed(WEIGHTS, config.cuts))
 
     def update(self, z: dict[str, Tensor]) -> Update:
         v = self.split_heads(z["v"])
@@ -89,9 +102,13 @@ class M2RNN(MatrixCell):
         return Update(q, k, v, log_f)
 
     def step_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
-        z = matrix if self.w.mix is None else matrix @ self.w.mix
+        if self.w.mix is None:
+            z = matrix
+        else:
+            z = matrix @ self.w.mix
         z = z + update.key[..., None] * update.value[..., None, :]
-        z = z if Cut.TANH in self.config.cuts else torch.tanh(z)
+        if Cut.TANH not in self.config.cuts:
+            z = torch.tanh(z)
         f = update.log_decay.exp()[..., None]
         matrix = f * matrix + (1 - f) * z
         return (update.query[..., None] * matrix).sum(-2), matrix
@@ -104,9 +121,12 @@ class M2RNN(MatrixCell):
         return torch.stack(outputs, dim=1), matrix
 
     def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
-        w, o = self.w, o.flatten(-2)
-        o = o if w.skip is None else o + w.skip * z["v"]
-        o = o * nn.functional.silu(z["gate"]) if "gate" in z else o
+        w = self.w
+        o = o.flatten(-2)
+        if w.skip is not None:
+            o = o + w.skip * z["v"]
+        if "gate" in z:
+            o = o * nn.functional.silu(z["gate"])
         return nn.functional.linear(normed(o, w.norm), w.out)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice, IntRange
 from lmzoo.cells.base import CELLS, State
-from lmzoo.cells.cuts import Cuts
+from lmzoo.cells.cuts import Cuts, removed
 from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, tap_bias, taps
 from lmzoo.cells.matrix import Drawn, MatrixCell, head_size, normed
 from lmzoo.functional.matrix_state import Update
@@ -66,21 +66,33 @@ class Mamba(MatrixCell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        n, d, cuts = config.states, config.expand * width, config.cuts
+        n = config.states
+        d = config.expand * width
+        cuts = config.cuts
         self.shape_state(1, n, d)
         rank = -(-width // 16)
         cut = {name for name in ("b", "c", "skip", "gate") if name in cuts}
         cut |= {f"fixed_{name}" for name in ("b", "c") if name not in cuts}
-        cut |= {"conv", "bias_conv"} if MambaCut.CONVOLUTION in cuts else set()
-        cut |= {"low_delta", "delta"} if MambaCut.DELTA in cuts else set()
+        if MambaCut.CONVOLUTION in cuts:
+            cut |= {"conv", "bias_conv"}
+        if MambaCut.DELTA in cuts:
+            cut |= {"low_delta", "delta"}
         weights: dict[str, int | Drawn] = {
-            "x": d, "gate": d, "conv": ((d, WINDOW), taps), "bias_conv": ((d,), tap_bias),
-            "b": ((n, d), linear(d)), "c": ((n, d), linear(d)),
-            "fixed_b": ((n,), ones), "fixed_c": ((n,), torch.randn),
-            "low_delta": ((rank, d), linear(d)), "delta": ((d, rank), linear(rank)),
-            "bias_delta": ((d,), delta_bias), "log_rate": ((n * d,), partial(_log_integers, n)),
-            "skip": ((d,), ones), "out": ((width, d), linear(d)),
-        }  # fmt: skip
+            "x": d,
+            "gate": d,
+            "conv": ((d, WINDOW), taps),
+            "bias_conv": ((d,), tap_bias),
+            "b": ((n, d), linear(d)),
+            "c": ((n, d), linear(d)),
+            "fixed_b": ((n,), ones),
+            "fixed_c": ((n,), torch.randn),
+            "low_delta": ((rank, d), linear(d)),
+            "delta": ((d, rank), linear(rank)),
+            "bias_delta": ((d,), delta_bias),
+            "log_rate": ((n * d,), partial(_log_integers, n)),
+            "skip": ((d,), ones),
+            "out": ((width, d), linear(d)),
+        }
         self.set_weights(weights, cut)
 
     def update(self, z: dict[str, Tensor]) -> Update:
@@ -91,19 +103,28 @@ class Mamba(MatrixCell):
         self, x: Float[Tensor, "*N D"]
     ) -> tuple[Float[Tensor, "*N D"], Float[Tensor, "*N S"], Float[Tensor, "*N S"]]:
         """Return Δ, B and C."""
-        w, linear = self.w, nn.functional.linear
+        w = self.w
+        linear = nn.functional.linear
         delta = w.bias_delta.expand_as(x)
         if w.delta is not None:
             delta = linear(linear(x, w.low_delta), w.delta, w.bias_delta)
         shape = *x.shape[:-1], self.keys
-        b = w.fixed_b.expand(shape) if w.b is None else linear(x, w.b)
-        c = w.fixed_c.expand(shape) if w.c is None else linear(x, w.c)
+        if w.b is None:
+            b = w.fixed_b.expand(shape)
+        else:
+            b = linear(x, w.b)
+        if w.c is None:
+            c = w.fixed_c.expand(shape)
+        else:
+            c = linear(x, w.c)
         return nn.functional.softplus(delta), b, c
 
     def readout(self, o: Float[Tensor, "*N D"], z: dict[str, Tensor]) -> Float[Tensor, "*N E"]:
         """Return y from o = Sᵀ C."""
-        o = o if self.w.skip is None else o + self.w.skip * z["x"]
-        o = o * nn.functional.silu(z["gate"]) if "gate" in z else o
+        if self.w.skip is not None:
+            o = o + self.w.skip * z["x"]
+        if "gate" in z:
+            o = o * nn.functional.silu(z["gate"])
         return nn.functional.linear(o, self.w.out)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
@@ -112,7 +133,8 @@ class Mamba(MatrixCell):
         z = {name: part[:, 0] for name, part in parts.items()}
         delta, b, c = self.maps(z["x"])
         decay = (-self._rate() * delta[..., None, :]).exp()
-        decay = 2 * decay - 1 if self.config.signed else decay
+        if self.config.signed:
+            decay = 2 * decay - 1
         s = decay * s[:, 0] + b[..., None] * (delta * z["x"])[..., None, :]
         return self.readout((c[..., None] * s).sum(-2), z), (s[:, None], *memory)
 
@@ -182,31 +204,54 @@ class Mamba2(MatrixCell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        n, states, cuts = config.heads, config.states, config.cuts
+        n = config.heads
+        states = config.states
+        cuts = config.cuts
         self.shape_state(n, states, head_size(config.expand * width, n))
         inner = n * self.values
         cut = {name for name in ("delta", "b", "c", "gate", "norm") if name in cuts}
-        cut |= {"conv", "bias_conv"} if Mamba2Cut.CONVOLUTION in cuts else set()
-        cut |= {"log_rate"} if Mamba2Cut.DECAY in cuts else set()
-        cut |= {"skip"} if Mamba2Cut.SKIP in cuts else set()
+        if Mamba2Cut.CONVOLUTION in cuts:
+            cut |= {"conv", "bias_conv"}
+        if Mamba2Cut.DECAY in cuts:
+            cut |= {"log_rate"}
+        if Mamba2Cut.SKIP in cuts:
+            cut |= {"skip"}
         cut |= {f"fixed_{name}" for name in ("b", "c") if name not in cuts}
         convolved = inner + states * (2 - len(cut & {"b", "c"}))
         weights: dict[str, int | Drawn] = {
-            "x": inner, "b": states, "c": states, "delta": n, "gate": inner,
+            "x": inner,
+            "b": states,
+            "c": states,
+            "delta": n,
+            "gate": inner,
             "conv": ((convolved, WINDOW), taps),
-            "fixed_b": ((states,), ones), "fixed_c": ((states,), torch.randn),
-            "log_rate": ((n,), log_rates), "bias_delta": ((n,), delta_bias), "skip": ((n,), ones),
-            "norm": ((inner,), ones), "out": ((width, inner), linear(inner)),
+            "fixed_b": ((states,), ones),
+            "fixed_c": ((states,), torch.randn),
+            "log_rate": ((n,), log_rates),
+            "bias_delta": ((n,), delta_bias),
+            "skip": ((n,), ones),
+            "norm": ((inner,), ones),
+            "out": ((width, inner), linear(inner)),
             "bias_conv": ((convolved,), tap_bias),
-        }  # fmt: skip
+        }
         self.set_weights(weights, cut)
 
     def update(self, z: dict[str, Tensor]) -> Update:
-        w, x = self.w, self.split_heads(z["x"])
+        w = self.w
+        x = self.split_heads(z["x"])
         heads = (*x.shape[:-1], self.keys)
-        b = z["b"][..., None, :] if "b" in z else w.fixed_b
-        c = z["c"][..., None, :] if "c" in z else w.fixed_c
-        delta = z["delta"] + w.bias_delta if "delta" in z else w.bias_delta.expand(x.shape[:-1])
+        if "b" in z:
+            b = z["b"][..., None, :]
+        else:
+            b = w.fixed_b
+        if "c" in z:
+            c = z["c"][..., None, :]
+        else:
+            c = w.fixed_c
+        if "delta" in z:
+            delta = z["delta"] + w.bias_delta
+        else:
+            delta = w.bias_delta.expand(x.shape[:-1])
         delta = nn.functional.softplus(delta)[..., None]
         log_a = torch.zeros_like(delta)
         if w.log_rate is not None:
@@ -215,9 +260,11 @@ class Mamba2(MatrixCell):
 
     def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
         w = self.w
-        o = o if w.skip is None else o + w.skip[:, None] * update.value
+        if w.skip is not None:
+            o = o + w.skip[:, None] * update.value
         o = o.flatten(-2)
-        o = o * nn.functional.silu(z["gate"]) if "gate" in z else o
+        if "gate" in z:
+            o = o * nn.functional.silu(z["gate"])
         return nn.functional.linear(normed(o, w.norm), w.out)
 
 
@@ -225,10 +272,14 @@ LEAST_RATE = 1e-4
 """The least decay rate, as in the reference code."""
 Mamba3Cut = StrEnum("Mamba3Cut", "TRAPEZOID ROTATION BIAS DECAY NORM SKIP GATE")
 WEIGHTS = {
-    Mamba3Cut.TRAPEZOID: {"trap"}, Mamba3Cut.ROTATION: {"angle"},
-    Mamba3Cut.BIAS: {"bias_b", "bias_c"}, Mamba3Cut.DECAY: {"rate"},
-    Mamba3Cut.NORM: {"norm_b", "norm_c"}, Mamba3Cut.SKIP: {"skip"}, Mamba3Cut.GATE: {"gate"},
-}  # fmt: skip
+    Mamba3Cut.TRAPEZOID: {"trap"},
+    Mamba3Cut.ROTATION: {"angle"},
+    Mamba3Cut.BIAS: {"bias_b", "bias_c"},
+    Mamba3Cut.DECAY: {"rate"},
+    Mamba3Cut.NORM: {"norm_b", "norm_c"},
+    Mamba3Cut.SKIP: {"skip"},
+    Mamba3Cut.GATE: {"gate"},
+}
 
 
 @CELLS("mamba3")
@@ -280,17 +331,29 @@ class Mamba3(MatrixCell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        n, states = config.heads, config.states
+        n = config.heads
+        states = config.states
         self.shape_state(n, states, head_size(config.expand * width, n))
-        inner, self.pairs = n * self.values, max(1, states // 4)
+        inner = n * self.values
+        self.pairs = max(1, states // 4)
         weights: dict[str, int | Drawn] = {
-            "x": inner, "b": states, "c": states, "delta": n, "rate": n, "trap": n,
-            "angle": self.pairs, "gate": inner, "bias_delta": ((n,), delta_bias),
-            "norm_b": ((states,), ones), "norm_c": ((states,), ones),
-            "bias_b": ((n, states), ones), "bias_c": ((n, states), ones),
-            "skip": ((n,), ones), "out": ((width, inner), linear(inner)),
-        }  # fmt: skip
-        self.set_weights(weights, set[str]().union(*(WEIGHTS[part] for part in config.cuts)))
+            "x": inner,
+            "b": states,
+            "c": states,
+            "delta": n,
+            "rate": n,
+            "trap": n,
+            "angle": self.pairs,
+            "gate": inner,
+            "bias_delta": ((n,), delta_bias),
+            "norm_b": ((states,), ones),
+            "norm_c": ((states,), ones),
+            "bias_b": ((n, states), ones),
+            "bias_c": ((n, states), ones),
+            "skip": ((n,), ones),
+            "out": ((width, inner), linear(inner)),
+        }
+        self.set_weights(weights, removed(WEIGHTS, config.cuts))
 
     def initial_memory(self, start: Tensor) -> State:
         """Return the angles, and B and x of the token before."""
@@ -301,7 +364,8 @@ class Mamba3(MatrixCell):
         self, projected: Float[Tensor, "B T G"], memory: State
     ) -> tuple[dict[str, Tensor], State]:
         """Return Δ, B, C, x and B, x of the step before, by head, and the memory."""
-        z, w = super().prepare(projected, ())[0], self.w
+        z = super().prepare(projected, ())[0]
+        w = self.w
         angle, *before = memory
         z["delta"] = nn.functional.softplus(z["delta"] + w.bias_delta)
         z["x"] = self.split_heads(z["x"])
@@ -313,8 +377,12 @@ class Mamba3(MatrixCell):
         for name, scales, bias in (("b", w.norm_b, w.bias_b), ("c", w.norm_c, w.bias_c)):
             part = normed(z[name], scales)
             part = part[..., None, :].expand(*part.shape[:-1], self.heads, self.keys)
-            part = part if bias is None else part + bias
-            z[name] = part if turned is None else rotated(part, turned)
+            if bias is not None:
+                part = part + bias
+            if turned is None:
+                z[name] = part
+            else:
+                z[name] = rotated(part, turned)
         for name, first in zip(("b", "x"), before, strict=True):
             z[f"{name}_before"] = torch.cat([first[:, None], z[name][:, :-1]], dim=1)
         return z, (angle, z["b"][:, -1], z["x"][:, -1])
@@ -322,7 +390,10 @@ class Mamba3(MatrixCell):
     def update(self, z: dict[str, Tensor]) -> Update:
         """Return two steps: the token before is written, then S decays and the token is."""
         delta = z["delta"][..., None]
-        new = torch.sigmoid(z["trap"])[..., None] if "trap" in z else torch.ones_like(delta)
+        if "trap" in z:
+            new = torch.sigmoid(z["trap"])[..., None]
+        else:
+            new = torch.ones_like(delta)
         log_a = torch.zeros_like(delta)
         if "rate" in z:
             log_a = -nn.functional.softplus(z["rate"])[..., None].clamp_min(LEAST_RATE) * delta
@@ -335,7 +406,8 @@ class Mamba3(MatrixCell):
         return Update(*(torch.stack(pair, dim=-3) for pair in steps))
 
     def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
-        o = o if self.w.skip is None else o + self.w.skip[:, None] * z["x"]
+        if self.w.skip is not None:
+            o = o + self.w.skip[:, None] * z["x"]
         return super().output(o, z, update)
 
 
@@ -343,6 +415,7 @@ def rotated(x: Float[Tensor, "*B N"], angle: Float[Tensor, "*B A"]) -> Float[Ten
     """Turn the pairs of the first 2 A columns by the angles."""
     turned, rest = x.split([2 * angle.shape[-1], x.shape[-1] - 2 * angle.shape[-1]], dim=-1)
     first, second = turned.unflatten(-1, (-1, 2)).unbind(-1)
-    cos, sin = angle.cos(), angle.sin()
+    cos = angle.cos()
+    sin = angle.sin()
     pairs = torch.stack([first * cos - second * sin, first * sin + second * cos], dim=-1)
     return torch.cat([pairs.flatten(-2), rest], dim=-1)

@@ -47,7 +47,9 @@ class MatrixCell(Cell):
 
     def shape_state(self, heads: int, keys: int, values: int) -> None:
         """Set the sizes of S: n heads of (K, V)."""
-        self.heads, self.keys, self.values = heads, keys, values
+        self.heads = heads
+        self.keys = keys
+        self.values = values
         self._matrix = heads * keys * values
         self.num_state_vectors = -(-self._matrix // self.width)
 
@@ -61,7 +63,10 @@ class MatrixCell(Cell):
         """
         shapes: dict[str, tuple[int, ...]] = {}
         for name, weight in weights.items():
-            shapes[name] = (weight, self.width) if isinstance(weight, int) else weight[0]
+            if isinstance(weight, int):
+                shapes[name] = (weight, self.width)
+            else:
+                shapes[name] = weight[0]
         others = {name: w[1] for name, w in weights.items() if not isinstance(w, int)}
         self.w = Weights(shapes, cut, fan_in=self.width, own=others | own)
         present = {name: w for name, w in weights.items() if name not in cut}
@@ -82,7 +87,9 @@ class MatrixCell(Cell):
     def output(self, o: Float[Tensor, "*N n V"], z: dict[str, Tensor], update: Update) -> Tensor:
         """Return y from the readout o: norm, output gate, W_y; a missing weight is a cut part."""
         scales = getattr(self.w, "norm", None)
-        o = normed(o, None if scales is None else scales.view(-1, self.values)).flatten(-2)
+        if scales is not None:
+            o = normed(o, scales.view(-1, self.values))
+        o = o.flatten(-2)
         if "gate" in z:
             o = o * self.output_gate(z["gate"])
         return nn.functional.linear(o, self.w.out)
@@ -104,7 +111,8 @@ class MatrixCell(Cell):
         self, projected: Float[Tensor, "B T G"], memory: State
     ) -> tuple[dict[str, Tensor], State]:
         """Return the named projections of T steps, convolved where published, and the memory."""
-        columns, count = [*self._columns.values()], len(self._convolved_present)
+        columns = [*self._columns.values()]
+        count = len(self._convolved_present)
         if count:
             mixed, *rest = projected.split([self._conv_columns, *columns[count:]], dim=-1)
             if self._convolves:
@@ -186,4 +194,7 @@ def head_size(width: int, heads: int) -> int:
 
 def fixed_log_decays(heads: int, *, scales: bool = True) -> list[float]:
     """Return the log γ of every head: γ_h = 1 − 2^(−5−h); without scales 127/128 for all heads."""
-    return [math.log1p(-(2.0 ** -((5 + h) if scales else 7))) for h in range(heads)]
+    powers = [7] * heads
+    if scales:
+        powers = [5 + h for h in range(heads)]
+    return [math.log1p(-(2.0**-power)) for power in powers]

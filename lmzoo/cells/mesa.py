@@ -13,7 +13,7 @@ from torch.nn.functional import logsigmoid, softplus
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, State
-from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.cuts import cuts_of, removed
 from lmzoo.cells.draws import WINDOW, linear, ones, taps
 from lmzoo.cells.matrix import Drawn, MatrixCell, head_size
 from lmzoo.functional.linear_recurrence import linear_recurrence
@@ -26,6 +26,17 @@ LEAST = 0.25
 """The least ridge."""
 START = math.log(math.expm1(1 - LEAST))
 """λ with softplus(λ) + ¼ = 1."""
+
+
+WEIGHTS = {
+    MesaCut.BETA: {"beta", "bias_beta"},
+    MesaCut.GAMMA: {"gamma", "bias_gamma"},
+    MesaCut.CONVOLUTION: {"conv"},
+    MesaCut.NORM: {"norm"},
+    MesaCut.SOLVE: {"ridge"},
+    MesaCut.RIDGE: {"ridge"},
+}
+"""The weights that go with a cut."""
 
 
 @CELLS("mesa")
@@ -69,22 +80,24 @@ class Mesa(MatrixCell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        n, size = config.heads, head_size(width, config.heads)
+        n = config.heads
+        size = head_size(width, config.heads)
         self.shape_state(n, size, size)
         inner = n * size
         weights: dict[str, int | Drawn] = {
-            "q": inner, "k": inner, "v": inner, "beta": n, "gamma": n,
+            "q": inner,
+            "k": inner,
+            "v": inner,
+            "beta": n,
+            "gamma": n,
             "conv": ((2 * inner, WINDOW), taps),
-            "bias_beta": ((n,), linear(width)), "bias_gamma": ((n,), linear(width)),
+            "bias_beta": ((n,), linear(width)),
+            "bias_gamma": ((n,), linear(width)),
             "ridge": ((inner,), partial(torch.full, fill_value=START)),
-            "norm": ((size,), ones), "out": ((width, inner), linear(inner)),
-        }  # fmt: skip
-        gone = {
-            MesaCut.BETA: {"beta", "bias_beta"}, MesaCut.GAMMA: {"gamma", "bias_gamma"},
-            MesaCut.CONVOLUTION: {"conv"}, MesaCut.NORM: {"norm"}, MesaCut.SOLVE: {"ridge"},
-            MesaCut.RIDGE: {"ridge"},
-        }  # fmt: skip
-        self.set_weights(weights, set[str]().union(*(gone.get(p, set()) for p in config.cuts)))
+            "norm": ((size,), ones),
+            "out": ((width, inner), linear(inner)),
+        }
+        self.set_weights(weights, removed(WEIGHTS, config.cuts))
 
     @property
     def _solves(self) -> bool:
@@ -93,7 +106,10 @@ class Mesa(MatrixCell):
     def initial_memory(self, start: Tensor) -> State:
         """Return the window and H_0."""
         size = self.heads * self.keys**2
-        matrix = (start.new_zeros(len(start), size),) if self._solves else ()
+        if self._solves:
+            matrix = (start.new_zeros(len(start), size),)
+        else:
+            matrix = ()
         return (*super().initial_memory(start), *matrix)
 
     def prepare(self, projected: Tensor, memory: State) -> tuple[dict[str, Tensor], State]:
@@ -102,7 +118,8 @@ class Mesa(MatrixCell):
         z, window = super().prepare(projected, tuple(window))
         q, k = (self.split_heads(z[name]) for name in self.convolved)
         if MesaCut.UNIT not in self.config.cuts:
-            q, k = unit(q), unit(k)
+            q = unit(q)
+            k = unit(k)
         log_gamma, beta = self._gates(z, k)
         if not self._solves:
             return {**z, "q": q.flatten(-2), "k": k.flatten(-2)}, window
@@ -119,7 +136,8 @@ class Mesa(MatrixCell):
     def _gates(self, z: dict[str, Tensor], like: Tensor) -> tuple[Tensor, Tensor]:
         """Return log γ and β, (*N, n, 1)."""
         one = torch.ones_like(like[..., :1])
-        log_gamma, beta = torch.zeros_like(one), one
+        log_gamma = torch.zeros_like(one)
+        beta = one
         if "gamma" in z:
             log_gamma = logsigmoid(z["gamma"] + self.w.bias_gamma)[..., None]
         if "beta" in z:

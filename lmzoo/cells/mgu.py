@@ -116,9 +116,13 @@ class MGU(Minimal):
         self.cuts = config.cuts
         h = width
         shapes = {
-            "xf": (h, h), "hf": (h, h), "bf": (h,),
-            "xh": (h, h), "hh": (h, h), "bh": (h,),
-        }  # fmt: skip
+            "xf": (h, h),
+            "hf": (h, h),
+            "bf": (h,),
+            "xh": (h, h),
+            "hh": (h, h),
+            "bh": (h,),
+        }
         cut = {name for name, path in zip(shapes, Cut, strict=False) if path in self.cuts}
         if Cut.WRITE in self.cuts:
             cut |= {"xh", "hh", "bh"}
@@ -131,20 +135,30 @@ class MGU(Minimal):
 
     def project(self, x: Tensor) -> Tensor:
         w = self.w
-        pair, biases = (w.xf, w.xh), (w.bf, w.bh)
+        pair = (w.xf, w.xh)
+        biases = (w.bf, w.bh)
         if has_gpu_kernels(x) and all(part is not None for part in pair + biases):
             return joint_affine(x, pair, biases)
         return torch.cat([affine(x, w.xf, w.bf), affine(x, w.xh, w.bh)], dim=-1)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        (h,), w, cuts = state, self.w, self.cuts
+        (h,) = state
+        w = self.w
+        cuts = self.cuts
         xf, xh = projected.chunk(2, dim=-1)
-        f = torch.sigmoid(xf if w.hf is None else xf + h @ w.hf)
+        if w.hf is not None:
+            xf = xf + h @ w.hf
+        f = torch.sigmoid(xf)
         if Cut.WRITE in cuts:
             h = (1 - f) * h
         else:
-            c = torch.tanh(xh if w.hh is None else xh + (h * f) @ w.hh)
-            h = f * c if Cut.CARRY in cuts else h + f * (c - h)
+            if w.hh is not None:
+                xh = xh + (h * f) @ w.hh
+            c = torch.tanh(xh)
+            if Cut.CARRY in cuts:
+                h = f * c
+            else:
+                h = h + f * (c - h)
         return h, (h,)
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
@@ -175,14 +189,21 @@ def from_numbers(mutations: object) -> dict[str, Any]:
     on = {[*Switch].index(switch) for switch in parse_cuts(Switch, mutations)}
     gate = Gate.RAW
     if 6 in on and 7 not in on:
-        gate = Gate.LOGIT if 9 in on else Gate.CENTRED
+        gate = Gate.CENTRED
+        if 9 in on:
+            gate = Gate.LOGIT
+    carry = Carry.STATE
+    if 11 in on:
+        carry = Carry.BILINEAR
+    if 10 in on:  # both: the prior counts
+        carry = Carry.PRIOR
     return {
         "cuts": frozenset(cut for i, cut in enumerate(MGRUCut) if i in on),
         "squash": Squash.SIGMOID if 4 in on else Squash.TANH,
         "keep": 5 in on,
         "gate": gate,
         "output": Output.CENTRED if 6 in on and 8 not in on else Output.RAW,
-        "carry": Carry.PRIOR if 10 in on else Carry.BILINEAR if 11 in on else Carry.STATE,
+        "carry": carry,
     }
 
 
@@ -196,7 +217,8 @@ def canonical_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
         # Numbers set every switch: other fields are defaults merged from a full config.
         fields |= from_numbers(fields.pop("mutations"))
     cuts = parse_cuts(MGRUCut, fields.get("cuts", ()))
-    keep, squash = fields.get("keep", False), str(fields.get("squash", Squash.TANH))
+    keep = fields.get("keep", False)
+    squash = str(fields.get("squash", Squash.TANH))
     if MGRUCut.CARRY in cuts and not keep:
         zero_candidate = MGRUCut.INPUT_TO_CANDIDATE in cuts and squash == Squash.TANH
         if MGRUCut.WRITE in cuts or zero_candidate:
@@ -209,7 +231,8 @@ def canonical_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     if MGRUCut.STATE_TO_GATE in cuts:
         fields["gate"] = Gate.RAW  # the gate reads nothing
         if MGRUCut.CARRY in cuts and keep:  # f = 1 − f = ½: `keep` adds the term that is cut
-            cuts, fields["keep"] = cuts - {MGRUCut.CARRY}, False
+            cuts = cuts - {MGRUCut.CARRY}
+            fields["keep"] = False
     carry = str(fields.get("carry", Carry.STATE))
     # Drop options that have no effect. An invalid value stays, and its validation fails.
     if carry != Carry.BILINEAR and isinstance(heads := fields.get("heads"), int) and heads > 0:
@@ -246,7 +269,8 @@ class PriorCarry(DrawnModule):
     ) -> Float[Tensor, "B H"]:
         scores = outputs @ self.key
         if self.prior is not None:
-            t, length = outputs.shape[1], len(self.prior)
+            t = outputs.shape[1]
+            length = len(self.prior)
             if t >= length:
                 raise UserError(
                     f"the prior carry of the MGRU is built for {length} tokens, got more; "
@@ -336,7 +360,10 @@ class MGRU(Minimal):
         @model_validator(mode="before")
         @classmethod
         def _canonical(cls, value: Any) -> Any:
-            fields = value.kwargs if isinstance(value, ArgsKwargs) else value
+            if isinstance(value, ArgsKwargs):
+                fields = value.kwargs
+            else:
+                fields = value
             return canonical_fields(fields or {})
 
         def uncut(self) -> Any:
@@ -369,32 +396,53 @@ class MGRU(Minimal):
 
     @property
     def state_size(self) -> int | None:
-        return self.width if self.attend is None else None
+        if self.attend is None:
+            return self.width
+        return None
 
     def initial_state(self, start: Tensor) -> State:
-        return (
-            (start,) if self.attend is None else (start, start.new_zeros(len(start), 0, self.width))
-        )
+        if self.attend is None:
+            return (start,)
+        return (start, start.new_zeros(len(start), 0, self.width))
 
     def constrain_start(self, vectors: Tensor) -> Tensor:
         """Map vectors to [0, 1] if the state holds Bernoulli parameters."""
-        return torch.sigmoid(vectors) if self.config.squash is Squash.SIGMOID else vectors
+        if self.config.squash is Squash.SIGMOID:
+            return torch.sigmoid(vectors)
+        return vectors
 
     def project(self, x: Tensor) -> Tensor:
-        act = torch.tanh if self.config.squash is Squash.TANH else torch.sigmoid
-        return act(torch.zeros_like(x) if self.w.xh is None else x @ self.w.xh)
+        if self.config.squash is Squash.TANH:
+            act = torch.tanh
+        else:
+            act = torch.sigmoid
+        if self.w.xh is None:
+            return act(torch.zeros_like(x))
+        return act(x @ self.w.xh)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        j, h, g, hf = state[0], state[0], projected, self.w.hf
-        f = torch.full_like(h, 0.5) if hf is None else torch.sigmoid(self._gate_input(h) @ hf)
+        j = state[0]
+        h = state[0]
+        g = projected
+        hf = self.w.hf
+        if hf is None:
+            f = torch.full_like(h, 0.5)
+        else:
+            f = torch.sigmoid(self._gate_input(h) @ hf)
         if self.attend is not None and state[1].shape[1]:
             j = self.attend(state[1], h)
-        h = torch.zeros_like(h) if MGRUCut.CARRY in self.cuts else (1 - f) * j
+        if MGRUCut.CARRY in self.cuts:
+            h = torch.zeros_like(h)
+        else:
+            h = (1 - f) * j
         if MGRUCut.WRITE not in self.cuts:
             h = h + f * g
         if self.config.keep:
             h = h + f * j
-        o = h - 0.5 if self.config.output is Output.CENTRED else h
+        if self.config.output is Output.CENTRED:
+            o = h - 0.5
+        else:
+            o = h
         if self.attend is None:
             return o, (h,)
         return o, (h, torch.cat([state[1], o[:, None]], dim=1))
@@ -406,7 +454,10 @@ class MGRU(Minimal):
         states = self.fast_states(x, state[0], keep=c.keep, read=c.gate.value)
         if states is None:
             return None
-        outputs = states - 0.5 if c.output is Output.CENTRED else states
+        if c.output is Output.CENTRED:
+            outputs = states - 0.5
+        else:
+            outputs = states
         return outputs, (states[:, -1],)
 
     def _gate_input(self, h: Tensor) -> Tensor:

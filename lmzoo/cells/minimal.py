@@ -67,7 +67,10 @@ class MinimalCell(DiagonalCell):
     ) -> None:
         """Draw the weights, and W_y."""
         own = {"out": linear(self.columns)}
-        shapes |= {} if self.columns == self.width else {"out": (self.width, self.columns)}
+        if self.columns == self.width:
+            shapes |= {}
+        else:
+            shapes |= {"out": (self.width, self.columns)}
         self.w = Weights(shapes, cut, fan_in=self.width, biases=biases, own=own)
 
     def map(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -85,7 +88,9 @@ class MinimalCell(DiagonalCell):
 
     def read(self, s: Tensor, projected: Tensor, before: Tensor | None) -> Tensor:
         out = getattr(self.w, "out", None)
-        return s if out is None else torch.nn.functional.linear(s, out)
+        if out is None:
+            return s
+        return torch.nn.functional.linear(s, out)
 
 
 @CELLS("min_gru")
@@ -146,17 +151,27 @@ class MinGRU(MinimalCell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.cuts, h = config.cuts, self.columns
+        self.cuts = config.cuts
+        h = self.columns
         shapes = {"xz": (width, h), "bz": (h,), "xh": (width, h), "bh": (h,), "hz": (h, h)}
         cut = {name for name, path in zip(shapes, MinGRUCut, strict=False) if path in self.cuts}
-        cut |= set() if config.state_to_gate else {"hz"}
+        if config.state_to_gate:
+            cut |= set()
+        else:
+            cut |= {"hz"}
         self.gated = not self.cuts >= {*ALONE}
-        cut |= set() if self.gated else {"xz", "bz"}
+        if self.gated:
+            cut |= set()
+        else:
+            cut |= {"xz", "bz"}
         self.set_weights(shapes, cut, {"bz", "bh"})
 
     @property
     def input_blind(self) -> bool:
-        gate = {MinGRUCut.INPUT_TO_GATE} if self.gated else set[MinGRUCut]()
+        if self.gated:
+            gate = {MinGRUCut.INPUT_TO_GATE}
+        else:
+            gate = set[MinGRUCut]()
         return self.cuts >= gate | {MinGRUCut.INPUT_TO_CANDIDATE}
 
     @property
@@ -166,16 +181,26 @@ class MinGRU(MinimalCell):
     def project(self, x: Tensor) -> Tensor:
         w = self.w
         c = self.map(x, w.xh, w.bh)
-        return torch.cat([c, self.map(x, w.xz, w.bz)], dim=-1) if self.gated else c
+        if self.gated:
+            return torch.cat([c, self.map(x, w.xz, w.bz)], dim=-1)
+        return c
 
     def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
         c = FUNCTIONS[self.config.candidate](projected[..., : self.columns])
         if not self.gated:
             return torch.zeros_like(c), c
-        logit, hz = projected[..., self.columns :], self.w.hz
-        z = torch.sigmoid(logit if hz is None or s is None else logit + s @ hz)
-        a = torch.zeros_like(z) if MinGRUCut.CARRY in self.cuts else 1 - z
-        return a, c if MinGRUCut.WRITE_GATE in self.cuts else z * c
+        logit = projected[..., self.columns :]
+        hz = self.w.hz
+        if hz is not None and s is not None:
+            logit = logit + s @ hz
+        z = torch.sigmoid(logit)
+        if MinGRUCut.CARRY in self.cuts:
+            a = torch.zeros_like(z)
+        else:
+            a = 1 - z
+        if MinGRUCut.WRITE_GATE in self.cuts:
+            return a, c
+        return a, z * c
 
 
 MinLSTMCut = StrEnum(
@@ -189,7 +214,8 @@ WEIGHTS = list(MinLSTMCut)[:6]
 
 UNFORGOTTEN = {MinLSTMCut.CARRY, MinLSTMCut.NORMALISER}
 """Cuts that leave h = i ⊙ c: f has no effect."""
-FORGET, WRITE = frozenset(WEIGHTS[:2]), frozenset(WEIGHTS[2:4])
+FORGET = frozenset(WEIGHTS[:2])
+WRITE = frozenset(WEIGHTS[2:4])
 
 
 def canonical(cuts: frozenset[MinLSTMCut]) -> frozenset[MinLSTMCut]:
@@ -202,7 +228,9 @@ def canonical(cuts: frozenset[MinLSTMCut]) -> frozenset[MinLSTMCut]:
         cuts = cuts | {*FORGET, MinLSTMCut.WRITE_GATE}
     if MinLSTMCut.WRITE_GATE in cuts:
         cuts = cuts - WRITE - {MinLSTMCut.NORMALISER}
-    return cuts - FORGET if cuts >= UNFORGOTTEN else cuts
+    if cuts >= UNFORGOTTEN:
+        return cuts - FORGET
+    return cuts
 
 
 @CELLS("min_lstm")
@@ -255,7 +283,8 @@ class MinLSTM(MinimalCell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.cuts, h = config.cuts, self.columns
+        self.cuts = config.cuts
+        h = self.columns
         shapes = dict[str, tuple[int, ...]]()
         for name in "fih":
             shapes |= {f"x{name}": (width, h), f"b{name}": (h,)}
@@ -268,8 +297,14 @@ class MinLSTM(MinimalCell):
 
     @property
     def input_blind(self) -> bool:
-        gates = set() if self.cuts >= UNFORGOTTEN else {MinLSTMCut.INPUT_TO_FORGET}
-        gates |= set() if MinLSTMCut.WRITE_GATE in self.cuts else {MinLSTMCut.INPUT_TO_WRITE}
+        if self.cuts >= UNFORGOTTEN:
+            gates = set()
+        else:
+            gates = {MinLSTMCut.INPUT_TO_FORGET}
+        if MinLSTMCut.WRITE_GATE in self.cuts:
+            gates |= set()
+        else:
+            gates |= {MinLSTMCut.INPUT_TO_WRITE}
         return self.cuts >= gates | {MinLSTMCut.INPUT_TO_CANDIDATE}
 
     def project(self, x: Tensor) -> Tensor:
@@ -281,10 +316,17 @@ class MinLSTM(MinimalCell):
 
     def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
         f, u, *write = projected.split(self.columns, dim=-1)
-        i = write[0] if write else -f
+        if write:
+            i = write[0]
+        else:
+            i = -f
         if write and MinLSTMCut.NORMALISER not in self.cuts:
             f = logsigmoid(f) - logsigmoid(i)  # log f − log i, so that no gate underflows
             i = -f
-        f, i = torch.sigmoid(f), torch.sigmoid(i)
-        a = torch.zeros_like(f) if MinLSTMCut.CARRY in self.cuts else f
+        f = torch.sigmoid(f)
+        i = torch.sigmoid(i)
+        if MinLSTMCut.CARRY in self.cuts:
+            a = torch.zeros_like(f)
+        else:
+            a = f
         return a, i * FUNCTIONS[self.config.candidate](u)

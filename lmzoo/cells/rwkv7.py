@@ -49,7 +49,7 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, OwnDraw, State, Weights
-from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.cuts import cuts_of, removed
 from lmzoo.cells.draws import ones
 from lmzoo.cells.matrix import MatrixCell, head_size
 from lmzoo.functional.matrix_state import Update
@@ -65,8 +65,23 @@ Cut = StrEnum(
 
 
 REMOVED = {
-    Cut.DECAY: [Cut.VECTOR_DECAY], Cut.RATE: [Cut.VECTOR_RATE], Cut.REMOVAL: [Cut.REMOVAL_KEY],
-}  # fmt: skip
+    Cut.DECAY: [Cut.VECTOR_DECAY],
+    Cut.RATE: [Cut.VECTOR_RATE],
+    Cut.REMOVAL: [Cut.REMOVAL_KEY],
+}
+
+
+WEIGHTS = {
+    Cut.TOKEN_SHIFT: {"mu"},
+    Cut.DECAY: {"w1", "w2", "bias_w"},
+    Cut.BONUS: {"rho"},
+    Cut.RATE: {"a1", "a2", "bias_a", "alpha"},
+    Cut.REMOVAL: {"xi"},
+    Cut.REMOVAL_KEY: {"xi"},
+    Cut.GATE: {"g1", "g2"},
+    Cut.NORM: {"norm", "bias_norm"},
+}
+"""The weights that go with a cut."""
 
 
 @CELLS("rwkv7")
@@ -82,30 +97,50 @@ class RWKV7(MatrixCell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        size, n, cuts = head_size(width, config.heads), config.heads, config.cuts
+        size = head_size(width, config.heads)
+        n = config.heads
+        cuts = config.cuts
         self.shape_state(n, size, size)
-        inner, rank = n * size, max(2, -(-width // 4))
-        w_rows = n if Cut.VECTOR_DECAY in cuts else inner
-        a_rows = n if Cut.VECTOR_RATE in cuts else inner
+        inner = n * size
+        rank = max(2, -(-width // 4))
+        if Cut.VECTOR_DECAY in cuts:
+            w_rows = n
+        else:
+            w_rows = inner
+        if Cut.VECTOR_RATE in cuts:
+            a_rows = n
+        else:
+            a_rows = inner
         shapes = {
-            "mu": (6 * width,), "r": (inner, width), "k": (inner, width), "v": (inner, width),
-            "w1": (rank, width), "w2": (w_rows, rank), "bias_w": (w_rows,),
-            "a1": (rank, width), "a2": (a_rows, rank), "bias_a": (a_rows,),
-            "g1": (rank, width), "g2": (inner, rank),
-            "xi": (inner,), "alpha": (inner,), "rho": (inner,),
-            "norm": (inner,), "out": (width, inner), "bias_norm": (inner,),
-        }  # fmt: skip
-        weights = {
-            Cut.TOKEN_SHIFT: {"mu"}, Cut.DECAY: {"w1", "w2", "bias_w"}, Cut.BONUS: {"rho"},
-            Cut.RATE: {"a1", "a2", "bias_a", "alpha"}, Cut.REMOVAL: {"xi"},
-            Cut.REMOVAL_KEY: {"xi"}, Cut.GATE: {"g1", "g2"}, Cut.NORM: {"norm", "bias_norm"},
-        }  # fmt: skip
-        cut = set[str]().union(*(weights.get(path, set()) for path in cuts))
+            "mu": (6 * width,),
+            "r": (inner, width),
+            "k": (inner, width),
+            "v": (inner, width),
+            "w1": (rank, width),
+            "w2": (w_rows, rank),
+            "bias_w": (w_rows,),
+            "a1": (rank, width),
+            "a2": (a_rows, rank),
+            "bias_a": (a_rows,),
+            "g1": (rank, width),
+            "g2": (inner, rank),
+            "xi": (inner,),
+            "alpha": (inner,),
+            "rho": (inner,),
+            "norm": (inner,),
+            "out": (width, inner),
+            "bias_norm": (inner,),
+        }
+        cut = removed(WEIGHTS, cuts)
         own: dict[str, OwnDraw] = {
-            "mu": _shifts, "bias_w": _decay_bias(n), "bias_a": _rate_bias(n),
+            "mu": _shifts,
+            "bias_w": _decay_bias(n),
+            "bias_a": _rate_bias(n),
             "xi": lambda shape: 0.71 - 0.1 * (_ramp(shape) - 0.5),  # 0.76 .. 0.66
-            "alpha": _constant(1.02), "rho": _constant(-0.04), "norm": ones,
-        }  # fmt: skip
+            "alpha": _constant(1.02),
+            "rho": _constant(-0.04),
+            "norm": ones,
+        }
         own |= dict.fromkeys(("w1", "a1", "g1", "out", "bias_norm"), torch.zeros)
         own |= {"r": _orthogonal(1.0), "v": _orthogonal(1.0), "k": _orthogonal(0.1)}
         own |= dict.fromkeys(("w2", "a2", "g2"), _low_rank)
@@ -119,7 +154,8 @@ class RWKV7(MatrixCell):
         return (start.new_zeros(len(start), self.width),)
 
     def prepare(self, projected: Tensor, memory: State) -> tuple[dict[str, Tensor], State]:
-        x, w = projected, self.w
+        x = projected
+        w = self.w
         before = torch.cat([memory[0][:, None], x[:, :-1]], dim=1)
         mixed = {name: x for name in SHIFTED}
         if w.mu is not None:
@@ -141,28 +177,36 @@ class RWKV7(MatrixCell):
         log_w = torch.zeros_like(r[..., :1])
         if "w" in z:
             log_w = self.split_heads(-MAX_RATE * torch.sigmoid(z["w"]))
-        rate, written = torch.ones_like(k), k
+        rate = torch.ones_like(k)
+        written = k
         if "a" in z:
             rate = self.split_heads(z["a"])  # one per channel, or one per head
             written = k * (1 + (rate - 1) * w.alpha.view(self.heads, -1))
         if Cut.REMOVAL in self.config.cuts:
             return Update(r, written, v, log_w)
-        key = k if w.xi is None else k * w.xi.view(self.heads, -1)
+        if w.xi is None:
+            key = k
+        else:
+            key = k * w.xi.view(self.heads, -1)
         key = nn.functional.normalize(key, dim=-1)
         return Update(r, written, v, log_w, rate * key, key)
 
     def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
-        w, heads = self.w, self.heads
+        w = self.w
+        heads = self.heads
         if w.norm is not None:
             o = o.flatten(-2)
-            flat, eps = o.reshape(-1, o.shape[-1]), 1e-5 * self.keys
+            flat = o.reshape(-1, o.shape[-1])
+            eps = 1e-5 * self.keys
             flat = torch.group_norm(flat, heads, w.norm, w.bias_norm, eps)
             o = self.split_heads(flat.view(o.shape))
         if w.rho is not None:
             weight = (update.query * w.rho.view(heads, -1) * update.key).sum(-1, keepdim=True)
             o = o + weight * update.value
         o = o.flatten(-2)
-        return nn.functional.linear(o * z["g"] if "g" in z else o, w.out)
+        if "g" in z:
+            o = o * z["g"]
+        return nn.functional.linear(o, w.out)
 
 
 def _shifts(shape: tuple[int, ...]) -> Tensor:
@@ -187,7 +231,10 @@ def _ramp(shape: tuple[int, ...]) -> Tensor:
 def _zigzag(shape: tuple[int, ...], heads: int) -> Tensor:
     """Return z |z| for z = −1 .. 1 over the channels of each head; 0 for a head of one channel."""
     size = shape[0] // heads
-    z = torch.linspace(-1, 1, size) if size > 1 else torch.zeros(size)
+    if size > 1:
+        z = torch.linspace(-1, 1, size)
+    else:
+        z = torch.zeros(size)
     return (z * z.abs()).repeat(heads)
 
 

@@ -70,7 +70,8 @@ class SRU(DiagonalCell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.cuts, h = config.cuts, width
+        self.cuts = config.cuts
+        h = width
         shapes = {name: (h, h) if name[0] == "x" else (h,) for name in WEIGHTS} | {"x": (h, h)}
         cut = {name for name, path in WEIGHTS.items() if path in self.cuts}
         if SRUCut.RESET_GATE in self.cuts:
@@ -80,14 +81,18 @@ class SRU(DiagonalCell):
         own |= {"bf": torch.zeros, "br": partial(torch.full, fill_value=config.highway_bias)}
         self.w = Weights(shapes, cut, fan_in=h, biases={"bf", "br"}, own=own)
         scaled = SRUCut.SCALE not in self.cuts
-        self.alpha = math.sqrt(1 + 2 * math.exp(config.highway_bias)) if scaled else 1.0
+        if scaled:
+            self.alpha = math.sqrt(1 + 2 * math.exp(config.highway_bias))
+        else:
+            self.alpha = 1.0
 
     @property
     def reads_state(self) -> bool:
         return self.w.cf is not None or self.w.cr is not None
 
     def project(self, x: Tensor) -> Tensor:
-        w, parts = self.w, [x]
+        w = self.w
+        parts = [x]
         parts += [x @ w.x, affine(x, w.xf, w.bf)]
         if SRUCut.RESET_GATE not in self.cuts:
             parts.append(affine(x, w.xr, w.br))
@@ -102,20 +107,31 @@ class SRU(DiagonalCell):
     def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
         f = self._gates(projected, s)[0]
         candidate = projected[..., self.width : 2 * self.width]
-        return torch.zeros_like(f) if SRUCut.CARRY in self.cuts else f, (1 - f) * candidate
+        written = (1 - f) * candidate
+        if SRUCut.CARRY in self.cuts:
+            return torch.zeros_like(f), written
+        return f, written
 
     def read(self, s: Tensor, projected: Tensor, before: Tensor | None) -> Tensor:
         _, *r = self._gates(projected, before)
-        h = r[0] * s if r else s
+        if r:
+            h = r[0] * s
+        else:
+            h = s
         if SRUCut.SKIP in self.cuts:
             return h
         x = self.alpha * projected[..., : self.width]
-        return h + ((1 - r[0]) * x if r else x)
+        if r:
+            x = (1 - r[0]) * x
+        return h + x
 
 
 def _uniform(shape: tuple[int, ...], variance: float = 1.0) -> Tensor:
     """Draw a matrix with this variance over its fan-in, or a vector with this variance."""
-    fan_in = shape[0] if len(shape) == 2 else 1
+    if len(shape) == 2:
+        fan_in = shape[0]
+    else:
+        fan_in = 1
     limit = math.sqrt(3 * variance / fan_in)
     return torch.empty(shape).uniform_(-limit, limit)
 
@@ -169,7 +185,9 @@ class QRNN(Cell):
 
         @model_validator(mode="after")
         def _one_config_per_function(self) -> Any:
-            cuts = self.cuts - ({QRNNCut.PAST_INPUTS} if self.window == 1 else set())
+            cuts = self.cuts
+            if self.window == 1:
+                cuts = cuts - {QRNNCut.PAST_INPUTS}
             if self.write_gate and QRNNCut.CARRY in cuts:  # f has no effect
                 cuts = cuts - {QRNNCut.INPUT_TO_FORGET}
             object.__setattr__(self, "cuts", cuts)
@@ -177,22 +195,34 @@ class QRNN(Cell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.cuts, h, k = config.cuts, width, config.window
-        self.window = 1 if QRNNCut.PAST_INPUTS in self.cuts else k
+        self.cuts = config.cuts
+        h = width
+        k = config.window
+        if QRNNCut.PAST_INPUTS in self.cuts:
+            self.window = 1
+        else:
+            self.window = k
         gone = set("o" if QRNNCut.OUTPUT_GATE in self.cuts else "")
-        gone |= set("f" if QRNNCut.CARRY in self.cuts else "") if config.write_gate else set("i")
+        if config.write_gate:
+            if QRNNCut.CARRY in self.cuts:
+                gone.add("f")
+        else:
+            gone |= set("i")
         self.gate_names = "".join(gate for gate in "foi" if gate not in gone)
         shapes = {f"x{name}": (k, h, h) for name in "zfoi"}
         shapes |= {f"b{name}": (h,) for name in "zfoi"}
         cut = {name for name in shapes if name[1] not in f"z{self.gate_names}"}
         biases = {f"b{name}" for name in "zfoi"}
-        cut |= biases if QRNNCut.BIASES in self.cuts else set()
+        if QRNNCut.BIASES in self.cuts:
+            cut |= biases
         paths = {"xf": QRNNCut.INPUT_TO_FORGET, "xo": QRNNCut.INPUT_TO_OUTPUT}
         cut |= {name for name, path in paths.items() if path in self.cuts}
         self.w = Weights(shapes, cut, fan_in=k * h, adjust=self._keep_window, biases=biases)
 
     def _keep_window(self, name: str, drawn: Tensor) -> Tensor:
-        return drawn[: self.window] if name[0] == "x" else drawn
+        if name[0] == "x":
+            return drawn[: self.window]
+        return drawn
 
     @property
     def state_size(self) -> int:
@@ -215,7 +245,8 @@ class QRNN(Cell):
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
         c, *past = state
-        x, size = self.project_inputs(x), self.window - 1
+        x = self.project_inputs(x)
+        size = self.window - 1
         inputs = torch.cat([*(part[:, None] for part in reversed(past)), x], dim=1)
         steps = x.shape[1]
         recent = torch.cat([inputs[:, size - j :][:, :steps] for j in range(self.window)], dim=-1)
@@ -229,16 +260,26 @@ class QRNN(Cell):
 
     def _coefficients(self, recent: Tensor, gates: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         z = self._affine("z", recent)
-        z = z if QRNNCut.SQUASH in self.cuts else torch.tanh(z)
-        a = torch.zeros_like(z) if QRNNCut.CARRY in self.cuts else gates["f"]
-        return a, (gates["i"] if "i" in gates else 1 - gates["f"]) * z
+        if QRNNCut.SQUASH not in self.cuts:
+            z = torch.tanh(z)
+        if QRNNCut.CARRY in self.cuts:
+            a = torch.zeros_like(z)
+        else:
+            a = gates["f"]
+        write = gates.get("i")
+        if write is None:
+            write = 1 - gates["f"]
+        return a, write * z
 
     @staticmethod
     def _output(c: Tensor, gates: dict[str, Tensor]) -> Tensor:
-        return gates["o"] * c if "o" in gates else c
+        if "o" in gates:
+            return gates["o"] * c
+        return c
 
     def _affine(self, name: str, recent: Tensor) -> Tensor:
-        weight, bias = getattr(self.w, f"x{name}"), getattr(self.w, f"b{name}")
+        weight = getattr(self.w, f"x{name}")
+        bias = getattr(self.w, f"b{name}")
         if weight is None:
             return affine(recent[..., : self.width], None, bias)
         return affine(recent, weight.flatten(0, 1), bias)

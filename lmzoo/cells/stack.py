@@ -32,7 +32,8 @@ def advance(
 ) -> tuple[Float[Tensor, "B W H"], Stack]:
     """Compute one time step of every cell: (outputs of the last cell, next states)."""
     count = stack[0][0].shape[1]
-    h, next_states = x[:, None].expand(-1, count, -1).flatten(0, 1), []
+    h = x[:, None].expand(-1, count, -1).flatten(0, 1)
+    next_states = []
     for cell, state in zip(cells, stack, strict=True):
         h, state = cell.advance(h, tuple(part.flatten(0, 1) for part in state))
         next_states.append(_split_states(state, count))

@@ -45,15 +45,27 @@ class GatedFeedback(Cell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        d, h, gates = config.depth, width, len(GATES[config.unit])
-        self.num_state_vectors = 2 * d if config.unit is Unit.LSTM else d
+        d = config.depth
+        h = width
+        gates = len(GATES[config.unit])
+        if config.unit is Unit.LSTM:
+            self.num_state_vectors = 2 * d
+        else:
+            self.num_state_vectors = d
         shapes: dict[str, tuple[int, ...]] = {
-            "w": (d, h, h), "u": (d, d, h, h), "b": (d, h),  # u: into j, from i
-            "global_below": (d, d, h), "global_before": (d, d, d * h),
-            "gates_below": (d, gates * h, h), "gates_before": (d, gates * h, h),
+            "w": (d, h, h),
+            "u": (d, d, h, h),
+            "b": (d, h),  # u: into j, from i
+            "global_below": (d, d, h),
+            "global_before": (d, d, d * h),
+            "gates_below": (d, gates * h, h),
+            "gates_before": (d, gates * h, h),
             "gates_bias": (d, gates * h),
-        }  # fmt: skip
-        cut = set() if gates else {"gates_below", "gates_before", "gates_bias"}
+        }
+        if gates:
+            cut = set()
+        else:
+            cut = {"gates_below", "gates_before", "gates_bias"}
         self.w = Weights(shapes, cut, fan_in=h, biases={"b", "gates_bias"})
 
     def project(self, x: Tensor) -> Tensor:
@@ -61,17 +73,26 @@ class GatedFeedback(Cell):
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         depth = self.config.depth
-        before, memory = torch.stack(state[:depth], dim=1), state[depth:]
-        below, hidden, cells = projected, [], []
+        before = torch.stack(state[:depth], dim=1)
+        memory = state[depth:]
+        below = projected
+        hidden = []
+        cells = []
         for j in range(depth):
             reset = self.reset(j, below, before)
             s = torch.einsum("bi,ikh,bih->bk", reset, self.w.u[j], before)
             own = self._own_gates(j, below, before[:, j])
             candidate = below @ self.w.w[j].T + self.w.b[j]
-            c = memory[j] if memory else None
+            if memory:
+                c = memory[j]
+            else:
+                c = None
             below, cell = self._layer(candidate, before[:, j], s, own, c)
             hidden.append(below)
-            cells += [] if cell is None else [cell]
+            if cell is None:
+                cells += []
+            else:
+                cells += [cell]
         return below, (*hidden, *cells)
 
     def reset(
@@ -83,7 +104,8 @@ class GatedFeedback(Cell):
         )
 
     def _own_gates(self, j: int, below: Tensor, own: Tensor) -> dict[str, Tensor]:
-        w, names = self.w, GATES[self.config.unit]
+        w = self.w
+        names = GATES[self.config.unit]
         if not names:
             return {}
         gates = below @ w.gates_below[j].T + own @ w.gates_before[j].T + w.gates_bias[j]
@@ -154,7 +176,8 @@ class HierarchicalMultiscaleLSTM(Cell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        d, h = config.depth, width
+        d = config.depth
+        h = width
         self.num_state_vectors = 2 * d
         self.num_boundaries = d - 1
         self.layers = nn.ModuleList(_layer(h, top=j == d - 1) for j in range(d))
@@ -197,10 +220,14 @@ class HierarchicalMultiscaleLSTM(Cell):
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         depth = self.config.depth
-        hidden, cells, old_boundaries = list(state[:depth]), list(state[depth:-1]), state[-1]
-        old_hidden, boundaries = state[:depth], []
+        hidden = list(state[:depth])
+        cells = list(state[depth:-1])
+        old_boundaries = state[-1]
+        old_hidden = state[:depth]
+        boundaries = []
         # The output and the boundary of the layer below, z^{ℓ-1}_t.
-        below, z_below = projected, torch.ones_like(projected[:, :1])
+        below = projected
+        z_below = torch.ones_like(projected[:, :1])
         for j, layer in enumerate(self.layers):
             w = cast("Weights", layer)
             s = old_hidden[j] @ w.own.T + z_below * (below @ w.below.T) + w.bias
@@ -209,16 +236,23 @@ class HierarchicalMultiscaleLSTM(Cell):
                 flush = old_boundaries[:, j : j + 1]
                 s = s + flush * (old_hidden[j + 1] @ w.above.T)
             i, f, g, o = s[:, : 4 * self.width].chunk(4, dim=-1)
-            i, f, o = torch.sigmoid(i), torch.sigmoid(f), torch.sigmoid(o)
+            i = torch.sigmoid(i)
+            f = torch.sigmoid(f)
+            o = torch.sigmoid(o)
             new = i * torch.tanh(g)
             keep = z_below * f + (1 - z_below)
             new = (flush + (1 - flush) * z_below) * new
             cells[j] = (1 - flush) * keep * cells[j] + new
             copy = (1 - flush) * (1 - z_below)
             hidden[j] = copy * hidden[j] + (1 - copy) * o * torch.tanh(cells[j])
-            below, z_below = hidden[j], self._boundary(s[:, 4 * self.width :])
-            boundaries += [z_below] if j < depth - 1 else []
-        z = torch.cat(boundaries, dim=-1) if boundaries else old_boundaries
+            below = hidden[j]
+            z_below = self._boundary(s[:, 4 * self.width :])
+            if j < depth - 1:
+                boundaries += [z_below]
+        if boundaries:
+            z = torch.cat(boundaries, dim=-1)
+        else:
+            z = old_boundaries
         gates = torch.sigmoid(torch.cat(hidden, dim=-1) @ self.out.gate.T)
         terms = torch.einsum("bdh,dkh->bdk", torch.stack(hidden, dim=1), self.out.embed)
         return torch.relu((gates[..., None] * terms).sum(1)), (*hidden, *cells, z)
@@ -234,15 +268,24 @@ def _layer(width: int, *, top: bool) -> Weights:
     """Return the weights of one layer; the top layer has no boundary and no layer above."""
     rows = 4 * width + (not top)
     shapes = {
-        "own": (rows, width), "below": (rows, width), "bias": (rows,), "above": (rows, width),
-    }  # fmt: skip
-    cut, adjust = ({"above"}, keep_drawn) if top else (set(), _set_boundary_bias)
+        "own": (rows, width),
+        "below": (rows, width),
+        "bias": (rows,),
+        "above": (rows, width),
+    }
+    cut = set[str]()
+    adjust = _set_boundary_bias
+    if top:
+        cut = {"above"}
+        adjust = keep_drawn
     return Weights(shapes, cut, fan_in=width, adjust=adjust)
 
 
 def _set_boundary_bias(name: str, drawn: Tensor) -> Tensor:
     """Set the boundary bias to 0.5: layers above a boundary that is always 0 get no gradient."""
-    return torch.cat([drawn[:-1], torch.full_like(drawn[-1:], 0.5)]) if name == "bias" else drawn
+    if name == "bias":
+        return torch.cat([drawn[:-1], torch.full_like(drawn[-1:], 0.5)])
+    return drawn
 
 
 Squash = StrEnum("Squash", "INSIDE OUTSIDE")
@@ -286,7 +329,10 @@ class GridLSTM(Cell):
         h = width
         self.num_state_vectors = 2 * config.depth
         self._memory = config.along is Along.LSTM
-        blocks = 1 if config.tied else config.depth
+        if config.tied:
+            blocks = 1
+        else:
+            blocks = config.depth
         self.enter = Weights({"weight": (2 * h if self._memory else h, h)}, cut=set(), fan_in=h)
         self.blocks = nn.ModuleList(_block(h, memory=self._memory) for _ in range(blocks))
 
@@ -294,8 +340,10 @@ class GridLSTM(Cell):
         return x @ self.enter.weight.T
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        depth, squash = self.config.depth, self.config.squash
-        hidden, memory = list(state[:depth]), list(state[depth:])
+        depth = self.config.depth
+        squash = self.config.squash
+        hidden = list(state[:depth])
+        memory = list(state[depth:])
         h, *rest = projected.split(self.width, dim=-1)
         for k in range(depth):
             w = cast("Weights", self.blocks[0 if self.config.tied else k])
@@ -307,7 +355,8 @@ class GridLSTM(Cell):
                 h, rest[0] = update_memory(both, w.depth, w.depth_bias, rest[0], squash)
             else:
                 h = both @ w.depth.T
-                h = torch.tanh(h) if self.config.along is Along.TANH else h
+                if self.config.along is Along.TANH:
+                    h = torch.tanh(h)
         return h, (*hidden, *memory)
 
 
@@ -316,17 +365,31 @@ def update_memory(
 ) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H"]]:
     """Return (h', m') of one dimension."""
     u, f, c, o = nn.functional.linear(incoming, weight, bias).chunk(4, dim=-1)
-    u, f, o = torch.sigmoid(u), torch.sigmoid(f), torch.sigmoid(o)
+    u = torch.sigmoid(u)
+    f = torch.sigmoid(f)
+    o = torch.sigmoid(o)
     m = f * m + u * torch.tanh(c)
-    return (torch.tanh(o * m) if squash is Squash.INSIDE else o * torch.tanh(m)), m
+    if squash is Squash.INSIDE:
+        return torch.tanh(o * m), m
+    return o * torch.tanh(m), m
 
 
 def _block(width: int, *, memory: bool) -> Weights:
     """Return the weights of a block; `memory` says whether the depth dimension is an LSTM."""
-    rows, depth = 4 * width, 4 * width if memory else width
+    rows = 4 * width
+    if memory:
+        depth = 4 * width
+    else:
+        depth = width
     shapes = {
-        "time": (rows, 2 * width), "time_bias": (rows,),
-        "depth": (depth, 2 * width), "depth_bias": (rows,),
-    }  # fmt: skip
-    cut, biases = set() if memory else {"depth_bias"}, {"time_bias", "depth_bias"}
+        "time": (rows, 2 * width),
+        "time_bias": (rows,),
+        "depth": (depth, 2 * width),
+        "depth_bias": (rows,),
+    }
+    if memory:
+        cut = set()
+    else:
+        cut = {"depth_bias"}
+    biases = {"time_bias", "depth_bias"}
     return Weights(shapes, cut, fan_in=2 * width, biases=biases)

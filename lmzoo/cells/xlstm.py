@@ -13,7 +13,7 @@ from torch.nn.functional import logsigmoid
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights
-from lmzoo.cells.cuts import ZeroWeights, cuts_of
+from lmzoo.cells.cuts import ZeroWeights, cuts_of, removed
 from lmzoo.cells.draws import WINDOW, normal, ones, tap_bias, taps
 from lmzoo.cells.matrix import Drawn, MatrixCell, head_size
 from lmzoo.functional.convolution import convolve
@@ -29,7 +29,20 @@ def canonical_mlstm(cuts: frozenset[MLSTMCut]) -> frozenset[MLSTMCut]:
     """Return the one set of cuts that stands for all sets with the same function."""
     if MLSTMCut.INPUT_GATE in cuts:
         return cuts - {MLSTMCut.EXPONENTIAL}
-    return cuts | {MLSTMCut.EXPONENTIAL} if MLSTMCut.NORMALISER in cuts else cuts
+    if MLSTMCut.NORMALISER in cuts:
+        return cuts | {MLSTMCut.EXPONENTIAL}
+    return cuts
+
+
+MLSTM_WEIGHTS = {
+    MLSTMCut.INPUT_GATE: {"i", "bias_i"},
+    MLSTMCut.FORGET_GATE: {"f", "bias_f"},
+    MLSTMCut.OUTPUT_GATE: {"o"},
+    MLSTMCut.NORM: {"norm"},
+    MLSTMCut.CONVOLUTION: {"conv", "bias_conv"},
+    MLSTMCut.SKIP: {"skip"},
+}
+"""The weights that go with a cut."""
 
 
 @CELLS("mlstm")
@@ -84,7 +97,8 @@ class MLSTM(MatrixCell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        n, cuts = config.heads, config.cuts
+        n = config.heads
+        cuts = config.cuts
         size = head_size(config.expand * width, n)
         self._normalised = MLSTMCut.NORMALISER not in cuts
         self._exponential = not cuts & {MLSTMCut.INPUT_GATE, MLSTMCut.EXPONENTIAL}
@@ -94,25 +108,29 @@ class MLSTM(MatrixCell):
         blocks = (inner // block, block, block)
         small = normal((0.4 / width) ** 0.5)
         weights: dict[str, int | Drawn] = {
-            "u": inner, "o": inner, "conv": ((inner, WINDOW), taps),
-            "bias_i": ((n,), normal(0.1)), "bias_f": ((n,), lambda _: torch.linspace(3, 6, n)),
-            "norm": ((inner,), ones), "out": ((width, inner), normal(2 / width**0.5)),
-            "q": (blocks, small), "k": (blocks, small), "v": (blocks, small),
-            "i": ((n, 3 * inner), torch.zeros), "f": ((n, 3 * inner), torch.zeros),
-            "bias_conv": ((inner,), tap_bias), "skip": ((inner,), ones),
-        }  # fmt: skip
-        gone = {
-            MLSTMCut.INPUT_GATE: {"i", "bias_i"}, MLSTMCut.FORGET_GATE: {"f", "bias_f"},
-            MLSTMCut.OUTPUT_GATE: {"o"}, MLSTMCut.NORM: {"norm"},
-            MLSTMCut.CONVOLUTION: {"conv", "bias_conv"},
-            MLSTMCut.SKIP: {"skip"},
-        }  # fmt: skip
-        cut = set[str]().union(*(gone.get(path, set()) for path in cuts))
+            "u": inner,
+            "o": inner,
+            "conv": ((inner, WINDOW), taps),
+            "bias_i": ((n,), normal(0.1)),
+            "bias_f": ((n,), lambda _: torch.linspace(3, 6, n)),
+            "norm": ((inner,), ones),
+            "out": ((width, inner), normal(2 / width**0.5)),
+            "q": (blocks, small),
+            "k": (blocks, small),
+            "v": (blocks, small),
+            "i": ((n, 3 * inner), torch.zeros),
+            "f": ((n, 3 * inner), torch.zeros),
+            "bias_conv": ((inner,), tap_bias),
+            "skip": ((inner,), ones),
+        }
+        cut = removed(MLSTM_WEIGHTS, cuts)
         self.set_weights(weights, cut, u=small, o=small)
 
     def initial_memory(self, start: Tensor) -> State:
         window = super().initial_memory(start)
-        return (*window, start.new_zeros(len(start), self.heads)) if self._exponential else window
+        if self._exponential:
+            return (*window, start.new_zeros(len(start), self.heads))
+        return window
 
     def prepare(self, projected: Tensor, memory: State) -> tuple[dict[str, Tensor], State]:
         if not self._exponential:
@@ -131,7 +149,8 @@ class MLSTM(MatrixCell):
     def _named(self, projected: Tensor, window: State) -> tuple[dict[str, Tensor], State]:
         """Return the named projections of T steps, and the next window."""
         z, after = super().prepare(projected, window)
-        w, u = self.w, projected[..., : self._columns["u"]]
+        w = self.w
+        u = projected[..., : self._columns["u"]]
         for name, inputs in (("q", z["u"]), ("k", z["u"]), ("v", u)):
             blocks = getattr(w, name)
             inputs = inputs.unflatten(-1, blocks.shape[:2])
@@ -144,27 +163,40 @@ class MLSTM(MatrixCell):
         q, k, v = (self.split_heads(z[name]) for name in ("q", "k", "v"))
         log_i, log_f = self._log_gates(z)
         if "m" in z:
-            log_i, log_f = log_i - z["m"], log_f + z["m before"] - z["m"]
+            log_i = log_i - z["m"]
+            log_f = log_f + z["m before"] - z["m"]
         if self._normalised:
             v = nn.functional.pad(v, (0, 1), value=1.0)
         return Update(q, log_i.exp()[..., None] * k / self.keys**0.5, v, log_f[..., None])
 
     def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
         if self._normalised:
-            floor = (-z["m"]).clamp(-80, 80).exp() if "m" in z else torch.ones_like(o[..., 0])
+            if "m" in z:
+                floor = (-z["m"]).clamp(-80, 80).exp()
+            else:
+                floor = torch.ones_like(o[..., 0])
             o = o[..., :-1] / torch.maximum(o[..., -1].abs(), floor)[..., None]
-        w, h = self.w, head_norm(o.flatten(-2), self.heads, self.w.norm)
-        h = h if w.skip is None else h + w.skip * z["u"]
-        return nn.functional.linear(h * nn.functional.silu(z["o"]) if "o" in z else h, w.out)
+        w = self.w
+        h = head_norm(o.flatten(-2), self.heads, self.w.norm)
+        if w.skip is not None:
+            h = h + w.skip * z["u"]
+        if "o" in z:
+            h = h * nn.functional.silu(z["o"])
+        return nn.functional.linear(h, w.out)
 
     def _log_gates(self, z: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return log i and log f, one number per head."""
         zero = z["q"].new_zeros((*z["q"].shape[:-1], self.heads))
         log_sigmoid = nn.functional.logsigmoid
-        log_i = z["i"] + self.w.bias_i if "i" in z else zero
+        if "i" in z:
+            log_i = z["i"] + self.w.bias_i
+        else:
+            log_i = zero
         if "i" in z and not self._exponential:
             log_i = log_sigmoid(log_i)
-        return log_i, log_sigmoid(z["f"] + self.w.bias_f) if "f" in z else zero
+        if "f" in z:
+            return log_i, log_sigmoid(z["f"] + self.w.bias_f)
+        return log_i, zero
 
 
 def head_norm(h: Float[Tensor, "*N H"], heads: int, scales: Tensor | None) -> Float[Tensor, "*N H"]:
@@ -198,7 +230,9 @@ def canonical_slstm(cuts: frozenset[SLSTMCut]) -> frozenset[SLSTMCut]:
     constant = {SLSTMCut.INPUT_TO_WRITE, SLSTMCut.STATE_TO_WRITE}
     if constant <= cuts and SLSTMCut.NORMALISER not in cuts:  # a constant i cancels in c / n
         cuts = cuts - {SLSTMCut.EXPONENTIAL}
-    return cuts - {SLSTMCut.CONVOLUTION} if _reads_no_window(cuts) else cuts
+    if _reads_no_window(cuts):
+        return cuts - {SLSTMCut.CONVOLUTION}
+    return cuts
 
 
 def _reads_no_window(cuts: frozenset[SLSTMCut]) -> bool:
@@ -262,7 +296,8 @@ class SLSTM(Cell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.cuts, h = config.cuts, width
+        self.cuts = config.cuts
+        h = width
         # A head of one unit has the norm 0.
         possible = (n for n in range(min(h // 2, config.heads), 1, -1) if h % n == 0)
         self.heads = next(possible, 1)
@@ -285,8 +320,12 @@ class SLSTM(Cell):
         own |= {f"h{gate}": torch.zeros for gate in GATES}
         own |= {"conv": taps, "bias_conv": tap_bias, "norm": ones}
         self.convolves = not (SLSTMCut.CONVOLUTION in self.cuts or _reads_no_window(self.cuts))
-        cut |= set() if self.convolves else {"conv", "bias_conv"}
-        cut |= {"norm"} if SLSTMCut.NORM in config.cuts else set()
+        if self.convolves:
+            cut |= set()
+        else:
+            cut |= {"conv", "bias_conv"}
+        if SLSTMCut.NORM in config.cuts:
+            cut |= {"norm"}
         self.w = Weights(shapes, cut, fan_in=h, biases=biases, own=own)
 
     @property
@@ -294,22 +333,37 @@ class SLSTM(Cell):
         return (4 + (WINDOW - 1) * self.convolves) * self.width
 
     def initial_state(self, start: Tensor) -> State:
-        h, zero = self.shift_start(start), torch.zeros_like(start)
-        window = (start.new_zeros(len(start), WINDOW - 1, self.width),) if self.convolves else ()
+        h = self.shift_start(start)
+        zero = torch.zeros_like(start)
+        if self.convolves:
+            window = (start.new_zeros(len(start), WINDOW - 1, self.width),)
+        else:
+            window = ()
         # m_0 is finite, because ∞ − ∞ is no number, and so small that exp(m_0 − m_1) is 0.
         return h, zero, zero, torch.full_like(start, -1e30), *window
 
     def project(self, x: Tensor) -> Tensor:
-        return x if self.convolves else self._logits(x, x)
+        if self.convolves:
+            return x
+        return self._logits(x, x)
 
     def _logits(self, x: Tensor, u: Tensor) -> Tensor:
         """Return the parts of the logits that do not depend on the state."""
         parts = []
         for gate in self.names:
-            inputs, weight = (u if gate in "if" else x), getattr(self.w, f"x{gate}")
-            part = torch.zeros_like(inputs) if weight is None else self._mix(inputs, weight)
+            if gate in "if":
+                inputs = u
+            else:
+                inputs = x
+            weight = getattr(self.w, f"x{gate}")
+            if weight is None:
+                part = torch.zeros_like(inputs)
+            else:
+                part = self._mix(inputs, weight)
             bias = getattr(self.w, f"b{gate}")
-            parts.append(part if bias is None else part + bias)
+            if bias is not None:
+                part = part + bias
+            parts.append(part)
         return torch.cat(parts, dim=-1)
 
     def _mix(self, u: Float[Tensor, "*N H"], weight: Tensor) -> Float[Tensor, "*N H"]:
@@ -329,8 +383,10 @@ class SLSTM(Cell):
         log_i, log_f, o, z = self._parts(logits[:, 0], h)
         log_f = log_f + m
         m = torch.maximum(log_f, log_i).detach()  # h does not depend on m
-        f, i = torch.exp(log_f - m), torch.exp(log_i - m)
-        c, n = f * c + i * z, f * n + i
+        f = torch.exp(log_f - m)
+        i = torch.exp(log_i - m)
+        c = f * c + i * z
+        n = f * n + i
         h = self._output(c, n, m, o)
         return head_norm(h, self.heads, self.w.norm), (h, c, n, m, *after)
 
@@ -340,12 +396,15 @@ class SLSTM(Cell):
         _, c, n, m, *window = state
         logits, after = self._enter(self.project_inputs(x), tuple(window))
         log_i, log_f, o, z = self._parts(logits, None)
-        total, first = log_f.detach().cumsum(-2), m[..., None, :].detach()
+        total = log_f.detach().cumsum(-2)
+        first = m[..., None, :].detach()
         highest = torch.cummax(log_i.detach() - total, dim=-2).values
         m = total + torch.maximum(highest, first)
         before = torch.cat([first, m[..., :-1, :]], dim=-2)
-        f, i = torch.exp(log_f + before - m), torch.exp(log_i - m)
-        c, n = linear_recurrence(f, i * z, c), linear_recurrence(f, i, n)
+        f = torch.exp(log_f + before - m)
+        i = torch.exp(log_i - m)
+        c = linear_recurrence(f, i * z, c)
+        n = linear_recurrence(f, i, n)
         h = self._output(c, n, m, o)
         last = (part[:, -1] for part in (h, c, n, m))
         return head_norm(h, self.heads, self.w.norm), (*last, *after)
@@ -359,9 +418,18 @@ class SLSTM(Cell):
             weight = getattr(self.w, f"h{gate}")
             if weight is not None and h is not None:
                 logits[gate] = logits[gate] + self._mix(h, weight)
-        log_i = logsigmoid(logits["i"]) if SLSTMCut.EXPONENTIAL in self.cuts else logits["i"]
-        log_f = logsigmoid(logits["f"]) if "f" in logits else torch.zeros_like(log_i)
-        o = torch.sigmoid(logits["o"]) if "o" in logits else None
+        if SLSTMCut.EXPONENTIAL in self.cuts:
+            log_i = logsigmoid(logits["i"])
+        else:
+            log_i = logits["i"]
+        if "f" in logits:
+            log_f = logsigmoid(logits["f"])
+        else:
+            log_f = torch.zeros_like(log_i)
+        if "o" in logits:
+            o = torch.sigmoid(logits["o"])
+        else:
+            o = None
         return log_i, log_f, o, torch.tanh(logits["z"])
 
     def _output(self, c: Tensor, n: Tensor, m: Tensor, o: Tensor | None) -> Tensor:
@@ -369,7 +437,9 @@ class SLSTM(Cell):
             h = torch.tanh(c * torch.exp(m.clamp_max(MAX_LOG)))
         else:
             h = c / n
-        return h if o is None else o * h
+        if o is None:
+            return h
+        return o * h
 
 
 def _small_normal(shape: tuple[int, ...], width: int) -> Tensor:

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-import lmzoo.inspect.diagnostics  # noqa: F401  registers rows
 from lmzoo import zoo
 from lmzoo.base.command_line import nest_settings, parse_settings
 from lmzoo.base.config import to_dict

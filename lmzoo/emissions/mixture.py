@@ -8,7 +8,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.base.registry import technique
 from lmzoo.base.search_space import IntRange
 from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.functional.logspace import exact_log_mixture
@@ -96,15 +95,6 @@ class FreeComponents(DrawnModule):
 
     def log_prob_table(self, table: Embeddings) -> Float[Tensor, "K V"]:
         return torch.log_softmax(self.logits, dim=-1)
-
-
-technique(
-    "mixture_emission",
-    family="emission",
-    document="S0",
-    source="S0",
-    summary="A context-gated mixture of K distributions over tokens (model.emission=mixture).",
-)
 
 
 @EMISSIONS("mixture")

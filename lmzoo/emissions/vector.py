@@ -9,18 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.base.registry import technique
 from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.tied_softmax import tied_log_prob
-
-technique(
-    "vector_emission",
-    family="emission",
-    document="S0",
-    source="Press & Wolf 2017 (arXiv:1608.05859); S0",
-    summary="A softmax tied to the embeddings, without bias (model.emission=vector).",
-)
 
 
 @EMISSIONS("vector")

@@ -65,19 +65,6 @@ def _has_kernels(b: Tensor) -> bool:
     return has_gpu_kernels(b) or (b.device.type == "cpu" and b.dtype in KERNEL_DTYPES)
 
 
-def recurrence_gradients(g: Tensor, a: Tensor, h: Tensor, start: Tensor) -> tuple[Tensor, ...]:
-    """Return the gradients of real a, b and start from those of h_1 .. h_T."""
-    if _has_kernels(h):
-        return _RecurrenceBackward.apply(g, a, h, start)
-    none = torch.zeros_like(a[..., :1, :])
-    later = torch.cat([a[..., 1:, :], none], dim=-2)
-    # Backward in time it is the same recurrence, with the decay of the step after.
-    reversed_db = doubling_recurrence(later.flip(-2), g.flip(-2), torch.zeros_like(start))
-    db = reversed_db.flip(-2)
-    before = torch.cat([start[..., None, :], h[..., :-1, :]], dim=-2)
-    return db * before, db, a[..., 0, :] * db[..., 0, :]
-
-
 class _Recurrence(CustomFunction):
     """(a, b, start) -> h."""
 

@@ -229,7 +229,10 @@ def normalise_vectors(x: Float[Tensor, "*N E"], norm: Norm) -> Float[Tensor, "*N
         return norm.part(x)
     if norm in (Norm.L2, Norm.RMS):
         return project_to_sphere(x, 1.0 if norm is Norm.L2 else x.shape[-1] ** 0.5)
-    eps = 1e-10 if norm is Norm.TIME_STD else 1e-5
+    if norm is Norm.TIME_STD:
+        eps = 1e-10
+    else:
+        eps = 1e-5
     return x / (x.std(dim=-1, keepdim=True) + eps)
 
 

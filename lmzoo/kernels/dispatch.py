@@ -173,7 +173,10 @@ class CustomFunction(torch.autograd.Function):
 
 
 def _define_backward(cls: type[CustomFunction]) -> None:
-    form = "compute" if "compute" in cls.__dict__ else "forward"
+    if "compute" in cls.__dict__:
+        form = "compute"
+    else:
+        form = "forward"
     body = {form: cls.__dict__["gradients"], "axes": getattr(cls, "axes", 0)}
     gradient: Any = type(f"{cls.__name__}Backward", (Backward,), body)
 

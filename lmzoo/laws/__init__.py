@@ -1,5 +1,9 @@
 """Laws that every model must obey: functions that take a model and raise AssertionError.
 
+In comes a model, a cell, an emission or a corpus. Read `every_model.py` and `density.py` first: a
+law is its docstring. `tests/faults.py` has a fault for each, and names the laws that detect it.
+`probes.py` measures the same for models that are not of the zoo (`lmzoo audit`).
+
 `laws_for(model)` selects the laws of a model class. Only an EXACT score claims to be a normalised
 density, a CONDITIONAL score claims it for any given source, and only a causal model claims that
 the score of a token depends on nothing but the tokens to its left.
@@ -40,4 +44,6 @@ def laws_for(model: type[LanguageModel]) -> tuple[Law, ...]:
     laws = (*laws_of(density), extremes.law_large_weights_agree, *common)
     if model.score is Score.CONDITIONAL:
         laws = (*laws, *laws_of(conditional))
-    return laws if model.causal else tuple(law for law in laws if law not in LEFT_TO_RIGHT)
+    if model.causal:
+        return laws
+    return tuple(law for law in laws if law not in LEFT_TO_RIGHT)

@@ -20,7 +20,9 @@ from lmzoo.laws.probes import disturb
 from lmzoo.laws.tiny import FINE, assert_close
 
 CellLaw = Callable[[Cell], None]
-WIDTH, LENGTH, COUNT = 3, 4, 2
+WIDTH = 3
+LENGTH = 4
+COUNT = 2
 LONG = 2000
 ENDS = 100
 ROUNDED = 0.05
@@ -53,7 +55,8 @@ def inputs(cell: Cell, count: int = COUNT, seed: int = 1) -> tuple[Tensor, Tenso
 def law_steps_equal_the_scan(cell: Cell) -> None:
     """Steps from one input each give the outputs of `scan`."""
     x, start = inputs(cell)
-    state, steps = cell.initial_state(start), []
+    state = cell.initial_state(start)
+    steps = []
     for t in range(cell.length):
         y, state = cell.step(cell.project(x[:, t : t + 1])[:, 0], state)
         steps.append(y)
@@ -117,7 +120,10 @@ def law_half_precision_lasts(cell: Cell) -> None:
     with torch.no_grad():
         expected = exact.scan(x, start)
         for dtype, autocast in itertools.product(HALF, (True, False)):
-            kind = torch.float32 if autocast else dtype
+            if autocast:
+                kind = torch.float32
+            else:
+                kind = dtype
             rounded = copy.deepcopy(exact).to(kind)
             with torch.autocast("cpu", dtype, enabled=autocast):
                 outputs = rounded.scan(x.to(kind), start.to(kind))
@@ -166,7 +172,8 @@ def law_equal_functions_have_equal_configs(cell: Cell, most: int = 2) -> None:
                 with contextlib.suppress(UserError):  # the cell refuses these cuts
                     config = from_dict(type(cell.config), fields)
                     variants.setdefault(config, f"{field} {numbered(chosen) or 'none'}")
-    names, outputs = [], []
+    names = []
+    outputs = []
     for config, name in variants.items():
         with contextlib.suppress(UserError):  # refused when the cell is built
             variant = type(cell)(config, cell.width, cell.length)

@@ -74,7 +74,8 @@ def law_source_belongs_to_its_row(model: LanguageModel) -> None:
     tokens, lengths = batch(model.task)
     source, n = sources(model.task, len(tokens))
     others, other_lengths = sources(model.task, len(tokens), seed=1)
-    others[0], other_lengths[0] = source[0], n[0]
+    others[0] = source[0]
+    other_lengths[0] = n[0]
     for training in (False, True):
         before = log_prob(model, tokens, lengths, source, n, training=training)[0]
         after = log_prob(model, tokens, lengths, others, other_lengths, training=training)[0]

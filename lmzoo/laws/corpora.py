@@ -18,7 +18,8 @@ def _splits(corpus: Corpus) -> Iterator[tuple[str, Sequences]]:
 
 def law_loading_is_deterministic(source: CorpusSource) -> None:
     """Two loads give the same data."""
-    first, second = source.load().fingerprint, source.load().fingerprint
+    first = source.load().fingerprint
+    second = source.load().fingerprint
     assert first == second, f"two loads have the fingerprints {first} and {second}"
 
 
@@ -33,7 +34,8 @@ def law_splits_have_one_length(source: CorpusSource) -> None:
     """All splits are padded to one length T, and no sequence is longer."""
     corpus = source.load()
     for name, part in _splits(corpus):
-        rows, length = len(part), corpus.task.length
+        rows = len(part)
+        length = corpus.task.length
         assert part.tokens.shape == (rows, length), f"{name}: tokens are {part.tokens.shape}"
         assert part.lengths.shape == (rows,), f"{name}: lengths are {part.lengths.shape}"
         assert part.lengths.max() <= length, f"{name}: a length is {part.lengths.max()} > {length}"
@@ -63,7 +65,8 @@ def law_the_entropy_is_possible(source: CorpusSource) -> None:
 
 
 def _assert_range(name: str, tokens: Tensor, vocab: int) -> None:
-    low, high = int(tokens.min()), int(tokens.max())
+    low = int(tokens.min())
+    high = int(tokens.max())
     found = f"{name}: tokens are {low} to {high}, the vocabulary is {vocab}"
     assert 0 <= low <= high < vocab, found
 

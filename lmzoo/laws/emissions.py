@@ -11,7 +11,8 @@ from lmzoo.functional.normalise import Norm
 from lmzoo.laws.tiny import FINE, assert_close
 
 EmissionLaw = Callable[[Emission], None]
-WIDTH, VOCAB = 4, 7
+WIDTH = 4
+VOCAB = 7
 
 
 def build_emission(config: Any, norm: Norm = Norm.RMS, seed: int = 0) -> Emission:

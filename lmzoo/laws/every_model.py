@@ -106,7 +106,8 @@ def law_overfits_one_sequence(model: LanguageModel) -> None:
     Only context can lower the loss further, and not every model of the zoo reads context. Two
     ordinary tokens alternate, because a model may know that nothing follows an end token.
     """
-    steps, share = 20, 0.9
+    steps = 20
+    share = 0.9
     task = dataclasses.replace(model.task, vocab=UNKNOWN + 3)
     model = new_model(model, seed=0, task=task).train()
     alternating = itertools.cycle((task.vocab - 1, task.vocab - 2))
@@ -175,7 +176,8 @@ def law_config_survives_json(model: LanguageModel) -> None:
 
 def law_config_rejects_wrong_values(model: LanguageModel) -> None:
     """A wrong value in any field, and an unknown field, raise an error of one line."""
-    fields, wrong = to_dict(model.config), "no such thing"
+    fields = to_dict(model.config)
+    wrong = "no such thing"
     for path in [*_field_paths(fields), ("no_such_field",)]:
         try:
             from_dict(type(model.config), _replaced(fields, path, wrong))
@@ -236,20 +238,28 @@ def law_state_has_the_declared_size(model: LanguageModel) -> None:
     None says that the state grows with every token.
     """
     tokens, _ = every_sequence(model.task)
-    source = sources(model.task, len(tokens)) if model.conditional else ()
+    if model.conditional:
+        source = sources(model.task, len(tokens))
+    else:
+        source = ()
     model.eval()
-    state, sizes = model.begin(len(tokens), *source), []
+    state = model.begin(len(tokens), *source)
+    sizes = []
     with torch.no_grad():
         for token in tokens[:, :-1].unbind(1):
             _, state = model.advance(state, token)
             tensors = [part for part in tree_leaves(state) if isinstance(part, Tensor)]
             sizes.append(sum(part[0].numel() for part in tensors))
-    declared, window = model.state_size, model.context_length
+    declared = model.state_size
+    window = model.context_length
     found = f"state_size is {declared}; after each token the state has {sizes} numbers"
     if declared is None:
         assert all(before < after for before, after in itertools.pairwise(sizes)), found
     else:
-        first = 1 if window is None else min(window, len(sizes))
+        if window is None:
+            first = 1
+        else:
+            first = min(window, len(sizes))
         assert all(size <= declared for size in sizes), found
         assert set(sizes[max(0, first - 1) :]) == {declared}, found
 
@@ -271,7 +281,10 @@ def law_unused_parameters_are_declared(model: LanguageModel) -> None:
                     weight.add_(0.3 * torch.randn_like(weight))  # zeros hide other parameters
             drawn.objective(*inputs).sum().backward()
         for name, weight in drawn.named_parameters():
-            moved = torch.zeros_like(weight) if weight.grad is None else weight.grad
+            if weight.grad is None:
+                moved = torch.zeros_like(weight)
+            else:
+                moved = weight.grad
             used[name] = used.get(name, moved != 0) | (moved != 0)
     found = {name: int((~part).sum()) for name, part in used.items() if not part.all()}
     count = sum(found.values())

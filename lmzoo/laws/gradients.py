@@ -125,7 +125,9 @@ def _gradients(parameters: Mapping[str, Tensor], loss: Loss) -> dict[str, Tensor
 
 
 def _real(tensor: Tensor) -> Tensor:
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    if tensor.is_complex():
+        return torch.view_as_real(tensor)
+    return tensor
 
 
 def _directions(
@@ -139,14 +141,19 @@ def _directions(
         size = float(gradient.norm())
         unit = noise / noise.norm() + (gradient / size if size else 0.0)
         own = unit * largest / max(size, largest / STRETCH)
-        found[name] = own.masked_fill(fixed[name], 0.0) if name in fixed else own
+        if name in fixed:
+            found[name] = own.masked_fill(fixed[name], 0.0)
+        else:
+            found[name] = own
     return found
 
 
 def _deviation(
-    parameters: Mapping[str, Tensor], loss: Loss, gradients: Mapping[str, Tensor],
+    parameters: Mapping[str, Tensor],
+    loss: Loss,
+    gradients: Mapping[str, Tensor],
     directions: Mapping[str, Tensor],
-) -> tuple[float, float, float]:  # fmt: skip
+) -> tuple[float, float, float]:
     """Return the deviation in units of what is tolerated, the derivative and the quotient."""
 
     def at(step: float) -> float:
@@ -161,10 +168,12 @@ def _deviation(
 
     kept = {name: _real(parameters[name].data).clone() for name in directions}
     parts = [float((gradients[name] * d).sum()) for name, d in directions.items()]
-    slope, size = math.fsum(parts), sum(map(abs, parts))
+    slope = math.fsum(parts)
+    size = sum(map(abs, parts))
     here = at(0.0)
     noise = max(abs(at(step) - here - step * slope) for step in (1e-12, -1e-12, 3e-12))
-    best, before = (math.inf, slope, math.nan), math.inf
+    best = (math.inf, slope, math.nan)
+    before = math.inf
     for step in STEPS:
         quotient = 8 * (at(step) - at(-step)) - (at(2 * step) - at(-2 * step))
         quotient /= 12 * step
@@ -172,7 +181,8 @@ def _deviation(
         tolerance = TOLERANCE + NOISE * noise / (step * scale)
         if tolerance < BLIND or step == STEPS[-1]:
             found = abs(slope - quotient) / scale / tolerance
-            best = min(best, (found, slope, quotient)) if found == found else best
+            if found == found:
+                best = min(best, (found, slope, quotient))
             if best[0] <= 1 or abs(quotient - before) < abs(quotient - slope) / 100:
                 break  # right; or two quotients say the same
             before = quotient

@@ -8,10 +8,15 @@ from lmzoo.laws.tiny import batch, new_model, training_loss
 
 def law_training_raises_the_objective(model: LanguageModel) -> None:
     """Sixty steps lower the training loss of one batch by 10 %, averaged over fixed noise."""
-    steps, share, draws = 60, 0.9, 8
+    steps = 60
+    share = 0.9
+    draws = 8
     model = new_model(model, seed=0).train()
     tokens, lengths = batch(model.task, count=8)
-    tokens[:, 1:] = UNKNOWN if model.task.vocab > UNKNOWN else START
+    if model.task.vocab > UNKNOWN:
+        tokens[:, 1:] = UNKNOWN
+    else:
+        tokens[:, 1:] = START
 
     def mean_loss() -> float:
         with torch.no_grad():

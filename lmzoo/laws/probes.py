@@ -123,7 +123,8 @@ class Probes:
     """
 
     def __init__(self, subject: Subject, seed: int = 0) -> None:
-        self.subject, self.seed = subject, seed
+        self.subject = subject
+        self.seed = seed
         self.cuts = cut_positions(subject.length)
         task = Task(vocab=subject.vocab, length=subject.length)
         self.tokens, self.lengths = batch(task, max(ROWS, len(self.cuts)), seed)
@@ -133,37 +134,64 @@ class Probes:
     def again(self) -> float:
         """Call the model twice."""
         rows = self.tokens[:2], self.lengths[:2]
-        return max(
-            _deviation(*(self._outputs(*rows, training=training) for _ in range(2)))
-            for training in ([False, True] if self.subject.trains else [False])
-        )
+        modes = [False]
+        if self.subject.trains:
+            modes.append(True)
+        worst = 0.0
+        for training in modes:
+            first = self._outputs(*rows, training=training)
+            second = self._outputs(*rows, training=training)
+            worst = max(worst, _deviation(second, first))
+        return worst
 
     def future(self) -> float:
         """Replace all tokens from a position on, and compare the outputs before it."""
-        return max(
-            _deviation(after[i, :u], before[i, :u])
-            for training in self.modes
-            for cuts, (before, after) in self._pairs(training=training)
-            for i, u in enumerate(cuts)
-        )
+        worst = 0.0
+        for training in self.modes:
+            for cuts, (before, after) in self._pairs(training=training):
+                for i, u in enumerate(cuts):
+                    worst = max(worst, _deviation(after[i, :u], before[i, :u]))
+        return worst
 
     def _pairs(self, *, training: bool) -> Iterator[tuple[list[int], list[Tensor]]]:
         """Yield positions, and the outputs of two batches that differ from these positions on."""
-        V, T, count = self.subject.vocab, self.subject.length, len(self.cuts)
-        for v in range(1, min(V, 3)):
+        for v in range(1, min(self.subject.vocab, 3)):
             yield self.cuts, [self._with(own, training=training) for own in (0, v)]
-        generator, task = torch.Generator().manual_seed(self.seed), Task(vocab=V, length=T)
-        places, tokens = (torch.randperm(n, generator=generator) for n in (max(1, T - 2), V))
-        tokens = torch.cat([torch.arange(8, -2, -1) % V, tokens])  # special tokens first
-        rounds = min(ROUNDS if V > 3 else 1, -(-max(len(tokens), T) // count))
-        for own in torch.arange(rounds * count).split(count) if T > 2 else ():
-            drawn = [batch(task, count, int(own[0]) + j) for j in range(3)]
-            cuts = places[own % (T - 2)] + 2
-            for j, (part, _) in enumerate(drawn):  # the last token that is kept, then two others
-                part[own % count, cuts - int(j == 0)] = tokens[(own + j) % len(tokens)]
-            known, lengths = drawn[0][0], drawn[0][1].maximum(cuts + 1)
-            pair = (known.where(torch.arange(T) < cuts[:, None], x) for x, _ in drawn[1:])
-            yield cuts.tolist(), [self._outputs(x, lengths, training=training) for x in pair]
+        if self.subject.length > 2:
+            yield from self._drawn_pairs(training=training)
+
+    def _drawn_pairs(self, *, training: bool) -> Iterator[tuple[list[int], list[Tensor]]]:
+        """Yield such pairs for drawn positions.
+
+        The last token that both keep, and the tokens in which they differ first, go through the
+        vocabulary: a leak may show for one token only.
+        """
+        V = self.subject.vocab
+        T = self.subject.length
+        task = Task(vocab=V, length=T)
+        count = len(self.cuts)
+        generator = torch.Generator().manual_seed(self.seed)
+        places = torch.randperm(T - 2, generator=generator)
+        special = torch.arange(8, -2, -1) % V
+        tokens = torch.cat([special, torch.randperm(V, generator=generator)])
+        rounds = -(-max(len(tokens), T) // count)
+        most = ROUNDS
+        if V <= 3:
+            most = 1
+        for numbers in torch.arange(min(most, rounds) * count).split(count):
+            seed = int(numbers[0])
+            known, lengths = batch(task, count, seed)
+            one, _ = batch(task, count, seed + 1)
+            other, _ = batch(task, count, seed + 2)
+            cuts = places[numbers % (T - 2)] + 2
+            rows = numbers % count
+            known[rows, cuts - 1] = tokens[numbers % len(tokens)]
+            one[rows, cuts] = tokens[(numbers + 1) % len(tokens)]
+            other[rows, cuts] = tokens[(numbers + 2) % len(tokens)]
+            kept = torch.arange(T) < cuts[:, None]
+            longer = lengths.maximum(cuts + 1)
+            pair = [known.where(kept, later) for later in (one, other)]
+            yield cuts.tolist(), [self._outputs(x, longer, training=training) for x in pair]
 
     def itself(self) -> float:
         """Sum the probabilities of all tokens at each position."""
@@ -177,7 +205,9 @@ class Probes:
 
     def pads(self) -> float:
         """Replace the padding; without noise, also shorten it."""
-        T, tokens, lengths = self.subject.length, self.tokens[:ROWS], self.lengths[:ROWS]
+        T = self.subject.length
+        tokens = self.tokens[:ROWS]
+        lengths = self.lengths[:ROWS]
         real = torch.arange(T) < lengths[:, None]
         worst = 0.0
         for training in self.modes:
@@ -188,21 +218,25 @@ class Probes:
         if self.is_deterministic(training=False):
             before = self._outputs(tokens, lengths, training=False)
             for width in {T // 3 + 2, T // 2 + 1, T - 1} - {1, T}:
-                fits, shown = lengths <= width, real[lengths <= width, :width]
+                fits = lengths <= width
+                shown = real[lengths <= width, :width]
                 after = self._outputs(tokens[fits, :width], lengths[fits], training=False)
                 worst = max(worst, _deviation(after[shown], before[fits, :width][shown]))
         return worst
 
     def mates(self) -> float:
         """Change the other sequences of a batch; without noise, also their order and number."""
-        tokens, lengths = self.tokens[:ROWS], self.lengths[:ROWS]
-        others, worst = self._random(ROWS, seed=3), 0.0
+        tokens = self.tokens[:ROWS]
+        lengths = self.lengths[:ROWS]
+        others = self._random(ROWS, seed=3)
+        worst = 0.0
         others[0] = tokens[0]
         for training in self.modes:
             # Other lengths may need another number of random numbers.
-            other_lengths = (
-                lengths.roll(1) if self.is_deterministic(training=training) else lengths.clone()
-            )
+            if self.is_deterministic(training=training):
+                other_lengths = lengths.roll(1)
+            else:
+                other_lengths = lengths.clone()
             other_lengths[0] = lengths[0]
             before = self._outputs(tokens, lengths, training=training, whole=True)
             after = self._outputs(others, other_lengths, training=training, whole=True)
@@ -232,7 +266,9 @@ class Probes:
         evaluated, trained = (
             self.subject.outputs(*rows, training=on, noise=0) for on in (False, True)
         )
-        return (False,) if trained.equal(evaluated) else (False, True)
+        if trained.equal(evaluated):
+            return (False,)
+        return (False, True)
 
     def is_deterministic(self, *, training: bool) -> bool:
         """Whether the outputs do not depend on the noise."""
@@ -250,18 +286,24 @@ class Probes:
         return self._continued[token, training]
 
     def _replace(self, rows: Tensor, token: int, *, training: bool) -> Tensor:
-        cuts, t = torch.tensor(self.cuts)[rows, None], torch.arange(self.subject.length)
+        cuts = torch.tensor(self.cuts)[rows, None]
+        t = torch.arange(self.subject.length)
         later = self._random(len(self.cuts), seed=4 + token)[rows]
         tokens = self.tokens[rows].where(t < cuts, later).masked_fill(t == cuts, token)
         full = torch.full((len(rows),), self.subject.length)
         return self._outputs(tokens, full, training=training)
 
     def _totals(self) -> Iterator[Tensor]:
-        V, T, count = self.subject.vocab, self.subject.length, len(self.cuts)
+        V = self.subject.vocab
+        T = self.subject.length
+        count = len(self.cuts)
         rows = torch.arange(count)[:: max(1, min(count, V * T * count // SUMMED))]
         whole = V <= SAMPLED
         generator = torch.Generator().manual_seed(self.seed)
-        some = range(V) if whole else torch.randperm(V, generator=generator)[:SAMPLED].tolist()
+        if whole:
+            some = range(V)
+        else:
+            some = torch.randperm(V, generator=generator)[:SAMPLED].tolist()
         for training in self.modes:
             first = self._with(0, training=training)
             if first.dim() == 3:
@@ -287,7 +329,8 @@ class Probes:
         """Return the outputs, computed in parts unless the batch has to be `whole`."""
         T = tokens.shape[1]
         rows = max(1, min(ATTENDED // T**2, OUTPUTS // (T * self.subject.vocab)))
-        rows = len(tokens) if whole else rows
+        if whole:
+            rows = len(tokens)
         parts = zip(tokens.split(rows), lengths.split(rows), strict=True)
         return torch.cat(
             [self.subject.outputs(*part, training=training, noise=0) for part in parts]
@@ -300,12 +343,15 @@ def sought_leaks(subject: Subject, seed: int = 0) -> tuple[float, int]:
     Unlike `future`, every position of a long sequence is one, in evaluation and as long as the
     time of a large model lasts.
     """
-    T, task = subject.length, Task(vocab=subject.vocab, length=subject.length)
+    T = subject.length
+    task = Task(vocab=subject.vocab, length=subject.length)
     known, later = (batch(task, 1, seed + j)[0] for j in (0, 1))
     later = later.where(later != known, (known + 1) % subject.vocab)
     places = torch.tensor(list(dict.fromkeys((*cut_positions(T), *range(1, T)))))
     rows = max(1, min(4 * ATTENDED // T**2, OUTPUTS // (T * subject.vocab)))
-    worst, seen, end = 0.0, 0, time.process_time() + SECONDS
+    worst = 0.0
+    seen = 0
+    end = time.process_time() + SECONDS
     before = torch.empty(0)
     for cuts in places.split(rows):
         if seen and time.process_time() > end:
@@ -349,8 +395,14 @@ def disturb(module: nn.Module) -> None:
     """Add noise to every weight that is trained, in place."""
     generator = torch.Generator().manual_seed(derive_seed(0, "disturbed"))
     for weight in trained_weights(module):
-        std = min(DISTURBANCE, weight.shape[-1] ** -0.5) if weight.dim() > 1 else DISTURBANCE
-        kind = torch.complex128 if weight.is_complex() else torch.float64
+        if weight.dim() > 1:
+            std = min(DISTURBANCE, weight.shape[-1] ** -0.5)
+        else:
+            std = DISTURBANCE
+        if weight.is_complex():
+            kind = torch.complex128
+        else:
+            kind = torch.float64
         noise = torch.randn(weight.shape, generator=generator, dtype=kind)
         weight += (std * noise).to(weight)
 
@@ -376,7 +428,10 @@ def model_subject(model: LanguageModel) -> Subject:
 
 def obey(model: LanguageModel, *names: str, length: int = 0) -> None:
     """Assert that probes find no fault, at the length of the model's task or another length."""
-    task = replace(model.task, length=length) if length else model.task
+    if length:
+        task = replace(model.task, length=length)
+    else:
+        task = model.task
     probes = Probes(model_subject(disturbed(model, task)))
     for name in names:
         deviation = getattr(probes, name)()
@@ -386,4 +441,6 @@ def obey(model: LanguageModel, *names: str, length: int = 0) -> None:
 def _deviation(actual: Tensor, expected: Tensor) -> float:
     """Return the largest absolute difference; infinity if a value is NaN."""
     gap = (actual.double() - expected.double()).abs().masked_fill(actual == expected, 0.0)
-    return gap.nan_to_num(nan=torch.inf, posinf=torch.inf).max().item() if gap.numel() else 0.0
+    if gap.numel():
+        return gap.nan_to_num(nan=torch.inf, posinf=torch.inf).max().item()
+    return 0.0

@@ -49,48 +49,78 @@ def subject_of(
     """
     if not callable(model) or isinstance(model, type):
         raise UserError(f"{model!r} is no model: give a function of tokens or a torch module")
-    config = getattr(model, "config", None)
+    vocab, length = _sizes(getattr(model, "config", None), vocab, length)
+    tokens = torch.ones(2, length, dtype=torch.int64)
+    lengths = torch.full((2,), length)
+    run, outputs = _first_that_runs(_runners(model, tokens, logits=logits), tokens, lengths)
+    _check_outputs(run, outputs, tokens, vocab)
+    is_random = not run(tokens, lengths, training=False, noise=1).equal(outputs)
+    trains, notes = _modes(run, tokens, vocab, is_random=is_random)
+    probes = ["again", "future", "itself"]
+    if run.takes_lengths:
+        probes.append("pads")
+    probes.append("mates")
+    if not is_random:  # other shapes have other draws
+        probes.append("steps")
+    tolerance = TOLERANCES.get(outputs.dtype, 0.05)
+    return Subject(
+        vocab, length, run, tuple(probes), trains, run.other_forms, tolerance, tuple(notes)
+    )
+
+
+def _sizes(config: Any, vocab: int | None, length: int) -> tuple[int, int]:
+    """Return V, and the length T that the model has positions for."""
     vocab = vocab or getattr(config, "vocab_size", None)
     if not vocab or vocab < 2:
         raise UserError("give the size of the vocabulary, at least 2: vocab=V or --vocab V")
     positions = getattr(config, "max_position_embeddings", None)
-    length = min(length, positions) if isinstance(positions, int) and positions > 1 else length
+    if isinstance(positions, int) and positions > 1:
+        length = min(length, positions)
+    return vocab, length
+
+
+def _runners(model: Any, tokens: Tensor, *, logits: bool) -> "list[Runner]":
+    """Return the function, or copies of the module in the types in which it may run."""
     transformer = hasattr(model, "prepare_inputs_for_generation")
-    runs = [Runner(model, transformer=transformer, logits=logits or transformer)]
-    tokens = torch.ones(2, length, dtype=torch.int64)
-    if isinstance(model, nn.Module):
-        model = _made(model, tokens)
-        runs = [Runner(_converted(model, *kinds), transformer=transformer, logits=runs[0].logits)
-                for kinds in PRECISIONS]  # fmt: skip
-    lengths = torch.full((2,), length)
-    run, outputs = _first_that_runs(runs, tokens, lengths)
+    logits = logits or transformer
+    if not isinstance(model, nn.Module):
+        return [Runner(model, transformer=transformer, logits=logits)]
+    made = _made(model, tokens)
+    copies = [_converted(made, *kinds) for kinds in PRECISIONS]
+    return [Runner(copy, transformer=transformer, logits=logits) for copy in copies]
+
+
+def _check_outputs(run: "Runner", outputs: Tensor, tokens: Tensor, vocab: int) -> None:
     if run.width not in (0, vocab) or outputs.shape[:2] != tokens.shape:
-        found = (*outputs.shape[:2], *([run.width] if run.width else []))
+        found = tuple(outputs.shape[:2])
+        if run.width:
+            found = (*found, run.width)
+        rows, length = tokens.shape
         raise UserError(
-            f"for tokens (2, {length}) the model returns {found}; expected scores (2, {length}) or "
-            f"log-probabilities (2, {length}, {vocab})"
+            f"for tokens ({rows}, {length}) the model returns {found}; expected scores "
+            f"({rows}, {length}) or log-probabilities ({rows}, {length}, {vocab})"
         )
     if outputs.isnan().any():
         raise UserError("the model returns NaN, so nothing can be compared; mend it first")
-    trains, notes = isinstance(model, nn.Module), []
-    other = torch.arange(2 * length).view(2, -1) % vocab
-    is_random = not run(tokens, lengths, training=False, noise=1).equal(outputs)
+
+
+def _modes(run: "Runner", tokens: Tensor, vocab: int, *, is_random: bool) -> tuple[bool, list[str]]:
+    """Return whether training mode can be compared, and what the table notes."""
+    notes = []
+    other = torch.arange(tokens.numel()).view(tokens.shape) % vocab
     if is_random:
         if run.varies(tokens, other, training=False):
             raise UserError(f"random in evaluation, and {VARYING}; nothing can be compared")
-        notes = ["random in evaluation: scores are those of one draw; dropout may still be active"]
+        notes.append(
+            "random in evaluation: scores are those of one draw; dropout may still be active"
+        )
+    trains = isinstance(run.model, nn.Module)
     if trains and run.varies(tokens, other, training=True):
         trains = False
         notes.append(f"not compared in training: {VARYING}")
     if run.left_out:
         notes.append(f"arguments that were not given: {', '.join(run.left_out)}")
-    pads = ["pads"] if run.takes_lengths else []
-    steps = [] if is_random else ["steps"]  # other shapes have other draws
-    names = ("again", "future", "itself", *pads, "mates", *steps)
-    return Subject(
-        vocab, length, run, names, trains, run.other_forms, TOLERANCES.get(outputs.dtype, 0.05),
-        tuple(notes),
-    )  # fmt: skip
+    return trains, notes
 
 
 VARYING = "its tokens decide how many random numbers are drawn, as in RReLU"
@@ -108,9 +138,15 @@ def _made(model: nn.Module, tokens: Tensor) -> nn.Module:
 
 def _converted(model: nn.Module, real: torch.dtype, complex: torch.dtype) -> nn.Module:
     """Return a copy with weights of these types; `Module.to` would make complex ones real."""
-    return copied(model)._apply(
-        lambda t: t.to(complex) if t.is_complex() else t.to(real) if t.is_floating_point() else t
-    )
+
+    def convert(values: Tensor) -> Tensor:
+        if values.is_complex():
+            return values.to(complex)
+        if values.is_floating_point():
+            return values.to(real)
+        return values
+
+    return copied(model)._apply(convert)
 
 
 class ModelError(UserError):
@@ -139,17 +175,28 @@ class Runner:
     """Size of the last axis of the outputs (B, T, V); 0 for scores (B, T)."""
 
     def __init__(self, model: Any, *, transformer: bool, logits: bool) -> None:
-        self.model, self.transformer, self.logits = model, transformer, logits
-        call = model.forward if isinstance(model, nn.Module) else model
+        self.model = model
+        self.transformer = transformer
+        self.logits = logits
+        if isinstance(model, nn.Module):
+            call = model.forward
+        else:
+            call = model
         known = [p for p in parameters_of(call).values() if p.kind <= p.POSITIONAL_OR_KEYWORD]
-        second = known[1] if len(known) > 1 else None
+        if len(known) > 1:
+            second = known[1]
+        else:
+            second = None
         is_second = False
         if second is not None:  # `cu_seqlens` are starts of sequences in one row, no lengths
             is_named = "len" in second.name and not second.name.startswith("cu")
             is_second = second.default is second.empty or is_named
         self.takes_lengths = not transformer and is_second
         given = 1 + self.takes_lengths
-        self.left_out = [] if transformer else [p.name for p in known[given:]]
+        if transformer:
+            self.left_out = []
+        else:
+            self.left_out = [p.name for p in known[given:]]
 
     def __call__(self, tokens: Tensor, lengths: Tensor, /, *, training: bool, noise: int) -> Tensor:
         with torch.no_grad():
@@ -164,13 +211,15 @@ class Runner:
         In evaluation they are its own: a model that keeps state between calls is found.
         """
         given = (tokens.clone(), lengths)[: 1 + self.takes_lengths]  # a model may change tokens
-        options = {"use_cache": False, **options} if self.transformer else options
+        if self.transformer:
+            options = {"use_cache": False, **options}
         states = random.getstate(), np.random.get_state()
         kept: Any = contextlib.nullcontext()
         try:
             if isinstance(self.model, nn.Module):
                 self.model.train(training)
-                kept = restored_buffers(self.model) if training else kept
+                if training:
+                    kept = restored_buffers(self.model)
             with torch.random.fork_rng(devices=[]), kept:
                 torch.default_generator.manual_seed(noise)
                 random.seed(noise)
@@ -179,7 +228,10 @@ class Runner:
                 self._end = torch.default_generator.get_state()
                 return found
         except (Exception, SystemExit) as error:
-            mode = " in training" if training else ""
+            if training:
+                mode = " in training"
+            else:
+                mode = ""
             raise ModelError(
                 f"the model fails on tokens of shape {tuple(tokens.shape)}{mode}: "
                 f"{describe_error(error)}"
@@ -200,7 +252,10 @@ class Runner:
         """Let buffers of training, such as those of a spectral norm, converge."""
         if any(True for _ in self.model.buffers()):
             self.model.train()
-            given = (tokens, lengths) if self.takes_lengths else (tokens,)
+            if self.takes_lengths:
+                given = (tokens, lengths)
+            else:
+                given = (tokens,)
             with torch.no_grad():
                 for _ in range(calls):
                     self.model(*given)
@@ -221,9 +276,12 @@ class Runner:
         name = next((name for name in CACHES if name in known), None)
         if name is None:
             return
-        parts, cache, places = [], None, torch.arange(tokens.shape[1]).expand_as(tokens)
+        parts = []
+        cache = None
+        places = torch.arange(tokens.shape[1]).expand_as(tokens)
         for at in (slice(-LAST), *(slice(i, i + 1) for i in range(tokens.shape[1])[-LAST:])):
-            part, options = tokens[:, at], {name: cache, "position_ids": places[:, at]}
+            part = tokens[:, at]
+            options = {name: cache, "position_ids": places[:, at]}
             options = {key: value for key, value in options.items() if key in known}
             found = self.raw(part, part, training=False, noise=0, use_cache=True, **options)
             cache = found.get(name)
@@ -239,7 +297,8 @@ class Runner:
             raise UserError("the weights of the model have no values: they are on the device meta")
         if values.dim() == 3:
             self.width = values.shape[-1]
-            values = values.log_softmax(-1) if self.logits else values
+            if self.logits:
+                values = values.log_softmax(-1)
             total = values.logsumexp(-1, keepdim=True)
             columns = torch.arange(self.width)[:: max(1, self.width // COLUMNS)]
             return torch.cat([values[..., columns], total], dim=-1)
@@ -259,7 +318,10 @@ def restored_buffers(module: nn.Module) -> Iterator[None]:
     kept = [(own._buffers, dict(own._buffers.items())) for own in module.modules()]
     for own, buffers in kept:
         for name, buffer in buffers.items():
-            own[name] = buffer if buffer is None else buffer.clone()
+            if buffer is None:
+                own[name] = buffer
+            else:
+                own[name] = buffer.clone()
     try:
         yield
     finally:
@@ -277,7 +339,8 @@ def outputs_of(found: Any) -> Tensor:
     found = getattr(found, "logits", found)
     if isinstance(found, list | tuple):
         large = [one for one in found if isinstance(one, Tensor) and one.dim() > 1]
-        found = large[0] if large else found
+        if large:
+            found = large[0]
     try:
         return torch.as_tensor(found)
     except (TypeError, ValueError, RuntimeError):
@@ -347,6 +410,7 @@ def parameters_of(call: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 def _needed(call: Callable[..., Any]) -> list[inspect.Parameter]:
     return [
-        p for p in parameters_of(call).values()
+        p
+        for p in parameters_of(call).values()
         if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]  # fmt: skip
+    ]

@@ -21,7 +21,9 @@ from lmzoo.contract import START, LanguageModel, Task
 from lmzoo.functional.parameters import initialise
 from lmzoo.functional.token_scores import scored_mask
 
-SAME, CLOSE, FINE = 1e-6, 2e-5, 1e-10
+SAME = 1e-6
+CLOSE = 2e-5
+FINE = 1e-10
 
 TASK = Task(vocab=3, length=4, source_vocab=3, source_length=3)
 """Small enough to list all 3³ sequences."""
@@ -36,16 +38,17 @@ TINY_SIZES: Mapping[str, float] = {
 
 def shrink(fields: Mapping[str, Any], sizes: Mapping[str, float] = TINY_SIZES) -> dict[str, Any]:
     """Return the fields with tiny sizes; None and 0 mean that a part is off, and are kept."""
-    return {
-        key: shrink(value, sizes)
-        if isinstance(value, Mapping)
-        else sizes[key]
-        if key in sizes and value and not isinstance(value, list)
-        else [shrink(part, sizes) for part in value]
-        if isinstance(value, list) and value and isinstance(value[0], Mapping)
-        else value
-        for key, value in fields.items()
-    }
+    return {key: _shrunk(value, sizes.get(key), sizes) for key, value in fields.items()}
+
+
+def _shrunk(value: Any, size: float | None, sizes: Mapping[str, float]) -> Any:
+    if isinstance(value, Mapping):
+        return shrink(value, sizes)
+    if isinstance(value, list):
+        return [_shrunk(part, None, sizes) for part in value]
+    if value and size is not None:
+        return size
+    return value
 
 
 def tiny(
@@ -66,7 +69,8 @@ def batch(task: Task, count: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
     tokens = torch.randint(task.vocab, (count, task.length), generator=generator)
     tokens[:, 0] = START
     lengths = torch.randint(2, task.length + 1, (count,), generator=generator)
-    lengths[0], lengths[1:2] = task.length, 2
+    lengths[0] = task.length
+    lengths[1:2] = 2
     return tokens, lengths
 
 
@@ -75,7 +79,8 @@ def sources(task: Task, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     source = torch.randint(task.source_vocab, (count, task.source_length), generator=generator)
     lengths = torch.randint(1, task.source_length + 1, (count,), generator=generator)
-    lengths[0], lengths[1:2] = task.source_length, 1
+    lengths[0] = task.source_length
+    lengths[1:2] = 1
     return source, lengths
 
 

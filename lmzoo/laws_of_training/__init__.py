@@ -1,5 +1,6 @@
 """Laws of training, above `lmzoo.laws`: a pack equals lone runs, and a replay equals execution.
 
+In comes a model; a law that does not hold raises AssertionError. Read `packing.py` first.
 `iid_floor` trains on independent tokens: no causal model scores below their entropy.
 """
 

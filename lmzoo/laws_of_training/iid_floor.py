@@ -80,7 +80,8 @@ def iid_floor(
             for _ in range(steps):
                 step(lr, None, *next(batches))
     test = next(_draw_batches(symbols, length, 2000, derive_seed(seed, "iid floor", "test")))
-    loss, oracle = evaluate(model, Sequences(*test)).token, uniform_bag_floor(symbols, length - 1)
+    loss = evaluate(model, Sequences(*test)).token
+    oracle = uniform_bag_floor(symbols, length - 1)
     return IidFloor(loss=loss, floor=math.log(symbols), oracle=oracle, steps=steps)
 
 

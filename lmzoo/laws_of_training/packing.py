@@ -64,7 +64,8 @@ def assert_trainings_equal(actual: Training, expected: Training, tolerance: floa
         assert_close(weights[name], weight, tolerance, name)
     assert actual.optimiser is not None
     assert expected.optimiser is not None
-    state, expected_state = actual.optimiser.state_dict(), expected.optimiser.state_dict()
+    state = actual.optimiser.state_dict()
+    expected_state = expected.optimiser.state_dict()
     assert state["param_groups"] == expected_state["param_groups"]
     assert state["state"].keys() == expected_state["state"].keys()
     for i, values in expected_state["state"].items():
@@ -83,9 +84,13 @@ def new_training(model: LanguageModel, seed: int, recipe: Recipe) -> Training:
 
 def random_corpus(model: LanguageModel) -> Corpus:
     """Return a corpus of ten random training sequences; with batches of four, one is smaller."""
-    task, parts = model.task, list[Sequences]()
+    task = model.task
+    parts = list[Sequences]()
     for drawn in ((10, 0), (6, 1), (2, 2)):
-        given = sources(task, *drawn) if model.conditional else ()
+        if model.conditional:
+            given = sources(task, *drawn)
+        else:
+            given = ()
         parts.append(Sequences(*batch(task, *drawn), sources=given))
     return Corpus("random", Vocabulary(SPECIALS), *parts, unit="word", source="random")
 
@@ -129,7 +134,8 @@ def law_replay_equals_execution(model: LanguageModel) -> None:
     if reason_not_packable(model):
         return
     recorder = CountingRecorder()
-    executed, replayed = _train(model, lambda: None), _train(model, lambda: recorder)
+    executed = _train(model, lambda: None)
+    replayed = _train(model, lambda: recorder)
     assert recorder.replays > 0, "no step was replayed"
     for expected, actual in zip(executed, replayed, strict=True):
         for key in ("train_token", "valid_token"):

@@ -85,7 +85,10 @@ def cell_checks(name: str) -> Iterator[Check]:
     one, both = part_cases(CELLS, name)
     for label, config in [(name, {"name": name}), *one]:
         build = functools.partial(disturbed_cell, config)
-        laws = CELL_LAWS if label != name else UNCUT_LAWS
+        if label != name:
+            laws = CELL_LAWS
+        else:
+            laws = UNCUT_LAWS
         yield from (Check(f"cell {label}", law, build) for law in laws)
         yield from _model_checks(f"cell {label} in", "recurrent_lm", cell=config)
     for label, config in some(both, PAIRS):

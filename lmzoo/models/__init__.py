@@ -1,4 +1,7 @@
-r"""Language models: a family is one file. Importing this package registers all.
+r"""Language models: a family is one file, and `rows.toml` has the presets.
+
+In come tokens (B, T) and lengths (B,); out come log-probabilities (B, T). Read `recurrent_lm.py`
+first, and `lmzoo/contract.py` for what a model promises. Importing this package registers all.
 
 Notation of the docstrings, with shapes:
 
@@ -15,6 +18,9 @@ Notation of the docstrings, with shapes:
 S0..S4 and DLM1..DLM56 name the documents that the models come from: see `docs/sources.md`.
 """
 
-from lmzoo.base.registry import discover
+from pathlib import Path
+
+from lmzoo.base.registry import add_rows, discover
 
 discover(__name__)
+add_rows(Path(__file__).with_name("rows.toml"))  # after the models: a preset copies a row of theirs

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.base.registry import preset
 from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.latent import ComponentModel, LatentModel
 from lmzoo.blocks.layers import ComponentConfig, EmbeddingConfig, EmbeddingTable
@@ -127,21 +126,6 @@ class LaggedAggregateMarkov(ComponentModel):
             terms.append(term / 2 ** (j + 1))
         logits = torch.stack(terms).sum(0)
         return torch.log_softmax(logits, dim=-1)
-
-
-for _end, _alias, _fields, _kind in (
-    ("free", "DLM21", {"words": "free"}, "a free word table per component"),
-    ("scaled", "DLM24", {"scaled": True}, "a learned scale per component"),
-    ("sphere", "DLM22", {"scaled": True, "norm": "rms", "pad": "unit"},
-     "normalised token and component vectors"),
-):  # fmt: skip
-    preset(
-        f"lagged_aggregate_markov_{_end}",
-        model="lagged_aggregate_markov",
-        fields=_fields,
-        aliases=(_alias,),
-        summary=f"Lagged aggregate Markov model with {_kind}.",
-    )
 
 
 Objective = StrEnum("Objective", "EXACT BOUND")
@@ -315,13 +299,3 @@ class PrototypeRotationMixture(LatentModel):
         prototypes = self.prototypes.log_prob_table(table).expand(len(x), -1, -1)
         scores = torch.cat([mapped[:, None], prototypes], dim=1)
         return torch.log_softmax(self.gate(x), dim=-1)[..., None] + scores
-
-
-preset(
-    "prototype_rotation_mixture_sphere",
-    model="prototype_rotation_mixture",
-    fields={"norm": "rms"},
-    aliases=("DLM28",),
-    source="S0 (code)",
-    summary="Prototype-rotation mixture with normalised token and prototype vectors.",
-)

@@ -7,7 +7,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.base.config import config
-from lmzoo.base.registry import preset
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import LanguageModel, Score, Task, model
@@ -115,12 +114,3 @@ class RecurrentAutoencoder(SentenceEncoderDecoder):
         lengths = torch.full((len(prefix),), prefix.shape[1], device=prefix.device)
         y = self.outputs(prefix, self.encode(prefix, lengths)[None])[0, :, -1]
         return self.emission.dense(y, self.embedding.weight)
-
-
-preset(
-    "rnn_autoencoder",
-    model="gru_autoencoder",
-    fields={"cell": "rnn"},
-    aliases=("DLM54",),
-    summary="Autoencoder with a tanh-RNN encoder and a teacher-forced tanh-RNN decoder.",
-)

@@ -2,7 +2,6 @@
 
 from torch import Tensor
 
-from lmzoo.base.registry import preset
 from lmzoo.contract import Task, model
 from lmzoo.functional.noise import normal
 from lmzoo.functional.parameters import DrawnModule
@@ -69,12 +68,3 @@ class GaussianVAE(VAE):
     def log_ratio(self, z: Tensor, h: Tensor) -> Tensor:
         prior = gaussian_log_density(z, self.z.prior_mean, self.z.prior_log_beta)
         return prior - gaussian_log_density(z, h @ self.z.to_mean, self.z.log_beta)
-
-
-preset(
-    "rnn_vae",
-    model="gru_vae",
-    fields={"cell": "rnn"},
-    aliases=("DLM50",),
-    summary="VAE with a tanh-RNN encoder and decoder and a Gaussian sentence latent.",
-)

@@ -8,7 +8,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.base.registry import preset
 from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.latent import ComponentModel
 from lmzoo.blocks.layers import EmbeddingConfig
@@ -121,13 +120,3 @@ class TrigramLatentCRF(LatentCRF):
         before = before.expand(len(in_mass), 1, -1)
         shifted = torch.cat([before, in_mass[:, :-1]], dim=1)
         return torch.log_softmax(shifted, dim=-1)
-
-
-preset(
-    "trigram_latent_crf_sphere",
-    model="trigram_latent_crf",
-    fields={"norm": "rms"},
-    aliases=("DLM27",),
-    source="S0 (code)",
-    summary="Trigram latent CRF with normalised token and component vectors.",
-)

@@ -10,7 +10,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.base.registry import preset
 from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.latent import LatentModel
 from lmzoo.blocks.layers import ComponentConfig, EmbeddingConfig
@@ -269,16 +268,6 @@ class AlignedAggregateMarkov(ParentModel):
 
     def _class_probs(self, parents: Tensor) -> Float[Tensor, "B A K"]:
         return torch.softmax(self.gate(self.embedding(parents)), dim=-1)
-
-
-preset(
-    "aligned_aggregate_markov_sphere",
-    model="aligned_aggregate_markov",
-    fields={"norm": "rms"},
-    aliases=("DLM25",),
-    source="S0 (code)",
-    summary="Aligned aggregate Markov model with normalised component vectors.",
-)
 
 
 @model(

@@ -12,7 +12,6 @@ from torch.nn.functional import logsigmoid
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.base.registry import preset
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.blocks.attention_block import Activation, NormPosition
 from lmzoo.blocks.latent import EmbeddedModel
@@ -344,12 +343,3 @@ class NoiseContrastive(EmbeddedModel):
         if self.log_z is None:
             return self.bias
         return self.bias - self.log_z
-
-
-preset(
-    "negative_sampling",
-    model="nce",
-    fields={"contrast": "negative_sampling", "noise_exponent": 0.0},
-    source="Mikolov et al. 2013 (arXiv:1310.4546)",
-    summary="Recurrent language model trained by negative sampling with uniform noise.",
-)

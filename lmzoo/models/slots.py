@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.base.registry import preset
 from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.latent import EmbeddedModel
 from lmzoo.blocks.layers import ComponentConfig
@@ -324,26 +323,3 @@ class ChainSlotNgram(SlotModel):
         """Return log softmax_{j<t} Λ_1[t, j], the first pointer without token scores."""
         lags = self.lags[0]
         return lag_pointer(lags, lags.new_zeros(len(lags))).log().mT
-
-
-for _name, _alias, _fields, _summary in (
-    (
-        "chain_slot_ngram_emission", "DLM33", {"affinity": "emission"},
-        "Chained slot n-gram whose pointers follow emission probabilities.",
-    ),
-    (
-        "chain_slot_lstm_emission", "DLM34", {"affinity": "emission", "reader": "lstm"},
-        "Chained slot n-gram with emission affinity, slots read by an LSTM.",
-    ),
-    (
-        "chain_slot_lstm", "DLM35", {"reader": "lstm"},
-        "Chained slot n-gram whose slots are read by an LSTM.",
-    ),
-):  # fmt: skip
-    preset(
-        _name,
-        model="chain_slot_ngram",
-        fields=_fields,
-        aliases=(_alias,),
-        summary=_summary,
-    )

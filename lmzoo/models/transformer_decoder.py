@@ -9,7 +9,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.base.registry import preset
 from lmzoo.base.search_space import Choice
 from lmzoo.blocks.attention import KeysAndValues
 from lmzoo.blocks.attention_block import Activation, LayerCaches, NormPosition
@@ -115,29 +114,3 @@ _GPT: Mapping[str, Any] = {
     "activation": "gelu",
     "spread": 0.02,
 }
-for _name, _document, _fields, _summary, _source, *_aliases in (
-    ("gpt", "S0, S3", {**_GPT, "tied": False}, "Minimal GPT: pre-LN decoder with an untied head.",
-     "Radford et al. 2019; Karpathy 2020 (minGPT); S0", "DLM40"),
-    ("gpt_mixture", "S0", {**_GPT, "emission": "mixture"}, "GPT with mixture emission.", "S0",
-     "DLM41"),
-    ("transformer_decoder_preln", "S3", _PRE,
-     "Transformer decoder with LayerNorm before each sublayer.",
-     "Xiong et al. 2020 (arXiv:2002.04745); S3"),
-    ("qk_norm_attention", "S1", {**_PRE, "attention": {"normed": "both", "learned": True}},
-     "Transformer decoder with normalised queries and keys.",
-     "Henry et al. 2020 (arXiv:2010.04245); S1"),
-    ("hard_attention", "S1", {**_PRE, "attention": {"normed": "both", "pick": "argmax"}},
-     "Transformer decoder whose heads each attend to one position only.", "S1"),
-    ("local_attention", "", {**_PRE, "window": 8},
-     "Transformer decoder whose positions attend to a local window.",
-     "Child et al. 2019 (arXiv:1904.10509)"),
-):  # fmt: skip
-    preset(
-        _name,
-        model="transformer_decoder",
-        fields=_fields,
-        aliases=tuple(_aliases),
-        document=_document,
-        source=_source,
-        summary=_summary,
-    )

@@ -9,7 +9,8 @@ from lmzoo.functional.softmax_attention import causal_mask
 from lmzoo.laws.tiny import assert_close
 from tests.tiny import CLOSE
 
-T, E = 5, 8
+T = 5
+E = 8
 
 
 def attention(width: int = E, **fields: object) -> Attention:
@@ -37,9 +38,16 @@ def as_torch(ours: Attention) -> nn.MultiheadAttention:
 @pytest.mark.parametrize("masked", [False, True])
 def test_it_equals_torchs_module_with_the_same_weights(heads, masked):
     ours = attention(heads=heads)
-    x, memory = inputs(3, T, E), inputs(3, T, E, seed=2)
-    mask = causal_mask(T) if masked else None
-    attn_mask = None if mask is None else ~mask
+    x = inputs(3, T, E)
+    memory = inputs(3, T, E, seed=2)
+    if masked:
+        mask = causal_mask(T)
+    else:
+        mask = None
+    if mask is None:
+        attn_mask = None
+    else:
+        attn_mask = ~mask
     expected, weights = as_torch(ours)(
         x, memory, memory, attn_mask=attn_mask, average_attn_weights=False
     )
@@ -64,7 +72,8 @@ def rescale(ours: Attention, part: str, factor: float) -> Attention:
     ],
 )  # fmt: skip
 def test_the_norm_of_a_normalised_vector_has_no_effect(normed, part, changes):
-    x, memory = inputs(3, T, E), inputs(3, T, E, seed=2)
+    x = inputs(3, T, E)
+    memory = inputs(3, T, E, seed=2)
     before = attention(normed=normed)(x, memory)
     after = rescale(attention(normed=normed), part, 7.0)(x, memory)
     assert bool((after - before).abs().max() > 1e-3) is changes
@@ -73,7 +82,9 @@ def test_the_norm_of_a_normalised_vector_has_no_effect(normed, part, changes):
 
 
 def test_argmax_returns_the_best_value_with_the_gradient_of_the_mean():
-    ours, x, mask = attention(pick="argmax"), inputs(2, T, E), causal_mask(T)
+    ours = attention(pick="argmax")
+    x = inputs(2, T, E)
+    mask = causal_mask(T)
     ours.output.load_state_dict({"weight": torch.eye(E), "bias": torch.zeros(E)})
     logits = ours.logits(x, x, mask)
     values = ours.value(x).unflatten(-1, (4, -1)).transpose(1, 2)
@@ -91,7 +102,8 @@ def test_dropout_acts_on_the_weights_in_training_only(pick):
     """With a memory of one vector, a query takes twice its value or nothing."""
     torch.manual_seed(0)
     ours = Attention(Attention.Config(heads=1, pick=pick), E, dropout=0.5)
-    x, memory = inputs(200, 1, E), inputs(200, 1, E, seed=2)
+    x = inputs(200, 1, E)
+    memory = inputs(200, 1, E, seed=2)
     kept = ours.output(2 * ours.value(memory))
     nothing = ours.output(torch.zeros_like(memory))
     output = ours.train()(x, memory)
@@ -102,7 +114,8 @@ def test_dropout_acts_on_the_weights_in_training_only(pick):
 
 
 def test_the_width_need_not_be_divisible_by_the_heads():
-    ours, x = attention(5, heads=2, normed="both"), inputs(3, T, 5)
+    ours = attention(5, heads=2, normed="both")
+    x = inputs(3, T, 5)
     assert ours.logits(x, x).shape == (3, 2, T, T)
     assert ours.query.out_features == 6
     assert ours(x, x).shape == x.shape

@@ -57,7 +57,9 @@ def as_layer(ours: Any, activation: Activation) -> Any:
 @pytest.mark.parametrize("norm_position", list(NormPosition))
 @pytest.mark.parametrize("activation", list(Activation))
 def test_layers_equal_torchs(norm_position, activation):
-    x, memory, mask = inputs(3, T, E), inputs(3, 3, E, seed=2), causal_mask(T)
+    x = inputs(3, T, E)
+    memory = inputs(3, 3, E, seed=2)
+    mask = causal_mask(T)
     ours = block(norm_position=norm_position, activation=activation)
     expected = as_layer(ours, activation)(x, src_mask=~mask)
     assert_close(ours(x, mask=mask), expected, CLOSE, "layer")
@@ -70,7 +72,8 @@ def test_layers_equal_torchs(norm_position, activation):
 
 def test_a_memory_is_not_normalised():
     ours = block(norm_position=NormPosition.PRE)
-    x, memory = inputs(3, T, E), inputs(3, 2, E, seed=2)
+    x = inputs(3, T, E)
+    memory = inputs(3, 2, E, seed=2)
     h = x + ours.attention(ours.attention_norm(x), memory)
     expected = h + ours.feed_forward(ours.feed_forward_norm(h))
     assert_close(ours(x, memory), expected, CLOSE, "layer with a memory")
@@ -93,7 +96,9 @@ def induced(points: int = 2) -> InducedAttention:
 
 
 def test_the_causal_form_equals_the_plain_form_on_every_prefix():
-    isab, causal, masked = induced(), induced()(X), block()(X, mask=causal_mask(T))
+    isab = induced()
+    causal = induced()(X)
+    masked = block()(X, mask=causal_mask(T))
     for t in range(1, T + 1):
         points = isab.points.vectors.expand(len(X), -1, -1)
         plain = isab.spread(X[:, :t], isab.gather(points, X[:, :t]))

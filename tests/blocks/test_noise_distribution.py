@@ -27,7 +27,8 @@ def test_q_is_proportional_to_a_power_of_the_counts(exponent):
 
 
 def test_draws_follow_q():
-    noise, count = counted(0.75), 40_000
+    noise = counted(0.75)
+    count = 40_000
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         tokens = noise.draw((count // 4, 2, 2))

@@ -10,7 +10,8 @@ from lmzoo.blocks.positions import PositionalEncoding, Positions, sinusoids
 from lmzoo.laws.tiny import assert_close
 from tests.tiny import CLOSE, FINE
 
-T, E = 6, 8
+T = 6
+E = 8
 X = torch.randn(2, T, E, generator=torch.Generator().manual_seed(0))
 
 
@@ -24,7 +25,10 @@ def test_sinusoids_follow_the_published_formula(width):
     table = sinusoids(40, width)
     for p, channel in ((0, 0), (1, 0), (7, width - 1), (39, width // 2)):
         angle = p / 10000 ** (channel // 2 * 2 / width)
-        expected = math.cos(angle) if channel % 2 else math.sin(angle)
+        if channel % 2:
+            expected = math.cos(angle)
+        else:
+            expected = math.sin(angle)
         assert table[p, channel].item() == pytest.approx(expected, abs=FINE)
     assert table.abs().max() <= 1
 

@@ -38,7 +38,8 @@ def test_unique_rows_returns_first_indices_and_values():
 
 def test_under_vmap_no_shape_depends_on_the_tokens():
     """Results are the same, although they are computed per position."""
-    table, tokens = torch.randn(VOCAB, 3), torch.randint(VOCAB, (2, 4, 20))
+    table = torch.randn(VOCAB, 3)
+    tokens = torch.randint(VOCAB, (2, 4, 20))
 
     def squares(tokens: torch.Tensor) -> torch.Tensor:
         x, at = embed_unique(table, tokens)
@@ -76,6 +77,7 @@ def test_a_repeated_batch_has_the_same_scores_and_gradients(name):
     expected = log_prob(model, tokens, lengths).repeat(10, 1)
     scores = log_prob(model, tokens.repeat(10, 1), lengths.repeat(10))
     assert_close(scores, expected, CLOSE, "scores")
-    single, repeated = gradients(model, 1), gradients(model, 10)
+    single = gradients(model, 1)
+    repeated = gradients(model, 10)
     for parameter, gradient in single.items():
         assert_close(repeated[parameter], gradient, CLOSE, f"gradient of {parameter}")

@@ -39,7 +39,8 @@ def heads(x: Tensor, n: int) -> Tensor:
 
 
 def decays(w: W, logits: Tensor, end: str = "") -> Tensor:
-    rate, delta = w[f"log_rate{end}"].exp(), F.softplus(logits + w[f"bias_alpha{end}"])
+    rate = w[f"log_rate{end}"].exp()
+    delta = F.softplus(logits + w[f"bias_alpha{end}"])
     return torch.exp(-rate.repeat_interleave(delta.shape[-1] // len(rate)) * delta)
 
 
@@ -49,34 +50,51 @@ def delta_rule(cell: Any, w: W, x: Tensor) -> Tensor:
     The feedback of Comba reads the state before, as `naive_chunk_comba` and both kernels of
     flash-linear-attention do.
     """
-    n, c, steps, size = cell.heads, cell.config, cell.substeps, len(x)
+    n = cell.heads
+    c = cell.config
+    steps = cell.substeps
+    size = len(x)
     mixed = x @ torch.cat([w["q"], w["k"], w["v"]]).T
-    mixed = conv(mixed, w["conv"]) if "conv" in w else F.silu(mixed)
+    if "conv" in w:
+        mixed = conv(mixed, w["conv"])
+    else:
+        mixed = F.silu(mixed)
     q, k, v = mixed.split([len(w[name]) for name in "qkv"], dim=1)
-    q, k, v = heads(q, n), k.view(size, steps, n, -1), v.view(size, steps, n, -1)
-    strength = torch.sigmoid(w["bias_b"]) if "bias_b" in w else x.new_ones(n)
+    q = heads(q, n)
+    k = k.view(size, steps, n, -1)
+    v = v.view(size, steps, n, -1)
+    if "bias_b" in w:
+        strength = torch.sigmoid(w["bias_b"])
+    else:
+        strength = x.new_ones(n)
     if "skip" in w:
         q = q - (w["skip"] * strength)[:, None] * k[:, 0]
     if "unit" not in c.cuts:
         q, k = (u / torch.sqrt(u.pow(2).sum(-1, keepdim=True) + 1e-6) for u in (q, k))
-    feedback = x.new_ones(n) if getattr(c, "unit_feedback", False) else strength
+    if getattr(c, "unit_feedback", False):
+        feedback = x.new_ones(n)
+    else:
+        feedback = strength
     alpha = x.new_ones(size, n, 1)
     if "alpha" in w:
         logits = x @ w["alpha"].T
-        logits = logits @ w["up_alpha"].T if "up_alpha" in w else logits
+        if "up_alpha" in w:
+            logits = logits @ w["up_alpha"].T
         alpha = decays(w, logits).view(size, n, -1)
-    rates = torch.sigmoid(x @ w["beta"].T) * c.beta_max if "beta" in w else x.new_ones(())
+    if "beta" in w:
+        rates = torch.sigmoid(x @ w["beta"].T) * c.beta_max
+    else:
+        rates = x.new_ones(())
     beta = rates.expand(size, steps * n).view(size, steps, n)
     erase, write = (
         heads(torch.sigmoid(x @ w[name].T), n) if name in w else x.new_ones(size, n, 1)
         for name in ("erase", "write")
     )
-    erase = erase * c.beta_max if "erase" in w else erase
-    state, curvature, outputs = (
-        x.new_zeros(n, cell.keys, cell.values),
-        x.new_zeros(n, cell.keys),
-        [],
-    )
+    if "erase" in w:
+        erase = erase * c.beta_max
+    state = x.new_zeros(n, cell.keys, cell.values)
+    curvature = x.new_zeros(n, cell.keys)
+    outputs = []
     for t in range(size):
         m = torch.ones_like(curvature)
         if "log_centre" in w:
@@ -85,11 +103,16 @@ def delta_rule(cell: Any, w: W, x: Tensor) -> Tensor:
             curvature = kept * curvature + new * k[t, 0] ** 2
             r = torch.log(curvature + 1e-6) - w["log_centre"][:, None]
             m = torch.exp(-math.log(1.5) * r / (1 + r.abs()))
-        before, state = state, alpha[t][..., None] * state
+        before = state
+        state = alpha[t][..., None] * state
         for i in range(steps):
-            read = before if cell.name == "comba" and "splr" not in c.cuts else state
+            if cell.name == "comba" and "splr" not in c.cuts:
+                read = before
+            else:
+                read = state
             known = torch.einsum("nkv,nk->nv", read, feedback[:, None] * erase[t] * k[t, i])
-            known = 0 if "delta" in c.cuts else known
+            if "delta" in c.cuts:
+                known = 0
             error = beta[t, i][:, None] * (write[t] * v[t, i] - known)
             state = state + torch.einsum("nk,nv->nkv", k[t, i] * m, error)
         outputs.append(torch.einsum("nkv,nk->nv", state, q[t] * cell.keys**-0.5))
@@ -97,7 +120,8 @@ def delta_rule(cell: Any, w: W, x: Tensor) -> Tensor:
     o = (rms(o, w["norm"]) if "norm" in w else o).flatten(1)
     if "gate" in w:
         gate = x @ w["gate"].T
-        gate = gate @ w["up_gate"].T + w["bias_gate"] if "up_gate" in w else gate
+        if "up_gate" in w:
+            gate = gate @ w["up_gate"].T + w["bias_gate"]
         o = o * (F.silu(gate) if cell.name in SWISH else torch.sigmoid(gate))
     return o @ w["out"].T
 
@@ -111,7 +135,9 @@ FORMS |= dict.fromkeys(DELTA, delta_rule)
 def gla(cell: Any, w: W, x: Tensor) -> Tensor:
     q, k, v = (heads(x @ w[name].T, cell.heads) for name in "qkv")
     decay = F.logsigmoid(x @ w["low"].T @ w["alpha"].T + w["bias_alpha"]) / 16
-    decay, state, outputs = heads(decay.exp(), cell.heads), 0, []
+    decay = heads(decay.exp(), cell.heads)
+    state = 0
+    outputs = []
     for t in range(len(x)):
         state = decay[t][..., None] * state + k[t][..., None] * v[t][:, None]
         outputs.append((q[t][..., None] * state).sum(1) * cell.keys**-0.5)
@@ -122,7 +148,9 @@ def gla(cell: Any, w: W, x: Tensor) -> Tensor:
 @form
 def retention(cell: Any, w: W, x: Tensor) -> Tensor:
     """The parallel form, with the mask of torchscale; its divisors cancel in the norm."""
-    n, k_dim, steps = cell.heads, cell.keys, torch.arange(len(x), dtype=x.dtype)
+    n = cell.heads
+    k_dim = cell.keys
+    steps = torch.arange(len(x), dtype=x.dtype)
     angle = 1 / 10000 ** torch.linspace(0, 1, k_dim // 2, dtype=x.dtype)
     sin, cos = (f(steps[:, None] * angle)[:, None] for f in (torch.sin, torch.cos))
 
@@ -130,7 +158,9 @@ def retention(cell: Any, w: W, x: Tensor) -> Tensor:
         a, b = heads(u, n).chunk(2, dim=-1)  # torchscale has the pairs side by side
         return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
 
-    q, k, v = shifted(x @ w["q"].T), shifted(x @ w["k"].T * k_dim**-0.5), heads(x @ w["v"].T, n)
+    q = shifted(x @ w["q"].T)
+    k = shifted(x @ w["k"].T * k_dim**-0.5)
+    v = heads(x @ w["v"].T, n)
     gamma = 1 - 2.0 ** (-5 - torch.arange(n, dtype=x.dtype))
     lag = steps[:, None] - steps
     mask = torch.where(lag >= 0, gamma[:, None, None] ** lag.clamp_min(0), 0.0)
@@ -142,8 +172,11 @@ def retention(cell: Any, w: W, x: Tensor) -> Tensor:
 def mamba(cell: Any, w: W, u: Tensor) -> Tensor:
     x = conv(u @ w["x"].T, w["conv"], w["bias_conv"])
     delta = F.softplus(x @ w["low_delta"].T @ w["delta"].T + w["bias_delta"])
-    b, c, a = x @ w["b"].T, x @ w["c"].T, -w["log_rate"].exp().view(cell.keys, -1).T
-    state, outputs = 0, []
+    b = x @ w["b"].T
+    c = x @ w["c"].T
+    a = -w["log_rate"].exp().view(cell.keys, -1).T
+    state = 0
+    outputs = []
     for t in range(len(x)):
         state = torch.exp(delta[t][:, None] * a) * state + (delta[t] * x[t])[:, None] * b[t]
         outputs.append(state @ c[t] + w["skip"] * x[t])
@@ -152,11 +185,14 @@ def mamba(cell: Any, w: W, u: Tensor) -> Tensor:
 
 @form
 def mamba2(cell: Any, w: W, u: Tensor) -> Tensor:
-    n, states = cell.heads, cell.keys
+    n = cell.heads
+    states = cell.keys
     mixed = conv(u @ torch.cat([w["x"], w["b"], w["c"]]).T, w["conv"], w["bias_conv"])
     x, b, c = mixed.split([len(w["x"]), states, states], dim=1)
-    delta, x = F.softplus(u @ w["delta"].T + w["bias_delta"]), heads(x, n)
-    state, outputs = 0, []
+    delta = F.softplus(u @ w["delta"].T + w["bias_delta"])
+    x = heads(x, n)
+    state = 0
+    outputs = []
     for t in range(len(u)):
         decay = torch.exp(-w["log_rate"].exp() * delta[t])
         written = torch.einsum("n,np,s->nps", delta[t], x[t], b[t])
@@ -169,14 +205,17 @@ def mamba2(cell: Any, w: W, u: Tensor) -> Tensor:
 @form
 def mamba3(cell: Any, w: W, u: Tensor) -> Tensor:
     """In the frame that turns with the state: S itself is turned back by each angle."""
-    n, states = cell.heads, cell.keys
-    x, delta = heads(u @ w["x"].T, n), F.softplus(u @ w["delta"].T + w["bias_delta"])
+    n = cell.heads
+    states = cell.keys
+    x = heads(u @ w["x"].T, n)
+    delta = F.softplus(u @ w["delta"].T + w["bias_delta"])
     rate = F.softplus(u @ w["rate"].T).clamp_min(1e-4)
     new = torch.sigmoid(u @ w["trap"].T)
     b = rms(u @ w["b"].T, w["norm_b"])[:, None] + w["bias_b"]
     c = rms(u @ w["c"].T, w["norm_c"])[:, None] + w["bias_c"]
     angle = math.pi * delta[..., None] * torch.tanh(u @ w["angle"].T)[:, None]
-    state, outputs = u.new_zeros(n, states, cell.values), []
+    state = u.new_zeros(n, states, cell.values)
+    outputs = []
     for t in range(len(u)):
         if t:
             left = (1 - new[t]) * delta[t]
@@ -193,11 +232,13 @@ def mamba3(cell: Any, w: W, u: Tensor) -> Tensor:
 
 @form
 def m2rnn(cell: Any, w: W, x: Tensor) -> Tensor:
-    n, size = cell.heads, cell.config.keys
+    n = cell.heads
+    size = cell.config.keys
     mixed = conv(x @ torch.cat([w["q"], w["k"], w["v"]]).T, w["conv"])
     q, k, v = mixed.split([size, size, len(w["v"])], dim=1)
     f = torch.exp(-w["log_rate"].exp() * F.softplus(x @ w["f"].T + w["bias_f"]))
-    state, outputs = x.new_zeros(n, size, cell.values), []
+    state = x.new_zeros(n, size, cell.values)
+    outputs = []
     for t in range(len(x)):
         new = torch.einsum("nkv,nvu->nku", state, w["mix"])
         new = torch.tanh(new + torch.einsum("k,nv->nkv", k[t], v[t].view(n, -1)))
@@ -208,17 +249,21 @@ def m2rnn(cell: Any, w: W, x: Tensor) -> Tensor:
 
 @form
 def rwkv7(cell: Any, w: W, x: Tensor) -> Tensor:
-    n, mu = cell.heads, w["mu"].view(6, -1)
+    n = cell.heads
+    mu = w["mu"].view(6, -1)
     shifted = F.pad(x, (0, 0, 1, -1)) - x
     xr, xw, xk, xv, xa, xg = (x + shifted * mu[i] for i in range(6))
-    r, k, v = xr @ w["r"].T, xk @ w["k"].T, xv @ w["v"].T
+    r = xr @ w["r"].T
+    k = xk @ w["k"].T
+    v = xv @ w["v"].T
     log_w = -math.exp(-0.5) * torch.sigmoid(torch.tanh(xw @ w["w1"].T) @ w["w2"].T + w["bias_w"])
     a = torch.sigmoid(xa @ w["a1"].T @ w["a2"].T + w["bias_a"])
     g = torch.sigmoid(xg @ w["g1"].T) @ w["g2"].T
     kk = F.normalize(heads(k * w["xi"], n), dim=-1)
     k = k + k * (a - 1) * w["alpha"]
     r, k, v, a, decay = (heads(u, n) for u in (r, k, v, a, log_w.exp()))
-    state, outputs = x.new_zeros(n, cell.keys, cell.keys), []
+    state = x.new_zeros(n, cell.keys, cell.keys)
+    outputs = []
     for t in range(len(x)):
         removed = torch.einsum("nkv,nk->nv", state, -kk[t])
         state = decay[t][..., None] * state + (kk[t] * a[t])[..., None] * removed[:, None]
@@ -236,8 +281,12 @@ def hgrn2(cell: Any, w: W, x: Tensor) -> Tensor:
     n = cell.config.heads
     bound = torch.sigmoid(w["bound"])
     g = torch.logaddexp(bound.log(), torch.log1p(-bound) + F.logsigmoid(x @ w["xf"]))
-    q, k, v = heads(F.silu(x @ w["xq"]), n), heads(1 - g.exp(), n), heads(x @ w["xv"], n)
-    decay, state, outputs = heads(g.exp(), n), 0, []
+    q = heads(F.silu(x @ w["xq"]), n)
+    k = heads(1 - g.exp(), n)
+    v = heads(x @ w["xv"], n)
+    decay = heads(g.exp(), n)
+    state = 0
+    outputs = []
     for t in range(len(x)):
         state = decay[t][..., None] * state + k[t][..., None] * v[t][:, None]
         outputs.append((q[t][..., None] * state).sum(1) * q.shape[-1] ** -0.5)
@@ -247,14 +296,17 @@ def hgrn2(cell: Any, w: W, x: Tensor) -> Tensor:
 @form
 def mlstm(cell: Any, w: W, x: Tensor) -> Tensor:
     """The parallel form of `parallel_stabilized_simple`, without its ε."""
-    n, steps = cell.heads, len(x)
+    n = cell.heads
+    steps = len(x)
     u = x @ w["u"].T
     a = conv(u, w["conv"], w["bias_conv"])
 
     def headwise(v: Tensor, blocks: Tensor) -> Tensor:
         return torch.einsum("thd,hod->tho", v.view(steps, len(blocks), -1), blocks).flatten(1)
 
-    q, k, v = headwise(a, w["q"]), headwise(a, w["k"]), headwise(u, w["v"])
+    q = headwise(a, w["q"])
+    k = headwise(a, w["k"])
+    v = headwise(u, w["v"])
     read = torch.cat([q, k, v], dim=1)
     log_i = (read @ w["i"].T + w["bias_i"]).T
     log_f = F.logsigmoid(read @ w["f"].T + w["bias_f"]).T.cumsum(1)
@@ -273,7 +325,8 @@ def slstm(cell: Any, w: W, x: Tensor) -> Tensor:
     n = cell.heads
 
     def headwise(v: Tensor, blocks: Tensor) -> Tensor:
-        blocks = blocks if blocks.dim() == 3 else blocks[None]
+        if blocks.dim() != 3:
+            blocks = blocks[None]
         return torch.einsum("...hd,hdo->...ho", v.unflatten(-1, (n, -1)), blocks).flatten(-2)
 
     a = conv(x, w["conv"], w["bias_conv"])
@@ -286,8 +339,12 @@ def slstm(cell: Any, w: W, x: Tensor) -> Tensor:
             for gate in "ifzo"
         )
         forgotten = m + F.logsigmoid(f)
-        m = i if t == 0 else torch.maximum(i, forgotten)
-        kept, written = (forgotten - m).exp().clamp_max(1), (i - m).exp()
+        if t == 0:
+            m = i
+        else:
+            m = torch.maximum(i, forgotten)
+        kept = (forgotten - m).exp().clamp_max(1)
+        written = (i - m).exp()
         c = kept * c + written * torch.tanh(z)
         normaliser = kept * normaliser + written
         y = torch.sigmoid(o) * c / normaliser
@@ -297,11 +354,13 @@ def slstm(cell: Any, w: W, x: Tensor) -> Tensor:
 
 @form
 def rg_lru(cell: Any, w: W, x: Tensor) -> Tensor:
-    r, i = torch.sigmoid(x @ w["wa"] + w["ba"]), torch.sigmoid(x @ w["wx"] + w["bx"])
+    r = torch.sigmoid(x @ w["wa"] + w["ba"])
+    i = torch.sigmoid(x @ w["wx"] + w["bx"])
     log_a = -8 * r * F.softplus(w["decay"])
     multiplier = torch.sqrt(1 - torch.exp(2 * log_a))
     multiplier[0] = 1  # `reset` at position 0
-    h, outputs = torch.zeros_like(x[0]), []
+    h = torch.zeros_like(x[0])
+    outputs = []
     for t in range(len(x)):
         h = torch.exp(log_a[t]) * h + x[t] * i[t] * multiplier[t]
         outputs.append(h)
@@ -322,7 +381,8 @@ def griffin(cell: Any, w: W, x: Tensor) -> Tensor:
 @form
 def min_gru(cell: Any, w: W, x: Tensor) -> Tensor:
     """In logarithms, as `heinsen_associative_scan_log` has it."""
-    gate, hidden = x @ w["xz"] + w["bz"], x @ w["xh"] + w["bh"]
+    gate = x @ w["xz"] + w["bz"]
+    hidden = x @ w["xh"] + w["bh"]
     log_g = torch.where(hidden >= 0, (F.relu(hidden) + 0.5).log(), -F.softplus(-hidden))
     total = (-F.softplus(gate)).cumsum(0)
     return (total + (-F.softplus(-gate) + log_g - total).logcumsumexp(0)).exp()
@@ -353,7 +413,8 @@ def min_block(cell: Any, w: W, x: Tensor) -> Tensor:
 def qrnn(cell: Any, w: W, x: Tensor) -> Tensor:
     source = torch.cat([x, F.pad(x, (0, 0, 1, -1))], dim=1)
     z, f, o = (source @ w[f"x{gate}"].flatten(0, 1) + w[f"b{gate}"] for gate in "zfo")
-    c, outputs = torch.zeros_like(x[0]), []
+    c = torch.zeros_like(x[0])
+    outputs = []
     for t in range(len(x)):
         forget = torch.sigmoid(f[t])
         c = forget * c + (1 - forget) * torch.tanh(z[t])
@@ -363,7 +424,8 @@ def qrnn(cell: Any, w: W, x: Tensor) -> Tensor:
 
 @form
 def sru(cell: Any, w: W, x: Tensor) -> Tensor:
-    c, outputs = torch.zeros_like(x[0]), []
+    c = torch.zeros_like(x[0])
+    outputs = []
     highway = x * math.sqrt(1 + 2 * math.exp(cell.config.highway_bias))
     for t in range(len(x)):
         f = torch.sigmoid(x[t] @ w["xf"] + w["cf"] * c + w["bf"])
@@ -378,7 +440,8 @@ def sru(cell: Any, w: W, x: Tensor) -> Tensor:
 def lru(cell: Any, w: W, x: Tensor) -> Tensor:
     eigenvalues = torch.exp(-w["nu"].exp() + 1j * w["theta"].exp())
     inputs = (x + 0j) @ torch.complex(w["b_re"], w["b_im"]) * w["gamma"].exp()
-    s, outputs = torch.zeros_like(inputs[0]), []
+    s = torch.zeros_like(inputs[0])
+    outputs = []
     for t in range(len(x)):
         s = eigenvalues * s + inputs[t]
         outputs.append((s @ torch.complex(w["c_re"], w["c_im"])).real + w["d"] * x[t])

@@ -49,7 +49,8 @@ def own_weights(cell: nn.Module) -> set[str]:
 
 def trace(cell: Cell, x: Tensor, start: Tensor) -> list[Tensor]:
     """Return each tensor of the state after every step, (B, T, ..)."""
-    state, states = cell.initial_state(start), []
+    state = cell.initial_state(start)
+    states = []
     for projected in cell.project(x).unbind(1):
         _, state = cell.step(projected, state)
         states.append(state)

@@ -83,7 +83,8 @@ def test_qrnn_with_window_1_is_sru_without_its_highway(seed: int) -> None:
 @given(seed=SEEDS)
 @quick
 def test_qrnn_write_gate_of_one_minus_f_is_fo_pooling(seed: int) -> None:
-    coupled, ifo = make("qrnn", seed=seed), make("qrnn", write_gate=True)
+    coupled = make("qrnn", seed=seed)
+    ifo = make("qrnn", write_gate=True)
     copy(ifo, coupled, **{name: name for name in ("xz", "bz", "xf", "bf", "xo", "bo")})
     copy(ifo, coupled, xi="-xf", bi="-bf")
     same(ifo, coupled, seed)

@@ -41,7 +41,8 @@ def test_outputs_equal_those_of_torch(name: str) -> None:
 
 @pytest.mark.parametrize("width", [2, 7, 40])
 def test_spectral_scales_w_hh_to_radius_one(width: int) -> None:
-    cell, plain = make("rnn", width=width, spectral=True), make("rnn", width=width)
+    cell = make("rnn", width=width, spectral=True)
+    plain = make("rnn", width=width)
     assert abs(spectral_radius(cell.w.weight_hh.detach()) - 1) < 1e-5
     assert abs(spectral_radius(plain.w.weight_hh.detach()) - 1) > 1e-2
     ratio = cell.w.weight_hh / plain.w.weight_hh
@@ -57,7 +58,8 @@ SETS = [[], *([cut] for cut in Cut), [0, 4, 7], [0, 3, 6], [2, 5, 8], [9, 10], [
 @pytest.mark.parametrize("cuts", SETS, ids=str)
 def test_cuts_compute_their_equations(cuts: list[Cut | int], reset: str) -> None:
     """The full cell's weights, with zeros where a path is cut."""
-    cell, full = make("gru", reset=reset, cuts=cuts), make("gru").w
+    cell = make("gru", reset=reset, cuts=cuts)
+    full = make("gru").w
     cut = {c if isinstance(c, Cut) else [*Cut][c] for c in cuts}
     kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     w = {k: dict(zip("rzn", full.get_parameter(k).chunk(3), strict=True)) for k in kinds}
@@ -68,21 +70,28 @@ def test_cuts_compute_their_equations(cuts: list[Cut | int], reset: str) -> None
             weight = w[kind][{"reset": "r", "update": "z", "candidate": "n"}[gate]]
             weight.data.zero_()
     x, start = inputs(cell)
-    h, ys = start, []
+    h = start
+    ys = []
     for t in range(cell.length):
         u = x[:, t]
         r, z = (
             torch.sigmoid(
-                u @ w["weight_ih"][g].T + w["bias_ih"][g]
-                + h @ w["weight_hh"][g].T + w["bias_hh"][g]
+                u @ w["weight_ih"][g].T
+                + w["bias_ih"][g]
+                + h @ w["weight_hh"][g].T
+                + w["bias_hh"][g]
             )
             for g in "rz"
-        )  # fmt: skip
-        r = torch.ones_like(r) if Cut.RESET in cut else r
+        )
+        if Cut.RESET in cut:
+            r = torch.ones_like(r)
         read = (r * u if reset == "input" else u) @ w["weight_ih"]["n"].T + w["bias_ih"]["n"]
         kept = (r * h if reset == "before" else h) @ w["weight_hh"]["n"].T + w["bias_hh"]["n"]
         n = torch.tanh(read + (r * kept if reset == "after" else kept))
-        h = n if Cut.UPDATE in cut else (1 - z) * n + z * h
+        if Cut.UPDATE in cut:
+            h = n
+        else:
+            h = (1 - z) * n + z * h
         ys.append(h)
     assert_close(outputs(cell), torch.stack(ys, 1).detach(), FINE, "outputs")
 
@@ -96,7 +105,8 @@ def test_which_gate_writes_is_no_choice_and_a_state_of_zeros_is_refused() -> Non
 @pytest.mark.parametrize("variant", [1, 2, 3])
 def test_a_mutant_computes_its_equation(variant: int) -> None:
     cell = make("mut", variant=variant)
-    w, (x, h) = cell.w, inputs(cell)
+    w = cell.w
+    (x, h) = inputs(cell)
     ys: list[Tensor] = []
     for u in x.unbind(1):
         r = torch.sigmoid((u if variant == 2 else u @ w.xr) + h @ w.hr + w.br)
@@ -116,7 +126,8 @@ SUBSETS = subsets(8)
 def mgu(w: dict[str, Tensor], cut: Tensor, x: Tensor, start: Tensor) -> Tensor:
     """Return the states (P, B, T, H) of P sets of cuts, rows of `cut`."""
     u = (~cut).to(x.dtype).T[:, :, None, None]  # 8 P 1 1
-    h, states = start.expand(len(cut), *start.shape), []
+    h = start.expand(len(cut), *start.shape)
+    states = []
     for x_t in x.unbind(1):
         f = torch.sigmoid(u[0] * (x_t @ w["xf"]) + u[1] * (h @ w["hf"]) + u[2] * w["bf"])
         c = torch.tanh(u[3] * (x_t @ w["xh"]) + u[4] * ((h * f) @ w["hh"]) + u[5] * w["bh"])
@@ -183,7 +194,8 @@ def test_an_unknown_cut_is_an_error_that_lists_the_known_ones(value: object) -> 
 
 
 def test_four_cuts_give_the_mgru() -> None:
-    cut, wild = make("mgu", cuts=[0, 2, 4, 5]), make("mgru", seed=1)
+    cut = make("mgu", cuts=[0, 2, 4, 5])
+    wild = make("mgru", seed=1)
     wild.load_state_dict(cut.state_dict())
     assert_close(outputs(wild), outputs(cut), FINE, "outputs")
 
@@ -197,7 +209,8 @@ def rows(weight: Tensor) -> dict[str, Tensor]:
 
 
 def test_forget_bias_sets_the_sum_of_both_biases_and_nothing_else() -> None:
-    cell, full = make("lstm", forget_bias=2.5), make("lstm")
+    cell = make("lstm", forget_bias=2.5)
+    full = make("lstm")
     bias = rows(cell.w.bias_ih + cell.w.bias_hh)
     assert (bias["f"] == 2.5).all()
     for name, weight in cell.w.named_parameters():
@@ -213,8 +226,10 @@ def test_a_forget_bias_without_a_forget_gate_is_an_error() -> None:
 
 VARIANTS = [[], *([cut] for cut in PeepholeCut), [5, 2, 4, 6], [0, 1, 2], [1, 3, 4]]
 GATE_CUTS: dict[str, set[str]] = {
-    "i": {"input_gate"}, "f": {"forget_gate", "coupled"}, "o": {"output_gate"}
-}  # fmt: skip
+    "i": {"input_gate"},
+    "f": {"forget_gate", "coupled"},
+    "o": {"output_gate"},
+}
 
 
 KINDS = [{"peephole": "full"}, {}, {"gate_recurrence": True}]
@@ -226,7 +241,9 @@ def test_peepholes_and_the_variants_of_greff_compute_their_equations(
     cuts: list[PeepholeCut | int], fields: dict[str, Any]
 ) -> None:
     cell = make("lstm_peephole", cuts=cuts, **{"peephole": "diagonal", **fields})
-    cut, w, (x, start) = cell.config.cuts, cell.w, inputs(cell)
+    cut = cell.config.cuts
+    w = cell.w
+    (x, start) = inputs(cell)
     read = [g for g in "ifo" if not GATE_CUTS[g] & cut]
     ih, hh, bias = (
         dict(
@@ -237,7 +254,10 @@ def test_peepholes_and_the_variants_of_greff_compute_their_equations(
     full = cell.config.peephole is Peephole.FULL
     peep = dict.fromkeys("ifo", torch.zeros(3, 3).double())
     if w.weight_ch is not None:
-        matrices = w.weight_ch.chunk(len(read)) if full else map(torch.diag, w.weight_ch)
+        if full:
+            matrices = w.weight_ch.chunk(len(read))
+        else:
+            matrices = map(torch.diag, w.weight_ch)
         peep |= dict(zip(read, matrices, strict=True))
     h, c = start.chunk(2, dim=-1)
     gates = {g: torch.zeros_like(c) for g in "ifo"}
@@ -253,8 +273,12 @@ def test_peepholes_and_the_variants_of_greff_compute_their_equations(
         gates |= {g: torch.sigmoid(a[g] + c @ peep[g].T) for g in "if" if g in read}
         if "coupled" in cut:
             gates["f"] = 1 - gates["i"]
-        new = a["g"] if "input_activation" in cut else a["g"].tanh()
-        before, c = c, gates["f"] * c + gates["i"] * new
+        if "input_activation" in cut:
+            new = a["g"]
+        else:
+            new = a["g"].tanh()
+        before = c
+        c = gates["f"] * c + gates["i"] * new
         if "o" in read:
             gates["o"] = torch.sigmoid(a["o"] + (before if full else c) @ peep["o"].T)
         h = gates["o"] * (c if "output_activation" in cut else c.tanh())
@@ -280,14 +304,21 @@ def test_janet_is_the_lstm_with_a_forget_gate_alone() -> None:
     """With β = 0, and the weights of i those of −f; with β, i gains β."""
     for beta in (0.0, 1.5):
         cuts = ["output_gate", "output_activation", "peepholes", *(["coupled"] if not beta else [])]
-        cell, full = make("janet", beta=beta), make("lstm_peephole", cuts=cuts)
+        cell = make("janet", beta=beta)
+        full = make("lstm_peephole", cuts=cuts)
         f, g = zip(
             *(w.chunk(2) for w in (cell.w.weight_ih, cell.w.weight_hh, cell.w.bias)), strict=True
         )
-        bias = [beta - f[2], g[2]] if not beta else [beta - f[2], f[2], g[2]]
+        if not beta:
+            bias = [beta - f[2], g[2]]
+        else:
+            bias = [beta - f[2], f[2], g[2]]
         with torch.no_grad():
             for name, i in (("weight_ih", 0), ("weight_hh", 1)):
-                rows_ = [-f[i], g[i]] if not beta else [-f[i], f[i], g[i]]
+                if not beta:
+                    rows_ = [-f[i], g[i]]
+                else:
+                    rows_ = [-f[i], f[i], g[i]]
                 full.w.get_parameter(name).copy_(torch.cat(rows_))
             full.w.bias_ih.copy_(torch.cat(bias))
             full.w.bias_hh.zero_()

@@ -70,7 +70,8 @@ def test_canon_b_convolves_what_becomes_queries_keys_and_values(inner: str) -> N
     x, start = data(cell, 3, 6)
     agree(make("block", width=8, length=6, canon="b", **fields), 3, 6)
     plain: Any = make("block", width=8, length=6, **fields)
-    project, w = plain.inner.project, plain.inner.w
+    project = plain.inner.project
+    w = plain.inner.w
     size = sum(len(getattr(w, name)) for name in MEMORY.get(inner, "qkv"))
 
     def mixed(u: torch.Tensor) -> torch.Tensor:
@@ -94,13 +95,16 @@ def test_canon_and_cuts_of_its_part_exclude_each_other() -> None:
 
 def reference(cell: Any, x: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
     """Compute the block with torch's convolution and norms, one part after another."""
-    w, h = cell.w, cell.width
+    w = cell.w
+    h = cell.width
     norm = nn.RMSNorm(h, eps=1e-5).double()
     norm.weight.data.copy_(w.norm)
 
     def canon(place: str, z: torch.Tensor) -> torch.Tensor:
         weight = getattr(w, f"canon_{place}", None)
-        return z if weight is None else canon_layer(weight, z)
+        if weight is None:
+            return z
+        return canon_layer(weight, z)
 
     normed = canon("a", norm(x))
     padded = nn.functional.pad(normed.mT, (3, 0))
@@ -127,15 +131,24 @@ LAYERS = [{"name": "gla", "heads": 2}, "attention", {"name": "block", "inner": "
 
 @pytest.mark.parametrize("fields", [{"residual": False}, {"residual": True}], ids=str)
 def test_the_outputs_are_those_of_the_layers_and_the_laws_hold(fields: dict[str, bool]) -> None:
-    stack, residual = make("hybrid", width=4, length=5, layers=LAYERS, **fields), fields["residual"]
+    stack = make("hybrid", width=4, length=5, layers=LAYERS, **fields)
+    residual = fields["residual"]
     assert isinstance(stack, Hybrid)
     x, start = inputs(stack)
-    h, begin = x, 0
+    h = x
+    begin = 0
     for cell in stack.cells:
         end = begin + cell.num_state_vectors * 4
-        u = h / (h.square().mean(-1, keepdim=True) + 1e-5).sqrt() if residual else h
+        if residual:
+            u = h / (h.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+        else:
+            u = h
         y = cell.naive_scan(u, start[:, begin:end])
-        h, begin = h + y if residual else y, end
+        if residual:
+            h = h + y
+        else:
+            h = y
+        begin = end
     assert_close(stack.scan(x, start), h, FINE, "outputs")
     for law in UNCUT_LAWS:
         law(make("hybrid", layers=LAYERS, residual=residual))
@@ -183,7 +196,10 @@ def test_blocks_are_rescaled_by_the_depth_of_their_stack() -> None:
     layers = [{"name": "block", "inner": "min_gru", "rescaled": on} for on in (False, True)]
     plain, scaled = (make("hybrid", layers=[layer] * 3) for layer in layers)
     for name, weight in plain.named_parameters():
-        factor = 6**-0.5 if name.endswith(("w.out", "w.down")) else 1.0
+        if name.endswith(("w.out", "w.down")):
+            factor = 6**-0.5
+        else:
+            factor = 1.0
         assert_close(scaled.get_parameter(name), factor * weight, SAME, name)
 
 
@@ -191,9 +207,12 @@ def test_a_setting_of_a_layer_is_searched(tmp_path) -> None:
     (tmp_path / "text.txt").write_text("a man runs\na dog sits\n" * 40)
     path = "model.cell.layers.3.inner.heads"
     study = Study(
-        name="layers", question="Heads of layer 3?", points=(Point("hybrid", "hybrid"),),
-        corpus=f"text:{tmp_path / 'text.txt'}", search={path: [2, 4]},
-    )  # fmt: skip
+        name="layers",
+        question="Heads of layer 3?",
+        points=(Point("hybrid", "hybrid"),),
+        corpus=f"text:{tmp_path / 'text.txt'}",
+        search={path: [2, 4]},
+    )
     data = open_data(study)
     point, *_ = resolve(study, data.corpus, data.fields)
     assert point.default_setting == {path: 4}
@@ -223,13 +242,17 @@ PARTS = [*([part.value] for part in Memory), ["forget", "sinks", "output_gate", 
 
 def by_hand(a: SoftmaxAttention, u: Tensor, i: int) -> Tensor:
     """Return y_i from the inputs (t, E), with loops over heads and positions."""
-    size, read = a.size, []
+    size = a.size
+    read = []
     for head in range(a.heads):
         group = head // (a.heads // a.groups)
         rows = slice(head * size, (head + 1) * size)
         shared = slice(group * size, (group + 1) * size)
         q = a.query.weight[rows] @ u[i]
-        first = max(0, i - a.window + 1) if a.window else 0
+        if a.window:
+            first = max(0, i - a.window + 1)
+        else:
+            first = 0
         logits = []
         for j in range(first, i + 1):
             k = a.key.weight[shared] @ u[j]
@@ -248,7 +271,8 @@ def by_hand(a: SoftmaxAttention, u: Tensor, i: int) -> Tensor:
                     f = torch.sigmoid(a.forget.weight[head] @ u[s] + a.forget.bias[head])
                     logits[n] = logits[n] + f.log()
         if Memory.STICK_BREAKING in a.memory:
-            left, weights = torch.ones((), dtype=u.dtype), [torch.zeros((), dtype=u.dtype)]
+            left = torch.ones((), dtype=u.dtype)
+            weights = [torch.zeros((), dtype=u.dtype)]
             for logit in reversed(logits[:-1]):  # the stick is broken from the query back
                 weights.insert(0, left * torch.sigmoid(logit))
                 left = left * (1 - torch.sigmoid(logit))

@@ -16,7 +16,8 @@ from tests.cells.reference_forms import DELTA, conv, delta_rule, heads, rms
 from tests.cells.support import make
 from tests.tiny import FINE
 
-H, T = 6, 9
+H = 6
+T = 9
 
 
 def pair(cell: Cell, seed: int = 1) -> tuple[Tensor, Tensor]:
@@ -56,7 +57,8 @@ def test_gla_and_retention_without_decay_are_linear_attention() -> None:
     gla = built("gla", cuts=["decay", "gate", "norm"], expand_k=1.0)
     cuts = ["decay", "gate", "norm", "rotation"]
     retention = share(built("retention", cuts=cuts, expand_v=1), gla)
-    (x, _), w = pair(gla), gla.w
+    (x, _) = pair(gla)
+    w = gla.w
     o = attention(by_head(x, w.q) / (H / 2) ** 0.5, by_head(x, w.k), by_head(x, w.v))
     expected = o.transpose(1, 2).flatten(-2) @ w.out.T
     assert_close(scan(gla), expected, FINE, "linear attention")
@@ -93,8 +95,10 @@ def test_m2rnn_without_tanh_and_transition_is_a_gated_linear_recurrence() -> Non
 def test_mamba2_is_retention_with_a_decay_that_reads_the_token() -> None:
     """Its state space duality: attention with decays exp(−A Σ Δ) between positions."""
     cell = built("mamba2", cuts=["convolution", "skip", "gate", "norm"], states=4)
-    (x, _), w = pair(cell), cell.w
-    silu, size = nn.functional.silu, 12 // 2
+    (x, _) = pair(cell)
+    w = cell.w
+    silu = nn.functional.silu
+    size = 12 // 2
     values = silu(x @ w.x.T).unflatten(-1, (2, size)).transpose(1, 2)
     b, c = (silu(x @ weight.T)[:, None] for weight in (w.b, w.c))
     delta = nn.functional.softplus(x @ w.delta.T + w.bias_delta).mT
@@ -108,7 +112,8 @@ def test_mamba2_is_retention_with_a_decay_that_reads_the_token() -> None:
 def test_mamba_without_selection_is_a_convolution() -> None:
     """A linear time-invariant system: y = Σ_s kernel_{t−s} x_s, kernel_d = Σ_n C_n a_n^d Δ B_n."""
     cell = built("mamba", cuts=["delta", "b", "c", "convolution", "gate"])
-    (x, _), w = pair(cell), cell.w
+    (x, _) = pair(cell)
+    w = cell.w
     u = nn.functional.silu(x @ w.x.T)
     delta = nn.functional.softplus(w.bias_delta)
     a = torch.exp(-w.log_rate.exp().view(16, -1) * delta)
@@ -121,10 +126,13 @@ def test_mamba_without_selection_is_a_convolution() -> None:
 def test_rwkv7_without_removal_is_gated_linear_attention() -> None:
     cuts = ["removal", "token_shift", "rate", "bonus", "gate", "norm"]
     cell = built("rwkv7", heads=1, cuts=cuts)
-    (x, _), w = pair(cell), cell.w
+    (x, _) = pair(cell)
+    w = cell.w
     rate = torch.sigmoid(torch.tanh(x @ w.w1.T) @ w.w2.T + w.bias_w)
     total = (-(torch.e**-0.5) * rate).cumsum(1)
-    r, k, v = x @ w.r.T, x @ w.k.T, x @ w.v.T
+    r = x @ w.r.T
+    k = x @ w.k.T
+    v = x @ w.v.T
     scores = (r * total.exp()) @ (k * (-total).exp()).mT  # short enough not to overflow
     assert_close(scan(cell), torch.tril(scores) @ v @ w.out.T, FINE, "gated linear attention")
 
@@ -133,8 +141,10 @@ def test_rwkv7_with_a_rate_of_beta_is_deltanet() -> None:
     """Without decay, with ξ = 1 and a = 1 it erases and writes under the same unit key."""
     cuts = ["decay", "rate", "removal_key", "token_shift", "bonus", "gate", "norm"]
     cell = built("rwkv7", cuts=cuts)
-    (x, start), w = pair(cell), cell.w
-    matrix, outputs = cell.initial_state(start)[0], []
+    (x, start) = pair(cell)
+    w = cell.w
+    matrix = cell.initial_state(start)[0]
+    outputs = []
     for t in range(T):
         r, k, v = (by_head(x[:, t : t + 1], weight)[:, :, 0] for weight in (w.r, w.k, w.v))
         key = k * torch.rsqrt(k.square().sum(-1, keepdim=True) + 1e-6)
@@ -165,21 +175,39 @@ CASES: list[dict[str, Any]] = [
 
 def mesa(cell: Any, w: dict[str, Tensor], x: Tensor) -> Tensor:
     """As `ops/mesa_net/naive.py` of flash-linear-attention computes it exactly."""
-    (tokens, width), n, cuts = x.shape, 2, cell.config.cuts
+    (tokens, width) = x.shape
+    n = 2
+    cuts = cell.config.cuts
     q, k = conv(x @ torch.cat([w["q"], w["k"]]).T, w["conv"]).chunk(2, dim=1)
-    q, k, v = heads(q, n), heads(k, n), heads(x @ w["v"].T, n)
+    q = heads(q, n)
+    k = heads(k, n)
+    v = heads(x @ w["v"].T, n)
     if "unit" not in cuts:
         q, k = (u / torch.sqrt(u.pow(2).sum(-1, keepdim=True) + 1e-6) for u in (q, k))
     one = x.new_ones(tokens, n)
-    beta = one if "beta" in cuts else torch.sigmoid(x @ w["beta"].T + w["bias_beta"])
-    gamma = one if "gamma" in cuts else torch.sigmoid(x @ w["gamma"].T + w["bias_gamma"])
-    ridge = F.softplus(w["ridge"]) + 0.25 if "ridge" in w else x.new_ones(width)
+    if "beta" in cuts:
+        beta = one
+    else:
+        beta = torch.sigmoid(x @ w["beta"].T + w["bias_beta"])
+    if "gamma" in cuts:
+        gamma = one
+    else:
+        gamma = torch.sigmoid(x @ w["gamma"].T + w["bias_gamma"])
+    if "ridge" in w:
+        ridge = F.softplus(w["ridge"]) + 0.25
+    else:
+        ridge = x.new_ones(width)
     kk, kv, outputs = *x.new_zeros(2, n, width // n, width // n), []
     for t in range(tokens):
-        kept, written = gamma[t][:, None, None], (beta[t][:, None] * k[t])[..., None]
-        kk, kv = kept * kk + written * k[t][:, None], kept * kv + written * v[t][:, None]
+        kept = gamma[t][:, None, None]
+        written = (beta[t][:, None] * k[t])[..., None]
+        kk = kept * kk + written * k[t][:, None]
+        kv = kept * kv + written * v[t][:, None]
         solved = torch.linalg.solve(kk + torch.diag_embed(ridge.view(n, -1)), q[t])
-        read = q[t] if "solve" in cuts else solved
+        if "solve" in cuts:
+            read = q[t]
+        else:
+            read = solved
         outputs.append(torch.einsum("nkv,nk->nv", kv, read))
     o = torch.stack(outputs)
     return (o if "norm" in cuts else rms(o, w["norm"])).flatten(1) @ w["out"].T
@@ -192,7 +220,10 @@ def test_cuts_and_options_compute_their_equations(fields: dict[str, Any]) -> Non
     disturb(cell)
     x = torch.randn(11, 12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     start = torch.ones(1, cell.num_state_vectors * 12, dtype=torch.float64)
-    form = mesa if cell.name == "mesa" else delta_rule
+    if cell.name == "mesa":
+        form = mesa
+    else:
+        form = delta_rule
     expected = form(cell, dict(cell.w.named_parameters()), x)
     assert_close(cell.scan(x[None], start)[0], expected, FINE, "outputs")
 

@@ -45,12 +45,17 @@ def mgru(w: dict[str, Tensor], mutated: Tensor, x: Tensor, start: Tensor) -> tup
     """Return outputs and states (P, B, T, H) of P patterns, rows of `mutated`, without Λ."""
     m = dict(enumerate(mutated.T[:, :, None, None]))
     u = {i: (~on).to(x.dtype) for i, on in m.items()}
-    h, outputs, states = start.expand(len(mutated), *start.shape), [], []
+    h = start.expand(len(mutated), *start.shape)
+    outputs = []
+    states = []
     for x_t in x.unbind(1):
         f = torch.sigmoid(u[0] * (gate_input(h, m) @ w["w.hf"]))
         candidate = u[1] * (x_t @ w["w.xh"])
         g = torch.where(m[4], torch.sigmoid(candidate), torch.tanh(candidate))
-        j = carried(outputs, h, w, m) if outputs else h
+        if outputs:
+            j = carried(outputs, h, w, m)
+        else:
+            j = h
         h = u[2] * (1 - f) * j + u[3] * f * g + m[5] * f * j
         states.append(h)
         outputs.append(torch.where(m[6] & ~m[8], h - 0.5, h))
@@ -130,7 +135,8 @@ def test_numbers_and_names_give_equal_configs() -> None:
 @pytest.mark.parametrize("length", [4, 6])
 def test_unused_entries_of_the_prior_get_no_gradient(length: int) -> None:
     carry = PriorCarry(WIDTH, length, prior=True)
-    outputs, state = torch.randn(2, length - 1, WIDTH), torch.randn(2, WIDTH)
+    outputs = torch.randn(2, length - 1, WIDTH)
+    state = torch.randn(2, WIDTH)
     total = sum(carry(outputs[:, :t], state).square().sum() for t in range(1, length - 1))
     total.backward()
     assert carry.unused == (carry.prior.grad == 0).sum()

@@ -77,7 +77,8 @@ def between(low: float, high: float, function: Callable[[Tensor], Tensor]) -> Dr
 
 def orthogonal(gain: float) -> Draw:
     def check(w: Tensor) -> bool:
-        w = w if len(w) <= w.shape[1] else w.T
+        if not (len(w) <= w.shape[1]):
+            w = w.T
         identity = torch.eye(len(w), dtype=w.dtype)
         return torch.allclose(w @ w.T, gain**2 * identity, atol=1e-6)
 
@@ -89,7 +90,9 @@ E = 64
 STEP = between(1e-3, 0.1, torch.nn.functional.softplus)
 RING = between(0.9, 0.999, lambda w: torch.exp(-torch.nn.functional.softplus(w)))
 RATE, ANY_RATE = (between(low, 16.001, torch.exp) for low in (1, 0))
-TORCH, ONE, ZERO = within(E**-0.5), constant(1), constant(0)
+TORCH = within(E**-0.5)
+ONE = constant(1)
+ZERO = constant(0)
 GLOROT = 2**-2.5 * math.sqrt(6)
 SMALL = gaussian(math.sqrt(2 / (5 * E)))
 LEARNED = {"log_rate": ANY_RATE, "bias_alpha": STEP}
@@ -99,16 +102,19 @@ DRAWS: dict[str, dict[str, Draw]] = {
     "mamba": {"bias_delta": STEP, "log_rate": RATE},
     "mamba2": {"bias_delta": STEP, "log_rate": RATE},
     "mamba3": {
-        "bias_delta": STEP, **dict.fromkeys(("norm_b", "norm_c", "bias_b", "bias_c"), ONE),
+        "bias_delta": STEP,
+        **dict.fromkeys(("norm_b", "norm_c", "bias_b", "bias_c"), ONE),
     },
     "m2rnn": {
-        "log_rate": ANY_RATE, "bias_f": STEP,
+        "log_rate": ANY_RATE,
+        "bias_f": STEP,
         "mix": lambda w: bool((w == torch.eye(16, dtype=w.dtype)).all()),
     },
     "gla": {"bias_alpha": within(0.25)},
     "retention": {
         **dict.fromkeys("qk", within(GLOROT / 128**0.5)),
-        **dict.fromkeys(("v", "gate"), within(GLOROT / 192**0.5)), "out": within((6 / 192) ** 0.5),
+        **dict.fromkeys(("v", "gate"), within(GLOROT / 192**0.5)),
+        "out": within((6 / 192) ** 0.5),
     },
     "deltanet": {},
     "gated_deltanet": LEARNED,
@@ -117,45 +123,69 @@ DRAWS: dict[str, dict[str, Draw]] = {
     "gated_deltanet2": {"log_rate": RATE, "bias_alpha": STEP, "bias_gate": within(32**-0.5)},
     "kda": {"log_rate": RATE, "bias_alpha": STEP, "bias_gate": within(32**-0.5)},
     "mlstm": {
-        **dict.fromkeys("uoqkv", SMALL), "i": ZERO, "f": ZERO, "out": gaussian(0.25),
-        "bias_i": between(0, 0.6, torch.abs), "bias_f": between(3, 6, torch.abs),
+        **dict.fromkeys("uoqkv", SMALL),
+        "i": ZERO,
+        "f": ZERO,
+        "out": gaussian(0.25),
+        "bias_i": between(0, 0.6, torch.abs),
+        "bias_f": between(3, 6, torch.abs),
     },
     "slstm": {
-        **{f"x{gate}": SMALL for gate in "ifoz"}, **{f"h{gate}": ZERO for gate in "ifoz"},
-        "bf": between(-7, 5, lambda w: w), "bo": ZERO, "bz": ZERO,
+        **{f"x{gate}": SMALL for gate in "ifoz"},
+        **{f"h{gate}": ZERO for gate in "ifoz"},
+        "bf": between(-7, 5, lambda w: w),
+        "bo": ZERO,
+        "bz": ZERO,
     },
     "rwkv7": {
-        "r": orthogonal(1), "k": orthogonal(0.1), "v": orthogonal(1), "out": ZERO,
-        **{f"{name}1": ZERO for name in "wag"}, **{f"{name}2": orthogonal(0.1) for name in "wag"},
-        "mu": between(0, 1, lambda w: w), "bias_w": between(-8, 3, lambda w: w),
-        "bias_a": between(-0.7, 0.32, lambda w: w), "xi": between(0.6599, 0.7601, lambda w: w),
+        "r": orthogonal(1),
+        "k": orthogonal(0.1),
+        "v": orthogonal(1),
+        "out": ZERO,
+        **{f"{name}1": ZERO for name in "wag"},
+        **{f"{name}2": orthogonal(0.1) for name in "wag"},
+        "mu": between(0, 1, lambda w: w),
+        "bias_w": between(-8, 3, lambda w: w),
+        "bias_a": between(-0.7, 0.32, lambda w: w),
+        "xi": between(0.6599, 0.7601, lambda w: w),
         "alpha": between(1.0199, 1.0201, lambda w: w),
-        "rho": between(-0.0401, -0.0399, lambda w: w), "bias_norm": ZERO,
+        "rho": between(-0.0401, -0.0399, lambda w: w),
+        "bias_norm": ZERO,
     },
     "hgrn2": {"bound": ZERO},
     "rg_lru": GATES,
     "griffin": {
-        **{f"w{name}": gaussian(0.125) for name in "xyo"}, **{f"b{name}": ZERO for name in "xyo"},
-        "conv": gaussian(0.05), "bias_conv": ZERO,
+        **{f"w{name}": gaussian(0.125) for name in "xyo"},
+        **{f"b{name}": ZERO for name in "xyo"},
+        "conv": gaussian(0.05),
+        "bias_conv": ZERO,
         **{f"inner.w.{name}": draw for name, draw in GATES.items()},
     },
     "min_gru": {"bz": TORCH, "bh": TORCH},
     "min_block": {
-        "bias_mix": TORCH, "bias_up": TORCH, "bias_down": within(1 / 16),
+        "bias_mix": TORCH,
+        "bias_up": TORCH,
+        "bias_down": within(1 / 16),
         **{f"inner.w.{name}": TORCH for name in ("xz", "xh", "bz", "bh")},
     },
     "min_lstm": {f"b{gate}": TORCH for gate in "fih"},
     "qrnn": {f"{kind}{gate}": within(128**-0.5) for kind in "xb" for gate in "zfo"},
     "sru": {
-        "x": within((3 / 64) ** 0.5), **{f"x{gate}": within((1.5 / 64) ** 0.5) for gate in "fr"},
-        **{f"c{gate}": within(1.5**0.5) for gate in "fr"}, "bf": ZERO, "br": ZERO,
+        "x": within((3 / 64) ** 0.5),
+        **{f"x{gate}": within((1.5 / 64) ** 0.5) for gate in "fr"},
+        **{f"c{gate}": within(1.5**0.5) for gate in "fr"},
+        "bf": ZERO,
+        "br": ZERO,
     },
     "lru": {
-        **dict.fromkeys(("b_re", "b_im"), gaussian(128**-0.5)), "d": gaussian(1),
-        **dict.fromkeys(("c_re", "c_im"), gaussian(0.125)), "gamma": between(0, 1, torch.exp),
-        "nu": between(0, 1, lambda w: (-w.exp()).exp()), "theta": between(0, 6.28, torch.exp),
+        **dict.fromkeys(("b_re", "b_im"), gaussian(128**-0.5)),
+        "d": gaussian(1),
+        **dict.fromkeys(("c_re", "c_im"), gaussian(0.125)),
+        "gamma": between(0, 1, torch.exp),
+        "nu": between(0, 1, lambda w: (-w.exp()).exp()),
+        "theta": between(0, 6.28, torch.exp),
     },
-}  # fmt: skip
+}
 """Draws of the reference code, read from its source, where they differ from U(±1/√columns)."""
 
 

@@ -41,7 +41,8 @@ OTHER: list[dict[str, Any]] = [
 
 def variants(name: str) -> list[Cell]:
     """Return a cell with every single cut and all cuts, besides those that its scan needs."""
-    needed, count = SERIAL.get(name, set()), len(cut_names(name))
+    needed = SERIAL.get(name, set())
+    count = len(cut_names(name))
     cells = {}
     for cuts in (needed, *(needed | {cut} for cut in range(count)), set(range(count))):
         with contextlib.suppress(UserError):  # all cuts may leave nothing
@@ -73,7 +74,10 @@ def test_every_option(fields: dict[str, Any]) -> None:
 def test_odd_sizes(name: str, count: int, length: int) -> None:
     """Heads that do not divide the width are rounded up."""
     fields = {field.name for field in dataclasses.fields(CELLS[name].Config)}
-    heads = {"heads": 4} if "heads" in fields and name != "hgrn2" else {}
+    if "heads" in fields and name != "hgrn2":
+        heads = {"heads": 4}
+    else:
+        heads = {}
     cuts = sorted(SERIAL.get(name, set()))
     agree(make(name, width=10, length=length, cuts=cuts, **heads), count, length)
 

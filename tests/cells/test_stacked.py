@@ -21,7 +21,8 @@ def states(
     cell: HierarchicalMultiscaleLSTM, x: Tensor, start: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return h and c of every layer, (B, T, D, H), and z, (B, T, D-1)."""
-    depth, stack = cell.config.depth, trace(cell, x, start)
+    depth = cell.config.depth
+    stack = trace(cell, x, start)
     return torch.stack(stack[:depth], 2), torch.stack(stack[depth:-1], 2), stack[-1]
 
 
@@ -36,19 +37,34 @@ def test_hm_lstm_computes_its_equation_in_every_case(slope: float) -> None:
     cases = set()
     for b in range(4):
         h, c = start[b].chunk(2)
-        h, c, z = list(h.split(H)), list(c.split(H)), [0.0, 0.0, 0.0]
+        h = list(h.split(H))
+        c = list(c.split(H))
+        z = [0.0, 0.0, 0.0]
         for t in range(12):
-            old, below, moved = list(h), x[b, t], 1.0
+            old = list(h)
+            below = x[b, t]
+            moved = 1.0
             for j, w in enumerate(cell.layers):
                 s = w.own @ old[j] + w.bias
-                s = s + w.below @ below if moved else s
-                s = s + w.above @ old[j + 1] if z[j] else s
+                if moved:
+                    s = s + w.below @ below
+                if z[j]:
+                    s = s + w.above @ old[j + 1]
                 i, f, g, o = s[: 4 * H].split(H)
                 new = torch.sigmoid(i) * torch.tanh(g)
-                case = "flush" if z[j] else "update" if moved else "copy"
+                if z[j]:
+                    case = "flush"
+                else:
+                    if moved:
+                        case = "update"
+                    else:
+                        case = "copy"
                 cases.add((j, case))
                 if case != "copy":
-                    c[j] = new if case == "flush" else torch.sigmoid(f) * c[j] + new
+                    if case == "flush":
+                        c[j] = new
+                    else:
+                        c[j] = torch.sigmoid(f) * c[j] + new
                     h[j] = torch.sigmoid(o) * torch.tanh(c[j])
                 below = h[j]
                 moved = z[j] = float(j < 2 and s[-1] > 0)
@@ -111,10 +127,13 @@ def test_a_slope_that_cannot_grow_is_an_error() -> None:
 @pytest.mark.parametrize("unit", GATES)
 def test_gated_feedback_computes_its_equation(unit: str) -> None:
     cell = make("gated_feedback", unit=unit, depth=2)
-    w, (x, start) = cell.w, inputs(cell)
-    h, c = list(start.split(H, dim=-1)[:2]), list(start.split(H, dim=-1)[2:])
+    w = cell.w
+    (x, start) = inputs(cell)
+    h = list(start.split(H, dim=-1)[:2])
+    c = list(start.split(H, dim=-1)[2:])
     for t in range(cell.length):
-        below, before = x[:, t], torch.cat(h, dim=-1)
+        below = x[:, t]
+        before = torch.cat(h, dim=-1)
         old = list(h)
         for j in range(2):
             reset = torch.sigmoid(below @ w.global_below[j].T + before @ w.global_before[j].T)
@@ -124,7 +143,10 @@ def test_gated_feedback_computes_its_equation(unit: str) -> None:
                 z = below @ w.gates_below[j].T + old[j] @ w.gates_before[j].T + w.gates_bias[j]
                 gates = dict(zip(GATES[unit], torch.sigmoid(z).split(H, dim=-1), strict=True))
             n = torch.tanh(below @ w.w[j].T + w.b[j] + gates.get("r", 1.0) * s)
-            h[j] = gates["z"] * old[j] + (1 - gates["z"]) * n if "z" in gates else n
+            if "z" in gates:
+                h[j] = gates["z"] * old[j] + (1 - gates["z"]) * n
+            else:
+                h[j] = n
             if "f" in gates:
                 c[j] = gates["f"] * c[j] + gates["i"] * n
                 h[j] = gates["o"] * torch.tanh(c[j])
@@ -141,7 +163,9 @@ def grid_outputs(cell: GridLSTM, x: Tensor, start: Tensor) -> Tensor:
         inside = cell.config.squash is Squash.INSIDE
         return ((o.sigmoid() * m).tanh() if inside else o.sigmoid() * m.tanh()), m
 
-    depth, along, tops = cell.config.depth, cell.config.along, []
+    depth = cell.config.depth
+    along = cell.config.along
+    tops = []
     side = [list(part) for part in start.unflatten(0, (2, depth, H))]
     for token in x:
         up = (cell.enter.weight @ token).split(H)
@@ -149,7 +173,10 @@ def grid_outputs(cell: GridLSTM, x: Tensor, start: Tensor) -> Tensor:
             w = cell.blocks[0 if cell.config.tied else k]
             old = torch.cat([side[0][k], up[0]])
             side[0][k], side[1][k] = gates(old, side[1][k], w.time, w.time_bias)
-            read = torch.cat([side[0][k], up[0]]) if cell.config.priority else old
+            if cell.config.priority:
+                read = torch.cat([side[0][k], up[0]])
+            else:
+                read = old
             if along is Along.LSTM:
                 up = gates(read, up[1], w.depth, w.depth_bias)
             else:

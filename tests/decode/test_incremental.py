@@ -83,13 +83,17 @@ class OutputCounter(TorchDispatchMode):
 
 def sources_of(model: LanguageModel) -> tuple[torch.Tensor, ...]:
     """Return two sources if the model is conditional: a full one and one of a single token."""
-    return sources(model.task, 2) if model.conditional else ()
+    if model.conditional:
+        return sources(model.task, 2)
+    return ()
 
 
 @torch.no_grad()
 def elements_per_step(model: LanguageModel, steps: int, *source: torch.Tensor) -> list[int]:
     """Return the elements computed by each `advance` (not `begin`) for two sequences."""
-    state, token, counts = model.eval().begin(2, *source), torch.tensor([START, START]), []
+    state = model.eval().begin(2, *source)
+    token = torch.tensor([START, START])
+    counts = []
     for _ in range(steps):
         with OutputCounter() as counter:
             _, state = model.advance(state, token)
@@ -109,7 +113,8 @@ def vectors_per_step(
         (x,) = inputs
         counts[-1][names[module]] += x.numel() // x.shape[-1]
 
-    state, token = model.eval().begin(2, *source), torch.tensor([START, START])
+    state = model.eval().begin(2, *source)
+    token = torch.tensor([START, START])
     hooks = [module.register_forward_hook(count) for module in names]
     for _ in range(steps):
         counts.append(Counter())
@@ -167,8 +172,10 @@ def test_attention_computes_each_key_once(name, fields):
 def test_a_source_is_read_once_before_the_first_token(name, fields):
     """NaN in the parameters that read the source, set after `begin`, must have no effect."""
     model = tiny(name, **fields)
-    source, token = sources_of(model.eval()), torch.tensor([START, START])
-    first, default = model.begin(2, *source), LanguageModel.begin(model, 2, *source)
+    source = sources_of(model.eval())
+    token = torch.tensor([START, START])
+    first = model.begin(2, *source)
+    default = LanguageModel.begin(model, 2, *source)
     _, second = model.advance(first, token)
     expected = [model.advance(state, token)[0] for state in (first, second)]
     for parameter, values in model.named_parameters():

@@ -23,7 +23,8 @@ class Apple(Bigram):
         probabilities = torch.zeros(len(SIGNS), len(SIGNS))
         first = probabilities[SIGNS.index("<start>")]
         second = probabilities[SIGNS.index("大")]
-        first[SIGNS.index("苹")], first[SIGNS.index("大")] = 0.45, 0.55
+        first[SIGNS.index("苹")] = 0.45
+        first[SIGNS.index("大")] = 0.55
         probabilities[SIGNS.index("苹"), SIGNS.index("果")] = 1.0
         for sign, percent in zip("象人妈便军米姐", (10, 8, 12, 5, 5, 8, 7), strict=True):
             second[SIGNS.index(sign)] = percent / 55

@@ -12,11 +12,15 @@ from lmzoo.laws.tiny import assert_close
 from tests.emissions.support import contexts, make
 from tests.tiny import FINE
 
-M, D = 3, 2
+M = 3
+D = 2
 
 
 def build(aggregate: str, **fields: object) -> HammingEmission:
-    size = 1 if aggregate == Aggregate.CODE_L1 else D
+    if aggregate == Aggregate.CODE_L1:
+        size = 1
+    else:
+        size = D
     return make("hamming", aggregate=aggregate, **{"groups": M, "size": size, **fields})
 
 
@@ -26,7 +30,8 @@ def reference_logit(emission: HammingEmission, y: Tensor, code: Tensor) -> Tenso
     if emission.config.aggregate == Aggregate.CODE_L1:
         return -emission.log_scale.exp() * (q.sigmoid() - code.sigmoid()).abs().sum()
     a = torch.stack([q[D * m : D * m + D] @ code[D * m : D * m + D] for m in range(M)])
-    a = a if emission.bias is None else a + emission.bias
+    if emission.bias is not None:
+        a = a + emission.bias
     aggregates = {"sigmoid_l1": a.sigmoid().sum(), "min": a.min(), "sum": a.sum()}
     return emission.log_scale.exp() * aggregates[emission.config.aggregate]
 
@@ -44,7 +49,10 @@ def test_the_hamming_emission_computes_its_definition(aggregate, codes, biased):
         with torch.no_grad():
             emission.bias.copy_(torch.tensor([0.5, -1.0, 2.0]))
     y, _, table = contexts(batch=1, steps=2)
-    own = emission.free if codes is Codes.FREE else table @ emission.codes.weight.T
+    if codes is Codes.FREE:
+        own = emission.free
+    else:
+        own = table @ emission.codes.weight.T
     logits = torch.stack(
         [torch.stack([reference_logit(emission, c, e) for e in own]) for c in y[0]]
     )

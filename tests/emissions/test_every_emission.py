@@ -50,7 +50,11 @@ def test_the_initial_temperature_equals_norm_rms():
     assert_close(make("vector", Norm.L2).dense(unit, table), expected, SAME, "dense")
 
 
-VOCAB, LENGTH, COUNT, SIZE, COMPONENTS = 200, 6, 8, 4, 3
+VOCAB = 200
+LENGTH = 6
+COUNT = 8
+SIZE = 4
+COMPONENTS = 3
 
 
 def largest_numel(emission: dict[str, Any]) -> int:

@@ -15,7 +15,9 @@ from lmzoo.laws.tiny import assert_close
 from tests.emissions.support import contexts, make
 from tests.tiny import CLOSE, FINE
 
-K, V, E = 4, 7, 3
+K = 4
+V = 7
+E = 3
 KINDS: dict[str, nn.Module] = {
     "plain": Components(K, E, Norm.NONE, scaled=False),
     "scaled": Components(K, E, Norm.RMS, scaled=True),
@@ -25,7 +27,8 @@ KINDS: dict[str, nn.Module] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_token_log_probs_are_entries_of_a_normalised_table(kind):
-    components_, table = KINDS[kind], torch.randn(V, E)
+    components_ = KINDS[kind]
+    table = torch.randn(V, E)
     targets = torch.randint(V, (2, 5))
     rows = components_.log_prob_table(table).detach()
     assert_close(rows.exp().sum(1), torch.ones(K), CLOSE, "P(v | z)")
@@ -52,7 +55,10 @@ def test_scoring_the_vocabulary_equals_scoring_the_targets(kind, monkeypatch):
 
 def joint(emission: MixtureEmission, y: Tensor, table: Tensor) -> Tensor:
     """Return log P(z, v | y) by the definition, (B, T, K, V)."""
-    scale = 1 if emission.log_scale is None else emission.log_scale.exp()
+    if emission.log_scale is None:
+        scale = 1
+    else:
+        scale = emission.log_scale.exp()
     tokens = torch.log_softmax(
         scale * normalise_vectors(emission.means, emission.norm) @ table.T, dim=-1
     )

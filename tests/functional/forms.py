@@ -51,7 +51,9 @@ def softmax_inputs(count: int, seed: int) -> list[Tensor]:
 
 
 def mixture_inputs(count: int, seed: int) -> list[Tensor]:
-    width, components, vocab = 1 + seed % 6, 1 + seed % 19, 1 + seed % 9
+    width = 1 + seed % 6
+    components = 1 + seed % 19
+    vocab = 1 + seed % 9
     shapes = (count, width), (components, width), (components,), (vocab, components)
     *gate, scores = normal(seed, *shapes)
     return with_tokens([*gate, scores.log_softmax(0)], count, vocab, seed)
@@ -69,7 +71,8 @@ def recurrence_inputs(dtype: torch.dtype, steps: int, seed: int) -> list[Tensor]
 
 
 def loop(a: Tensor, b: Tensor, start: Tensor) -> Tensor:
-    h, states = start, []
+    h = start
+    states = []
     for at, bt in zip(a.unbind(-2), b.unbind(-2), strict=True):
         h = at * h + bt
         states.append(h)
@@ -77,8 +80,11 @@ def loop(a: Tensor, b: Tensor, start: Tensor) -> Tensor:
 
 
 def selective_inputs(steps: int, seed: int) -> list[Tensor]:
-    batch, n, width = 2, 3, 1 + seed % 5
-    each, inner = (batch, steps, width), (batch, steps, n)
+    batch = 2
+    n = 3
+    width = 1 + seed % 5
+    each = (batch, steps, width)
+    inner = (batch, steps, n)
     x, delta, rate, *rest = normal(seed, each, each, (n, width), inner, inner, (batch, n, width))
     return [x, delta.abs(), rate.exp(), *rest]
 
@@ -113,7 +119,10 @@ def stored(function: Callable[..., Any], *inputs: Tensor) -> Any:
 
 
 def matrix_inputs(steps: int, seed: int, *, vector: bool, delta: bool) -> list[Tensor]:
-    batch, heads, keys, values = 2, 2, 3, 5
+    batch = 2
+    heads = 2
+    keys = 3
+    values = 5
     sizes = [keys, keys, values, keys if vector else 1, *(2 * [keys] if delta else [])]
     shapes = [(batch, steps, heads, size) for size in sizes]
     start, query, key, value, log_decay, *erase = normal(
@@ -127,7 +136,8 @@ def scan_matrices(start: Tensor, *update: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def matrix_loop(start: Tensor, *update: Tensor) -> tuple[Tensor, Tensor]:
-    state, outputs = start, []
+    state = start
+    outputs = []
     for t in range(update[0].shape[1]):
         output, state = matrix_step(Update(*(part[:, t] for part in update)), state)
         outputs.append(output)
@@ -177,7 +187,9 @@ def floats(inputs: list[Tensor]) -> tuple[int, ...]:
 
 
 def flat(outputs: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return outputs if isinstance(outputs, tuple) else (outputs,)
+    if isinstance(outputs, tuple):
+        return outputs
+    return (outputs,)
 
 
 def total(function: Callable[..., Any], *inputs: Tensor) -> Tensor:

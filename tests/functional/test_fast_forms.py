@@ -49,7 +49,9 @@ def members_of(inputs: list[Tensor], shared: int | None) -> list[list[Tensor]]:
     def varied(i: int, x: Tensor, member: int) -> Tensor:
         if i == shared:
             return x
-        return x * (1 - 0.1 * member) if i in floats(inputs) else x.roll(member)
+        if i in floats(inputs):
+            return x * (1 - 0.1 * member)
+        return x.roll(member)
 
     return [[varied(i, x, m) for i, x in enumerate(inputs)] for m in range(6)]
 
@@ -68,7 +70,8 @@ def test_packs_in_nested_maps_equal_members_alone(name, shared):
     """With gradients inside of the maps, and through them; members may share an input."""
     form = FORMS[name]
     inputs = form.draw(5, 9)
-    of, members = floats(inputs), members_of(inputs, shared)
+    of = floats(inputs)
+    members = members_of(inputs, shared)
     alone = [results(form.plain, member)[-len(of) :] for member in members]
     expected = [torch.stack(parts) for parts in zip(*alone, strict=True)]
     packed = [

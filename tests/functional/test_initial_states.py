@@ -57,7 +57,8 @@ def test_starts_of_ones_equal_the_model_without_learned_starts():
 def test_the_sequence_log_prob_is_the_mixture_over_single_starts():
     model = tiny("recurrent_lm", cell="gru", starts=3)
     tokens, lengths = every_sequence(model.task)
-    single, totals = tiny("recurrent_lm", cell="gru", starts=1), []
+    single = tiny("recurrent_lm", cell="gru", starts=1)
+    totals = []
     shared = {k: v for k, v in model.state_dict().items() if not k.startswith("starts")}
     single.load_state_dict(shared, strict=False)
     for vector in model.starts.vectors.detach():

@@ -30,7 +30,8 @@ def test_values_and_gradients_equal_the_naive_formula(size, spread, seed):
     p = torch.softmax(torch.randn(2, 3, size, **draw), dim=-1).requires_grad_()
     b = (spread * torch.randn(2, size, 4, **draw)).requires_grad_()
     upstream = torch.randn(2, 3, 4, **draw)
-    found, expected = log_mixture(p, b), naive(p, b)
+    found = log_mixture(p, b)
+    expected = naive(p, b)
     assert_close(found.detach(), expected.detach(), FINE * (1 + spread), "mixture")
     fast, slow = (torch.autograd.grad(y, (p, b), upstream) for y in (found, expected))
     agree([*fast], [*slow])
@@ -80,7 +81,8 @@ def test_values_and_gradients_are_those_of_probabilities():
 def test_splits_that_differ_by_hundreds_of_nats_add_exactly():
     """The longer part of a split is improbable, so each split needs its own scale."""
     nats = torch.arange(12.0)[:, None] * 40
-    left, right = -nats + draw(12, 2).float(), nats - 440 + draw(12, 2, seed=1).float()
+    left = -nats + draw(12, 2).float()
+    right = nats - 440 + draw(12, 2, seed=1).float()
     rules = draw(1, 2, 2, seed=2).float()
     terms = left.double()[:, :, None] + right.double()[:, None] + rules.double()[0]
     actual = log_bilinear(left, right, rules).double()
@@ -89,7 +91,8 @@ def test_splits_that_differ_by_hundreds_of_nats_add_exactly():
 
 def test_an_empty_sum_is_minus_infinity_with_zero_gradient():
     left = torch.full((1, 2), -torch.inf, requires_grad=True)
-    right, rules = torch.zeros(1, 2, requires_grad=True), torch.zeros(1, 2, 2, requires_grad=True)
+    right = torch.zeros(1, 2, requires_grad=True)
+    rules = torch.zeros(1, 2, 2, requires_grad=True)
     out = log_bilinear(left, right, rules)
     assert out.item() == -torch.inf
     gradients = torch.autograd.grad(torch.where(out.isfinite(), out, 0.0).sum(), (right, rules))
@@ -97,18 +100,21 @@ def test_an_empty_sum_is_minus_infinity_with_zero_gradient():
     assert safe_log(torch.zeros(2)).tolist() == [-torch.inf] * 2
 
 
-NAIVE, TILED = 1 << 60, 0
+NAIVE = 1 << 60
+TILED = 0
 """Values of `naive_limit` that force one formula."""
 
 
 def test_logits_whose_exponential_overflows():
-    y, table = torch.full((1, 1), 1e3), torch.tensor([[1.0], [-1.0], [1.0]])
+    y = torch.full((1, 1), 1e3)
+    table = torch.tensor([[1.0], [-1.0], [1.0]])
     assert log_normalisers(y, table, naive_limit=TILED).item() == pytest.approx(1e3 + log(2))
     assert log_normalisers(-y, table, naive_limit=TILED).item() == pytest.approx(1e3)
 
 
 def test_no_tensor_has_an_element_per_vector_and_word():
-    y, table = torch.randn(40, 2, requires_grad=True), torch.randn(50, 2, requires_grad=True)
+    y = torch.randn(40, 2, requires_grad=True)
+    table = torch.randn(50, 2, requires_grad=True)
     largest = []
     for limit in (TILED, NAIVE):
         with LargestTensorMode() as mode:
@@ -120,7 +126,8 @@ def test_no_tensor_has_an_element_per_vector_and_word():
 
 @pytest.mark.parametrize("words", [9, 2**17])
 def test_a_block_of_a_large_vocabulary_has_fewer_positions(words):
-    y, table = torch.randn(30, 2, requires_grad=True), torch.randn(words, 2, requires_grad=True)
+    y = torch.randn(30, 2, requires_grad=True)
+    table = torch.randn(words, 2, requires_grad=True)
     results = []
     for limit in (TILED, NAIVE):
         log_z = log_normalisers(y.double(), table.double(), naive_limit=limit)

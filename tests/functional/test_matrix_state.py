@@ -13,12 +13,14 @@ from tests.tiny import FINE
 
 def brute_force(update: Update, state: Tensor) -> Tensor:
     """Return o_t = Σ_{s≤t} v_s (M_t .. M_{s+1} k_s · q_t), M_t = diag(w_t) − p_t r_tᵀ explicit."""
-    keys, outputs = update.query.shape[-1], []
+    keys = update.query.shape[-1]
+    outputs = []
     matrices = torch.diag_embed(update.log_decay.exp().expand(*update.query.shape[:-1], keys))
     if update.erase is not None and update.probe is not None:
         matrices = matrices - update.erase[..., None] * update.probe[..., None, :]
     for t in range(update.query.shape[1]):
-        reader, output = update.query[:, t], torch.zeros_like(update.value[:, t])
+        reader = update.query[:, t]
+        output = torch.zeros_like(update.value[:, t])
         for s in range(t, -1, -1):
             output += (reader * update.key[:, s]).sum(-1, keepdim=True) * update.value[:, s]
             reader = (matrices[:, s].mT @ reader[..., None])[..., 0]

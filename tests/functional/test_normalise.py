@@ -39,7 +39,10 @@ def sequence(seed: int = 0, length: int = 5) -> Tensor:
 def test_positive_scale_does_not_change_the_result(norm, scale, seed):
     x = sequence(seed)
     # `std` adds 1e-5 to its divisor, which matters less for long vectors.
-    tolerance = 1e-3 if norm is Norm.STD else FINE
+    if norm is Norm.STD:
+        tolerance = 1e-3
+    else:
+        tolerance = FINE
     found = normalise_sequence(scale * x, norm)
     assert found.allclose(normalise_sequence(x, norm), rtol=tolerance, atol=tolerance)
 
@@ -83,10 +86,8 @@ def test_time_norms_of_single_vectors_divide_by_the_vectors_own_std(norm):
     assert_close(normalise_vectors(x, norm), x / x.std(dim=-1, keepdim=True), 1e-6, "quotient")
 
 
-project, naive = (
-    partial(project_to_sphere, radius=3.0),
-    partial(naive_project_to_sphere, radius=3.0),
-)
+project = partial(project_to_sphere, radius=3.0)
+naive = partial(naive_project_to_sphere, radius=3.0)
 
 
 @pytest.fixture
@@ -103,7 +104,8 @@ def test_vectors_of_almost_zero_length(length):
 
 
 def test_small_inputs_use_the_naive_formula():
-    few, many = torch.ones(2, MIN_SIZE // 2 - 1), torch.ones(2, MIN_SIZE // 2)
+    few = torch.ones(2, MIN_SIZE // 2 - 1)
+    many = torch.ones(2, MIN_SIZE // 2)
     names = [project(x.requires_grad_()).grad_fn.name() for x in (few, many)]
     assert ["_Project" in name for name in names] == [False, True]
 
@@ -132,7 +134,10 @@ def test_previous_vectors_are_nearest_first_and_padded_before_the_start(length, 
     assert found.shape == (2, length, count, 3)
     for t in range(length):
         for j in range(count):
-            expected = x[:, t - j] if t >= j else torch.full((2, 3), pad)
+            if t >= j:
+                expected = x[:, t - j]
+            else:
+                expected = torch.full((2, 3), pad)
             assert found[:, t, j].equal(expected)
 
 

@@ -8,7 +8,8 @@ from lmzoo.base.errors import UserError
 from lmzoo.functional.parameters import INITIALISERS, initialise, initialiser
 from tests.tiny import tiny
 
-OUT, IN = 400, 100
+OUT = 400
+IN = 100
 VARIANCES = {"xavier": 2 / (IN + OUT), "kaiming": 2 / IN}
 
 
@@ -16,8 +17,14 @@ VARIANCES = {"xavier": 2 / (IN + OUT), "kaiming": 2 / IN}
 def test_the_standard_deviation_matches_the_name(name):
     """40,000 draws give the standard deviation with a relative error below 0.01."""
     kind, _, size = name.partition("_")
-    scale = 3**0.5 if kind == "uniform" else 1  # U(−a, a) has the standard deviation a / √3
-    std = VARIANCES[kind] ** 0.5 if kind in VARIANCES else float(size) / scale
+    if kind == "uniform":  # U(−a, a) has the standard deviation a / √3
+        scale = 3**0.5
+    else:
+        scale = 1
+    if kind in VARIANCES:
+        std = VARIANCES[kind] ** 0.5
+    else:
+        std = float(size) / scale
     torch.manual_seed(0)
     weight = torch.full((OUT, IN), torch.nan)
     initialiser(name)(weight)
@@ -43,8 +50,10 @@ def test_redrawing_changes_matrices_clears_biases_and_keeps_norms():
 
 
 def test_variants_share_the_initial_weights_of_shared_modules():
-    gru, mgu = tiny("recurrent_lm", cell="gru"), tiny("recurrent_lm", cell="mgu", starts=2)
-    gru_weights, mgu_weights = gru.state_dict(), mgu.state_dict()
+    gru = tiny("recurrent_lm", cell="gru")
+    mgu = tiny("recurrent_lm", cell="mgu", starts=2)
+    gru_weights = gru.state_dict()
+    mgu_weights = mgu.state_dict()
     shared = [key for key in gru_weights if key.split(".")[0] in ("embedding", "emission")]
     assert len(shared) == 5
     assert all(gru_weights[key].equal(mgu_weights[key]) for key in shared)

@@ -58,8 +58,10 @@ def test_the_only_component_of_a_token_has_a_tiny_weight():
 
 def test_tokens_with_zero_probability_in_some_or_all_components():
     a, s, _ = problem(1, 3, 4)
-    s[0, :2], s[1] = -inf, -inf
-    words, a = torch.tensor([0, 1, 2]), a.expand(3, -1)
+    s[0, :2] = -inf
+    s[1] = -inf
+    words = torch.tensor([0, 1, 2])
+    a = a.expand(3, -1)
     assert_close(compiled(a, s, words)[::2], naive(a, s, words)[::2], FINE, "scores")
     assert compiled(a, s, words)[1] == -inf
 

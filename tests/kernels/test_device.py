@@ -28,7 +28,10 @@ def test_a_cpu_is_named_by_its_model():
     name = device_name(CPU)
     assert name
     assert name == name.strip()
-    lines = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    if Path("/proc/cpuinfo").exists():
+        lines = Path("/proc/cpuinfo").read_text()
+    else:
+        lines = ""
     assert f": {name}\n" in lines or "model name" not in lines
 
 

@@ -15,7 +15,8 @@ from tests.kernels.variants import EXAMPLES, build, data, variants
 from tests.kernels.variants import agree as scans_agree
 from tests.tiny import FINE
 
-VOCAB, WIDTH = 6, 5
+VOCAB = 6
+WIDTH = 5
 
 
 def problem(cell: Cell, *members: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -40,13 +41,17 @@ class Scan(torch.nn.Module):
 
     def __init__(self, cell: Cell, form: str) -> None:
         super().__init__()
-        self.cell, self.form = cell, form
+        self.cell = cell
+        self.form = form
 
     def forward(self, tokens: Tensor, table: Tensor, start: Tensor) -> Tensor:
         inputs = TokenInputs(tokens, table)
         if self.form == "tokens":
             return self.cell.scan(inputs, start)
-        scan = self.cell.naive_scan if self.form == "naive" else self.cell.scan
+        if self.form == "naive":
+            scan = self.cell.naive_scan
+        else:
+            scan = self.cell.scan
         return scan(inputs.vectors(), start)
 
 
@@ -74,7 +79,8 @@ def test_mapped_members_equal_the_naive_scan(config, form, shared):
     cells = [build(CELLS.parse(dict(config)), torch.float64, seed=seed) for seed in range(3)]
     weights = {name: weight.detach() for name, weight in stack_module_state(list(cells))[0].items()}
     tokens, table, start = problem(cells[0], 3)
-    inputs, dims = {"w": weights, "table": table, "start": start, "tokens": tokens}, [0, 0, 0, 0]
+    inputs = {"w": weights, "table": table, "start": start, "tokens": tokens}
+    dims = [0, 0, 0, 0]
     index = {"nothing": None, "weights": 0, "table": 1, "tokens": 3}[shared]
     names = list(inputs)
     if index is not None:

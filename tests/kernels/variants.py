@@ -81,9 +81,15 @@ def build(config: Any, dtype: torch.dtype, width: int = 5, length: int = 4, seed
 def results(cell: Cell, x: Tensor | TokenInputs, start: Tensor, *, fast: bool) -> list[Tensor]:
     """Return outputs, and gradients of x (or its table), start and every weight of a sum."""
     vectors = (x if isinstance(x, Tensor) else x.table).clone().requires_grad_()
-    x = vectors if isinstance(x, Tensor) else TokenInputs(x.tokens, vectors)
+    if isinstance(x, Tensor):
+        x = vectors
+    else:
+        x = TokenInputs(x.tokens, vectors)
     inputs = [vectors, start.clone().requires_grad_(), *cell.parameters()]
-    y = cell.fast_scan(x, inputs[1]) if fast else cell.naive_scan(x, inputs[1])
+    if fast:
+        y = cell.fast_scan(x, inputs[1])
+    else:
+        y = cell.naive_scan(x, inputs[1])
     assert y is not None
     weighting = torch.randn(y.shape, generator=torch.Generator().manual_seed(7), dtype=y.dtype)
     # The added zero keeps a control differentiable that depends on none of its inputs.

@@ -20,7 +20,9 @@ from lmzoo.functional import (
 from lmzoo.kernels import scan
 from lmzoo.laws.audit import audit
 
-V, D, T = 11, 8, 33
+V = 11
+D = 8
+T = 33
 Fault = Callable[[Tensor], Tensor]
 FAULTS: dict[str, Fault] = {
     "16 times": lambda g: g * 16,
@@ -52,7 +54,8 @@ def causal(x: Tensor) -> Tensor:
     return torch.full((x.shape[1],) * 2, -torch.inf).triu(1).to(x)
 
 
-NORMS, CHECKPOINT = nn.utils.parametrizations, torch.utils.checkpoint.checkpoint
+NORMS = nn.utils.parametrizations
+CHECKPOINT = torch.utils.checkpoint.checkpoint
 LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any, Tensor], Tensor]]] = {
     "gru": (lambda: nn.GRU(D, D, batch_first=True), lambda m, x: m.inner(x)[0]),
     "lstm": (
@@ -93,9 +96,11 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any, Tensor], Tensor]
     },
 }
 EMBEDDINGS: dict[str, dict[str, Any]] = {
-    "padding": {"padding_idx": 0}, "max norm": {"max_norm": 1.0},
-    "frequency": {"scale_grad_by_freq": True}, "tied": {},
-}  # fmt: skip
+    "padding": {"padding_idx": 0},
+    "max norm": {"max_norm": 1.0},
+    "frequency": {"scale_grad_by_freq": True},
+    "tied": {},
+}
 
 
 class Layer(nn.Module):
@@ -104,9 +109,11 @@ class Layer(nn.Module):
     def __init__(self, kind: str, fault: Fault | None = None, at: str = "x") -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.fault, self.at = fault, at
+        self.fault = fault
+        self.at = at
         self.embed = nn.Embedding(V, D, **EMBEDDINGS.get(kind, {}))
-        self.out, self.mix = nn.Linear(D, V), nn.Linear(D, D)
+        self.out = nn.Linear(D, V)
+        self.mix = nn.Linear(D, D)
         self.scale = nn.Parameter(torch.rand(D))
         inner, self.layer = LAYERS.get(kind, LAYERS["plain"])
         self.inner: Any = inner()
@@ -116,7 +123,9 @@ class Layer(nn.Module):
             self.phase = nn.Parameter(torch.polar(torch.ones(D), torch.linspace(0.1, 1.5, D)))
 
     def spoil(self, x: Tensor, at: str) -> Tensor:
-        return x if self.fault is None or at != self.at else Spoil.apply(x, self.fault)
+        if self.fault is None or at != self.at:
+            return x
+        return Spoil.apply(x, self.fault)
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.spoil(self.embed(tokens), "x")
@@ -139,9 +148,12 @@ def test_a_right_module_has_no_fault(kind: str) -> None:
         *((row, T) for row in ("gru", "DLM46", "gated_deltanet", "mamba", "lru", "word2vec_cbow")),
         ("set_transformer_causal", 9),  # a kink within 1e-7
     ],
-)  # fmt: skip
+)
 def test_our_kernels_have_no_fault(row: str, length: int) -> None:
-    width = {} if length < T else {"width": 8}
+    if length < T:
+        width = {}
+    else:
+        width = {"width": 8}
     found = audit(zoo.config(row, **width), length=length, gradients=True)
     assert (found.faults, found.notes) == ((), ())
     assert len(found.gradients) == 4
@@ -195,10 +207,15 @@ def planted(function: Any, output: int, fault: Fault) -> Callable[..., Any]:
 
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         given = right(ctx, *upstream)
-        found = [given] if isinstance(given, Tensor) else [*given]
+        if isinstance(given, Tensor):
+            found = [given]
+        else:
+            found = [*given]
         known = [i for i, g in enumerate(found) if isinstance(g, Tensor)]
         found[known[output]] = fault(found[known[output]])
-        return found[0] if isinstance(given, Tensor) else tuple(found)
+        if isinstance(given, Tensor):
+            return found[0]
+        return tuple(found)
 
     return backward
 

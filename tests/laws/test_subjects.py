@@ -26,7 +26,8 @@ class Net(nn.Module):
     def __init__(self, layer: Any = None, call: Call | None = None, **options: Any) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.embedding, self.lstm = nn.Embedding(V, 8), nn.LSTM(8, 8, batch_first=True, **options)
+        self.embedding = nn.Embedding(V, 8)
+        self.lstm = nn.LSTM(8, 8, batch_first=True, **options)
         self.layer, self.call = layer or nn.Identity(), call or (lambda m, x: m.layer(x))
         self.output = nn.Linear(16 if options else 8, V)
 
@@ -56,7 +57,10 @@ def rotated(*, leaks: bool) -> Normalised:
     """Return a model with the imaginary part of a rotation, which may mix in later positions."""
 
     def call(module: Any, x: Tensor) -> Tensor:
-        later = x.mean(1, keepdim=True).expand_as(x) if leaks else torch.zeros_like(x)
+        if leaks:
+            later = x.mean(1, keepdim=True).expand_as(x)
+        else:
+            later = torch.zeros_like(x)
         return (torch.complex(x, later) * module.turn).imag
 
     model = Normalised(call=call)
@@ -85,8 +89,10 @@ def peeks(x: Tensor, where: Tensor) -> Tensor:
     return (read[..., None] * TOKENS).log_softmax(-1)
 
 
-TOKENS, PLACES = torch.arange(V, dtype=torch.float64), torch.arange(1, 65)
-NOTHING, MASK = torch.zeros(()), nn.Parameter(torch.ones(20, 20).tril() > 0, requires_grad=False)
+TOKENS = torch.arange(V, dtype=torch.float64)
+PLACES = torch.arange(1, 65)
+NOTHING = torch.zeros(())
+MASK = nn.Parameter(torch.ones(20, 20).tril() > 0, requires_grad=False)
 RIGHT: dict[str, Call] = {
     "a function": lambda: uniform,
     "a function of tokens and lengths": lambda: uniform_scores,
@@ -231,7 +237,10 @@ def test_the_command_audits_a_file(tmp_path: Path, monkeypatch: Any, lmzoo: Any)
         ("Exits", 2, "Exits() fails: SystemExit: 3"),
         ("text", 2, "is 'gru', no model: give a function"),
     ):
-        gradients = ("--gradients",) if name.islower() else ()
+        if name.islower():
+            gradients = ("--gradients",)
+        else:
+            gradients = ()
         code, out, err = lmzoo("audit", f"{file}:{name}", *sizes, "--logits", *gradients)
         assert (code, err.count("\n")) == (expected, int(expected == 2)), (name, out, err)
         assert words in " ".join((out + err).split())

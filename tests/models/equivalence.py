@@ -10,10 +10,12 @@ from lmzoo.contract import LanguageModel
 from lmzoo.laws.tiny import assert_close, log_prob, next_log_prob
 from tests.tiny import CLOSE, every_sequence, tiny
 
-VOCAB, LENGTH = 3, 5
+VOCAB = 3
+LENGTH = 5
 """Sizes with 81 sequences of full length, all of which are compared."""
 
-NEVER, ALWAYS = -60.0, 60.0
+NEVER = -60.0
+ALWAYS = 60.0
 """Logits that give probability 0 and 1 in float32."""
 
 
@@ -46,7 +48,8 @@ def assert_same_model(first: LanguageModel, second: LanguageModel) -> None:
         log_prob(first, tokens, lengths), log_prob(second, tokens, lengths), CLOSE, "scores"
     )
     for t in range(1, LENGTH):
-        actual, expected = next_log_prob(first, tokens[:, :t]), next_log_prob(second, tokens[:, :t])
+        actual = next_log_prob(first, tokens[:, :t])
+        expected = next_log_prob(second, tokens[:, :t])
         assert_close(actual, expected, CLOSE, f"distribution after {t} tokens")
 
 

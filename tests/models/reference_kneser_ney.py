@@ -13,7 +13,8 @@ Gram = tuple[int, ...]
 
 class ReferenceKneserNey:
     def __init__(self, sentences: Sequence[Gram], order: int, vocab: int) -> None:
-        self.order, self.vocab = order, vocab
+        self.order = order
+        self.vocab = vocab
         raw: dict[Gram, int] = defaultdict(int)
         predecessors: dict[Gram, set[int]] = defaultdict(set)
         for s in sentences:
@@ -38,14 +39,19 @@ class ReferenceKneserNey:
         y = of[1] / (of[1] + 2 * of[2])
         d = 1 - 2 * y * of[2] / of[1], 2 - 3 * y * of[3] / of[2], 3 - 4 * y * of[4] / of[3]
         sound = all(0 < d[i] <= i + 1 for i in range(3))
-        return d if sound else (0.5, 1.0, 1.5)
+        if sound:
+            return d
+        return (0.5, 1.0, 1.5)
 
     def probability(self, word: int, history: Gram) -> float:
         """P(word | history), the whole sentence so far."""
         return self._probability(word, history[max(0, len(history) - self.order + 1) :])
 
     def _probability(self, word: int, context: Gram) -> float:
-        below = self._probability(word, context[1:]) if context else 1 / self.vocab
+        if context:
+            below = self._probability(word, context[1:])
+        else:
+            below = 1 / self.vocab
         n = len(context) + 1
         after = {g[-1]: c for g, c in self.counts.items() if len(g) == n and g[:-1] == context}
         if not after:
@@ -53,5 +59,8 @@ class ReferenceKneserNey:
         d = self.discounts[n]
         total = sum(after.values())
         off = sum(d[min(c, 3) - 1] for c in after.values())
-        own = after[word] - d[min(after[word], 3) - 1] if word in after else 0.0
+        if word in after:
+            own = after[word] - d[min(after[word], 3) - 1]
+        else:
+            own = 0.0
         return own / total + off / total * below

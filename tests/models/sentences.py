@@ -21,7 +21,8 @@ def random_sentences(count: int, vocab: int, length: int, seed: int) -> list[Sen
     words = torch.arange(vocab - 4)
     sentences = []
     for _ in range(count):
-        sentence, last = [START], 0
+        sentence = [START]
+        last = 0
         size = int(torch.randint(1, length - 1, (1,), generator=generator))
         for _ in range(size):
             weights = 1.0 / (1 + (words - 3 * last) % len(words)) ** 1.5

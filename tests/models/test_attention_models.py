@@ -22,9 +22,13 @@ from tests.models.equivalence import LENGTH, assert_same_model, copy_weights, la
 from tests.tiny import CLOSE, FINE, every_sequence, sources, tiny
 
 DECODERS = [
-    "gpt", "gpt_mixture", "transformer_decoder", "transformer_decoder_preln",
-    "qk_norm_attention", "hard_attention",
-]  # fmt: skip
+    "gpt",
+    "gpt_mixture",
+    "transformer_decoder",
+    "transformer_decoder_preln",
+    "qk_norm_attention",
+    "hard_attention",
+]
 """The rows of the model `transformer_decoder`."""
 
 
@@ -43,8 +47,14 @@ def test_scores_equal_the_pytorch_encoder_with_a_causal_mask(name):
     hidden = nn.Transformer.generate_square_subsequent_mask(LENGTH - 1)
     for layer in layers:
         x = layer(x, src_mask=hidden, is_causal=True)
-    y = model.final_norm(x) if pre else x
-    table = model.embedding if model.config.tied else model.output
+    if pre:
+        y = model.final_norm(x)
+    else:
+        y = x
+    if model.config.tied:
+        table = model.embedding
+    else:
+        table = model.output
     expected = torch.log_softmax(y @ table.weight.T, dim=-1)
     expected = expected.gather(2, tokens[:, 1:, None])[..., 0].detach()
     assert_close(log_prob(model, tokens, lengths)[:, 1:], expected, CLOSE, "scores")
@@ -89,7 +99,8 @@ def test_star_features_follow_the_equation():
         return part.norm(part.attention(query[None, None], keys).relu())[0, 0]
 
     e = list(x[0])
-    h, r = e, [torch.stack(e[: i + 1]).mean(0) for i in range(4)]
+    h = e
+    r = [torch.stack(e[: i + 1]).mean(0) for i in range(4)]
     for layer in range(2):
         left = [h[i - 1 : i] if i else [] for i in range(4)]
         satellite = model.satellites[layer]
@@ -176,13 +187,15 @@ E = 8
 
 def as_transformer(model: LanguageModel, place: NormPosition) -> nn.Transformer:
     """Return PyTorch's model with our weights; a final LayerNorm exists with `pre` only."""
-    body, pre = model.body, place is NormPosition.PRE
+    body = model.body
+    pre = place is NormPosition.PRE
     theirs = nn.Transformer(
         E, 2, len(body.encoder), len(body.decoder), 4 * E, batch_first=True, norm_first=pre
     )
     theirs.encoder.layers = nn.ModuleList(as_layer(b, Activation.RELU) for b in body.encoder)
     theirs.decoder.layers = nn.ModuleList(as_layer(b, Activation.RELU) for b in body.decoder)
-    theirs.encoder.norm, theirs.decoder.norm = body.encoder_norm, body.decoder_norm
+    theirs.encoder.norm = body.encoder_norm
+    theirs.decoder.norm = body.decoder_norm
     return theirs.eval()
 
 
@@ -193,7 +206,8 @@ def test_scores_equal_the_pytorch_transformer(place):
     theirs = as_transformer(model, place)
     tokens, lengths = every_sequence(model.task)
     source, n = sources(model.task, len(tokens))
-    x, u = model.source_embedding(source) * E**0.5, model.embedding(tokens[:, :-1]) * E**0.5
+    x = model.source_embedding(source) * E**0.5
+    u = model.embedding(tokens[:, :-1]) * E**0.5
     beyond = torch.arange(source.shape[1]) >= n[:, None]
     y = theirs(
         x + sinusoids(source.shape[1], E).float(),

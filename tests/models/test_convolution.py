@@ -46,8 +46,14 @@ def reference(model: torch.nn.Module, tokens: Tensor) -> Tensor:
         y = functions[c.activation](value)
         if Cut.GATE not in c.cuts:
             gate = conv1d(padded, kernel(layer.gate, c.width, c.window), layer.gate.now.bias)
-            y = y * gate if Cut.SQUASH in c.cuts else y * gate.sigmoid()
-        x = y if Cut.RESIDUAL in c.cuts else x + y
+            if Cut.SQUASH in c.cuts:
+                y = y * gate
+            else:
+                y = y * gate.sigmoid()
+        if Cut.RESIDUAL in c.cuts:
+            x = y
+        else:
+            x = x + y
     return x.mT
 
 
@@ -83,7 +89,8 @@ def by_fft(x: Tensor, kernel: Tensor) -> Tensor:
 @torch.no_grad()
 @pytest.mark.parametrize("length", [1, 2, 7])
 def test_a_causal_convolution_equals_that_by_fft(length):
-    x, kernel = torch.randn(3, length, 5).double(), torch.randn(5, 7).double()
+    x = torch.randn(3, length, 5).double()
+    kernel = torch.randn(5, 7).double()
     assert_close(causal_convolution(x, kernel), by_fft(x, kernel), FINE, "convolution")
 
 
@@ -101,7 +108,8 @@ def test_the_kernel_of_h3_is_that_of_its_state_space():
     step = layer.log_step.exp()[:, None]
     a = torch.complex(-layer.log_decay.exp(), layer.frequency)
     c = torch.view_as_complex(layer.read)
-    state, taps = torch.zeros_like(a), []
+    state = torch.zeros_like(a)
+    taps = []
     for j in range(9):  # the response of the bilinear rule to an impulse
         state = (1 + step * a / 2) / (1 - step * a / 2) * state
         state = state + step / (1 - step * a / 2) * (j == 0)
@@ -111,10 +119,14 @@ def test_the_kernel_of_h3_is_that_of_its_state_space():
 
 @torch.no_grad()
 def test_h3_reads_a_matrix_per_head():
-    layer, u = mixer(6, 2, 4, 9), torch.randn(3, 9, 6).double()
-    q, k, v = layer.query(u), layer.key(u), layer.value(u)
+    layer = mixer(6, 2, 4, 9)
+    u = torch.randn(3, 9, 6).double()
+    q = layer.query(u)
+    k = layer.key(u)
+    v = layer.value(u)
     k = by_fft(k, layer.shift) + layer.shift_skip * k
-    kernel, heads = layer.kernel(9), []
+    kernel = layer.kernel(9)
+    heads = []
     for head in range(3):
         own = slice(2 * head, 2 * head + 2)
         matrices = torch.einsum("bti,btj->btij", k[..., own], v[..., own])

@@ -15,8 +15,11 @@ from tests.models.reference_kneser_ney import ReferenceKneserNey
 from tests.models.sentences import pad_sentences, random_sentences
 from tests.tiny import quick
 
-A, B, C = 4, 5, 6
-VOCAB, LENGTH = 14, 8
+A = 4
+B = 5
+C = 6
+VOCAB = 14
+LENGTH = 8
 TRAIN = random_sentences(120, VOCAB, LENGTH, seed=0)
 OTHER = random_sentences(40, VOCAB, LENGTH, seed=1)
 
@@ -36,11 +39,10 @@ def nll(model, sentences):
 @pytest.mark.parametrize("order", [1, 2, 3, 5])
 def test_kneser_ney_equals_the_reference_implementation(order):
     """The corpus is large enough to estimate the discounts of orders 2 and above."""
-    vocab, length = 18, 9
-    train, held_out = (
-        random_sentences(300, vocab, length, seed=0),
-        random_sentences(8, vocab, length, seed=1),
-    )
+    vocab = 18
+    length = 9
+    train = random_sentences(300, vocab, length, seed=0)
+    held_out = random_sentences(8, vocab, length, seed=1)
     model = fitted(train, vocab, length, order=order)
     reference = ReferenceKneserNey(train, order, vocab)
     assert all(reference.discounts[n] != FALLBACK for n in range(2, order + 1))
@@ -61,7 +63,8 @@ def test_kneser_ney_equals_the_reference_implementation(order):
 def test_kneser_ney_of_random_small_corpora_equals_the_reference(sentences, prefix, order):
     """Corpora too small for discounts, with `<start>` and `<end>` at any position."""
     train = [(START, *s) for s in sentences]
-    model, reference = fitted(train, 5, 6, order=order), ReferenceKneserNey(train, order, 5)
+    model = fitted(train, 5, 6, order=order)
+    reference = ReferenceKneserNey(train, order, 5)
     dense = model.next_log_prob(torch.tensor([[START, *prefix]]))[0].double().exp()
     assert dense.sum().item() == pytest.approx(1, abs=1e-6)
     expected = [reference.probability(v, (START, *prefix)) for v in range(5)]
@@ -89,11 +92,17 @@ def reference(sentences, fields, lambdas, vocab=VOCAB):
     alpha = fields.get("alpha", 0.0)
 
     def probability(word, history):
-        after, total = counts.get(history, Counter()), counts.get(history, Counter()).total()
+        after = counts.get(history, Counter())
+        total = counts.get(history, Counter()).total()
         if fields["smoothing"] == "jelinek_mercer":
-            below = probability(word, history[1:]) if history else 1 / vocab
+            if history:
+                below = probability(word, history[1:])
+            else:
+                below = 1 / vocab
             weight = lambdas[len(history)]
-            return weight * after[word] / total + (1 - weight) * below if total else below
+            if total:
+                return weight * after[word] / total + (1 - weight) * below
+            return below
         if total + alpha * vocab == 0 or not total:
             return 1 / vocab
         return (after[word] + alpha) / (total + alpha * vocab)
@@ -104,18 +113,23 @@ def reference(sentences, fields, lambdas, vocab=VOCAB):
 @pytest.mark.parametrize("order", [1, 2, 4])
 @pytest.mark.parametrize(
     "smoothing",
-    [{"smoothing": "none"}, {"smoothing": "add_alpha", "alpha": 0.5},
-     {"smoothing": "jelinek_mercer"}],
-)  # fmt: skip
+    [
+        {"smoothing": "none"},
+        {"smoothing": "add_alpha", "alpha": 0.5},
+        {"smoothing": "jelinek_mercer"},
+    ],
+)
 def test_other_smoothing_equals_the_reference(smoothing, order, monkeypatch):
-    fields, lambdas = {**smoothing, "order": order}, [0.3, 0.6, 0.8, 0.4][:order]
+    fields = {**smoothing, "order": order}
+    lambdas = [0.3, 0.6, 0.8, 0.4][:order]
 
     def estimate(frequencies, *_):
         assert frequencies.shape[1] == sum(len(s) - 1 for s in TRAIN[::10])  # every tenth
         return lambdas
 
     monkeypatch.setattr("lmzoo.models.count.estimate_weights", estimate)
-    model, probability = fitted(TRAIN, **fields), reference(TRAIN, fields, lambdas)
+    model = fitted(TRAIN, **fields)
+    probability = reference(TRAIN, fields, lambdas)
     tokens, lengths = pad_sentences(OTHER, LENGTH)
     for s, scores in zip(OTHER, model.log_prob(tokens, lengths).exp().tolist(), strict=True):
         expected = [probability(s[t], s[:t]) for t in range(1, len(s))]

@@ -82,7 +82,8 @@ def all_sentences(model: PCFG, words: int) -> Tensor:
 @pytest.mark.parametrize(("n", "classes"), [(1, 2), (2, 2), (3, 2), (4, 2), (5, 1)])
 def test_inside_probability_is_the_sum_over_all_labelled_trees(n, classes):
     model = tiny_pcfg(classes=classes)
-    words, grammar = WORDS[:, :n], model.grammar()
+    words = WORDS[:, :n]
+    grammar = model.grammar()
     for sentence, actual in zip(words, model.sentence_log_prob(words), strict=True):
         listed = [tree_log_prob(tree, sentence, grammar) for tree in all_trees(n, 2, classes)]
         torch.testing.assert_close(actual, torch.logsumexp(torch.stack(listed), 0))
@@ -100,7 +101,8 @@ def test_scores_of_a_sentence_sum_to_its_inside_probability(n):
 
 def test_rule_gradient_is_the_expected_count_minus_the_normalised_count():
     model = tiny_pcfg()
-    grammar, sentence = model.grammar(), WORDS[0, :4]
+    grammar = model.grammar()
+    sentence = WORDS[0, :4]
     forest = all_trees(4, 2, 2)
     posterior = torch.softmax(torch.stack([tree_log_prob(t, sentence, grammar) for t in forest]), 0)
     counts = torch.zeros_like(grammar.rules)
@@ -133,7 +135,8 @@ def test_prefix_probability_is_the_mass_of_sentences_with_that_prefix():
 def _charts(model, words, limit):
     """Return total, gradient, elements saved for the backward pass, and the largest tensor."""
     grammar = model.grammar()
-    log_leaves, kept = leaf_scores(grammar, words), {}
+    log_leaves = leaf_scores(grammar, words)
+    kept = {}
 
     def keep(x):
         kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes() // x.itemsize
@@ -159,7 +162,9 @@ def test_chunks_limit_memory_and_do_not_change_values_or_gradients():
 
 
 def test_bracketings_are_drawn_uniformly_and_sum_to_the_inside_probability():
-    model, n, draws = tiny_pcfg(), 5, 2800
+    model = tiny_pcfg()
+    n = 5
+    draws = 2800
     every = list(all_bracketings(0, n))
     assert len(set(every)) == len(every) == catalan(n - 1) == 14
     scores = torch.stack([bracketing_log_prob(b, WORDS, model.grammar()) for b in every])

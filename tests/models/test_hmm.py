@@ -12,9 +12,11 @@ from tests.tiny import FINE, every_sequence
 
 def paths(model: torch.nn.Module, tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Return all paths z_1..z_n (P, n) and the probability of each with the tokens (P, B)."""
-    start, step = model.start().exp(), model.log_transition().exp()
+    start = model.start().exp()
+    step = model.log_transition().exp()
     words = model.words.log_prob_table(model.table).exp()
-    count, steps = len(start), tokens.shape[1] - 1
+    count = len(start)
+    steps = tokens.shape[1] - 1
     every = torch.tensor(list(itertools.product(range(count), repeat=steps)))
     total = start[every[:, 0]][:, None]
     for t in range(steps):

@@ -39,7 +39,10 @@ def test_stacked_matrices_are_initialised_by_their_own_fans(init):
     """U of gated feedback is a stack of D x D matrices (H, H), not a convolution kernel."""
     weight = build_model("gated_feedback_gru", init, width=64).get_parameter("cell.w.u")
     assert weight.shape == (2, 2, 64, 64)
-    expected = (2 / 64) ** 0.5 if init == "kaiming_normal" else (2 / 128) ** 0.5
+    if init == "kaiming_normal":
+        expected = (2 / 64) ** 0.5
+    else:
+        expected = (2 / 128) ** 0.5
     for matrix in weight.flatten(0, 1):
         assert matrix.std().item() == pytest.approx(expected, rel=0.05)
 

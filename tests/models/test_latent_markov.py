@@ -29,10 +29,16 @@ FACTORIAL = "factorial_aggregate_markov"
 
 def words(model: Any) -> Tensor:
     """Return P(v | z), (K, V)."""
-    part = model.words if hasattr(model, "words") else model.prototypes
+    if hasattr(model, "words"):
+        part = model.words
+    else:
+        part = model.prototypes
     if not hasattr(part, "means"):
         return torch.softmax(part.logits, dim=1)
-    scale = 1 if part.log_scale is None else part.log_scale.exp()
+    if part.log_scale is None:
+        scale = 1
+    else:
+        scale = part.log_scale.exp()
     return torch.softmax(scale * normalise_vectors(part.means, part.norm) @ table(model).T, dim=1)
 
 
@@ -80,13 +86,15 @@ def latent_crf(model: Any, prefix: Tensor) -> Tensor:
     vectors = [torch.ones(4), *read(model, prefix)][-model.context_length :]
     first, *second = (model.potentials(x).view(3, 3).exp() for x in vectors)
     weights = first.sum(0) / first.sum()
-    weights = weights @ second[0] if second else weights
+    if second:
+        weights = weights @ second[0]
     return weights / weights.sum() @ words(model)
 
 
 def parents(model: Any, prefix: Tensor) -> Tensor:
     """P(v | s_a) is a bigram for each type of arc, or an aggregate Markov model."""
-    t, total = len(prefix), torch.zeros(VOCAB)
+    t = len(prefix)
+    total = torch.zeros(VOCAB)
     prior = torch.tensor([float(a >= t - (model.context_length or t)) for a in range(t)])
     if hasattr(model, "alignment"):
         prior = torch.softmax(model.alignment.logits[:t, t], 0)
@@ -103,7 +111,8 @@ def parents(model: Any, prefix: Tensor) -> Tensor:
 
 def two_parents(model: Any, prefix: Tensor) -> Tensor:
     """Return P(i, j, v) of parents i and j, (t, t, V)."""
-    t, x = len(prefix), table(model)[prefix]
+    t = len(prefix)
+    x = table(model)[prefix]
     prior = torch.softmax(model.pairs[:t, :t, t].flatten(), 0).view(t, t, 1)
     logits = model.first(x)[:, None] + model.second(x)
     return prior * (torch.softmax(logits, 2) @ words(model))
@@ -166,7 +175,8 @@ def test_both_ways_to_compute_the_normaliser_agree(groups):
 
 
 def test_only_training_uses_the_bound():
-    exact, bound = small(FACTORIAL), small(FACTORIAL, objective="bound")
+    exact = small(FACTORIAL)
+    bound = small(FACTORIAL, objective="bound")
     tokens, lengths = every_sequence(exact.task)
     for training in (False, True):
         assert_close(
@@ -234,7 +244,9 @@ def test_the_posterior_of_two_parents_is_that_of_the_second():
 
 
 def test_largest_tensor_has_at_most_b_t2_k_elements():
-    count, length, components = 5, 13, 7
+    count = 5
+    length = 13
+    components = 7
     model = tiny("two_parent_aggregate_markov", length=length, components=components)
     tokens, lengths = batch(model.task, count=count)
     with LargestTensorMode() as largest:

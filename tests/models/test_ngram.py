@@ -31,14 +31,16 @@ def softmax(model: Any, y: Tensor) -> Tensor:
 
 def ngram_log_bilinear(model: Any, prefix: Tensor) -> Tensor:
     window = model.config.window
-    maps, c = blocks(model.transition, window, 1), context(model, prefix, window)
+    maps = blocks(model.transition, window, 1)
+    c = context(model, prefix, window)
     y = sum(maps[j] @ c[j] for j in range(window)) + model.transition.bias
     return softmax(model, y)
 
 
 def permutation_log_bilinear(model: Any, prefix: Tensor) -> Tensor:
     window = model.config.window
-    maps, c = blocks(model.transition, window, 1), context(model, prefix, window)
+    maps = blocks(model.transition, window, 1)
+    c = context(model, prefix, window)
     total = torch.zeros(model.task.vocab)
     for weight, order in zip(model.weights().exp(), permutations(range(window)), strict=True):
         y = sum(maps[j] @ c[order[j]] for j in range(window)) + model.transition.bias
@@ -47,7 +49,8 @@ def permutation_log_bilinear(model: Any, prefix: Tensor) -> Tensor:
 
 
 def log_bilinear_mixture(model: Any, prefix: Tensor) -> Tensor:
-    count, c = model.config.components, torch.cat(context(model, prefix, model.config.window))
+    count = model.config.components
+    c = torch.cat(context(model, prefix, model.config.window))
     biases = model.transition.bias.chunk(count)
     parts = zip(model.weights().exp(), blocks(model.transition, count, 0), biases, strict=True)
     return sum((weight * softmax(model, m @ c + b) for weight, m, b in parts), torch.zeros(()))
@@ -59,13 +62,18 @@ def markov_mlp(model: Any, prefix: Tensor) -> Tensor:
     for layer in model.layers[:-1]:
         y = activation[model.config.activation](layer.weight @ y + layer.bias)
     y = model.layers[-1].weight @ y + model.layers[-1].bias
-    table = model.embedding if model.output is None else model.output
+    if model.output is None:
+        table = model.embedding
+    else:
+        table = model.output
     return torch.softmax(table.weight @ y, 0)
 
 
 def multi_transition_bigram(model: Any, prefix: Tensor) -> Tensor:
-    count, ones = model.config.components, torch.ones(model.config.width)
-    maps, biases = blocks(model.transition, count, 0), model.transition.bias.chunk(count)
+    count = model.config.components
+    ones = torch.ones(model.config.width)
+    maps = blocks(model.transition, count, 0)
+    biases = model.transition.bias.chunk(count)
     first, *weights = model.weights().exp()
     unigram = softmax(model, maps[0] @ ones + biases[0])
     if getattr(model, "free", None) is not None:

@@ -122,8 +122,10 @@ def test_the_mean_over_all_draws_is_the_published_sum_with_its_optimum_at_the_da
     generator = torch.Generator().manual_seed(0)
     data, noise = torch.softmax(torch.randn(2, 7, generator=generator).double(), -1)
     u = (1.7 * torch.softmax(torch.randn(7, generator=generator).double(), -1)).requires_grad_()
-    kq, words = k * noise, torch.cartesian_prod(*[torch.arange(7)] * (k + 1))
-    weights, s = data[words[:, 0]] * noise[words[:, 1:]].prod(1), (u / kq).log()
+    kq = k * noise
+    words = torch.cartesian_prod(*[torch.arange(7)] * (k + 1))
+    weights = data[words[:, 0]] * noise[words[:, 1:]].prod(1)
+    s = (u / kq).log()
     mean = (weights * contrastive_objective(s[words[:, 0]], s[words[:, 1:]])).sum()
     expected = (data * (u / (kq + u)).log() + kq * (kq / (kq + u)).log()).sum()
     assert_close(mean.detach(), expected.detach(), FINE, "J")
@@ -136,7 +138,8 @@ def test_the_mean_over_all_draws_is_the_published_sum_with_its_optimum_at_the_da
 
 @pytest.mark.parametrize("name", ["nce", "negative_sampling"])
 def test_sampled_objective_has_the_exact_expectation(name):
-    k, model = 3, tiny(name, vocab=VOCAB, negatives=3).eval()
+    k = 3
+    model = tiny(name, vocab=VOCAB, negatives=3).eval()
     tokens, lengths = batch(model.task, count=2)
     model.noise.update(torch.tensor([0, 1, 1, 2, 2, 2]), torch.ones(6, dtype=torch.bool))
     with torch.no_grad():
@@ -188,8 +191,10 @@ def test_score_is_the_sum_over_pairs_plus_expected_noise(name, fields):
     model = vectors(name, **fields)
     tokens, lengths = batch(model.task)
     actual = log_prob(model, tokens, lengths)
-    config, q = model.config, model.noise.log_q(torch.zeros(())).exp()
-    w, c = model.word.weight.detach(), model.context.weight.detach()
+    config = model.config
+    q = model.noise.log_q(torch.zeros(())).exp()
+    w = model.word.weight.detach()
+    c = model.context.weight.detach()
     if config.max_norm:
         w, c = ((x * (config.max_norm / x.norm(dim=-1, keepdim=True)).clamp_max(1)) for x in (w, c))
     for row, n in enumerate(lengths.tolist()):
@@ -201,7 +206,10 @@ def test_score_is_the_sum_over_pairs_plus_expected_noise(name, fields):
             expected = torch.zeros(())
             for x in vectors_c:
                 expected += logsigmoid(x @ w[s[t]])
-                noise_scores = c @ w[s[t]] if name == "word2vec_skipgram" else w @ x
+                if name == "word2vec_skipgram":
+                    noise_scores = c @ w[s[t]]
+                else:
+                    noise_scores = w @ x
                 expected += config.negatives * (q * logsigmoid(-noise_scores)).sum()
             for j in contexts:
                 expected -= config.l2 / 2 * (c[s[j]].square().sum() + w[s[t]].square().sum())
@@ -210,7 +218,10 @@ def test_score_is_the_sum_over_pairs_plus_expected_noise(name, fields):
 
 @pytest.mark.parametrize("mean", [None, False, True])
 def test_sampled_objective_has_the_score_as_expectation(mean):
-    fields = {} if mean is None else {"mean": mean}
+    if mean is None:
+        fields = {}
+    else:
+        fields = {"mean": mean}
     model = vectors("word2vec_skipgram" if mean is None else "word2vec_cbow", length=4, **fields)
     tokens, lengths = batch(model.task, count=2)
     many = draws_with_mean(model, tokens, lengths, log_prob(model, tokens, lengths))
@@ -222,14 +233,18 @@ def test_next_token_distribution_reads_the_window_before():
         model = vectors("word2vec_cbow", window=2, mean=mean)
         prefix, _ = batch(model.task)
         vectors_c = model.context.weight[prefix[:, -2:]]
-        pooled = vectors_c.mean(1) if mean else vectors_c.sum(1)
+        if mean:
+            pooled = vectors_c.mean(1)
+        else:
+            pooled = vectors_c.sum(1)
         expected = (pooled @ model.word.weight.T).log_softmax(-1).detach()
         assert_close(next_log_prob(model, prefix), expected, CLOSE, "next")
 
 
 def test_noise_counts_contexts_for_skip_gram_and_words_for_cbow():
     """Skip-gram samples contexts, including `<start>`; CBOW samples words."""
-    tokens, lengths = torch.tensor([[START, 3, 4, 0, 0, 0]]), torch.tensor([3])
+    tokens = torch.tensor([[START, 3, 4, 0, 0, 0]])
+    lengths = torch.tensor([3])
     counts = {"word2vec_skipgram": [0, 1, 0, 1, 1], "word2vec_cbow": [0, 0, 0, 1, 1]}
     for name, expected in counts.items():
         model = tiny(name, vocab=VOCAB, length=6).train()
@@ -256,7 +271,8 @@ def test_spans_have_the_documented_frequencies(density, mean):
     masked = drawn(density, mean)
     for hidden in masked.unbind(1):
         assert_share(hidden, density)
-    was, now = masked[:, :-1], masked[:, 1:]
+    was = masked[:, :-1]
+    now = masked[:, 1:]
     assert_share(now[was], 1 - 1 / mean)  # the length of spans
     assert_share(now[~was], density / (mean * (1 - density)))  # their beginnings
 
@@ -280,7 +296,8 @@ def test_source_and_target_sequences_of_examples():
     tokens = torch.tensor([[1, 4, 5, 6, 7, 8], [1, 4, 5, 0, 0, 0], [1, 4, 5, 6, 0, 0]])
     lengths = torch.tensor([6, 3, 4])
     masked = torch.tensor([[0, 0, 1, 1, 0, 1], [0] * 6, [0, 1, 1, 1, 0, 0]], dtype=torch.bool)
-    X, Y = 9, 10
+    X = 9
+    Y = 10
     source, n = corrupt(tokens, lengths, masked, vocab=9)
     expected = [[1, 4, X, 7, Y, 0], [1, 4, 5, 0, 0, 0], [1, X, 0, 0, 0, 0]]
     assert (source.tolist(), n.tolist()) == (expected, [5, 3, 2])

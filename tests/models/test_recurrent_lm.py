@@ -22,7 +22,8 @@ from tests.models.equivalence import LENGTH, small
 from tests.models.sentences import pad_sentences
 from tests.tiny import CLOSE, FINE, SAME, batch, every_sequence, shrink, tiny
 
-FEW, MANY = torch.tensor([[1, 3]]), torch.tensor([[1, 2, 3, 0], [3, 3, 1, 2]])
+FEW = torch.tensor([[1, 3]])
+MANY = torch.tensor([[1, 2, 3, 0], [3, 3, 1, 2]])
 
 
 @pytest.mark.parametrize("norm", Norm)
@@ -31,9 +32,11 @@ def test_inputs_per_vocabulary_entry_equal_inputs_per_position(norm, tokens):
     model = tiny("recurrent_lm", vocab=4, norm=norm.value).double()
     assert (tokens.numel() > model.task.vocab) == (tokens is MANY)
     weight = model.embedding.weight
-    ours, plain = model._inputs(tokens), normalise_sequence(model.embedding(tokens), norm)
+    ours = model._inputs(tokens)
+    plain = normalise_sequence(model.embedding(tokens), norm)
     assert isinstance(ours, TokenInputs) == (tokens is MANY and not norm.over_time)
-    ours = ours.vectors() if isinstance(ours, TokenInputs) else ours
+    if isinstance(ours, TokenInputs):
+        ours = ours.vectors()
     assert_close(ours.detach(), plain.detach(), FINE, "inputs")
     upstream = torch.randn(plain.shape, dtype=torch.float64)
     first, second = (torch.autograd.grad(x, weight, upstream)[0] for x in (ours, plain))
@@ -99,7 +102,10 @@ def score(model, seed=0):
     ("row", "rate"), [("gpt", "dropout_output"), *(("recurrent_lm", rate) for rate in RATES)]
 )
 def test_each_rate_acts_in_training_only(row, rate):
-    fields = {"dropout": 0.0} if row == "gpt" else {"num_layers": 2}
+    if row == "gpt":
+        fields = {"dropout": 0.0}
+    else:
+        fields = {"num_layers": 2}
     plain, noisy = (build(row, **fields, **{rate: p}) for p in (0.0, 0.5))
     noisy.load_state_dict(plain.state_dict())
     assert torch.equal(score(noisy.eval()), score(plain.eval()))
@@ -118,7 +124,10 @@ def test_each_rate_acts_in_training_only(row, rate):
 @pytest.mark.parametrize("row", ["recurrent_lm", "gpt"])
 def test_a_training_with_dropout_resumes_bit_by_bit(row):
     rates = dict.fromkeys(RATES, 0.3) | {"num_layers": 2, "starts": 2}
-    fields = rates if row == "recurrent_lm" else {"dropout_output": 0.3}
+    if row == "recurrent_lm":
+        fields = rates
+    else:
+        fields = {"dropout_output": 0.3}
     data = random_corpus(build())
     whole, first, second = (Training(build(row, **fields), Recipe(batch=4), 0) for _ in range(3))
     expected = [record["valid_token"] for record in fit(whole, data, 4)]
@@ -168,7 +177,8 @@ def weights_of(model: Any, direction: str) -> dict[str, torch.Tensor]:
 
 
 def test_each_direction_is_a_recurrent_language_model():
-    model, plain = elmo(num_layers=2), small("lstm_lm", num_layers=2).eval()
+    model = elmo(num_layers=2)
+    plain = small("lstm_lm", num_layers=2).eval()
     tokens, lengths = every_sequence(model.task)
     lengths = 2 + torch.arange(len(tokens)) % (LENGTH - 1)
     plain.load_state_dict(weights_of(model, "forward_lm"))
@@ -194,8 +204,11 @@ def test_padding_does_not_change_representations():
 
 
 READERS: list[Any] = [
-    "recurrent_lm", {"starts": 2}, "aggregate_markov", "latent_parent_positional",
-]  # fmt: skip
+    "recurrent_lm",
+    {"starts": 2},
+    "aggregate_markov",
+    "latent_parent_positional",
+]
 
 
 @pytest.mark.parametrize("reader", READERS)

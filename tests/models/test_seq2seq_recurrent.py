@@ -26,7 +26,9 @@ from tests.models.equivalence import small
 from tests.tiny import CLOSE, FINE, SAME, batch, default_source, every_sequence, sources, tiny
 from tests.user_errors import raises_user_error
 
-E, S, LENGTHS = 3, 5, torch.tensor([5, 1, 3])
+E = 3
+S = 5
+LENGTHS = torch.tensor([5, 1, 3])
 
 
 BOTH = ["seq2seq", "seq2seq_dot_attention"]
@@ -42,10 +44,14 @@ def test_both_directions_equal_the_pytorch_bidirectional_module(name):
     x = torch.randn(3, S, E)
     packed = pack_padded_sequence(x, LENGTHS, batch_first=True, enforce_sorted=False)
     ones = torch.ones(2, 3, E)
-    begin = ones if name == "gru" else (ones, ones)
+    if name == "gru":
+        begin = ones
+    else:
+        begin = (ones, ones)
     outputs, final = library(packed, begin)
     outputs, _ = pad_packed_sequence(outputs, batch_first=True)
-    final = (final,) if name == "gru" else final
+    if name == "gru":
+        final = (final,)
     real = (torch.arange(S) < LENGTHS[:, None])[..., None]
     for d, (h, state) in enumerate(
         (encode(forward, x, LENGTHS), encode_backward(backward, x, LENGTHS))
@@ -96,7 +102,9 @@ def outputs_by_hand(model: LanguageModel, tokens: Tensor, source: Tensor) -> Ten
     for weights in (encoder, decoder):
         cells.append(nn.GRUCell(weights["weight_ih"].shape[1], 4).double())
         cells[-1].load_state_dict(weights)
-    h, memory, outputs = torch.ones(1, 4, dtype=torch.float64), [], []
+    h = torch.ones(1, 4, dtype=torch.float64)
+    memory = []
+    outputs = []
     for x in model.source_embedding(source):
         h = cells[0](x[None], h)
         memory.append(h)
@@ -154,7 +162,9 @@ FLAT = ["linear_autoencoder", "mlp_autoencoder"]
 def test_evaluation_averages_over_shared_noise(fields):
     """Of scores, and of next-token probabilities, whose mean is a distribution."""
     model = small("linear_autoencoder", samples=6, **fields).eval()
-    (tokens, lengths), emission, table = batch(model.task), model.emission, model.embedding.weight
+    (tokens, lengths) = batch(model.task)
+    emission = model.emission
+    table = model.embedding.weight
     spread = fields.get("noise_std") or model.code.log_beta.neg().exp()
 
     def decoded(z: Tensor) -> Tensor:
@@ -187,7 +197,8 @@ def test_kl_equals_the_kl_of_two_gaussians_with_equal_variance():
     code = small("linear_autoencoder", gaussian=True).code
     mean = torch.randn(5, len(code.log_beta), generator=torch.Generator().manual_seed(0))
     spread = 1 / code.log_beta.exp()
-    q, p = Normal(mean, spread), Normal(code.prior_mean, spread)
+    q = Normal(mean, spread)
+    p = Normal(code.prior_mean, spread)
     assert_close(code.kl(mean), kl_divergence(q, p).sum(-1), CLOSE, "KL")
     assert_close(code.kl(code.prior_mean[None]), torch.zeros(1), SAME, "KL at the prior's mean")
 

@@ -68,7 +68,10 @@ def test_posterior_and_prior_are_the_first_pointer(name):
     with torch.no_grad():
         model.appeal.weight.zero_()  # the prior has no token scores
     first = model.source_pointers(tokens[:, :-1])[0, 0]
-    prior = model.prior()[0] if name == "slot_ngram" else model.prior()
+    if name == "slot_ngram":
+        prior = model.prior()[0]
+    else:
+        prior = model.prior()
     torch.testing.assert_close(prior.exp(), first.mT)
 
 

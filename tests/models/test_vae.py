@@ -58,7 +58,8 @@ def all_vectors(model: VAE) -> Tensor:
 
 def discrete_parts(model: VAE, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Return log q(z | s) and log w(z) = log P(s, z) − log q(z | s) of all z, (K^E, B)."""
-    z, h = all_vectors(model), model.encode_sentence(tokens, lengths)
+    z = all_vectors(model)
+    h = model.encode_sentence(tokens, lengths)
     per_z = z[:, None].expand(-1, len(tokens), -1)
     log_q = model.log_prob_of(model.log_q(h), per_z)
     return log_q, log_prob_given_z(model, tokens, lengths, z) + model.log_ratio(per_z, h)
@@ -89,7 +90,8 @@ def test_bernoulli_states_are_probabilities_for_any_latent(name, mutations):
     tokens, _ = batch(model.task)
     for z in (-3.0, 0.0, 1.0, 3.0):
         h = model.outputs(tokens, torch.full((1, len(tokens), 4), z))
-        h = h + 0.5 if 6 in mutations else h
+        if 6 in mutations:
+            h = h + 0.5
         assert h.min() >= 0
         assert h.max() <= 1
     with_memory = tiny(name, norm="none", cell="gru").eval()
@@ -165,7 +167,8 @@ def test_next_token_distribution_is_a_mixture_over_the_prior(name):
     model = small(name, samples=4096, **TWO)
     density.law_next_is_a_distribution(small(name, **TWO))
     tokens, lengths = every_sequence(model.task)
-    tokens, lengths = tokens[::9], lengths[::9]
+    tokens = tokens[::9]
+    lengths = lengths[::9]
     total = sum(
         next_log_prob(model, tokens[:, :t]).gather(1, tokens[:, t : t + 1])[:, 0]
         for t in range(1, model.task.length)
@@ -188,7 +191,8 @@ def first_scores(model: VAE, state: object, count: int) -> Tensor:
 @torch.no_grad()
 def test_each_sample_has_its_own_draw_of_the_prior(name):
     """The mean over samples is the mixture over many draws; with a shared draw it is not."""
-    model, many = small(name), small(name, samples=DRAWS)
+    model = small(name)
+    many = small(name, samples=DRAWS)
     many.load_state_dict(model.state_dict())
     generator = torch.Generator().manual_seed(0)
     drawn = first_scores(model, model.begin_samples(DRAWS, generator=generator), DRAWS)
@@ -219,7 +223,8 @@ def test_a_report_states_the_standard_deviation_and_a_tighter_bound():
     assert facts["bound of 64 samples"] < elbo
 
 
-CHUNKS, PER_CHUNK = 25, 400
+CHUNKS = 25
+PER_CHUNK = 400
 
 
 def gradients(model: VAE, value: Tensor) -> Tensor:
@@ -246,7 +251,8 @@ def estimates(model: VAE) -> Tensor:
 
 def test_score_function_estimator_is_unbiased():
     model = small("gru_ternary_vae", width=2, estimator="score")
-    exact, actual = exact_gradient(model), estimates(model)
+    exact = exact_gradient(model)
+    actual = estimates(model)
     error = actual.std(0) / CHUNKS**0.5
     assert ((actual.mean(0) - exact).abs() <= 6 * error + CLOSE).all()
     # The gradient of the KL alone, as in the S0 code, is further away.
@@ -284,5 +290,8 @@ def test_kl_equals_enumeration_over_all_latents():
 @pytest.mark.parametrize("part", [GaussianCode, GaussianLatent])
 def test_vectors_of_a_code_are_drawn_within_one_over_the_root_of_two(part):
     for name, weight in part(1000).named_parameters(recurse=False):
-        fan_in = 1000 if name == "to_mean" else 2
+        if name == "to_mean":
+            fan_in = 1000
+        else:
+            fan_in = 2
         assert 0.98 < weight.abs().max() * fan_in**0.5 <= 1, name

@@ -1,4 +1,8 @@
-"""The sweep engine: trains the runs of a study on Ray."""
+"""The sweep engine: trains the runs of a study on Ray.
+
+In come studies; out come records in their stores, and a ranking on the terminal.
+Read `driver/execution.py` first, then `worker/worker.py`.
+"""
 
 import sys
 from dataclasses import replace

@@ -5,7 +5,9 @@ import pytest
 
 from lmzoo.kernels.cpu.blas import HAS_PRODUCTS, add_outer, product, product_transposed
 
-B, H, G = 5, 3, 4
+B = 5
+H = 3
+G = 4
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
 
@@ -29,7 +31,9 @@ def test_torch_has_blas_routines():
 @pytest.mark.parametrize("rows", [B, 1])
 @pytest.mark.parametrize("beta", [0, 1, True, False])
 def test_products_equal_numpy(dtype, layout, rows, beta):
-    w, a, d = random(dtype, H, G), random(dtype, rows, H, seed=1), random(dtype, rows, G, seed=2)
+    w = random(dtype, H, G)
+    a = random(dtype, rows, H, seed=1)
+    d = random(dtype, rows, G, seed=2)
     close = {"rtol": 1e-5 if dtype is np.float32 else 1e-12}
     for kernel, args, expected in ((product, (a, w), a @ w), (product_transposed, (d, w), d @ w.T)):
         old = random(dtype, *expected.shape, seed=3)

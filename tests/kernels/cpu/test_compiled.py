@@ -51,7 +51,8 @@ print(sum(slow.stats.cache_misses.values()))
 def test_one_of_several_processes_compiles_a_kernel(tmp_path):
     script = tmp_path / "kernel.py"
     script.write_text(KERNEL)
-    pipe, command = subprocess.PIPE, [sys.executable, str(script)]
+    pipe = subprocess.PIPE
+    command = [sys.executable, str(script)]
     processes = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(3)]
     for process in processes:
         assert process.stdout
@@ -68,7 +69,8 @@ def test_a_kernel_is_compiled_if_another_process_does_not_end(monkeypatch):
     new_hash = secrets.token_hex()  # one that no earlier run has cached
     monkeypatch.setattr(module, "hash_sources", lambda: new_hash)
     monkeypatch.setattr(module, "WAIT", 0.2)
-    kernel, other = compiled(twice), compiled(twice)
+    kernel = compiled(twice)
+    other = compiled(twice)
     with other._cache._lock:
         assert kernel(3) == 6
     assert sum(kernel.stats.cache_misses.values()) == 1

@@ -44,7 +44,8 @@ def test_every_variant_in_double_precision(name):
 def test_the_clipped_logit_gate_has_zero_gradient():
     cell = build(CELLS.parse({"name": "mgru", "mutations": [4, 6, 9]}), torch.float64)
     x, start = data(cell)
-    start[0], start[1] = 0.0, 1.0
+    start[0] = 0.0
+    start[1] = 1.0
     fast, naive = (results(cell, x, start, fast=fast) for fast in (True, False))
     assert_close(fast[2], naive[2], FINE, "gradient of a start at the clip")
     assert fast[2].isfinite().all()

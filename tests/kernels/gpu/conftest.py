@@ -50,6 +50,8 @@ def _filled(function):
     def call(*args, **kwargs):
         tensor = function(*args, **kwargs)
         has_nan = tensor.is_floating_point() or tensor.is_complex()
-        return tensor.fill_(float("nan")) if has_nan else tensor
+        if has_nan:
+            return tensor.fill_(float("nan"))
+        return tensor
 
     return call

@@ -173,7 +173,8 @@ def test_elementwise_recurrences_equal_a_loop(dtype, shape):
     out = linear_recurrence(*inputs)
     double = torch.promote_types(dtype, torch.float64)
     wide = [tensor.detach().to(double).requires_grad_() for tensor in inputs]
-    h, states = wide[2], []
+    h = wide[2]
+    states = []
     for t in range(shape[-2]):
         h = wide[0][..., t, :] * h + wide[1][..., t, :]
         states.append(h)

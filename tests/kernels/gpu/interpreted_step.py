@@ -61,7 +61,8 @@ def assert_equal(function, formula, inputs, tolerance=TOLERANCE, *, members=None
         results = values_and_gradients(vmap(function) if members else function, inputs)
     assert node in f"{results[0].grad_fn} {results[0].grad_fn.next_functions}"
     wide = [tensor.detach().double().requires_grad_() for tensor in inputs]
-    formula = vmap(formula) if members else formula
+    if members:
+        formula = vmap(formula)
     assert_close(results, values_and_gradients(formula, wide), tolerance)
 
 
@@ -78,11 +79,15 @@ def adam_of(dtype, *, members=3, columns=700, decoupled=False):
     torch.manual_seed(0)
     values = torch.randn(members, columns).to(dtype)
     gradients = torch.randn(3, members, columns).to(dtype)
-    kind = "adamw" if decoupled else "adam"
+    if decoupled:
+        kind = "adamw"
+    else:
+        kind = "adam"
     decays = Decays(values, torch.arange(columns) % 3 > 0)
     decays.set([0.1 * p for p in range(members)])
     optimiser = StackedOptimiser(Recipe(optimiser=kind), values, decays)
-    rates, clips = torch.tensor([1e-3, 0.1, 0.01]), torch.tensor([1.0, math.inf, 50.0])
+    rates = torch.tensor([1e-3, 0.1, 0.01])
+    clips = torch.tensor([1.0, math.inf, 50.0])
     return values, optimiser, gradients, (rates, clips)
 
 
@@ -157,7 +162,8 @@ def mixture_arguments(positions, width, components, vocab, lead=()):
     """Return y, W, b, s and tokens; probabilities of some tokens underflow."""
     torch.manual_seed(0)
     y = torch.randn(*lead, positions, width)
-    weight, bias = torch.randn(*lead, components, width), torch.randn(*lead, components)
+    weight = torch.randn(*lead, components, width)
+    bias = torch.randn(*lead, components)
     s = torch.log_softmax(30 * torch.randn(*lead, vocab, components), dim=-2)
     tokens = torch.randint(vocab, (*lead, positions))
     return [y, weight, bias, s], tokens
@@ -185,7 +191,8 @@ def test_a_token_without_probability_is_minus_infinity():
 def test_the_mixture_of_members_equals_its_formula():
     """Members and batches of two axes."""
     inputs, tokens = mixture_arguments(12, 6, 5, 7, lead=(3,))
-    inputs[0], tokens = inputs[0].view(3, 4, 3, 6), tokens.view(3, 4, 3)
+    inputs[0] = inputs[0].view(3, 4, 3, 6)
+    tokens = tokens.view(3, 4, 3)
     functions = (partial(_mapped, f, tokens) for f in (mixture_log_prob, naive_mixture_log_prob))
     assert_equal(*functions, inputs, 1e-5)
 
@@ -199,13 +206,22 @@ def _mapped(function, tokens, *inputs):
 def test_rows_of_a_table_equal_those_of_torch(members, smallest_sorted, monkeypatch):
     monkeypatch.setattr(rows, "SORTED", smallest_sorted)
     torch.manual_seed(0)
-    lead = () if members is None else (members,)
-    table, tokens = torch.randn(*lead, 37, 40), torch.randint(37, (*lead, 10, 8))
+    if members is None:
+        lead = ()
+    else:
+        lead = (members,)
+    table = torch.randn(*lead, 37, 40)
+    tokens = torch.randint(37, (*lead, 10, 8))
     naive = torch.nn.functional.embedding
-    look_up = take_rows if members is None else vmap(take_rows)
+    if members is None:
+        look_up = take_rows
+    else:
+        look_up = vmap(take_rows)
 
     def reference(table):
-        return vmap(lambda t, w: naive(w, t))(table, tokens) if members else naive(tokens, table)
+        if members:
+            return vmap(lambda t, w: naive(w, t))(table, tokens)
+        return naive(tokens, table)
 
     assert_equal(lambda t: look_up(t, tokens), reference, [table])
 
@@ -229,7 +245,10 @@ def test_sums_of_sorted_rows_are_those_of_all_rows_and_the_same_every_time(monke
 def test_a_tied_softmax_equals_its_formula(members, count, vocab, width):
     """Vectors and tokens of one tile and of several, the last one smaller."""
     torch.manual_seed(0)
-    lead = () if members is None else (members,)
+    if members is None:
+        lead = ()
+    else:
+        lead = (members,)
     inputs = [torch.randn(*lead, n, width) for n in (count, vocab)]
     tokens = torch.randint(vocab, (count,))
 
@@ -250,9 +269,14 @@ def test_a_tied_softmax_equals_its_formula(members, count, vocab, width):
 @pytest.mark.parametrize("sizes", [(3, 2, 2), (5, 4, 70), (40, 4, 3)], ids=str)
 def test_a_convolution_equals_its_sum(members, sizes):
     """Channels of one block and of two, steps likewise; x is a slice of more columns."""
-    (steps, taps, width), lead = sizes, () if members is None else (members,)
+    (steps, taps, width) = sizes
+    if members is None:
+        lead = ()
+    else:
+        lead = (members,)
     torch.manual_seed(0)
-    whole, past = torch.randn(*lead, 2, steps, width + 3), torch.randn(*lead, 2, taps - 1, width)
+    whole = torch.randn(*lead, 2, steps, width + 3)
+    past = torch.randn(*lead, 2, taps - 1, width)
     inputs = [whole, past, torch.randn(*lead, width, taps), torch.randn(*lead, width)]
 
     def joined(whole, *rest):
@@ -280,7 +304,8 @@ def test_matrix_states_equal_the_loop_over_steps(members, vector, delta, monkeyp
 
 
 def test_a_word_that_is_no_token_has_no_probability():
-    y, table = torch.randn(3, 4), torch.randn(5, 4)
+    y = torch.randn(3, 4)
+    table = torch.randn(5, 4)
     with without_kernels("cpu"):
         scores = tied_log_prob(y, table, torch.tensor([5, 4, -1]))
     assert scores.isnan().tolist() == [True, False, True]
@@ -293,9 +318,13 @@ def test_a_selective_scan_equals_its_operations(members, signed, sizes):
     """States and channels fill their blocks and do not, and so do steps the chunks of states."""
     torch.manual_seed(0)
     rows, steps, states, width = sizes
-    lead = () if members is None else (members,)
+    if members is None:
+        lead = ()
+    else:
+        lead = (members,)
     maps = [torch.randn(*lead, rows, steps, size) for size in (width, width, states, states)]
-    rate, start = torch.rand(*lead, states, width), torch.randn(*lead, rows, states, width)
+    rate = torch.rand(*lead, states, width)
+    start = torch.randn(*lead, rows, states, width)
     maps[1] = maps[1].exp()
 
     def scan(x, delta, b, c, rate, start):
@@ -322,13 +351,17 @@ def test_one_result_of_a_selective_scan_has_a_gradient(result):
 @pytest.mark.parametrize("clamp", [False, True])
 def test_masked_scores_equal_those_of_torch(members, clamp):
     torch.manual_seed(0)
-    values, lengths = torch.randn(members or 1, 5, 7), torch.randint(1, 9, (members or 1, 5))
+    values = torch.randn(members or 1, 5, 7)
+    lengths = torch.randint(1, 9, (members or 1, 5))
     if members is None:
-        values, lengths = values[0], lengths[0]
+        values = values[0]
+        lengths = lengths[0]
 
     def mask(values):
         one = partial(mask_scores, clamp=clamp)
-        return one(values, lengths) if members is None else vmap(one)(values, lengths)
+        if members is None:
+            return one(values, lengths)
+        return vmap(one)(values, lengths)
 
     assert_equal(mask, mask, [values], 1e-7, node="Mask")
 
@@ -336,7 +369,10 @@ def test_masked_scores_equal_those_of_torch(members, clamp):
 @pytest.mark.parametrize("members", [None, 3])
 def test_joint_affine_maps_equal_single_ones(members):
     torch.manual_seed(0)
-    lead = () if members is None else (members,)
+    if members is None:
+        lead = ()
+    else:
+        lead = (members,)
     shapes = (4, 3, 6), (6, 2), (6, 5), (2,), (5,)
     inputs = [torch.randn(*lead, *shape) for shape in shapes]
 

@@ -9,7 +9,8 @@ def install(monkeypatch) -> None:
     """Let a launch fail that reads or writes outside its tensors."""
     ranges: list[tuple[int, int]] = []
     call = GridExecutor.__call__
-    load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
+    load = InterpreterBuilder.create_masked_load
+    store = InterpreterBuilder.create_masked_store
 
     def launch(self, *args, **kwargs):
         tensors = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Tensor)]

@@ -48,5 +48,6 @@ def tf32(x: np.ndarray) -> np.ndarray:
 
 def three_products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return high·high + high·low + low·high, x = high + low."""
-    highs, lows = (tf32(a), tf32(b)), (tf32(a - tf32(a)), tf32(b - tf32(b)))
+    highs = (tf32(a), tf32(b))
+    lows = (tf32(a - tf32(a)), tf32(b - tf32(b)))
     return highs[0] @ highs[1] + highs[0] @ lows[1] + lows[0] @ highs[1]

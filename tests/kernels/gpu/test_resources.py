@@ -33,7 +33,8 @@ from lmzoo.kernels.gpu.scan import shared_memory
 
 USED = {name: (kernel, constants) for name, kernel, constants in kernels(64, "tf32x3")}
 CAPABILITIES = [90, *(pytest.param(c, marks=pytest.mark.slow) for c in SHARED_LIMIT if c != 90)]
-MAX_SPILLED, FEW_SPILLED = 304, 16
+MAX_SPILLED = 304
+FEW_SPILLED = 16
 """Bytes of a thread at width 128, where a program has 512 threads and so 128 registers each (the
 GRU in TF32 has the most), and elsewhere; with the compiler of Triton 3.7."""
 

@@ -38,7 +38,10 @@ def assignments(kernel: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:
     for node in sorted(nodes, key=lambda n: n.lineno):
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             if isinstance(target, ast.Tuple):
-                values = node.value.elts if isinstance(node.value, ast.Tuple) else []
+                if isinstance(node.value, ast.Tuple):
+                    values = node.value.elts
+                else:
+                    values = []
                 yield from zip([ast.unparse(t) for t in target.elts], values, strict=False)
             else:
                 yield ast.unparse(target), node.value
