@@ -16,13 +16,12 @@ from lmzoo.cells.base import CELLS, Cell
 from lmzoo.cells.block import BlockCut
 from lmzoo.cells.hybrid import Hybrid
 from lmzoo.lab.store.labels import architecture, display_label
-from lmzoo.laws.cells import UNCUT_LAWS
 from lmzoo.laws.probes import disturb
 from lmzoo.laws.tiny import assert_close
 from lmzoo.train.pack_compatibility import pack_key
 from lmzoo.train.recipe import Recipe
 from lmzoo.trainables.resolve import open_data, resolve
-from tests.cells.support import inputs, make
+from tests.cells.support import CHEAP_LAWS, inputs, make
 from tests.cells.test_scans import agree
 from tests.kernels.variants import data
 from tests.tiny import FINE, SAME, tiny
@@ -45,7 +44,7 @@ def test_canon_layers_in_scan_steps_and_laws(canon: str, cuts: list[str]) -> Non
     fields = {"inner": "gru", "canon": canon, "cuts": cuts, "gate_reads": "input"}
     cell = make("block", width=5, length=6, **fields)
     agree(cell, 3, 6)
-    for law in UNCUT_LAWS:
+    for law in CHEAP_LAWS:
         law(make("block", **fields))
     assert {name[2:] for name, _ in cell.named_parameters() if "canon" in name} == {
         f"canon_{place}" for place in canon.split(",")
@@ -150,7 +149,7 @@ def test_the_outputs_are_those_of_the_layers_and_the_laws_hold(fields: dict[str,
             h = y
         begin = end
     assert_close(stack.scan(x, start), h, FINE, "outputs")
-    for law in UNCUT_LAWS:
+    for law in CHEAP_LAWS:
         law(make("hybrid", layers=LAYERS, residual=residual))
     assert [cell.depth for cell in stack.cells] == [(n, 4) for n in (1, 2, 3, 4)]
     assert stack.cells[2].inner.depth == (3, 4)
@@ -314,7 +313,7 @@ def test_the_outputs_are_those_of_the_equations(memory: list[str], window: int) 
     with torch.no_grad():
         expected = torch.stack([by_hand(cell.w, x[0], i) for i in range(6)])
         assert_close(cell.scan(x, start)[0], expected, FINE, "outputs")
-    for law in UNCUT_LAWS:
+    for law in CHEAP_LAWS:
         law(attention(length=4, memory=memory, window=window))
 
 

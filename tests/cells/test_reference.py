@@ -198,14 +198,6 @@ def test_initial_weights_are_those_of_the_reference_code(name: str, seed: int) -
         assert DRAWS[name].get(weight, usual)(drawn), f"{weight}: sd {drawn.std()}"
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_a_model_starts_from_a_state_of_zeros(name: str) -> None:
-    cell = make(name)
-    assert cell.zero_start == 1
-    start = torch.ones(1, cell.num_state_vectors * cell.width, dtype=torch.float64)
-    assert not cell.initial_state(start)[0].any()
-
-
 def test_beta_max_without_beta_is_the_same_config() -> None:
     for name in ("deltanet", "gated_deltanet"):
         one, two = (CELLS.parse({"name": name, "cuts": ["beta"], "beta_max": m}) for m in (1, 2))
