@@ -116,6 +116,8 @@ class SoftmaxAttention(nn.Module):
         self, u: Float[Tensor, "B t E"], past: State = ()
     ) -> tuple[Float[Tensor, "B t E"], State]:
         """Return y of t positions after those in `past`, and what later positions read."""
+        # Keys are kept before their rotation: positions then count from the oldest key, and only
+        # their differences enter q · k.
         kept = self.keep(u)
         if past:
             kept = tuple(torch.cat(pair, dim=-2) for pair in zip(past, kept, strict=True))

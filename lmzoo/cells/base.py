@@ -284,6 +284,7 @@ class Weights(nn.Module):
     def _draw(self, name: str) -> Tensor:
         """Return the initial value of one weight of the full cell."""
         shape = self._shapes[name]
+        # A draw of its own may advance the generator, too: the order of weights decides all values.
         own = self.own_draws.get(name)
         if own is None:
             drawn = uniform(shape, self._fan_in)

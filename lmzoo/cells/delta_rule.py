@@ -168,6 +168,7 @@ class DeltaRule(MatrixCell):
             beta = 1.0
         log_alpha = self.log_alpha(z, q)
         written = beta * k
+        # Only the written key is preconditioned; the one that reads the state is not.
         if "m" in z:
             written = written * self.split_heads(z["m"])
         if "delta" in self.config.cuts:

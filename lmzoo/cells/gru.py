@@ -74,6 +74,7 @@ class GRU(Cell):
 
         @model_validator(mode="after")
         def _one_config_per_function(self) -> Any:
+            # Weights of z with the other sign are the other form, so both are one model.
             object.__setattr__(self, "update", Update.Z_KEEPS)
             cuts = self.cuts
             without = {
@@ -127,6 +128,7 @@ class GRU(Cell):
             full = all_gates(weight, "rzn", kept)
         if name != "bias_ih" or not cuts & {Cut.RESET, Cut.UPDATE}:
             return full
+        # r → 1 and z → 0: the kernel needs no branch for a gate that is cut.
         shifts = (Cut.RESET in cuts, -(Cut.UPDATE in cuts), 0)
         return full + torch.cat([full.new_full((self.width,), CONSTANT * n) for n in shifts])
 
@@ -156,6 +158,7 @@ class GRU(Cell):
             n = nn.functional.linear(r * xn, *read)
             n = n + nn.functional.linear(h, weight, bias)
         n = torch.tanh(n)
+        # (1 − z) n + z h, with one product less.
         h = n + z * (h - n)
         return h, (h,)
 
@@ -239,6 +242,7 @@ class Mut(Cell):
         r = torch.sigmoid(r + h @ w.hr)
         z = torch.sigmoid(z)
         n = torch.tanh(n + (r * h) @ w.hh)
+        # z n + (1 − z) h, with one product less.
         h = h + z * (n - h)
         return h, (h,)
 
@@ -251,6 +255,7 @@ class Mut(Cell):
             return None
         w = self.w
         ones = torch.ones(self.width, dtype=start.dtype)
+        # σ(−a) = 1 − σ(a) turns a gate that writes into one that keeps.
         signs = torch.cat([ones, -ones, ones])
         if w.hz is None:
             z = torch.zeros_like(w.hr)

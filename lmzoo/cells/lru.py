@@ -101,6 +101,7 @@ class LRU(DiagonalCell):
         low = self.config.r_min**2
         high = self.config.r_max**2
         square = low + (high - low) * torch.empty(shape).uniform_(LEAST, 1 - LEAST)
+        # γ is drawn after λ and depends on it.
         self._radius = square.sqrt()
         bounded = LRUCut.EXPONENTIAL not in self.cuts
         if bounded:

@@ -51,6 +51,7 @@ class MatrixCell(Cell):
         self.keys = keys
         self.values = values
         self._matrix = heads * keys * values
+        # Start vectors have the width of the cell; the last may have columns to spare.
         self.num_state_vectors = -(-self._matrix // self.width)
 
     def set_weights(

@@ -166,6 +166,7 @@ class MLSTM(MatrixCell):
             log_i = log_i - z["m"]
             log_f = log_f + z["m before"] - z["m"]
         if self._normalised:
+            # The normaliser is one more column of C, whose value is always 1.
             v = nn.functional.pad(v, (0, 1), value=1.0)
         return Update(q, log_i.exp()[..., None] * k / self.keys**0.5, v, log_f[..., None])
 

@@ -21,6 +21,7 @@ def convolve(
     """Convolve each channel over time, causally, after P = W − 1 inputs; return the last P, too."""
     steps = x.shape[1]
     size = past.shape[1]
+    # A kernel returns no window, and the last inputs are one only if there are enough.
     if has_gpu_kernels(x) and steps >= size:
         mixed = _Convolve.apply(x, past, taps)[0]
         after = x[:, steps - size :]

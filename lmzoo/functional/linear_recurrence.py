@@ -57,6 +57,7 @@ def doubling_recurrence(
         b = torch.cat([b[..., :step, :], carried], dim=-2)
         decayed = late * a[..., :-step, :]
         a = torch.cat([a[..., :step, :], decayed], dim=-2)
+        # After k rounds a position has the effect of the 2^k inputs before it.
         step *= 2
     return b
 

@@ -42,6 +42,7 @@ def exact_log_mixture(
     if is_vmapped(mixed):
         return mixed
     top = b.detach().amax(dim=-2, keepdim=True)
+    # Sums this small may have lost their terms: they are computed again, in log space.
     low = (mixed.detach() - top).exp() < MIN_SUM
     if not bool(low.any()):
         return mixed

@@ -146,6 +146,7 @@ def _kernel_inputs(q: Tensor, *rest: Tensor) -> list[Any]:
         absent = []
     else:
         absent = [q.new_empty(0, 0, 0, 0)] * 2
+    # Kernels take all arrays; arrays without elements say that nothing is erased.
     return _rows(q, *rest, *absent)
 
 

@@ -43,6 +43,7 @@ def attend(
         return weighted_values(q, k, v, mask)
     logits = (q @ k.mT if path is None else _path_logits(q, k, *path)) / q.shape[-1] ** 0.5
     if log_forget is not None:
+        # log Π_{j<s≤i} f_s is a difference of two sums from the start.
         total = single(log_forget).cumsum(-1)
         logits = logits + total[..., -q.shape[-2] :, None] - total[..., None, :]
     if stick:
@@ -51,6 +52,7 @@ def attend(
     if sink is None:
         return torch.softmax(logits, dim=-1).to(v.dtype) @ v
     column = sink[:, None, None].expand(*logits.shape[:-1], 1)
+    # The sink takes a share of the softmax and has no value.
     weights = torch.softmax(torch.cat([logits, column], dim=-1), dim=-1)[..., :-1]
     return weights.to(v.dtype) @ v
 

@@ -105,6 +105,7 @@ def run_kernel(kernel: Kernel, *args: Any) -> Any:
 @contextlib.contextmanager
 def record_kernels(listener: Listener) -> Iterator[None]:
     """Call `listener(kernel, args)` before every kernel that this thread runs in the context."""
+    # Contexts nest: the outer listener comes back at the end.
     previous = _CURRENT.listener
     _CURRENT.listener = listener
     try:

@@ -164,6 +164,7 @@ def law_equal_functions_have_equal_configs(cell: Cell, most: int = 2) -> None:
     so that equal functions have equal numbers of parameters. Variants that ignore their inputs are
     controls, and left out.
     """
+    # Configs are the keys: sets of cuts with one config are one variant.
     variants = dict[Any, str]()
     for field, options in option_sets(type(cell.config)).items():
         for size in range(most + 1):

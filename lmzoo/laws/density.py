@@ -74,6 +74,7 @@ def law_advance_equals_next_log_prob(model: LanguageModel) -> None:
             assert_close(dense, expected, CLOSE, f"advance after {t} tokens")
             repeated, _ = model.advance(before, token)
             assert_close(repeated, dense, SAME, "a second advance from the same state")
+            # Beam search selects rows of a state; a state that is no tensor of rows fails here.
             rows = torch.arange(len(tokens)).roll(t)
             tokens, source, state = select_rows((tokens, source, state), rows)
 

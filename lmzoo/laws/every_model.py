@@ -82,6 +82,7 @@ def law_every_parameter_learns(model: LanguageModel) -> None:
     """
     if model.closed_form:
         return
+    # At the start a zero hides what it multiplies, near it no weight is zero: one of both suffices.
     unmoved = set(dict(model.named_parameters()))
     for near in (copy.deepcopy(model).double(), disturbed(model)):
         with torch.random.fork_rng(devices=[]):

@@ -166,6 +166,7 @@ def _deviation(
                 for name in directions:
                     _real(parameters[name].data).copy_(kept[name])
 
+    # Copies, because adding and subtracting a step would leave rounding in the weights.
     kept = {name: _real(parameters[name].data).clone() for name in directions}
     parts = [float((gradients[name] * d).sum()) for name, d in directions.items()]
     slope = math.fsum(parts)

@@ -25,6 +25,7 @@ def law_training_raises_the_objective(model: LanguageModel) -> None:
 
     optimiser = torch.optim.Adam(model.parameters(), lr=0.1)
     with torch.random.fork_rng(devices=[]):
+        # The noise of the objective is the same before and after, so that a few draws suffice.
         first = mean_loss()
         torch.manual_seed(0)
         for _ in range(steps):

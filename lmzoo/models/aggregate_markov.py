@@ -196,6 +196,7 @@ class FactorialAggregateMarkov(LanguageModel):
 
     def log_normaliser(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N"]:
         """Return log Σ_u Π_g p_g(u | s) for the embedding x of each token s."""
+        # Both ways are exact; the product over all states is shared by the rows.
         if self.config.states**self.config.groups > len(x):
             return torch.logsumexp(self._product(x), dim=-1)
         words = self.words.log_prob_table(self.embedding.weight).T  # V K

@@ -57,6 +57,7 @@ class HMM(HiddenChain):
         emitted = self.words.token_log_probs(tokens[:, 1:], self.table)
         step = self.log_transition()
         alpha = [self.start().expand(len(tokens), -1)]
+        # α_t predicts the state of token t from the tokens before it, so that scores stay causal.
         for scores in emitted.unbind(1):
             alpha.append(self._predict(alpha[-1] + scores, step))
         return torch.stack(alpha, dim=1)

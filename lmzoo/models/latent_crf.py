@@ -115,6 +115,7 @@ class TrigramLatentCRF(LatentCRF):
 
     def _first_transition(self, in_mass: Float[Tensor, "B t K"]) -> Float[Tensor, "B t K"]:
         """Return log α at each position, from LSE_y φ[y, z] of the token at each position."""
+        # Before the first token stands the vector 1, as in all models of this family.
         pad = self.table.new_ones(1, self.config.width)
         before = torch.logsumexp(self.phi(pad), dim=-2)
         before = before.expand(len(in_mass), 1, -1)

@@ -221,6 +221,7 @@ class RecurrentLM(StartMixture):
     def _inputs(self, tokens: Tensor) -> Inputs:
         """Return N(e(s)), per vocabulary entry if there are more positions than entries."""
         norm = self.config.norm
+        # Projecting each word of the vocabulary once pays only if there are more tokens than words.
         # Without kernels each position has activations of its own (`interventions.py`).
         per_entry = tokens.numel() > self.task.vocab and uses_kernels()
         if norm.over_time or not per_entry:
