@@ -110,7 +110,7 @@ class StateIsNotATensor(Bigram):
 
 
 class AddsRandomNoise(Bigram):
-    """Violates `law_scores_are_deterministic`."""
+    """Violates `law_sums_to_one` and `law_log_prob_equals_next_log_prob`."""
 
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         logits = super().logits(tokens, lengths)

@@ -147,14 +147,6 @@ def new_model(model: LanguageModel, seed: int, task: Task | None = None) -> Lang
     return other
 
 
-def is_deterministic(model: LanguageModel) -> bool:
-    """Whether two evaluations with different noise give the same scores."""
-    tokens = torch.ones(2, model.task.length, dtype=torch.int64)
-    lengths = torch.full((2,), model.task.length)
-    first, second = (log_prob(model, tokens, lengths, noise=noise) for noise in (0, 1))
-    return first.equal(second)
-
-
 def assert_close(actual: Tensor, expected: Tensor, tolerance: float, name: str) -> None:
     """Assert that both tensors agree to an absolute tolerance; NaN agrees with nothing."""
     assert actual.shape == expected.shape, f"{name}: shape {actual.shape}, not {expected.shape}"
