@@ -89,10 +89,13 @@ def ablate(
     Raises:
         UserError: There is no such study, or nothing that can be cut.
     """
-    steps = None if steps is None else whole("steps", steps, 1)
+    if steps is not None:
+        steps = whole("steps", steps, 1)
     if progress is None:
         progress = sys.stderr is not None and sys.stderr.isatty()
-    show = _show if progress else len
+    show: Callable[[str], object] = len
+    if progress:
+        show = _show
     point = _find(path("trained", trained))
     runs = _load(point, data_dir)
     corpus = runs[0].corpus.to(best_device())

@@ -38,7 +38,8 @@ def gru(w, x, h, term):
         own = term(f"h{g}", state[g].T) + bias_h[g]
         return term(f"x{g}", read[g].T) + bias_x[g] + factor * own
 
-    r, z = torch.sigmoid(gate("r")), torch.sigmoid(gate("z"))
+    r = torch.sigmoid(gate("r"))
+    z = torch.sigmoid(gate("z"))
     return (1 - z) * torch.tanh(gate("n", r)) + z * h
 
 

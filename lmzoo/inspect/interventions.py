@@ -160,8 +160,10 @@ def _replaced(part: Part, other: See) -> See:
     def see(place: Place, value: Tensor) -> Tensor:
         instead = other(place, value)
         covered = part.covers(place)
-        if isinstance(covered, bool):
-            return instead if covered else value
+        if covered is True:
+            return instead
+        if covered is False:
+            return value
         return instead.where(covered, value)
 
     return see

@@ -150,7 +150,9 @@ def losses(
     if way in (MEAN, OTHER):
         assert cut.part is not None
         return [_part_loss(own, cut.part, way, corpus) for own in subjects]
-    data = extra if way == TRAINED else None
+    data = None
+    if way == TRAINED:
+        data = extra
     trainings = [_training(cut, own, corpus) for own in subjects]
     first = trainings[0]
     if not _packs(cut, trainings, corpus):

@@ -130,12 +130,15 @@ def _place_names(rows: list[dict[str, Any]], margin: float, across: tuple[float,
     middle = (place(across[0]) + place(across[1])) / 2
     before = math.inf
     for row in sorted(rows, key=lambda row: -row["after_training"]):
-        side = "left" if place(row["difference"]) < middle else "right"
+        side = "right"
+        end = "low"
+        if place(row["difference"]) < middle:
+            side = "left"
+            end = "high"
         height = min(place(row["after_training"]), before - gap)
         before = height
         row["height"] = math.copysign(margin * math.expm1(abs(height)), height)
         row["side"] = side
-        end = "high" if side == "left" else "low"
         row["beside"] = row[f"difference_{end}"]
         if row["beside"] is None:
             row["beside"] = row["difference"]
