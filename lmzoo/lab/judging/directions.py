@@ -5,25 +5,8 @@ import re
 import polars as pl
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.judging.texts import plain
+from lmzoo.lab.judging.texts import KNOWN_NAMES, plain
 
-HIGHER = (
-    "acc|accuracy|auc|auroc|auprc|roc|f1|map|m?iou|dice|precision|recall|bleu|rouge|chrf|meteor|"
-    "psnr|ssim|r2|mrr|ndcg|mcc|reward|return|elo|likelihood|elbo"
-)
-LOWER = (
-    "(log)?loss|nll|err|error|perplexity|ppl|bp[bcd]|rmse|mse|mape|mae|[wc]er|fid|brier|regret|"
-    "entropy|xent|deviance"
-)
-"""Words of names of metrics of which a higher value is better, and a lower one. A name with words
-of both, or with one of these, says nothing:"""
-UNSURE = (
-    "drop|gain|reduction|improvement|delta|diff|ratio|gap|std|var|variance|scale|weight|count|time|"
-    "step|bonus|policy|coef|code"
-)
-TURNS = "neg|negative|minus"
-OF_CLASSES = "acc|accuracy|precision|recall|f1|auc"
-"""`neg_log_loss` is turned; `negative_recall` is the recall of a class."""
 OPTIONS = {True: "--higher-is-better", False: "--lower-is-better"}
 GOALS = r"(.*\.)?(goal|mode|direction|greater_is_better)"
 NAMES = ("name", "metric", "monitor", "metric_name", "metric_for_best_model", "objective")
@@ -38,12 +21,13 @@ def better(name: str) -> bool | None:
     spaced = re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", name)
     words = re.findall("[a-z]+[0-9]*", spaced.lower())
 
-    def has(names: str) -> bool:
+    def has(kind: str) -> bool:
+        names = KNOWN_NAMES["metrics"][kind]
         return any(re.fullmatch(f"({names})(e?s)?[0-9]*", word) for word in words)
 
-    is_turned = has(TURNS) or re.search(r"(^|[/_. ])(1 ?)?[-−] ?[A-Za-z]", spaced) is not None
-    is_higher = has(HIGHER)
-    if is_higher == has(LOWER) or has(UNSURE) or (is_turned and has(OF_CLASSES)):
+    is_turned = has("turns") or re.search(r"(^|[/_. ])(1 ?)?[-−] ?[A-Za-z]", spaced) is not None
+    is_higher = has("higher")
+    if is_higher == has("lower") or has("unsure") or (is_turned and has("of_classes")):
         return None
     return is_higher != is_turned
 

@@ -2,66 +2,43 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import polars as pl
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.judging.texts import NUMBER, STATE, plain, some
+from lmzoo.lab.judging.texts import KNOWN_NAMES, NUMBER, STATE, plain, some
 
-ENDED_WELL = {
-    "MLflow, W&B, Comet": "finished",  # mlflow.entities.RunStatus; wandb.apis.public.Run.state
-    "Optuna, Keras Tuner, Ax, ONNX": "complete",  # optuna.trial.TrialState
-    "Sacred, SLURM, Azure, Determined, Guild": "completed",  # sacred.run.Run.status; sacct(1)
-    "Ray Tune": "terminated",  # ray.tune.experiment.Trial
-    "ClearML": "closed published",  # clearml.Task.TaskStatusEnum; `stopped` is aborted
-    "Neptune": "inactive",  # sys/state; a failure is in sys/failed
-    "Kubernetes, Katib, NNI, Vizier, Polyaxon": "succeeded",  # PodStatus.phase
-    "DVC, Airflow, GitHub": "success",  # dvc exp show; conclusion of a workflow
-    "others": "finish done ended successful ok passed keep discard",
-}
-"""States of runs whose results count: what a tracker documents as ended well. A run that a pruner
-or a person stopped is not one of them."""
-FINISHED = {state for states in ENDED_WELL.values() for state in states.split()}
 DIVERGED = "diverged"
 DELETED = "deleted"
 MEANS = "means and other summaries"
 UNFINISHED = "not finished"
 PARENTS = "parents of runs that have the metric"
-YES = {*["true", "t", "yes", "y", "1", "1.0"]}
-NOTHING = {*["none", "null", "nan", "na", "n/a", "<na>"]}
-NO = {"", *["false", "f", "no", "n", "0", "0.0"], *NOTHING}
-WORDS, TRUTHS = ("|".join({*YES, *NO} - digits) for digits in ({"0", "1", "0.0", "1.0"}, set()))
-ENDED_BADLY = (
-    r"fail(ed)?|failure|crash(ed)?|error(ed)?|killed|aborted|cancelled|canceled|interrupted|"
-    r"preempted|running|pending|queued|scheduled|timed?[ _]?out|oom|out[ _]of[ _]memory|"
-    r"unfinished|diverged"
-)
+ENDED_WELL = " ".join(KNOWN_NAMES["ended_well"].values()).split()
+WORDS = {name: {*words} for name, words in KNOWN_NAMES["words"].items()}
+WORDS["finished"] = {*ENDED_WELL}
+YES = WORDS["yes"]
+NO = WORDS["no"]
+NOTHING = WORDS["nothing"]
+SUMMARIES = WORDS["summaries"]
 ANY = ".*"
-TEXTS = r"[01](\.0)?|[^\d.+-].*"
-NONE = "(?!)"
-WORD = r"(?![\d.+-]+$).*"
-VERB = "((is|was|has|did)_)?"
-FLAGS = (
-    (r"((run|trial|job)_?)?(state|status)", FINISHED, UNFINISHED, WORD),
-    (ANY, FINISHED, UNFINISHED, "|".join((*FINISHED, ENDED_BADLY))),
-    (r"lifecycle_stage", {"", "active"}, DELETED, WORD),
-    (r"(is_)?(deleted|trashed)(_at)?", NO, DELETED, ANY),
-    (r"(exit(_?(code|status))?|(ret(urn)?|status)_?code|rc)", {"0", "0.0", "0:0"}, UNFINISHED, ANY),
-    (VERB + r"(archived|crash(ed)?|failed|killed|aborted)", NO, UNFINISHED, ANY),
-    (VERB + r"(cancelled|canceled|interrupted|preempted|excluded)", NO, UNFINISHED, ANY),
-    (VERB + r"(running|pending|pruned|incomplete|unfinished)", NO, UNFINISHED, TRUTHS),
-    (VERB + r"(finished|completed?|done|ended|terminated)", YES, UNFINISHED, TRUTHS),
-    (VERB + r"(succe(ss|eded|ssful)|ok|passed)", YES, UNFINISHED, WORDS),
-    (VERB + r"(error|exception|traceback|oom|timed_?out)(_message)?", NO, UNFINISHED, TEXTS),
-    (r"((is_|has_|did_)?diverged?|(is|has)_nan)", NO, DIVERGED, TEXTS),
-    (VERB + r"(valid|converged|(early_)?stopped)", YES, UNFINISHED, NONE),
-)
-"""Columns that say whether a run counts: their names, the values with which it does, what it is
-with any other, and what all values of such a column look like. Other words or truth values in such
-a column are said. A column of any name does if all its values are states, and one of them is that
-of a finished run."""
-SUMMARIES = {*["mean", "avg", "average", "median", "std", "stdev", "sd", "sem", "mean±std"]}
-"""Words in a column of numbers, such as that of the seed, which say that a row is no run."""
+
+
+class Flag(NamedTuple):
+    """A kind of column that says whether a run counts; names.toml says more."""
+
+    name: str
+    counts: set[str]
+    otherwise: str
+    form: str
+
+
+FLAGS = [
+    Flag(
+        own["name"], WORDS[own["counts"]], own["otherwise"], KNOWN_NAMES["forms"][own["form"]]
+    )
+    for own in KNOWN_NAMES["flags"]
+]  # fmt: skip
 
 
 def states(
@@ -100,9 +77,10 @@ def _reasons(
         if any(reasons):
             return reasons
     read = [] if is_seed or not given else [
-        flag for flag in FLAGS if (given & flag[1] if flag[0] == ANY else is_named(name, flag[0]))
+        flag for flag in FLAGS
+        if (given & flag.counts if flag.name == ANY else is_named(name, flag.name))
     ]  # fmt: skip
-    fits = [f for f in read if all(re.fullmatch(f[3], word, re.DOTALL) for word in given)]
+    fits = [f for f in read if all(re.fullmatch(f.form, word, re.DOTALL) for word in given)]
     if not fits:
         is_number = all(rest) and not given <= YES | NO
         if read and len(texts) > 1 and (read[0] == FLAGS[0] or not is_number):
@@ -123,13 +101,15 @@ def _reasons(
 
 def is_state(name: str) -> bool:
     """Return whether the name of a column says that it has states."""
-    return any(is_named(name, flag[0]) for flag in FLAGS if flag[0] != ANY)
+    return any(is_named(name, flag.name) for flag in FLAGS if flag.name != ANY)
 
 
 def may_be_state(head: pl.Series) -> bool:
     """Return whether a column, by its first cells, may say how runs ended."""
     words = [word.lower() for word in plain(head.unique()) if word]
-    return is_state(head.name) or all(re.fullmatch(FLAGS[1][3], word) for word in words)
+    return is_state(head.name) or all(
+        re.fullmatch(KNOWN_NAMES["forms"]["state"], word) for word in words
+    )
 
 
 def is_named(name: str, pattern: str) -> bool:

@@ -11,6 +11,7 @@ import io
 import json
 import math
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from lmzoo.base.printed import json_value
 from lmzoo.lab.store.records import LARGEST
 
 Row = dict[str, Any]
+KNOWN_NAMES = tomllib.loads(Path(__file__).with_name("names.toml").read_text("utf-8"))
 RUN = "run"
 STATE = "\0state"
 """A column of ours; no file has a name with a NUL."""

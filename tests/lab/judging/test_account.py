@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import math
 import re
 import tempfile
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from lmzoo.base.errors import UserError
 from lmzoo.lab.judging import scans
 from lmzoo.lab.judging.account import COUNTED, DIVERGED, NO_PAIR, Question, account
+from lmzoo.lab.judging.sources import as_source
 from lmzoo.lab.judging.verdicts import judgement
 from tests.lab.judging.test_sources import RUNS, changed, chart, said, table
 
@@ -45,10 +47,12 @@ LATE = table([(v, s, k, x - 1.5 * (v == "base" and k < 2)) for v, s, k, x in STE
         (chart([*RUNS, RUNS[-1]]), "two runs of the chart have a column 'cand-s3 - loss'"),
         (changed("loss", "1,005", "948", "\t"), "has marks of thousands or of decimals"),
         (changed("loss", "1.005", "948", ";"), "has marks of thousands or of decimals"),
+        (table([(v, e, 1) for v in "ab" for e in range(2, 9)], "variant,step,loss"), "step 2, 3,"),
+        ("2.5,1\n2.4,2\n", "the first line has numbers only, 2.5, ..."),
         (changed("variant", "${a}"), "variant is '${a}', whose value is not in its file"),
         (table([(*r, i) for i, r in enumerate(RUNS)], "variant,seed,loss,a.seed"), "or a.seed?"),
     ],
-    ids=range(18),
+    ids=range(20),
 )  # fmt: skip
 def test_what_can_be_read_in_two_ways_is_refused_in_one_line(content, message, tmp_path):
     with pytest.raises(UserError) as error:
@@ -112,6 +116,28 @@ def test_what_is_plain_is_not_said(tmp_path: Path) -> None:
     lengths = [("a", *r) for r in STEPS if r[2] < 2] + [("b", *r) for r in STEPS]
     found = said(table(lengths, f"data,{HEAD}"), tmp_path, step="step", within="data")
     assert "ended before" not in found
+
+
+@pytest.mark.parametrize(
+    ("column", "values"), [("share_seed", [0.84, 0.5]), ("n_seeds", [3, 5]), ("m.seed", [7, ""])]
+)
+def test_a_share_a_count_and_a_constant_are_no_seeds(column, values, tmp_path) -> None:
+    rows = [(v, x, values[s % 2]) for v, s, x in RUNS]
+    assert "unpaired" in said(table(rows, f"variant,loss,{column}"), tmp_path)
+
+
+def test_lists_of_objects_under_names_are_runs(tmp_path: Path) -> None:
+    runs = {v: [{"seed": s, "loss": x} for w, s, x in RUNS if w == v] for v in ("base", "cand")}
+    found = said(json.dumps(runs), tmp_path, "r.json", by="run")
+    assert "1 better" in found
+    assert "8 rows read: 8 counted" in found
+
+
+def test_results_of_boosted_trees_are_a_history_and_nested_columns_are_read() -> None:
+    evals = {"valid_0": {"l2": [3.0, 2.0]}, "valid_1": {"l2": [4.0, 5.0]}}
+    assert as_source(evals).frame.columns == ["valid_0.l2", "valid_1.l2"]
+    search = {"params": [{"C": 1}, {"C": 2}], "mean_test_score": [0.5, 0.6]}
+    assert as_source(search).frame["params.C"].to_list() == ["1", "2"]
 
 
 def test_runs_without_a_pair_are_in_no_number(tmp_path: Path) -> None:
