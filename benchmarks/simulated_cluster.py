@@ -193,7 +193,7 @@ class Simulation:
         if worker in self.live:
             self.live.discard(worker)
             self.members.pop(worker, None)
-            self.fleet.give_back(self.fleet.gone(worker, interrupted=True), interrupted=True)
+            self.fleet.give_back(self.fleet.gone(worker), interrupted=True)
             self.schedule(self.now + REPLACEMENT, "arrive", f"{worker}'")
             self.schedule(self.now + REPLACEMENT, "ask", f"{worker}'")
 

@@ -8,7 +8,7 @@ PLACED = """
 import os
 own = dict(os.environ)
 from lmzoo.lab.cluster.resources import Resources
-from lmzoo.lab.sweep.driver.coordinator import actor_options
+from lmzoo.lab.sweep.driver.placement import actor_options
 os.environ.clear()  # the package prepares for a Ray that it starts itself
 os.environ.update(own)
 from ray.cluster_utils import Cluster

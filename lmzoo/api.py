@@ -354,7 +354,7 @@ def run_study(
         device: `auto`, `cpu` or `gpu`.
         listeners: Objects with `start(run)`, `epoch(run, record)` or `end(run, test)`, added to
             those of the study.
-        engine: `packs`, or `tune`: one trial of Ray Tune is one run.
+        engine: Who places the workers: `packs`, Ray itself; `tune`, Ray Tune.
         **changes: Fields of the study to change, such as `seeds=10`.
 
     Raises:

@@ -7,17 +7,20 @@
     )
 
 Schedulers, search algorithms, callbacks, `ResultGrid` and `Tuner.restore` are those of Ray Tune.
-`lmzoo judge RESULTS` reads the folder of results.
+`confirm` trains the best setting of each point on new seeds; `lmzoo judge RESULTS` reads the folder
+of results.
 """
 
+import json
 import math
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from ray import tune
+from ray.tune.search.basic_variant import BasicVariantGenerator
 
 from lmzoo import zoo
 from lmzoo.api import build, corpus_spec
@@ -27,29 +30,38 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice, IntRange, ranges
 from lmzoo.train.recipe import Recipe
 
-STATE = "training.pt"
+STATE, CONFIG = "training.pt", "trial.json"
+"""Files of a checkpoint: the state of the training, and the config of its trial."""
 POINT, SEED = "point", "seed"
 """Names in the config of a trial, next to `model.FIELD` and `recipe.FIELD`."""
+FIXED = (POINT, "recipe.optimiser", "recipe.init", "recipe.parametrisation", "recipe.base_width")
+"""Names that decide the weights or the optimiser's state, as all fields of the model do."""
+Train = Callable[[dict[str, Any]], None]
 
 
 @called
 def trainable(
-    row: str,
+    row: str | Callable[..., Any],
     corpus: str | Mapping[str, Any] = "captions",
     *,
     points: Mapping[str, Mapping[str, Any]] | None = None,
     epochs: int = 10,
     data_dir: Path | None = None,
     **fields: Any,
-) -> Callable[[dict[str, Any]], None]:
-    """Return a trainable of Ray Tune that trains a row of the zoo on a corpus.
+) -> Train:
+    """Return a trainable of Ray Tune that trains a row of the zoo on a corpus, or a function.
 
     Each epoch reports `epoch`, `train` and `valid` (nats per token) with a checkpoint; the last one
     also `test`, of the best weights. A trial reads `recipe.FIELD`, `model.FIELD`, `seed` and
-    `point` from its config; other names are refused.
+    `point` from its config; other names are refused. A trial that goes on from the checkpoint of
+    another one, as PBT lets it, trains with the recipe of its own config; what cannot change, such
+    as the optimiser, is refused.
+
+    A function takes settings, a seed and the number of epochs, and yields a dict for each epoch, as
+    the function of a point does. It has no checkpoints: a trial that was paused begins again.
 
     Args:
-        row: Name or alias of a row.
+        row: Name or alias of a row, or a function.
         corpus: Name of a corpus, `text:PATH`, or name and fields, as in `lmzoo.build`.
         points: Name of a point -> fields of the model, such as `{"cell.cuts": [4]}`.
         epochs: Epochs of a trial. A scheduler may stop it earlier.
@@ -59,6 +71,8 @@ def trainable(
     Raises:
         UserError: A name is unknown, or a field is invalid.
     """
+    if not isinstance(row, str):
+        return _of_function(row, whole("epochs", epochs, 1))
     name = zoo.row(row).name
     spec = corpus_spec(corpus)
     epochs = whole("epochs", epochs, 1)
@@ -80,8 +94,10 @@ def trainable(
         model = build(row, spec, recipe=recipe, seed=seed, data_dir=data_dir, **own)
         training = model._training
         assert training is not None
-        if checkpoint := tune.get_checkpoint():
+        checkpoint = tune.get_checkpoint()
+        if checkpoint is not None:
             with checkpoint.as_directory() as folder:
+                _check_same(json.loads(Path(folder, CONFIG).read_text()), config)
                 training.load(torch.load(Path(folder, STATE), weights_only=True))
         for record in model.stream(epochs - training.epoch):
             losses = {name: record[f"{name}_token"] for name in ("train", "valid")}
@@ -90,12 +106,81 @@ def trainable(
                 losses["test"] = model.test().token
             with tempfile.TemporaryDirectory() as folder:
                 torch.save(training.dump(), Path(folder, STATE))
+                Path(folder, CONFIG).write_text(json.dumps(config, default=str))
                 saved = tune.Checkpoint.from_directory(folder)
                 numbers = {k: math.nan if x is None else x for k, x in losses.items()}
                 tune.report({"epoch": training.epoch, **numbers}, checkpoint=saved)
 
     train.__name__ = name
     return train
+
+
+def _of_function(function: Callable[..., Any], epochs: int) -> Train:
+    def train(config: dict[str, Any]) -> None:
+        settings = {name: value for name, value in config.items() if name != SEED}
+        for record in function(settings, config.get(SEED, 0), epochs):
+            tune.report(dict(record))
+
+    train.__name__ = getattr(function, "__name__", "function")
+    return train
+
+
+def _check_same(donor: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Raise a `UserError` if the training of one config cannot go on with another one."""
+    for name in sorted(donor.keys() | own.keys()):
+        is_fixed = name in FIXED or name.startswith("model.")
+        if is_fixed and donor.get(name) != json.loads(json.dumps(own.get(name), default=str)):
+            raise UserError(
+                f"a checkpoint with {name}={donor.get(name)} cannot go on with {own.get(name)}; "
+                f"leave {name} out of hyperparam_mutations"
+            )
+
+
+@called
+def confirm(
+    grid: tune.ResultGrid,
+    train: Train,
+    *,
+    by: Sequence[str] = (POINT,),
+    seeds: int = 5,
+    metric: str = "valid",
+    mode: str = "min",
+    run_config: tune.RunConfig | None = None,
+) -> tune.ResultGrid:
+    """Train the best setting of each group of trials on new seeds; return their results.
+
+    Args:
+        grid: The results of a search.
+        train: Its trainable.
+        by: Names in the configs; trials with the same values are one group.
+        seeds: Trials of each group, with seeds that no trial of the search has.
+        metric: Name of the result that says which setting is best.
+        mode: min or max.
+        run_config: Of the new Tuner: its name and storage path, for example.
+
+    Raises:
+        UserError: No trial has the metric.
+    """
+    if mode not in ("min", "max"):
+        raise UserError(f"mode {mode!r} is neither min nor max")
+    sign = 1 if mode == "min" else -1
+    trained = [result for result in grid if metric in (result.metrics or {})]
+    if not trained:
+        raise UserError(f"no trial of {grid.experiment_path} has reported {metric!r}")
+    best: dict[str, Any] = {}
+    for result in sorted(trained, key=lambda own: -sign * own.metrics[metric]):
+        best[repr([result.config.get(name) for name in by])] = result.config
+    first = 1 + max(int(result.config.get(SEED, 0)) for result in trained)
+    configs = [
+        {**config, SEED: first + seed}
+        for config in best.values()
+        for seed in range(whole("seeds", seeds, 1))
+    ]
+    names = dict.fromkeys(name for config in configs for name in config)
+    space = {name: tune.choice([config.get(name) for config in configs]) for name in names}
+    given = BasicVariantGenerator(points_to_evaluate=configs)
+    tuning = tune.TuneConfig(search_alg=given, num_samples=len(configs))
+    return tune.Tuner(train, param_space=space, tune_config=tuning, run_config=run_config).fit()
 
 
 @called

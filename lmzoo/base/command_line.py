@@ -66,13 +66,13 @@ def _run_app(app: Callable[..., Any], needs: tuple[str, ...]) -> NoReturn:
         if code == 130:  # typer makes it of a KeyboardInterrupt
             sys.stderr.write("stopped\n")
     except UserError as error:
-        _exit_with_error(str(error))
+        exit_with_error(str(error))
     except pydantic.ValidationError as error:
-        _exit_with_error(explain(error))
+        exit_with_error(explain(error))
     except UnicodeEncodeError as error:
         if error.encoding == "utf-8":
             raise
-        _exit_with_error(f"{error.encoding} has no {error.object!a}; set PYTHONUTF8=1")
+        exit_with_error(f"{error.encoding} has no {error.object!a}; set PYTHONUTF8=1")
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")
         raise SystemExit(130) from None
@@ -81,14 +81,14 @@ def _run_app(app: Callable[..., Any], needs: tuple[str, ...]) -> NoReturn:
         extras = missing_parts(name, needs)
         if not extras:
             raise
-        _exit_with_error(f"{name} is missing; run: {install_command(extras)}")
+        exit_with_error(f"{name} is missing; run: {install_command(extras)}")
     except OSError as error:
         if stdout_error():
             raise SystemExit(2) from None
         if error.errno not in OF_THE_MACHINE:
             raise
         where = f"{error.filename}: " if error.filename else ""
-        _exit_with_error(f"{where}{error.strerror}; see who may write there, and what is free")
+        exit_with_error(f"{where}{error.strerror}; see who may write there, and what is free")
     except Exception as error:
         if hasattr(error, "format_message"):
             _exit_with_usage_error(error)
@@ -106,7 +106,7 @@ def _exit_with_usage_error(error: Any) -> NoReturn:
     if isinstance(error.__cause__, pydantic.ValidationError):
         message += f", got {error.__cause__.errors()[0]['input']!r}"
     if message:
-        _exit_with_error(f"{_suggest(message, getattr(error, 'ctx', None))} (see --help)")
+        exit_with_error(f"{_suggest(message, getattr(error, 'ctx', None))} (see --help)")
     raise SystemExit(2)  # called without arguments: typer has printed the help
 
 
@@ -198,6 +198,7 @@ def _check_stdout() -> None:
         raise SystemExit(2) from None
 
 
-def _exit_with_error(message: str) -> NoReturn:
+def exit_with_error(message: str) -> NoReturn:
+    """Print an error of the user in one line, and exit with code 2."""
     sys.stderr.write(f"error: {printable(' '.join(message.split()))}\n")
     raise SystemExit(2) from None

@@ -109,6 +109,7 @@ def read_rows(data: bytes) -> dict[str, Any]:
             "state": {i: {k: kinds[k][n] for k in keys} for i, n in enumerate(names) if keys},
             "param_groups": groups,
         },
+        "parameters": names,
         "best": {"loss": loss, "epoch": epoch, "weights": {n: own[n] for n in names if n in own}},
     }
 

@@ -71,6 +71,7 @@ class Training:
         """
         state, best = self.progress(), self._best
         groups, (loss, epoch) = state.pop("groups"), state.pop("best")
+        names = [*self.parameters]
         last_is_best = 0 < self.epoch == epoch
         row = self.row and dataclasses.replace(self.row)  # the next epoch gives it other matrices
 
@@ -89,6 +90,7 @@ class Training:
                 **state,
                 "weights": weights,
                 "optimiser": optimiser,
+                "parameters": names,
                 "best": {
                     "loss": loss,
                     "epoch": epoch,
@@ -136,11 +138,26 @@ class Training:
         self.epoch, self.steps, self.record = state["epoch"], state["steps"], state["record"]
         self.model.load_state_dict(state["weights"])
         if self.optimiser:
-            self.optimiser.load_state_dict(state["optimiser"])
+            self.optimiser.load_state_dict(self._regrouped(state))
         best = state["best"]
         self.best_loss, self.best_epoch = best["loss"], best["epoch"]
         self._best = copies(best["weights"])
         self.losses = [*state.get("losses", [])]  # missing in earlier versions
+
+    def _regrouped(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return the optimiser's state of `dump`, in the groups that this recipe asks for.
+
+        Another weight decay than that of the dump gives other groups, which number the parameters
+        in another order.
+        """
+        assert self.optimiser is not None
+        own = self.optimiser.state_dict()["param_groups"]
+        names = [*self.parameters]
+        saved = state["optimiser"]["state"]
+        before = state.get("parameters", names)  # missing in earlier versions
+        numbers = {name: number for number, name in enumerate(names)}
+        moved = {numbers[name]: saved[i] for i, name in enumerate(before) if i in saved}
+        return {"state": moved, "param_groups": own}
 
     def add_record(self, record: Record) -> None:
         """Store the record of the epoch just trained, and its weights if they are the best."""

@@ -103,7 +103,7 @@ def test_a_packed_table_has_a_limit(module, monkeypatch, tmp_path):
 
 ROOMS = (
     *("lab/store", "lab/analysis", "lab/judging", "lab/cli", "train/trained.py", "data/files.py"),
-    *("lab/sweep/tune_trials.py", "lab/study/study_store.py"),
+    "lab/study/study_store.py",
 )
 """What reads files of somebody else."""
 SINKS = {
@@ -159,12 +159,6 @@ CHECKED = {
     "lab/judging/trackers.py": {"folder / name": "a constant", "folder / f'{kind}s'": "one, too"},
     "lab/cli/report.py": {"target.write_text(text, encoding='utf-8')": "the user's"},
     "lab/cli/run_names.py": {"study / run": "of a folder or an archive that exists"},
-    "lab/sweep/tune_trials.py": {
-        "(folder / BEGUN).write_text": "a constant",
-        "self._store / ": "the identity of a planned run",
-        "folder / str(last": "a number",
-        "Path(checkpoint_dir, name).write_bytes(data)": "constants",
-    },
     "lab/study/study_store.py": {"self.store / run_id": "the identity of a planned run"},
     "train/trained.py": {"folder / path": "a text that is only read, as data"},
 }

@@ -64,17 +64,13 @@ class Capacity:
 
     def live(self) -> int:
         """Return how many workers fit on the live nodes."""
-        return self._capped(self.room())
+        return self._capped(sum(self._live()))
 
     def limit(self) -> int:
         """Return how many workers are worth asking for: others would only wait."""
-        asked = self._growth.autoscaling or not self.room()
+        asked = self._growth.autoscaling or not sum(self._live())
         unknown = OPEN_WORKERS if self._growth.nodes is None and asked else 0
-        return self._capped(self.room() + sum(self._coming()) + unknown)
-
-    def room(self) -> int:
-        """Return how many workers fit on the live nodes, without `--max-concurrent`."""
-        return sum(self._live())
+        return self._capped(sum(self._live()) + sum(self._coming()) + unknown)
 
     def describe(self) -> str:
         """Return what the sweep uses: `8 GPUs on 2 nodes`, `2 CPU cores of this machine`."""

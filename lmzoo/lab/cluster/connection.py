@@ -7,6 +7,7 @@ its own afterwards. So the settings of a sweep are set in the imported Ray, too,
 
 import contextlib
 import errno
+import io
 import json
 import logging
 import os
@@ -92,6 +93,8 @@ LOG = logging.getLogger("lmzoo.lab.sweep")
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 _EARLY: list[tuple[ThreadPoolExecutor, Future[None]]] = []
 """What `begin` has started and `cluster` has not taken over."""
+TIMES = {"start": 0.0}
+"""Seconds that Ray's own start has taken in this process."""
 _ABANDONED = threading.Event()
 _GUEST = threading.Event()
 """Whether the sweep uses a Ray that is not its own."""
@@ -109,8 +112,15 @@ def begin() -> None:
         _EARLY.append((executor, executor.submit(lambda: None)))
         return
     _CHANGED.enter_context(_own_settings())
-    _EARLY.append((executor, executor.submit(_join if ADDRESS else _start, QUIET)))
+    _EARLY.append((executor, executor.submit(_connect)))
     STOPS.install()  # the import of Ray has installed handlers
+
+
+def _connect() -> None:
+    begun = time.monotonic()
+    connect = _join if ADDRESS else _start
+    connect(QUIET)
+    TIMES["start"] = time.monotonic() - begun
 
 
 @contextlib.contextmanager
@@ -161,6 +171,14 @@ def abandon() -> None:
     _ABANDONED.clear()
 
 
+class _WithoutRay(io.TextIOBase):
+    """Writes to stderr what is printed, but for Ray's own errors: the coordinator says them."""
+
+    def write(self, text: str, /) -> int:
+        is_of_ray = threading.current_thread().name.startswith("ray_")
+        return len(text) if is_of_ray else sys.stderr.write(text)
+
+
 @contextlib.contextmanager
 def cluster(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Join the cluster at `ADDRESS`, or start Ray on loopback; disconnect from it at the end.
@@ -171,9 +189,9 @@ def cluster(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
     if not _EARLY:
         begin()
     # The executor stays open: Ray's processes end when the thread that started them ends.
-    # Ray reports dead processes on stdout, also while it ends.
+    # Ray reports dead processes on stdout, also while it ends; stdout is for the answer.
     executor, connected = _EARLY.pop()
-    with contextlib.redirect_stdout(sys.stderr), executor:
+    with contextlib.redirect_stdout(_WithoutRay()), executor:
         others = executor.submit(meanwhile)
         try:
             connected.result()

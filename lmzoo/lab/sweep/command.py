@@ -159,7 +159,8 @@ def _run(
     no_accelerator: Annotated[str, typer.Option(metavar="KIND,KIND", help="Leave out nodes with these kinds of GPU.")] = "",
     fuse: Annotated[str, typer.Option(help="Maximum number of runs trained together as a pack: auto, off or a number.")] = "auto",
     track: Annotated[Texts, typer.Option(help="Also log each run to wandb or mlflow.")] = None,
-    engine: Annotated[str, typer.Option(help="packs: workers train many runs together. tune: one trial of Ray Tune is one run.")] = "packs",
+    engine: Annotated[str, typer.Option(help="Who places the workers: packs, actors of Ray; tune, trials of Ray Tune.")] = "packs",
+    timing: Annotated[bool, typer.Option("--timing", help="Print how long the plan, Ray's start and the training took.")] = False,
     no_curves: Annotated[bool, typer.Option("--no-curves", help="Write no TensorBoard curves, which are two files and folders a run.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Train again the finished runs since which a package, a variable or a file has changed.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points, their pending runs and a time estimate.")] = False,
@@ -180,7 +181,7 @@ def _run(
     )  # fmt: skip
     sweep = Sweep(
         changed, resources, fuse, track or [], curves=not no_curves, as_json=as_json, quiet=quiet,
-        engine=engine, again=again,
+        engine=engine, again=again, timing=timing,
     )  # fmt: skip
     settings = parse_settings(own["fields"] or [])
     if options_file and dry_run and not options_file.exists():

@@ -14,9 +14,8 @@ from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.statistics.compared import ERROR
 from lmzoo.lab.statistics.intervals import choice_spread
 from lmzoo.lab.store.records import STUDY, read_json
-from lmzoo.lab.study.planner import Planner
+from lmzoo.lab.study.planner import Planner, comparison
 from lmzoo.lab.study.study_store import StudyStore
-from lmzoo.lab.sweep.screen.console import so_far
 from lmzoo.train.run import model_facts
 from lmzoo.trainables.resolve import resolve
 from tests.lab.sweep.fake_runs import FakeRun
@@ -60,21 +59,28 @@ def run(fake_sweep):
     return functools.partial(fake_sweep, open_run=open_run)
 
 
+def verdicts_of(planner: Planner) -> dict:
+    """Return the verdicts by which a planner asks for more seeds."""
+    facts = {point: point.point.facts() for point in planner.points if point.confirm_runs}
+    points, found = comparison(facts, planner.reference, planner.looks, planner.study.margin)
+    own = dict(zip(points, map(str, found.verdict), strict=True))
+    return {**own, planner.reference: "reference"}
+
+
 @pytest.fixture
 def verdicts(run, corpus, corpus_fields, tmp_path):
-    """Sweeps a study and returns its ranking, label -> row; the console has the same verdicts."""
+    """Sweeps a study and returns its ranking, label -> row; the planner has the same verdicts."""
 
     def ranked(study):
         assert run(study, path=tmp_path)
         store = StudyStore(tmp_path)
         planner = Planner(study, resolve(study, corpus, corpus_fields), store)
-        for _ in planner.points:
-            console = so_far(planner)
+        planned = verdicts_of(planner)
         store.close()
         folder = load_study(tmp_path)
         table = rank_points(folder.runs, folder.events, folder.study)
         rows = {row["label"]: row for row in table.to_dicts()}
-        assert {p.point.label: verdict for p, verdict in console.items()} == {
+        assert {p.point.label: verdict for p, verdict in planned.items()} == {
             label: "reference" if row["reference"] else row["verdict"] or ""
             for label, row in rows.items()
         }
@@ -83,7 +89,7 @@ def verdicts(run, corpus, corpus_fields, tmp_path):
     return ranked
 
 
-def test_console_and_ranking_agree_on_count_models(counts, verdicts, tmp_path):
+def test_planner_and_ranking_agree_on_count_models(counts, verdicts, tmp_path):
     """A point that is a count model is compared; a baseline is what the study has added."""
     rows = verdicts(counts)
     ranked = [rows[f"order {n}"]["verdict"] for n in (2, 4, 5)]

@@ -28,7 +28,7 @@ class Handle:
             return SimpleNamespace(remote=lambda *given: (answer(*given), Call())[1])
 
         self.name = name
-        self.step = method(lambda _, assignment: sweep.replies.update({name: assignment}))
+        self.work = method(lambda _, assignment: sweep.replies.update({name: assignment}))
         self.close = method(lambda: sweep.replies.update({name: None}))
         self.news, self.start = method(lambda _: None), method(lambda: None)
         terminate = SimpleNamespace(remote=lambda: sweep.terminated.append(name))
@@ -51,7 +51,9 @@ class Sweep:
             check=self._check,
             resources=Resources(),
         )
-        self.coordinator = Coordinator(self.fleet, planner.store.store, capacity, self._start)
+        self.coordinator = Coordinator(
+            self.fleet, planner.store.store, capacity, self._place, lambda _: Call()
+        )
 
     def turn(self, after: float = 0.0, *, starts: bool = False) -> dict:
         """Let these seconds pass; return what the workers get, None if they are to end."""
@@ -107,8 +109,8 @@ class Sweep:
     def wait(self, calls, timeout, num_returns=1):
         return [call for call in calls if hasattr(call, "value")], []
 
-    def _start(self, name):
-        return Handle(name, self), Call()
+    def _place(self, name):
+        self.coordinator.placed(name, Handle(name, self))
 
     def _check(self):
         if self.refusal:

@@ -6,14 +6,12 @@ import json
 import sys
 from types import ModuleType
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console as RichConsole
 
 from lmzoo import Point
-from lmzoo.lab.statistics.compared import compared
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.point_planner import MOST_AGAIN
 from lmzoo.lab.study.study_store import StudyStore
@@ -22,7 +20,7 @@ from lmzoo.lab.sweep.fleet.packing import Packer
 from lmzoo.lab.sweep.messages import Ended, Exchange
 from lmzoo.lab.sweep.screen import LINES, progress_console
 from lmzoo.lab.sweep.screen import console as module
-from lmzoo.lab.sweep.screen.console import Console, choose, counts, so_far
+from lmzoo.lab.sweep.screen.console import Console, choose, counts
 from lmzoo.trainables.resolve import resolve
 from tests.toy_study import toy_study
 
@@ -193,26 +191,6 @@ def test_counts_add_up_at_every_time(planner):
         assert total <= measured <= total + MOST_AGAIN * len(planner.points)
     assert sum(n["pending"] + n["running"] for n in sums) == 0
     assert sum(n["pruned"] for n in sums) > 0
-
-
-def test_at_the_end_the_verdicts_are_those_of_all_confirm_runs(planner):
-    console = make_console(planner, quiet=True)
-    worse = planner.points[1].point.label
-    drive(console.fleet, level=lambda run: 0.5 * (run.label == worse))
-    for _ in planner.points:
-        known = so_far(planner)
-    losses = np.full((len(planner.points), len(planner.points[0].confirm_runs)), np.nan)
-    for row, point in zip(losses, planner.points, strict=True):
-        row[: len(point.confirm_runs)] = [run.test_loss for run in point.confirm_runs]
-    sd = [p.tuning_sd for p in planner.points]
-    found = compared(losses, 0, tuning_sd=sd, margin=planner.study.margin).verdict
-    assert [known[p] for p in planner.points] == ["reference", *found[1:]]
-    assert known[planner.points[1]] == "worse"
-    lines = "\n".join(panel(console, 160, 50))
-    assert "100 % of the epochs" in lines
-    table = module.point_table(planner.points, {planner.points[1]: "worse-open"}, (), (), 9, 100)
-    (words,) = [c for c in table.columns if c.header == "so far"]
-    assert "[red]worse (size open)[/]" in [*words.cells]
 
 
 def test_a_notebook_has_one_output_that_changes(monkeypatch):

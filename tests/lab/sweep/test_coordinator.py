@@ -21,8 +21,8 @@ from lmzoo.lab.sweep.driver.coordinator import (
     MAX_MISSED,
     REPLY_SECONDS,
     START_SECONDS,
-    actor_options,
 )
+from lmzoo.lab.sweep.driver.placement import actor_options
 from lmzoo.lab.sweep.messages import Assignment, Ended, Exchange, Failed
 from lmzoo.lab.sweep.worker.worker import HEARTBEAT_SECONDS
 from tests.lab.sweep.manual_coordinator import epoch, recovered, sweep  # noqa: F401
@@ -111,7 +111,8 @@ def test_a_signal_ends_a_worker_after_its_epoch_and_others_at_once(sweep, monkey
         turn()
 
     monkeypatch.setattr(sweep.coordinator, "turn", later)
-    sweep.coordinator.run()
+    for _ in sweep.coordinator.turns():
+        pass
     assert sweep.killed == (["starts"] if answers else ["starts", "a", "b"])
     assert sweep.terminated == (["a", "b"] if answers else [])
 

@@ -83,17 +83,3 @@ def test_a_new_worker_is_part_of_the_placement_at_once(placements):
     both = {"a": WorkerState(), "b": WorkerState()}
     assert all(sharing.shares(both, 2, 0.0, "a").values())
     assert len(placements) == 2
-
-
-@pytest.mark.parametrize(("cost", "most"), [(1.0, 4), (4.0, 1)])
-def test_packs_are_small_where_workers_are_lost_soon_and_packs_cost_as_much_as_their_runs(
-    cost, most
-):
-    sharing = many_shapes(1, 8)
-    for size, seconds in ((1, 1.0), (4, cost)):
-        sharing.pace.add("0", size, seconds)
-    for lost in range(3):
-        assert sharing.limit("0", 0) == 4, lost
-        sharing.lose(2.0, lost=lost > 0)
-    sharing.shares({"w": WorkerState()}, 1, 0.0, "w")
-    assert sharing.limit("0", 0) == most

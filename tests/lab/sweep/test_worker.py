@@ -48,8 +48,8 @@ class Driver:
             if self.fleet.done:
                 break
             before_step(number)
-            exchange = self.worker.step(number, assignment or Assignment())
-            again = self.worker.step(number, assignment or Assignment())
+            exchange = self.worker.work(number, assignment or Assignment())
+            again = self.worker.work(number, assignment or Assignment())
             assert again is exchange, "Ray repeats a call whose answer was lost"
         assert self.fleet.done
         self.worker.close()
@@ -142,7 +142,7 @@ def test_a_worker_that_cannot_start_says_so_and_trains_nothing(driver, option, m
     failed = driver.start(**option)
     assert isinstance(failed, Failed)
     assert message in failed.reason
-    assert driver.worker.step(1, Assignment()).opened == []
+    assert driver.worker.work(1, Assignment()).opened == []
 
 
 def test_an_error_of_the_training_is_returned(driver, monkeypatch, tmp_path):
@@ -152,7 +152,7 @@ def test_an_error_of_the_training_is_returned(driver, monkeypatch, tmp_path):
         raise OSError("no disk \udcff\nin detail")
 
     monkeypatch.setattr("lmzoo.train.run.fit", fail)
-    failed = driver.worker.step(1, assignment)
+    failed = driver.worker.work(1, assignment)
     assert isinstance(failed, Failed)
     assert failed.reason.startswith(r"OSError: no disk \udcff (test_worker.py, line ")
     texts = [path.read_text() for path in tmp_path.glob("*/traceback.txt")]

@@ -1,8 +1,8 @@
 """The coordinator: starts the workers, answers them, and replaces those that die.
 
-The workers are actors of Ray, which places them; the planner decides. As many are requested as runs
-could use and the cluster has or can start. One that Ray has no room for waits, and is the demand
-that an autoscaler sees.
+The workers are actors that Ray Core or Ray Tune places (`placement.py`); the planner decides. As
+many are requested as runs could use and the cluster has or can start. One that Ray has no room for
+waits, and is the demand that an autoscaler sees.
 
 For each worker it waits for two calls: its epoch, after which the fleet decides what it does next,
 and its news, which are its heartbeat. A worker that misses `MAX_MISSED` checks is killed: its
@@ -18,7 +18,7 @@ import shlex
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Any
@@ -28,19 +28,14 @@ from ray.exceptions import RayError
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.stops import STOPS
-from lmzoo.base.version import software
-from lmzoo.lab.cluster import connection
 from lmzoo.lab.cluster.capacity import Capacity
-from lmzoo.lab.cluster.head_store import start_server, write_nonce
-from lmzoo.lab.cluster.resources import Resources
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.pack_files import unpack
 from lmzoo.lab.store.records import WORKER_LOCK
 from lmzoo.lab.store.writer import News as Warnings
-from lmzoo.lab.sweep.driver.other_sweeps import Demand, OtherSweeps, fair_shares
 from lmzoo.lab.sweep.fleet.fleet import Fleet
 from lmzoo.lab.sweep.messages import Assignment, Ended, Exchange, Failed, News, Released, Started
-from lmzoo.lab.sweep.worker.worker import CALLS, HEARTBEAT_SECONDS, Worker
+from lmzoo.lab.sweep.worker.worker import HEARTBEAT_SECONDS
 
 LOG = logging.getLogger("lmzoo.lab.sweep")
 WAIT_SECONDS = 0.05
@@ -60,7 +55,7 @@ MAX_KILLED = 3
 START_SECONDS = 60.0
 """How long a sweep whose first workers cannot start waits for a worker that can."""
 LOOK_SECONDS = 1.0
-"""Time between two looks at the cost and at the other sweeps."""
+"""Time between two looks at the cost."""
 MAX_MISSED = 6
 """Consecutive checks without a heartbeat after which a worker is killed."""
 REPLY_SECONDS = 5.0
@@ -80,10 +75,11 @@ class Actor:
     """A worker that was started and has not ended."""
 
     name: str
-    handle: Any
-    call: Any
-    """What its start, its step or its end will return; None while it waits for an assignment."""
-    news: Any
+    handle: Any = None
+    """None until it is placed."""
+    call: Any = None
+    """What its start, its work or its end will return; None while it waits for an assignment."""
+    news: Any = None
     node: str = ""
     """Ray's id."""
     place: str = ""
@@ -111,21 +107,20 @@ class Coordinator:
         fleet: Fleet,
         store: Store,
         capacity: Capacity,
-        start: Callable[[str], tuple[Any, Any]],
+        place: Callable[[str], object],
+        begin: Callable[[Any], Any],
         server: Any = None,
-        others: OtherSweeps | None = None,
     ) -> None:
-        """`start` starts a worker of this name, and returns its handle and the call that starts it.
+        """`place` lets Ray place a worker of this name, for which `placed` is called then.
 
-        `server` gives the store to workers that do not see it (`head_store.py`).
+        `begin` starts a worker of this handle and returns its call. `server` gives the store to
+        workers that do not see it (`head_store.py`).
         """
         self.fleet, self.store, self.capacity, self.server = fleet, store, capacity, server
         self.error: Exception | None = None
         self.actors: dict[str, Actor] = {}
-        self._start, self._others = start, others
-        self._sweeps = 1
-        self._share: int | None = None
-        """Workers that other sweeps leave to this one; None: there is no other."""
+        self._place = place
+        self._begin = begin
         self._works = False
         """Whether a worker has asked for runs."""
         self._named: set[str] = set()
@@ -143,16 +138,16 @@ class Coordinator:
         self._recovered: SimpleQueue[Callable[[], object]] = SimpleQueue()
         """What to do for dead workers whose locks are free."""
 
-    def run(self) -> None:
+    def turns(self) -> Iterator[None]:
         """Answer the workers until the sweep ends; those that train then may write their runs."""
         while not self.finished:
-            self.turn()
+            yield self.turn()
         deadline = time.monotonic() + END_SECONDS
         for actor in [*self.actors.values()]:
             if actor.name not in self.fleet.workers and not actor.leaves:
                 self._kill(actor)
         while self.actors and time.monotonic() < deadline:
-            self.turn()
+            yield self.turn()
         for actor in [*self.actors.values()]:
             self._kill(actor)
 
@@ -165,16 +160,16 @@ class Coordinator:
         """Return how many workers can be used and may exist at this moment."""
         if self.finished or time.monotonic() < self._pause_until:
             return 0
-        wanted = self._wanted()
-        return wanted if self._share is None else min(wanted, self._share)
+        parked = len(self.fleet.parked)
+        return self.fleet.wanted(self.capacity.limit() - parked) + parked
 
     def turn(self) -> None:
         """Start the workers that are wanted, take what the workers have sent, and answer."""
         try:
             for _ in range(len(self.actors), self.wanted()):
                 name = secrets.token_hex(4)
-                handle, call = self._start(name)
-                self.actors[name] = Actor(name, handle, call, handle.news.remote(0))
+                self.actors[name] = Actor(name)
+                self._place(name)
             actors = self._ready()
             if self.error is None:
                 self.fleet.planner.store.check_lock()
@@ -189,7 +184,6 @@ class Coordinator:
             now = time.monotonic()
             if now >= self._counted + LOOK_SECONDS:
                 self._check_cost(len(started))
-                self._share_cluster()
             if now >= self._next_check:
                 self._next_check = now + HEARTBEAT_SECONDS
                 self.capacity.check()
@@ -197,9 +191,25 @@ class Coordinator:
         except Exception as error:
             self.error = self.error or error
 
+    def placed(self, name: str, handle: Any) -> None:
+        """Start a worker whose process has a place; the sweep may not need it any more."""
+        if name not in self.actors:
+            ray.kill(handle)
+            return
+        actor = self.actors[name]
+        actor.handle = handle
+        actor.call = self._begin(handle)
+        actor.news = handle.news.remote(0)
+
+    def lost(self, name: str, reason: str) -> None:
+        """Count a worker whose process could not be started."""
+        actor = self.actors.get(name)
+        if actor is not None and actor.handle is None:
+            self._ended(actor, reason)
+
     def _ready(self) -> list[tuple[Actor, Any]]:
         """Return the calls that have ended, those with news first, with their workers."""
-        actors = [*self.actors.values()]
+        actors = [actor for actor in self.actors.values() if actor.handle is not None]
         calls = {actor.news: actor for actor in actors}
         calls |= {actor.call: actor for actor in actors if actor.call is not None}
         if not calls:
@@ -267,7 +277,9 @@ class Coordinator:
             self._leave(actor)
             return
         now = time.monotonic()
-        assignment = self.fleet.exchange(exchange, live=self._live(), now=now, node=actor.place)
+        assignment = self.fleet.exchange(
+            exchange, live=self.capacity.live(), now=now, node=actor.place
+        )
         if assignment is not None:
             self._step(actor, assignment)
         elif actor.idle_since is None:
@@ -277,14 +289,15 @@ class Coordinator:
         if assignment.members:
             actor.idle_since = None
         actor.steps, actor.exchange = actor.steps + 1, None
-        actor.call = actor.handle.step.remote(actor.steps, assignment)
+        actor.call = actor.handle.work.remote(actor.steps, assignment)
 
     def _leave(self, actor: Actor) -> None:
         actor.leaves, actor.exchange = True, None
         actor.call = actor.handle.close.remote()
 
     def _wake_idle(self) -> None:
-        now, parked, dismissed = time.monotonic(), {*self.fleet.parked}, self.fleet.dismissed
+        now = time.monotonic()
+        parked = {*self.fleet.parked}
         for worker in [*self.fleet.idle]:
             actor = self.actors[worker]
             if actor.call is not None or actor.exchange is None:
@@ -293,11 +306,11 @@ class Coordinator:
             leaving = self.fleet.workers[worker].leaving
             stays = leaving or worker in parked
             since = now if actor.idle_since is None else actor.idle_since
-            leaves = now - since > IDLE_SECONDS or worker in dismissed
+            leaves = now - since > IDLE_SECONDS
             if self.finished or (leaves and not stays):
                 self.fleet.gone(worker)
                 self._leave(actor)
-            elif self.fleet.ready and worker not in parked and worker not in dismissed:
+            elif self.fleet.ready and worker not in parked:
                 actor.exchange = replace(actor.exchange, opened=[*leaving], reports=())
                 self._answer(actor)
             elif now - actor.answered > REPLY_SECONDS:
@@ -336,7 +349,7 @@ class Coordinator:
                 why = reason or "see Ray's log files"
                 text = f"{self._failed_starts} workers failed at their start: {why}"
                 self.error = UserError(text)
-        runs = self.fleet.gone(actor.name, interrupted=interrupted)
+        runs = self.fleet.gone(actor.name)
         if runs or died:
             facts: dict[str, Any] = {"interrupted": interrupted, "node": actor.place}
             facts |= {"reason": reason, "killed": not raised}
@@ -359,7 +372,8 @@ class Coordinator:
 
     def _kill(self, actor: Actor) -> None:
         del self.actors[actor.name]
-        ray.kill(actor.handle)
+        if actor.handle is not None:
+            ray.kill(actor.handle)
 
     def _is_known_shortage(self, node: str, reason: str) -> bool:
         """Return whether the memory of a node is known to be short; if not, say so, and pause.
@@ -379,36 +393,6 @@ class Coordinator:
         text = "%s; new workers start in %.0f s"
         self._warnings.say(("memory", node), now, text, reason, pause)
         return False
-
-    def _wanted(self) -> int:
-        """Return how many workers can be used, if there were no other sweep."""
-        parked = len(self.fleet.parked)
-        return self.fleet.wanted(self.capacity.limit() - parked) + parked
-
-    def _live(self) -> int:
-        live = self.capacity.live()
-        return live if self._share is None else min(live, self._share)
-
-    def _share_cluster(self) -> None:
-        """Leave other sweeps their part: ask for no more workers, and let some go."""
-        if self._others is None:
-            return
-        workers = len(self.fleet.workers) - len(self.fleet.dismissed)
-        kind = "gpu" if self.capacity.resources.gpus else "cpu"
-        own = Demand(kind, max(workers, self._wanted()), workers, self.capacity.room())
-        demands, place = self._others.look(own)
-        if len(demands) != self._sweeps:
-            several = f"{len(demands)} sweeps use this cluster and share it"
-            LOG.warning(several if len(demands) > 1 else "no other sweep uses this cluster now")
-        self._sweeps, self._share = len(demands), None
-        if self._sweeps > 1:
-            shares = fair_shares(demands)
-            others = [i for i in range(len(demands)) if i != place]
-            waits = any(demands[i].workers < shares[i] for i in others)
-            growing = self.capacity.limit() - self.capacity.live()
-            self._share = shares[place] + (0 if waits else growing)
-            if waits and workers > shares[place]:
-                self.fleet.dismiss(workers - shares[place])
 
     def _check_nodes(self) -> None:
         left_out = self.fleet.health.left_out
@@ -451,46 +435,3 @@ class Coordinator:
                 LOG.warning("%s; the worker is killed", reason)
                 self._ended(actor, reason)
                 ray.kill(actor.handle)
-
-
-def actor_options(resources: Resources) -> dict[str, Any]:
-    """Return what Ray reserves for each worker, and where."""
-    bundle = resources.bundle
-    own = {"num_cpus": bundle.pop("CPU"), "num_gpus": bundle.pop("GPU"), "resources": bundle}
-    return {**own, **({"label_selector": resources.selector} if resources.selector else {})}
-
-
-def train(fleet: Fleet, capacity: Capacity) -> bool:
-    """Train the pending runs of the fleet's planner; return False if the sweep is interrupted.
-
-    A `UserError` says that no node can run a worker, or that the store cannot be written.
-    """
-    planner, resources = fleet.planner, capacity.resources
-    store = planner.store.store
-    server = start_server(store) if connection.ADDRESS else None
-    others = OtherSweeps() if connection.ADDRESS else None
-    corpus = ray.put(fleet.packer.corpus)
-    facts: dict[str, Any] = {
-        "store": store.address,
-        "code": planner.code,
-        "threads": max(1, int(resources.cpus)),
-        "gpu": resources.gpus or 0.0,
-        "nonce": write_nonce(store),
-        "curves": planner.store.curves,
-        "software": software(),
-    }
-    options = {"max_concurrency": CALLS, "max_task_retries": -1, **actor_options(resources)}
-    actor = ray.remote(**options)(Worker)
-
-    def start(name: str) -> tuple[Any, Any]:
-        handle: Any = actor.remote(name)
-        return handle, handle.start.remote(corpus, server, **facts)
-
-    coordinator = Coordinator(fleet, store, capacity, start, server, others)
-    with STOPS.deferred():
-        coordinator.run()
-    if coordinator.error:
-        raise coordinator.error
-    if planner.done:
-        planner.write_failures()
-    return planner.done

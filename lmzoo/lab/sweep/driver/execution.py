@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -18,6 +19,7 @@ from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lmzoo.base.command_line import exit_with_error
 from lmzoo.base.errors import UserError
 from lmzoo.base.memory import gc_disabled
 from lmzoo.base.stops import STOPS
@@ -40,7 +42,7 @@ LOCK_SECONDS = 3.0
 """How long the end of an interrupted sweep waits for its workers to end."""
 GPU_BYTES = 16 * 2**30
 """Assumed memory of a GPU until the first worker reports it."""
-ENGINES = {"packs": "driver.coordinator", "tune": "tune_trials"}
+ENGINES = {"packs": "driver.placement", "tune": "tune_trials"}
 """Value of `--engine` -> the module that trains the pending runs."""
 DEATH = (
     "the sweep was killed, or Ray was ended on this machine (memory, `ray stop`); "
@@ -70,15 +72,17 @@ class Sweep:
         prints_ranking: bool = True,
         engine: str = "packs",
         again: bool = False,
+        timing: bool = False,
     ) -> None:
         if engine not in ENGINES:
             raise UserError(f"--engine {engine!r} is unknown; choose {' or '.join(ENGINES)}")
-        if engine == "tune" and resources.hours:
-            raise UserError("--max-cost needs --engine packs: Ray Tune does not count hours")
         self.engine, self.curves, self.quiet = engine, curves, quiet
         self.again = again
         self.study, self.resources, self.fuse, self.track = study, resources, fuse, [*track]
         self.as_json, self.prints_ranking = as_json, prints_ranking and not as_json
+        self._is_command = prints_ranking
+        self._timing = timing
+        self._begun = time.monotonic()
         self._last_words = ["interrupted; run the same command again to continue"]
         self.left_out: Mapping[str, str] = {}
         """Nodes that got no work, and why."""
@@ -102,8 +106,10 @@ class Sweep:
                 raise UserError(f"{odd[0]!r} is not UTF-8, which Ray needs; take another name")
             self.study.check()
             check_trackers(self.track)
+            self._say_start()
             if not dry_run:
                 self._begin(storage, ending)
+            ending.push(self._say_error)
             with gc_disabled():
                 from lmzoo.lab.study.planner import Planner
                 from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore, same_data
@@ -157,13 +163,22 @@ class Sweep:
             what = f"{count} finished runs were trained with {words}: {where}"
             self.stderr.print(f"{what}; --again trains them again", markup=False)
 
+    def _say_start(self) -> None:
+        if self.quiet:
+            return
+        self.stderr.print(f"{self.study.name}: {self.study.question}", markup=False)
+        searched = self.study.search_words
+        if searched:
+            self.stderr.print(f"search space: {searched}", markup=False)
+        self.stderr.print("loading torch and the corpus, which takes seconds")
+
+    def _say_error(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        """Print the user's error before Ray ends, which takes seconds."""
+        if self._is_command and isinstance(error, UserError) and not STOPS.requested.is_set():
+            exit_with_error(str(error))
+
     def _begin(self, storage: Path, ending: contextlib.ExitStack) -> None:
-        """Say what starts; start Ray, unless the store of an earlier sweep may need no worker."""
-        if not self.quiet:
-            self.stderr.print(f"{self.study.name}: {self.study.question}", markup=False)
-            if searched := self.study.search_words:
-                self.stderr.print(f"search space: {searched}", markup=False)
-            self.stderr.print("loading torch and the corpus, which takes seconds")
+        """Start Ray, unless the store of an earlier sweep may need no worker."""
         known = S3_SCHEME.match(str(storage)) or any(storage.glob(f"{escape(self.study.name)}*"))
         if "torch" not in sys.modules and not known:
             from lmzoo.lab.cluster import connection
@@ -238,8 +253,7 @@ class Sweep:
         from lmzoo.lab.sweep.screen.console import Console
 
         # Before `cluster` redirects stdout.
-        quiet = self.quiet or self.engine == "tune"  # Tune has a console of its own
-        console = Console(as_json=self.as_json, quiet=quiet, stderr=self.stderr)
+        console = Console(as_json=self.as_json, quiet=self.quiet, stderr=self.stderr)
         if not self.quiet:
             runs = sum(count for _, count, _ in planner.pending())
             what = f"{len(planner.points)} points, at most {runs} runs"
@@ -247,7 +261,9 @@ class Sweep:
         stopped = threading.Event()
         ray.callback(stopped.set)
         prepared = threading.Thread(target=packer.prepare, args=(planner.ready(), stopped))
+        planned = time.monotonic()
         ray.enter_context(connection.cluster(meanwhile=lambda: self._import_engine(prepared)))
+        started = time.monotonic()
 
         from lmzoo.lab.cluster.capacity import Capacity
         from lmzoo.lab.sweep.fleet.fleet import Fleet
@@ -270,11 +286,18 @@ class Sweep:
         try:
             with console:
                 complete = self._import_engine().train(fleet, capacity)
+                trained = time.monotonic()
         finally:
             for tracker in trackers:
                 tracker.close(TRACKER_SECONDS if complete else INTERRUPTED_TRACKER_SECONDS)
         if STOPS.requested.is_set():
             raise KeyboardInterrupt
+        if self._timing:
+            self.stderr.print(
+                f"time: {planned - self._begun:.1f} s until the plan, {trained - started:.1f} s of "
+                f"training; Ray started in {connection.TIMES['start']:.1f} s, of which the sweep "
+                f"waited {started - planned:.1f} s"
+            )
         return complete
 
     def _end_now(self, store: "StudyStore", witness: subprocess.Popen[bytes]) -> None:
@@ -296,7 +319,7 @@ class Sweep:
             os._exit(130)
 
     def _import_engine(self, prepared: threading.Thread | None = None) -> Any:
-        if prepared and self.engine == "packs":
+        if prepared:
             prepared.start()
         with gc_disabled():
             return importlib.import_module(f"lmzoo.lab.sweep.{ENGINES[self.engine]}")

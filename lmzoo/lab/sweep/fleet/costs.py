@@ -1,4 +1,4 @@
-"""What an epoch of a pack costs, who trains what, and how long a sweep still takes: one model.
+"""What an epoch of a pack costs, and who trains what.
 
     c(n) = s (a + b n)      seconds of an epoch of a pack of n runs
 
@@ -21,28 +21,18 @@ shape stays together; where it costs as much as its runs, the shape is divided b
 workers. With one shape, another worker never makes the runs end later; with up to three, 82 of
 54,566 random cases ended later.
 
-**The time left.** Confirming follows tuning. Workers W share the R runs of a shape in packs of
-n = min(⌈R K / W⌉, R, limit), where K is the number of shapes in the stage:
-
-    shared = Σ R e c(n)/n / W         e: epochs left of each run, the mean
-    chain  = max e c(1)
-    left   = Σ max(shared, chain)     each stage waits for its last run
-
-For one stage list scheduling takes at most twice as long (Graham 1969, SIAM J. Appl. Math. 17:416).
 Nothing here knows Ray or a clock.
 """
 
 import math
 import statistics
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from lmzoo.lab.study.planner import Planner
-from lmzoo.lab.sweep.fleet.packing import Packer
 
 STAY = 1.05
 """A worker keeps runs that it finishes at most so many times later than the deadline."""
@@ -280,17 +270,6 @@ class Pace:
         """Return a and b of a shape; `unknown` is b / (a + b) if no two sizes were measured."""
         return self._cost(shape, self._observed(shape), unknown)
 
-    def seconds(self, shape: str, members: int) -> float:
-        """Return c(n) on a median worker; for an unknown shape the mean of all.
-
-        There is an observation. Where there are bounds only, it is their geometric mean, whose
-        relative error is least in the worst case.
-        """
-        low, high = self._bounds(shape, self._observed(shape), members)
-        if shape not in self._sums and (shape in self._first or not self._sums):
-            low = max(low - COMPILATION, LEAST * low)  # compilation may be part of it
-        return math.sqrt(low * high) * self._usual
-
     def expected(self, shape: str, members: int, *, first: bool) -> tuple[float, float]:
         """Return the most seconds of an epoch on a usual worker, and of its compilation.
 
@@ -358,69 +337,27 @@ def _slope(sums: Sums) -> float | None:
     return min(1.0, each / (seconds + each * (1 - size)))
 
 
-@dataclass(frozen=True)
-class Work:
-    """Runs of one shape in one stage of a study."""
-
-    stage: str
-    shape: str
-    runs: int
-    epochs: float
-    """That each run will train, the mean; pruning saves some."""
-    limit: int = 1
-    """Maximum number of pack members."""
-
-
-def time_left(work: Iterable[Work], pace: Pace, workers: int) -> float | None:
-    """Return the seconds left; None if nothing has been measured, or nobody works."""
-    stages: dict[str, list[Work]] = {}
-    for part in work:
-        if part.runs and part.epochs > 0:
-            stages.setdefault(part.stage, []).append(part)
-    if not stages:
-        return 0.0
-    if not pace.known or not workers:
-        return None
-    total = 0.0
-    for parts in stages.values():
-        runs, shared, chain = Counter[str](), 0.0, 0.0
-        for part in parts:
-            runs[part.shape] += part.runs
-        for part in parts:
-            count = runs[part.shape]
-            size = min(part.limit, count, math.ceil(count * len(runs) / workers))
-            shared += part.epochs * pace.seconds(part.shape, size) * part.runs / size / workers
-            chain = max(chain, part.epochs * pace.seconds(part.shape, 1))
-        total += max(shared, chain)
-    return total
-
-
 PRUNED = 0.85
 """Share of its epochs that a tune run trains in the mean where a pruner may stop it."""
 
 
-def work_left(planner: Planner, packer: Packer, memory: int = 0) -> Iterator[Work]:
-    """Yield the work of each stage of each point; a run of two points counts once.
-
-    `memory` is that of a worker's GPU in bytes; 0 is a CPU.
-    """
+def epochs_left(planner: Planner) -> float:
+    """Return the epochs that the runs of a study will train; a run of two points counts once."""
     seen: set[str] = set()
+    epochs = 0.0
     for point in planner.planners:
-        of_point = [*point.tune_runs, *point.confirm_runs]
-        runs = [run for run in of_point if not run.status and run.id not in seen]
-        seen.update(run.id for run in runs)
-        if not of_point or not of_point[-1].id:
-            continue
-        shape, limit = packer.pack_key(of_point[-1]), packer.max_members(of_point[-1], memory)
+        pruned = PRUNED if point.study.pruner != "none" else 1.0
         budget = 1 if point.point.closed_form else point.study.epochs
-        later = {"tune": max(0, point.samples - len(point.tune_runs))}
-        later["confirm"] = point.seeds if point.best_setting is None else 0
-        for stage, count in later.items():
-            left = [max(0, budget - run.trained) for run in runs if run.stage == stage]
-            left += [budget] * count
-            pruned = stage == "tune" and point.study.pruner != "none"
-            epochs = (PRUNED if pruned else 1.0) * sum(left) / max(1, len(left))
-            yield Work(stage, shape, len(left), epochs, max(1, limit))
+        for run in (*point.tune_runs, *point.confirm_runs):
+            if run.status or run.id in seen:
+                continue
+            seen.add(run.id)
+            share = pruned if run.stage == "tune" else 1.0
+            epochs += share * max(0, budget - run.trained)
+        epochs += pruned * budget * max(0, point.samples - len(point.tune_runs))
+        if point.best_setting is None:
+            epochs += budget * point.seeds
+    return epochs
 
 
 def epochs_done(planner: Planner) -> int:

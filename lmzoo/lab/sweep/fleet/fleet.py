@@ -38,8 +38,6 @@ class Fleet:
         self.workers: dict[str, WorkerState] = {}
         self.idle: set[str] = set()
         """Workers that wait for an assignment."""
-        self.dismissed: set[str] = set()
-        """Workers that end after their epoch: other sweeps get their place."""
         self.ready = ReadyRuns(packer.pack_key)
         self.pace = Pace()
         """How long the epochs of packs take."""
@@ -47,8 +45,6 @@ class Fleet:
         self.health = Health()
         self._suspects: dict[str, PlannedRun] = {}
         """Runs that failed, and have neither trained nor ended since."""
-        self._now = 0.0
-        """Time of the last exchange."""
         self._collect()
 
     @property
@@ -58,7 +54,7 @@ class Fleet:
 
     def wanted(self, limit: int) -> int:
         """Return how many workers, of at most `limit`, are worth their cost at this moment."""
-        return self.sharing.worth(self._working(), limit, self._now)
+        return self.sharing.worth(self._working(), limit)
 
     def exchange(
         self, message: Exchange, *, live: int, now: float, node: str = ""
@@ -69,11 +65,10 @@ class Fleet:
         is the machine of this one, and `now` in seconds from any start.
         """
         name, opened, reports = message.worker, message.opened, message.reports
-        self._now = now
         worker = self.workers.get(name)
         if worker is None:
             self.sharing.version += 1
-            state = WorkerState(message.memory, node or name, replied_at=now, since=now)
+            state = WorkerState(message.memory, node or name, replied_at=now)
             worker = self.workers[name] = state
         self.idle.discard(name)
         if worker.training:
@@ -85,7 +80,7 @@ class Fleet:
         for run_id in sorted(worker.leaving.keys() - set(opened)):
             # The worker closed the run while it had no contact; it is opened again and ends then.
             self._return(worker, run_id)
-        if worker.node in self.health.left_out or name in self.dismissed:
+        if worker.node in self.health.left_out:
             self._give_away(worker, len(worker.training))
         else:
             self._avoid(worker)
@@ -139,15 +134,14 @@ class Fleet:
         if worker and run_id in worker.released:
             self._return(worker, run_id, saved=True)
 
-    def gone(self, name: str, *, interrupted: bool = False) -> list[PlannedRun]:
+    def gone(self, name: str) -> list[PlannedRun]:
         """Forget a worker that has ended; return the runs that it had, for `give_back`."""
         worker = self.workers.pop(name, None)
         self.idle.discard(name)
-        self.dismissed.discard(name)
         if worker is None:
             return []
         self.sharing.released.subtract(worker.released.values())
-        self.sharing.lose(self._now - worker.since, lost=interrupted)
+        self.sharing.version += 1
         runs = [self.sharing.remove(worker, run_id) for run_id in [*worker.training]]
         return [*runs, *worker.leaving.values()]
 
@@ -221,16 +215,9 @@ class Fleet:
             self.pace.add(worker.key, trained, seconds, first=first, worker=node)
             worker.trained.add(worker.key)
 
-    def dismiss(self, count: int) -> None:
-        """Let workers go after their epoch, those first that train the fewest runs."""
-        by_runs = sorted(self._working().items(), key=lambda item: len(item[1].training))
-        self.dismissed.update(name for name, _ in by_runs[:count])
-        self.sharing.version += count
-
     def _working(self) -> dict[str, WorkerState]:
-        left_out, gone = self.health.left_out, self.dismissed
-        workers = self.workers.items()
-        return {name: w for name, w in workers if w.node not in left_out and name not in gone}
+        left_out = self.health.left_out
+        return {name: w for name, w in self.workers.items() if w.node not in left_out}
 
     def _surplus(
         self,

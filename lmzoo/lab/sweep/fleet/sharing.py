@@ -4,22 +4,21 @@ A worker without runs takes the first pending runs of its share. A worker with r
 their shape, or releases some if others are faster with them. One worker takes all runs that load
 the same closed-form estimate (`lmzoo/train/closed_form.py`).
 
-With many shapes a placement takes long. So it is used for several changes of the runs, and computed
-again when workers come or go, or one has nothing to do. Room for workers that are not there yet is
-part of it for `PATIENCE` seconds, so that the first worker does not take what others will train.
+Shapes of which every worker trains one run at a time, such as functions, are one shape to the
+placement: it decides how many of them a worker gets, and the priority decides which.
 
-Where workers are lost after L seconds in the mean, the epoch in training is lost with them. Packs
-then have about the n runs for which n exp(−c(n) / L) / c(n), the runs of a second, is the largest.
+A placement is used until a part of the runs has changed, and computed again when workers come or
+go, or one has nothing to do. Room for workers that are not there yet is
+part of it for `PATIENCE` seconds, so that the first worker does not take what others will train.
 """
 
 import heapq
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lmzoo.lab.study.planned_run import PlannedRun
-from lmzoo.lab.sweep.fleet.costs import Cost, Load, Pace, Share, Slot, place
+from lmzoo.lab.sweep.fleet.costs import Cost, Load, Pace, Placement, Share, Slot, place
 from lmzoo.lab.sweep.fleet.packing import Packer
 
 
@@ -76,10 +75,14 @@ class ReadyRuns:
 
 SHAPES = 10
 """A placement of n shapes is used for the next n // SHAPES changes of the runs."""
+RUNS = 16
+"""A placement of n runs is used for the next n // RUNS changes, if these are more."""
+ALONE = "alone"
+"""Key of the load of all runs that train alone."""
+NEARLY = 1.2
+"""Ratio up to which numbers of runs and workers count as equal: `worth` takes long."""
 PATIENCE = 30.0
 """Seconds for which runs are kept for workers that the cluster has room for."""
-LEAST_LOST = 2
-"""Workers that must be lost before their mean life counts."""
 GPU_SLOPE = 1 / 16
 """Assumed b / (a + b) of packs on a GPU until two sizes were measured."""
 PRICE = 0.2
@@ -108,7 +111,6 @@ class WorkerState:
 
     avoid: Collection[str] = ()
     """Pack keys that it leaves to the others: their runs failed on its node."""
-    since: float = 0.0
     settled: bool = False
     """Whether it has trained an epoch since it took runs the last time."""
 
@@ -135,12 +137,10 @@ class Sharing:
         self._planned_for: tuple[object, object] = (None, None)
         self._uses_left = 0
         """Changes of the runs for which the plan may still be used."""
-        self._wanted: tuple[object, int] = (None, 0)
+        self._wanted = 0
+        self._wanted_for: tuple[float, ...] = ()
+        """Numbers for which `_wanted` was computed."""
         self._expected_since = 0.0
-        self._most: dict[str, int] = {}
-        """Pack key -> the largest pack, where workers are lost."""
-        self._life = (0.0, 0)
-        """Seconds of the workers that are gone, and number of those that were lost."""
 
     def add(self, worker: WorkerState, run: PlannedRun) -> None:
         self.runs[worker.key] += 1
@@ -157,11 +157,6 @@ class Sharing:
         self.runs[worker.key] -= len(worker.training)
         self.runs[key] += len(worker.training)
         worker.key = key
-
-    def lose(self, seconds: float, *, lost: bool) -> None:
-        """Count a worker that is gone after so many seconds."""
-        self.version += 1
-        self._life = self._life[0] + seconds, self._life[1] + lost
 
     def shares(
         self, workers: Mapping[str, WorkerState], live: int, now: float, name: str
@@ -180,31 +175,30 @@ class Sharing:
         if not (fits and self._uses_left >= 0 and self._serves(workers[name], name)):
             slots = [*map(self._slot, workers.values())]
             slots += [Slot(memory=self.memory(workers))] * expected
-            loads = [*self._loads(workers, slots, now)]
-            placement = place(loads, slots)
-            self._plan = dict(zip(workers, placement.shares, strict=False))
-            self._uses_left, self._planned_for = len(loads) // SHAPES, state
+            shares = self._place(workers, slots).shares
+            self._plan = dict(zip(workers, shares, strict=False))
+            counts = self._counts()
+            self._uses_left = max(len(counts) // SHAPES, counts.total() // RUNS)
+            self._planned_for = state
         return self._plan
 
-    def worth(self, workers: Mapping[str, WorkerState], limit: int, now: float) -> int:
+    def worth(self, workers: Mapping[str, WorkerState], limit: int) -> int:
         """Return how many workers, of at most `limit`, are worth their cost."""
-        counts = self.runs + self.released + self.ready.counts()
-        loads = counts.total()
-        if not loads or not limit:
+        counts = self._counts()
+        runs = counts.total()
+        if not runs or not limit:
             return 0
-        numbers = (self.pace.version, loads, len(counts), len(workers))
-        # Rounded, because a few placements of many shapes take seconds.
-        state = (limit, *(round(4 * math.log2(1 + number)) for number in numbers))
-        if self._wanted[0] != state:
+        numbers = (limit, runs, len(counts), len(workers), self.pace.version)
+        if not _nearly(numbers, self._wanted_for):
             slots = sorted(map(self._slot, workers.values()), key=lambda own: own.slowness)[:limit]
-            slots += [Slot(memory=self.memory(workers))] * (min(limit, loads) - len(slots))
+            slots += [Slot(memory=self.memory(workers))] * (min(limit, runs) - len(slots))
 
             def price(count: int) -> float:
-                some = slots[:count]
-                return place([*self._loads(workers, some, now)], some).seconds * count**PRICE
+                return self._place(workers, slots[:count]).seconds * count**PRICE
 
-            self._wanted = state, min(_counts(len(slots)), key=price)
-        return self._wanted[1]
+            self._wanted = min(_numbers(len(slots)), key=price)
+            self._wanted_for = numbers
+        return min(self._wanted, limit)
 
     def memory(self, workers: Mapping[str, WorkerState]) -> int:
         """Return the memory of a GPU of the workers."""
@@ -212,8 +206,7 @@ class Sharing:
 
     def limit(self, key: str, memory: int) -> int:
         """Return the maximum number of runs of a key that a worker trains together."""
-        limit = self.packer.max_members(self.ready.sample(key), memory)
-        return min(limit, self._most.get(key, limit))
+        return self.packer.max_members(self.ready.sample(key), memory)
 
     def _serves(self, worker: WorkerState, name: str) -> bool:
         """Return whether a worker has something to do by its share of an earlier placement."""
@@ -222,27 +215,44 @@ class Sharing:
             return worker.key in share
         return any(own.runs and self.ready.count(key) for key, own in share.items())
 
-    def _loads(
-        self, workers: Mapping[str, WorkerState], slots: list[Slot], now: float
-    ) -> Iterator[Load]:
+    def _counts(self) -> Counter[str]:
+        """Return the runs of each pack key that are ready, in training or released."""
+        return self.runs + self.released + self.ready.counts()
+
+    def _place(self, workers: Mapping[str, WorkerState], slots: list[Slot]) -> Placement:
+        """Place the runs; those that train alone are one load, of which a slot may have any."""
+        avoided = {key for worker in workers.values() for key in worker.avoid}
+        packed: list[Load] = []
+        alone: list[Load] = []
+        for load in self._loads(workers, slots):
+            is_alone = max(load.limit.values()) == 1 and load.key not in avoided
+            (alone if is_alone else packed).append(load)
+        if len(alone) < 2:
+            return place([*packed, *alone], slots)
+        keys = dict.fromkeys(load.key for load in alone)
+        runs = sum(load.runs for load in alone)
+        seconds = sum(load.runs * load.epochs * load.cost.seconds(1) for load in alone)
+        together = Load(ALONE, runs, 1, Cost(seconds / runs, 0.0), alone[0].limit)
+        slots = [replace(slot, key=ALONE) if slot.key in keys else slot for slot in slots]
+        placement = place([*packed, together], slots)
+        for share in placement.shares:
+            if ALONE in share:
+                share |= dict.fromkeys(keys, share.pop(ALONE))
+        return placement
+
+    def _loads(self, workers: Mapping[str, WorkerState], slots: list[Slot]) -> Iterator[Load]:
         epochs: dict[str, int] = {}
         for worker in workers.values():
             if worker.training:
                 epochs[worker.key] = max(epochs.get(worker.key, 1), worker.epochs_left())
-        seconds, lost = self._life
-        seconds += sum(now - worker.since for worker in workers.values())
-        life = seconds / lost if lost >= LEAST_LOST else 0.0
         memories = {slot.memory for slot in slots}
-        for key, runs in (self.runs + self.released + self.ready.counts()).items():
+        for key, runs in self._counts().items():
             first = self.ready.sample(key)
             limits = {memory: self.packer.max_members(first, memory) for memory in memories}
             cost = self.pace.cost(key, GPU_SLOPE if self._memory else 1.0)
             left = max(epochs.get(key, 1), self.ready.epochs_left(key))
             if self.packer.shares_estimate(first):
                 left, cost = 1, Cost(cost.seconds(1), 0.0)
-            elif life:
-                self._most[key] = _best_size(cost, life, max(limits.values()))
-                limits = {memory: self.limit(key, memory) for memory in limits}
             yield Load(key, runs, left, cost, limits)
 
     def _slot(self, worker: WorkerState) -> Slot:
@@ -251,21 +261,18 @@ class Sharing:
         return Slot(slowness, worker.memory, key, len(worker.training), worker.avoid)
 
 
-def _counts(most: int) -> Iterator[int]:
+def _nearly(numbers: tuple[float, ...], others: tuple[float, ...]) -> bool:
+    """Return whether no number has changed by more than the ratio `NEARLY`."""
+    if len(numbers) != len(others):
+        return False
+    pairs = zip(numbers, others, strict=True)
+    return all(1 + max(pair) <= NEARLY * (1 + min(pair)) for pair in pairs)
+
+
+def _numbers(most: int) -> Iterator[int]:
     """Yield numbers of workers up to `most`, each about 1.2 times the one before."""
     count = 1
     while count < most:
         yield count
         count = max(count + 1, round(1.2 * count))
     yield most
-
-
-def _best_size(cost: Cost, life: float, most: int) -> int:
-    """Return the size of a pack that trains about the most where workers live so long."""
-
-    def trained(size: int) -> float:
-        return size * math.exp(-cost.seconds(size) / life) / cost.seconds(size)
-
-    sizes = [*_counts(most)]
-    best = max(map(trained, sizes))
-    return max(size for size in sizes if trained(size) >= 0.95 * best)

@@ -5,9 +5,6 @@ the screen. Elsewhere, one line is printed per finished run, and the progress at
 `PROGRESS_SECONDS`. In a notebook, the last lines are one output, which changes.
 
 **The table of points** fits the screen and keeps the order of the study.
-
-The verdicts are those of a ranking of the confirm runs that have ended so far. They change, so that
-a sweep is never stopped because of them; `--until-decided` accounts for that.
 """
 
 import json
@@ -15,7 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from rich.console import Console as RichConsole
@@ -26,27 +23,17 @@ from rich.table import Table
 from rich.text import Text
 
 from lmzoo.base.printed import duration
-from lmzoo.lab.statistics.compared import (
-    BETTER,
-    BETTER_OPEN,
-    NEGLIGIBLE,
-    SHOWN,
-    UNDECIDED,
-    WORSE,
-    WORSE_OPEN,
-)
 from lmzoo.lab.statistics.intervals import is_impossible
 from lmzoo.lab.store.records import Record
 from lmzoo.lab.study.planned_run import PlannedRun
-from lmzoo.lab.study.planner import Planner, comparison
 from lmzoo.lab.study.point_planner import PointPlanner
-from lmzoo.lab.sweep.fleet.costs import epochs_done, time_left, work_left
+from lmzoo.lab.sweep.fleet.costs import epochs_done, epochs_left
 from lmzoo.lab.sweep.fleet.fleet import Fleet
 
 PROGRESS_SECONDS = 10.0
 """Least time between two lines of progress where there is no terminal."""
 LOOK_SECONDS = 1.0
-"""How long an estimate and the verdicts are used."""
+"""How long an estimate is used."""
 
 
 class Console:
@@ -69,7 +56,8 @@ class Console:
         self._recent: dict[str, None] = {}
         """Labels of points, the one that changed last at the end."""
         self._looked = -LOOK_SECONDS
-        self._known: dict[Any, Any] = {}
+        self._first: tuple[float, float] | None = None
+        """Time of the first look, and the epochs that earlier sweeps had trained."""
         self._done, self._left, self._note = 0.0, 1.0, ""
         self._stopped = threading.Event()
         self._live: Live | None = None
@@ -130,9 +118,7 @@ class Console:
         waiting = self.waiting()
         width, height = self.stderr.size
         planner, room = self.fleet.planner, height - 4 - bool(waiting)
-        table = point_table(
-            planner.points, self._known, self._running, [*self._recent], max(3, room), width
-        )
+        table = point_table(planner.points, self._running, [*self._recent], max(3, room), width)
         bar = ProgressBar(
             total=self._done + self._left, completed=self._done, width=24,
             complete_style="cyan", finished_style="cyan",
@@ -151,17 +137,18 @@ class Console:
         now = time.monotonic()
         if self.fleet is None or now - self._looked < LOOK_SECONDS:
             return
-        fleet, planner = self.fleet, self.fleet.planner
+        planner = self.fleet.planner
         self._looked = now
-        states = [*fleet.workers.values()]
-        room = max(len(states), self.workers())
-        memory = max((state.memory for state in states), default=0)
-        work = [*work_left(planner, fleet.packer, memory)]
         self._done = epochs_done(planner)
-        self._left = sum(part.runs * part.epochs for part in work)
-        left = time_left(work, fleet.pace, room if states else 0)
-        self._note = "no epoch has ended yet" if left is None else f"about {duration(left)} left"
-        self._known = so_far(planner)
+        self._left = epochs_left(planner)
+        if self._first is None:
+            self._first = now, self._done
+        since, before = self._first
+        trained = self._done - before
+        self._note = "no epoch has ended yet"
+        if trained > 0:
+            seconds = (now - since) * self._left / trained
+            self._note = f"about {duration(seconds)} left"
 
     def _progress(self) -> str:
         assert self.fleet is not None
@@ -220,42 +207,13 @@ def _run_json(run: PlannedRun) -> dict[str, Any]:
     }
 
 
-REFERENCE = "reference"
-
-
-def so_far(planner: Planner) -> dict[PointPlanner, str]:
-    """Return the verdict on each compared point; "" while fewer than two seeds have ended."""
-    reference = planner.reference
-    facts = {p: own for p, own in _facts(planner.points).items() if own}
-    if reference not in facts:
-        return {reference: REFERENCE}
-    points, given = comparison(facts, reference, planner.looks, planner.study.margin)
-    return {**dict(zip(points, map(str, given.verdict), strict=True)), reference: REFERENCE}
-
-
-def _facts(points: Sequence[PointPlanner]) -> dict[PointPlanner, Mapping[str, Any]]:
-    """Return the facts about the points' models; each call computes those of one at most."""
-    facts: dict[PointPlanner, Mapping[str, Any]] = {}
-    computed = False
-    for point in (p for p in points if p.confirm_runs):
-        facts[point] = point.point.facts(known=True)
-        if not facts[point] and not computed:
-            facts[point], computed = point.point.facts(), True
-    return facts
-
-
 UNIT = "nats/token"
 """Unit of the losses of rows of the zoo."""
-STYLES = {
-    **{BETTER: "green", BETTER_OPEN: "green", NEGLIGIBLE: "cyan"},
-    **{WORSE: "red", WORSE_OPEN: "red", UNDECIDED: "yellow"},
-}
 NUMBERS = ("done", "running", "pending", "pruned")
 
 
 def point_table(
     points: Sequence[PointPlanner],
-    known: Mapping[PointPlanner, str],
     running: Collection[str],
     recent: Sequence[str],
     room: int,
@@ -266,23 +224,22 @@ def point_table(
     `recent` are labels of points, the one that changed last at the end; these are shown first.
     """
     numbers = points[0].study.shown_unit, *NUMBERS
-    taken = 11 + sum(len(name) + 1 for name in numbers)
+    taken = sum(len(name) + 1 for name in numbers)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     longest = max(10, width - taken)
     table.add_column("point", no_wrap=True, overflow="ellipsis", max_width=longest)
-    table.add_column("so far", no_wrap=True, min_width=10)
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     shown = choose(points, recent, room - 1)
     for point in shown:
-        table.add_row(*_cells(point, known.get(point, ""), running))
+        table.add_row(*_cells(point, running))
     rest = [point for point in points if point not in shown]
     if rest:
         sums = Counter[str]()
         for point in rest:
             sums.update(counts(point, running))
         texts = [str(sums[name]) for name in NUMBERS]
-        table.add_row(f"... {len(rest)} more", "", "", *texts, style="dim")
+        table.add_row(f"... {len(rest)} more", "", *texts, style="dim")
     return table
 
 
@@ -314,15 +271,14 @@ def counts(point: PointPlanner, running: Collection[str]) -> dict[str, int]:
     return dict(zip(NUMBERS, (done, trained, pending, pruned), strict=True))
 
 
-def _cells(point: PointPlanner, verdict: str, running: Collection[str]) -> list[str]:
+def _cells(point: PointPlanner, running: Collection[str]) -> list[str]:
     losses = [
         run.best_loss for run in point.tune_runs + point.confirm_runs if run.best_loss is not None
     ]
-    style, shown = STYLES.get(verdict), SHOWN.get(verdict, verdict)
     number = counts(point, running)
     texts = [str(number[name]) if number[name] else "·" for name in NUMBERS]
     if number["running"]:
         texts[1] = f"[green]{texts[1]}[/]"
     label = point.point.display_label.replace("[", r"\[")
     best = f"{point.study.sign * min(losses):.4f}" if losses else ""
-    return [label, f"[{style}]{shown}[/]" if style else shown, best, *texts]
+    return [label, best, *texts]

@@ -1,6 +1,6 @@
 """The worker: an actor that Ray places. It trains the runs that the driver assigns to it.
 
-A worker has one share of a device, for as long as the sweep can use it. The driver calls `step`
+A worker has one share of a device, for as long as the sweep can use it. The driver calls `work`
 for each epoch, and always waits for `news`, whose answers are the heartbeats of the worker. It
 keeps no state: the run folders hold everything.
 
@@ -103,11 +103,11 @@ class Worker:
             return Failed(_describe(error))
         return self._report([])
 
-    def step(self, number: int, assignment: Assignment) -> Exchange | Failed:
+    def work(self, number: int, assignment: Assignment) -> Exchange | Failed:
         """Do what an assignment says, and report; steps are numbered."""
-        return self._thread.submit(self._step, number, assignment).result()
+        return self._thread.submit(self._work, number, assignment).result()
 
-    def _step(self, number: int, assignment: Assignment) -> Exchange | Failed:
+    def _work(self, number: int, assignment: Assignment) -> Exchange | Failed:
         if self._last is None or self._last[0] != number:
             self._silence.cancel()
             self._last = number, self._train(assignment)
