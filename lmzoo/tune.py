@@ -164,13 +164,17 @@ def confirm(
     if mode not in ("min", "max"):
         raise UserError(f"mode {mode!r} is neither min nor max")
     sign = 1 if mode == "min" else -1
-    trained = [result for result in grid if metric in (result.metrics or {})]
+    trained: list[tuple[float, dict[str, Any]]] = []
+    for result in grid:
+        loss = (result.metrics or {}).get(metric, math.nan)
+        if not math.isnan(loss):
+            trained.append((sign * loss, result.config or {}))
     if not trained:
         raise UserError(f"no trial of {grid.experiment_path} has reported {metric!r}")
-    best: dict[str, Any] = {}
-    for result in sorted(trained, key=lambda own: -sign * own.metrics[metric]):
-        best[repr([result.config.get(name) for name in by])] = result.config
-    first = 1 + max(int(result.config.get(SEED, 0)) for result in trained)
+    best: dict[str, dict[str, Any]] = {}
+    for _, config in sorted(trained, key=lambda own: -own[0]):
+        best[repr([config.get(name) for name in by])] = config
+    first = 1 + max(int(config.get(SEED, 0)) for _, config in trained)
     configs = [
         {**config, SEED: first + seed}
         for config in best.values()

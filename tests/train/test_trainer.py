@@ -188,3 +188,25 @@ def test_each_number_is_clipped_by_its_value_before_the_norm(corpus: Corpus) -> 
     both = step_gradients(corpus, BELOW, most)[0]
     assert both.norm().item() == pytest.approx(BELOW, rel=1e-3)
     assert_same_direction(both, after)
+
+
+@pytest.mark.parametrize("before", [0.0, 0.1])
+def test_a_training_that_goes_on_from_a_dump_follows_its_own_recipe(corpus, before):
+    """As PBT needs it: another weight decay gives other groups, in another order."""
+    donor = Training(model_of(corpus), Recipe(optimiser="adamw", weight_decay=before), seed=0)
+    next(fit(donor, corpus, 1))
+    own = Recipe(optimiser="adamw", weight_decay=0.5, beta2=0.9, lr=0.05)
+    training = Training(model_of(corpus), own, seed=0)
+    training.load(donor.dump())
+    assert training.optimiser is not None
+    assert donor.optimiser is not None
+    groups = training.optimiser.param_groups
+    assert {(group["weight_decay"], *group["betas"]) for group in groups} == {
+        (0.5, 0.9, 0.9),
+        (0.0, 0.9, 0.9),
+    }
+    for name, parameter in training.parameters.items():
+        mean = training.optimiser.state[parameter]["exp_avg"]
+        assert torch.equal(mean, donor.optimiser.state[donor.parameters[name]]["exp_avg"]), name
+    next(fit(training, corpus, 2))
+    assert training.optimiser.param_groups[0]["lr"] == 0.05

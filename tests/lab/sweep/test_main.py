@@ -180,7 +180,7 @@ INVALID = [
 
 
 def test_invalid_input_gives_one_line_and_exit_code_2(study, run):
-    before = ["toy: Does it work?", "loading torch and the corpus, which takes seconds"]
+    before = [f"toy: {study.question}", "loading torch and the corpus, which takes seconds"]
     data = ("60 lines (48 train", "split by a hash", "0 of 6 test lines", "search space: ")
     for options, message in INVALID:
         code, _, err = run(study, *options, "--dry-run")

@@ -1,0 +1,54 @@
+"""`lmzoo.tune`: what a trial takes over from another one, and fresh seeds for the best trials."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lmzoo import tune
+from lmzoo.base.errors import UserError
+
+
+@pytest.mark.parametrize("name", ["model.width", "recipe.optimiser", "recipe.init", "point"])
+def test_a_checkpoint_does_not_go_on_with_other_weights_or_another_optimiser(name):
+    donor = {name: 8, "recipe.lr": 0.1, "seed": 0}
+    tune._check_same(donor, {name: 8, "recipe.lr": 0.2, "seed": 1, "recipe.weight_decay": 0.5})
+    for other in ({name: 16}, {}):
+        with pytest.raises(UserError, match=f"checkpoint with {name}=8 cannot go on"):
+            tune._check_same(donor, other)
+
+
+def results(*trials: tuple[dict, float]) -> Any:
+    class Grid(list):
+        experiment_path = "runs/search"
+
+    rows = [SimpleNamespace(config=config, metrics={"valid": loss}) for config, loss in trials]
+    return Grid([*rows, SimpleNamespace(config={"point": "failed"}, metrics=None)])
+
+
+@pytest.mark.parametrize(("mode", "rate"), [("min", 0.1), ("max", 0.3)])
+def test_the_best_setting_of_each_point_is_trained_on_seeds_that_no_trial_has(
+    monkeypatch, mode, rate
+):
+    asked: list[Any] = []
+    fits = SimpleNamespace(fit=lambda: "results")
+    monkeypatch.setattr(tune.tune, "Tuner", lambda train, **how: (asked.append(how), fits)[1])
+    grid = results(
+        ({"point": "a", "recipe.lr": 0.1, "seed": 4}, 1.0),
+        ({"point": "a", "recipe.lr": 0.3, "seed": 0}, 2.0),
+        ({"point": "a", "recipe.lr": 0.9, "seed": 0}, float("nan")),
+        ({"point": "b", "recipe.lr": 0.2, "seed": 0}, 3.0),
+    )
+    assert tune.confirm(grid, print, seeds=2, mode=mode) == "results"
+    (how,) = asked
+    points = how["tune_config"].search_alg._points_to_evaluate
+    expected = [("a", rate, 5), ("a", rate, 6), ("b", 0.2, 5), ("b", 0.2, 6)]
+    assert sorted((c["point"], c["recipe.lr"], c["seed"]) for c in points) == expected
+    assert how["tune_config"].num_samples == 4
+
+
+def test_results_that_cannot_be_compared_are_one_line():
+    with pytest.raises(UserError, match="no trial of runs/search has reported 'loss'"):
+        tune.confirm(results(({"seed": 0}, 1.0)), print, metric="loss")
+    with pytest.raises(UserError, match="neither min nor max"):
+        tune.confirm(results(), print, mode="least")
