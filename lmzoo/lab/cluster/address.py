@@ -15,8 +15,6 @@ from pathlib import Path
 CLUSTER_CONFIG = "~/ray_bootstrap_config.yaml"
 """The config of a cluster, which `ray up` writes on its head only."""
 TOKEN_FILE = "~/.ray/auth_token"
-QUIET = {"RAY_BACKEND_LOG_LEVEL": "fatal"}
-"""Ray's core writes its errors to the terminal otherwise; the sweep says what they mean."""
 
 
 def ray_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -28,10 +26,9 @@ def ray_environment(environ: Mapping[str, str]) -> dict[str, str]:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # packs the working folder, its stores included
-            **QUIET,
         }
     # Try once to connect: a head that refuses this process, which has no token, takes 40 s.
-    variables = {"RAY_ADDRESS": address, "RAY_gcs_server_port_wait_time_s": "1", **QUIET}
+    variables = {"RAY_ADDRESS": address, "RAY_gcs_server_port_wait_time_s": "1"}
     if Path(TOKEN_FILE).expanduser().exists():
         variables["RAY_AUTH_MODE"] = environ.get("RAY_AUTH_MODE", "token")
     return variables

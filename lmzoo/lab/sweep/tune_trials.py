@@ -13,6 +13,8 @@ The study store has all state, and Tune's own files are temporary.
 """
 
 import asyncio
+import contextlib
+import io
 import logging
 import tempfile
 from collections.abc import Callable, Iterator
@@ -151,6 +153,7 @@ def train(fleet: Fleet, capacity: Capacity) -> bool:
     turns = Turns(requests, coordinator)
     with (
         STOPS.deferred(),
+        contextlib.redirect_stdout(io.StringIO()),  # Tune prints what its verbosity forbids
         variables(VARIABLES),
         quiet("ray.tune", level=logging.CRITICAL),  # the coordinator says what has ended
         tempfile.TemporaryDirectory(prefix="lmzoo-tune-") as folder,

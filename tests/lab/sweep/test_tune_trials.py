@@ -149,7 +149,7 @@ def test_a_sweep_in_tune_that_is_stopped_and_continued_decides_as_the_default_en
     driver.send_signal(number)
     driver.communicate()
     code, out, err = finish(start(script, *options("tune")))
-    assert (code, "ray" in err.lower(), "tune" in out) == (0, False, False), err
+    assert (code, "ray" in err.lower(), "Trial" in out + err) == (0, False, False), out + err
     code, _, err = finish(start(script, *options("packs")))
     assert code == 0, err
     assert outcome(store("tune")) == outcome(store("packs"))
