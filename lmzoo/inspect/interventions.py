@@ -146,7 +146,7 @@ def at_zero(part: Part) -> See:
 
 def at_mean(part: Part, means: Means) -> See:
     """Return a function that puts a part to its mean."""
-    return _replaced(part, lambda place, value: means.of(place).to(value))
+    return _replaced(part, lambda place, value: means.of(place).to(value).expand_as(value))
 
 
 def at_other(part: Part, recorded: Recorded) -> See:
