@@ -229,11 +229,13 @@ def test_the_account_adds_up_or_the_table_is_refused(data: Any) -> None:
         table([*STEPS, *((v, s, 3, 5) for v, s, _ in RUNS[:4])], HEAD),
         table([(v, 9 * (k > 1), k, x) for v, s, k, x in STEPS if not s], HEAD),
         table([(*r, "finished" if r[1] else "failed") for r in STEPS], f"{HEAD},status"),
+        table([*STEPS, *((v, s, 3, x) for v, s, x in RUNS), ("base", 0, 2, 1.5)], HEAD),
+        table([(*r[:3], f"{r[0]}{r[1]}{r[2]}", r[3]) for r in STEPS], "variant,seed,step,run,loss"),
         "# a comment\n" + table(STEPS, HEAD),
         table(STEPS, HEAD, ";").replace(".", ","),
         table(STEPS, HEAD)[:-2],
     ],
-    ids=range(14),
+    ids=range(16),
 )
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_a_scanned_table_has_the_account_of_one_that_is_read(content, kind, tmp_path, monkeypatch):
