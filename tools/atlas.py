@@ -7,7 +7,6 @@ a row of it again. Differences and verdicts are those of `lmzoo rank`.
 import functools
 import json
 import shlex
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,13 @@ import numpy as np
 import polars as pl
 from polars import selectors as cs
 
+from lmzoo.lab.analysis.environments import commits_of
 from lmzoo.lab.analysis.formatting import MISSING, format_mean, format_number
 from lmzoo.lab.analysis.load import against, load_study
 from lmzoo.lab.analysis.ranking import baselines
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import Report, TextTable
-from lmzoo.lab.analysis.report.facts import run_configs, sweep_command
+from lmzoo.lab.analysis.report.facts import sweep_command
 from lmzoo.lab.analysis.verdict_lines import verdict_text
 from lmzoo.lab.store.records import NUMERICS
 
@@ -89,9 +89,8 @@ def _points(path: Path) -> pl.DataFrame:
     """Return the rows of one study."""
     folder, frame = load_study(path), ranking(path).frame
     references = {row["corpus"]: row for row in frame.filter("reference").sort("score").to_dicts()}
-    own: dict[str, list[dict[str, Any]]] = {}
-    for config in run_configs(folder):
-        own.setdefault(config["point"]["id"], []).append(config)
+    own = folder.runs.collect().partition_by("point", as_dict=True)
+    models = {str(point): json.loads(runs["model"][0]) for (point,), runs in own.items()}
     seconds = (
         folder.events.filter(pl.col("event") == "epoch")
         .group_by("run")
@@ -102,11 +101,15 @@ def _points(path: Path) -> pl.DataFrame:
     rows = []
     for row in frame.filter(~pl.col("reference")).to_dicts():
         reference = references.get(row["corpus"])
-        if reference is None or row["point"] in baselines(folder.study) or row["point"] not in own:
+        if (
+            reference is None
+            or row["point"] in baselines(folder.study)
+            or row["point"] not in models
+        ):
             continue
         both = (reference["point"], row["point"])
-        model = own[row["point"]][0]["model"]
-        commits = Counter(c.get("environment", {}).get("commit") for c in own[row["point"]])
+        model = models[row["point"]]
+        commits = commits_of(own[(row["point"],)])
         rows.append(
             {
                 **{name: row[name] for name in ("parameters", "loss", "difference", "margin")},
@@ -125,7 +128,8 @@ def _points(path: Path) -> pl.DataFrame:
                 "kn5": row["kn5"],
                 "minutes": sum(minutes.get(point, 0.0) for point in both),
                 "commit": commits.most_common(1)[0][0] or None,
-                "changed": any(changed(own[point][0]) for point in both if point in own),
+                "changed": folder.study.get("numerics") != NUMERICS
+                and any(_has_other_form(models[point]) for point in both if point in models),
                 "command": shlex.join(sweep_command(folder.study, both)),
             }
         )
@@ -141,12 +145,8 @@ OTHER_FORMS = {
 """Parts that configs of numerics 1 mean in another form unless they have `reference`."""
 
 
-def changed(config: Mapping[str, Any]) -> bool:
-    """Return whether a run was trained with fields of a cell or model that have gone since."""
-    return config.get("numerics") != NUMERICS and _has_other_form(config["model"])
-
-
 def _has_other_form(model: Mapping[str, Any]) -> bool:
+    """Return whether a model has fields that have gone since."""
     inside = (value for value in model.values() if isinstance(value, Mapping))
     return (
         "reference" in model

@@ -31,8 +31,9 @@ from published_rows import (
 from lmzoo.lab.analysis.formatting import format_value
 from lmzoo.lab.analysis.load import StudyFolder
 from lmzoo.lab.analysis.ranking import FIVE_GRAM
+from lmzoo.lab.analysis.stored import run_files
 from lmzoo.lab.statistics.intervals import mean_interval
-from lmzoo.lab.store.archive import read_config
+from lmzoo.lab.store.records import CONFIG, parse_json
 
 UNIGRAM = {"name": "ngram_count", "order": 1, "smoothing": "kneser_ney"}
 VARIANTS = ("published", "leaking", "accumulated", "sound")
@@ -113,8 +114,9 @@ def _ended_runs(
         .collect()
     )
     confirm = {run for point in folder.study.get("chosen", {}).values() for run in point["runs"]}
+    configs = run_files(folder.path, CONFIG)
     for row in valid.filter(pl.col("run").is_in(list(confirm))).sort("run").to_dicts():
-        config = read_config(folder.path, row["run"])
+        config = parse_json(configs[row["run"]])
         same_data = config["corpus"]["name"] in table.corpora and config["length"] == table.length
         if same_data or (any_corpus and config["unit"] == table.unit):
             loss = None if row["diverged"] else row["valid_sentence"]

@@ -7,7 +7,7 @@ The orders of the rows are compared by Kendall's τ within one kind of score.
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from published_rows import LEAKING, TABLES, PublishedTable
 from published_runs import PUBLISHED_EPOCH, VARIANTS, compare_with_published
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.formatting import MISSING, format_number
+from lmzoo.lab.analysis.formatting import MISSING, format_number, join_labels
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import (
     FIVE_GRAM_NAME,
@@ -25,7 +25,6 @@ from lmzoo.lab.analysis.ranking import (
     ONE_SEED,
     UNDECIDED,
     WINS,
-    outcome_line,
 )
 from lmzoo.lab.analysis.render import Report, TextTable, render
 
@@ -139,6 +138,29 @@ def ngram_lines(table: PublishedTable, frame: pl.DataFrame) -> list[str]:
         ]
         lines.append("; ".join(filter(None, (text, outcome_line(outcomes, kn5)))))
     return lines
+
+
+def outcome_line(
+    outcomes: Iterable[tuple[str, str, float]], baseline: float, baseline_name: str = FIVE_GRAM_NAME
+) -> str:
+    """List the rows, (label, outcome, difference), that are not better than the baseline's loss."""
+    rows = list(outcomes)
+    groups = (
+        (LOSES, "loses to {}"),
+        (UNDECIDED, "no clear difference from {}"),
+        (ONE_SEED, "above {}, with one seed"),
+    )
+    parts: list[str] = []
+    for kind, text in groups:
+        labels = [
+            label
+            for label, result, difference in rows
+            if result == kind and (kind != ONE_SEED or difference > 0)
+        ]
+        if labels:
+            name = "it" if parts else f"{baseline_name} ({format_number(baseline, '.3f')})"
+            parts.append(f"{text.format(name)}: {join_labels(labels)}")
+    return "; ".join(parts)
 
 
 def _losses(table: PublishedTable, frame: pl.DataFrame) -> TextTable:

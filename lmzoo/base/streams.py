@@ -13,7 +13,9 @@ import io
 import os
 import re
 import sys
+import threading
 import unicodedata
+from collections.abc import Iterator
 from typing import Any
 
 from lmzoo.base.errors import UserError
@@ -122,6 +124,22 @@ def echo(text: object = "", *, err: bool = False) -> None:
     stream = sys.stderr if err else sys.stdout
     stream.write(f"{text}\n")
     stream.flush()
+
+
+PATIENCE = 2.0
+"""Seconds of silence after which a command says what it does."""
+
+
+@contextlib.contextmanager
+def said(what: str) -> Iterator[None]:
+    """Write what is done to stderr, if it takes longer than `PATIENCE`."""
+    timer = threading.Timer(PATIENCE, echo, [f"{what} ..."], {"err": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def stdout_error() -> OSError | None:

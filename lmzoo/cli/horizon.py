@@ -48,7 +48,7 @@ def show_horizon(
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Show the gradient of the last token's loss in the state d steps before, relative to d = 1."""
+    """Show how much the last token's loss depends on the state d steps earlier, relative to d = 1."""
     data = None
     trained = {} if fields else {name: find_trained(name, runs) for name in names or []}
     settings = nest_settings(parse_settings(fields or []), "model")

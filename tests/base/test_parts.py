@@ -73,6 +73,6 @@ def test_the_laboratory_needs_no_package_but_those_of_the_base(tmp_path) -> None
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "page.html").read_text()
-    assert "Of 11 points against &#39;wild type&#39;" in page
+    assert "11 points against &#39;wild type&#39;" in page
     assert "The page has no charts: the extra `figures` of lmzoo draws them." in page
     assert done.stderr.startswith("it has no charts; to draw them, run: pip install")

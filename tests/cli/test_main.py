@@ -73,7 +73,7 @@ def state():
     levels = [logging.getLogger(name).level for name in OTHERS]
     return dict(os.environ), levels, sys.excepthook, sys.meta_path[:], sys.path[:], signals
 before = state()
-import lmzoo, lmzoo.cli.main, lmzoo.lab.analysis.optuna_file, {own}
+import lmzoo, lmzoo.cli.main, lmzoo.lab.analysis.frames, {own}
 print([(old, new) for old, new in zip(before, state()) if old != new])
 """
 

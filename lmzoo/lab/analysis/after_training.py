@@ -20,8 +20,8 @@ from lmzoo.lab.analysis.columns import AFTER_TRAINING_ENDS
 from lmzoo.lab.analysis.formatting import MISSING, format_mean
 from lmzoo.lab.analysis.load import StudyFolder, chosen_runs
 from lmzoo.lab.analysis.render import Report, ReportFrame, TextTable
+from lmzoo.lab.analysis.stored import study_file
 from lmzoo.lab.statistics.intervals import mean_interval
-from lmzoo.lab.store.local import open_store
 from lmzoo.lab.store.records import ABLATIONS, parse_json
 
 NOTHING, ZERO = "nothing", "zero"
@@ -37,7 +37,7 @@ SCHEMA = {
 
 def read_lines(folder: Path | str) -> pl.DataFrame:
     """Return the lines of the models in a folder, each once: the last one counts."""
-    text = open_store(folder).read(ABLATIONS) or b""
+    text = study_file(folder, ABLATIONS)
     rows = [parse_json(line) for line in text.splitlines()]
     known = [row for row in rows if isinstance(row, dict) and SCHEMA.keys() <= row.keys()]
     lines = pl.DataFrame(known, SCHEMA)

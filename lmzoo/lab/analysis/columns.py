@@ -1,11 +1,11 @@
 """The columns of all tables, each described once.
 
-A column has a name in the frame (CSV, JSON), a unit, and, if a person reads it, a heading, a cell
-and a legend. Units, text tables, legends and the report follow from `FRAMES`. A new column of the
-ranking is one entry here, and `make results` writes it into the pages of results:
-
-    Column("half", NEAR_LOSS, "half", ".3f", ("results",), value=pl.col("high") - pl.col("loss"),
-           legend="half of the loss's interval")
+`columns.csv` has a line for each column: its frame, its name there (CSV, JSON), a unit, and, if a
+person reads it, a heading, a cell (a format or a name of `CELLS`), the text tables that show it,
+its interval, its place, what a narrow terminal leaves out first, and a legend, in which `{names}`
+are filled by the table. Units, text tables, legends and the report follow. A new column of the
+ranking is one line there, and one of `VALUES` if it follows from others; `make results` writes it
+into the pages of results.
 
 A column that does not follow from others is computed where its frame is (`ranking.py`, ...).
 
@@ -16,9 +16,11 @@ In another unit, a number x in nats per token becomes
                   exp(k (o + x)) − exp(k o)             of a distance x from the loss o
 """
 
+import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
 import polars as pl
@@ -27,7 +29,6 @@ from lmzoo.lab.analysis.formatting import (
     MISSING,
     OBJECTIVE,
     PERPLEXITIES,
-    SIZE_COLUMNS,
     SIZE_OF,
     bits_per_nat,
     format_mean,
@@ -54,14 +55,16 @@ class Nats:
     """False: the number stays in nats in a table of perplexities."""
 
 
-LOSS = Nats()
-FROM_REFERENCE = Nats(pl.col("loss") - pl.col("difference"))
-FROM_FLOOR = Nats(pl.col("loss") - pl.col("gap"))
-FROM_FIVE_GRAM = Nats(pl.col("loss") - pl.col("kn5_difference"))
-NEAR_LOSS = Nats(pl.col("loss"))
-"""A distance from the row's own loss, such as a standard deviation."""
-LINEAR = Nats(as_perplexity=False)
-"""Not converted to perplexities: the margin."""
+UNITS = {
+    "loss": Nats(),
+    "from reference": Nats(pl.col("loss") - pl.col("difference")),
+    "from floor": Nats(pl.col("loss") - pl.col("gap")),
+    "from n-gram": Nats(pl.col("loss") - pl.col("kn5_difference")),
+    "near loss": Nats(pl.col("loss")),
+    "linear": Nats(as_perplexity=False),
+}
+"""Unit in `columns.csv` -> its conversion. "near loss" is a distance from the row's own loss, such
+as a standard deviation; "linear" is not converted to perplexities: the margin."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,10 +199,6 @@ def _own_names(column: Column) -> tuple[str, ...]:
     return column.name, *column.ends
 
 
-def _plain(*own: str) -> tuple[Column, ...]:
-    return tuple(map(Column, own))
-
-
 def _rank(row: Row, digits: str) -> str:
     return MISSING if row["rank"] is None else f"{row['rank']} ({_ranks(row, digits)})"
 
@@ -267,149 +266,94 @@ def _setting(row: Row, _: str) -> str:
     return ", ".join(parts) or MISSING
 
 
-RESULTS, PROVENANCE, BRIEF = ("results",), ("provenance",), ("brief",)
+def _verdict(row: Row, _: str) -> str:
+    return shown_verdict(row["verdict"])
+
+
+def _with_seeds(row: Row, _: str) -> str:
+    return verdict_text(row)
+
+
+def _judged(cell: Callable[[Row, str], str], otherwise: str = "") -> Callable[[Row, str], str]:
+    """Return a cell that only variants which are compared have."""
+
+    def text(row: Row, digits: str) -> str:
+        return cell(row, digits) if row["against"] else otherwise
+
+    return text
+
+
+def _p(row: Row, _: str) -> str:
+    return format_p(row["p"])
+
+
+CELLS: dict[str, Callable[[Row, str], str]] = {
+    "rank": _rank,
+    "ranks": _ranks,
+    "label": lambda row, _: row["label"],
+    "label ≡": lambda row, _: row["label"] + " ≡" * bool(row["aliases"]),
+    "difference": _difference,
+    "p": _p,
+    "verdict": _verdict,
+    "verdict, seeds": _with_seeds,
+    "chances": _chances,
+    "diverged": _diverged,
+    "accuracy": _accuracy,
+    "perplexity": _perplexity,
+    "marks": _marks,
+    "seeds": _seeds,
+    "setting": _setting,
+    "better": lambda row, _: format_probability(row["better"]),
+    "table": lambda row, _: row["table"],
+    "variant": lambda row, _: row["variant"],
+    "against": lambda row, _: row["against"] or "",
+    "judged verdict": _judged(_with_seeds, "reference"),
+    "judged difference": _judged(_difference),
+    "judged p": _judged(_p),
+    "count": lambda row, _: str(row["diverged"] or ""),
+}
+"""Name of a cell in `columns.csv` -> its function; other cells are formats."""
 PERPLEXITY = pl.col("loss").exp()
 HAS_PERPLEXITY = pl.col("score").is_in(["exact", "bound", "conditional"])
 HAS_PERPLEXITY &= (pl.col("metric") == "token") & PERPLEXITY.is_finite()
-DIFFERENCE_ENDS = ("difference_low", "difference_high")
 AFTER_TRAINING_ENDS = ("after_training_low", "after_training_high")
 """Null until a ranking is asked for them (`after_training.py`)."""
-
-POINT = Column("label", None, "point", lambda row, _: row["label"], place=2, is_text=True)
-ACCURACY = Column(
-    "accuracy", None, "accuracy", _accuracy, ("results", "compared", *BRIEF),
-    ends=("accuracy_low", "accuracy_high"), place=5,
-)  # fmt: skip
-BETTER = Column(
-    "better", None, "P(better)", lambda row, _: format_probability(row["better"]),
-    ("compared",), place=8, optional=1,
-    legend="probability that the mean loss is below the reference's, not corrected for the number "
-    "of points",
-)  # fmt: skip
-
-RANKING = (
-    *_plain("score"), Column("corpus", is_json=True), *_plain("fingerprint", "vocab", "length"),
-    *_plain("split", "epoch", "metric"),
-    Column("rank", None, "rank", _rank, RESULTS, ends=("rank_low", "rank_high"), place=1),
-    Column("rank", None, "rank", "d", PROVENANCE, place=1),
-    *_plain("point"),
-    replace(POINT, cell=lambda row, _: row["label"] + " ≡" * bool(row["aliases"]),
-            tables=(*RESULTS, *BRIEF)),
-    replace(POINT, tables=PROVENANCE),
-    *_plain("aliases", "reference", "is_baseline"),
-    Column("loss", LOSS, "loss", ".{digits}", RESULTS, ends=("low", "high"), place=4),
-    Column("loss", LOSS, "loss", ".{digits}", BRIEF, place=4),
-    Column(
-        "difference", FROM_REFERENCE, "difference", _difference, (*RESULTS, *BRIEF),
-        ends=DIFFERENCE_ENDS,
-        legend="to {reference}, of the means; its interval covers the seeds and the choice of the "
-        "setting; where the test is stricter, an end is moved to 0 or to the margin", place=6,
-    ),
-    Column(
-        "after_training", FROM_REFERENCE, "cut after training", "+.{digits}", (*RESULTS, *BRIEF),
-        ends=AFTER_TRAINING_ENDS, value=pl.lit(None, pl.Float64), place=6,
-        legend="what the same cut costs the trained models of {reference} (`lmzoo ablate`), with "
-        "its interval over their seeds",
-    ),
-    *(Column(name, value=pl.lit(None, pl.Float64)) for name in AFTER_TRAINING_ENDS),
-    *_plain("p_raw"),
-    Column(
-        "p", None, "p", lambda row, _: format_p(row["p"]), RESULTS, place=7, optional=4,
-        legend="of a difference of 0, corrected for the points compared (all without baselines "
-        "and leaking rows) and for the looks (how often it was ranked with more seeds); the "
-        "sign is shown if it is below 0.05. Intervals are not corrected, so that of an undecided "
-        "point may exclude 0",
-    ),
-    Column("verdict", None, "verdict", lambda row, _: verdict_text(row), RESULTS, place=3,
-           is_text=True, legend="{words}"),
-    Column("verdict", None, "verdict", lambda row, _: shown_verdict(row["verdict"]), BRIEF, place=3,
-           is_text=True),
-    *_plain("sign", "higher_is_better"),
-    Column(
-        "probability_worse", None, "chances", _chances, RESULTS, place=8,
-        optional=2, legend="probabilities that the point is worse by more than the margin, "
-        "within it, and better by more, for this point alone",
-    ),
-    *_plain("probability_within", "probability_better"),
-    Column("half_corrected", NEAR_LOSS), Column("margin", LINEAR),
-    *_plain("seeds_needed", "needs_tuning", "shared", "noisy"),
-    Column(
-        "perplexity", None, "ppl", _perplexity, RESULTS, legend="perplexity", optional=1,
-        value=pl.when(HAS_PERPLEXITY).then(PERPLEXITY),
-    ),
-    Column("floor", LOSS),
-    Column(
-        "gap", FROM_FLOOR, "above floor", ".{digits}", RESULTS, optional=3,
-        value=pl.col("loss") - pl.col("floor"),
-        legend="loss minus the entropy of the source, which no model's expected loss is below",
-    ),
-    Column("parameters", None, "parameters", ",d", PROVENANCE),
-    Column("setting", None, "setting chosen", _setting, PROVENANCE, place=10, is_text=True,
-           is_json=True),
-    *_plain("edge", "confirm"), Column("runs", None, "seeds", _seeds, PROVENANCE),
-    *_plain("missing"),
-    Column(
-        "confirm_diverged", None, "diverged", _diverged, (*RESULTS, *BRIEF), is_text=True,
-        legend="confirm runs that diverged; the means are of the others. p: Fisher's exact test "
-        "of as many more, or fewer, than the reference's. The point ranks below all without one",
-    ),
-    *_plain("p_diverged"),
-    Column("tune", None, "tuned", "d", PROVENANCE, optional=1),
-    Column("pruned", None, "pruned", "d", PROVENANCE, optional=2),
-    Column("diverged", None, "diverged", "d", PROVENANCE),
-    Column("failed", None, "failed", "d", PROVENANCE),
-    *_plain("leaks"), Column("marks", None, "marks", _marks, RESULTS, is_text=True),
-    *_plain("kn5"),
-    Column("kn5_difference", FROM_FIVE_GRAM, ends=("kn5_difference_low", "kn5_difference_high")),
-    *_plain("bits_per_character", "bits_per_byte", *SIZE_COLUMNS),
-    *_plain("architecture", "state_size", "flops", "seconds", "equations"),
-    ACCURACY, *_plain("sequence_accuracy", "ceiling"),
-)  # fmt: skip
-"""Results of the points of a study, and how the setting of each was found."""
-
-COMPARISON = (
-    *_plain("point"), replace(POINT, tables=("compared",)),
-    *_plain("score", "fingerprint"), Column("corpus", is_json=True),
-    *_plain("vocab", "length", "epoch", "metric"), Column("floor", LOSS), *_plain(*SIZE_COLUMNS),
-    ACCURACY, *_plain("sequence_accuracy", "ceiling", "reference", "seeds", "sequences"),
-    Column(
-        "difference", FROM_REFERENCE, "difference", _difference, ("compared",),
-        ends=DIFFERENCE_ENDS, place=4,
-    ),
-    *_plain("p_raw"), BETTER,
-    Column(
-        "from_seeds", None, "from seeds", ".0%", ("compared",), optional=2,
-        legend="share of the variance that more seeds would reduce",
-    ),
-    Column(
-        "from_tuning", None, "from tuning", ".0%", ("compared",), optional=3,
-        legend="share that more tuning runs would reduce; more test sequences would reduce the "
-        "rest",
-    ),
-    Column(
-        "rank_low", None, "rank", _ranks, ("compared",), ends=("rank_high",), place=1,
-        legend="95 % interval over seeds, test sequences and tuning",
-    ),
-    Column("p", None, "p", lambda row, _: format_p(row["p"]), ("compared",), place=7),
-)  # fmt: skip
-"""Every point against one reference, over seeds and test sequences."""
+VALUES = {
+    "perplexity": pl.when(HAS_PERPLEXITY).then(PERPLEXITY),
+    "gap": pl.col("loss") - pl.col("floor"),
+    **dict.fromkeys(("after_training", *AFTER_TRAINING_ENDS), pl.lit(None, pl.Float64)),
+}
+"""Column -> its value, if it follows from others of a ranking."""
+DIFFERENCE_ENDS = ("difference_low", "difference_high")
 
 
-JUDGED = (
-    Column("table", cell=lambda row, _: row["table"], is_text=True),
-    Column("rank", None, "rank", "d"),
-    Column("variant", None, "variant", lambda row, _: row["variant"], is_text=True),
-    Column("verdict", None, "verdict", is_text=True,
-           cell=lambda row, _: verdict_text(row) if row["against"] else "reference"),
-    Column("mean", LOSS, cell=".{digits}", ends=("low", "high")),
-    Column("difference", LOSS, "difference", ends=DIFFERENCE_ENDS,
-           cell=lambda row, digits: _difference(row, digits) if row["against"] else ""),
-    Column("against", None, "against", lambda row, _: row["against"] or ""),
-    Column("p", None, "p", lambda row, _: format_p(row["p"]) if row["against"] else ""),
-    Column("seeds", None, "seeds", "d"),
-    Column("diverged", None, "diverged", lambda row, _: str(row["diverged"] or "")),
-)  # fmt: skip
-"""Variants of any program; `table` and `mean` are shown by the names of their columns there."""
+def _read_columns() -> dict[str, tuple[Column, ...]]:
+    """Return frame -> its columns, from the lines of `columns.csv`."""
+    text = files("lmzoo.lab.analysis").joinpath("columns.csv").read_text("utf-8")
+    lines = csv.reader(text.splitlines(), delimiter="|")
+    header, *rows = [[cell.strip() for cell in line] for line in lines]
+    frames: dict[str, list[Column]] = {}
+    for row in rows:
+        own = dict(zip(header, row, strict=True))
+        column = Column(
+            own["name"],
+            UNITS.get(own["unit"]),
+            own["heading"],
+            CELLS.get(own["cell"], own["cell"]),
+            tables=tuple(own["tables"].split()),
+            ends=tuple(own["ends"].split()),
+            legend=own["legend"],
+            value=VALUES.get(own["name"]),
+            place=int(own["place"] or 9),
+            is_text="text" in own["kind"],
+            is_json="json" in own["kind"],
+            optional=int(own["optional"] or 0),
+        )
+        frames.setdefault(own["frame"], []).append(column)
+    return {frame: tuple(columns) for frame, columns in frames.items()}
 
-FRAMES = {"ranking": RANKING, "comparison": COMPARISON, "judged": JUDGED}
-"""Frame of a command -> its columns, in order; intervals are null for a single seed."""
+
+FRAMES = _read_columns()
+"""Frame of a command -> its columns, in order; intervals are null for a single seed. `ranking` has
+the points of a study, `comparison` every point against one reference over seeds and test sequences,
+`judged` the variants of any program, whose `table` and `mean` are shown by their names there."""

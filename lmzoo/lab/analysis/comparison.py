@@ -26,6 +26,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.caveats import caveats, next_command
 from lmzoo.lab.analysis.columns import (
     add_values,
     in_unit,
@@ -43,7 +44,9 @@ from lmzoo.lab.analysis.ranking import (
     rank_points,
     tuning_sds,
 )  # fmt: skip
+from lmzoo.lab.analysis.ranking_table import account_of
 from lmzoo.lab.analysis.render import Report
+from lmzoo.lab.analysis.stored import run_files
 from lmzoo.lab.statistics.contrasts import holm
 from lmzoo.lab.statistics.intervals import Array
 from lmzoo.lab.statistics.two_way import (
@@ -51,9 +54,10 @@ from lmzoo.lab.statistics.two_way import (
     two_way_difference,
     two_way_rank_intervals,
 )
-from lmzoo.lab.store.archive import read_run_file
 from lmzoo.lab.store.records import TEST_LOSSES
 
+P = 0.05
+"""Largest p of a difference that the answer counts."""
 NUMBERS = ("difference", "difference_low", "difference_high", "p_raw", "better")
 """The columns of the first numbers of a `TwoWayDifference`."""
 SCHEMA = pl.Schema(
@@ -70,12 +74,14 @@ class SequenceLosses(NamedTuple):
     """(S, N) nats per token, rows in the order of `seeds`."""
 
 
-def compare_points(folder: StudyFolder, *, metric: str = "token") -> pl.DataFrame:
+def compare_points(
+    folder: StudyFolder, ranked: pl.DataFrame, *, metric: str = "token"
+) -> pl.DataFrame:
     """Compare the points of the reference's table with the reference, one row per point.
 
-    A `UserError` says that the reference has no stored losses of test sequences.
+    `ranked` is their ranking. A `UserError` says that the reference has no stored losses of test
+    sequences.
     """
-    ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric)
     epoch = ranked["epoch"].item(0)
     reference_id = folder.study["reference"]
     losses = read_sequence_losses(folder.path, folder.study, folder.runs.collect(), epoch, metric)
@@ -152,20 +158,27 @@ def study_comparison(path: Path, *, unit: str = "token", reference: str | None =
     """
     metric = metric_of(unit, linear=True)
     folder = against(load_study(path), reference)
-    frame = compare_points(folder, metric=metric)
-    return comparison_report(folder, in_unit(frame, "comparison", unit))
+    ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric)
+    frame = in_unit(compare_points(folder, ranked, metric=metric), "comparison", unit)
+    return comparison_report(folder, ranked, frame)
 
 
-def comparison_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
-    """Return the report of a comparison."""
+def comparison_report(folder: StudyFolder, ranked: pl.DataFrame, frame: pl.DataFrame) -> Report:
+    """Return the report of a comparison, with the caveats of the ranking."""
+    found = caveats(folder, ranked)
+    aim, command = next_command(folder, ranked, found)
     rows = frame.to_dicts()
     reference = next(row["label"] for row in rows if row["reference"])
     columns = shown_columns("comparison", "compared")
     first = rows[0]
     table = text_table(table_title(first), rows, columns, digits="4f")
+    known = frame["p"].drop_nulls()
+    differ = (known < P).sum()
     return Report(
+        question=folder.study["question"],
+        answer=f"{differ} of {len(known)} points differ from {reference!r} with p < {P}, over "
+        "seeds and test sequences.",
         heading=(
-            folder.study["question"],
             f"{folder.study['name']}: {UNITS[first['metric']]}, test at epoch "
             f"{first['epoch']}; difference: to {reference!r}, paired over seeds and test "
             "sequences, 95 % intervals; p: with Holm's correction",
@@ -174,6 +187,11 @@ def comparison_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
         legend=(*legends([table], columns), *accuracy_lines(frame)),
         frame=frame,
         json_columns=json_columns("comparison"),
+        warnings=tuple(caveat.text for caveat in found),
+        grave=sum(caveat.is_grave for caveat in found),
+        account=account_of(folder),
+        aim=aim,
+        next_command=command,
         says_version=True,
     )
 
@@ -184,10 +202,11 @@ def read_sequence_losses(
     """Return the losses of the confirm runs, point -> losses, for points that have any file."""
     seeds = dict(runs.select("run", "seed").iter_rows())
     losses: dict[str, SequenceLosses] = {}
+    contents = run_files(path, TEST_LOSSES.format(epoch))
     for point, chosen in study.get("chosen", {}).items():
         rows: dict[int, Array] = {}
         for run in chosen["runs"]:
-            stored = _read(read_run_file(path, run, TEST_LOSSES.format(epoch)))
+            stored = _read(contents.pop(run, b""))
             if stored is not None and run in seeds:
                 rows[seeds[run]] = loss_contributions(stored[:1], stored[1], metric)[0]
         if len({len(row) for row in rows.values()}) == 1:
@@ -208,10 +227,10 @@ def paired_losses(point: SequenceLosses, reference: SequenceLosses) -> tuple[Arr
     return point.contributions[rows], reference.contributions[reference_rows]
 
 
-def _read(content: bytes | None) -> NDArray[np.float32] | None:
+def _read(content: bytes) -> NDArray[np.float32] | None:
     """Return the two rows of a file; None if it does not exist or is damaged."""
     try:
-        stored = np.load(io.BytesIO(content or b""), allow_pickle=False)
+        stored = np.load(io.BytesIO(content), allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
     valid = stored.ndim == 2 and stored.shape[0] == 2 and np.isfinite(stored).all()

@@ -72,11 +72,26 @@ def environment_warnings(
 
 def commits_line(runs: pl.DataFrame) -> str:
     """Return of which commits runs are, if they are mixed or had changes; else ""."""
-    found = Counter(json.loads(text)[0].get("commit", "") for text in runs["environment"])
+    found = commits_of(runs)
     commits = [f"{name or 'unknown'} ({count} runs)" for name, count in found.most_common()]
     dirty = "; +: with changes that were not committed" * any("+" in name for name in found)
     is_clean = len(found) == 1 and not dirty and "" not in found
     return "" if is_clean else f"trained at {', '.join(commits)}{dirty}"
+
+
+def commits_of(runs: pl.DataFrame) -> Counter[str]:
+    """Return the number of runs of each commit; "" is an unknown one."""
+    found = Counter[str]()
+    for environment, count in begun_in(runs):
+        found[environment.get("commit", "")] += count
+    return found
+
+
+def begun_in(runs: pl.DataFrame) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield each environment in which runs began, and their number."""
+    counts = runs.group_by("environment", maintain_order=True).len()
+    for text, count in counts.iter_rows():
+        yield json.loads(text)[0], count
 
 
 def of_points(runs: pl.DataFrame) -> dict[str, Values]:

@@ -22,8 +22,9 @@ were tried: a study of an older version stores the range of one point only.
 """
 
 import json
+import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,15 +33,15 @@ import numpy as np
 import polars as pl
 
 from lmzoo.base.errors import UserError
-from lmzoo.base.foreign import read_regular
+from lmzoo.base.streams import said
 from lmzoo.lab.analysis.copies import copy_warnings
 from lmzoo.lab.analysis.environments import environment_warnings
-from lmzoo.lab.analysis.study_parquet import SUFFIX, unpacked_study
+from lmzoo.lab.analysis.stored import StoredRuns, packed_study, stored_runs
+from lmzoo.lab.analysis.study_parquet import SUFFIX
 from lmzoo.lab.statistics.intervals import mean_interval
 from lmzoo.lab.store import records as files
-from lmzoo.lab.store.archive import archived_runs, archives, read_config, read_run_file, run_folders
 from lmzoo.lab.store.labels import find_point, named_points
-from lmzoo.lab.store.local import Store, open_store
+from lmzoo.lab.store.local import open_store
 
 RUN_SCHEMA = pl.Schema(
     {
@@ -50,14 +51,13 @@ RUN_SCHEMA = pl.Schema(
         **dict.fromkeys(("vocab", "length", "parameters", "state_size", "flops"), pl.Int64),
         "leaks": pl.String,
         **dict.fromkeys(("floor_token", "floor_sentence", "ceiling"), pl.Float64),
-        **dict.fromkeys(("setting", "environment"), pl.String),
+        **dict.fromkeys(("setting", "recipe", "environment"), pl.String),
     }
 )
-"""Columns of the runs; model, corpus and setting are JSON, and environment: a list, as recorded at
-the start and at the end. `program` is "function" or
-"command". `state_size` is null if the state grows,
-`flops` if it is not known (`lmzoo/train/flops.py`). `status` and `ended`, the epoch of the last
-end, are joined; they are null while a run has not ended."""
+"""Columns of the runs; model, corpus, setting and recipe are JSON, and environment: a list, as
+recorded at the start and at the end. `program` is "function" or "command". `state_size` is null if
+the state grows, `flops` if it is not known (`lmzoo/train/flops.py`). `status` and `ended`, the
+epoch of the last end, are joined; they are null while a run has not ended."""
 EVENT_SCHEMA = pl.Schema(
     {
         **{"run": pl.String, "event": pl.String, "epoch": pl.Int64},
@@ -95,7 +95,7 @@ class StudyFolder(NamedTuple):
     damaged: tuple[str, ...]
     """What is left out: configs that are missing or damaged, lines that are not valid records."""
     path: Path
-    """The folder; for a study in a bucket or a Parquet file, a local copy of it."""
+    """The folder, or the Parquet file; for a study in a bucket, a local copy of it."""
     address: Path
     """The folder, bucket or Parquet file that was read."""
 
@@ -105,71 +105,85 @@ def load_study(path: Path) -> StudyFolder:
 
     A `UserError` says that there is none, or that it or a run has another schema or numerics.
     """
-    address, packed = path, str(path).endswith(SUFFIX)
-    path = unpacked_study(path) if packed else open_store(path).local_copy(TABLE_FILES)
-    study = read_study(path)
-    configs: list[dict[str, Any]] = []
+    address = path
+    is_file = str(path).endswith(SUFFIX)
+    if is_file:
+        content, stored = packed_study(path)
+        study = _checked(content, path / files.STUDY)
+    else:
+        path = open_store(path).local_copy(TABLE_FILES)
+        study = read_study(path)
+        stored = stored_runs(path)
+    with said(f"reading {stored.total:,} runs of {address}"):
+        return _read(study, stored, path, address)
+
+
+def _read(study: dict[str, Any], stored: StoredRuns, path: Path, address: Path) -> StudyFolder:
+    rows: list[dict[str, Any]] = []
     texts: list[tuple[str, bytes]] = []
     damaged: list[str] = []
-    folders = run_folders(path)
-    copies = [(run, (text, data)) for run, text, data in archived_runs(path)]  # after the folders
-    archived = dict(copies)
     counted: dict[str, tuple[dict[str, Any], bytes]] = {}
-    for name in sorted({*folders, *archived}):
-        folder = f"{path}/{name}"  # a Path is as slow as reading its file
-        config = files.parse_json(_bytes(folder, files.CONFIG)) if name in folders else None
-        if not isinstance(config, dict) and name in archived:
-            text, records = archived[name]
-            config = files.parse_json(text)
-        elif not isinstance(config, dict) or not (records := _bytes(folder, files.RECORDS)):
-            # A sweep may have archived it since.
-            config = read_config(path, name)
-            records = read_run_file(path, name, files.RECORDS) or b""
+    for run, config, records in stored.runs:
         if isinstance(config, dict):
-            _check_schema(config, f"{folder}/{files.CONFIG}")
-        if not files.is_config(config, name):
-            damaged.append(f"{name} has no readable {files.CONFIG}; if it was a run, {REMEDY}")
+            _check_schema(config, f"{path}/{run}/{files.CONFIG}")
+        if not files.is_config(config, run):
+            damaged.append(f"{run} has no readable {files.CONFIG}; if it was a run, {REMEDY}")
             continue
-        if config.get("numerics") != (expected := study.get("numerics")):
-            raise UserError(
-                f"{folder} has numerics version {config.get('numerics')!r}, but the study has "
-                f"version {expected!r}, so their losses are not comparable; delete these runs, or "
-                "run the sweep into another --out"
-            )
-        configs.append(_run_row(config))
-        texts.append((config["run"], records))
-        if name in archived:
-            counted[name] = config, records
-    damaged += [archive.damage for archive in archives(path) if archive.damage]
-    if damaged and not configs:
+        _check_numerics(config, study, path)
+        rows.append(_run_row(config))
+        texts.append((run, records))
+        if run in stored.shadowed:
+            counted[run] = config, records
+    damaged += stored.damage
+    if damaged and not rows:
         raise UserError(f"{damaged[0]}; no run of {path} is readable: run the sweep again")
     events, torn = read_events(texts)
     damaged += [f"{run}/{files.RECORDS} has {count} damaged lines" for run, count in torn.items()]
+    runs = _with_ends(pl.DataFrame(rows, RUN_SCHEMA), events)
+    runs = runs.filter(~pl.col("run").is_in(_superseded(study, runs, events)))
+    models = {point: json.loads(text) for point, text in runs.select("point", "model").iter_rows()}
+    runs, events = _without_other_metrics(runs, events, models.values())
+    sign = -1 if is_maximized(study) else 1
+    if sign < 0:
+        events = events.with_columns(-pl.col(LOSSES) + 0.0)  # not −0.0
+    study = named_points(study, models, [path / files.USER_CODE])
+    warnings = [
+        *_version_warnings(study),
+        *environment_warnings(study, runs, _confirmed(study, runs, events)),
+        *copy_warnings(path, counted, stored.copies, sign),
+    ]
+    study = _with_warnings(study, warnings)
+    return StudyFolder(study, runs.lazy(), events.lazy(), tuple(damaged), path, address)
+
+
+def _with_ends(runs: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """Return runs with the status, the epoch and the environment of their last end."""
     ends = events.filter(pl.col("event") == "end").group_by("run")
-    ends = ends.agg(
+    last = ends.agg(
         pl.col("status", "time").last(),
         ended=pl.col("epoch").last(),
         later=pl.col("environment").last(),
     )
-    runs = pl.DataFrame(configs, RUN_SCHEMA).join(ends, on="run", how="left", maintain_order="left")
-    runs = runs.filter(~pl.col("run").is_in(_superseded(study, runs, events)))
     both = pl.format("[{}, {}]", "environment", pl.col("later").fill_null("{}"))
-    runs = runs.with_columns(environment=both).drop("later")
-    models = {row["point"]: row["model"] for row in configs}
-    parsed = {point: json.loads(text) for point, text in models.items()}
-    runs, events = _without_other_metrics(runs, events, parsed.values())
-    if is_maximized(study):
-        events = events.with_columns(-pl.col(LOSSES) + 0.0)  # not −0.0
-    study = named_points(study, parsed, [path / files.USER_CODE])
+    joined = runs.join(last, on="run", how="left", maintain_order="left")
+    return joined.with_columns(environment=both).drop("later")
+
+
+def _check_numerics(config: Mapping[str, Any], study: Mapping[str, Any], path: Path) -> None:
+    own = config.get("numerics")
+    expected = study.get("numerics")
+    if own != expected:
+        raise UserError(
+            f"{path}/{config['run']} has numerics version {own!r}, but the study has version "
+            f"{expected!r}, so their losses are not comparable; delete these runs, or run the "
+            "sweep into another --out"
+        )
+
+
+def _version_warnings(study: Mapping[str, Any]) -> Iterator[str]:
     if study.get("numerics") not in range(1, files.NUMERICS + 1):
         now = f"this version has {files.NUMERICS}: its losses may differ"
-        study = _with_warnings(study, [f"trained by numerics {study.get('numerics')!r}; {now}"])
-    study = _with_warnings(
-        study, environment_warnings(study, runs, _confirmed(study, runs, events))
-    )
-    sign = -1 if is_maximized(study) else 1
-    study = _with_warnings(study, copy_warnings(path, counted, copies, sign))
-    return StudyFolder(study, runs.lazy(), events.lazy(), tuple(damaged), path, address)
+        yield f"trained by numerics {study.get('numerics')!r}; {now}"
 
 
 def is_maximized(study: Mapping[str, Any]) -> bool:
@@ -261,9 +275,14 @@ def read_study(path: Path) -> dict[str, Any]:
         hint = "run a sweep first; lmzoo judge ranks results of Ray Tune and other programs"
         hint = f"the studies inside it are: {', '.join(inside)}" if inside else hint
         raise UserError(f"{str(path)!r} has no readable {files.STUDY}; {hint}")
-    _check_schema(study, path / files.STUDY)
+    return _checked(study, path / files.STUDY)
+
+
+def _checked(study: Any, path: Path) -> dict[str, Any]:
+    if isinstance(study, dict):
+        _check_schema(study, path)
     if not files.is_study(study):
-        raise UserError(f"{path / files.STUDY} is damaged; run the sweep again, which writes it")
+        raise UserError(f"{path} is damaged; run the sweep again, which writes it")
     return study
 
 
@@ -316,13 +335,19 @@ def _run_row(config: Mapping[str, Any]) -> dict[str, Any]:
     floor = config["floor"] or {}
     return {
         **{name: config.get(name) for name in RUN_SCHEMA},
-        **{name: json.dumps(config[name]) for name in ("model", "corpus", "setting")},
-        "environment": json.dumps(config.get(files.ENVIRONMENT) or {}),
+        **{name: _text(config[name]) for name in ("model", "corpus", "setting")},
+        "recipe": _text(config.get("recipe") or {}),
+        "environment": _text(config.get(files.ENVIRONMENT) or {}),
         "point": config["point"]["id"],
         "floor_token": floor.get("token"),
         "floor_sentence": floor.get("sentence"),
         "program": config.get(files.PROGRAM),
     }
+
+
+def _text(value: Any) -> str:
+    """Return a value as JSON; equal texts of many runs are one object."""
+    return sys.intern(json.dumps(value))
 
 
 def _check_schema(content: Mapping[str, Any], path: str | Path) -> None:
@@ -331,16 +356,6 @@ def _check_schema(content: Mapping[str, Any], path: str | Path) -> None:
             f"{path} has schema {content.get('schema')!r}, but this version reads schema "
             f"{files.SCHEMA}; use the version that wrote it"
         )
-
-
-def _bytes(folder: str, name: str) -> bytes:
-    """Return a file's content; empty if it does not exist."""
-    try:
-        return read_regular(f"{folder}/{name}")
-    except FileNotFoundError:
-        return b""
-    except OSError:  # `Store` retries, and its error says what is wrong
-        return Store(Path(folder)).read(name) or b""
 
 
 def chosen_runs(study: Mapping[str, Any]) -> pl.DataFrame:

@@ -36,7 +36,7 @@ together are right with 95 %. Count models are not compared.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.columns import add_values, maximized
 from lmzoo.lab.analysis.environments import apart, of_points
-from lmzoo.lab.analysis.formatting import METRIC, add_sizes, format_number, join_labels, text_sizes
+from lmzoo.lab.analysis.formatting import METRIC, add_sizes, text_sizes
 from lmzoo.lab.analysis.load import confirm_runs, is_maximized, status_at
 from lmzoo.lab.statistics.compared import MARGIN, Compared, compared, read_looks
 from lmzoo.lab.statistics.contrasts import point_intervals, rank_intervals, unfair
@@ -407,42 +407,7 @@ def add_baseline_columns(table: pl.DataFrame, losses: Array, tuning_sd: Array) -
     )
 
 
-def baseline_lines(frame: pl.DataFrame) -> list[str]:
-    """Return one line for each table of a ranking that has points not better than the baseline."""
-    lines = []
-    for own in frame.partition_by("fingerprint", maintain_order=True):
-        part = own.filter(pl.col("kn5").is_not_null())
-        if len(part):
-            outcomes = part.select("label", "kn5", "kn5_difference").iter_rows()
-            baseline = part["loss"][0] - part["kn5_difference"][0]
-            lines.append(outcome_line(outcomes, baseline, baseline_name(own)))
-    return [line for line in lines if line]
-
-
 def baseline_name(frame: pl.DataFrame) -> str:
     """Return what the rows of a table are compared with."""
     chosen = frame["label"].str.ends_with(TEXT_BASELINE_NAME).any()
     return TEXT_BASELINE_NAME if chosen else FIVE_GRAM_NAME
-
-
-def outcome_line(
-    outcomes: Iterable[tuple[str, str, float]], baseline: float, baseline_name: str = FIVE_GRAM_NAME
-) -> str:
-    """List the rows, (label, outcome, difference), that are not better than the baseline's loss."""
-    rows = list(outcomes)
-    groups = (
-        (LOSES, "loses to {}"),
-        (UNDECIDED, "no clear difference from {}"),
-        (ONE_SEED, "above {}, with one seed"),
-    )
-    parts: list[str] = []
-    for kind, text in groups:
-        labels = [
-            label
-            for label, result, difference in rows
-            if result == kind and (kind != ONE_SEED or difference > 0)
-        ]
-        if labels:
-            name = "it" if parts else f"{baseline_name} ({format_number(baseline, '.3f')})"
-            parts.append(f"{text.format(name)}: {join_labels(labels)}")
-    return "; ".join(parts)

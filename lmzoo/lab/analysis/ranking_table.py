@@ -41,7 +41,6 @@ from lmzoo.lab.analysis.load import StudyFolder, distinct_ranges, load_study
 from lmzoo.lab.analysis.ranking import (
     TABLE_KEYS,
     accuracy_lines,
-    baseline_lines,
     baselines,
     rank_points,
 )
@@ -98,7 +97,7 @@ def ranking_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
         warnings=tuple(caveat.text for caveat in found),
         grave=sum(caveat.is_grave for caveat in found),
         caption=_caption(folder, frame),
-        account=_account(folder),
+        account=account_of(folder),
         aim=aim,
         next_command=command,
         says_version=True,
@@ -172,7 +171,7 @@ def _caption(folder: StudyFolder, frame: pl.DataFrame) -> str:
     return f"{text}; settings were not searched."
 
 
-def _account(folder: StudyFolder) -> dict[str, int]:
+def account_of(folder: StudyFolder) -> dict[str, int]:
     """Return the number of runs, and of those with each status."""
     statuses = folder.runs.select("status").collect()["status"]
     counts = {name: int((statuses == name).sum()) for name in STATUSES}
@@ -182,7 +181,6 @@ def _account(folder: StudyFolder) -> dict[str, int]:
 def _legend(frame: pl.DataFrame) -> tuple[str, ...]:
     shown = set(frame["marks"].explode().drop_nulls())
     lines = [f"{mark}: {text}" for mark, text in MARKS.items() if mark in shown]
-    lines += baseline_lines(frame)
     lines += accuracy_lines(frame)
     lines += filter(None, map(size_line, frame.partition_by("fingerprint", maintain_order=True)))
     leaking = frame.filter(pl.col("leaks") != "")

@@ -98,9 +98,7 @@ class Report:
         """All lines after the tables."""
         lines = [*self.legend]
         if self.account:
-            (what, whole), *parts = self.account.items()
-            counts = ", ".join(f"{count} {name}" for name, count in parts)
-            lines.append(f"{what}: {whole}, of which {counts}")
+            lines.append(account_line(self.account))
         if self.says_version:
             lines.append(self.made_by)
         return tuple(filter(None, (*lines, self.next_line)))
@@ -115,6 +113,13 @@ class Report:
     @property
     def next_line(self) -> str:
         return f"{self.aim}: {self.next_command}" if self.next_command else ""
+
+
+def account_line(account: Mapping[str, int]) -> str:
+    """Return the number of what was read, and of its parts."""
+    (what, whole), *parts = account.items()
+    counts = ", ".join(f"{count:,} {name}" for name, count in parts)
+    return f"{whole:,} {what}: {counts}"
 
 
 class ReportFrame(pl.DataFrame):
@@ -303,7 +308,7 @@ TEX = {
     **{mark: f"\\{mark}" for mark in "&%$#_{}"},
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "<": r"$<$", ">": r"$>$", "±": r"$\pm$", "−": r"$-$", "≡": r"$\equiv$", "×": r"$\times$",
-    "–": "--", "—": "---", "·": r"$\cdot$", "\n": " ",
+    "–": r"\textendash{}", "—": r"\textemdash{}", "·": r"$\cdot$", "\n": " ",
 }  # fmt: skip
 """Characters that LaTeX needs in another form."""
 LATIN = 0x180
@@ -343,9 +348,10 @@ def _latex_row(row: Sequence[str]) -> str:
 
 
 def _escape_latex(text: str) -> str:
-    return "".join(
+    escaped = "".join(
         TEX.get(x) or (x if ord(x) < LATIN else rf"\zoochar{{{ord(x):X}}}") for x in text
     )
+    return re.sub("-(?=-)", "-{}", escaped)  # two hyphens of an option are no dash
 
 
 def _csv(report: Report) -> str:

@@ -11,7 +11,6 @@ line.
 """
 
 import contextlib
-import functools
 import io
 import os
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ import polars as pl
 from lmzoo.base.errors import UserError
 from lmzoo.base.foreign import below, checked, read_regular
 from lmzoo.lab.store.archive import archived_files
-from lmzoo.lab.store.local import Store, file_mark, open_store, temporary_folder
+from lmzoo.lab.store.local import Store, open_store
 from lmzoo.lab.store.records import CONFIG, STUDY, TEST_LOSSES, json_bytes, parse_json, record_line
 
 SUFFIX = ".parquet"
@@ -113,18 +112,6 @@ def _is_of_study(name: str) -> bool:
     *folders, file = name.split("/")
     known = any(fnmatch(file, pattern) for pattern in (*FILES, SEQUENCES))
     return known and len(folders) < 2 and not name.startswith(".") and file[0] != "."
-
-
-def unpacked_study(path: Path) -> Path:
-    """Return a temporary folder with the study of a Parquet file; errors are as of `read_rows`."""
-    return _unpacked(path, file_mark(path) if path.exists() else ())
-
-
-@functools.cache
-def _unpacked(path: Path, _mark: tuple[int, ...]) -> Path:
-    folder = temporary_folder("records") / path.stem
-    restore_study(path, folder)
-    return folder
 
 
 def _rows(folder: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, str, bytes]]:

@@ -36,8 +36,9 @@ MEANINGS = {
     "sign, if that is shown",
     WORSE_OPEN: "shown to be worse; whether by more than the margin is open",
     WORSE: "shown to be worse by more than the margin",
-    UNDECIDED: "neither a difference nor its absence is shown; the seeds or tuning runs named "
-    "would decide it in four of five repetitions, if the measured difference is the true one",
+    UNDECIDED: "neither a difference nor its absence is shown; the further seeds or tuning runs "
+    "that are named would decide it in four of five repetitions, if the measured difference is "
+    "the true one",
 }
 """What each verdict says. Further seeds add to it; reruns and added points can withdraw it."""
 
@@ -82,17 +83,20 @@ def answer(frame: pl.DataFrame) -> str:
     for verdict, _, points in groups:
         count[verdict] += len(points)
         first.setdefault(verdict, points[0])
-    better, worse = count[BETTER] + count[BETTER_OPEN], count[WORSE] + count[WORSE_OPEN]
-    parts = [
-        f"{better} better, most of all {first.get(BETTER) or first.get(BETTER_OPEN)}"
-        * (better > 0),
-        f"{count[NEGLIGIBLE]} within {_margin(frame)} of it" * (count[NEGLIGIBLE] > 0),
-        f"{worse} worse, most of all {first.get(WORSE) or first.get(WORSE_OPEN)}" * (worse > 0),
-        f"{count[UNDECIDED]} undecided" * (count[UNDECIDED] > 0),
-    ]
     reference = frame.filter("reference")["label"].item(0)
-    said = "; ".join(filter(None, parts))
-    return f"Of {sum(count.values())} points against {reference!r}: {said}."
+    words = {
+        f"better, the largest effect: {first.get(BETTER, first.get(BETTER_OPEN))}": (
+            count[BETTER] + count[BETTER_OPEN]
+        ),
+        f"within {_margin(frame)} of it": count[NEGLIGIBLE],
+        f"worse, the largest effect: {first.get(WORSE, first.get(WORSE_OPEN))}": (
+            count[WORSE] + count[WORSE_OPEN]
+        ),
+        "undecided": count[UNDECIDED],
+    }
+    parts = [f"{n} {'is' if n == 1 else 'are'} {word}" for word, n in words.items() if n]
+    whole = sum(count.values())
+    return f"{whole} points against {reference!r}: {'; '.join(parts)}."
 
 
 def _groups(frame: pl.DataFrame) -> list[tuple[str, str, list[str]]]:

@@ -1,10 +1,8 @@
 """`lmzoo judge`: verdicts on results of other programs, or on two commands."""
 
-import contextlib
 import functools
 import json
 import math
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from lmzoo.base.errors import UserError
-from lmzoo.base.streams import echo
+from lmzoo.base.streams import echo, said
 from lmzoo.lab.cli.tables import AsJson, Format, print_report
 
 # `lmzoo plan` has these, too.
@@ -45,8 +43,9 @@ def judge(
     pattern: Annotated[str | None, typer.Option(metavar="REGEX", help="Find the metric in what the commands print: 'val_bpb: ([0-9.]+)'. Default: --metric in JSON lines, or the last line.")] = None,
     max_seeds: Annotated[int, typer.Option(help="Most seeds of each command.")] = 24,
     budget: Annotated[float, typer.Option(metavar="MINUTES", help="Start no run after this time.")] = math.inf,
-    stream: Annotated[bool, typer.Option("--stream", help="The candidate is the next one of an endless series, kept in --out: at most 5 % of all keeps are false.")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="The candidate is one of many that are tried one after the other, kept in --out; at most 5 % of what is kept is a false improvement.")] = False,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the runs of commands; a killed judge goes on from it.")] = Path("judge-runs"),
+    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the differences: .pdf, .svg or .png, 7.1in wide.")] = None,
     format: Format = "table",
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
@@ -54,9 +53,10 @@ def judge(
 
     Example: lmzoo judge results.csv --by variant --seed seed --metric loss --margin 0.01
 
-    With --base and --candidate, the exit code is 0 (keep), 1 (discard) or 3 (undecided).
+    With --base and --candidate, the exit code is 0 (keep), 1 (discard) or 3 (undecided); for a
+    table it is 0 whatever the verdicts are.
     """
-    of_tables = {"--by": by, "--seed": seed, "--reference": reference, "--within": within, "--successive": successive, "--paired": paired is not None, "--step": step, "--best": best is not None, "--parse": parse, "--finished": finished}  # fmt: skip
+    of_tables = {"--by": by, "--seed": seed, "--reference": reference, "--within": within, "--successive": successive, "--paired": paired is not None, "--step": step, "--best": best is not None, "--parse": parse, "--finished": finished, "--figure": figure}  # fmt: skip
     of_commands = {"--base-rev": base_rev, "--candidate-rev": candidate_rev, "--pattern": pattern, "--stream": stream, "--max-seeds": max_seeds != 24, "--budget": budget < math.inf}  # fmt: skip
     are_commands = base is not None or candidate is not None
     if unused := [k for k, v in (of_tables if are_commands else of_commands).items() if v]:
@@ -87,21 +87,15 @@ def judge(
         step=step, parse=parse, finished=finished or (),
         best=best if best != "" else metric,
     )  # fmt: skip
-    with said_after_two_seconds(f"reading {results}"):
+    with said(f"reading {results}"):
         report = judgement(results, question)
     print_report(report, format)
+    if figure is not None:
+        from lmzoo.lab.analysis.report.figure import write_forest
+        from lmzoo.lab.judging.verdicts import as_ranking
 
-
-@contextlib.contextmanager
-def said_after_two_seconds(text: str) -> Iterator[None]:
-    """Say on stderr what is done, unless it is done within two seconds."""
-    timer = threading.Timer(2.0, echo, [text], {"err": True})
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+        caption = write_forest(report, as_ranking(report.frame), figure, "7.1in")
+        echo(f"{figure}: {caption}", err=True)
 
 
 def _judge_commands(

@@ -1,19 +1,19 @@
 """`lmzoo plan`: seeds, hours and money before a study."""
 
-import shutil
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lmzoo.base.streams import echo
-from lmzoo.lab.cli.judge import Best, Finished, Higher, Parse, Step, said_after_two_seconds
-from lmzoo.lab.cli.tables import AsJson
+from lmzoo.base.errors import UserError
+from lmzoo.base.streams import said
+from lmzoo.lab.cli.judge import Best, Finished, Higher, Parse, Step
+from lmzoo.lab.cli.tables import AsJson, Format, print_report
 
 
 def plan(
     pilot: Annotated[Path, typer.Argument(metavar="PILOT", help="A study: its folder or its file of records; or a table of results, as for `judge`.")],
-    effect: Annotated[float, typer.Option(help="Difference to show, in the metric's unit.")],
+    effect: Annotated[float | None, typer.Option(help="Difference to show, in the metric's unit. Default: --margin.")] = None,
     power: Annotated[float, typer.Option(help="Probability that it is shown, if it is there.")] = 0.8,
     contrasts: Annotated[int | None, typer.Option(help="Number of contrasts of the new study. Default: those of the pilot.")] = None,
     price: Annotated[float | None, typer.Option(help="Price of an hour of one run.")] = None,
@@ -22,27 +22,30 @@ def plan(
     metric: Annotated[str | None, typer.Option(metavar="NAME", help="Column of the metric, for a table of results.")] = None,
     seed: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the seed. Default: seed, if there is one.")] = None,
     reference: Annotated[str | None, typer.Option(metavar="VARIANT", help="Variant to compare with. Default: the first one.")] = None,
+    margin: Annotated[float | None, typer.Option(help="As `judge` has it: the difference to show, unless --effect is given.")] = None,
     paired: Annotated[bool | None, typer.Option("--paired/--unpaired", help="Whether runs of one seed are compared with each other. Default: as the results show.")] = None,
     step: Step = None,
     parse: Parse = None,
     best: Best = None,
     higher_is_better: Higher = None,
     finished: Finished = None,
+    format: Format = "table",
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Plan a study: how many seeds show a difference of a given size, and what they cost.
 
     Example: lmzoo plan docs/results/records/gru_ablation-captions.parquet --effect 0.02
     """
-    from lmzoo.lab.analysis.render import render
     from lmzoo.lab.judging.plan import plan_report
 
-    with said_after_two_seconds(f"reading {pilot}"):
+    wanted = effect or margin
+    if wanted is None:
+        raise UserError("give the difference that the study should show, as --effect 0.02")
+    with said(f"reading {pilot}"):
         report = plan_report(
-            pilot, effect, power, price=price, contrasts=contrasts, minutes=minutes, by=by,
+            pilot, wanted, power, price=price, contrasts=contrasts, minutes=minutes, by=by,
             metric=metric, seed=seed, reference=reference, paired=paired, step=step, parse=parse,
             finished=finished or (), best=best if best != "" else metric,
             higher_is_better=higher_is_better,
         )  # fmt: skip
-    width = shutil.get_terminal_size((100, 40)).columns
-    echo(render(report, "json" if as_json else "table", width=width))
+    print_report(report, "json" if as_json else format)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lmzoo.base.errors import UserError, writing
+from lmzoo.base.errors import writing
 from lmzoo.base.foreign import below
 from lmzoo.base.parts import install_command, is_complete
 from lmzoo.base.streams import echo
@@ -46,7 +46,6 @@ def report(
         echo(f"it has no charts; to draw them, run: {install_command(['figures'])}", err=True)
 
 
-OPTUNA_FILES = (".db", ".sqlite3", ".journal", ".log")
 Action = StrEnum("Action", "SAVE RESTORE")
 """What to do with the records."""
 
@@ -56,31 +55,17 @@ def records(
     source: Annotated[Path, typer.Argument(help="What is read.")],
     target: Annotated[Path, typer.Argument(help="What is written.")],
     with_sequences: Annotated[bool, typer.Option("--with-sequences", help="Also save the loss of every test sequence, for `lmzoo compare`.")] = False,
-    live: Annotated[bool, typer.Option("--live", help="While a sweep runs, add its tune runs to FILE.db as they end.")] = False,
 ) -> None:  # fmt: skip
     """Save the records of a study as one Parquet file, or restore them.
 
     The file has all configs and losses, and no checkpoints. Tables read it like a folder:
     `lmzoo rank FILE.parquet`. A sweep in the restored store trains only the runs that are missing.
-
-    With FILE.db or FILE.journal, `save` writes the tune runs as an Optuna study, which
-    `optuna-dashboard sqlite:///FILE.db` opens.
     """
     from lmzoo.lab.analysis.environments import commits_line
     from lmzoo.lab.analysis.load import load_study
     from lmzoo.lab.analysis.study_parquet import restore_study, save_study
 
-    if action is Action.SAVE and target.suffix in OPTUNA_FILES:
-        from lmzoo.lab.analysis.optuna_file import export_to_optuna, follow
-
-        with writing(target):
-            if live:
-                follow(source, target, echo)
-            else:
-                echo(f"{target}: {export_to_optuna(load_study(source), target)} tune runs")
-    elif live:
-        raise UserError("--live writes a file of Optuna: records save STUDY FILE.db --live")
-    elif action is Action.SAVE:
+    if action is Action.SAVE:
         size = save_study(source, target, with_sequences=with_sequences)
         echo(f"{target}: {size / 1000:.0f} kB")
         if line := commits_line(load_study(target).runs.collect()):

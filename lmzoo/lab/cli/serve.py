@@ -51,8 +51,8 @@ class Pages:
 
     def __init__(self, runs: Path, render: Callable[[Path], str]) -> None:
         self._runs, self._render = runs, render
-        self._kept: dict[str, tuple[float, str]] = {}
-        """Study -> the time until which its page is kept, and the page."""
+        self._kept: dict[str, tuple[float, str, int | None]] = {}
+        """Study -> the time until which its page is kept, the page, when to load it again."""
         self._threads: dict[str, Thread] = {}
         """Study -> the thread that makes its page; "" -> that of the answers."""
         self._answers: dict[str, tuple[Mark, str, str]] = {}
@@ -132,32 +132,35 @@ class Pages:
             self._answers[study.name] = mark, text, trained
             self._due[study.name] = end + (end - begin) / BUSY
 
-    def page(self, name: str) -> tuple[str, int] | None:
+    def page(self, name: str) -> tuple[str, int | None] | None:
         """Return the page of a study, or that it is being made, and when to load it again.
 
-        None if there is no such study.
+        The page of a study that no sweep trains stays: its reader is not disturbed. None if there
+        is no such study.
         """
         from lmzoo.lab.analysis.report.html import html_page, paragraphs
 
         found = [study for study in self._studies() if study.name == name]
         if not found:
             return None
-        if time.monotonic() >= self._kept.get(name, (0.0, ""))[0]:
+        if time.monotonic() >= self._kept.get(name, (0.0,))[0]:
             self._start(name, lambda: self._make(found[0])).join(PATIENCE)
         if name in self._kept:
-            return self._kept[name][1], RELOAD
+            return self._kept[name][1:]
         return html_page(name, paragraphs(["This page is being made; it shows itself."]), []), SOON
 
     def _make(self, study: Path) -> None:
         from lmzoo.lab.analysis.report.html import html_page, paragraphs
 
         begin = time.monotonic()
+        # Before the page is made: a sweep that ends meanwhile has results that the page lacks.
+        reload = RELOAD if is_running(study) else None
         try:
             page = self._render(study)
         except UserError as error:
             page = html_page(study.name, paragraphs([f"no results yet: {error}"]), [])
         end = time.monotonic()
-        self._kept[study.name] = end + (end - begin) / BUSY, page
+        self._kept[study.name] = end + (end - begin) / BUSY, page, reload
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -178,24 +181,24 @@ class Handler(BaseHTTPRequestHandler):
         elif not secrets.compare_digest(given.encode(), self.token.encode()):
             self._send(HTTPStatus.FORBIDDEN, "open the link that lmzoo serve printed")
         elif not name:
-            self._send(HTTPStatus.OK, self.pages.overview())
+            self._send(HTTPStatus.OK, self.pages.overview(), RELOAD)
         elif (found := self.pages.page(name)) is None:
             self._send(HTTPStatus.NOT_FOUND, "no such study")
         else:
-            page, reload = found
-            self._send(HTTPStatus.OK, page, {"Refresh": str(reload)})
+            self._send(HTTPStatus.OK, *found)
 
-    def _send(self, status: HTTPStatus, page: str, headers: dict[str, str] | None = None) -> None:
+    def _send(self, status: HTTPStatus, page: str, reload: int | None = None) -> None:
         body = page.encode()
         self.send_response(status)
         # A browser reloads a page by itself, so that the file of `lmzoo report` has no clock.
-        fixed = {
+        headers = {
             "Content-Type": "text/html; charset=utf-8", "Content-Length": str(len(body)),
             "Cache-Control": "no-store", "Referrer-Policy": "no-referrer",
             "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
         }  # fmt: skip
-        reload = {"Refresh": str(RELOAD)} if status is HTTPStatus.OK else {}
-        for name, value in {**fixed, **reload, **(headers or {})}.items():
+        if reload is not None:
+            headers["Refresh"] = str(reload)
+        for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
@@ -244,7 +247,8 @@ def serve(
 ) -> None:  # fmt: skip
     """Show the pages of all studies in a browser, also while a sweep runs. Ctrl-C ends it.
 
-    The pages are those of `lmzoo report`; a browser loads them again every 15 seconds.
+    The pages are those of `lmzoo report`; a browser loads that of a running sweep again every 15
+    seconds.
     Only a browser with the printed link, on this machine, is answered. From another machine:
     ssh -L PORT:127.0.0.1:PORT HOST.
     """

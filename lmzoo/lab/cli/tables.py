@@ -106,7 +106,7 @@ def compare(
 def figure(
     study: Study,
     out: Annotated[Path, typer.Option(help="File: .pdf, .svg or .png.")] = Path("forest.pdf"),
-    kind: Annotated[str, typer.Option(help="forest, curves, tuning, tuning-FIELD or after-training. Default: the name of the file.")] = "",
+    kind: Annotated[str, typer.Option(help="forest, curves, seeds, cost-parameters, cost-flops, cost-seconds, tuning, tuning-FIELD or after-training. Default: the name of the file.")] = "",
     width: Annotated[str, typer.Option(metavar="WIDTH", help="As 3.3in, 84mm or 240pt; text has 8 points. Default: that of --columns.")] = "",
     columns: Annotated[int, typer.Option(help="Columns of a paper: 1 is 3.3in, 2 is 7.1in.")] = 2,
     unit: Unit = "token",

@@ -17,6 +17,7 @@ import polars as pl
 
 from lmzoo.base import arguments
 from lmzoo.base.errors import UserError, near
+from lmzoo.lab.analysis.render import account_line
 from lmzoo.lab.judging.directions import GOALS, OPTIONS, better, direction_of, stated
 from lmzoo.lab.judging.histories import (
     IDENTITY,
@@ -127,15 +128,19 @@ class Account(NamedTuple):
     unread: int = 0
     """Other rows of runs that are left out of `rows`, because the table is large."""
 
-    def line(self) -> str:
-        """Return the rows read and the number of each reason."""
-        counts = dict(self.rows["why"].value_counts().rows())
+    def counts(self) -> dict[str, int]:
+        """Return the number of rows read, then that of each reason."""
+        found = dict(self.rows["why"].value_counts().rows())
         if self.unread:
-            counts[OTHER] = counts.get(OTHER, 0) + self.unread
-        reasons = sorted(counts, key=lambda why: (why != COUNTED, why != DIVERGED, why))
-        said = ", ".join(f"{counts[why]:,} {why}" for why in reasons)
-        n = len(self.rows) + self.unread
-        return f"{n:,} row{'s' * (n != 1)} read: {said}"
+            found[OTHER] = found.get(OTHER, 0) + self.unread
+        reasons = sorted(found, key=lambda why: (why != COUNTED, why != DIVERGED, why))
+        whole = len(self.rows) + self.unread
+        name = "row read" if whole == 1 else "rows read"
+        return {name: whole, **{why: found[why] for why in reasons}}
+
+    def line(self) -> str:
+        """Return the counts in a line."""
+        return account_line(self.counts())
 
 
 def account(results: Any, question: Question) -> Account:

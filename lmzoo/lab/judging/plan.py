@@ -6,8 +6,9 @@ file of records) or a table of results. Without a pilot, the records of a simila
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,8 +53,10 @@ class Pilot(NamedTuple):
     paired: bool
     seconds: Array
     """Of one run of each point, (P,); NaN if it is not known."""
-    account: tuple[str, ...] = ()
+    account: Mapping[str, int] = MappingProxyType({})
     """What became of the rows of results."""
+    notes: tuple[str, ...] = ()
+    """What is doubtful about them."""
 
 
 def is_study(path: Path) -> bool:
@@ -103,8 +106,8 @@ def pilot_of_results(results: Any, question: Question, seconds: float = math.nan
         labels, losses, paired = [labels[0], "another"], np.repeat(losses, 2, axis=0), False
         asked = np.array([False, True])
     none = np.zeros(len(labels))
-    said = (found.line(), *found.notes)
-    return Pilot(labels, losses, base, asked, none, paired, none + seconds, said)
+    rest = (found.counts(), tuple(found.notes))
+    return Pilot(labels, losses, base, asked, none, paired, none + seconds, *rest)
 
 
 @called
@@ -136,7 +139,7 @@ def plan(
     Returns:
         What `lmzoo plan --json` prints: `rows`, one for each contrast, with `point`, `sd` of a
         difference, `seeds` (None: cannot be decided), `least` and `most`, `hours` and `price`; and
-        `heading`, which says it in words.
+        `answer` and `warnings`, which say it in words.
 
     Raises:
         UserError: There is no such pilot, it has no two seeds, or a number is out of range.
@@ -193,14 +196,26 @@ def plan_report(
     frame = pl.DataFrame(shown).fill_nan(None).filter(known.asked & ~np.isnan(found.sd))
     frame = frame.with_columns(pl.col("seeds", "least", "most", "seeds_if_tuned").cast(pl.Int64))
     text = text_table("each contrast by itself", frame.to_dicts(), COLUMNS)
-    heading = (*_summary(known, frame, effect, power, price, k), *known.account)
-    return Report(heading, (text,), (), frame)
+    how = "paired by seed" if known.paired else "by the means"
+    name = repr(known.labels[known.reference])
+    answer, *heading = _summary(known, frame, power, price, k)
+    return Report(
+        heading=tuple(heading),
+        tables=(text,),
+        legend=(),
+        frame=frame,
+        question=f"To show a difference of {effect:g} from {name} with a probability of {power:g}, "
+        f"{how}:",
+        answer=answer,
+        warnings=(*_undecidable(frame), *known.notes),
+        account=dict(known.account),
+    )
 
 
 COLUMNS = (
     Column("point", None, "point", lambda row, _: row["point"], is_text=True),
     Column("sd", None, "sd of one difference", ".3g"),
-    Column("seeds", None, "seeds", lambda row, _: str(row["seeds"] or "cannot be decided")),
+    Column("seeds", None, "seeds in all", lambda row, _: str(row["seeds"] or "cannot be decided")),
     Column("least", None, "80 % range",
            lambda row, _: f"{row['least']} to {row['most'] or 'more'}" if row["least"] else ""),
     Column("hours", None, "time of both",
@@ -210,42 +225,46 @@ COLUMNS = (
 
 
 def _summary(
-    pilot: Pilot, frame: pl.DataFrame, effect: float, power: float, price: float | None, k: int
-) -> tuple[str, ...]:
-    name = pilot.labels[pilot.reference]
-    how = "paired by seed" if pilot.paired else "by the means"
-    lines = [
-        f"to show a difference of {effect:g} from {name!r} with a probability of {power:g}, {how}:"
-    ]
+    pilot: Pilot, frame: pl.DataFrame, power: float, price: float | None, k: int
+) -> Iterator[str]:
+    """Yield the answer, then what it costs and what may cost less."""
     known = frame.drop_nulls("seeds")
-    if not known.is_empty():
-        most = int(known["seeds"].max())  # type: ignore[arg-type]
-        own = reference_seeds(most, k)
-        lines += [
-            f"{most} seeds of each point and {own} of {name!r} decide all contrasts below with a "
-            "number of seeds",
-            "the power is a mean over the variances that the pilot allows; it is lower for some "
-            f"contrast with a probability of {known['chance'].max():.2g}",
-        ]
-        points = [pilot.labels.index(p) for p in known["point"]]
-        each = np.append(most * pilot.seconds[points], own * pilot.seconds[pilot.reference])
-        if not np.isnan(each).any():
-            seconds = float(each.sum())
-            cost = "" if price is None else f", {seconds / 3600 * price:,.2f} at {price:g} an hour"
-            lines.append(
-                f"{len(each)} points, {most * len(points) + own} runs: {duration(seconds)}, "
-                f"one run after the other{cost}; tuning is not included"
-            )
-        first = max(3, math.ceil(0.6 * most))
-        if k + 1 >= LEAST_POINTS and not pilot.paired and most > first:
-            runs = (k + 1) * first + reference_seeds(first, k)
-            lines.append(
-                f"if one point differs, a sweep with --seeds {first} --until-decided --max-seeds "
-                f"{2 * first} --nearest 1 shows it about as often, with {runs} runs"
-            )
+    if known.is_empty():
+        yield "No contrast can be decided with this."
+        return
+    name = pilot.labels[pilot.reference]
+    most = int(known["seeds"].max())  # type: ignore[arg-type]
+    own = reference_seeds(most, k)
+    yield (
+        f"{most} seeds in all of each point, and {own} of {name!r}, decide every row of the table "
+        "that shows a number."
+    )
+    chance = known["chance"].max()
+    yield f"With a probability of {chance:.2g}, the true power of some row is below {power:g}."
+    points = [pilot.labels.index(p) for p in known["point"]]
+    each = np.append(most * pilot.seconds[points], own * pilot.seconds[pilot.reference])
+    if not np.isnan(each).any():
+        seconds = float(each.sum())
+        cost = ""
+        if price is not None:
+            cost = f", {seconds / 3600 * price:,.2f} at {price:g} an hour"
+        runs = most * len(points) + own
+        yield (
+            f"{len(each)} points, {runs} runs: {duration(seconds)}, one run after the other{cost}; "
+            "tuning is not included"
+        )
+    first = max(3, math.ceil(0.6 * most))
+    if k + 1 >= LEAST_POINTS and not pilot.paired and most > first:
+        runs = (k + 1) * first + reference_seeds(first, k)
+        yield (
+            f"if one point differs, a sweep with --seeds {first} --until-decided --max-seeds "
+            f"{2 * first} --nearest 1 shows it about as often, with {runs} runs"
+        )
+
+
+def _undecidable(frame: pl.DataFrame) -> Iterator[str]:
     for row in frame.filter(pl.col("seeds").is_null()).to_dicts():
         why = f"more than {MOST_SEEDS:,} seeds"
         if row["seeds_if_tuned"] is not None:
             why = "the choice of its setting is too uncertain; more tuning runs first"
-        lines.append(f"cannot be decided with this: {row['point']} ({why})")
-    return tuple(lines)
+        yield f"cannot be decided with this: {row['point']} ({why})"

@@ -14,24 +14,15 @@ import numpy as np
 import polars as pl
 
 from lmzoo.base.errors import UserError, near
-from lmzoo.lab.analysis import verdict_lines
-from lmzoo.lab.analysis.columns import JUDGED, maximized, text_table
+from lmzoo.lab.analysis.columns import FRAMES, maximized, text_table
 from lmzoo.lab.analysis.formatting import digits_of, positive_halves
 from lmzoo.lab.analysis.ranking import order, verdict_columns
 from lmzoo.lab.analysis.render import Report, ReportFrame
-from lmzoo.lab.analysis.verdict_lines import SHOWN
+from lmzoo.lab.analysis.verdict_lines import MEANINGS, SHOWN
 from lmzoo.lab.judging.account import NO_PAIR, Account, Question, account
-from lmzoo.lab.statistics.compared import NEGLIGIBLE, UNDECIDED, VERDICTS, compared
+from lmzoo.lab.statistics.compared import VERDICTS, compared
 from lmzoo.lab.statistics.contrasts import pairs_pay, point_intervals
 from lmzoo.lab.statistics.intervals import Array
-
-MEANINGS = {
-    **verdict_lines.MEANINGS,
-    NEGLIGIBLE: "the difference is shown to be smaller than the margin",
-    UNDECIDED: "none of these is shown; the seeds named would decide it in four of five "
-    "repetitions, if the measured difference is the true one",
-}
-"""What each verdict says of any metric."""
 
 
 def judge(results: Any, *, by: str | Sequence[str], metric: str, **options: Any) -> ReportFrame:
@@ -90,7 +81,11 @@ def judgement(results: Any, question: Question) -> Report:
     runs = found.runs
     parts = [_judged(part, q) for part in runs.partition_by("table", maintain_order=True)]
     table = pl.concat([own for own, _ in parts])
-    table = table.with_columns(metric=pl.lit(q.metric), margin=pl.lit(q.margin))
+    table = table.with_columns(
+        metric=pl.lit(q.metric),
+        margin=pl.lit(q.margin),
+        higher_is_better=pl.lit(bool(q.higher_is_better)),
+    )
     if table["verdict"].is_null().all():
         raise UserError(f"{_why_nothing(table, q.metric)}; {found.line()}")
     return _report(table, say_lone(found, pl.concat([rows for _, rows in parts])))
@@ -148,7 +143,9 @@ def _judged(part: pl.DataFrame, q: Question) -> tuple[pl.DataFrame, pl.Series]:
     whole = pl.col("seeds", "missing", "without_pair", "diverged", "seeds_needed", "sign")
     table = pl.DataFrame(columns, schema_overrides={"against": pl.String}).fill_nan(None)
     table = table.with_columns(whole.cast(pl.Int64), pl.col("rank").rank("min").cast(pl.Int64))
-    of_unit = [name for column in JUDGED if column.unit for name in (column.name, *column.ends)]
+    of_unit = [
+        name for column in FRAMES["judged"] if column.unit for name in (column.name, *column.ends)
+    ]
     table = table.with_columns(
         pl.col(n) * unit for n in of_unit if unit != 1 and n in table.columns
     )
@@ -232,16 +229,16 @@ def _report(table: pl.DataFrame, given: Account) -> Report:
     references = asked["against"].unique()
     to = "the one before" if q.successive else f"the first of each {within}"
     to = repr(references.item(0)) if len(references) == 1 else to
-    heading = [f"{len(asked)} {'contrast' if len(asked) == 1 else 'contrasts'} with {to}: {said}"]
-    heading.append(given.line())
+    contrasts = "1 contrast" if len(asked) == 1 else f"{len(asked)} contrasts"
     better = "higher" if q.higher_is_better else "lower"
     nothing = "no margin, so nothing is negligible (--margin)"
     of_margin = f"margin {q.margin:g}" if q.margin else nothing
-    heading.append(f"{metric}, {better} is better; {of_margin}; means of seeds, 95 % intervals")
+    heading = [f"{metric}, {better} is better; {of_margin}; means of seeds, 95 % intervals"]
     if asked["paired"].any():
         heading.append(f"paired by {seed}: runs of one {seed} are compared with each other")
     if not asked["paired"].all():
         heading.append("unpaired: means of independent runs are compared")
+    warnings = list[str]()
     lacking = (pl.col("missing") > 0) | (pl.col("diverged") > 0) | (pl.col("without_pair") > 0)
     for row in table.filter(lacking).to_dicts():
         runs = row["seeds"] + row["missing"] + row["without_pair"]
@@ -253,14 +250,14 @@ def _report(table: pl.DataFrame, given: Account) -> Report:
             if row["diverged"] else "",
         ]  # fmt: skip
         name = " ".join(filter(None, (row["table"], row["variant"])))
-        heading.append(f"{name}: {'; '.join(filter(None, parts))}")
+        warnings.append(f"{name}: {'; '.join(filter(None, parts))}")
     lone = table.group_by("table", maintain_order=True).agg(pl.col("against").is_null().all())
     if not (lone := lone.filter("against")).is_empty():
-        heading.append(f"no other variant, or none to compare with: {', '.join(lone['table'])}")
+        warnings.append(f"no other variant, or none to compare with: {', '.join(lone['table'])}")
     single = table.filter((pl.col("seeds") == 1) & pl.col("verdict").is_null())
     if not single.is_empty():
         names = ", ".join(map(repr, single["variant"].unique(maintain_order=True)))
-        heading.append(f"a single seed, so no verdict: {names}")
+        warnings.append(f"a single seed, so no verdict: {names}")
     legend = [f"{SHOWN.get(v, v)}: {MEANINGS[v]}" for v in found]
     legend.append(
         f"p: of a difference of 0, corrected for the contrasts of {'its' if within else 'the'} "
@@ -269,9 +266,34 @@ def _report(table: pl.DataFrame, given: Account) -> Report:
     if within:
         legend.append(f"each {within} is a family of its own: nothing is corrected over them")
     names = {"table": within or "", "mean": metric}
-    shown = [replace(c, heading=names.get(c.name, c.heading)) for c in JUDGED]
+    shown = [replace(c, heading=names.get(c.name, c.heading)) for c in FRAMES["judged"]]
     shown = [column for column in shown if column.heading]
     known = positive_halves(table, "mean")
     digits = digits_of(min(known), table["mean"].drop_nulls(), 0) if known else "3f"
     text = text_table("ranking", table.to_dicts(), shown, digits)
-    return Report((*heading, *given.notes), (text,), tuple(legend), table)
+    return Report(
+        heading=tuple(heading),
+        tables=(text,),
+        legend=tuple(legend),
+        frame=table,
+        answer=f"{contrasts} with {to}: {said}",
+        warnings=(*warnings, *given.notes),
+        account=given.counts(),
+    )
+
+
+def as_ranking(table: pl.DataFrame) -> pl.DataFrame:
+    """Return the variants with the columns of a ranking, which its charts read."""
+    name = "variant"
+    if table["table"].n_unique() > 1:
+        name = pl.concat_str("table", "variant", separator=" ")
+    references = table["against"].drop_nulls().unique()
+    return table.with_columns(
+        label=name,
+        reference=pl.col("against").is_null() & pl.col("variant").is_in(references.implode()),
+        is_baseline=pl.lit(value=False),
+        confirm_diverged="diverged",
+        confirm="seeds",
+        score=pl.lit("metric"),
+        fingerprint=pl.lit(""),
+    )

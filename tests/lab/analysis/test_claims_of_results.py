@@ -1,7 +1,6 @@
 """Sentences of the results pages: a verdict or a bound that a page states is that of its record."""
 
 import re
-from collections import Counter
 from pathlib import Path
 
 import polars as pl
@@ -105,60 +104,6 @@ def test_a_page_begins_with_its_question_and_how_sure_its_studies_are(page):
         frame = frame_of(record)
         seeds = frame.filter(pl.col("parameters") != 0)["runs"].min()
         assert NUMBERS.get(seeds, "") in text
-
-
-def test_no_verdict_is_shown_to_change_with_the_width():
-    page = (PAGES / "reference.md").read_text(encoding="utf-8").split("{#width}")[1]
-    assert "it is unknown for every path of the minimal gated unit" in page
-    assert "each of the ten effects\nat width 128 lies within the interval at width 64" in page
-    rows = table(page, "path")
-    assert len(rows) == 10
-    for row in rows:
-        (small, half), (large, _) = (
-            map(float, row[heading].replace("−", "-").split(" ±"))
-            for heading in ("width 64, 2 seeds", "width 128, 5 seeds")
-        )
-        assert abs(large - small) < half
-        assert row["the verdict"] == "unknown"
-
-
-def test_the_verdicts_that_carry_to_another_width_are_counted():
-    text = (PAGES / "widths.md").read_text(encoding="utf-8")
-    counts = [
-        Counter(row["the verdict"] for row in table(part, "path"))
-        for part in text.split("\n## ")[1:]
-    ]
-    assert counts == [
-        {"carries": 6, "unknown": 5}, {"carries": 1, "unknown": 8}, {"unknown": 5},
-        {"unknown": 7},
-    ]  # fmt: skip
-    assert "6 of 11 of the minimal gated unit carry and 5 are unknown" in text
-    assert "of the LSTM 1 of 9 carries and 8 are unknown" in text
-    assert "of Gated DeltaNet all 7 are unknown" in text
-    assert "gated linear attention all 5 are unknown" in text
-    ends = (row["when the width doubles"].replace("−", "-") for row in table(text, "path"))
-    slopes = [tuple(map(float, own.split(" ±"))) for own in ends]
-    certain = [round(slope, 2) for slope, half in slopes if abs(slope) > half]
-    assert certain == [-0.09, -0.07]
-    assert "cost 0.09 and 0.07 nats less when the width doubles" in text
-
-
-def test_what_the_page_of_sizes_says_is_what_its_tables_have():
-    page = (PAGES / "scaling.md").read_text(encoding="utf-8")
-    assert "at 65,152 parameters it is no longer shown to be above the LSTM" in page
-    assert "the exponent of the tanh RNN is 0.026" in page
-    assert "the decoder is 2 to 7 % above it at the middle size" in page
-    fitted, relative = (
-        {row["curve"]: row for row in table(part, "curve")}
-        for part in (page, page.split("**loss relative to lstm")[1])
-    )
-    assert fitted["rnn\\_lm"]["exponent"].startswith("0.026 ")
-    ends = {}
-    for curve, size in (("rnn\\_lm", "65,152"), ("transformer\\_decoder", "26,210")):
-        mean, half = relative[curve][f"at {size}"].removesuffix(" %").replace("−", "-").split(" ±")
-        ends[curve] = float(mean) - float(half), float(mean) + float(half)
-    assert ends["rnn\\_lm"][0] < 0 < ends["rnn\\_lm"][1]
-    assert [round(x) for x in ends["transformer\\_decoder"]] == [2, 7]
 
 
 def table(page: str, first: str) -> list[dict[str, str]]:

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from lmzoo.lab.analysis.columns import FRAMES, LINEAR, NEAR_LOSS, Column, in_unit
+from lmzoo.lab.analysis.columns import FRAMES, UNITS, Column, in_unit
 from lmzoo.lab.analysis.comparison import compare_points
 from lmzoo.lab.analysis.formatting import PERPLEXITIES, format_mean, format_p
 from lmzoo.lab.analysis.load import load_study
@@ -19,7 +19,7 @@ from tests.lab.analysis.toy_study import ToyStudy
 
 IN_BITS = {"bits_per_character", "bits_per_byte"}
 HALF = Column(
-    "planted_half", NEAR_LOSS, "half of it", ".4f", ("results",),
+    "planted_half", UNITS["near loss"], "half of it", ".4f", ("results",),
     value=pl.col("high") - pl.col("loss"), legend="half of the loss's interval",
 )  # fmt: skip
 """A column that a contributor adds in one entry."""
@@ -43,7 +43,7 @@ def add_points(toy: ToyStudy, scale: float = 1.0) -> ToyStudy:
 def frames(toy: ToyStudy) -> dict[str, pl.DataFrame]:
     folder = load_study(toy.path)
     ranking = rank_points(folder.runs, folder.events, folder.study)
-    return {"ranking": ranking, "comparison": compare_points(folder)}
+    return {"ranking": ranking, "comparison": compare_points(folder, ranking)}
 
 
 def misdeclared(path) -> set[str]:
@@ -81,7 +81,7 @@ def test_every_unit_converts_every_column_in_nats_and_no_other(toy, unit, half_c
             continue  # `metric_of` refuses them
         converted = in_unit(table, frame, unit)
         for column in FRAMES[frame]:
-            kept = column.unit is None or (column.unit is LINEAR and unit in PERPLEXITIES)
+            kept = column.unit is None or (column.unit is UNITS["linear"] and unit in PERPLEXITIES)
             origin = column.unit.origin if column.unit and unit in PERPLEXITIES else None
             zero = 0.0 if origin is None else table.select(origin).to_series().to_numpy()
             for name in {column.name, *column.ends} - {"metric"}:

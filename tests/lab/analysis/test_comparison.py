@@ -6,6 +6,7 @@ import pytest
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.comparison import compare_points, study_comparison
 from lmzoo.lab.analysis.load import against, load_study
+from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.analysis.render import render
 from lmzoo.lab.statistics.two_way import two_way_difference
 from tests.lab.analysis.toy_study import row
@@ -28,7 +29,9 @@ def add_point(toy, name, shift, *, seeds=(1, 2, 3), noise=0.05, seed=0):
 
 
 def compare(toy, reference=None, **options):
-    return compare_points(against(load_study(toy.path), reference), **options)
+    folder = against(load_study(toy.path), reference)
+    ranked = rank_points(folder.runs, folder.events, folder.study, **options)
+    return compare_points(folder, ranked, **options)
 
 
 def test_the_difference_is_that_over_seeds_and_sequences(toy):

@@ -33,7 +33,8 @@ def test_frames_have_the_content_of_the_files(toy):
         "corpus": '{"name": "ptb", "lines": 100}', "fingerprint": "f00d", "vocab": 30,
         "length": 20, "parameters": 12345, "state_size": None, "flops": 99, "leaks": "time_std",
         "floor_token": 2.0, "floor_sentence": 2.1, "ceiling": None, "setting": '{"lr": 0.003}',
-        "model": '{"name": "m"}', "program": None, "status": "finished", "ended": 3,
+        "recipe": '{"lr": 0.003}', "model": '{"name": "m"}', "program": None,
+        "status": "finished", "ended": 3,
         "environment": '[{"torch": "2"}, {}]', "time": row["time"],
     }  # fmt: skip
     assert len(runs) == 3

@@ -1,16 +1,16 @@
 """Tune runs as an Optuna study, and the union of the ranges that points search."""
 
 import json
+import runpy
 from datetime import UTC
+from pathlib import Path
 
 import numpy as np
 import optuna
 import pytest
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.load import load_study, search_ranges
-from lmzoo.lab.analysis.optuna_file import export_to_optuna, follow
-from lmzoo.lab.cli.report import Action, records
+from lmzoo.lab.analysis.load import search_ranges
 from tests.lab.analysis.toy_study import change_lines
 
 
@@ -33,7 +33,8 @@ def test_optuna_reads_the_exported_runs(tuned, tmp_path, capsys):
     ended = "2026-03-01T12:00:00+00:00"
     change_lines(tuned.records_path("gate-tune-2"), "end", time=ended)
     file = tmp_path / "tuned.journal"
-    records(Action.SAVE, tuned.path, file)
+    script = runpy.run_path(str(Path(__file__).parents[3] / "tools/to_optuna.py"))
+    script["main"](str(tuned.path), file)
     assert capsys.readouterr().out == f"{file}: 8 tune runs\n"
     backend = optuna.storages.journal.JournalFileBackend(str(file))
     storage = optuna.storages.JournalStorage(backend)
@@ -53,41 +54,7 @@ def test_optuna_reads_the_exported_runs(tuned, tmp_path, capsys):
     assert by_run[diverged].state is optuna.trial.TrialState.FAIL
     assert study.best_value == min(t.value for t in study.trials if t.value is not None)
     with pytest.raises(UserError, match="exists; remove it"):
-        export_to_optuna(load_study(tuned.path), file)
-
-
-def test_live_adds_the_runs_as_they_end(tuned, tmp_path, monkeypatch, capsys):
-    file, alive = tmp_path / "tuned.db", iter([True, False])
-    monkeypatch.setattr("lmzoo.lab.analysis.optuna_file.is_running", lambda path: next(alive))
-    follow(tuned.path, file, print, 0.0)
-    assert capsys.readouterr().out == f"{file}: 6 tune runs more\n"
-    tuned.add_run("gate", 99, 22.0, setting={"lr": 0.1})
-    alive = iter([True, False])
-    records(Action.SAVE, tuned.path, file, live=True)
-    assert capsys.readouterr().out == f"{file}: 1 tune runs more\n"
-    with pytest.raises(UserError, match="--live writes a file of Optuna"):
-        records(Action.SAVE, tuned.path, tmp_path / "x.parquet", live=True)
-
-
-def test_a_study_without_tune_runs_has_no_file(toy, tmp_path):
-    toy.add_point("full", [3.0, 3.1])
-    with pytest.raises(UserError, match="no tune run has ended"):
-        export_to_optuna(load_study(toy.path), tmp_path / "tuned.db")
-    assert not [*tmp_path.glob("tuned*")]
-
-
-def test_different_ranges_of_a_field_are_exported_as_one(toy, tmp_path):
-    for point, (low, high) in {"full": (1e-4, 1e-2), "gate": (1e-2, 1.0)}.items():
-        search = {"lr": {"low": low, "high": high, "log": True}}
-        for index, lr in enumerate((low, high)):
-            toy.add_run(point, index, 3.0, setting={"lr": lr})
-        own = {"id": point, "label": point, "aliases": [], "search": search}
-        toy.study_json["points"].append(own)
-    export_to_optuna(load_study(toy.write()), tmp_path / "tuned.db")
-    storage = f"sqlite:///{tmp_path / 'tuned.db'}"
-    span = optuna.distributions.FloatDistribution(1e-4, 1.0, log=True)
-    trials = optuna.load_study(study_name="toy", storage=storage).trials
-    assert [trial.distributions["lr"] for trial in trials] == [span] * 4
+        script["main"](str(tuned.path), file)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from lmzoo.base.errors import UserError
+from lmzoo.lab.analysis.render import account_line
 from lmzoo.lab.judging.plan import plan
 from lmzoo.lab.judging.verdicts import judge
 from lmzoo.lab.statistics.power import planned_seeds
@@ -71,9 +72,11 @@ def test_a_smaller_effect_and_more_contrasts_need_more_seeds_or_cannot_be_shown(
 
 def test_a_plan_names_seeds_time_and_price(lmzoo) -> None:
     code, out, _ = lmzoo("plan", RECORDS, "--effect", "0.1", "--price", "3", "--json")
-    rows, heading = (json.loads(out)[name] for name in ("rows", "heading"))
+    found = json.loads(out)
+    rows = found["rows"]
     assert code == 0
-    assert "--seeds 3 --until-decided --max-seeds 6 --nearest 1 shows" in heading[-1]
+    assert "--seeds 3 --until-decided --max-seeds 6 --nearest 1 shows" in found["heading"][-1]
+    assert "seeds in all of each point" in found["answer"]
     assert all(row["seeds"] >= 2 for row in rows if row["seeds"] is not None)
     known = [row for row in rows if row["seeds"] is not None]
     assert known
@@ -85,7 +88,7 @@ def test_what_only_the_choice_of_a_setting_hides_is_named() -> None:
     open_rows = [row["point"] for row in found["rows"] if row["seeds"] is None]
     why = "the choice of its setting is too uncertain; more tuning runs first"
     said = [f"cannot be decided with this: {point} ({why})" for point in open_rows]
-    assert said == [line for line in found["heading"] if "cannot" in line] != []
+    assert said == [line for line in found["warnings"] if "cannot" in line] != []
     assert all(own["seeds"] > own["seeds_if_tuned"] for own in found["rows"] if own["seeds"])
 
 
@@ -138,7 +141,9 @@ def test_plan_says_of_a_table_what_judge_says(change) -> None:
     for ask in (judge, functools.partial(plan, effect=1.0)):
         try:
             found = ask(rows, **q)
-            lines = found["heading"] if isinstance(found, dict) else str(found).splitlines()
+            lines = str(found).splitlines()
+            if isinstance(found, dict):
+                lines = [*found["warnings"], account_line(found["account"])]
             answers.append([line for line in lines if " read: " in line or "is that right" in line])
         except UserError as error:
             answers.append([str(error)])

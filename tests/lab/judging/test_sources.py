@@ -51,7 +51,7 @@ def put(file: Path, content: str | bytes) -> Path:
 
 def heading(path: Any, **question: Any) -> str:
     report = judgement(path, Question(**{"by": "variant", "metric": "loss", **question}))
-    return "\n".join(report.heading)
+    return "\n".join((*report.opening, *report.closing, ""))
 
 
 def said(content: str | bytes, folder: Path, name: str = "r.csv", **question: Any) -> str:
@@ -321,7 +321,7 @@ def test_a_file_that_is_not_read_and_says_otherwise_is_named(tmp_path: Path) -> 
     for (v, s, x), wrong in zip(RUNS, (9.0, None, "high"), strict=False):
         put(tmp_path / f"{v}-s{s}" / "all_results.json", json.dumps({"loss": wrong or x}))
     found = heading(tmp_path, parse=NAMED)
-    assert found.endswith("says otherwise: all_results.json has 9, 1.9 counts (base-s0)")
+    assert "says otherwise: all_results.json has 9, 1.9 counts (base-s0)\n" in found
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_seeds_decide_whether_runs_are_paired() -> None:
     for rows, paired in ((ROWS, True), (other, False)):
         report = judgement(rows, Question(**OPTIONS))
         assert set(report.frame["paired"]) == {paired}
-        assert report.heading[3].startswith("paired by seed" if paired else "unpaired")
+        assert report.heading[1].startswith("paired by seed" if paired else "unpaired")
         ends = report.frame["difference_high"] - report.frame["difference_low"]
         widths.append(ends.drop_nulls().max())
     assert widths[0] < widths[1] / 1.5

@@ -10,6 +10,7 @@ import altair as alt
 import polars as pl
 
 from lmzoo.lab.analysis.formatting import UNITS
+from lmzoo.lab.analysis.frames import run_frame
 from lmzoo.lab.analysis.load import (
     StudyFolder,
     is_maximized,
@@ -26,9 +27,14 @@ from lmzoo.lab.analysis.report.colours import (
     near_limit,
     short_label,
 )
+from lmzoo.lab.analysis.report.point_charts import cost_charts, seeds_chart
 from lmzoo.lab.analysis.report.setting_chart import setting_chart
 
 HEIGHT = 300
+MOST_ROWS = 40
+"""Points that a chart with a row for each can have."""
+SUFFIXES = {"token": "", "sentence": "_sentence"}
+"""Metric -> the end of the names of its columns."""
 LINE, LEADER = 13, 30
 """Pixels of a line of names, and between the end of a curve and its name."""
 ENDS = "ends"
@@ -39,7 +45,8 @@ def curve_charts(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
     """Return file stem -> chart, for every curve that the study has data for."""
     hues, unit = hues_of(ranked), ranked["metric"].item(0)
     metric = "sentence" if unit == "sentence" else "token"
-    what = UNITS.get(unit, unit)
+    # Validation texts have other sizes than the test text, so curves stay in nats.
+    what = UNITS[metric] if unit in UNITS else unit
     charts: dict[str, Any] = {}
     learning = learning_curves(folder, metric)
     if learning.height:
@@ -50,10 +57,16 @@ def curve_charts(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
             sign = -1 if is_maximized(folder.study) else 1
             chart = setting_chart(settings, hues, name, what, sign, log=bool(own.get("log")))
             charts[f"setting-{name}"] = chart
+    shown = ranked.filter(pl.col("fingerprint") == ranked["fingerprint"].item(0))
+    charts |= cost_charts(shown, hues, UNITS.get(unit, unit))
+    charts = {name: chart.properties(height=HEIGHT) for name, chart in charts.items()}
+    losses = run_frame(folder).filter("chosen").rename({f"test{SUFFIXES[metric]}": "loss"})
+    losses = losses.select("label", "seed", "loss").drop_nulls()
+    if losses["seed"].n_unique() > 1 and len(hues.groups) <= MOST_ROWS:
+        charts["seeds"] = seeds_chart(losses, hues, what)
     wide = alt.AutoSizeParams(type="fit-x", contains="padding")
     return {
-        name: chart.properties(width="container", height=HEIGHT, autosize=wide)
-        for name, chart in charts.items()
+        name: chart.properties(width="container", autosize=wide) for name, chart in charts.items()
     }
 
 

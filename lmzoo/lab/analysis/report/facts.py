@@ -6,8 +6,7 @@ alike, so giving all of them runs the same study.
 
 import json
 import shlex
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,12 @@ from lmzoo.base.command_line import setting_text
 from lmzoo.base.docstrings import class_docstring
 from lmzoo.base.printed import duration
 from lmzoo.base.search_space import range_text
+from lmzoo.lab.analysis.environments import begun_in, commits_of
 from lmzoo.lab.analysis.formatting import format_value
 from lmzoo.lab.analysis.load import StudyFolder, search_ranges
 from lmzoo.lab.analysis.ranking import FIVE_GRAM, TABLE_KEYS
 from lmzoo.lab.analysis.render import TextTable, store_address
 from lmzoo.lab.analysis.report.html import code_block, folded, html_table, paragraphs
-from lmzoo.lab.store.archive import read_config
 from lmzoo.lab.store.local import S3_SCHEME
 
 
@@ -88,25 +87,25 @@ NOTE = (
 
 def recipe_section(path: Path, folder: StudyFolder) -> str:
     """Return tables of what was spent and of the recipe, then all commands."""
-    configs = run_configs(folder)
-    commits = Counter(config.get("environment", {}).get("commit", "") for config in configs)
+    runs = folder.runs.collect()
+    commits = commits_of(runs)
     commits.pop("", None)
     last = max(commits, key=lambda name: commits[name], default="")
     install = "\n".join(INSTALL).format(commit=f" at commit {last.removesuffix('+')}" * bool(last))
     body = html_table(spent_table(folder)) + paragraphs([NOTE], "text")
-    if configs:
-        table = recipe_table(folder, configs)
+    if len(runs):
+        table = recipe_table(folder, runs)
         body += folded(table.title, html_table(table))
     commands = reproduce_commands(portable(path, folder.study), folder)
     return body + code_block(f"{install}\n{DATA}\n{commands}")
 
 
-def recipe_table(folder: StudyFolder, configs: Sequence[Mapping[str, Any]]) -> TextTable:
+def recipe_table(folder: StudyFolder, runs: pl.DataFrame) -> TextTable:
     """Return the recipe and the seeds of the confirm runs. The command has all other options."""
-    confirm = [c for c in configs if c.get("stage") == "confirm" and c.get("parameters")]
+    confirm = runs.filter(pl.col("stage") == "confirm", pl.col("parameters") != 0)
     values: dict[str, set[str]] = {}
-    for config in confirm or configs:
-        for name, value in config.get("recipe", {}).items():
+    for recipe in map(json.loads, (confirm if len(confirm) else runs)["recipe"].unique()):
+        for name, value in recipe.items():
             text = format_value(value) if isinstance(value, float) else str(value)
             values.setdefault(name, set()).add(text)
     searched = search_ranges(folder.study)
@@ -114,7 +113,7 @@ def recipe_table(folder: StudyFolder, configs: Sequence[Mapping[str, Any]]) -> T
         (name, " or ".join(sorted(own)) + ", chosen by tuning" * (f"recipe.{name}" in searched))
         for name, own in values.items()
     ]
-    seeds = sorted({config["seed"] for config in confirm})
+    seeds = confirm["seed"].unique().sort()
     rows.append(("seeds of the ranking", ", ".join(map(str, seeds))))
     both = ("field", "value")
     return TextTable("how each point was trained", both, rows, frozenset(both))
@@ -128,12 +127,6 @@ def portable(path: Path, study: Mapping[str, Any]) -> Path:
     return Path("runs") / (f"{study['name']}-{corpus}" if corpus else path.stem)
 
 
-def run_configs(folder: StudyFolder) -> list[dict[str, Any]]:
-    """Return the configs of the runs of a study that can be read."""
-    runs = folder.runs.select("run").collect()["run"]
-    return [config for run in runs if (config := read_config(folder.path, run))]
-
-
 def sweep_command(study: Mapping[str, Any], points: Collection[str] = ()) -> list[str]:
     """Return the sweep with all its options, for these points or for all that were trained."""
     chosen = points or study["chosen"]
@@ -145,20 +138,20 @@ def sweep_command(study: Mapping[str, Any], points: Collection[str] = ()) -> lis
 
 def reproduce_commands(path: Path, folder: StudyFolder) -> str:
     """Return shell lines: the sweep with all its options, then the ranking and the page."""
-    configs = run_configs(folder)
     sweep = [*sweep_command(folder.study), "--out", store_address(path.parent)]
     address = store_address(path)
     out = ["--out", "report.html"] if address.startswith("s3:") else []  # no pages in buckets
     lines = [sweep, ["lmzoo", "rank", address], ["lmzoo", "report", address, *out]]
-    note = [f"# made with {text}"] if (text := _environment(configs)) else []
+    text = _environment(folder.runs.collect())
+    note = [f"# made with {text}"] if text else []
     return "\n".join([*map(shlex.join, lines), *note])
 
 
-def _environment(configs: list[dict[str, Any]]) -> str:
+def _environment(runs: pl.DataFrame) -> str:
     """Return what the runs were made with; a value that differs between runs is listed in full."""
     values: dict[str, dict[str, None]] = {}
-    for config in configs:
-        for name, value in config.get("environment", {}).items():
+    for environment, _ in begun_in(runs):
+        for name, value in environment.items():
             if value != "":  # no commit outside a clone
                 values.setdefault(name, {})[str(value)] = None
     parts = [f"{name} {' and '.join(values[name])}" for name in sorted(values)]

@@ -7,6 +7,7 @@ caption's. Verdicts have shapes and fills, and lines have dashes, so that a grey
 import html
 import json
 import re
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,12 @@ import polars as pl
 import vl_convert
 
 from lmzoo.base.errors import UserError, near, writing
-from lmzoo.base.streams import printable
+from lmzoo.base.streams import echo, printable
 from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
-from lmzoo.lab.analysis.render import sentence
-from lmzoo.lab.analysis.report.curve_charts import ENDS, curve_charts
-from lmzoo.lab.analysis.report.forest import forest_charts
+from lmzoo.lab.analysis.render import Report, sentence
+from lmzoo.lab.analysis.report.curve_charts import ENDS, HEIGHT, curve_charts
+from lmzoo.lab.analysis.report.forest import forest_chart, forest_charts
 from lmzoo.lab.analysis.report.two_costs import NAME, two_costs_chart
 
 INCH = 96
@@ -37,6 +38,8 @@ NARROW, LEAST, MOST = 5.0, 1.0, 40.0
 """Inches below which a figure has the layout of one column, and those that are possible."""
 TEXT = 8 / 72 * INCH
 """Pixels of a text of 8 points."""
+OTHER_SCRIPTS = re.compile("[\u0590-\u1fff\u2e80-\U0010ffff]")
+"""Letters that few fonts have."""
 FOR_A_SCREEN = "choose a point"
 """The beginning of a note about the pointer."""
 SMALL = {"labelFontSize": TEXT, "titleFontSize": TEXT, "titleFontWeight": "normal"}
@@ -63,12 +66,12 @@ def write_figure(study: Path, out: Path, width: str, unit: str, kind: str = "") 
         out: the file; its name says the kind of the figure, as `forest.pdf`, unless `kind` does.
         width: as "3.3in", "84mm" or "240pt".
         unit: as `lmzoo.rank` has it.
-        kind: forest, curves, tuning, tuning-FIELD or after-training.
+        kind: forest, curves, seeds, cost-parameters, cost-flops, cost-seconds, tuning,
+            tuning-FIELD or after-training.
 
     A `UserError` says that there is no such figure or format, or that the study lacks its data.
     """
-    if out.suffix not in WRITERS:
-        raise UserError(f"no format {out.suffix!r} of {out.name}; known: {', '.join(WRITERS)}")
+    _check_suffix(out)
     inches = _inches(width)
     report = study_ranking(study, unit=unit)
     charts = figures(load_study(study), report.frame)
@@ -78,11 +81,38 @@ def write_figure(study: Path, out: Path, width: str, unit: str, kind: str = "") 
         raise UserError(
             f"no figure {name!r} of this study{near(name, charts)}; give --kind: {known}"
         )
-    spec = _printable(charts[name].to_dict())
+    return _written(charts[name], out, inches, (report.caption, *report.warnings))
+
+
+def write_forest(report: Report, table: pl.DataFrame, out: Path, width: str) -> str:
+    """Write the forest plot of variants that `judge` compares, and return its caption.
+
+    `table` has them with the columns of a ranking. A `UserError` says what is wrong with the file,
+    or that there are no differences.
+    """
+    _check_suffix(out)
+    chart = forest_chart(table)
+    if chart is None:
+        raise UserError("no variant has a difference, so there is nothing to draw")
+    return _written(chart, out, _inches(width), (*report.heading[:1], *report.warnings))
+
+
+def _check_suffix(out: Path) -> None:
+    if out.suffix not in WRITERS:
+        raise UserError(f"no format {out.suffix!r} of {out.name}; known: {', '.join(WRITERS)}")
+
+
+def _written(chart: Any, out: Path, inches: float, facts: Sequence[str]) -> str:
+    """Write a chart, and return its caption, which ends with these facts."""
+    spec = _printable(chart.to_dict())
     title = spec.pop("title")
     notes = [note for note in title.get("subtitle", ()) if not note.startswith(FOR_A_SCREEN)]
-    said = (f"{title['text']}: {'; '.join(notes)}", report.caption, *report.warnings)
+    said = (f"{title['text']}: {'; '.join(notes)}", *facts)
     caption = printable(" ".join(map(sentence, said)))
+    letters = sorted({*OTHER_SCRIPTS.findall(json.dumps(spec, ensure_ascii=False))})
+    if letters and out.suffix != ".svg":
+        some = " ".join(letters[:8])
+        echo(f"{out} shows empty boxes where no font of this machine has {some}", err=True)
     content = WRITERS[out.suffix](_printed(spec, inches))
     if isinstance(content, str):
         content = content.replace(">", f"><desc>{html.escape(caption)}</desc>", 1).encode()
@@ -146,7 +176,7 @@ def _printed(spec: dict[str, Any], inches: float) -> dict[str, Any]:
     is_narrow = inches < NARROW
     wide = spec.get("usermeta", {}).get("wide")
     named = ENDS in spec.get("usermeta", {}) and not is_narrow
-    if wide is None and not named:
+    if spec.get("height") == HEIGHT and not named:
         spec["height"] = 220
     elif wide and not is_narrow:
         spec["height"] = wide

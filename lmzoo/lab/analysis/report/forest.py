@@ -123,9 +123,12 @@ def forest_charts(ranked: pl.DataFrame) -> list[Any]:
     return [chart for chart in map(forest_chart, parts) if chart is not None]
 
 
-def forest_chart(part: pl.DataFrame) -> Any:
-    """Return the plot of one table, with the margin as a band; None without differences."""
-    rows = forest_rows(part)
+def forest_chart(part: pl.DataFrame, first: int = 0, last: int | None = None) -> Any:
+    """Return the plot of one table, with the margin as a band; None without differences.
+
+    It has the rows from the first one up to the last one, which is not included.
+    """
+    rows = forest_rows(part)[first:last]
     if sum(row["difference"] is not None for row in rows) < 2:
         return None
     labels = {row["label"]: row["note"] for row in rows}
@@ -181,7 +184,9 @@ def forest_chart(part: pl.DataFrame) -> Any:
         heads = layer(arrows).mark_point(shape="arrow", size=120, strokeWidth=1, opacity=1)
         layers.append(heads.encode(x=x("edge"), angle=alt.Angle("angle:Q", scale=None)))
     right = "better" if is_turned else "worse"
-    notes = [f"to the right is {right}; the band is ±{margin:g} {margin_words(metric)}"]
+    notes = [f"to the right is {right}"]
+    if margin:
+        notes[0] += f"; the band is ±{margin:g} {margin_words(metric)}"
     if arrows:
         notes.append("arrows: beyond the axis, with the number below the name")
     if thin:

@@ -1,13 +1,14 @@
 """Write one self-contained HTML page: no font, image or script from another file.
 
 Charts are Vega-Lite specifications inside the page. Its scripts (Vega, Vega-Lite and Vega-Embed,
-which `vl_convert` carries) are inlined. A content security policy forbids the page to load
-anything. Colours are CSS variables with a light and a dark value, so that a chart follows the
-reader's setting; `page.js` puts their values into the specifications. The HTML is in `parts.html`.
+which `vl_convert` carries) are inside, too, and packed. A content security policy forbids the page
+to load anything. Colours are CSS variables with a light and a dark value, also in charts, which so
+follow the reader's setting and are light in a print. The HTML is in `parts.html`.
 """
 
 import base64
 import functools
+import gzip
 import json
 import re
 from collections import Counter
@@ -82,9 +83,10 @@ def html_page(title: str, lead: str, sections: Sequence[Section], *, point: str 
     The charts show the point with this label at first, or all.
     """
     has_charts = any('class="chart"' in body for body in (lead, *(s.body for s in sections)))
-    scripts = [*([_vega()] if has_charts else []), (FOLDER / "page.js").read_text("utf-8")]
+    library = _vega() if has_charts else ""
+    script = (FOLDER / "page.js").read_text("utf-8")
     css = (FOLDER / "page.css").read_text("utf-8")
-    page = macro("page", title, lead, sections, point, POLICY, css, scripts)
+    page = macro("page", title, lead, sections, point, POLICY, css, library, script)
     return _unique_regions(page.lstrip())
 
 
@@ -109,17 +111,22 @@ def chart_figure(chart: Any) -> str:
     content = chart.to_dict()
     title = content.pop("title")
     content["description"] = title["text"]
-    spec = json.dumps(content).replace("<", "\\u003c")
+    spec = packed(json.dumps(content))
     return macro("figure", title["text"], title.get("subtitle") or [], spec)
 
 
 def download_link(text: str, name: str) -> str:
     """Return a link that saves `text` as a file."""
-    return macro("download_link", base64.b64encode(text.encode()).decode(), name)
+    return macro("download_link", packed(text), name)
 
 
 @functools.cache
 def _vega() -> str:
     import vl_convert
 
-    return vl_convert.javascript_bundle(SNIPPET).replace("</script", "<\\/script")
+    return packed(vl_convert.javascript_bundle(SNIPPET))
+
+
+def packed(text: str) -> str:
+    """Return a text as base64 of gzip, which `page.js` unpacks."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()

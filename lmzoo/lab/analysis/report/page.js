@@ -1,8 +1,10 @@
 "use strict";
 (() => {
   const value = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  // Charts have the names of colours, so that a print is light and a change of the setting is seen.
+  const resolved = (text) => text.replace(/var\((--[\w-]+)\)/g, (_, name) => value(name));
   const style = () => {
-    const [fg, muted, line] = ["--fg", "--muted", "--line"].map(value);
+    const [fg, muted, line] = ["var(--fg)", "var(--muted)", "var(--line)"];
     const text = { labelColor: fg, titleColor: muted, labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal" };
     return {
       background: "transparent",
@@ -14,6 +16,20 @@
     };
   };
   const WIDE = 700, PHONE = 560;
+  const unpacked = (text) => {
+    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  };
+  const save = (text, type, name) => {
+    const file = URL.createObjectURL(new Blob([text], { type }));
+    Object.assign(document.createElement("a"), { href: file, download: name }).click();
+  };
+  for (const link of document.querySelectorAll("a.file")) {
+    link.addEventListener("click", async (event) => {
+      event.preventDefault();
+      save(await unpacked(link.nextElementSibling.textContent), "text/csv", link.textContent);
+    });
+  }
   const views = new Map();
   const saveLink = (place, title) => {
     const caption = place.parentElement.querySelector("figcaption");
@@ -23,15 +39,14 @@
       event.preventDefault();
       // A file has no page behind it: its ground is a part of the picture.
       const ground = `<rect width="100%" height="100%" fill="${value("--bg")}"/>`;
-      const text = (await views.get(place).view.toSVG()).replace(/<svg[^>]*>/, (head) => head + ground);
-      const file = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
-      Object.assign(document.createElement("a"), { href: file, download: `${name}.svg` }).click();
+      const drawn = resolved(await views.get(place).view.toSVG());
+      const text = drawn.replace(/<svg[^>]*>/, (head) => head + ground);
+      save(text, "image/svg+xml", `${name}.svg`);
     } });
   };
   const draw = async (place) => {
     const width = place.clientWidth || document.querySelector("main").clientWidth;
-    const text = place.nextElementSibling.textContent;
-    const spec = JSON.parse(text.replace(/var\((--[\w-]+)\)/g, (_, name) => value(name)));
+    const spec = JSON.parse(await unpacked(place.nextElementSibling.textContent));
     const config = style();
     config.axisY = { labelLimit: Math.min(340, 0.55 * width) };
     if (width < PHONE) config.axisX = { titleAnchor: "end" };  // a long title has room on the left only
@@ -116,25 +131,32 @@
       delete fold.dataset.closed;
     }
   });
-  if (typeof vegaEmbed !== "undefined") {
-    drawAll();
+  const library = document.getElementById("library");
+  if (library) {
+    unpacked(library.textContent).then((code) => {
+      const script = document.createElement("script");
+      script.textContent = code;
+      document.head.append(script);
+      return drawAll();
+    });
     for (const fold of document.querySelectorAll("details")) {
       fold.addEventListener("toggle", async () => {
         for (const place of fold.querySelectorAll(".chart")) {
-          if (fold.open && !views.has(place)) await draw(place);
+          if (fold.open && !views.has(place) && window.vegaEmbed) await draw(place);
         }
       });
     }
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
   }
 
   // A page that `lmzoo serve` loads again keeps what its reader opened and wrote.
   const key = `lmzoo ${location.pathname}`;
   const folds = () => [...document.querySelectorAll("details")];
+  const heads = () => [...document.querySelectorAll("table.sortable th")];
   const fields = () => [...document.querySelectorAll("input[type=search]")];
   addEventListener("pagehide", () => {
     const open = folds().map((fold) => fold.open), words = fields().map((field) => field.value);
-    try { sessionStorage.setItem(key, JSON.stringify({ open, words, chosen })); } catch { /* no storage */ }
+    const sorts = heads().map((head) => head.getAttribute("aria-sort"));
+    try { sessionStorage.setItem(key, JSON.stringify({ open, words, sorts, chosen })); } catch { /* no storage */ }
   });
   const restore = () => {
     let kept = null;
@@ -144,6 +166,11 @@
     fields().forEach((field, i) => {
       field.value = kept.words[i] ?? "";
       field.dispatchEvent(new Event("input"));
+    });
+    kept.sorts.forEach((sort, i) => {
+      const button = heads()[i]?.querySelector("button");
+      if (sort) button?.click();
+      if (sort === "descending") button?.click();
     });
     chosen ||= kept.chosen;
   };

@@ -13,6 +13,7 @@ import polars as pl
 
 from lmzoo.base.parts import is_complete
 from lmzoo.lab.analysis.load import StudyFolder, load_study
+from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.ranking_table import TITLE, study_ranking
 from lmzoo.lab.analysis.render import Report, TextTable, render
 from lmzoo.lab.analysis.report.facts import audit_section, cost_line, data_section, recipe_section
@@ -29,8 +30,14 @@ from lmzoo.lab.analysis.report.html import (
 from lmzoo.lab.store.labels import find_point
 from lmzoo.lab.store.records import find_study
 
-CHARTS = {"Learning curves": "learning", "The search": "setting-"}
+CHARTS = {
+    "Learning curves": "learning",
+    "Seeds and cost": ("seeds", "cost-"),
+    "The search": "setting-",
+}
 """Section -> first letters of the names of its charts in `curve_charts`; the search is folded."""
+FIRST_ROWS = 60
+"""Points of a forest plot that are shown at first."""
 NO_CHARTS = "The page has no charts: the extra `figures` of lmzoo draws them."
 
 
@@ -67,14 +74,22 @@ def render_report(study: Path | str, *, unit: str = "token", point: str = "") ->
 
 
 def _forests(folder: StudyFolder, ranked: pl.DataFrame) -> str:
-    from lmzoo.lab.analysis.report.forest import forest_charts
+    from lmzoo.lab.analysis.report.forest import forest_chart
     from lmzoo.lab.analysis.report.two_costs import two_costs_chart
 
-    charts = forest_charts(ranked)
+    shown = ""
+    for part in ranked.partition_by(TABLE_KEYS, maintain_order=True):
+        chart = forest_chart(part, last=FIRST_ROWS)
+        if chart is None:
+            continue
+        shown += chart_figure(chart)
+        if len(part) > FIRST_ROWS:
+            rest = chart_figure(forest_chart(part, FIRST_ROWS))
+            shown += folded(f"{len(part) - FIRST_ROWS} more points", rest)
     two_costs = two_costs_chart(folder, ranked)
     if two_costs is not None:
-        charts.append(two_costs)
-    return "".join(map(chart_figure, charts))
+        shown += chart_figure(two_costs)
+    return shown
 
 
 def _ranking(folder: StudyFolder, report: Report) -> str:

@@ -110,7 +110,7 @@ def test_the_first_screen_has_the_answer_and_the_forest_plot(browse, page, width
 def test_each_chart_can_be_saved(browse, page):
     with browse(page, 1440, opened=True) as tab:
         links = tab.locator("figcaption a", has_text="save as SVG")
-        assert links.count() == tab.locator(".chart").count() == 3
+        assert links.count() == tab.locator(".chart").count() > 3
         with tab.expect_download() as saved:
             links.first.click()
         assert saved.value.path().read_text("utf-8").startswith("<svg")

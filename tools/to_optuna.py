@@ -1,5 +1,7 @@
 """Write the tune runs of a study as an Optuna study, for optuna-dashboard and Optuna's plots.
 
+    python tools/to_optuna.py gru_ablation tuned.db && optuna-dashboard sqlite:///tuned.db
+
     FILE.db, FILE.sqlite3       SQLite
     FILE.journal, FILE.log      Optuna's journal
 
@@ -11,9 +13,7 @@ earlier versions have no time: 1970.
 """
 
 import json
-import time
 from collections import Counter
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -29,16 +29,12 @@ from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from lmzoo.base.command_line import run_command
 from lmzoo.base.errors import UserError
 from lmzoo.base.restored import quiet
-from lmzoo.lab.analysis.load import (
-    Range,
-    StudyFolder,
-    is_maximized,
-    load_study,
-    search_ranges,
-)
-from lmzoo.lab.store.records import is_running
+from lmzoo.base.streams import echo
+from lmzoo.lab.analysis.load import Range, StudyFolder, is_maximized, load_study, search_ranges
+from lmzoo.lab.store.records import find_study
 
 UNKNOWN = "1970-01-01T00:00:00+00:00"
 """Time of an end of an earlier version, which has none; Optuna needs one."""
@@ -50,12 +46,12 @@ STATES = {
 }
 
 
-def export_to_optuna(folder: StudyFolder, path: Path, *, more: bool = False) -> int:
-    """Write the tune runs that have ended, `more` of them into a file; return how many.
+def export_to_optuna(folder: StudyFolder, path: Path) -> int:
+    """Write the tune runs that have ended; return how many.
 
     A `UserError` says that the file exists, or that no tune run has ended.
     """
-    if path.exists() and not more:
+    if path.exists():
         raise UserError(f"{path} exists; remove it, or give another file")
     trials = _trials(folder)
     if not trials:
@@ -63,29 +59,12 @@ def export_to_optuna(folder: StudyFolder, path: Path, *, more: bool = False) -> 
     name = folder.study["name"]
     with quiet("optuna"):
         study = optuna.create_study(
-            study_name=name, storage=_storage(path), load_if_exists=more,
+            study_name=name, storage=_storage(path),
             direction="maximize" if is_maximized(folder.study) else "minimize",
         )  # fmt: skip
-    known = {trial.user_attrs.get("run") for trial in study.get_trials(deepcopy=False)}
-    new = [trial for trial in trials if trial.user_attrs["run"] not in known]
     study.set_user_attr("question", folder.study["question"])
-    study.add_trials(new)
-    return len(new)
-
-
-def follow(path: Path, file: Path, say: Callable[[str], None], pause: float = 10.0) -> None:
-    """Write tune runs as they end, while a sweep runs; a `UserError` if there are neither."""
-    while True:
-        runs_on = is_running(path)
-        try:
-            if count := export_to_optuna(load_study(path), file, more=True):
-                say(f"{file}: {count} tune runs more")
-        except UserError:
-            if not runs_on:
-                raise
-        if not runs_on:
-            return
-        time.sleep(pause)
+    study.add_trials(trials)
+    return len(trials)
 
 
 def _trials(folder: StudyFolder) -> list[FrozenTrial]:
@@ -136,3 +115,13 @@ def _storage(path: Path) -> BaseStorage:
     if path.suffix in (".db", ".sqlite3"):
         return RDBStorage(f"sqlite:///{path.resolve()}")
     return JournalStorage(JournalFileBackend(str(path)))
+
+
+def main(study: str, file: Path) -> None:
+    """Write the file, which must not be there yet, and print the number of runs."""
+    count = export_to_optuna(load_study(find_study(study)), file)
+    echo(f"{file}: {count} tune runs")
+
+
+if __name__ == "__main__":
+    run_command(main)
