@@ -160,7 +160,7 @@ class TextModel:
         try:
             with self._inference(), without_kernels():
                 example = torch.full((1, length), START), torch.tensor([length])
-                program = torch.export.export(_LogProb(self.module), example)
+                program = torch.export.export(self.module, example)
         except Exception as error:  # torch raises many kinds
             reason = str(error).splitlines()[0]
             raise UserError(f"torch cannot export {self.module.name}: {reason}") from error
@@ -249,15 +249,6 @@ def _show(text: str) -> None:
     if sys.stderr is not None:
         sys.stderr.write(text)
         getattr(sys.stderr, "flush", str)()
-
-
-class _LogProb(torch.nn.Module):
-    def __init__(self, model: LanguageModel) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        return self.model.log_prob(tokens, lengths)
 
 
 def corpus_spec(corpus: Any) -> dict[str, Any]:

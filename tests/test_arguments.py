@@ -43,6 +43,7 @@ NAMED = {
 PARTS = {
     "Recipe": ({"lr": "x"}, {"lr": -1}, {"batch": None}, {"batch": True}, {"optimiser": "adm"}),
     "Command": ({"text": "a", "files": "b"}, {"text": "a", "every": "b"}, {"text": "a", "csv": 3}),
+    "Study": ({"name": "a", "question": "b", "points": 3},),
     "IntRange": ({"low": "1", "high": "3"}, {"low": 1.5, "high": 3}, {"low": True, "high": 3}),
     "FloatRange": ({"low": None, "high": 3}, {"low": 1}, {"low": 0.1, "high": 0.01}),
     "tune.trainable": (
@@ -124,6 +125,13 @@ def test_a_module_is_called_like_any_other(model) -> None:
     batch = part.tokens[:2], part.lengths[:2]
     called = torch.func.functional_call(model.module, dict(model.module.named_parameters()), batch)
     assert called.equal(model.module.log_prob(*batch))
+
+
+@pytest.mark.slow
+def test_a_module_with_kernels_is_compiled(model) -> None:
+    batch = model.corpus.test.tokens[:2], model.corpus.test.lengths[:2]
+    compiled = torch.compile(model.module, backend="aot_eager")
+    torch.testing.assert_close(compiled(*batch), model.module(*batch))
 
 
 def test_a_misplaced_argument_is_a_line(model) -> None:

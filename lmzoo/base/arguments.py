@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+from lmzoo.base.docstrings import documented
 from lmzoo.base.errors import UserError, near
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -80,6 +81,6 @@ def called(function: Function, name: str = "") -> Function:
 
 
 def constructed(cls: type[Made]) -> type[Made]:
-    """Make a wrong number or name of a dataclass's fields a `UserError`."""
+    """Make a wrong number or name of a dataclass's fields a `UserError`; `help` has the fields."""
     cls.__init__ = called(cls.__init__, cls.__name__)
-    return cls
+    return documented(cls)

@@ -20,11 +20,14 @@ Several replacements of a cut are separated by "; ", and a comment follows ": ".
 
 import ast
 import functools
+import inspect
 import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard, TypeVar
+
+Class = TypeVar("Class")
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -53,6 +56,49 @@ def first_block(docstring: str) -> list[str]:
         elif lines:
             break
     return lines
+
+
+def fields_text(cls: type) -> str:
+    """Return the fields of a class with their defaults and meaning, as its source has them."""
+    try:
+        [node] = ast.parse(inspect.cleandoc(inspect.getsource(cls))).body
+    except (OSError, SyntaxError, ValueError):  # no source
+        return ""
+    assert isinstance(node, ast.ClassDef)
+    lines: list[str] = []
+    for own, after in itertools.pairwise([*node.body, node]):
+        if isinstance(own, ast.AnnAssign) and isinstance(own.target, ast.Name):
+            meaning = _text(after.value) if isinstance(after, ast.Expr) else ""
+            if not meaning and isinstance(own.value, ast.Call) and own.value.args:
+                meaning = _text(own.value.args[0])  # the help of an option
+            lines.append(f"    {own.target.id}: {' '.join(meaning.split())}".rstrip(": "))
+    return "\n".join(lines)
+
+
+def _text(node: ast.expr) -> str:
+    """Return the text of a literal; "" of another expression."""
+    try:
+        value = ast.literal_eval(node)
+    except ValueError:
+        return ""
+    return value if isinstance(value, str) else ""
+
+
+class WithFields:
+    """The docstring of a class, with its fields when somebody reads it."""
+
+    def __init__(self, own: str) -> None:
+        self._own = own
+
+    def __get__(self, instance: object, owner: type) -> str:
+        fields = fields_text(owner)
+        return f"{self._own}\n\nFields:\n\n{fields}" if fields else self._own
+
+
+def documented(cls: type[Class]) -> type[Class]:
+    """Let `help` show the fields of a class with what its source says of them."""
+    cls.__doc__ = WithFields(cls.__doc__ or "")  # type: ignore[assignment]
+    return cls
 
 
 def _find(registry: str, name: str, folder: Path) -> tuple[str, str]:

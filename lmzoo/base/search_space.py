@@ -21,8 +21,11 @@ class IntRange:
     """Integers from `low` to `high`, both included."""
 
     low: int
+    """Lowest value."""
     high: int
+    """Highest value."""
     log: bool = False
+    """Whether the logarithm is searched evenly."""
 
     def __post_init__(self) -> None:
         _read_bounds(self, int, "a whole number")
@@ -34,8 +37,11 @@ class FloatRange:
     """Real numbers from `low` to `high`."""
 
     low: float
+    """Lowest value."""
     high: float
+    """Highest value."""
     log: bool = False
+    """Whether the logarithm is searched evenly."""
 
     def __post_init__(self) -> None:
         _read_bounds(self, int | float, "a number")
@@ -47,6 +53,7 @@ class Choice:
     """One of `values`, without an order."""
 
     values: tuple[Any, ...]
+    """The values, in any order."""
 
     def __post_init__(self) -> None:
         if isinstance(self.values, str) or not isinstance(self.values, Iterable):

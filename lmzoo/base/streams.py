@@ -14,6 +14,7 @@ import os
 import re
 import sys
 import threading
+import time
 import unicodedata
 from collections.abc import Iterator
 from typing import Any
@@ -148,3 +149,20 @@ def stdout_error() -> OSError | None:
         sys.stdout.flush()
     error = getattr(getattr(getattr(sys.stdout, "buffer", None), "raw", None), "error", None)
     return error if error is not None and error.errno != errno.EPIPE else None
+
+
+class Slowly:
+    """Says on stderr how far slow work is: first after two seconds, then every ten."""
+
+    def __init__(self, name: str, total: int) -> None:
+        self._name = name
+        self._total = total
+        self._next = time.monotonic() + 2
+
+    def __call__(self, doing: str, done: int) -> None:
+        now = time.monotonic()
+        if now < self._next or sys.stderr is None:
+            return
+        self._next = now + 10
+        megabytes = f"{done / 1e6:,.0f} of {self._total / 1e6:,.0f} MB"
+        sys.stderr.write(f"{self._name}: {doing}, {megabytes}\n")

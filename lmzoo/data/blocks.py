@@ -26,6 +26,8 @@ from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import START
 from lmzoo.data.corpus import Sequences
 
+ROWS = 2**16
+"""Blocks that are cut at a time."""
 Stream = Integer[Tensor, "n"]
 """Token ids of a text, without special tokens."""
 
@@ -86,8 +88,12 @@ def cut_windows(stream: Stream, block: int, stride: int) -> Sequences:
 
 def _cut(stream: Stream, begins: Int[Tensor, "N"], size: int) -> Sequences:
     """Return the stretches of `size` tokens that begin there, with `<start>` before each."""
-    text = stream.unfold(0, size, 1)[begins.to(stream.device)]
-    ids = torch.nn.functional.pad(text, (1, 0), value=START)
+    begins = begins.to(stream.device)
+    stretches = stream.unfold(0, size, 1)
+    ids = stream.new_full((len(begins), size + 1), START)
+    for first in range(0, len(begins), ROWS):  # an index makes a copy
+        rows = slice(first, first + ROWS)
+        ids[rows, 1:] = stretches[begins[rows]]
     return Sequences(ids, torch.full((len(ids),), size + 1, device=stream.device))
 
 

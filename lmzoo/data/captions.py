@@ -26,10 +26,12 @@ Written for this project, modelled on the captions of Multi30k (Elliott et al. 2
 arXiv:1605.00459).
 """
 
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from itertools import permutations
+from pathlib import Path
 from random import Random
 from typing import ClassVar, NamedTuple
 
@@ -86,48 +88,8 @@ class Scene:
 
 
 SCENES = {
-    "kitchen": Scene(
-        people="woman/women chef man/men waiter girl child/children boy",
-        alone="cooking eating talking standing laughing baking",
-        verbs="cutting washing tasting",
-        things="carrot cake pot pan tomato",
-        places={"in": "kitchen restaurant", "at": "table stove"},
-    ),
-    "beach": Scene(
-        people="boy surfer child/children girl man/men woman/women lifeguard",
-        alone="swimming running surfing relaxing standing playing",
-        verbs="pushing washing pulling",
-        things="surfboard boat net sandcastle towel",
-        places={"on": "beach dock", "in": "harbor", "at": "pier"},
-    ),
-    "street": Scene(
-        people="man/men cyclist woman/women tourist boy girl child/children",
-        alone="walking talking waiting singing sitting eating",
-        verbs="riding pushing fixing",
-        things="bicycle cart scooter skateboard newspaper",
-        places={"on": "street sidewalk", "in": "city", "at": "market"},
-    ),
-    "park": Scene(
-        people="boy girl player child/children man/men woman/women coach/coaches",
-        alone="playing running sitting jumping laughing walking",
-        verbs="throwing kicking chasing",
-        things="frisbee kite stick football hoop",
-        places={"in": "park garden", "on": "field bench"},
-    ),
-    "mountain": Scene(
-        people="man/men hiker skier woman/women child/children boy girl",
-        alone="climbing skiing walking resting camping standing",
-        verbs="pulling building fixing",
-        things="sled tent backpack snowman fence",
-        places={"on": "mountain slope", "in": "forest valley"},
-    ),
-    "stage": Scene(
-        people="singer woman/women dancer man/men girl child/children boy",
-        alone="singing dancing performing playing talking jumping",
-        verbs="playing tuning testing",
-        things="guitar violin microphone drum trumpet",
-        places={"on": "stage platform", "in": "theater", "at": "concert"},
-    ),
+    name: Scene(**fields)
+    for name, fields in tomllib.loads(Path(__file__).with_suffix(".toml").read_text()).items()
 }
 
 

@@ -28,7 +28,7 @@ from lmzoo.base.memory import allocating, require_memory
 from lmzoo.base.registry import Registry
 from lmzoo.contract import END, UNKNOWN, Task
 from lmzoo.data.text_facts import TextFacts, TextSize, text_size
-from lmzoo.data.vocabulary import Vocabulary
+from lmzoo.data.vocabulary import Vocabulary, token_counts
 
 
 def token_dtype(vocab: int) -> torch.dtype:
@@ -106,7 +106,8 @@ class Sequences:
     @property
     def unknown_share(self) -> float:
         """`<unk>` as a share of the scored tokens."""
-        return float((self.ids == UNKNOWN).sum()) / max(1, self.num_scored)
+        unknown = torch.count_nonzero(self.ids == UNKNOWN)  # a sum of bools is one of int64
+        return float(unknown) / max(1, self.num_scored)
 
     def to(self, device: torch.device) -> Self:
         """Return the sequences on `device`, or self if they are there already."""
@@ -361,7 +362,7 @@ def describe_unknown(corpus: Corpus) -> str:
     held_out = f"{valid:.2%} of the validation and {test:.2%} of the test tokens"
     if train:
         return f"<unk> is {train:.2%} of the training, {held_out}"
-    ids = corpus.train.ids
-    rare = bool((ids[ids > UNKNOWN].int().bincount() == 1).any())
+    counts = token_counts(corpus.train.ids.flatten(), len(corpus.vocabulary))
+    rare = bool((counts[UNKNOWN + 1 :] == 1).any())
     reason = "" if rare else "no training token is rare, and "
     return f"<unk> is {held_out}, but {reason}training has none: its probability is not learned"

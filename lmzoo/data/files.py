@@ -5,6 +5,7 @@ of a user is read with a `Reading`, which gets a line for whatever was converted
 order marks are removed, and CR and CRLF end a line as LF does. A published file is taken as it is.
 """
 
+import codecs
 import gzip
 import io
 import os
@@ -26,7 +27,7 @@ ARCHIVE = rb"BZh\d1AY|\xfd7zXZ|PK\x03\x04"
 NO_TEXT = re.compile(ARCHIVE + rb"|%PDF-|\{\\rtf|version https://git-lfs|\xff\xfe|\xfe\xff")
 """How files begin that are no text in UTF-8, although their bytes could pass for it."""
 BLOCK = 2**26
-"""Bytes that are decompressed at a time."""
+"""Bytes that are decompressed, or checked, at a time."""
 JSON = re.compile(rb'\s*(\[\s*)?\{\s*"[^"\n]*"\s*:')
 """How lines or a list of JSON objects begin."""
 ODD = {
@@ -105,7 +106,7 @@ def read_bytes(path: Path, reading: Reading | None = None) -> bytes:
     text = text.removeprefix(BOM_UTF8)
     if reading is not None and not reading.binary:
         text = _clean(path, text, reading)
-    if not text.strip():
+    if not text or text.isspace():
         raise UserError(f"{path} is empty; it must have at least one line of text")
     return text
 
@@ -257,10 +258,13 @@ def _clean(path: Path, raw: bytes, reading: Reading) -> bytes:
         raw = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         reading.notes.append(f"{returns:,} carriage returns end a line, alone or before a newline")
     for name, pattern in ODD.items():
-        if found := [*re.finditer(pattern, raw)]:
-            line = raw.count(b"\n", 0, found[0].start()) + 1
+        places = (match.start() for match in re.finditer(pattern, raw))
+        first = next(places, None)
+        if first is not None:
+            count = 1 + sum(1 for _ in places)
+            line = raw.count(b"\n", 0, first) + 1
             reading.notes.append(
-                f"WARNING: {path.name} has {len(found):,} {name}, first in line {line}; convert "
+                f"WARNING: {path.name} has {count:,} {name}, first in line {line}; convert "
                 "the file, or remove them"
             )
     if JSON.match(raw):
@@ -272,11 +276,17 @@ def _clean(path: Path, raw: bytes, reading: Reading) -> bytes:
 
 
 def _check_utf8(path: Path, raw: bytes) -> None:
-    try:
-        raw.decode()
-    except UnicodeDecodeError as error:
-        bad = raw[error.start : error.end].hex(" ")
-        raise _not_utf8(path, raw, error.start, f"byte {bad}") from None
+    """Raise a `UserError` at the first byte that is not UTF-8; no second copy is made."""
+    begin = 0
+    while begin < len(raw):
+        part = memoryview(raw)[begin : begin + BLOCK]
+        is_last = begin + BLOCK >= len(raw)
+        try:
+            begin += codecs.utf_8_decode(part, "strict", is_last)[1]
+        except UnicodeDecodeError as error:
+            place = begin + error.start
+            bad = raw[place : begin + error.end].hex(" ")
+            raise _not_utf8(path, raw, place, f"byte {bad}") from None
 
 
 def _not_utf8(path: Path, raw: bytes, place: int, found: str) -> UserError:

@@ -11,9 +11,9 @@ boundary is marked but by its own characters. The vocabulary is that of the trai
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from importlib import metadata
+from itertools import chain
 from typing import Annotated, ClassVar
 
 import torch
@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
+from lmzoo.base.streams import Slowly
 from lmzoo.contract import UNKNOWN
 from lmzoo.data.blocks import cut_blocks, cut_windows
 from lmzoo.data.corpus import Corpus, CorpusSource, token_dtype
@@ -129,25 +130,35 @@ class TextStream(CorpusSource):
 
     def _encode(self, texts: Sequence[memoryview]) -> Encoded:
         c, kind = self.config, VOCABULARIES[self.config.unit]
-        stretches = partial(cut_stretches, at_blanks=kind.at_blanks)
+        said = Slowly(self.name, sum(map(len, texts)))
+
+        def stretches(part: int, doing: str) -> Iterator[bytes]:
+            done = sum(map(len, texts[:part]))
+            for stretch in cut_stretches(texts[part], at_blanks=kind.at_blanks):
+                said(doing, done)
+                yield stretch
+                done += len(stretch)
+
         try:
-            vocabulary = kind.learn(map(bytes.decode, stretches(texts[0])), c.vocab, c.min_count)
+            learned = map(bytes.decode, stretches(0, "vocabulary"))
+            vocabulary = kind.learn(learned, c.vocab, c.min_count)
             dtype = token_dtype(len(vocabulary))
-            none = torch.empty(0, dtype=dtype)
-            parts = [
-                torch.cat(
-                    [none, *(torch.from_numpy(vocabulary.read(x)).to(dtype) for x in stretches(t))]
-                )
-                for t in texts
+            read = [
+                [torch.from_numpy(vocabulary.read(own)).to(dtype) for own in stretches(i, "tokens")]
+                for i in range(len(texts))
             ]
         except UnicodeDecodeError as error:
             raise UserError(
                 f"{self.name}: the text is not UTF-8 ({error}); fetch it again, or set "
                 "corpus.unit=byte"
             ) from None
+        sizes = [sum(map(len, own)) for own in read]
+        ids = torch.cat([torch.empty(0, dtype=dtype), *chain.from_iterable(read)])
+        del read  # another copy of the ids
+        parts = ids.split(sizes)
         if self.by_word:
-            parts[0] = replace_rare_ids(*parts)
-        ids, found = torch.cat(parts), self.facts_of(texts)
+            parts[0].copy_(replace_rare_ids(*parts))
+        found = self.facts_of(texts)
         unknown = round(float((parts[2] == UNKNOWN).float().mean()), 6)
         facts = found and dataclasses.replace(
             found, tokens=len(ids), left_out=vocabulary.left_out, unknown=unknown
@@ -155,7 +166,7 @@ class TextStream(CorpusSource):
         fields = [field.name for field in dataclasses.fields(vocabulary) if field.init]
         return ids, {
             "vocabulary": {name: getattr(vocabulary, name) for name in fields},
-            "sizes": [len(part) for part in parts],
+            "sizes": sizes,
             "test": _text_size(texts[2]),
             "text": facts and dataclasses.asdict(facts),
         }

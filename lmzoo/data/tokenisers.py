@@ -40,6 +40,8 @@ from lmzoo.data.vocabulary import SPECIALS, Vocabulary, token_of, word_of
 
 STRETCH = 2**20
 """Bytes that are encoded at a time."""
+CODES = 0x110000
+"""Code points of Unicode."""
 BLANKS = b" \n\t\r"
 Unit = Literal["char", "word", "byte", "bpe"]
 Ids = Integer[np.ndarray, "n"]
@@ -104,18 +106,24 @@ class Characters(TextVocabulary):
 
     @classmethod
     def learn(cls, texts: Iterable[str], limit: int = 0, min_count: int = 1) -> Self:
-        counts: Counter[str] = Counter()
+        counts = np.zeros(CODES, dtype=np.int64)
         for text in texts:
-            counts.update(text)
-        return cls.ranked(counts, joiner="", limit=limit, min_count=min_count)
+            counts += np.bincount(_codes(text), minlength=CODES)
+        found = {chr(code): int(counts[code]) for code in np.flatnonzero(counts)}
+        return cls.ranked(found, joiner="", limit=limit, min_count=min_count)
 
     def read(self, text: bytes) -> Ids:
-        codes = np.frombuffer(text.decode().encode("utf-32-le"), dtype=np.uint32)
-        table = np.full(0x110000, UNKNOWN, dtype=np.int32)
+        codes = _codes(text.decode())
+        table = np.full(CODES, UNKNOWN, dtype=np.int32)
         for token, i in self.ids.items():
             if len(token) == 1:
                 table[ord(token)] = i
         return table[codes]
+
+
+def _codes(text: str) -> Integer[np.ndarray, "n"]:
+    """Return the code points of a text."""
+    return np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
 
 
 class Words(TextVocabulary):

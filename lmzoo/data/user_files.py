@@ -12,7 +12,7 @@ validate, the last 5 % test, whatever the tokens are; no word is divided if they
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from lmzoo.data.sequences import Pair, assemble, assemble_pairs, subwords
 from lmzoo.data.splits import deal, split_text
 from lmzoo.data.streams import STANDARD, StreamConfig, TextStream
 from lmzoo.data.text_facts import TextFacts
-from lmzoo.data.tokenisers import VOCABULARIES, Subwords
+from lmzoo.data.tokenisers import STRETCH, VOCABULARIES, Subwords
 from lmzoo.data.vocabulary import Reread, TrainUnk, build_vocabulary
 
 T = TypeVar("T")
@@ -237,15 +237,32 @@ class StreamFile(UserFile, TextStream):  # pyright: ignore[reportIncompatibleVar
 
     def facts_of(self, texts: Sequence[memoryview]) -> TextFacts:
         """Return the lines of the splits, and which of them stand in test and training."""
-        train, valid, test = (bytes(text).removesuffix(b"\n").split(b"\n") for text in texts)
-        known = set(train)
-        lines = [line for line in test if line.strip()]
+        train, valid, test = texts
+        lines = [line for line in _lines(test) if line.strip()]
+        # The training text is 18 times as long: a set of its lines would need many times its size.
+        wanted = set(lines)
+        known = wanted.intersection(_lines(train))
         seen = [line for line in lines if line in known]
         share = sum(map(len, seen)) / max(1, sum(map(len, lines)))
         return TextFacts(
             "line", "place", len(seen), share, notes=self._reading.shown_notes,
-            splits=(len(train), len(valid), len(test)),
+            splits=(_count_lines(train), _count_lines(valid), _count_lines(test)),
         )  # fmt: skip
+
+
+def _lines(text: memoryview) -> Iterator[bytes]:
+    """Yield the lines of a text, of which little is copied at a time."""
+    rest = b""
+    for begin in range(0, len(text), STRETCH):
+        *whole, rest = (rest + bytes(text[begin : begin + STRETCH])).split(b"\n")
+        yield from whole
+    if rest:
+        yield rest
+
+
+def _count_lines(text: memoryview) -> int:
+    """Return the number of lines, at least one; a newline at the end begins none."""
+    return max(1, sum(1 for _ in _lines(text)))
 
 
 UNSPACED = re.compile(r"[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")

@@ -42,6 +42,8 @@ from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import END, PAD, START, UNKNOWN
 
 K = TypeVar("K")
+AT_ONCE = 2**20
+"""Tokens that are converted at a time."""
 SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
 RESERVED = SPECIALS[:UNKNOWN]
 """Special tokens that no word of a text becomes."""
@@ -206,7 +208,7 @@ def replace_rare_ids(
     """
     if not any(bool((part == UNKNOWN).any()) for part in (valid, test)):
         return train
-    counts = torch.bincount(train.int()).tolist()
+    counts = token_counts(train, int(train.max()) + 1).tolist()
     known = {i: count for i, count in enumerate(counts) if count and i > UNKNOWN}
     singletons = sum(count == 1 for count in known.values())
     found = _chances(known, singletons, len(train) - sum(known.values()))
@@ -214,8 +216,17 @@ def replace_rare_ids(
         return train
     chance = torch.tensor([found.get(i, 0.0) for i in range(len(counts))])
     generator = torch.Generator().manual_seed(derive_seed(0, "unknown words"))
-    drawn = torch.rand(len(train), generator=generator, device="cpu")
-    return train.masked_fill(drawn < chance[train.int()], UNKNOWN)
+    replaced = train.clone()
+    for part in replaced.split(AT_ONCE):
+        drawn = torch.rand(len(part), generator=generator, device="cpu")
+        part.masked_fill_(drawn < chance[part.int()], UNKNOWN)
+    return replaced
+
+
+def token_counts(ids: Integer[Tensor, "n"], vocab: int) -> Integer[Tensor, "V"]:
+    """Return how often each id occurs; `bincount` alone needs eight bytes a token."""
+    parts = (part.int().bincount(minlength=vocab) for part in ids.split(AT_ONCE))
+    return sum(parts, start=torch.zeros(vocab, dtype=torch.int64))
 
 
 def _chances(known: Mapping[K, int], singletons: int, unknown: int) -> dict[K, float]:

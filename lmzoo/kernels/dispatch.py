@@ -24,9 +24,11 @@ DTYPES = {torch.float32, torch.float64}
 def has_kernels(tensor: Tensor, min_size: int = 0) -> bool:
     """Return whether kernels accept this tensor and it has at least `min_size` elements.
 
-    They accept none in `without_kernels`, and none under autocast, which makes other arguments of
-    a kernel bfloat16.
+    They accept none in `without_kernels`, none under autocast, which makes other arguments of a
+    kernel bfloat16, and none in `torch.compile`, which cannot trace them.
     """
+    if torch.compiler.is_compiling():
+        return False
     if "cpu" in _CURRENT.disabled or torch.is_autocast_enabled("cpu"):
         return False
     return tensor.device.type == "cpu" and tensor.dtype in DTYPES and tensor.numel() >= min_size

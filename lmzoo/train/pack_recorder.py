@@ -36,6 +36,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from lmzoo.kernels.dispatch import Kernel, record_kernels
 from lmzoo.train.stepper import Recorder, RecordingError, Work
@@ -212,7 +213,7 @@ class Operation:
     def relocated(self, relocate: Callable[[Any], Any]) -> "Operation":
         """Return the operation with `relocate` applied to every tensor."""
         trees = (self.args, self.kwargs, self.result)
-        return Operation(self.op, *(map_leaves(tree, Tensor, relocate) for tree in trees))
+        return Operation(self.op, *(tree_map_only(Tensor, relocate, tree) for tree in trees))
 
     def replay_function(self) -> Callable[[], object]:
         """Return a function that performs the operation again and writes into `outputs`."""
@@ -239,25 +240,7 @@ class Operation:
 
 def leaves(tree: Any, kind: type[T]) -> list[T]:
     """Return all instances of a type in nested tuples, lists and dictionaries."""
-    if isinstance(tree, kind):
-        return [tree]
-    if isinstance(tree, dict):
-        tree = tree.values()
-    elif not isinstance(tree, tuple | list):
-        return []
-    return [leaf for subtree in tree for leaf in leaves(subtree, kind)]
-
-
-def map_leaves(tree: Any, kind: type, function: Callable[[Any], Any]) -> Any:
-    """Return the same tree with the function applied to all instances of a type."""
-    if isinstance(tree, kind):
-        return function(tree)
-    if isinstance(tree, dict):
-        return {key: map_leaves(value, kind, function) for key, value in tree.items()}
-    if isinstance(tree, tuple | list):
-        items = [map_leaves(item, kind, function) for item in tree]
-        return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
-    return tree
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, kind)]
 
 
 @functools.cache
@@ -378,7 +361,7 @@ class _Recording(TorchDispatchMode):
         for call in self.calls:
             if isinstance(call, tuple):
                 kernel, args = call
-                relocated = map_leaves(args, np.ndarray, relocate)
+                relocated = tree_map_only(np.ndarray, relocate, args)
                 functions.append(functools.partial(_run_kernel, kernel, relocated))
             elif call.computes:
                 functions.append(call.relocated(relocate).replay_function())

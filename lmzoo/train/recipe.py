@@ -30,6 +30,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator, model_validator
 
 from lmzoo.base.config import config, from_dict, to_dict
+from lmzoo.base.docstrings import documented
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice, FloatRange
 from lmzoo.functional.parameters import INITIALISERS, initialiser
@@ -57,12 +58,15 @@ def _shown(default: Any, **limits: Any) -> Any:
     return Field(default, exclude_if=lambda value: value == default, **limits)
 
 
+@documented
 @config
 class Recipe:
     """All training settings except the model, the corpus and the seed."""
 
     optimiser: Optimiser = Optimiser.ADAM
+    """The update rule: adam, adamw, rmsprop, sgd or muon."""
     lr: Annotated[float, FloatRange(1e-3, 1e-1, log=True)] = Field(1e-2, gt=0)
+    """Learning rate after the warm-up."""
     batch: int = Field(100, ge=1)
     """Sequences per step."""
     clip: float | None = Field(1.0, gt=0)
@@ -76,9 +80,11 @@ class Recipe:
     rate_others: float = _shown(1.0, gt=0)
     """Share of `lr` of vectors, biases, norms, taps and decay rates."""
     parametrisation: Parametrisation = _shown(Parametrisation.STANDARD)
+    """How draws and rates follow the width: standard or mup."""
     base_width: int = _shown(32, ge=2)
     """The width at which `mup` changes nothing."""
     weight_decay: float = Field(0.0, ge=0)
+    """Share of the learning rate by which a step shrinks the weights."""
     weight_decay_on: DecayOn | None = _shown(None)
     """`matrices` by default, with a decay only: `all` is that of runs before 0.4."""
     beta2: float = _shown(0.999, gt=0, lt=1)
@@ -86,6 +92,7 @@ class Recipe:
     warmup: int = Field(0, ge=0)
     """Steps over which the learning rate rises linearly from lr/warmup to lr."""
     schedule: Schedule = _shown(Schedule.CONSTANT)
+    """How the rate falls: constant, linear, cosine, wsd, step or plateau."""
     schedule_epochs: int = _shown(0, ge=0)
     """Epochs after which the rate stays as it is; 0: those of the run (`with_budget`)."""
     final_lr: float = _shown(0.0, ge=0, le=1)
@@ -97,7 +104,9 @@ class Recipe:
     decay_after: int = _shown(0, ge=0)
     """Epochs before the schedule step decays."""
     accumulate: Accumulate = Accumulate.STEP
+    """How long gradients accumulate: step, or epoch, as the published code does."""
     loss: Weighting = Weighting.TOKEN
+    """What has the same weight: every scored token, or every sequence (sentence)."""
     init: Annotated[str, Choice(tuple(INITIALISERS))] = "default"
     """Initialisation scheme of all matrices of the model; it sets biases to 0. `default` keeps the
     scheme of each module. A config field that sets an initial value itself (a spectral radius, a

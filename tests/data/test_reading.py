@@ -6,6 +6,8 @@ import io
 import lzma
 import os
 import pickle
+import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from lmzoo.base.errors import UserError
 from lmzoo.contract import END, START, UNKNOWN
+from lmzoo.data import files as files_module
 from lmzoo.data.corpus import corpus_config, describe_data, open_corpus
 from lmzoo.data.files import Reading, read_bytes
 from lmzoo.data.splits import deal
@@ -191,7 +194,9 @@ def test_the_bytes_of_an_archive_are_no_tokens(path, kind):
     assert load(path, latin, **by_byte).facts.tokens == len(latin)
 
 
-def test_the_place_of_a_wrong_byte_is_right(path):
+@pytest.mark.parametrize("block", [7, files_module.BLOCK])
+def test_the_place_of_a_wrong_byte_is_right(path, block, monkeypatch):
+    monkeypatch.setattr(files_module, "BLOCK", block)
     text = "aé日😀\n" * 40
     assert load(path, text).facts.notes == ()
     raw = text.encode()
@@ -363,6 +368,31 @@ def test_test_lines_of_the_training_split_are_a_warning(path):
     corpus = load(path, "\n".join(lines), unit="char")
     numbers = [{s.strip("\xe9e\u0301") for s in decoded(corpus, getattr(corpus, p))} for p in PARTS]
     assert not numbers[0] & (numbers[1] | numbers[2]), "two spellings of a line"
+
+
+MEMORY = """
+import resource, sys
+from lmzoo.data.corpus import describe_data, open_corpus
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+open_corpus("stream:small.txt")
+before = peak()
+corpus = open_corpus({"name": "stream", "path": "large.txt", "unit": sys.argv[1]})
+describe_data(corpus), corpus.fingerprint, corpus.train.for_epoch(1)
+print(peak() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", ["char", "word"])
+def test_a_text_needs_little_more_memory_than_itself(tmp_path, unit, monkeypatch):
+    monkeypatch.setenv("LMZOO_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "small.txt").write_text(TEXT)
+    size = (tmp_path / "large.txt").write_text(f"{TEXT}{TEXT[::-1]}\n" * 40_000)
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, unit], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert int(done.stdout) < 4 * size, done.stderr
+    assert f"of {size / 1e6:,.0f} MB" in done.stderr
 
 
 # Any bytes

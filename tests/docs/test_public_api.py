@@ -1,6 +1,8 @@
 """The front door: its names, its docstring, and the page that lists what is public."""
 
+import dataclasses
 import importlib
+import pydoc
 import re
 import subprocess
 import sys
@@ -8,8 +10,13 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+import torch
 
 import lmzoo
+from tests.toy_study import corpus as corpus
+from tests.toy_study import corpus_fields as corpus_fields
+from tests.toy_study import sentences as sentences
+from tests.toy_study import undisturbed as undisturbed
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/reference/public_api.md"
@@ -72,3 +79,43 @@ def test_every_folder_is_on_the_page_of_layers() -> None:
     page = (ROOT / "docs/how/layers.md").read_text()
     folders = {path.parent.name for path in (ROOT / "lmzoo").glob("*/__init__.py")}
     assert folders == set(re.findall(r"^\| `lmzoo\.(\w+)` \|", page, re.M)) - {"zoo", "decode"}
+
+
+EXAMPLE = re.compile(r"^(?: {4})?((?:model|lmzoo\.|search=).*?)(?: {3,}.*)?$", re.M)
+SLOW = ("lmzoo.main", "lmzoo.run_study", "lmzoo.crash_test")
+"""What starts Ray, or downloads; other tests run it."""
+RESULTS = "".join(f"{v},{s},{1 + i + s / 100}\n" for i, v in enumerate("ab") for s in range(5))
+
+
+@pytest.mark.parametrize("module", ["lmzoo", "lmzoo.api"])
+def test_the_examples_of_a_docstring_run(module, tmp_path, monkeypatch, undisturbed) -> None:
+    whole = importlib.import_module("lmzoo.data.captions")
+    drawn = whole.sample_captions
+    few = lambda seed, split, count: drawn(seed, split, count // 40)  # noqa: E731
+    monkeypatch.setattr(whole, "sample_captions", few)
+    monkeypatch.chdir(tmp_path)
+    Path("results.csv").write_text("variant,seed,loss\n" + RESULTS)
+    model = lmzoo.build("DLM46", "captions", width=4)
+    model.fit(1)
+    model.save("runs/single/1f3a90c2d4e5")
+    names = {
+        "lmzoo": lmzoo, "model": model, "module": torch.nn.GRU(4, 4),
+        "inputs": [torch.rand(3, 2, 4)], "function_or_module": model.module,
+        "STUDY": str(undisturbed),
+    }  # fmt: skip
+    lines = EXAMPLE.findall(importlib.import_module(module).__doc__ or "")
+    assert len(lines) >= 5
+    for line in lines:
+        code = line.replace("Study(...,", "Study(name='x', question='?',").replace(", ...)", ",)")
+        if not line.startswith(SLOW):
+            exec(code, names)
+
+
+def test_help_says_what_each_field_means() -> None:
+    classes = [getattr(lmzoo, name) for name in lmzoo.__all__]
+    described = [own for own in classes if dataclasses.is_dataclass(own)]
+    assert len(described) == 7
+    for own in described:
+        text = pydoc.render_doc(own, renderer=pydoc.plaintext)
+        for field in dataclasses.fields(own):
+            assert re.search(rf"\b{field.name}: \w", text), f"{own.__name__}.{field.name}"

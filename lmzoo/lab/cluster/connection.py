@@ -7,7 +7,9 @@ its own afterwards. So the settings of a sweep are set in the imported Ray, too,
 
 import contextlib
 import errno
+import importlib
 import io
+import ipaddress
 import json
 import logging
 import os
@@ -23,6 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +44,30 @@ AUTH_MODE = "RAY_AUTH_MODE"
 
 with variables({name: text for name, text in VARIABLES.items() if name != AUTH_MODE}):
     import ray
-    from ray._private import ray_constants, services
-    from ray._private import worker as ray_worker
-    from ray._private.utils import get_num_cpus
-    from ray._raylet import AuthenticationTokenLoader, Config  # pyright: ignore
+
+
+MISSING: list[str] = []
+"""Private names that this version of Ray does not have."""
+
+
+def private(module: str, name: str) -> Any:
+    """Return a private name of Ray; None if this version has none."""
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ImportError:
+        found = None
+    if found is None:
+        MISSING.append(f"{module}.{name}")
+    return found
+
+
+SERVICES = private("ray._private", "services")
+WORKER = private("ray._private", "worker")
+CONSTANTS = private("ray._private", "ray_constants")
+CONFIG = private("ray._raylet", "Config")
+TOKENS = private("ray._raylet", "AuthenticationTokenLoader")
+NUM_CPUS = private("ray._private.utils", "get_num_cpus")
+private("ray._private.services", "ConsolePopen")
 
 _FORKS: dict[Path, "subprocess.Popen[bytes]"] = {}
 """Folder -> the server that forks the workers of this machine, once it is started."""
@@ -56,7 +79,10 @@ def _apart() -> Iterator[None]:
 
     No signal to the sweep ends them, too. Afterwards, Ray's own function is back.
     """
-    popen = services.ConsolePopen
+    popen = getattr(SERVICES, "ConsolePopen", None)
+    if popen is None:
+        yield
+        return
 
     def start(command: list[str], *given: Any, **options: Any) -> Any:
         python = sys.executable
@@ -66,11 +92,11 @@ def _apart() -> Iterator[None]:
             command = [word.replace(f"={python} ", quoted) for word in words]
         return popen(command, *given, start_new_session=True, **options)
 
-    services.ConsolePopen = start
+    SERVICES.ConsolePopen = start
     try:
         yield
     finally:
-        services.ConsolePopen = popen
+        SERVICES.ConsolePopen = popen
 
 
 EXCLUDED = [".git", ".venv", "runs", "docs", "tests", "benchmarks", "drills", "**/__pycache__"]
@@ -143,12 +169,15 @@ def _own_settings() -> Iterator[None]:
     mode = os.environ.get(AUTH_MODE, "disabled")
     names = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "ENABLE_RAY_CLUSTER"}
     constants = {names.get(name, name) for name, text in VARIABLES.items() if text == "0"}
-    owner: Any = ray_constants.__dict__
-    before = {name: owner[name] for name in constants}
+    owner: dict[str, Any] = getattr(CONSTANTS, "__dict__", {})
+    before = {name: owner[name] for name in constants if name in owner}
+    own = VARIABLES
+    if not (CONFIG and TOKENS):
+        own = {name: text for name, text in VARIABLES.items() if name != AUTH_MODE}
     try:
-        with variables(VARIABLES):
+        with variables(own):
             _authenticate(os.environ.get(AUTH_MODE, mode))
-            owner.update(dict.fromkeys(constants, False))
+            owner.update(dict.fromkeys(before, False))
             yield
     finally:
         owner.update(before)
@@ -156,8 +185,9 @@ def _own_settings() -> Iterator[None]:
 
 
 def _authenticate(mode: str) -> None:
-    Config.initialize(json.dumps({"AUTH_MODE": mode}))
-    AuthenticationTokenLoader.instance().reset_cache()
+    if CONFIG and TOKENS:
+        CONFIG.initialize(json.dumps({"AUTH_MODE": mode}))
+        TOKENS.instance().reset_cache()
 
 
 def abandon() -> None:
@@ -208,8 +238,8 @@ def _disconnect() -> None:
     if _GUEST.is_set():
         _CHANGED.close()
         return
-    node = getattr(ray_worker, "_global_node", None)
-    if node is not None:
+    node = own_node()
+    if hasattr(node, "kill_all_processes"):
         kill_all = node.kill_all_processes
         node.kill_all_processes = lambda **how: (STOPS.install(), kill_all(**how))
     ray.shutdown()
@@ -257,9 +287,14 @@ def _answers(session: Path) -> bool:
     return False
 
 
+def own_node() -> Any:
+    """Return what Ray knows of the processes that it has started here; None before."""
+    return getattr(WORKER, "_global_node", None)
+
+
 def is_ray_unusable() -> bool:
     """Return whether Ray still starts, or one of its processes on this machine has ended."""
-    node = getattr(ray_worker, "_global_node", None)
+    node = own_node()
     with contextlib.suppress(Exception):
         return not ray.is_initialized() or (node is not None and bool(node.dead_processes()))
     return False
@@ -269,7 +304,7 @@ def kill_local_ray() -> None:
     """Kill the Ray that this sweep started, without waiting for anything."""
     if _GUEST.is_set():
         return
-    node = getattr(ray_worker, "_global_node", None)
+    node = own_node()
     with contextlib.suppress(Exception):
         if node is not None:
             node.kill_all_processes(check_alive=False, allow_graceful=False)
@@ -286,12 +321,12 @@ def _start(quiet: Mapping[str, Any]) -> None:
         if not _FORKS and not [*Path("/dev").glob("nvidia[0-9]*")]:
             folder = temporary_folder("forks")
             _FORKS[folder] = forks.start_server(folder)
-    own = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)
-    cores = max(1, min(int(get_num_cpus()), len(own)))  # Ray does not see `taskset`, `srun -c 2`
+    if MISSING:
+        LOG.warning("%s", plain_ray())
     for attempts_left in reversed(range(START_ATTEMPTS)):
         try:
             with _apart():
-                ray.init(address="local", num_cpus=cores, include_dashboard=False, **quiet)
+                ray.init(address="local", num_cpus=cores(), include_dashboard=False, **quiet)
         except Exception as error:  # Ray raises plain exceptions
             reason = re.split(r"\.\s|\n", str(error))[0]
             if isinstance(error, OSError) and error.errno in STAYS:
@@ -306,9 +341,37 @@ def _start(quiet: Mapping[str, Any]) -> None:
                 ) from error
             LOG.warning("Ray did not start (%s); trying again", reason)
         else:
-            if node := getattr(ray_worker, "_global_node", None):
-                Path(node.get_session_dir_path(), STARTED).touch()
+            _check_loopback()
+            if folder := getattr(own_node(), "get_session_dir_path", None):
+                Path(folder(), STARTED).touch()
             return
+
+
+def cores() -> int:
+    """Return how many cores this process may use: Ray does not see `taskset`, `srun -c 2`."""
+    own = len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0))
+    quota = int(NUM_CPUS()) if NUM_CPUS else own  # that of a container may be half a core
+    return max(1, min(quota, own))
+
+
+def plain_ray() -> str:
+    """Return what a sweep does without the private names that this version of Ray lacks."""
+    without = "its processes share the signals of the sweep"
+    if not (CONFIG and TOKENS):
+        without = "other accounts of this machine can connect to it, as it has no token"
+    names = ", ".join(MISSING)
+    return f"Ray {metadata.version('ray')} has no {names}: the sweep uses it as it is; {without}"
+
+
+def _check_loopback() -> None:
+    """Raise a `UserError` if others in the network can connect to the Ray that was started."""
+    address = ray.nodes()[0]["NodeManagerAddress"]
+    if not ipaddress.ip_address(address).is_loopback:
+        ray.shutdown()
+        raise UserError(
+            f"Ray {metadata.version('ray')} listens on {address}, where others reach it; "
+            "install ray 2.60, or start Ray yourself and set RAY_ADDRESS"
+        )
 
 
 def short_of_limits(start: str) -> str:

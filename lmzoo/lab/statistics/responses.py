@@ -59,6 +59,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
 from lmzoo.lab.statistics.intervals import Array, mean_and_error
+from lmzoo.lab.statistics.ties import settled
 
 Mask = NDArray[np.bool_]
 
@@ -150,8 +151,10 @@ def fit_responses(
         shared: The number of first settings that all points have; 0: all.
         seed: Random seed of the draws from the posterior.
     """
-    y, x = np.asarray(losses, np.float64), np.asarray(settings, np.float64)
+    y = settled(losses)
+    x = np.asarray(settings, np.float64)
     assert np.isfinite(y).any(1).all()
+    early = None if early is None else settled(early)
     x = np.broadcast_to(x, (*y.shape, x.shape[-1]))
     runs = _Runs.read(y, x, seeds, early, shared or y.shape[1])
     if not runs.height.any() or y.shape[1] < 2:
@@ -162,7 +165,8 @@ def fit_responses(
     fit, rng, rows = _Fit(runs), np.random.default_rng(seed), np.arange(len(y))
     mean, near = fit.mean(x), runs.near(fit.noise)
     clear = near & ~(runs.outside() & (runs.mean > runs.least))
-    order = np.lexsort((mean, ~clear, np.isinf(y), np.isnan(y)))
+    nats = runs.least + runs.height * (mean + runs.centre)
+    order = np.lexsort((settled(nats), ~clear, np.isinf(y), np.isnan(y)))
     best = order[:, 0]
     possible = near | (runs.known & ~runs.trained)
     some, first = _least(np.where(possible, mean, np.inf), best)
@@ -186,9 +190,9 @@ def fit_responses(
     beyond = np.where(usable, drawn[..., : some.shape[1]], np.inf)
     beyond = np.concatenate([beyond, drawn[..., some.shape[1] :]], 2).min(2)
     tuning_sd = height * np.sqrt(((chosen[..., 0] - beyond) ** 2).mean(0))
-    nats = runs.least + runs.height * (mean + runs.centre)
     tuning_sd = np.maximum(tuning_sd, runs.hidden())
-    return Responses(nats, order, challenger, height * regret.mean(0), tuning_sd)
+    lost = settled(height * regret.mean(0), np.median(np.abs(runs.least)))
+    return Responses(nats, order, challenger, lost, tuning_sd)
 
 
 @dataclass(frozen=True)

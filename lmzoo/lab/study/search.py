@@ -36,6 +36,7 @@ import copy
 import importlib.util
 import math
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -54,6 +55,7 @@ from optuna.trial import TrialState
 from lmzoo.base.errors import UserError
 from lmzoo.base.restored import quiet
 from lmzoo.base.search_space import Choice, FloatRange, IntRange, Range
+from lmzoo.lab.statistics.ties import settled
 from lmzoo.lab.study.study import Study
 
 Setting = dict[str, Any]
@@ -132,6 +134,8 @@ class Search:
         self._lag, self._design, self._told = lag, design, 0
         self._trials = list[optuna.Trial | None]()
         """None: a setting of the start design, which Optuna gets with its result."""
+        self._known = defaultdict[int, list[float]](list)
+        """Epoch -> the losses that Optuna has got of it; 0: of the end."""
         # These two ignore pruned trials. A pruned setting counts with its lowest loss instead.
         self._ignores_pruned = isinstance(sampler, GPSampler | CmaEsSampler)
 
@@ -163,9 +167,13 @@ class Search:
 
     def _tell(self, setting: Setting, result: Result) -> None:
         pruned = result.pruned and not self._ignores_pruned
-        trial, curve = self._trials[self._told], dict(result.curve) if pruned else {}
-        state = TrialState.PRUNED if pruned else TrialState.COMPLETE
-        value = None if pruned else result.value
+        trial, curve = self._trials[self._told], dict[int, float]()
+        state, value = TrialState.COMPLETE, None
+        if pruned:
+            state = TrialState.PRUNED
+            curve = {epoch: self._settle(epoch, loss) for epoch, loss in result.curve.items()}
+        else:
+            value = self._settle(0, result.value)
         if trial is None:
             known = optuna.trial.create_trial(
                 state=state, value=value, params=setting, distributions=self._distributions,
@@ -176,6 +184,12 @@ class Search:
         for epoch, loss in curve.items():
             trial.report(loss, epoch)
         self._study.tell(trial, value, state)
+
+    def _settle(self, epoch: int, loss: float) -> float:
+        """Return the loss, or an earlier one that it equals: samplers read the order of losses."""
+        known = self._known[epoch]
+        known.append(float(settled([*known, loss])[-1]))
+        return known[-1]
 
 
 def distribution(bounds: Range) -> BaseDistribution:
@@ -224,7 +238,10 @@ class Asha:
     def prunes(self, epoch: int, curve: Curve, earlier: Iterable[Curve]) -> bool:
         known = earlier if epoch in self.rungs else ()
         losses = [other[epoch] for other in known if epoch in other]
-        return bool(losses) and curve[epoch] > _quantile(losses, 1 / self.reduction)
+        if not losses:
+            return False
+        *others, own = settled([*losses, curve[epoch]]).tolist()
+        return own > _quantile(others, 1 / self.reduction)
 
 
 class NoPruner:
@@ -247,7 +264,8 @@ class OptunaPruner:
     def prunes(self, epoch: int, curve: Curve, earlier: Iterable[Curve]) -> bool:
         with quiet("optuna"):
             study = optuna.create_study(pruner=self._pruner, study_name="point")
-        for other in earlier:
+        *others, curve = _settled_curves([*earlier, curve])
+        for other in others:
             trial = study.ask()
             _replay(trial, other)
             # Known up to this epoch only; for Optuna, a trial that has got so far is complete.
@@ -305,6 +323,16 @@ def until(epoch: int, curve: Curve) -> Curve:
     if max(curve, default=0) <= epoch:
         return curve
     return {e: loss for e, loss in curve.items() if e <= epoch}
+
+
+def _settled_curves(curves: Sequence[Curve]) -> list[Curve]:
+    """Return the curves with equal losses where they differ by rounding only."""
+    epochs = sorted(set().union(*curves))
+    known = settled([[curve.get(epoch, math.nan) for curve in curves] for epoch in epochs])
+    return [
+        {epoch: losses[place] for epoch, losses in zip(epochs, known, strict=True) if epoch in own}
+        for place, own in enumerate(curves)
+    ]
 
 
 def _quantile(values: list[float], share: float) -> float:

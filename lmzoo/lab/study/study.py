@@ -80,6 +80,7 @@ class Point(Declared):
     """One alternative in a comparison: what it trains, with some settings changed."""
 
     label: str
+    """Name of the point in tables and charts."""
     row: Any
     """A row of the zoo (`mutable_mgu_mixture`, `DLM46`), a Python function or a `Command`."""
     fields: Settings = field(default_factory=dict)
@@ -140,8 +141,11 @@ class Study(Declared):
     """A question, the points it compares, the searched fields and the budget of each point."""
 
     name: str
+    """Name of its folder in `runs/`."""
     question: str
+    """What it asks; the first line of its results."""
     points: tuple[Point, ...]
+    """What it compares."""
     reference: str = ""
     """Label of the point that the others are compared with; "" selects the first."""
     corpus: str = option("captions, multi30k_en, cath, text:PATH, ...", default="captions")
@@ -236,6 +240,11 @@ class Study(Declared):
     listeners: tuple[Any, ...] = field(default=(), compare=False, repr=False)
     """Objects with `start(run)`, `epoch(run, record)` or `end(run, test)`, called in the driver."""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.points, tuple | list):
+            raise UserError(f"points is {self.points!r:.60}; give (Point(LABEL, ROW), ...)")
+        super().__post_init__()
+
     def __hash__(self) -> int:
         return hash(self.name)
 
@@ -278,8 +287,6 @@ class Study(Declared):
             )
 
     def _check_types(self) -> None:
-        if not isinstance(self.points, tuple | list):
-            raise UserError(f"points is {self.points!r}; give (Point(LABEL, ROW), ...)")
         for point in self.points:
             if not isinstance(point, Point):
                 raise UserError(f"{point!r} is not a point; write Point(LABEL, ROW)")

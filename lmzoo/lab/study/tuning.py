@@ -54,6 +54,7 @@ from numpy.typing import NDArray
 
 from lmzoo.base.search_space import Choice, IntRange, Range, near_bound
 from lmzoo.lab.statistics.responses import Responses, fit_responses
+from lmzoo.lab.statistics.ties import settled
 from lmzoo.lab.study.planned_run import PlannedRun
 from lmzoo.lab.study.search import KEEP, rungs
 from lmzoo.lab.study.study import Study
@@ -257,7 +258,7 @@ class SharedTuning:
         """Choose the setting of each point that has a finished run."""
         for point, fit, row in self._fitted():
             if point.point.closed_form:
-                point.choose(int(np.nanargmin(point.losses())), 0.0)
+                point.choose(int(np.nanargmin(settled(point.losses()))), 0.0)
             else:
                 point.choose(int(fit.best[row]), float(fit.tuning_sd[row]))
 

@@ -24,6 +24,7 @@ def replace_init(monkeypatch):
     def replace(init) -> None:
         monkeypatch.setattr(clusters, "ADDRESS", "")
         monkeypatch.setattr(clusters.ray, "init", init)
+        monkeypatch.setattr(clusters.ray, "nodes", lambda: [{"NodeManagerAddress": "127.0.0.1"}])
         monkeypatch.setattr(clusters.forks, "start_server", Mock(side_effect=OSError))
 
     return replace
@@ -33,7 +34,7 @@ def replace_init(monkeypatch):
 def test_a_start_that_fails_is_attempted_again(replace_init, failures, monkeypatch):
     calls = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3})  # as `taskset` does
-    monkeypatch.setattr(clusters, "get_num_cpus", lambda: 0.5 if failures else 4)  # a container
+    monkeypatch.setattr(clusters, "NUM_CPUS", lambda: 0.5 if failures else 4)  # a container
 
     def init(num_cpus, **_):
         assert os.environ["RAY_AUTH_TOKEN"] == clusters.VARIABLES["RAY_AUTH_TOKEN"]
@@ -50,6 +51,15 @@ def test_a_start_that_fails_is_attempted_again(replace_init, failures, monkeypat
         assert len(calls) == failures + 1
     assert calls == [1] * min(failures + 1, clusters.START_ATTEMPTS)
     assert (dict(os.environ), logger.level) == before
+
+
+def test_a_ray_that_others_reach_is_ended(replace_init, monkeypatch):
+    replace_init(lambda **_: None)
+    monkeypatch.setattr(clusters.ray, "nodes", lambda: [{"NodeManagerAddress": "10.0.0.7"}])
+    monkeypatch.setattr(clusters.ray, "shutdown", ended := Mock())
+    with pytest.raises(UserError, match=r"Ray .* listens on 10\.0\.0\.7"), clusters.cluster():
+        pass
+    assert ended.called
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EADDRINUSE])
@@ -195,6 +205,7 @@ def test_an_address_that_cannot_be_joined_is_one_line(monkeypatch, address, mess
         if address == "another node":
             address = f"127.0.0.1:{head.getsockname()[1]}"
             monkeypatch.setattr(clusters.ray, "init", init)
+        monkeypatch.setattr(clusters.ray, "nodes", lambda: [{"NodeManagerAddress": "127.0.0.1"}])
         monkeypatch.setattr(clusters, "ADDRESS", address)
         monkeypatch.setenv("RAY_ADDRESS", address)
         with pytest.raises(UserError, match=message), clusters.cluster():

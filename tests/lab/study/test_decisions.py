@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import random
 
 import optuna
 import pytest
@@ -10,6 +11,7 @@ from lmzoo.base.search_space import FloatRange, IntRange
 from lmzoo.lab.store.records import SETTINGS, STUDY, read_json
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.search import PRUNERS, SAMPLERS
+from tests.lab.sweep import fake_runs
 from tests.lab.sweep.local_sweep import outcome
 
 SEARCH = {"recipe.lr": FloatRange(1e-4, 1e-1, log=True), "recipe.batch": IntRange(8, 32)}
@@ -92,3 +94,50 @@ def test_points_planned_apart_get_the_same_settings(searched, fake_sweep, tmp_pa
         if fake_sweep(searched, path=tmp_path / "one", seed=life, steps=20, slots=3):
             break
     assert decided(tmp_path / "one") == decided(tmp_path / "at once")
+
+
+ROUNDING = 1e-6
+"""What a loss may differ by, relative: docs/how/sweep.md."""
+LOSSES = {
+    "different": lambda loss, epoch: loss,
+    "often equal": lambda loss, epoch: round(loss, 1),
+    "all equal": lambda loss, epoch: 2 + 1 / epoch,
+}
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"pruner": "asha"},
+        pytest.param({"sampler": "cmaes"}, marks=pytest.mark.slow),
+        pytest.param({"pruner": "median"}, marks=pytest.mark.slow),
+        pytest.param({"pruner": "halving"}, marks=pytest.mark.slow),
+    ],
+    ids=name_of,
+)
+def test_the_rounding_of_losses_changes_no_decision(
+    kind, choice, searched, fake_sweep, tmp_path, monkeypatch
+):
+    """Every recorded loss is moved by up to 1e-6: settings, prunes and choices are the same."""
+    study = dataclasses.replace(searched, **choice)
+    inner = fake_runs.fake_loss
+    found = []
+    for attempt in range(2):
+        generator = random.Random(attempt)
+
+        size = ROUNDING if attempt else 0.0
+
+        def moved(name, rate, epoch, generator=generator, size=size):
+            loss = inner(name, rate, epoch)
+            if loss is None:
+                return None
+            return LOSSES[kind](loss, epoch) * (1 + size * generator.uniform(-1, 1))
+
+        monkeypatch.setattr(fake_runs, "fake_loss", moved)
+        path = tmp_path / str(attempt)
+        assert fake_sweep(study, path=path, slots=4)
+        ends = {run: records[-1].get("status") for run, records in outcome(path).items()}
+        chosen = {point: own["setting"] for point, own in read_json(path / STUDY)["chosen"].items()}
+        found.append((settings_in(path), ends, chosen))
+    assert found[1] == found[0]

@@ -9,7 +9,8 @@
 | `Config`, `AuthenticationTokenLoader` | the token of a Ray that is imported | here |
 | `--python_worker_command` of a raylet | its workers are forked | here |
 
-A minor version of Ray may change private names: pyproject.toml has an upper bound.
+Without a private name the sweep uses Ray as it is, and says so; a Ray that listens on other
+addresses than loopback is ended (test_cluster_start.py).
 """
 
 import contextlib
@@ -26,14 +27,7 @@ import pytest
 
 from .processes import ROOT, descendants, listening
 
-PRIVATE = {
-    "ray._private.ray_constants",
-    "ray._private.services",
-    "ray._private.utils.get_num_cpus",
-    "ray._private.worker",
-    "ray._raylet.AuthenticationTokenLoader",
-    "ray._raylet.Config",
-}
+PRIVATE = {"ray._private", "ray._raylet"}
 """Imported names that are no API; two others are strings."""
 IMPORT = re.compile(r"^\s*from (ray[\w.]*) import (\w+(?:, \w+)*)", re.MULTILINE)
 USE = re.compile(r"\bray\.(?:\w+\.)*_\w+")
@@ -111,6 +105,37 @@ def test_one_cluster():
     assert "SIGTERM received" not in done.stderr, "Ray's own handler is installed"
 
 
+PLAIN = """
+import logging, os, sys
+logging.basicConfig()
+import ray
+from lmzoo.lab.cluster import connection
+from tests.lab.sweep.processes import descendants, listening
+
+connection.CONFIG = connection.SERVICES = connection.CONSTANTS = connection.NUM_CPUS = None
+connection.MISSING.append("ray._raylet.Config")
+with connection.cluster():
+    answer = ray.get(ray.remote(lambda: 3).remote())
+    addresses = {*listening({*descendants(os.getpid()), os.getpid()})}
+print(answer)
+print(*addresses)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.xdist_group("ray")
+def test_without_private_names_ray_is_used_as_it_is():
+    environment = {**os.environ, "RAY_ADDRESS": "local", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0] == "3", done.stderr
+    assert {*lines[1].split()} <= LOOPBACK
+    assert "has no ray._raylet.Config: the sweep uses it as it is" in done.stderr
+
+
 def check_cluster() -> None:
     """Start Ray once; it ends by SIGTERM, which is handled until its end."""
     from lmzoo.base.stops import STOPS
@@ -124,7 +149,7 @@ def check_cluster() -> None:
     with STOPS.installed():
         try:
             with connection.cluster():
-                node = connection.ray_worker._global_node
+                node = connection.own_node()
                 end = node.kill_all_processes
                 node.kill_all_processes = lambda **how: (report_handler(), end(**how))
                 time.sleep(2)  # Ray's processes end that long after the thread that started them
