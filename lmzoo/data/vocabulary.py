@@ -206,7 +206,7 @@ def replace_rare_ids(
     The ids are returned as they are if validation and test have no `<unk>`, or if training has as
     many `<unk>` as words that occur once.
     """
-    if not any(bool((part == UNKNOWN).any()) for part in (valid, test)):
+    if not len(train) or not any(bool((part == UNKNOWN).any()) for part in (valid, test)):
         return train
     counts = token_counts(train, int(train.max()) + 1).tolist()
     known = {i: count for i, count in enumerate(counts) if count and i > UNKNOWN}

@@ -370,7 +370,7 @@ def _check_loopback() -> None:
         ray.shutdown()
         raise UserError(
             f"Ray {metadata.version('ray')} listens on {address}, where others reach it; "
-            "install ray 2.60, or start Ray yourself and set RAY_ADDRESS"
+            "run the study before `import ray`, or start Ray yourself and set RAY_ADDRESS"
         )
 
 

@@ -108,8 +108,8 @@ def test_one_cluster():
 PLAIN = """
 import logging, os, sys
 logging.basicConfig()
-import ray
 from lmzoo.lab.cluster import connection
+import ray
 from tests.lab.sweep.processes import descendants, listening
 
 connection.CONFIG = connection.SERVICES = connection.CONSTANTS = connection.NUM_CPUS = None
