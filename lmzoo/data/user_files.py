@@ -252,12 +252,15 @@ class StreamFile(UserFile, TextStream):  # pyright: ignore[reportIncompatibleVar
 
 def _lines(text: memoryview) -> Iterator[bytes]:
     """Yield the lines of a text, of which little is copied at a time."""
-    rest = b""
+    line: list[bytes] = []  # its parts: a line may be as long as the text
     for begin in range(0, len(text), STRETCH):
-        *whole, rest = (rest + bytes(text[begin : begin + STRETCH])).split(b"\n")
-        yield from whole
-    if rest:
-        yield rest
+        first, *others = bytes(text[begin : begin + STRETCH]).split(b"\n")
+        line.append(first)
+        for other in others:
+            yield b"".join(line)
+            line = [other]
+    if any(line):
+        yield b"".join(line)
 
 
 def _count_lines(text: memoryview) -> int:
