@@ -107,6 +107,7 @@ class TextStream(CorpusSource):
             ids, facts = cached_ids(
                 {**settings, **dict(zip(PARTS, texts, strict=True))}, lambda: self._encode(texts)
             )
+        del texts  # the blocks are as large again
         train, valid, test = streams = ids.split(facts["sizes"])
         for part, stream in zip(PARTS, streams, strict=True):
             if len(stream) <= c.block:

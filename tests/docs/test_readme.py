@@ -83,56 +83,6 @@ def test_all_commands_work_in_order_in_one_folder(tmp_path: Path) -> None:
     assert not failed, "\n".join(failed)
 
 
-HOSTS = {
-    "plain": "run(CODE)",
-    "autocast": "with torch.autocast('cpu', torch.bfloat16): run(CODE)",
-    "threads": "both = [threading.Thread(target=run, args=(MODEL,)) for _ in range(2)]\n"
-    "[each.start() for each in both], [each.join() for each in both]",
-    "Ray": "ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)\n"
-    "actor = ray.remote(num_cpus=0)(Counter).remote('aab')\nrun(CODE)\n"
-    "assert ray.get(actor.total.remote()) == 3",
-}
-"""Somebody's process -> what it does with the ten lines."""
-HOST = """
-import threading
-from collections import Counter
-import ray, torch
-CODE = {code!r}
-MODEL = CODE.partition("points =")[0]
-found = []
-def run(code):
-    names = {{"__name__": "ten", "print": lambda *given: own.append(given)}}
-    own = []
-    exec(code, names)
-    if "ranking" in names:
-        found.append(names["ranking"]["loss"].to_list())
-    found.append(repr(own[:6]))
-if __name__ == "__main__":
-    {work}
-    print(*found, sep="\\n", file=open("found", "w"))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.ray
-@pytest.mark.timeout(1800)
-@pytest.mark.xdist_group("ray")
-def test_the_ten_lines_say_the_same_in_any_process(tmp_path: Path) -> None:
-    code = next(block.code for block in blocks(README) if "import lmzoo" in block.code)
-    found = {}
-    for name, work in HOSTS.items():
-        folder = tmp_path / name
-        folder.mkdir()
-        script = HOST.format(code=code, work=work.replace("\n", "\n    "))
-        (folder / "host.py").write_text(script)
-        done = shell("python host.py", folder)
-        assert done.returncode == 0, f"{name}: {done.stderr[-2000:]}"
-        found[name] = (folder / "found").read_text().splitlines()
-    model, ranking = found["plain"][-1], found["plain"][0]
-    assert found["autocast"] == found["Ray"] == [ranking, model]
-    assert found["threads"] == [model, model]
-
-
 @pytest.mark.parametrize(
     "command", sorted({c for c in commands() if "lmzoo " in c or "sweeps/" in c})
 )

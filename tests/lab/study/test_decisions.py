@@ -110,7 +110,6 @@ LOSSES = {
     "choice",
     [
         {"pruner": "asha"},
-        pytest.param({"sampler": "cmaes"}, marks=pytest.mark.slow),
         pytest.param({"pruner": "median"}, marks=pytest.mark.slow),
         pytest.param({"pruner": "halving"}, marks=pytest.mark.slow),
     ],
